@@ -1,0 +1,91 @@
+// Element types of tensors. The numbers are ONNX's TensorProto.DataType, so that files need no table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace gradloom {
+
+enum class DType : uint8_t {
+  kUndefined = 0,
+  kFloat32 = 1,
+  kUint8 = 2,
+  kInt8 = 3,
+  kUint16 = 4,
+  kInt16 = 5,
+  kInt32 = 6,
+  kInt64 = 7,
+  kString = 8,
+  kBool = 9,  // one byte an element, 0 or 1
+  kFloat16 = 10,
+  kFloat64 = 11,
+  kUint32 = 12,
+  kUint64 = 13,
+  kBfloat16 = 16,
+};
+
+// "float32", "int64", ... and "undefined".
+std::string_view DTypeName(DType dtype);
+
+// The inverse of DTypeName.
+std::optional<DType> DTypeFromName(std::string_view name);
+
+// Bytes of one element; 0 for kUndefined and kString, which have no fixed size.
+int64_t DTypeBytes(DType dtype);
+
+// float16, bfloat16, float32, float64.
+bool IsFloating(DType dtype);
+
+// The eight integer types; bool is none of them.
+bool IsInteger(DType dtype);
+
+// DTypeOf<float>::value == DType::kFloat32, for the C++ types that a tensor's elements can have.
+template <typename T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kFloat32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kFloat64;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = DType::kInt8;
+};
+template <>
+struct DTypeOf<int16_t> {
+  static constexpr DType value = DType::kInt16;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kInt32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kInt64;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kUint8;
+};
+template <>
+struct DTypeOf<uint16_t> {
+  static constexpr DType value = DType::kUint16;
+};
+template <>
+struct DTypeOf<uint32_t> {
+  static constexpr DType value = DType::kUint32;
+};
+template <>
+struct DTypeOf<uint64_t> {
+  static constexpr DType value = DType::kUint64;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::kBool;
+};
+
+}  // namespace gradloom

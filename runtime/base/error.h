@@ -1,0 +1,87 @@
+// The one exception type of Gradloom, its classes, and the exit code of each.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+namespace gradloom {
+
+// The class of an error. The order is that of the table in docs/errors.md.
+enum class ErrorCode {
+  kInternal,  // a bug of ours
+  kParse,
+  kSchema,
+  kName,
+  kGraph,
+  kArity,
+  kAttr,
+  kType,
+  kShape,
+  kValue,
+  kTensor,
+  kPath,
+  kIo,
+  kVersion,
+  kUnsupported,
+  kLimit,
+  kConfig,
+  kData,
+  kResource,
+  kPlan,
+  kCheckpoint,
+  kDevice,
+  kDiverged,
+  kCheckFailed,
+  kPeer,
+};
+
+// "E-SHAPE" and so on, as printed in messages.
+std::string_view ErrorName(ErrorCode code);
+
+// The exit code of the command for an error of this class (2 for an invalid model, 4 for usage ...).
+int ExitCode(ErrorCode code);
+
+// What went wrong, where, and what to do about it. `where` names a file, an ONNX node and shapes;
+// `help` is a remedy, if possible a command that works as it stands. Either may be empty.
+class Error : public std::exception {
+ public:
+  Error(ErrorCode code, std::string message, std::string where = {}, std::string help = {});
+
+  ErrorCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+  const std::string& where() const { return where_; }
+  const std::string& help() const { return help_; }
+
+  // The message alone; Describe() gives the whole block.
+  const char* what() const noexcept override { return message_.c_str(); }
+
+  // error[E-SHAPE]: message
+  //   --> where
+  //   help: help
+  std::string Describe() const;
+
+ private:
+  ErrorCode code_;
+  std::string message_;
+  std::string where_;
+  std::string help_;
+};
+
+// Text of unknown origin made fit for a terminal: control bytes and invalid UTF-8 as \xNN, cut to
+// `limit` bytes with "..." where it is longer.
+std::string Escaped(std::string_view text, size_t limit = 200);
+
+// A condition that only a bug of ours can break. Throws Error(kInternal) with the place.
+#define GRADLOOM_CHECK(condition)                                        \
+  do {                                                                   \
+    if (!(condition)) {                                                  \
+      ::gradloom::internal::CheckFailed(#condition, __FILE__, __LINE__); \
+    }                                                                    \
+  } while (false)
+
+namespace internal {
+[[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
+}  // namespace internal
+
+}  // namespace gradloom

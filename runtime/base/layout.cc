@@ -1,0 +1,102 @@
+#include "runtime/base/layout.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kDigits[] = "0123456789abcdefghijklmnopqrstuv";
+
+[[noreturn]] void Refuse(const std::string& text) {
+  throw Error(ErrorCode::kPlan, "'" + Escaped(text) + "' is not a layout", "", "a layout reads 'plain', '0231' or '0123:1x8,0x8'");
+}
+
+// The product of the blocks of one dimension.
+int64_t BlockOf(const Layout& layout, int dim) {
+  int64_t size = 1;
+  for (const auto& block : layout.blocks) {
+    if (block.dim == dim) size *= block.size;
+  }
+  return size;
+}
+
+}  // namespace
+
+Shape Layout::Padded(const Shape& shape) const {
+  Shape padded = shape;
+  for (int dim = 0; dim < shape.rank(); ++dim) {
+    const int64_t block = BlockOf(*this, dim);
+    if (block > 1) padded[dim] = (shape[dim] + block - 1) / block * block;
+  }
+  return padded;
+}
+
+int64_t Layout::Offset(const Shape& shape, const std::vector<int64_t>& index) const {
+  const Shape padded = Padded(shape);
+  std::vector<int64_t> rest = index;
+  // From the innermost block outwards, then the dimensions.
+  int64_t offset = 0, stride = 1;
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const auto& [dim, size] = blocks[i];
+    offset += rest[static_cast<size_t>(dim)] % size * stride;
+    rest[static_cast<size_t>(dim)] /= size;
+    stride *= size;
+  }
+  for (int i = shape.rank(); i-- > 0;) {
+    const int dim = order.empty() ? i : order[static_cast<size_t>(i)];
+    offset += rest[static_cast<size_t>(dim)] * stride;
+    stride *= padded[dim] / BlockOf(*this, dim);
+  }
+  return offset;
+}
+
+std::string Layout::ToString() const {
+  if (plain()) return "plain";
+  std::string text;
+  for (int dim : order) text += kDigits[dim];
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    text += i == 0 ? ":" : ",";
+    text += std::to_string(blocks[i].dim) + "x" + std::to_string(blocks[i].size);
+  }
+  return text;
+}
+
+Layout Layout::FromString(const std::string& text) {
+  Layout layout;
+  if (text == "plain") return layout;
+  const size_t colon = text.find(':');
+  const std::string order = text.substr(0, colon);
+  for (char c : order) {
+    const char* digit = std::find(kDigits, kDigits + kMaxRank, c);
+    if (digit == kDigits + kMaxRank) Refuse(text);
+    layout.order.push_back(static_cast<int>(digit - kDigits));
+  }
+  std::vector<int> sorted = layout.order;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (sorted[i] != static_cast<int>(i)) Refuse(text);
+  }
+  if (colon == std::string::npos) {
+    if (layout.order.empty()) Refuse(text);
+    return layout;
+  }
+  const char* p = text.data() + colon + 1;
+  const char* end = text.data() + text.size();
+  while (true) {
+    Block block;
+    auto read = std::from_chars(p, end, block.dim);
+    if (read.ec != std::errc() || read.ptr == end || *read.ptr != 'x') Refuse(text);
+    read = std::from_chars(read.ptr + 1, end, block.size);
+    if (read.ec != std::errc() || block.dim < 0 || block.dim >= kMaxRank || block.size < 2 || block.size > 1024) Refuse(text);
+    layout.blocks.push_back(block);
+    if (read.ptr == end) return layout;
+    if (*read.ptr != ',' || layout.blocks.size() == 8) Refuse(text);
+    p = read.ptr + 1;
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,46 @@
+// How the elements of a tensor lie in memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/shape.h"
+
+namespace gradloom {
+
+// Logical dimensions in `order` from the outermost to the innermost (empty: 0, 1, 2 ...), each divided
+// by its blocks; then the blocks, the last one innermost. oneDNN's OIhw8i8o is order 0123 and blocks
+// {1,8},{0,8}; NHWC is order 0231 and no block. A blocked dimension that its block does not divide is
+// padded up to a multiple; the padding is zero, before and after every update.
+struct Layout {
+  struct Block {
+    int dim = 0;
+    int64_t size = 1;
+    bool operator==(const Block&) const = default;
+  };
+  std::vector<int> order;
+  std::vector<Block> blocks;
+
+  // Row-major without padding: what files, the C interface and the oracle see.
+  bool plain() const { return order.empty() && blocks.empty(); }
+
+  // The extents with padding.
+  Shape Padded(const Shape& shape) const;
+
+  // Elements in memory, padding included.
+  int64_t elements(const Shape& shape) const { return plain() ? shape.elements() : Padded(shape).elements(); }
+
+  // The place of an element by its logical index, in elements from the start.
+  int64_t Offset(const Shape& shape, const std::vector<int64_t>& index) const;
+
+  // "plain", "0231", "0123:1x8,0x8".
+  std::string ToString() const;
+
+  // The inverse of ToString; throws Error(kPlan).
+  static Layout FromString(const std::string& text);
+
+  bool operator==(const Layout&) const = default;
+};
+
+}  // namespace gradloom

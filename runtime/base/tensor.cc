@@ -1,0 +1,100 @@
+#include "runtime/base/tensor.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/dispatch.h"
+
+namespace gradloom {
+
+Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape)) {
+  const int64_t element_bytes = DTypeBytes(dtype);
+  if (element_bytes == 0) throw Error(ErrorCode::kType, "a tensor of type " + std::string(DTypeName(dtype)) + " cannot be allocated");
+  const auto bytes = CheckedMul(shape_.elements(), element_bytes);
+  // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address.
+  const int64_t most = INT64_MAX - kAlignmentBytes;
+  const int64_t size = bytes && *bytes <= most ? AlignUp(*bytes == 0 ? 1 : *bytes, kAlignmentBytes) : 0;
+  void* memory = size > 0 ? std::aligned_alloc(kAlignmentBytes, static_cast<size_t>(size)) : nullptr;
+  if (memory == nullptr) {
+    throw Error(ErrorCode::kResource, "no memory for a tensor " + std::string(DTypeName(dtype)) + shape_.ToString());
+  }
+  std::memset(memory, 0, static_cast<size_t>(size));
+  bytes_ = std::shared_ptr<std::byte[]>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
+}
+
+Tensor Tensor::Copy(const TensorView& view) {
+  Tensor tensor(view.dtype, view.shape);
+  std::memcpy(tensor.data(), view.data, static_cast<size_t>(tensor.bytes()));
+  return tensor;
+}
+
+Tensor Tensor::Reshaped(Shape shape) const {
+  GRADLOOM_CHECK(shape.elements() == elements());
+  Tensor tensor = *this;
+  tensor.shape_ = std::move(shape);
+  return tensor;
+}
+
+double ElementAsDouble(const TensorView& view, int64_t i) {
+  return WithType(view.dtype,
+                  [&]<typename T>(std::type_identity<T>) -> double { return static_cast<double>(static_cast<const T*>(view.data)[i]); });
+}
+
+int64_t ElementAsInt(const TensorView& view, int64_t i) {
+  if (!IsInteger(view.dtype) && view.dtype != DType::kBool) {
+    throw Error(ErrorCode::kType, "expected integers, got " + std::string(DTypeName(view.dtype)));
+  }
+  return WithType(view.dtype,
+                  [&]<typename T>(std::type_identity<T>) -> int64_t { return static_cast<int64_t>(static_cast<const T*>(view.data)[i]); });
+}
+
+std::vector<int64_t> IntValues(const TensorView& view) {
+  std::vector<int64_t> values(static_cast<size_t>(view.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = ElementAsInt(view, static_cast<int64_t>(i));
+  return values;
+}
+
+namespace {
+
+// Floating to integer saturates where C++ leaves the result undefined; NaN gives 0.
+template <typename To, typename From>
+To ConvertElement(From from) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return static_cast<double>(from) != 0.0;
+  } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
+    const double value = static_cast<double>(from);
+    if (value != value) return 0;
+    // 2^63 is a double, 2^63 - 1 is not: compare against the power of two.
+    const double low = static_cast<double>(std::numeric_limits<To>::min());
+    const double past = std::ldexp(1.0, std::numeric_limits<To>::digits);
+    if (value <= low) return std::numeric_limits<To>::min();
+    if (value >= past) return std::numeric_limits<To>::max();
+    return static_cast<To>(value);
+  } else if constexpr (std::is_same_v<To, Half> || std::is_same_v<To, Bfloat16>) {
+    return To(static_cast<float>(from));
+  } else {
+    return static_cast<To>(from);
+  }
+}
+
+}  // namespace
+
+Tensor Converted(const TensorView& view, DType dtype) {
+  if (view.dtype == dtype) return Tensor::Copy(view);
+  Tensor out(dtype, view.shape);
+  const int64_t n = view.elements();
+  WithType(view.dtype, [&]<typename From>(std::type_identity<From>) {
+    WithType(dtype, [&]<typename To>(std::type_identity<To>) {
+      const From* from = static_cast<const From*>(view.data);
+      To* to = static_cast<To*>(out.data());
+      for (int64_t i = 0; i < n; ++i) to[i] = ConvertElement<To, From>(from[i]);
+    });
+  });
+  return out;
+}
+
+}  // namespace gradloom

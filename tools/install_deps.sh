@@ -1,0 +1,32 @@
+#!/bin/bash
+# Makes a fresh Debian 12 machine able to build the project: apt-get and pip, by package name.
+set -euo pipefail
+
+packages=(
+  bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
+  g++ git python3 python3-pip unzip
+  libprotobuf-dev protobuf-compiler
+  libgtest-dev libgmock-dev
+)
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  as_root apt-get update -qq
+  as_root apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+
+# Headers of another onnx under /usr/include would be found by tools that do not know our paths.
+if [ -e /usr/include/onnx/checker.h ]; then
+  echo "warning: libonnx-dev is installed; this project brings its own onnx" >&2
+fi
+python3 -m pip --version >/dev/null || { echo "python3 has no pip" >&2; exit 1; }
+echo "ready: now 'bazel test //...'"
