@@ -1,0 +1,15 @@
+// The families of operators, one file each.
+#pragma once
+
+#include <span>
+
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+
+std::span<const Op> PointwiseOps();  // pointwise.cc
+std::span<const Op> MatMulOps();     // matmul.cc
+std::span<const Op> ReduceOps();     // reduce.cc
+std::span<const Op> ShapeOps();      // shape.cc
+
+}  // namespace gradloom

@@ -1,0 +1,111 @@
+// What the compiler knows of an operator: its row. An operator is in one place: the file of its family
+// holds the row and the gradient, written as a graph of other operators wherever that is possible.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/graph/graph.h"
+
+namespace gradloom {
+
+// Facts that passes use instead of lists of names.
+enum Trait : uint32_t {
+  kPointwise = 1u << 0,    // output element i depends on element i of the broadcast inputs alone
+  kView = 1u << 1,         // output 0 has input 0's elements in the same row-major order (Reshape, Flatten ...)
+  kNoGradient = 1u << 2,   // outputs are integers or piecewise constant: the gradient is zero everywhere
+  kRandom = 1u << 3,       // the result depends on the seed, the batch number and the node's origin
+  kCommutative = 1u << 4,  // the first two inputs may be swapped
+  kUpdate = 1u << 5,       // an optimizer: output i is the next value of a parameter or state input
+};
+
+class GradientContext;
+
+// Bytes are those that a kernel must move at least once each; flops count a multiply-add as two.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+struct Op {
+  std::string_view name;
+  std::string_view domain;  // "" or kGradloomDomain
+  int since_version = 1;    // the first opset whose meaning this row has, up to kOpset
+  uint32_t traits = 0;
+
+  // Appends the nodes that compute gradients of the inputs from those of the outputs; null where there
+  // is none: with kNoGradient nothing flows, without it training through the operator is an error.
+  void (*gradient)(GradientContext& context) = nullptr;
+
+  // Types of the outputs; null: ONNX's schema decides. Gives one type per entry of node.outputs and
+  // throws Error(kShape, kType, kAttr, kArity) where operands do not fit.
+  std::vector<ValueType> (*infer)(const Graph& graph, const Node& node) = nullptr;
+
+  // Null: bytes of all operands, one flop an output element.
+  Cost (*cost)(const Graph& graph, const Node& node) = nullptr;
+
+  bool has(Trait trait) const { return (traits & trait) != 0; }
+};
+
+// The row of an operator, or null where we know none. `domain` may also be "ai.onnx", ONNX's long name.
+const Op* FindOp(std::string_view domain, std::string_view name);
+
+// Every row, family by family.
+std::span<const Op* const> AllOps();
+
+// The cost of a node by its row.
+Cost CostOf(const Graph& graph, const Node& node);
+
+// What a gradient function sees: the node, its operands, the gradients of its outputs, and a builder
+// whose nodes go to the backward phase.
+class GradientContext {
+ public:
+  GradientContext(GraphBuilder& builder, const Node& node, std::vector<ValueId> output_gradients, std::vector<bool> needed)
+      : b(builder),
+        node_(node),
+        output_gradients_(std::move(output_gradients)),
+        needed_(std::move(needed)),
+        input_gradients_(node.inputs.size(), kNoValue) {}
+
+  GraphBuilder& b;
+
+  // A copy: appending to the graph moves its nodes.
+  const Node& node() const { return node_; }
+  const Attributes& attributes() const { return node_.attributes; }
+
+  int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
+  int num_outputs() const { return static_cast<int>(node_.outputs.size()); }
+
+  // Operand i, or kNoValue where it is absent or past the end.
+  ValueId in(int i) const { return i < num_inputs() ? node_.inputs[static_cast<size_t>(i)] : kNoValue; }
+  ValueId out(int i) const { return i < num_outputs() ? node_.outputs[static_cast<size_t>(i)] : kNoValue; }
+
+  // The gradient of output i; kNoValue stands for zero. At least one output has one.
+  ValueId grad(int i) const { return i < num_outputs() ? output_gradients_[static_cast<size_t>(i)] : kNoValue; }
+
+  // The same, with zeros made where there is none.
+  ValueId grad_or_zeros(int i) { return grad(i) != kNoValue ? grad(i) : b.Zeros(b.graph().type(out(i))); }
+
+  // Whether anyone wants the gradient of input i; computing others is wasted work.
+  bool needs(int i) const { return i < num_inputs() && needed_[static_cast<size_t>(i)]; }
+
+  // States the gradient of input i: of the input's shape and dtype. Not called: zero.
+  void set(int i, ValueId gradient) { input_gradients_[static_cast<size_t>(i)] = gradient; }
+
+  // The same with a sum over broadcast dimensions first.
+  void set_reduced(int i, ValueId gradient) { set(i, b.ReduceTo(gradient, b.shape(in(i)))); }
+
+  const std::vector<ValueId>& input_gradients() const { return input_gradients_; }
+
+ private:
+  Node node_;
+  std::vector<ValueId> output_gradients_;
+  std::vector<bool> needed_;
+  std::vector<ValueId> input_gradients_;
+};
+
+}  // namespace gradloom

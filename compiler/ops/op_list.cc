@@ -1,0 +1,66 @@
+// The one list of operator families. Explicit, because linkers drop objects that only register themselves.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+using Rows = std::span<const Op> (*)();
+
+constexpr Rows kFamilies[] = {
+    PointwiseOps,
+    MatMulOps,
+    ReduceOps,
+    ShapeOps,
+};
+
+struct Index {
+  std::vector<const Op*> all;
+  std::map<std::pair<std::string_view, std::string_view>, const Op*> by_name;
+};
+
+const Index& TheIndex() {
+  static const Index index = [] {
+    Index made;
+    for (Rows rows : kFamilies) {
+      for (const Op& op : rows()) {
+        made.all.push_back(&op);
+        GRADLOOM_CHECK(made.by_name.emplace(std::pair(op.domain, op.name), &op).second);
+      }
+    }
+    return made;
+  }();
+  return index;
+}
+
+}  // namespace
+
+const Op* FindOp(std::string_view domain, std::string_view name) {
+  if (domain == "ai.onnx") domain = "";
+  const auto found = TheIndex().by_name.find({domain, name});
+  return found == TheIndex().by_name.end() ? nullptr : found->second;
+}
+
+std::span<const Op* const> AllOps() { return TheIndex().all; }
+
+Cost CostOf(const Graph& graph, const Node& node) {
+  const Op* op = FindOp(node.domain, node.op);
+  if (op != nullptr && op->cost != nullptr) return op->cost(graph, node);
+  Cost cost;
+  const auto bytes = [&](ValueId id) {
+    return static_cast<double>(graph.value(id).shape.elements()) * static_cast<double>(DTypeBytes(graph.value(id).dtype));
+  };
+  ForEachUse(node, [&](ValueId id) { cost.bytes += bytes(id); });
+  for (ValueId id : node.outputs) {
+    if (id == kNoValue) continue;
+    cost.bytes += bytes(id);
+    cost.flops += static_cast<double>(graph.value(id).shape.elements());
+  }
+  return cost;
+}
+
+}  // namespace gradloom
