@@ -1,0 +1,90 @@
+#include "compiler/oracle/interpreter.h"
+
+#include <utility>
+
+#include "kernels/reference/reference.h"
+
+namespace gradloom {
+namespace {
+
+OperandType OperandOf(const Graph& graph, ValueId id) {
+  if (id == kNoValue) return {};
+  return {graph.value(id).dtype, graph.value(id).shape, Layout{}};
+}
+
+// The nodes that `wanted` depend on, by position.
+std::vector<bool> Needed(const Graph& graph, std::span<const ValueId> wanted) {
+  std::vector<bool> value_needed(static_cast<size_t>(graph.num_values()));
+  std::vector<bool> node_needed(graph.nodes.size());
+  for (ValueId id : wanted) value_needed[static_cast<size_t>(id)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    for (ValueId id : graph.nodes[i].outputs) {
+      if (id != kNoValue && value_needed[static_cast<size_t>(id)]) node_needed[i] = true;
+    }
+    if (node_needed[i]) ForEachUse(graph.nodes[i], [&](ValueId id) { value_needed[static_cast<size_t>(id)] = true; });
+  }
+  return node_needed;
+}
+
+}  // namespace
+
+std::vector<Tensor> Interpret(const Graph& graph, const std::map<ValueId, Tensor>& feeds, std::span<const ValueId> wanted) {
+  std::vector<Tensor> values(static_cast<size_t>(graph.num_values()));
+  for (const Value& value : graph.values()) {
+    if (const Tensor* data = graph.data(value.id)) values[static_cast<size_t>(value.id)] = *data;
+  }
+  for (const auto& [id, tensor] : feeds) values[static_cast<size_t>(id)] = tensor;
+
+  const std::vector<bool> needed = Needed(graph, wanted);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!needed[i]) continue;
+    const Node& node = graph.nodes[i];
+    KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+    std::vector<Tensor> inputs;
+    for (ValueId id : node.inputs) {
+      call.inputs.push_back(OperandOf(graph, id));
+      inputs.push_back(id == kNoValue ? Tensor() : values[static_cast<size_t>(id)]);
+      if (id != kNoValue && !inputs.back().defined()) {
+        throw Error(ErrorCode::kInternal, "value '" + Escaped(graph.value(id).name) + "' has neither data nor feed", Describe(node));
+      }
+    }
+    for (ValueId id : node.outputs) call.outputs.push_back(OperandOf(graph, id));
+    std::vector<Tensor> outputs = RunReference(call, inputs);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (node.outputs[k] != kNoValue) values[static_cast<size_t>(node.outputs[k])] = std::move(outputs[k]);
+    }
+  }
+
+  std::vector<Tensor> results;
+  for (ValueId id : wanted) {
+    if (!values[static_cast<size_t>(id)].defined()) {
+      throw Error(ErrorCode::kInternal, "value '" + Escaped(graph.value(id).name) + "' is not computed");
+    }
+    results.push_back(values[static_cast<size_t>(id)]);
+  }
+  return results;
+}
+
+std::unique_ptr<Graph> InDouble(const Graph& graph) {
+  auto copy = graph.Clone();
+  for (int id = 0; id < copy->num_values(); ++id) {
+    Value& value = copy->value(id);
+    if (value.dtype == DType::kFloat32) value.dtype = DType::kFloat64;
+    const Tensor* data = copy->data(id);
+    if (data != nullptr && data->dtype() == DType::kFloat32) copy->set_data(id, Converted(data->view(), DType::kFloat64));
+  }
+  for (Node& node : copy->nodes) {
+    for (const char* name : {"to", "dtype", "stash_type"}) {
+      if (node.attributes.has(name) && node.attributes.Int(name, 0) == static_cast<int64_t>(DType::kFloat32)) {
+        node.attributes.set(name, static_cast<int64_t>(DType::kFloat64));
+      }
+    }
+    for (const auto& [name, attribute] : Attributes(node.attributes)) {
+      const Tensor* tensor = std::get_if<Tensor>(&attribute);
+      if (tensor != nullptr && tensor->dtype() == DType::kFloat32) node.attributes.set(name, Converted(tensor->view(), DType::kFloat64));
+    }
+  }
+  return copy;
+}
+
+}  // namespace gradloom

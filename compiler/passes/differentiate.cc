@@ -1,0 +1,158 @@
+#include "compiler/passes/differentiate.h"
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+// For each value, a wanted value that it depends on differentiably, or kNoValue: where gradients flow.
+std::vector<ValueId> Dependence(const Graph& graph, std::span<const ValueId> wanted) {
+  std::vector<ValueId> depends(static_cast<size_t>(graph.num_values()), kNoValue);
+  for (ValueId id : wanted) depends[static_cast<size_t>(id)] = id;
+  for (const Node& node : graph.nodes) {
+    const Op* op = FindOp(node.domain, node.op);
+    if (op != nullptr && op->has(kNoGradient)) continue;
+    ValueId source = kNoValue;
+    ForEachUse(node, [&](ValueId id) {
+      if (source == kNoValue && IsFloating(graph.value(id).dtype)) source = depends[static_cast<size_t>(id)];
+    });
+    if (source == kNoValue) continue;
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue && IsFloating(graph.value(id).dtype)) depends[static_cast<size_t>(id)] = source;
+    }
+  }
+  return depends;
+}
+
+// The nodes, last first, that lie between a wanted value and the loss.
+std::vector<size_t> NodesOnPath(const Graph& graph, ValueId loss, const std::vector<ValueId>& depends) {
+  std::vector<bool> reaches(static_cast<size_t>(graph.num_values()));
+  reaches[static_cast<size_t>(loss)] = true;
+  std::vector<size_t> nodes;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    bool on_path = false;
+    for (ValueId id : node.outputs) {
+      on_path |= id != kNoValue && reaches[static_cast<size_t>(id)] && depends[static_cast<size_t>(id)] != kNoValue;
+    }
+    if (!on_path) continue;
+    nodes.push_back(i);
+    ForEachUse(node, [&](ValueId id) {
+      if (depends[static_cast<size_t>(id)] != kNoValue) reaches[static_cast<size_t>(id)] = true;
+    });
+  }
+  return nodes;
+}
+
+// One error for all operators that stand in the way.
+void RefuseMissingGradients(const Graph& graph, const std::vector<size_t>& path, const std::vector<ValueId>& depends) {
+  std::map<std::string, std::vector<const Node*>> missing;
+  for (size_t i : path) {
+    const Node& node = graph.nodes[i];
+    const Op* op = FindOp(node.domain, node.op);
+    if (op == nullptr || op->gradient == nullptr) missing[node.domain.empty() ? node.op : node.domain + "." + node.op].push_back(&node);
+  }
+  if (missing.empty()) return;
+  std::string message, where;
+  for (const auto& [op, nodes] : missing) {
+    message += (message.empty() ? "no gradient for operator '" : ", '") + Escaped(op) + "' (" + std::to_string(nodes.size()) +
+               (nodes.size() == 1 ? " node)" : " nodes)");
+    const Node& first = *nodes.front();
+    ValueId needed_by = kNoValue;
+    ForEachUse(first, [&](ValueId id) {
+      if (needed_by == kNoValue) needed_by = depends[static_cast<size_t>(id)];
+    });
+    where += (where.empty() ? "" : "\n      ") + Describe(first) + "    needed because '" + Escaped(graph.value(needed_by).name) +
+             "' is trained through it";
+  }
+  throw Error(ErrorCode::kUnsupported, message, where,
+              "freeze what lies before these nodes (--freeze PATTERN), or cut the graph before them (--outputs NAMES)");
+}
+
+class Accumulator {
+ public:
+  explicit Accumulator(GraphBuilder& builder) : b_(builder) {}
+
+  void Add(ValueId value, ValueId gradient) {
+    const ValueType want = b_.graph().type(value), got = b_.graph().type(gradient);
+    if (want != got) {
+      throw Error(ErrorCode::kInternal, "the gradient of '" + Escaped(b_.graph().value(value).name) + "' is " + got.ToString() +
+                                            ", the value " + want.ToString());
+    }
+    const auto [at, fresh] = sums_.emplace(value, gradient);
+    if (!fresh) at->second = b_.Add(at->second, gradient);
+  }
+
+  ValueId at(ValueId value) const {
+    const auto found = sums_.find(value);
+    return found == sums_.end() ? kNoValue : found->second;
+  }
+
+ private:
+  GraphBuilder& b_;
+  std::map<ValueId, ValueId> sums_;
+};
+
+void DifferentiateNode(GraphBuilder& builder, const Node& node, const std::vector<ValueId>& depends, Accumulator& gradients) {
+  std::vector<ValueId> output_gradients;
+  bool any = false;
+  for (ValueId id : node.outputs) {
+    output_gradients.push_back(id == kNoValue ? kNoValue : gradients.at(id));
+    any |= output_gradients.back() != kNoValue;
+  }
+  if (!any) return;
+  std::vector<bool> needed;
+  for (ValueId id : node.inputs) {
+    needed.push_back(id != kNoValue && depends[static_cast<size_t>(id)] != kNoValue && IsFloating(builder.graph().value(id).dtype));
+  }
+  builder.set_origin(node.origin);
+  GradientContext context(builder, node, std::move(output_gradients), std::move(needed));
+  const Op* op = FindOp(node.domain, node.op);
+  try {
+    op->gradient(context);
+  } catch (const Error& error) {
+    throw Error(error.code(), error.message(), "gradient of " + Describe(node) + (error.where().empty() ? "" : ", " + error.where()),
+                error.help());
+  }
+  for (int i = 0; i < context.num_inputs(); ++i) {
+    const ValueId gradient = context.input_gradients()[static_cast<size_t>(i)];
+    if (gradient != kNoValue && context.needs(i)) gradients.Add(node.inputs[static_cast<size_t>(i)], gradient);
+  }
+}
+
+}  // namespace
+
+std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted) {
+  Graph& graph = builder.graph();
+  const ValueType type = graph.type(loss);
+  if (!IsFloating(type.dtype))
+    throw Error(ErrorCode::kType, "the loss '" + Escaped(graph.value(loss).name) + "' is " + type.ToString() + ", not floating");
+  if (type.shape.elements() != 1) {
+    throw Error(ErrorCode::kShape, "the loss '" + Escaped(graph.value(loss).name) + "' is " + type.ToString() + ", not a scalar");
+  }
+  const std::vector<ValueId> depends = Dependence(graph, wanted);
+  const std::vector<size_t> path = NodesOnPath(graph, loss, depends);
+  RefuseMissingGradients(graph, path, depends);
+
+  const Phase phase = builder.phase();
+  builder.set_phase(Phase::kBackward);
+  Accumulator gradients(builder);
+  gradients.Add(loss, builder.Fill(type, 1.0));
+  // Copies: appending to the graph moves its nodes.
+  for (size_t i : path) DifferentiateNode(builder, Node(graph.nodes[i]), depends, gradients);
+  builder.set_phase(phase);
+  builder.set_origin("");
+
+  std::map<ValueId, ValueId> result;
+  for (ValueId id : wanted) {
+    if (gradients.at(id) != kNoValue) result.emplace(id, gradients.at(id));
+  }
+  return result;
+}
+
+}  // namespace gradloom
