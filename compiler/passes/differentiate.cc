@@ -1,6 +1,5 @@
 #include "compiler/passes/differentiate.h"
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,0 +1,39 @@
+#include "runtime/plan/plan.h"
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+
+int Plan::FindEntry(EntryKind kind, int64_t batch) const {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].kind == kind && entries[i].batch == batch) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int Plan::FindState(const std::string& name) const {
+  for (size_t i = 0; i < state.size(); ++i) {
+    if (state[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+KernelCall CallOf(const Program& program, const Instruction& instruction) {
+  KernelCall call{.op = instruction.op, .domain = instruction.domain, .attributes = instruction.attributes, .inputs = {}, .outputs = {}};
+  if (instruction.stream < 0 || instruction.stream >= static_cast<int>(program.streams.size())) {
+    throw Error(ErrorCode::kPlan, "stream " + std::to_string(instruction.stream) + " is out of range", Escaped(instruction.origin));
+  }
+  call.threads = program.streams[static_cast<size_t>(instruction.stream)].threads;
+  for (const Use& use : instruction.uses) {
+    if (use.buffer < -1 || use.buffer >= static_cast<int>(program.buffers.size())) {
+      throw Error(ErrorCode::kPlan, "buffer " + std::to_string(use.buffer) + " is out of range", Escaped(instruction.origin));
+    }
+    if (use.access == Access::kScratch) continue;
+    OperandType operand;
+    if (use.buffer >= 0) operand = program.buffers[static_cast<size_t>(use.buffer)].operand();
+    (use.access == Access::kRead ? call.inputs : call.outputs).push_back(std::move(operand));
+  }
+  return call;
+}
+
+}  // namespace gradloom

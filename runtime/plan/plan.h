@@ -1,0 +1,207 @@
+// The plan: everything that will happen, decided before step 0. It is data, never code. Plain structs
+// with integer ids; plan.proto is their form on disk.
+//
+// A plan has a state arena (parameters, optimizer state, statistics: fixed offsets, shared by all entries)
+// and a constants arena. Each entry (a training step at one batch size, an evaluation ...) names one
+// program per rank; a program has streams, buffers in arenas, events and instructions. All streams are
+// joined at the end of a step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "runtime/base/attributes.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/shape.h"
+
+namespace gradloom {
+
+// The memory that a buffer lies in. A rank has one of each on its device.
+enum class Arena : uint8_t {
+  kState,      // survives the step; offsets are those of Plan::state
+  kConstants,  // read-only; the bytes are Plan::constants
+  kTransient,  // of the running entry alone; nothing in it survives the step but what is fetched
+  kStep,       // the step parameters: written by the host before the step, read-only within it
+  kFeed,       // memory of the caller, bound at each step: buffer.offset is 0, buffer.feed says which
+};
+
+struct Buffer {
+  std::string name;  // of the graph's value
+  Arena arena = Arena::kTransient;
+  int64_t offset = 0;  // bytes from the start of the arena, a multiple of kAlignmentBytes
+  int64_t bytes = 0;
+  DType dtype = DType::kUndefined;  // kUndefined: scratch
+  Shape shape;
+  Layout layout;
+  int feed = -1;  // index into Entry::feeds, for kFeed
+
+  OperandType operand() const { return {dtype, shape, layout}; }
+};
+
+enum class Access : uint8_t { kRead, kWrite, kScratch };
+
+// One operand of an instruction. buffer -1 is an absent optional operand.
+struct Use {
+  int buffer = -1;
+  Access access = Access::kRead;
+  bool operator==(const Use&) const = default;
+};
+
+enum class StreamKind : uint8_t { kCompute, kComm, kCopy };
+
+struct Stream {
+  StreamKind kind = StreamKind::kCompute;
+  int device = 0;   // logical device slot of the rank
+  int threads = 1;  // of the intra-op team on the CPU
+};
+
+enum class InstructionKind : uint8_t { kLaunch, kCopy, kRecord, kWait, kCollective, kSend, kRecv, kIf, kLoop };
+
+enum class Collective : uint8_t { kAllReduceSum, kBroadcast, kReduceScatterSum, kAllGather };
+
+struct Program;
+
+struct Instruction {
+  InstructionKind kind = InstructionKind::kLaunch;
+  int stream = 0;
+  // kLaunch: the catalog row's name and the operator it computes. Uses are the inputs in order, then
+  // the outputs, then the scratch buffer if the row asks for one.
+  std::string kernel;
+  std::string op;
+  std::string domain;
+  Attributes attributes;
+  std::vector<Use> uses;  // kCopy: one read, one write of equal bytes; collectives and transfers likewise
+  int event = -1;         // kRecord, kWait
+  Collective collective = Collective::kAllReduceSum;
+  int group = -1;               // kCollective: slot of the group, bound per rank by the entry
+  int peer = -1;                // kSend, kRecv: slot of the peer
+  std::vector<Program> bodies;  // kIf: then, else; kLoop: body
+  int64_t trip_bound = 0;       // kLoop: the most iterations there can be
+  std::string origin;           // the ONNX node, for messages and traces
+};
+
+struct Program {
+  std::vector<Stream> streams;
+  std::vector<Buffer> buffers;
+  int num_events = 0;
+  std::vector<Instruction> instructions;  // in the order in which the host issues them
+  int64_t transient_bytes = 0;            // size of the transient arena
+};
+
+enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator };
+
+// A tensor that lives between steps: one place and one layout over all entries.
+struct StateTensor {
+  std::string name;  // parameters and statistics: the ONNX initializer's name
+  StateKind kind = StateKind::kParameter;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  Layout layout;
+  int64_t offset = 0;  // in the state arena
+  int64_t bytes = 0;   // layout's padding included
+  int parameter = -1;  // kOptimizer, kAccumulator: index of the parameter it belongs to
+  Tensor initial;      // logical order; undefined: zeros
+};
+
+struct Constant {
+  std::string name;
+  int64_t offset = 0;  // in the constants arena
+  Tensor value;
+};
+
+// A tensor that the caller gives or gets, by its ONNX name.
+struct Feed {
+  std::string name;
+  DType dtype = DType::kUndefined;
+  Shape shape;
+  int batch_axis = -1;  // the axis that the batch runs along; -1: none
+};
+struct Fetch {
+  std::string name;
+  int buffer = -1;  // in the program of rank 0
+  int batch_axis = -1;
+};
+
+enum class EntryKind : uint8_t { kStep, kAccumulate, kUpdate, kEval, kPredict };
+
+struct RankBinding {
+  int program = 0;          // index into Plan::programs
+  std::vector<int> groups;  // group slot -> index into Plan::groups
+  std::vector<int> peers;   // peer slot -> rank
+  int64_t shard_start = 0;  // of the batch
+  int64_t shard_length = 0;
+};
+
+struct Entry {
+  EntryKind kind = EntryKind::kStep;
+  int64_t batch = 0;  // global
+  std::vector<Feed> feeds;
+  std::vector<Fetch> fetches;
+  std::vector<RankBinding> ranks;
+};
+
+// A set of ranks that communicate: one communicator, used by this group alone.
+struct Group {
+  std::vector<int> ranks;
+};
+
+// What the plan was made for. Another kind of machine refuses it.
+struct Target {
+  DeviceKind device = DeviceKind::kCpu;
+  std::string isa;  // "x86-64-v3", "sm_90"; "any" where only portable kernels are named
+  int threads = 1;  // of the intra-op team of a device
+};
+
+// The learning rate as a function of the step; see runtime/session/schedule.h for the formulas.
+struct Schedule {
+  std::string kind = "constant";
+  double lr = 0;
+  Attributes attributes;
+};
+
+// Where the step parameters lie in the step arena; -1: the plan does not read it.
+struct StepLayout {
+  int64_t lr = -1;     // float32: the learning rate of this step
+  int64_t step = -1;   // int64: the number of this update, from 1
+  int64_t batch = -1;  // int64: batches seen before this one, accumulated ones too
+  int64_t seed = -1;   // int64
+  int64_t bytes = 0;
+};
+
+struct ModelInfo {
+  std::string name;
+  std::string hash;   // of the ONNX file with its external data, hexadecimal
+  std::string bytes;  // the original ModelProto without its weights, for export
+};
+
+struct Plan {
+  static constexpr int kFormatVersion = 1;
+
+  std::vector<Target> targets;
+  ModelInfo model;
+  Schedule schedule;
+  int64_t accumulate = 1;  // batches per update
+  StepLayout step;
+  std::vector<StateTensor> state;
+  int64_t state_bytes = 0;
+  std::vector<Constant> constants;
+  int64_t constants_bytes = 0;
+  std::vector<Program> programs;
+  std::vector<Entry> entries;
+  std::vector<Group> groups;
+  std::map<std::string, std::string> properties;  // for people: options it was compiled with, versions
+
+  // The entry of this kind for a global batch, or -1.
+  int FindEntry(EntryKind kind, int64_t batch) const;
+  // The state tensor of this name, or -1.
+  int FindState(const std::string& name) const;
+};
+
+// The call that a launch instruction makes, from its buffers. Throws Error(kPlan) for ids out of range.
+KernelCall CallOf(const Program& program, const Instruction& instruction);
+
+}  // namespace gradloom
