@@ -1,0 +1,43 @@
+#include "compiler/passes/choose_kernels.h"
+
+#include <string>
+#include <utility>
+
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+
+KernelCall CallOf(const Graph& graph, const Node& node, int threads) {
+  KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}, .threads = threads};
+  const auto operand = [&](ValueId id) {
+    return id == kNoValue ? OperandType{} : OperandType{graph.value(id).dtype, graph.value(id).shape, {}};
+  };
+  for (ValueId id : node.inputs) call.inputs.push_back(operand(id));
+  for (ValueId id : node.outputs) call.outputs.push_back(operand(id));
+  return call;
+}
+
+void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
+  plan.kernels.assign(graph.nodes.size(), {});
+  std::string missing, where;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    const Op* op = FindOp(node.domain, node.op);
+    if (op != nullptr && op->has(kView)) continue;
+    const KernelCall call = CallOf(graph, node, plan.threads);
+    std::string why;
+    const KernelRow* row = ChooseKernel(plan.device, call, &why);
+    if (row == nullptr) {
+      missing += (missing.empty() ? "'" : ", '") + Escaped(node.op) + "'";
+      where += (where.empty() ? "" : "\n      ") + Describe(node) + (why.empty() ? "" : ": " + why);
+      continue;
+    }
+    plan.kernels[i] = {row, row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(call)};
+  }
+  if (!missing.empty()) {
+    throw Error(ErrorCode::kUnsupported, "no " + std::string(DeviceKindName(plan.device)) + " kernel for operator " + missing, where,
+                "run 'gradloom check' on the model to see all that stands in the way");
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,15 @@
+// Gives each node the kernel that will run it.
+#pragma once
+
+#include "compiler/passes/program_plan.h"
+
+namespace gradloom {
+
+// The call that a node makes, with plain layouts.
+KernelCall CallOf(const Graph& graph, const Node& node, int threads);
+
+// Fills plan.kernels with the first catalog row that serves each node on plan.device; views get none.
+// Throws Error(kUnsupported) naming every node that no row serves, with the reasons.
+void ChooseKernels(const Graph& graph, ProgramPlan& plan);
+
+}  // namespace gradloom

@@ -1,0 +1,122 @@
+#include "compiler/passes/pack_intervals.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/base/tensor.h"
+
+namespace gradloom {
+namespace {
+
+// Placed intervals by time, so that only those alive together are looked at: buckets of steps hold the
+// indices of the intervals that touch them.
+class PlacedIntervals {
+ public:
+  explicit PlacedIntervals(int steps) : buckets_(static_cast<size_t>(steps / kStepsPerBucket + 1)) {}
+
+  void Add(const Interval& interval, int index) {
+    for (int bucket = interval.first / kStepsPerBucket; bucket <= interval.last / kStepsPerBucket; ++bucket) {
+      buckets_[static_cast<size_t>(bucket)].push_back(index);
+    }
+  }
+
+  // The placed intervals that are alive together with `interval`, by offset.
+  void Overlapping(const std::vector<Interval>& all, const Interval& interval, std::vector<std::pair<int64_t, int64_t>>& ranges) const {
+    ranges.clear();
+    for (int bucket = interval.first / kStepsPerBucket; bucket <= interval.last / kStepsPerBucket; ++bucket) {
+      for (int index : buckets_[static_cast<size_t>(bucket)]) {
+        const Interval& other = all[static_cast<size_t>(index)];
+        if (other.first > interval.last || other.last < interval.first) continue;
+        ranges.emplace_back(other.offset, other.offset + AlignUp(other.bytes, kAlignmentBytes));
+      }
+    }
+    std::sort(ranges.begin(), ranges.end());
+  }
+
+ private:
+  static constexpr int kStepsPerBucket = 16;
+  std::vector<std::vector<int>> buckets_;
+};
+
+// The smallest gap between the ranges that holds `bytes`, else the end of the last range.
+int64_t BestFit(const std::vector<std::pair<int64_t, int64_t>>& ranges, int64_t bytes) {
+  int64_t end = 0, best = -1, best_gap = 0;
+  for (const auto& [from, to] : ranges) {
+    const int64_t gap = from - end;
+    if (gap >= bytes && (best < 0 || gap < best_gap)) {
+      best = end;
+      best_gap = gap;
+    }
+    end = std::max(end, to);
+  }
+  return best < 0 ? end : best;
+}
+
+int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& order, int steps) {
+  PlacedIntervals placed(steps);
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  int64_t size = 0;
+  for (int index : order) {
+    Interval& interval = intervals[static_cast<size_t>(index)];
+    placed.Overlapping(intervals, interval, ranges);
+    const int64_t bytes = AlignUp(interval.bytes, kAlignmentBytes);
+    interval.offset = BestFit(ranges, bytes);
+    size = std::max(size, interval.offset + bytes);
+    placed.Add(interval, index);
+  }
+  return size;
+}
+
+}  // namespace
+
+int64_t PackIntervals(std::vector<Interval>& intervals) {
+  int steps = 1;
+  for (const Interval& interval : intervals) {
+    GRADLOOM_CHECK(interval.first >= 0 && interval.first <= interval.last && interval.bytes >= 0);
+    steps = std::max(steps, interval.last + 1);
+  }
+  const auto length = [&](int i) { return intervals[static_cast<size_t>(i)].last - intervals[static_cast<size_t>(i)].first; };
+  const auto bytes = [&](int i) { return intervals[static_cast<size_t>(i)].bytes; };
+  const auto first = [&](int i) { return intervals[static_cast<size_t>(i)].first; };
+
+  std::vector<int> order(intervals.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::vector<Interval> best;
+  int64_t best_size = -1;
+  const auto attempt = [&](auto less) {
+    std::vector<Interval> packed = intervals;
+    std::stable_sort(order.begin(), order.end(), less);
+    const int64_t size = PackInOrder(packed, order, steps);
+    if (best_size < 0 || size < best_size) {
+      best_size = size;
+      best = std::move(packed);
+    }
+  };
+  attempt([&](int a, int b) { return bytes(a) != bytes(b) ? bytes(a) > bytes(b) : first(a) < first(b); });
+  attempt([&](int a, int b) { return length(a) != length(b) ? length(a) > length(b) : bytes(a) > bytes(b); });
+  attempt([&](int a, int b) {
+    const double area_a = static_cast<double>(bytes(a)) * (length(a) + 1), area_b = static_cast<double>(bytes(b)) * (length(b) + 1);
+    return area_a > area_b;
+  });
+  attempt([&](int a, int b) { return first(a) < first(b); });
+  intervals = std::move(best);
+  return std::max<int64_t>(best_size, 0);
+}
+
+int64_t PackingBound(const std::vector<Interval>& intervals) {
+  std::map<int, int64_t> change;
+  for (const Interval& interval : intervals) {
+    const int64_t bytes = AlignUp(interval.bytes, kAlignmentBytes);
+    change[interval.first] += bytes;
+    change[interval.last + 1] -= bytes;
+  }
+  int64_t alive = 0, most = 0;
+  for (const auto& [step, bytes] : change) most = std::max(most, alive += bytes);
+  return most;
+}
+
+}  // namespace gradloom

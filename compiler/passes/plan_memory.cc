@@ -1,0 +1,204 @@
+#include "compiler/passes/plan_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/pack_intervals.h"
+
+namespace gradloom {
+namespace {
+
+int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
+
+// A set of values that share one range of bytes.
+struct Storage {
+  int first = 0;  // the node that writes it first
+  int last = 0;   // the last node that reads or writes it
+  int64_t bytes = 0;
+  std::optional<Placement> fixed;  // outside the transient arena
+};
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const Plan& whole, ProgramPlan& plan)
+      : graph_(graph), whole_(whole), plan_(plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
+    FindLastReads();
+    PlaceGiven();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) PlaceOutputs(static_cast<int>(i));
+    CopyLateStates();
+  }
+
+  // Transient storages first, in the order of storages_, then the scratch of each node that has some.
+  std::vector<Interval> Intervals() const {
+    std::vector<Interval> intervals;
+    for (const Storage& storage : storages_) {
+      if (!storage.fixed) intervals.push_back({storage.bytes, storage.first, storage.last, 0});
+    }
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const int64_t scratch = plan_.kernels[i].scratch_bytes;
+      if (scratch > 0) intervals.push_back({scratch, static_cast<int>(i), static_cast<int>(i), 0});
+    }
+    return intervals;
+  }
+
+  void Pack() {
+    std::vector<Interval> intervals = Intervals();
+    plan_.transient_bytes = PackIntervals(intervals);
+    auto next = intervals.begin();
+    for (Storage& storage : storages_) {
+      if (!storage.fixed) storage.fixed = Placement{Arena::kTransient, (next++)->offset, -1};
+    }
+    plan_.scratch_offset.assign(graph_.nodes.size(), 0);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (plan_.kernels[i].scratch_bytes > 0) plan_.scratch_offset[i] = (next++)->offset;
+    }
+    plan_.placement.assign(storage_of_.size(), {});
+    for (size_t id = 0; id < storage_of_.size(); ++id) {
+      if (storage_of_[id] >= 0) plan_.placement[id] = *storages_[static_cast<size_t>(storage_of_[id])].fixed;
+    }
+  }
+
+ private:
+  int storage_of(ValueId id) const { return storage_of_[static_cast<size_t>(id)]; }
+  Storage& storage_at(ValueId id) { return storages_[static_cast<size_t>(storage_of(id))]; }
+  int last_read(ValueId id) const { return last_read_[static_cast<size_t>(id)]; }
+
+  // The last node that reads a value itself or a view of it; the end of the step for a fetched one.
+  void FindLastReads() {
+    last_read_.assign(static_cast<size_t>(graph_.num_values()), -1);
+    const auto extend = [&](ValueId id, int step) {
+      int& last = last_read_[static_cast<size_t>(id)];
+      last = std::max(last, step);
+    };
+    for (ValueId id : graph_.outputs) extend(id, static_cast<int>(graph_.nodes.size()));
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      ForEachUse(node, [&](ValueId id) { extend(id, static_cast<int>(i)); });
+      if (plan_.kernels[i].row == nullptr) extend(node.inputs[0], last_read(node.outputs[0]));
+    }
+  }
+
+  void NewStorage(ValueId id, int step, std::optional<Placement> fixed) {
+    storages_.push_back({.first = step, .last = step, .bytes = BytesOf(graph_.value(id)), .fixed = std::move(fixed)});
+    Join(id, static_cast<int>(storages_.size()) - 1, step);
+  }
+
+  // Puts a value that is made at node `step` onto a storage.
+  void Join(ValueId id, int storage, int step) {
+    storage_of_[static_cast<size_t>(id)] = storage;
+    Storage& s = storages_[static_cast<size_t>(storage)];
+    s.last = std::max({s.last, step, last_read(id)});
+  }
+
+  // Inputs, constants, parameters and states have their places already.
+  void PlaceGiven() {
+    std::map<std::string, int64_t> constant_offset, state_offset;
+    for (const Constant& constant : whole_.constants) constant_offset.emplace(constant.name, constant.offset);
+    for (const StateTensor& state : whole_.state) state_offset.emplace(state.name, state.offset);
+    const std::map<std::string, int64_t> step_offset = {
+        {kStepLr, whole_.step.lr}, {kStepNumber, whole_.step.step}, {kStepBatch, whole_.step.batch}, {kStepSeed, whole_.step.seed}};
+    int feeds = 0;
+    for (ValueId id : graph_.inputs) {
+      const auto step = step_offset.find(graph_.value(id).name);
+      NewStorage(id, 0, step != step_offset.end() ? Placement{Arena::kStep, step->second, -1} : Placement{Arena::kFeed, 0, feeds++});
+    }
+    for (const Value& value : graph_.values()) {
+      if (value.role == Role::kConst && constant_offset.contains(value.name)) {
+        NewStorage(value.id, 0, Placement{Arena::kConstants, constant_offset.at(value.name), -1});
+      } else if (value.next_of == kNoValue && (value.role == Role::kParam || value.role == Role::kState) &&
+                 state_offset.contains(value.name)) {
+        NewStorage(value.id, 0, Placement{Arena::kState, state_offset.at(value.name), -1});
+      }
+    }
+  }
+
+  void PlaceOutputs(int i) {
+    const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    ForEachUse(node, [&](ValueId id) {
+      if (storage_of(id) < 0) {
+        throw Error(ErrorCode::kInternal, "value '" + Escaped(graph_.value(id).name) + "' is read before it is made", Describe(node));
+      }
+    });
+    if (plan_.kernels[static_cast<size_t>(i)].row == nullptr) {
+      Join(node.outputs[0], storage_of(node.inputs[0]), i);
+      return;
+    }
+    for (int k = 0; k < static_cast<int>(node.outputs.size()); ++k) {
+      const ValueId id = node.outputs[static_cast<size_t>(k)];
+      if (id == kNoValue || PlaceInState(id, i) || PlaceOnInput(id, k, i)) continue;
+      NewStorage(id, i, std::nullopt);
+    }
+  }
+
+  // A next value goes straight into its state's place if every read of the old value comes before, or is
+  // by this very node through an operand that the output may lie on.
+  bool PlaceInState(ValueId id, int i) {
+    const ValueId old = graph_.value(id).next_of;
+    if (old == kNoValue || storage_of(old) < 0 || BytesOf(graph_.value(old)) != BytesOf(graph_.value(id))) return false;
+    if (last_read(old) > i || (last_read(old) == i && !MayLieOn(id, old, i))) return false;
+    Join(id, storage_of(old), i);
+    return true;
+  }
+
+  // An input that dies here can carry the output.
+  bool PlaceOnInput(ValueId id, int k, int i) {
+    const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    for (const Aliasing& alias : plan_.kernels[static_cast<size_t>(i)].row->may_alias) {
+      if (alias.output != k || alias.input >= static_cast<int>(node.inputs.size())) continue;
+      const ValueId input = node.inputs[static_cast<size_t>(alias.input)];
+      if (input == kNoValue || storage_at(input).fixed || storage_at(input).last > i || !MayLieOn(id, input, i)) continue;
+      Join(id, storage_of(input), i);
+      return true;
+    }
+    return false;
+  }
+
+  // Whether the kernel of node i lets this output take the bytes of this input, no other operand of the
+  // node lies there, and both are of one size.
+  bool MayLieOn(ValueId output, ValueId input, int i) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    const int storage = storage_of(input);
+    const auto on_storage = [&](ValueId id) { return id != kNoValue && storage_of(id) == storage; };
+    if (std::count_if(node.inputs.begin(), node.inputs.end(), on_storage) != 1) return false;
+    if (std::any_of(node.outputs.begin(), node.outputs.end(), on_storage)) return false;
+    if (storages_[static_cast<size_t>(storage)].bytes != BytesOf(graph_.value(output))) return false;
+    for (const Aliasing& alias : plan_.kernels[static_cast<size_t>(i)].row->may_alias) {
+      if (alias.output >= static_cast<int>(node.outputs.size()) || alias.input >= static_cast<int>(node.inputs.size())) continue;
+      if (node.outputs[static_cast<size_t>(alias.output)] == output && node.inputs[static_cast<size_t>(alias.input)] == input) return true;
+    }
+    return false;
+  }
+
+  void CopyLateStates() {
+    int step = static_cast<int>(graph_.nodes.size());
+    for (const Value& value : graph_.values()) {
+      if (value.next_of == kNoValue || storage_of(value.id) < 0 || storage_of(value.id) == storage_of(value.next_of)) continue;
+      plan_.copies.push_back({value.id, value.next_of});
+      Storage& storage = storage_at(value.id);
+      storage.last = std::max(storage.last, step++);
+    }
+  }
+
+  const Graph& graph_;
+  const Plan& whole_;
+  ProgramPlan& plan_;
+  std::vector<int> storage_of_;  // by value id; -1: no place yet
+  std::vector<int> last_read_;   // by value id; -1: never
+  std::vector<Storage> storages_;
+};
+
+}  // namespace
+
+void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan) {
+  plan.copies.clear();
+  Planner planner(graph, whole, plan);
+  plan.live_bytes_bound = PackingBound(planner.Intervals());
+  planner.Pack();
+}
+
+}  // namespace gradloom

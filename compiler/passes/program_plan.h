@@ -1,0 +1,49 @@
+// What the scheduling passes work out about a graph before a program is emitted from it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+#include "kernels/catalog/kernel.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// How a node runs: set by choose_kernels.
+struct KernelChoice {
+  const KernelRow* row = nullptr;  // null: the node is a view and needs no kernel
+  int64_t scratch_bytes = 0;
+};
+
+// Where a value lies: set by plan_memory.
+struct Placement {
+  Arena arena = Arena::kTransient;
+  int64_t offset = 0;
+  int feed = -1;
+};
+
+// A next value that could not be written into its state directly: copied there at the end of the step.
+struct StateCopy {
+  ValueId from = kNoValue;
+  ValueId to = kNoValue;
+};
+
+struct ProgramPlan {
+  DeviceKind device = DeviceKind::kCpu;
+  int threads = 1;
+  std::vector<KernelChoice> kernels;    // by position in graph.nodes
+  std::vector<Placement> placement;     // by value id; values that nothing uses stay transient at 0
+  std::vector<int64_t> scratch_offset;  // by position in graph.nodes
+  std::vector<StateCopy> copies;        // in order, after the last node
+  int64_t transient_bytes = 0;          // what the placement needs
+  int64_t live_bytes_bound = 0;         // the largest sum of bytes alive at one node: no placement needs less
+};
+
+// The names of inputs that the host sets before each step; they lie in the step arena, not in feeds.
+inline constexpr char kStepLr[] = "step_params/lr";
+inline constexpr char kStepNumber[] = "step_params/step";
+inline constexpr char kStepBatch[] = "step_params/batch";
+inline constexpr char kStepSeed[] = "step_params/seed";
+
+}  // namespace gradloom
