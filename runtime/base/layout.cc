@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <cstring>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
@@ -52,6 +54,39 @@ int64_t Layout::Offset(const Shape& shape, const std::vector<int64_t>& index) co
     stride *= padded[dim] / BlockOf(*this, dim);
   }
   return offset;
+}
+
+namespace {
+
+// Calls f(logical element, stored element) for every element in row-major order.
+template <typename F>
+void ForEachElement(const Layout& layout, const Shape& shape, F f) {
+  const int64_t n = shape.elements();
+  std::vector<int64_t> index(static_cast<size_t>(shape.rank()), 0);
+  for (int64_t i = 0; i < n; ++i) {
+    f(i, layout.Offset(shape, index));
+    for (int axis = shape.rank(); axis-- > 0;) {
+      if (++index[static_cast<size_t>(axis)] < shape[axis]) break;
+      index[static_cast<size_t>(axis)] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+void ToLayout(const Layout& layout, const Shape& shape, int64_t element_bytes, const void* logical, void* stored) {
+  const size_t bytes = static_cast<size_t>(element_bytes);
+  const auto* from = static_cast<const std::byte*>(logical);
+  auto* to = static_cast<std::byte*>(stored);
+  std::memset(to, 0, static_cast<size_t>(layout.elements(shape)) * bytes);
+  ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + j * element_bytes, from + i * element_bytes, bytes); });
+}
+
+void FromLayout(const Layout& layout, const Shape& shape, int64_t element_bytes, const void* stored, void* logical) {
+  const size_t bytes = static_cast<size_t>(element_bytes);
+  const auto* from = static_cast<const std::byte*>(stored);
+  auto* to = static_cast<std::byte*>(logical);
+  ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + i * element_bytes, from + j * element_bytes, bytes); });
 }
 
 std::string Layout::ToString() const {

@@ -43,4 +43,8 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+// Copies row-major elements of `element_bytes` bytes each into a layout (padding is set to zero), and back.
+void ToLayout(const Layout& layout, const Shape& shape, int64_t element_bytes, const void* logical, void* stored);
+void FromLayout(const Layout& layout, const Shape& shape, int64_t element_bytes, const void* stored, void* logical);
+
 }  // namespace gradloom

@@ -1,0 +1,88 @@
+#include "compiler/graph/verify_graph.h"
+
+#include <string>
+
+namespace gradloom {
+namespace {
+
+[[noreturn]] void Fail(const std::string& message, const std::string& where) {
+  throw Error(ErrorCode::kInternal, "the graph is not well-formed: " + message, where,
+              "this is a bug of Gradloom: please report it with the model");
+}
+
+class Verifier {
+ public:
+  Verifier(const Graph& graph, const TypeRules* rules) : graph_(graph), rules_(rules), made_(static_cast<size_t>(graph.num_values())) {}
+
+  void Run() {
+    for (ValueId id : graph_.inputs) Make(id, "graph inputs");
+    for (const Value& value : graph_.values()) CheckData(value);
+    for (const Node& node : graph_.nodes) CheckNode(node);
+    for (ValueId id : graph_.outputs) {
+      CheckRange(id, "graph outputs");
+      if (!made_[static_cast<size_t>(id)]) Fail("output '" + Escaped(graph_.value(id).name) + "' is never made", "graph outputs");
+    }
+  }
+
+ private:
+  void CheckRange(ValueId id, const std::string& where) {
+    if (id < 0 || id >= graph_.num_values()) Fail("value id " + std::to_string(id) + " is out of range", where);
+  }
+
+  void Make(ValueId id, const std::string& where) {
+    CheckRange(id, where);
+    if (made_[static_cast<size_t>(id)]) Fail("value '" + Escaped(graph_.value(id).name) + "' is made twice", where);
+    made_[static_cast<size_t>(id)] = true;
+  }
+
+  void CheckData(const Value& value) {
+    const std::string where = "value '" + Escaped(value.name) + "'";
+    if (value.next_of != kNoValue) {
+      CheckRange(value.next_of, where);
+      if (graph_.type(value.next_of) != graph_.type(value.id)) Fail("its type is not that of the state it is the next value of", where);
+    }
+    const Tensor* data = graph_.data(value.id);
+    if (data == nullptr) {
+      if (value.role == Role::kConst) Fail("a constant without data", where);
+      return;
+    }
+    if (data->dtype() != value.dtype || data->shape() != value.shape) Fail("its data has another type", where);
+    Make(value.id, where);
+  }
+
+  void CheckNode(const Node& node) {
+    const std::string where = Describe(node);
+    ForEachUse(node, [&](ValueId id) {
+      CheckRange(id, where);
+      if (!made_[static_cast<size_t>(id)]) Fail("'" + Escaped(graph_.value(id).name) + "' is read before it is made", where);
+    });
+    for (const Region& region : node.regions) {
+      if (region.captures.size() > region.body->inputs.size()) Fail("more captures than body inputs", where);
+      const size_t first = region.body->inputs.size() - region.captures.size();
+      for (size_t i = 0; i < region.captures.size(); ++i) {
+        if (region.body->type(region.body->inputs[first + i]) != graph_.type(region.captures[i])) Fail("a capture changes its type", where);
+      }
+      VerifyGraph(*region.body, rules_);
+    }
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) Make(id, where);
+    }
+    if (rules_ == nullptr || !node.regions.empty()) return;
+    const std::vector<ValueType> types = rules_->Infer(graph_, node);
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] == kNoValue || types[i] == graph_.type(node.outputs[i])) continue;
+      Fail("output " + std::to_string(i) + " is " + graph_.type(node.outputs[i]).ToString() + ", its operator gives " + types[i].ToString(),
+           where);
+    }
+  }
+
+  const Graph& graph_;
+  const TypeRules* rules_;
+  std::vector<bool> made_;
+};
+
+}  // namespace
+
+void VerifyGraph(const Graph& graph, const TypeRules* rules) { Verifier(graph, rules).Run(); }
+
+}  // namespace gradloom

@@ -1,0 +1,193 @@
+#include "compiler/passes/simplify.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/choose_kernels.h"
+#include "kernels/reference/reference.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kMostFoldedBytes = 64 << 10;
+// Constants up to this size are compared byte by byte.
+constexpr int64_t kMostComparedBytes = 4 << 10;
+
+int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
+
+void Append(std::string& key, const void* data, int64_t bytes) { key.append(static_cast<const char*>(data), static_cast<size_t>(bytes)); }
+
+std::string KeyOf(const Tensor& tensor) {
+  std::string key = std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString();
+  Append(key, tensor.data(), tensor.bytes());
+  return key;
+}
+
+// Equal keys mean equal results.
+std::string KeyOf(const Node& node) {
+  std::string key = node.domain + "." + node.op;
+  for (ValueId id : node.inputs) key += "," + std::to_string(id);
+  key += ";" + std::to_string(node.outputs.size());
+  for (ValueId id : node.outputs) key += id == kNoValue ? "-" : "+";
+  for (const auto& [name, value] : node.attributes) {
+    key += ";" + name + "=";
+    // Readable text is cut short for long strings and shows no tensor's elements.
+    if (const Tensor* tensor = std::get_if<Tensor>(&value)) {
+      key += KeyOf(*tensor);
+    } else if (const std::string* text = std::get_if<std::string>(&value)) {
+      key += std::to_string(text->size()) + ":" + *text;
+    } else {
+      key += Attributes::ToString(value);
+    }
+  }
+  return key;
+}
+
+class Simplifier {
+ public:
+  explicit Simplifier(Graph& graph) : graph_(graph) {
+    for (ValueId id : graph.outputs) pinned_.insert(id);
+    for (const Value& value : graph.values()) {
+      if (value.next_of != kNoValue) pinned_.insert(value.id);
+    }
+  }
+
+  void Run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node& node : nodes) {
+      for (ValueId& id : node.inputs) id = Current(id);
+      for (Region& region : node.regions) {
+        for (ValueId& id : region.captures) id = Current(id);
+      }
+      if (!Fold(node) && !DropNeutral(node) && !MergeEqual(node)) graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+ private:
+  // What stands for a value now: itself, or an equal one.
+  ValueId Current(ValueId id) {
+    if (id == kNoValue) return id;
+    if (const auto found = replaced_.find(id); found != replaced_.end()) return found->second;
+    const Tensor* data = graph_.data(id);
+    if (data == nullptr || graph_.value(id).role != Role::kConst || data->bytes() > kMostComparedBytes) return id;
+    const auto [at, fresh] = constants_.emplace(KeyOf(*data), id);
+    if (!fresh) replaced_.emplace(id, at->second);
+    return at->second;
+  }
+
+  bool Pinned(const Node& node) const {
+    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return pinned_.contains(id); });
+  }
+
+  bool IsRandom(const Node& node) const {
+    const Op* op = FindOp(node.domain, node.op);
+    return op == nullptr || op->has(kRandom);
+  }
+
+  bool Fold(const Node& node) {
+    if (Pinned(node) || IsRandom(node) || !node.regions.empty() || FindReference(node.domain, node.op) == nullptr) return false;
+    std::vector<Tensor> inputs;
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue && graph_.value(id).role != Role::kConst) return false;
+      inputs.push_back(id == kNoValue ? Tensor() : *graph_.data(id));
+    }
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue && BytesOf(graph_.value(id)) > kMostFoldedBytes) return false;
+    }
+    const std::vector<Tensor> outputs = RunReference(CallOf(graph_, node, 1), inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const ValueId id = node.outputs[i];
+      if (id == kNoValue) continue;
+      graph_.value(id).role = Role::kConst;
+      graph_.set_data(id, outputs[i]);
+    }
+    return true;
+  }
+
+  // The one value of a constant whose elements are all equal.
+  std::optional<double> Uniform(ValueId id) const {
+    const Tensor* data = id == kNoValue || graph_.value(id).role != Role::kConst ? nullptr : graph_.data(id);
+    if (data == nullptr || data->elements() == 0 || data->bytes() > kMostComparedBytes) return std::nullopt;
+    const double first = ElementAsDouble(data->view(), 0);
+    for (int64_t i = 1; i < data->elements(); ++i) {
+      if (ElementAsDouble(data->view(), i) != first) return std::nullopt;
+    }
+    return first;
+  }
+
+  // The input that the node's output equals, or kNoValue.
+  ValueId Neutral(const Node& node) const {
+    if (!node.domain.empty() || node.inputs.empty()) return kNoValue;
+    const ValueId a = node.inputs[0], b = node.inputs.size() > 1 ? node.inputs[1] : kNoValue;
+    if (node.op == "Identity" || (node.op == "Cast" && graph_.value(a).dtype == graph_.value(node.outputs[0]).dtype)) return a;
+    if (node.op == "Mul" && Uniform(b) == 1.0) return a;
+    if (node.op == "Mul" && Uniform(a) == 1.0) return b;
+    if (node.op == "Div" && Uniform(b) == 1.0) return a;
+    // x + 0 turns -0 into 0, which no later value can tell but by a division.
+    if ((node.op == "Add" || node.op == "Sub") && Uniform(b) == 0.0) return a;
+    if (node.op == "Add" && Uniform(a) == 0.0) return b;
+    if (node.op == "Expand" || node.op == "Reshape") return a;
+    return kNoValue;
+  }
+
+  bool DropNeutral(const Node& node) {
+    const ValueId same = Neutral(node);
+    if (same == kNoValue || Pinned(node) || node.outputs.size() != 1) return false;
+    if (graph_.type(same) != graph_.type(node.outputs[0])) return false;
+    replaced_.emplace(node.outputs[0], same);
+    return true;
+  }
+
+  bool MergeEqual(const Node& node) {
+    if (IsRandom(node) || !node.regions.empty()) return false;
+    const auto [at, fresh] = seen_.emplace(KeyOf(node), node.outputs);
+    if (fresh || Pinned(node)) return false;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] != kNoValue) replaced_.emplace(node.outputs[i], at->second[i]);
+    }
+    return true;
+  }
+
+  Graph& graph_;
+  std::set<ValueId> pinned_;  // outputs and next values
+  std::map<ValueId, ValueId> replaced_;
+  std::map<std::string, ValueId> constants_;
+  std::map<std::string, std::vector<ValueId>> seen_;
+};
+
+}  // namespace
+
+void RemoveDeadNodes(Graph& graph) {
+  std::vector<bool> wanted(static_cast<size_t>(graph.num_values()));
+  for (ValueId id : graph.outputs) wanted[static_cast<size_t>(id)] = true;
+  for (const Value& value : graph.values()) {
+    if (value.next_of != kNoValue) wanted[static_cast<size_t>(value.id)] = true;
+  }
+  std::vector<Node> kept;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    Node& node = graph.nodes[i];
+    if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                     [&](ValueId id) { return id != kNoValue && wanted[static_cast<size_t>(id)]; }))
+      continue;
+    ForEachUse(node, [&](ValueId id) { wanted[static_cast<size_t>(id)] = true; });
+    kept.push_back(std::move(node));
+  }
+  std::reverse(kept.begin(), kept.end());
+  graph.nodes = std::move(kept);
+}
+
+void Simplify(Graph& graph) {
+  RemoveDeadNodes(graph);
+  Simplifier(graph).Run();
+  RemoveDeadNodes(graph);
+}
+
+}  // namespace gradloom

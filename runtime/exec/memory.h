@@ -1,0 +1,28 @@
+// One block of host memory for an arena.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gradloom {
+
+// Zeroed bytes aligned to a page; large blocks ask for huge pages. Throws Error(kResource) naming `what`
+// and the size where they cannot be had.
+class HostArena {
+ public:
+  HostArena() = default;
+  HostArena(int64_t bytes, const char* what);
+  ~HostArena();
+  HostArena(HostArena&& other) noexcept;
+  HostArena& operator=(HostArena&& other) noexcept;
+
+  std::byte* at(int64_t offset) const { return data_ + offset; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+  int64_t mapped_ = 0;
+};
+
+}  // namespace gradloom
