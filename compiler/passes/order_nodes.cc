@@ -1,0 +1,64 @@
+#include "compiler/passes/order_nodes.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+bool IsView(const Node& node) {
+  const Op* op = FindOp(node.domain, node.op);
+  return op != nullptr && op->has(kView);
+}
+
+// By value id, the last position that reads the value or a view of it; nodes of the update phase, which
+// may themselves move, are left out.
+std::vector<int> LastFixedRead(const Graph& graph) {
+  std::vector<int> last(static_cast<size_t>(graph.num_values()), -1);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    if (node.phase == Phase::kUpdate) continue;
+    ForEachUse(node, [&](ValueId id) { last[static_cast<size_t>(id)] = std::max(last[static_cast<size_t>(id)], static_cast<int>(i)); });
+    if (IsView(node)) {
+      int& of_input = last[static_cast<size_t>(node.inputs[0])];
+      of_input = std::max(of_input, last[static_cast<size_t>(node.outputs[0])]);
+    }
+  }
+  return last;
+}
+
+}  // namespace
+
+void OrderNodes(Graph& graph) {
+  const std::vector<int> last_read = LastFixedRead(graph);
+  // The position after which each value is there; inputs and data are there before the first node.
+  std::vector<int> ready(static_cast<size_t>(graph.num_values()), -1);
+  std::vector<std::pair<int, size_t>> keys;  // (position to run after, original position)
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    int after = static_cast<int>(i);
+    if (node.phase == Phase::kUpdate) {
+      after = -1;
+      ForEachUse(node, [&](ValueId id) { after = std::max(after, ready[static_cast<size_t>(id)]); });
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue && graph.value(id).next_of != kNoValue)
+          after = std::max(after, last_read[static_cast<size_t>(graph.value(id).next_of)]);
+      }
+    }
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) ready[static_cast<size_t>(id)] = after;
+    }
+    keys.emplace_back(after, i);
+  }
+  // Stable: an update that may run after position p comes behind the node at p, in the original order of updates.
+  std::stable_sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Node> ordered;
+  ordered.reserve(graph.nodes.size());
+  for (const auto& [after, i] : keys) ordered.push_back(std::move(graph.nodes[i]));
+  graph.nodes = std::move(ordered);
+}
+
+}  // namespace gradloom
