@@ -4,7 +4,7 @@ set -euo pipefail
 
 packages=(
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
-  g++ git python3 python3-pip unzip
+  clang-format g++ git python3 python3-pip unzip
   libprotobuf-dev protobuf-compiler
   libgtest-dev libgmock-dev
 )

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Checks that every #include goes along the arrows of docs/architecture.md.
+
+    tools -> compiler -> runtime/plan <- runtime/exec -> kernels -> runtime/base
+
+The table below is that picture, room by room: what a room's files may include from the project.
+"""
+import pathlib
+import re
+import sys
+
+ALLOWED = {
+    "runtime/base": [],
+    "runtime/plan": ["runtime/base", "kernels/catalog"],
+    "runtime/device": ["runtime/base"],
+    "runtime/comm": ["runtime/base", "runtime/device"],
+    "runtime/exec": ["runtime/base", "runtime/plan", "runtime/device", "runtime/comm", "kernels/catalog", "kernels/cpu"],
+    "runtime/session": ["runtime/base", "runtime/plan", "runtime/exec"],
+    "kernels/scalar": [],
+    "kernels/catalog": ["runtime/base", "kernels/reference"],
+    "kernels/reference": ["runtime/base", "kernels/catalog", "kernels/scalar"],
+    "kernels/cpu": ["runtime/base", "kernels/catalog", "kernels/reference", "kernels/scalar"],
+    "compiler/graph": ["runtime/base"],
+    "compiler/ops": ["runtime/base", "compiler/graph"],
+    "compiler/onnx": ["runtime/base", "compiler/graph", "compiler/ops", "kernels/catalog", "kernels/reference"],
+    "compiler/oracle": ["runtime/base", "compiler/graph", "kernels/catalog", "kernels/reference"],
+    "compiler/passes": ["runtime/base", "runtime/plan", "compiler/graph", "compiler/ops", "kernels/catalog", "kernels/reference"],
+    "compiler": ["runtime/base", "runtime/plan", "compiler/graph", "compiler/ops", "compiler/onnx", "compiler/passes", "kernels/catalog"],
+}
+# Everything may be included from here.
+FREE = ("tools", "tests", "models")
+# Headers of libraries that one room alone may include.
+ONLY_IN = {
+    re.compile(r"onnx/"): ["compiler/onnx", "tests"],
+    re.compile(r"(oneapi/)?dnnl"): ["kernels/cpu", "tests"],
+    re.compile(r"google/protobuf/"): ["compiler/onnx", "runtime/plan", "tests"],
+    re.compile(r"(cuda|cublas|cudnn|nccl|nvrtc)"): ["kernels/cuda", "runtime/device/cuda", "runtime/comm/nccl", "tests"],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+ROOMS = ("runtime/", "compiler/", "kernels/", "tools/", "tests/", "models/")
+
+
+def room_of(path):
+    """The longest room that the file lies in: runtime/base, compiler, tools ..."""
+    folder = str(pathlib.PurePosixPath(path).parent)
+    while folder not in (".", ""):
+        if folder in ALLOWED or folder in FREE:
+            return folder
+        folder = str(pathlib.PurePosixPath(folder).parent)
+    return None
+
+
+def violations(files):
+    """Lines 'file: what' for every include that goes against an arrow. `files`: path -> text."""
+    found = []
+    for path, text in files.items():
+        room = room_of(path)
+        if room is None:
+            found.append(f"{path}: in no room of the picture")
+            continue
+        for _, target in INCLUDE.findall(text):
+            for pattern, rooms in ONLY_IN.items():
+                if pattern.match(target) and not any(path.startswith(r + "/") for r in rooms):
+                    found.append(f"{path}: includes {target}, which only {', '.join(rooms)} may")
+            if not target.startswith(ROOMS):
+                continue
+            to = room_of(target)
+            if room in FREE or to == room:
+                continue
+            if to is None or to not in ALLOWED[room]:
+                found.append(f"{path}: {room} may not include {target}")
+    return found
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve().parent
+    planted = violations({"kernels/cpu/x.cc": '#include "compiler/graph/graph.h"\n', "runtime/exec/y.h": "#include <onnx/checker.h>\n"})
+    assert len(planted) == 2, f"the check does not see planted violations: {planted}"
+    files = {}
+    for room in ("runtime", "compiler", "kernels", "tools", "tests", "models"):
+        for path in (root / room).rglob("*"):
+            if path.suffix in (".h", ".cc", ".cu", ".cuh"):
+                files[str(path.relative_to(root))] = path.read_text()
+    assert len(files) > 50, f"only {len(files)} source files under {root}"
+    found = violations(files)
+    print("\n".join(found))
+    print(f"{len(files)} files, {len(found)} includes against the arrows")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
