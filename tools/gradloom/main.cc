@@ -1,0 +1,106 @@
+// gradloom <verb> [flags]
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tools/gradloom/nearest.h"
+#include "tools/gradloom/screen.h"
+#include "tools/gradloom/verbs.h"
+
+namespace gradloom {
+namespace {
+
+struct Verb {
+  const char* name;
+  const char* summary;
+  const char* example;
+  Action (*declare)(CLI::App& app);
+};
+
+constexpr Verb kVerbs[] = {
+    {"train", "compile a model and train it", "gradloom train model.onnx --data train.csv --loss mse --epochs 10", DeclareTrain},
+    {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx", DeclareCheck},
+    {"compile", "model -> plan", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan", DeclareCompile},
+    {"inspect", "show a plan", "gradloom inspect model.plan", DeclareInspect},
+    {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
+    {"export", "trained weights -> inference ONNX", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},
+    {"devices", "what this machine offers", "gradloom devices --json", DeclareDevices},
+};
+
+// The error of a command line that CLI11 refuses, in our form.
+Error UsageError(const CLI::ParseError& error, const CLI::App& app, int argc, char** argv) {
+  std::string message = error.what(), help = "see: gradloom --help";
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> verbs, flags;
+  for (const Verb& verb : kVerbs) verbs.emplace_back(verb.name);
+  const auto used = app.get_subcommands();
+  if (used.empty()) {
+    if (words.empty())
+      return Error(ErrorCode::kConfig, "no verb given", "", "verbs: train, check, compile, inspect, verify, export, devices");
+    message = "unknown verb '" + Escaped(words[0]) + "'";
+    const std::string near = Nearest(words[0], verbs);
+    if (!near.empty()) help = "did you mean 'gradloom " + near + "'?";
+    return Error(ErrorCode::kConfig, message, "", help);
+  }
+  const CLI::App* verb = used.front();
+  help = "see: gradloom " + verb->get_name() + " --help";
+  for (const CLI::Option* option : verb->get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  for (const std::string& word : words) {
+    const std::string flag = word.substr(0, word.find('='));
+    if (!flag.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
+    message = "unknown flag '" + Escaped(flag) + "' of gradloom " + verb->get_name();
+    const std::string near = Nearest(flag, flags);
+    if (!near.empty()) help = "did you mean '" + near + "'?   " + help;
+    break;
+  }
+  return Error(ErrorCode::kConfig, message, "", help);
+}
+
+int Run(int argc, char** argv) {
+  CLI::App app("Gradloom trains ONNX models: one plan, proved before it runs.", "gradloom");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "gradloom 0.1.0");
+  std::vector<Action> actions;
+  for (const Verb& verb : kVerbs) {
+    CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
+    sub->footer(std::string("Example:\n  ") + verb.example);
+    actions.push_back(verb.declare(*sub));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error, app, argc, argv);
+  }
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (app.got_subcommand(kVerbs[i].name)) return actions[i]();
+  }
+  return ExitCode(ErrorCode::kInternal);
+}
+
+}  // namespace
+}  // namespace gradloom
+
+int main(int argc, char** argv) {
+  using gradloom::Error;
+  using gradloom::ErrorCode;
+  try {
+    return gradloom::Run(argc, argv);
+  } catch (const Error& error) {
+    gradloom::PrintError(error);
+    return gradloom::ExitCode(error.code());
+  } catch (const std::bad_alloc&) {
+    gradloom::PrintError(Error(ErrorCode::kResource, "out of memory", "", "use a smaller --batch, or a machine with more memory"));
+    return gradloom::ExitCode(ErrorCode::kResource);
+  } catch (const std::exception& error) {
+    gradloom::PrintError(
+        Error(ErrorCode::kInternal, error.what(), "", "this is a bug of Gradloom: please report it with the command that shows it"));
+    return gradloom::ExitCode(ErrorCode::kInternal);
+  }
+}

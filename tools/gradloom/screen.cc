@@ -1,0 +1,161 @@
+#include "tools/gradloom/screen.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace gradloom {
+namespace {
+
+template <typename... Args>
+std::string Format(const char* format, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+bool TerminalCanRedraw() {
+  const char* term = std::getenv("TERM");
+  const bool dumb = term == nullptr || std::strcmp(term, "dumb") == 0;
+  return isatty(STDERR_FILENO) == 1 && !dumb && std::getenv("CI") == nullptr;
+}
+
+int TerminalColumns() {
+  if (const char* columns = std::getenv("COLUMNS")) {
+    const int n = std::atoi(columns);
+    if (n > 20) return n;
+  }
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 100;
+}
+
+}  // namespace
+
+std::string WithCommas(int64_t value) {
+  std::string digits = std::to_string(value);
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+std::string Bytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? Format("%lld B", static_cast<long long>(bytes)) : Format("%.2f %s", value, kUnits[unit]);
+}
+
+std::string Duration(double seconds) {
+  if (seconds < 60) return Format("%.1fs", seconds);
+  const auto whole = static_cast<long long>(seconds);
+  if (whole < 3600) return Format("%lld:%02lld", whole / 60, whole % 60);
+  return Format("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string Short(double value) {
+  const double magnitude = std::abs(value);
+  if (value == 0 || (magnitude >= 0.01 && magnitude < 1e5)) return Format("%.4g", value);
+  return Format("%.2e", value);
+}
+
+std::string Timestamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string Table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - row[i].size(), ' ');
+      line += i == 0 ? row[i] + pad : "  " + pad + row[i];
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+void PrintError(const Error& error) {
+  std::fprintf(stderr, "%s\ngradloom: stopped with 1 error (exit %d)\n", error.Describe().c_str(), ExitCode(error.code()));
+}
+
+Progress::Progress(ProgressMode mode, int64_t log_every)
+    : mode_(mode), log_every_(std::max<int64_t>(log_every, 1)), start_(std::chrono::steady_clock::now()), drawn_(start_) {
+  if (mode_ == ProgressMode::kAuto) mode_ = TerminalCanRedraw() ? ProgressMode::kBar : ProgressMode::kPlain;
+}
+
+Progress::~Progress() { Clear(); }
+
+void Progress::Update(const State& state) {
+  if (mode_ == ProgressMode::kNone) return;
+  const auto now = std::chrono::steady_clock::now();
+  const bool last = state.step == state.total_steps;
+  if (mode_ == ProgressMode::kBar) {
+    // Ten times a second is smooth enough and costs nothing.
+    if (!last && now - drawn_ < std::chrono::milliseconds(100)) return;
+    drawn_ = now;
+    Draw(state);
+    return;
+  }
+  if (!last && state.step % log_every_ != 0) return;
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double eta = state.step > 0 ? elapsed * static_cast<double>(state.total_steps - state.step) / static_cast<double>(state.step) : 0;
+  const std::string norm = state.grad_norm < 0            ? ""
+                           : mode_ == ProgressMode::kJson ? Format(",\"gnorm\":%.6g", state.grad_norm)
+                                                          : " gnorm=" + Short(state.grad_norm);
+  if (mode_ == ProgressMode::kJson) {
+    std::fprintf(
+        stderr, "{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%.9g,\"lr\":%.9g%s,\"samples_per_s\":%.1f}\n",
+        Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, state.loss, state.lr, norm.c_str(), state.samples_per_s);
+  } else {
+    std::fprintf(stderr, "%s step=%lld epoch=%.2f loss=%s lr=%s%s samples_s=%.0f eta_s=%.0f\n", Timestamp().c_str(),
+                 static_cast<long long>(state.step), state.epoch, Short(state.loss).c_str(), Short(state.lr).c_str(), norm.c_str(),
+                 state.samples_per_s, eta);
+  }
+}
+
+void Progress::Draw(const State& state) {
+  const double done = state.total_steps > 0 ? static_cast<double>(state.step) / static_cast<double>(state.total_steps) : 0;
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  constexpr int kWidth = 20;
+  const int filled = static_cast<int>(done * kWidth);
+  std::string bar(static_cast<size_t>(filled), '=');
+  if (filled < kWidth) bar += ">" + std::string(static_cast<size_t>(kWidth - filled - 1), ' ');
+  std::string line =
+      Format("epoch %lld/%lld [%s] %3.0f%%  %s/%s  loss %s",
+             std::min(static_cast<long long>(state.epoch) + 1, static_cast<long long>(state.epochs)), static_cast<long long>(state.epochs),
+             bar.c_str(), done * 100, WithCommas(state.step).c_str(), WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
+  line += "  lr " + Short(state.lr) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
+  line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " +
+          Duration(done > 0 ? elapsed * (1 - done) / done : 0);
+  const size_t columns = static_cast<size_t>(TerminalColumns() - 1);
+  line.resize(columns, ' ');
+  std::fprintf(stderr, "\r%s", line.c_str());
+  on_line_ = true;
+}
+
+void Progress::Clear() {
+  if (on_line_) std::fprintf(stderr, "\n");
+  on_line_ = false;
+}
+
+}  // namespace gradloom

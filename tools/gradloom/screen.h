@@ -1,0 +1,67 @@
+// What the command prints: numbers as people read them, error blocks, and a progress line that suits the
+// terminal or the log it goes to.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+
+// 206922 -> "206,922".
+std::string WithCommas(int64_t value);
+
+// 3250586 -> "3.10 MiB".
+std::string Bytes(int64_t bytes);
+
+// 74.25 -> "1:14"; under a minute "14.3s".
+std::string Duration(double seconds);
+
+// Significant digits, short: 0.2134, 1.0e-03, 12410.
+std::string Short(double value);
+
+// Now, in UTC: 2026-11-21T02:40:11Z.
+std::string Timestamp();
+
+// The lines of a table, columns aligned: the first left, the others right.
+std::string Table(const std::vector<std::vector<std::string>>& rows);
+
+// Prints an error block to stderr.
+void PrintError(const Error& error);
+
+enum class ProgressMode { kAuto, kBar, kPlain, kJson, kNone };
+
+// Shows how far a training run is: one redrawn line on a terminal, one line per `log_every` steps in a log.
+class Progress {
+ public:
+  struct State {
+    int64_t step = 0, total_steps = 0;
+    double epoch = 0;
+    int64_t epochs = 0;
+    double loss = 0, lr = 0, grad_norm = -1;
+    double samples_per_s = 0;
+  };
+
+  // kAuto is kBar where stderr is a terminal that can redraw a line, else kPlain.
+  Progress(ProgressMode mode, int64_t log_every);
+  ~Progress();
+
+  void Update(const State& state);
+
+  // Leaves the line of a bar, so that something else can be printed.
+  void Clear();
+
+ private:
+  void Draw(const State& state);
+
+  ProgressMode mode_;
+  int64_t log_every_;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point drawn_;
+  bool on_line_ = false;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,23 @@
+// The verbs of the command. Each declares its flags on a CLI11 sub-command and returns what to run once they
+// are parsed: a function that gives the exit code and throws Error.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace gradloom {
+
+using Action = std::function<int()>;
+
+Action DeclareTrain(CLI::App& app);
+Action DeclareCheck(CLI::App& app);
+Action DeclareCompile(CLI::App& app);
+Action DeclareInspect(CLI::App& app);
+Action DeclareVerify(CLI::App& app);
+Action DeclareExport(CLI::App& app);
+Action DeclareDevices(CLI::App& app);
+
+}  // namespace gradloom
