@@ -1,0 +1,135 @@
+"""Records one case: exports, trains three times, derives the tolerances, checks, and writes the folder."""
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+import torch.nn as nn
+
+import exporting
+import tolerance
+import training
+from case import Batch, Case
+
+FULL_LIMIT = 60_000  # parameters; above it a case holds norms instead of arrays
+
+
+class Wrong(Exception):
+    """The recording would not be a fair test."""
+
+
+def record(case: Case, out: pathlib.Path) -> dict:
+    """Writes `out`/NAME and returns its case.json. Nothing is left there if a check fails."""
+    folder = out / case.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        return _record(case, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _record(case: Case, folder: pathlib.Path) -> dict:
+    batches, module = training.seeded_batches(case), training.seeded_module(case)
+    torch.manual_seed(case.seed + 2)
+    model = exporting.export(case, module, next(b for b, n in zip(batches, case.sizes) if n == case.batch_size), folder / "model.onnx")
+    onnx.checker.check_model(str(folder / "model.onnx"))
+    trained = case.as_file(copy.deepcopy(module)) if case.as_file else copy.deepcopy(module)
+    trained.train(case.semantics == "train" or exporting.trains_batchnorm(model))
+    for name, p in trained.named_parameters():
+        p.requires_grad_(not name.startswith(case.frozen))
+    places = exporting.places(case, module, model, batches[0], trained)
+    check_outputs(case, trained, model, folder / "model.onnx", batches[0])
+
+    runs = [training.train(case, trained, batches), training.train(case, trained, batches, torch.float64),
+            training.train(case, training.one_ulp_away(trained, case.seed), batches)]
+    learned = {n for n, p in trained.named_parameters() if p.requires_grad}
+    trainable = [k for k, p in places.items() if p.parameter in learned]
+    shapes = {n: p.detach().numpy() for n, p in trained.named_parameters()}
+    in_file = lambda values: {k: places[k].take({n: values.get(n, shapes[n]) for n in shapes}) for k in trainable}
+    initial, grads, params = in_file({}), [in_file(r.grads) for r in runs], [in_file(r.params) for r in runs]
+    ill = tolerance.ill_conditioned(initial, grads, params)
+    _write_arrays(folder, case, batches, runs, initial, grads[0], params[0], {i.name for i in model.graph.initializer})
+    description = {
+        "name": case.name, "model": "model.onnx", "inputs": list(case.inputs), "targets": list(case.targets), "outputs": list(case.outputs),
+        "losses": case.losses, "optimizer": case.optimizer, "clip_grad_norm": case.clip_grad_norm, "lr_schedule": case.lr_schedule,
+        "grad_accumulation": case.grad_accumulation, "steps": len(batches), "batch_size": case.batch_size, "batch_sizes": case.sizes,
+        "exporter": case.exporter, "opset": exporting.actual_opset(model),
+        "export_options": {"mode": case.mode, "optimize" if case.exporter == "dynamo" else "do_constant_folding": case.optimize},
+        "mode": case.mode, "semantics": case.semantics, "dynamic_batch": case.dynamic_batch, "external_data": case.external_data,
+        "trainable": trainable, "frozen": [k for k, p in places.items() if p.parameter not in learned],
+        "renamed": {k: places[k].parameter for k in trainable if not places[k].same},
+        "ill_conditioned": ill, "expected": case.expected, "parameters": sum(v.size for v in initial.values()),
+        "tolerance": tolerance.tolerances([r.losses for r in runs], grads, params, ill), "notes": case.notes,
+    }
+    (folder / "case.json").write_text(json.dumps(description, indent=1) + "\n")
+    _check_worth(case, description, runs[0], initial, params[0])
+    return description
+
+
+def check_outputs(case: Case, module: nn.Module, model: onnx.ModelProto, path: pathlib.Path, batch: Batch):
+    """The file and the module that is trained in its place must compute the same; onnxruntime has no BatchNormalization in
+    training mode, so there, and where only the trainer is to use batch statistics, both are compared in inference mode."""
+    module = copy.deepcopy(module)
+    proto = copy.deepcopy(model)
+    if case.semantics == "train" or exporting.trains_batchnorm(model):
+        module.eval()
+        for n in proto.graph.node:
+            if n.op_type == "BatchNormalization":
+                del n.output[1:]
+                for a in [a for a in n.attribute if a.name == "training_mode"]:
+                    n.attribute.remove(a)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    got = session.run(None, {i.name: batch[i.name].numpy() for i in session.get_inputs()})
+    with torch.no_grad():
+        want = module(*(batch[i] for i in case.inputs))
+    want = want if isinstance(want, (tuple, list)) else (want,)
+    for name, a, b in zip(case.outputs, got, want, strict=True):
+        b = b.numpy()
+        if a.shape != b.shape or np.abs(a - b).max() > 1e-4 * max(1.0, np.abs(b).max()):
+            raise Wrong(f"output {name} of the file {a.shape} is not the module's {b.shape}: {np.abs(a - b).max() if a.shape == b.shape else ''}")
+
+
+def _write_arrays(folder, case, batches, runs, initial, grads, params, in_model):
+    arrays = {f"{name}{k}": batch[name].numpy() for k, batch in enumerate(batches) for name in (*case.inputs, *case.targets)}
+    np.savez_compressed(folder / "batches.npz", **arrays)
+    norm = lambda values: np.array([np.linalg.norm(v.astype(np.float64).reshape(-1)) for v in values])
+    probe = lambda values: np.array([v.astype(np.float64).reshape(-1) @ np.sin(np.arange(1, v.size + 1)) for v in values])
+    expected = {
+        "losses": runs[0].losses, "losses_f64": runs[1].losses, "names": np.array(list(initial)),
+        "grad_norm": norm(grads.values()), "grad_probe": probe(grads.values()),
+        "param_norm": norm(params.values()), "param_probe": probe(params.values()),
+        "delta_norm": norm([params[k].astype(np.float64) - initial[k] for k in initial]),
+    }
+    if case.expected == "full":
+        expected |= {f"grad/{k}": v for k, v in grads.items()} | {f"param/{k}": v for k, v in params.items()}
+    if runs[0].module.training:
+        expected |= {f"buffer/{k}": v for k, v in runs[0].buffers.items() if k in in_model}
+        expected |= {f"buffer_onnx/{k}": v for k, v in runs[0].onnx_vars.items() if k in in_model}
+    np.savez_compressed(folder / "expected.npz", **expected)
+
+
+def _check_worth(case: Case, description: dict, run: training.Run, initial: dict, params: dict):
+    """A recording must be finite, move every tensor that it does not excuse, and have tolerances that can fail."""
+    arrays = [run.losses, *run.grads.values(), *run.params.values()]
+    if not all(np.isfinite(a).all() for a in arrays):
+        raise Wrong("losses, gradients or parameters are not finite")
+    ill, tol = description["ill_conditioned"], description["tolerance"]
+    if len(ill) == len(initial):
+        raise Wrong("every tensor is ill-conditioned")
+    if max(tol["loss_rtol_steps"]) > 5e-3:
+        raise Wrong(f"losses are not reproducible: {tol['loss_rtol_steps']}")
+    still = [k for k in initial if k not in ill and np.array_equal(initial[k], params[k])]
+    if still:
+        raise Wrong(f"nothing trains {still}")
+    if len(initial) != len(set(initial)) or not initial:
+        raise Wrong("no initializer is trained")
