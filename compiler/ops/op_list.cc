@@ -12,10 +12,7 @@ namespace {
 using Rows = std::span<const Op> (*)();
 
 constexpr Rows kFamilies[] = {
-    PointwiseOps,
-    MatMulOps,
-    ReduceOps,
-    ShapeOps,
+    PointwiseOps, MatMulOps, ReduceOps, ShapeOps, ConvolutionOps, PoolingOps,
 };
 
 struct Index {

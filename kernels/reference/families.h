@@ -11,5 +11,7 @@ std::span<const ReferenceKernel> ReferencePointwise();
 std::span<const ReferenceKernel> ReferenceMatMul();
 std::span<const ReferenceKernel> ReferenceReduce();
 std::span<const ReferenceKernel> ReferenceShape();
+std::span<const ReferenceKernel> ReferenceConvolution();
+std::span<const ReferenceKernel> ReferencePooling();
 
 }  // namespace gradloom

@@ -11,10 +11,7 @@ namespace {
 using Rows = std::span<const ReferenceKernel> (*)();
 
 constexpr Rows kFamilies[] = {
-    ReferencePointwise,
-    ReferenceMatMul,
-    ReferenceReduce,
-    ReferenceShape,
+    ReferencePointwise, ReferenceMatMul, ReferenceReduce, ReferenceShape, ReferenceConvolution, ReferencePooling,
 };
 
 struct Index {

@@ -1,0 +1,125 @@
+// Conv and ConvTranspose, and the two gradients of a convolution as operators of our own:
+//
+//   gradloom.ConvGradInput(dy, w) {kernel_shape, strides, dilations, pads, group, shape} -> dx of `shape`
+//   gradloom.ConvGradWeight(x, dy) {the same} -> dw of `shape`
+//
+// A transposed convolution is ConvGradInput with a bias, so the gradients of both are each other's operators.
+#include "compiler/ops/families.h"
+#include "runtime/base/windows.h"
+
+namespace gradloom {
+namespace {
+
+std::vector<int64_t> KernelExtents(const Shape& weights) { return {weights.begin() + 2, weights.end()}; }
+
+Attributes GeometryOf(const Windows& windows, int64_t groups) {
+  Attributes attributes = windows.ToAttributes();
+  attributes.set("group", groups);
+  return attributes;
+}
+
+ValueId GradInput(GraphBuilder& b, ValueId dy, ValueId w, Attributes geometry, const Shape& shape) {
+  geometry.set("shape", shape.dims());
+  return b.Own("ConvGradInput", {dy, w}, std::move(geometry));
+}
+
+ValueId GradWeight(GraphBuilder& b, ValueId x, ValueId dy, Attributes geometry, const Shape& shape) {
+  geometry.set("shape", shape.dims());
+  return b.Own("ConvGradWeight", {x, dy}, std::move(geometry));
+}
+
+// The sum over images and points, by channel.
+ValueId GradBias(GraphBuilder& b, ValueId dy) {
+  std::vector<int64_t> axes{0};
+  for (int axis = 2; axis < b.shape(dy).rank(); ++axis) axes.push_back(axis);
+  return b.ReduceSum(dy, axes, /*keepdims=*/false);
+}
+
+void ConvGradient(GradientContext& c) {
+  const Shape x = c.b.shape(c.in(0)), w = c.b.shape(c.in(1));
+  const Attributes geometry = GeometryOf(WindowsOf(c.attributes(), x, KernelExtents(w)), c.attributes().Int("group", 1));
+  if (c.needs(0)) c.set(0, GradInput(c.b, c.grad(0), c.in(1), geometry, x));
+  if (c.needs(1)) c.set(1, GradWeight(c.b, c.in(0), c.grad(0), geometry, w));
+  if (c.needs(2)) c.set(2, GradBias(c.b, c.grad(0)));
+}
+
+// Of y = ConvGradInput(x, w): linear in both.
+void TransposedGradient(GradientContext& c, const Attributes& geometry) {
+  if (c.needs(0)) c.set(0, c.b.Op("Conv", {c.grad(0), c.in(1)}, geometry));
+  if (c.needs(1)) c.set(1, GradWeight(c.b, c.grad(0), c.in(0), geometry, c.b.shape(c.in(1))));
+}
+
+void ConvTransposeGradient(GradientContext& c) {
+  const Shape x = c.b.shape(c.in(0)), w = c.b.shape(c.in(1)), y = c.b.shape(c.out(0));
+  const Windows windows = TransposedWindowsOf(c.attributes(), x, y, KernelExtents(w));
+  TransposedGradient(c, GeometryOf(windows, c.attributes().Int("group", 1)));
+  if (c.needs(2)) c.set(2, GradBias(c.b, c.grad(0)));
+}
+
+Attributes WithoutShape(Attributes attributes) {
+  attributes.erase("shape");
+  return attributes;
+}
+
+void ConvGradInputGradient(GradientContext& c) { TransposedGradient(c, WithoutShape(c.attributes())); }
+
+// Of dw = ConvGradWeight(x, dy): linear in both.
+void ConvGradWeightGradient(GradientContext& c) {
+  const Attributes geometry = WithoutShape(c.attributes());
+  if (c.needs(0)) c.set(0, GradInput(c.b, c.in(1), c.grad(0), geometry, c.b.shape(c.in(0))));
+  if (c.needs(1)) c.set(1, c.b.Op("Conv", {c.in(0), c.grad(0)}, geometry));
+}
+
+std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
+  return {{graph.value(node.inputs[0]).dtype, Shape(node.attributes.Ints("shape"))}};
+}
+
+// Two flops for each tap of each output of the convolution, whichever way it goes.
+double ConvFlops(const Shape& weights, const Shape& y) {
+  const double taps = static_cast<double>(weights.elements()) / static_cast<double>(std::max<int64_t>(weights[0], 1));
+  return 2 * taps * static_cast<double>(y.elements());
+}
+
+double BytesOf(const Graph& graph, const Node& node) {
+  double bytes = 0;
+  const auto add = [&](ValueId id) {
+    if (id != kNoValue) bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
+  };
+  for (ValueId id : node.inputs) add(id);
+  for (ValueId id : node.outputs) add(id);
+  return bytes;
+}
+
+Cost ConvCost(const Graph& graph, const Node& node) {
+  return {ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.outputs[0]).shape), BytesOf(graph, node)};
+}
+
+// ConvTranspose and ConvGradInput: the first input has the place of the convolution's output.
+Cost TransposedCost(const Graph& graph, const Node& node) {
+  return {ConvFlops(graph.value(node.inputs[1]).shape, graph.value(node.inputs[0]).shape), BytesOf(graph, node)};
+}
+
+Cost GradWeightCost(const Graph& graph, const Node& node) {
+  return {ConvFlops(graph.value(node.outputs[0]).shape, graph.value(node.inputs[1]).shape), BytesOf(graph, node)};
+}
+
+const Op kOps[] = {
+    {.name = "Conv", .domain = "", .gradient = ConvGradient, .cost = ConvCost},
+    {.name = "ConvTranspose", .domain = "", .gradient = ConvTransposeGradient, .cost = TransposedCost},
+    {.name = "ConvGradInput",
+     .domain = kGradloomDomain,
+     .gradient = ConvGradInputGradient,
+     .infer = InferFromShape,
+     .cost = TransposedCost},
+    {.name = "ConvGradWeight",
+     .domain = kGradloomDomain,
+     .gradient = ConvGradWeightGradient,
+     .infer = InferFromShape,
+     .cost = GradWeightCost},
+};
+
+}  // namespace
+
+std::span<const Op> ConvolutionOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,83 @@
+// Pooling and its gradients as operators of our own; all carry the pooling's attributes with explicit pads:
+//
+//   gradloom.MaxPoolGrad(x, dy) -> dx: to the first largest point of each window, which it finds again (no
+//     index tensor is kept from the forward phase)
+//   gradloom.AveragePoolGrad(dy) {shape, count_include_pad} -> dx of `shape`
+//   gradloom.LpPoolGrad(x, y, dy) {p} -> dx
+#include "compiler/ops/families.h"
+#include "runtime/base/windows.h"
+
+namespace gradloom {
+namespace {
+
+Attributes GeometryOf(GradientContext& c) {
+  return WindowsOf(c.attributes(), c.b.shape(c.in(0)), c.attributes().Ints("kernel_shape")).ToAttributes();
+}
+
+void MaxPoolGradient(GradientContext& c) {
+  if (c.needs(0) && c.grad(0) != kNoValue) c.set(0, c.b.Own("MaxPoolGrad", {c.in(0), c.grad(0)}, GeometryOf(c)));
+}
+
+void AveragePoolGradient(GradientContext& c) {
+  Attributes attributes = GeometryOf(c);
+  attributes.set("count_include_pad", c.attributes().Int("count_include_pad", 0));
+  attributes.set("ceil_mode", c.attributes().Int("ceil_mode", 0));
+  attributes.set("shape", c.b.shape(c.in(0)).dims());
+  if (c.needs(0)) c.set(0, c.b.Own("AveragePoolGrad", {c.grad(0)}, std::move(attributes)));
+}
+
+// Linear: its gradient is the pooling itself.
+void AveragePoolGradGradient(GradientContext& c) {
+  Attributes attributes = c.attributes();
+  attributes.erase("shape");
+  if (c.needs(0)) c.set(0, c.b.Op("AveragePool", {c.grad(0)}, std::move(attributes)));
+}
+
+void LpPoolGradient(GradientContext& c) {
+  Attributes attributes = GeometryOf(c);
+  attributes.set("p", c.attributes().Int("p", 2));
+  if (c.needs(0)) c.set(0, c.b.Own("LpPoolGrad", {c.in(0), c.out(0), c.grad(0)}, std::move(attributes)));
+}
+
+void GlobalAveragePoolGradient(GradientContext& c) {
+  const Shape x = c.b.shape(c.in(0));
+  const double points = static_cast<double>(x.elements()) / static_cast<double>(std::max<int64_t>(x[0] * x[1], 1));
+  if (c.needs(0)) c.set(0, c.b.Expand(c.b.Scale(c.grad(0), 1 / points), x));
+}
+
+// The attributes of a pooling whose one window is the whole plane.
+Attributes WholePlane(const Shape& x) { return {{"kernel_shape", std::vector<int64_t>(x.begin() + 2, x.end())}}; }
+
+void GlobalMaxPoolGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Own("MaxPoolGrad", {c.in(0), c.grad(0)}, WholePlane(c.b.shape(c.in(0)))));
+}
+
+void GlobalLpPoolGradient(GradientContext& c) {
+  Attributes attributes = WholePlane(c.b.shape(c.in(0)));
+  attributes.set("p", c.attributes().Int("p", 2));
+  if (c.needs(0)) c.set(0, c.b.Own("LpPoolGrad", {c.in(0), c.out(0), c.grad(0)}, std::move(attributes)));
+}
+
+std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {graph.type(node.inputs[0])}; }
+
+std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
+  return {{graph.value(node.inputs[0]).dtype, Shape(node.attributes.Ints("shape"))}};
+}
+
+const Op kOps[] = {
+    {.name = "MaxPool", .domain = "", .gradient = MaxPoolGradient},
+    {.name = "MaxPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst},
+    {.name = "AveragePool", .domain = "", .gradient = AveragePoolGradient},
+    {.name = "AveragePoolGrad", .domain = kGradloomDomain, .gradient = AveragePoolGradGradient, .infer = InferFromShape},
+    {.name = "LpPool", .domain = "", .gradient = LpPoolGradient},
+    {.name = "LpPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst},
+    {.name = "GlobalAveragePool", .domain = "", .gradient = GlobalAveragePoolGradient},
+    {.name = "GlobalMaxPool", .domain = "", .gradient = GlobalMaxPoolGradient},
+    {.name = "GlobalLpPool", .domain = "", .gradient = GlobalLpPoolGradient},
+};
+
+}  // namespace
+
+std::span<const Op> PoolingOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,254 @@
+// MaxPool, AveragePool, LpPool, the global ones, and their gradients.
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/spatial.h"
+#include "runtime/base/dispatch.h"
+
+namespace gradloom {
+namespace {
+
+struct Pooling {
+  Volume x, y;
+  Window3 window;
+
+  int64_t planes() const { return x.batch * x.channels; }
+};
+
+Pooling Describe(const KernelCall& call, const Shape& x, const Shape& y) {
+  const std::vector<int64_t> kernel = call.attributes.Ints("kernel_shape");
+  return {Volume::Of(x), Volume::Of(y), Window3::Of(WindowsOf(call.attributes, x, kernel))};
+}
+
+// Calls f(window, input point) for each input point of each window, window by window in scan order.
+template <typename F>
+void ForEachPoint(const Pooling& p, F f) {
+  const Window3& w = p.window;
+  int64_t o = 0;
+  for (int64_t d = 0; d < p.y.extent[0]; ++d) {
+    for (int64_t h = 0; h < p.y.extent[1]; ++h) {
+      for (int64_t x = 0; x < p.y.extent[2]; ++x, ++o) {
+        for (int64_t kd = 0; kd < w.kernel[0]; ++kd) {
+          const int64_t id = w.At(0, d, kd);
+          if (id < 0 || id >= p.x.extent[0]) continue;
+          for (int64_t kh = 0; kh < w.kernel[1]; ++kh) {
+            const int64_t ih = w.At(1, h, kh);
+            if (ih < 0 || ih >= p.x.extent[1]) continue;
+            for (int64_t kw = 0; kw < w.kernel[2]; ++kw) {
+              const int64_t iw = w.At(2, x, kw);
+              if (iw < 0 || iw >= p.x.extent[2]) continue;
+              f(o, (id * p.x.extent[1] + ih) * p.x.extent[2] + iw);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The first largest point of each window of a plane (a NaN counts as the largest); -1: the window is empty.
+template <typename T>
+void ArgMax(const Pooling& p, const T* x, std::vector<int64_t>& at) {
+  at.assign(static_cast<size_t>(p.y.points()), -1);
+  ForEachPoint(p, [&](int64_t o, int64_t i) {
+    int64_t& best = at[static_cast<size_t>(o)];
+    if (best < 0 || x[i] > x[best] || (x[i] != x[i] && x[best] == x[best])) best = i;
+  });
+}
+
+template <typename T>
+T Lowest() {
+  if constexpr (std::numeric_limits<T>::has_infinity) return -std::numeric_limits<T>::infinity();
+  return std::numeric_limits<T>::lowest();
+}
+
+// The index that ONNX's Indices output has for a point: within the whole tensor, row-major or with the
+// spatial dimensions column-major.
+int64_t OnnxIndex(const Pooling& p, int64_t plane, int64_t point, bool column_major) {
+  if (!column_major) return plane * p.x.points() + point;
+  const int64_t w = point % p.x.extent[2], h = point / p.x.extent[2] % p.x.extent[1], d = point / (p.x.extent[2] * p.x.extent[1]);
+  return plane * p.x.points() + (w * p.x.extent[1] + h) * p.x.extent[0] + d;
+}
+
+template <typename T>
+void MaxPool(const KernelCall& call, const Pooling& p, const T* x, T* y, int64_t* indices) {
+  const bool column_major = call.attributes.Int("storage_order", 0) == 1;
+  std::vector<int64_t> at;
+  for (int64_t plane = 0; plane < p.planes(); ++plane) {
+    const T* from = x + plane * p.x.points();
+    ArgMax(p, from, at);
+    for (size_t o = 0; o < at.size(); ++o) {
+      const int64_t out = plane * p.y.points() + static_cast<int64_t>(o);
+      if (y != nullptr) y[out] = at[o] < 0 ? Lowest<T>() : from[at[o]];
+      if (indices != nullptr) indices[out] = at[o] < 0 ? -1 : OnnxIndex(p, plane, at[o], column_major);
+    }
+  }
+}
+
+void RunMaxPool(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Pooling p = Describe(call, call.inputs[0].shape, call.outputs[0].shape);
+  int64_t* indices = call.outputs.size() > 1 && call.outputs[1].present() ? static_cast<int64_t*>(outputs[1]) : nullptr;
+  WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+      throw Error(ErrorCode::kUnsupported, "MaxPool of 16-bit floating numbers has no reference kernel");
+    } else {
+      MaxPool(call, p, static_cast<const T*>(inputs[0]), static_cast<T*>(outputs[0]), indices);
+    }
+  });
+}
+
+void RunMaxPoolGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Pooling p = Describe(call, call.inputs[0].shape, call.inputs[1].shape);
+  WithFloat(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    std::vector<int64_t> at;
+    for (int64_t plane = 0; plane < p.planes(); ++plane) {
+      const T* dy = static_cast<const T*>(inputs[1]) + plane * p.y.points();
+      T* dx = static_cast<T*>(outputs[0]) + plane * p.x.points();
+      ArgMax(p, static_cast<const T*>(inputs[0]) + plane * p.x.points(), at);
+      std::fill_n(dx, p.x.points(), T(0));
+      for (size_t o = 0; o < at.size(); ++o) {
+        if (at[o] >= 0) dx[at[o]] += dy[o];
+      }
+    }
+  });
+}
+
+// By how much the sum over each window is divided: its points within the input, or with count_include_pad
+// those within the padded input too (a window may pass the padding's end in ceil mode).
+std::vector<int64_t> Divisors(const KernelCall& call, const Pooling& p) {
+  std::vector<int64_t> count(static_cast<size_t>(p.y.points()), 0);
+  if (call.attributes.Int("count_include_pad", 0) == 0) {
+    ForEachPoint(p, [&](int64_t o, int64_t) { ++count[static_cast<size_t>(o)]; });
+    return count;
+  }
+  const auto within = [&](size_t dim, int64_t o) {
+    int64_t n = 0;
+    for (int64_t k = 0; k < p.window.kernel[dim]; ++k) n += p.window.At(dim, o, k) < p.x.extent[dim] + p.window.pad_end[dim];
+    return n;
+  };
+  size_t o = 0;
+  for (int64_t d = 0; d < p.y.extent[0]; ++d) {
+    for (int64_t h = 0; h < p.y.extent[1]; ++h) {
+      for (int64_t w = 0; w < p.y.extent[2]; ++w) count[o++] = within(0, d) * within(1, h) * within(2, w);
+    }
+  }
+  return count;
+}
+
+void RunAveragePool(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Pooling p = Describe(call, call.inputs[0].shape, call.outputs[0].shape);
+  const std::vector<int64_t> divisors = Divisors(call, p);
+  WithFloat(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    for (int64_t plane = 0; plane < p.planes(); ++plane) {
+      const T* x = static_cast<const T*>(inputs[0]) + plane * p.x.points();
+      T* y = static_cast<T*>(outputs[0]) + plane * p.y.points();
+      std::fill_n(y, p.y.points(), T(0));
+      ForEachPoint(p, [&](int64_t o, int64_t i) { y[o] += x[i]; });
+      for (size_t o = 0; o < divisors.size(); ++o) y[o] /= static_cast<T>(std::max<int64_t>(divisors[o], 1));
+    }
+  });
+}
+
+void RunAveragePoolGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Pooling p = Describe(call, call.outputs[0].shape, call.inputs[0].shape);
+  const std::vector<int64_t> divisors = Divisors(call, p);
+  WithFloat(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    for (int64_t plane = 0; plane < p.planes(); ++plane) {
+      const T* dy = static_cast<const T*>(inputs[0]) + plane * p.y.points();
+      T* dx = static_cast<T*>(outputs[0]) + plane * p.x.points();
+      std::fill_n(dx, p.x.points(), T(0));
+      ForEachPoint(p,
+                   [&](int64_t o, int64_t i) { dx[i] += dy[o] / static_cast<T>(std::max<int64_t>(divisors[static_cast<size_t>(o)], 1)); });
+    }
+  });
+}
+
+void RunLpPool(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Pooling p = Describe(call, call.inputs[0].shape, call.outputs[0].shape);
+  const double power = static_cast<double>(call.attributes.Int("p", 2));
+  WithFloat(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    for (int64_t plane = 0; plane < p.planes(); ++plane) {
+      const T* x = static_cast<const T*>(inputs[0]) + plane * p.x.points();
+      T* y = static_cast<T*>(outputs[0]) + plane * p.y.points();
+      std::fill_n(y, p.y.points(), T(0));
+      ForEachPoint(p, [&](int64_t o, int64_t i) { y[o] += static_cast<T>(std::pow(std::abs(x[i]), power)); });
+      for (int64_t o = 0; o < p.y.points(); ++o) y[o] = static_cast<T>(std::pow(y[o], 1 / power));
+    }
+  });
+}
+
+// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 where a window is all zero.
+void RunLpPoolGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Pooling p = Describe(call, call.inputs[0].shape, call.inputs[1].shape);
+  const double power = static_cast<double>(call.attributes.Int("p", 2));
+  WithFloat(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    for (int64_t plane = 0; plane < p.planes(); ++plane) {
+      const T* x = static_cast<const T*>(inputs[0]) + plane * p.x.points();
+      const T* y = static_cast<const T*>(inputs[1]) + plane * p.y.points();
+      const T* dy = static_cast<const T*>(inputs[2]) + plane * p.y.points();
+      T* dx = static_cast<T*>(outputs[0]) + plane * p.x.points();
+      std::fill_n(dx, p.x.points(), T(0));
+      ForEachPoint(p, [&](int64_t o, int64_t i) {
+        if (y[o] == T(0)) return;
+        const T slope = static_cast<T>(std::pow(std::abs(x[i]), power - 1) * std::pow(y[o], 1 - power));
+        dx[i] += x[i] < 0 ? -slope * dy[o] : slope * dy[o];
+      });
+    }
+  });
+}
+
+// One value per plane.
+template <typename F>
+void Global(const KernelCall& call, const void* const* inputs, void* const* outputs, F reduce) {
+  const Shape& shape = call.inputs[0].shape;
+  const int64_t planes = shape[0] * shape[1], points = planes == 0 ? 0 : shape.elements() / planes;
+  WithFloat(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    for (int64_t plane = 0; plane < planes; ++plane) {
+      static_cast<T*>(outputs[0])[plane] = reduce(static_cast<const T*>(inputs[0]) + plane * points, points);
+    }
+  });
+}
+
+void RunGlobalAveragePool(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  Global(call, inputs, outputs, []<typename T>(const T* x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
+    return static_cast<T>(sum / static_cast<double>(n));
+  });
+}
+
+void RunGlobalMaxPool(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  Global(call, inputs, outputs, []<typename T>(const T* x, int64_t n) {
+    T best = Lowest<T>();
+    for (int64_t i = 0; i < n; ++i) best = x[i] > best || x[i] != x[i] ? x[i] : best;
+    return best;
+  });
+}
+
+void RunGlobalLpPool(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const double power = static_cast<double>(call.attributes.Int("p", 2));
+  Global(call, inputs, outputs, [power]<typename T>(const T* x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += std::pow(std::abs(static_cast<double>(x[i])), power);
+    return static_cast<T>(std::pow(sum, 1 / power));
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"MaxPool", "", RunMaxPool},
+    {"MaxPoolGrad", "gradloom", RunMaxPoolGrad},
+    {"AveragePool", "", RunAveragePool},
+    {"AveragePoolGrad", "gradloom", RunAveragePoolGrad},
+    {"LpPool", "", RunLpPool},
+    {"LpPoolGrad", "gradloom", RunLpPoolGrad},
+    {"GlobalAveragePool", "", RunGlobalAveragePool},
+    {"GlobalMaxPool", "", RunGlobalMaxPool},
+    {"GlobalLpPool", "", RunGlobalLpPool},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferencePooling() { return kKernels; }
+
+}  // namespace gradloom
