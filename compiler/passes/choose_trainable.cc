@@ -1,0 +1,238 @@
+#include "compiler/passes/choose_trainable.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+// The operands of an operator that are weights when they are constant.
+const std::map<std::string, std::set<int>>& WeightOperands() {
+  static const std::map<std::string, std::set<int>> table = {
+      {"Conv", {1, 2}},
+      {"ConvTranspose", {1, 2}},
+      {"DeformConv", {1, 3}},
+      {"Gemm", {0, 1, 2}},
+      {"MatMul", {0, 1}},
+      {"Einsum", {0, 1, 2, 3}},
+      {"Gather", {0}},
+      {"GatherND", {0}},
+      {"GatherElements", {0}},
+      {"PRelu", {1}},
+      {"LSTM", {1, 2, 3, 5, 6, 7}},
+      {"GRU", {1, 2, 3, 5}},
+      {"RNN", {1, 2, 3, 5}},
+      {"BatchNormalization", {1, 2}},
+      {"LayerNormalization", {1, 2}},
+      {"GroupNormalization", {1, 2}},
+      {"InstanceNormalization", {1, 2}},
+      {"RMSNormalization", {1}},
+      {"Attention", {}},
+  };
+  return table;
+}
+
+// Sums and products, where a constant may be a bias or a scale, or else a mask or a fixed number.
+bool IsSum(const std::string& op) {
+  return op == "Add" || op == "Sub" || op == "Sum" || op == "Concat" || op == "Expand" || op == "ScatterND";
+}
+bool IsProduct(const std::string& op) { return op == "Mul" || op == "Div"; }
+
+template <typename F>
+bool All(const Tensor& tensor, F f) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    if (!f(ElementAsDouble(tensor.view(), i))) return false;
+  }
+  return true;
+}
+
+bool LooksLikeMask(const Tensor& data, bool product) {
+  if (product) return All(data, [](double v) { return v == 0 || v == 1; });
+  const bool two_valued = All(data, [](double v) { return v == 0 || v <= -1e4; });
+  return two_valued && !All(data, [](double v) { return v == 0; });
+}
+
+class Chooser {
+ public:
+  explicit Chooser(const Graph& graph) : graph_(graph), uses_(graph) {
+    const size_t n = static_cast<size_t>(graph.num_values());
+    constant_.assign(n, false);
+    reaches_.assign(n, false);
+    for (const Value& value : graph.values()) constant_[static_cast<size_t>(value.id)] = value.role == Role::kConst;
+    for (const Node& node : graph.nodes) {
+      bool all = node.regions.empty();
+      ForEachUse(node, [&](ValueId id) { all &= constant_[static_cast<size_t>(id)]; });
+      const Op* op = FindOp(node.domain, node.op);
+      if (op != nullptr && op->has(kRandom)) all = false;
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) constant_[static_cast<size_t>(id)] = all;
+      }
+    }
+    MarkReaching();
+  }
+
+  // Whether the value is trained; `why` gets the reason for or against.
+  bool Trained(ValueId id, std::string& why) const {
+    const Value& value = graph_.value(id);
+    const Tensor& data = *graph_.data(id);
+    if (!reaches_[static_cast<size_t>(id)]) {
+      why = "no differentiable path to an output";
+      return false;
+    }
+    why = "used as no weight";
+    std::set<ValueId> seen;
+    return Walk(id, value.shape.elements() == 1, data, why, seen);
+  }
+
+ private:
+  // Values with a path to an output on which every operator passes gradients.
+  void MarkReaching() {
+    for (ValueId id : graph_.outputs) reaches_[static_cast<size_t>(id)] = IsFloating(graph_.value(id).dtype);
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      const Op* op = FindOp(node.domain, node.op);
+      if (op != nullptr && op->has(kNoGradient)) continue;
+      const bool reaches = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                       [&](ValueId id) { return id != kNoValue && reaches_[static_cast<size_t>(id)]; });
+      if (!reaches) continue;
+      ForEachUse(node, [&](ValueId id) {
+        if (IsFloating(graph_.value(id).dtype)) reaches_[static_cast<size_t>(id)] = true;
+      });
+    }
+  }
+
+  bool Walk(ValueId id, bool single, const Tensor& data, std::string& why, std::set<ValueId>& seen) const {
+    if (!seen.insert(id).second) return false;
+    for (int position : uses_.consumers[static_cast<size_t>(id)]) {
+      const Node& node = graph_.nodes[static_cast<size_t>(position)];
+      const Op* op = FindOp(node.domain, node.op);
+      if (op != nullptr && op->has(kNoGradient)) continue;
+      const bool fixed = std::all_of(node.outputs.begin(), node.outputs.end(),
+                                     [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
+      if (fixed) {
+        for (ValueId out : node.outputs) {
+          if (out != kNoValue && Walk(out, single, data, why, seen)) return true;
+        }
+      } else if (ActsAsWeight(node, id, single, data, why)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool ActsAsWeight(const Node& node, ValueId id, bool single, const Tensor& data, std::string& why) const {
+    const auto operands = WeightOperands().find(node.op);
+    if (operands != WeightOperands().end()) {
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] != id || !operands->second.contains(static_cast<int>(i))) continue;
+        // A recurrent layer's initial states are zeros unless someone learns them.
+        const bool recurrent = node.op == "LSTM" || node.op == "GRU" || node.op == "RNN";
+        if (recurrent && (i == 5 || i == 6) && All(data, [](double v) { return v == 0; })) {
+          why = "a zero initial state of " + Describe(node);
+          continue;
+        }
+        why = "a weight of " + Describe(node);
+        return true;
+      }
+      if (node.op == "BatchNormalization") why = "a running statistic of " + Describe(node);
+      return false;
+    }
+    const bool sum = IsSum(node.op), product = IsProduct(node.op);
+    if (!sum && !product) {
+      why = "a fixed operand of " + Describe(node);
+      return false;
+    }
+    if (single) {
+      why = "a single number in " + Describe(node);
+      return false;
+    }
+    if (LooksLikeMask(data, product)) {
+      why = "a mask in " + Describe(node);
+      return false;
+    }
+    why = (sum ? "a bias in " : "a scale in ") + Describe(node);
+    return true;
+  }
+
+  const Graph& graph_;
+  const Uses uses_;
+  std::vector<bool> constant_;  // computed from constants alone
+  std::vector<bool> reaches_;
+};
+
+bool Fits(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
+}
+
+void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns, const char* flag) {
+  for (const std::string& pattern : patterns) {
+    const bool fits = std::any_of(graph.values().begin(), graph.values().end(),
+                                  [&](const Value& value) { return value.role == Role::kConst && FitsPattern(pattern, value.name); });
+    if (!fits) {
+      throw Error(ErrorCode::kConfig, std::string(flag) + " '" + Escaped(pattern) + "' fits no initializer of the model", "",
+                  "gradloom check MODEL lists the initializers");
+    }
+  }
+}
+
+}  // namespace
+
+bool FitsPattern(const std::string& pattern, const std::string& name) {
+  // Greedy with one place to go back to: linear but for repeated stars.
+  size_t p = 0, n = 0, star = std::string::npos, restart = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == name[n] && pattern[p] != '*'))) {
+      ++p;
+      ++n;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      restart = n;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      n = ++restart;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
+  CheckPatterns(graph, options.trainable, "--trainable");
+  CheckPatterns(graph, options.freeze, "--freeze");
+  if (options.only) CheckPatterns(graph, *options.only, "trainable initializer");
+  const Chooser chooser(graph);
+  const std::set<std::string> only =
+      options.only ? std::set<std::string>(options.only->begin(), options.only->end()) : std::set<std::string>();
+  TrainableChoice choice;
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const Value& value = graph.value(id);
+    if (value.role != Role::kConst || !IsFloating(value.dtype) || graph.data(id) == nullptr) continue;
+    std::string why;
+    bool trained = false;
+    if (options.only) {
+      trained = only.contains(value.name);
+      why = trained ? "named" : "not named";
+    } else if (Fits(options.freeze, value.name)) {
+      why = "frozen by --freeze";
+    } else {
+      trained = chooser.Trained(id, why);
+      if (!trained && Fits(options.trainable, value.name)) {
+        trained = true;
+        why = "named by --trainable";
+      }
+    }
+    (trained ? choice.trained : choice.frozen).emplace_back(value.name, why);
+    if (trained) choice.parameters.push_back(id);
+  }
+  // Only now: the analysis goes by the role.
+  for (ValueId id : choice.parameters) graph.value(id).role = Role::kParam;
+  return choice;
+}
+
+}  // namespace gradloom

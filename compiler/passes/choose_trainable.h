@@ -1,0 +1,38 @@
+// Which initializers of a model are trained.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+
+namespace gradloom {
+
+struct TrainableOptions {
+  std::vector<std::string> trainable;            // patterns: trained also where the analysis would not
+  std::vector<std::string> freeze;               // patterns: not trained; they win
+  std::optional<std::vector<std::string>> only;  // exactly these names; the analysis is not asked
+};
+
+struct TrainableChoice {
+  std::vector<ValueId> parameters;  // in the order of the graph's values
+  // Names with reasons, for people.
+  std::vector<std::pair<std::string, std::string>> trained;
+  std::vector<std::pair<std::string, std::string>> frozen;
+};
+
+// Chooses among the floating constants of a freshly imported graph and gives the chosen ones role kParam.
+//
+// Trained is what acts as a weight on a value that depends on the input, directly or through operators over
+// constants alone (Transpose, Reshape, a weight norm ...), and reaches an output differentiably: filters,
+// matrices, biases, scales of normalizations, tables, recurrent weights. Not trained: running statistics,
+// masks (0 and 1 in a product, 0 and large negative numbers in a sum), single numbers, bounds and exponents.
+// Throws Error(kConfig) for a name or pattern that fits no initializer.
+TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options);
+
+// Whether `name` fits a pattern of '*' (any text) and '?' (any character).
+bool FitsPattern(const std::string& pattern, const std::string& name);
+
+}  // namespace gradloom
