@@ -1,0 +1,80 @@
+#include "compiler/onnx/proto_convert.h"
+
+#include <type_traits>
+
+namespace gradloom {
+
+std::optional<DType> DTypeFromProto(int32_t data_type) {
+  switch (data_type) {
+    case onnx::TensorProto::FLOAT:
+    case onnx::TensorProto::UINT8:
+    case onnx::TensorProto::INT8:
+    case onnx::TensorProto::UINT16:
+    case onnx::TensorProto::INT16:
+    case onnx::TensorProto::INT32:
+    case onnx::TensorProto::INT64:
+    case onnx::TensorProto::STRING:
+    case onnx::TensorProto::BOOL:
+    case onnx::TensorProto::FLOAT16:
+    case onnx::TensorProto::DOUBLE:
+    case onnx::TensorProto::UINT32:
+    case onnx::TensorProto::UINT64:
+    case onnx::TensorProto::BFLOAT16: return static_cast<DType>(data_type);
+    default: return std::nullopt;
+  }
+}
+
+std::string ProtoTypeName(int32_t data_type) {
+  if (const auto dtype = DTypeFromProto(data_type)) return std::string(DTypeName(*dtype));
+  if (onnx::TensorProto::DataType_IsValid(data_type)) {
+    return onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(data_type));
+  }
+  return "number " + std::to_string(data_type);
+}
+
+void SetTensorType(const ValueType& type, onnx::TypeProto* proto) {
+  auto* tensor = proto->mutable_tensor_type();
+  tensor->set_elem_type(static_cast<int32_t>(type.dtype));
+  auto* shape = tensor->mutable_shape();
+  for (int64_t dim : type.shape) shape->add_dim()->set_dim_value(dim);
+}
+
+void SetTensor(const TensorView& tensor, onnx::TensorProto* proto) {
+  proto->set_data_type(static_cast<int32_t>(tensor.dtype));
+  for (int64_t dim : tensor.shape) proto->add_dims(dim);
+  // ONNX's raw data is little-endian, as is every machine we run on.
+  proto->set_raw_data(tensor.data, static_cast<size_t>(tensor.bytes()));
+}
+
+void SetAttribute(const std::string& name, const Attribute& value, onnx::AttributeProto* proto) {
+  using Proto = onnx::AttributeProto;
+  proto->set_name(name);
+  std::visit(
+      [&]<typename T>(const T& v) {
+        if constexpr (std::is_same_v<T, int64_t>) {
+          proto->set_type(Proto::INT);
+          proto->set_i(v);
+        } else if constexpr (std::is_same_v<T, double>) {
+          proto->set_type(Proto::FLOAT);
+          proto->set_f(static_cast<float>(v));
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          proto->set_type(Proto::STRING);
+          proto->set_s(v);
+        } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+          proto->set_type(Proto::INTS);
+          for (int64_t i : v) proto->add_ints(i);
+        } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+          proto->set_type(Proto::FLOATS);
+          for (double f : v) proto->add_floats(static_cast<float>(f));
+        } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+          proto->set_type(Proto::STRINGS);
+          for (const std::string& s : v) proto->add_strings(s);
+        } else {
+          proto->set_type(Proto::TENSOR);
+          SetTensor(v.view(), proto->mutable_t());
+        }
+      },
+      value);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,29 @@
+// Between ONNX's protobuf messages and the types of the graph. Private to this room.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "compiler/graph/graph.h"
+#include "onnx/onnx_pb.h"
+#include "runtime/base/attributes.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/tensor.h"
+
+namespace gradloom {
+
+// The dtype of a TensorProto.DataType, or nullopt for one that no Graph holds (complex, 4-bit, 8-bit floats ...).
+std::optional<DType> DTypeFromProto(int32_t data_type);
+
+// "float32" or, where we have no such type, ONNX's own name ("FLOAT8E4M3FN") or the number.
+std::string ProtoTypeName(int32_t data_type);
+
+void SetTensorType(const ValueType& type, onnx::TypeProto* proto);
+
+// Elements as raw_data.
+void SetTensor(const TensorView& tensor, onnx::TensorProto* proto);
+
+// Sets name, type and value. Numbers that a file holds as float are narrowed from double.
+void SetAttribute(const std::string& name, const Attribute& value, onnx::AttributeProto* proto);
+
+}  // namespace gradloom

@@ -1,0 +1,259 @@
+#include "compiler/onnx/schema.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "compiler/onnx/proto_convert.h"
+
+namespace gradloom {
+namespace {
+
+using onnx::OpSchema;
+
+// One formal parameter, with its admitted types as bits by dtype number.
+struct Parameter {
+  std::string name;
+  int constraint = -1;  // parameters of the same type variable share a number; -1: a fixed type
+  uint32_t dtypes = 0;
+  bool optional = false;
+  bool variadic = false;
+  bool homogeneous = true;
+};
+
+struct Facts {
+  std::vector<Parameter> inputs;
+  int num_constraints = 0;
+};
+
+uint32_t BitOf(DType dtype) { return uint32_t{1} << static_cast<uint32_t>(dtype); }
+
+// ONNX writes the types that a parameter admits as strings: "tensor(float)", "seq(tensor(int64))".
+uint32_t BitsOf(const onnx::DataTypeSet& types) {
+  static const std::unordered_map<std::string_view, DType> kNames = {
+      {"tensor(float)", DType::kFloat32}, {"tensor(double)", DType::kFloat64},    {"tensor(float16)", DType::kFloat16},
+      {"tensor(int8)", DType::kInt8},     {"tensor(int16)", DType::kInt16},       {"tensor(int32)", DType::kInt32},
+      {"tensor(int64)", DType::kInt64},   {"tensor(uint8)", DType::kUint8},       {"tensor(uint16)", DType::kUint16},
+      {"tensor(uint32)", DType::kUint32}, {"tensor(uint64)", DType::kUint64},     {"tensor(bool)", DType::kBool},
+      {"tensor(string)", DType::kString}, {"tensor(bfloat16)", DType::kBfloat16},
+  };
+  uint32_t bits = 0;
+  for (const std::string* type : types) {
+    const auto found = kNames.find(*type);
+    if (found != kNames.end()) bits |= BitOf(found->second);
+  }
+  return bits;
+}
+
+std::unique_ptr<Facts> FactsOf(const OpSchema& schema) {
+  auto facts = std::make_unique<Facts>();
+  std::vector<std::string> variables;
+  for (const auto& formal : schema.inputs()) {
+    Parameter parameter{.name = formal.GetName(),
+                        .dtypes = BitsOf(formal.GetTypes()),
+                        .optional = formal.GetOption() == OpSchema::Optional,
+                        .variadic = formal.GetOption() == OpSchema::Variadic,
+                        .homogeneous = formal.GetIsHomogeneous()};
+    if (schema.typeConstraintMap().contains(formal.GetTypeStr())) {
+      const auto found = std::find(variables.begin(), variables.end(), formal.GetTypeStr());
+      parameter.constraint = static_cast<int>(found - variables.begin());
+      if (found == variables.end()) variables.push_back(formal.GetTypeStr());
+    }
+    facts->inputs.push_back(std::move(parameter));
+  }
+  facts->num_constraints = static_cast<int>(variables.size());
+  return facts;
+}
+
+// Made once a schema: a graph of 10,000 nodes asks as often.
+const Facts& CachedFacts(const OpSchema& schema) {
+  static std::mutex mutex;
+  static std::unordered_map<const OpSchema*, std::unique_ptr<Facts>> cache;
+  const std::lock_guard lock(mutex);
+  auto& facts = cache[&schema];
+  if (facts == nullptr) facts = FactsOf(schema);
+  return *facts;
+}
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (std::tolower(a[i - 1]) == std::tolower(b[j - 1]) ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row[b.size()];
+}
+
+void CheckArity(const Node& node, const OpSchema& schema) {
+  const auto check = [&](int given, int least, int most, const char* what) {
+    if (given >= least && given <= most) return;
+    const std::string wanted = least == most                             ? std::to_string(least)
+                               : most == std::numeric_limits<int>::max() ? std::to_string(least) + " or more"
+                                                                         : std::to_string(least) + " to " + std::to_string(most);
+    throw Error(ErrorCode::kArity,
+                "operator '" + schema.Name() + "' takes " + wanted + " " + what + ", this node has " + std::to_string(given),
+                Describe(node));
+  };
+  check(static_cast<int>(node.inputs.size()), schema.min_input(), schema.max_input(), "inputs");
+  check(static_cast<int>(node.outputs.size()), schema.min_output(), schema.max_output(), "outputs");
+}
+
+std::string_view KindName(onnx::AttributeProto::AttributeType type) {
+  switch (type) {
+    case onnx::AttributeProto::INT: return "an integer";
+    case onnx::AttributeProto::FLOAT: return "a number";
+    case onnx::AttributeProto::STRING: return "a string";
+    case onnx::AttributeProto::TENSOR: return "a tensor";
+    case onnx::AttributeProto::GRAPH: return "a graph";
+    case onnx::AttributeProto::INTS: return "a list of integers";
+    case onnx::AttributeProto::FLOATS: return "a list of numbers";
+    case onnx::AttributeProto::STRINGS: return "a list of strings";
+    default: return "of another kind";
+  }
+}
+
+onnx::AttributeProto::AttributeType KindOf(const Attribute& value) {
+  using Proto = onnx::AttributeProto;
+  // In the order of the variant's alternatives.
+  constexpr Proto::AttributeType kKinds[] = {Proto::INT,    Proto::FLOAT,   Proto::STRING, Proto::INTS,
+                                             Proto::FLOATS, Proto::STRINGS, Proto::TENSOR};
+  return kKinds[value.index()];
+}
+
+void CheckAttributes(const Node& node, const OpSchema& schema) {
+  const auto& known = schema.attributes();
+  for (const auto& [name, value] : node.attributes) {
+    const auto found = known.find(name);
+    if (found == known.end()) {
+      // Exporters and frameworks leave private marks of this form, as ONNX's own checker permits.
+      if (name.starts_with("__")) continue;
+      std::vector<std::string> names;
+      for (const auto& [other, attribute] : known) names.push_back(other);
+      std::sort(names.begin(), names.end());
+      const std::string near = Nearest(name, names);
+      throw Error(ErrorCode::kAttr, "operator '" + schema.Name() + "' has no attribute '" + Escaped(name) + "'", Describe(node),
+                  near.empty() ? "" : "did you mean '" + near + "'?");
+    }
+    if (KindOf(value) != found->second.type) {
+      throw Error(ErrorCode::kAttr,
+                  "attribute '" + Escaped(name) + "' of operator '" + schema.Name() + "' must be " +
+                      std::string(KindName(found->second.type)) + ", here it is " + Attributes::ToString(value).substr(0, 200),
+                  Describe(node));
+    }
+  }
+  for (const auto& [name, attribute] : known) {
+    if (!attribute.required || node.attributes.has(name)) continue;
+    const auto is_region = [&](const Region& region) { return region.attribute == name; };
+    if (std::any_of(node.regions.begin(), node.regions.end(), is_region)) continue;
+    throw Error(ErrorCode::kAttr, "operator '" + schema.Name() + "' needs the attribute '" + name + "'", Describe(node));
+  }
+}
+
+std::string DTypeList(uint32_t bits) {
+  std::string text;
+  for (uint32_t i = 0; i < 32; ++i) {
+    if ((bits >> i & 1) == 0) continue;
+    text += (text.empty() ? "" : ", ") + std::string(DTypeName(static_cast<DType>(i)));
+  }
+  return text.empty() ? "no type of tensor that is supported" : text;
+}
+
+void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, const Facts& facts) {
+  std::vector<int> bound(static_cast<size_t>(facts.num_constraints), -1);  // the input that fixed the type variable
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const Parameter& parameter = facts.inputs[std::min(i, facts.inputs.size() - 1)];
+    const ValueId id = node.inputs[i];
+    if (id == kNoValue) {
+      if (parameter.optional || parameter.variadic) continue;
+      throw Error(ErrorCode::kArity, "operator '" + schema.Name() + "' needs input " + std::to_string(i) + " (" + parameter.name + ")",
+                  Describe(node));
+    }
+    const Value& value = graph.value(id);
+    const std::string here = "input " + std::to_string(i) + " (" + parameter.name + ", value '" + Escaped(value.name) + "')";
+    if ((parameter.dtypes & BitOf(value.dtype)) == 0) {
+      throw Error(ErrorCode::kType,
+                  here + " of operator '" + schema.Name() + "' is " + std::string(DTypeName(value.dtype)) + ", allowed are " +
+                      DTypeList(parameter.dtypes),
+                  Describe(node));
+    }
+    if (parameter.constraint < 0 || !parameter.homogeneous) continue;
+    int& first = bound[static_cast<size_t>(parameter.constraint)];
+    if (first < 0) {
+      first = static_cast<int>(i);
+      continue;
+    }
+    const Value& other = graph.value(node.inputs[static_cast<size_t>(first)]);
+    if (other.dtype != value.dtype) {
+      throw Error(ErrorCode::kType,
+                  here + " is " + std::string(DTypeName(value.dtype)) + " but input " + std::to_string(first) + " ('" +
+                      Escaped(other.name) + "') is " + std::string(DTypeName(other.dtype)) + "; operator '" + schema.Name() +
+                      "' wants both alike",
+                  Describe(node));
+    }
+  }
+}
+
+int NewestOpset(const std::string& domain) {
+  if (domain.empty()) return kOpset;
+  const auto& versions = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
+  const auto found = versions.find(domain);
+  return found == versions.end() ? 1 : found->second.second;
+}
+
+}  // namespace
+
+const OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset) {
+  const std::string key(domain == "ai.onnx" ? "" : domain);
+  const OpSchema* schema = onnx::OpSchemaRegistry::Schema(op, opset, key);
+  return schema != nullptr && schema->deprecated() ? nullptr : schema;
+}
+
+const OpSchema* FindSchema(std::string_view domain, const std::string& op) {
+  const std::string key(domain == "ai.onnx" ? "" : domain);
+  return FindSchema(key, op, NewestOpset(key));
+}
+
+void CheckNode(const Graph& graph, const Node& node, const OpSchema& schema) {
+  CheckArity(node, schema);
+  CheckAttributes(node, schema);
+  CheckDTypes(graph, node, schema, CachedFacts(schema));
+}
+
+void ThrowUnknownOperator(const Node& node) {
+  std::vector<std::string> names;
+  if (node.domain.empty()) {
+    for (const OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
+      if (schema.domain().empty()) names.push_back(schema.Name());
+    }
+  }
+  const std::string near = Nearest(node.op, names);
+  throw Error(ErrorCode::kUnsupported,
+              "unknown operator '" + Escaped(node.op) + "'" + (node.domain.empty() ? "" : " of domain '" + Escaped(node.domain) + "'"),
+              Describe(node), near.empty() ? "" : "did you mean '" + near + "'?");
+}
+
+std::string Nearest(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string best;
+  // Two slips in a word of four letters or more, one in a shorter one; more in long words.
+  const size_t length = std::min<size_t>(name.size(), 64);
+  size_t least = (length < 4 ? 1 : std::max<size_t>(2, length / 3)) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t longer = std::max(name.size(), candidate.size()), shorter = std::min(name.size(), candidate.size());
+    if (longer - shorter >= least) continue;
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < least) {
+      least = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace gradloom

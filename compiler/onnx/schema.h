@@ -1,0 +1,32 @@
+// What an ONNX schema says of an operator's operands and attributes, and the check of a node against it.
+// Private to this room.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+#include "onnx/defs/schema.h"
+
+namespace gradloom {
+
+// The newest schema of a standard operator up to `opset` of its domain ("" and "ai.onnx" are one), or
+// null where there is none.
+const onnx::OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset);
+
+// The same at the opset of the Graph: kOpset for the default domain, the newest for the others.
+const onnx::OpSchema* FindSchema(std::string_view domain, const std::string& op);
+
+// Throws Error(kArity, kAttr, kType) naming the node where the numbers of operands, the attributes, or
+// the operands' dtypes contradict the schema.
+void CheckNode(const Graph& graph, const Node& node, const onnx::OpSchema& schema);
+
+// The error for an operator without a schema: E-UNSUPPORTED with the nearest name.
+[[noreturn]] void ThrowUnknownOperator(const Node& node);
+
+// The candidate nearest to `name` by edit distance, or "" where none is near.
+std::string Nearest(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace gradloom

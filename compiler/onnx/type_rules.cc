@@ -1,0 +1,219 @@
+#include "compiler/onnx/type_rules.h"
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/schema.h"
+#include "compiler/ops/op.h"
+#include "onnx/defs/shape_inference.h"
+
+namespace gradloom {
+namespace {
+
+// Shapes, axes, pads, scales: data that a shape can depend on is small. Larger constants are weights.
+constexpr int64_t kMaxShapeDataElements = 1 << 16;
+
+// A body whose types are known since import: nothing is left to infer.
+class KnownBody : public onnx::GraphInferencer {
+ public:
+  explicit KnownBody(const Graph& body) {
+    for (ValueId id : body.outputs) {
+      types_.emplace_back();
+      SetTensorType(body.type(id), &types_.back());
+    }
+  }
+  std::vector<const onnx::TypeProto*> doInferencing(const std::vector<const onnx::TypeProto*>&,
+                                                    const std::vector<const onnx::TensorProto*>&) override {
+    std::vector<const onnx::TypeProto*> types;
+    for (const onnx::TypeProto& type : types_) types.push_back(&type);
+    return types;
+  }
+
+ private:
+  std::vector<onnx::TypeProto> types_;
+};
+
+// What ONNX's inference functions ask of a node; protobuf forms are made only when asked for.
+class NodeContext : public onnx::InferenceContext {
+ public:
+  NodeContext(const Graph& graph, const Node& node) : graph_(graph), node_(node), inputs_(node.inputs.size()), data_(node.inputs.size()) {
+    outputs_.resize(node.outputs.size());
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != kNoValue) SetTensorType(graph.type(node.inputs[i]), &inputs_[i]);
+    }
+  }
+
+  const onnx::AttributeProto* getAttribute(const std::string& name) const override {
+    const auto made = attributes_.find(name);
+    if (made != attributes_.end()) return made->second.get();
+    for (const auto& [key, value] : node_.attributes) {
+      if (key != name) continue;
+      auto proto = std::make_unique<onnx::AttributeProto>();
+      SetAttribute(name, value, proto.get());
+      return attributes_.emplace(name, std::move(proto)).first->second.get();
+    }
+    return nullptr;
+  }
+  size_t getNumInputs() const override { return inputs_.size(); }
+  const onnx::TypeProto* getInputType(size_t index) const override { return hasInput(index) ? &inputs_[index] : nullptr; }
+  bool hasInput(size_t index) const override { return index < inputs_.size() && node_.inputs[index] != kNoValue; }
+  const onnx::TensorProto* getInputData(size_t index) const override {
+    if (!hasInput(index)) return nullptr;
+    if (data_[index] != nullptr) return data_[index].get();
+    const ValueId id = node_.inputs[index];
+    const Tensor* tensor = graph_.data(id);
+    if (tensor == nullptr || graph_.value(id).role != Role::kConst || tensor->elements() > kMaxShapeDataElements) return nullptr;
+    data_[index] = std::make_unique<onnx::TensorProto>();
+    SetTensor(tensor->view(), data_[index].get());
+    return data_[index].get();
+  }
+  size_t getNumOutputs() const override { return outputs_.size(); }
+  onnx::TypeProto* getOutputType(size_t index) override { return index < outputs_.size() ? &outputs_[index] : nullptr; }
+  // A builder asks for types before it has made the values: every listed output counts as wanted.
+  bool hasOutput(size_t index) override { return index < outputs_.size(); }
+  onnx::GraphInferencer* getGraphAttributeInferencer(const std::string& name) override {
+    for (const Region& region : node_.regions) {
+      if (region.attribute != name) continue;
+      auto& body = bodies_[name];
+      if (body == nullptr) body = std::make_unique<KnownBody>(*region.body);
+      return body.get();
+    }
+    throw Error(ErrorCode::kAttr, "operator '" + Escaped(node_.op) + "' needs the graph '" + Escaped(name) + "'", Describe(node_));
+  }
+  const onnx::SparseTensorProto* getInputSparseData(size_t) const override { return nullptr; }
+  const onnx::TensorShapeProto* getSymbolicInput(size_t) const override { return nullptr; }
+  std::string getDisplayName() const override { return Describe(node_); }
+
+ private:
+  const Graph& graph_;
+  const Node& node_;
+  std::vector<onnx::TypeProto> inputs_;
+  std::vector<onnx::TypeProto> outputs_;
+  mutable std::vector<std::unique_ptr<onnx::TensorProto>> data_;
+  mutable std::map<std::string, std::unique_ptr<onnx::AttributeProto>> attributes_;
+  std::map<std::string, std::unique_ptr<KnownBody>> bodies_;
+};
+
+std::string OperandTypes(const Graph& graph, const Node& node) {
+  std::string text;
+  for (ValueId id : node.inputs) {
+    text += text.empty() ? "" : ", ";
+    text += id == kNoValue ? "-" : "'" + Escaped(graph.value(id).name) + "' " + graph.type(id).ToString();
+  }
+  return text;
+}
+
+std::string Where(const Graph& graph, const Node& node) {
+  const std::string operands = OperandTypes(graph, node);
+  return Describe(node) + (operands.empty() ? "" : "  inputs " + operands);
+}
+
+// ONNX's functions throw one type for all that is wrong, and say which attribute or shape only in words.
+ErrorCode ClassOf(const std::string& message) {
+  if (message.find("[TypeInferenceError]") != std::string::npos) return ErrorCode::kType;
+  for (const char* word : {"ttribute", " axis", "Axis", "axes", "perm", "equation"}) {
+    if (message.find(word) != std::string::npos) return ErrorCode::kAttr;
+  }
+  return ErrorCode::kShape;
+}
+
+std::string WithoutPrefix(std::string message) {
+  for (const char* prefix : {"[TypeInferenceError] ", "[ShapeInferenceError] "}) {
+    if (message.starts_with(prefix)) message.erase(0, std::string_view(prefix).size());
+  }
+  return Escaped(message, 1000);
+}
+
+// The inputs that hold no constant, for the error that a shape depends on data.
+std::string VariableInputs(const Graph& graph, const Node& node) {
+  std::string text;
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    const ValueId id = node.inputs[i];
+    if (id != kNoValue && graph.value(id).role != Role::kConst) text += (text.empty() ? "'" : ", '") + Escaped(graph.value(id).name) + "'";
+  }
+  return text;
+}
+
+ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx::TypeProto& proto) {
+  const std::string which = "output " + std::to_string(index);
+  if (proto.value_case() != onnx::TypeProto::kTensorType) {
+    throw Error(ErrorCode::kUnsupported, which + " of " + Escaped(node.op) + " is no tensor, or its type is not known", Where(graph, node));
+  }
+  const auto dtype = DTypeFromProto(proto.tensor_type().elem_type());
+  if (!dtype) {
+    throw Error(ErrorCode::kUnsupported,
+                which + " of " + Escaped(node.op) + " has elements of type " + ProtoTypeName(proto.tensor_type().elem_type()) +
+                    ", which is not supported",
+                Where(graph, node));
+  }
+  ValueType type{.dtype = *dtype, .shape = {}};
+  bool known = proto.tensor_type().has_shape();
+  for (const auto& dim : proto.tensor_type().shape().dim()) {
+    known = known && dim.has_dim_value();
+    type.shape.push_back(dim.dim_value());
+  }
+  if (!known) {
+    const std::string variable = VariableInputs(graph, node);
+    throw Error(ErrorCode::kUnsupported,
+                "the shape of " + which + " of " + Escaped(node.op) + " is not known before the run" +
+                    (variable.empty() ? "" : "; it depends on the data of " + variable),
+                Where(graph, node), "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions");
+  }
+  return type;
+}
+
+void CheckExtents(const Node& node, const ValueType& type) {
+  if (type.shape.rank() > kMaxRank) {
+    throw Error(ErrorCode::kLimit, "an output has rank " + std::to_string(type.shape.rank()) + ", the limit is " + std::to_string(kMaxRank),
+                Describe(node));
+  }
+  for (int64_t dim : type.shape) {
+    if (dim < 0)
+      throw Error(ErrorCode::kShape, "an output has the extent " + std::to_string(dim) + " in " + type.shape.ToString(), Describe(node));
+  }
+  const auto elements = type.shape.checked_elements();
+  // 16 bytes an element is more than any dtype has: byte counts cannot overflow later.
+  if (!elements || *elements > (int64_t{1} << 59)) {
+    throw Error(ErrorCode::kLimit, "an output of shape " + type.shape.ToString() + " has more elements than memory can hold",
+                Describe(node));
+  }
+}
+
+std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const onnx::OpSchema& schema) {
+  if (!schema.has_type_and_shape_inference_function()) {
+    throw Error(ErrorCode::kUnsupported, "operator '" + Escaped(node.op) + "' has no type rule", Describe(node));
+  }
+  NodeContext context(graph, node);
+  try {
+    schema.GetTypeAndShapeInferenceFunction()(context);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw Error(ClassOf(e.what()), WithoutPrefix(e.what()), Where(graph, node));
+  }
+  std::vector<ValueType> types;
+  for (size_t i = 0; i < node.outputs.size(); ++i) types.push_back(TypeOf(graph, node, i, *context.getOutputType(i)));
+  return types;
+}
+
+}  // namespace
+
+std::vector<ValueType> OnnxTypeRules::Infer(const Graph& graph, const Node& node) const {
+  const Op* op = FindOp(node.domain, node.op);
+  const onnx::OpSchema* schema = node.domain == kGradloomDomain ? nullptr : FindSchema(node.domain, node.op);
+  if (schema != nullptr) CheckNode(graph, node, *schema);
+  std::vector<ValueType> types;
+  if (op != nullptr && op->infer != nullptr) {
+    types = op->infer(graph, node);
+  } else if (schema != nullptr) {
+    types = InferBySchema(graph, node, *schema);
+  } else {
+    ThrowUnknownOperator(node);
+  }
+  for (const ValueType& type : types) CheckExtents(node, type);
+  return types;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,115 @@
+#include "compiler/onnx/type_rules.h"
+
+#include <gtest/gtest.h>
+
+namespace gradloom {
+namespace {
+
+class TypeRulesTest : public testing::Test {
+ protected:
+  ValueId Input(Shape shape, DType dtype = DType::kFloat32) { return graph_.AddValue("x", dtype, std::move(shape), Role::kInput); }
+
+  // The first output of a node on these inputs.
+  ValueType Infer(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    Node node;
+    node.op = op;
+    node.inputs = std::move(inputs);
+    node.outputs = {kNoValue};
+    node.attributes = std::move(attributes);
+    node.origin = "n";
+    return rules_.Infer(graph_, node)[0];
+  }
+
+  // The class of the error that the node meets, with its message in error_.
+  ErrorCode Fails(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) {
+    try {
+      Infer(op, std::move(inputs), std::move(attributes));
+    } catch (const Error& e) {
+      error_ = e.Describe();
+      return e.code();
+    }
+    ADD_FAILURE() << op << " was accepted";
+    return ErrorCode::kInternal;
+  }
+
+  Graph graph_;
+  OnnxTypeRules rules_;
+  GraphBuilder b_{graph_, rules_};
+  std::string error_;
+};
+
+TEST_F(TypeRulesTest, SchemasGiveShapes) {
+  EXPECT_EQ(Infer("MatMul", {Input({2, 3, 4}), Input({4, 5})}).shape, (Shape{2, 3, 5}));
+  EXPECT_EQ(Infer("Conv", {Input({1, 3, 8, 8}), Input({6, 3, 3, 3})},
+                  {{"pads", std::vector<int64_t>{1, 1, 1, 1}}, {"strides", std::vector<int64_t>{2, 2}}})
+                .shape,
+            (Shape{1, 6, 4, 4}));
+  EXPECT_EQ(Infer("Greater", {Input({3}), Input({2, 1})}), (ValueType{DType::kBool, {2, 3}}));
+  EXPECT_EQ(Infer("Softmax", {Input({2, 3})}).shape, (Shape{2, 3}));
+}
+
+TEST_F(TypeRulesTest, ConstantOperandsDecideShapes) {
+  EXPECT_EQ(Infer("Reshape", {Input({2, 6}), b_.Ints({-1, 4})}).shape, (Shape{3, 4}));
+  EXPECT_EQ(Infer("ReduceSum", {Input({2, 6}), b_.Ints({1})}, {{"keepdims", int64_t{0}}}).shape, (Shape{2}));
+  EXPECT_EQ(Infer("Expand", {Input({1}), b_.Ints({4, 2})}).shape, (Shape{4, 2}));
+}
+
+TEST_F(TypeRulesTest, SeveralOutputs) {
+  Node node;
+  node.op = "Split";
+  node.inputs = {Input({2, 6}), b_.Ints({2, 4})};
+  node.outputs = {kNoValue, kNoValue};
+  node.attributes = {{"axis", int64_t{1}}};
+  const auto types = rules_.Infer(graph_, node);
+  EXPECT_EQ(types[0].shape, (Shape{2, 2}));
+  EXPECT_EQ(types[1].shape, (Shape{2, 4}));
+}
+
+TEST_F(TypeRulesTest, Arity) {
+  EXPECT_EQ(Fails("Gemm", {}), ErrorCode::kArity);
+  const ValueId x = Input({2, 2});
+  EXPECT_EQ(Fails("Gemm", {x, x, x, x}), ErrorCode::kArity);
+  EXPECT_NE(error_.find("takes 2 to 3 inputs, this node has 4"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("Gemm", {x, kNoValue}), ErrorCode::kArity);
+}
+
+TEST_F(TypeRulesTest, Attributes) {
+  const ValueId x = Input({2, 2});
+  EXPECT_EQ(Fails("Gemm", {x, x}, {{"alhpa", 1.0}}), ErrorCode::kAttr);
+  EXPECT_NE(error_.find("did you mean 'alpha'?"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("Gemm", {x, x}, {{"alpha", std::string("str")}}), ErrorCode::kAttr);
+  EXPECT_EQ(Fails("Cast", {x}), ErrorCode::kAttr);
+  EXPECT_EQ(Fails("Concat", {x, x}, {{"axis", int64_t{99}}}), ErrorCode::kAttr);
+}
+
+TEST_F(TypeRulesTest, Types) {
+  EXPECT_EQ(Fails("Add", {Input({2}), Input({2}, DType::kInt64)}), ErrorCode::kType);
+  EXPECT_NE(error_.find("input 1 (B, value 'x.1') is int64 but input 0 ('x') is float32"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("Sqrt", {Input({2}, DType::kInt64)}), ErrorCode::kType);
+  EXPECT_NE(error_.find("'n'"), std::string::npos) << error_;
+}
+
+TEST_F(TypeRulesTest, Shapes) {
+  EXPECT_EQ(Fails("MatMul", {Input({2, 3}), Input({4, 5})}), ErrorCode::kShape);
+  EXPECT_NE(error_.find("float32[2,3]"), std::string::npos) << error_;
+  EXPECT_NE(error_.find("float32[4,5]"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("Add", {Input({2, 3}), Input({4, 5})}), ErrorCode::kShape);
+}
+
+TEST_F(TypeRulesTest, ShapesThatDependOnData) {
+  EXPECT_EQ(Fails("Reshape", {Input({2, 3}), Input({2}, DType::kInt64)}), ErrorCode::kUnsupported);
+  EXPECT_EQ(Fails("NonZero", {Input({2, 3})}), ErrorCode::kUnsupported);
+}
+
+TEST_F(TypeRulesTest, HugeShapesAreNoShapes) {
+  EXPECT_EQ(Fails("Expand", {Input({1}), b_.Ints({int64_t{1} << 40, int64_t{1} << 22})}), ErrorCode::kLimit);
+}
+
+TEST_F(TypeRulesTest, UnknownOperators) {
+  EXPECT_EQ(Fails("GemmX", {Input({2})}), ErrorCode::kUnsupported);
+  EXPECT_NE(error_.find("did you mean 'Gemm'?"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("Upsample", {Input({2}), Input({2})}), ErrorCode::kUnsupported);
+}
+
+}  // namespace
+}  // namespace gradloom
