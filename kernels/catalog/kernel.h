@@ -66,6 +66,9 @@ struct KernelRow {
   int64_t (*scratch_bytes)(const KernelCall& call) = nullptr;
 };
 
+// Why `row` cannot serve the call, or "" where it can. The operator is the caller's to compare.
+std::string Rejection(const KernelRow& row, const KernelCall& call);
+
 // All rows of a device in the order in which they are tried: the reference kernels come last.
 std::span<const KernelRow* const> KernelRows(DeviceKind device);
 

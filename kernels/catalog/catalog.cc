@@ -1,0 +1,69 @@
+// The one list of all kernels. It is assembled here from rows that live beside their kernels; the types
+// in kernel.h depend on none of them.
+#include <array>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/reference/reference.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+struct Catalog {
+  std::deque<std::string> names;  // of reference rows; a deque, because rows hold views of them
+  std::deque<KernelRow> reference;
+  std::array<std::vector<const KernelRow*>, 2> by_device;
+  std::map<std::string_view, const KernelRow*> by_name;
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<const KernelRow*>> by_op[2];
+
+  void Add(const KernelRow* row) {
+    by_device[static_cast<size_t>(row->device)].push_back(row);
+    by_op[static_cast<size_t>(row->device)][{row->domain, row->op}].push_back(row);
+    GRADLOOM_CHECK(by_name.emplace(row->name, row).second);
+  }
+};
+
+const Catalog& TheCatalog() {
+  static const Catalog catalog = [] {
+    Catalog made;
+    for (const CpuKernel* kernel : CpuKernels()) made.Add(&kernel->row);
+    for (const ReferenceKernel* kernel : AllReferenceKernels()) {
+      made.names.push_back("reference." + std::string(kernel->domain) + (kernel->domain.empty() ? "" : ".") + std::string(kernel->op));
+      made.reference.push_back({.name = made.names.back(), .op = kernel->op, .domain = kernel->domain, .device = DeviceKind::kCpu});
+      made.Add(&made.reference.back());
+    }
+    return made;
+  }();
+  return catalog;
+}
+
+}  // namespace
+
+std::span<const KernelRow* const> KernelRows(DeviceKind device) { return TheCatalog().by_device[static_cast<size_t>(device)]; }
+
+const KernelRow* FindKernel(std::string_view name) {
+  const auto found = TheCatalog().by_name.find(name);
+  return found == TheCatalog().by_name.end() ? nullptr : found->second;
+}
+
+const KernelRow* ChooseKernel(DeviceKind device, const KernelCall& call, std::string* why) {
+  const auto& by_op = TheCatalog().by_op[static_cast<size_t>(device)];
+  const auto found = by_op.find({call.domain, call.op});
+  std::string rejections;
+  if (found != by_op.end()) {
+    for (const KernelRow* row : found->second) {
+      const std::string rejection = Rejection(*row, call);
+      if (rejection.empty()) return row;
+      rejections += (rejections.empty() ? "" : "; ") + std::string(row->name) + ": " + rejection;
+    }
+  }
+  if (why != nullptr) *why = std::move(rejections);
+  return nullptr;
+}
+
+}  // namespace gradloom

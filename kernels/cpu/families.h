@@ -1,0 +1,19 @@
+// The families of CPU kernels, one or a few files each. Declared here and defined there: a family that is
+// missing is a link error.
+#pragma once
+
+#include <span>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace gradloom {
+
+std::span<const CpuKernel> CpuCopyKernels();  // copy.cc
+
+// The `make` of a kernel whose constructor takes the call.
+template <typename T>
+std::unique_ptr<Kernel> MakeKernel(const KernelCall& call) {
+  return std::make_unique<T>(call);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,40 @@
+// The one way in which kernels share their work: OpenMP teams of the size that the plan gave the stream.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace gradloom {
+
+// How many of `threads` are worth waking for `work` units of which one thread should have `grain` at least.
+inline int ThreadsFor(int64_t work, int64_t grain, int threads) {
+  return static_cast<int>(std::clamp<int64_t>(work / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));
+}
+
+// f(begin, end) on disjoint ranges that cover [0, n), a thread each; all begins are multiples of `unit`.
+// f must not throw.
+template <typename F>
+void ParallelRanges(int64_t n, int64_t unit, int threads, F&& f) {
+  if (threads <= 1) {
+    if (n > 0) f(int64_t{0}, n);
+    return;
+  }
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t team = omp_get_num_threads(), units = (n + unit - 1) / unit, me = omp_get_thread_num();
+    const int64_t begin = units * me / team * unit, end = std::min(n, units * (me + 1) / team * unit);
+    if (begin < end) f(begin, end);
+  }
+}
+
+// f(index) for every index in [0, n), in fixed contiguous shares. f must not throw.
+template <typename F>
+void ParallelFor(int64_t n, int threads, F&& f) {
+  ParallelRanges(n, 1, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
+}  // namespace gradloom
