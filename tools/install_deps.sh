@@ -4,9 +4,10 @@ set -euo pipefail
 
 packages=(
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
-  clang-format g++ git python3 python3-pip unzip
+  clang-format g++ git python3 python3-pip python3-venv unzip
   libprotobuf-dev protobuf-compiler
   libgtest-dev libgmock-dev
+  nlohmann-json3-dev zlib1g-dev libzip-dev
 )
 
 as_root() {

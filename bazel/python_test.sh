@@ -1,0 +1,3 @@
+#!/bin/bash
+# python_test.sh INTERPRETER SCRIPT ARGUMENTS...
+exec "$@"

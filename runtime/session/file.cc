@@ -1,0 +1,180 @@
+#include "runtime/session/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// Long transfers in pieces: Linux moves at most 2^31 - 4096 bytes in one call.
+constexpr int64_t kPieceBytes = int64_t{1} << 30;
+
+// strerror_r without its two incompatible forms.
+std::string Reason(int error) { return std::generic_category().message(error); }
+
+[[noreturn]] void FailRead(const std::string& what, const std::string& path, int error) {
+  const std::string help = error == ENOENT   ? "check the path; relative paths start at the current folder"
+                           : error == EACCES ? "check the file's permissions"
+                                             : "";
+  throw Error(ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
+}
+
+[[noreturn]] void FailWrite(const std::string& what, const std::string& path, int error) {
+  std::string message = what + ": " + Reason(error), help;
+  if (error == ENOSPC || error == EDQUOT) {
+    struct statvfs space;
+    if (::statvfs(FolderOf(path).c_str(), &space) == 0) {
+      message += " (" + std::to_string(static_cast<uint64_t>(space.f_bavail) * space.f_frsize) + " bytes free)";
+    }
+    help = "free some space, or write to another disk";
+  } else if (error == EFBIG) {
+    help = "the file system or 'ulimit -f' limits the size of files";
+  } else if (error == ENOENT || error == ENOTDIR) {
+    help = "make the folder first, or give another";
+  } else if (error == EACCES || error == EROFS || error == EPERM) {
+    help = "choose a folder that can be written to";
+  }
+  throw Error(ErrorCode::kResource, message, Escaped(path, 4096), help);
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(path)) {
+  if (path_.find('\0') != std::string::npos) FailRead("cannot open the file", path_, EINVAL);
+  // O_NONBLOCK: opening a FIFO without a writer must not hang; it means nothing for regular files.
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd_ < 0) FailRead("cannot open the file", path_, errno);
+  struct stat status;
+  if (::fstat(fd_, &status) != 0) {
+    const int error = errno;
+    ::close(fd_);
+    FailRead("cannot read the file", path_, error);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(fd_);
+    throw Error(ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096));
+  }
+  bytes_ = status.st_size;
+  if (bytes_ > limit_bytes) {
+    ::close(fd_);
+    throw Error(ErrorCode::kLimit,
+                "the file has " + std::to_string(bytes_) + " bytes, more than the limit of " + std::to_string(limit_bytes),
+                Escaped(path_, 4096));
+  }
+}
+
+InputFile::~InputFile() { ::close(fd_); }
+
+void InputFile::ReadAt(int64_t offset, void* out, int64_t bytes) const {
+  GRADLOOM_CHECK(offset >= 0 && bytes >= 0);
+  char* to = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd_, to, static_cast<size_t>(std::min(bytes, kPieceBytes)), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) FailRead("cannot read the file", path_, errno);
+    if (got == 0)
+      throw Error(ErrorCode::kIo, "the file ends at byte " + std::to_string(offset) + ", before its time", Escaped(path_, 4096));
+    to += got, offset += got, bytes -= got;
+  }
+}
+
+int64_t InputFile::Read(void* out, int64_t bytes) {
+  while (true) {
+    const ssize_t got = ::read(fd_, out, static_cast<size_t>(std::min(bytes, kPieceBytes)));
+    if (got >= 0) return got;
+    if (errno != EINTR) FailRead("cannot read the file", path_, errno);
+  }
+}
+
+std::string ReadWholeFile(const std::string& path, int64_t limit_bytes) {
+  const InputFile file(path, limit_bytes);
+  std::string content(static_cast<size_t>(file.bytes()), '\0');
+  file.ReadAt(0, content.data(), file.bytes());
+  return content;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  if (path_.empty() || path_.find('\0') != std::string::npos) FailWrite("cannot write the file", path_, EINVAL);
+  struct stat status;
+  if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kResource, "cannot write the file: something else has that name", Escaped(path_, 4096));
+  }
+  // The counter keeps two writers in one process apart, the process id two processes.
+  static std::atomic<uint64_t> count{0};
+  temporary_ = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(count++);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0 && errno == EEXIST) {
+    // Left by a process that died and whose id is ours now.
+    ::unlink(temporary_.c_str());
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  }
+  if (fd_ < 0) FailWrite("cannot write the file", path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!committed_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::Write(const void* data, int64_t bytes) { WriteFully(fd_, data, bytes, path_); }
+
+void AtomicFile::Seek(int64_t offset) {
+  if (::lseek(fd_, offset, SEEK_SET) != offset) FailWrite("cannot write the file", path_, errno);
+}
+
+void AtomicFile::Commit() {
+  GRADLOOM_CHECK(fd_ >= 0 && !committed_);
+  if (::fsync(fd_) != 0) FailWrite("cannot write the file", path_, errno);
+  const int fd = std::exchange(fd_, -1);
+  // Network file systems report a full disk as late as here.
+  if (::close(fd) != 0) FailWrite("cannot write the file", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) FailWrite("cannot write the file", path_, errno);
+  committed_ = true;
+  SyncFolder(FolderOf(path_));
+}
+
+void WriteFileAtomically(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.Write(content);
+  file.Commit();
+}
+
+void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path) {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t put = ::write(fd, from, static_cast<size_t>(std::min(bytes, kPieceBytes)));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      const int error = errno;
+      FailWrite("cannot write " + std::to_string(bytes) + " bytes", path, error);
+    }
+    from += put, bytes -= put;
+  }
+}
+
+void SyncFolder(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) FailWrite("cannot sync the folder", folder, errno);
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  // EINVAL: a file system that cannot sync folders has nothing to wait for.
+  if (error != 0 && error != EINVAL) FailWrite("cannot sync the folder", folder, error);
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,85 @@
+// Files as the readers and writers of data, checkpoints and results need them: whole or by range, never
+// mapped (a file that shrinks while mapped kills the process), and replaced in one step or not at all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradloom {
+
+// Files larger than this are refused unless the caller allows more.
+inline constexpr int64_t kFileLimitBytes = int64_t{2} << 30;
+
+// A regular file open for reading. One thread may use an object at a time for Read, any number for ReadAt.
+class InputFile {
+ public:
+  // Throws Error(kIo) where the file is absent, unreadable, or not a regular file (a FIFO would block), and
+  // Error(kLimit) where it has more than `limit_bytes`.
+  explicit InputFile(std::string path, int64_t limit_bytes = kFileLimitBytes);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int fd() const { return fd_; }
+
+  // The size when it was opened.
+  int64_t bytes() const { return bytes_; }
+
+  // Exactly `bytes` bytes from `offset`. Throws Error(kIo), also where the file ends before.
+  void ReadAt(int64_t offset, void* out, int64_t bytes) const;
+
+  // The next bytes, at most `bytes`; 0 at the end. Throws Error(kIo).
+  int64_t Read(void* out, int64_t bytes);
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  int64_t bytes_ = 0;
+};
+
+// The bytes of a whole file; errors as InputFile's.
+std::string ReadWholeFile(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+
+// A file that appears under its name complete or not at all: written beside it under a temporary name,
+// synced, renamed, and its folder synced. Without a Commit the destructor removes what was written.
+// Every failure is Error(kResource) with the path, the system's reason and, for a full disk, the bytes that
+// are free.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void Write(const void* data, int64_t bytes);
+  void Write(std::string_view text) { Write(text.data(), static_cast<int64_t>(text.size())); }
+
+  // Where the next Write goes, in bytes from the start.
+  void Seek(int64_t offset);
+
+  // At most once, after the last Write. The file has mode 0666 less the process's umask.
+  void Commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  bool committed_ = false;
+};
+
+// AtomicFile with one piece.
+void WriteFileAtomically(const std::string& path, std::string_view content);
+
+// Writes all bytes to `fd`, through interruptions and short writes; `path` is for the message of
+// Error(kResource).
+void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path);
+
+// Makes what is known of a folder's entries (new, renamed or removed files) survive a crash.
+void SyncFolder(const std::string& folder);
+
+// The folder of a path: "a" of "a/b", "." of "b", "/" of "/b".
+std::string FolderOf(const std::string& path);
+
+}  // namespace gradloom

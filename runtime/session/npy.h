@@ -1,0 +1,31 @@
+// Numpy's .npy files, versions 1.0 to 3.0 (numpy.lib.format): one array with its dtype and shape.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "runtime/base/tensor.h"
+#include "runtime/session/file.h"
+
+namespace gradloom {
+
+// A .npy file as a tensor, in row-major order and in this machine's byte order whatever the file has.
+// Booleans come as 0 or 1.
+// Error(kData) names the file: a header that is damaged or does not fit the file's size, Python objects
+// (reading them would run code of the file), and dtypes that have no counterpart here (strings, complex,
+// dates, records). Error(kIo) and Error(kLimit) as InputFile.
+Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+
+// Numpy reads it back with the same dtype, shape and bits. bfloat16, which numpy lacks, is Error(kType);
+// Error(kResource) as AtomicFile.
+void WriteNpy(const std::string& path, const TensorView& tensor);
+
+// The two halves of the above, for arrays inside other files. `read` gives exactly as many bytes as asked or
+// throws; `bytes` is the size of the whole array file; `where` names it in errors.
+Tensor ReadNpyFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
+
+// What precedes the elements; a multiple of 64 bytes long, as numpy writes it.
+std::string NpyHeader(DType dtype, const Shape& shape);
+
+}  // namespace gradloom

@@ -1,0 +1,277 @@
+#include "runtime/session/npz.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zip.h>
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/checked.h"
+#include "runtime/session/npy.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::string_view kSuffix = ".npy";
+
+// Deflate's densest code is 258 bytes for 2 bits: an entry that claims more is lying.
+constexpr uint64_t kMaxDeflateRatio = 1032;
+
+struct ArchiveDeleter {
+  void operator()(zip_t* archive) const { zip_discard(archive); }
+};
+using Archive = std::unique_ptr<zip_t, ArchiveDeleter>;
+
+struct EntryDeleter {
+  void operator()(zip_file_t* entry) const { zip_fclose(entry); }
+};
+using Entry = std::unique_ptr<zip_file_t, EntryDeleter>;
+
+std::string ErrorText(int code) {
+  zip_error_t error;
+  zip_error_init_with_code(&error, code);
+  const std::string text = zip_error_strerror(&error);
+  zip_error_fini(&error);
+  return text;
+}
+
+// Names never become paths here; other tools unpack the same files, though.
+bool LeavesFolder(std::string_view name) {
+  while (true) {
+    const size_t end = name.find_first_of("/\\");
+    if (name.substr(0, end) == "..") return true;
+    if (end == std::string_view::npos) return false;
+    name.remove_prefix(end + 1);
+  }
+}
+
+struct EntryInfo {
+  zip_uint64_t index;
+  std::string name;  // the array's
+  int64_t bytes;
+};
+
+// One entry checked against its claims, without unpacking it. `where` names the file.
+EntryInfo CheckEntry(zip_t* archive, zip_uint64_t index, const std::string& where) {
+  zip_stat_t status;
+  if (zip_stat_index(archive, index, 0, &status) != 0) {
+    throw Error(ErrorCode::kData, std::string("damaged .npz file: ") + zip_strerror(archive), where);
+  }
+  constexpr zip_uint64_t kWanted = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
+  if ((status.valid & kWanted) != kWanted) throw Error(ErrorCode::kData, "damaged .npz file: entry " + std::to_string(index), where);
+  const std::string_view name = status.name;
+  const std::string place = where + " entry '" + Escaped(name) + "'";
+  if (LeavesFolder(name)) throw Error(ErrorCode::kData, "the entry's name leaves the folder", place);
+  if (!name.ends_with(kSuffix)) {
+    throw Error(ErrorCode::kData, "the entry is no array: its name does not end in .npy", place, "write the file with numpy.savez");
+  }
+  if (status.encryption_method != ZIP_EM_NONE) throw Error(ErrorCode::kData, "the entry is encrypted", place);
+  if (status.comp_method != ZIP_CM_STORE && status.comp_method != ZIP_CM_DEFLATE) {
+    throw Error(ErrorCode::kData, "the entry is compressed by method " + std::to_string(status.comp_method), place,
+                "numpy.savez and numpy.savez_compressed write methods that can be read");
+  }
+  const uint64_t most = status.comp_method == ZIP_CM_STORE                 ? status.comp_size
+                        : status.comp_size > UINT64_MAX / kMaxDeflateRatio ? UINT64_MAX
+                                                                           : status.comp_size * kMaxDeflateRatio;
+  if (status.size > most || status.size > INT64_MAX) {
+    throw Error(
+        ErrorCode::kData,
+        "the entry claims " + std::to_string(status.size) + " bytes, more than its " + std::to_string(status.comp_size) + " can hold",
+        place);
+  }
+  return {index, std::string(name.substr(0, name.size() - kSuffix.size())), static_cast<int64_t>(status.size)};
+}
+
+Tensor ReadEntry(zip_t* archive, const EntryInfo& info, const std::string& where) {
+  const std::string place = where + " entry '" + Escaped(info.name) + ".npy'";
+  const Entry entry(zip_fopen_index(archive, info.index, 0));
+  if (!entry) throw Error(ErrorCode::kData, std::string("the entry cannot be read: ") + zip_strerror(archive), place);
+  const auto fail = [&](const std::string& why) { return Error(ErrorCode::kData, "the entry cannot be unpacked: " + why, place); };
+  const auto read = [&](void* out, int64_t bytes) {
+    char* to = static_cast<char*>(out);
+    while (bytes > 0) {
+      const zip_int64_t got = zip_fread(entry.get(), to, static_cast<zip_uint64_t>(bytes));
+      if (got < 0) throw fail(zip_file_strerror(entry.get()));
+      if (got == 0) throw fail("it is shorter than it claims");
+      to += got, bytes -= got;
+    }
+  };
+  Tensor tensor = ReadNpyFrom(read, info.bytes, place);
+  // The end must be here; reaching it also makes libzip compare the checksum.
+  char more;
+  const zip_int64_t got = zip_fread(entry.get(), &more, 1);
+  if (got < 0) throw fail(zip_file_strerror(entry.get()));
+  if (got > 0) throw fail("it is longer than it claims");
+  return tensor;
+}
+
+// What libzip writes into: an AtomicFile, so that errors are ours and the file appears complete.
+struct ZipOutput {
+  explicit ZipOutput(const std::string& path) : file(path) { zip_error_init(&error); }
+  ~ZipOutput() { zip_error_fini(&error); }
+  AtomicFile file;
+  int64_t position = 0;
+  std::exception_ptr failure;
+  zip_error_t error;
+
+  zip_int64_t Run(void* data, zip_uint64_t length, zip_source_cmd_t command) {
+    switch (command) {
+      case ZIP_SOURCE_SUPPORTS:
+        return zip_source_make_command_bitmap(ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE, ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR,
+                                              ZIP_SOURCE_FREE, ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL, ZIP_SOURCE_SUPPORTS,
+                                              ZIP_SOURCE_BEGIN_WRITE, ZIP_SOURCE_COMMIT_WRITE, ZIP_SOURCE_ROLLBACK_WRITE, ZIP_SOURCE_WRITE,
+                                              ZIP_SOURCE_SEEK_WRITE, ZIP_SOURCE_TELL_WRITE, ZIP_SOURCE_REMOVE, -1);
+      case ZIP_SOURCE_STAT: {
+        zip_stat_t* status = static_cast<zip_stat_t*>(data);
+        zip_stat_init(status);
+        status->size = 0;
+        status->valid = ZIP_STAT_SIZE;
+        return sizeof *status;
+      }
+      case ZIP_SOURCE_ERROR: return zip_error_to_data(&error, data, length);
+      case ZIP_SOURCE_TELL_WRITE: return position;
+      case ZIP_SOURCE_SEEK_WRITE: {
+        const zip_int64_t to = zip_source_seek_compute_offset(static_cast<zip_uint64_t>(position), INT64_MAX, data, length, &error);
+        if (to < 0) return -1;
+        file.Seek(to);
+        position = to;
+        return 0;
+      }
+      case ZIP_SOURCE_WRITE:
+        file.Write(data, static_cast<int64_t>(length));
+        position += static_cast<int64_t>(length);
+        return static_cast<zip_int64_t>(length);
+      case ZIP_SOURCE_READ:  // a new archive: nothing is there to read
+      case ZIP_SOURCE_TELL:
+      case ZIP_SOURCE_OPEN:
+      case ZIP_SOURCE_CLOSE:
+      case ZIP_SOURCE_SEEK:
+      case ZIP_SOURCE_FREE:
+      case ZIP_SOURCE_BEGIN_WRITE:
+      case ZIP_SOURCE_COMMIT_WRITE:
+      case ZIP_SOURCE_ROLLBACK_WRITE:
+      case ZIP_SOURCE_REMOVE: return 0;
+      default: break;
+    }
+    zip_error_set(&error, ZIP_ER_OPNOTSUPP, 0);
+    return -1;
+  }
+
+  // No exception may pass through libzip's C code.
+  static zip_int64_t Callback(void* self, void* data, zip_uint64_t length, zip_source_cmd_t command) {
+    ZipOutput& output = *static_cast<ZipOutput*>(self);
+    try {
+      return output.Run(data, length, command);
+    } catch (...) {
+      output.failure = std::current_exception();
+      zip_error_set(&output.error, ZIP_ER_WRITE, EIO);
+      return -1;
+    }
+  }
+
+  // Throws the error of ours behind a failed call, or else `why`.
+  [[noreturn]] void Fail(const std::string& path, const std::string& why) {
+    if (failure) std::rethrow_exception(failure);
+    throw Error(ErrorCode::kResource, "cannot write the file: " + why, Escaped(path, 4096));
+  }
+};
+
+void AddEntry(zip_t* archive, const std::string& name, const std::string& header, const TensorView& tensor, bool compress) {
+  // Fragments of length 0 are refused by libzip.
+  zip_buffer_fragment_t parts[2] = {{reinterpret_cast<zip_uint8_t*>(const_cast<char*>(header.data())), header.size()},
+                                    {static_cast<zip_uint8_t*>(const_cast<void*>(tensor.data)), static_cast<zip_uint64_t>(tensor.bytes())}};
+  zip_source_t* source = zip_source_buffer_fragment(archive, parts, tensor.bytes() > 0 ? 2 : 1, 0);
+  const auto fail = [&] {
+    return Error(ErrorCode::kResource, std::string("cannot write the entry: ") + zip_strerror(archive), Escaped(name));
+  };
+  if (source == nullptr) throw fail();
+  const zip_int64_t added = zip_file_add(archive, (name + std::string(kSuffix)).c_str(), source, ZIP_FL_ENC_UTF_8);
+  if (added < 0) {
+    zip_source_free(source);
+    throw fail();
+  }
+  const zip_uint64_t index = static_cast<zip_uint64_t>(added);
+  constexpr zip_uint16_t kFirstOf1980 = 1 << 5 | 1;  // the earliest day that zip can say
+  if (zip_set_file_compression(archive, index, compress ? ZIP_CM_DEFLATE : ZIP_CM_STORE, 0) != 0 ||
+      zip_file_set_dostime(archive, index, 0, kFirstOf1980, 0) != 0) {
+    throw fail();
+  }
+}
+
+}  // namespace
+
+std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes) {
+  const InputFile file(path, limit_bytes);
+  const std::string where = Escaped(path, 4096);
+  const int fd = ::fcntl(file.fd(), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) throw Error(ErrorCode::kIo, std::string("cannot open the file: ") + std::strerror(errno), where);
+  int code = 0;
+  const Archive archive(zip_fdopen(fd, ZIP_CHECKCONS, &code));
+  if (!archive) {
+    ::close(fd);
+    throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where);
+  }
+  std::vector<EntryInfo> entries;
+  int64_t total = 0;
+  const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  for (zip_int64_t i = 0; i < count; ++i) {
+    entries.push_back(CheckEntry(archive.get(), static_cast<zip_uint64_t>(i), where));
+    const auto sum = CheckedAdd(total, entries.back().bytes);
+    if (!sum || *sum > limit_bytes) {
+      throw Error(ErrorCode::kLimit, "unpacked, the arrays have more bytes than the limit of " + std::to_string(limit_bytes), where);
+    }
+    total = *sum;
+  }
+  std::map<std::string, Tensor> arrays;
+  for (const EntryInfo& entry : entries) {
+    if (arrays.contains(entry.name)) throw Error(ErrorCode::kData, "two entries named '" + Escaped(entry.name) + ".npy'", where);
+    arrays.emplace(entry.name, ReadEntry(archive.get(), entry, where));
+  }
+  return arrays;
+}
+
+void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& arrays, bool compress) {
+  std::vector<std::string> headers;  // libzip borrows them until zip_close
+  headers.reserve(arrays.size());
+  for (const auto& [name, tensor] : arrays) {
+    if (LeavesFolder(name))
+      throw Error(ErrorCode::kData, "an array's name would leave the folder: '" + Escaped(name) + "'", Escaped(path, 4096));
+    headers.push_back(NpyHeader(tensor.dtype, tensor.shape));
+  }
+  ZipOutput output(path);
+  if (arrays.empty()) {
+    // libzip writes no empty archive; numpy does, and it is the end record alone.
+    output.file.Write(std::string("PK\x05\x06", 4) + std::string(18, '\0'));
+    output.file.Commit();
+    return;
+  }
+  zip_source_t* source = zip_source_function_create(&ZipOutput::Callback, &output, nullptr);
+  if (source == nullptr) output.Fail(path, "out of memory");
+  zip_error_t error;
+  zip_error_init(&error);
+  Archive archive(zip_open_from_source(source, ZIP_CREATE | ZIP_TRUNCATE, &error));
+  const std::string why = zip_error_strerror(&error);
+  zip_error_fini(&error);
+  if (!archive) {
+    zip_source_free(source);
+    output.Fail(path, why);
+  }
+  size_t i = 0;
+  for (const auto& [name, tensor] : arrays) AddEntry(archive.get(), name, headers[i++], tensor, compress);
+  if (zip_close(archive.get()) != 0) output.Fail(path, zip_strerror(archive.get()));
+  archive.release();  // zip_close freed it
+  output.file.Commit();
+}
+
+void WriteNpz(const std::string& path, const std::map<std::string, Tensor>& arrays, bool compress) {
+  std::map<std::string, TensorView> views;
+  for (const auto& [name, tensor] : arrays) views.emplace(name, tensor.view());
+  WriteNpz(path, views, compress);
+}
+
+}  // namespace gradloom

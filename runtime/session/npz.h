@@ -1,0 +1,24 @@
+// Numpy's .npz files: a zip file of .npy files.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "runtime/base/tensor.h"
+#include "runtime/session/file.h"
+
+namespace gradloom {
+
+// The arrays by name (without ".npy"), stored or deflated. Nothing is ever unpacked to disk.
+// Error(kData) names file and entry: no zip file, a wrong checksum, an entry shorter or longer than it claims
+// or encrypted or compressed in another way, two entries of one name, a name with a ".." component, and what
+// ReadNpy refuses. Error(kLimit) where the file, or all arrays unpacked, pass `limit_bytes`: before any is
+// unpacked, and no entry is ever unpacked past its claim.
+std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+
+// Arrays stored uncompressed, or deflated with `compress`; the same content gives the same bytes. Errors as
+// WriteNpy and AtomicFile; Error(kData) for a name that ReadNpz would refuse.
+void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& arrays, bool compress = false);
+void WriteNpz(const std::string& path, const std::map<std::string, Tensor>& arrays, bool compress = false);
+
+}  // namespace gradloom

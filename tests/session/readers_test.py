@@ -1,0 +1,129 @@
+"""What Gradloom writes, numpy reads; what numpy writes, Gradloom reads."""
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+import numpy as np
+
+COPY_FILE = os.path.abspath(sys.argv.pop(1))
+
+DTYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
+
+
+def arrays():
+    rng = np.random.default_rng(7)
+    result = {"grad/layer.0.weight": rng.standard_normal((3, 4)).astype("float32")}
+    for dtype in DTYPES:
+        result[dtype] = rng.integers(0, 2 if dtype == "bool" else 100, (2, 3, 4)).astype(dtype)
+    result["scalar"] = np.float32(2.5)
+    result["empty"] = np.zeros((0, 3), "int64")
+    result["fortran"] = np.asfortranarray(result["float32"])
+    result["big"] = result["float64"].astype(">f8")
+    result["nan"] = np.array([np.nan, np.inf, -0.0], "float32")
+    result["Größe"] = np.arange(3)
+    return result
+
+
+class ReadersTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def copy(self, name, *flags):
+        """Has Gradloom read the file and write it anew; the new path."""
+        to = self.path("copy_of_" + name)
+        subprocess.run([COPY_FILE, self.path(name), to, *flags], check=True)
+        return to
+
+    def refuse(self, name, word, code=5):
+        done = subprocess.run([COPY_FILE, self.path(name), self.path("never")], stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn(word, done.stderr)
+        self.assertIn(name, done.stderr)
+        self.assertFalse(os.path.exists(self.path("never")))
+
+    def same(self, a, b):
+        a = np.asarray(a)
+        self.assertEqual((a.dtype.newbyteorder("="), a.shape), (b.dtype, b.shape))
+        self.assertEqual(a.astype(b.dtype).tobytes(), b.tobytes())
+
+    def test_npy(self):
+        for name, array in arrays().items():
+            for version in [(1, 0), (2, 0), (3, 0)]:
+                with open(self.path("a.npy"), "wb") as file:
+                    np.lib.format.write_array(file, np.asanyarray(array), version)
+                self.same(array, np.load(self.copy("a.npy"), allow_pickle=False))
+
+    def test_npy_bytes_are_numpys(self):
+        for name, array in arrays().items():
+            if name in ("fortran", "big"):
+                continue
+            np.save(self.path("a.npy"), array)
+            with open(self.path("a.npy"), "rb") as ours, open(self.copy("a.npy"), "rb") as numpys:
+                self.assertEqual(ours.read(), numpys.read(), name)
+
+    def test_npz(self):
+        for save in (np.savez, np.savez_compressed):
+            for flags in ([], ["--compress"]):
+                save(self.path("a.npz"), **arrays())
+                with np.load(self.copy("a.npz", *flags), allow_pickle=False) as back:
+                    self.assertEqual(sorted(back.files), sorted(arrays()))
+                    for name, array in arrays().items():
+                        self.same(array, back[name])
+
+    def test_npz_without_arrays(self):
+        np.savez(self.path("a.npz"))
+        with np.load(self.copy("a.npz")) as back:
+            self.assertEqual(back.files, [])
+
+    def test_npz_is_a_sound_zip_file(self):
+        np.savez(self.path("a.npz"), **arrays())
+        with zipfile.ZipFile(self.copy("a.npz", "--compress")) as archive:
+            self.assertIsNone(archive.testzip())
+
+    def test_pickles_are_refused(self):
+        np.save(self.path("a.npy"), np.array([{}], object), allow_pickle=True)
+        self.refuse("a.npy", "pickled")
+        np.savez(self.path("b.npz"), x=np.array([{}], object))
+        self.refuse("b.npz", "x.npy")
+
+    def npz(self, name, entry, content, method=zipfile.ZIP_STORED):
+        with zipfile.ZipFile(self.path(name), "w", method) as archive:
+            archive.writestr(entry, content)
+
+    def array_file(self, array):
+        file = io.BytesIO()
+        np.save(file, array)
+        return file.getvalue()
+
+    def test_hostile_npz(self):
+        content = self.array_file(np.arange(4))
+        self.npz("up.npz", "../x.npy", content)
+        self.refuse("up.npz", "leaves the folder")
+        self.npz("bzip2.npz", "x.npy", content, zipfile.ZIP_BZIP2)
+        self.refuse("bzip2.npz", "method 12")
+        self.npz("lzma.npz", "x.npy", content, zipfile.ZIP_LZMA)
+        self.refuse("lzma.npz", "method 14")
+        self.npz("text.npz", "x.txt", content)
+        self.refuse("text.npz", "x.txt")
+
+    def test_zip_bomb(self):
+        """3 GiB of zeros in 3 MB."""
+        header = self.array_file(np.zeros(1, "uint8"))[:-1].replace(b"(1,), }" + b" " * 10, b"(3221225472,), }" + b" ")
+        with zipfile.ZipFile(self.path("bomb.npz"), "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            with archive.open("x.npy", "w", force_zip64=True) as entry:
+                entry.write(header)
+                for _ in range(48):
+                    entry.write(bytes(64 << 20))
+        self.refuse("bomb.npz", "limit", 8)
+
+
+if __name__ == "__main__":
+    unittest.main()
