@@ -1,0 +1,244 @@
+#include "runtime/session/csv.h"
+
+#include <locale.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "runtime/base/error.h"
+#include "runtime/session/csv_records.h"
+
+namespace gradloom {
+namespace {
+
+std::string_view Trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+enum class NumberFault { kNone, kNoNumber, kRange };
+
+// What from_chars calls out of range is either too large, which is a fault, or so small that it rounds to
+// 0 or a subnormal, which is none. Rare, so the slow way with C's rules whatever the process's locale is.
+double ParseExtreme(std::string_view text) {
+  static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+  return ::strtod_l(std::string(text).c_str(), nullptr, c_locale);
+}
+
+template <typename T>
+NumberFault ParseNumber(std::string_view text, T& value) {
+  text = Trimmed(text);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (error == std::errc::result_out_of_range && stop == end) {
+      value = static_cast<T>(ParseExtreme(text));
+      return std::isinf(value) ? NumberFault::kRange : NumberFault::kNone;
+    }
+  }
+  if (error == std::errc() && stop == end) return NumberFault::kNone;
+  if constexpr (std::is_integral_v<T>) {
+    if (error == std::errc::result_out_of_range && stop == end) return NumberFault::kRange;
+    double number = 0;
+    if (ParseNumber(text, number) != NumberFault::kNone) return NumberFault::kNoNumber;
+    constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to it are doubles
+    if (!(std::abs(number) <= kExact) || number != std::floor(number)) return NumberFault::kRange;
+    value = static_cast<T>(number);
+    return NumberFault::kNone;
+  }
+  return NumberFault::kNoNumber;
+}
+
+bool IsNumber(std::string_view text) {
+  double value;
+  return ParseNumber(text, value) == NumberFault::kNone;
+}
+
+// A header, unless half of the fields that say anything are numbers: a first row with a damaged number must
+// not vanish as a header.
+bool LooksLikeHeader(const std::vector<std::string_view>& fields) {
+  size_t numbers = 0, words = 0;
+  for (const std::string_view field : fields) {
+    if (Trimmed(field).empty()) continue;
+    ++(IsNumber(field) ? numbers : words);
+  }
+  return words > numbers;
+}
+
+bool HasHeader(const std::vector<std::string_view>& first, const CsvOptions& options) {
+  if (options.header == CsvOptions::Header::kGuess) return LooksLikeHeader(first);
+  return options.header == CsvOptions::Header::kPresent;
+}
+
+std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
+  std::vector<std::string> names;
+  for (const std::string_view field : fields) names.emplace_back(Trimmed(field));
+  return names;
+}
+
+// Column names and counts of one file, by which selections are resolved.
+class CsvColumnNames {
+ public:
+  CsvColumnNames(std::vector<std::string> names, size_t columns, std::string where)
+      : names_(std::move(names)), columns_(columns), where_(std::move(where)) {}
+
+  // The indices, and whether the selection is one column named as such.
+  std::pair<std::vector<size_t>, bool> Resolve(const std::string& selection) const {
+    if (const auto column = Find(selection)) return {{*column}, true};
+    std::vector<size_t> columns;
+    std::string_view rest = selection;
+    while (true) {
+      const size_t comma = rest.find(',');
+      AddPiece(Trimmed(rest.substr(0, comma)), columns);
+      if (comma == std::string_view::npos) return {columns, false};
+      rest.remove_prefix(comma + 1);
+    }
+  }
+
+ private:
+  void AddPiece(std::string_view piece, std::vector<size_t>& columns) const {
+    if (const auto column = Find(piece)) {
+      columns.push_back(*column);
+      return;
+    }
+    // A name may hold dots of its own: every ".." is tried.
+    for (size_t dots = piece.find(".."); dots != std::string_view::npos; dots = piece.find("..", dots + 1)) {
+      const auto first = Find(piece.substr(0, dots)), last = Find(piece.substr(dots + 2));
+      if (!first || !last) continue;
+      if (*first > *last) {
+        throw Error(ErrorCode::kData, "the columns '" + Escaped(piece) + "' run backwards", where_, "write the left one first");
+      }
+      for (size_t column = *first; column <= *last; ++column) columns.push_back(column);
+      return;
+    }
+    throw Error(ErrorCode::kData, "no column '" + Escaped(piece) + "'", where_, "the file has " + Listing());
+  }
+
+  // By name, else by index.
+  std::optional<size_t> Find(std::string_view text) const {
+    const auto found = std::find(names_.begin(), names_.end(), text);
+    if (found != names_.end()) {
+      if (std::find(found + 1, names_.end(), text) != names_.end()) {
+        throw Error(ErrorCode::kData, "two columns are named '" + Escaped(text) + "'", where_, "select by index, from 0");
+      }
+      return static_cast<size_t>(found - names_.begin());
+    }
+    int64_t index = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+    if (text.empty() || error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+    const int64_t count = static_cast<int64_t>(columns_);
+    if (index < -count || index >= count) return std::nullopt;
+    return static_cast<size_t>(index < 0 ? index + count : index);
+  }
+
+  std::string Listing() const {
+    std::string text = std::to_string(columns_) + (columns_ == 1 ? " column" : " columns");
+    if (names_.empty()) return text + " and no header: select by index, from 0";
+    constexpr size_t kShown = 12;
+    for (size_t i = 0; i < std::min(names_.size(), kShown); ++i) text += (i == 0 ? ": " : ", ") + Escaped(names_[i], 40);
+    return names_.size() > kShown ? text + ", ... " + Escaped(names_.back(), 40) : text;
+  }
+
+  std::vector<std::string> names_;
+  size_t columns_;
+  std::string where_;
+};
+
+// A selection with the numbers read so far.
+struct Reading {
+  std::vector<size_t> columns;
+  bool single = false;
+  std::variant<std::vector<float>, std::vector<double>, std::vector<int64_t>> values;
+  int64_t nan_count = 0;
+  std::string first_nan;
+};
+
+Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
+  const std::string shown = "'" + Escaped(field, 40) + "'";
+  if (fault == NumberFault::kRange) return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place};
+  if (Trimmed(field).empty()) return {ErrorCode::kData, "an empty field where a number belongs", place, "fill it in, or write nan"};
+  return {ErrorCode::kData, shown + " is not a number", place, first_line ? "if line 1 holds names, say that the file has a header" : ""};
+}
+
+template <typename T>
+void ReadRow(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, std::vector<T>& values) {
+  for (const size_t column : reading.columns) {
+    T value{};
+    const NumberFault fault = ParseNumber(fields[column], value);
+    if (fault != NumberFault::kNone) {
+      throw NumberError(fault, fields[column], DTypeOf<T>::value, records.Place(column), records.line() == 1);
+    }
+    if constexpr (std::is_floating_point_v<T>) {
+      if (!std::isfinite(value) && reading.nan_count++ == 0) reading.first_nan = records.Place(column);
+    }
+    values.push_back(value);
+  }
+}
+
+CsvColumns Finished(Reading&& reading, int64_t rows) {
+  return std::visit(
+      [&]<typename T>(std::vector<T>& values) {
+        const Shape shape = reading.single ? Shape{rows} : Shape{rows, static_cast<int64_t>(reading.columns.size())};
+        Tensor tensor(DTypeOf<T>::value, shape);
+        std::memcpy(tensor.data(), values.data(), values.size() * sizeof(T));
+        values = {};  // at once: the next selection needs memory, too
+        return CsvColumns{tensor, reading.nan_count, std::move(reading.first_nan)};
+      },
+      reading.values);
+}
+
+}  // namespace
+
+std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  const std::string where = Escaped(path, 4096);
+  bool more = records.Next(fields);
+  const size_t columns = fields.size();
+  const bool header = more && HasHeader(fields, options);
+  const CsvColumnNames names(header ? Names(fields) : std::vector<std::string>{}, columns, where);
+  if (header) more = records.Next(fields);
+  if (!more) throw Error(ErrorCode::kData, "the table has no rows", where);
+
+  std::vector<Reading> readings;
+  for (const CsvSelection& selection : selections) {
+    Reading& reading = readings.emplace_back();
+    std::tie(reading.columns, reading.single) = names.Resolve(selection.columns);
+    if (selection.dtype == DType::kFloat64) reading.values.emplace<std::vector<double>>();
+    if (selection.dtype == DType::kInt64) reading.values.emplace<std::vector<int64_t>>();
+    GRADLOOM_CHECK(reading.values.index() != 0 || selection.dtype == DType::kFloat32);
+  }
+  int64_t rows = 0;
+  for (; more; more = records.Next(fields), ++rows) {
+    if (fields.size() != columns) {
+      throw Error(ErrorCode::kData, "a row of " + std::to_string(fields.size()) + " fields; the first has " + std::to_string(columns),
+                  records.Place(std::min(fields.size(), columns)),
+                  columns == 1 ? "are the fields separated by something else than a comma?" : "");
+    }
+    for (Reading& reading : readings) {
+      std::visit([&](auto& values) { ReadRow(fields, records, reading, values); }, reading.values);
+    }
+  }
+  std::vector<CsvColumns> result;
+  for (Reading& reading : readings) result.push_back(Finished(std::move(reading), rows));
+  return result;
+}
+
+std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  if (!records.Next(fields) || !HasHeader(fields, options)) return {};
+  return Names(fields);
+}
+
+}  // namespace gradloom

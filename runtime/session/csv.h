@@ -1,0 +1,54 @@
+// Tables of numbers in comma-separated text, plain or gzipped (RFC 4180: quotes, doubled quotes, line breaks
+// within quotes; a byte order mark and blank lines are passed over).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/tensor.h"
+#include "runtime/session/file.h"
+
+namespace gradloom {
+
+// Which columns, and what they become.
+struct CsvSelection {
+  // Comma-separated pieces, each a column or a range with both ends: "label", "p0..p63", "CRIM..LSTAT",
+  // "0..63", "-1", "age,income..zip". A column is a name of the header or else an index from 0; -1 is the
+  // last. A name wins over an index.
+  std::string columns;
+
+  // kFloat32, kFloat64 or kInt64. For kInt64 a text like "5.0" is 5, and "5.5" is refused.
+  DType dtype = DType::kFloat32;
+};
+
+// A selection's numbers: [rows] for one column named as such, else [rows, columns].
+struct CsvColumns {
+  Tensor values;
+  int64_t nan_count = 0;  // NaN and infinite elements, which are accepted and counted
+  std::string first_nan;  // where the first of them is: "file:line:column"
+};
+
+struct CsvOptions {
+  enum class Header { kGuess, kPresent, kAbsent };
+  // kGuess: a first line in which every field is a number is data.
+  Header header = Header::kGuess;
+  char delimiter = ',';
+  int64_t max_field_bytes = 64 << 10;
+  int64_t max_columns = 1 << 20;
+  // Of the file, and of its text once unpacked.
+  int64_t limit_bytes = kFileLimitBytes;
+};
+
+// One tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is
+// no number.
+// Error(kData) with file:line:column (both from 1; the column counts fields): a row with more or fewer fields
+// than the first, a field that is no number or does not fit its dtype, a field longer than the limit, a
+// quote without an end; with the file: no rows, no such column, damaged gzip data.
+// Error(kIo), Error(kLimit) as InputFile's; a text that unpacks past the limit is Error(kLimit) too.
+std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
+
+// The names in the header, or none where the file has no header. Reads the first line alone.
+std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
+
+}  // namespace gradloom

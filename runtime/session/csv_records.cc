@@ -1,0 +1,139 @@
+#include "runtime/session/csv_records.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 20;
+
+// A record is held in memory whole.
+constexpr size_t kMaxRecordBytes = size_t{64} << 20;
+
+}  // namespace
+
+CsvRecords::CsvRecords(const std::string& path, const CsvOptions& options)
+    : options_(options), file_(path, options.limit_bytes), buffer_(kPieceBytes) {
+  Fill();
+  if (end_ >= 3 && std::memcmp(buffer_.data(), "\xEF\xBB\xBF", 3) == 0) begin_ = 3;
+}
+
+std::string CsvRecords::Place(size_t field) const {
+  return Escaped(file_.path(), 4096) + ":" + std::to_string(line_) + ":" + std::to_string(field + 1);
+}
+
+// More bytes behind the unread ones; false at the end of the file.
+bool CsvRecords::Fill() {
+  if (begin_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  if (end_ == buffer_.size()) {
+    if (end_ >= kMaxRecordBytes) {
+      throw Error(ErrorCode::kData, "a row of more than " + std::to_string(kMaxRecordBytes >> 20) + " MiB", Place(0),
+                  "is this a CSV file, and are its quotes closed?");
+    }
+    buffer_.resize(std::min(2 * buffer_.size(), kMaxRecordBytes));
+  }
+  const int64_t got = file_.Read(buffer_.data() + end_, static_cast<int64_t>(buffer_.size() - end_));
+  end_ += static_cast<size_t>(got);
+  return got > 0;
+}
+
+// Sets record_end_, next_ and quoted_ for the record at begin_; false where nothing is left.
+bool CsvRecords::FindEnd() {
+  line_ = next_line_;
+  quoted_ = false;
+  bool inside = false;  // of quotes
+  size_t searched = 0;  // bytes behind begin_
+  int64_t breaks = 0;
+  while (true) {
+    while (begin_ + searched < end_) {
+      const char* from = buffer_.data() + begin_ + searched;
+      const size_t left = end_ - begin_ - searched;
+      const void* line_break = std::memchr(from, '\n', left);
+      const size_t piece = line_break ? static_cast<size_t>(static_cast<const char*>(line_break) - from) : left;
+      // An odd number of quotes leaves the record open at the line break; a doubled quote changes nothing.
+      for (const char* at = from; (at = static_cast<const char*>(std::memchr(at, '"', static_cast<size_t>(from + piece - at)))); ++at) {
+        inside = !inside;
+        quoted_ = true;
+      }
+      searched += piece;
+      if (!line_break) break;
+      ++breaks;
+      if (!inside) {
+        record_end_ = begin_ + searched;
+        next_ = record_end_ + 1;
+        next_line_ += breaks;
+        return true;
+      }
+      ++searched;
+    }
+    if (Fill()) continue;
+    if (inside) throw Error(ErrorCode::kData, "a quote is never closed", Place(0));
+    if (begin_ == end_) return false;
+    record_end_ = next_ = end_;
+    next_line_ += breaks;
+    return true;
+  }
+}
+
+bool CsvRecords::Next(std::vector<std::string_view>& fields) {
+  fields.clear();
+  while (FindEnd()) {
+    if (record_end_ > begin_ && buffer_[record_end_ - 1] == '\r') --record_end_;
+    const bool blank = record_end_ == begin_;
+    if (!blank) Split(fields);
+    begin_ = next_;
+    if (!blank) return true;
+  }
+  return false;
+}
+
+void CsvRecords::Add(std::string_view field, std::vector<std::string_view>& fields) const {
+  if (static_cast<int64_t>(field.size()) > options_.max_field_bytes) {
+    throw Error(ErrorCode::kData,
+                "a field of " + std::to_string(field.size()) + " bytes, more than the limit of " + std::to_string(options_.max_field_bytes),
+                Place(fields.size()));
+  }
+  if (static_cast<int64_t>(fields.size()) >= options_.max_columns) {
+    throw Error(ErrorCode::kData, "a row of more than " + std::to_string(options_.max_columns) + " fields", Place(fields.size()));
+  }
+  fields.push_back(field);
+}
+
+void CsvRecords::Split(std::vector<std::string_view>& fields) {
+  char *at = buffer_.data() + begin_, *end = buffer_.data() + record_end_;
+  while (true) {
+    char* stop = at;
+    if (quoted_ && at < end && *at == '"') {
+      stop = Unquote(at, end, fields);
+    } else {
+      while (stop < end && *stop != options_.delimiter) ++stop;
+      Add({at, static_cast<size_t>(stop - at)}, fields);
+    }
+    if (stop == end) return;
+    at = stop + 1;
+  }
+}
+
+// Adds the field that starts at `quote`, unquoted in place; returns the delimiter after it, or `end`.
+char* CsvRecords::Unquote(char* quote, char* end, std::vector<std::string_view>& fields) {
+  char *to = quote, *from = quote + 1;
+  while (from < end && (*from != '"' || (from + 1 < end && from[1] == '"'))) {
+    if (*from == '"') ++from;
+    *to++ = *from++;
+  }
+  char* stop = from + 1;  // the closing quote is there: FindEnd counted
+  if (from >= end || (stop < end && *stop != options_.delimiter)) {
+    throw Error(ErrorCode::kData, "text after a closing quote", Place(fields.size()));
+  }
+  Add({quote, static_cast<size_t>(to - quote)}, fields);
+  return stop;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,45 @@
+// The records of comma-separated text, one at a time; the lower half of csv.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/session/csv.h"
+#include "runtime/session/unpacked_file.h"
+
+namespace gradloom {
+
+class CsvRecords {
+ public:
+  CsvRecords(const std::string& path, const CsvOptions& options);
+
+  // The next record that is no blank line, split and unquoted, or false at the end. The fields are valid
+  // until the next call. Errors as ReadCsv's.
+  bool Next(std::vector<std::string_view>& fields);
+
+  // The line on which the last record started, from 1.
+  int64_t line() const { return line_; }
+
+  // "file:line:column" of a field of the last record, counted from 0.
+  std::string Place(size_t field) const;
+
+ private:
+  bool Fill();
+  bool FindEnd();
+  void Split(std::vector<std::string_view>& fields);
+  char* Unquote(char* quote, char* end, std::vector<std::string_view>& fields);
+  void Add(std::string_view field, std::vector<std::string_view>& fields) const;
+
+  CsvOptions options_;
+  UnpackedFile file_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, end_ = 0;  // the unread part of the buffer
+  size_t record_end_ = 0;       // of the record at begin_, its line break excluded
+  size_t next_ = 0;             // the start of the record after it
+  int64_t line_ = 0, next_line_ = 1;
+  bool quoted_ = false;  // the record at begin_ holds a quote
+};
+
+}  // namespace gradloom

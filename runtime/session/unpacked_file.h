@@ -1,0 +1,39 @@
+// The bytes of a file that may be gzipped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/session/file.h"
+
+namespace gradloom {
+
+// A file as a stream of bytes, unpacked where it starts as gzip does (whatever its name), several members
+// one after another included. For one thread.
+class UnpackedFile {
+ public:
+  // Errors as InputFile's.
+  explicit UnpackedFile(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+  ~UnpackedFile();
+
+  const std::string& path() const { return file_.path(); }
+
+  // Bytes on disk, packed or not.
+  int64_t file_bytes() const { return file_.bytes(); }
+
+  // The next bytes, at most `bytes`; fewer only at the end. Throws Error(kData) for damaged or unfinished
+  // gzip data, Error(kLimit) past the limit.
+  int64_t Read(void* out, int64_t bytes);
+
+ private:
+  struct Inflater;
+  int64_t ReadPacked(char* out, int64_t bytes);
+
+  InputFile file_;
+  int64_t limit_bytes_;
+  int64_t unpacked_bytes_ = 0;
+  std::unique_ptr<Inflater> inflater_;  // null where the file is not packed
+};
+
+}  // namespace gradloom
