@@ -7,11 +7,14 @@
 
 namespace gradloom {
 
-std::span<const Op> PointwiseOps();    // pointwise.cc
-std::span<const Op> MatMulOps();       // matmul.cc
-std::span<const Op> ReduceOps();       // reduce.cc
-std::span<const Op> ShapeOps();        // shape.cc
-std::span<const Op> ConvolutionOps();  // convolution.cc
-std::span<const Op> PoolingOps();      // pooling.cc
+std::span<const Op> PointwiseOps();      // pointwise.cc
+std::span<const Op> MatMulOps();         // matmul.cc
+std::span<const Op> ReduceOps();         // reduce.cc
+std::span<const Op> ShapeOps();          // shape.cc
+std::span<const Op> ConvolutionOps();    // convolution.cc
+std::span<const Op> PoolingOps();        // pooling.cc
+std::span<const Op> NormalizationOps();  // normalization.cc
+std::span<const Op> SoftmaxOps();        // softmax.cc
+std::span<const Op> DropoutOps();        // dropout.cc
 
 }  // namespace gradloom

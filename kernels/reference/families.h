@@ -13,5 +13,6 @@ std::span<const ReferenceKernel> ReferenceReduce();
 std::span<const ReferenceKernel> ReferenceShape();
 std::span<const ReferenceKernel> ReferenceConvolution();
 std::span<const ReferenceKernel> ReferencePooling();
+std::span<const ReferenceKernel> ReferenceNormalization();  // softmax and dropout too
 
 }  // namespace gradloom

@@ -10,9 +10,11 @@ namespace {
 
 using Rows = std::span<const ReferenceKernel> (*)();
 
+// clang-format off: one family a line
 constexpr Rows kFamilies[] = {
-    ReferencePointwise, ReferenceMatMul, ReferenceReduce, ReferenceShape, ReferenceConvolution, ReferencePooling,
+    ReferencePointwise, ReferenceMatMul, ReferenceReduce, ReferenceShape, ReferenceConvolution, ReferencePooling, ReferenceNormalization,
 };
+// clang-format on
 
 struct Index {
   std::vector<const ReferenceKernel*> all;

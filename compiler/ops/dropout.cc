@@ -1,0 +1,31 @@
+// gradloom.Dropout(x, seed int64[], batch int64[]) {ratio, origin, offset} -> (y, mask bool?)
+//
+// Element i is kept where the uniform number of counter offset + i under NodeKey(seed, batch, origin) is at
+// least ratio, and then scaled by 1 / (1 - ratio). `offset` is the place of the first element in the unsplit
+// tensor of the whole batch. Linear in x for a given mask, so the gradient is the same operator on the
+// gradient: the mask is drawn again and never stored.
+#include "compiler/ops/families.h"
+
+namespace gradloom {
+namespace {
+
+void DropoutGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Own("Dropout", {c.grad(0), c.in(1), c.in(2)}, c.attributes()));
+}
+
+std::vector<ValueType> InferDropout(const Graph& graph, const Node& node) {
+  const ValueType x = graph.type(node.inputs[0]);
+  std::vector<ValueType> types{x};
+  if (node.outputs.size() > 1) types.push_back({DType::kBool, x.shape});
+  return types;
+}
+
+const Op kOps[] = {
+    {.name = "Dropout", .domain = kGradloomDomain, .traits = kRandom, .gradient = DropoutGradient, .infer = InferDropout},
+};
+
+}  // namespace
+
+std::span<const Op> DropoutOps() { return kOps; }
+
+}  // namespace gradloom

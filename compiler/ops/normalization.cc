@@ -1,0 +1,112 @@
+// BatchNormalization and LayerNormalization.
+//
+//   gradloom.BatchNormTrain(x [N,C,...], scale [C], bias [C]) {epsilon} -> (y, mean [C], inv_std [C], var [C])
+//     normalises with the statistics of the batch; var is the biased variance
+//   gradloom.BatchNormTrainGrad(dy, x, scale, mean, inv_std) -> (dx, dscale, dbias)
+//   gradloom.LayerNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale, dbias)
+//     finds mean and deviation again: nothing is kept from the forward phase
+#include <string>
+
+#include "compiler/ops/families.h"
+
+namespace gradloom {
+namespace {
+
+// [C] as [1,C,1,...] for a tensor of this rank.
+ValueId PerChannel(GraphBuilder& b, ValueId vector, int rank) {
+  Shape shape(std::vector<int64_t>(static_cast<size_t>(rank), 1));
+  shape[1] = b.shape(vector)[0];
+  return b.Reshape(vector, shape);
+}
+
+ValueId SumPerChannel(GraphBuilder& b, ValueId x) {
+  std::vector<int64_t> axes{0};
+  for (int axis = 2; axis < b.shape(x).rank(); ++axis) axes.push_back(axis);
+  return b.ReduceSum(x, axes, /*keepdims=*/false);
+}
+
+// Of the inference form: y = (x - mean) * scale / sqrt(var + epsilon) + bias.
+void BatchNormalizationGradient(GradientContext& c) {
+  if (c.attributes().Int("training_mode", 0) == 1) {
+    throw Error(ErrorCode::kInternal, "BatchNormalization in training mode is differentiated as gradloom.BatchNormTrain");
+  }
+  GraphBuilder& b = c.b;
+  const int rank = b.shape(c.in(0)).rank();
+  const DType dtype = b.dtype(c.in(4));
+  const ValueId variance = b.Add(c.in(4), b.Scalar(c.attributes().Float("epsilon", 1e-5), dtype));
+  const ValueId inv_std = b.Op("Reciprocal", {b.Op("Sqrt", {variance})});
+  const ValueId slope = b.Mul(c.in(1), inv_std);
+  if (c.needs(0)) c.set(0, b.Mul(c.grad(0), PerChannel(b, slope, rank)));
+  const ValueId sum = c.needs(2) || c.needs(3) ? SumPerChannel(b, c.grad(0)) : kNoValue;
+  if (c.needs(2)) c.set(2, sum);
+  if (c.needs(3)) c.set(3, b.Neg(b.Mul(sum, slope)));
+  if (!c.needs(1) && !c.needs(4)) return;
+  const ValueId centred = b.Sub(c.in(0), PerChannel(b, c.in(3), rank));
+  const ValueId product = SumPerChannel(b, b.Mul(c.grad(0), centred));
+  if (c.needs(1)) c.set(1, b.Mul(product, inv_std));
+  // d inv_std / d var = -inv_std^3 / 2
+  if (c.needs(4)) c.set(4, b.Scale(b.Mul(b.Mul(product, slope), b.Mul(inv_std, inv_std)), -0.5));
+}
+
+void BatchNormTrainGradient(GradientContext& c) {
+  if (c.grad(1) != kNoValue || c.grad(2) != kNoValue || c.grad(3) != kNoValue) {
+    throw Error(ErrorCode::kUnsupported, "no gradient flows through the statistics of BatchNormalization");
+  }
+  const auto made = c.b.Ops("BatchNormTrainGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1), c.out(1), c.out(2)}, 3);
+  for (int i = 0; i < 3; ++i) {
+    if (c.needs(i)) c.set(i, made[static_cast<size_t>(i)]);
+  }
+}
+
+void LayerNormalizationGradient(GradientContext& c) {
+  if (c.grad(1) != kNoValue || c.grad(2) != kNoValue) {
+    throw Error(ErrorCode::kUnsupported, "no gradient flows through the statistics of LayerNormalization");
+  }
+  const auto made = c.b.Ops("LayerNormGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1)}, 3,
+                            {{"axis", c.attributes().Int("axis", -1)}, {"epsilon", c.attributes().Float("epsilon", 1e-5)}});
+  if (c.needs(0)) c.set(0, made[0]);
+  // Scale and bias may have leading ones or be single numbers that are broadcast.
+  if (c.needs(1)) c.set_reduced(1, made[1]);
+  if (c.needs(2)) c.set_reduced(2, made[2]);
+}
+
+std::vector<ValueType> Cut(std::vector<ValueType> types, const Node& node) {
+  types.resize(node.outputs.size());
+  return types;
+}
+
+std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node) {
+  const ValueType x = graph.type(node.inputs[0]), scale = graph.type(node.inputs[1]);
+  if (x.shape.rank() < 2 || scale.shape != Shape{x.shape[1]} || graph.type(node.inputs[2]).shape != scale.shape) {
+    throw Error(ErrorCode::kShape, "scale " + scale.shape.ToString() + " does not fit the channels of " + x.shape.ToString(),
+                Describe(node));
+  }
+  return Cut({x, scale, scale, scale}, node);
+}
+
+std::vector<ValueType> InferBatchNormTrainGrad(const Graph& graph, const Node& node) {
+  const ValueType scale = graph.type(node.inputs[2]);
+  return Cut({graph.type(node.inputs[1]), scale, scale}, node);
+}
+
+std::vector<ValueType> InferLayerNormGrad(const Graph& graph, const Node& node) {
+  const ValueType x = graph.type(node.inputs[1]);
+  const auto axis = NormalAxis(node.attributes.Int("axis", -1), x.shape.rank());
+  if (!axis) throw Error(ErrorCode::kAttr, "axis is out of range", Describe(node));
+  const ValueType normalized{x.dtype, Shape(std::vector<int64_t>(x.shape.begin() + *axis, x.shape.end()))};
+  return Cut({x, normalized, normalized}, node);
+}
+
+const Op kOps[] = {
+    {.name = "BatchNormalization", .domain = "", .since_version = 15, .gradient = BatchNormalizationGradient},
+    {.name = "BatchNormTrain", .domain = kGradloomDomain, .gradient = BatchNormTrainGradient, .infer = InferBatchNormTrain},
+    {.name = "BatchNormTrainGrad", .domain = kGradloomDomain, .infer = InferBatchNormTrainGrad},
+    {.name = "LayerNormalization", .domain = "", .since_version = 17, .gradient = LayerNormalizationGradient},
+    {.name = "LayerNormGrad", .domain = kGradloomDomain, .infer = InferLayerNormGrad},
+};
+
+}  // namespace
+
+std::span<const Op> NormalizationOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,113 @@
+#include "compiler/passes/training_view.h"
+
+#include <string>
+#include <utility>
+
+#include "compiler/passes/program_plan.h"
+#include "compiler/passes/step_params.h"
+
+namespace gradloom {
+namespace {
+
+// FNV-1a: the same on every machine, which std::hash does not promise.
+int64_t HashOf(const std::string& text) {
+  uint64_t hash = 0xCBF29CE484222325;
+  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001B3;
+  return static_cast<int64_t>(hash >> 1);
+}
+
+class View {
+ public:
+  View(GraphBuilder& builder, ModelView view) : b_(builder), graph_(builder.graph()), view_(view) {}
+
+  void Run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (Node& node : nodes) {
+      b_.set_origin(node.origin);
+      if (node.domain.empty() && node.op == "BatchNormalization") {
+        BatchNormalization(std::move(node));
+      } else if (node.domain.empty() && node.op == "Dropout") {
+        Dropout(std::move(node));
+      } else {
+        graph_.nodes.push_back(std::move(node));
+      }
+    }
+    b_.set_origin("");
+  }
+
+ private:
+  void BatchNormalization(Node node) {
+    const bool written = node.attributes.Int("training_mode", 0) == 1;
+    if (view_ == ModelView::kInference || (view_ == ModelView::kAsWritten && !written)) {
+      node.attributes.set("training_mode", int64_t{0});
+      node.outputs.resize(1);
+      graph_.nodes.push_back(std::move(node));
+      return;
+    }
+    const double momentum = node.attributes.Float("momentum", 0.9);
+    const std::vector<ValueId> made = b_.Ops("BatchNormTrain", kGradloomDomain, {node.inputs[0], node.inputs[1], node.inputs[2]}, 4,
+                                             {{"epsilon", node.attributes.Float("epsilon", 1e-5)}});
+    // The value that the rest of the graph reads stays the same.
+    graph_.nodes.back().outputs[0] = node.outputs[0];
+    UpdateStatistic(node, 1, node.inputs[3], made[1], momentum);
+    UpdateStatistic(node, 2, node.inputs[4], made[3], momentum);
+  }
+
+  // Output `output` of the node, and the next value of `running` where that is an initializer of its own.
+  void UpdateStatistic(const Node& node, size_t output, ValueId running, ValueId batch, double momentum) {
+    const ValueId mixed = b_.Add(b_.Scale(running, momentum), b_.Scale(batch, 1 - momentum));
+    ValueId next = mixed;
+    if (output < node.outputs.size() && node.outputs[output] != kNoValue) {
+      graph_.nodes.back().outputs[0] = next = node.outputs[output];
+    }
+    Value& statistic = graph_.value(running);
+    if (statistic.role != Role::kConst || graph_.data(running) == nullptr) return;
+    statistic.role = Role::kState;
+    graph_.value(next).next_of = running;
+  }
+
+  // The value of a constant scalar operand, or `absent`.
+  double ScalarOr(const Node& node, size_t i, double absent) {
+    if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return absent;
+    const Tensor* data = graph_.data(node.inputs[i]);
+    if (data == nullptr || data->elements() != 1) {
+      throw Error(ErrorCode::kUnsupported, "the ratio and the mode of Dropout must be constants", Describe(node));
+    }
+    return ElementAsDouble(data->view(), 0);
+  }
+
+  void Dropout(Node node) {
+    const double ratio = ScalarOr(node, 1, node.attributes.Float("ratio", 0.5));
+    const bool written = ScalarOr(node, 2, 0) != 0;
+    if (!(ratio >= 0 && ratio < 1)) {
+      throw Error(ErrorCode::kValue, "Dropout's ratio must be at least 0 and below 1, it is " + std::to_string(ratio), Describe(node));
+    }
+    const bool active = ratio > 0 && (view_ == ModelView::kTrain || (view_ == ModelView::kAsWritten && written));
+    const ValueId x = node.inputs[0];
+    const ValueId mask = node.outputs.size() > 1 ? node.outputs[1] : kNoValue;
+    if (active) {
+      const ValueId seed = StepParam(graph_, kStepSeed), batch = StepParam(graph_, kStepBatch);
+      b_.Ops("Dropout", kGradloomDomain, {x, seed, batch}, mask == kNoValue ? 1 : 2, {{"ratio", ratio}, {"origin", HashOf(node.origin)}});
+      graph_.nodes.back().outputs[0] = node.outputs[0];
+      if (mask != kNoValue) graph_.nodes.back().outputs[1] = mask;
+      return;
+    }
+    b_.Op("Identity", {x});
+    graph_.nodes.back().outputs[0] = node.outputs[0];
+    if (mask == kNoValue) return;
+    Tensor truth = Tensor::Scalar<bool>(true);
+    b_.Op("Expand", {b_.Constant(std::move(truth)), b_.Ints(graph_.value(mask).shape.dims())});
+    graph_.nodes.back().outputs[0] = mask;
+  }
+
+  GraphBuilder& b_;
+  Graph& graph_;
+  ModelView view_;
+};
+
+}  // namespace
+
+void ApplyTrainingView(GraphBuilder& builder, ModelView view) { View(builder, view).Run(); }
+
+}  // namespace gradloom

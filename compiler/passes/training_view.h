@@ -1,0 +1,20 @@
+// Gives the operators that behave differently in training the behaviour that an entry wants.
+#pragma once
+
+#include "compiler/graph/builder.h"
+
+namespace gradloom {
+
+enum class ModelView : uint8_t {
+  kTrain,      // batch statistics and dropout, whatever the file says
+  kAsWritten,  // what each node's training_mode says
+  kInference,  // running statistics, no dropout
+};
+
+// Rewrites BatchNormalization and Dropout. With batch statistics a BatchNormalization becomes
+// gradloom.BatchNormTrain, and its running statistics become states with a next value by ONNX's rule,
+// running = momentum * running + (1 - momentum) * batch, with the biased variance. Active dropout becomes
+// gradloom.Dropout, inactive dropout an Identity.
+void ApplyTrainingView(GraphBuilder& builder, ModelView view);
+
+}  // namespace gradloom

@@ -1,0 +1,285 @@
+// BatchNormalization, LayerNormalization, their gradients, Softmax, LogSoftmax and Dropout. Statistics are
+// gathered in double.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/reference/families.h"
+#include "runtime/base/dispatch.h"
+#include "runtime/base/philox.h"
+
+namespace gradloom {
+namespace {
+
+// [N, C, ...] as images, channels and points.
+struct Channels {
+  int64_t images = 0, channels = 0, points = 0;
+
+  explicit Channels(const Shape& shape) : images(shape[0]), channels(shape[1]) {
+    points = images * channels == 0 ? 0 : shape.elements() / (images * channels);
+  }
+
+  // Calls f(element) for every element of a channel.
+  template <typename F>
+  void ForEach(int64_t channel, F f) const {
+    for (int64_t n = 0; n < images; ++n) {
+      const int64_t start = (n * channels + channel) * points;
+      for (int64_t i = 0; i < points; ++i) f(start + i);
+    }
+  }
+};
+
+template <typename T>
+const T* In(const void* const* inputs, int i) {
+  return static_cast<const T*>(inputs[i]);
+}
+
+// Null where the output is not wanted.
+template <typename T>
+T* Out(const KernelCall& call, void* const* outputs, size_t i) {
+  return i < call.outputs.size() && call.outputs[i].present() ? static_cast<T*>(outputs[i]) : nullptr;
+}
+
+template <typename T>
+void Moments(const Channels& shape, const T* x, int64_t channel, double& mean, double& variance) {
+  const double count = static_cast<double>(shape.images * shape.points);
+  double sum = 0, squares = 0;
+  shape.ForEach(channel, [&](int64_t i) { sum += static_cast<double>(x[i]); });
+  mean = sum / count;
+  shape.ForEach(channel, [&](int64_t i) { squares += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean); });
+  variance = squares / count;
+}
+
+void RunBatchNormTrain(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T* x = In<T>(inputs, 0);
+    T* y = Out<T>(call, outputs, 0);
+    T *means = Out<T>(call, outputs, 1), *inv_stds = Out<T>(call, outputs, 2), *variances = Out<T>(call, outputs, 3);
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      double mean, variance;
+      Moments(shape, x, c, mean, variance);
+      const double inv_std = 1 / std::sqrt(variance + epsilon), scale = static_cast<double>(In<T>(inputs, 1)[c]) * inv_std;
+      const double bias = static_cast<double>(In<T>(inputs, 2)[c]);
+      shape.ForEach(c, [&](int64_t i) { y[i] = static_cast<T>((static_cast<double>(x[i]) - mean) * scale + bias); });
+      if (means != nullptr) means[c] = static_cast<T>(mean);
+      if (inv_stds != nullptr) inv_stds[c] = static_cast<T>(inv_std);
+      if (variances != nullptr) variances[c] = static_cast<T>(variance);
+    }
+  });
+}
+
+// dx = scale * inv_std * (dy - mean(dy) - xhat * mean(dy * xhat)), xhat = (x - mean) * inv_std
+void RunBatchNormTrainGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[1].shape);
+  const double count = static_cast<double>(shape.images * shape.points);
+  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T *dy = In<T>(inputs, 0), *x = In<T>(inputs, 1);
+    T *dx = Out<T>(call, outputs, 0), *dscale = Out<T>(call, outputs, 1), *dbias = Out<T>(call, outputs, 2);
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      const double mean = static_cast<double>(In<T>(inputs, 3)[c]), inv_std = static_cast<double>(In<T>(inputs, 4)[c]);
+      double sum = 0, product = 0;
+      const auto normalized = [&](int64_t i) { return (static_cast<double>(x[i]) - mean) * inv_std; };
+      shape.ForEach(c, [&](int64_t i) {
+        sum += static_cast<double>(dy[i]);
+        product += static_cast<double>(dy[i]) * normalized(i);
+      });
+      if (dscale != nullptr) dscale[c] = static_cast<T>(product);
+      if (dbias != nullptr) dbias[c] = static_cast<T>(sum);
+      if (dx == nullptr) continue;
+      const double slope = static_cast<double>(In<T>(inputs, 2)[c]) * inv_std;
+      shape.ForEach(c, [&](int64_t i) {
+        dx[i] = static_cast<T>(slope * (static_cast<double>(dy[i]) - sum / count - normalized(i) * product / count));
+      });
+    }
+  });
+}
+
+// ONNX's operator in both modes; running statistics by its rule, with the biased variance.
+void RunBatchNormalization(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5), momentum = call.attributes.Float("momentum", 0.9);
+  const bool training = call.attributes.Int("training_mode", 0) == 1;
+  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T* x = In<T>(inputs, 0);
+    T *y = Out<T>(call, outputs, 0), *next_mean = Out<T>(call, outputs, 1), *next_variance = Out<T>(call, outputs, 2);
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      const double running_mean = ElementAsDouble({call.inputs[3].dtype, call.inputs[3].shape, inputs[3]}, c);
+      const double running_variance = ElementAsDouble({call.inputs[4].dtype, call.inputs[4].shape, inputs[4]}, c);
+      double mean = running_mean, variance = running_variance;
+      if (training) Moments(shape, x, c, mean, variance);
+      const double scale = ElementAsDouble({call.inputs[1].dtype, call.inputs[1].shape, inputs[1]}, c) / std::sqrt(variance + epsilon);
+      const double bias = ElementAsDouble({call.inputs[2].dtype, call.inputs[2].shape, inputs[2]}, c);
+      shape.ForEach(c, [&](int64_t i) { y[i] = static_cast<T>((static_cast<double>(x[i]) - mean) * scale + bias); });
+      if (next_mean != nullptr) next_mean[c] = static_cast<T>(running_mean * momentum + mean * (1 - momentum));
+      if (next_variance != nullptr) next_variance[c] = static_cast<T>(running_variance * momentum + variance * (1 - momentum));
+    }
+  });
+}
+
+struct Rows {
+  int64_t rows = 1, width = 1;
+  // All dimensions from `axis` on are normalised together.
+  Rows(const Shape& shape, int64_t axis) {
+    const int first = NormalAxis(axis, shape.rank()).value_or(0);
+    for (int i = 0; i < shape.rank(); ++i) (i < first ? rows : width) *= shape[i];
+  }
+};
+
+template <typename T>
+void RowMoments(const T* x, int64_t width, double epsilon, double& mean, double& inv_std) {
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < width; ++i) sum += static_cast<double>(x[i]);
+  mean = sum / static_cast<double>(width);
+  for (int64_t i = 0; i < width; ++i) squares += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
+  inv_std = 1 / std::sqrt(squares / static_cast<double>(width) + epsilon);
+}
+
+// Element i of a row of a scale or bias, which may be broadcast over the normalised dimensions.
+std::vector<int64_t> BroadcastIndex(const Shape& normalized, const Shape& operand) {
+  std::vector<int64_t> index(static_cast<size_t>(normalized.elements()));
+  const std::vector<int64_t> strides = operand.strides();
+  for (size_t i = 0; i < index.size(); ++i) {
+    int64_t rest = static_cast<int64_t>(i), at = 0;
+    for (int axis = normalized.rank(); axis-- > 0;) {
+      const int64_t coordinate = rest % normalized[axis];
+      rest /= normalized[axis];
+      const int own = axis - (normalized.rank() - operand.rank());
+      if (own >= 0 && operand[own] != 1) at += coordinate * strides[static_cast<size_t>(own)];
+    }
+    index[i] = at;
+  }
+  return index;
+}
+
+Shape Normalized(const Shape& x, int64_t axis) {
+  return Shape(std::vector<int64_t>(x.begin() + NormalAxis(axis, x.rank()).value_or(0), x.end()));
+}
+
+void RunLayerNormalization(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Shape& shape = call.inputs[0].shape;
+  const int64_t axis = call.attributes.Int("axis", -1);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const Rows rows(shape, axis);
+  const bool has_bias = call.inputs.size() > 2 && call.inputs[2].present();
+  const auto scale_at = BroadcastIndex(Normalized(shape, axis), call.inputs[1].shape);
+  const auto bias_at = has_bias ? BroadcastIndex(Normalized(shape, axis), call.inputs[2].shape) : scale_at;
+  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T* bias = has_bias ? In<T>(inputs, 2) : nullptr;
+    for (int64_t r = 0; r < rows.rows; ++r) {
+      const T* x = In<T>(inputs, 0) + r * rows.width;
+      T* y = Out<T>(call, outputs, 0) + r * rows.width;
+      double mean, inv_std;
+      RowMoments(x, rows.width, epsilon, mean, inv_std);
+      for (int64_t i = 0; i < rows.width; ++i) {
+        const size_t k = static_cast<size_t>(i);
+        const double value = (static_cast<double>(x[i]) - mean) * inv_std * static_cast<double>(In<T>(inputs, 1)[scale_at[k]]);
+        y[i] = static_cast<T>(value + (bias == nullptr ? 0.0 : static_cast<double>(bias[bias_at[k]])));
+      }
+      if (T* means = Out<T>(call, outputs, 1)) means[r] = static_cast<T>(mean);
+      if (T* inv_stds = Out<T>(call, outputs, 2)) inv_stds[r] = static_cast<T>(inv_std);
+    }
+  });
+}
+
+void RunLayerNormGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Shape& shape = call.inputs[1].shape;
+  const int64_t axis = call.attributes.Int("axis", -1);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const Rows rows(shape, axis);
+  const auto scale_at = BroadcastIndex(Normalized(shape, axis), call.inputs[2].shape);
+  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    std::vector<double> dscale(static_cast<size_t>(rows.width)), dbias(static_cast<size_t>(rows.width));
+    for (int64_t r = 0; r < rows.rows; ++r) {
+      const T *dy = In<T>(inputs, 0) + r * rows.width, *x = In<T>(inputs, 1) + r * rows.width;
+      double mean, inv_std, sum = 0, product = 0;
+      RowMoments(x, rows.width, epsilon, mean, inv_std);
+      const auto normalized = [&](int64_t i) { return (static_cast<double>(x[i]) - mean) * inv_std; };
+      const auto scaled = [&](int64_t i) {
+        return static_cast<double>(dy[i]) * static_cast<double>(In<T>(inputs, 2)[scale_at[static_cast<size_t>(i)]]);
+      };
+      for (int64_t i = 0; i < rows.width; ++i) {
+        dscale[static_cast<size_t>(i)] += static_cast<double>(dy[i]) * normalized(i);
+        dbias[static_cast<size_t>(i)] += static_cast<double>(dy[i]);
+        sum += scaled(i);
+        product += scaled(i) * normalized(i);
+      }
+      T* dx = Out<T>(call, outputs, 0);
+      if (dx == nullptr) continue;
+      const double width = static_cast<double>(rows.width);
+      for (int64_t i = 0; i < rows.width; ++i) {
+        dx[r * rows.width + i] = static_cast<T>(inv_std * (scaled(i) - sum / width - normalized(i) * product / width));
+      }
+    }
+    for (size_t i = 0; i < dscale.size(); ++i) {
+      if (T* out = Out<T>(call, outputs, 1)) out[i] = static_cast<T>(dscale[i]);
+      if (T* out = Out<T>(call, outputs, 2)) out[i] = static_cast<T>(dbias[i]);
+    }
+  });
+}
+
+// Calls f(first element, stride, extent) for each line along the axis.
+template <typename F>
+void ForEachLine(const Shape& shape, int64_t axis, F f) {
+  const int a = NormalAxis(axis, shape.rank()).value_or(0);
+  if (shape.rank() == 0) return f(int64_t{0}, int64_t{1}, int64_t{1});
+  int64_t inner = 1, outer = 1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i < a) outer *= shape[i];
+    if (i > a) inner *= shape[i];
+  }
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t i = 0; i < inner; ++i) f(o * shape[a] * inner + i, inner, shape[a]);
+  }
+}
+
+template <bool kLog>
+void RunSoftmax(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T* x = In<T>(inputs, 0);
+    T* y = Out<T>(call, outputs, 0);
+    ForEachLine(call.inputs[0].shape, call.attributes.Int("axis", -1), [&](int64_t start, int64_t stride, int64_t n) {
+      double largest = -INFINITY, sum = 0;
+      for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<double>(x[start + i * stride]));
+      for (int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[start + i * stride]) - largest);
+      for (int64_t i = 0; i < n; ++i) {
+        const double shifted = static_cast<double>(x[start + i * stride]) - largest;
+        y[start + i * stride] = static_cast<T>(kLog ? shifted - std::log(sum) : std::exp(shifted) / sum);
+      }
+    });
+  });
+}
+
+void RunDropout(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const double ratio = call.attributes.Float("ratio", 0);
+  const int64_t n = call.inputs[0].shape.elements(), offset = call.attributes.Int("offset", 0);
+  const PhiloxKey key = NodeKey(static_cast<uint64_t>(*In<int64_t>(inputs, 1)), static_cast<uint64_t>(*In<int64_t>(inputs, 2)),
+                                static_cast<uint64_t>(call.attributes.Int("origin", 0)));
+  bool* mask = Out<bool>(call, outputs, 1);
+  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T scale = static_cast<T>(1 / (1 - ratio));
+    for (int64_t i = 0; i < n; ++i) {
+      const bool kept = UniformFloat(ElementBits(static_cast<uint64_t>(offset + i), key)) >= static_cast<float>(ratio);
+      Out<T>(call, outputs, 0)[i] = kept ? In<T>(inputs, 0)[i] * scale : T(0);
+      if (mask != nullptr) mask[i] = kept;
+    }
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"BatchNormalization", "", RunBatchNormalization},
+    {"BatchNormTrain", "gradloom", RunBatchNormTrain},
+    {"BatchNormTrainGrad", "gradloom", RunBatchNormTrainGrad},
+    {"LayerNormalization", "", RunLayerNormalization},
+    {"LayerNormGrad", "gradloom", RunLayerNormGrad},
+    {"Softmax", "", RunSoftmax<false>},
+    {"LogSoftmax", "", RunSoftmax<true>},
+    {"Dropout", "gradloom", RunDropout},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceNormalization() { return kKernels; }
+
+}  // namespace gradloom
