@@ -1,0 +1,257 @@
+#include "runtime/session/dataset.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/philox.h"
+
+namespace gradloom {
+namespace {
+
+int64_t RowBytes(const Tensor& column) { return column.shape()[0] == 0 ? 0 : column.bytes() / column.shape()[0]; }
+
+Shape WithRows(const Shape& shape, int64_t rows) {
+  Shape out = shape;
+  out[0] = rows;
+  return out;
+}
+
+// Copies the given rows of a column to `out`, one after the other.
+void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out) {
+  const int64_t bytes = RowBytes(column);
+  const auto* from = static_cast<const std::byte*>(column.data());
+  auto* to = static_cast<std::byte*>(out);
+  for (int64_t row : rows) {
+    std::memcpy(to, from + row * bytes, static_cast<size_t>(bytes));
+    to += bytes;
+  }
+}
+
+// A uniform number below `bound` without bias worth the name: 64 bits scaled down.
+uint64_t Below(uint64_t bound, uint64_t index, PhiloxKey key) {
+  const PhiloxBlock block = Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 1, 0}, key);
+  const uint64_t bits = (static_cast<uint64_t>(block[0]) << 32) | block[1];
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);
+}
+
+// The streams of random numbers that data use, apart from those of nodes (which hash their names).
+constexpr uint64_t kShuffleStream = 0x73687566666C65;
+constexpr uint64_t kSplitStream = 0x73706C6974;
+
+int64_t HeldBack(int64_t rows, double fraction) {
+  if (!(fraction > 0 && fraction < 1))
+    throw Error(ErrorCode::kConfig, "the share held back must lie between 0 and 1", "", "--eval-split 20%");
+  if (rows < 2) throw Error(ErrorCode::kConfig, "one row cannot be split", "", "give evaluation data with --eval-data");
+  const auto held = static_cast<int64_t>(std::llround(fraction * static_cast<double>(rows)));
+  return std::clamp<int64_t>(held, 1, rows - 1);
+}
+
+std::vector<int64_t> Count(int64_t from, int64_t to) {
+  std::vector<int64_t> rows(static_cast<size_t>(to - from));
+  std::iota(rows.begin(), rows.end(), from);
+  return rows;
+}
+
+}  // namespace
+
+Dataset::Dataset(std::map<std::string, Tensor> columns) {
+  for (auto& [name, column] : columns) set_column(name, std::move(column));
+}
+
+const Tensor& Dataset::column(std::string_view name) const {
+  const auto found = columns_.find(std::string(name));
+  if (found != columns_.end()) return found->second;
+  std::string known;
+  for (const auto& [other, column] : columns_) known += (known.empty() ? "" : ", ") + Escaped(other);
+  throw Error(ErrorCode::kData, "the data have no column '" + Escaped(name) + "'", "", "they have: " + known + "   (--map NAME=COLUMNS)");
+}
+
+void Dataset::set_column(const std::string& name, Tensor column) {
+  if (column.shape().rank() == 0)
+    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' is a single number; its first dimension must be the samples");
+  for (const auto& [other, present] : columns_) {
+    if (other == name || present.shape()[0] == column.shape()[0]) continue;
+    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has " + std::to_string(column.shape()[0]) + " rows, '" + Escaped(other) +
+                                      "' has " + std::to_string(present.shape()[0]));
+  }
+  rows_ = column.shape()[0];
+  columns_.insert_or_assign(name, std::move(column));
+}
+
+Dataset Dataset::Select(std::span<const int64_t> rows) const {
+  Dataset selected;
+  for (const auto& [name, column] : columns_) {
+    Tensor out(column.dtype(), WithRows(column.shape(), static_cast<int64_t>(rows.size())));
+    GatherRows(column, rows, out.data());
+    selected.set_column(name, std::move(out));
+  }
+  return selected;
+}
+
+void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape) {
+  Tensor column = this->column(name);
+  const int64_t row_elements = row_shape.elements(), have = rows_ == 0 ? row_elements : column.elements() / rows_;
+  Shape shape{rows_};
+  for (int64_t dim : row_shape) shape.push_back(dim);
+  if (have != row_elements) {
+    throw Error(ErrorCode::kData,
+                "column '" + Escaped(name) + "' has " + std::to_string(have) + " values a row, the model wants " + row_shape.ToString());
+  }
+  if (column.dtype() != dtype) {
+    if (!IsFloating(dtype) && IsFloating(column.dtype())) {
+      for (int64_t i = 0; i < column.elements(); ++i) {
+        const double value = ElementAsDouble(column.view(), i);
+        if (value == std::floor(value) && std::abs(value) < 9e15) continue;
+        throw Error(ErrorCode::kData, "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) +
+                                          "' is " + std::to_string(value) + ", the model wants " + std::string(DTypeName(dtype)));
+      }
+    }
+    column = Converted(column.view(), dtype);
+  }
+  columns_.insert_or_assign(name, column.Reshaped(shape));
+}
+
+std::vector<int64_t> ShuffledRows(int64_t rows, uint64_t seed, uint64_t epoch) {
+  std::vector<int64_t> order = Count(0, rows);
+  const PhiloxKey key = NodeKey(seed, epoch, kShuffleStream);
+  for (int64_t i = rows - 1; i > 0; --i) {
+    const auto j = static_cast<int64_t>(Below(static_cast<uint64_t>(i) + 1, static_cast<uint64_t>(i), key));
+    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(j)]);
+  }
+  return order;
+}
+
+Split RandomSplit(int64_t rows, double fraction, uint64_t seed) {
+  const int64_t held = HeldBack(rows, fraction);
+  const std::vector<int64_t> order = ShuffledRows(rows, Mix64(seed ^ kSplitStream), 0);
+  Split split{{order.begin() + held, order.end()}, {order.begin(), order.begin() + held}};
+  std::sort(split.train.begin(), split.train.end());
+  std::sort(split.eval.begin(), split.eval.end());
+  return split;
+}
+
+Split TailSplit(int64_t rows, double fraction) {
+  const int64_t held = HeldBack(rows, fraction);
+  return {Count(0, rows - held), Count(rows - held, rows)};
+}
+
+namespace {
+
+[[noreturn]] void RefuseTransform(std::string_view text) {
+  throw Error(ErrorCode::kConfig, "no transform '" + Escaped(text) + "'", "",
+              "transforms are: 'scale 1/255', 'normalize MEAN STD' (one number or one per channel: 0.5,0.4,0.3), 'standardize'");
+}
+
+double ParseNumber(std::string_view word, std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(value)) RefuseTransform(text);
+  return value;
+}
+
+std::vector<double> ParseNumbers(std::string_view list, std::string_view text) {
+  std::vector<double> values;
+  while (true) {
+    const size_t comma = list.find(',');
+    values.push_back(ParseNumber(list.substr(0, comma), text));
+    if (comma == std::string_view::npos) return values;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+// One value for all, or one per channel (the first dimension of a row) spread over the channel's elements.
+std::vector<float> Spread(const std::vector<double>& values, const Shape& shape, std::string_view text) {
+  if (values.size() == 1) return {static_cast<float>(values[0])};
+  if (shape.rank() < 2 || shape[1] != static_cast<int64_t>(values.size())) RefuseTransform(text);
+  int64_t inner = 1;
+  for (int axis = 2; axis < shape.rank(); ++axis) inner *= shape[axis];
+  std::vector<float> spread;
+  for (double value : values) spread.insert(spread.end(), static_cast<size_t>(inner), static_cast<float>(value));
+  return spread;
+}
+
+Transform Standardize(const Tensor& column) {
+  const int64_t rows = column.shape()[0], width = rows == 0 ? 0 : column.elements() / rows;
+  Transform transform;
+  for (int64_t j = 0; j < width; ++j) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < rows; ++i) sum += ElementAsDouble(column.view(), i * width + j);
+    const double mean = sum / static_cast<double>(rows);
+    for (int64_t i = 0; i < rows; ++i) squares += std::pow(ElementAsDouble(column.view(), i * width + j) - mean, 2);
+    const double deviation = std::sqrt(squares / static_cast<double>(rows));
+    transform.shift.push_back(static_cast<float>(mean));
+    transform.scale.push_back(deviation > 0 ? static_cast<float>(1 / deviation) : 1.0f);
+  }
+  return transform;
+}
+
+}  // namespace
+
+Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
+  std::vector<std::string_view> words;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t space = rest.find(' ');
+    if (space != 0) words.push_back(rest.substr(0, space));
+    rest = space == std::string_view::npos ? std::string_view() : rest.substr(space + 1);
+  }
+  if (words.size() == 1 && words[0] == "standardize") return Standardize(fitted_on);
+  if (words.size() == 2 && words[0] == "scale") {
+    const size_t slash = words[1].find('/');
+    const double over = slash == std::string_view::npos ? 1.0 : ParseNumber(words[1].substr(slash + 1), text);
+    if (over == 0) RefuseTransform(text);
+    return {{0.0f}, {static_cast<float>(ParseNumber(words[1].substr(0, slash), text) / over)}};
+  }
+  if (words.size() == 3 && words[0] == "normalize") {
+    std::vector<double> deviations = ParseNumbers(words[2], text);
+    for (double& deviation : deviations) {
+      if (deviation == 0) RefuseTransform(text);
+      deviation = 1 / deviation;
+    }
+    return {Spread(ParseNumbers(words[1], text), fitted_on.shape(), text), Spread(deviations, fitted_on.shape(), text)};
+  }
+  RefuseTransform(text);
+}
+
+void Transform::Apply(Tensor& column) const {
+  if (column.dtype() != DType::kFloat32) {
+    throw Error(ErrorCode::kData, "a transform needs float32 values, the column is " + std::string(DTypeName(column.dtype())));
+  }
+  Tensor changed = column.Clone();
+  const std::span<float> values = changed.as<float>();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = (values[i] - shift[i % shift.size()]) * scale[i % scale.size()];
+  column = std::move(changed);
+}
+
+Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch) : data_(data), order_(order), batch_(batch) {
+  GRADLOOM_CHECK(batch > 0);
+  for (const auto& [name, column] : data.columns()) {
+    buffers_.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));
+  }
+}
+
+int64_t Batches::count() const { return (static_cast<int64_t>(order_.size()) + batch_ - 1) / batch_; }
+
+int64_t Batches::size(int64_t index) const { return std::min(batch_, static_cast<int64_t>(order_.size()) - index * batch_); }
+
+std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
+  const auto rows = order_.subspan(static_cast<size_t>(index * batch_), static_cast<size_t>(size(index)));
+  std::map<std::string, TensorView, std::less<>> feeds;
+  for (auto& [name, buffer] : buffers_) {
+    GatherRows(data_.column(name), rows, buffer.data());
+    feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});
+  }
+  return feeds;
+}
+
+std::vector<int64_t> BatchSizes(int64_t rows, int64_t batch) {
+  if (rows <= batch) return {rows};
+  if (rows % batch == 0) return {batch};
+  return {batch, rows % batch};
+}
+
+}  // namespace gradloom
