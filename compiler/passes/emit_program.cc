@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -124,11 +126,22 @@ Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vecto
   program.streams.push_back({StreamKind::kCompute, 0, scheduled.threads});
   program.transient_bytes = scheduled.transient_bytes;
 
+  // By value id: the value whose bytes a view shows, at the end of a chain of views.
+  std::vector<ValueId> viewed(static_cast<size_t>(graph.num_values()));
+  std::iota(viewed.begin(), viewed.end(), 0);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (scheduled.kernels[i].row == nullptr) {
+      viewed[static_cast<size_t>(node.outputs[0])] = viewed[static_cast<size_t>(node.inputs[0])];
+    }
+  }
   std::vector<int> buffer_of(static_cast<size_t>(graph.num_values()), -1);
-  const auto buffer = [&](ValueId id) {
+  const std::function<int(ValueId)> buffer = [&](ValueId id) {
     if (id == kNoValue) return -1;
     int& index = buffer_of[static_cast<size_t>(id)];
     if (index < 0) {
+      const ValueId whole = viewed[static_cast<size_t>(id)];
+      const int whole_index = whole == id ? -1 : buffer(whole);
       const Value& value = graph.value(id);
       const Placement& place = scheduled.placement[static_cast<size_t>(id)];
       index = static_cast<int>(program.buffers.size());
@@ -139,7 +152,8 @@ Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vecto
                                  .dtype = value.dtype,
                                  .shape = value.shape,
                                  .layout = {},
-                                 .feed = place.feed});
+                                 .feed = place.feed,
+                                 .whole = whole_index});
     }
     return index;
   };
@@ -172,7 +186,14 @@ Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vecto
   for (const StateCopy& copy : scheduled.copies) {
     Instruction instruction;
     instruction.kind = InstructionKind::kCopy;
-    instruction.uses = {{buffer(copy.from), Access::kRead}, {buffer(copy.to), Access::kWrite}};
+    // The state's new value is not its old one: another buffer at the same place.
+    Buffer next = program.buffers[static_cast<size_t>(buffer(copy.from))];
+    const Placement& place = scheduled.placement[static_cast<size_t>(copy.to)];
+    next.arena = place.arena;
+    next.offset = place.offset;
+    next.whole = -1;
+    instruction.uses = {{buffer(copy.from), Access::kRead}, {static_cast<int>(program.buffers.size()), Access::kWrite}};
+    program.buffers.push_back(std::move(next));
     program.instructions.push_back(std::move(instruction));
   }
   output_buffers.clear();

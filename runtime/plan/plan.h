@@ -29,6 +29,9 @@ enum class Arena : uint8_t {
   kFeed,       // memory of the caller, bound at each step: buffer.offset is 0, buffer.feed says which
 };
 
+// A buffer is one value: one instruction writes it (or none: it is given), and every read of it means the
+// bytes of that write. Values share bytes, never a buffer: the next value of a state tensor, and an output
+// that overwrites its input, are buffers of their own at the same place.
 struct Buffer {
   std::string name;  // of the graph's value
   Arena arena = Arena::kTransient;
@@ -37,7 +40,9 @@ struct Buffer {
   DType dtype = DType::kUndefined;  // kUndefined: scratch
   Shape shape;
   Layout layout;
-  int feed = -1;  // index into Entry::feeds, for kFeed
+  int feed = -1;   // index into Entry::feeds, for kFeed
+  int whole = -1;  // a part or a view: the buffer that this one is a range of (which is no part itself).
+                   // Every byte of a whole is written once, by way of the whole or of one of its parts.
 
   OperandType operand() const { return {dtype, shape, layout}; }
 };
@@ -55,7 +60,7 @@ enum class StreamKind : uint8_t { kCompute, kComm, kCopy };
 
 struct Stream {
   StreamKind kind = StreamKind::kCompute;
-  int device = 0;   // logical device slot of the rank
+  int device = 0;   // index into Plan::targets: the kind of device; the same for all streams of a program
   int threads = 1;  // of the intra-op team on the CPU
 };
 
@@ -74,12 +79,19 @@ struct Instruction {
   std::string op;
   std::string domain;
   Attributes attributes;
-  std::vector<Use> uses;  // kCopy: one read, one write of equal bytes; collectives and transfers likewise
-  int event = -1;         // kRecord, kWait
+  // kCopy: one read, one write, of equal bytes and layout. kSend: one read. kRecv: one write. kCollective:
+  // one read, one write; a reduce-scatter's read and an all-gather's write has a part per member of the
+  // group, in the group's order. kIf: the condition (bool), what the bodies read, what both bodies write,
+  // and as scratch what they use on the way. kLoop: the trip count (int64) or -1, the condition (bool) or
+  // -1, what the body reads, what it carries: each write has a read of the same range, the value before.
+  std::vector<Use> uses;
+  int event = -1;  // kRecord, kWait
   Collective collective = Collective::kAllReduceSum;
+  int root = 0;                 // kBroadcast: index into the group's ranks
   int group = -1;               // kCollective: slot of the group, bound per rank by the entry
   int peer = -1;                // kSend, kRecv: slot of the peer
-  std::vector<Program> bodies;  // kIf: then, else; kLoop: body
+  std::vector<Program> bodies;  // kIf: then, else; kLoop: body. They lie in the arenas of the program
+                                // around them, at the same offsets, and touch what `uses` names alone
   int64_t trip_bound = 0;       // kLoop: the most iterations there can be
   std::string origin;           // the ONNX node, for messages and traces
 };
@@ -89,7 +101,7 @@ struct Program {
   std::vector<Buffer> buffers;
   int num_events = 0;
   std::vector<Instruction> instructions;  // in the order in which the host issues them
-  int64_t transient_bytes = 0;            // size of the transient arena
+  int64_t transient_bytes = 0;            // size of the transient arena; 0 for a body
 };
 
 enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator };

@@ -1,0 +1,235 @@
+// One instruction: that its kernel takes the call that its buffers make, and that its operands overlap
+// only where they may.
+#include <algorithm>
+#include <string>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/verify_scope.h"
+
+namespace gradloom::verify {
+namespace {
+
+constexpr int64_t kMaxTrips = int64_t{1} << 31;
+
+// The operands of one kind of access in order; absent ones are null.
+std::vector<const Buffer*> Operands(const Program& program, const Instruction& instruction, Access access) {
+  std::vector<const Buffer*> operands;
+  for (const Use& use : instruction.uses) {
+    if (use.access != access) continue;
+    operands.push_back(use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)]);
+  }
+  return operands;
+}
+
+// Why the kernel does not take the call, or "".
+std::string Refusal(const KernelRow& row, const KernelCall& call) {
+  if (row.rejects != nullptr) return row.rejects(call);
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (!operand.layout.plain()) return "layout " + operand.layout.ToString();
+    }
+  }
+  return "";
+}
+
+bool IsScalar(const Buffer* buffer, DType dtype) {
+  return buffer != nullptr && buffer->dtype == dtype && buffer->bytes == DTypeBytes(dtype);
+}
+
+class InstructionCheck {
+ public:
+  InstructionCheck(const Scope& scope, int index, FaultList& faults)
+      : scope_(scope),
+        index_(index),
+        instruction_(scope.program.instructions[static_cast<size_t>(index)]),
+        reads_(Operands(scope.program, instruction_, Access::kRead)),
+        writes_(Operands(scope.program, instruction_, Access::kWrite)),
+        scratch_(Operands(scope.program, instruction_, Access::kScratch)),
+        faults_(faults) {}
+
+  void Run() {
+    switch (instruction_.kind) {
+      case InstructionKind::kLaunch: Launch(); break;
+      case InstructionKind::kCopy: Copy(); break;
+      case InstructionKind::kRecord:
+      case InstructionKind::kWait: Arity(0, 0); break;
+      case InstructionKind::kCollective: Collect(); break;
+      case InstructionKind::kSend: Transfer(1, 0); break;
+      case InstructionKind::kRecv: Transfer(0, 1); break;
+      case InstructionKind::kIf: If(); break;
+      case InstructionKind::kLoop: Loop(); break;
+    }
+    if (!Is(InstructionKind::kIf) && !Is(InstructionKind::kLoop) && !instruction_.bodies.empty()) Fault("names", "has a body");
+    Overlaps();
+  }
+
+ private:
+  bool Is(InstructionKind kind) const { return instruction_.kind == kind; }
+  void Fault(std::string_view check, const std::string& message) { faults_.Add(check, Where(scope_, index_), message); }
+
+  // Exactly so many operands, all present, and no scratch.
+  bool Arity(size_t reads, size_t writes) {
+    const bool absent = std::count(reads_.begin(), reads_.end(), nullptr) + std::count(writes_.begin(), writes_.end(), nullptr) > 0;
+    if (reads_.size() == reads && writes_.size() == writes && scratch_.empty() && !absent) return true;
+    Fault("names", "takes " + std::to_string(reads) + " reads and " + std::to_string(writes) + " writes, and has " +
+                       std::to_string(reads_.size()) + " and " + std::to_string(writes_.size()));
+    return false;
+  }
+
+  void Launch() {
+    const KernelRow* row = scope_.find(instruction_.kernel);
+    if (row == nullptr) return Fault("names", "this build has no kernel '" + Escaped(instruction_.kernel) + "'");
+    if (row->op != instruction_.op || row->domain != instruction_.domain) {
+      return Fault("names", "kernel '" + Escaped(instruction_.kernel) + "' does not compute operator '" + Escaped(instruction_.op) +
+                                "' of domain '" + Escaped(instruction_.domain) + "'");
+    }
+    const Stream& stream = scope_.program.streams[static_cast<size_t>(instruction_.stream)];
+    const Target& target = scope_.plan.targets[static_cast<size_t>(stream.device)];
+    if (row->device != target.device) {
+      return Fault("names", "kernel '" + Escaped(instruction_.kernel) + "' does not run on " + std::string(DeviceKindName(target.device)));
+    }
+    if (!std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
+                        [](const Use& a, const Use& b) { return a.access < b.access; })) {
+      return Fault("names", "its uses are not inputs, outputs, scratch in this order");
+    }
+    try {
+      const KernelCall call = CallOf(scope_.program, instruction_);
+      const std::string rejection = Refusal(*row, call);
+      if (!rejection.empty()) return Fault("names", "the kernel does not take this call: " + rejection);
+      Scratch(row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(call));
+    } catch (const Error& error) {  // an attribute of another kind than the kernel expects, for one
+      Fault("names", "the kernel does not take this call: " + error.message());
+    }
+    may_alias_ = row->may_alias;
+  }
+
+  void Scratch(int64_t needed) {
+    const size_t wanted = needed > 0 ? 1 : 0;
+    if (scratch_.size() != wanted || (wanted == 1 && scratch_[0]->bytes < needed)) {
+      Fault("bounds", "the kernel needs " + std::to_string(needed) + " bytes of scratch, and has " +
+                          (scratch_.empty() ? "none" : std::to_string(scratch_[0]->bytes)));
+    }
+  }
+
+  void Copy() {
+    if (!Arity(1, 1)) return;
+    if (reads_[0]->dtype != writes_[0]->dtype || reads_[0]->bytes != writes_[0]->bytes || !(reads_[0]->layout == writes_[0]->layout)) {
+      Fault("bounds", "copies " + Describe(*reads_[0]) + " to " + Describe(*writes_[0]) + " of another type, size or layout");
+    }
+  }
+
+  void Collect() {
+    if (!Arity(1, 1) || !Outermost()) return;
+    if (instruction_.group < 0) Fault("names", "names no group");
+    if (instruction_.root < 0 || (instruction_.root > 0 && instruction_.collective != Collective::kBroadcast)) {
+      Fault("ranks", "root " + std::to_string(instruction_.root) + " is out of range");
+    }
+    if (reads_[0]->dtype != writes_[0]->dtype) Fault("bounds", "reads and writes different types");
+    const bool equal = instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast;
+    if (equal && reads_[0]->bytes != writes_[0]->bytes) {
+      Fault("bounds", "reads " + std::to_string(reads_[0]->bytes) + " bytes and writes " + std::to_string(writes_[0]->bytes));
+    }
+  }
+
+  void Transfer(size_t reads, size_t writes) {
+    if (Arity(reads, writes) && Outermost() && instruction_.peer < 0) Fault("names", "names no peer");
+  }
+
+  // Ranks may take different branches and trip counts, so they could not meet in a body.
+  bool Outermost() {
+    if (scope_.outer != nullptr) Fault("ranks", "communication within an if or loop");
+    return scope_.outer == nullptr;
+  }
+
+  void If() {
+    if (instruction_.bodies.size() != 2) return Fault("names", "an if has two bodies");
+    if (reads_.empty() || !IsScalar(reads_[0], DType::kBool)) return Fault("names", "its first operand is no bool scalar");
+    AllPresent(1);
+  }
+
+  // Each carried value is written over the one before, so that it exists after any number of trips, and
+  // the next trip finds what the first one found.
+  void Loop() {
+    if (instruction_.bodies.size() != 1) return Fault("names", "a loop has one body");
+    if (instruction_.trip_bound < 0 || instruction_.trip_bound > kMaxTrips)
+      Fault("names", "trip bound " + std::to_string(instruction_.trip_bound) + " is out of range");
+    if (reads_.size() < 2 || (reads_[0] != nullptr && !IsScalar(reads_[0], DType::kInt64)) ||
+        (reads_[1] != nullptr && !IsScalar(reads_[1], DType::kBool))) {
+      return Fault("names", "its first operands are no trip count and condition");
+    }
+    if (!AllPresent(2)) return;
+    for (const Buffer* write : writes_) {
+      const bool carried =
+          std::any_of(reads_.begin(), reads_.end(), [&](const Buffer* read) { return read != nullptr && SamePlace(*read, *write); });
+      if (!carried) Fault("values", Describe(*write) + " has no value before the first trip");
+    }
+  }
+
+  bool AllPresent(size_t first_read) {
+    const bool absent =
+        std::count(reads_.begin() + static_cast<std::ptrdiff_t>(std::min(first_read, reads_.size())), reads_.end(), nullptr) +
+            std::count(writes_.begin(), writes_.end(), nullptr) >
+        0;
+    if (absent) Fault("names", "an operand is absent");
+    return !absent;
+  }
+
+  // Whether output k may lie on input j exactly.
+  bool MayAlias(size_t k, size_t j) const {
+    if (Is(InstructionKind::kIf) || Is(InstructionKind::kLoop)) return true;  // the body shows the order
+    if (Is(InstructionKind::kCollective)) {
+      return instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast;
+    }
+    return std::any_of(may_alias_.begin(), may_alias_.end(),
+                       [&](const Aliasing& pair) { return pair.output == static_cast<int>(k) && pair.input == static_cast<int>(j); });
+  }
+
+  // What is written shares no byte with anything else of the instruction, but for whole operands that the
+  // kernel reads before it writes them. What is written is sorted by place and found to be disjoint, so
+  // that each read is compared with one of them alone.
+  void Overlaps() {
+    struct Changed {
+      const Buffer* buffer;
+      bool scratch;
+      size_t position;
+    };
+    std::vector<Changed> changed;
+    for (size_t k = 0; k < writes_.size(); ++k) changed.push_back({writes_[k], false, k});
+    for (size_t k = 0; k < scratch_.size(); ++k) changed.push_back({scratch_[k], true, k});
+    std::erase_if(changed, [](const Changed& c) { return c.buffer == nullptr || c.buffer->bytes == 0; });
+    std::sort(changed.begin(), changed.end(), [](const Changed& a, const Changed& b) {
+      return std::pair(a.buffer->arena, a.buffer->offset) < std::pair(b.buffer->arena, b.buffer->offset);
+    });
+    const auto fault = [&](const Buffer& written, const Buffer& other) {
+      Fault("writes", "writes " + Describe(written) + " over its own operand " + Describe(other));
+    };
+    for (size_t k = 1; k < changed.size(); ++k) {
+      if (Overlap(*changed[k - 1].buffer, *changed[k].buffer)) return fault(*changed[k].buffer, *changed[k - 1].buffer);
+    }
+    for (size_t j = 0; j < reads_.size(); ++j) {
+      if (reads_[j] == nullptr || reads_[j]->bytes == 0) continue;
+      const Buffer& read = *reads_[j];
+      const auto found = std::partition_point(changed.begin(), changed.end(), [&](const Changed& c) {
+        return std::pair(c.buffer->arena, c.buffer->offset + c.buffer->bytes) <= std::pair(read.arena, read.offset);
+      });
+      if (found == changed.end() || !Overlap(*found->buffer, read)) continue;
+      if (found->scratch || !SameRange(*found->buffer, read) || !MayAlias(found->position, j)) return fault(*found->buffer, read);
+    }
+  }
+
+  const Scope& scope_;
+  const int index_;
+  const Instruction& instruction_;
+  const std::vector<const Buffer*> reads_;
+  const std::vector<const Buffer*> writes_;
+  const std::vector<const Buffer*> scratch_;
+  std::span<const Aliasing> may_alias_;
+  FaultList& faults_;
+};
+
+}  // namespace
+
+void CheckInstruction(const Scope& scope, int index, FaultList& faults) { InstructionCheck(scope, index, faults).Run(); }
+
+}  // namespace gradloom::verify

@@ -1,0 +1,338 @@
+// order and values: what each instruction finds in memory, whatever the streams' speeds.
+//
+// Order. The host issues instructions in the order of the list; a stream runs its own in that order; a
+// wait lets its stream go on once the event's record has been passed. "a before b" is the transitive
+// closure of these two. Both lead forward in the list only (a wait without an earlier record is refused),
+// so the list is one possible order and nothing can wait for itself. before() is decided by vector clocks:
+// an instruction's clock has, for each stream, how many of its instructions are before it.
+//
+// Values. The sweep walks the list and keeps, for each byte of the arenas that a step writes, the last
+// write and the reads since. Segments of equal history are joined, so a step costs the operands' segments.
+//   * A write must be after the last write and after all reads since, a read after the last write. By
+//     induction over the list every two conflicting accesses are then ordered, in the order of the list:
+//     an earlier access that has left the history was before the write that took its place.
+//   * So all orders that streams and events permit give a byte the same writes and reads in the same
+//     order as the list does, and what a read finds is what it finds here. It must be the write of the
+//     buffer (or of a part of the same whole), or for a given buffer the value from before the step.
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <unordered_map>
+
+#include "runtime/plan/verify_scope.h"
+
+namespace gradloom::verify {
+namespace {
+
+constexpr size_t kMaxClockEntries = size_t{1} << 26;
+constexpr int64_t kMaxSegmentSteps = int64_t{1} << 27;
+
+// Vector clocks. A stream's clock changes only at its waits; the rest is positions within the stream.
+class Clocks {
+ public:
+  Clocks(const Scope& scope, FaultList& faults) : program_(scope.program), streams_(program_.streams.size()) {
+    std::vector<int> recorded(static_cast<size_t>(program_.num_events), -1);
+    std::vector<int> length(streams_, 0);
+    std::vector<size_t> version(streams_, 0);
+    versions_.assign(streams_, 0);
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
+      const size_t stream = static_cast<size_t>(instruction.stream);
+      if (instruction.kind == InstructionKind::kRecord) {
+        int& record = recorded[static_cast<size_t>(instruction.event)];
+        if (record >= 0)
+          faults.Add("order", Where(scope, static_cast<int>(i)), "the event has been recorded by " + Describe(program_, record));
+        record = static_cast<int>(i);
+      } else if (instruction.kind == InstructionKind::kWait) {
+        const int record = recorded[static_cast<size_t>(instruction.event)];
+        if (record < 0) {
+          NoRecord(scope, static_cast<int>(i), faults);
+        } else if (versions_.size() > kMaxClockEntries) {
+          full_ = true;
+        } else {
+          version[stream] = Join(version[stream], record);
+        }
+      }
+      position_.push_back(++length[stream]);
+      version_.push_back(version[stream]);
+    }
+    if (full_) faults.Add("order", scope.name, "has more waits and streams than can be checked");
+  }
+
+  bool usable() const { return !full_; }
+
+  // Whether a is b or has ended when b begins.
+  bool Before(int a, int b) const {
+    const int stream = program_.instructions[static_cast<size_t>(a)].stream;
+    return position_[static_cast<size_t>(a)] <= Seen(b, static_cast<size_t>(stream));
+  }
+
+  // An order that streams and events permit and in which b comes before a, for people.
+  std::string OrderWithout(int a, int b) const {
+    std::vector<int> last(streams_, -1);
+    for (int i = 0; i <= b; ++i) {
+      if (Before(i, b)) last[static_cast<size_t>(program_.instructions[static_cast<size_t>(i)].stream)] = i;
+    }
+    std::string text;
+    for (size_t s = 0; s < streams_; ++s) {
+      if (last[s] >= 0) text += (text.empty() ? "stream " : ", stream ") + std::to_string(s) + " up to #" + std::to_string(last[s]);
+    }
+    return text + ", and only then #" + std::to_string(a);
+  }
+
+ private:
+  int Seen(int b, size_t stream) const {
+    const size_t i = static_cast<size_t>(b);
+    if (static_cast<size_t>(program_.instructions[i].stream) == stream) return position_[i];
+    return versions_[version_[i] + stream];
+  }
+
+  // The clock of `version` and of the recording instruction together, as a new version.
+  size_t Join(size_t version, int record) {
+    const size_t made = versions_.size();
+    versions_.resize(made + streams_);
+    for (size_t s = 0; s < streams_; ++s) versions_[made + s] = std::max(versions_[version + s], Seen(record, s));
+    return made;
+  }
+
+  void NoRecord(const Scope& scope, int wait, FaultList& faults) const {
+    std::string later = "nothing records the event";
+    for (size_t i = static_cast<size_t>(wait); i < program_.instructions.size(); ++i) {
+      const Instruction& other = program_.instructions[i];
+      if (other.kind != InstructionKind::kRecord || other.event != program_.instructions[static_cast<size_t>(wait)].event) continue;
+      later = "the event is recorded only later, by " + Describe(program_, static_cast<int>(i)) +
+              ": the wait passes before it, or where that stream waits for this one, neither goes on";
+    }
+    faults.Add("order", Where(scope, wait), later);
+  }
+
+  const Program& program_;
+  const size_t streams_;
+  std::vector<int> position_;    // by instruction: from 1 within its stream
+  std::vector<size_t> version_;  // by instruction: where its clock starts in versions_
+  std::vector<int> versions_;    // clocks, streams_ numbers each; the first is zero
+  bool full_ = false;
+};
+
+// Who wrote a segment last.
+constexpr int kNobody = -2;
+constexpr int kBeforeProgram = -1;
+
+struct Segment {
+  int64_t end = 0;
+  int writer = kNobody;
+  int buffer = -1;           // what it wrote
+  std::vector<int> readers;  // since then: the last of each stream
+};
+
+// The bytes of one arena. Segments cover it from 0 to its end.
+class History {
+ public:
+  History(int64_t bytes, int writer) {
+    if (bytes > 0) segments_[0] = {bytes, writer, -1, {}};
+  }
+
+  using Iterator = std::map<int64_t, Segment>::iterator;
+
+  // The segments of a range, cut at its ends.
+  std::pair<Iterator, Iterator> Range(int64_t begin, int64_t end) {
+    if (begin == end) return {segments_.end(), segments_.end()};
+    const Iterator first = Cut(begin);
+    return {first, Cut(end)};
+  }
+
+  void Write(int64_t begin, int64_t end, int writer, int buffer) {
+    if (begin == end) return;
+    const auto [first, last] = Range(begin, end);
+    segments_.erase(first, last);
+    segments_[begin] = {end, writer, buffer, {}};
+  }
+
+ private:
+  Iterator Cut(int64_t at) {
+    const Iterator found = segments_.lower_bound(at);
+    if (found != segments_.end() && found->first == at) return found;
+    if (found == segments_.begin()) return found;
+    const Iterator before = std::prev(found);
+    if (before->second.end <= at) return found;
+    Segment rest = before->second;
+    before->second.end = at;
+    return segments_.emplace_hint(found, at, std::move(rest));
+  }
+
+  std::map<int64_t, Segment> segments_;
+};
+
+class Sweep {
+ public:
+  Sweep(const Scope& scope, const Clocks& clocks, FaultList& faults)
+      : scope_(scope),
+        program_(scope.program),
+        clocks_(clocks),
+        faults_(faults),
+        state_(scope.plan.state_bytes, scope.outer == nullptr ? kBeforeProgram : kNobody),
+        transient_(scope.transient_bytes, kNobody),
+        family_writer_(program_.buffers.size(), -1) {
+    const std::vector<int> writers = Writers(program_);
+    for (size_t b = 0; b < writers.size(); ++b) {
+      if (writers[b] >= 0) family_writer_[static_cast<size_t>(Family(static_cast<int>(b)))] = writers[b];
+    }
+    // A body begins with what its instruction reads.
+    if (scope.owner == nullptr) return;
+    for (const Use& use : scope.owner->uses) {
+      if (use.access != Access::kRead || use.buffer < 0) continue;
+      const Buffer& named = scope.outer->buffers[static_cast<size_t>(use.buffer)];
+      if (History* history = HistoryOf(named)) history->Write(named.offset, named.offset + named.bytes, kBeforeProgram, -1);
+    }
+  }
+
+  void Run(const std::vector<int>& fetched, ProgramFacts& facts) {
+    for (size_t i = 0; i < program_.instructions.size() && !faults_.full(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
+      const int index = static_cast<int>(i);
+      for (const Use& use : instruction.uses) {
+        if (use.access == Access::kRead && use.buffer >= 0) Read(index, use.buffer);
+      }
+      for (const Use& use : instruction.uses) {
+        if (use.access != Access::kRead && use.buffer >= 0) Write(index, use.buffer, facts);
+      }
+      Communicate(index, facts);
+      if (steps_ > kMaxSegmentSteps) return faults_.Add("order", scope_.name, "shares memory in more pieces than can be checked");
+    }
+    for (int buffer : fetched) Read(kEnd, buffer);
+    if (scope_.owner != nullptr) CheckResults();
+  }
+
+ private:
+  static constexpr int kEnd = -1;  // reads at the end of the program, where all streams have joined
+
+  int Family(int buffer) const {
+    const int whole = program_.buffers[static_cast<size_t>(buffer)].whole;
+    return whole < 0 ? buffer : whole;
+  }
+
+  History* HistoryOf(const Buffer& buffer) {
+    if (buffer.arena == Arena::kState) return &state_;
+    return buffer.arena == Arena::kTransient ? &transient_ : nullptr;
+  }
+
+  std::string At(int index) const { return index == kEnd ? scope_.name + ", at its end" : Where(scope_, index); }
+
+  void Read(int index, int buffer) {
+    const Buffer& read = program_.buffers[static_cast<size_t>(buffer)];
+    History* history = HistoryOf(read);
+    if (history == nullptr) return;
+    const auto [first, last] = history->Range(read.offset, read.offset + read.bytes);
+    for (auto it = first; it != last; ++it, ++steps_) {
+      if (!CheckValue(index, buffer, it->second)) return;
+      if (index == kEnd) continue;
+      std::vector<int>& readers = it->second.readers;
+      const int stream = program_.instructions[static_cast<size_t>(index)].stream;
+      const auto mine = std::find_if(readers.begin(), readers.end(),
+                                     [&](int r) { return program_.instructions[static_cast<size_t>(r)].stream == stream; });
+      mine == readers.end() ? readers.push_back(index) : void(*mine = index);
+    }
+  }
+
+  // Whether a read of `buffer` at `index` gets its value from this segment.
+  bool CheckValue(int index, int buffer, const Segment& segment) {
+    const int family = Family(buffer);
+    const int writer = family_writer_[static_cast<size_t>(family)];
+    const std::string what = "reads " + Describe(program_.buffers[static_cast<size_t>(buffer)]);
+    const auto fault = [&](std::string_view check, const std::string& why) {
+      faults_.Add(check, At(index), what + why);
+      return false;
+    };
+    if (segment.writer >= 0 && Family(segment.buffer) == family) {
+      if (index == kEnd || clocks_.Before(segment.writer, index)) return true;
+      return fault("order", ", and nothing makes it wait for " + Describe(program_, segment.writer) +
+                                ", which writes that. It goes wrong in the order: " + clocks_.OrderWithout(segment.writer, index));
+    }
+    if (segment.writer == kBeforeProgram && writer < 0) return true;
+    if (segment.writer >= 0) {
+      return fault("values", ", but finds what " + Describe(program_, segment.writer) + " wrote over it as " +
+                                 Describe(program_.buffers[static_cast<size_t>(segment.buffer)]) +
+                                 (writer < 0 ? "" : "; its value is written by " + Describe(program_, writer)));
+    }
+    if (writer >= 0) return fault("values", " before " + Describe(program_, writer) + " writes it");
+    return fault("values", ", which nothing writes");
+  }
+
+  void Write(int index, int buffer, ProgramFacts& facts) {
+    const Buffer& written = program_.buffers[static_cast<size_t>(buffer)];
+    History* history = HistoryOf(written);
+    const auto [first, last] = history->Range(written.offset, written.offset + written.bytes);
+    for (auto it = first; it != last; ++it, ++steps_) {
+      if (it->second.writer >= 0) CheckAfter(it->second.writer, index, "writes", it->second.buffer, written);
+      for (int reader : it->second.readers) CheckAfter(reader, index, "reads", it->second.buffer, written);
+    }
+    history->Write(written.offset, written.offset + written.bytes, index, buffer);
+    if (written.arena == Arena::kState && written.bytes > 0 && scope_.outer == nullptr) StateWrite(index, written, facts);
+  }
+
+  void CheckAfter(int earlier, int index, const std::string& does, int old, const Buffer& written) {
+    if (clocks_.Before(earlier, index)) return;
+    faults_.Add("order", At(index),
+                "writes " + Describe(written) + ", and nothing makes it wait for " + Describe(program_, earlier) + ", which " + does +
+                    (old < 0 ? " the same bytes" : " " + Describe(program_.buffers[static_cast<size_t>(old)])) +
+                    ". It goes wrong in the order: " + clocks_.OrderWithout(earlier, index));
+  }
+
+  void StateWrite(int index, const Buffer& written, ProgramFacts& facts) {
+    const int state = scope_.tables.state.at(written.offset);
+    const auto [known, fresh] = state_writes_.emplace(state, index);
+    if (!fresh) {
+      faults_.Add("writes", At(index),
+                  "writes " + Describe(written) + ", which " + Describe(program_, known->second) + " has written in this step");
+    }
+    facts.state_writes.push_back({state, index});
+  }
+
+  // Two communicators at once can deadlock, so communication is one chain on every rank.
+  void Communicate(int index, ProgramFacts& facts) {
+    const InstructionKind kind = program_.instructions[static_cast<size_t>(index)].kind;
+    if (kind != InstructionKind::kCollective && kind != InstructionKind::kSend && kind != InstructionKind::kRecv) return;
+    if (!facts.communication.empty() && !clocks_.Before(facts.communication.back(), index)) {
+      faults_.Add("order", At(index),
+                  "nothing makes it wait for " + Describe(program_, facts.communication.back()) +
+                      ": ranks could meet in another order: " + clocks_.OrderWithout(facts.communication.back(), index));
+    }
+    facts.communication.push_back(index);
+  }
+
+  // Every way through a body leaves what its instruction is to write.
+  void CheckResults() {
+    const std::vector<int> writers = Writers(program_);
+    for (const Use& use : scope_.owner->uses) {
+      if (use.access != Access::kWrite || use.buffer < 0) continue;
+      const Buffer& named = scope_.outer->buffers[static_cast<size_t>(use.buffer)];
+      const auto made = std::find_if(program_.buffers.begin(), program_.buffers.end(), [&](const Buffer& b) {
+        return SamePlace(b, named) && writers[static_cast<size_t>(&b - program_.buffers.data())] >= 0;
+      });
+      if (made == program_.buffers.end()) {
+        faults_.Add("values", At(kEnd), "nothing has written " + Describe(named) + ", which its instruction gives");
+      } else {
+        Read(kEnd, static_cast<int>(made - program_.buffers.begin()));
+      }
+    }
+  }
+
+  const Scope& scope_;
+  const Program& program_;
+  const Clocks& clocks_;
+  FaultList& faults_;
+  History state_;
+  History transient_;
+  std::vector<int> family_writer_;             // by whole: an instruction that writes it or a part, or -1
+  std::unordered_map<int, int> state_writes_;  // state tensor -> instruction
+  int64_t steps_ = 0;
+};
+
+}  // namespace
+
+void CheckOrder(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts) {
+  const Clocks clocks(scope, faults);
+  if (clocks.usable()) Sweep(scope, clocks, faults).Run(fetched, facts);
+}
+
+}  // namespace gradloom::verify

@@ -1,0 +1,275 @@
+// names, bounds and writes within one program: ids, buffers, which instruction makes which value, bodies.
+#include <algorithm>
+#include <string>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/verify_scope.h"
+
+namespace gradloom::verify {
+namespace {
+
+constexpr int kMaxThreads = 4096;
+
+bool InArena(const Scope& scope, const Buffer& buffer) {
+  const auto end = CheckedAdd(buffer.offset, buffer.bytes);
+  if (buffer.offset < 0 || buffer.bytes < 0 || !end) return false;
+  switch (buffer.arena) {
+    case Arena::kState: return *end <= scope.plan.state_bytes;
+    case Arena::kConstants: return *end <= scope.plan.constants_bytes;
+    case Arena::kTransient: return *end <= scope.transient_bytes;
+    case Arena::kStep: return *end <= scope.plan.step.bytes;
+    case Arena::kFeed: return buffer.offset == 0;
+  }
+  return false;
+}
+
+// Whether the tables of the plan have this very tensor at the buffer's place.
+bool AgreesWithTables(const Scope& scope, const Buffer& buffer) {
+  if (buffer.bytes == 0) return true;
+  if (buffer.arena == Arena::kState) {
+    const auto found = scope.tables.state.find(buffer.offset);
+    if (found == scope.tables.state.end()) return false;
+    const StateTensor& state = scope.plan.state[static_cast<size_t>(found->second)];
+    return state.dtype == buffer.dtype && state.bytes == buffer.bytes && state.layout == buffer.layout &&
+           (state.layout.plain() || state.shape == buffer.shape);
+  }
+  if (buffer.arena == Arena::kConstants) {
+    const auto found = scope.tables.constants.find(buffer.offset);
+    if (found == scope.tables.constants.end()) return false;
+    const Tensor& value = scope.plan.constants[static_cast<size_t>(found->second)].value;
+    return value.dtype() == buffer.dtype && value.bytes() == buffer.bytes && buffer.layout.plain();
+  }
+  if (buffer.arena == Arena::kStep) {
+    const auto found = scope.tables.step.find(buffer.offset);
+    return found != scope.tables.step.end() && found->second == buffer.dtype && DTypeBytes(buffer.dtype) == buffer.bytes;
+  }
+  return true;
+}
+
+// A part shows a range of its whole: the same elements, so the same dtype, and a layout that a range has.
+bool FitsWhole(const Program& program, int index) {
+  const Buffer& part = program.buffers[static_cast<size_t>(index)];
+  if (part.whole < 0 || part.whole >= static_cast<int>(program.buffers.size()) || part.whole == index) return false;
+  const Buffer& whole = program.buffers[static_cast<size_t>(part.whole)];
+  if (whole.whole != -1 || whole.arena != part.arena || whole.feed != part.feed || whole.dtype != part.dtype) return false;
+  if (part.offset < whole.offset || part.bytes > whole.bytes || part.offset - whole.offset > whole.bytes - part.bytes) return false;
+  return (part.layout.plain() && whole.layout.plain()) || part.operand() == whole.operand();
+}
+
+void CheckBuffer(const Scope& scope, int index, FaultList& faults) {
+  const Buffer& buffer = scope.program.buffers[static_cast<size_t>(index)];
+  const auto fault = [&](const std::string& message) {
+    faults.Add("bounds", scope.name + ", buffer " + std::to_string(index) + " '" + Escaped(buffer.name) + "'", message);
+  };
+  if (!InArena(scope, buffer)) {
+    return fault(std::to_string(buffer.bytes) + " bytes at " + std::to_string(buffer.offset) + " do not lie in the arena");
+  }
+  if (buffer.offset % kAlignmentBytes != 0) {
+    fault("offset " + std::to_string(buffer.offset) + " is no multiple of " + std::to_string(kAlignmentBytes));
+  }
+  if ((buffer.arena == Arena::kFeed) != (buffer.feed >= 0) || buffer.feed < -1)
+    fault("feed " + std::to_string(buffer.feed) + " does not fit the arena");
+  if (buffer.dtype == DType::kUndefined) {
+    if (buffer.arena != Arena::kTransient || buffer.whole != -1) fault("scratch must be transient and whole");
+    return;
+  }
+  if (BytesOf(buffer.dtype, buffer.shape, buffer.layout) != buffer.bytes) {
+    return fault(std::to_string(buffer.bytes) + " bytes are not those of its type, shape and layout");
+  }
+  if (buffer.whole != -1) {
+    if (!FitsWhole(scope.program, index)) fault("is no range of buffer " + std::to_string(buffer.whole));
+  } else if (!AgreesWithTables(scope, buffer)) {
+    fault("nothing of its type and size lies at byte " + std::to_string(buffer.offset) + " of the arena");
+  }
+}
+
+void CheckStreams(const Scope& scope, FaultList& faults) {
+  const std::vector<Stream>& streams = scope.program.streams;
+  if (streams.empty() || streams.size() > kMaxStreams) {
+    return faults.Add("names", scope.name,
+                      "has " + std::to_string(streams.size()) + " streams; 1 to " + std::to_string(kMaxStreams) + " are possible");
+  }
+  const int device = scope.outer != nullptr ? scope.outer->streams[0].device : streams[0].device;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const std::string where = scope.name + ", stream " + std::to_string(i);
+    if (streams[i].device < 0 || streams[i].device >= static_cast<int>(scope.plan.targets.size())) {
+      faults.Add("names", where,
+                 "device " + std::to_string(streams[i].device) + " is out of range: the plan has " +
+                     std::to_string(scope.plan.targets.size()) + " targets");
+    } else if (streams[i].device != device) {
+      faults.Add("names", where, "device " + std::to_string(streams[i].device) + " is not the program's device " + std::to_string(device));
+    }
+    if (streams[i].threads < 1 || streams[i].threads > kMaxThreads)
+      faults.Add("names", where, "has " + std::to_string(streams[i].threads) + " threads");
+  }
+}
+
+// Ids are in range, and operands may be touched in the way that they are.
+void CheckUses(const Scope& scope, int index, FaultList& faults) {
+  const Program& program = scope.program;
+  const Instruction& instruction = program.instructions[static_cast<size_t>(index)];
+  // Describe() needs nothing that could be out of range.
+  const auto fault = [&](std::string_view check, const std::string& message) { faults.Add(check, Where(scope, index), message); };
+  if (instruction.stream < 0 || instruction.stream >= static_cast<int>(program.streams.size())) {
+    fault("names",
+          "stream " + std::to_string(instruction.stream) + " is out of range: the program has " + std::to_string(program.streams.size()));
+  }
+  const bool is_event = instruction.kind == InstructionKind::kRecord || instruction.kind == InstructionKind::kWait;
+  if (is_event ? instruction.event < 0 || instruction.event >= program.num_events : instruction.event != -1) {
+    fault("names",
+          "event " + std::to_string(instruction.event) + " is out of range: the program has " + std::to_string(program.num_events));
+  }
+  for (const Use& use : instruction.uses) {
+    if (use.buffer == -1 && use.access != Access::kScratch) continue;
+    if (use.buffer < 0 || use.buffer >= static_cast<int>(program.buffers.size())) {
+      fault("names",
+            "buffer " + std::to_string(use.buffer) + " is out of range: the program has " + std::to_string(program.buffers.size()));
+      continue;
+    }
+    const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
+    if ((use.access == Access::kScratch) != (buffer.dtype == DType::kUndefined)) {
+      fault("names", Describe(buffer) +
+                         (use.access == Access::kScratch ? " is a value and is used as scratch" : " is scratch and is used as a value"));
+    }
+    if (use.access == Access::kWrite && buffer.arena != Arena::kTransient && buffer.arena != Arena::kState) {
+      fault("writes", Describe(buffer) + " is written, but is read-only in a step");
+    }
+    if (use.access == Access::kWrite && buffer.arena == Arena::kState && buffer.whole != -1) {
+      fault("writes", Describe(buffer) + " is a part of a state tensor: states are written whole");
+    }
+  }
+}
+
+// A value is written by one instruction, a byte of a whole by way of one of its parts: two writes in a
+// row over one family's ranges, sorted, would overlap as neighbours.
+void CheckSingleWrites(const Scope& scope, FaultList& faults) {
+  struct Write {
+    int family;
+    int buffer;
+    int instruction;
+  };
+  const Program& program = scope.program;
+  const auto at = [&](int buffer) -> const Buffer& { return program.buffers[static_cast<size_t>(buffer)]; };
+  std::vector<Write> writes;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    for (const Use& use : program.instructions[i].uses) {
+      if (use.access != Access::kWrite || use.buffer < 0) continue;
+      const int whole = at(use.buffer).whole;
+      writes.push_back({whole < 0 ? use.buffer : whole, use.buffer, static_cast<int>(i)});
+    }
+  }
+  std::stable_sort(writes.begin(), writes.end(), [&](const Write& a, const Write& b) {
+    return a.family != b.family ? a.family < b.family : at(a.buffer).offset < at(b.buffer).offset;
+  });
+  for (size_t k = 1; k < writes.size(); ++k) {
+    const Write& a = writes[k - 1];
+    const Write& b = writes[k];
+    if (a.buffer == b.buffer || (a.family == b.family && Overlap(at(a.buffer), at(b.buffer)))) {
+      faults.Add("writes", Where(scope, std::max(a.instruction, b.instruction)),
+                 "writes " + Describe(at(b.buffer)) + ", which " + Describe(program, std::min(a.instruction, b.instruction)) +
+                     " has written: a buffer is one value");
+    }
+  }
+}
+
+// What no instruction touches is the trace of an instruction that was lost.
+void CheckAllUsed(const Scope& scope, const std::vector<int>& fetched, FaultList& faults) {
+  const Program& program = scope.program;
+  std::vector<bool> used(program.buffers.size());
+  const auto touch = [&](int buffer) {
+    if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size())) return;
+    used[static_cast<size_t>(buffer)] = true;
+    const int whole = program.buffers[static_cast<size_t>(buffer)].whole;
+    if (whole >= 0) used[static_cast<size_t>(whole)] = true;
+  };
+  for (const Instruction& instruction : program.instructions) {
+    for (const Use& use : instruction.uses) touch(use.buffer);
+  }
+  for (int buffer : fetched) touch(buffer);
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) faults.Add("values", scope.name, "no instruction uses buffer " + std::to_string(i) + " " + Describe(program.buffers[i]));
+  }
+}
+
+// A body touches what its instruction names: it writes within its writes and scratch, and what it reads
+// without writing is one of its reads. Constants, feeds and step parameters are open to it as they are.
+void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
+  const Program& outer = *scope.outer;
+  const std::vector<int> writers = Writers(scope.program);
+  std::vector<bool> family_written(writers.size());
+  for (size_t b = 0; b < writers.size(); ++b) {
+    if (writers[b] >= 0)
+      family_written[static_cast<size_t>(scope.program.buffers[b].whole < 0 ? static_cast<int>(b) : scope.program.buffers[b].whole)] = true;
+  }
+  const auto any_use = [&](auto&& fits) {
+    return std::any_of(scope.owner->uses.begin(), scope.owner->uses.end(),
+                       [&](const Use& use) { return use.buffer >= 0 && fits(use, outer.buffers[static_cast<size_t>(use.buffer)]); });
+  };
+  for (size_t b = 0; b < writers.size(); ++b) {
+    const Buffer& buffer = scope.program.buffers[b];
+    if (buffer.whole >= 0 || (buffer.arena != Arena::kTransient && buffer.arena != Arena::kState)) continue;
+    const bool changes = family_written[b] || buffer.dtype == DType::kUndefined;
+    const bool allowed = any_use([&](const Use& use, const Buffer& named) {
+      if (!changes) return use.access == Access::kRead && SamePlace(named, buffer);
+      return use.access != Access::kRead && named.arena == buffer.arena && named.offset <= buffer.offset &&
+             buffer.offset + buffer.bytes <= named.offset + named.bytes;
+    });
+    if (!allowed) {
+      faults.Add("bounds", scope.name,
+                 std::string(changes ? "writes " : "reads ") + Describe(buffer) + ", which its instruction does not name so");
+    }
+  }
+}
+
+void CheckBodies(const Scope& scope, FaultList& faults) {
+  const Program& program = scope.program;
+  for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    for (size_t k = 0; k < instruction.bodies.size(); ++k) {
+      Scope body{scope.plan,
+                 scope.tables,
+                 scope.find,
+                 instruction.bodies[k],
+                 scope.name + ", #" + std::to_string(i) + ", body " + std::to_string(k),
+                 scope.transient_bytes};
+      body.outer = &program;
+      body.owner = &instruction;
+      body.depth = scope.depth + 1;
+      ProgramFacts facts;
+      CheckProgram(body, {}, faults, facts);
+    }
+  }
+}
+
+}  // namespace
+
+void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts) {
+  const Program& program = scope.program;
+  const size_t before = faults.size();
+  if (scope.depth > kMaxDepth) return faults.Add("names", scope.name, "bodies are nested more than " + std::to_string(kMaxDepth) + " deep");
+  if (program.transient_bytes < 0 || (scope.outer != nullptr && program.transient_bytes != 0))
+    faults.Add("bounds", scope.name, "has a transient arena of " + std::to_string(program.transient_bytes) + " bytes");
+  if (program.num_events < 0 || program.num_events > static_cast<int>(program.instructions.size()))
+    faults.Add("names", scope.name, "has " + std::to_string(program.num_events) + " events");
+  CheckStreams(scope, faults);
+  for (size_t i = 0; i < program.buffers.size() && !faults.full(); ++i) CheckBuffer(scope, static_cast<int>(i), faults);
+  for (int buffer : fetched) {
+    if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size()))
+      faults.Add("names", scope.name, "fetched buffer " + std::to_string(buffer) + " is out of range");
+  }
+  // What follows relies on ids and bounds, so each stage ends where one of them is broken.
+  if (faults.size() > before) return;
+  for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) CheckUses(scope, static_cast<int>(i), faults);
+  if (faults.size() > before) return;
+  for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) CheckInstruction(scope, static_cast<int>(i), faults);
+  CheckSingleWrites(scope, faults);
+  if (scope.outer != nullptr) CheckBodyBoundary(scope, faults);
+  CheckBodies(scope, faults);
+  if (faults.size() > before) return;
+  CheckOrder(scope, fetched, faults, facts);
+  CheckAllUsed(scope, fetched, faults);
+  facts.sound = faults.size() == before;
+}
+
+}  // namespace gradloom::verify

@@ -1,0 +1,93 @@
+// What the steps of the verifier hand to each other. For verify_*.cc alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+#include "runtime/plan/verify_plan.h"
+
+namespace gradloom::verify {
+
+inline constexpr size_t kMaxFaults = 100;
+inline constexpr size_t kMaxStreams = 256;
+inline constexpr int kMaxDepth = 16;  // of bodies in bodies
+
+class FaultList {
+ public:
+  void Add(std::string_view check, std::string where, std::string message);
+  // Enough are known: the rest of the work would only repeat them.
+  bool full() const { return faults_.size() >= kMaxFaults; }
+  size_t size() const { return faults_.size(); }
+  std::vector<PlanFault> Take() { return std::move(faults_); }
+
+ private:
+  std::vector<PlanFault> faults_;
+};
+
+// The plan's tables by place, for agreement with buffers. Tensors of no bytes are left out.
+struct Tables {
+  explicit Tables(const Plan& plan);
+  std::map<int64_t, int> state;      // offset -> index
+  std::map<int64_t, int> constants;  // offset -> index
+  std::map<int64_t, DType> step;     // offset -> dtype
+};
+
+// A program, or a body of an if or loop with what surrounds it.
+struct Scope {
+  const Plan& plan;
+  const Tables& tables;
+  KernelLookup find;
+  const Program& program;
+  std::string name;             // "program 0", "program 0, #7, body 1"
+  int64_t transient_bytes = 0;  // of the outermost program
+  const Program* outer = nullptr;
+  const Instruction* owner = nullptr;  // the if or loop in `outer`, for a body
+  int depth = 0;
+};
+
+// What the entries need to know about a program that was found sound.
+struct ProgramFacts {
+  bool sound = false;
+  std::vector<int> communication;                 // collectives, sends and receives in the order in which they happen
+  std::vector<std::pair<int, int>> state_writes;  // {state tensor, instruction}
+};
+
+// "#12 launch onednn.conv on stream 1 ('/conv1/Conv')"
+std::string Describe(const Program& program, int instruction);
+// "'x' (transient bytes 0 to 4096)"
+std::string Describe(const Buffer& buffer);
+std::string Where(const Scope& scope, int instruction);
+
+// Bytes of dtype, shape and layout in checked arithmetic; nullopt where any of them makes no sense.
+std::optional<int64_t> BytesOf(DType dtype, const Shape& shape, const Layout& layout);
+
+inline bool Overlap(const Buffer& a, const Buffer& b) {
+  return a.arena == b.arena && a.feed == b.feed && a.bytes > 0 && b.bytes > 0 && a.offset < b.offset + b.bytes &&
+         b.offset < a.offset + a.bytes;
+}
+inline bool SameRange(const Buffer& a, const Buffer& b) {
+  return a.arena == b.arena && a.feed == b.feed && a.offset == b.offset && a.bytes == b.bytes;
+}
+// Whether `a` shows the same value type at the same place as `b`.
+inline bool SamePlace(const Buffer& a, const Buffer& b) { return SameRange(a, b) && a.operand() == b.operand(); }
+
+// By buffer: the instruction that writes it as a value (scratch is none), or -1.
+std::vector<int> Writers(const Program& program);
+
+// names, bounds, writes within a program and its bodies. `fetched`: buffers read after its end.
+void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
+// One instruction's operands and kernel; ids are in range and buffers have been checked.
+void CheckInstruction(const Scope& scope, int index, FaultList& faults);
+// order and values within a program whose ids and bounds are sound.
+void CheckOrder(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
+// tables of the plan: targets, state, constants, step, groups.
+void CheckTables(const Plan& plan, FaultList& faults);
+// ranks: entries over programs.
+void CheckEntry(const Plan& plan, int entry, const std::vector<ProgramFacts>& facts, FaultList& faults);
+
+}  // namespace gradloom::verify
