@@ -22,17 +22,6 @@ std::vector<const Buffer*> Operands(const Program& program, const Instruction& i
   return operands;
 }
 
-// Why the kernel does not take the call, or "".
-std::string Refusal(const KernelRow& row, const KernelCall& call) {
-  if (row.rejects != nullptr) return row.rejects(call);
-  for (const auto* operands : {&call.inputs, &call.outputs}) {
-    for (const OperandType& operand : *operands) {
-      if (!operand.layout.plain()) return "layout " + operand.layout.ToString();
-    }
-  }
-  return "";
-}
-
 bool IsScalar(const Buffer* buffer, DType dtype) {
   return buffer != nullptr && buffer->dtype == dtype && buffer->bytes == DTypeBytes(dtype);
 }
@@ -95,7 +84,7 @@ class InstructionCheck {
     }
     try {
       const KernelCall call = CallOf(scope_.program, instruction_);
-      const std::string rejection = Refusal(*row, call);
+      const std::string rejection = Rejection(*row, call);
       if (!rejection.empty()) return Fault("names", "the kernel does not take this call: " + rejection);
       Scratch(row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(call));
     } catch (const Error& error) {  // an attribute of another kind than the kernel expects, for one

@@ -1,0 +1,354 @@
+#include "runtime/plan/verify_plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include "gtest/gtest.h"
+#include "runtime/base/error.h"
+#include "tests/verify/plan_builder.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kN = 16;
+
+std::string Text(const std::vector<PlanFault>& faults) {
+  std::string text;
+  for (const PlanFault& fault : faults) text += "[" + std::string(fault.check) + "] " + fault.where + ": " + fault.message + "\n";
+  return text;
+}
+
+// Some fault is of this check and says these things.
+void ExpectFault(const Plan& plan, std::string_view check, std::initializer_list<std::string_view> says) {
+  const std::vector<PlanFault> faults = Verify(plan, FindTestKernel);
+  for (const PlanFault& fault : faults) {
+    const std::string all = fault.where + ": " + fault.message;
+    if (fault.check == check &&
+        std::all_of(says.begin(), says.end(), [&](std::string_view word) { return all.find(word) != std::string::npos; }))
+      return;
+  }
+  ADD_FAILURE() << "no fault of '" << check << "' that says \"" << *says.begin() << "\" ...; found:\n" << Text(faults);
+}
+
+Plan Sample(const std::string& name) {
+  for (auto& [known, plan] : SamplePlans()) {
+    if (known == name) return plan;
+  }
+  throw Error(ErrorCode::kInternal, "no sample plan " + name);
+}
+
+TEST(VerifyPlan, AcceptsSoundPlans) {
+  for (const auto& [name, plan] : SamplePlans()) EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "") << name;
+}
+
+TEST(VerifyPlan, ThrowsTheFirstFaultWithItsPlace) {
+  Plan plan = Sample("training");
+  plan.programs[0].instructions[1].stream = 3;
+  try {
+    VerifyOrThrow(plan, FindTestKernel);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kPlan);
+    EXPECT_NE(error.message().find("stream 3 is out of range"), std::string::npos) << error.message();
+    EXPECT_NE(error.where().find("program 0, #1 launch test.Map on stream 3 ('/Map1')"), std::string::npos) << error.where();
+  }
+}
+
+// A tensor of 100 x 100 filled by a slow kernel on one stream and read on another without a wait.
+Plan Hazard(bool with_event) {
+  Plan plan = EmptyPlan();
+  ProgramBuilder b(plan, 2);
+  const int filled = b.Value("filled", 100 * 100), sum = b.Value("sum", 100 * 100);
+  b.Launch("Fill", {}, {filled}, 0);
+  if (with_event) b.Order(0, 1);
+  b.Launch("Map", {filled}, {sum}, 1);
+  plan.programs.push_back(b.Take());
+  AddEntry(plan, EntryKind::kPredict, 1, {0}).fetches.push_back({"sum", sum, -1});
+  return plan;
+}
+
+TEST(VerifyPlan, FindsTheHazardOfTwoStreamsWithoutAWait) {
+  EXPECT_EQ(Text(Verify(Hazard(true), FindTestKernel)), "");
+  const std::vector<PlanFault> faults = Verify(Hazard(false), FindTestKernel);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].check, "order");
+  EXPECT_EQ(faults[0].where, "program 0, #1 launch test.Map on stream 1 ('/Map1')");
+  EXPECT_EQ(faults[0].message,
+            "reads 'filled' (transient bytes 0 to 40000), and nothing makes it wait for #0 launch test.Fill on stream 0 ('/Fill0'), "
+            "which writes that. It goes wrong in the order: stream 1 up to #1, and only then #0");
+}
+
+TEST(VerifyPlan, FindsEarlyReuse) {
+  // On one stream: the bytes of h are taken before its last reader.
+  Plan plan = Sample("training");
+  plan.programs[0].buffers[6].offset = plan.programs[0].buffers[4].offset;  // loss on h
+  ExpectFault(plan, "values", {"#4 launch test.Map", "reads 'h'", "#2 launch test.Mix", "'loss'"});
+  // On two: nothing makes the second writer wait for the reader.
+  plan = EmptyPlan();
+  ProgramBuilder b(plan, 2);
+  const int a = b.Value("a", kN), c = b.Value("c", kN), d = b.Value("d", kN, 0);
+  b.Launch("Fill", {}, {a});
+  b.Order(0, 1);
+  b.Launch("Map", {a}, {c}, 1);
+  b.Launch("Fill", {}, {d});
+  plan.programs.push_back(b.Take());
+  AddEntry(plan, EntryKind::kPredict, 1, {0});
+  ExpectFault(
+      plan, "order",
+      {"#4 launch test.Fill", "writes 'd'", "#3 launch test.Map on stream 1", "which reads 'a'", "stream 0 up to #4, and only then #3"});
+}
+
+TEST(VerifyPlan, OrdersByTransitivity) {
+  // Stream 2 waits for stream 1 only, which has waited for stream 0.
+  Plan plan = EmptyPlan();
+  ProgramBuilder b(plan, 3);
+  const int a = b.Value("a", kN), c = b.Value("c", kN), d = b.Value("d", kN);
+  b.Launch("Fill", {}, {a}, 0);
+  b.Order(0, 1);
+  b.Launch("Fill", {}, {c}, 1);
+  b.Order(1, 2);
+  b.Launch("Mix", {a, c}, {d}, 2);
+  plan.programs.push_back(b.Take());
+  AddEntry(plan, EntryKind::kPredict, 1, {0});
+  EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
+  // A record that comes before the work says nothing about it.
+  std::swap(plan.programs[0].instructions[0], plan.programs[0].instructions[1]);
+  ExpectFault(plan, "order", {"#6 launch test.Mix on stream 2", "reads 'a'"});
+}
+
+TEST(VerifyPlan, FindsUpdatesThatComeTooEarly) {
+  Plan plan = Sample("replicas");
+  std::vector<Instruction>& list = plan.programs[0].instructions;
+  // The update of w1 before its gradient has read it.
+  const auto update = std::find_if(list.begin(), list.end(), [](const Instruction& i) { return i.op == "Update"; }) + 1;
+  const Instruction moved = *update;
+  list.erase(update);
+  list.insert(list.begin(), moved);
+  ExpectFault(plan, "values", {"reads 'w1'", "over it as 'w1''"});
+  ExpectFault(plan, "values", {"#0 launch test.Update", "reads 'g1 sum'", "before"});
+}
+
+TEST(VerifyPlan, RefusesWhatIsNeverWritten) {
+  Plan plan = Sample("training");
+  plan.programs[0].instructions.erase(plan.programs[0].instructions.begin());
+  ExpectFault(plan, "values", {"reads 'h'", "which nothing writes"});
+}
+
+TEST(VerifyPlan, RefusesHolesInABucket) {
+  Plan plan = Sample("replicas");
+  for (Buffer& buffer : plan.programs[0].buffers) {
+    if (buffer.name == "g1") buffer.bytes = 64, buffer.shape = {16};
+  }
+  // The kernel refuses the operands as well, so look at the bucket alone.
+  for (Instruction& i : plan.programs[0].instructions) {
+    if (i.op == "Map") i.op = "Fill", i.kernel = "test.Fill", i.uses.erase(i.uses.begin());
+  }
+  ExpectFault(plan, "values", {"reads 'bucket'"});
+}
+
+TEST(VerifyPlan, RefusesWritesToWhatIsGiven) {
+  Plan plan = Sample("training");
+  plan.programs[0].instructions[0].uses.back().buffer = 0;  // x
+  ExpectFault(plan, "writes", {"#0 launch test.Mix", "'feed0'", "read-only"});
+  plan = Sample("training");
+  plan.programs[0].instructions[1].uses.back().buffer = 3;  // half
+  ExpectFault(plan, "writes", {"'half'", "read-only"});
+}
+
+TEST(VerifyPlan, RefusesStateChangesInEvaluation) {
+  Plan plan = Sample("training");
+  plan.entries[0].kind = EntryKind::kEval;
+  ExpectFault(plan, "writes", {"changes state 'w'", "#6 launch test.Update"});
+  plan.entries[0].kind = EntryKind::kAccumulate;
+  ExpectFault(plan, "writes", {"changes state 'w/momentum'"});
+}
+
+TEST(VerifyPlan, RefusesOutputsOnInputsThatTheKernelStillReads) {
+  Plan plan = Sample("training");
+  plan.programs[0].buffers[6].offset = plan.programs[0].buffers[5].offset;  // loss on y, an input of the same Mix
+  ExpectFault(plan, "writes", {"#2 launch test.Mix", "over its own operand 'y'"});
+  // Permitted on the first input, but the second one lies there too.
+  plan = Sample("training");
+  plan.programs[0].instructions[4].uses[1].buffer = plan.programs[0].instructions[4].uses[0].buffer;
+  ExpectFault(plan, "writes", {"#4 launch test.Map", "over its own operand 'dy'"});
+}
+
+TEST(VerifyPlan, RefusesEventsThatDoNotPair) {
+  Plan plan = Sample("branches");
+  std::vector<Instruction>& list = plan.programs[0].instructions;
+  std::swap(list[1], list[2]);
+  ExpectFault(plan, "order", {"#1 wait event 0 on stream 1", "recorded only later, by #2 record event 0 on stream 0"});
+  plan = Sample("branches");
+  plan.programs[0].instructions[1].event = 2;
+  ExpectFault(plan, "order", {"wait event 0", "nothing records the event"});
+  ExpectFault(plan, "order", {"has been recorded by #1"});
+}
+
+TEST(VerifyPlan, RefusesAWaitCycle) {
+  Plan plan = EmptyPlan();
+  ProgramBuilder b(plan, 2);
+  b.program().num_events = 2;
+  b.Wait(0, 1);
+  b.Wait(1, 0);
+  b.Record(0, 0);
+  b.Record(1, 1);
+  plan.programs.push_back(b.Take());
+  AddEntry(plan, EntryKind::kPredict, 1, {0});
+  ExpectFault(plan, "order", {"#0 wait event 1 on stream 0", "by #3 record event 1 on stream 1", "neither goes on"});
+}
+
+// A copy of a program for one rank alone.
+Program& OwnProgram(Plan& plan, size_t rank) {
+  RankBinding& binding = plan.entries[0].ranks[rank];
+  plan.programs.push_back(plan.programs[static_cast<size_t>(binding.program)]);
+  binding.program = static_cast<int>(plan.programs.size()) - 1;
+  return plan.programs.back();
+}
+
+TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
+  // One rank sums nothing, and updates with its own gradient.
+  Plan plan = Sample("uneven replicas");
+  Program* own = &OwnProgram(plan, 1);
+  std::erase_if(own->instructions, [](const Instruction& i) { return i.kind == InstructionKind::kCollective; });
+  own->instructions.back().uses[1].buffer = 1;
+  std::erase_if(own->buffers, [](const Buffer& buffer) { return buffer.name == "sum"; });
+  for (Instruction& i : own->instructions) {
+    for (Use& use : i.uses) use.buffer -= use.buffer > 1 ? 1 : 0;
+  }
+  for (Buffer& buffer : own->buffers) buffer.whole -= buffer.whole > 1 ? 1 : 0;
+  ExpectFault(plan, "ranks", {"collective", "waits for ever", "rank 1, at its end, does not come to it"});
+
+  plan = Sample("uneven replicas");
+  plan.entries[0].ranks[3].groups = {1};
+  plan.groups.push_back({{3}});
+  ExpectFault(plan, "ranks", {"waits for ever", "rank 3"});
+
+  plan = Sample("replicas");
+  own = &OwnProgram(plan, 2);
+  for (Instruction& i : own->instructions) {
+    if (i.kind == InstructionKind::kCollective) i.group = 1 - i.group;
+  }
+  ExpectFault(plan, "ranks", {"waits for ever"});
+
+  plan = Sample("sharded");
+  OwnProgram(plan, 1).instructions[4].root = 1;
+  ExpectFault(plan, "ranks", {"meets", "another collective, type, root or size"});
+  plan = Sample("sharded");
+  for (Instruction& i : plan.programs[0].instructions) i.root = i.collective == Collective::kBroadcast ? 2 : 0;
+  ExpectFault(plan, "ranks", {"root 2 is out of range"});
+}
+
+TEST(VerifyPlan, RefusesCollectivesOfDifferentSizes) {
+  Plan plan = Sample("uneven replicas");
+  // The short rank sums half as much.
+  for (Buffer& buffer : plan.programs[2].buffers) {
+    if (buffer.arena == Arena::kTransient) buffer.shape = {8}, buffer.bytes = 32;
+  }
+  plan.programs[2].instructions.pop_back();
+  std::erase_if(plan.programs[2].buffers, [](const Buffer& b) { return b.arena == Arena::kState; });
+  for (Instruction& i : plan.programs[2].instructions) {
+    for (Use& use : i.uses) --use.buffer;
+  }
+  ExpectFault(plan, "ranks", {"another collective, type, root or size (32 and 64 bytes)", "rank 3"});
+}
+
+TEST(VerifyPlan, RefusesUnorderedCommunication) {
+  Plan plan = EmptyPlan();
+  ProgramBuilder b(plan, 2);
+  const int a = b.Value("a", kN), c = b.Value("c", kN), a2 = b.Value("a2", kN), c2 = b.Value("c2", kN);
+  b.Launch("Fill", {}, {a}, 0);
+  b.Launch("Fill", {}, {c}, 1);
+  b.Collective(Collective::kAllReduceSum, a, a2, 0, 0);
+  b.Collective(Collective::kAllReduceSum, c, c2, 0, 1);
+  plan.programs.push_back(b.Take());
+  AddEntry(plan, EntryKind::kPredict, 2, {0, 0});
+  ExpectFault(plan, "order", {"#3 collective on stream 1", "wait for #2 collective on stream 0", "ranks could meet in another order"});
+}
+
+TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
+  Plan plan = Sample("stages");
+  std::swap(plan.programs[0].instructions[1], plan.programs[0].instructions[2]);
+  ExpectFault(plan, "ranks", {"rank 0, #1 recv", "waits for ever", "rank 1, #0 recv"});
+  plan = Sample("stages");
+  plan.entries[0].ranks[0].peers = {0};
+  ExpectFault(plan, "ranks", {"peer slot 0 leads to no other rank"});
+}
+
+TEST(VerifyPlan, ChecksBodies) {
+  Plan plan = Sample("control");
+  const auto body = [&](size_t instruction, size_t k) -> Program& { return plan.programs[0].instructions[instruction].bodies[k]; };
+  body(2, 0).instructions.erase(body(2, 0).instructions.begin() + 3);  // the wait of the join
+  ExpectFault(plan, "order", {"program 0, #2, body 0", "reads 'u'"});
+
+  plan = Sample("control");
+  body(2, 1).instructions.clear();
+  body(2, 1).buffers.clear();
+  ExpectFault(plan, "values", {"program 0, #2, body 1, at its end", "'y'"});
+
+  plan = Sample("control");
+  body(2, 1).buffers[0].offset = plan.programs[0].buffers[5].offset;  // reads what its instruction does not name
+  ExpectFault(plan, "bounds", {"program 0, #2, body 1", "reads 'a'"});
+
+  plan = Sample("control");
+  body(5, 0).buffers[2].offset = body(5, 0).buffers[1].offset;  // writes over a captured value
+  ExpectFault(plan, "bounds", {"program 0, #5, body 0", "writes 't'"});
+
+  plan = Sample("control");
+  plan.programs[0].instructions[5].uses[3].buffer = 3;  // what is carried has no first value
+  ExpectFault(plan, "values", {"#5 loop", "'carried''", "no value before the first trip"});
+}
+
+TEST(VerifyPlan, RefusesDeepNesting) {
+  Plan plan = EmptyPlan();
+  const std::function<Program(int)> nested = [&](int depth) {
+    ProgramBuilder b(plan);
+    if (depth > 0) b.Loop({-1, -1}, {}, nested(depth - 1), 1);
+    return b.Take(true);
+  };
+  plan.programs.push_back(nested(16));
+  AddEntry(plan, EntryKind::kPredict, 1, {0});
+  EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
+  plan.programs[0] = nested(17);
+  ExpectFault(plan, "names", {"nested more than 16 deep"});
+}
+
+TEST(VerifyPlan, RefusesWrongShards) {
+  Plan plan = Sample("replicas");
+  plan.entries[0].ranks[1].shard_length += 1;
+  ExpectFault(plan, "ranks", {"do not divide the batch"});
+  plan = Sample("replicas");
+  plan.entries[0].ranks[3].shard_start = INT64_MAX;
+  ExpectFault(plan, "ranks", {"not within the batch"});
+  plan = Sample("replicas");
+  plan.entries[0].feeds[0].shape = {4 * kN + 4};
+  ExpectFault(plan, "bounds", {"'feed0'", "does not fit the shard of feed 'x'"});
+}
+
+// Many faults end in a short list, and a large plan is a matter of milliseconds.
+TEST(VerifyPlan, IsQuickOnLargePlans) {
+  Plan plan = EmptyPlan();
+  ProgramBuilder b(plan, 4);
+  std::vector<int> last(4, b.Feed(0, kN));
+  constexpr int kInstructions = 10'000;
+  for (int i = 0; i < kInstructions / 2; ++i) {
+    const size_t stream = static_cast<size_t>(i % 4), other = (stream + 1) % 4;
+    const int next = b.Value("v", kN, i % 997 * 64 * 8 + static_cast<int64_t>(stream) * 64);
+    if (b.program().num_events < kInstructions / 3) b.Order(static_cast<int>(other), static_cast<int>(stream));
+    b.Launch("Map", {last[stream]}, {next}, static_cast<int>(stream));
+    last[stream] = next;
+  }
+  plan.programs.push_back(b.Take());
+  AddEntry(plan, EntryKind::kPredict, kN, {0}).feeds.push_back({"x", DType::kFloat32, {kN}, 0});
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::printf("%zu instructions verified in %.1f ms\n", plan.programs[0].instructions.size(), seconds * 1e3);
+  EXPECT_LT(seconds, 5);
+
+  for (Instruction& instruction : plan.programs[0].instructions) instruction.kernel = "no such kernel";
+  EXPECT_EQ(Verify(plan, FindTestKernel).size(), 100U);
+}
+
+}  // namespace
+}  // namespace gradloom
