@@ -16,5 +16,7 @@ std::span<const Op> PoolingOps();        // pooling.cc
 std::span<const Op> NormalizationOps();  // normalization.cc
 std::span<const Op> SoftmaxOps();        // softmax.cc
 std::span<const Op> DropoutOps();        // dropout.cc
+std::span<const Op> LossOps();           // loss.cc
+std::span<const Op> OptimizerOps();      // optimizer.cc
 
 }  // namespace gradloom

@@ -14,5 +14,7 @@ std::span<const ReferenceKernel> ReferenceShape();
 std::span<const ReferenceKernel> ReferenceConvolution();
 std::span<const ReferenceKernel> ReferencePooling();
 std::span<const ReferenceKernel> ReferenceNormalization();  // softmax and dropout too
+std::span<const ReferenceKernel> ReferenceLoss();
+std::span<const ReferenceKernel> ReferenceOptimizer();
 
 }  // namespace gradloom

@@ -1,0 +1,163 @@
+// Losses over classes. A mean is never one operator: sums and denominators are separate values, so that a
+// batch split over devices adds both.
+#include "compiler/ops/families.h"
+#include "compiler/ops/loss_rows.h"
+#include "compiler/ops/own_types.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+void ExpectRows(const Graph& graph, const Node& node, int rows) {
+  ExpectFloating(graph, node, rows);
+  ExpectRank(graph, node, rows, 2);
+  if (InputType(graph, node, rows).shape[1] < 1) throw Error(ErrorCode::kShape, "there are no classes", Describe(node));
+}
+
+// (scores [M,C], target int64[M], class weight [C]?).
+std::vector<ValueType> SumsOverRows(const Graph& graph, const Node& node) {
+  ExpectArity(node, 2, 3, 3);
+  ExpectRows(graph, node, 0);
+  const ValueType scores = InputType(graph, node, 0);
+  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
+  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {scores.dtype, Shape{scores.shape[1]}});
+  return OutputTypes(node, {{scores.dtype, Shape{}}, {scores.dtype, Shape{}}, scores});
+}
+
+// The gradient of a loss: one factor for all rows, or one a row.
+void ExpectUpstream(const Graph& graph, const Node& node, int i, DType dtype, int64_t rows) {
+  const ValueType got = InputType(graph, node, i);
+  if (got != ValueType{dtype, Shape{}}) ExpectInput(graph, node, i, {dtype, Shape{rows}});
+}
+
+// (log_prob [M,C], target, class weight?, upstream).
+std::vector<ValueType> CrossEntropyGradTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 4, 4, 1);
+  ExpectRows(graph, node, 0);
+  const ValueType scores = InputType(graph, node, 0);
+  ExpectInput(graph, node, 1, {DType::kInt64, Shape{scores.shape[0]}});
+  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {scores.dtype, Shape{scores.shape[1]}});
+  ExpectUpstream(graph, node, 3, scores.dtype, scores.shape[0]);
+  return {scores};
+}
+
+// (target int64[M], class weight?, upstream) {classes}.
+std::vector<ValueType> NllGradTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, 3, 1);
+  ExpectRank(graph, node, 0, 1);
+  const int64_t rows = InputType(graph, node, 0).shape[0], classes = node.attributes.Int("classes", 0);
+  if (classes < 1) throw Error(ErrorCode::kAttr, "attribute 'classes' must be at least 1", Describe(node));
+  ExpectInput(graph, node, 0, {DType::kInt64, Shape{rows}});
+  ExpectFloating(graph, node, 2);
+  const DType dtype = InputType(graph, node, 2).dtype;
+  if (HasInput(node, 1)) ExpectInput(graph, node, 1, {dtype, Shape{classes}});
+  ExpectUpstream(graph, node, 2, dtype, rows);
+  return {{dtype, Shape{rows, classes}}};
+}
+
+// g - softmax * sum of g over the classes: what flows through log_prob itself.
+ValueId ThroughLogProb(GraphBuilder& b, ValueId log_prob, ValueId gradient) {
+  return b.Sub(gradient, b.Mul(b.Op("Exp", {log_prob}), b.ReduceSum(gradient, {-1}, true)));
+}
+
+void CrossEntropyGradient(GradientContext& c) {
+  if (!c.needs(0)) return;
+  ValueId gradient = kNoValue;
+  if (c.grad(0) != kNoValue) gradient = c.b.Own("CrossEntropyGrad", {c.out(2), c.in(1), c.in(2), c.grad(0)}, c.attributes());
+  if (c.grad(2) != kNoValue) {
+    const ValueId through = ThroughLogProb(c.b, c.out(2), c.grad(2));
+    gradient = gradient == kNoValue ? through : c.b.Add(gradient, through);
+  }
+  if (gradient != kNoValue) c.set(0, gradient);
+}
+
+ValueId NllGradOf(GraphBuilder& b, const LossRows& rows, ValueId upstream) {
+  return b.Own("NllGrad", {rows.target, rows.class_weight, upstream},
+               {{"ignore_index", rows.ignore_index}, {"classes", b.shape(rows.scores)[1]}});
+}
+
+void NllGradient(GradientContext& c) {
+  if (!c.needs(0) || c.grad(0) == kNoValue) return;
+  const LossRows rows{
+      .scores = c.in(0), .target = c.in(1), .class_weight = c.in(2), .ignore_index = c.attributes().Int("ignore_index", -100)};
+  c.set(0, NllGradOf(c.b, rows, c.grad(0)));
+}
+
+// The gradient of ONNX's two losses with respect to each row's -w[t] log p[t].
+ValueId UpstreamOfRows(GradientContext& c, const LossRows& rows) {
+  const std::string reduction = c.attributes().String("reduction", "mean");
+  if (reduction == "sum") return c.grad(0);
+  if (reduction == "none") return c.b.Reshape(c.grad(0), c.b.shape(rows.target));
+  const std::vector<ValueId> sums =
+      c.b.Ops("Nll", kGradloomDomain, {rows.scores, rows.target, rows.class_weight}, 2, {{"ignore_index", rows.ignore_index}});
+  return c.b.Div(c.grad(0), sums[1]);
+}
+
+void NegativeLogLikelihoodGradient(GradientContext& c) {
+  if (!c.needs(0)) return;
+  const LossRows rows = RowsOfOnnxLoss(c.b, c.node());
+  c.set(0, rows.Restore(c.b, NllGradOf(c.b, rows, UpstreamOfRows(c, rows)), c.b.shape(c.in(0))));
+}
+
+void SoftmaxCrossEntropyGradient(GradientContext& c) {
+  if (!c.needs(0)) return;
+  LossRows rows = RowsOfOnnxLoss(c.b, c.node());
+  rows.scores = c.b.Op("LogSoftmax", {rows.scores}, {{"axis", int64_t{-1}}});
+  ValueId gradient = kNoValue;
+  if (c.grad(0) != kNoValue) {
+    gradient = c.b.Own("CrossEntropyGrad", {rows.scores, rows.target, rows.class_weight, UpstreamOfRows(c, rows)},
+                       {{"ignore_index", rows.ignore_index}});
+  }
+  if (c.grad(1) != kNoValue) {
+    const ValueId through = ThroughLogProb(c.b, rows.scores, FlattenClasses(c.b, c.grad(1), 1));
+    gradient = gradient == kNoValue ? through : c.b.Add(gradient, through);
+  }
+  if (gradient != kNoValue) c.set(0, rows.Restore(c.b, gradient, c.b.shape(c.in(0))));
+}
+
+constexpr Op kOps[] = {
+    {.name = "CrossEntropy", .domain = kGradloomDomain, .gradient = CrossEntropyGradient, .infer = SumsOverRows},
+    {.name = "CrossEntropyGrad", .domain = kGradloomDomain, .infer = CrossEntropyGradTypes},
+    {.name = "Nll", .domain = kGradloomDomain, .gradient = NllGradient, .infer = SumsOverRows},
+    {.name = "NllGrad", .domain = kGradloomDomain, .infer = NllGradTypes},
+    {.name = "SoftmaxCrossEntropyLoss", .domain = "", .since_version = 12, .gradient = SoftmaxCrossEntropyGradient},
+    {.name = "NegativeLogLikelihoodLoss", .domain = "", .since_version = 12, .gradient = NegativeLogLikelihoodGradient},
+};
+
+}  // namespace
+
+std::span<const Op> LossOps() { return kOps; }
+
+ValueId FlattenClasses(GraphBuilder& b, ValueId scores, int axis) {
+  const Shape shape = b.shape(scores);
+  std::vector<int64_t> perm;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != axis) perm.push_back(i);
+  }
+  perm.push_back(axis);
+  const int64_t classes = shape[axis];
+  int64_t rows = 1;
+  for (int i = 0; i < shape.rank(); ++i) rows *= i == axis ? 1 : shape[i];
+  return b.Reshape(b.Transpose(scores, perm), Shape{rows, classes});
+}
+
+ValueId LossRows::Restore(GraphBuilder& b, ValueId gradient, const Shape& shape) const {
+  std::vector<int64_t> moved, perm;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != axis) moved.push_back(shape[i]);
+    perm.push_back(i < axis ? i : i == axis ? shape.rank() - 1 : i - 1);
+  }
+  moved.push_back(shape[axis]);
+  return b.Transpose(b.Reshape(gradient, Shape(moved)), perm);
+}
+
+LossRows RowsOfOnnxLoss(GraphBuilder& b, const Node& node) {
+  LossRows rows{.scores = FlattenClasses(b, node.inputs[0], 1)};
+  rows.target = b.Cast(b.Reshape(node.inputs[1], Shape{b.shape(rows.scores)[0]}), DType::kInt64);
+  if (HasInput(node, 2)) rows.class_weight = node.inputs[2];
+  // ONNX has no ignored label unless one is named; a label that cannot occur stands for none.
+  rows.ignore_index = node.attributes.Int("ignore_index", INT64_MIN);
+  return rows;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,26 @@
+// Class scores [N, C, d1, ...] as the rows [M, C] that our losses work on.
+#pragma once
+
+#include "compiler/graph/builder.h"
+
+namespace gradloom {
+
+// Moves `axis` (in [0, rank)) last and flattens the others into rows.
+ValueId FlattenClasses(GraphBuilder& b, ValueId scores, int axis);
+
+// The operands of gradloom.CrossEntropy and gradloom.Nll.
+struct LossRows {
+  ValueId scores = kNoValue;        // [M, C]
+  ValueId target = kNoValue;        // int64[M]
+  ValueId class_weight = kNoValue;  // [C], optional
+  int64_t ignore_index = -100;
+  int axis = 1;  // the place of the classes in the original shape
+
+  // A gradient of the rows, back in the shape of the original scores.
+  ValueId Restore(GraphBuilder& b, ValueId gradient, const Shape& shape) const;
+};
+
+// The operands of an ONNX SoftmaxCrossEntropyLoss or NegativeLogLikelihoodLoss, flattened.
+LossRows RowsOfOnnxLoss(GraphBuilder& b, const Node& node);
+
+}  // namespace gradloom

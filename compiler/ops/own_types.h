@@ -1,0 +1,34 @@
+// What the type rules of our own operators share: checks of operands with messages that name the node.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+
+namespace gradloom {
+
+// Whether the node has input i.
+inline bool HasInput(const Node& node, int i) {
+  return i < static_cast<int>(node.inputs.size()) && node.inputs[static_cast<size_t>(i)] != kNoValue;
+}
+
+// The type of input i; Error(kArity) where it is absent.
+ValueType InputType(const Graph& graph, const Node& node, int i);
+
+// Throws Error(kArity) where the node has fewer than `least` or more than `most` inputs, or more outputs than `outputs`.
+void ExpectArity(const Node& node, int least, int most, int outputs);
+
+// Throws Error(kType or kShape) where input i is not of this type.
+void ExpectInput(const Graph& graph, const Node& node, int i, const ValueType& type);
+
+// Throws Error(kType) where input i is not floating.
+void ExpectFloating(const Graph& graph, const Node& node, int i);
+
+// Throws Error(kShape) where input i has another rank.
+void ExpectRank(const Graph& graph, const Node& node, int i, int rank);
+
+// The types of the first node.outputs.size() entries: outputs past those of the node are dropped.
+std::vector<ValueType> OutputTypes(const Node& node, std::vector<ValueType> types);
+
+}  // namespace gradloom

@@ -1,0 +1,35 @@
+// The operands and attributes that all optimizer operators share.
+#pragma once
+
+#include "kernels/catalog/kernel.h"
+#include "kernels/scalar/optimizers.h"
+
+namespace gradloom {
+
+// Inputs of an update: the states follow. Outputs: the next parameter, then the next states in the same
+// order (gradloom.LambDirection: the direction first; gradloom.LambApply has operands of its own).
+enum UpdateInput : int {
+  kUpdateParameter,
+  kUpdateGradient,
+  kUpdateLr,     // scalar of the parameter's dtype (float32 for 16-bit ones)
+  kUpdateStep,   // int64[]: the number of this update, from 1
+  kUpdateClip,   // scalar, optional: multiplies the gradient
+  kUpdateApply,  // bool[], optional: where false, the outputs are the inputs
+  kUpdateStates,
+};
+
+// gradloom.LambApply(parameter, direction, lr, sum of squares of the parameter, of the direction, apply).
+enum LambApplyInput : int { kLambParameter, kLambDirection, kLambLr, kLambParameterSquares, kLambDirectionSquares, kLambApply };
+
+// The factor of the node's parameter group.
+inline double LrScale(const Attributes& attributes) { return attributes.Float("lr_scale", 1); }
+
+// The options of gradloom.Sgd, Adam, RmsProp, Adagrad, Adadelta, Adamax and LambDirection.
+scalar::SgdOptions SgdOptionsOf(const Attributes& attributes);
+scalar::AdamOptions AdamOptionsOf(const Attributes& attributes);
+scalar::RmsPropOptions RmsPropOptionsOf(const Attributes& attributes);
+scalar::AdagradOptions AdagradOptionsOf(const Attributes& attributes);
+scalar::AdadeltaOptions AdadeltaOptionsOf(const Attributes& attributes);
+scalar::AdamaxOptions AdamaxOptionsOf(const Attributes& attributes);
+
+}  // namespace gradloom

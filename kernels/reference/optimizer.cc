@@ -1,0 +1,177 @@
+// Optimizers: one pass over the elements, each updated by kernels/scalar/optimizers.h. Every operand may
+// lie in the place of its next value.
+#include <array>
+#include <cstring>
+
+#include "kernels/catalog/update.h"
+#include "kernels/reference/families.h"
+#include "runtime/base/dispatch.h"
+
+namespace gradloom {
+namespace {
+
+bool Present(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
+
+double ScalarInput(const KernelCall& call, const void* const* inputs, size_t i) {
+  return ElementAsDouble({call.inputs[i].dtype, call.inputs[i].shape, inputs[i]}, 0);
+}
+
+bool Applies(const KernelCall& call, const void* const* inputs, size_t i) {
+  return !Present(call, i) || *static_cast<const bool*>(inputs[i]);
+}
+
+double LearningRate(const KernelCall& call, const void* const* inputs, size_t i) {
+  return ScalarInput(call, inputs, i) * LrScale(call.attributes);
+}
+
+void CopyThrough(const KernelCall& call, size_t input, const void* const* inputs, void* const* outputs, size_t output) {
+  if (inputs[input] != outputs[output]) std::memcpy(outputs[output], inputs[input], static_cast<size_t>(call.inputs[input].bytes()));
+}
+
+// f(step, gradient, parameter, states) updates one element in place: an array of N states.
+template <size_t N, typename T, typename Options, typename F>
+void UpdateAll(const KernelCall& call, const void* const* inputs, void* const* outputs, const Options& options, F f) {
+  const double lr = LearningRate(call, inputs, kUpdateLr);
+  const auto step = scalar::MakeStep<T>(options, lr, *static_cast<const int64_t*>(inputs[kUpdateStep]));
+  const T clip = Present(call, kUpdateClip) ? static_cast<T>(ScalarInput(call, inputs, kUpdateClip)) : T(1);
+  const T* parameter = static_cast<const T*>(inputs[kUpdateParameter]);
+  const T* gradient = static_cast<const T*>(inputs[kUpdateGradient]);
+  T* next = static_cast<T*>(outputs[0]);
+  std::array<const T*, N> states;
+  std::array<T*, N> next_states;
+  for (size_t k = 0; k < N; ++k) {
+    states[k] = static_cast<const T*>(inputs[kUpdateStates + k]);
+    next_states[k] = static_cast<T*>(outputs[1 + k]);
+  }
+  const int64_t n = call.inputs[kUpdateParameter].shape.elements();
+  for (int64_t i = 0; i < n; ++i) {
+    T p = parameter[i];
+    std::array<T, N> s;
+    for (size_t k = 0; k < N; ++k) s[k] = states[k][i];
+    f(step, gradient[i] * clip, p, s);
+    next[i] = p;
+    for (size_t k = 0; k < N; ++k) next_states[k][i] = s[k];
+  }
+}
+
+// Calls f(type) for the parameter's dtype, or copies everything through where the update is not to be applied.
+template <typename F>
+void UpdateOrCopy(const KernelCall& call, const void* const* inputs, void* const* outputs, F f) {
+  if (Applies(call, inputs, kUpdateApply)) {
+    WithFloat(call.inputs[kUpdateParameter].dtype, f);
+    return;
+  }
+  CopyThrough(call, kUpdateParameter, inputs, outputs, 0);
+  for (size_t k = 1; k < call.outputs.size(); ++k) CopyThrough(call, kUpdateStates + k - 1, inputs, outputs, k);
+}
+
+size_t NumStates(const KernelCall& call) { return call.outputs.size() - 1; }
+
+void Sgd(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::SgdOptions options = SgdOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    if (NumStates(call) == 0) {
+      UpdateAll<0, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto&) { scalar::SgdElement(step, g, p); });
+    } else {
+      UpdateAll<1, T>(call, inputs, outputs, options,
+                      [](const auto& step, T g, T& p, auto& s) { scalar::MomentumElement(step, g, p, s[0]); });
+    }
+  });
+}
+
+void Adam(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::AdamOptions options = AdamOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    if (NumStates(call) == 2) {
+      UpdateAll<2, T>(call, inputs, outputs, options,
+                      [](const auto& step, T g, T& p, auto& s) { scalar::AdamElement(step, g, p, s[0], s[1]); });
+    } else {
+      UpdateAll<3, T>(call, inputs, outputs, options,
+                      [](const auto& step, T g, T& p, auto& s) { scalar::AmsgradElement(step, g, p, s[0], s[1], s[2]); });
+    }
+  });
+}
+
+void RmsProp(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::RmsPropOptions options = RmsPropOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    // The states are the square average, then the momentum buffer, then the average, where there are any.
+    const size_t n = NumStates(call), average = n - 1;
+    if (n == 1) {
+      UpdateAll<1, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto& s) {
+        T none = T(0);
+        scalar::RmsPropElement(step, g, p, s[0], none, none);
+      });
+    } else if (n == 2) {
+      UpdateAll<2, T>(call, inputs, outputs, options,
+                      [=](const auto& step, T g, T& p, auto& s) { scalar::RmsPropElement(step, g, p, s[0], s[1], s[average]); });
+    } else {
+      UpdateAll<3, T>(call, inputs, outputs, options,
+                      [=](const auto& step, T g, T& p, auto& s) { scalar::RmsPropElement(step, g, p, s[0], s[1], s[average]); });
+    }
+  });
+}
+
+void Adagrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::AdagradOptions options = AdagradOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<1, T>(call, inputs, outputs, options, [](const auto& step, T g, T& p, auto& s) { scalar::AdagradElement(step, g, p, s[0]); });
+  });
+}
+
+void Adadelta(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::AdadeltaOptions options = AdadeltaOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<2, T>(call, inputs, outputs, options,
+                    [](const auto& step, T g, T& p, auto& s) { scalar::AdadeltaElement(step, g, p, s[0], s[1]); });
+  });
+}
+
+void Adamax(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::AdamaxOptions options = AdamaxOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<2, T>(call, inputs, outputs, options,
+                    [](const auto& step, T g, T& p, auto& s) { scalar::AdamaxElement(step, g, p, s[0], s[1]); });
+  });
+}
+
+// The direction takes the place of the parameter in UpdateAll. Where the update is not applied LambApply
+// ignores it, so any finite value will do.
+void LambDirection(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const scalar::AdamOptions options = AdamOptionsOf(call.attributes);
+  UpdateOrCopy(call, inputs, outputs, [&]<typename T>(std::type_identity<T>) {
+    UpdateAll<2, T>(call, inputs, outputs, options,
+                    [](const auto& step, T g, T& p, auto& s) { p = scalar::LambElement(step, g, p, s[0], s[1]); });
+  });
+}
+
+void LambApply(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  if (!Applies(call, inputs, kLambApply)) return CopyThrough(call, kLambParameter, inputs, outputs, 0);
+  WithFloat(call.inputs[kLambParameter].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T ratio = scalar::TrustRatio(static_cast<T>(ScalarInput(call, inputs, kLambParameterSquares)),
+                                       static_cast<T>(ScalarInput(call, inputs, kLambDirectionSquares)));
+    const T rate = static_cast<T>(LearningRate(call, inputs, kLambLr)) * ratio;
+    const T* parameter = static_cast<const T*>(inputs[kLambParameter]);
+    const T* direction = static_cast<const T*>(inputs[kLambDirection]);
+    T* next = static_cast<T*>(outputs[0]);
+    const int64_t n = call.inputs[kLambParameter].shape.elements();
+    for (int64_t i = 0; i < n; ++i) next[i] = parameter[i] - rate * direction[i];
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"Sgd", "gradloom", Sgd},
+    {"Adam", "gradloom", Adam},
+    {"RmsProp", "gradloom", RmsProp},
+    {"Adagrad", "gradloom", Adagrad},
+    {"Adadelta", "gradloom", Adadelta},
+    {"Adamax", "gradloom", Adamax},
+    {"LambDirection", "gradloom", LambDirection},
+    {"LambApply", "gradloom", LambApply},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceOptimizer() { return kKernels; }
+
+}  // namespace gradloom

@@ -1,0 +1,232 @@
+// The arithmetic of one element of each optimizer, once for the host's loops and for CUDA's. The formulas
+// and the order of rounding are those of torch.optim's single-tensor functions (PyTorch 2.x, BSD); Lamb is
+// that of You et al., "Large Batch Optimization for Deep Learning" (ICLR 2020) with bias correction.
+//
+// Each optimizer has options (constants of the node), coefficients (what one step makes of them, computed
+// in double and then rounded to T), and a function that updates one element in place.
+#pragma once
+
+#ifndef __CUDACC_RTC__
+#include <cmath>
+#include <cstdint>
+#endif
+
+#ifdef __CUDACC__
+#define GRADLOOM_SCALAR __host__ __device__ inline
+#else
+#define GRADLOOM_SCALAR inline
+#endif
+
+namespace gradloom::scalar {
+
+GRADLOOM_SCALAR float Root(float x) { return sqrtf(x); }
+GRADLOOM_SCALAR double Root(double x) { return sqrt(x); }
+
+// Adds the L2 penalty; an exact 0 leaves the gradient's bits alone even where the parameter is infinite.
+template <typename T>
+GRADLOOM_SCALAR T Decayed(T gradient, T parameter, T weight_decay) {
+  return weight_decay != T(0) ? gradient + weight_decay * parameter : gradient;
+}
+
+struct SgdOptions {
+  double momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+
+template <typename T>
+struct SgdStep {
+  T lr, momentum, one_minus_dampening, weight_decay;
+  bool nesterov, first;
+};
+
+// `step` counts the updates from 1; `lr` has every factor in it.
+template <typename T>
+GRADLOOM_SCALAR SgdStep<T> MakeStep(const SgdOptions& o, double lr, int64_t step) {
+  return {T(lr), T(o.momentum), T(1 - o.dampening), T(o.weight_decay), o.nesterov, step <= 1};
+}
+
+template <typename T>
+GRADLOOM_SCALAR void SgdElement(const SgdStep<T>& s, T gradient, T& parameter) {
+  parameter -= s.lr * Decayed(gradient, parameter, s.weight_decay);
+}
+
+template <typename T>
+GRADLOOM_SCALAR void MomentumElement(const SgdStep<T>& s, T gradient, T& parameter, T& buffer) {
+  const T g = Decayed(gradient, parameter, s.weight_decay);
+  buffer = s.first ? g : s.momentum * buffer + s.one_minus_dampening * g;
+  parameter -= s.lr * (s.nesterov ? g + s.momentum * buffer : buffer);
+}
+
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = false;
+};
+
+template <typename T>
+struct AdamStep {
+  T one_minus_beta1, beta2, one_minus_beta2, eps, step_size, correction1, root_correction2, weight_decay, shrink;
+  bool decoupled;
+};
+
+template <typename T>
+GRADLOOM_SCALAR AdamStep<T> MakeStep(const AdamOptions& o, double lr, int64_t step) {
+  const double correction1 = 1 - pow(o.beta1, static_cast<double>(step));
+  const double correction2 = 1 - pow(o.beta2, static_cast<double>(step));
+  return {T(1 - o.beta1),
+          T(o.beta2),
+          T(1 - o.beta2),
+          T(o.eps),
+          T(lr / correction1),
+          T(correction1),
+          T(Root(correction2)),
+          T(o.weight_decay),
+          T(1 - lr * o.weight_decay),
+          o.decoupled};
+}
+
+// The moments, for Adam and Lamb alike.
+template <typename T>
+GRADLOOM_SCALAR void AdamMoments(const AdamStep<T>& s, T g, T& average, T& square) {
+  average += s.one_minus_beta1 * (g - average);
+  square = s.beta2 * square + s.one_minus_beta2 * g * g;
+}
+
+// `second` is the second moment that divides: the present one, or with amsgrad the largest so far.
+template <typename T>
+GRADLOOM_SCALAR void AdamMove(const AdamStep<T>& s, T average, T second, T& parameter) {
+  parameter -= s.step_size * (average / (Root(second) / s.root_correction2 + s.eps));
+}
+
+template <typename T>
+GRADLOOM_SCALAR void AdamElement(const AdamStep<T>& s, T gradient, T& parameter, T& average, T& square) {
+  if (s.decoupled) parameter *= s.shrink;
+  AdamMoments(s, s.decoupled ? gradient : Decayed(gradient, parameter, s.weight_decay), average, square);
+  AdamMove(s, average, square, parameter);
+}
+
+template <typename T>
+GRADLOOM_SCALAR void AmsgradElement(const AdamStep<T>& s, T gradient, T& parameter, T& average, T& square, T& largest) {
+  if (s.decoupled) parameter *= s.shrink;
+  AdamMoments(s, s.decoupled ? gradient : Decayed(gradient, parameter, s.weight_decay), average, square);
+  largest = largest > square ? largest : square;
+  AdamMove(s, average, largest, parameter);
+}
+
+// Lamb's direction before the trust ratio scales it: the decay is part of it.
+template <typename T>
+GRADLOOM_SCALAR T LambElement(const AdamStep<T>& s, T gradient, T parameter, T& average, T& square) {
+  AdamMoments(s, gradient, average, square);
+  const T adam = (average / s.correction1) / (Root(square) / s.root_correction2 + s.eps);
+  return adam + s.weight_decay * parameter;
+}
+
+// norm(w) / norm(u), 1 where either is 0, from the sums of squares.
+template <typename T>
+GRADLOOM_SCALAR T TrustRatio(T parameter_squares, T direction_squares) {
+  return parameter_squares > T(0) && direction_squares > T(0) ? Root(parameter_squares) / Root(direction_squares) : T(1);
+}
+
+struct RmsPropOptions {
+  double alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  bool centered = false;
+};
+
+template <typename T>
+struct RmsPropStep {
+  T lr, alpha, one_minus_alpha, eps, weight_decay, momentum;
+  bool centered;
+};
+
+template <typename T>
+GRADLOOM_SCALAR RmsPropStep<T> MakeStep(const RmsPropOptions& o, double lr, int64_t) {
+  return {T(lr), T(o.alpha), T(1 - o.alpha), T(o.eps), T(o.weight_decay), T(o.momentum), o.centered};
+}
+
+// `average` is used where centered, `buffer` where there is momentum; otherwise any element will do.
+template <typename T>
+GRADLOOM_SCALAR void RmsPropElement(const RmsPropStep<T>& s, T gradient, T& parameter, T& square, T& buffer, T& average) {
+  const T g = Decayed(gradient, parameter, s.weight_decay);
+  square = s.alpha * square + s.one_minus_alpha * g * g;
+  T variance = square;
+  if (s.centered) {
+    average += s.one_minus_alpha * (g - average);
+    variance -= average * average;
+  }
+  const T scaled = g / (Root(variance) + s.eps);
+  if (s.momentum > T(0)) {
+    buffer = s.momentum * buffer + scaled;
+    parameter -= s.lr * buffer;
+  } else {
+    parameter -= s.lr * scaled;
+  }
+}
+
+struct AdagradOptions {
+  double lr_decay = 0, eps = 1e-10, weight_decay = 0;
+};
+
+template <typename T>
+struct AdagradStep {
+  T lr, eps, weight_decay;
+};
+
+template <typename T>
+GRADLOOM_SCALAR AdagradStep<T> MakeStep(const AdagradOptions& o, double lr, int64_t step) {
+  return {T(lr / (1 + static_cast<double>(step - 1) * o.lr_decay)), T(o.eps), T(o.weight_decay)};
+}
+
+template <typename T>
+GRADLOOM_SCALAR void AdagradElement(const AdagradStep<T>& s, T gradient, T& parameter, T& sum) {
+  const T g = Decayed(gradient, parameter, s.weight_decay);
+  sum += g * g;
+  parameter -= s.lr * (g / (Root(sum) + s.eps));
+}
+
+struct AdadeltaOptions {
+  double rho = 0.9, eps = 1e-6, weight_decay = 0;
+};
+
+template <typename T>
+struct AdadeltaStep {
+  T lr, rho, one_minus_rho, eps, weight_decay;
+};
+
+template <typename T>
+GRADLOOM_SCALAR AdadeltaStep<T> MakeStep(const AdadeltaOptions& o, double lr, int64_t) {
+  return {T(lr), T(o.rho), T(1 - o.rho), T(o.eps), T(o.weight_decay)};
+}
+
+template <typename T>
+GRADLOOM_SCALAR void AdadeltaElement(const AdadeltaStep<T>& s, T gradient, T& parameter, T& square, T& delta_square) {
+  const T g = Decayed(gradient, parameter, s.weight_decay);
+  square = s.rho * square + s.one_minus_rho * g * g;
+  const T delta = Root(delta_square + s.eps) / Root(square + s.eps) * g;
+  delta_square = s.rho * delta_square + s.one_minus_rho * delta * delta;
+  parameter -= s.lr * delta;
+}
+
+struct AdamaxOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+};
+
+template <typename T>
+struct AdamaxStep {
+  T one_minus_beta1, beta2, eps, weight_decay, step_size;
+};
+
+template <typename T>
+GRADLOOM_SCALAR AdamaxStep<T> MakeStep(const AdamaxOptions& o, double lr, int64_t step) {
+  return {T(1 - o.beta1), T(o.beta2), T(o.eps), T(o.weight_decay), T(lr / (1 - pow(o.beta1, static_cast<double>(step))))};
+}
+
+template <typename T>
+GRADLOOM_SCALAR void AdamaxElement(const AdamaxStep<T>& s, T gradient, T& parameter, T& average, T& norm) {
+  const T g = Decayed(gradient, parameter, s.weight_decay);
+  average += s.one_minus_beta1 * (g - average);
+  const T decayed = s.beta2 * norm, magnitude = (g < T(0) ? -g : g) + s.eps;
+  // A NaN gradient must show, so the comparison keeps `magnitude` where it is unordered.
+  norm = decayed > magnitude ? decayed : magnitude;
+  parameter -= s.step_size * (average / norm);
+}
+
+}  // namespace gradloom::scalar
