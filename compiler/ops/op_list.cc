@@ -13,8 +13,8 @@ using Rows = std::span<const Op> (*)();
 
 // clang-format off: one family a line
 constexpr Rows kFamilies[] = {
-    PointwiseOps, MatMulOps, ReduceOps, ShapeOps, ConvolutionOps, PoolingOps, NormalizationOps, SoftmaxOps, DropoutOps,
-    LossOps, OptimizerOps,
+    PointwiseOps,     MatMulOps,  ReduceOps,  ShapeOps, ConvolutionOps, PoolingOps,
+    NormalizationOps, SoftmaxOps, DropoutOps, LossOps,  OptimizerOps,
 };
 // clang-format on
 

@@ -12,8 +12,8 @@ using Rows = std::span<const ReferenceKernel> (*)();
 
 // clang-format off: one family a line
 constexpr Rows kFamilies[] = {
-    ReferencePointwise, ReferenceMatMul, ReferenceReduce, ReferenceShape, ReferenceConvolution, ReferencePooling, ReferenceNormalization,
-    ReferenceLoss, ReferenceOptimizer,
+    ReferencePointwise, ReferenceMatMul,        ReferenceReduce, ReferenceShape,     ReferenceConvolution,
+    ReferencePooling,   ReferenceNormalization, ReferenceLoss,   ReferenceOptimizer,
 };
 // clang-format on
 
