@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
+#include "runtime/session/safetensors.h"
 
 namespace gradloom {
 namespace {
@@ -14,6 +15,10 @@ namespace {
 void Copy(const std::string& from, const std::string& to, bool compress) {
   if (from.ends_with(".npy")) return WriteNpy(to, ReadNpy(from).view());
   if (from.ends_with(".npz")) return WriteNpz(to, ReadNpz(from), compress);
+  if (from.ends_with(".safetensors")) {
+    const SafetensorsFile file(from);
+    return WriteSafetensors(to, file.ReadAll(), file.metadata());
+  }
   throw Error(ErrorCode::kConfig, "a file of another kind", from);
 }
 

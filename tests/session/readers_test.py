@@ -1,4 +1,4 @@
-"""What Gradloom writes, numpy reads; what numpy writes, Gradloom reads."""
+"""What Gradloom writes, numpy and safetensors read; what they write, Gradloom reads."""
 import io
 import os
 import subprocess
@@ -7,7 +7,10 @@ import tempfile
 import unittest
 import zipfile
 
+import ml_dtypes
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 COPY_FILE = os.path.abspath(sys.argv.pop(1))
 
@@ -123,6 +126,35 @@ class ReadersTest(unittest.TestCase):
                 for _ in range(48):
                     entry.write(bytes(64 << 20))
         self.refuse("bomb.npz", "limit", 8)
+
+    def tensors(self):
+        result = {name: np.ascontiguousarray(a) for name, a in arrays().items() if name not in ("fortran", "big", "scalar")}
+        result["scalar"] = np.array(2.5, "float32")
+        result["bfloat16"] = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
+        result["a empty"] = np.zeros((2, 0), "float64")
+        result["quote\"\\\n\x01\x7f"] = np.ones(1, "int16")
+        return result
+
+    def test_safetensors(self):
+        for metadata in (None, {"step": "7 \u00e9\n"}):
+            safetensors.numpy.save_file(self.tensors(), self.path("a.safetensors"), metadata)
+            copy = self.copy("a.safetensors")
+            with open(self.path("a.safetensors"), "rb") as theirs, open(copy, "rb") as ours:
+                self.assertEqual(theirs.read(), ours.read())
+            back = safetensors.numpy.load_file(copy)
+            self.assertEqual(sorted(back), sorted(self.tensors()))
+            for name, array in self.tensors().items():
+                self.same(array, back[name])
+            with safetensors.safe_open(copy, "numpy") as file:
+                self.assertEqual(file.metadata(), metadata)
+
+    def test_safetensors_without_tensors(self):
+        safetensors.numpy.save_file({}, self.path("a.safetensors"))
+        self.assertEqual(safetensors.numpy.load_file(self.copy("a.safetensors")), {})
+
+    def test_safetensors_of_unknown_dtype(self):
+        safetensors.numpy.save_file({"c": np.zeros(2, "complex64")}, self.path("a.safetensors"))
+        self.refuse("a.safetensors", "C64", 7)
 
 
 if __name__ == "__main__":
