@@ -7,7 +7,6 @@
 
 namespace gradloom {
 
-std::span<const ReferenceKernel> ReferencePointwise();
 std::span<const ReferenceKernel> ReferenceMatMul();
 std::span<const ReferenceKernel> ReferenceReduce();
 std::span<const ReferenceKernel> ReferenceShape();
@@ -16,5 +15,13 @@ std::span<const ReferenceKernel> ReferencePooling();
 std::span<const ReferenceKernel> ReferenceNormalization();  // softmax and dropout too
 std::span<const ReferenceKernel> ReferenceLoss();
 std::span<const ReferenceKernel> ReferenceOptimizer();
+std::span<const ReferenceKernel> ReferenceUnary();       // pointwise_unary.cc
+std::span<const ReferenceKernel> ReferenceActivation();  // activation.cc
+std::span<const ReferenceKernel> ReferenceBinary();      // pointwise_binary.cc
+std::span<const ReferenceKernel> ReferenceMany();        // pointwise_many.cc
+std::span<const ReferenceKernel> ReferenceEinsum();      // einsum.cc
+std::span<const ReferenceKernel> ReferencePad();         // pad.cc
+std::span<const ReferenceKernel> ReferenceGenerate();    // generate.cc
+std::span<const ReferenceKernel> ReferenceIndex();       // index.cc
 
 }  // namespace gradloom

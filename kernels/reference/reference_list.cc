@@ -14,6 +14,18 @@ using Rows = std::span<const ReferenceKernel> (*)();
 constexpr Rows kFamilies[] = {
     ReferencePointwise, ReferenceMatMul,        ReferenceReduce, ReferenceShape,     ReferenceConvolution,
     ReferencePooling,   ReferenceNormalization, ReferenceLoss,   ReferenceOptimizer,
+    // Pointwise.
+    ReferenceUnary,
+    ReferenceActivation,
+    ReferenceBinary,
+    ReferenceMany,
+    // Products and sums.
+    ReferenceEinsum,
+    // Moves.
+    ReferencePad,
+    ReferenceGenerate,
+    ReferenceIndex,
+    // Networks.
 };
 // clang-format on
 

@@ -1,12 +1,11 @@
 #include "runtime/base/tensor.h"
 
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <string>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/convert.h"
 #include "runtime/base/dispatch.h"
 
 namespace gradloom {
@@ -57,31 +56,6 @@ std::vector<int64_t> IntValues(const TensorView& view) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = ElementAsInt(view, static_cast<int64_t>(i));
   return values;
 }
-
-namespace {
-
-// Floating to integer saturates where C++ leaves the result undefined; NaN gives 0.
-template <typename To, typename From>
-To ConvertElement(From from) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return static_cast<double>(from) != 0.0;
-  } else if constexpr (std::is_integral_v<To> && !std::is_integral_v<From>) {
-    const double value = static_cast<double>(from);
-    if (value != value) return 0;
-    // 2^63 is a double, 2^63 - 1 is not: compare against the power of two.
-    const double low = static_cast<double>(std::numeric_limits<To>::min());
-    const double past = std::ldexp(1.0, std::numeric_limits<To>::digits);
-    if (value <= low) return std::numeric_limits<To>::min();
-    if (value >= past) return std::numeric_limits<To>::max();
-    return static_cast<To>(value);
-  } else if constexpr (std::is_same_v<To, Half> || std::is_same_v<To, Bfloat16>) {
-    return To(static_cast<float>(from));
-  } else {
-    return static_cast<To>(from);
-  }
-}
-
-}  // namespace
 
 Tensor Converted(const TensorView& view, DType dtype) {
   if (view.dtype == dtype) return Tensor::Copy(view);

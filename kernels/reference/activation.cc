@@ -1,0 +1,164 @@
+// Activation functions: of one element, with attributes; PRelu and SwiGLU read two.
+#include <cmath>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/operands.h"
+#include "runtime/base/convert.h"
+
+namespace gradloom {
+namespace {
+
+// The formula is made once a call by make(attributes, T{}) in the element's arithmetic type.
+template <auto make>
+void Floating(const KernelCall& call, const void* const* in, void* const* out) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), make(call.attributes, Arithmetic<T>{}));
+  });
+}
+
+// No overflow for any x.
+template <typename T>
+T SigmoidElement(T x) {
+  if (x >= 0) return 1 / (1 + std::exp(-x));
+  const T e = std::exp(x);
+  return e / (1 + e);
+}
+
+template <typename T>
+T SoftplusElement(T x) {
+  return (x > 0 ? x : T{0}) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+template <typename T>
+T GeluElement(T x) {
+  return x * std::erfc(-x * T(0.70710678118654752440)) / 2;
+}
+
+// Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016, section 2.
+template <typename T>
+T GeluTanhElement(T x) {
+  return x / 2 * (1 + std::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+}
+
+void Gelu(const KernelCall& call, const void* const* in, void* const* out) {
+  const std::string approximate = call.attributes.String("approximate", "none");
+  if (approximate == "tanh")
+    return Floating<[](const Attributes&, auto) { return [](auto x) { return GeluTanhElement(x); }; }>(call, in, out);
+  if (approximate == "none") return Floating<[](const Attributes&, auto) { return [](auto x) { return GeluElement(x); }; }>(call, in, out);
+  throw Error(ErrorCode::kAttr, "Gelu: approximate '" + Escaped(approximate) + "' is neither \"none\" nor \"tanh\"");
+}
+
+void Relu(const KernelCall& call, const void* const* in, void* const* out) {
+  // NaN passes through, as it does in ONNX's max(0, x).
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), [](auto x) { return x < 0 ? decltype(x){0} : x; });
+  });
+}
+
+template <typename T>
+auto Elu(const Attributes& attributes, T) {
+  const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
+  return [=](T x) { return x > 0 ? x : alpha * std::expm1(x); };
+}
+
+template <typename T>
+auto Celu(const Attributes& attributes, T) {
+  const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
+  return [=](T x) { return x > 0 ? x : alpha * std::expm1(x / alpha); };
+}
+
+template <typename T>
+auto Selu(const Attributes& attributes, T) {
+  const T alpha = static_cast<T>(attributes.Float("alpha", 1.67326319217681884765625));
+  const T gamma = static_cast<T>(attributes.Float("gamma", 1.05070102214813232421875));
+  return [=](T x) { return gamma * (x > 0 ? x : alpha * std::expm1(x)); };
+}
+
+template <typename T>
+auto LeakyRelu(const Attributes& attributes, T) {
+  const T alpha = static_cast<T>(attributes.Float("alpha", 0.00999999977648258209228515625));
+  return [=](T x) { return x < 0 ? alpha * x : x; };
+}
+
+template <typename T>
+auto ThresholdedRelu(const Attributes& attributes, T) {
+  const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
+  return [=](T x) { return x > alpha ? x : T{0}; };
+}
+
+template <typename T>
+T Clamp01(T x) {
+  return x < 0 ? T{0} : x > 1 ? T{1} : x;
+}
+
+template <typename T>
+auto HardSigmoid(const Attributes& attributes, T) {
+  const T alpha = static_cast<T>(attributes.Float("alpha", 0.20000000298023223876953125)),
+          beta = static_cast<T>(attributes.Float("beta", 0.5));
+  return [=](T x) { return Clamp01(alpha * x + beta); };
+}
+
+template <typename T>
+auto HardSwish(const Attributes&, T) {
+  return [](T x) { return x * Clamp01(x / 6 + T(0.5)); };
+}
+
+template <typename T>
+auto Swish(const Attributes& attributes, T) {
+  const T alpha = static_cast<T>(attributes.Float("alpha", 1.0));
+  return [=](T x) { return x * SigmoidElement(alpha * x); };
+}
+
+void Shrink(const KernelCall& call, const void* const* in, void* const* out) {
+  const double bias = call.attributes.Float("bias", 0.0), lambda = call.attributes.Float("lambd", 0.5);
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), [=](auto x) {
+      const double value = static_cast<double>(x);
+      return ConvertElement<Arithmetic<T>>(value < -lambda ? value + bias : value > lambda ? value - bias : 0.0);
+    });
+  });
+}
+
+void PRelu(const KernelCall& call, const void* const* in, void* const* out) {
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    MapBroadcast<T, T, T>(call, in, out, [](auto x, auto slope) {
+      if constexpr (std::is_integral_v<T>)
+        return static_cast<T>(x < 0 ? static_cast<uint64_t>(x) * static_cast<uint64_t>(slope) : static_cast<uint64_t>(x));
+      else
+        return x < 0 ? slope * x : x;
+    });
+  });
+}
+
+void SwiGlu(const KernelCall& call, const void* const* in, void* const* out) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const auto alpha = static_cast<Arithmetic<T>>(call.attributes.Float("alpha", 1.0));
+    MapBroadcast<T, T, T>(call, in, out, [=](auto a, auto b) { return a * SigmoidElement(alpha * a) * b; });
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"Celu", "", Floating<[](const Attributes& a, auto t) { return Celu(a, t); }>},
+    {"Elu", "", Floating<[](const Attributes& a, auto t) { return Elu(a, t); }>},
+    {"Gelu", "", Gelu},
+    {"HardSigmoid", "", Floating<[](const Attributes& a, auto t) { return HardSigmoid(a, t); }>},
+    {"HardSwish", "", Floating<[](const Attributes& a, auto t) { return HardSwish(a, t); }>},
+    {"LeakyRelu", "", Floating<[](const Attributes& a, auto t) { return LeakyRelu(a, t); }>},
+    {"Mish", "", Floating<[](const Attributes&, auto) { return [](auto x) { return x * std::tanh(SoftplusElement(x)); }; }>},
+    {"PRelu", "", PRelu},
+    {"Relu", "", Relu},
+    {"Selu", "", Floating<[](const Attributes& a, auto t) { return Selu(a, t); }>},
+    {"Shrink", "", Shrink},
+    {"Sigmoid", "", Floating<[](const Attributes&, auto) { return [](auto x) { return SigmoidElement(x); }; }>},
+    {"Softplus", "", Floating<[](const Attributes&, auto) { return [](auto x) { return SoftplusElement(x); }; }>},
+    {"Softsign", "", Floating<[](const Attributes&, auto) { return [](auto x) { return x / (1 + std::fabs(x)); }; }>},
+    {"SwiGLU", "", SwiGlu},
+    {"Swish", "", Floating<[](const Attributes& a, auto t) { return Swish(a, t); }>},
+    {"ThresholdedRelu", "", Floating<[](const Attributes& a, auto t) { return ThresholdedRelu(a, t); }>},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceActivation() { return kKernels; }
+
+}  // namespace gradloom

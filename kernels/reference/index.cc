@@ -1,0 +1,218 @@
+// Elements by index: gathers, scatters, and their adjoints. Sums are made in index order.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/operands.h"
+
+namespace gradloom {
+namespace {
+
+// Index operand `i` as places in [0, extent).
+std::vector<int64_t> Places(const KernelCall& call, const void* const* in, size_t i, int64_t extent) {
+  std::vector<int64_t> places = InputInts(call, in, i);
+  for (int64_t& place : places) place = CheckedIndex(call, place, extent);
+  return places;
+}
+
+void Gather(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[0].shape;
+  const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
+  const int64_t outer = Product(shape, 0, axis), extent = shape[axis];
+  const int64_t bytes = Product(shape, axis + 1, shape.rank()) * DTypeBytes(call.inputs[0].dtype);
+  const std::vector<int64_t> places = Places(call, in, 1, extent);
+  char* z = Out<char>(out, 0);
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t place : places) {
+      if (bytes > 0) std::memcpy(z, In<char>(in, 0) + (o * extent + place) * bytes, static_cast<size_t>(bytes));
+      z += bytes;
+    }
+  }
+}
+
+// gradloom.GatherGrad(indices, grad) {axis, shape}: rows of grad added to the rows of `shape` they came from.
+void GatherGrad(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.outputs[0].shape;
+  const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
+  const int64_t outer = Product(shape, 0, axis), extent = shape[axis], inner = Product(shape, axis + 1, shape.rank());
+  const std::vector<int64_t> places = Places(call, in, 0, extent);
+  WithNumber(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using Sum = Accumulator<T>;
+    std::vector<Sum> sums(static_cast<size_t>(extent * inner));
+    const T* x = In<T>(in, 1);
+    T* z = Out<T>(out, 0);
+    for (int64_t o = 0; o < outer; ++o) {
+      std::fill(sums.begin(), sums.end(), Sum{0});
+      for (int64_t place : places) {
+        for (int64_t j = 0; j < inner; ++j) sums[static_cast<size_t>(place * inner + j)] += static_cast<Sum>(*x++);
+      }
+      for (Sum sum : sums) *z++ = static_cast<T>(static_cast<Arithmetic<T>>(sum));
+    }
+  });
+}
+
+// f(i, place) for each element i of the indices: its place in a tensor of `shape`, which differs from
+// the indices' own only along `axis`.
+template <typename F>
+void ForEachElementPlace(const KernelCall& call, const void* const* in, const Shape& shape, F&& f) {
+  const Shape& indices = call.inputs[1].shape;
+  const int axis = AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
+  bool fits = indices.rank() == shape.rank();
+  for (int a = 0; fits && a < shape.rank(); ++a) fits = a == axis || indices[a] <= shape[a];
+  if (!fits) throw Error(ErrorCode::kShape, call.op + ": indices " + indices.ToString() + " do not fit into " + shape.ToString());
+  const std::vector<int64_t> strides = shape.strides(), values = Places(call, in, 1, shape[axis]);
+  for (size_t i = 0; i < values.size(); ++i) {
+    int64_t place = 0, rest = static_cast<int64_t>(i);
+    for (int a = shape.rank(); a-- > 0;) {
+      place += (a == axis ? values[i] : rest % indices[a]) * strides[static_cast<size_t>(a)];
+      rest /= indices[a];
+    }
+    f(static_cast<int64_t>(i), place);
+  }
+}
+
+void GatherElements(const KernelCall& call, const void* const* in, void* const* out) {
+  WithBytes(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    ForEachElementPlace(call, in, call.inputs[0].shape, [&](int64_t i, int64_t place) { Out<T>(out, 0)[i] = In<T>(in, 0)[place]; });
+  });
+}
+
+// f(i, place, n) for each index tuple i: the first of the n consecutive elements of `shape` that it names.
+template <typename F>
+void ForEachTuplePlace(const KernelCall& call, const void* const* in, const Shape& shape, int batch_dims, F&& f) {
+  const Shape& indices = call.inputs[1].shape;
+  const int width = static_cast<int>(indices[indices.rank() - 1]);
+  bool fits = batch_dims + width <= shape.rank() && batch_dims < indices.rank();
+  for (int axis = 0; fits && axis < batch_dims; ++axis) fits = indices[axis] == shape[axis];
+  if (!fits) throw Error(ErrorCode::kShape, call.op + ": index tuples " + indices.ToString() + " do not fit " + shape.ToString());
+  const std::vector<int64_t> strides = shape.strides(), values = InputInts(call, in, 1);
+  const int64_t n = Product(shape, batch_dims + width, shape.rank()), batch = Product(shape, batch_dims, shape.rank());
+  const int64_t tuples = Product(indices, 0, indices.rank() - 1), batches = Product(shape, 0, batch_dims);
+  for (int64_t i = 0; i < tuples; ++i) {
+    int64_t place = i / (tuples / batches) * batch;
+    for (int k = 0; k < width; ++k) {
+      const int axis = batch_dims + k;
+      place += CheckedIndex(call, values[static_cast<size_t>(i * width + k)], shape[axis]) * strides[static_cast<size_t>(axis)];
+    }
+    f(i, place, n);
+  }
+}
+
+void GatherNd(const KernelCall& call, const void* const* in, void* const* out) {
+  const int64_t bytes = DTypeBytes(call.inputs[0].dtype);
+  const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
+  ForEachTuplePlace(call, in, call.inputs[0].shape, batch_dims, [&](int64_t i, int64_t place, int64_t n) {
+    if (n > 0) std::memcpy(Out<char>(out, 0) + i * n * bytes, In<char>(in, 0) + place * bytes, static_cast<size_t>(n * bytes));
+  });
+}
+
+enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
+
+Reduction ReductionOf(const KernelCall& call) {
+  const std::string name = call.attributes.String("reduction", "none");
+  if (name == "none") return Reduction::kNone;
+  if (name == "add") return Reduction::kAdd;
+  if (name == "mul") return Reduction::kMul;
+  if (name == "max") return Reduction::kMax;
+  if (name == "min") return Reduction::kMin;
+  throw Error(ErrorCode::kAttr, call.op + ": reduction '" + Escaped(name) + "' is none of none, add, mul, max, min");
+}
+
+template <typename T>
+T Combined(Reduction reduction, T old, T update) {
+  using A = std::conditional_t<std::is_integral_v<T>, uint64_t, Arithmetic<T>>;
+  switch (reduction) {
+    case Reduction::kNone: return update;
+    case Reduction::kAdd: return static_cast<T>(static_cast<A>(old) + static_cast<A>(update));
+    case Reduction::kMul: return static_cast<T>(static_cast<A>(old) * static_cast<A>(update));
+    case Reduction::kMax: return old > update || old != old ? old : update;
+    case Reduction::kMin: return old < update || old != old ? old : update;
+  }
+  return update;
+}
+
+// Copies the data, then calls scatter(combine): combine(place, i) puts update element i at a place.
+template <typename Scatter>
+void ScatterInto(const KernelCall& call, const void* const* in, void* const* out, Scatter&& scatter) {
+  const Reduction reduction = ReductionOf(call);
+  const int64_t bytes = call.inputs[0].shape.elements() * DTypeBytes(call.inputs[0].dtype);
+  if (bytes > 0) std::memcpy(out[0], in[0], static_cast<size_t>(bytes));
+  const auto run = [&]<typename T>(std::type_identity<T>) {
+    scatter([&](int64_t place, int64_t i) {
+      T& element = Out<T>(out, 0)[place];
+      element = Combined<T>(reduction, element, In<T>(in, 2)[i]);
+    });
+  };
+  if (reduction == Reduction::kNone)
+    WithBytes(call.inputs[0].dtype, run);
+  else
+    WithType(call.inputs[0].dtype, run);
+}
+
+[[noreturn]] void BadUpdates(const KernelCall& call) {
+  throw Error(ErrorCode::kShape, call.op + ": updates " + call.inputs[2].shape.ToString() + " do not fit indices " +
+                                     call.inputs[1].shape.ToString() + " into " + call.inputs[0].shape.ToString());
+}
+
+void ScatterElements(const KernelCall& call, const void* const* in, void* const* out) {
+  if (call.inputs[2].shape != call.inputs[1].shape) BadUpdates(call);
+  ScatterInto(call, in, out, [&](auto combine) {
+    ForEachElementPlace(call, in, call.inputs[0].shape, [&](int64_t i, int64_t place) { combine(place, i); });
+  });
+}
+
+void ScatterNd(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape &shape = call.inputs[0].shape, &indices = call.inputs[1].shape;
+  const int64_t width = indices.rank() == 0 ? 0 : indices[indices.rank() - 1];
+  if (indices.rank() == 0 || width > shape.rank()) BadUpdates(call);
+  const int64_t n = Product(shape, static_cast<int>(width), shape.rank());
+  if (call.inputs[2].shape.elements() != Product(indices, 0, indices.rank() - 1) * n) BadUpdates(call);
+  ScatterInto(call, in, out, [&](auto combine) {
+    ForEachTuplePlace(call, in, call.inputs[0].shape, 0, [&](int64_t i, int64_t place, int64_t n) {
+      for (int64_t j = 0; j < n; ++j) combine(place + j, i * n + j);
+    });
+  });
+}
+
+// The k largest or smallest along an axis, in order; of equal elements the first comes first.
+void TopK(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[0].shape;
+  const int axis = AxisOf(call, call.attributes.Int("axis", -1), shape.rank());
+  const bool largest = call.attributes.Int("largest", 1) != 0;
+  const int64_t outer = Product(shape, 0, axis), n = shape[axis], inner = Product(shape, axis + 1, shape.rank());
+  const int64_t k = InputInts(call, in, 1).at(0);
+  if (k < 0 || k > n) throw Error(ErrorCode::kValue, "TopK: k " + std::to_string(k) + " of " + std::to_string(n) + " elements");
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using A = Arithmetic<T>;
+    std::vector<int64_t> order(static_cast<size_t>(n));
+    for (int64_t o = 0; o < outer; ++o) {
+      for (int64_t i = 0; i < inner; ++i) {
+        const T* x = In<T>(in, 0) + o * n * inner + i;
+        for (int64_t j = 0; j < n; ++j) order[static_cast<size_t>(j)] = j;
+        // NaN counts as the largest, which keeps this a strict order.
+        std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int64_t p, int64_t q) {
+          const A a = static_cast<A>(x[p * inner]), b = static_cast<A>(x[q * inner]);
+          const bool greater = (a != a && b == b) || a > b, less = (b != b && a == a) || a < b;
+          return largest ? greater || (!less && p < q) : less || (!greater && p < q);
+        });
+        for (int64_t j = 0; j < k; ++j) {
+          const int64_t at = (o * k + j) * inner + i, from = order[static_cast<size_t>(j)];
+          if (Has(call.outputs, 0)) Out<T>(out, 0)[at] = x[from * inner];
+          if (Has(call.outputs, 1)) Out<int64_t>(out, 1)[at] = from;
+        }
+      }
+    }
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"Gather", "", Gather},     {"GatherElements", "", GatherElements},   {"GatherGrad", "gradloom", GatherGrad},
+    {"GatherND", "", GatherNd}, {"ScatterElements", "", ScatterElements}, {"ScatterND", "", ScatterNd},
+    {"TopK", "", TopK},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceIndex() { return kKernels; }
+
+}  // namespace gradloom

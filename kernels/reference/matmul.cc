@@ -1,0 +1,183 @@
+// Matrix products. Sums run in double (integers in uint64, which wraps), so the order does not matter
+// beyond the last bit.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/operands.h"
+
+namespace gradloom {
+namespace {
+
+// A matrix of n columns read by strides.
+template <typename T>
+struct Matrix {
+  const T* data;
+  int64_t row, column;
+};
+
+// f(i, sums) for each row i of a[m,k] * b[k,n], with the n sums of the row.
+template <typename T, typename F>
+void ForEachProductRow(int64_t m, int64_t n, int64_t k, Matrix<T> a, Matrix<T> b, F&& f) {
+  using Sum = Accumulator<T>;
+  std::vector<Sum> sums(static_cast<size_t>(n));
+  for (int64_t i = 0; i < m; ++i) {
+    std::fill(sums.begin(), sums.end(), Sum{0});
+    for (int64_t p = 0; p < k; ++p) {
+      const Sum x = static_cast<Sum>(a.data[i * a.row + p * a.column]);
+      const T* y = b.data + p * b.row;
+      if (b.column == 1) {
+        for (int64_t j = 0; j < n; ++j) sums[static_cast<size_t>(j)] += x * static_cast<Sum>(y[j]);
+      } else {
+        for (int64_t j = 0; j < n; ++j) sums[static_cast<size_t>(j)] += x * static_cast<Sum>(y[j * b.column]);
+      }
+    }
+    f(i, sums.data());
+  }
+}
+
+template <typename T>
+T Rounded(Accumulator<T> sum) {
+  return static_cast<T>(static_cast<Arithmetic<T>>(sum));
+}
+
+// numpy.matmul: vectors stand for a row on the left, a column on the right; leading axes broadcast.
+struct BatchedProduct {
+  int64_t m, n, k;
+  Shape batch;
+  std::vector<int64_t> a_strides, b_strides;  // in matrices
+
+  BatchedProduct(const Shape& a, const Shape& b, const Shape& out) {
+    const bool row = a.rank() == 1, column = b.rank() == 1;
+    m = row ? 1 : a[a.rank() - 2];
+    k = a[a.rank() - 1];
+    n = column ? 1 : b[b.rank() - 1];
+    const auto leading = [](const Shape& shape, int drop) {
+      return Shape(std::vector<int64_t>(shape.begin(), shape.end() - std::min(drop, shape.rank())));
+    };
+    batch = leading(out, (row ? 0 : 1) + (column ? 0 : 1));
+    a_strides = BroadcastStrides(leading(a, 2), batch);
+    b_strides = BroadcastStrides(leading(b, 2), batch);
+  }
+};
+
+void MatMul(const KernelCall& call, const void* const* in, void* const* out) {
+  const BatchedProduct p(call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape);
+  const Nest<2> nest(p.batch, {p.a_strides, p.b_strides});
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    T* z = Out<T>(out, 0);
+    nest.ForEachRow([&](int64_t batches, const auto& offsets, const auto& steps) {
+      for (int64_t s = 0; s < batches; ++s) {
+        const T* x = In<T>(in, 0) + (offsets[0] + s * steps[0]) * p.m * p.k;
+        const T* y = In<T>(in, 1) + (offsets[1] + s * steps[1]) * p.k * p.n;
+        ForEachProductRow<T>(p.m, p.n, p.k, {x, p.k, 1}, {y, p.n, 1}, [&](int64_t i, const auto* sums) {
+          for (int64_t j = 0; j < p.n; ++j) z[i * p.n + j] = Rounded<T>(sums[j]);
+        });
+        z += p.m * p.n;
+      }
+    });
+  });
+}
+
+void Gemm(const KernelCall& call, const void* const* in, void* const* out) {
+  const bool trans_a = call.attributes.Int("transA", 0) != 0, trans_b = call.attributes.Int("transB", 0) != 0;
+  const double alpha = call.attributes.Float("alpha", 1.0), beta = call.attributes.Float("beta", 1.0);
+  const Shape &a = call.inputs[0].shape, &out_shape = call.outputs[0].shape;
+  const int64_t m = out_shape[0], n = out_shape[1], k = a[trans_a ? 0 : 1];
+  const bool has_c = Has(call.inputs, 2);
+  const std::vector<int64_t> c_strides = has_c ? BroadcastStrides(call.inputs[2].shape, out_shape) : std::vector<int64_t>{0, 0};
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using Sum = Accumulator<T>;
+    const Matrix<T> x{In<T>(in, 0), trans_a ? 1 : k, trans_a ? m : 1};
+    const Matrix<T> y{In<T>(in, 1), trans_b ? 1 : n, trans_b ? k : 1};
+    const T* c = In<T>(in, has_c ? 2 : 0);
+    T* z = Out<T>(out, 0);
+    ForEachProductRow<T>(m, n, k, x, y, [&](int64_t i, const Sum* sums) {
+      for (int64_t j = 0; j < n; ++j) {
+        const Sum addend = has_c ? static_cast<Sum>(c[i * c_strides[0] + j * c_strides[1]]) : Sum{0};
+        if constexpr (std::is_integral_v<T>) {
+          // Factors are floats; those of an integer product are whole numbers in practice.
+          const auto whole = [](double f) { return static_cast<uint64_t>(static_cast<int64_t>(f)); };
+          z[i * n + j] = static_cast<T>(whole(alpha) * sums[j] + whole(beta) * addend);
+        } else {
+          z[i * n + j] = Rounded<T>(alpha * sums[j] + (has_c ? beta * addend : 0.0));
+        }
+      }
+    });
+  });
+}
+
+// Zero points are scalars, or one per row of A and per column of B.
+void MatMulInteger(const KernelCall& call, const void* const* in, void* const* out) {
+  const BatchedProduct p(call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape);
+  const Nest<2> nest(p.batch, {p.a_strides, p.b_strides});
+  const auto zero_point = [&](size_t operand, int64_t matrix, int64_t i, int64_t count) -> int64_t {
+    if (!Has(call.inputs, operand)) return 0;
+    const TensorView view = InputView(call, in, operand);
+    const int64_t points = view.elements();
+    return points == 0 ? 0 : ElementAsInt(view, points == 1 ? 0 : points == count ? i : matrix * count + i);
+  };
+  const TensorView a = InputView(call, in, 0), b = InputView(call, in, 1);
+  int32_t* z = Out<int32_t>(out, 0);
+  nest.ForEachRow([&](int64_t batches, const auto& offsets, const auto& steps) {
+    for (int64_t s = 0; s < batches; ++s) {
+      const int64_t ia = offsets[0] + s * steps[0], ib = offsets[1] + s * steps[1];
+      for (int64_t i = 0; i < p.m; ++i) {
+        for (int64_t j = 0; j < p.n; ++j) {
+          const int64_t za = zero_point(2, ia, i, p.m), zb = zero_point(3, ib, j, p.n);
+          uint64_t sum = 0;
+          for (int64_t l = 0; l < p.k; ++l) {
+            sum +=
+                static_cast<uint64_t>((ElementAsInt(a, (ia * p.m + i) * p.k + l) - za) * (ElementAsInt(b, (ib * p.k + l) * p.n + j) - zb));
+          }
+          *z++ = static_cast<int32_t>(sum);
+        }
+      }
+    }
+  });
+}
+
+// The determinant of each matrix, by elimination with partial pivoting in double.
+void Det(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[0].shape;
+  const int64_t n = shape[shape.rank() - 1], count = call.outputs[0].shape.elements();
+  const size_t size = static_cast<size_t>(n);
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    std::vector<double> m(size * size);
+    for (int64_t s = 0; s < count; ++s) {
+      for (size_t i = 0; i < m.size(); ++i) m[i] = static_cast<double>(In<T>(in, 0)[s * n * n + static_cast<int64_t>(i)]);
+      double det = 1;
+      for (size_t c = 0; c < size; ++c) {
+        size_t pivot = c;
+        for (size_t r = c + 1; r < size; ++r) {
+          if (std::fabs(m[r * size + c]) > std::fabs(m[pivot * size + c])) pivot = r;
+        }
+        if (pivot != c) {
+          std::swap_ranges(&m[c * size], &m[c * size] + size, &m[pivot * size]);
+          det = -det;
+        }
+        const double p = m[c * size + c];
+        det *= p;
+        if (p == 0) break;
+        for (size_t r = c + 1; r < size; ++r) {
+          const double f = m[r * size + c] / p;
+          for (size_t j = c; j < size; ++j) m[r * size + j] -= f * m[c * size + j];
+        }
+      }
+      Out<T>(out, 0)[s] = static_cast<T>(static_cast<Arithmetic<T>>(det));
+    }
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"Det", "", Det},
+    {"Gemm", "", Gemm},
+    {"MatMul", "", MatMul},
+    {"MatMulInteger", "", MatMulInteger},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceMatMul() { return kKernels; }
+
+}  // namespace gradloom

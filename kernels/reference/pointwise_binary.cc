@@ -1,0 +1,162 @@
+// Broadcast functions of two elements: arithmetic, comparison, logic, bits.
+#include <cmath>
+#include <functional>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/operands.h"
+#include "runtime/base/convert.h"
+
+namespace gradloom {
+namespace {
+
+// Floating elements by f; integers by f in uint64, which wraps without undefined behaviour.
+template <auto f>
+void Wrapping(const KernelCall& call, const void* const* in, void* const* out) {
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    MapBroadcast<T, T, T>(call, in, out, [](auto a, auto b) {
+      if constexpr (std::is_integral_v<T>)
+        return static_cast<T>(f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
+      else
+        return f(a, b);
+    });
+  });
+}
+
+template <auto f>
+void Compare(const KernelCall& call, const void* const* in, void* const* out) {
+  WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) { MapBroadcast<T, T, bool>(call, in, out, f); });
+}
+
+template <auto f>
+void Logic(const KernelCall& call, const void* const* in, void* const* out) {
+  MapBroadcast<bool, bool, bool>(call, in, out, f);
+}
+
+template <auto f>
+void Bits(const KernelCall& call, const void* const* in, void* const* out) {
+  WithInteger(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    MapBroadcast<T, T, T>(call, in, out, [](T a, T b) { return static_cast<T>(f(a, b)); });
+  });
+}
+
+[[noreturn]] void DivisionByZero(const KernelCall& call) { throw Error(ErrorCode::kData, call.op + ": integer division by zero"); }
+
+// Truncates towards zero.
+void Div(const KernelCall& call, const void* const* in, void* const* out) {
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    MapBroadcast<T, T, T>(call, in, out, [&](auto a, auto b) {
+      if constexpr (std::is_integral_v<T>) {
+        if (b == 0) DivisionByZero(call);
+        // The one quotient that does not fit wraps.
+        if constexpr (std::is_signed_v<T>) {
+          if (b == -1) return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(a));
+        }
+        return static_cast<T>(a / b);
+      } else {
+        return a / b;
+      }
+    });
+  });
+}
+
+// The remainder with the sign of b (of a with fmod), as numpy.mod and C's fmod have it.
+void Mod(const KernelCall& call, const void* const* in, void* const* out) {
+  const bool fmod = call.attributes.Int("fmod", 0) != 0;
+  WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    MapBroadcast<T, T, T>(call, in, out, [&](auto a, auto b) {
+      if constexpr (std::is_integral_v<T>) {
+        if (b == 0) DivisionByZero(call);
+        if constexpr (std::is_signed_v<T>) {
+          if (b == -1) return T{0};
+          const T r = static_cast<T>(a % b);
+          return !fmod && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
+        } else {
+          return static_cast<T>(a % b);
+        }
+      } else {
+        const auto r = std::fmod(a, b);
+        return !fmod && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+      }
+    });
+  });
+}
+
+// x^n by squaring, wrapping; 0 for the fractions that negative exponents give, and 1/0 as 0 is out of range.
+template <typename T>
+T IntegerPower(T x, int64_t n) {
+  if (n < 0) {
+    if (x == 1) return 1;
+    if constexpr (std::is_signed_v<T>) {
+      if (x == -1) return n % 2 == 0 ? 1 : -1;
+    }
+    return 0;
+  }
+  uint64_t base = static_cast<uint64_t>(x), power = 1;
+  for (; n > 0; n >>= 1, base *= base) {
+    if (n & 1) power *= base;
+  }
+  return static_cast<T>(power);
+}
+
+// The result has the base's dtype; the exponent may have another.
+template <typename A, typename B>
+void PowOf(const KernelCall& call, const void* const* in, void* const* out) {
+  MapBroadcast<A, B, A>(call, in, out, [](auto x, auto y) {
+    using X = decltype(x);
+    if constexpr (std::is_floating_point_v<X>)
+      return static_cast<X>(std::pow(x, static_cast<X>(y)));
+    else if constexpr (std::is_integral_v<decltype(y)>)
+      return IntegerPower<X>(x, static_cast<int64_t>(y));
+    else
+      return ConvertElement<X>(std::pow(static_cast<double>(x), static_cast<double>(y)));
+  });
+}
+
+void Pow(const KernelCall& call, const void* const* in, void* const* out) {
+  WithNumber(call.inputs[0].dtype, [&]<typename A>(std::type_identity<A>) {
+    WithNumber(call.inputs[1].dtype, [&]<typename B>(std::type_identity<B>) { PowOf<A, B>(call, in, out); });
+  });
+}
+
+void BitShift(const KernelCall& call, const void* const* in, void* const* out) {
+  const std::string direction = call.attributes.String("direction", "");
+  if (direction != "LEFT" && direction != "RIGHT") {
+    throw Error(ErrorCode::kAttr, "BitShift: direction '" + Escaped(direction) + "' is neither \"LEFT\" nor \"RIGHT\"");
+  }
+  const bool left = direction == "LEFT";
+  WithInteger(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    MapBroadcast<T, T, T>(call, in, out, [=](T x, T by) {
+      const uint64_t shift = static_cast<uint64_t>(by);
+      if (left) return static_cast<T>(shift >= sizeof(T) * 8 ? 0 : static_cast<uint64_t>(x) << shift);
+      // Arithmetic for signed elements: the sign fills.
+      return static_cast<T>(x >> (shift >= sizeof(T) * 8 ? sizeof(T) * 8 - 1 : shift) >> (shift >= sizeof(T) * 8 ? 1 : 0));
+    });
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"Add", "", Wrapping<[](auto a, auto b) { return a + b; }>},
+    {"And", "", Logic<[](bool a, bool b) { return a && b; }>},
+    {"BitShift", "", BitShift},
+    {"BitwiseAnd", "", Bits<[](auto a, auto b) { return a & b; }>},
+    {"BitwiseOr", "", Bits<[](auto a, auto b) { return a | b; }>},
+    {"BitwiseXor", "", Bits<[](auto a, auto b) { return a ^ b; }>},
+    {"Div", "", Div},
+    {"Equal", "", Compare<[](auto a, auto b) { return a == b; }>},
+    {"Greater", "", Compare<[](auto a, auto b) { return b < a; }>},
+    {"GreaterOrEqual", "", Compare<[](auto a, auto b) { return b <= a; }>},
+    {"Less", "", Compare<[](auto a, auto b) { return a < b; }>},
+    {"LessOrEqual", "", Compare<[](auto a, auto b) { return a <= b; }>},
+    {"Mod", "", Mod},
+    {"Mul", "", Wrapping<[](auto a, auto b) { return a * b; }>},
+    {"Or", "", Logic<[](bool a, bool b) { return a || b; }>},
+    {"Pow", "", Pow},
+    {"Sub", "", Wrapping<[](auto a, auto b) { return a - b; }>},
+    {"Xor", "", Logic<[](bool a, bool b) { return a != b; }>},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceBinary() { return kKernels; }
+
+}  // namespace gradloom

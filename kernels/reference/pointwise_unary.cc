@@ -1,0 +1,121 @@
+// Functions of one element: arithmetic, roundings, transcendental functions, tests, logic.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/operands.h"
+
+namespace gradloom {
+namespace {
+
+// f on floating elements.
+template <auto f>
+void Floating(const KernelCall& call, const void* const* in, void* const* out) {
+  WithFloating(call.inputs[0].dtype,
+               [&]<typename T>(std::type_identity<T>) { Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), f); });
+}
+
+// f on floating and integer elements.
+template <auto f>
+void Number(const KernelCall& call, const void* const* in, void* const* out) {
+  WithNumber(call.inputs[0].dtype,
+             [&]<typename T>(std::type_identity<T>) { Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), f); });
+}
+
+// A test of floating elements.
+template <auto f>
+void Test(const KernelCall& call, const void* const* in, void* const* out) {
+  WithFloating(call.inputs[0].dtype,
+               [&]<typename T>(std::type_identity<T>) { Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<bool>(out, 0), f); });
+}
+
+template <typename T>
+T NegateElement(T x) {
+  // Through uint64: the most negative integer stays itself, without undefined behaviour.
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
+  else
+    return -x;
+}
+
+template <typename T>
+T AbsElement(T x) {
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fabs(x);
+  else if constexpr (std::is_signed_v<T>)
+    return x < 0 ? NegateElement(x) : x;
+  else
+    return x;
+}
+
+template <typename T>
+T SignElement(T x) {
+  if constexpr (std::is_floating_point_v<T>)
+    return x != x ? x : static_cast<T>((x > 0) - (x < 0));
+  else if constexpr (std::is_signed_v<T>)
+    return static_cast<T>((x > 0) - (x < 0));
+  else
+    return static_cast<T>(x > 0);
+}
+
+void IsInf(const KernelCall& call, const void* const* in, void* const* out) {
+  const bool negative = call.attributes.Int("detect_negative", 1) != 0, positive = call.attributes.Int("detect_positive", 1) != 0;
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<bool>(out, 0),
+        [=](auto x) { return std::isinf(x) && (x < 0 ? negative : positive); });
+  });
+}
+
+void Not(const KernelCall& call, const void* const* in, void* const* out) {
+  Map(call.inputs[0].shape.elements(), In<bool>(in, 0), Out<bool>(out, 0), [](bool x) { return !x; });
+}
+
+void BitwiseNot(const KernelCall& call, const void* const* in, void* const* out) {
+  WithInteger(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    Map(call.inputs[0].shape.elements(), In<T>(in, 0), Out<T>(out, 0), [](T x) { return static_cast<T>(~x); });
+  });
+}
+
+void Copy(const KernelCall& call, const void* const* in, void* const* out) {
+  const int64_t bytes = call.inputs[0].shape.elements() * DTypeBytes(call.inputs[0].dtype);
+  if (bytes > 0) std::memcpy(out[0], in[0], static_cast<size_t>(bytes));
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"Abs", "", Number<[](auto x) { return AbsElement(x); }>},
+    {"Acos", "", Floating<[](auto x) { return std::acos(x); }>},
+    {"Acosh", "", Floating<[](auto x) { return std::acosh(x); }>},
+    {"Asin", "", Floating<[](auto x) { return std::asin(x); }>},
+    {"Asinh", "", Floating<[](auto x) { return std::asinh(x); }>},
+    {"Atan", "", Floating<[](auto x) { return std::atan(x); }>},
+    {"Atanh", "", Floating<[](auto x) { return std::atanh(x); }>},
+    {"BitCast", "", Copy},
+    {"BitwiseNot", "", BitwiseNot},
+    {"Ceil", "", Floating<[](auto x) { return std::ceil(x); }>},
+    {"Cos", "", Floating<[](auto x) { return std::cos(x); }>},
+    {"Cosh", "", Floating<[](auto x) { return std::cosh(x); }>},
+    {"Erf", "", Floating<[](auto x) { return std::erf(x); }>},
+    {"Exp", "", Floating<[](auto x) { return std::exp(x); }>},
+    {"Floor", "", Floating<[](auto x) { return std::floor(x); }>},
+    {"Identity", "", Copy},
+    {"IsInf", "", IsInf},
+    {"IsNaN", "", Test<[](auto x) { return x != x; }>},
+    {"Log", "", Floating<[](auto x) { return std::log(x); }>},
+    {"Neg", "", Number<[](auto x) { return NegateElement(x); }>},
+    {"Not", "", Not},
+    {"Reciprocal", "", Floating<[](auto x) { return 1 / x; }>},
+    {"Round", "", Floating<[](auto x) { return std::nearbyint(x); }>},
+    {"Sign", "", Number<[](auto x) { return SignElement(x); }>},
+    {"Sin", "", Floating<[](auto x) { return std::sin(x); }>},
+    {"Sinh", "", Floating<[](auto x) { return std::sinh(x); }>},
+    {"Sqrt", "", Floating<[](auto x) { return std::sqrt(x); }>},
+    {"Tan", "", Floating<[](auto x) { return std::tan(x); }>},
+    {"Tanh", "", Floating<[](auto x) { return std::tanh(x); }>},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceUnary() { return kKernels; }
+
+}  // namespace gradloom
