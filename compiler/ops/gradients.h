@@ -1,0 +1,40 @@
+// Shorthands that gradient functions of several families share.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+
+// A scalar constant of the dtype of `like`.
+inline ValueId ScalarLike(GraphBuilder& b, double value, ValueId like) { return b.Scalar(value, b.dtype(like)); }
+
+// The integers of constant operand i, or `absent` where it is not given. Throws Error(kUnsupported)
+// where its value is not known at compile time.
+std::vector<int64_t> ConstantInts(const GradientContext& c, int i, const std::vector<int64_t>& absent = {});
+
+// Element 0 of constant operand i if all its elements are equal; nothing where they differ or the value
+// is not known at compile time.
+std::optional<double> UniformConstant(const Graph& graph, ValueId id);
+
+// The gradient of a function of one operand: that of the output times derivative(b, x, y).
+template <auto derivative>
+void UnaryGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Mul(c.grad(0), derivative(c.b, c.in(0), c.out(0))));
+}
+
+// The gradient of an operator that passes elements on in another shape.
+void ReshapeGradient(GradientContext& c);
+
+// The gradient of a copy.
+void IdentityGradient(GradientContext& c);
+
+// The type of output 0 of an operator of ours: the dtype of input `i` and the attribute "shape".
+template <int i>
+std::vector<ValueType> InferFromShapeAttribute(const Graph& graph, const Node& node) {
+  return {{graph.value(node.inputs[i]).dtype, Shape(node.attributes.Ints("shape"))}};
+}
+
+}  // namespace gradloom
