@@ -6,7 +6,8 @@ std::vector<int64_t> ConstantInts(const GradientContext& c, int i, const std::ve
   if (c.in(i) == kNoValue) return absent;
   const Tensor* data = c.b.graph().data(c.in(i));
   if (data == nullptr || c.b.graph().value(c.in(i)).role != Role::kConst) {
-    throw Error(ErrorCode::kUnsupported, "operand " + std::to_string(i) + " of '" + Escaped(c.node().op) + "' is not known at compile time");
+    throw Error(ErrorCode::kUnsupported,
+                "operand " + std::to_string(i) + " of '" + Escaped(c.node().op) + "' is not known at compile time");
   }
   return IntValues(data->view());
 }
@@ -27,6 +28,16 @@ void ReshapeGradient(GradientContext& c) {
 
 void IdentityGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.grad(0));
+}
+
+Cost CostWithFlops(const Graph& graph, const Node& node, double flops) {
+  Cost cost{.flops = flops};
+  const auto add = [&](ValueId id) {
+    if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
+  };
+  for (ValueId id : node.inputs) add(id);
+  for (ValueId id : node.outputs) add(id);
+  return cost;
 }
 
 }  // namespace gradloom

@@ -31,6 +31,9 @@ void ReshapeGradient(GradientContext& c);
 // The gradient of a copy.
 void IdentityGradient(GradientContext& c);
 
+// The cost of a node that does so many flops and moves each operand once.
+Cost CostWithFlops(const Graph& graph, const Node& node, double flops);
+
 // The type of output 0 of an operator of ours: the dtype of input `i` and the attribute "shape".
 template <int i>
 std::vector<ValueType> InferFromShapeAttribute(const Graph& graph, const Node& node) {

@@ -15,6 +15,15 @@ using Rows = std::span<const Op> (*)();
 constexpr Rows kFamilies[] = {
     PointwiseOps,     MatMulOps,  ReduceOps,  ShapeOps, ConvolutionOps, PoolingOps,
     NormalizationOps, SoftmaxOps, DropoutOps, LossOps,  OptimizerOps,
+    // Pointwise.
+    UnaryOps,
+    ActivationOps,
+    BinaryOps,
+    // Products and sums.
+    EinsumOps,
+    // Moves.
+    IndexOps,
+    // Networks.
 };
 // clang-format on
 

@@ -1,7 +1,7 @@
 // Einsum: explicit loops over output indices, then over summed indices.
+#include "runtime/base/einsum.h"
+
 #include <algorithm>
-#include <cctype>
-#include <map>
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
@@ -9,90 +9,16 @@
 namespace gradloom {
 namespace {
 
-// Indices of one term in order; those of an ellipsis are -1 (its last axis), -2 ... counted from its end.
-using Term = std::vector<int>;
+using Term = EinsumEquation::Term;
 
-struct Equation {
-  std::vector<Term> inputs;
-  Term output;
-  std::map<int, int64_t> extents;
-};
-
-[[noreturn]] void Bad(const std::string& equation, const std::string& why) {
-  throw Error(ErrorCode::kAttr, "Einsum: equation '" + Escaped(equation) + "': " + why);
-}
-
-Term ParseTerm(const std::string& equation, std::string_view text, int ellipsis_rank) {
-  Term term;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text.substr(i, 3) == "...") {
-      for (int axis = ellipsis_rank; axis > 0; --axis) term.push_back(-axis);
-      i += 2;
-    } else if (std::isalpha(static_cast<unsigned char>(text[i])) != 0) {
-      term.push_back(text[i]);
-    } else {
-      Bad(equation, "unexpected character");
-    }
-  }
-  return term;
-}
-
-// As numpy without an arrow: the ellipsis, then the indices that occur once, sorted.
-Term ImplicitOutput(const std::vector<Term>& inputs, int ellipsis_rank) {
-  std::map<int, int> count;
-  for (const Term& term : inputs) {
-    for (int index : term) ++count[index];
-  }
-  Term output;
-  for (int axis = ellipsis_rank; axis > 0; --axis) output.push_back(-axis);
-  for (const auto& [index, times] : count) {
-    if (index > 0 && times == 1) output.push_back(index);
-  }
-  return output;
-}
-
-Equation Parse(const KernelCall& call) {
-  const std::string source = call.attributes.String("equation", "");
-  std::string text;
-  std::copy_if(source.begin(), source.end(), std::back_inserter(text), [](unsigned char c) { return std::isspace(c) == 0; });
-  const size_t arrow = text.find("->");
-  const std::string left = text.substr(0, arrow);
-  std::vector<std::string> terms(1);
-  for (char c : left) {
-    if (c == ',')
-      terms.emplace_back();
-    else
-      terms.back() += c;
-  }
-  if (terms.size() != call.inputs.size())
-    Bad(source, std::to_string(terms.size()) + " terms for " + std::to_string(call.inputs.size()) + " inputs");
-  Equation equation;
-  int ellipsis_rank = 0;
-  for (size_t i = 0; i < terms.size(); ++i) {
-    const size_t dots = terms[i].find("...");
-    const int letters = static_cast<int>(terms[i].size()) - (dots == std::string::npos ? 0 : 3);
-    const int own = dots == std::string::npos ? 0 : call.inputs[i].shape.rank() - letters;
-    equation.inputs.push_back(ParseTerm(source, terms[i], std::max(own, 0)));
-    if (static_cast<int>(equation.inputs.back().size()) != call.inputs[i].shape.rank())
-      Bad(source, "term " + std::to_string(i) + " does not fit " + call.inputs[i].shape.ToString());
-    ellipsis_rank = std::max(ellipsis_rank, own);
-  }
-  equation.output = arrow == std::string::npos ? ImplicitOutput(equation.inputs, ellipsis_rank)
-                                               : ParseTerm(source, std::string_view(text).substr(arrow + 2), ellipsis_rank);
-  for (size_t i = 0; i < terms.size(); ++i) {
-    for (size_t axis = 0; axis < equation.inputs[i].size(); ++axis) {
-      const int64_t extent = call.inputs[i].shape[static_cast<int>(axis)];
-      int64_t& known = equation.extents.try_emplace(equation.inputs[i][axis], 1).first->second;
-      if (known != extent && known != 1 && extent != 1)
-        Bad(source, "an index has extents " + std::to_string(known) + " and " + std::to_string(extent));
-      if (known == 1) known = extent;
-    }
-  }
-  return equation;
+EinsumEquation Parse(const KernelCall& call) {
+  std::vector<Shape> shapes;
+  for (const OperandType& operand : call.inputs) shapes.push_back(operand.shape);
+  return EinsumEquation::Parse(call.attributes.String("equation", ""), shapes);
 }
 
 // Strides of each operand along `indices`: a repeated index adds up, which reads the diagonal.
-std::vector<std::vector<int64_t>> StridesAlong(const KernelCall& call, const Equation& equation, const Term& indices) {
+std::vector<std::vector<int64_t>> StridesAlong(const KernelCall& call, const EinsumEquation& equation, const Term& indices) {
   std::vector<std::vector<int64_t>> all;
   for (size_t i = 0; i < equation.inputs.size(); ++i) {
     const std::vector<int64_t> own = call.inputs[i].shape.strides();
@@ -126,13 +52,10 @@ struct Counter {
 };
 
 void Einsum(const KernelCall& call, const void* const* in, void* const* out) {
-  const Equation equation = Parse(call);
+  const EinsumEquation equation = Parse(call);
   Term summed;
   std::vector<int64_t> kept_extents, summed_extents;
-  for (int index : equation.output) {
-    const auto found = equation.extents.find(index);
-    kept_extents.push_back(found == equation.extents.end() ? 1 : found->second);
-  }
+  for (int index : equation.output) kept_extents.push_back(equation.extents.at(index));
   for (const auto& [index, extent] : equation.extents) {
     if (std::find(equation.output.begin(), equation.output.end(), index) != equation.output.end()) continue;
     summed.push_back(index);

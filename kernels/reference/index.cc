@@ -106,6 +106,25 @@ void GatherNd(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
+// gradloom.GatherNDGrad(indices, grad) {batch_dims, shape}: the same for index tuples.
+void GatherNdGrad(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.outputs[0].shape;
+  // As if the output were the data of the GatherND, which has its indices second.
+  KernelCall gather = call;
+  gather.inputs = {call.outputs[0], call.inputs[0]};
+  const void* const operands[] = {out[0], in[0]};
+  WithNumber(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using Sum = Accumulator<T>;
+    std::vector<Sum> sums(static_cast<size_t>(shape.elements()), Sum{0});
+    const T* x = In<T>(in, 1);
+    ForEachTuplePlace(gather, operands, shape, static_cast<int>(call.attributes.Int("batch_dims", 0)),
+                      [&](int64_t, int64_t place, int64_t n) {
+                        for (int64_t j = 0; j < n; ++j) sums[static_cast<size_t>(place + j)] += static_cast<Sum>(*x++);
+                      });
+    for (size_t i = 0; i < sums.size(); ++i) Out<T>(out, 0)[i] = static_cast<T>(static_cast<Arithmetic<T>>(sums[i]));
+  });
+}
+
 enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
 
 Reduction ReductionOf(const KernelCall& call) {

@@ -137,43 +137,65 @@ void MatMulInteger(const KernelCall& call, const void* const* in, void* const* o
   });
 }
 
-// The determinant of each matrix, by elimination with partial pivoting in double.
+// The determinant of an n x n matrix, which is destroyed: elimination with partial pivoting.
+double Determinant(std::vector<double>& m, size_t n) {
+  double det = 1;
+  for (size_t c = 0; c < n; ++c) {
+    size_t pivot = c;
+    for (size_t r = c + 1; r < n; ++r) {
+      if (std::fabs(m[r * n + c]) > std::fabs(m[pivot * n + c])) pivot = r;
+    }
+    if (pivot != c) {
+      std::swap_ranges(&m[c * n], &m[c * n] + n, &m[pivot * n]);
+      det = -det;
+    }
+    const double p = m[c * n + c];
+    det *= p;
+    if (p == 0) break;
+    for (size_t r = c + 1; r < n; ++r) {
+      const double f = m[r * n + c] / p;
+      for (size_t j = c; j < n; ++j) m[r * n + j] -= f * m[c * n + j];
+    }
+  }
+  return det;
+}
+
 void Det(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const int64_t n = shape[shape.rank() - 1], count = call.outputs[0].shape.elements();
-  const size_t size = static_cast<size_t>(n);
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    std::vector<double> m(size * size);
+    std::vector<double> m(static_cast<size_t>(n * n));
     for (int64_t s = 0; s < count; ++s) {
       for (size_t i = 0; i < m.size(); ++i) m[i] = static_cast<double>(In<T>(in, 0)[s * n * n + static_cast<int64_t>(i)]);
-      double det = 1;
-      for (size_t c = 0; c < size; ++c) {
-        size_t pivot = c;
-        for (size_t r = c + 1; r < size; ++r) {
-          if (std::fabs(m[r * size + c]) > std::fabs(m[pivot * size + c])) pivot = r;
-        }
-        if (pivot != c) {
-          std::swap_ranges(&m[c * size], &m[c * size] + size, &m[pivot * size]);
-          det = -det;
-        }
-        const double p = m[c * size + c];
-        det *= p;
-        if (p == 0) break;
-        for (size_t r = c + 1; r < size; ++r) {
-          const double f = m[r * size + c] / p;
-          for (size_t j = c; j < size; ++j) m[r * size + j] -= f * m[c * size + j];
+      Out<T>(out, 0)[s] = Rounded<T>(Determinant(m, static_cast<size_t>(n)));
+    }
+  });
+}
+
+// gradloom.DetGrad(x, g): g times each cofactor, by the minors themselves: right for singular matrices too.
+void DetGrad(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[0].shape;
+  const int64_t n = shape[shape.rank() - 1], count = call.inputs[1].shape.elements();
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    std::vector<double> minor;
+    for (int64_t s = 0; s < count; ++s) {
+      const T* x = In<T>(in, 0) + s * n * n;
+      for (int64_t row = 0; row < n; ++row) {
+        for (int64_t column = 0; column < n; ++column) {
+          minor.clear();
+          for (int64_t i = 0; i < n * n; ++i) {
+            if (i / n != row && i % n != column) minor.push_back(static_cast<double>(x[i]));
+          }
+          const double cofactor = Determinant(minor, static_cast<size_t>(n - 1)) * ((row + column) % 2 == 0 ? 1 : -1);
+          Out<T>(out, 0)[s * n * n + row * n + column] = Rounded<T>(cofactor * static_cast<double>(In<T>(in, 1)[s]));
         }
       }
-      Out<T>(out, 0)[s] = static_cast<T>(static_cast<Arithmetic<T>>(det));
     }
   });
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"Det", "", Det},
-    {"Gemm", "", Gemm},
-    {"MatMul", "", MatMul},
-    {"MatMulInteger", "", MatMulInteger},
+    {"Det", "", Det}, {"DetGrad", "gradloom", DetGrad}, {"Gemm", "", Gemm}, {"MatMul", "", MatMul}, {"MatMulInteger", "", MatMulInteger},
 };
 
 }  // namespace

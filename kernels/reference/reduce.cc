@@ -182,10 +182,40 @@ void Running(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
+// gradloom.CumProdGrad(x, g, axis): with p the product before j and s = g_j + x_{j+1} s' (a recurrence from
+// the end), the gradient of x_j is p * s. Exclusive products shift g by one.
+void CumProdGrad(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[0].shape;
+  const int axis = AxisOf(call, InputInts(call, in, 2).at(0), shape.rank());
+  const bool exclusive = call.attributes.Int("exclusive", 0) != 0, reverse = call.attributes.Int("reverse", 0) != 0;
+  const int64_t outer = Product(shape, 0, axis), n = shape[axis], inner = Product(shape, axis + 1, shape.rank());
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    std::vector<double> before(static_cast<size_t>(n));
+    for (int64_t o = 0; o < outer; ++o) {
+      for (int64_t i = 0; i < inner; ++i) {
+        const auto at = [&](int64_t j) { return (o * n + (reverse ? n - 1 - j : j)) * inner + i; };
+        const auto x = [&](int64_t j) { return static_cast<double>(In<T>(in, 0)[at(j)]); };
+        const auto g = [&](int64_t j) { return j < n ? static_cast<double>(In<T>(in, 1)[at(j)]) : 0.0; };
+        double product = 1;
+        for (int64_t j = 0; j < n; ++j) {
+          before[static_cast<size_t>(j)] = product;
+          product *= x(j);
+        }
+        double sum = 0;
+        for (int64_t j = n; j-- > 0;) {
+          sum = g(exclusive ? j + 1 : j) + (j + 1 < n ? x(j + 1) * sum : 0.0);
+          Out<T>(out, 0)[at(j)] = static_cast<T>(static_cast<Arithmetic<T>>(before[static_cast<size_t>(j)] * sum));
+        }
+      }
+    }
+  });
+}
+
 constexpr ReferenceKernel kKernels[] = {
     {"ArgMax", "", ArgExtreme<true>},
     {"ArgMin", "", ArgExtreme<false>},
     {"CumProd", "", Running<1, kTimes>},
+    {"CumProdGrad", "gradloom", CumProdGrad},
     {"CumSum", "", Running<0, kPlus>},
     {"ReduceL1", "", Accumulate<0, kPlusAbs, kTotal>},
     {"ReduceL2", "", Accumulate<0, kPlusSquare, kRoot>},

@@ -1,0 +1,122 @@
+// Einsum. The gradient of an operand is again an Einsum: of the output's gradient and the other operands.
+#include "runtime/base/einsum.h"
+
+#include <algorithm>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
+
+namespace gradloom {
+namespace {
+
+using Term = EinsumEquation::Term;
+
+EinsumEquation EquationOf(const Graph& graph, const Node& node) {
+  std::vector<Shape> shapes;
+  for (ValueId id : node.inputs) shapes.push_back(graph.value(id).shape);
+  return EinsumEquation::Parse(node.attributes.String("equation", ""), shapes);
+}
+
+bool Contains(const Term& term, int index) { return std::find(term.begin(), term.end(), index) != term.end(); }
+
+// Writes terms in letters, each index by one of its own.
+class Letters {
+ public:
+  std::string Text(const Term& term) {
+    std::string text;
+    for (int index : term) {
+      const auto [at, fresh] = letters_.try_emplace(index, ' ');
+      if (fresh) at->second = Next();
+      text += at->second;
+    }
+    return text;
+  }
+
+ private:
+  char Next() {
+    static constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    if (letters_.size() > kAlphabet.size()) throw Error(ErrorCode::kUnsupported, "the gradient of this Einsum needs more than 52 indices");
+    return kAlphabet[letters_.size() - 1];
+  }
+  std::map<int, char> letters_;
+};
+
+Tensor Ones(int64_t n) { return Tensor::From<double>(std::vector<double>(static_cast<size_t>(n), 1.0), {n}); }
+
+Tensor Identity(int64_t n) {
+  Tensor eye(DType::kFloat64, {n, n});
+  for (int64_t i = 0; i < n; ++i) eye.as<double>()[static_cast<size_t>(i * (n + 1))] = 1.0;
+  return eye;
+}
+
+// Operands and terms of the Einsum that gives one operand's gradient.
+struct Adjoint {
+  std::vector<ValueId> operands;
+  std::vector<Term> terms;
+  Term target;
+};
+
+// An index of the operand that nothing else has was summed: its gradient repeats, by a vector of ones. A
+// second occurrence of an index in the operand read the diagonal: its gradient goes there, by an identity.
+Adjoint AdjointOf(GradientContext& c, const EinsumEquation& equation, int operand) {
+  GraphBuilder& b = c.b;
+  const Term& own = equation.inputs[static_cast<size_t>(operand)];
+  const Shape shape = b.shape(c.in(operand));
+  const DType dtype = b.dtype(c.in(operand));
+  Adjoint adjoint{{c.grad(0)}, {equation.output}, {}};
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (i == operand) continue;
+    adjoint.operands.push_back(c.in(i));
+    adjoint.terms.push_back(equation.inputs[static_cast<size_t>(i)]);
+  }
+  int fresh = 1 << 20;
+  for (size_t axis = 0; axis < own.size(); ++axis) {
+    const int index = own[axis];
+    const int64_t extent = shape[static_cast<int>(axis)];
+    if (Contains(adjoint.target, index)) {
+      adjoint.target.push_back(++fresh);
+      adjoint.operands.push_back(b.Constant(Converted(Identity(extent).view(), dtype)));
+      adjoint.terms.push_back({index, fresh});
+      continue;
+    }
+    adjoint.target.push_back(index);
+    const bool known = std::any_of(adjoint.terms.begin(), adjoint.terms.end(), [&](const Term& term) { return Contains(term, index); });
+    if (known) continue;
+    adjoint.operands.push_back(b.Constant(Converted(Ones(extent).view(), dtype)));
+    adjoint.terms.push_back({index});
+  }
+  return adjoint;
+}
+
+void EinsumGradient(GradientContext& c) {
+  const EinsumEquation equation = EquationOf(c.b.graph(), c.node());
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (!c.needs(i)) continue;
+    const Adjoint adjoint = AdjointOf(c, equation, i);
+    Letters letters;
+    std::string text;
+    for (const Term& term : adjoint.terms) text += (text.empty() && &term == &adjoint.terms[0] ? "" : ",") + letters.Text(term);
+    c.set_reduced(i, c.b.Op("Einsum", adjoint.operands, {{"equation", text + "->" + letters.Text(adjoint.target)}}));
+  }
+}
+
+std::vector<ValueType> InferEinsum(const Graph& graph, const Node& node) {
+  return {{graph.value(node.inputs.at(0)).dtype, EquationOf(graph, node).OutputShape()}};
+}
+
+// One multiply-add per operand and combination of all indices.
+Cost EinsumCost(const Graph& graph, const Node& node) {
+  double combinations = 1;
+  for (const auto& [index, extent] : EquationOf(graph, node).extents) combinations *= static_cast<double>(extent);
+  return CostWithFlops(graph, node, combinations * static_cast<double>(std::max<size_t>(node.inputs.size(), 1)));
+}
+
+const Op kOps[] = {
+    {.name = "Einsum", .domain = "", .since_version = 28, .gradient = EinsumGradient, .infer = InferEinsum, .cost = EinsumCost},
+};
+
+}  // namespace
+
+std::span<const Op> EinsumOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,98 @@
+// Matrix products: MatMul, Gemm, MatMulInteger, Det.
+//
+//   gradloom.DetGrad(x, g) -> g times the matrix of cofactors of x, for singular x too
+#include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
+
+namespace gradloom {
+namespace {
+
+using B = GraphBuilder;
+
+ValueId Gemm(B& b, ValueId x, bool trans_x, ValueId y, bool trans_y, double alpha = 1.0) {
+  Attributes attributes;
+  if (trans_x) attributes.set("transA", int64_t{1});
+  if (trans_y) attributes.set("transB", int64_t{1});
+  if (alpha != 1.0) attributes.set("alpha", alpha);
+  return b.Op("Gemm", {x, y}, attributes);
+}
+
+ValueId SwapLast(B& b, ValueId x) {
+  std::vector<int64_t> perm;
+  const int rank = b.shape(x).rank();
+  for (int axis = 0; axis < rank; ++axis) perm.push_back(axis);
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return b.Transpose(x, perm);
+}
+
+// All axes but the last as one.
+ValueId Rows(B& b, ValueId x) {
+  const Shape shape = b.shape(x);
+  const int64_t last = shape[shape.rank() - 1];
+  int64_t rows = 1;
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) rows *= shape[axis];
+  return b.Reshape(x, {rows, last});
+}
+
+// Vectors become matrices first: a row on the left, a column on the right.
+void MatMulGradient(GradientContext& c) {
+  B& b = c.b;
+  const Shape a_shape = b.shape(c.in(0)), w_shape = b.shape(c.in(1)), y_shape = b.shape(c.out(0));
+  const bool row = a_shape.rank() == 1, column = w_shape.rank() == 1;
+  const ValueId a = row ? b.Reshape(c.in(0), {1, a_shape[0]}) : c.in(0);
+  const ValueId w = column ? b.Reshape(c.in(1), {w_shape[0], 1}) : c.in(1);
+  Shape matrix(std::vector<int64_t>(y_shape.begin(), y_shape.end() - (row ? 0 : 1) - (column ? 0 : 1)));
+  matrix.push_back(row ? 1 : a_shape[a_shape.rank() - 2]);
+  matrix.push_back(column ? 1 : w_shape[w_shape.rank() - 1]);
+  const ValueId g = b.Reshape(c.grad(0), matrix);
+  const Shape a2 = b.shape(a), w2 = b.shape(w);
+  if (w2.rank() == 2) {
+    // One matrix for all rows: two plain products, however many axes lead.
+    if (c.needs(0)) c.set(0, b.Reshape(Gemm(b, Rows(b, g), false, w, true), a_shape));
+    if (c.needs(1)) c.set(1, b.Reshape(Gemm(b, Rows(b, a), true, Rows(b, g), false), w_shape));
+    return;
+  }
+  if (c.needs(0)) c.set(0, b.Reshape(b.ReduceTo(b.MatMul(g, SwapLast(b, w)), a2), a_shape));
+  if (c.needs(1)) c.set(1, b.Reshape(b.ReduceTo(b.MatMul(SwapLast(b, a), g), w2), w_shape));
+}
+
+void GemmGradient(GradientContext& c) {
+  B& b = c.b;
+  const bool ta = c.attributes().Int("transA", 0) != 0, tb = c.attributes().Int("transB", 0) != 0;
+  const double alpha = c.attributes().Float("alpha", 1.0), beta = c.attributes().Float("beta", 1.0);
+  const ValueId g = c.grad(0);
+  if (c.needs(0)) c.set(0, ta ? Gemm(b, c.in(1), tb, g, true, alpha) : Gemm(b, g, false, c.in(1), !tb, alpha));
+  if (c.needs(1)) c.set(1, tb ? Gemm(b, g, true, c.in(0), ta, alpha) : Gemm(b, c.in(0), !ta, g, false, alpha));
+  if (c.needs(2)) {
+    const ValueId sum = b.ReduceTo(g, Shape(b.shape(c.in(2))));
+    c.set(2, beta == 1.0 ? sum : b.Scale(sum, beta));
+  }
+}
+
+void DetGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Own("DetGrad", {c.in(0), c.grad(0)}));
+}
+
+std::vector<ValueType> InferDetGrad(const Graph& graph, const Node& node) { return {graph.type(node.inputs[0])}; }
+
+// Two flops for each element of the result and each term of its sum.
+Cost ProductCost(const Graph& graph, const Node& node) {
+  const Shape& a = graph.value(node.inputs[0]).shape;
+  const bool transposed = node.op == "Gemm" && node.attributes.Int("transA", 0) != 0;
+  const int64_t k = a.rank() == 0 ? 1 : a[transposed ? 0 : a.rank() - 1];
+  return CostWithFlops(graph, node, 2.0 * static_cast<double>(k) * static_cast<double>(graph.value(node.outputs[0]).shape.elements()));
+}
+
+const Op kOps[] = {
+    {.name = "Det", .domain = "", .since_version = 22, .gradient = DetGradient},
+    {.name = "DetGrad", .domain = kGradloomDomain, .infer = InferDetGrad},
+    {.name = "Gemm", .domain = "", .since_version = 13, .gradient = GemmGradient, .cost = ProductCost},
+    {.name = "MatMul", .domain = "", .since_version = 13, .gradient = MatMulGradient, .cost = ProductCost},
+    {.name = "MatMulInteger", .domain = "", .since_version = 10, .traits = kNoGradient, .cost = ProductCost},
+};
+
+}  // namespace
+
+std::span<const Op> MatMulOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,175 @@
+// Reductions over axes, arg-extremes and running sums.
+//
+//   gradloom.CumProdGrad(x, g, axis) {exclusive, reverse} -> the gradient of CumProd, exact where x has zeros
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
+
+namespace gradloom {
+namespace {
+
+using B = GraphBuilder;
+
+// What the gradients of reductions need: the axes, and operands shaped to broadcast against the input.
+struct Reduction {
+  GradientContext& c;
+  Shape shape, kept;          // of the input; the same with 1 along the reduced axes
+  std::vector<int64_t> axes;  // sorted, not negative
+  int64_t count = 1;          // elements that make one output
+
+  explicit Reduction(GradientContext& context) : c(context), shape(c.b.shape(c.in(0))), kept(shape) {
+    axes = ConstantInts(c, 1);
+    if (axes.empty() && c.attributes().Int("noop_with_empty_axes", 0) == 0) {
+      axes.resize(static_cast<size_t>(shape.rank()));
+      std::iota(axes.begin(), axes.end(), 0);
+    }
+    for (int64_t& axis : axes) axis = NormalAxis(axis, shape.rank()).value();
+    std::sort(axes.begin(), axes.end());
+    for (int64_t axis : axes) {
+      count *= shape[static_cast<int>(axis)];
+      kept[static_cast<int>(axis)] = 1;
+    }
+  }
+
+  ValueId x() const { return c.in(0); }
+  ValueId y() const { return c.b.Reshape(c.out(0), kept); }
+  ValueId g() const { return c.b.Reshape(c.grad(0), kept); }
+  ValueId Sum(ValueId value) const { return axes.empty() ? value : c.b.ReduceSum(value, axes, /*keepdims=*/true); }
+  void Set(ValueId gradient) const { c.set(0, c.b.Expand(gradient, shape)); }
+};
+
+void ReduceSum(GradientContext& c) {
+  if (!c.needs(0)) return;
+  const Reduction r(c);
+  r.Set(r.g());
+}
+
+void ReduceMean(GradientContext& c) {
+  if (!c.needs(0)) return;
+  const Reduction r(c);
+  r.Set(c.b.Scale(r.g(), 1.0 / static_cast<double>(std::max<int64_t>(r.count, 1))));
+}
+
+// Equal shares to all elements that equal the extreme.
+void ReduceExtreme(GradientContext& c) {
+  if (!c.needs(0)) return;
+  const Reduction r(c);
+  const ValueId equal = c.b.Cast(c.b.Op("Equal", {r.x(), r.y()}), c.b.dtype(r.x()));
+  r.Set(c.b.Mul(equal, c.b.Div(r.g(), r.Sum(equal))));
+}
+
+// The product of all other elements: those before times those after, without a division.
+void ReduceProd(GradientContext& c) {
+  if (!c.needs(0)) return;
+  B& b = c.b;
+  const Reduction r(c);
+  std::vector<int64_t> perm;
+  for (int64_t axis = 0; axis < r.shape.rank(); ++axis) {
+    if (r.kept[static_cast<int>(axis)] == r.shape[static_cast<int>(axis)]) perm.push_back(axis);
+  }
+  const int64_t rows =
+      std::accumulate(perm.begin(), perm.end(), int64_t{1}, [&](int64_t n, int64_t axis) { return n * r.shape[static_cast<int>(axis)]; });
+  Shape moved;
+  for (int64_t axis = 0; axis < r.shape.rank(); ++axis) {
+    if (r.kept[static_cast<int>(axis)] != r.shape[static_cast<int>(axis)]) perm.push_back(axis);
+  }
+  std::vector<int64_t> inverse(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) {
+    moved.push_back(r.shape[static_cast<int>(perm[i])]);
+    inverse[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  }
+  const ValueId x = b.Reshape(b.Transpose(r.x(), perm), {rows, r.count}), axis = b.Constant(Tensor::Scalar<int64_t>(1));
+  const ValueId before = b.Op("CumProd", {x, axis}, {{"exclusive", int64_t{1}}});
+  const ValueId after = b.Op("CumProd", {x, axis}, {{"exclusive", int64_t{1}}, {"reverse", int64_t{1}}});
+  const ValueId gradient = b.Mul(b.Mul(before, after), b.Reshape(c.grad(0), {rows, 1}));
+  c.set(0, b.Transpose(b.Reshape(gradient, moved), inverse));
+}
+
+void ReduceL1(GradientContext& c) {
+  if (!c.needs(0)) return;
+  const Reduction r(c);
+  r.Set(c.b.Mul(r.g(), c.b.Op("Sign", {r.x()})));
+}
+
+// x / |x|, and 0 where the norm is 0.
+void ReduceL2(GradientContext& c) {
+  if (!c.needs(0)) return;
+  B& b = c.b;
+  const Reduction r(c);
+  const ValueId y = r.y(), zero = ScalarLike(b, 0.0, y), is_zero = b.Op("Equal", {y, zero});
+  const ValueId factor = b.Where(is_zero, zero, b.Div(r.g(), b.Where(is_zero, ScalarLike(b, 1.0, y), y)));
+  r.Set(b.Mul(r.x(), factor));
+}
+
+void ReduceLogSum(GradientContext& c) {
+  if (!c.needs(0)) return;
+  const Reduction r(c);
+  r.Set(c.b.Div(r.g(), r.Sum(r.x())));
+}
+
+// exp(x - y): a softmax. Where all of x is -inf, so is y, and the share of each element is 0.
+void ReduceLogSumExp(GradientContext& c) {
+  if (!c.needs(0)) return;
+  B& b = c.b;
+  const Reduction r(c);
+  const ValueId y = r.y(), empty = b.Op("IsInf", {y}, {{"detect_positive", int64_t{0}}});
+  const ValueId shift = b.Where(empty, ScalarLike(b, 0.0, y), y);
+  r.Set(b.Mul(r.g(), b.Op("Exp", {b.Sub(r.x(), shift)})));
+}
+
+void ReduceSumSquare(GradientContext& c) {
+  if (!c.needs(0)) return;
+  const Reduction r(c);
+  r.Set(c.b.Mul(c.b.Scale(r.g(), 2.0), r.x()));
+}
+
+Attributes Running(const GradientContext& c, bool turned) {
+  const int64_t exclusive = c.attributes().Int("exclusive", 0), reverse = c.attributes().Int("reverse", 0);
+  return {{"exclusive", exclusive}, {"reverse", turned ? 1 - reverse : reverse}};
+}
+
+// The same sum from the other end.
+void CumSum(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Op("CumSum", {c.grad(0), c.in(1)}, Running(c, /*turned=*/true)));
+}
+
+void CumProd(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Own("CumProdGrad", {c.in(0), c.grad(0), c.in(1)}, Running(c, /*turned=*/false)));
+}
+
+std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {graph.type(node.inputs[0])}; }
+
+// One flop an input element.
+Cost ReduceCost(const Graph& graph, const Node& node) {
+  return CostWithFlops(graph, node, static_cast<double>(graph.value(node.inputs[0]).shape.elements()));
+}
+
+constexpr Op Reduce(std::string_view name, int version, void (*gradient)(GradientContext&)) {
+  return {.name = name, .domain = "", .since_version = version, .gradient = gradient, .cost = ReduceCost};
+}
+
+const Op kOps[] = {
+    {.name = "ArgMax", .domain = "", .since_version = 13, .traits = kNoGradient, .cost = ReduceCost},
+    {.name = "ArgMin", .domain = "", .since_version = 13, .traits = kNoGradient, .cost = ReduceCost},
+    {.name = "CumProd", .domain = "", .since_version = 26, .gradient = CumProd},
+    {.name = "CumProdGrad", .domain = kGradloomDomain, .infer = InferLikeFirst},
+    {.name = "CumSum", .domain = "", .since_version = 14, .gradient = CumSum},
+    Reduce("ReduceL1", 18, ReduceL1),
+    Reduce("ReduceL2", 18, ReduceL2),
+    Reduce("ReduceLogSum", 28, ReduceLogSum),
+    Reduce("ReduceLogSumExp", 28, ReduceLogSumExp),
+    Reduce("ReduceMax", 20, ReduceExtreme),
+    Reduce("ReduceMean", 18, ReduceMean),
+    Reduce("ReduceMin", 20, ReduceExtreme),
+    Reduce("ReduceProd", 18, ReduceProd),
+    Reduce("ReduceSum", 13, ReduceSum),
+    Reduce("ReduceSumSquare", 18, ReduceSumSquare),
+};
+
+}  // namespace
+
+std::span<const Op> ReduceOps() { return kOps; }
+
+}  // namespace gradloom
