@@ -225,8 +225,13 @@ void TopK(const KernelCall& call, const void* const* in, void* const* out) {
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"Gather", "", Gather},     {"GatherElements", "", GatherElements},   {"GatherGrad", "gradloom", GatherGrad},
-    {"GatherND", "", GatherNd}, {"ScatterElements", "", ScatterElements}, {"ScatterND", "", ScatterNd},
+    {"Gather", "", Gather},
+    {"GatherElements", "", GatherElements},
+    {"GatherGrad", "gradloom", GatherGrad},
+    {"GatherND", "", GatherNd},
+    {"GatherNDGrad", "gradloom", GatherNdGrad},
+    {"ScatterElements", "", ScatterElements},
+    {"ScatterND", "", ScatterNd},
     {"TopK", "", TopK},
 };
 
