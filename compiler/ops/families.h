@@ -17,10 +17,10 @@ std::span<const Op> SoftmaxOps();        // softmax.cc
 std::span<const Op> DropoutOps();        // dropout.cc
 std::span<const Op> LossOps();           // loss.cc
 std::span<const Op> OptimizerOps();      // optimizer.cc
-std::span<const Op> UnaryOps();        // pointwise_unary.cc
-std::span<const Op> ActivationOps();   // activation.cc
-std::span<const Op> BinaryOps();       // pointwise_binary.cc
-std::span<const Op> EinsumOps();       // einsum.cc
-std::span<const Op> IndexOps();        // index.cc
+std::span<const Op> UnaryOps();          // pointwise_unary.cc
+std::span<const Op> ActivationOps();     // activation.cc
+std::span<const Op> BinaryOps();         // pointwise_binary.cc
+std::span<const Op> EinsumOps();         // einsum.cc
+std::span<const Op> IndexOps();          // index.cc
 
 }  // namespace gradloom

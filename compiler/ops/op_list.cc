@@ -11,19 +11,24 @@ namespace {
 
 using Rows = std::span<const Op> (*)();
 
-// clang-format off: one family a line
+// One family a line.
+// clang-format off
 constexpr Rows kFamilies[] = {
-    PointwiseOps,     MatMulOps,  ReduceOps,  ShapeOps, ConvolutionOps, PoolingOps,
-    NormalizationOps, SoftmaxOps, DropoutOps, LossOps,  OptimizerOps,
-    // Pointwise.
+    MatMulOps,
+    ReduceOps,
+    ShapeOps,
+    ConvolutionOps,
+    PoolingOps,
+    NormalizationOps,
+    SoftmaxOps,
+    DropoutOps,
+    LossOps,
+    OptimizerOps,
     UnaryOps,
     ActivationOps,
     BinaryOps,
-    // Products and sums.
     EinsumOps,
-    // Moves.
     IndexOps,
-    // Networks.
 };
 // clang-format on
 

@@ -10,22 +10,25 @@ namespace {
 
 using Rows = std::span<const ReferenceKernel> (*)();
 
-// clang-format off: one family a line
+// One family a line.
+// clang-format off
 constexpr Rows kFamilies[] = {
-    ReferencePointwise, ReferenceMatMul,        ReferenceReduce, ReferenceShape,     ReferenceConvolution,
-    ReferencePooling,   ReferenceNormalization, ReferenceLoss,   ReferenceOptimizer,
-    // Pointwise.
+    ReferenceMatMul,
+    ReferenceReduce,
+    ReferenceShape,
+    ReferenceConvolution,
+    ReferencePooling,
+    ReferenceNormalization,
+    ReferenceLoss,
+    ReferenceOptimizer,
     ReferenceUnary,
     ReferenceActivation,
     ReferenceBinary,
     ReferenceMany,
-    // Products and sums.
     ReferenceEinsum,
-    // Moves.
     ReferencePad,
     ReferenceGenerate,
     ReferenceIndex,
-    // Networks.
 };
 // clang-format on
 
