@@ -1,0 +1,219 @@
+#include "compiler/passes/add_loss.h"
+
+#include <cmath>
+
+#include "compiler/ops/loss_rows.h"
+
+namespace gradloom {
+namespace {
+
+class LossBuilder {
+ public:
+  LossBuilder(GraphBuilder& builder, const LossTerm& term, const std::map<std::string, Shape>& targets)
+      : b_(builder), term_(term), targets_(targets), output_(FindOutput()) {
+    if (term.reduction != "mean" && term.reduction != "sum" && !(term.type == "kl_div" && term.reduction == "batchmean")) {
+      throw Error(ErrorCode::kConfig, "no reduction '" + Escaped(term.reduction) + "'", Where(), "a loss is reduced by mean or sum");
+    }
+    if (!IsFloating(b_.dtype(output_))) {
+      throw Error(
+          ErrorCode::kType,
+          "the output '" + Escaped(b_.graph().value(output_).name) + "' is " + b_.graph().type(output_).ToString() + ", not floating",
+          Where());
+    }
+  }
+
+  ValueId Build() {
+    const std::string& type = term_.type;
+    if (type == "cross_entropy") return CrossEntropy();
+    if (type == "nll") return Nll();
+    if (type == "mse") return Reduce(Square(b_.Sub(output_, Target())));
+    if (type == "l1") return Reduce(b_.Op("Abs", {b_.Sub(output_, Target())}));
+    if (type == "smooth_l1") return Reduce(SmoothL1());
+    if (type == "huber") return Reduce(Huber(b_.Sub(output_, Target()), term_.delta));
+    if (type == "bce") return Reduce(BinaryCrossEntropy());
+    if (type == "bce_with_logits") return Reduce(BinaryCrossEntropyWithLogits());
+    if (type == "kl_div") return KlDivergence();
+    if (type == "output") return Reduce(output_);
+    std::string known;
+    for (const std::string& name : LossTypes()) known += (known.empty() ? "" : ", ") + name;
+    throw Error(ErrorCode::kConfig, "no loss '" + Escaped(type) + "'", "", "losses are: " + known);
+  }
+
+ private:
+  std::string Where() const { return "loss " + Escaped(term_.type); }
+
+  ValueId FindOutput() const {
+    const Graph& graph = b_.graph();
+    if (term_.output.empty() && !graph.outputs.empty()) return graph.outputs.front();
+    std::string known;
+    for (ValueId id : graph.outputs) {
+      if (graph.value(id).name == term_.output) return id;
+      known += (known.empty() ? "" : ", ") + Escaped(graph.value(id).name);
+    }
+    throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(term_.output) + "'", Where(), "its outputs are: " + known);
+  }
+
+  ValueId Scalar(double value) { return b_.Scalar(value, b_.dtype(output_)); }
+  ValueId Square(ValueId x) { return b_.Mul(x, x); }
+
+  // The target as an input, reshaped to `type`'s shape where it was declared with another of as many elements.
+  ValueId Target(const ValueType& type) {
+    const std::string name = term_.target.empty() ? "target" : term_.target;
+    Graph& graph = b_.graph();
+    ValueId id = graph.Find(name);
+    if (id == kNoValue) {
+      const auto declared = targets_.find(name);
+      const Shape shape = declared == targets_.end() ? type.shape : declared->second;
+      id = graph.AddValue(name, type.dtype, shape, Role::kInput);
+      graph.inputs.push_back(id);
+    }
+    const Shape have = b_.shape(id);
+    if (b_.dtype(id) != type.dtype) {
+      throw Error(ErrorCode::kType,
+                  "target '" + Escaped(name) + "' is used as " + std::string(DTypeName(type.dtype)) + " and as " +
+                      std::string(DTypeName(b_.dtype(id))),
+                  Where());
+    }
+    if (have.elements() != type.shape.elements()) {
+      throw Error(ErrorCode::kShape, "target '" + Escaped(name) + "' is " + have.ToString() + ", the loss needs " + type.shape.ToString(),
+                  Where());
+    }
+    return b_.Reshape(id, type.shape);
+  }
+
+  ValueId Target() { return Target(b_.graph().type(output_)); }
+
+  // Sums, or averages over all elements.
+  ValueId Reduce(ValueId elements) {
+    const int64_t count = b_.shape(elements).elements();
+    const ValueId sum = b_.ReduceSum(elements, {}, /*keepdims=*/false);
+    return term_.reduction == "sum" ? sum : b_.Div(sum, Scalar(static_cast<double>(count)));
+  }
+
+  int ClassAxis() const {
+    const Shape& shape = b_.shape(output_);
+    const auto axis = NormalAxis(shape.rank() == 1 ? 0 : term_.class_axis, shape.rank());
+    if (!axis || shape.rank() == 0) {
+      throw Error(ErrorCode::kShape,
+                  "the output '" + Escaped(b_.graph().value(output_).name) + "' " + shape.ToString() + " has no class axis " +
+                      std::to_string(term_.class_axis),
+                  Where());
+    }
+    return *axis;
+  }
+
+  // Scores and targets as rows, and the class weights.
+  LossRows Rows() {
+    const int axis = ClassAxis();
+    const Shape shape = b_.shape(output_);
+    Shape target_shape;
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (i != axis) target_shape.push_back(shape[i]);
+    }
+    LossRows rows{.scores = FlattenClasses(b_, output_, axis), .axis = axis};
+    rows.target = b_.Reshape(Target({DType::kInt64, target_shape}), Shape{target_shape.elements()});
+    rows.ignore_index = term_.ignore_index.value_or(-100);
+    if (!term_.class_weight.empty()) {
+      if (static_cast<int64_t>(term_.class_weight.size()) != shape[axis]) {
+        throw Error(ErrorCode::kConfig,
+                    std::to_string(term_.class_weight.size()) + " class weights for " + std::to_string(shape[axis]) + " classes", Where());
+      }
+      rows.class_weight = Vector(term_.class_weight);
+    }
+    return rows;
+  }
+
+  ValueId Vector(const std::vector<double>& values) {
+    const Tensor tensor = Tensor::From<double>(values, Shape{static_cast<int64_t>(values.size())});
+    return b_.Constant(Converted(tensor.view(), b_.dtype(output_)));
+  }
+
+  // (sum, weights, ...) -> the mean weighted by class, as PyTorch's, or the sum.
+  ValueId Weighted(const std::vector<ValueId>& sums) { return term_.reduction == "sum" ? sums[0] : b_.Div(sums[0], sums[1]); }
+
+  ValueId CrossEntropy() {
+    const LossRows rows = Rows();
+    return Weighted(b_.Ops("CrossEntropy", kGradloomDomain, {rows.scores, rows.target, rows.class_weight}, 3,
+                           {{"ignore_index", rows.ignore_index}, {"label_smoothing", term_.label_smoothing}}));
+  }
+
+  ValueId Nll() {
+    const LossRows rows = Rows();
+    return Weighted(
+        b_.Ops("Nll", kGradloomDomain, {rows.scores, rows.target, rows.class_weight}, 2, {{"ignore_index", rows.ignore_index}}));
+  }
+
+  // delta^2 / 2 outside, where |d| passes delta: delta * (|d| - delta / 2), else d^2 / 2.
+  ValueId Huber(ValueId difference, double delta) {
+    const ValueId magnitude = b_.Op("Abs", {difference});
+    const ValueId inner = b_.Mul(Square(difference), Scalar(0.5));
+    const ValueId outer = b_.Mul(b_.Sub(magnitude, Scalar(0.5 * delta)), Scalar(delta));
+    return b_.Where(b_.Op("Less", {magnitude, Scalar(delta)}), inner, outer);
+  }
+
+  // Huber's divided by beta; with beta 0 it is l1.
+  ValueId SmoothL1() {
+    const ValueId difference = b_.Sub(output_, Target());
+    if (term_.beta == 0) return b_.Op("Abs", {difference});
+    return b_.Mul(Huber(difference, term_.beta), Scalar(1 / term_.beta));
+  }
+
+  // -(t log p + (1 - t) log(1 - p)), logarithms no smaller than -100 as PyTorch's: the argument is kept above
+  // exp(-100), so that the gradient of a probability of 0 is 0 and not 0 / 0.
+  ValueId BinaryCrossEntropy() {
+    const ValueId target = Target(), one = Scalar(1), least = Scalar(std::exp(-100.0));
+    const ValueId log_p = b_.Op("Log", {b_.Op("Max", {output_, least})});
+    const ValueId log_q = b_.Op("Log", {b_.Op("Max", {b_.Sub(one, output_), least})});
+    return b_.Neg(b_.Add(b_.Mul(target, log_p), b_.Mul(b_.Sub(one, target), log_q)));
+  }
+
+  // (1 - t) x + (1 + (w - 1) t) softplus(-x), w the weight of positives.
+  ValueId BinaryCrossEntropyWithLogits() {
+    const ValueId target = Target();
+    const ValueId linear = b_.Mul(b_.Sub(Scalar(1), target), output_);
+    ValueId positive = b_.Op("Softplus", {b_.Neg(output_)});
+    if (!term_.pos_weight.empty()) {
+      const ValueId extra = term_.pos_weight.size() == 1 ? Scalar(term_.pos_weight[0] - 1) : b_.Sub(Vector(term_.pos_weight), Scalar(1));
+      positive = b_.Mul(positive, b_.Add(b_.Mul(target, extra), Scalar(1)));
+    }
+    return b_.Add(linear, positive);
+  }
+
+  // t (log t - x), 0 where t is 0; divided by the batch size.
+  ValueId KlDivergence() {
+    const ValueId target = Target();
+    const ValueId positive = b_.Op("Greater", {target, Scalar(0)});
+    const ValueId log_target = b_.Op("Log", {b_.Where(positive, target, Scalar(1))});
+    const ValueId terms = b_.Sub(b_.Mul(target, log_target), b_.Mul(target, output_));
+    const ValueId sum = b_.ReduceSum(terms, {}, /*keepdims=*/false);
+    const Shape& shape = b_.shape(output_);
+    if (term_.reduction == "sum" || shape.rank() == 0) return sum;
+    return b_.Div(sum, Scalar(static_cast<double>(shape[0])));
+  }
+
+  GraphBuilder& b_;
+  const LossTerm& term_;
+  const std::map<std::string, Shape>& targets_;
+  ValueId output_;
+};
+
+}  // namespace
+
+std::vector<std::string> LossTypes() {
+  return {"cross_entropy", "nll", "mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl_div", "output"};
+}
+
+ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, const std::map<std::string, Shape>& targets) {
+  if (terms.empty()) throw Error(ErrorCode::kConfig, "no loss is given", "", "--loss 'cross_entropy(OUTPUT, TARGET)'");
+  builder.set_origin("loss");
+  ValueId total = kNoValue;
+  for (const LossTerm& term : terms) {
+    ValueId value = LossBuilder(builder, term, targets).Build();
+    if (term.weight != 1) value = builder.Scale(value, term.weight);
+    total = total == kNoValue ? value : builder.Add(total, value);
+  }
+  builder.set_origin("");
+  return total;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,183 @@
+#include "compiler/passes/add_optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "compiler/passes/choose_trainable.h"
+#include "compiler/passes/program_plan.h"
+#include "compiler/passes/step_params.h"
+
+namespace gradloom {
+namespace {
+
+// What one type of optimizer needs of a parameter.
+struct Rule {
+  std::string op;
+  std::vector<std::string> states;
+  Attributes attributes;
+};
+
+[[noreturn]] void Refuse(const std::string& what) {
+  throw Error(ErrorCode::kConfig, "optimizer: " + what, "", "gradloom train --help lists the options");
+}
+
+Rule AdamRule(const OptimizerOptions& o, double eps, bool decoupled) {
+  Rule rule{"Adam", {"exp_avg", "exp_avg_sq"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", eps}, {"decoupled", int64_t{decoupled}}}};
+  if (o.amsgrad) rule.states.push_back("max_exp_avg_sq");
+  return rule;
+}
+
+Rule SgdRule(const OptimizerOptions& o, bool nesterov) {
+  Rule rule{"Sgd", {}, {}};
+  if (o.momentum == 0) {
+    if (nesterov) Refuse("nesterov needs a momentum");
+    return rule;
+  }
+  rule.states = {"momentum_buffer"};
+  rule.attributes = {{"momentum", o.momentum}, {"dampening", o.dampening}, {"nesterov", int64_t{nesterov}}};
+  return rule;
+}
+
+Rule RmsPropRule(const OptimizerOptions& o, double eps) {
+  Rule rule{"RmsProp", {"square_avg"}, {{"alpha", o.alpha}, {"eps", eps}, {"momentum", o.momentum}, {"centered", int64_t{o.centered}}}};
+  if (o.momentum != 0) rule.states.push_back("momentum_buffer");
+  if (o.centered) rule.states.push_back("grad_avg");
+  return rule;
+}
+
+double EpsOr(const OptimizerOptions& o, double absent) { return o.eps < 0 ? absent : o.eps; }
+
+Rule RuleOf(const OptimizerOptions& o) {
+  if (o.type == "sgd" || o.type == "momentum") return SgdRule(o, o.nesterov);
+  if (o.type == "nesterov") return SgdRule(o, true);
+  if (o.type == "adam") return AdamRule(o, EpsOr(o, 1e-8), false);
+  if (o.type == "adamw") return AdamRule(o, EpsOr(o, 1e-8), true);
+  if (o.type == "rmsprop") return RmsPropRule(o, EpsOr(o, 1e-8));
+  if (o.type == "adagrad") return {"Adagrad", {"sum"}, {{"lr_decay", o.lr_decay}, {"eps", EpsOr(o, 1e-10)}}};
+  if (o.type == "adadelta") return {"Adadelta", {"square_avg", "acc_delta"}, {{"rho", o.rho}, {"eps", EpsOr(o, 1e-6)}}};
+  if (o.type == "adamax") return {"Adamax", {"exp_avg", "exp_inf"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", EpsOr(o, 1e-8)}}};
+  if (o.type == "lamb")
+    return {"LambDirection", {"exp_avg", "exp_avg_sq"}, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", EpsOr(o, 1e-6)}}};
+  std::string known;
+  for (const std::string& name : OptimizerTypes()) known += (known.empty() ? "" : ", ") + name;
+  throw Error(ErrorCode::kConfig, "no optimizer '" + Escaped(o.type) + "'", "", "optimizers are: " + known);
+}
+
+void CheckRanges(const OptimizerOptions& o) {
+  const auto check = [](bool good, const char* what) {
+    if (!good) Refuse(what);
+  };
+  check(std::isfinite(o.lr) && o.lr >= 0, "the learning rate must be a number of at least 0");
+  check(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be at least 0");
+  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, "betas must lie in [0, 1)");
+  check(std::isfinite(o.momentum) && o.momentum >= 0, "the momentum must be at least 0");
+  check(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "the bound on the gradient norm must be at least 0");
+}
+
+class Updates {
+ public:
+  Updates(GraphBuilder& builder, const OptimizerOptions& options)
+      : b_(builder), graph_(builder.graph()), options_(options), rule_(RuleOf(options)) {
+    CheckRanges(options);
+    lr_ = StepParam(graph_, kStepLr);
+    step_ = StepParam(graph_, kStepNumber);
+  }
+
+  // The norm of all gradients, in the order of the parameters.
+  ValueId Norm(const std::map<ValueId, ValueId>& gradients) {
+    ValueId squares = kNoValue;
+    for (const auto& [parameter, gradient] : gradients) {
+      const ValueId sum = b_.Op("ReduceSumSquare", {gradient}, {{"keepdims", int64_t{0}}});
+      squares = squares == kNoValue ? sum : b_.Add(squares, sum);
+    }
+    return b_.Op("Sqrt", {squares});
+  }
+
+  void Clip(ValueId norm) {
+    const DType dtype = b_.dtype(norm);
+    const ValueId ratio = b_.Div(b_.Scalar(options_.clip_norm, dtype), b_.Add(norm, b_.Scalar(1e-6, dtype)));
+    clip_ = b_.Op("Min", {ratio, b_.Scalar(1, dtype)});
+  }
+
+  void Update(ValueId parameter, ValueId gradient) {
+    const std::string name = graph_.value(parameter).name;
+    const ValueType type = graph_.type(parameter);
+    b_.set_origin(name);
+    Attributes attributes = rule_.attributes;
+    SetGroup(name, type.shape, attributes);
+    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, clip_, kNoValue};
+    std::vector<ValueId> replaced{parameter};
+    for (const std::string& state : rule_.states) {
+      const double initial = rule_.op == "Adagrad" ? options_.initial_accumulator_value : 0.0;
+      replaced.push_back(graph_.AddData(name + "/" + state, Filled(type, initial), Role::kState));
+      inputs.push_back(replaced.back());
+    }
+    std::vector<ValueId> next =
+        b_.Ops(rule_.op, kGradloomDomain, std::move(inputs), static_cast<int>(replaced.size()), std::move(attributes));
+    if (rule_.op == "LambDirection") next[0] = LambApply(parameter, next[0], name);
+    for (size_t i = 0; i < next.size(); ++i) graph_.value(next[i]).next_of = replaced[i];
+  }
+
+ private:
+  static Tensor Filled(const ValueType& type, double value) {
+    Tensor tensor(type.dtype, type.shape);
+    if (value == 0) return tensor;
+    Tensor doubles(DType::kFloat64, type.shape);
+    std::ranges::fill(doubles.as<double>(), value);
+    return Converted(doubles.view(), type.dtype);
+  }
+
+  const ParameterGroup* GroupOf(const std::string& name) const {
+    for (const ParameterGroup& group : options_.groups) {
+      if (FitsPattern(group.pattern, name)) return &group;
+    }
+    return nullptr;
+  }
+
+  void SetGroup(const std::string& name, const Shape& shape, Attributes& attributes) const {
+    const ParameterGroup* group = GroupOf(name);
+    double decay = group != nullptr && group->weight_decay >= 0 ? group->weight_decay : options_.weight_decay;
+    if (options_.no_decay_1d && shape.rank() < 2) decay = 0;
+    if (decay != 0) attributes.set("weight_decay", decay);
+    if (group != nullptr && group->lr_scale != 1) attributes.set("lr_scale", group->lr_scale);
+  }
+
+  ValueId LambApply(ValueId parameter, ValueId direction, const std::string& name) {
+    const auto squares = [&](ValueId x) { return b_.Op("ReduceSumSquare", {x}, {{"keepdims", int64_t{0}}}); };
+    const ParameterGroup* group = GroupOf(name);
+    Attributes attributes;
+    if (group != nullptr && group->lr_scale != 1) attributes.set("lr_scale", group->lr_scale);
+    return b_.Own("LambApply", {parameter, direction, lr_, squares(parameter), squares(direction), kNoValue}, std::move(attributes));
+  }
+
+  GraphBuilder& b_;
+  Graph& graph_;
+  const OptimizerOptions& options_;
+  Rule rule_;
+  ValueId lr_ = kNoValue, step_ = kNoValue, clip_ = kNoValue;
+};
+
+}  // namespace
+
+std::vector<std::string> OptimizerTypes() {
+  return {"sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "lamb"};
+}
+
+ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients) {
+  if (gradients.empty()) return kNoValue;
+  const Phase phase = builder.phase();
+  builder.set_phase(Phase::kUpdate);
+  Updates updates(builder, options);
+  ValueId norm = kNoValue;
+  if (options.clip_norm > 0) {
+    norm = updates.Norm(gradients);
+    updates.Clip(norm);
+  }
+  for (const auto& [parameter, gradient] : gradients) updates.Update(parameter, gradient);
+  builder.set_phase(phase);
+  builder.set_origin("");
+  return norm;
+}
+
+}  // namespace gradloom

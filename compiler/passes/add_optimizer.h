@@ -1,0 +1,48 @@
+// The update of the parameters, as nodes of the graph.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+
+namespace gradloom {
+
+// Options of parameters whose names fit a pattern; the first group that fits wins.
+struct ParameterGroup {
+  std::string pattern;
+  double lr_scale = 1;
+  double weight_decay = -1;  // below 0: the optimizer's
+};
+
+// The keys are torch.optim's, with its defaults.
+struct OptimizerOptions {
+  std::string type = "sgd";  // sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, adadelta, adamax, lamb
+  double lr = 1e-3;
+  double weight_decay = 0;               // L2 in the gradient; decoupled for adamw and lamb
+  double momentum = 0, dampening = 0;    // sgd, momentum, nesterov, rmsprop
+  bool nesterov = false;                 // sgd, momentum
+  double beta1 = 0.9, beta2 = 0.999;     // adam, adamw, adamax, lamb
+  double eps = -1;                       // below 0: the type's default
+  bool amsgrad = false;                  // adam, adamw
+  double alpha = 0.99;                   // rmsprop
+  bool centered = false;                 // rmsprop
+  double rho = 0.9;                      // adadelta
+  double lr_decay = 0;                   // adagrad
+  double initial_accumulator_value = 0;  // adagrad
+  bool no_decay_1d = false;              // decay only tensors of rank 2 and more
+  std::vector<ParameterGroup> groups;
+  double clip_norm = 0;  // bound on the global L2 norm of all gradients; 0: none
+};
+
+// The names of the types.
+std::vector<std::string> OptimizerTypes();
+
+// Appends one update per parameter (parameter -> gradient), in phase kUpdate: next values of the parameter
+// and of its states, which are made here as "<parameter>/exp_avg" and so on. With clipping, gradients are
+// scaled by min(1, clip_norm / (norm + 1e-6)); then the norm before clipping is returned, else kNoValue.
+// Throws Error(kConfig) for an unknown type or an option out of its range.
+ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients);
+
+}  // namespace gradloom

@@ -1,0 +1,163 @@
+#include "compiler/passes/pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ostream>
+
+#include "compiler/graph/text.h"
+#include "compiler/graph/verify_graph.h"
+#include "compiler/ops/op.h"
+#include "compiler/passes/accumulate.h"
+#include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/differentiate.h"
+#include "compiler/passes/emit_program.h"
+#include "compiler/passes/order_nodes.h"
+#include "compiler/passes/plan_memory.h"
+#include "compiler/passes/simplify.h"
+#include "compiler/passes/training_view.h"
+
+namespace gradloom {
+namespace {
+
+bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKind::kAccumulate; }
+
+void RunTrainingView(PassContext& c) {
+  GraphBuilder builder(c.graph, c.rules);
+  ApplyTrainingView(
+      builder, Trains(c.kind) ? (c.recipe.mode == GraphMode::kTrain ? ModelView::kTrain : ModelView::kAsWritten) : ModelView::kInference);
+}
+
+void RunAddLoss(PassContext& c) {
+  if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
+  GraphBuilder builder(c.graph, c.rules);
+  c.loss = AddLoss(builder, c.recipe.losses);
+  if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
+  c.graph.outputs.insert(c.graph.outputs.begin(), c.loss);
+  c.fetch_names.emplace(c.loss, "loss");
+}
+
+void RunDifferentiate(PassContext& c) {
+  if (!Trains(c.kind)) return;
+  GraphBuilder builder(c.graph, c.rules);
+  c.gradients = Differentiate(builder, c.loss, c.parameters);
+  if (!c.recipe.fetch_gradients) return;
+  for (const auto& [parameter, gradient] : c.gradients) {
+    // A copy of its own name: the gradient itself may be shared with another parameter.
+    Node copy{.op = "Identity", .inputs = {gradient}, .phase = Phase::kBackward};
+    copy.outputs = {c.graph.AddValue("grad/" + c.graph.value(parameter).name, c.graph.value(gradient).dtype, c.graph.value(gradient).shape,
+                                     Role::kGradient)};
+    c.graph.outputs.push_back(c.graph.AddNode(std::move(copy)).outputs[0]);
+  }
+}
+
+void RunAddOptimizer(PassContext& c) {
+  if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict) return;
+  GraphBuilder builder(c.graph, c.rules);
+  builder.set_phase(Phase::kUpdate);
+  if (c.kind == EntryKind::kAccumulate) {
+    AddAccumulation(builder, c.gradients, c.recipe.accumulate);
+    return;
+  }
+  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters);
+  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients);
+  if (norm == kNoValue) return;
+  c.graph.outputs.push_back(norm);
+  c.fetch_names.emplace(norm, "grad_norm");
+}
+
+void RunSimplify(PassContext& c) { Simplify(c.graph); }
+
+void RunOrder(PassContext& c) { OrderNodes(c.graph); }
+
+void RunChooseKernels(PassContext& c) {
+  c.scheduled.device = c.recipe.device;
+  c.scheduled.threads = c.recipe.threads;
+  ChooseKernels(c.graph, c.scheduled);
+}
+
+void RunPlanMemory(PassContext& c) {
+  PlaceStateAndConstants(c.graph, c.plan);
+  PlanMemory(c.graph, c.plan, c.scheduled);
+}
+
+void RunEmit(PassContext& c) { c.program = EmitProgram(c.graph, c.scheduled, c.output_buffers); }
+
+struct Pass {
+  const char* name;
+  void (*run)(PassContext& context);
+  bool optional = false;  // may be disabled: the result is the same, only slower or larger
+  bool changes_graph = true;
+};
+
+// The order, and why:
+constexpr Pass kPasses[] = {
+    // What is trained is a forward graph with training semantics: before anything looks at its operators.
+    {"training_view", RunTrainingView},
+    {"add_loss", RunAddLoss},
+    // Shape arithmetic and constants are gone before differentiation, so that it sees only what computes.
+    {"simplify_forward", RunSimplify, true},
+    {"differentiate", RunDifferentiate},
+    {"add_optimizer", RunAddOptimizer},
+    // The gradients of operators repeat each other's work and multiply by ones: once more.
+    {"simplify", RunSimplify, true},
+    // Updates move up to where their gradients are ready, so that gradients die early.
+    {"order_nodes", RunOrder, true},
+    // From here on nodes and their order are fixed: kernels, addresses and instructions go by position.
+    {"choose_kernels", RunChooseKernels, false, false},
+    {"plan_memory", RunPlanMemory, false, false},
+    {"emit_program", RunEmit, false, false},
+};
+
+bool Contains(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+void CheckControl(const PassControl& control) {
+  const std::vector<std::string> names = PassNames();
+  const auto check = [&](const std::string& name, const char* flag) {
+    if (Contains(names, name)) return;
+    std::string all;
+    for (const std::string& known : names) all += (all.empty() ? "" : ", ") + known;
+    throw Error(ErrorCode::kConfig, std::string(flag) + ": no pass '" + Escaped(name) + "'", "", "the passes are " + all);
+  };
+  if (!control.dump_after.empty() && control.dump_after != "all") check(control.dump_after, "--dump-after");
+  if (!control.stop_after.empty()) check(control.stop_after, "--stop-after");
+  for (const std::string& name : control.disabled) {
+    check(name, "--disable-pass");
+    for (const Pass& pass : kPasses) {
+      if (pass.name == name && !pass.optional) throw Error(ErrorCode::kConfig, "--disable-pass: '" + name + "' cannot be left out");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> PassNames() {
+  std::vector<std::string> names;
+  for (const Pass& pass : kPasses) names.emplace_back(pass.name);
+  return names;
+}
+
+void RunPipeline(PassContext& context, const PassControl& control) {
+  CheckControl(control);
+  VerifyGraph(context.graph);
+  std::string before = control.dump_after.empty() ? "" : ToText(context.graph);
+  for (const Pass& pass : kPasses) {
+    if (Contains(control.disabled, pass.name)) continue;
+    const auto start = std::chrono::steady_clock::now();
+    pass.run(context);
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (pass.changes_graph) VerifyGraph(context.graph);
+    if (control.log != nullptr) {
+      if (control.time_passes) *control.log << "pass " << pass.name << "  " << ms << " ms  " << context.graph.nodes.size() << " nodes\n";
+      if (control.dump_after == "all" || control.dump_after == pass.name) {
+        std::string after = ToText(context.graph);
+        if (after != before) *control.log << "# after " << pass.name << "\n" << after << "\n";
+        before = std::move(after);
+      }
+    }
+    if (control.stop_after == pass.name) return;
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,49 @@
+// The passes from an imported graph to a program, and the runner that verifies, times and dumps around
+// each of them.
+#pragma once
+
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/passes/program_plan.h"
+#include "compiler/passes/recipe.h"
+
+namespace gradloom {
+
+// What the developer's flags ask of the runner.
+struct PassControl {
+  std::string dump_after;             // a pass's name, or "all": print the graph after it if it changed
+  std::string stop_after;             // run no pass after this one
+  std::vector<std::string> disabled;  // passes that are left out (only those that may be)
+  bool time_passes = false;
+  std::ostream* log = nullptr;  // where dumps and times go; null: nowhere
+};
+
+// One graph on its way to becoming an entry's program.
+struct PassContext {
+  Graph& graph;
+  const TypeRules& rules;
+  const Recipe& recipe;
+  EntryKind kind;
+  Plan& plan;  // state, constants and step layout are shared by all entries
+
+  ValueId loss = kNoValue;
+  std::vector<ValueId> parameters;       // in the order of the state table
+  std::map<ValueId, ValueId> gradients;  // by parameter
+  ProgramPlan scheduled;
+  Program program;
+  std::vector<int> output_buffers;  // by position in graph.outputs
+  // The names under which outputs are fetched where they are not the values': \"loss\", \"grad_norm\".
+  std::map<ValueId, std::string> fetch_names;
+};
+
+// Runs every pass on the context; afterwards context.program is complete. Throws Error from any pass.
+void RunPipeline(PassContext& context, const PassControl& control);
+
+// The names of the passes, in order.
+std::vector<std::string> PassNames();
+
+}  // namespace gradloom

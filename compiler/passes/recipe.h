@@ -1,0 +1,37 @@
+// What to do with a model: how it is trained, for which batches, on what.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/passes/add_loss.h"
+#include "compiler/passes/add_optimizer.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// kGraph trains the file as it is written; kTrain restores training: batch statistics, Dropout.
+enum class GraphMode : uint8_t { kGraph, kTrain };
+
+struct Recipe {
+  GraphMode mode = GraphMode::kTrain;
+  std::vector<LossTerm> losses;  // summed
+  OptimizerOptions optimizer;
+  Schedule schedule;
+  int64_t accumulate = 1;  // batches per update
+
+  // Patterns over initializer names ('*' and '?'). `only` replaces the analysis: exactly these are trained.
+  std::vector<std::string> trainable;
+  std::vector<std::string> freeze;
+  std::optional<std::vector<std::string>> only;
+
+  bool fetch_gradients = false;  // each step also gives "grad/<parameter>", before clipping
+  bool fetch_outputs = false;    // training entries also give the model's outputs
+
+  DeviceKind device = DeviceKind::kCpu;
+  int threads = 1;
+};
+
+}  // namespace gradloom
