@@ -78,6 +78,14 @@ def actual_opset(model: onnx.ModelProto) -> int:
     return next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
 
 
+def take_statistics(module: nn.Module, model: onnx.ModelProto):
+    """Sets running statistics to the file's: an export in training mode runs the module, which moves them."""
+    have = initializers(model)
+    for name, b in module.named_buffers():
+        if name in have and have[name].shape == tuple(b.shape):
+            b.copy_(torch.from_numpy(have[name].copy()))
+
+
 def trains_batchnorm(model: onnx.ModelProto) -> bool:
     """Whether the file holds a BatchNormalization that uses batch statistics."""
     nodes = list(model.graph.node) + [n for f in model.functions for n in f.node]
