@@ -1,8 +1,10 @@
 """Exports a case's module and finds each parameter again among the file's initializers."""
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import io
 import logging
 import pathlib
 import tempfile
@@ -26,7 +28,7 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
         dynamic = {i: {0: "batch", **axes} for i, axes in dynamic.items()}
     common = dict(opset_version=case.opset, input_names=list(case.inputs), output_names=list(case.outputs))
     logging.disable(logging.WARNING)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         if case.exporter == "dynamo":
             shapes = tuple(dynamic[i] or None for i in case.inputs) if any(dynamic.values()) else None

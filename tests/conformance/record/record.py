@@ -45,7 +45,7 @@ def main() -> int:
                 d = recorder.record(case, a.out)
             except Exception as e:
                 failed += 1
-                print(f"FAILED {case.name}: {type(e).__name__}: {str(e).strip()[:600]}", flush=True)
+                print(f"FAILED {case.name}: {type(e).__name__}: {str(e).strip().splitlines()[0][:300] if str(e).strip() else ''}", flush=True)
                 continue
             t, size = d["tolerance"], sum(f.stat().st_size for f in (a.out / case.name).iterdir())
             print(f"{case.name:40s} {size / 1024:6.1f} KiB {d['parameters']:6d} parameters  grad {t['grad_atol']:.1e} param {t['param_atol']:.1e} "

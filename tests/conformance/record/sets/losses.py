@@ -77,7 +77,7 @@ def _ignoring(n, value, *shape):
 
 def _classification():
     def ce(name, batch=vector_classes(6, 5), module=Net, type="cross_entropy", **options):
-        return Case(f"loss_{name}", module, batch, [term(type, **options)], SGD, dynamic_batch=True)
+        return Case(f"loss_{name}", module, batch, [term(type, **options)], SGD, dynamic_batch=True, steps=4)
 
     log_softmax = lambda: Net(last=nn.LogSoftmax(dim=1))
     ignoring = lambda v: lambda b: {"x": pixels(b, 6), "y": _ignoring(5, v, b)}
@@ -130,7 +130,7 @@ class Scale(nn.Module):
 
 def _regression():
     def reg(name, batch=vector_values(6, 3), module=lambda: Net(outputs=3), type="mse", **options):
-        return Case(f"loss_{name}", module, batch, [term(type, **options)], SGD, dynamic_batch=True)
+        return Case(f"loss_{name}", module, batch, [term(type, **options)], SGD, dynamic_batch=True, steps=4)
 
     image = lambda b: {"x": pixels(b, 2, 4, 5), "y": pixels(b, 2, 4, 5)}
     scalar = lambda b: {"x": pixels(b, 6), "y": pixels(b)}
@@ -151,7 +151,7 @@ def _regression():
 
 def _probabilities():
     def prob(name, batch, module, type, **options):
-        return Case(f"loss_{name}", module, batch, [term(type, **options)], SGD, dynamic_batch=True)
+        return Case(f"loss_{name}", module, batch, [term(type, **options)], SGD, dynamic_batch=True, steps=4)
 
     binary = lambda *s: lambda b: {"x": pixels(b, 6), "y": (torch.rand(b, *s) < 0.4).float()}
     soft = lambda *s: lambda b: {"x": pixels(b, 6), "y": (torch.rand(b, *s) * 64).round() / 64}
@@ -181,21 +181,21 @@ def _probabilities():
 
 def _sums():
     boxes = lambda b: {"x": pixels(b, 6), "boxes": 2 * pixels(b, 4), "classes": classes(3, b)}
-    heads = dict(outputs=("box", "cls"), targets=("boxes", "classes"), dynamic_batch=True)
+    heads = dict(outputs=("box", "cls"), targets=("boxes", "classes"), dynamic_batch=True, steps=4)
     box = lambda type, **o: term(type, "box", "boxes", **o)
     cls = lambda **o: term("cross_entropy", "cls", "classes", **o)
     yield Case("loss_two_terms", Heads, boxes, [box("smooth_l1", beta=0.5), cls(weight=0.5)], SGD, **heads)
     yield Case("loss_two_terms_last_axis", Heads, boxes, [box("smooth_l1", beta=0.5), cls(class_axis=-1, weight=0.5)], SGD, **heads)
     yield Case("loss_three_terms", Heads, boxes, [box("mse", weight=0.3), box("l1", weight=0.7), cls(label_smoothing=0.1, weight=2.0)], SGD, **heads)
-    yield Case("loss_first_output_only", Heads, boxes, [box("huber")], SGD, outputs=("box", "cls"), targets=("boxes",), dynamic_batch=True,
+    yield Case("loss_first_output_only", Heads, boxes, [box("huber")], SGD, outputs=("box", "cls"), targets=("boxes",), dynamic_batch=True, steps=4,
                frozen=("cls",), notes="the second output takes no part in the loss")
     yield Case("loss_output_term", Penalised, vector_values(6, 2), [term("mse"), term("output", "penalty", None, weight=0.01)], SGD,
-               outputs=("out", "penalty"), dynamic_batch=True)
+               outputs=("out", "penalty"), dynamic_batch=True, steps=4)
     yield Case("loss_output_scalar", lambda: nn.Sequential(Net(outputs=1), Square()), lambda b: {"x": pixels(b, 6)}, [term("output", target=None)], SGD,
-               targets=(), notes="the graph computes the loss itself")
+               targets=(), steps=4, notes="the graph computes the loss itself")
     one = lambda b: {"x": pixels(b, 6), "y": classes(5, b), "z": torch.softmax(torch.randn(b, 5), 1)}
     yield Case("loss_distillation", lambda: nn.Sequential(Net(), Both()), one, [term("cross_entropy", weight=0.3), term("kl_div", "log", "z", weight=0.7)],
-               SGD, outputs=("out", "log"), targets=("y", "z"), dynamic_batch=True)
+               SGD, outputs=("out", "log"), targets=("y", "z"), dynamic_batch=True, steps=4)
 
 
 class Square(nn.Module):

@@ -20,7 +20,7 @@ class Net(nn.Module):
 
 
 def case(name, spec, **options):
-    return Case(name, Net, options.pop("batch", vector_classes(6, 4)), CE, spec, **{"dynamic_batch": True, "steps": 8, **options})
+    return Case(name, Net, options.pop("batch", vector_classes(6, 4)), CE, spec, **{"dynamic_batch": True, "steps": 6, **options})
 
 
 def _optimizers():
@@ -76,15 +76,15 @@ def _clipping():
     yield case("clip_frozen", optimizer("sgd"), clip_grad_norm=0.25, frozen=("fc1",), notes="frozen parameters do not count in the norm")
 
 
-def _schedules(n=8):
+def _schedules(n=6):
     factors = {
         "constant": [1.0] * n,
         "linear": [1 - k / n for k in range(n)],
         "cosine": [0.5 * (1 + math.cos(math.pi * k / n)) for k in range(n)],
-        "step": [0.3 ** (k // 3) for k in range(n)],
+        "step": [0.3 ** (k // 2) for k in range(n)],
         "warmup": [min(1.0, (k + 1) / 4) for k in range(n)],
         "warmup_cosine": [min(1.0, k / 3) * 0.5 * (1 + math.cos(math.pi * max(0, k - 3) / (n - 3))) for k in range(n)],
-        "zeros": [1.0, 0.0, 1.0, 0.0, 0.5, 0.5, 0.0, 2.0],
+        "zeros": [1.0, 0.0, 1.0, 0.5, 0.0, 2.0],
     }
     dummy = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     one_cycle = torch.optim.lr_scheduler.OneCycleLR(dummy, max_lr=1.0, total_steps=n, cycle_momentum=False)
@@ -98,14 +98,14 @@ def _schedules(n=8):
         yield case(f"schedule_{name}", optimizer("momentum"), lr_schedule=values)
     yield case("schedule_adamw_cosine", optimizer("adamw", weight_decay=0.1), lr_schedule=factors["cosine"])
     yield case("schedule_adagrad_linear", optimizer("adagrad", lr_decay=0.1), lr_schedule=factors["linear"])
-    yield case("schedule_accumulate", optimizer("adam"), lr_schedule=[0.25, 0.25, 1.0, 1.0, 0.5, 0.5, 0.1, 0.1], grad_accumulation=2)
+    yield case("schedule_accumulate", optimizer("adam"), lr_schedule=[0.25, 0.25, 1.0, 1.0, 0.5, 0.5], grad_accumulation=2)
 
 
 def _batches():
     yield case("accumulate_2", optimizer("sgd"), grad_accumulation=2)
-    yield case("accumulate_4_adam", optimizer("adam"), grad_accumulation=4)
+    yield case("accumulate_4_adam", optimizer("adam"), grad_accumulation=4, steps=8)
     yield case("accumulate_3_momentum", optimizer("momentum", weight_decay=0.05), grad_accumulation=3, steps=9)
-    yield case("accumulate_all", optimizer("sgd"), grad_accumulation=8, notes="one update")
+    yield case("accumulate_all", optimizer("sgd"), grad_accumulation=6, notes="one update")
     yield case("batches_last_smaller", optimizer("momentum"), batch_sizes=[8, 8, 3, 8, 8, 3])
     yield case("batches_last_one", optimizer("adam"), batch_sizes=[8, 8, 8, 1], notes="a last batch of one sample")
     yield case("batches_many_sizes", optimizer("momentum"), batch_sizes=[8, 5, 2, 7, 1, 6, 4, 3])
