@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
-#include "runtime/session/file.h"
 
 namespace gradloom {
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
+#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
-#include "runtime/session/file.h"
 
 namespace gradloom {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
-#include "runtime/session/file.h"
 
 namespace gradloom {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/session/file.h"
+#include "runtime/base/file.h"
 
 namespace gradloom {
 

@@ -1,4 +1,4 @@
-#include "runtime/session/file.h"
+#include "runtime/base/file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
