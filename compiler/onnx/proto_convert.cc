@@ -39,7 +39,21 @@ void SetTensorType(const ValueType& type, onnx::TypeProto* proto) {
   for (int64_t dim : type.shape) shape->add_dim()->set_dim_value(dim);
 }
 
+void ClearElements(onnx::TensorProto* proto) {
+  // The string itself: protobuf's own Clear keeps its memory.
+  delete proto->release_raw_data();
+  google::protobuf::RepeatedField<float>().Swap(proto->mutable_float_data());
+  google::protobuf::RepeatedField<int32_t>().Swap(proto->mutable_int32_data());
+  google::protobuf::RepeatedField<int64_t>().Swap(proto->mutable_int64_data());
+  google::protobuf::RepeatedField<double>().Swap(proto->mutable_double_data());
+  google::protobuf::RepeatedField<uint64_t>().Swap(proto->mutable_uint64_data());
+  proto->clear_external_data();
+  proto->clear_data_location();
+}
+
 void SetTensor(const TensorView& tensor, onnx::TensorProto* proto) {
+  ClearElements(proto);
+  proto->clear_dims();
   proto->set_data_type(static_cast<int32_t>(tensor.dtype));
   for (int64_t dim : tensor.shape) proto->add_dims(dim);
   // ONNX's raw data is little-endian, as is every machine we run on.

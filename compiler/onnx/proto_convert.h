@@ -20,8 +20,11 @@ std::string ProtoTypeName(int32_t data_type);
 
 void SetTensorType(const ValueType& type, onnx::TypeProto* proto);
 
-// Elements as raw_data.
+// Type, extents, and the elements as raw_data; other fields (name, documentation) stay.
 void SetTensor(const TensorView& tensor, onnx::TensorProto* proto);
+
+// Takes the elements out of a message, external ones included, and leaves type and extents.
+void ClearElements(onnx::TensorProto* proto);
 
 // Sets name, type and value. Numbers that a file holds as float are narrowed from double.
 void SetAttribute(const std::string& name, const Attribute& value, onnx::AttributeProto* proto);

@@ -211,13 +211,13 @@ int NewestOpset(const std::string& domain) {
 
 const OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset) {
   const std::string key(domain == "ai.onnx" ? "" : domain);
-  const OpSchema* schema = onnx::OpSchemaRegistry::Schema(op, opset, key);
-  return schema != nullptr && schema->deprecated() ? nullptr : schema;
+  return onnx::OpSchemaRegistry::Schema(op, opset, key);
 }
 
 const OpSchema* FindSchema(std::string_view domain, const std::string& op) {
   const std::string key(domain == "ai.onnx" ? "" : domain);
-  return FindSchema(key, op, NewestOpset(key));
+  const OpSchema* schema = FindSchema(key, op, NewestOpset(key));
+  return schema != nullptr && schema->deprecated() ? nullptr : schema;
 }
 
 void CheckNode(const Graph& graph, const Node& node, const OpSchema& schema) {
@@ -226,14 +226,17 @@ void CheckNode(const Graph& graph, const Node& node, const OpSchema& schema) {
   CheckDTypes(graph, node, schema, CachedFacts(schema));
 }
 
-void ThrowUnknownOperator(const Node& node) {
+std::vector<std::string> AllOperatorNames() {
   std::vector<std::string> names;
-  if (node.domain.empty()) {
-    for (const OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
-      if (schema.domain().empty()) names.push_back(schema.Name());
-    }
+  for (const OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
+    if (schema.domain().empty()) names.push_back(schema.Name());
   }
-  const std::string near = Nearest(node.op, names);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void ThrowUnknownOperator(const Node& node) {
+  const std::string near = node.domain.empty() ? Nearest(node.op, AllOperatorNames()) : "";
   throw Error(ErrorCode::kUnsupported,
               "unknown operator '" + Escaped(node.op) + "'" + (node.domain.empty() ? "" : " of domain '" + Escaped(node.domain) + "'"),
               Describe(node), near.empty() ? "" : "did you mean '" + near + "'?");

@@ -13,10 +13,10 @@
 namespace gradloom {
 
 // The newest schema of a standard operator up to `opset` of its domain ("" and "ai.onnx" are one), or
-// null where there is none.
+// null where there is none. It may be a deprecated one: old files have those.
 const onnx::OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset);
 
-// The same at the opset of the Graph: kOpset for the default domain, the newest for the others.
+// The same at the opset of the Graph: kOpset for the default domain, the newest for the others. Never deprecated.
 const onnx::OpSchema* FindSchema(std::string_view domain, const std::string& op);
 
 // Throws Error(kArity, kAttr, kType) naming the node where the numbers of operands, the attributes, or
@@ -25,6 +25,9 @@ void CheckNode(const Graph& graph, const Node& node, const onnx::OpSchema& schem
 
 // The error for an operator without a schema: E-UNSUPPORTED with the nearest name.
 [[noreturn]] void ThrowUnknownOperator(const Node& node);
+
+// The standard operators of the default domain, sorted.
+std::vector<std::string> AllOperatorNames();
 
 // The candidate nearest to `name` by edit distance, or "" where none is near.
 std::string Nearest(std::string_view name, const std::vector<std::string>& candidates);

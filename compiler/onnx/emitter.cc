@@ -1,0 +1,213 @@
+#include "compiler/onnx/emitter.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "compiler/onnx/schema.h"
+#include "compiler/ops/op.h"
+#include "kernels/reference/reference.h"
+
+namespace gradloom {
+namespace {
+
+// A shape operand has few elements; evaluating more for a type's sake would be a program, not a shape.
+constexpr int64_t kMaxForcedBytes = 1 << 20;
+
+KernelCall CallOf(const Graph& graph, const Node& node, const std::vector<ValueType>& types) {
+  KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+  for (ValueId id : node.inputs) {
+    call.inputs.push_back(id == kNoValue ? OperandType{} : OperandType{graph.value(id).dtype, graph.value(id).shape, Layout{}});
+  }
+  for (const ValueType& type : types) call.outputs.push_back({type.dtype, type.shape, Layout{}});
+  return call;
+}
+
+int64_t BytesOf(const ValueType& type) { return type.shape.elements() * DTypeBytes(type.dtype); }
+
+}  // namespace
+
+bool IsDeterministic(std::string_view domain, const std::string& op) {
+  const Op* row = FindOp(domain, op);
+  if (row != nullptr && row->has(kRandom)) return false;
+  const onnx::OpSchema* schema = FindSchema(domain, op);
+  return schema == nullptr || schema->GetNodeDeterminism() != onnx::OpSchema::NodeDeterminism::NonDeterministic;
+}
+
+void Emitter::SetFlag(std::vector<bool>& flags, ValueId id) {
+  if (flags.size() <= static_cast<size_t>(id)) flags.resize(static_cast<size_t>(id) + 1);
+  flags[static_cast<size_t>(id)] = true;
+}
+
+ValueId Emitter::AddConstant(const std::string& name, Tensor data, bool may_train) {
+  const ValueId id = graph_.AddData(name, std::move(data), Role::kConst);
+  SetFlag(computable_, id);
+  if (may_train) SetFlag(may_train_, id);
+  return id;
+}
+
+const Tensor* Emitter::Constant(ValueId id) const {
+  return id != kNoValue && graph_.value(id).role == Role::kConst ? graph_.data(id) : nullptr;
+}
+
+ValueId Emitter::Computed(ValueId id) {
+  if (id == kNoValue || Constant(id) != nullptr) return id;
+  if (!Flag(computable_, id) || BytesOf(graph_.type(id)) > kMaxForcedBytes) return kNoValue;
+  // The nodes that lead to the value, by depth-first search with a stack of our own: chains can be long.
+  std::vector<ValueId> stack{id};
+  std::map<ValueId, Tensor> done;
+  const auto known = [&](ValueId value) { return value == kNoValue || done.contains(value) || Constant(value) != nullptr; };
+  while (!stack.empty()) {
+    const ValueId top = stack.back();
+    if (known(top)) {
+      stack.pop_back();
+      continue;
+    }
+    const Node& node = graph_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(top)])];
+    if (FindReference(node.domain, node.op) == nullptr) return kNoValue;
+    const size_t before = stack.size();
+    for (ValueId input : node.inputs) {
+      if (!known(input)) stack.push_back(input);
+    }
+    if (stack.size() > before) continue;
+    std::vector<ValueType> types;
+    for (ValueId output : node.outputs) types.push_back(output == kNoValue ? ValueType{} : graph_.type(output));
+    std::vector<Tensor> inputs;
+    for (ValueId input : node.inputs)
+      inputs.push_back(input == kNoValue ? Tensor() : done.contains(input) ? done[input] : *graph_.data(input));
+    std::vector<Tensor> outputs = RunReference(CallOf(graph_, node, types), inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (node.outputs[i] != kNoValue) done[node.outputs[i]] = std::move(outputs[i]);
+    }
+  }
+  // Beside the computed value, which stays for whoever trains through it.
+  return AddConstant(graph_.value(id).name + "/value", done[id], false);
+}
+
+std::vector<ValueType> Emitter::InferTypes(Node& node) {
+  try {
+    return rules_.Infer(graph_, node);
+  } catch (const Error& e) {
+    // A shape may hang on an operand that only weights or floating scalars stand in the way of knowing.
+    if (e.code() != ErrorCode::kUnsupported && e.code() != ErrorCode::kShape) throw;
+    bool forced = false;
+    for (ValueId& id : node.inputs) {
+      const ValueId computed = Computed(id);
+      if (computed == kNoValue || computed == id) continue;
+      id = computed;
+      forced = true;
+    }
+    if (!forced) throw;
+  }
+  return rules_.Infer(graph_, node);
+}
+
+// Shape and Size need types alone.
+bool Emitter::ShapeOnly(const Node& node, Tensor& result) const {
+  if (!node.domain.empty() || node.inputs.empty() || (node.op != "Shape" && node.op != "Size")) return false;
+  const Shape& shape = graph_.value(node.inputs[0]).shape;
+  if (node.op == "Size") {
+    result = Tensor::Scalar<int64_t>(shape.elements());
+    return true;
+  }
+  const int64_t rank = shape.rank();
+  const auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+  const int64_t begin = clamp(node.attributes.Int("start", 0)), end = std::max(begin, clamp(node.attributes.Int("end", rank)));
+  std::vector<int64_t> dims(shape.begin() + begin, shape.begin() + end);
+  const int64_t count = static_cast<int64_t>(dims.size());
+  result = Tensor::From<int64_t>(dims, Shape{count});
+  return true;
+}
+
+bool Emitter::Computable(const Node& node) const {
+  if (!node.regions.empty() || !IsDeterministic(node.domain, node.op)) return false;
+  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return id == kNoValue || Flag(computable_, id); });
+}
+
+bool Emitter::Foldable(const Node& node, const std::vector<ValueType>& types, const std::vector<std::string>& names) const {
+  if (FindReference(node.domain, node.op) == nullptr) return false;
+  bool weights = false, floating = false;
+  for (ValueId id : node.inputs) {
+    if (id == kNoValue) continue;
+    if (graph_.value(id).role != Role::kConst || graph_.data(id) == nullptr) return false;
+    weights = weights || Flag(may_train_, id);
+  }
+  int64_t bytes = 0;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (names[i].empty()) continue;
+    floating = floating || IsFloating(types[i].dtype);
+    bytes += BytesOf(types[i]);
+  }
+  if (weights && floating) return false;
+  return bytes <= limits_.fold_bytes && folded_bytes_ + bytes <= limits_.fold_total_bytes;
+}
+
+std::vector<Tensor> Emitter::Run(const Node& node, const std::vector<ValueType>& types) {
+  std::vector<Tensor> inputs;
+  for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Tensor() : *graph_.data(id));
+  try {
+    return RunReference(CallOf(graph_, node, types), inputs);
+  } catch (const Error& e) {
+    // An index out of range is bad data in training; in a constant it is a bad model.
+    const ErrorCode code = e.code() == ErrorCode::kData ? ErrorCode::kValue : e.code();
+    throw Error(code, e.message(), e.where().empty() ? Describe(node) : e.where(), e.help());
+  }
+}
+
+void Emitter::CheckSizes(const Node& node, const std::vector<ValueType>& types) const {
+  for (const ValueType& type : types) {
+    if (type.dtype == DType::kUndefined || BytesOf(type) <= limits_.value_bytes) continue;
+    throw Error(ErrorCode::kLimit,
+                "an output of shape " + type.shape.ToString() + " takes " + std::to_string(BytesOf(type)) + " bytes, the limit is " +
+                    std::to_string(limits_.value_bytes) + " a value",
+                Describe(node));
+  }
+}
+
+std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& names) {
+  std::vector<ValueId> results(names.size(), kNoValue);
+  if (static_cast<int64_t>(graph_.nodes.size()) >= limits_.nodes) {
+    throw Error(ErrorCode::kLimit,
+                "the model has more than " + std::to_string(limits_.nodes) + " nodes once functions and loops are written out",
+                Describe(node));
+  }
+  node.outputs.assign(names.size(), kNoValue);
+  const std::vector<ValueType> types = InferTypes(node);
+  CheckSizes(node, types);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty() && types[i].dtype == DType::kUndefined) {
+      throw Error(ErrorCode::kUnsupported, "output " + std::to_string(i) + " of " + Escaped(node.op) + " has no known type",
+                  Describe(node));
+    }
+  }
+  const bool computable = Computable(node);
+  Tensor shape;
+  std::vector<Tensor> folded;
+  if (ShapeOnly(node, shape)) {
+    folded = {shape};
+  } else if (computable && Foldable(node, types, names)) {
+    folded = Run(node, types);
+  }
+  for (size_t i = 0; i < folded.size(); ++i) {
+    if (names[i].empty()) continue;
+    folded_bytes_ += folded[i].bytes();
+    results[i] = AddConstant(names[i], folded[i], false);
+  }
+  if (!folded.empty()) return results;
+  bool weights = false;
+  for (ValueId id : node.inputs) weights = weights || (id != kNoValue && Flag(may_train_, id));
+  const int position = static_cast<int>(graph_.nodes.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].empty()) continue;
+    const ValueId id = graph_.AddValue(names[i], types[i].dtype, types[i].shape, Role::kActivation);
+    results[i] = node.outputs[i] = id;
+    if (producer_.size() <= static_cast<size_t>(id)) producer_.resize(static_cast<size_t>(id) + 1, -1);
+    producer_[static_cast<size_t>(id)] = position;
+    if (computable) SetFlag(computable_, id);
+    if (computable && weights && IsFloating(types[i].dtype)) SetFlag(may_train_, id);
+  }
+  graph_.AddNode(std::move(node));
+  return results;
+}
+
+}  // namespace gradloom

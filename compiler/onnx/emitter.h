@@ -1,0 +1,66 @@
+// Appends nodes to a graph that is being imported: infers their types, folds what is constant, and remembers what
+// may be a weight. Private to this room.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/onnx/import.h"
+
+namespace gradloom {
+
+class Emitter {
+ public:
+  // All must outlive the emitter.
+  Emitter(Graph& graph, const TypeRules& rules, const ModelLimits& limits) : graph_(graph), rules_(rules), limits_(limits) {}
+
+  Graph& graph() { return graph_; }
+  const TypeRules& rules() const { return rules_; }
+  const ModelLimits& limits() const { return limits_; }
+
+  // Adds a node of opset kOpset with known inputs. `names` has one entry per output; an empty name is an output
+  // that nobody wants (kNoValue in the result). A node whose inputs are all constant is computed at once, unless a
+  // tensor that may be trained flows through it. Throws what TypeRules throws, kValue where constant operands make
+  // no sense, kLimit for a value past the limits.
+  std::vector<ValueId> Emit(Node node, const std::vector<std::string>& names);
+
+  // A constant. One that `may_train` (a floating initializer, say) is never folded into another floating value.
+  ValueId AddConstant(const std::string& name, Tensor data, bool may_train);
+
+  // The value's data if it is a constant, or null.
+  const Tensor* Constant(ValueId id) const;
+
+  // A constant that equals the value: itself; or a new one where the value is computed from constants alone, even
+  // if weights flow through it; or kNoValue.
+  ValueId Computed(ValueId id);
+
+  bool may_train(ValueId id) const { return Flag(may_train_, id); }
+
+ private:
+  static bool Flag(const std::vector<bool>& flags, ValueId id) {
+    return static_cast<size_t>(id) < flags.size() && flags[static_cast<size_t>(id)];
+  }
+  static void SetFlag(std::vector<bool>& flags, ValueId id);
+
+  std::vector<ValueType> InferTypes(Node& node);
+  bool ShapeOnly(const Node& node, Tensor& result) const;
+  bool Computable(const Node& node) const;
+  bool Foldable(const Node& node, const std::vector<ValueType>& types, const std::vector<std::string>& names) const;
+  std::vector<Tensor> Run(const Node& node, const std::vector<ValueType>& types);
+  void CheckSizes(const Node& node, const std::vector<ValueType>& types) const;
+
+  Graph& graph_;
+  const TypeRules& rules_;
+  const ModelLimits& limits_;
+  std::vector<bool> may_train_;   // by value: a weight, or a floating value computed from one without other inputs
+  std::vector<bool> computable_;  // by value: depends on constants alone
+  std::vector<int> producer_;     // by value: position of its node, -1 where there is none
+  int64_t folded_bytes_ = 0;
+};
+
+// Whether an operator gives the same result for the same inputs, by its ONNX schema.
+bool IsDeterministic(std::string_view domain, const std::string& op);
+
+}  // namespace gradloom

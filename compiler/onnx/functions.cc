@@ -1,0 +1,207 @@
+// Calls of functions, of the model's and of ONNX's own, written out in place.
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "compiler/onnx/importer.h"
+#include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/schema.h"
+#include "compiler/ops/op.h"
+#include "kernels/reference/reference.h"
+
+namespace gradloom {
+namespace {
+
+std::string KeyOf(const std::string& domain, const std::string& name, const std::string& overload) {
+  return (domain == "ai.onnx" ? "" : domain) + "\n" + name + "\n" + overload;
+}
+
+// What a schema's body builder asks of the node that it is for.
+class BuildContext : public onnx::FunctionBodyBuildContext {
+ public:
+  BuildContext(const Graph& graph, const Node& node, const std::vector<std::string>& output_names)
+      : node_(node), output_names_(output_names), types_(node.inputs.size()) {
+    for (const auto& [name, value] : node.attributes) SetAttribute(name, value, &attributes_[name]);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != kNoValue) SetTensorType(graph.type(node.inputs[i]), &types_[i]);
+    }
+  }
+  const onnx::AttributeProto* getAttribute(const std::string& name) const override {
+    const auto found = attributes_.find(name);
+    return found == attributes_.end() ? nullptr : &found->second;
+  }
+  bool hasInput(int i) const override {
+    return i >= 0 && static_cast<size_t>(i) < node_.inputs.size() && node_.inputs[static_cast<size_t>(i)] != kNoValue;
+  }
+  bool hasOutput(int i) const override {
+    return i >= 0 && static_cast<size_t>(i) < output_names_.size() && !output_names_[static_cast<size_t>(i)].empty();
+  }
+  const onnx::TypeProto* getInputType(int i) const override { return hasInput(i) ? &types_[static_cast<size_t>(i)] : nullptr; }
+
+ private:
+  const Node& node_;
+  const std::vector<std::string>& output_names_;
+  std::vector<onnx::TypeProto> types_;
+  std::unordered_map<std::string, onnx::AttributeProto> attributes_;
+};
+
+using NodeVisitor = std::function<void(const onnx::NodeProto&)>;
+
+void ForEachNode(const onnx::GraphProto& graph, const NodeVisitor& f);
+
+// The nodes of the graphs in a node's attributes; their nesting was bounded when the file was read.
+void ForEachNested(const onnx::NodeProto& node, const NodeVisitor& f) {
+  for (const auto& attribute : node.attribute()) {
+    if (attribute.has_g()) ForEachNode(attribute.g(), f);
+    for (const auto& graph : attribute.graphs()) ForEachNode(graph, f);
+  }
+}
+
+void ForEachNode(const onnx::GraphProto& graph, const NodeVisitor& f) {
+  for (const auto& node : graph.node()) {
+    f(node);
+    ForEachNested(node, f);
+  }
+}
+
+[[noreturn]] void ThrowUnknown(const std::map<std::string, std::vector<std::string>>& unknown, const std::string& path) {
+  std::string message, where = Escaped(path, 1000) + "  ";
+  for (const auto& [op, nodes] : unknown) {
+    message += (message.empty() ? "no such operator: '" : ", '") + Escaped(op) + "' (" + std::to_string(nodes.size()) +
+               (nodes.size() == 1 ? " node)" : " nodes)");
+    for (size_t i = 0; i < std::min<size_t>(nodes.size(), 3); ++i) where += " '" + Escaped(nodes[i]) + "'";
+  }
+  std::string help;
+  if (unknown.size() == 1) {
+    const std::string near = Nearest(unknown.begin()->first, AllOperatorNames());
+    if (!near.empty()) help = "did you mean '" + near + "'?";
+  }
+  throw Error(ErrorCode::kUnsupported, message, where, help);
+}
+
+OpsetVersions VersionsOf(const onnx::FunctionProto& function) {
+  OpsetVersions versions;
+  for (const auto& opset : function.opset_import())
+    versions[opset.domain() == "ai.onnx" ? "" : opset.domain()] = static_cast<int>(opset.version());
+  return versions;
+}
+
+}  // namespace
+
+void Importer::IndexFunctions() {
+  for (const auto& function : file_.proto.functions()) {
+    functions_[KeyOf(function.domain(), function.name(), function.overload())] = &function;
+  }
+}
+
+void Importer::CheckUnsupported() {
+  // Every operator that nobody knows, at once: in the graph, in nested graphs and in functions.
+  std::map<std::string, std::vector<std::string>> unknown;
+  const auto check = [&](const onnx::NodeProto& node, const OpsetVersions& versions) {
+    if (FindFunction(node) != nullptr) return;
+    const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
+    const auto version = versions.find(domain);
+    if (version != versions.end() && FindSchema(domain, node.op_type(), version->second) != nullptr) return;
+    unknown[(domain.empty() ? "" : domain + ".") + node.op_type()].push_back(node.name().empty() && node.output_size() > 0 ? node.output(0)
+                                                                                                                           : node.name());
+  };
+  ForEachNode(file_.proto.graph(), [&](const onnx::NodeProto& node) { check(node, opsets_); });
+  for (const auto& function : file_.proto.functions()) {
+    const OpsetVersions versions = VersionsOf(function);
+    for (const auto& node : function.node()) {
+      check(node, versions);
+      ForEachNested(node, [&](const onnx::NodeProto& inner) { check(inner, versions); });
+    }
+  }
+  if (unknown.empty()) return;
+  ThrowUnknown(unknown, file_.path);
+}
+
+const onnx::FunctionProto* Importer::FindFunction(const onnx::NodeProto& proto) const {
+  if (functions_.empty()) return nullptr;
+  const auto found = functions_.find(KeyOf(proto.domain(), proto.op_type(), proto.overload()));
+  return found == functions_.end() ? nullptr : found->second;
+}
+
+std::vector<Binding> Importer::RunBody(const onnx::FunctionProto& function, const Call& call) {
+  if (call.inputs.size() > static_cast<size_t>(function.input_size()) ||
+      call.output_names.size() > static_cast<size_t>(function.output_size())) {
+    throw Error(ErrorCode::kArity,
+                "function '" + Escaped(function.name()) + "' has " + std::to_string(function.input_size()) + " inputs and " +
+                    std::to_string(function.output_size()) + " outputs, this call " + std::to_string(call.inputs.size()) + " and " +
+                    std::to_string(call.output_names.size()),
+                "node '" + Escaped(call.origin) + "'");
+  }
+  const OpsetVersions versions = VersionsOf(function);
+  Scope body;
+  body.path = call.origin + "/";
+  body.opsets = &versions;
+  body.attributes = &call.attributes;
+  for (int i = 0; i < function.input_size(); ++i) {
+    body.names[function.input(i)] = static_cast<size_t>(i) < call.inputs.size() ? call.inputs[static_cast<size_t>(i)] : Binding{};
+  }
+  for (size_t i = 0; i < call.output_names.size(); ++i) {
+    if (!call.output_names[i].empty()) body.renamed.emplace(function.output(static_cast<int>(i)), call.output_names[i]);
+  }
+  RunNodes(function.node(), body);
+  std::vector<Binding> results;
+  for (size_t i = 0; i < call.output_names.size(); ++i) {
+    const std::string& name = function.output(static_cast<int>(i));
+    const Binding* made = body.Find(name);
+    if (made == nullptr && !call.output_names[i].empty()) {
+      throw Error(ErrorCode::kGraph, "function '" + Escaped(function.name()) + "' does not make its output '" + Escaped(name) + "'",
+                  "node '" + Escaped(call.origin) + "'");
+    }
+    results.push_back(made == nullptr ? Binding{} : *made);
+  }
+  return results;
+}
+
+void Importer::RunFunction(const onnx::FunctionProto& function, const onnx::NodeProto& proto, Scope& scope) {
+  Call call;
+  call.origin = Origin(proto, scope);
+  for (const auto& attribute : function.attribute_proto()) call.attributes[attribute.name()] = &attribute;
+  for (const auto& attribute : proto.attribute()) {
+    if (const auto* resolved = Resolve(attribute, scope)) call.attributes[attribute.name()] = resolved;
+  }
+  for (const std::string& input : proto.input()) {
+    call.inputs.push_back(input.empty() ? Binding{} : Lookup(input, proto, scope));
+  }
+  for (const std::string& output : proto.output()) call.output_names.push_back(output.empty() ? "" : NameOf(output, scope));
+  const std::vector<Binding> results = RunBody(function, call);
+  for (int i = 0; i < proto.output_size(); ++i) {
+    if (!proto.output(i).empty()) scope.names.insert_or_assign(proto.output(i), results[static_cast<size_t>(i)]);
+  }
+}
+
+bool Importer::ExpandBySchema(const Node& node, const std::vector<std::string>& output_names, std::vector<ValueId>& results) {
+  if (!node.regions.empty()) return false;
+  // An operator that we have both a row and a kernel for stays whole.
+  if (FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr) return false;
+  const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
+  if (schema == nullptr || (!schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
+  CheckNode(emitter_.graph(), node, *schema);
+  auto body = std::make_unique<onnx::FunctionProto>();
+  const int newest = node.domain.empty() ? kOpset : schema->since_version();
+  if (const onnx::FunctionProto* fixed = schema->GetFunction(newest)) {
+    *body = *fixed;
+  } else {
+    const BuildContext context(emitter_.graph(), node, output_names);
+    if (!schema->BuildContextDependentFunction(context, *body, newest)) return false;
+  }
+  Call call;
+  call.origin = node.origin;
+  call.output_names = output_names;
+  for (ValueId id : node.inputs) call.inputs.push_back({id, nullptr});
+  std::unordered_map<std::string, onnx::AttributeProto> attributes;
+  for (const auto& [name, value] : node.attributes) SetAttribute(name, value, &attributes[name]);
+  for (const auto& [name, attribute] : schema->attributes()) {
+    if (attribute.default_value.has_name()) call.attributes[name] = &attribute.default_value;
+  }
+  for (const auto& [name, attribute] : attributes) call.attributes[name] = &attribute;
+  results.clear();
+  for (const Binding& binding : RunBody(*body, call)) results.push_back(binding.tensor);
+  return true;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,94 @@
+// From an ONNX file to a Graph.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// What a model may ask of this process. Past one of them loading throws Error(kLimit) that names it.
+struct ModelLimits {
+  int64_t file_bytes = int64_t{2} << 30;  // of the ONNX file itself; protobuf can hold no more
+  int nesting = 64;                       // graphs in attributes of nodes of graphs ...
+  int64_t nodes = 1'000'000;              // after functions and fixed loops are written out
+  int64_t node_inputs = 1'000'000;
+  int64_t name_bytes = 64 << 10;
+  int64_t attribute_elements = 1 << 20;
+  int64_t fold_bytes = 64 << 20;                // one folded constant; a larger one stays computed
+  int64_t fold_total_bytes = int64_t{1} << 30;  // all of them
+  int64_t value_bytes = int64_t{1} << 37;       // any one value
+  int64_t external_files = 100'000;
+};
+
+struct LoadOptions {
+  ModelLimits limits;
+  // External data in files that have another name as well. A hard link can show a file from outside the
+  // model's folder, so it takes a decision.
+  bool allow_hardlinks = false;
+  // Where external data lies; empty: the model's folder.
+  std::string external_dir;
+};
+
+struct ModelFile;
+
+// An ONNX model in memory, checked as far as that goes without knowing its shapes. Cheap to copy; constant.
+class Model {
+ public:
+  // Reads binary ONNX, or ONNX's text syntax from names ending in .onnxtxt or .txt. External data is read, too.
+  // Throws Error: kIo, kParse, kSchema, kName, kGraph, kTensor, kPath, kVersion, kLimit ...
+  static Model Load(const std::string& path, const LoadOptions& options = {});
+
+  // The same from memory; external data is looked for in options.external_dir alone. `name` is for messages.
+  static Model FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options = {});
+  static Model FromText(std::string_view text, const std::string& name = "text", const LoadOptions& options = {});
+
+  // What a plan keeps of the model. The bytes leave out the tensors of the values named in `replaced`, which
+  // export will be given; all others are inside, external ones too.
+  ModelInfo info(const std::vector<std::string>& replaced = {}) const;
+
+  // As given to Load.
+  const std::string& path() const;
+
+  // What is odd about the file and no error, one line each.
+  const std::vector<std::string>& warnings() const;
+
+  const ModelFile& file() const { return *file_; }
+
+ private:
+  explicit Model(std::shared_ptr<const ModelFile> file) : file_(std::move(file)) {}
+  std::shared_ptr<const ModelFile> file_;
+};
+
+struct ImportOptions {
+  // The extent of the batch axis. 0: the declared one.
+  int64_t batch = 0;
+  // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]".
+  std::map<std::string, int64_t> shapes;
+};
+
+struct ImportedGraph {
+  std::unique_ptr<Graph> graph;
+  // The extent of the batch axis in this graph; 0 where no input has one.
+  int64_t batch = 0;
+  // Per graph input the axis that holds the batch, or -1.
+  std::vector<int> batch_axes;
+  std::vector<std::string> warnings;  // one line each
+};
+
+// The model as a graph at opset kOpset with all shapes known. Initializers, and tensors of Constant nodes, are
+// constants under their ONNX names (a Constant node's is its output's); graph inputs and outputs keep their names;
+// a node's origin is its ONNX name (where it has none, its operator and first output) after the path of calls that
+// led to it. Functions are inlined; branches and sequences that are known, and what can be computed from shapes and
+// integer constants, are gone. What depends on a floating tensor stays computed, because that tensor may be trained.
+// Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
+// kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
+ImportedGraph Import(const Model& model, const ImportOptions& options = {});
+
+}  // namespace gradloom

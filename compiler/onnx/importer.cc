@@ -1,0 +1,215 @@
+#include "compiler/onnx/importer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compiler/onnx/schema.h"
+#include "compiler/onnx/upgrade.h"
+
+namespace gradloom {
+
+const Binding* Scope::Find(const std::string& name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->outer) {
+    const auto found = scope->names.find(name);
+    if (found != scope->names.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+Importer::Importer(const ModelFile& file, const ImportOptions& options)
+    : file_(file), options_(options), emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file.options.limits) {
+  for (const auto& opset : file.proto.opset_import()) {
+    opsets_[opset.domain() == "ai.onnx" ? "" : opset.domain()] = static_cast<int>(opset.version());
+  }
+  IndexFunctions();
+}
+
+ImportedGraph Importer::Run() {
+  CheckUnsupported();
+  const onnx::GraphProto& graph = file_.proto.graph();
+  result_.graph->name = graph.name();
+  Scope scope;
+  scope.opsets = &opsets_;
+  AddInitializers(graph, scope);
+  AddInputs(scope);
+  RunNodes(graph.node(), scope);
+  AddOutputs(scope);
+  return std::move(result_);
+}
+
+void Importer::AddInitializers(const onnx::GraphProto& graph, Scope& scope) {
+  for (const auto& tensor : graph.initializer()) scope.names[tensor.name()] = {ConstantOf(&tensor), nullptr};
+  for (const auto& tensor : graph.sparse_initializer()) scope.names[tensor.values().name()] = {ConstantOf(&tensor), nullptr};
+}
+
+ValueId Importer::ConstantOf(const void* site) {
+  const auto made = constants_.find(site);
+  if (made != constants_.end()) return made->second;
+  const ModelTensor& tensor = file_.tensors.at(site);
+  // Single numbers of Constant nodes are factors and bounds; what has an axis may be a weight.
+  const bool may_train = IsFloating(tensor.data.dtype()) && tensor.data.shape().rank() > 0;
+  const ValueId id = emitter_.AddConstant(tensor.name, tensor.data, may_train);
+  constants_.emplace(site, id);
+  return id;
+}
+
+void Importer::AddOutputs(Scope& scope) {
+  Graph& graph = *result_.graph;
+  for (const auto& info : file_.proto.graph().output()) {
+    const Binding* binding = scope.Find(info.name());
+    const std::string where = "output '" + Escaped(info.name()) + "'";
+    if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);
+    if (binding->tensor == kNoValue) throw Error(ErrorCode::kUnsupported, "a graph output that is no tensor", where);
+    ValueId id = binding->tensor;
+    const bool taken = std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
+    if (graph.value(id).name != info.name() || graph.value(id).role != Role::kActivation || taken) {
+      Node node;
+      node.op = "Identity";
+      node.inputs = {id};
+      node.outputs = {graph.AddValue(info.name(), graph.value(id).dtype, graph.value(id).shape, Role::kActivation)};
+      node.origin = info.name();
+      id = node.outputs[0];
+      graph.AddNode(std::move(node));
+    }
+    graph.outputs.push_back(id);
+  }
+}
+
+std::string Importer::NameOf(const std::string& name, const Scope& scope) const {
+  const auto found = scope.renamed.find(name);
+  return found != scope.renamed.end() ? found->second : scope.path + name;
+}
+
+std::string Importer::Origin(const onnx::NodeProto& proto, const Scope& scope) {
+  std::string first_output;
+  for (const std::string& output : proto.output()) {
+    if (first_output.empty()) first_output = output;
+  }
+  std::string origin = scope.path + (proto.name().empty() ? proto.op_type() + "/" + first_output : proto.name());
+  // Names of nodes need not be unique; random numbers are keyed by this one.
+  if (origins_.insert(origin).second) return origin;
+  origin += "/" + first_output;
+  std::string unique = origin;
+  for (int i = 1; !origins_.insert(unique).second; ++i) unique = origin + "." + std::to_string(i);
+  return unique;
+}
+
+const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const {
+  const Binding* found = scope.Find(name);
+  if (found != nullptr) return *found;
+  std::vector<std::string> names;
+  for (const Scope* s = &scope; s != nullptr; s = s->outer) {
+    for (const auto& [known, binding] : s->names) names.push_back(known);
+  }
+  std::sort(names.begin(), names.end());
+  const std::string near = Nearest(name, names);
+  throw Error(ErrorCode::kGraph, "input '" + Escaped(name) + "' names no value",
+              Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'",
+              near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
+}
+
+ValueId Importer::TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const {
+  if (name.empty()) return kNoValue;
+  const Binding& binding = Lookup(name, proto, scope);
+  if (binding.sequence != nullptr) {
+    throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is a sequence, a tensor was expected",
+                Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'");
+  }
+  return binding.tensor;
+}
+
+void Importer::RunNodes(const NodeList& nodes, Scope& scope) {
+  for (const onnx::NodeProto& node : nodes) RunNode(node, scope);
+}
+
+void Importer::RunNode(const onnx::NodeProto& proto, Scope& scope) {
+  if (const onnx::FunctionProto* function = FindFunction(proto)) return RunFunction(*function, proto, scope);
+  if (RunSpecial(proto, scope)) return;
+  RunOperator(proto, scope);
+}
+
+Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
+  Node node;
+  node.op = proto.op_type();
+  node.domain = proto.domain() == "ai.onnx" ? "" : proto.domain();
+  node.origin = Origin(proto, scope);
+  if (proto.input_size() > file_.options.limits.node_inputs) {
+    throw Error(
+        ErrorCode::kLimit,
+        "a node has " + std::to_string(proto.input_size()) + " inputs, the limit is " + std::to_string(file_.options.limits.node_inputs),
+        Describe(node));
+  }
+  for (const std::string& input : proto.input()) node.inputs.push_back(TensorOf(input, proto, scope));
+  while (!node.inputs.empty() && node.inputs.back() == kNoValue) node.inputs.pop_back();
+  AddAttributes(proto, scope, node);
+  return node;
+}
+
+void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
+  Node node = MakeNode(proto, scope);
+  const auto version = scope.opsets->find(node.domain);
+  if (version == scope.opsets->end()) {
+    throw Error(ErrorCode::kUnsupported, "the domain '" + Escaped(node.domain) + "' is not imported by the model", Describe(node));
+  }
+  const onnx::OpSchema* schema = FindSchema(node.domain, node.op, version->second);
+  if (schema == nullptr) ThrowUnknownOperator(node);
+  std::vector<std::string> names;
+  for (const std::string& output : proto.output()) names.push_back(output.empty() ? "" : NameOf(output, scope));
+  while (!names.empty() && names.back().empty()) names.pop_back();
+  node.outputs.assign(names.size(), kNoValue);
+  CheckNode(emitter_.graph(), node, *schema);
+  size_t num_outputs = names.size();
+  UpgradeNode(emitter_, node, schema->since_version(), num_outputs);
+  names.resize(num_outputs);
+  node.outputs.assign(num_outputs, kNoValue);
+  std::vector<ValueId> results;
+  if (!ExpandBySchema(node, names, results)) results = emitter_.Emit(std::move(node), names);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!names[i].empty()) scope.names.insert_or_assign(proto.output(static_cast<int>(i)), Binding{results[i], nullptr});
+  }
+}
+
+bool Importer::RunSpecial(const onnx::NodeProto& proto, Scope& scope) {
+  if (!proto.domain().empty() && proto.domain() != "ai.onnx") return false;
+  const std::string& op = proto.op_type();
+  if (op == "Constant") {
+    RunConstant(proto, scope);
+    return true;
+  }
+  if (op == "Identity" && proto.input_size() == 1 && proto.output_size() == 1) {
+    // The same value under another name; a graph output gets a node of its own at the end.
+    const Binding same = Lookup(proto.input(0), proto, scope);
+    scope.names.insert_or_assign(proto.output(0), same);
+    return true;
+  }
+  return false;
+}
+
+void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {
+  const std::string where =
+      "Constant '" + Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
+  if (proto.output_size() != 1 || proto.input_size() != 0)
+    throw Error(ErrorCode::kArity, "operator 'Constant' has no input and one output", where);
+  if (proto.attribute_size() != 1) throw Error(ErrorCode::kAttr, "operator 'Constant' has exactly one attribute", where);
+  const onnx::AttributeProto* attribute = Resolve(proto.attribute(0), scope);
+  if (attribute == nullptr) throw Error(ErrorCode::kAttr, "the attribute that this constant refers to is not given", where);
+  const void* site = attribute->has_t()               ? static_cast<const void*>(&attribute->t())
+                     : attribute->has_sparse_tensor() ? &attribute->sparse_tensor()
+                                                      : nullptr;
+  const std::string name = NameOf(proto.output(0), scope);
+  ValueId id = kNoValue;
+  if (site != nullptr && file_.tensors.contains(site)) {
+    id = ConstantOf(site);
+  } else {
+    id = emitter_.AddConstant(name, ConstantValue(proto.attribute(0).name(), *attribute, where), false);
+  }
+  scope.names.insert_or_assign(proto.output(0), Binding{id, nullptr});
+}
+
+ImportedGraph Import(const Model& model, const ImportOptions& options) {
+  ImportedGraph imported = Importer(model.file(), options).Run();
+  imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
+  return imported;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,100 @@
+// The walk over a model's nodes that makes a Graph of it. Private to this room.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/onnx/emitter.h"
+#include "compiler/onnx/model_file.h"
+#include "compiler/onnx/type_rules.h"
+
+namespace gradloom {
+
+// What a name stands for: a tensor, or a sequence of them whose length is known (a static sequence).
+struct Binding {
+  ValueId tensor = kNoValue;
+  std::shared_ptr<const std::vector<ValueId>> sequence;
+};
+
+using OpsetVersions = std::unordered_map<std::string, int>;  // by domain; "ai.onnx" is ""
+
+// The names that nodes of one graph or function body see.
+struct Scope {
+  const Scope* outer = nullptr;  // the graph around a nested one; null for the main graph and for functions
+  std::string path;              // the calls that led here, before names and origins: "" or "layer1/"
+  const OpsetVersions* opsets = nullptr;
+  std::unordered_map<std::string, Binding> names;
+  // Formal outputs: the names that their values get.
+  std::unordered_map<std::string, std::string> renamed;
+  // Of the call of a function, for attributes that refer to them; null outside of functions.
+  const std::unordered_map<std::string, const onnx::AttributeProto*>* attributes = nullptr;
+
+  const Binding* Find(const std::string& name) const;
+};
+
+// A function body with what it is applied to.
+struct Call {
+  std::string origin;
+  std::vector<Binding> inputs;
+  std::unordered_map<std::string, const onnx::AttributeProto*> attributes;
+  std::vector<std::string> output_names;  // empty where an output is not wanted
+};
+
+class Importer {
+ public:
+  Importer(const ModelFile& file, const ImportOptions& options);
+
+  ImportedGraph Run();
+
+ private:
+  using NodeList = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+  // inputs.cc
+  void AddInputs(Scope& scope);
+
+  // importer.cc
+  void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
+  void AddOutputs(Scope& scope);
+  void RunNodes(const NodeList& nodes, Scope& scope);
+  void RunNode(const onnx::NodeProto& proto, Scope& scope);
+  void RunOperator(const onnx::NodeProto& proto, Scope& scope);
+  bool RunSpecial(const onnx::NodeProto& proto, Scope& scope);
+  void RunConstant(const onnx::NodeProto& proto, Scope& scope);
+  Node MakeNode(const onnx::NodeProto& proto, Scope& scope);
+  std::string Origin(const onnx::NodeProto& proto, const Scope& scope);
+  const Binding& Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const;
+  ValueId TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const;
+  ValueId ConstantOf(const void* site);
+  std::string NameOf(const std::string& name, const Scope& scope) const;
+
+  // attributes.cc
+  const onnx::AttributeProto* Resolve(const onnx::AttributeProto& attribute, const Scope& scope) const;
+  const onnx::AttributeProto* FindAttribute(const onnx::NodeProto& proto, const std::string& name, const Scope& scope) const;
+  void AddAttributes(const onnx::NodeProto& proto, const Scope& scope, Node& node) const;
+  Tensor TensorAt(const onnx::TensorProto& proto) const;
+  Tensor ConstantValue(const std::string& name, const onnx::AttributeProto& attribute, const std::string& where) const;
+
+  // functions.cc
+  void IndexFunctions();
+  const onnx::FunctionProto* FindFunction(const onnx::NodeProto& proto) const;
+  std::vector<Binding> RunBody(const onnx::FunctionProto& function, const Call& call);
+  bool ExpandBySchema(const Node& node, const std::vector<std::string>& output_names, std::vector<ValueId>& results);
+  void RunFunction(const onnx::FunctionProto& function, const onnx::NodeProto& proto, Scope& scope);
+  void CheckUnsupported();
+
+  const ModelFile& file_;
+  const ImportOptions& options_;
+  OnnxTypeRules rules_;
+  ImportedGraph result_;
+  Emitter emitter_;  // of result_.graph
+  std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
+  OpsetVersions opsets_;
+  // The value of each tensor of the file, so that a function called twice has its weights once.
+  std::unordered_map<const void*, ValueId> constants_;
+  std::set<std::string> origins_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,181 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "compiler/onnx/check_model.h"
+#include "compiler/onnx/content_hash.h"
+#include "compiler/onnx/external_data.h"
+#include "compiler/onnx/import.h"
+#include "compiler/onnx/model_file.h"
+#include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/tensor_data.h"
+#include "compiler/onnx/wire_check.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "onnx/defs/parser.h"
+
+namespace gradloom {
+namespace {
+
+std::string ReadFile(const std::string& path, const ModelLimits& limits) {
+  const auto fail = [&](const std::string& why) { throw Error(ErrorCode::kIo, "the model cannot be read: " + why, Escaped(path, 1000)); };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) fail(std::strerror(errno));
+  struct stat status;
+  std::string bytes;
+  std::string why;
+  if (fstat(fd, &status) != 0) {
+    why = std::strerror(errno);
+  } else if (!S_ISREG(status.st_mode)) {
+    why = "it is no regular file";
+  } else if (status.st_size <= limits.file_bytes) {
+    bytes.resize(static_cast<size_t>(status.st_size));
+    size_t done = 0;
+    while (done < bytes.size() && why.empty()) {
+      const ssize_t got = read(fd, bytes.data() + done, bytes.size() - done);
+      if (got > 0) done += static_cast<size_t>(got);
+      if (got == 0) why = "it became shorter while it was read";
+      if (got < 0 && errno != EINTR) why = std::strerror(errno);
+    }
+  }
+  close(fd);
+  if (!why.empty()) fail(why);
+  if (status.st_size > limits.file_bytes) {
+    throw Error(ErrorCode::kLimit,
+                "the file has " + std::to_string(status.st_size) + " bytes, the limit is " + std::to_string(limits.file_bytes),
+                Escaped(path, 1000), "keep large weights in external data files");
+  }
+  return bytes;
+}
+
+void ParseBinary(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
+  CheckWire(bytes, where, limits);
+  google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream stream(&array);
+  // A nested graph is three messages deep: attribute, graph, node.
+  stream.SetRecursionLimit(3 * limits.nesting + 32);
+  if (!proto->ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
+    throw Error(ErrorCode::kParse, "this is no valid ONNX file: a field does not fit ONNX's format", where,
+                "the file may be damaged: compare its checksum with the source");
+  }
+}
+
+void ParseText(std::string_view text, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
+  CheckText(text, where, limits);
+  const std::string copy(text);
+  onnx::OnnxParser parser(copy.c_str());
+  onnx::Common::Status status;
+  try {
+    status = parser.Parse(*proto);
+  } catch (const std::exception& e) {
+    throw Error(ErrorCode::kParse, "the text is no ONNX model: " + Escaped(e.what(), 1000), where);
+  }
+  if (!status.IsOK() || !parser.EndOfInput()) {
+    throw Error(
+        ErrorCode::kParse,
+        status.IsOK() ? "there is text after the end of the model" : "the text is no ONNX model: " + Escaped(status.ErrorMessage(), 1000),
+        where);
+  }
+}
+
+// Moves the elements of every tensor out of the messages.
+void TakeTensors(ModelFile& file, ContentHash& hash) {
+  ExternalData external(file.path, file.options);
+  const auto note_nan = [&](const std::string& name, const Tensor& data) {
+    if (data.dtype() != DType::kFloat32) return;
+    for (float v : data.as<float>()) {
+      if (v != v) {
+        file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
+        return;
+      }
+    }
+  };
+  ForEachTensor(file.proto, [&](const TensorSite& site) {
+    const std::string where = Escaped(file.path, 1000) + ", tensor '" + Escaped(site.name) + "'";
+    const ModelLimits& limits = file.options.limits;
+    Tensor data =
+        site.dense != nullptr ? ReadTensor(*site.dense, where, external, limits) : ReadSparseTensor(*site.sparse, where, external, limits);
+    if (site.dense != nullptr && site.dense->data_location() == onnx::TensorProto::EXTERNAL)
+      hash.Add(data.data(), static_cast<size_t>(data.bytes()));
+    if (site.parameter_like) note_nan(site.name, data);
+    if (site.dense != nullptr) ClearElements(site.dense);
+    file.tensors.emplace(site.dense != nullptr ? static_cast<const void*>(site.dense) : site.sparse,
+                         ModelTensor{site.name, std::move(data)});
+  });
+}
+
+std::shared_ptr<const ModelFile> Finish(std::shared_ptr<ModelFile> file, ContentHash hash) {
+  CheckModel(file->proto, Escaped(file->path, 1000), file->options.limits, file->warnings);
+  TakeTensors(*file, hash);
+  file->hash = hash.Hex();
+  return file;
+}
+
+bool IsTextName(const std::string& path) { return path.ends_with(".onnxtxt") || path.ends_with(".txt"); }
+
+std::shared_ptr<const ModelFile> Parse(std::string bytes, bool text, const std::string& path, const LoadOptions& options) {
+  auto file = std::make_shared<ModelFile>();
+  file->path = path;
+  file->options = options;
+  const std::string where = Escaped(path, 1000);
+  if (text) {
+    ParseText(bytes, where, options.limits, &file->proto);
+  } else {
+    ParseBinary(bytes, where, options.limits, &file->proto);
+  }
+  ContentHash hash;
+  hash.Add(bytes);
+  // A large model is held once only.
+  std::string().swap(bytes);
+  return Finish(std::move(file), hash);
+}
+
+}  // namespace
+
+Model Model::Load(const std::string& path, const LoadOptions& options) {
+  return Model(Parse(ReadFile(path, options.limits), IsTextName(path), path, options));
+}
+
+Model Model::FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options) {
+  return Model(Parse(std::string(bytes), false, name, options));
+}
+
+Model Model::FromText(std::string_view text, const std::string& name, const LoadOptions& options) {
+  return Model(Parse(std::string(text), true, name, options));
+}
+
+const std::string& Model::path() const { return file_->path; }
+
+const std::vector<std::string>& Model::warnings() const { return file_->warnings; }
+
+ModelInfo Model::info(const std::vector<std::string>& replaced) const {
+  const std::set<std::string> left_out(replaced.begin(), replaced.end());
+  onnx::ModelProto copy = file_->proto;
+  std::vector<TensorSite> sites;
+  ForEachTensor(copy, [&](const TensorSite& site) { sites.push_back(site); });
+  // Both walks meet the same tensors in the same order.
+  size_t i = 0;
+  ForEachTensor(const_cast<onnx::ModelProto&>(file_->proto), [&](const TensorSite& original) {
+    const TensorSite& site = sites[i++];
+    // Sparse tensors keep what they have: their elements were never moved out.
+    if (site.dense == nullptr || left_out.contains(site.name)) return;
+    SetTensor(file_->tensors.at(original.dense).data.view(), site.dense);
+  });
+  ModelInfo info;
+  info.name = file_->path.substr(file_->path.rfind('/') + 1);
+  info.hash = file_->hash;
+  if (copy.ByteSizeLong() > static_cast<size_t>(file_->options.limits.file_bytes)) {
+    throw Error(ErrorCode::kLimit,
+                "the tensors that are not trained take more than " + std::to_string(file_->options.limits.file_bytes) + " bytes",
+                file_->path);
+  }
+  copy.SerializeToString(&info.bytes);
+  return info;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,197 @@
+#include "compiler/onnx/tensor_data.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "compiler/onnx/proto_convert.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/dispatch.h"
+
+namespace gradloom {
+namespace {
+
+using onnx::TensorProto;
+
+[[noreturn]] void Fail(const std::string& message, const std::string& where) { throw Error(ErrorCode::kTensor, message, where); }
+
+Shape ReadDims(const google::protobuf::RepeatedField<int64_t>& dims, const std::string& where, const ModelLimits& limits) {
+  if (dims.size() > kMaxRank) Fail("a tensor of rank " + std::to_string(dims.size()) + ", the limit is " + std::to_string(kMaxRank), where);
+  Shape shape;
+  for (int64_t dim : dims) {
+    if (dim < 0) Fail("a tensor has the extent " + std::to_string(dim), where);
+    shape.push_back(dim);
+  }
+  const auto elements = shape.checked_elements();
+  if (!elements) Fail("the extents " + shape.ToString() + " are too large for any memory", where);
+  if (*elements > limits.value_bytes) {
+    throw Error(ErrorCode::kLimit,
+                "a tensor of shape " + shape.ToString() + " is past the limit of " + std::to_string(limits.value_bytes) + " bytes a value",
+                where);
+  }
+  return shape;
+}
+
+// How many elements each data field of the message holds.
+struct Fields {
+  int64_t raw = 0;  // bytes
+  int64_t floats = 0, int32s = 0, int64s = 0, doubles = 0, uint64s = 0, strings = 0;
+  int used() const { return (raw > 0) + (floats > 0) + (int32s > 0) + (int64s > 0) + (doubles > 0) + (uint64s > 0) + (strings > 0); }
+};
+
+Fields FieldsOf(const TensorProto& proto) {
+  return {static_cast<int64_t>(proto.raw_data().size()),
+          proto.float_data_size(),
+          proto.int32_data_size(),
+          proto.int64_data_size(),
+          proto.double_data_size(),
+          proto.uint64_data_size(),
+          proto.string_data_size()};
+}
+
+DType ReadDType(const TensorProto& proto, const std::string& where) {
+  const int32_t type = proto.data_type();
+  if (type == TensorProto::UNDEFINED || !TensorProto::DataType_IsValid(type))
+    Fail("a tensor has the element type " + std::to_string(type), where);
+  const auto dtype = DTypeFromProto(type);
+  if (!dtype || *dtype == DType::kString) {
+    throw Error(ErrorCode::kUnsupported, "a tensor has elements of type " + ProtoTypeName(type) + ", which is not supported", where);
+  }
+  return *dtype;
+}
+
+template <typename T, typename From>
+void Store(const google::protobuf::RepeatedField<From>& from, Tensor& to) {
+  T* out = to.as<T>().data();
+  for (int i = 0; i < from.size(); ++i) out[i] = static_cast<T>(from[i]);
+}
+
+// 16-bit floats stand in int32_data as their bits.
+void StoreBits16(const google::protobuf::RepeatedField<int32_t>& from, Tensor& to) {
+  auto* out = static_cast<uint16_t*>(to.data());
+  for (int i = 0; i < from.size(); ++i) out[i] = static_cast<uint16_t>(from[i]);
+}
+
+// ONNX's table of which field holds which type.
+int64_t FieldCount(DType dtype, const Fields& fields) {
+  switch (dtype) {
+    case DType::kFloat32: return fields.floats;
+    case DType::kFloat64: return fields.doubles;
+    case DType::kInt64: return fields.int64s;
+    case DType::kUint32:
+    case DType::kUint64: return fields.uint64s;
+    default: return fields.int32s;
+  }
+}
+
+void StoreField(const TensorProto& proto, Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case DType::kFloat32: return Store<float>(proto.float_data(), tensor);
+    case DType::kFloat64: return Store<double>(proto.double_data(), tensor);
+    case DType::kInt64: return Store<int64_t>(proto.int64_data(), tensor);
+    case DType::kUint32: return Store<uint32_t>(proto.uint64_data(), tensor);
+    case DType::kUint64: return Store<uint64_t>(proto.uint64_data(), tensor);
+    case DType::kInt32: return Store<int32_t>(proto.int32_data(), tensor);
+    case DType::kInt16: return Store<int16_t>(proto.int32_data(), tensor);
+    case DType::kInt8: return Store<int8_t>(proto.int32_data(), tensor);
+    case DType::kUint16: return Store<uint16_t>(proto.int32_data(), tensor);
+    case DType::kUint8: return Store<uint8_t>(proto.int32_data(), tensor);
+    case DType::kBool: return Store<bool>(proto.int32_data(), tensor);
+    default: return StoreBits16(proto.int32_data(), tensor);
+  }
+}
+
+// A bool is 0 or 1 everywhere behind this door; files hold any byte.
+void NormalizeBools(Tensor& tensor) {
+  if (tensor.dtype() != DType::kBool) return;
+  auto* bytes = static_cast<unsigned char*>(tensor.data());
+  for (int64_t i = 0; i < tensor.elements(); ++i) bytes[i] = bytes[i] != 0 ? 1 : 0;
+}
+
+}  // namespace
+
+Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits) {
+  if (proto.has_segment()) Fail("a tensor in segments, which ONNX no longer has", where);
+  const Fields fields = FieldsOf(proto);
+  if (proto.data_type() == TensorProto::STRING && fields.raw > 0) Fail("strings in raw_data", where);
+  if (fields.used() > 1) Fail("a tensor holds its elements in several fields", where);
+  const Shape shape = ReadDims(proto.dims(), where, limits);
+  const DType dtype = ReadDType(proto, where);
+  const auto bytes = CheckedMul(shape.elements(), DTypeBytes(dtype));
+  if (!bytes) Fail("the extents " + shape.ToString() + " are too large for any memory", where);
+  if (proto.has_data_location() && proto.data_location() == TensorProto::EXTERNAL) {
+    if (fields.used() > 0) Fail("a tensor has external data and its own as well", where);
+    external.Check(proto, where, *bytes);
+    Tensor tensor(dtype, shape);
+    external.Read(proto, where, tensor.data(), *bytes);
+    NormalizeBools(tensor);
+    return tensor;
+  }
+  const int64_t elements = shape.elements(), in_field = FieldCount(dtype, fields);
+  if (fields.used() == 1 && fields.raw == 0 && in_field == 0) {
+    Fail("elements of type " + std::string(DTypeName(dtype)) + " are in a field for another type", where);
+  }
+  if (fields.raw > 0 ? fields.raw != *bytes : in_field != elements) {
+    Fail("a tensor of shape " + shape.ToString() + " and type " + std::string(DTypeName(dtype)) + " takes " +
+             (fields.raw > 0 ? std::to_string(*bytes) + " bytes, it has " + std::to_string(fields.raw)
+                             : std::to_string(elements) + " elements, it has " + std::to_string(in_field)),
+         where);
+  }
+  Tensor tensor(dtype, shape);
+  if (fields.raw > 0) {
+    std::memcpy(tensor.data(), proto.raw_data().data(), proto.raw_data().size());
+  } else {
+    StoreField(proto, tensor);
+  }
+  NormalizeBools(tensor);
+  return tensor;
+}
+
+Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits) {
+  const Tensor values = ReadTensor(proto.values(), where, external, limits);
+  const Tensor indices = ReadTensor(proto.indices(), where, external, limits);
+  const Shape shape = ReadDims(proto.dims(), where, limits);
+  if (values.shape().rank() != 1)
+    Fail("the values of a sparse tensor have rank " + std::to_string(values.shape().rank()) + ", not 1", where);
+  if (indices.dtype() != DType::kInt64) Fail("the indices of a sparse tensor are not int64", where);
+  const int64_t count = values.elements();
+  const bool linear = indices.shape() == Shape{count};
+  if (!linear && indices.shape() != Shape{count, shape.rank()}) {
+    Fail("a sparse tensor of " + std::to_string(count) + " values has indices of shape " + indices.shape().ToString(), where);
+  }
+  const int64_t bytes_each = DTypeBytes(values.dtype());
+  const auto bytes = CheckedMul(shape.elements(), bytes_each);
+  // Few bytes can claim a huge tensor: what is written out in full obeys the limit of a folded constant.
+  if (!bytes || *bytes > limits.fold_total_bytes) {
+    throw Error(
+        ErrorCode::kLimit,
+        "a sparse tensor of shape " + shape.ToString() + " takes more than " + std::to_string(limits.fold_total_bytes) + " bytes in full",
+        where);
+  }
+  Tensor dense(values.dtype(), shape);
+  const auto strides = shape.strides();
+  const auto at = indices.as<int64_t>();
+  int64_t previous = -1;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t offset = 0;
+    if (linear) {
+      offset = at[static_cast<size_t>(i)];
+      if (offset < 0 || offset >= shape.elements())
+        Fail("index " + std::to_string(offset) + " of a sparse tensor of shape " + shape.ToString(), where);
+    } else {
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        const int64_t index = at[static_cast<size_t>(i * shape.rank() + axis)];
+        if (index < 0 || index >= shape[axis])
+          Fail("index " + std::to_string(index) + " of a sparse tensor of shape " + shape.ToString(), where);
+        offset += index * strides[static_cast<size_t>(axis)];
+      }
+    }
+    if (offset <= previous) Fail("the indices of a sparse tensor are not in ascending order", where);
+    previous = offset;
+    std::memcpy(static_cast<char*>(dense.data()) + offset * bytes_each, static_cast<const char*>(values.data()) + i * bytes_each,
+                static_cast<size_t>(bytes_each));
+  }
+  return dense;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,67 @@
+#include <set>
+
+#include "compiler/onnx/model_file.h"
+
+namespace gradloom {
+namespace {
+
+class Walk {
+ public:
+  explicit Walk(const std::function<void(const TensorSite&)>& f) : f_(f) {}
+
+  void Model(onnx::ModelProto& model) {
+    Graph(*model.mutable_graph(), "");
+    for (onnx::FunctionProto& function : *model.mutable_functions()) {
+      const std::string path =
+          function.domain() + "." + function.name() + (function.overload().empty() ? "" : ":" + function.overload()) + "/";
+      for (onnx::NodeProto& node : *function.mutable_node()) Node(node, path);
+      for (onnx::AttributeProto& attribute : *function.mutable_attribute_proto()) Attribute(attribute, path + attribute.name(), false);
+    }
+    for (onnx::TrainingInfoProto& training : *model.mutable_training_info()) {
+      if (training.has_initialization()) Graph(*training.mutable_initialization(), "training.initialization/");
+      if (training.has_algorithm()) Graph(*training.mutable_algorithm(), "training.algorithm/");
+    }
+  }
+
+ private:
+  // Nesting is bounded before a model is parsed.
+  void Graph(onnx::GraphProto& graph, const std::string& path) {
+    for (onnx::TensorProto& tensor : *graph.mutable_initializer()) Found(path + tensor.name(), &tensor, nullptr, true);
+    for (onnx::SparseTensorProto& tensor : *graph.mutable_sparse_initializer()) {
+      Found(path + tensor.values().name(), nullptr, &tensor, true);
+    }
+    for (onnx::NodeProto& node : *graph.mutable_node()) Node(node, path);
+  }
+
+  void Node(onnx::NodeProto& node, const std::string& path) {
+    const std::string output = path + (node.output_size() > 0 ? node.output(0) : node.name());
+    const bool constant = node.op_type() == "Constant" && (node.domain().empty() || node.domain() == "ai.onnx");
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      Attribute(attribute, constant ? output : output + "/" + attribute.name(), constant);
+    }
+  }
+
+  void Attribute(onnx::AttributeProto& attribute, const std::string& name, bool constant) {
+    if (attribute.has_t()) Found(name, attribute.mutable_t(), nullptr, constant);
+    if (attribute.has_sparse_tensor()) Found(name, nullptr, attribute.mutable_sparse_tensor(), constant);
+    for (onnx::TensorProto& tensor : *attribute.mutable_tensors()) Found(name, &tensor, nullptr, false);
+    for (onnx::SparseTensorProto& tensor : *attribute.mutable_sparse_tensors()) Found(name, nullptr, &tensor, false);
+    if (attribute.has_g()) Graph(*attribute.mutable_g(), name + "/");
+    for (onnx::GraphProto& graph : *attribute.mutable_graphs()) Graph(graph, name + "/");
+  }
+
+  void Found(const std::string& name, onnx::TensorProto* dense, onnx::SparseTensorProto* sparse, bool parameter_like) {
+    std::string unique = name;
+    for (int i = 1; !taken_.insert(unique).second; ++i) unique = name + "." + std::to_string(i);
+    f_({unique, dense, sparse, parameter_like});
+  }
+
+  const std::function<void(const TensorSite&)>& f_;
+  std::set<std::string> taken_;
+};
+
+}  // namespace
+
+void ForEachTensor(onnx::ModelProto& model, const std::function<void(const TensorSite&)>& f) { Walk(f).Model(model); }
+
+}  // namespace gradloom

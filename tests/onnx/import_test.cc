@@ -1,0 +1,164 @@
+#include "compiler/onnx/import.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "compiler/graph/text.h"
+#include "compiler/graph/verify_graph.h"
+#include "compiler/onnx/type_rules.h"
+
+namespace gradloom {
+namespace {
+
+// A model of opset 28 around the signature and nodes of its main graph.
+std::string Onnx(const std::string& graph, int opset = 28) {
+  return "<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) + "]>\n" + graph;
+}
+
+ImportedGraph ImportText(const std::string& text, const ImportOptions& options = {}) {
+  ImportedGraph imported = Import(Model::FromText(text), options);
+  VerifyGraph(*imported.graph);
+  return imported;
+}
+
+// "op op op" of the graph's nodes.
+std::string Operators(const Graph& graph) {
+  std::string text;
+  for (const Node& node : graph.nodes) text += (text.empty() ? "" : " ") + node.op;
+  return text;
+}
+
+ErrorCode FailureOf(const std::string& text, const ImportOptions& options, std::string* message = nullptr) {
+  try {
+    ImportText(text, options);
+  } catch (const Error& e) {
+    if (message != nullptr) *message = e.Describe();
+    return e.code();
+  }
+  ADD_FAILURE() << "was accepted";
+  return ErrorCode::kInternal;
+}
+
+constexpr char kLinear[] = R"(
+linear (float[N, 5] x) => (float[N, 2] pred)
+<float[2, 5] w = {1,2,3,4,5,6,7,8,9,10}, float[2] b = {0.5, -1}>
+{
+  [fc] pred = Gemm <transB = 1> (x, w, b)
+})";
+
+TEST(Import, NamesAndTypesAreTheFiles) {
+  const ImportedGraph imported = ImportText(Onnx(kLinear), {.batch = 4, .shapes = {}});
+  const Graph& graph = *imported.graph;
+  EXPECT_EQ(ToText(graph),
+            "graph linear\n"
+            "input x float32[4,5]\n"
+            "const w float32[2,5]\n"
+            "const b float32[2] = [0.5,-1]\n"
+            "pred float32[4,2] = Gemm(x, w, b) {transB=1}\n"
+            "output pred\n");
+  EXPECT_EQ(graph.nodes[0].origin, "fc");
+  EXPECT_EQ(imported.batch, 4);
+  EXPECT_EQ(imported.batch_axes, std::vector<int>{0});
+  EXPECT_EQ(graph.data(graph.Find("w"))->as<float>()[7], 8.0f);
+}
+
+TEST(Import, SymbolicDimensionsNeedAnExtent) {
+  std::string message;
+  EXPECT_EQ(FailureOf(Onnx(kLinear), {}, &message), ErrorCode::kConfig);
+  EXPECT_NE(message.find("input 'x'"), std::string::npos) << message;
+  EXPECT_NE(message.find("--batch"), std::string::npos) << message;
+  EXPECT_EQ(ImportText(Onnx(kLinear), {.batch = 0, .shapes = {{"N", 3}}}).batch, 3);
+  const std::string text = Onnx("g (float[N, S] x) => (float[N, S] y) { y = Relu(x) }");
+  EXPECT_EQ(FailureOf(text, {.batch = 2, .shapes = {}}, &message), ErrorCode::kConfig);
+  EXPECT_NE(message.find("--shape 'S=N'"), std::string::npos) << message;
+  EXPECT_EQ(ToText(*ImportText(text, {.batch = 2, .shapes = {{"S", 7}}}).graph),
+            "graph g\ninput x float32[2,7]\ny float32[2,7] = Relu(x)\noutput y\n");
+}
+
+TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
+  const ImportedGraph imported =
+      ImportText(Onnx("g (float[2] x) => (float[2] y, float[2] z, float[2] w) { a = Identity(x) b = Relu(a) y = Identity(b) z = "
+                      "Identity(b) w = Identity(x) }"));
+  EXPECT_EQ(ToText(*imported.graph),
+            "graph g\ninput x float32[2]\nb float32[2] = Relu(x)\ny float32[2] = Identity(b)\nz float32[2] = Identity(b)\nw float32[2] = "
+            "Identity(x)\n"
+            "output y\noutput z\noutput w\n");
+}
+
+TEST(Import, FunctionsAreWrittenOut) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+g (float[2, 3] x) => (float[2, 3] y) { [first] h = own.twice <factor = 3.0> (x) [second] y = own.twice (h) }
+<domain: "own", opset_import: ["" : 18]> twice <factor: float = 2.0> (a) => (b) { f = Constant <value_float: float = @factor> () c = Mul (a, f) b = Relu (c) }
+)";
+  const ImportedGraph imported = ImportText(text);
+  const Graph& graph = *imported.graph;
+  EXPECT_EQ(Operators(graph), "Mul Relu Mul Relu");
+  EXPECT_EQ(graph.nodes[0].origin, "first/Mul/c");
+  EXPECT_EQ(graph.value(graph.nodes[1].outputs[0]).name, "h");
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<float>()[0], 3.0f);
+  EXPECT_EQ(graph.data(graph.nodes[2].inputs[1])->as<float>()[0], 2.0f);
+}
+
+TEST(Import, AllUnknownOperatorsAtOnce) {
+  std::string message;
+  EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { a = Foo(x) b = Bar(a) y = Relu(b) }"), {}, &message), ErrorCode::kUnsupported);
+  EXPECT_NE(message.find("'Foo'"), std::string::npos) << message;
+  EXPECT_NE(message.find("'Bar'"), std::string::npos) << message;
+}
+
+TEST(Import, ErrorsNameTheNode) {
+  std::string message;
+  EXPECT_EQ(FailureOf(Onnx("g (float[2,3] x, float[4,5] z) => (float[2,5] y) { [bad] y = MatMul(x, z) }"), {}, &message),
+            ErrorCode::kShape);
+  EXPECT_NE(message.find("MatMul 'bad'"), std::string::npos) << message;
+  EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { y = Relu(xx) }"), {}, &message), ErrorCode::kGraph);
+  EXPECT_NE(message.find("did you mean 'x'"), std::string::npos) << message;
+  EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { y = Relu<alpha=1.0>(x) }"), {}, &message), ErrorCode::kAttr);
+}
+
+// The one node that an old form of an operator becomes.
+Graph UpgradedGraph(const std::string& graph, int opset) { return *ImportText(Onnx(graph, opset)).graph; }
+
+TEST(Upgrade, AttributesThatBecameInputs) {
+  Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,1,3] y) { y = Unsqueeze<axes = [1]>(x) }", 11);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<int64_t>()[0], 1);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,1] y) { y = ReduceMean<axes = [1]>(x) }", 13);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<int64_t>()[0], 1);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Clip<max = 6.0>(x) }", 7);
+  EXPECT_EQ(graph.nodes[0].inputs[1], kNoValue);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[2])->as<float>()[0], 6.0f);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,1] y) { y = Slice<axes = [1], starts = [1], ends = [2]>(x) }", 9);
+  EXPECT_EQ(graph.nodes[0].inputs.size(), 4u);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,2] y, int64[2,2] i) { y, i = TopK<k = 2>(x) }", 9);
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2, 2}));
+  graph = UpgradedGraph("g (float[2,4] x) => (float[2,2] y, float[2,2] z) { y, z = Split<axis = 1>(x) }", 11);
+  EXPECT_EQ(graph.nodes[0].attributes.Int("num_outputs", 0), 2);
+  graph = UpgradedGraph("g (float[2,3] x) => (float[2,5] y) { y = Pad<pads = [0,1,0,1], value = 2.0>(x) }", 9);
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{2, 5}));
+}
+
+TEST(Upgrade, SoftmaxOverSeveralAxes) {
+  EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Softmax(x) }", 11)), "Softmax");
+  EXPECT_EQ(Operators(UpgradedGraph("g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }", 11)), "Flatten Softmax Reshape");
+  const Graph graph = UpgradedGraph("g (float[2,3,4] x) => (float[2,3,4] y) { y = LogSoftmax<axis = 2>(x) }", 9);
+  EXPECT_EQ(graph.nodes[0].attributes.Int("axis", 0), 2);
+}
+
+TEST(Upgrade, OldSamplers) {
+  for (const int opset : {7, 9}) {
+    const std::string node = opset == 7 ? "y = Upsample<scales = [1.0,1.0,2.0,2.0]>(x)" : "y = Upsample(x, s)";
+    const Graph graph = UpgradedGraph("g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> { " + node + " }", opset);
+    EXPECT_EQ(graph.nodes[0].op, "Resize");
+    EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "asymmetric");
+    EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "floor");
+  }
+}
+
+TEST(Upgrade, Dropout) {
+  const Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Dropout<ratio = 0.25>(x) }", 10);
+  EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<float>()[0], 0.25f);
+}
+
+}  // namespace
+}  // namespace gradloom
