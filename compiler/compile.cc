@@ -1,0 +1,164 @@
+#include "compiler/compile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "compiler/onnx/type_rules.h"
+#include "compiler/ops/op.h"
+#include "compiler/passes/choose_trainable.h"
+#include "compiler/passes/emit_program.h"
+#include "runtime/plan/verify_plan.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+// A recipe that accumulates turns each training step into an accumulation, and needs one update.
+std::vector<EntryRequest> Expanded(const CompileOptions& options) {
+  if (options.recipe.accumulate <= 1) return options.entries;
+  std::vector<EntryRequest> entries;
+  bool trains = false;
+  for (EntryRequest request : options.entries) {
+    trains |= request.kind == EntryKind::kStep;
+    if (request.kind == EntryKind::kStep) request.kind = EntryKind::kAccumulate;
+    entries.push_back(request);
+  }
+  if (trains) entries.push_back({EntryKind::kUpdate, 0});
+  return entries;
+}
+
+TrainableOptions TrainableOf(const Recipe& recipe) { return {recipe.trainable, recipe.freeze, recipe.only}; }
+
+// Targets and outputs have the batch in front if they have it at all.
+int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
+
+std::vector<Feed> FeedList(const Graph& graph, const ImportedGraph& imported) {
+  std::vector<Feed> feeds;
+  for (ValueId id : FeedsOf(graph)) {
+    const Value& value = graph.value(id);
+    // The model's own inputs come first, in the order of the import.
+    const auto at = static_cast<size_t>(std::find(graph.inputs.begin(), graph.inputs.end(), id) - graph.inputs.begin());
+    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(value, imported.batch);
+    feeds.push_back({value.name, value.dtype, value.shape, axis});
+  }
+  return feeds;
+}
+
+class Compiler {
+ public:
+  Compiler(const Model& model, const CompileOptions& options, CompileReport& report) : model_(model), options_(options), report_(report) {}
+
+  Plan Run() {
+    plan_.targets.push_back({options_.recipe.device, "any", options_.recipe.threads});
+    plan_.schedule = options_.recipe.schedule;
+    plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
+    for (const EntryRequest& request : Expanded(options_)) AddEntry(request);
+    plan_.model = model_.info(ReplacedAtExport());
+    const auto start = Clock::now();
+    VerifyOrThrow(plan_);
+    report_.verify_ms = MsSince(start);
+    return std::move(plan_);
+  }
+
+ private:
+  // What an export is given anew: the plan need not keep the file's own values of these.
+  std::vector<std::string> ReplacedAtExport() const {
+    std::vector<std::string> names;
+    for (const StateTensor& state : plan_.state) {
+      if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic) names.push_back(state.name);
+    }
+    return names;
+  }
+
+  void AddEntry(const EntryRequest& request) {
+    auto start = Clock::now();
+    ImportOptions import = options_.import;
+    if (request.batch > 0) import.batch = request.batch;
+    ImportedGraph imported = Import(model_, import);
+    Graph& graph = *imported.graph;
+    PassContext context{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_};
+    context.parameters = SelectTrained(imported);
+    if (request.kind == EntryKind::kUpdate) {
+      // The update reads accumulated gradients; nothing of the model itself runs.
+      graph.nodes.clear();
+      graph.inputs.clear();
+      graph.outputs.clear();
+    }
+    report_.import_ms += MsSince(start);
+
+    start = Clock::now();
+    RunPipeline(context, options_.control);
+    report_.passes_ms += MsSince(start);
+    Finish(request, imported, context);
+  }
+
+  std::vector<ValueId> SelectTrained(ImportedGraph& imported) {
+    const TrainableChoice choice = ChooseTrainable(*imported.graph, TrainableOf(options_.recipe));
+    if (report_.trained.empty() && report_.frozen.empty()) {
+      for (const auto& [name, reason] : choice.trained) report_.trained.push_back({name, reason});
+      for (const auto& [name, reason] : choice.frozen) report_.frozen.push_back({name, reason});
+      for (const std::string& warning : imported.warnings) report_.warnings.push_back(warning);
+      for (const Value& value : imported.graph->values()) {
+        if (imported.graph->data(value.id) == nullptr || !IsFloating(value.dtype)) continue;
+        report_.initializer_elements += value.shape.elements();
+        if (value.role == Role::kParam) report_.trained_elements += value.shape.elements();
+      }
+    }
+    return choice.parameters;
+  }
+
+  void Finish(const EntryRequest& request, const ImportedGraph& imported, PassContext& context) {
+    if (plan_.programs.empty()) {
+      for (const Node& node : context.graph.nodes) report_.step_flops += CostOf(context.graph, node).flops;
+    }
+    if (context.scheduled.transient_bytes >= report_.transient_bytes) {
+      report_.transient_bytes = context.scheduled.transient_bytes;
+      report_.live_bytes_bound = context.scheduled.live_bytes_bound;
+    }
+    Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
+    entry.feeds = FeedList(context.graph, imported);
+    for (size_t i = 0; i < context.graph.outputs.size(); ++i) {
+      const ValueId id = context.graph.outputs[i];
+      const auto named = context.fetch_names.find(id);
+      const Value& value = context.graph.value(id);
+      entry.fetches.push_back(
+          {named != context.fetch_names.end() ? named->second : value.name, context.output_buffers[i], BatchAxis(value, entry.batch)});
+    }
+    entry.ranks.push_back({.program = static_cast<int>(plan_.programs.size()), .shard_start = 0, .shard_length = entry.batch});
+    plan_.programs.push_back(std::move(context.program));
+    plan_.entries.push_back(std::move(entry));
+  }
+
+  const Model& model_;
+  const CompileOptions& options_;
+  CompileReport& report_;
+  OnnxTypeRules rules_;
+  Plan plan_;
+};
+
+}  // namespace
+
+std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
+  ImportOptions import = options.import;
+  if (request.batch > 0) import.batch = request.batch;
+  ImportedGraph imported = Import(model, import);
+  const OnnxTypeRules rules;
+  Plan plan;
+  PassContext context{.graph = *imported.graph, .rules = rules, .recipe = options.recipe, .kind = request.kind, .plan = plan};
+  PassControl control;
+  control.stop_after = "add_loss";
+  RunPipeline(context, control);
+  return FeedList(*imported.graph, imported);
+}
+
+Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
+  CompileReport ignored;
+  return Compiler(model, options, report != nullptr ? *report : ignored).Run();
+}
+
+}  // namespace gradloom

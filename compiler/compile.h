@@ -1,0 +1,54 @@
+// From a model and a recipe to a verified plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/import.h"
+#include "compiler/passes/pipeline.h"
+#include "compiler/passes/recipe.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// A kind of entry at a global batch size. A training step of a recipe that accumulates becomes an
+// accumulate entry per batch size and one update entry.
+struct EntryRequest {
+  EntryKind kind = EntryKind::kStep;  // kStep, kEval or kPredict
+  int64_t batch = 0;                  // 0: the batch that the file declares
+  bool operator==(const EntryRequest&) const = default;
+};
+
+struct CompileOptions {
+  Recipe recipe;
+  // The first is compiled first and fixes the state table; if any is a kStep, put one of those first.
+  std::vector<EntryRequest> entries;
+  ImportOptions import;  // its batch is set per entry
+  PassControl control;
+};
+
+// What the compiler found out, for the screen.
+struct CompileReport {
+  struct Reason {
+    std::string name;    // of the initializer
+    std::string reason;  // why it is trained, or why not
+  };
+  std::vector<Reason> trained;
+  std::vector<Reason> frozen;
+  int64_t trained_elements = 0;
+  int64_t initializer_elements = 0;
+  double step_flops = 0;              // of the first entry
+  int64_t transient_bytes = 0;        // planned, the most over entries
+  int64_t live_bytes_bound = 0;       // no placement of that entry's values needs less
+  std::vector<std::string> warnings;  // one line each
+  double import_ms = 0, passes_ms = 0, verify_ms = 0;
+};
+
+// What an entry must be fed, without compiling it: the model's inputs and the targets of the losses.
+std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request);
+
+// Throws Error of any class that names a bad model or option; the plan has passed VerifyOrThrow.
+Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report = nullptr);
+
+}  // namespace gradloom

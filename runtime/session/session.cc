@@ -1,0 +1,188 @@
+#include "runtime/session/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/session/schedule.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::string_view kLoss = "loss";
+constexpr std::string_view kGradNorm = "grad_norm";
+
+std::string_view KindName(EntryKind kind) {
+  switch (kind) {
+    case EntryKind::kStep: return "training step";
+    case EntryKind::kAccumulate: return "accumulation step";
+    case EntryKind::kUpdate: return "update";
+    case EntryKind::kEval: return "evaluation";
+    case EntryKind::kPredict: return "prediction";
+  }
+  return "";
+}
+
+std::string ShapesOf(const Entry& entry) {
+  std::string text;
+  for (const Feed& feed : entry.feeds) {
+    text += (text.empty() ? "" : ", ") + Escaped(feed.name) + " " + std::string(DTypeName(feed.dtype)) + feed.shape.ToString();
+  }
+  return text;
+}
+
+// Why the feeds do not suit the entry, or "".
+std::string Mismatch(const Entry& entry, const Feeds& feeds) {
+  for (const Feed& want : entry.feeds) {
+    const auto found = feeds.find(want.name);
+    if (found == feeds.end()) return "'" + Escaped(want.name) + "' is not given";
+    if (found->second.dtype != want.dtype) {
+      return "'" + Escaped(want.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", the model wants " +
+             std::string(DTypeName(want.dtype));
+    }
+    if (found->second.shape != want.shape) {
+      return "'" + Escaped(want.name) + "' is " + found->second.shape.ToString() + ", the plan has " + want.shape.ToString();
+    }
+  }
+  return "";
+}
+
+// The batch size of the feeds, by the first entry of the kind that says where the batch runs; 0: unknown.
+int64_t BatchOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
+  for (const Entry& entry : plan.entries) {
+    if (entry.kind != kind) continue;
+    for (const Feed& feed : entry.feeds) {
+      const auto found = feeds.find(feed.name);
+      if (feed.batch_axis >= 0 && found != feeds.end() && feed.batch_axis < found->second.shape.rank())
+        return found->second.shape[feed.batch_axis];
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options)
+    : plan_(std::move(plan)), options_(std::move(options)), executor_(std::make_unique<Executor>(plan_)) {}
+
+int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
+  std::string why;
+  const auto find = [&] {
+    for (size_t i = 0; i < plan_->entries.size(); ++i) {
+      if (plan_->entries[i].kind != kind) continue;
+      const std::string mismatch = Mismatch(plan_->entries[i], feeds);
+      if (mismatch.empty()) return static_cast<int>(i);
+      why += (why.empty() ? "" : "; ") + mismatch;
+    }
+    return -1;
+  };
+  int entry = find();
+  const int64_t batch = BatchOf(*plan_, kind, feeds);
+  if (entry < 0 && options_.source != nullptr && batch > 0 && plan_->FindEntry(kind, batch) < 0) {
+    plan_ = options_.source->Extend(*plan_, kind, batch);
+    executor_ = std::make_unique<Executor>(plan_, executor_->shared_state());
+    why.clear();
+    entry = find();
+  }
+  if (entry >= 0) return entry;
+  if (why.empty()) {
+    throw Error(ErrorCode::kConfig, "the plan has no entry for a " + std::string(KindName(kind)), "",
+                "compile it for this use: gradloom compile --help");
+  }
+  std::string shapes;
+  for (const Entry& candidate : plan_->entries) {
+    if (candidate.kind == kind) shapes += (shapes.empty() ? "" : " | ") + ShapesOf(candidate);
+  }
+  throw Error(ErrorCode::kData, "the feeds fit no " + std::string(KindName(kind)) + " of the plan: " + why, "",
+              "the plan takes: " + shapes);
+}
+
+void Session::Run(int entry_index, const Feeds& feeds) {
+  const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
+  bound_.clear();
+  for (const Feed& feed : entry.feeds) bound_.push_back(feeds.find(feed.name)->second);
+  StepParams params;
+  params.lr = static_cast<float>(learning_rate());
+  params.step = step_ + 1;
+  params.batch = batch_;
+  params.seed = options_.seed;
+  executor_->Run(entry_index, bound_, params);
+  last_entry_ = entry_index;
+}
+
+StepResult Session::Step(const Feeds& feeds) {
+  StepResult result;
+  result.lr = learning_rate();
+  const bool accumulates = plan_->accumulate > 1;
+  Run(FindEntry(accumulates ? EntryKind::kAccumulate : EntryKind::kStep, feeds), feeds);
+  const int trained = last_entry_;
+  result.loss = ElementAsDouble(Fetched(kLoss), 0);
+  result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
+  if (result.updated && accumulates) Run(FindEntry(EntryKind::kUpdate, {}), {});
+  if (result.updated && HasFetch(kGradNorm)) {
+    result.grad_norm = ElementAsDouble(Fetched(kGradNorm), 0);
+  }
+  last_entry_ = trained;
+  ++batch_;
+  if (result.updated) ++step_;
+  result.step = step_;
+  result.batch = batch_;
+  return result;
+}
+
+std::map<std::string, Tensor> Session::Evaluate(const Feeds& feeds) {
+  Run(FindEntry(EntryKind::kEval, feeds), feeds);
+  return FetchAll();
+}
+
+std::map<std::string, Tensor> Session::Predict(const Feeds& feeds) {
+  Run(FindEntry(EntryKind::kPredict, feeds), feeds);
+  return FetchAll();
+}
+
+std::map<std::string, Tensor> Session::FetchAll() const {
+  std::map<std::string, Tensor> values;
+  for (const Fetch& fetch : plan_->entries[static_cast<size_t>(last_entry_)].fetches)
+    values.emplace(fetch.name, Tensor::Copy(Fetched(fetch.name)));
+  return values;
+}
+
+bool Session::HasFetch(std::string_view name) const {
+  if (last_entry_ < 0) return false;
+  const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
+  return std::any_of(fetches.begin(), fetches.end(), [&](const Fetch& fetch) { return fetch.name == name; });
+}
+
+TensorView Session::Fetched(std::string_view name) const {
+  std::string known;
+  if (last_entry_ >= 0) {
+    const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      if (fetches[i].name == name) return executor_->Fetched(last_entry_, static_cast<int>(i));
+      known += (known.empty() ? "" : ", ") + Escaped(fetches[i].name);
+    }
+  }
+  throw Error(ErrorCode::kConfig, "the last run has no fetch '" + Escaped(name) + "'", "", "it has: " + known);
+}
+
+Tensor Session::Get(std::string_view state) const {
+  const int index = plan_->FindState(std::string(state));
+  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect lists them");
+  return executor_->state().Get(plan_->state[static_cast<size_t>(index)]);
+}
+
+void Session::Set(std::string_view state, const TensorView& value) {
+  const int index = plan_->FindState(std::string(state));
+  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect lists them");
+  executor_->state().Set(plan_->state[static_cast<size_t>(index)], value);
+}
+
+void Session::set_position(int64_t step, int64_t batch) {
+  step_ = step;
+  batch_ = batch;
+}
+
+double Session::learning_rate() const { return fixed_lr_ >= 0 ? fixed_lr_ : LearningRate(plan_->schedule, step_); }
+
+int64_t Session::planned_bytes() const { return plan_->state_bytes + plan_->constants_bytes + executor_->transient_bytes(); }
+
+}  // namespace gradloom

@@ -1,0 +1,98 @@
+// Trains, evaluates and predicts with a plan: keeps the state, the step count and the learning rate.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/tensor.h"
+#include "runtime/exec/executor.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// Tensors by name: model inputs and targets going in, outputs coming out. Feeds are borrowed for the call.
+using Feeds = std::map<std::string, TensorView, std::less<>>;
+
+struct StepResult {
+  double loss = 0;        // of this batch, before the update
+  double lr = 0;          // of this update
+  double grad_norm = -1;  // global L2 norm before clipping; -1 where the plan does not compute it
+  int64_t step = 0;       // updates done so far, this one included
+  int64_t batch = 0;      // batches seen so far, this one included
+  bool updated = false;   // false while gradients are being accumulated
+};
+
+// Makes entries for shapes that a plan does not have yet. The full library compiles them; a standalone
+// runtime has no source, and then such a shape is an error that lists those there are.
+class PlanSource {
+ public:
+  virtual ~PlanSource() = default;
+  // A plan with the same state table as `plan` (and all its entries) plus one of this kind and batch.
+  virtual std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, int64_t batch) = 0;
+};
+
+struct SessionOptions {
+  int64_t seed = 0;
+  std::shared_ptr<PlanSource> source;
+};
+
+// Not thread-safe; several sessions may live in one process.
+class Session {
+ public:
+  explicit Session(std::shared_ptr<const Plan> plan, SessionOptions options = {});
+
+  // One batch of training: forward, backward, and the update once plan.accumulate batches are in. The
+  // batch size is that of the feeds. Throws Error(kData) for missing or misshapen feeds and bad labels,
+  // Error(kConfig) where the plan cannot train.
+  StepResult Step(const Feeds& feeds);
+
+  // The loss and outputs of a batch without training ("loss" and the model's output names).
+  std::map<std::string, Tensor> Evaluate(const Feeds& feeds);
+  std::map<std::string, Tensor> Predict(const Feeds& feeds);
+
+  // A fetch of the last step or evaluation by name ("loss", "grad/fc.weight", an output), borrowed until
+  // the next one. Throws Error(kConfig) naming the fetches there are.
+  TensorView Fetched(std::string_view name) const;
+  bool HasFetch(std::string_view name) const;
+
+  // Parameters, statistics and optimizer state by name, in logical order. Throw Error(kConfig) for an
+  // unknown name, Error(kShape) for another dtype or shape.
+  Tensor Get(std::string_view state) const;
+  void Set(std::string_view state, const TensorView& value);
+
+  const Plan& plan() const { return *plan_; }
+  int64_t step() const { return step_; }
+  int64_t batch() const { return batch_; }
+  int64_t seed() const { return options_.seed; }
+
+  // Goes on from a checkpoint's counters.
+  void set_position(int64_t step, int64_t batch);
+
+  // Overrides the schedule until cleared by a negative value.
+  void set_learning_rate(double lr) { fixed_lr_ = lr; }
+  // The learning rate of the next update.
+  double learning_rate() const;
+
+  // Bytes that the run holds: state, transient and constants arenas.
+  int64_t planned_bytes() const;
+
+ private:
+  int FindEntry(EntryKind kind, const Feeds& feeds);
+  void Run(int entry, const Feeds& feeds);
+  std::map<std::string, Tensor> FetchAll() const;
+
+  std::shared_ptr<const Plan> plan_;
+  SessionOptions options_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<TensorView> bound_;  // the feeds of the running entry
+  int last_entry_ = -1;
+  int64_t step_ = 0;
+  int64_t batch_ = 0;
+  double fixed_lr_ = -1;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,131 @@
+// replay_cases DIR... [--threads N] [--devices SPEC] [--out DIR]
+//
+// Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the
+// executor, compares with the recording, and prints a line a case:
+//
+//   NAME  loss 0.12  gradient 0.30  parameter 0.08  passed
+//
+// where the figures are worst errors in units of the tolerance. Ends with "N passed, N failed".
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/session/npz.h"
+#include "tests/conformance/compare.h"
+#include "tests/conformance/run_case.h"
+#include "tests/conformance/training_case.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::vector<std::string> folders;
+  RunOptions run;
+  std::string out;
+};
+
+Arguments Parse(int argc, char** argv) {
+  Arguments arguments;
+  const auto value = [&](int& i) -> std::string {
+    const std::string word = argv[i];
+    const size_t equals = word.find('=');
+    if (equals != std::string::npos) return word.substr(equals + 1);
+    if (i + 1 >= argc) throw Error(ErrorCode::kConfig, word + " needs a value");
+    return argv[++i];
+  };
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], flag = word.substr(0, word.find('='));
+    if (flag == "--threads") {
+      arguments.run.threads = std::atoi(value(i).c_str());
+    } else if (flag == "--devices") {
+      arguments.run.devices = value(i);
+    } else if (flag == "--out") {
+      arguments.out = value(i);
+    } else if (word.starts_with("--")) {
+      throw Error(ErrorCode::kConfig, "unknown flag '" + Escaped(word) + "'", "",
+                  "replay_cases DIR... [--threads N] [--devices SPEC] [--out DIR]");
+    } else {
+      arguments.folders.push_back(word);
+    }
+  }
+  if (arguments.folders.empty())
+    throw Error(ErrorCode::kConfig, "no folder given", "", "replay_cases DIR... [--threads N] [--devices SPEC] [--out DIR]");
+  if (arguments.run.threads < 1) throw Error(ErrorCode::kConfig, "--threads must be at least 1");
+  return arguments;
+}
+
+// Relative paths are the caller's, also under `bazel run`, which starts programs elsewhere.
+std::string CallersPath(const std::string& path) {
+  const char* directory = std::getenv("BUILD_WORKING_DIRECTORY");
+  return directory == nullptr || fs::path(path).is_absolute() ? path : (fs::path(directory) / path).string();
+}
+
+std::vector<std::string> FindCases(const std::string& folder) {
+  if (fs::exists(fs::path(folder) / "case.json")) return {folder};
+  std::vector<std::string> cases;
+  if (!fs::is_directory(folder)) throw Error(ErrorCode::kIo, "no folder '" + Escaped(folder) + "'");
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (fs::exists(entry.path() / "case.json")) cases.push_back(entry.path().string());
+  }
+  std::sort(cases.begin(), cases.end());
+  if (cases.empty()) throw Error(ErrorCode::kIo, "no case.json in '" + Escaped(folder) + "' or in a folder of it");
+  return cases;
+}
+
+void WriteRun(const std::string& folder, const TrainingCase& recorded, const TrainingRun& run) {
+  fs::create_directories(folder);
+  std::map<std::string, Tensor> arrays;
+  arrays.emplace("losses", Tensor::From<double>(run.losses, Shape{static_cast<int64_t>(run.losses.size())}));
+  for (const auto& [name, tensor] : run.parameters) arrays.emplace("param/" + name, tensor);
+  for (const auto& [name, tensor] : run.gradients) arrays.emplace("grad/" + name, tensor);
+  WriteNpz((fs::path(folder) / (recorded.name + ".npz")).string(), arrays);
+}
+
+bool Replay(const std::string& folder, const Arguments& arguments) {
+  std::string name = fs::path(folder).filename().string();
+  try {
+    const TrainingCase recorded = ReadTrainingCase(folder);
+    name = recorded.name;
+    const TrainingRun run = RunCase(recorded, arguments.run);
+    if (!arguments.out.empty()) WriteRun(CallersPath(arguments.out), recorded, run);
+    const Deviation deviation = Compare(recorded, run);
+    std::printf("%-40s loss %8.3g  gradient %8.3g  parameter %8.3g  %s\n", name.c_str(), deviation.loss, deviation.gradient,
+                deviation.parameter, deviation.passed() ? "passed" : "FAILED");
+    for (size_t i = 0; i < std::min<size_t>(deviation.failures.size(), 5); ++i) std::printf("    %s\n", deviation.failures[i].c_str());
+    return deviation.passed();
+  } catch (const std::exception& error) {
+    const auto* ours = dynamic_cast<const Error*>(&error);
+    std::printf("%-40s FAILED\n%s\n", name.c_str(), ours != nullptr ? ours->Describe().c_str() : error.what());
+    return false;
+  }
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Parse(argc, argv);
+  int passed = 0, failed = 0;
+  for (const std::string& folder : arguments.folders) {
+    for (const std::string& found : FindCases(CallersPath(folder))) {
+      Replay(found, arguments) ? ++passed : ++failed;
+      std::fflush(stdout);
+    }
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 ? 0 : ExitCode(ErrorCode::kCheckFailed);
+}
+
+}  // namespace
+}  // namespace gradloom
+
+int main(int argc, char** argv) {
+  try {
+    return gradloom::Main(argc, argv);
+  } catch (const gradloom::Error& error) {
+    std::fprintf(stderr, "%s\n", error.Describe().c_str());
+    return gradloom::ExitCode(error.code());
+  }
+}

@@ -1,0 +1,72 @@
+#include "tests/conformance/run_case.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+namespace {
+
+std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Model& model, const RunOptions& options) {
+  CompileOptions compile;
+  compile.recipe = recorded.recipe;
+  compile.recipe.threads = options.threads;
+  compile.recipe.fetch_gradients = true;
+  std::vector<int64_t> sizes = recorded.batch_sizes;
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  for (int64_t size : sizes) compile.entries.push_back({EntryKind::kStep, size});
+  return std::make_shared<const Plan>(Compile(model, compile));
+}
+
+Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
+  Feeds feeds;
+  for (const auto* names : {&recorded.inputs, &recorded.targets}) {
+    for (const std::string& name : *names) {
+      const auto found = recorded.batches.find(name + std::to_string(step));
+      if (found == recorded.batches.end())
+        throw Error(ErrorCode::kData, "batches.npz has no array '" + Escaped(name + std::to_string(step)) + "'");
+      feeds.emplace(name, found->second.view());
+    }
+  }
+  return feeds;
+}
+
+// Parameters, statistics, and initializers that are no state because nothing changes them.
+std::map<std::string, Tensor> Values(const Session& session) {
+  std::map<std::string, Tensor> values;
+  for (const StateTensor& state : session.plan().state) {
+    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic) values.emplace(state.name, session.Get(state.name));
+  }
+  for (const Constant& constant : session.plan().constants) values.emplace(constant.name, constant.value);
+  return values;
+}
+
+}  // namespace
+
+TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
+  if (options.devices != "cpu") {
+    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(options.devices) + "' are not supported by this build", "", "--devices cpu");
+  }
+  const Model model = Model::Load(recorded.model_path);
+  Session session(CompileCase(recorded, model, options));
+  TrainingRun run;
+  run.initial = Values(session);
+  for (int step = 0; step < recorded.steps(); ++step) {
+    if (!recorded.lr_factors.empty()) {
+      session.set_learning_rate(recorded.recipe.optimizer.lr * recorded.lr_factors[static_cast<size_t>(step)]);
+    }
+    const Feeds feeds = FeedsOfStep(recorded, step);
+    run.losses.push_back(session.Step(feeds).loss);
+    if (step > 0) continue;
+    for (const std::string& name : recorded.trainable) {
+      if (session.HasFetch("grad/" + name)) run.gradients.emplace(name, Tensor::Copy(session.Fetched("grad/" + name)));
+    }
+  }
+  run.parameters = Values(session);
+  return run;
+}
+
+}  // namespace gradloom

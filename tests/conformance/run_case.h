@@ -1,0 +1,20 @@
+// Trains a recorded case.
+#pragma once
+
+#include <string>
+
+#include "tests/conformance/compare.h"
+#include "tests/conformance/training_case.h"
+
+namespace gradloom {
+
+struct RunOptions {
+  int threads = 1;
+  std::string devices = "cpu";
+};
+
+// Compiles the case's model with its recipe, feeds its batches in order, and gathers what Compare needs.
+// Throws Error of any class.
+TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options);
+
+}  // namespace gradloom
