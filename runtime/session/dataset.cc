@@ -103,15 +103,15 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape) 
                 "column '" + Escaped(name) + "' has " + std::to_string(have) + " values a row, the model wants " + row_shape.ToString());
   }
   if (column.dtype() != dtype) {
-    if (!IsFloating(dtype) && IsFloating(column.dtype())) {
-      for (int64_t i = 0; i < column.elements(); ++i) {
-        const double value = ElementAsDouble(column.view(), i);
-        if (value == std::floor(value) && std::abs(value) < 9e15) continue;
-        throw Error(ErrorCode::kData, "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) +
-                                          "' is " + std::to_string(value) + ", the model wants " + std::string(DTypeName(dtype)));
-      }
+    Tensor converted = Converted(column.view(), dtype);
+    // An integer type holds each value exactly or the data are wrong: 2.5, NaN, or 300 as uint8.
+    for (int64_t i = 0; !IsFloating(dtype) && i < column.elements(); ++i) {
+      const double value = ElementAsDouble(column.view(), i);
+      if (value == ElementAsDouble(converted.view(), i)) continue;
+      throw Error(ErrorCode::kData, "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) +
+                                        "' is " + std::to_string(value) + ", the model wants " + std::string(DTypeName(dtype)));
     }
-    column = Converted(column.view(), dtype);
+    column = std::move(converted);
   }
   columns_.insert_or_assign(name, column.Reshaped(shape));
 }

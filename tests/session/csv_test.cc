@@ -14,7 +14,7 @@ namespace {
 class CsvTest : public ::testing::Test {
  protected:
   std::vector<CsvColumns> Read(const std::string& text, const std::vector<CsvSelection>& selections, const CsvOptions& options = {}) {
-    WriteFileAtomically(path_, text);
+    WriteQuickly(path_, text);
     return ReadCsv(path_, selections, options);
   }
 
@@ -87,11 +87,11 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   // A damaged number in the first row is an error, not a header.
   EXPECT_NE(Refused("1,2,?\n3,4,5\n", ":1:3").help().find("header"), std::string::npos);
   Refused("1,,3\n3,4,5\n", ":1:2");
-  WriteFileAtomically(path_,
-                      "\xEF\xBB\xBF"
-                      "first, second ,\"a,b\"\n1,2,3\n");
+  WriteQuickly(path_,
+               "\xEF\xBB\xBF"
+               "first, second ,\"a,b\"\n1,2,3\n");
   EXPECT_EQ(CsvHeader(path_), (std::vector<std::string>{"first", "second", "a,b"}));
-  WriteFileAtomically(path_, "1,2\n");
+  WriteQuickly(path_, "1,2\n");
   EXPECT_TRUE(CsvHeader(path_).empty());
 }
 
@@ -154,7 +154,7 @@ TEST_F(CsvTest, Gzip) {
   EXPECT_EQ(ReadCsv(path_, {{"b"}})[0].values.as<float>()[1], 4);
   const std::string good = ReadWholeFile(path_);
   for (size_t length = 2; length < good.size(); ++length) {
-    WriteFileAtomically(path_, good.substr(0, length));
+    WriteQuickly(path_, good.substr(0, length));
     // Where the second member has not begun, the file is whole.
     try {
       EXPECT_EQ(ReadCsv(path_, {{"b"}})[0].values.elements(), 1) << length;
@@ -162,12 +162,12 @@ TEST_F(CsvTest, Gzip) {
       EXPECT_EQ(error.code(), ErrorCode::kData) << length;
     }
   }
-  WriteFileAtomically(path_, good + "junk");
+  WriteQuickly(path_, good + "junk");
   EXPECT_EQ(ErrorOf([&] { ReadCsv(path_, {{"b"}}); }).code(), ErrorCode::kData);
   for (size_t at = 12; at < good.size(); ++at) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x10);
-    WriteFileAtomically(path_, bad);
+    WriteQuickly(path_, bad);
     try {
       const Tensor values = ReadCsv(path_, {{"b"}})[0].values;
       EXPECT_TRUE(values.elements() == 2 && values.as<float>()[0] == 2 && values.as<float>()[1] == 4) << at;

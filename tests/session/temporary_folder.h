@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "runtime/base/error.h"
@@ -32,6 +33,15 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
+
+// Writes without waiting for the disk, for tests that make thousands of damaged files.
+inline void WriteQuickly(const std::string& path, const std::string& content) {
+  // Anew: ext4 flushes a file that was emptied and written again.
+  std::filesystem::remove(path);
+  std::ofstream file(path, std::ios::binary);
+  file << content;
+  ASSERT_TRUE(file.flush().good());
+}
 
 // The error that `run` throws; a test failure where it throws none.
 template <typename F>

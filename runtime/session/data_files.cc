@@ -1,0 +1,118 @@
+#include "runtime/session/data_files.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/session/npy.h"
+#include "runtime/session/npz.h"
+
+namespace gradloom {
+namespace {
+
+enum class Kind { kNpz, kNpy, kTable };
+
+Kind KindOf(std::string_view path, CsvOptions& options) {
+  if (path.ends_with(".npz")) return Kind::kNpz;
+  if (path.ends_with(".npy")) return Kind::kNpy;
+  std::string_view name = path;
+  if (name.ends_with(".gz")) name.remove_suffix(3);
+  if (name.ends_with(".tsv") && options.delimiter == ',') options.delimiter = '\t';
+  if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return Kind::kTable;
+  throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
+              "name it .npz, .npy, .csv, .csv.gz or .tsv, after what it is");
+}
+
+std::string Warning(const std::string& column, int64_t count, const std::string& first) {
+  return std::to_string(count) + " values of column '" + Escaped(column) + "' are NaN or infinite, the first at " + first;
+}
+
+// Counts what is not finite in an array.
+void WarnOfNans(const std::string& name, const Tensor& column, const std::string& where, std::vector<std::string>& warnings) {
+  if (!IsFloating(column.dtype()) || column.elements() == 0) return;
+  const int64_t row_elements = column.elements() / column.shape()[0];
+  int64_t count = 0, first = 0;
+  for (int64_t i = 0; i < column.elements(); ++i) {
+    if (!std::isfinite(ElementAsDouble(column.view(), i)) && count++ == 0) first = i / row_elements;
+  }
+  if (count > 0) warnings.push_back(Warning(name, count, where + " row " + std::to_string(first)));
+}
+
+std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options,
+                                        std::vector<std::string>& warnings) {
+  std::vector<CsvSelection> selections;
+  for (const ColumnSource& source : sources) selections.push_back({source.source, source.dtype});
+  std::vector<CsvColumns> read = ReadCsv(path, selections, options);
+  std::map<std::string, Tensor> columns;
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (read[i].nan_count > 0) warnings.push_back(Warning(sources[i].name, read[i].nan_count, read[i].first_nan));
+    columns.emplace(sources[i].name, std::move(read[i].values));
+  }
+  return columns;
+}
+
+std::map<std::string, Tensor> LoadArrays(const std::string& path, const std::vector<ColumnSource>& sources, int64_t limit_bytes) {
+  std::map<std::string, Tensor> arrays = ReadNpz(path, limit_bytes);
+  if (sources.empty()) return arrays;
+  std::map<std::string, Tensor> columns;
+  for (const ColumnSource& source : sources) {
+    const auto found = arrays.find(source.source);
+    if (found == arrays.end()) {
+      std::string names;
+      for (const auto& [name, array] : arrays) names += (names.empty() ? "" : ", ") + Escaped(name, 40);
+      throw Error(ErrorCode::kData, "no array '" + Escaped(source.source) + "'", Escaped(path, 4096),
+                  "the file has: " + Escaped(names, 400));
+    }
+    columns.emplace(source.name, found->second);
+  }
+  return columns;
+}
+
+}  // namespace
+
+LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& given) {
+  CsvOptions options = given;
+  const Kind kind = KindOf(path, options);
+  const std::string where = Escaped(path, 4096);
+  std::set<std::string> names;
+  for (const ColumnSource& source : sources) {
+    if (!names.insert(source.name).second) {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(source.name) + "' is mapped to columns of the data twice", where);
+    }
+  }
+  if (kind != Kind::kNpz && sources.empty()) {
+    throw Error(ErrorCode::kConfig, "which columns feed which inputs and targets is not said", where, "--map NAME=COLUMNS for each");
+  }
+  if (kind == Kind::kNpy && sources.size() > 1) {
+    throw Error(ErrorCode::kConfig, "a .npy file has one array, but " + std::to_string(sources.size()) + " columns are wanted of it", where,
+                "save the arrays together with numpy.savez");
+  }
+  LoadedData loaded;
+  std::map<std::string, Tensor> columns;
+  if (kind == Kind::kTable) {
+    columns = LoadTable(path, sources, options, loaded.warnings);
+  } else {
+    columns = kind == Kind::kNpz ? LoadArrays(path, sources, options.limit_bytes)
+                                 : std::map<std::string, Tensor>{{sources[0].name, ReadNpy(path, options.limit_bytes)}};
+  }
+  for (const auto& [name, column] : columns) {
+    if (column.shape().rank() > 0 && column.shape()[0] == 0)
+      throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has no rows", where);
+  }
+  if (columns.empty()) throw Error(ErrorCode::kData, "the file has no arrays", where);
+  try {
+    loaded.data = Dataset(columns);
+  } catch (const Error& error) {
+    // The data set does not know where its columns are from.
+    throw Error(error.code(), error.message(), where, error.help());
+  }
+  if (kind != Kind::kTable) {
+    for (const auto& [name, column] : columns) WarnOfNans(name, column, where, loaded.warnings);
+  }
+  return loaded;
+}
+
+}  // namespace gradloom
