@@ -37,6 +37,7 @@ struct Header {
   DType dtype = DType::kUndefined;
   bool big_endian = false;
   bool fortran_order = false;
+  int64_t text_width = -1;  // code points of a string; -1: no text
   Shape shape;
 };
 
@@ -72,6 +73,7 @@ class HeaderParser {
     SkipSpace();
     if (at_ != text_.size()) Fail("text after the closing brace");
     if (!descr || !order || !shape) Fail("a key is missing");
+    if (header.text_width >= 0) header.shape.push_back(header.text_width);
     return header;
   }
 
@@ -156,6 +158,13 @@ class HeaderParser {
       if (type.code != text) continue;
       header.dtype = type.dtype;
       header.big_endian = order == '>';
+      return;
+    }
+    // Fixed-width text: each string as so many code points, in one more dimension.
+    if (text.starts_with('U') && text.size() > 1 && text.size() < 9 && text.find_first_not_of("0123456789", 1) == std::string_view::npos) {
+      header.dtype = DType::kUint32;
+      header.big_endian = order == '>';
+      header.text_width = std::stoll(std::string(text.substr(1)));
       return;
     }
     throw Error(ErrorCode::kData, "the array's dtype '" + Escaped(whole, 40) + "' is not supported", where_,

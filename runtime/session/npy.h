@@ -11,9 +11,9 @@
 namespace gradloom {
 
 // A .npy file as a tensor, in row-major order and in this machine's byte order whatever the file has.
-// Booleans come as 0 or 1.
+// Booleans come as 0 or 1, fixed-width text ('<U8') as uint32 code points in one more dimension.
 // Error(kData) names the file: a header that is damaged or does not fit the file's size, Python objects
-// (reading them would run code of the file), and dtypes that have no counterpart here (strings, complex,
+// (reading them would run code of the file), and dtypes that have no counterpart here (byte strings, complex,
 // dates, records). Error(kIo) and Error(kLimit) as InputFile.
 Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 

@@ -35,7 +35,10 @@ double OverBound(double error, double bound) {
 
 class Comparison {
  public:
-  Comparison(const TrainingCase& recorded, const TrainingRun& run) : c_(recorded), run_(run) {}
+  Comparison(const TrainingCase& recorded, const TrainingRun& run) : c_(recorded), run_(run) {
+    const auto names = recorded.expected.find("names");
+    names_ = names == recorded.expected.end() ? recorded.trainable : Strings(names->second);
+  }
 
   Deviation Run() {
     Losses();
@@ -118,9 +121,9 @@ class Comparison {
     }
   }
 
-  // The entry of a per-initializer array: they follow the array `names`, which is the order of `trainable`.
+  // The entry of a per-initializer array: they follow the array `names`.
   double Recorded(const std::string& array, const std::string& name) const {
-    const auto at = std::find(c_.trainable.begin(), c_.trainable.end(), name) - c_.trainable.begin();
+    const auto at = std::find(names_.begin(), names_.end(), name) - names_.begin();
     const auto found = c_.expected.find(array);
     if (found == c_.expected.end() || at >= found->second.elements()) return NAN;
     return ElementAsDouble(found->second.view(), at);
@@ -169,8 +172,24 @@ class Comparison {
     }
   }
 
+  // The strings of a text array, which ReadNpz gives as code points.
+  static std::vector<std::string> Strings(const Tensor& text) {
+    std::vector<std::string> strings;
+    const int64_t width = text.shape().rank() == 2 ? text.shape()[1] : 0;
+    for (int64_t i = 0; width > 0 && i < text.shape()[0]; ++i) {
+      std::string string;
+      for (int64_t j = 0; j < width; ++j) {
+        const int64_t point = ElementAsInt(text.view(), i * width + j);
+        if (point != 0) string += static_cast<char>(point);
+      }
+      strings.push_back(string);
+    }
+    return strings;
+  }
+
   const TrainingCase& c_;
   const TrainingRun& run_;
+  std::vector<std::string> names_;
   Deviation result_;
 };
 
