@@ -1,0 +1,278 @@
+#include <google/protobuf/io/coded_stream.h>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/plan_message.h"
+#include "runtime/plan/verify_scope.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kMaxNameBytes = 64 << 10;
+constexpr size_t kMaxTextBytes = 1 << 20;  // string attributes and properties
+constexpr int kMaxListLength = 1 << 20;    // of an attribute
+constexpr int kMaxMessages = 1 << 23;      // in all
+// Each body is two messages deep. A plan has at most verify::kMaxDepth of them within each other; the rest
+// of the message needs less than 8.
+constexpr int kMaxMessageDepth = 2 * (verify::kMaxDepth + 1) + 8;
+
+[[noreturn]] void Refuse(const std::string& message) { throw Error(ErrorCode::kPlan, message); }
+
+// Turns messages into structs. Counts and sizes are checked before memory is taken for them.
+class Decoder {
+ public:
+  Decoder(int64_t data_bytes, const ReadData& read) : data_bytes_(data_bytes), read_(read) {}
+
+  void Decode(const file::Plan& from, Plan& plan) {
+    for (const file::Target& t : from.targets()) {
+      Count();
+      plan.targets.push_back({Enum<DeviceKind>(t.device(), 2, "device kind"), Name(t.isa()), t.threads()});
+    }
+    plan.model.name = Name(from.model().name());
+    plan.model.hash = Name(from.model().hash());
+    plan.model.bytes.resize(static_cast<size_t>(Claim(from.model().bytes())));
+    read_(from.model().bytes().offset(), plan.model.bytes.data(), from.model().bytes().bytes());
+    plan.schedule.kind = Name(from.schedule().kind());
+    plan.schedule.lr = from.schedule().lr();
+    plan.schedule.attributes = Decode(from.schedule().attributes());
+    plan.accumulate = from.accumulate();
+    plan.step = {from.step().lr(), from.step().step(), from.step().batch(), from.step().seed(), from.step().bytes()};
+    for (const file::StateTensor& state : from.state()) plan.state.push_back(Decode(state));
+    plan.state_bytes = from.state_bytes();
+    for (const file::Constant& constant : from.constants()) {
+      Count();
+      plan.constants.push_back({Name(constant.name()), constant.offset(), Decode(constant.value())});
+    }
+    plan.constants_bytes = from.constants_bytes();
+    for (const file::Program& program : from.programs()) plan.programs.push_back(Decode(program));
+    for (const file::Entry& entry : from.entries()) plan.entries.push_back(Decode(entry));
+    for (const file::Group& group : from.groups()) {
+      Count();
+      plan.groups.push_back({{group.ranks().begin(), group.ranks().end()}});
+    }
+    for (const file::Property& property : from.properties()) {
+      Count();
+      if (!plan.properties.emplace(Name(property.name()), Text(property.value())).second)
+        Refuse("property '" + Escaped(property.name()) + "' is there twice");
+    }
+    if (claimed_ != data_bytes_)
+      Refuse("the data section has " + std::to_string(data_bytes_) + " bytes, and the plan uses " + std::to_string(claimed_));
+  }
+
+ private:
+  void Count() {
+    if (++messages_ > kMaxMessages) Refuse("the plan has more than " + std::to_string(kMaxMessages) + " parts");
+  }
+
+  template <typename T>
+  static T Enum(int value, int count, const std::string& what) {
+    if (value < 0 || value >= count) Refuse("there is no " + what + " " + std::to_string(value));
+    return static_cast<T>(value);
+  }
+
+  static std::string Text(const std::string& text, size_t limit = kMaxTextBytes) {
+    if (text.size() > limit) Refuse("a text has " + std::to_string(text.size()) + " bytes; " + std::to_string(limit) + " are possible");
+    return text;
+  }
+  static std::string Name(const std::string& name) { return Text(name, kMaxNameBytes); }
+
+  static DType Type(int value) {
+    const DType dtype = Enum<DType>(value, 17, "element type");
+    if (dtype != DType::kUndefined && DTypeBytes(dtype) == 0) Refuse("there is no element type " + std::to_string(value));
+    return dtype;
+  }
+
+  template <typename Dims>
+  static Shape ShapeOf(const Dims& dims) {
+    if (dims.size() > kMaxRank) Refuse("a shape has " + std::to_string(dims.size()) + " dimensions");
+    return Shape(std::vector<int64_t>(dims.begin(), dims.end()));
+  }
+
+  static Layout LayoutOf(const std::string& text) { return text.empty() ? Layout{} : Layout::FromString(Name(text)); }
+
+  static int MinusOne(int value, const std::string& what) {
+    if (value < 0) Refuse(what + " " + std::to_string(value) + " is negative");
+    return value - 1;
+  }
+
+  template <typename List>
+  static void CheckLength(const List& list) {
+    if (list.size() > kMaxListLength)
+      Refuse("a list has " + std::to_string(list.size()) + " elements; " + std::to_string(kMaxListLength) + " are possible");
+  }
+
+  // Ranges follow each other in the order of this walk and fill the data section, so all of them together
+  // are no larger than the file.
+  int64_t Claim(const file::Range& range) {
+    if (range.offset() != AlignUp(claimed_, kAlignmentBytes) || range.bytes() < 0 || range.bytes() > data_bytes_ - range.offset()) {
+      Refuse(std::to_string(range.bytes()) + " bytes at " + std::to_string(range.offset()) + " of the data section, which has " +
+             std::to_string(data_bytes_) + ", do not follow what is before them");
+    }
+    claimed_ = range.offset() + range.bytes();
+    return range.bytes();
+  }
+
+  Tensor Decode(const file::Tensor& from) {
+    const DType dtype = Type(from.dtype());
+    const Shape shape = ShapeOf(from.dims());
+    if (verify::BytesOf(dtype, shape, {}) != from.data().bytes()) {
+      Refuse("a tensor has " + std::to_string(from.data().bytes()) + " bytes, which are not those of " + std::string(DTypeName(dtype)) +
+             shape.ToString());
+    }
+    Claim(from.data());
+    Tensor tensor(dtype, shape);
+    read_(from.data().offset(), tensor.data(), tensor.bytes());
+    return tensor;
+  }
+
+  Attribute Decode(const file::Attribute& from) {
+    switch (from.value_case()) {
+      case file::Attribute::kInt: return from.int_();
+      case file::Attribute::kFloat: return from.float_();
+      case file::Attribute::kString: return Text(from.string());
+      case file::Attribute::kInts: {
+        CheckLength(from.ints().values());
+        return std::vector<int64_t>(from.ints().values().begin(), from.ints().values().end());
+      }
+      case file::Attribute::kFloats: {
+        CheckLength(from.floats().values());
+        return std::vector<double>(from.floats().values().begin(), from.floats().values().end());
+      }
+      case file::Attribute::kStrings: {
+        CheckLength(from.strings().values());
+        std::vector<std::string> strings;
+        for (const std::string& s : from.strings().values()) strings.push_back(Text(s));
+        return strings;
+      }
+      case file::Attribute::kTensor: return Decode(from.tensor());
+      case file::Attribute::VALUE_NOT_SET: break;
+    }
+    Refuse("attribute '" + Escaped(from.name()) + "' has no value");
+  }
+
+  Attributes Decode(const google::protobuf::RepeatedPtrField<file::Attribute>& from) {
+    Attributes attributes;
+    for (const file::Attribute& attribute : from) {
+      Count();
+      const std::string name = Name(attribute.name());
+      if (attributes.has(name)) Refuse("attribute '" + Escaped(name) + "' is there twice");
+      attributes.set(name, Decode(attribute));
+    }
+    return attributes;
+  }
+
+  StateTensor Decode(const file::StateTensor& from) {
+    Count();
+    StateTensor state;
+    state.name = Name(from.name());
+    state.kind = Enum<StateKind>(from.kind(), 4, "kind of state");
+    state.dtype = Type(from.dtype());
+    state.shape = ShapeOf(from.dims());
+    state.layout = LayoutOf(from.layout());
+    state.offset = from.offset();
+    state.bytes = from.bytes();
+    state.parameter = from.parameter();
+    if (from.has_initial()) state.initial = Decode(from.initial());
+    return state;
+  }
+
+  Buffer Decode(const file::Buffer& from) {
+    Count();
+    Buffer buffer;
+    buffer.name = Name(from.name());
+    buffer.arena = Enum<Arena>(from.arena(), 5, "arena");
+    buffer.offset = from.offset();
+    buffer.bytes = from.bytes();
+    buffer.dtype = Type(from.dtype());
+    buffer.shape = ShapeOf(from.dims());
+    buffer.layout = LayoutOf(from.layout());
+    buffer.feed = MinusOne(from.feed_plus_1(), "feed");
+    buffer.whole = MinusOne(from.whole_plus_1(), "whole");
+    return buffer;
+  }
+
+  Instruction Decode(const file::Instruction& from) {
+    Count();
+    Instruction instruction;
+    instruction.kind = Enum<InstructionKind>(from.kind(), 9, "instruction");
+    instruction.stream = from.stream();
+    instruction.kernel = Name(from.kernel());
+    instruction.op = Name(from.op());
+    instruction.domain = Name(from.domain());
+    instruction.attributes = Decode(from.attributes());
+    if (from.use_buffers_size() != from.use_accesses_size())
+      Refuse("an instruction has " + std::to_string(from.use_buffers_size()) + " operands and " + std::to_string(from.use_accesses_size()) +
+             " kinds of access");
+    for (int i = 0; i < from.use_buffers_size(); ++i) {
+      instruction.uses.push_back({from.use_buffers(i), Enum<Access>(from.use_accesses(i), 3, "kind of access")});
+    }
+    instruction.event = MinusOne(from.event_plus_1(), "event");
+    instruction.collective = Enum<Collective>(from.collective(), 4, "collective");
+    instruction.root = from.root();
+    instruction.group = MinusOne(from.group_plus_1(), "group");
+    instruction.peer = MinusOne(from.peer_plus_1(), "peer");
+    for (const file::Program& body : from.bodies()) instruction.bodies.push_back(Decode(body));
+    instruction.trip_bound = from.trip_bound();
+    instruction.origin = Name(from.origin());
+    return instruction;
+  }
+
+  Program Decode(const file::Program& from) {
+    Count();
+    Program program;
+    for (const file::Stream& stream : from.streams()) {
+      Count();
+      program.streams.push_back({Enum<StreamKind>(stream.kind(), 3, "kind of stream"), stream.device(), stream.threads()});
+    }
+    for (const file::Buffer& buffer : from.buffers()) program.buffers.push_back(Decode(buffer));
+    program.num_events = from.num_events();
+    for (const file::Instruction& instruction : from.instructions()) program.instructions.push_back(Decode(instruction));
+    program.transient_bytes = from.transient_bytes();
+    return program;
+  }
+
+  Entry Decode(const file::Entry& from) {
+    Count();
+    Entry entry;
+    entry.kind = Enum<EntryKind>(from.kind(), 5, "kind of entry");
+    entry.batch = from.batch();
+    for (const file::Feed& feed : from.feeds()) {
+      Count();
+      entry.feeds.push_back({Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis()});
+    }
+    for (const file::Fetch& fetch : from.fetches()) {
+      Count();
+      entry.fetches.push_back({Name(fetch.name()), fetch.buffer(), fetch.batch_axis()});
+    }
+    for (const file::Rank& rank : from.ranks()) {
+      Count();
+      entry.ranks.push_back({rank.program(),
+                             {rank.groups().begin(), rank.groups().end()},
+                             {rank.peers().begin(), rank.peers().end()},
+                             rank.shard_start(),
+                             rank.shard_length()});
+    }
+    return entry;
+  }
+
+  const int64_t data_bytes_;
+  const ReadData& read_;
+  int64_t claimed_ = 0;
+  int messages_ = 0;
+};
+
+}  // namespace
+
+Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& read) {
+  file::Plan parsed;
+  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
+  input.SetRecursionLimit(kMaxMessageDepth);
+  if (!parsed.ParseFromCodedStream(&input) || !input.ConsumedEntireMessage())
+    Refuse("the structure of the plan is malformed, or nested too deeply");
+  Plan plan;
+  Decoder(data_bytes, read).Decode(parsed, plan);
+  return plan;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,199 @@
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/plan_message.h"
+
+namespace gradloom {
+namespace {
+
+class Encoder {
+ public:
+  explicit Encoder(EncodedPlan& out) : out_(out) {}
+
+  void Encode(const Plan& plan, file::Plan& to) {
+    for (const Target& target : plan.targets) {
+      file::Target& t = *to.add_targets();
+      t.set_device(static_cast<int>(target.device));
+      t.set_isa(target.isa);
+      t.set_threads(target.threads);
+    }
+    to.mutable_model()->set_name(plan.model.name);
+    to.mutable_model()->set_hash(plan.model.hash);
+    Add(plan.model.bytes.data(), static_cast<int64_t>(plan.model.bytes.size()), *to.mutable_model()->mutable_bytes());
+    to.mutable_schedule()->set_kind(plan.schedule.kind);
+    to.mutable_schedule()->set_lr(plan.schedule.lr);
+    Encode(plan.schedule.attributes, *to.mutable_schedule()->mutable_attributes());
+    to.set_accumulate(plan.accumulate);
+    Encode(plan.step, *to.mutable_step());
+    for (const StateTensor& state : plan.state) Encode(state, *to.add_state());
+    to.set_state_bytes(plan.state_bytes);
+    for (const Constant& constant : plan.constants) {
+      file::Constant& c = *to.add_constants();
+      c.set_name(constant.name);
+      c.set_offset(constant.offset);
+      Encode(constant.value, *c.mutable_value());
+    }
+    to.set_constants_bytes(plan.constants_bytes);
+    for (const Program& program : plan.programs) Encode(program, *to.add_programs());
+    for (const Entry& entry : plan.entries) Encode(entry, *to.add_entries());
+    for (const Group& group : plan.groups) to.add_groups()->mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
+    for (const auto& [name, value] : plan.properties) {
+      file::Property& property = *to.add_properties();
+      property.set_name(name);
+      property.set_value(value);
+    }
+  }
+
+ private:
+  void Add(const void* data, int64_t bytes, file::Range& range) {
+    const int64_t offset = AlignUp(out_.data_bytes, kAlignmentBytes);
+    range.set_offset(offset);
+    range.set_bytes(bytes);
+    out_.pieces.push_back({data, offset, bytes});
+    out_.data_bytes = offset + bytes;
+  }
+
+  template <typename Message>
+  static void Dims(const Shape& shape, Message& to) {
+    to.mutable_dims()->Add(shape.begin(), shape.end());
+  }
+
+  static std::string Text(const Layout& layout) { return layout.plain() ? "" : layout.ToString(); }
+
+  void Encode(const Tensor& tensor, file::Tensor& to) {
+    to.set_dtype(static_cast<int>(tensor.dtype()));
+    Dims(tensor.shape(), to);
+    Add(tensor.data(), tensor.bytes(), *to.mutable_data());
+  }
+
+  void Encode(const Attribute& value, file::Attribute& to) {
+    if (const auto* i = std::get_if<int64_t>(&value)) to.set_int_(*i);
+    if (const auto* f = std::get_if<double>(&value)) to.set_float_(*f);
+    if (const auto* s = std::get_if<std::string>(&value)) to.set_string(*s);
+    if (const auto* l = std::get_if<std::vector<int64_t>>(&value)) to.mutable_ints()->mutable_values()->Add(l->begin(), l->end());
+    if (const auto* l = std::get_if<std::vector<double>>(&value)) to.mutable_floats()->mutable_values()->Add(l->begin(), l->end());
+    if (const auto* l = std::get_if<std::vector<std::string>>(&value)) {
+      for (const std::string& s : *l) to.mutable_strings()->add_values(s);
+    }
+    if (const auto* t = std::get_if<Tensor>(&value)) Encode(*t, *to.mutable_tensor());
+  }
+
+  void Encode(const Attributes& attributes, google::protobuf::RepeatedPtrField<file::Attribute>& to) {
+    for (const auto& [name, value] : attributes) {
+      file::Attribute& attribute = *to.Add();
+      attribute.set_name(name);
+      Encode(value, attribute);
+    }
+  }
+
+  static void Encode(const StepLayout& step, file::StepLayout& to) {
+    to.set_lr(step.lr);
+    to.set_step(step.step);
+    to.set_batch(step.batch);
+    to.set_seed(step.seed);
+    to.set_bytes(step.bytes);
+  }
+
+  void Encode(const StateTensor& state, file::StateTensor& to) {
+    to.set_name(state.name);
+    to.set_kind(static_cast<int>(state.kind));
+    to.set_dtype(static_cast<int>(state.dtype));
+    Dims(state.shape, to);
+    to.set_layout(Text(state.layout));
+    to.set_offset(state.offset);
+    to.set_bytes(state.bytes);
+    to.set_parameter(state.parameter);
+    if (state.initial.defined()) Encode(state.initial, *to.mutable_initial());
+  }
+
+  static void Encode(const Buffer& buffer, file::Buffer& to) {
+    to.set_name(buffer.name);
+    to.set_arena(static_cast<int>(buffer.arena));
+    to.set_offset(buffer.offset);
+    to.set_bytes(buffer.bytes);
+    to.set_dtype(static_cast<int>(buffer.dtype));
+    Dims(buffer.shape, to);
+    to.set_layout(Text(buffer.layout));
+    to.set_feed_plus_1(buffer.feed + 1);
+    to.set_whole_plus_1(buffer.whole + 1);
+  }
+
+  void Encode(const Instruction& instruction, file::Instruction& to) {
+    to.set_kind(static_cast<int>(instruction.kind));
+    to.set_stream(instruction.stream);
+    to.set_kernel(instruction.kernel);
+    to.set_op(instruction.op);
+    to.set_domain(instruction.domain);
+    Encode(instruction.attributes, *to.mutable_attributes());
+    for (const Use& use : instruction.uses) {
+      to.add_use_buffers(use.buffer);
+      to.add_use_accesses(static_cast<int>(use.access));
+    }
+    to.set_event_plus_1(instruction.event + 1);
+    to.set_collective(static_cast<int>(instruction.collective));
+    to.set_root(instruction.root);
+    to.set_group_plus_1(instruction.group + 1);
+    to.set_peer_plus_1(instruction.peer + 1);
+    for (const Program& body : instruction.bodies) Encode(body, *to.add_bodies());
+    to.set_trip_bound(instruction.trip_bound);
+    to.set_origin(instruction.origin);
+  }
+
+  void Encode(const Program& program, file::Program& to) {
+    for (const Stream& stream : program.streams) {
+      file::Stream& s = *to.add_streams();
+      s.set_kind(static_cast<int>(stream.kind));
+      s.set_device(stream.device);
+      s.set_threads(stream.threads);
+    }
+    for (const Buffer& buffer : program.buffers) Encode(buffer, *to.add_buffers());
+    to.set_num_events(program.num_events);
+    for (const Instruction& instruction : program.instructions) Encode(instruction, *to.add_instructions());
+    to.set_transient_bytes(program.transient_bytes);
+  }
+
+  static void Encode(const Entry& entry, file::Entry& to) {
+    to.set_kind(static_cast<int>(entry.kind));
+    to.set_batch(entry.batch);
+    for (const Feed& feed : entry.feeds) {
+      file::Feed& f = *to.add_feeds();
+      f.set_name(feed.name);
+      f.set_dtype(static_cast<int>(feed.dtype));
+      Dims(feed.shape, f);
+      f.set_batch_axis(feed.batch_axis);
+    }
+    for (const Fetch& fetch : entry.fetches) {
+      file::Fetch& f = *to.add_fetches();
+      f.set_name(fetch.name);
+      f.set_buffer(fetch.buffer);
+      f.set_batch_axis(fetch.batch_axis);
+    }
+    for (const RankBinding& rank : entry.ranks) {
+      file::Rank& r = *to.add_ranks();
+      r.set_program(rank.program);
+      r.mutable_groups()->Add(rank.groups.begin(), rank.groups.end());
+      r.mutable_peers()->Add(rank.peers.begin(), rank.peers.end());
+      r.set_shard_start(rank.shard_start);
+      r.set_shard_length(rank.shard_length);
+    }
+  }
+
+  EncodedPlan& out_;
+};
+
+}  // namespace
+
+EncodedPlan EncodePlan(const Plan& plan) {
+  EncodedPlan out;
+  file::Plan message;
+  Encoder(out).Encode(plan, message);
+  const size_t bytes = message.ByteSizeLong();
+  if (bytes > static_cast<size_t>(kMaxMessageBytes)) {
+    throw Error(ErrorCode::kLimit, "the plan has " + std::to_string(bytes) + " bytes without its tensors, more than the limit of " +
+                                       std::to_string(kMaxMessageBytes));
+  }
+  GRADLOOM_CHECK(message.SerializeToString(&out.message));
+  return out;
+}
+
+}  // namespace gradloom
