@@ -1,3 +1,4 @@
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 
 #include "runtime/base/checked.h"
@@ -19,6 +20,42 @@ constexpr int kMaxMessageDepth = 2 * (verify::kMaxDepth + 1) + 8;
 
 [[noreturn]] void Refuse(const std::string& message) { throw Error(ErrorCode::kPlan, message); }
 
+// Counts the messages within one of this type without taking memory for them: parsed, an empty message of
+// two bytes takes a hundred times as many. False where the bytes are malformed or nested too deeply.
+bool CountMessages(google::protobuf::io::CodedInputStream& input, const google::protobuf::Descriptor& type, int depth, int& count) {
+  if (depth > kMaxMessageDepth) return false;
+  if (++count > kMaxMessages) Refuse("the plan has more than " + std::to_string(kMaxMessages) + " parts");
+  while (const uint32_t tag = input.ReadTag()) {
+    uint64_t ignored;
+    uint32_t bytes;
+    switch (tag & 7) {
+      case 0:
+        if (!input.ReadVarint64(&ignored)) return false;
+        break;
+      case 1:
+        if (!input.Skip(8)) return false;
+        break;
+      case 5:
+        if (!input.Skip(4)) return false;
+        break;
+      case 2: {
+        if (!input.ReadVarint32(&bytes) || bytes > static_cast<uint32_t>(kMaxMessageBytes)) return false;
+        const auto* field = type.FindFieldByNumber(static_cast<int>(tag >> 3));
+        if (field == nullptr || field->message_type() == nullptr) {
+          if (!input.Skip(static_cast<int>(bytes))) return false;
+          break;
+        }
+        const auto limit = input.PushLimit(static_cast<int>(bytes));
+        if (!CountMessages(input, *field->message_type(), depth + 1, count) || input.BytesUntilLimit() != 0) return false;
+        input.PopLimit(limit);
+        break;
+      }
+      default: return false;
+    }
+  }
+  return input.ConsumedEntireMessage();
+}
+
 // Turns messages into structs. Counts and sizes are checked before memory is taken for them.
 class Decoder {
  public:
@@ -26,7 +63,6 @@ class Decoder {
 
   void Decode(const file::Plan& from, Plan& plan) {
     for (const file::Target& t : from.targets()) {
-      Count();
       plan.targets.push_back({Enum<DeviceKind>(t.device(), 2, "device kind"), Name(t.isa()), t.threads()});
     }
     plan.model.name = Name(from.model().name());
@@ -41,18 +77,15 @@ class Decoder {
     for (const file::StateTensor& state : from.state()) plan.state.push_back(Decode(state));
     plan.state_bytes = from.state_bytes();
     for (const file::Constant& constant : from.constants()) {
-      Count();
       plan.constants.push_back({Name(constant.name()), constant.offset(), Decode(constant.value())});
     }
     plan.constants_bytes = from.constants_bytes();
     for (const file::Program& program : from.programs()) plan.programs.push_back(Decode(program));
     for (const file::Entry& entry : from.entries()) plan.entries.push_back(Decode(entry));
     for (const file::Group& group : from.groups()) {
-      Count();
       plan.groups.push_back({{group.ranks().begin(), group.ranks().end()}});
     }
     for (const file::Property& property : from.properties()) {
-      Count();
       if (!plan.properties.emplace(Name(property.name()), Text(property.value())).second)
         Refuse("property '" + Escaped(property.name()) + "' is there twice");
     }
@@ -61,10 +94,6 @@ class Decoder {
   }
 
  private:
-  void Count() {
-    if (++messages_ > kMaxMessages) Refuse("the plan has more than " + std::to_string(kMaxMessages) + " parts");
-  }
-
   template <typename T>
   static T Enum(int value, int count, const std::string& what) {
     if (value < 0 || value >= count) Refuse("there is no " + what + " " + std::to_string(value));
@@ -154,7 +183,6 @@ class Decoder {
   Attributes Decode(const google::protobuf::RepeatedPtrField<file::Attribute>& from) {
     Attributes attributes;
     for (const file::Attribute& attribute : from) {
-      Count();
       const std::string name = Name(attribute.name());
       if (attributes.has(name)) Refuse("attribute '" + Escaped(name) + "' is there twice");
       attributes.set(name, Decode(attribute));
@@ -163,7 +191,6 @@ class Decoder {
   }
 
   StateTensor Decode(const file::StateTensor& from) {
-    Count();
     StateTensor state;
     state.name = Name(from.name());
     state.kind = Enum<StateKind>(from.kind(), 4, "kind of state");
@@ -178,7 +205,6 @@ class Decoder {
   }
 
   Buffer Decode(const file::Buffer& from) {
-    Count();
     Buffer buffer;
     buffer.name = Name(from.name());
     buffer.arena = Enum<Arena>(from.arena(), 5, "arena");
@@ -193,7 +219,6 @@ class Decoder {
   }
 
   Instruction Decode(const file::Instruction& from) {
-    Count();
     Instruction instruction;
     instruction.kind = Enum<InstructionKind>(from.kind(), 9, "instruction");
     instruction.stream = from.stream();
@@ -219,10 +244,8 @@ class Decoder {
   }
 
   Program Decode(const file::Program& from) {
-    Count();
     Program program;
     for (const file::Stream& stream : from.streams()) {
-      Count();
       program.streams.push_back({Enum<StreamKind>(stream.kind(), 3, "kind of stream"), stream.device(), stream.threads()});
     }
     for (const file::Buffer& buffer : from.buffers()) program.buffers.push_back(Decode(buffer));
@@ -233,20 +256,16 @@ class Decoder {
   }
 
   Entry Decode(const file::Entry& from) {
-    Count();
     Entry entry;
     entry.kind = Enum<EntryKind>(from.kind(), 5, "kind of entry");
     entry.batch = from.batch();
     for (const file::Feed& feed : from.feeds()) {
-      Count();
       entry.feeds.push_back({Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis()});
     }
     for (const file::Fetch& fetch : from.fetches()) {
-      Count();
       entry.fetches.push_back({Name(fetch.name()), fetch.buffer(), fetch.batch_axis()});
     }
     for (const file::Rank& rank : from.ranks()) {
-      Count();
       entry.ranks.push_back({rank.program(),
                              {rank.groups().begin(), rank.groups().end()},
                              {rank.peers().begin(), rank.peers().end()},
@@ -259,17 +278,20 @@ class Decoder {
   const int64_t data_bytes_;
   const ReadData& read_;
   int64_t claimed_ = 0;
-  int messages_ = 0;
 };
 
 }  // namespace
 
 Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& read) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(message.data());
+  int count = 0;
+  google::protobuf::io::CodedInputStream counted(bytes, static_cast<int>(message.size()));
   file::Plan parsed;
-  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
-  input.SetRecursionLimit(kMaxMessageDepth);
-  if (!parsed.ParseFromCodedStream(&input) || !input.ConsumedEntireMessage())
+  google::protobuf::io::CodedInputStream input(bytes, static_cast<int>(message.size()));
+  if (!CountMessages(counted, *file::Plan::descriptor(), 0, count) || !parsed.ParseFromCodedStream(&input) ||
+      !input.ConsumedEntireMessage()) {
     Refuse("the structure of the plan is malformed, or nested too deeply");
+  }
   Plan plan;
   Decoder(data_bytes, read).Decode(parsed, plan);
   return plan;

@@ -1,6 +1,7 @@
 #include "tests/verify/plan_builder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
@@ -25,6 +26,11 @@ std::string Equal(const KernelCall& call, size_t least, size_t most) {
   return "";
 }
 
+std::string RejectsFill(const KernelCall& call) {
+  if (!std::isfinite(call.attributes.Float("value", 0))) return "value is not finite";
+  return Equal(call, 0, 0);
+}
+
 std::string RejectsTest(const KernelCall& call) {
   std::string wrong = Arity(call, 1, 1);
   return !wrong.empty() || call.outputs[0].dtype == DType::kBool ? wrong : "dtype";
@@ -33,7 +39,7 @@ std::string RejectsTest(const KernelCall& call) {
 constexpr Aliasing kOnFirst[] = {{0, 0}};
 
 const KernelRow kRows[] = {
-    {.name = "test.Fill", .op = "Fill", .domain = "test", .rejects = [](const KernelCall& call) { return Equal(call, 0, 0); }},
+    {.name = "test.Fill", .op = "Fill", .domain = "test", .rejects = RejectsFill},
     {.name = "test.Map",
      .op = "Map",
      .domain = "test",

@@ -13,7 +13,7 @@
 namespace gradloom {
 
 // The made-up kernels, all of domain "test" and on float32 operands of equal bytes:
-//   test.Fill       no input, one output
+//   test.Fill       no input, one output; its attribute "value" must be finite
 //   test.Map        one or more inputs, one output, which may lie on the first input
 //   test.Mix        two inputs, one output, which may lie on none
 //   test.Update     a state and its gradient: the next state, which may lie on the state
