@@ -51,7 +51,7 @@ TEST(PlanText, ShowsTheTables) {
             "model: net, hash beef, 4 bytes without weights\n"
             "target: cpu any, threads 1\n"
             "property options: --lr 1\n"
-            "schedule: constant, lr 0\n"
+            "schedule: constant, lr 0.0\n"
             "accumulate: 1\n"
             "step: 64 bytes, lr 0, step -1, batch -1, seed -1\n"
             "state: 128 bytes\n"
