@@ -119,12 +119,12 @@ void Where(GradientContext& c) {
   if (c.needs(2)) c.set_reduced(2, c.b.Where(c.in(0), zero, g));
 }
 
-// The bounds themselves pass the gradient on to x; what is clipped goes to its bound.
+// Only what lies strictly between the bounds passes the gradient on, as in PyTorch's clamp and hardtanh.
 void Clip(GradientContext& c) {
   B& b = c.b;
   const ValueId x = c.in(0), g = c.grad(0), low = c.in(1), high = c.in(2), zero = ScalarLike(b, 0.0, g);
-  const ValueId below = low == kNoValue ? kNoValue : b.Op("Less", {x, low});
-  const ValueId above = high == kNoValue ? kNoValue : b.Op("Greater", {x, high});
+  const ValueId below = low == kNoValue ? kNoValue : b.Op("LessOrEqual", {x, low});
+  const ValueId above = high == kNoValue ? kNoValue : b.Op("GreaterOrEqual", {x, high});
   if (c.needs(0)) {
     ValueId gradient = g;
     if (below != kNoValue) gradient = b.Where(below, zero, gradient);

@@ -1,0 +1,18 @@
+// The tables of cases, one file a family or two.
+#pragma once
+
+#include <vector>
+
+#include "tests/ops/op_case.h"
+
+namespace gradloom {
+
+std::vector<OpCase> UnaryCases();       // cases_unary.cc
+std::vector<OpCase> ActivationCases();  // cases_activation.cc
+std::vector<OpCase> BinaryCases();      // cases_binary.cc
+std::vector<OpCase> MatMulCases();      // cases_matmul.cc
+std::vector<OpCase> ReduceCases();      // cases_reduce.cc
+std::vector<OpCase> ShapeCases();       // cases_shape.cc
+std::vector<OpCase> IndexCases();       // cases_index.cc
+
+}  // namespace gradloom

@@ -1,0 +1,63 @@
+#include "tests/ops/case_list.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kZero = 0, kOne = 1;
+
+OpOperand At(std::vector<int64_t> values, Shape shape) { return Fed(Tensor::From(values, std::move(shape))); }
+
+void AddGathers(std::vector<OpCase>& cases) {
+  cases.push_back({"Gather", {In({5, 3}), Indices({2, 4}, -5, 5)}});
+  cases.push_back({"Gather", {In({2, 5, 3}), Indices({6}, -5, 5)}, {{"axis", int64_t{-2}}}});
+  cases.push_back({"Gather", {In({2, 5}), Indices({}, 0, 5)}, {{"axis", kOne}}, "", 1, "one index"});
+  cases.push_back(
+      {"GatherGrad", {Indices({6}, -5, 5), In({2, 6, 3})}, {{"axis", kOne}, {"shape", std::vector<int64_t>{2, 5, 3}}}, "gradloom"});
+  cases.push_back({"GatherElements", {In({3, 4}), Indices({2, 4}, -3, 3)}});
+  cases.push_back({"GatherElements", {In({3, 4}), Indices({3, 5}, -4, 4)}, {{"axis", kOne}}});
+  cases.push_back({"GatherND", {In({3, 4, 2}), Indices({5, 2}, -3, 3)}});
+  cases.push_back({"GatherND", {In({3, 4}), Indices({2, 3, 1}, -3, 3)}});
+  cases.push_back({"GatherND", {In({2, 3, 4}), Indices({2, 5, 1}, -3, 3)}, {{"batch_dims", kOne}}});
+  cases.push_back({"GatherNDGrad",
+                   {Indices({2, 5, 1}, -3, 3), In({2, 5, 4})},
+                   {{"batch_dims", kOne}, {"shape", std::vector<int64_t>{2, 3, 4}}},
+                   "gradloom"});
+}
+
+// Repeated indices with a reduction; distinct ones without, where the order would decide.
+void AddScatters(std::vector<OpCase>& cases) {
+  cases.push_back({"ScatterElements", {In({3, 4}), At({2, 0, 1, -3, 0, 2, 0, 1}, {2, 4}), In({2, 4})}});
+  cases.push_back({"ScatterND", {In({4, 3}), At({2, -4}, {2, 1}), In({2, 3})}});
+  for (const char* reduction : {"add", "mul", "max", "min"}) {
+    const std::string name = reduction;
+    cases.push_back({"ScatterElements",
+                     {Distinct({3, 4}, 0.5, 2), Indices({3, 6}, -4, 4), Distinct({3, 6}, 0.45, 2.1)},
+                     {{"axis", kOne}, {"reduction", name}}});
+    cases.back().operands[1].shape = {3, 4};
+    cases.back().operands[2].shape = {3, 4};
+    cases.push_back({"ScatterND", {Distinct({3, 4}, 0.5, 2), Indices({6, 2}, -3, 3), Distinct({6}, 0.45, 2.1)}, {{"reduction", name}}});
+    cases.push_back(
+        {"ScatterND", {Distinct({3, 2, 2}, 0.5, 2), Indices({4, 1}, -3, 3), Distinct({4, 2, 2}, 0.45, 2.1)}, {{"reduction", name}}});
+  }
+  cases.push_back({"ScatterElements",
+                   {Fed({2, 0, 3, 5}, {4}), At({0, 0, 1, 1}, {4}), Fed({0, 3, 2, 0}, {4})},
+                   {{"reduction", std::string("mul")}},
+                   "",
+                   1,
+                   "zeros"});
+}
+
+}  // namespace
+
+std::vector<OpCase> IndexCases() {
+  std::vector<OpCase> cases;
+  AddGathers(cases);
+  AddScatters(cases);
+  cases.push_back({"TopK", {Distinct({3, 6}), Ints({2})}, {}, "", 2});
+  cases.push_back({"TopK", {Distinct({4, 3}), Ints({3})}, {{"axis", kZero}, {"largest", kZero}}, "", 2});
+  cases.push_back({.op = "OneHot", .operands = {Indices({2, 3}, -4, 4), Int(4), In({2})}, .gradient = false});
+  cases.push_back({.op = "OneHot", .operands = {Indices({3}, 0, 9), Int(4), In({2})}, .attributes = {{"axis", kZero}}, .gradient = false});
+  return cases;
+}
+
+}  // namespace gradloom

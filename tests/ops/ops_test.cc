@@ -1,0 +1,65 @@
+// The table of operator cases: every row with a gradient has one; forward values agree between types;
+// gradients agree with finite differences.
+#include <set>
+
+#include "compiler/onnx/type_rules.h"
+#include "compiler/ops/op.h"
+#include "gtest/gtest.h"
+#include "kernels/reference/reference.h"
+#include "tests/ops/gradient_check.h"
+
+namespace gradloom {
+namespace {
+
+std::string FullName(std::string_view domain, std::string_view op) {
+  return domain.empty() ? std::string(op) : std::string(domain) + "." + std::string(op);
+}
+
+TEST(Ops, ForwardValuesAgreeBetweenTypes) {
+  const OnnxTypeRules rules;
+  for (const OpCase& op_case : AllOpCases()) {
+    try {
+      EXPECT_EQ(CheckForward(op_case, rules), "") << op_case.Name();
+    } catch (const Error& error) {
+      ADD_FAILURE() << op_case.Name() << "\n" << error.Describe();
+    }
+  }
+}
+
+TEST(Ops, GradientsAgreeWithFiniteDifferences) {
+  const OnnxTypeRules rules;
+  for (const OpCase& op_case : AllOpCases()) {
+    if (!op_case.gradient) continue;
+    try {
+      EXPECT_EQ(CheckGradient(op_case, rules), "") << op_case.Name();
+    } catch (const Error& error) {
+      ADD_FAILURE() << op_case.Name() << "\n" << error.Describe();
+    }
+  }
+}
+
+TEST(Ops, EveryGradientHasACase) {
+  std::set<std::string> checked;
+  for (const OpCase& op_case : AllOpCases()) {
+    if (op_case.gradient) checked.insert(FullName(op_case.domain, op_case.op));
+  }
+  for (const Op* op : AllOps()) {
+    if (op->gradient != nullptr) EXPECT_TRUE(checked.contains(FullName(op->domain, op->name))) << op->name;
+  }
+}
+
+// Operators through which training is an error: the last resort of second derivatives.
+TEST(Ops, OperatorsWithoutAGradientAreListed) {
+  const std::set<std::string> listed = {"gradloom.CumProdGrad", "gradloom.DetGrad"};
+  for (const Op* op : AllOps()) {
+    if (op->gradient != nullptr || op->has(kNoGradient) || op->has(kUpdate)) continue;
+    EXPECT_TRUE(listed.contains(FullName(op->domain, op->name))) << op->name;
+  }
+}
+
+TEST(Ops, EveryRowHasAReferenceKernel) {
+  for (const Op* op : AllOps()) EXPECT_NE(FindReference(op->domain, op->name), nullptr) << op->name;
+}
+
+}  // namespace
+}  // namespace gradloom
