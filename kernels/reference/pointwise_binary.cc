@@ -98,7 +98,6 @@ T IntegerPower(T x, int64_t n) {
   return static_cast<T>(power);
 }
 
-// The result has the base's dtype; the exponent may have another.
 template <typename A, typename B>
 void PowOf(const KernelCall& call, const void* const* in, void* const* out) {
   MapBroadcast<A, B, A>(call, in, out, [](auto x, auto y) {
@@ -106,15 +105,24 @@ void PowOf(const KernelCall& call, const void* const* in, void* const* out) {
     if constexpr (std::is_floating_point_v<X>)
       return static_cast<X>(std::pow(x, static_cast<X>(y)));
     else if constexpr (std::is_integral_v<decltype(y)>)
-      return IntegerPower<X>(x, static_cast<int64_t>(y));
+      return IntegerPower<X>(x, y);
     else
-      return ConvertElement<X>(std::pow(static_cast<double>(x), static_cast<double>(y)));
+      return ConvertElement<X>(std::pow(static_cast<double>(x), y));
   });
 }
 
+// The result has the base's dtype; an exponent of another is widened first.
 void Pow(const KernelCall& call, const void* const* in, void* const* out) {
-  WithNumber(call.inputs[0].dtype, [&]<typename A>(std::type_identity<A>) {
-    WithNumber(call.inputs[1].dtype, [&]<typename B>(std::type_identity<B>) { PowOf<A, B>(call, in, out); });
+  const DType base = call.inputs[0].dtype, exponent = call.inputs[1].dtype;
+  const DType wide = IsInteger(base) && IsInteger(exponent) ? DType::kInt64 : IsInteger(base) ? DType::kFloat64 : base;
+  const Tensor exponents = exponent == wide ? Tensor() : Converted(InputView(call, in, 1), wide);
+  const void* const operands[] = {in[0], exponents.defined() ? exponents.data() : in[1]};
+  if (IsFloating(base)) return WithFloating(base, [&]<typename A>(std::type_identity<A>) { PowOf<A, A>(call, operands, out); });
+  WithInteger(base, [&]<typename A>(std::type_identity<A>) {
+    if (wide == DType::kInt64)
+      PowOf<A, int64_t>(call, operands, out);
+    else
+      PowOf<A, double>(call, operands, out);
   });
 }
 
