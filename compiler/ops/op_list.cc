@@ -29,6 +29,7 @@ constexpr Rows kFamilies[] = {
     BinaryOps,
     EinsumOps,
     IndexOps,
+    RecurrentOps,
 };
 // clang-format on
 

@@ -29,6 +29,8 @@ constexpr Rows kFamilies[] = {
     ReferencePad,
     ReferenceGenerate,
     ReferenceIndex,
+    ReferenceLstm,
+    ReferenceGru,
 };
 // clang-format on
 

@@ -1,0 +1,143 @@
+// LSTM, GRU and RNN. Their gradients are operators of ours that take the forward operator's inputs and the
+// gradients of its outputs, run the forward pass again and go back through it; the outputs are the
+// gradients of the inputs that the attribute "wanted" lists.
+#include <array>
+#include <string>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
+
+namespace gradloom {
+namespace {
+
+// What tells the three apart.
+struct Kind {
+  std::string_view op;
+  std::string_view gradient;
+  int64_t gates;
+  int inputs;
+  int outputs;
+  int activations;  // a direction
+};
+
+constexpr Kind kLstm{"LSTM", "LstmGrad", 4, 8, 3, 3};
+constexpr Kind kGru{"GRU", "GruGrad", 3, 6, 2, 2};
+constexpr Kind kRnn{"RNN", "RnnGrad", 1, 6, 2, 1};
+
+// The inputs whose gradient there is: all but sequence_lens.
+constexpr int kLengths = 4;
+
+int64_t DirectionsOf(const Node& node) {
+  const std::string direction = node.attributes.String("direction", "forward");
+  if (direction == "forward" || direction == "reverse") return 1;
+  if (direction == "bidirectional") return 2;
+  throw Error(ErrorCode::kAttr, "attribute direction is '" + Escaped(direction) + "'", Describe(node),
+              "it is forward, reverse or bidirectional");
+}
+
+// Types of Y, Y_h and Y_c; checks all that the kernels rely on.
+std::vector<ValueType> Types(const Graph& graph, const Node& node, const Kind& kind) {
+  ExpectFloating(graph, node, 0);
+  for (int i : {0, 1, 2}) ExpectRank(graph, node, i, 3);
+  const ValueType x = InputType(graph, node, 0);
+  const DType dtype = x.dtype;
+  const int64_t layout = node.attributes.Int("layout", 0);
+  if (layout != 0 && layout != 1)
+    throw Error(ErrorCode::kAttr, "attribute layout is " + std::to_string(layout), Describe(node), "it is 0 or 1");
+  const bool batch_first = layout == 1;
+  const int64_t steps = x.shape[batch_first ? 1 : 0], batch = x.shape[batch_first ? 0 : 1], input = x.shape[2];
+  const int64_t directions = DirectionsOf(node);
+  const int64_t hidden = InputType(graph, node, 2).shape[2];
+  const int64_t named = node.attributes.Int("hidden_size", hidden);
+  if (named != hidden || hidden == 0) {
+    throw Error(ErrorCode::kShape, "R is " + InputType(graph, node, 2).ToString() + ", attribute hidden_size " + std::to_string(named),
+                Describe(node), "the last extent of R is hidden_size");
+  }
+  const size_t activations = node.attributes.Strings("activations").size();
+  if (activations != 0 && activations != static_cast<size_t>(kind.activations * directions)) {
+    throw Error(ErrorCode::kAttr,
+                std::to_string(activations) + " activations for " + std::to_string(directions) + " directions of " +
+                    std::to_string(kind.activations),
+                Describe(node));
+  }
+  ExpectInput(graph, node, 1, {dtype, {directions, kind.gates * hidden, input}});
+  ExpectInput(graph, node, 2, {dtype, {directions, kind.gates * hidden, hidden}});
+  if (HasInput(node, 3)) ExpectInput(graph, node, 3, {dtype, {directions, 2 * kind.gates * hidden}});
+  if (HasInput(node, kLengths)) ExpectInput(graph, node, kLengths, {DType::kInt32, {batch}});
+  const ValueType state{dtype, batch_first ? Shape{batch, directions, hidden} : Shape{directions, batch, hidden}};
+  if (HasInput(node, 5)) ExpectInput(graph, node, 5, state);
+  if (kind.inputs > 6 && HasInput(node, 6)) ExpectInput(graph, node, 6, state);
+  if (kind.inputs > 7 && HasInput(node, 7)) ExpectInput(graph, node, 7, {dtype, {directions, 3 * hidden}});
+  const ValueType y{dtype, batch_first ? Shape{batch, steps, directions, hidden} : Shape{steps, directions, batch, hidden}};
+  return {y, state, state};
+}
+
+template <const Kind& kKind>
+std::vector<ValueType> ForwardTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, kKind.inputs, kKind.outputs);
+  return OutputTypes(node, Types(graph, node, kKind));
+}
+
+template <const Kind& kKind>
+std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node) {
+  const std::vector<int64_t> wanted = node.attributes.Ints("wanted");
+  ExpectArity(node, kKind.inputs + kKind.outputs, kKind.inputs + kKind.outputs, static_cast<int>(wanted.size()));
+  const std::vector<ValueType> outputs = Types(graph, node, kKind);
+  for (int i = 0; i < kKind.outputs; ++i) {
+    if (HasInput(node, kKind.inputs + i)) ExpectInput(graph, node, kKind.inputs + i, outputs[static_cast<size_t>(i)]);
+  }
+  std::vector<ValueType> types;
+  for (int64_t i : wanted) {
+    if (i < 0 || i >= kKind.inputs || i == kLengths) {
+      throw Error(ErrorCode::kAttr, "attribute wanted lists " + std::to_string(i), Describe(node));
+    }
+    types.push_back(InputType(graph, node, static_cast<int>(i)));
+  }
+  return types;
+}
+
+template <const Kind& kKind>
+void Gradient(GradientContext& context) {
+  std::vector<int64_t> wanted;
+  for (int i = 0; i < kKind.inputs; ++i) {
+    if (i != kLengths && context.needs(i)) wanted.push_back(i);
+  }
+  if (wanted.empty()) return;
+  std::vector<ValueId> inputs;
+  for (int i = 0; i < kKind.inputs; ++i) inputs.push_back(context.in(i));
+  for (int i = 0; i < kKind.outputs; ++i) inputs.push_back(context.grad(i));
+  Attributes attributes = context.attributes();
+  attributes.set("wanted", wanted);
+  const std::vector<ValueId> gradients = context.b.Ops(std::string(kKind.gradient), kGradloomDomain, std::move(inputs),
+                                                       static_cast<int>(wanted.size()), std::move(attributes));
+  for (size_t i = 0; i < wanted.size(); ++i) context.set(static_cast<int>(wanted[i]), gradients[i]);
+}
+
+// The products with W and R; the gradient runs them three times, once for the forward pass.
+template <const Kind& kKind, int kPasses>
+Cost RecurrentCost(const Graph& graph, const Node& node) {
+  Cost cost;
+  const auto add_bytes = [&](ValueId id) {
+    if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
+  };
+  for (ValueId id : node.inputs) add_bytes(id);
+  for (ValueId id : node.outputs) add_bytes(id);
+  const Shape &x = graph.value(node.inputs[0]).shape, &w = graph.value(node.inputs[1]).shape, &r = graph.value(node.inputs[2]).shape;
+  cost.flops = 2.0 * kPasses * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements() + r.elements());
+  return cost;
+}
+
+constexpr Op kOps[] = {
+    {.name = kLstm.op, .since_version = 7, .gradient = Gradient<kLstm>, .infer = ForwardTypes<kLstm>, .cost = RecurrentCost<kLstm, 1>},
+    {.name = kGru.op, .since_version = 7, .gradient = Gradient<kGru>, .infer = ForwardTypes<kGru>, .cost = RecurrentCost<kGru, 1>},
+    {.name = kRnn.op, .since_version = 7, .gradient = Gradient<kRnn>, .infer = ForwardTypes<kRnn>, .cost = RecurrentCost<kRnn, 1>},
+    {.name = kLstm.gradient, .domain = kGradloomDomain, .infer = GradientTypes<kLstm>, .cost = RecurrentCost<kLstm, 3>},
+    {.name = kGru.gradient, .domain = kGradloomDomain, .infer = GradientTypes<kGru>, .cost = RecurrentCost<kGru, 3>},
+    {.name = kRnn.gradient, .domain = kGradloomDomain, .infer = GradientTypes<kRnn>, .cost = RecurrentCost<kRnn, 3>},
+};
+
+}  // namespace
+
+std::span<const Op> RecurrentOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,339 @@
+#include "kernels/reference/recurrent.h"
+
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+namespace gradloom {
+namespace {
+
+struct ActivationName {
+  std::string_view name;  // in lower case: ONNX's names compare without case
+  Activation::Kind kind;
+  bool has_alpha, has_beta;
+  double alpha, beta;
+};
+
+constexpr ActivationName kActivations[] = {
+    {"sigmoid", Activation::Kind::kSigmoid, false, false, 0, 0},
+    {"tanh", Activation::Kind::kTanh, false, false, 0, 0},
+    {"relu", Activation::Kind::kRelu, false, false, 0, 0},
+    {"affine", Activation::Kind::kAffine, true, true, 1, 0},
+    {"leakyrelu", Activation::Kind::kLeakyRelu, true, false, 0.01, 0},
+    {"thresholdedrelu", Activation::Kind::kThresholdedRelu, true, false, 1, 0},
+    {"scaledtanh", Activation::Kind::kScaledTanh, true, true, 1, 1},
+    {"hardsigmoid", Activation::Kind::kHardSigmoid, true, true, 0.2, 0.5},
+    {"elu", Activation::Kind::kElu, true, false, 1, 0},
+    {"softsign", Activation::Kind::kSoftsign, false, false, 0, 0},
+    {"softplus", Activation::Kind::kSoftplus, false, false, 0, 0},
+};
+
+const ActivationName& ActivationNamed(const KernelCall& call, const std::string& name) {
+  std::string lower = name;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const ActivationName& row : kActivations) {
+    if (row.name == lower) return row;
+  }
+  throw Error(ErrorCode::kAttr, call.op + ": activation '" + Escaped(name) + "' is not known");
+}
+
+template <typename T, typename F>
+void ForEach(int64_t n, const T* x, T* y, F&& f) {
+  for (int64_t i = 0; i < n; ++i) y[i] = f(x[i]);
+}
+
+template <typename T>
+T Sigmoid(T x) {
+  return T(1) / (T(1) + std::exp(-x));
+}
+
+// A tile of R x kColumns of the product, its sums in registers.
+constexpr int kRows = 4, kColumns = 8;
+
+// `panel` is kColumns columns of b, row after row.
+template <int R, typename T>
+void AddTile(int64_t k, const T* a, int64_t a_row, const T* panel, int64_t columns, T* c, int64_t c_row) {
+  T sum[R][kColumns] = {};
+  for (int64_t p = 0; p < k; ++p) {
+    for (int i = 0; i < R; ++i) {
+      const T x = a[i * a_row + p];
+      for (int q = 0; q < kColumns; ++q) sum[i][q] += x * panel[p * kColumns + q];
+    }
+  }
+  for (int i = 0; i < R; ++i) {
+    for (int64_t q = 0; q < columns; ++q) c[i * c_row + q] += sum[i][q];
+  }
+}
+
+// The transpose of a [k, m] block of a matrix with `step` elements from row to row.
+template <typename T>
+std::vector<T> Transposed(int64_t m, int64_t k, const T* a, int64_t step) {
+  std::vector<T> out(static_cast<size_t>(m * k));
+  for (int64_t i0 = 0; i0 < m; i0 += 16) {
+    for (int64_t p = 0; p < k; ++p) {
+      for (int64_t i = i0; i < std::min(i0 + 16, m); ++i) out[static_cast<size_t>(i * k + p)] = a[p * step + i];
+    }
+  }
+  return out;
+}
+
+// The place in time of each step of each sequence.
+std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, const RecurrentSizes& size, bool reverse) {
+  std::vector<int64_t> lengths = InputInts(call, inputs, 4, std::vector<int64_t>(static_cast<size_t>(size.batch), size.steps));
+  std::vector<int64_t> times(static_cast<size_t>(size.steps * size.batch), -1);
+  for (int64_t b = 0; b < size.batch; ++b) {
+    const int64_t length = lengths[static_cast<size_t>(b)];
+    if (length < 0 || length > size.steps) {
+      throw Error(ErrorCode::kData, call.op + ": sequence " + std::to_string(b) + " has length " + std::to_string(length) +
+                                        " in sequence_lens, X has " + std::to_string(size.steps) + " steps");
+    }
+    for (int64_t s = 0; s < length; ++s) times[static_cast<size_t>(s * size.batch + b)] = reverse ? length - 1 - s : s;
+  }
+  return times;
+}
+
+}  // namespace
+
+RecurrentSizes::RecurrentSizes(const KernelCall& call, int64_t gates) {
+  const Shape& x = call.inputs[0].shape;
+  batch_first = call.attributes.Int("layout", 0) != 0;
+  steps = x[batch_first ? 1 : 0];
+  batch = x[batch_first ? 0 : 1];
+  input = x[2];
+  directions = call.inputs[2].shape[0];
+  hidden = call.inputs[2].shape[2];
+  width = gates * hidden;
+}
+
+template <typename T>
+void Activation::Apply(int64_t n, const T* x, T* y) const {
+  const T p = static_cast<T>(alpha), q = static_cast<T>(beta);
+  switch (kind) {
+    case Kind::kSigmoid: return ForEach(n, x, y, [](T v) { return Sigmoid(v); });
+    case Kind::kTanh: return ForEach(n, x, y, [](T v) { return std::tanh(v); });
+    case Kind::kRelu: return ForEach(n, x, y, [](T v) { return v > 0 ? v : T(0); });
+    case Kind::kAffine: return ForEach(n, x, y, [=](T v) { return p * v + q; });
+    case Kind::kLeakyRelu: return ForEach(n, x, y, [=](T v) { return v >= 0 ? v : p * v; });
+    case Kind::kThresholdedRelu: return ForEach(n, x, y, [=](T v) { return v > p ? v : T(0); });
+    case Kind::kScaledTanh: return ForEach(n, x, y, [=](T v) { return p * std::tanh(q * v); });
+    case Kind::kHardSigmoid: return ForEach(n, x, y, [=](T v) { return std::min(std::max(p * v + q, T(0)), T(1)); });
+    case Kind::kElu: return ForEach(n, x, y, [=](T v) { return v >= 0 ? v : p * std::expm1(v); });
+    case Kind::kSoftsign: return ForEach(n, x, y, [](T v) { return v / (1 + std::abs(v)); });
+    case Kind::kSoftplus: return ForEach(n, x, y, [](T v) { return std::max(v, T(0)) + std::log1p(std::exp(-std::abs(v))); });
+  }
+}
+
+template <typename T>
+void Activation::MultiplySlope(int64_t n, const T* x, const T* y, T* g) const {
+  const T p = static_cast<T>(alpha), q = static_cast<T>(beta);
+  const auto multiply = [&](auto&& slope) {
+    for (int64_t i = 0; i < n; ++i) g[i] *= slope(x[i], y[i]);
+  };
+  switch (kind) {
+    case Kind::kSigmoid: return multiply([](T, T v) { return v * (1 - v); });
+    case Kind::kTanh: return multiply([](T, T v) { return 1 - v * v; });
+    case Kind::kRelu: return multiply([](T u, T) { return u > 0 ? T(1) : T(0); });
+    case Kind::kAffine: return multiply([=](T, T) { return p; });
+    case Kind::kLeakyRelu: return multiply([=](T u, T) { return u >= 0 ? T(1) : p; });
+    case Kind::kThresholdedRelu: return multiply([=](T u, T) { return u > p ? T(1) : T(0); });
+    case Kind::kScaledTanh:
+      return multiply([=](T u, T) {
+        const T t = std::tanh(q * u);
+        return p * q * (1 - t * t);
+      });
+    case Kind::kHardSigmoid: return multiply([=](T, T v) { return v > 0 && v < 1 ? p : T(0); });
+    case Kind::kElu: return multiply([=](T u, T v) { return u >= 0 ? T(1) : v + p; });
+    case Kind::kSoftsign: return multiply([](T u, T) { return 1 / ((1 + std::abs(u)) * (1 + std::abs(u))); });
+    case Kind::kSoftplus: return multiply([](T u, T) { return Sigmoid(u); });
+  }
+}
+
+std::vector<Activation> ActivationsOf(const KernelCall& call, int64_t direction, const std::vector<std::string>& defaults) {
+  std::vector<std::string> names = call.attributes.Strings("activations");
+  const size_t count = defaults.size();
+  if (names.empty()) {
+    names = defaults;
+    names.insert(names.end(), defaults.begin(), defaults.end());
+  }
+  // alpha and beta list values of those activations alone that have one.
+  const std::vector<double> alphas = call.attributes.Floats("activation_alpha"), betas = call.attributes.Floats("activation_beta");
+  size_t next_alpha = 0, next_beta = 0;
+  std::vector<Activation> all;
+  for (const std::string& name : names) {
+    const ActivationName& row = ActivationNamed(call, name);
+    all.push_back({row.kind, row.alpha, row.beta});
+    if (row.has_alpha && next_alpha < alphas.size()) all.back().alpha = alphas[next_alpha++];
+    if (row.has_beta && next_beta < betas.size()) all.back().beta = betas[next_beta++];
+  }
+  const size_t first = static_cast<size_t>(direction) * count;
+  if (first + count > all.size()) {
+    throw Error(ErrorCode::kAttr,
+                call.op + ": " + std::to_string(all.size()) + " activations, each direction needs " + std::to_string(count));
+  }
+  const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
+template <typename T>
+void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_row, T* c,
+                int64_t c_row) {
+  std::vector<T> rows;
+  if (a_column != 1) {
+    GRADLOOM_CHECK(a_row == 1);
+    rows = Transposed(m, k, a, a_column);
+    a = rows.data();
+    a_row = k;
+  }
+  std::vector<T> panel(static_cast<size_t>(k * kColumns));
+  for (int64_t j = 0; j < n; j += kColumns) {
+    const int64_t columns = std::min<int64_t>(kColumns, n - j);
+    for (int64_t p = 0; p < k; ++p) std::copy_n(b + p * b_row + j, columns, panel.data() + p * kColumns);
+    int64_t i = 0;
+    for (; i + kRows <= m; i += kRows) AddTile<kRows>(k, a + i * a_row, a_row, panel.data(), columns, c + i * c_row + j, c_row);
+    for (; i < m; ++i) AddTile<1>(k, a + i * a_row, a_row, panel.data(), columns, c + i * c_row + j, c_row);
+  }
+}
+
+template <typename T>
+Lane<T>::Lane(const KernelCall& call, const void* const* inputs, int64_t gates, int64_t which)
+    : size(call, gates), direction(which), clip(call.attributes.Float("clip", 0)) {
+  const bool reverse = call.attributes.String("direction", "forward") == "reverse" || direction == 1;
+  times = TimesOf(call, inputs, size, reverse);
+  w = In<T>(inputs, 1) + direction * size.width * size.input;
+  r = In<T>(inputs, 2) + direction * size.width * size.hidden;
+  const bool bias = Has(call.inputs, 3);
+  w_bias = bias ? In<T>(inputs, 3) + direction * 2 * size.width : nullptr;
+  r_bias = bias ? w_bias + size.width : nullptr;
+  x.resize(static_cast<size_t>(size.steps * size.batch * size.input));
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (times[i] < 0) continue;
+    const T* from = In<T>(inputs, 0) + size.x_at(times[i], static_cast<int64_t>(i) % size.batch);
+    std::copy_n(from, size.input, x.data() + static_cast<int64_t>(i) * size.input);
+  }
+  r_transposed.resize(static_cast<size_t>(size.hidden * size.width));
+  for (int64_t i = 0; i < size.width; ++i) {
+    for (int64_t j = 0; j < size.hidden; ++j) r_transposed[static_cast<size_t>(j * size.width + i)] = r[i * size.hidden + j];
+  }
+}
+
+template <typename T>
+std::vector<T> Lane<T>::Projection() const {
+  std::vector<T> transposed(static_cast<size_t>(size.input * size.width));
+  for (int64_t i = 0; i < size.width; ++i) {
+    for (int64_t j = 0; j < size.input; ++j) transposed[static_cast<size_t>(j * size.width + i)] = w[i * size.input + j];
+  }
+  const int64_t rows = size.steps * size.batch;
+  std::vector<T> z(static_cast<size_t>(rows * size.width));
+  if (w_bias != nullptr) {
+    for (int64_t i = 0; i < rows; ++i) std::copy_n(w_bias, size.width, z.data() + i * size.width);
+  }
+  AddProduct(rows, size.width, size.input, x.data(), size.input, int64_t{1}, transposed.data(), size.width, z.data(), size.width);
+  return z;
+}
+
+template <typename T>
+std::vector<T> Lane<T>::State(const KernelCall& call, const void* const* inputs, size_t i) const {
+  return StateGradient(Has(call.inputs, i) ? inputs[i] : nullptr);
+}
+
+template <typename T>
+void Lane<T>::Clip(int64_t n, T* z) const {
+  if (clip <= 0) return;
+  const T bound = static_cast<T>(clip);
+  for (int64_t i = 0; i < n; ++i) z[i] = std::min(std::max(z[i], -bound), bound);
+}
+
+template <typename T>
+void Lane<T>::ClipGradient(int64_t n, const T* z, T* dz) const {
+  if (clip <= 0) return;
+  const T bound = static_cast<T>(clip);
+  for (int64_t i = 0; i < n; ++i) dz[i] = std::abs(z[i]) < bound ? dz[i] : T(0);
+}
+
+template <typename T>
+void Lane<T>::WriteSequence(const T* h, void* y) const {
+  if (y == nullptr) return;
+  T* out = static_cast<T*>(y);
+  for (int64_t t = 0; t < size.steps; ++t) {
+    for (int64_t b = 0; b < size.batch; ++b) {
+      if (!active(t, b)) std::fill_n(out + size.y_at(t, direction, b), size.hidden, T(0));
+    }
+  }
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (times[i] < 0) continue;
+    const int64_t row = static_cast<int64_t>(i);
+    std::copy_n(h + (row + size.batch) * size.hidden, size.hidden, out + size.y_at(times[i], direction, row % size.batch));
+  }
+}
+
+template <typename T>
+void Lane<T>::WriteState(const T* last, void* y_h) const {
+  if (y_h == nullptr) return;
+  for (int64_t b = 0; b < size.batch; ++b) {
+    std::copy_n(last + b * size.hidden, size.hidden, static_cast<T*>(y_h) + size.state_at(direction, b));
+  }
+}
+
+template <typename T>
+void Lane<T>::AddSequenceGradient(int64_t s, const void* dy, T* dh) const {
+  if (dy == nullptr) return;
+  for (int64_t b = 0; b < size.batch; ++b) {
+    if (!active(s, b)) continue;
+    const T* from = static_cast<const T*>(dy) + size.y_at(times[static_cast<size_t>(s * size.batch + b)], direction, b);
+    for (int64_t j = 0; j < size.hidden; ++j) dh[b * size.hidden + j] += from[j];
+  }
+}
+
+template <typename T>
+std::vector<T> Lane<T>::StateGradient(const void* d) const {
+  std::vector<T> state(static_cast<size_t>(size.batch * size.hidden));
+  if (d == nullptr) return state;
+  for (int64_t b = 0; b < size.batch; ++b) {
+    std::copy_n(static_cast<const T*>(d) + size.state_at(direction, b), size.hidden, state.data() + b * size.hidden);
+  }
+  return state;
+}
+
+template <typename T>
+void Lane<T>::AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, void* db) const {
+  const int64_t rows = size.steps * size.batch;
+  if (dx != nullptr) {
+    std::vector<T> packed(x.size());
+    AddProduct(rows, size.input, size.width, dz.data(), size.width, int64_t{1}, w, size.input, packed.data(), size.input);
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t t = times[static_cast<size_t>(i)];
+      if (t < 0) continue;
+      T* to = static_cast<T*>(dx) + size.x_at(t, i % size.batch);
+      for (int64_t j = 0; j < size.input; ++j) to[j] += packed[static_cast<size_t>(i * size.input + j)];
+    }
+  }
+  if (dw != nullptr) {
+    T* to = static_cast<T*>(dw) + direction * size.width * size.input;
+    AddProduct(size.width, size.input, rows, dz.data(), int64_t{1}, size.width, x.data(), size.input, to, size.input);
+  }
+  if (db != nullptr) AddColumnSums(rows, size.width, dz.data(), size.width, static_cast<T*>(db) + direction * 2 * size.width);
+}
+
+void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i) {
+  const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
+  const auto at = std::find(wanted.begin(), wanted.end(), i);
+  return at == wanted.end() ? nullptr : outputs[at - wanted.begin()];
+}
+
+void ZeroOutputs(const KernelCall& call, void* const* outputs) {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (outputs[i] != nullptr) std::memset(outputs[i], 0, static_cast<size_t>(call.outputs[i].bytes()));
+  }
+}
+
+template struct Lane<float>;
+template struct Lane<double>;
+template void Activation::Apply(int64_t, const float*, float*) const;
+template void Activation::Apply(int64_t, const double*, double*) const;
+template void Activation::MultiplySlope(int64_t, const float*, const float*, float*) const;
+template void Activation::MultiplySlope(int64_t, const double*, const double*, double*) const;
+template void AddProduct(int64_t, int64_t, int64_t, const float*, int64_t, int64_t, const float*, int64_t, float*, int64_t);
+template void AddProduct(int64_t, int64_t, int64_t, const double*, int64_t, int64_t, const double*, int64_t, double*, int64_t);
+
+}  // namespace gradloom

@@ -1,0 +1,222 @@
+// GRU and RNN with their gradients, which compute the forward pass again as LSTM's does.
+#include "kernels/reference/families.h"
+#include "kernels/reference/recurrent.h"
+
+namespace gradloom {
+namespace {
+
+// GRU's gates are z, r and h; RNN is the one-gate case without any of what gates do.
+template <typename T>
+struct Gru {
+  Lane<T> lane;
+  bool gated;   // GRU
+  bool linear;  // attribute linear_before_reset
+  std::vector<Activation> f;
+
+  std::vector<T> z, gates;  // [steps, batch, width]: pre-activations after the clip, and gates
+  std::vector<T> h;         // [steps + 1, batch, hidden]; the first is the initial state
+  std::vector<T> reset;     // [steps, batch, hidden]: linear: h * Rh^T + Rbh, otherwise r (.) h
+
+  Gru(const KernelCall& call, const void* const* inputs, int64_t direction, bool is_gru)
+      : lane(call, inputs, is_gru ? 3 : 1, direction),
+        gated(is_gru),
+        linear(call.attributes.Int("linear_before_reset", 0) != 0),
+        f(ActivationsOf(call, direction, is_gru ? std::vector<std::string>{"Sigmoid", "Tanh"} : std::vector<std::string>{"Tanh"})) {
+    const int64_t state = lane.size.batch * lane.size.hidden;
+    h = lane.State(call, inputs, 5);
+    h.resize(static_cast<size_t>((lane.size.steps + 1) * state));
+    if (gated) reset.resize(static_cast<size_t>(lane.size.steps * state));
+    z = lane.Projection();
+    gates.resize(z.size());
+  }
+
+  int64_t cells() const { return lane.size.batch * lane.size.hidden; }
+  // Columns of the product with R that need nothing but the state.
+  int64_t plain_width() const { return gated ? 2 * lane.size.hidden : lane.size.width; }
+
+  void Forward() {
+    const RecurrentSizes& n = lane.size;
+    const int64_t H = n.hidden;
+    for (int64_t s = 0; s < n.steps; ++s) {
+      T* zs = z.data() + s * n.batch * n.width;
+      const T* h0 = h.data() + s * cells();
+      AddBias(zs, n.width, lane.r_bias, gated && linear ? 2 * H : n.width);
+      AddProduct(n.batch, plain_width(), H, h0, H, int64_t{1}, lane.r_transposed.data(), n.width, zs, n.width);
+      if (!gated) {
+        lane.Clip(n.batch * H, zs);
+        T* gs = gates.data() + s * n.batch * H;
+        f[0].Apply(n.batch * H, zs, gs);
+        for (int64_t b = 0; b < n.batch; ++b)
+          std::copy_n(lane.active(s, b) ? gs + b * H : h0 + b * H, H, h.data() + (s + 1) * cells() + b * H);
+        continue;
+      }
+      T* gs = gates.data() + s * n.batch * n.width;
+      T* rs = reset.data() + s * cells();
+      for (int64_t b = 0; b < n.batch; ++b) {
+        lane.Clip(2 * H, zs + b * n.width);
+        f[0].Apply(2 * H, zs + b * n.width, gs + b * n.width);
+      }
+      if (linear) {
+        AddBias(rs, H, lane.r_bias == nullptr ? nullptr : lane.r_bias + 2 * H, H);
+        AddProduct(n.batch, H, H, h0, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width, rs, H);
+      } else {
+        ForEachCell([&](int64_t b, int64_t j) { rs[b * H + j] = gs[b * n.width + H + j] * h0[b * H + j]; });
+        AddProduct(n.batch, H, H, rs, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width, zs + 2 * H, n.width);
+      }
+      FinishStep(s);
+    }
+  }
+
+  void FinishStep(int64_t s) {
+    const int64_t H = lane.size.hidden, width = lane.size.width;
+    for (int64_t b = 0; b < lane.size.batch; ++b) {
+      const int64_t row = s * lane.size.batch + b;
+      T *zr = z.data() + row * width, *gr = gates.data() + row * width;
+      const T *h0 = h.data() + row * H, *rs = reset.data() + row * H;
+      T* h1 = h.data() + row * H + cells();
+      if (linear) {
+        for (int64_t j = 0; j < H; ++j) zr[2 * H + j] += gr[H + j] * rs[j];
+      }
+      lane.Clip(H, zr + 2 * H);
+      f[1].Apply(H, zr + 2 * H, gr + 2 * H);
+      if (lane.active(s, b)) {
+        for (int64_t j = 0; j < H; ++j) h1[j] = (1 - gr[j]) * gr[2 * H + j] + gr[j] * h0[j];
+      } else {
+        std::copy_n(h0, H, h1);
+      }
+    }
+  }
+
+  // Rows of `width` columns get `bias` added to their first `count` columns.
+  void AddBias(T* rows, int64_t width, const T* bias, int64_t count) const {
+    if (bias == nullptr) return;
+    for (int64_t b = 0; b < lane.size.batch; ++b) {
+      for (int64_t j = 0; j < count; ++j) rows[b * width + j] += bias[j];
+    }
+  }
+
+  template <typename F>
+  void ForEachCell(F&& visit) const {
+    for (int64_t b = 0; b < lane.size.batch; ++b) {
+      for (int64_t j = 0; j < lane.size.hidden; ++j) visit(b, j);
+    }
+  }
+
+  // dh: the gradient of the state after step s, then of the one before it. dz gets the gradient of the
+  // pre-activations, dr that of the products with R (they differ in the h gate where `linear`).
+  void BackwardStep(int64_t s, T* dh, T* dz, T* dr) const {
+    const RecurrentSizes& n = lane.size;
+    const int64_t H = n.hidden;
+    if (!gated) {
+      for (int64_t b = 0; b < n.batch; ++b) {
+        if (!lane.active(s, b)) continue;
+        const int64_t row = s * n.batch + b;
+        std::copy_n(dh + b * H, H, dz + b * H);
+        std::fill_n(dh + b * H, H, T(0));
+        f[0].MultiplySlope(H, z.data() + row * H, gates.data() + row * H, dz + b * H);
+        lane.ClipGradient(H, z.data() + row * H, dz + b * H);
+      }
+      std::copy_n(dz, n.batch * H, dr);
+      AddProduct(n.batch, H, H, dz, H, int64_t{1}, lane.r, H, dh, H);
+      return;
+    }
+    const T* h0 = h.data() + s * cells();
+    const T* gs = gates.data() + s * n.batch * n.width;
+    const T* zs = z.data() + s * n.batch * n.width;
+    const T* rs = reset.data() + s * cells();
+    for (int64_t b = 0; b < n.batch; ++b) {
+      if (!lane.active(s, b)) continue;
+      const T *g = gs + b * n.width, *zb = zs + b * n.width;
+      T *db = dz + b * n.width, *dhb = dh + b * H;
+      for (int64_t j = 0; j < H; ++j) {
+        db[j] = dhb[j] * (h0[b * H + j] - g[2 * H + j]);
+        db[2 * H + j] = dhb[j] * (1 - g[j]);
+        dhb[j] *= g[j];
+      }
+      f[1].MultiplySlope(H, zb + 2 * H, g + 2 * H, db + 2 * H);
+      lane.ClipGradient(H, zb + 2 * H, db + 2 * H);
+    }
+    if (linear) {
+      ForEachCell([&](int64_t b, int64_t j) {
+        const int64_t at = b * n.width + j;
+        dz[at + H] = dz[at + 2 * H] * rs[b * H + j];
+        dr[at + 2 * H] = dz[at + 2 * H] * gs[at + H];
+      });
+    } else {
+      std::vector<T> through(static_cast<size_t>(n.batch * H));
+      AddProduct(n.batch, H, H, dz + 2 * H, n.width, int64_t{1}, lane.r + 2 * H * H, H, through.data(), H);
+      ForEachCell([&](int64_t b, int64_t j) {
+        const int64_t at = b * n.width + j;
+        dz[at + H] = through[static_cast<size_t>(b * H + j)] * h0[b * H + j];
+        dr[at + 2 * H] = dz[at + 2 * H];
+        dh[b * H + j] += through[static_cast<size_t>(b * H + j)] * gs[at + H];
+      });
+    }
+    for (int64_t b = 0; b < n.batch; ++b) {
+      f[0].MultiplySlope(2 * H, zs + b * n.width, gs + b * n.width, dz + b * n.width);
+      lane.ClipGradient(2 * H, zs + b * n.width, dz + b * n.width);
+      std::copy_n(dz + b * n.width, 2 * H, dr + b * n.width);
+    }
+    AddProduct(n.batch, H, linear ? n.width : 2 * H, dr, n.width, int64_t{1}, lane.r, H, dh, H);
+  }
+};
+
+template <bool kGru>
+void Forward(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloat(call.inputs[0].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+      Gru<T> gru(call, inputs, d, kGru);
+      gru.Forward();
+      gru.lane.WriteSequence(gru.h.data(), outputs[0]);
+      if (call.outputs.size() > 1) gru.lane.WriteState(gru.h.data() + gru.lane.size.steps * gru.cells(), outputs[1]);
+    }
+  });
+}
+
+// Inputs: the six of GRU or RNN, then the gradients of Y and Y_h.
+template <bool kGru>
+void Gradient(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloat(call.inputs[0].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    ZeroOutputs(call, outputs);
+    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+      Gru<T> gru(call, inputs, d, kGru);
+      gru.Forward();
+      const Lane<T>& lane = gru.lane;
+      const RecurrentSizes& n = lane.size;
+      std::vector<T> dh = lane.StateGradient(inputs[7]);
+      std::vector<T> dz(gru.z.size()), dr(gru.z.size());
+      for (int64_t s = n.steps - 1; s >= 0; --s) {
+        lane.AddSequenceGradient(s, inputs[6], dh.data());
+        gru.BackwardStep(s, dh.data(), dz.data() + s * n.batch * n.width, dr.data() + s * n.batch * n.width);
+      }
+      lane.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
+      const int64_t rows = n.steps * n.batch, H = n.hidden;
+      if (T* to = static_cast<T*>(GradientOf(call, outputs, 2))) {
+        to += d * n.width * H;
+        const int64_t plain = gru.plain_width();
+        AddProduct(plain, H, rows, dr.data(), int64_t{1}, n.width, gru.h.data(), H, to, H);
+        const T* state = gru.linear ? gru.h.data() : gru.reset.data();
+        if (kGru) AddProduct(H, H, rows, dr.data() + plain, int64_t{1}, n.width, state, H, to + plain * H, H);
+      }
+      if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
+        AddColumnSums(rows, n.width, dr.data(), n.width, db + (2 * d + 1) * n.width);
+      }
+      lane.WriteState(dh.data(), GradientOf(call, outputs, 5));
+    }
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"GRU", "", Forward<true>},
+    {"GruGrad", "gradloom", Gradient<true>},
+    {"RNN", "", Forward<false>},
+    {"RnnGrad", "gradloom", Gradient<false>},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceGru() { return kKernels; }
+
+}  // namespace gradloom

@@ -1,0 +1,197 @@
+// LSTM and its gradient. The gradient computes the forward pass again: the graph keeps X, the weights and
+// the initial states alone, which costs one more forward pass and no memory between the phases.
+#include "kernels/reference/families.h"
+#include "kernels/reference/recurrent.h"
+
+namespace gradloom {
+namespace {
+
+// Places of the gates in the rows of W and R; peepholes come in the order i, o, f.
+constexpr int64_t kGates = 4;
+
+template <typename T>
+struct Lstm {
+  Lane<T> lane;
+  bool coupled;  // attribute input_forget: f = 1 - i
+  std::vector<Activation> f;
+  const T* peephole;  // [3, hidden] or null
+
+  // [steps, batch, 4 * hidden]: pre-activations after the clip, and gates.
+  std::vector<T> z, gates;
+  // [steps + 1, batch, hidden]; the first are the initial states.
+  std::vector<T> h, c;
+  std::vector<T> squashed;  // [steps, batch, hidden]: h(C)
+
+  Lstm(const KernelCall& call, const void* const* inputs, int64_t direction)
+      : lane(call, inputs, kGates, direction),
+        coupled(call.attributes.Int("input_forget", 0) != 0),
+        f(ActivationsOf(call, direction, {"Sigmoid", "Tanh", "Tanh"})),
+        peephole(Has(call.inputs, 7) ? In<T>(inputs, 7) + direction * 3 * lane.size.hidden : nullptr) {
+    const int64_t cells = lane.size.batch * lane.size.hidden;
+    h = lane.State(call, inputs, 5);
+    c = lane.State(call, inputs, 6);
+    h.resize(static_cast<size_t>((lane.size.steps + 1) * cells));
+    c.resize(h.size());
+    squashed.resize(static_cast<size_t>(lane.size.steps * cells));
+    z = lane.Projection();
+    gates.resize(z.size());
+  }
+
+  int64_t cells() const { return lane.size.batch * lane.size.hidden; }
+
+  void Forward() {
+    const RecurrentSizes& n = lane.size;
+    for (int64_t s = 0; s < n.steps; ++s) {
+      T* zs = z.data() + s * n.batch * n.width;
+      if (lane.r_bias != nullptr) {
+        for (int64_t b = 0; b < n.batch; ++b) {
+          for (int64_t j = 0; j < n.width; ++j) zs[b * n.width + j] += lane.r_bias[j];
+        }
+      }
+      AddProduct(n.batch, n.width, n.hidden, h.data() + s * cells(), n.hidden, int64_t{1}, lane.r_transposed.data(), n.width, zs, n.width);
+      for (int64_t b = 0; b < n.batch; ++b) ForwardCell(s, b);
+    }
+  }
+
+  void ForwardCell(int64_t s, int64_t b) {
+    const int64_t H = lane.size.hidden, row = s * lane.size.batch + b;
+    const T* c0 = c.data() + row * H;
+    T* c1 = c.data() + row * H + cells();
+    T* h1 = h.data() + row * H + cells();
+    if (!lane.active(s, b)) {
+      std::copy_n(c0, H, c1);
+      std::copy_n(h.data() + row * H, H, h1);
+      return;
+    }
+    T* zi = z.data() + row * 4 * H;
+    T *zo = zi + H, *zf = zi + 2 * H, *zc = zi + 3 * H;
+    T* gi = gates.data() + row * 4 * H;
+    T *go = gi + H, *gf = gi + 2 * H, *gc = gi + 3 * H;
+    if (peephole != nullptr) {
+      for (int64_t j = 0; j < H; ++j) zi[j] += peephole[j] * c0[j];
+      for (int64_t j = 0; j < H; ++j) zf[j] += peephole[2 * H + j] * c0[j];
+    }
+    lane.Clip(H, zi);
+    lane.Clip(2 * H, zf);  // f and c
+    f[0].Apply(H, zi, gi);
+    f[0].Apply(H, zf, gf);
+    f[1].Apply(H, zc, gc);
+    if (coupled) {
+      for (int64_t j = 0; j < H; ++j) gf[j] = 1 - gi[j];
+    }
+    for (int64_t j = 0; j < H; ++j) c1[j] = gf[j] * c0[j] + gi[j] * gc[j];
+    if (peephole != nullptr) {
+      for (int64_t j = 0; j < H; ++j) zo[j] += peephole[H + j] * c1[j];
+    }
+    lane.Clip(H, zo);
+    f[0].Apply(H, zo, go);
+    T* hc = squashed.data() + row * H;
+    f[2].Apply(H, c1, hc);
+    for (int64_t j = 0; j < H; ++j) h1[j] = go[j] * hc[j];
+  }
+
+  // One cell backwards: dh and dc are gradients of the states after step s, then of those before it; of
+  // dh the part through R is added by the caller. dz gets the gradient of the pre-activations.
+  void BackwardCell(int64_t s, int64_t b, T* dh, T* dc, T* dz, T* dp) const {
+    const int64_t H = lane.size.hidden, row = s * lane.size.batch + b;
+    const T *c0 = c.data() + row * H, *c1 = c0 + cells(), *hc = squashed.data() + row * H;
+    const T *zi = z.data() + row * 4 * H, *gi = gates.data() + row * 4 * H;
+    const T *go = gi + H, *gf = gi + 2 * H, *gc = gi + 3 * H;
+    T *di = dz, *d_o = dz + H, *df = dz + 2 * H, *dg = dz + 3 * H;
+    std::vector<T> through(static_cast<size_t>(H));
+    for (int64_t j = 0; j < H; ++j) d_o[j] = dh[j] * hc[j];
+    f[0].MultiplySlope(H, zi + H, go, d_o);
+    lane.ClipGradient(H, zi + H, d_o);
+    for (int64_t j = 0; j < H; ++j) through[static_cast<size_t>(j)] = dh[j] * go[j];
+    f[2].MultiplySlope(H, c1, hc, through.data());
+    for (int64_t j = 0; j < H; ++j) dc[j] += through[static_cast<size_t>(j)];
+    if (peephole != nullptr) {
+      for (int64_t j = 0; j < H; ++j) dc[j] += d_o[j] * peephole[H + j];
+    }
+    for (int64_t j = 0; j < H; ++j) {
+      di[j] = dc[j] * (coupled ? gc[j] - c0[j] : gc[j]);
+      df[j] = coupled ? T(0) : dc[j] * c0[j];
+      dg[j] = dc[j] * gi[j];
+    }
+    f[0].MultiplySlope(H, zi, gi, di);
+    if (!coupled) f[0].MultiplySlope(H, zi + 2 * H, gf, df);
+    f[1].MultiplySlope(H, zi + 3 * H, gc, dg);
+    lane.ClipGradient(H, zi, di);
+    lane.ClipGradient(2 * H, zi + 2 * H, df);
+    for (int64_t j = 0; j < H; ++j) {
+      dc[j] *= gf[j];
+      dh[j] = 0;
+    }
+    if (peephole != nullptr) {
+      for (int64_t j = 0; j < H; ++j) dc[j] += di[j] * peephole[j] + df[j] * peephole[2 * H + j];
+    }
+    if (dp != nullptr) {
+      for (int64_t j = 0; j < H; ++j) {
+        dp[j] += di[j] * c0[j];
+        dp[H + j] += d_o[j] * c1[j];
+        dp[2 * H + j] += df[j] * c0[j];
+      }
+    }
+  }
+};
+
+void Forward(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloat(call.inputs[0].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+      Lstm<T> lstm(call, inputs, d);
+      lstm.Forward();
+      const int64_t last = lstm.lane.size.steps * lstm.cells();
+      lstm.lane.WriteSequence(lstm.h.data(), outputs[0]);
+      if (call.outputs.size() > 1) lstm.lane.WriteState(lstm.h.data() + last, outputs[1]);
+      if (call.outputs.size() > 2) lstm.lane.WriteState(lstm.c.data() + last, outputs[2]);
+    }
+  });
+}
+
+// Inputs: the eight of LSTM, then the gradients of Y, Y_h and Y_c.
+void Gradient(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloat(call.inputs[0].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    ZeroOutputs(call, outputs);
+    for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
+      Lstm<T> lstm(call, inputs, d);
+      lstm.Forward();
+      const Lane<T>& lane = lstm.lane;
+      const RecurrentSizes& n = lane.size;
+      std::vector<T> dh = lane.StateGradient(inputs[9]), dc = lane.StateGradient(inputs[10]);
+      std::vector<T> dz(lstm.z.size());
+      T* dp = static_cast<T*>(GradientOf(call, outputs, 7));
+      if (dp != nullptr) dp += d * 3 * n.hidden;
+      for (int64_t s = n.steps - 1; s >= 0; --s) {
+        lane.AddSequenceGradient(s, inputs[8], dh.data());
+        T* dzs = dz.data() + s * n.batch * n.width;
+        for (int64_t b = 0; b < n.batch; ++b) {
+          if (lane.active(s, b)) lstm.BackwardCell(s, b, dh.data() + b * n.hidden, dc.data() + b * n.hidden, dzs + b * n.width, dp);
+        }
+        AddProduct(n.batch, n.hidden, n.width, dzs, n.width, int64_t{1}, lane.r, n.hidden, dh.data(), n.hidden);
+      }
+      lane.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
+      const int64_t rows = n.steps * n.batch;
+      if (T* dr = static_cast<T*>(GradientOf(call, outputs, 2))) {
+        AddProduct(n.width, n.hidden, rows, dz.data(), int64_t{1}, n.width, lstm.h.data(), n.hidden, dr + d * n.width * n.hidden, n.hidden);
+      }
+      if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
+        AddColumnSums(rows, n.width, dz.data(), n.width, db + (2 * d + 1) * n.width);
+      }
+      lane.WriteState(dh.data(), GradientOf(call, outputs, 5));
+      lane.WriteState(dc.data(), GradientOf(call, outputs, 6));
+    }
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"LSTM", "", Forward},
+    {"LstmGrad", "gradloom", Gradient},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceLstm() { return kKernels; }
+
+}  // namespace gradloom
