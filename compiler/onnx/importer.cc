@@ -176,13 +176,17 @@ bool Importer::RunSpecial(const onnx::NodeProto& proto, Scope& scope) {
     RunConstant(proto, scope);
     return true;
   }
+  if (op == "If" || op == "Loop" || op == "Scan") {
+    op == "If" ? RunIf(proto, scope) : op == "Loop" ? RunLoop(proto, scope) : RunScan(proto, scope);
+    return true;
+  }
   if (op == "Identity" && proto.input_size() == 1 && proto.output_size() == 1) {
     // The same value under another name; a graph output gets a node of its own at the end.
     const Binding same = Lookup(proto.input(0), proto, scope);
     scope.names.insert_or_assign(proto.output(0), same);
     return true;
   }
-  return false;
+  return RunSequence(proto, scope);
 }
 
 void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {

@@ -85,6 +85,34 @@ class Importer {
   void RunFunction(const onnx::FunctionProto& function, const onnx::NodeProto& proto, Scope& scope);
   void CheckUnsupported();
 
+  // control_flow.cc
+  std::vector<Binding> RunGraph(const onnx::GraphProto& graph, Scope& scope);
+  Scope Nested(const Scope& outer, const std::string& path) const;
+  void RunIf(const onnx::NodeProto& proto, Scope& scope);
+  void RunLoop(const onnx::NodeProto& proto, Scope& scope);
+  void RunScan(const onnx::NodeProto& proto, Scope& scope);
+  void BindOutputs(const onnx::NodeProto& proto, const std::vector<Binding>& values, Scope& scope) const;
+  ValueId Stack(const std::vector<ValueId>& rows, int64_t axis, const std::string& origin, const std::string& name);
+  // A standard operator of one output; its value is named after the origin where `name` is empty.
+  ValueId EmitOp(const std::string& op, std::vector<ValueId> inputs, Attributes attributes, const std::string& origin,
+                 const std::string& name);
+  ValueId Ints(const std::string& origin, const std::vector<int64_t>& values);
+
+  // sequences.cc
+  bool RunSequence(const onnx::NodeProto& proto, Scope& scope);
+  const std::vector<ValueId>& SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const;
+  int64_t Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope);
+  Binding SequenceEmpty(const onnx::NodeProto& proto, Scope& scope);
+  Binding SequenceConstruct(const onnx::NodeProto& proto, Scope& scope);
+  Binding SequenceInsert(const onnx::NodeProto& proto, Scope& scope);
+  Binding SequenceErase(const onnx::NodeProto& proto, Scope& scope);
+  Binding SequenceAt(const onnx::NodeProto& proto, Scope& scope);
+  Binding SequenceLength(const onnx::NodeProto& proto, Scope& scope);
+  Binding SplitToSequence(const onnx::NodeProto& proto, Scope& scope);
+  Binding ConcatFromSequence(const onnx::NodeProto& proto, Scope& scope);
+  Binding OptionalOf(const onnx::NodeProto& proto, Scope& scope);
+  Binding OptionalHasElement(const onnx::NodeProto& proto, Scope& scope);
+
   const ModelFile& file_;
   const ImportOptions& options_;
   OnnxTypeRules rules_;
@@ -95,6 +123,7 @@ class Importer {
   // The value of each tensor of the file, so that a function called twice has its weights once.
   std::unordered_map<const void*, ValueId> constants_;
   std::set<std::string> origins_;
+  int64_t unrolled_nodes_ = 0;
 };
 
 }  // namespace gradloom

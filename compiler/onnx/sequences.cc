@@ -1,0 +1,187 @@
+// Sequences of known length, and optionals: they are names for tensors and leave no trace in the graph.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "compiler/onnx/importer.h"
+
+namespace gradloom {
+namespace {
+
+using Sequence = std::vector<ValueId>;
+
+std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
+  return Escaped(proto.op_type()) + " '" +
+         Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
+}
+
+Binding Of(Sequence sequence) { return {kNoValue, std::make_shared<const Sequence>(std::move(sequence))}; }
+
+}  // namespace
+
+const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const {
+  const Binding& binding = Lookup(name, proto, scope);
+  if (binding.sequence == nullptr) throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is no sequence", WhereOf(proto, scope));
+  return *binding.sequence;
+}
+
+// A position in a sequence of `size` elements, negative ones from the end.
+int64_t Importer::Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope) {
+  const Tensor* data = emitter_.Constant(emitter_.Computed(TensorOf(name, proto, scope)));
+  if (data == nullptr) throw Error(ErrorCode::kUnsupported, "a position in a sequence is not known before the run", WhereOf(proto, scope));
+  if (data->elements() != 1) throw Error(ErrorCode::kShape, "a position in a sequence is no single number", WhereOf(proto, scope));
+  const int64_t at = ElementAsInt(data->view(), 0);
+  if (at < -size || at >= size) {
+    throw Error(ErrorCode::kValue, "position " + std::to_string(at) + " of a sequence of " + std::to_string(size), WhereOf(proto, scope));
+  }
+  return at < 0 ? at + size : at;
+}
+
+bool Importer::RunSequence(const onnx::NodeProto& proto, Scope& scope) {
+  using Rule = Binding (Importer::*)(const onnx::NodeProto&, Scope&);
+  struct Row {
+    Rule rule;
+    int least, most;  // inputs
+  };
+  static const std::map<std::string, Row> kRules = {
+      {"SequenceEmpty", {&Importer::SequenceEmpty, 0, 0}},
+      {"SequenceConstruct", {&Importer::SequenceConstruct, 1, std::numeric_limits<int>::max()}},
+      {"SequenceInsert", {&Importer::SequenceInsert, 2, 3}},
+      {"SequenceErase", {&Importer::SequenceErase, 1, 2}},
+      {"SequenceAt", {&Importer::SequenceAt, 2, 2}},
+      {"SequenceLength", {&Importer::SequenceLength, 1, 1}},
+      {"SplitToSequence", {&Importer::SplitToSequence, 1, 2}},
+      {"ConcatFromSequence", {&Importer::ConcatFromSequence, 1, 1}},
+      {"Optional", {&Importer::OptionalOf, 0, 1}},
+      {"OptionalGetElement", {&Importer::OptionalOf, 1, 1}},
+      {"OptionalHasElement", {&Importer::OptionalHasElement, 0, 1}},
+  };
+  const auto found = kRules.find(proto.op_type());
+  if (found == kRules.end()) return false;
+  const int inputs = proto.input_size();
+  if (inputs < found->second.least || inputs > found->second.most || proto.output_size() != 1) {
+    throw Error(ErrorCode::kArity,
+                "operator '" + proto.op_type() + "' with " + std::to_string(inputs) + " inputs and " + std::to_string(proto.output_size()) +
+                    " outputs",
+                WhereOf(proto, scope));
+  }
+  scope.names.insert_or_assign(proto.output(0), (this->*found->second.rule)(proto, scope));
+  return true;
+}
+
+Binding Importer::SequenceEmpty(const onnx::NodeProto&, Scope&) { return Of({}); }
+
+Binding Importer::SequenceConstruct(const onnx::NodeProto& proto, Scope& scope) {
+  Sequence sequence;
+  for (const std::string& input : proto.input()) sequence.push_back(TensorOf(input, proto, scope));
+  return Of(std::move(sequence));
+}
+
+Binding Importer::SequenceInsert(const onnx::NodeProto& proto, Scope& scope) {
+  Sequence sequence = SequenceOf(proto.input(0), proto, scope);
+  const int64_t size = static_cast<int64_t>(sequence.size());
+  // A position may also be the end.
+  const bool at_end = proto.input_size() < 3 || proto.input(2).empty();
+  int64_t at = size;
+  if (!at_end) {
+    const Tensor* data = emitter_.Constant(emitter_.Computed(TensorOf(proto.input(2), proto, scope)));
+    at = data != nullptr && data->elements() == 1 && ElementAsInt(data->view(), 0) == size ? size
+                                                                                           : Position(proto.input(2), size, proto, scope);
+  }
+  sequence.insert(sequence.begin() + at, TensorOf(proto.input(1), proto, scope));
+  return Of(std::move(sequence));
+}
+
+Binding Importer::SequenceErase(const onnx::NodeProto& proto, Scope& scope) {
+  Sequence sequence = SequenceOf(proto.input(0), proto, scope);
+  if (sequence.empty()) throw Error(ErrorCode::kValue, "an empty sequence has nothing to erase", WhereOf(proto, scope));
+  const int64_t size = static_cast<int64_t>(sequence.size());
+  const int64_t at = proto.input_size() < 2 || proto.input(1).empty() ? size - 1 : Position(proto.input(1), size, proto, scope);
+  sequence.erase(sequence.begin() + at);
+  return Of(std::move(sequence));
+}
+
+Binding Importer::SequenceAt(const onnx::NodeProto& proto, Scope& scope) {
+  const Sequence& sequence = SequenceOf(proto.input(0), proto, scope);
+  const int64_t at = Position(proto.input(1), static_cast<int64_t>(sequence.size()), proto, scope);
+  return {sequence[static_cast<size_t>(at)], nullptr};
+}
+
+Binding Importer::SequenceLength(const onnx::NodeProto& proto, Scope& scope) {
+  const int64_t size = static_cast<int64_t>(SequenceOf(proto.input(0), proto, scope).size());
+  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<int64_t>(size), false), nullptr};
+}
+
+Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
+  const std::string origin = Origin(proto, scope), where = WhereOf(proto, scope);
+  const ValueId input = TensorOf(proto.input(0), proto, scope);
+  const Shape shape = emitter_.graph().value(input).shape;
+  const auto* axis_attribute = FindAttribute(proto, "axis", scope);
+  const auto* keep_attribute = FindAttribute(proto, "keepdims", scope);
+  const int64_t wanted = axis_attribute == nullptr ? 0 : axis_attribute->i();
+  const auto axis = NormalAxis(wanted, shape.rank());
+  if (!axis) throw Error(ErrorCode::kAttr, "axis " + std::to_string(wanted) + " of shape " + shape.ToString(), where);
+  const int64_t extent = shape[*axis];
+  const bool given = proto.input_size() > 1 && !proto.input(1).empty();
+  const bool drop_axis = !given && keep_attribute != nullptr && keep_attribute->i() == 0;
+  std::vector<int64_t> sizes;
+  int64_t each = 1;
+  if (given) {
+    const Tensor* split = emitter_.Constant(emitter_.Computed(TensorOf(proto.input(1), proto, scope)));
+    if (split == nullptr) throw Error(ErrorCode::kUnsupported, "where a sequence is split is not known before the run", where);
+    if (split->shape().rank() == 1) sizes = IntValues(split->view());
+    if (split->shape().rank() == 0) each = ElementAsInt(split->view(), 0);
+  }
+  if (sizes.empty()) {
+    if (each <= 0) throw Error(ErrorCode::kValue, "a split into parts of " + std::to_string(each), where);
+    if (extent / each > file_.options.limits.node_inputs) throw Error(ErrorCode::kLimit, "a split into too many parts", where);
+    for (int64_t left = extent; left > 0; left -= each) sizes.push_back(std::min(left, each));
+  }
+  if (sizes.empty()) return Of({});
+  Node node;
+  node.op = "Split";
+  node.inputs = {input, Ints(origin, sizes)};
+  node.attributes = {{"axis", int64_t{*axis}}};
+  node.origin = origin;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < sizes.size(); ++i) names.push_back(NameOf(proto.output(0), scope) + "/" + std::to_string(i));
+  Sequence parts = emitter_.Emit(std::move(node), names);
+  if (drop_axis) {
+    for (ValueId& part : parts) part = EmitOp("Squeeze", {part, Ints(origin, {*axis})}, {}, origin, "");
+  }
+  return Of(std::move(parts));
+}
+
+Binding Importer::ConcatFromSequence(const onnx::NodeProto& proto, Scope& scope) {
+  const Sequence& sequence = SequenceOf(proto.input(0), proto, scope);
+  const auto* axis = FindAttribute(proto, "axis", scope);
+  const auto* new_axis = FindAttribute(proto, "new_axis", scope);
+  if (axis == nullptr) throw Error(ErrorCode::kAttr, "operator 'ConcatFromSequence' needs the attribute 'axis'", WhereOf(proto, scope));
+  if (sequence.empty()) throw Error(ErrorCode::kValue, "an empty sequence cannot be concatenated", WhereOf(proto, scope));
+  const std::string origin = Origin(proto, scope), name = NameOf(proto.output(0), scope);
+  if (new_axis == nullptr || new_axis->i() == 0)
+    return {EmitOp("Concat", sequence, {{"axis", static_cast<int64_t>(axis->i())}}, origin, name), nullptr};
+  const auto at = NormalAxis(axis->i(), emitter_.graph().value(sequence[0]).shape.rank() + 1);
+  if (!at) throw Error(ErrorCode::kAttr, "axis " + std::to_string(axis->i()) + " of a stack of tensors", WhereOf(proto, scope));
+  return {Stack(sequence, *at, origin, name), nullptr};
+}
+
+Binding Importer::OptionalOf(const onnx::NodeProto& proto, Scope& scope) {
+  if (proto.input_size() == 0 || proto.input(0).empty()) return {};
+  const Binding& binding = Lookup(proto.input(0), proto, scope);
+  if (proto.op_type() == "OptionalGetElement" && binding.tensor == kNoValue && binding.sequence == nullptr) {
+    throw Error(ErrorCode::kValue, "an optional that is empty has no element", WhereOf(proto, scope));
+  }
+  return binding;
+}
+
+Binding Importer::OptionalHasElement(const onnx::NodeProto& proto, Scope& scope) {
+  bool has = false;
+  if (proto.input_size() == 1 && !proto.input(0).empty()) {
+    const Binding& binding = Lookup(proto.input(0), proto, scope);
+    has = binding.tensor != kNoValue || binding.sequence != nullptr;
+  }
+  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<bool>(has), false), nullptr};
+}
+
+}  // namespace gradloom
