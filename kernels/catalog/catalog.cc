@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/backends.h"
 #include "kernels/catalog/kernel.h"
-#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/reference/reference.h"
 #include "runtime/base/error.h"
 
@@ -31,7 +31,7 @@ struct Catalog {
 const Catalog& TheCatalog() {
   static const Catalog catalog = [] {
     Catalog made;
-    for (const CpuKernel* kernel : CpuKernels()) made.Add(&kernel->row);
+    for (const KernelRow* row : CpuKernelRows()) made.Add(row);
     for (const ReferenceKernel* kernel : AllReferenceKernels()) {
       made.names.push_back("reference." + std::string(kernel->domain) + (kernel->domain.empty() ? "" : ".") + std::string(kernel->op));
       made.reference.push_back({.name = made.names.back(), .op = kernel->op, .domain = kernel->domain, .device = DeviceKind::kCpu});

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/backends.h"
 #include "kernels/cpu/families.h"
 #include "kernels/reference/reference.h"
 #include "runtime/base/error.h"
@@ -16,6 +17,7 @@ using Rows = std::span<const CpuKernel> (*)();
 // The order is that of trial, where two families serve the same operator.
 constexpr Rows kFamilies[] = {
     CpuCopyKernels,
+    CpuPointwiseKernels,
 };
 
 struct Index {
@@ -51,6 +53,12 @@ class ReferenceCall : public Kernel {
 }  // namespace
 
 std::span<const CpuKernel* const> CpuKernels() { return TheIndex().all; }
+
+std::vector<const KernelRow*> CpuKernelRows() {
+  std::vector<const KernelRow*> rows;
+  for (const CpuKernel* kernel : CpuKernels()) rows.push_back(&kernel->row);
+  return rows;
+}
 
 std::unique_ptr<Kernel> MakeCpuKernel(const KernelRow& row, const KernelCall& call) {
   const bool same = row.device == DeviceKind::kCpu && row.op == call.op && row.domain == call.domain;

@@ -8,7 +8,8 @@
 
 namespace gradloom {
 
-std::span<const CpuKernel> CpuCopyKernels();  // copy.cc
+std::span<const CpuKernel> CpuCopyKernels();       // copy.cc
+std::span<const CpuKernel> CpuPointwiseKernels();  // pointwise_rows.cc
 
 // The `make` of a kernel whose constructor takes the call.
 template <typename T>

@@ -17,7 +17,7 @@ ALLOWED = {
     "runtime/exec": ["runtime/base", "runtime/plan", "runtime/device", "runtime/comm", "kernels/catalog", "kernels/cpu"],
     "runtime/session": ["runtime/base", "runtime/plan", "runtime/exec"],
     "kernels/scalar": [],
-    "kernels/catalog": ["runtime/base", "kernels/reference"],
+    "kernels/catalog": ["runtime/base", "kernels/reference", "kernels/scalar"],
     "kernels/reference": ["runtime/base", "kernels/catalog", "kernels/scalar"],
     "kernels/cpu": ["runtime/base", "kernels/catalog", "kernels/reference", "kernels/scalar"],
     "compiler/graph": ["runtime/base"],

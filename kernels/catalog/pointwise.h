@@ -1,0 +1,70 @@
+// Programs over single elements: what a pointwise operator, or a fused group of them, computes. Data that a
+// plan holds in attributes; the kernels of each backend interpret or compile it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+// The functions of kernels/scalar/pointwise.def.
+enum class PointwiseOp : uint8_t {
+#define GRADLOOM_POINTWISE(name, operands, expression) k##name,
+#include "kernels/scalar/pointwise.def"
+#undef GRADLOOM_POINTWISE
+};
+
+inline constexpr int kNumPointwiseOps = 0
+#define GRADLOOM_POINTWISE(name, operands, expression) +1
+#include "kernels/scalar/pointwise.def"
+#undef GRADLOOM_POINTWISE
+    ;
+
+std::string_view PointwiseOpName(PointwiseOp op);
+std::optional<PointwiseOp> PointwiseOpFromName(std::string_view name);
+// 1, 2 or 3.
+int PointwiseOperands(PointwiseOp op);
+
+// Operands are numbered: the inputs, then the constants, then the results of the instructions in order.
+struct PointwiseProgram {
+  static constexpr int kMaxInputs = 24;
+  static constexpr int kMaxOutputs = 8;
+  static constexpr int kMaxInstructions = 256;
+
+  struct Instruction {
+    PointwiseOp op = PointwiseOp::kCopy;
+    std::array<int, 3> operands{-1, -1, -1};  // -1 past the function's operands
+    bool operator==(const Instruction&) const = default;
+  };
+
+  int num_inputs = 0;
+  std::vector<float> constants = {};
+  std::vector<Instruction> instructions = {};
+  std::vector<int> outputs = {};  // results of instructions
+
+  int first_result() const { return num_inputs + static_cast<int>(constants.size()); }
+  bool operator==(const PointwiseProgram&) const = default;
+
+  // Appends and returns the operand number of the result. Constants must all be there before.
+  int Emit(PointwiseOp op, int a, int b = -1, int c = -1);
+
+  // The attributes of gradloom.Fused: "functions" strings, "operands" ints (three each), "constants"
+  // floats, "results" ints.
+  Attributes ToAttributes() const;
+
+  // The inverse. Throws Error(kPlan) for what is no program: unknown functions, operands that are not yet
+  // computed, outputs that are no result, sizes past the limits.
+  static PointwiseProgram FromAttributes(const Attributes& attributes, int num_inputs);
+};
+
+// The program of a call to a standard operator or to gradloom.Fused over float32 (bool where truth values
+// are meant), or nullopt where it has none; `why`, if given, gets the reason.
+std::optional<PointwiseProgram> PointwiseProgramOf(const KernelCall& call, std::string* why = nullptr);
+
+}  // namespace gradloom

@@ -1,0 +1,42 @@
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+#include "kernels/cpu/isa/loops.h"
+
+namespace gradloom {
+
+namespace baseline {
+extern const Loops kLoops;
+}
+#ifdef __x86_64__
+namespace avx2 {
+extern const Loops kLoops;
+}
+namespace avx512 {
+extern const Loops kLoops;
+}
+#endif
+
+const Loops* LoopsByName(const char* name) {
+#ifdef __x86_64__
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  if (std::strcmp(name, "avx512") == 0) return has_avx512 ? &avx512::kLoops : nullptr;
+  if (std::strcmp(name, "avx2") == 0) return has_avx2 ? &avx2::kLoops : nullptr;
+#endif
+  return std::strcmp(name, "baseline") == 0 ? &baseline::kLoops : nullptr;
+}
+
+const Loops& BestLoops() {
+  static const Loops* const best = [] {
+    for (const char* name : {"avx512", "avx2"}) {
+      if (const Loops* loops = LoopsByName(name)) return loops;
+    }
+    return &baseline::kLoops;
+  }();
+  return *best;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,32 @@
+"""The innermost loops for one instruction set."""
+
+def isa_library(name, flags):
+    """The same sources, compiled with an instruction set's flags into its own namespace.
+
+    Args:
+      name: of the library and of the namespace.
+      flags: what turns the instruction set on.
+    """
+    native.cc_library(
+        name = name,
+        srcs = [
+            "matrix_loops.cc",
+            "pointwise_loops.cc",
+            "reduce_loops.cc",
+            "softmax_loops.cc",
+            "table.cc",
+            "tables.h",
+            "vector.h",
+        ],
+        hdrs = ["loops.h"],
+        copts = [
+            "-O3",
+            "-fno-math-errno",
+            "-fno-trapping-math",
+            # Interpreted and fused programs, and all machines with fused multiply-add, agree bit for bit.
+            "-ffp-contract=off",
+            "-fopenmp-simd",
+            "-DGRADLOOM_ISA=" + name,
+        ] + flags,
+        deps = ["//kernels/scalar"],
+    )

@@ -1,0 +1,73 @@
+// The innermost loops, compiled once per instruction set from the same source. This header is all that both
+// sides see: plain types, no standard library, so that no inline function of it is compiled for a machine
+// that is not there.
+#pragma once
+
+namespace gradloom {
+
+using Index = long;  // int64_t without its header
+static_assert(sizeof(Index) == 8);
+
+// d[i] = f(a[i], b[i], c[i]) for i < n; unused operands are null. d may be a, b or c.
+struct PointwiseArgs {
+  const float *a, *b, *c;
+  float* d;
+  Index n;
+};
+using PointwiseLoop = void (*)(const PointwiseArgs&);
+
+enum class Reduction : int { kSum, kSumSquare, kSumAbs, kMax, kMin, kProd };
+inline constexpr int kNumReductions = 6;
+
+// What one step makes of an optimizer's constants; see kernels/scalar/optimizers.h for each.
+struct MatrixArgs {
+  Index m, n, k;
+  const float *a, *b;
+  Index a_row, a_col, b_row, b_col;  // strides in elements
+  const float* bias;                 // added to every row: element j at bias[j * bias_step]; or null
+  Index bias_step;
+  float* c;
+  Index c_row;        // elements of a row are contiguous
+  float alpha, beta;  // c = alpha a b + beta bias
+};
+
+struct Loops {
+  const char* name;                // "avx512", "avx2", "baseline"
+  const PointwiseLoop* pointwise;  // by PointwiseOp
+
+  // Truth values, a byte each, to floats and back.
+  void (*load_bool)(const unsigned char* from, float* to, Index n);
+  void (*store_bool)(const float* from, unsigned char* to, Index n);
+  void (*fill)(float* to, float value, Index n);
+
+  // The reduction of n contiguous elements, in an order that depends on n alone; n >= 1.
+  float (*const* reduce_row)(const float* x, Index n);
+  // into[j] = f(into[j], x[j]) over rows of `columns` elements that lie `stride` apart.
+  void (*const* reduce_columns)(const float* x, Index rows, Index stride, Index columns, float* into);
+
+  // y = softmax or its logarithm of n contiguous elements; y may be x.
+  void (*softmax_row)(const float* x, float* y, Index n);
+  void (*log_softmax_row)(const float* x, float* y, Index n);
+  // The same down `columns` columns of n elements that lie `stride` apart; `work` has 2 * columns floats.
+  void (*softmax_columns)(const float* x, float* y, Index n, Index stride, Index columns, float* work);
+  void (*log_softmax_columns)(const float* x, float* y, Index n, Index stride, Index columns, float* work);
+  // y[j] = exp(x[j]) * factor.
+  void (*exp_scaled)(const float* x, float* y, Index n, float factor);
+
+  // A product of small matrices; `pack` has matrix_pack_floats(k, n) floats.
+  void (*matrix)(const MatrixArgs& args, float* pack);
+
+  // to[i, j] = from[j, i] over rows * columns elements of `to`.
+  void (*transpose)(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);
+};
+
+// Floats of packing for MatrixArgs of these extents.
+constexpr Index MatrixPackFloats(Index k, Index n) { return k * ((n + 31) / 32 * 32); }
+
+// The loops of the best instruction set that this machine has.
+const Loops& BestLoops();
+
+// The same by name, or null where this machine lacks it.
+const Loops* LoopsByName(const char* name);
+
+}  // namespace gradloom

@@ -1,0 +1,114 @@
+// Sums run in blocks, so that the rounding error grows with the square root of the length, not with it.
+#include "kernels/cpu/isa/tables.h"
+#include "kernels/cpu/isa/vector.h"
+
+namespace gradloom::GRADLOOM_ISA {
+namespace {
+
+constexpr Index kRowBlock = 4096;
+constexpr Index kColumnBlock = 128;
+
+// start: the value of an empty reduction; take: one more element; join: two reductions.
+struct SumOf {
+  static constexpr float kStart = 0.0f;
+  GRADLOOM_INLINE float take(float acc, float x) { return acc + x; }
+  GRADLOOM_INLINE float join(float a, float b) { return a + b; }
+};
+struct SumSquareOf {
+  static constexpr float kStart = 0.0f;
+  GRADLOOM_INLINE float take(float acc, float x) { return scalar::Fma(x, x, acc); }
+  GRADLOOM_INLINE float join(float a, float b) { return a + b; }
+};
+struct SumAbsOf {
+  static constexpr float kStart = 0.0f;
+  GRADLOOM_INLINE float take(float acc, float x) { return acc + scalar::Abs(x); }
+  GRADLOOM_INLINE float join(float a, float b) { return a + b; }
+};
+struct MaxOf {
+  static constexpr float kStart = -__builtin_inff();
+  GRADLOOM_INLINE float take(float acc, float x) { return scalar::Larger(acc, x); }
+  GRADLOOM_INLINE float join(float a, float b) { return scalar::Larger(a, b); }
+};
+struct MinOf {
+  static constexpr float kStart = __builtin_inff();
+  GRADLOOM_INLINE float take(float acc, float x) { return scalar::Smaller(acc, x); }
+  GRADLOOM_INLINE float join(float a, float b) { return scalar::Smaller(a, b); }
+};
+struct ProdOf {
+  static constexpr float kStart = 1.0f;
+  GRADLOOM_INLINE float take(float acc, float x) { return acc * x; }
+  GRADLOOM_INLINE float join(float a, float b) { return a * b; }
+};
+
+// Four accumulators of the native width, as one array that the compiler keeps in registers.
+constexpr Index kWide = 4 * kLanes;
+
+template <typename R>
+float ReduceBlock(const float* x, Index n) {
+  Index i = 0;
+  float total = R::kStart;
+  if (n >= kWide) {
+    alignas(64) float acc[kWide];
+    for (Index j = 0; j < kWide; ++j) acc[j] = R::kStart;
+    for (; i + kWide <= n; i += kWide) {
+#pragma omp simd
+      for (Index j = 0; j < kWide; ++j) acc[j] = R::take(acc[j], x[i + j]);
+    }
+    for (Index half = kWide / 2; half > 0; half /= 2) {
+      for (Index j = 0; j < half; ++j) acc[j] = R::join(acc[j], acc[j + half]);
+    }
+    total = acc[0];
+  }
+  for (; i < n; ++i) total = R::take(total, x[i]);
+  return total;
+}
+
+template <typename R>
+float ReduceRow(const float* x, Index n) {
+  if (n <= kRowBlock) return ReduceBlock<R>(x, n);
+  double total = 0;
+  float exact = R::kStart;
+  constexpr bool adds = R::kStart == 0.0f;
+  for (Index i = 0; i < n; i += kRowBlock) {
+    const float block = ReduceBlock<R>(x + i, n - i < kRowBlock ? n - i : kRowBlock);
+    if constexpr (adds) {
+      total += static_cast<double>(block);
+    } else {
+      exact = R::join(exact, block);
+    }
+  }
+  return adds ? static_cast<float>(total) : exact;
+}
+
+// kColumns columns at once over up to kColumnBlock rows at a time.
+template <typename R, Index kColumns>
+GRADLOOM_INLINE void ReduceColumnGroup(const float* x, Index rows, Index stride, float* into) {
+  for (Index r = 0; r < rows; r += kColumnBlock) {
+    const Index end = rows - r < kColumnBlock ? rows : r + kColumnBlock;
+    float acc[kColumns];
+    for (Index j = 0; j < kColumns; ++j) acc[j] = R::kStart;
+    for (Index i = r; i < end; ++i) {
+#pragma omp simd
+      for (Index j = 0; j < kColumns; ++j) acc[j] = R::take(acc[j], x[i * stride + j]);
+    }
+    for (Index j = 0; j < kColumns; ++j) into[j] = R::join(into[j], acc[j]);
+  }
+}
+
+template <typename R>
+void ReduceColumns(const float* x, Index rows, Index stride, Index columns, float* into) {
+  Index j = 0;
+  for (; j + kWide <= columns; j += kWide) ReduceColumnGroup<R, kWide>(x + j, rows, stride, into + j);
+  for (; j + kLanes <= columns; j += kLanes) ReduceColumnGroup<R, kLanes>(x + j, rows, stride, into + j);
+  for (; j < columns; ++j) ReduceColumnGroup<R, 1>(x + j, rows, stride, into + j);
+}
+
+}  // namespace
+
+// In the order of enum Reduction.
+const RowReduction kRowReductions[] = {ReduceRow<SumOf>, ReduceRow<SumSquareOf>, ReduceRow<SumAbsOf>,
+                                       ReduceRow<MaxOf>, ReduceRow<MinOf>,       ReduceRow<ProdOf>};
+const ColumnReduction kColumnReductions[] = {ReduceColumns<SumOf>, ReduceColumns<SumSquareOf>, ReduceColumns<SumAbsOf>,
+                                             ReduceColumns<MaxOf>, ReduceColumns<MinOf>,       ReduceColumns<ProdOf>};
+
+}  // namespace gradloom::GRADLOOM_ISA

@@ -1,0 +1,83 @@
+#include "kernels/cpu/isa/tables.h"
+#include "kernels/cpu/isa/vector.h"
+
+namespace gradloom::GRADLOOM_ISA {
+namespace {
+
+constexpr Index kMax = static_cast<Index>(Reduction::kMax);
+constexpr Index kSum = static_cast<Index>(Reduction::kSum);
+
+// Of a row of nothing but -inf the shift is 0, so that the result is NaN, as it is by the formula.
+GRADLOOM_INLINE float MaxRow(const float* x, Index n) { return kRowReductions[kMax](x, n); }
+
+}  // namespace
+
+void SoftmaxRow(const float* x, float* y, Index n) {
+  const float shift = MaxRow(x, n);
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) y[i] = scalar::Exp(x[i] - shift);
+  const float scale = 1.0f / kRowReductions[kSum](y, n);
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) y[i] *= scale;
+}
+
+// The exponentials go through a buffer on the stack, because y may be x.
+void LogSoftmaxRow(const float* x, float* y, Index n) {
+  constexpr Index kBlock = 1024;
+  alignas(64) float exps[kBlock];
+  const float shift = MaxRow(x, n);
+  double sum = 0;
+  for (Index begin = 0; begin < n; begin += kBlock) {
+    const Index count = n - begin < kBlock ? n - begin : kBlock;
+#pragma omp simd
+    for (Index i = 0; i < count; ++i) exps[i] = scalar::Exp(x[begin + i] - shift);
+    sum += static_cast<double>(kRowReductions[kSum](exps, count));
+  }
+  const float log_sum = shift + scalar::Log(static_cast<float>(sum));
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) y[i] = x[i] - log_sum;
+}
+
+namespace {
+
+// work[j] = the maximum of column j, work[columns + j] = the sum of exp(x - maximum).
+GRADLOOM_INLINE void ColumnStatistics(const float* x, Index n, Index stride, Index columns, float* work) {
+  for (Index j = 0; j < columns; ++j) work[j] = -__builtin_inff();
+  kColumnReductions[kMax](x, n, stride, columns, work);
+  float* sums = work + columns;
+  for (Index j = 0; j < columns; ++j) sums[j] = 0.0f;
+  for (Index r = 0; r < n; ++r) {
+    const float* row = x + r * stride;
+#pragma omp simd
+    for (Index j = 0; j < columns; ++j) sums[j] += scalar::Exp(row[j] - work[j]);
+  }
+}
+
+}  // namespace
+
+void SoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work) {
+  ColumnStatistics(x, n, stride, columns, work);
+  float* scales = work + columns;
+#pragma omp simd
+  for (Index j = 0; j < columns; ++j) scales[j] = 1.0f / scales[j];
+  for (Index r = 0; r < n; ++r) {
+    const float* from = x + r * stride;
+    float* to = y + r * stride;
+#pragma omp simd
+    for (Index j = 0; j < columns; ++j) to[j] = scalar::Exp(from[j] - work[j]) * scales[j];
+  }
+}
+
+void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work) {
+  ColumnStatistics(x, n, stride, columns, work);
+#pragma omp simd
+  for (Index j = 0; j < columns; ++j) work[j] += scalar::Log(work[columns + j]);
+  for (Index r = 0; r < n; ++r) {
+    const float* from = x + r * stride;
+    float* to = y + r * stride;
+#pragma omp simd
+    for (Index j = 0; j < columns; ++j) to[j] = from[j] - work[j];
+  }
+}
+
+}  // namespace gradloom::GRADLOOM_ISA

@@ -1,0 +1,27 @@
+#include "kernels/cpu/isa/tables.h"
+#include "kernels/cpu/isa/vector.h"
+
+namespace gradloom::GRADLOOM_ISA {
+
+#define GRADLOOM_TEXT(x) #x
+#define GRADLOOM_NAME(x) GRADLOOM_TEXT(x)
+
+extern const Loops kLoops;
+const Loops kLoops = {
+    .name = GRADLOOM_NAME(GRADLOOM_ISA),
+    .pointwise = kPointwiseLoops,
+    .load_bool = LoadBool,
+    .store_bool = StoreBool,
+    .fill = Fill,
+    .reduce_row = kRowReductions,
+    .reduce_columns = kColumnReductions,
+    .softmax_row = SoftmaxRow,
+    .log_softmax_row = LogSoftmaxRow,
+    .softmax_columns = SoftmaxColumns,
+    .log_softmax_columns = LogSoftmaxColumns,
+    .exp_scaled = ExpScaled,
+    .matrix = Matrix,
+    .transpose = Transpose,
+};
+
+}  // namespace gradloom::GRADLOOM_ISA

@@ -1,0 +1,27 @@
+// What the files of one instruction set give to its table.
+#pragma once
+
+#include "kernels/cpu/isa/loops.h"
+
+namespace gradloom::GRADLOOM_ISA {
+
+extern const PointwiseLoop kPointwiseLoops[];
+void LoadBool(const unsigned char* from, float* to, Index n);
+void StoreBool(const float* from, unsigned char* to, Index n);
+void Fill(float* to, float value, Index n);
+void ExpScaled(const float* x, float* y, Index n, float factor);
+
+using RowReduction = float (*)(const float*, Index);
+using ColumnReduction = void (*)(const float*, Index, Index, Index, float*);
+extern const RowReduction kRowReductions[];
+extern const ColumnReduction kColumnReductions[];
+
+void SoftmaxRow(const float* x, float* y, Index n);
+void LogSoftmaxRow(const float* x, float* y, Index n);
+void SoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work);
+void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work);
+
+void Matrix(const MatrixArgs& args, float* pack);
+void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);
+
+}  // namespace gradloom::GRADLOOM_ISA

@@ -1,0 +1,42 @@
+// Vectors of the native width, for the loops that the compiler does not vectorise by itself. Included only
+// by the files that are compiled per instruction set.
+#pragma once
+
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/scalar/math.h"
+
+// The namespace of the instruction set: avx512, avx2 or baseline.
+#ifndef GRADLOOM_ISA
+#error "compile with -DGRADLOOM_ISA=..."
+#endif
+
+namespace gradloom::GRADLOOM_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+inline constexpr Index kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr Index kLanes = 8;
+#else
+inline constexpr Index kLanes = 4;
+#endif
+
+#define GRADLOOM_INLINE static inline __attribute__((always_inline, unused))
+
+typedef float Vector __attribute__((vector_size(kLanes * 4)));
+typedef float UnalignedVector __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+typedef int IntVector __attribute__((vector_size(kLanes * 4)));
+
+GRADLOOM_INLINE Vector Load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
+GRADLOOM_INLINE void Store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
+GRADLOOM_INLINE Vector Broadcast(float x) { return Vector{} + x; }
+
+// Lane by lane; the compiler makes one instruction of it.
+GRADLOOM_INLINE Vector Fma(Vector a, Vector b, Vector c) {
+  Vector r;
+  for (Index i = 0; i < kLanes; ++i) r[i] = scalar::Fma(a[i], b[i], c[i]);
+  return r;
+}
+
+}  // namespace
+}  // namespace gradloom::GRADLOOM_ISA

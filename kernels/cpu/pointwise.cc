@@ -1,0 +1,347 @@
+#include "kernels/cpu/pointwise.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+using Kind = BroadcastOperand::Kind;
+
+constexpr int64_t kWorkPerThread = 1 << 15;  // in elements of a cheap function
+
+// Strides of a plain operand along the output's axes, 0 where it is repeated.
+std::vector<int64_t> StepsAlong(const Shape& from, const Shape& to) {
+  const std::vector<int64_t> strides = from.strides();
+  std::vector<int64_t> steps(static_cast<size_t>(to.rank()), 0);
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    if (from[axis] != 1) steps[static_cast<size_t>(axis + to.rank() - from.rank())] = strides[static_cast<size_t>(axis)];
+  }
+  return steps;
+}
+
+// Axes next to each other become one where every operand allows it; axes of extent 1 vanish.
+void MergeAxes(const Shape& shape, std::vector<std::vector<int64_t>>& steps, std::vector<int64_t>& extents) {
+  std::vector<std::vector<int64_t>> merged(steps.size());
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] == 1) continue;
+    const auto at = static_cast<size_t>(axis);
+    bool merges = !extents.empty();
+    for (size_t k = 0; k < steps.size() && merges; ++k) merges = merged[k].back() == steps[k][at] * shape[axis];
+    if (merges) {
+      extents.back() *= shape[axis];
+      for (size_t k = 0; k < steps.size(); ++k) merged[k].back() = steps[k][at];
+    } else {
+      extents.push_back(shape[axis]);
+      for (size_t k = 0; k < steps.size(); ++k) merged[k].push_back(steps[k][at]);
+    }
+  }
+  steps = std::move(merged);
+}
+
+// The trailing part of the output that the operand covers without repetition, if it covers nothing else.
+int64_t PeriodOf(const std::vector<int64_t>& extents, const std::vector<int64_t>& steps) {
+  int64_t period = 1;
+  size_t axis = extents.size();
+  while (axis > 0 && steps[axis - 1] == period) period *= extents[--axis];
+  while (axis > 0) {
+    if (steps[--axis] != 0) return 0;
+  }
+  return period;
+}
+
+bool Costly(PointwiseOp op) {
+  switch (op) {
+    case PointwiseOp::kErf:
+    case PointwiseOp::kExp:
+    case PointwiseOp::kGelu:
+    case PointwiseOp::kGeluTanh:
+    case PointwiseOp::kLog:
+    case PointwiseOp::kMish:
+    case PointwiseOp::kSigmoid:
+    case PointwiseOp::kSoftplus:
+    case PointwiseOp::kTanh:
+    case PointwiseOp::kPow: return true;
+    default: return op >= PointwiseOp::kAcos && op <= PointwiseOp::kTan;
+  }
+}
+
+// The value of each operand where all dense inputs are zero: zero for certain, or not.
+bool KeepsZero(const KernelCall& call, const PointwiseProgram& program) {
+  std::vector<bool> zero;
+  for (const OperandType& input : call.inputs) zero.push_back(input.present() && input.shape == call.outputs[0].shape);
+  for (float constant : program.constants) zero.push_back(constant == 0.0f);
+  for (const auto& [op, operands] : program.instructions) {
+    const auto is_zero = [&](int i) { return zero[static_cast<size_t>(operands[static_cast<size_t>(i)])]; };
+    bool result = false;
+    switch (op) {
+      case PointwiseOp::kAbs:
+      case PointwiseOp::kCopy:
+      case PointwiseOp::kErf:
+      case PointwiseOp::kGelu:
+      case PointwiseOp::kGeluTanh:
+      case PointwiseOp::kHardSwish:
+      case PointwiseOp::kMish:
+      case PointwiseOp::kNeg:
+      case PointwiseOp::kRelu:
+      case PointwiseOp::kSign:
+      case PointwiseOp::kSqrt:
+      case PointwiseOp::kSquare:
+      case PointwiseOp::kTanh:
+      case PointwiseOp::kElu:
+      case PointwiseOp::kSelu:
+      case PointwiseOp::kLeakyRelu: result = is_zero(0); break;
+      case PointwiseOp::kAdd:
+      case PointwiseOp::kSub:
+      case PointwiseOp::kMul:
+      case PointwiseOp::kGreater:
+      case PointwiseOp::kLess:
+      case PointwiseOp::kReluGrad: result = is_zero(0) && is_zero(1); break;
+      case PointwiseOp::kAddAdd: result = is_zero(0) && is_zero(1) && is_zero(2); break;
+      case PointwiseOp::kWhere: result = is_zero(1) && is_zero(2); break;
+      default: break;
+    }
+    zero.push_back(result);
+  }
+  return std::all_of(program.outputs.begin(), program.outputs.end(), [&](int id) { return zero[static_cast<size_t>(id)]; });
+}
+
+// Blocked operands are flat arrays where all of them lie alike; others must be single elements.
+std::string RejectsLayouts(const KernelCall& call, const PointwiseProgram& program) {
+  const OperandType& out = call.outputs[0];
+  bool blocked = false;
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) blocked |= operand.present() && !operand.layout.plain();
+  }
+  for (const OperandType& output : call.outputs) {
+    if (output.shape != out.shape) return "outputs of different shapes";
+  }
+  if (!blocked) return "";
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (!operand.present() || (operand.layout.plain() && operand.shape.elements() == 1)) continue;
+      if (operand.shape != out.shape || operand.layout != out.layout) {
+        return "layouts " + operand.layout.ToString() + " and " + out.layout.ToString();
+      }
+    }
+  }
+  if (out.layout.Padded(out.shape) != out.shape && !KeepsZero(call, program)) return "padding that would not stay zero";
+  return "";
+}
+
+}  // namespace
+
+PointwiseKernel::PointwiseKernel(const KernelCall& call, PointwiseProgram program, const Loops& loops)
+    : loops_(&loops), elements_(call.outputs[0].layout.elements(call.outputs[0].shape)), constants_(program.constants) {
+  int64_t work = 0;
+  for (const auto& instruction : program.instructions) work += Costly(instruction.op) ? 8 : 1;
+  threads_ = elements_ < kTile * 2 ? 1 : ThreadsFor(elements_ * std::max<int64_t>(work, 1), kWorkPerThread, call.threads);
+  places_.resize(static_cast<size_t>(program.first_result()) + program.instructions.size());
+  PlaceInputs(call, program);
+  PlaceResults(call, program);
+}
+
+int PointwiseKernel::NewTile() { return num_tiles_++; }
+
+void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram& program) {
+  for (const OperandType& input : call.inputs) is_bool_.push_back(input.dtype == DType::kBool);
+  std::vector<bool> used(places_.size());
+  for (const auto& [op, operands] : program.instructions) {
+    for (int k = 0; k < PointwiseOperands(op); ++k) used[static_cast<size_t>(operands[static_cast<size_t>(k)])] = true;
+  }
+  const OperandType& out = call.outputs[0];
+  const bool flat = !out.layout.plain();
+  std::vector<std::vector<int64_t>> steps;
+  for (const OperandType& input : call.inputs) {
+    steps.push_back(input.present() && !flat ? StepsAlong(input.shape, out.shape)
+                                             : std::vector<int64_t>(static_cast<size_t>(out.shape.rank()), 0));
+  }
+  steps.push_back(out.shape.strides());
+  MergeAxes(out.shape, steps, extents_);
+  operands_.resize(call.inputs.size());
+  for (int i = 0; i < program.num_inputs; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (!used[at]) continue;
+    const OperandType& input = call.inputs[at];
+    BroadcastOperand& operand = operands_[at];
+    const int64_t n = input.layout.elements(input.shape), period = flat ? 0 : PeriodOf(extents_, steps[at]);
+    if (n == elements_ && (n != 1 || out.shape.elements() == 1)) {
+      operand.kind = Kind::kDense;
+    } else if (n == 1) {
+      operand.kind = Kind::kScalar;
+    } else if (period > 0 && period <= kTile) {
+      operand = {Kind::kPeriodic, period, {}};
+    } else {
+      operand = {Kind::kGeneral, 1, steps[at]};
+    }
+    const bool is_bool = input.dtype == DType::kBool;
+    if (operand.kind == Kind::kDense && !is_bool) {
+      places_[at] = {Place::Kind::kInput, i};
+      continue;
+    }
+    places_[at] = {Place::Kind::kTile, NewTile()};
+    if (operand.kind == Kind::kPeriodic) {
+      NewTile();  // its tile is as long as a tile and a period
+      periodic_.push_back(i);
+    } else if (operand.kind == Kind::kScalar) {
+      fills_.push_back({.input = i, .constant = -1, .place = i});
+    } else {
+      gathers_.push_back({i, i, is_bool});
+    }
+  }
+  for (int i = program.num_inputs; i < program.first_result(); ++i) {
+    if (!used[static_cast<size_t>(i)]) continue;
+    places_[static_cast<size_t>(i)] = {Place::Kind::kTile, NewTile()};
+    fills_.push_back({.input = -1, .constant = i - program.num_inputs, .place = i});
+  }
+}
+
+// Tiles are handed on when their value is read for the last time. An output is written straight to its memory
+// unless a dense input is read after that: the output may lie on it.
+void PointwiseKernel::PlaceResults(const KernelCall& call, const PointwiseProgram& program) {
+  const int count = static_cast<int>(program.instructions.size());
+  std::vector<int> last_use(places_.size(), -1);
+  int last_input_read = -1;
+  for (int q = 0; q < count; ++q) {
+    const auto& [op, operands] = program.instructions[static_cast<size_t>(q)];
+    for (int k = 0; k < PointwiseOperands(op); ++k) {
+      const auto id = static_cast<size_t>(operands[static_cast<size_t>(k)]);
+      last_use[id] = q;
+      if (places_[id].kind == Place::Kind::kInput) last_input_read = q;
+    }
+  }
+  for (size_t k = 0; k < program.outputs.size(); ++k) {
+    const auto id = static_cast<size_t>(program.outputs[k]);
+    const bool is_bool = call.outputs[k].dtype == DType::kBool;
+    const bool direct =
+        !is_bool && places_[id].kind == Place::Kind::kNone && program.outputs[k] - program.first_result() >= last_input_read;
+    if (direct) {
+      places_[id] = {Place::Kind::kOutput, static_cast<int>(k)};
+    } else {
+      last_use[id] = count;
+      copies_.push_back({program.outputs[k], static_cast<int>(k), is_bool});
+    }
+  }
+  std::vector<int> free_tiles;
+  for (int q = 0; q < count; ++q) {
+    const auto& [op, operands] = program.instructions[static_cast<size_t>(q)];
+    for (int k = 0; k < PointwiseOperands(op); ++k) {
+      const auto id = static_cast<size_t>(operands[static_cast<size_t>(k)]);
+      if (static_cast<int>(id) < program.first_result() || places_[id].kind != Place::Kind::kTile || last_use[id] != q) continue;
+      free_tiles.push_back(places_[id].index);
+      last_use[id] = -1;  // twice an operand, once free
+    }
+    const int result = program.first_result() + q;
+    Place& place = places_[static_cast<size_t>(result)];
+    if (place.kind == Place::Kind::kNone) {
+      if (free_tiles.empty()) free_tiles.push_back(NewTile());
+      place = {Place::Kind::kTile, free_tiles.back()};
+      free_tiles.pop_back();
+      if (last_use[static_cast<size_t>(result)] < 0) free_tiles.push_back(place.index);  // read by nobody
+    }
+    const auto operand = [&](int k) { return k < PointwiseOperands(op) ? operands[static_cast<size_t>(k)] : operands[0]; };
+    steps_.push_back({loops_->pointwise[static_cast<size_t>(op)], operand(0), operand(1), operand(2), result});
+  }
+}
+
+void PointwiseKernel::Run(const void* const* inputs, void* const* outputs, void*, void*) {
+  ParallelRanges(elements_, kTile, threads_, [&](int64_t begin, int64_t end) { RunRange(inputs, outputs, begin, end); });
+}
+
+void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float* tile, int64_t begin, int64_t n) const {
+  const BroadcastOperand& operand = operands_[static_cast<size_t>(gather.input)];
+  if (operand.kind == Kind::kDense) {
+    loops_->load_bool(static_cast<const unsigned char*>(input) + begin, tile, n);
+    return;
+  }
+  const size_t last = extents_.size() - 1;
+  std::array<int64_t, kMaxRank> index{};
+  int64_t rest = begin, offset = 0;
+  for (size_t axis = extents_.size(); axis-- > 0;) {
+    index[axis] = rest % extents_[axis];
+    rest /= extents_[axis];
+    offset += index[axis] * operand.steps[axis];
+  }
+  const int64_t step = operand.steps[last];
+  while (n > 0) {
+    const int64_t run = std::min(n, extents_[last] - index[last]);
+    if (gather.is_bool) {
+      const unsigned char* from = static_cast<const unsigned char*>(input) + offset;
+      for (int64_t i = 0; i < run; ++i) tile[i] = static_cast<float>(from[i * step]);
+    } else if (step == 0) {
+      loops_->fill(tile, static_cast<const float*>(input)[offset], run);
+    } else {
+      std::memcpy(tile, static_cast<const float*>(input) + offset, static_cast<size_t>(run) * sizeof(float));
+    }
+    tile += run;
+    n -= run;
+    // To the next row of the innermost axis.
+    offset -= index[last] * step;
+    index[last] = 0;
+    for (size_t axis = last; axis-- > 0;) {
+      offset += operand.steps[axis];
+      if (++index[axis] < extents_[axis]) break;
+      offset -= operand.steps[axis] * extents_[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) const {
+  alignas(64) float tiles[kMaxTiles * kTile];
+  float* at[PointwiseProgram::kMaxInputs + 2 * PointwiseProgram::kMaxInstructions];
+  for (size_t p = 0; p < places_.size(); ++p) at[p] = places_[p].kind == Place::Kind::kTile ? tiles + places_[p].index * kTile : nullptr;
+  const int64_t longest = std::min(end - begin, kTile);
+  const auto element = [&](int input, int64_t i) {
+    const auto k = static_cast<size_t>(input);
+    return is_bool_[k] ? static_cast<float>(static_cast<const unsigned char*>(inputs[k])[i]) : static_cast<const float*>(inputs[k])[i];
+  };
+  for (const Fill& fill : fills_) {
+    const float value = fill.input >= 0 ? element(fill.input, 0) : constants_[static_cast<size_t>(fill.constant)];
+    loops_->fill(at[fill.place], value, longest);
+  }
+  for (int input : periodic_) {
+    const int64_t period = operands_[static_cast<size_t>(input)].period;
+    float* tile = at[input];
+    for (int64_t i = 0; i < period; ++i) tile[i] = element(input, i);
+    for (int64_t i = period; i < period + longest; ++i) tile[i] = tile[i - period];
+  }
+  for (int64_t off = begin; off < end; off += kTile) {
+    const int64_t n = std::min(kTile, end - off);
+    for (size_t p = 0; p < places_.size(); ++p) {
+      const Place& place = places_[p];
+      const auto i = static_cast<size_t>(place.index);
+      // Inputs are only read; the loops share one type of pointer.
+      if (place.kind == Place::Kind::kInput) at[p] = const_cast<float*>(static_cast<const float*>(inputs[i])) + off;
+      if (place.kind == Place::Kind::kOutput) at[p] = static_cast<float*>(outputs[i]) + off;
+    }
+    for (int input : periodic_) {
+      at[input] = tiles + places_[static_cast<size_t>(input)].index * kTile + off % operands_[static_cast<size_t>(input)].period;
+    }
+    for (const Gather& gather : gathers_) GatherTile(gather, inputs[gather.input], at[gather.place], off, n);
+    for (const Step& step : steps_) step.loop({at[step.a], at[step.b], at[step.c], at[step.d], n});
+    for (const Copy& copy : copies_) {
+      const auto k = static_cast<size_t>(copy.output);
+      if (copy.is_bool) {
+        loops_->store_bool(at[copy.place], static_cast<unsigned char*>(outputs[k]) + off, n);
+      } else {
+        std::memcpy(static_cast<float*>(outputs[k]) + off, at[copy.place], static_cast<size_t>(n) * sizeof(float));
+      }
+    }
+  }
+}
+
+std::string RejectsPointwise(const KernelCall& call) {
+  std::string why;
+  const auto program = PointwiseProgramOf(call, &why);
+  if (!program) return why;
+  if (why = RejectsLayouts(call, *program); !why.empty()) return why;
+  return PointwiseKernel(call, *program, BestLoops()).num_tiles() > PointwiseKernel::kMaxTiles ? "too many values at a time" : "";
+}
+
+}  // namespace gradloom

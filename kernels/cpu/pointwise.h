@@ -1,0 +1,91 @@
+// Interprets pointwise programs over tiles that stay in the first-level cache.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "kernels/catalog/pointwise.h"
+#include "kernels/cpu/isa/loops.h"
+
+namespace gradloom {
+
+// How an operand is read along the elements of the output, after axes are merged where possible.
+struct BroadcastOperand {
+  enum class Kind : uint8_t {
+    kDense,     // element i for element i
+    kScalar,    // one element for all
+    kPeriodic,  // element i % period: what a trailing vector is
+    kGeneral,   // by `steps`
+  };
+  Kind kind = Kind::kDense;
+  int64_t period = 1;
+  std::vector<int64_t> steps;  // per merged axis, 0 where repeated
+};
+
+// A program with its operands placed: into tiles on the stack, into the operands' own memory.
+class PointwiseKernel : public Kernel {
+ public:
+  // The call's program and layouts must fit: see RejectsPointwise.
+  PointwiseKernel(const KernelCall& call, PointwiseProgram program, const Loops& loops);
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override;
+
+  // How many tiles are alive at once; there are kMaxTiles, and more than 16 leave the cache.
+  int num_tiles() const { return num_tiles_; }
+  static constexpr int kMaxTiles = 48;
+
+ private:
+  static constexpr int64_t kTile = 512;
+
+  // Where a value of the program lies while one tile is computed.
+  struct Place {
+    enum class Kind : uint8_t { kNone, kInput, kOutput, kTile };
+    Kind kind = Kind::kNone;
+    int index = 0;  // of the input, output or tile
+  };
+  struct Step {
+    PointwiseLoop loop = nullptr;
+    int a = 0, b = 0, c = 0, d = 0;  // indices into places_
+  };
+  struct Fill {
+    int input = -1, constant = -1;
+    int place = 0;
+  };
+  // A tile that an operand is copied to for each tile of the output.
+  struct Gather {
+    int input = 0;
+    int place = 0;
+    bool is_bool = false;
+  };
+  struct Copy {
+    int place = 0, output = 0;
+    bool is_bool = false;
+  };
+
+  void PlaceInputs(const KernelCall& call, const PointwiseProgram& program);
+  void PlaceResults(const KernelCall& call, const PointwiseProgram& program);
+  int NewTile();
+  void RunRange(const void* const* inputs, void* const* outputs, int64_t begin, int64_t end) const;
+  void GatherTile(const Gather& gather, const void* input, float* tile, int64_t begin, int64_t n) const;
+
+  const Loops* loops_;
+  int64_t elements_ = 0;
+  int threads_ = 1;
+  std::vector<int64_t> extents_;  // of the merged axes
+  std::vector<BroadcastOperand> operands_;
+  std::vector<bool> is_bool_;  // by input
+  std::vector<float> constants_;
+  std::vector<Place> places_;  // by operand number of the program
+  std::vector<Step> steps_;
+  std::vector<Fill> fills_;
+  std::vector<Gather> gathers_;
+  std::vector<Copy> copies_;
+  std::vector<int> periodic_;  // inputs that are repeated in their tiles once
+  int num_tiles_ = 0;
+};
+
+// Why the tile interpreter cannot run the call, or "".
+std::string RejectsPointwise(const KernelCall& call);
+
+}  // namespace gradloom

@@ -1,0 +1,176 @@
+// Functions of one float that a compiler can vectorise: no branches, no tables, no calls, no errno. Written
+// once for the loops of every instruction set and for CUDA. With contraction off, a machine with fused
+// multiply-add gives the same bits everywhere.
+//
+// The largest errors found over all floats of the useful range, in units of the last place: exp 0.9, log 0.9,
+// erf 1.0, tanh 1.4, sigmoid 2.4, expm1 1.6.
+#pragma once
+
+#ifdef __CUDACC__
+#define GRADLOOM_MATH static __device__ __forceinline__
+#else
+// Internal linkage and never out of line: a copy that was compiled for one instruction set must not be
+// what the linker keeps for all.
+#define GRADLOOM_MATH static inline __attribute__((always_inline, unused))
+#endif
+
+namespace gradloom::scalar {
+namespace {
+
+#ifdef __CUDACC__
+GRADLOOM_MATH float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+GRADLOOM_MATH float FromBits(int i) { return __int_as_float(i); }
+GRADLOOM_MATH int Bits(float f) { return __float_as_int(f); }
+#define GRADLOOM_LIBM(name) name
+#else
+#ifdef __FMA__
+GRADLOOM_MATH float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+GRADLOOM_MATH float Fma(float a, float b, float c) { return a * b + c; }
+#endif
+GRADLOOM_MATH float FromBits(int i) {
+  float f;
+  __builtin_memcpy(&f, &i, 4);
+  return f;
+}
+GRADLOOM_MATH int Bits(float f) {
+  int i;
+  __builtin_memcpy(&i, &f, 4);
+  return i;
+}
+#define GRADLOOM_LIBM(name) __builtin_##name
+#endif
+
+// Where an argument is NaN these give b: to keep a NaN of x, x comes second.
+GRADLOOM_MATH float Least(float a, float b) { return a < b ? a : b; }
+GRADLOOM_MATH float Most(float a, float b) { return a > b ? a : b; }
+
+GRADLOOM_MATH float Abs(float x) { return FromBits(Bits(x) & 0x7FFFFFFF); }
+// |magnitude| with the sign of `sign`.
+GRADLOOM_MATH float WithSign(float magnitude, float sign) {
+  return FromBits((Bits(magnitude) & 0x7FFFFFFF) | (Bits(sign) & static_cast<int>(0x80000000u)));
+}
+GRADLOOM_MATH float Sqrt(float x) { return GRADLOOM_LIBM(sqrtf)(x); }
+
+// 2^n by parts: n in [-150, 128] reaches zero, the subnormal numbers and infinity.
+GRADLOOM_MATH float TimesPowerOfTwo(float r, int n) {
+  const int half = n >> 1;
+  return r * FromBits((half + 127) << 23) * FromBits((n - half + 127) << 23);
+}
+
+GRADLOOM_MATH float Exp(float x) {
+  x = Most(-104.0f, Least(89.0f, x));
+  float t = Fma(x, 1.44269504f, 12582912.0f);  // rounds to an integer in the low bits
+  const int n = Bits(t) - 0x4B400000;
+  t -= 12582912.0f;
+  float f = Fma(t, -6.93145752e-1f, x);
+  f = Fma(t, -1.42860677e-6f, f);
+  float r = 1.37805939e-3f;
+  r = Fma(r, f, 8.37312452e-3f);
+  r = Fma(r, f, 4.16695364e-2f);
+  r = Fma(r, f, 1.66664720e-1f);
+  r = Fma(r, f, 4.99999851e-1f);
+  r = Fma(r, f, 1.0f);
+  r = Fma(r, f, 1.0f);
+  return TimesPowerOfTwo(r, n);
+}
+
+// Cephes' logf: the mantissa in [sqrt(1/2), sqrt(2)), a polynomial, the exponent in two parts.
+GRADLOOM_MATH float Log(float x) {
+  const bool subnormal = x < 1.17549435e-38f;
+  const float scaled = subnormal ? x * 8388608.0f : x;
+  const int bits = Bits(scaled);
+  const int exponent = (bits - 0x3F3504F3) >> 23;
+  const float m = FromBits(bits - (exponent << 23)) - 1.0f;
+  const float e = static_cast<float>(exponent - (subnormal ? 23 : 0));
+  const float z = m * m;
+  float y = 7.0376836292e-2f;
+  y = Fma(y, m, -1.1514610310e-1f);
+  y = Fma(y, m, 1.1676998740e-1f);
+  y = Fma(y, m, -1.2420140846e-1f);
+  y = Fma(y, m, 1.4249322787e-1f);
+  y = Fma(y, m, -1.6668057665e-1f);
+  y = Fma(y, m, 2.0000714765e-1f);
+  y = Fma(y, m, -2.4999993993e-1f);
+  y = Fma(y, m, 3.3333331174e-1f);
+  y = y * m * z;
+  y = Fma(e, -2.12194440e-4f, y);
+  y = Fma(z, -0.5f, y);
+  float r = Fma(e, 0.693359375f, m + y);
+  const float infinity = FromBits(0x7F800000);
+  r = x == infinity ? x : r;
+  r = x == 0.0f ? -infinity : r;
+  return x >= 0.0f ? r : FromBits(0x7FC00000);  // negative or NaN
+}
+
+// exp(x) - 1 without cancellation at small x.
+GRADLOOM_MATH float Expm1(float x) {
+  float p = 2.48015873e-5f;
+  p = Fma(p, x, 1.98412698e-4f);
+  p = Fma(p, x, 1.38888889e-3f);
+  p = Fma(p, x, 8.33333333e-3f);
+  p = Fma(p, x, 4.16666667e-2f);
+  p = Fma(p, x, 1.66666667e-1f);
+  p = Fma(p, x, 0.5f);
+  const float small = Fma(p * x, x, x);
+  return Abs(x) < 0.5f ? small : Exp(x) - 1.0f;
+}
+
+// log(1 + x) for x in [0, 1], through the rounding error of the sum.
+GRADLOOM_MATH float Log1pUnit(float x) {
+  const float u = 1.0f + x, rest = u - 1.0f;
+  const float ratio = Log(u) * (x / (rest == 0.0f ? 1.0f : rest));
+  return rest == 0.0f ? x : ratio;
+}
+
+GRADLOOM_MATH float Erf(float x) {
+  const float t = Abs(x), s = x * x;
+  float r = Fma(-1.72853470e-5f, t, 3.83197126e-4f);
+  const float u = Fma(-3.88396438e-3f, t, 2.42546219e-2f);
+  r = Fma(r, s, u);
+  r = Fma(r, t, -1.06777877e-1f);
+  r = Fma(r, t, -6.34846687e-1f);
+  r = Fma(r, t, -1.28717512e-1f);
+  r = Fma(r, t, -t);
+  const float large = WithSign(1.0f - Exp(t > 10.0f ? -104.0f : r), x);
+  float p = -5.96761703e-4f;
+  p = Fma(p, s, 4.99119423e-3f);
+  p = Fma(p, s, -2.67681349e-2f);
+  p = Fma(p, s, 1.12819925e-1f);
+  p = Fma(p, s, -3.76125336e-1f);
+  p = Fma(p, s, 1.28379166e-1f);
+  const float small = Fma(p, x, x);
+  const float y = t > 0.921875f ? large : small;
+  return x != x ? x : y;
+}
+
+GRADLOOM_MATH float Tanh(float x) {
+  const float t = Abs(x), z = x * x;
+  float p = -5.70498872745e-3f;
+  p = Fma(p, z, 2.06390887954e-2f);
+  p = Fma(p, z, -5.37397155531e-2f);
+  p = Fma(p, z, 1.33314422036e-1f);
+  p = Fma(p, z, -3.33332819422e-1f);
+  const float small = Fma(p * z, x, x);
+  const float large = WithSign(1.0f - 2.0f / (Exp(t + t) + 1.0f), x);
+  const float y = t < 0.625f ? small : large;
+  return x != x ? x : y;
+}
+
+GRADLOOM_MATH float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+GRADLOOM_MATH float Softplus(float x) { return (x > 0.0f ? x : 0.0f) + Log1pUnit(Exp(-Abs(x))) + (x != x ? x : 0.0f); }
+GRADLOOM_MATH float Gelu(float x) { return 0.5f * x * (1.0f + Erf(x * 0.70710678118654752440f)); }
+GRADLOOM_MATH float GeluTanh(float x) { return 0.5f * x * (1.0f + Tanh(0.79788456080286535588f * (x + 0.044715f * x * x * x))); }
+GRADLOOM_MATH float Clamp01(float x) { return x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x; }
+GRADLOOM_MATH float SignOf(float x) { return x != x ? x : x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f; }
+// The one that is larger (smaller); NaN where either is.
+GRADLOOM_MATH float Larger(float a, float b) { return a != a ? a : (b != b || b > a) ? b : a; }
+GRADLOOM_MATH float Smaller(float a, float b) { return a != a ? a : (b != b || b < a) ? b : a; }
+// fmod with the sign of b.
+GRADLOOM_MATH float FloorMod(float a, float b) {
+  const float r = GRADLOOM_LIBM(fmodf)(a, b);
+  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+
+}  // namespace
+}  // namespace gradloom::scalar
