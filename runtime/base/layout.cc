@@ -58,16 +58,31 @@ int64_t Layout::Offset(const Shape& shape, const std::vector<int64_t>& index) co
 
 namespace {
 
-// Calls f(logical element, stored element) for every element in row-major order.
+// Calls f(logical element, stored element) for every element in row-major order. The place of an element is
+// a sum over its coordinates, so a table for each dimension holds all there is to know.
 template <typename F>
 void ForEachElement(const Layout& layout, const Shape& shape, F f) {
   const int64_t n = shape.elements();
-  std::vector<int64_t> index(static_cast<size_t>(shape.rank()), 0);
-  for (int64_t i = 0; i < n; ++i) {
-    f(i, layout.Offset(shape, index));
-    for (int axis = shape.rank(); axis-- > 0;) {
-      if (++index[static_cast<size_t>(axis)] < shape[axis]) break;
-      index[static_cast<size_t>(axis)] = 0;
+  if (n == 0) return;
+  const auto rank = static_cast<size_t>(shape.rank());
+  std::vector<std::vector<int64_t>> places(rank);
+  std::vector<int64_t> index(rank, 0);
+  for (size_t axis = 0; axis < rank; ++axis) {
+    for (index[axis] = 0; index[axis] < shape[static_cast<int>(axis)]; ++index[axis]) places[axis].push_back(layout.Offset(shape, index));
+    index[axis] = 0;
+  }
+  const std::vector<int64_t> scalar = {0};
+  const std::vector<int64_t>& row = rank > 0 ? places.back() : scalar;
+  int64_t start = 0;
+  for (int64_t i = 0; i < n;) {
+    for (int64_t place : row) f(i++, start + place);
+    for (size_t axis = rank > 0 ? rank - 1 : 0; axis-- > 0;) {
+      start -= places[axis][static_cast<size_t>(index[axis])];
+      if (++index[axis] < shape[static_cast<int>(axis)]) {
+        start += places[axis][static_cast<size_t>(index[axis])];
+        break;
+      }
+      index[axis] = 0;
     }
   }
 }
@@ -78,7 +93,13 @@ void ToLayout(const Layout& layout, const Shape& shape, int64_t element_bytes, c
   const size_t bytes = static_cast<size_t>(element_bytes);
   const auto* from = static_cast<const std::byte*>(logical);
   auto* to = static_cast<std::byte*>(stored);
-  std::memset(to, 0, static_cast<size_t>(layout.elements(shape)) * bytes);
+  const int64_t total = layout.elements(shape) * element_bytes;
+  if (total == 0) return;
+  if (layout.plain()) {
+    std::memcpy(to, from, static_cast<size_t>(total));
+    return;
+  }
+  std::memset(to, 0, static_cast<size_t>(total));
   ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + j * element_bytes, from + i * element_bytes, bytes); });
 }
 
@@ -86,6 +107,10 @@ void FromLayout(const Layout& layout, const Shape& shape, int64_t element_bytes,
   const size_t bytes = static_cast<size_t>(element_bytes);
   const auto* from = static_cast<const std::byte*>(stored);
   auto* to = static_cast<std::byte*>(logical);
+  if (layout.plain() && shape.elements() > 0) {
+    std::memcpy(to, from, static_cast<size_t>(shape.elements() * element_bytes));
+    return;
+  }
   ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + i * element_bytes, from + j * element_bytes, bytes); });
 }
 

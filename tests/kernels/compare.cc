@@ -1,0 +1,164 @@
+#include "tests/kernels/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/reference/reference.h"
+#include "runtime/base/dispatch.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+std::string Describe(const KernelCall& call) {
+  std::string text = call.op + "(";
+  for (const OperandType& input : call.inputs) {
+    text += (text.back() == '(' ? "" : ", ") +
+            (input.present() ? std::string(DTypeName(input.dtype)) + input.shape.ToString() + ":" + input.layout.ToString() : "-");
+  }
+  text += ")";
+  for (const auto& [name, value] : call.attributes) text += " " + name + "=" + Attributes::ToString(value);
+  return text;
+}
+
+void FillRandom(Tensor& tensor, std::mt19937_64& random, double low, double high) {
+  std::uniform_real_distribution<double> real(low, high);
+  WithType(tensor.dtype(), [&]<typename T>(std::type_identity<T>) {
+    T* data = static_cast<T*>(tensor.data());
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      if constexpr (std::is_same_v<T, bool>) {
+        data[i] = random() % 2 == 0;
+      } else {
+        data[i] = static_cast<T>(real(random));
+      }
+    }
+  });
+}
+
+// Memory as a plan gives it: aligned, in the operand's layout, and filled with NaN patterns at first.
+struct Memory {
+  explicit Memory(const OperandType& type) : bytes(type.bytes()), tensor(DType::kUint8, {std::max<int64_t>(bytes, 1)}) {
+    std::memset(tensor.data(), 0xFF, static_cast<size_t>(tensor.bytes()));
+  }
+  int64_t bytes;
+  Tensor tensor;
+};
+
+void Compare(const KernelCall& call, size_t k, const Tensor& wanted, const Tensor& got, const Comparison& how, const std::string& what) {
+  // Equal bits need no look.
+  if (std::memcmp(wanted.data(), got.data(), static_cast<size_t>(wanted.bytes())) == 0) return;
+  double largest = 0;
+  const bool floating = IsFloating(wanted.dtype());
+  for (int64_t i = 0; floating && i < wanted.elements(); ++i) {
+    const double value = std::fabs(ElementAsDouble(wanted.view(), i));
+    if (std::isfinite(value)) largest = std::max(largest, value);
+  }
+  int failures = 0;
+  for (int64_t i = 0; i < wanted.elements(); ++i) {
+    const double a = ElementAsDouble(wanted.view(), i), b = ElementAsDouble(got.view(), i);
+    const double allowed = floating ? how.absolute + how.relative * std::max(std::fabs(a), how.scale * largest) : 0;
+    if (a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= allowed) continue;
+    ADD_FAILURE() << what << " output " << k << " element " << i << " of " << wanted.shape().ToString() << ": wanted " << a << ", got " << b
+                  << ", allowed " << allowed << "\n  " << Describe(call);
+    if (++failures == 3) return;
+  }
+}
+
+// Runs once; output alias.output lies on input alias.input where that is not null.
+void RunAndCompare(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted,
+                   const Comparison& how, const Aliasing* alias) {
+  const std::string what = std::string(row.name) + " threads " + std::to_string(call.threads) +
+                           (alias ? " in place " + std::to_string(alias->output) + " on " + std::to_string(alias->input) : "");
+  std::vector<Memory> memory;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    memory.emplace_back(call.inputs[i]);
+    const OperandType& type = call.inputs[i];
+    if (type.present()) ToLayout(type.layout, type.shape, DTypeBytes(type.dtype), inputs[i].data(), memory.back().tensor.data());
+    in.push_back(type.present() ? memory.back().tensor.data() : nullptr);
+  }
+  for (size_t k = 0; k < call.outputs.size(); ++k) {
+    memory.emplace_back(call.outputs[k]);
+    const bool on_input = alias != nullptr && alias->output == static_cast<int>(k);
+    out.push_back(!call.outputs[k].present() ? nullptr
+                  : on_input                 ? const_cast<void*>(in[static_cast<size_t>(alias->input)])
+                                             : memory.back().tensor.data());
+  }
+  Tensor scratch(DType::kUint8, {(row.scratch_bytes ? row.scratch_bytes(call) : 0) + 1});
+  std::memset(scratch.data(), 0xFF, static_cast<size_t>(scratch.bytes()));
+  MakeCpuKernel(row, call)->Run(in.data(), out.data(), scratch.data(), nullptr);
+  for (size_t k = 0; k < call.outputs.size(); ++k) {
+    const OperandType& type = call.outputs[k];
+    if (!type.present()) continue;
+    Tensor got(type.dtype, type.shape);
+    FromLayout(type.layout, type.shape, DTypeBytes(type.dtype), out[k], got.data());
+    Compare(call, k, wanted[k], got, how, what);
+    // Padding must be zero afterwards.
+    Tensor again(DType::kUint8, {std::max<int64_t>(type.bytes(), 1)});
+    ToLayout(type.layout, type.shape, DTypeBytes(type.dtype), got.data(), again.data());
+    EXPECT_EQ(std::memcmp(again.data(), out[k], static_cast<size_t>(type.bytes())), 0) << what << ": padding of output " << k;
+  }
+}
+
+bool CanAlias(const KernelCall& call, const Aliasing& alias) {
+  const auto in = static_cast<size_t>(alias.input), out = static_cast<size_t>(alias.output);
+  return in < call.inputs.size() && out < call.outputs.size() && call.inputs[in].present() && call.outputs[out].present() &&
+         call.inputs[in].bytes() == call.outputs[out].bytes();
+}
+
+}  // namespace
+
+uint64_t TestSeed() {
+  static const uint64_t seed = [] {
+    const char* given = std::getenv("GRADLOOM_SEED");
+    const uint64_t drawn = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+    std::cout << "seed " << drawn << " (GRADLOOM_SEED)" << std::endl;
+    return drawn;
+  }();
+  return seed;
+}
+
+OperandType Plain(DType dtype, Shape shape) { return {dtype, std::move(shape), {}}; }
+
+Shape RandomShape(std::mt19937_64& random, int rank, int64_t low, int64_t high) {
+  Shape shape;
+  for (int i = 0; i < rank; ++i) shape.push_back(std::uniform_int_distribution<int64_t>(low, high)(random));
+  return shape;
+}
+
+void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Comparison& how, const std::string& name) {
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    inputs.push_back(call.inputs[i].present() ? Tensor(call.inputs[i].dtype, call.inputs[i].shape) : Tensor());
+    if (!inputs.back().defined()) continue;
+    if (how.fill && how.fill(static_cast<int>(i), inputs.back(), random)) continue;
+    FillRandom(inputs.back(), random, how.low, how.high);
+  }
+  KernelCall plain = call;
+  for (auto* operands : {&plain.inputs, &plain.outputs}) {
+    for (OperandType& operand : *operands) operand.layout = {};
+  }
+  const std::vector<Tensor> wanted = RunReference(plain, inputs);
+  for (int threads : {1, 2}) {
+    call.threads = threads;
+    std::string why;
+    const KernelRow* row = name.empty() ? ChooseKernel(DeviceKind::kCpu, call, &why) : FindKernel(name);
+    ASSERT_NE(row, nullptr) << Describe(call) << ": " << why;
+    ASSERT_FALSE(row->name.starts_with("reference.")) << Describe(call);
+    ASSERT_EQ(Rejection(*row, call), "") << row->name << ": " << Describe(call);
+    RunAndCompare(*row, call, inputs, wanted, how, nullptr);
+    if (!how.check_aliasing) continue;
+    for (const Aliasing& alias : row->may_alias) {
+      if (CanAlias(call, alias)) RunAndCompare(*row, call, inputs, wanted, how, &alias);
+    }
+  }
+}
+
+}  // namespace gradloom
