@@ -31,6 +31,7 @@ class Case:
     dynamic_batch: bool = False
     dynamic_axes: dict[str, dict[int, str]] | None = None  # further dynamic axes than the batch
     external_data: bool = False
+    script: bool = False  # export torch.jit.script of the module, which keeps its loops
     steps: int = 6
     batch_size: int = 8
     batch_sizes: list[int] | None = None

@@ -38,7 +38,7 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
             training = torch.onnx.TrainingMode.TRAINING if case.mode == "train" else torch.onnx.TrainingMode.EVAL
             if case.dynamic_batch:
                 dynamic |= {o: {0: "batch"} for o in case.outputs}
-            torch.onnx.export(module, args, str(path), dynamo=False, training=training, do_constant_folding=case.optimize,
+            torch.onnx.export(torch.jit.script(module) if case.script else module, args, str(path), dynamo=False, training=training, do_constant_folding=case.optimize,
                               dynamic_axes=dynamic if any(dynamic.values()) else None, **common)
     logging.disable(logging.NOTSET)
     module.train(was)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Records training cases with PyTorch.
 
-    python record.py --out DIR [--sets losses optimizers ...] [PATTERN ...]
+    python record.py --out DIR [--sets losses optimizers ...] [--only PATTERN ...]
 
-Without PATTERN every case of the sets is recorded; a PATTERN is a shell pattern on case names. Cases that are already in
+Without --only every case of the sets is recorded; a PATTERN is a shell pattern on case names. Cases that are already in
 DIR are kept unless --again is given. Prints one line a case and ends with the number of cases that failed."""
 import argparse
 import fnmatch
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS)
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("patterns", nargs="*")
+    parser.add_argument("--only", nargs="*", metavar="PATTERN")
     a = parser.parse_args()
     import torch
 
@@ -36,7 +36,7 @@ def main() -> int:
             if case.name in names:
                 raise SystemExit(f"two cases are named {case.name}")
             names.add(case.name)
-            if a.patterns and not any(fnmatch.fnmatch(case.name, p) for p in a.patterns):
+            if a.only and not any(fnmatch.fnmatch(case.name, p) for p in a.only):
                 continue
             if (a.out / case.name / "case.json").exists() and not a.again:
                 continue

@@ -189,6 +189,20 @@ def untied(module):
     return module
 
 
+class TwoTables(GPT):
+    """What the default export makes of a tied GPT: the embedding keeps the head's name, the head has a weight of its own."""
+
+    def __init__(self, tied):
+        nn.Module.__init__(self)
+        self.head, self.wpe, self.blocks, self.ln = nn.Embedding(V, D), tied.wpe, tied.blocks, tied.ln
+        self.apart = nn.Parameter(tied.wte.weight.detach().clone())
+        self.head.weight.data.copy_(self.apart.data)
+
+    def forward(self, x):
+        h = self.head(x) + self.wpe(torch.arange(x.shape[1]))
+        return F.linear(self.ln(self.blocks(h)), self.apart)
+
+
 class ViT(nn.Module):
     def __init__(self):
         super().__init__()
@@ -305,6 +319,8 @@ def cases():
     yield att("gpt_tied_dynamo", GPT, text, CE_LAST, "adamw", style=False, opset=18)
     yield att("gpt_tied_folded", GPT, text, CE_LAST, "adamw", style=False, exporter="legacy", opset=17, mode="eval", optimize=True, as_file=untied,
               notes="folding wrote the head's transposed weight as a second initializer: as the file stands the two train apart")
+    yield att("gpt_tied_default", GPT, text, CE_LAST, "adamw", style=False, opset=18, optimize=True, mode="eval", as_file=TwoTables,
+              notes="the default export writes the head's weight twice, once transposed: as the file stands the two train apart")
     yield att("gpt_two_layers", lambda: GPT(layers=2), text, CE_LAST, "adamw", style=False, opset=20, clip_grad_norm=1.0, grad_accumulation=2, steps=4)
     yield att("llama_block", lambda: GPT(rotary, False, RMSNorm, positions=False), text, CE_LAST, "adamw")
     yield att("bert", BERT, lambda b: {"x": classes(V, b, T), "segment": classes(2, b, T), "y": classes(4, b)}, inputs=("x", "segment"), opt="sgd")
@@ -317,6 +333,8 @@ def cases():
     yield att("rms_norm_torch", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.RMSNorm(D), nn.Tanh())), exporter="dynamo")
     yield att("layer_norm_opset13", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.LayerNorm(D), nn.Tanh())), style=False, exporter="legacy", opset=13,
               notes="before opset 17 the exporter writes the normalisation out")
+    yield att("layer_norm_identity", lambda: TwoNorms(), style=False, exporter="legacy", opset=17, keep_constants=True, as_file=_one_norm, mode="eval",
+              notes="two normalisations of equal initial values: the legacy export makes one an Identity of the other")
     yield att("layer_norm_merged", lambda: TwoNorms(), style=False, opset=18, optimize=True, keep_constants=True, as_file=_one_norm, mode="eval",
               notes="two normalisations of equal initial values: the default export merges them into one initializer, which is trained as one")
 

