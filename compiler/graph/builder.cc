@@ -48,7 +48,7 @@ ValueId GraphBuilder::Cast(ValueId a, DType to) {
   return Op("Cast", {a}, {{"to", static_cast<int64_t>(to)}});
 }
 
-ValueId GraphBuilder::Reshape(ValueId a, const Shape& to) {
+ValueId GraphBuilder::Reshape(ValueId a, Shape to) {
   if (shape(a) == to) return a;
   // allowzero: a zero in the target is a zero extent, not "copy the input's".
   return Op("Reshape", {a, Ints(to.dims())}, {{"allowzero", int64_t{1}}});
@@ -61,7 +61,7 @@ ValueId GraphBuilder::Transpose(ValueId a, const std::vector<int64_t>& perm) {
   return Op("Transpose", {a}, {{"perm", perm}});
 }
 
-ValueId GraphBuilder::Expand(ValueId a, const Shape& to) {
+ValueId GraphBuilder::Expand(ValueId a, Shape to) {
   if (shape(a) == to) return a;
   return Op("Expand", {a, Ints(to.dims())});
 }
@@ -72,7 +72,7 @@ ValueId GraphBuilder::ReduceSum(ValueId a, std::vector<int64_t> axes, bool keepd
   return Op("ReduceSum", {a, Ints(axes)}, {{"keepdims", keep}});
 }
 
-ValueId GraphBuilder::ReduceTo(ValueId a, const Shape& to) {
+ValueId GraphBuilder::ReduceTo(ValueId a, Shape to) {
   const Shape from = shape(a);
   if (from == to) return a;
   const int extra = from.rank() - to.rank();

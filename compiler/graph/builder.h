@@ -58,14 +58,15 @@ class GraphBuilder {
   ValueId MatMul(ValueId a, ValueId b) { return Op("MatMul", {a, b}); }
   ValueId Where(ValueId condition, ValueId a, ValueId b) { return Op("Where", {condition, a, b}); }
   ValueId Cast(ValueId a, DType dtype);
-  ValueId Reshape(ValueId a, const Shape& shape);
+  // Shapes by value: one that belongs to a value of the graph moves when a node is appended.
+  ValueId Reshape(ValueId a, Shape shape);
   ValueId Transpose(ValueId a, const std::vector<int64_t>& perm);
-  ValueId Expand(ValueId a, const Shape& shape);
+  ValueId Expand(ValueId a, Shape shape);
   // axes may be negative; all axes where `axes` is empty.
   ValueId ReduceSum(ValueId a, std::vector<int64_t> axes, bool keepdims);
 
   // Sums a gradient of a broadcast operand back to the operand's shape: the adjoint of Expand.
-  ValueId ReduceTo(ValueId a, const Shape& shape);
+  ValueId ReduceTo(ValueId a, Shape shape);
 
   const Shape& shape(ValueId id) const { return graph_.value(id).shape; }
   DType dtype(ValueId id) const { return graph_.value(id).dtype; }
