@@ -78,7 +78,9 @@ class Compiler {
   void AddEntry(const EntryRequest& request) {
     auto start = Clock::now();
     ImportOptions import = options_.import;
-    if (request.batch > 0) import.batch = request.batch;
+    // An update has no batch; any size gives its parameters.
+    const int64_t batch = request.batch > 0 ? request.batch : plan_.entries.empty() ? 0 : plan_.entries.front().batch;
+    if (batch > 0) import.batch = batch;
     ImportedGraph imported = Import(model_, import);
     Graph& graph = *imported.graph;
     PassContext context{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_};

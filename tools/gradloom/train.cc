@@ -10,8 +10,8 @@
 
 #include "compiler/compile.h"
 #include "compiler/onnx/export.h"
-#include "runtime/plan/plan_file.h"
 #include "runtime/base/file.h"
+#include "runtime/plan/plan_file.h"
 #include "runtime/session/metrics.h"
 #include "runtime/session/safetensors.h"
 #include "runtime/session/session.h"
@@ -25,6 +25,8 @@ namespace gradloom {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kDefaultBatch = 32;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -68,13 +70,15 @@ class TrainRun {
     model_.emplace(Model::Load(flags_.recipe.model));
     CompileOptions options;
     options.import = flags_.recipe.ToImportOptions();
+    // A symbolic batch needs some size before the data are known.
+    if (options.import.batch == 0) options.import.batch = kDefaultBatch;
     options.control = flags_.recipe.ToPassControl();
     const ImportedGraph probe = Import(*model_, options.import);
     options.recipe = flags_.recipe.ToRecipe(*probe.graph, 0, notes_);
     const std::vector<Feed> feeds = FeedsOfEntry(*model_, options, {EntryKind::kStep, 0});
     data_ = LoadData(flags_.data, feeds, flags_.seed);
     notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
-    batch_ = flags_.recipe.batch > 0 ? flags_.recipe.batch : probe.batch > 1 ? probe.batch : 32;
+    batch_ = probe.batch > 0 ? probe.batch : kDefaultBatch;
     batch_ = std::min(batch_, data_.train.rows());
 
     const int64_t batches = (data_.train.rows() + batch_ - 1) / batch_;
@@ -93,7 +97,7 @@ class TrainRun {
   }
 
   void LoadWeights() {
-    for (const auto& [name, tensor] : ReadSafetensors(flags_.init_weights)) {
+    for (const auto& [name, tensor] : SafetensorsFile(flags_.init_weights).ReadAll()) {
       if (plan_->FindState(name) >= 0) session_->Set(name, tensor.view());
     }
   }
@@ -104,7 +108,8 @@ class TrainRun {
       if (state.kind == StateKind::kParameter) trained += state.shape.elements();
       if (state.kind == StateKind::kStatistic) statistics += state.shape.elements();
     }
-    std::fprintf(stderr, "gradloom 0.1.0  seed %lld  plan %s\n", static_cast<long long>(flags_.seed), PlanHash(*plan_).c_str());
+    std::fprintf(stderr, "gradloom 0.1.0  seed %lld  plan %s\n", static_cast<long long>(flags_.seed),
+                 PlanHash(*plan_).substr(0, 8).c_str());
     std::fprintf(stderr, "model   %s  %s parameters trained, %s frozen, %s running statistics\n", flags_.recipe.model.c_str(),
                  WithCommas(trained).c_str(), WithCommas(report_.initializer_elements - report_.trained_elements - statistics).c_str(),
                  WithCommas(statistics).c_str());

@@ -1,0 +1,100 @@
+// gradloom check and compile.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "compiler/compile.h"
+#include "runtime/plan/plan_file.h"
+#include "tools/gradloom/recipe_flags.h"
+#include "tools/gradloom/screen.h"
+#include "tools/gradloom/verbs.h"
+
+namespace gradloom {
+namespace {
+
+struct Compiled {
+  Plan plan;
+  CompileReport report;
+  std::vector<std::string> notes;
+};
+
+Compiled CompileFlags(const RecipeFlags& flags, bool all_entries) {
+  const Model model = Model::Load(flags.model);
+  Compiled made;
+  CompileOptions options;
+  options.import = flags.ToImportOptions();
+  options.control = flags.ToPassControl();
+  // A symbolic batch needs some size; any shows what stands in the way.
+  if (options.import.batch == 0) options.import.batch = 32;
+  const ImportedGraph probe = Import(model, options.import);
+  options.recipe = flags.ToRecipe(*probe.graph, 0, made.notes);
+  const int64_t batch = probe.batch;
+  options.entries = {{EntryKind::kStep, batch}};
+  if (all_entries) {
+    options.entries.push_back({EntryKind::kEval, batch});
+    options.entries.push_back({EntryKind::kPredict, batch});
+  }
+  made.plan = Compile(model, options, &made.report);
+  return made;
+}
+
+nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const auto& [name, reason] : list) json.push_back({{"name", name}, {"reason", reason}});
+  return json;
+}
+
+int Check(const RecipeFlags& flags, bool json) {
+  const Compiled made = CompileFlags(flags, false);
+  const Program& program = made.plan.programs.front();
+  if (json) {
+    const nlohmann::json line{{"model", flags.model},
+                              {"trained", Reasons(made.report.trained)},
+                              {"frozen", Reasons(made.report.frozen)},
+                              {"parameters_trained", made.report.trained_elements},
+                              {"step_flops", made.report.step_flops},
+                              {"transient_bytes", made.report.transient_bytes},
+                              {"state_bytes", made.plan.state_bytes},
+                              {"instructions", program.instructions.size()}};
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+  }
+  for (const std::string& note : made.notes) std::printf("%s\n", note.c_str());
+  for (const std::string& warning : made.report.warnings) std::printf("warning %s\n", warning.c_str());
+  for (const auto& [name, reason] : made.report.trained) std::printf("trained  %s   (%s)\n", Escaped(name).c_str(), reason.c_str());
+  for (const auto& [name, reason] : made.report.frozen) std::printf("frozen   %s   (%s)\n", Escaped(name).c_str(), reason.c_str());
+  std::printf("%s parameters trained   %s FLOPs a step   %zu instructions   %s activations + %s weights and optimizer   sound\n",
+              WithCommas(made.report.trained_elements).c_str(), Short(made.report.step_flops).c_str(), program.instructions.size(),
+              Bytes(made.report.transient_bytes).c_str(), Bytes(made.plan.state_bytes).c_str());
+  return 0;
+}
+
+int CompileToFile(const RecipeFlags& flags, const std::string& out) {
+  const Compiled made = CompileFlags(flags, true);
+  WritePlan(made.plan, out);
+  for (const std::string& note : made.notes) std::fprintf(stderr, "%s\n", note.c_str());
+  std::fprintf(stderr, "plan %s -> %s   import %.1f ms, passes %.1f ms, proof %.1f ms\n", PlanHash(made.plan).substr(0, 8).c_str(),
+               out.c_str(), made.report.import_ms, made.report.passes_ms, made.report.verify_ms);
+  return 0;
+}
+
+}  // namespace
+
+Action DeclareCheck(CLI::App& app) {
+  auto flags = std::make_shared<RecipeFlags>();
+  auto json = std::make_shared<bool>(false);
+  flags->Declare(app);
+  app.add_flag("--json", *json, "print one JSON object");
+  return [flags, json] { return Check(*flags, *json); };
+}
+
+Action DeclareCompile(CLI::App& app) {
+  auto flags = std::make_shared<RecipeFlags>();
+  auto out = std::make_shared<std::string>();
+  flags->Declare(app);
+  app.add_option("-o,--output", *out, "the plan file to write")->required();
+  return [flags, out] { return CompileToFile(*flags, *out); };
+}
+
+}  // namespace gradloom
