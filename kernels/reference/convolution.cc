@@ -71,16 +71,18 @@ void GradInput(const Convolution& c, const T* dy, const T* w, const T* bias, T* 
 template <typename T>
 void GradWeight(const Convolution& c, const T* x, const T* dy, T* dw) {
   const int64_t in = c.x.points(), out = c.y.points(), taps = c.window.points();
-  std::fill_n(dw, c.y.channels * c.channels_in() * taps, T(0));
+  // Sums over all images and points: in double, or their rounding shows in optimizers that divide by them.
+  std::vector<double> sums(static_cast<size_t>(c.y.channels * c.channels_in() * taps), 0.0);
   c.ForEachPlane([&](int64_t y_plane, int64_t x_plane, int64_t w_plane) {
     ForEachRow(c.window, c.x, c.y, [&](int64_t tap, int64_t out_row, int64_t in_row, int64_t count, int64_t step) {
       const T* a = dy + y_plane * out + out_row;
       const T* b = x + x_plane * in + in_row;
       T sum = 0;
       for (int64_t j = 0; j < count; ++j) sum += a[j] * b[j * step];
-      dw[w_plane * taps + tap] += sum;
+      sums[static_cast<size_t>(w_plane * taps + tap)] += static_cast<double>(sum);
     });
   });
+  for (size_t i = 0; i < sums.size(); ++i) dw[i] = static_cast<T>(sums[i]);
 }
 
 void RunConv(const KernelCall& call, const void* const* inputs, void* const* outputs) {
