@@ -18,6 +18,7 @@ using Rows = std::span<const CpuKernel> (*)();
 constexpr Rows kFamilies[] = {
     CpuCopyKernels,
     CpuPointwiseKernels,
+    CpuConvolutionKernels,
 };
 
 struct Index {

@@ -8,8 +8,9 @@
 
 namespace gradloom {
 
-std::span<const CpuKernel> CpuCopyKernels();       // copy.cc
-std::span<const CpuKernel> CpuPointwiseKernels();  // pointwise_rows.cc
+std::span<const CpuKernel> CpuCopyKernels();         // copy.cc
+std::span<const CpuKernel> CpuConvolutionKernels();  // convolution.cc
+std::span<const CpuKernel> CpuPointwiseKernels();    // pointwise_rows.cc
 
 // The `make` of a kernel whose constructor takes the call.
 template <typename T>
