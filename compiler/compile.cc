@@ -85,6 +85,7 @@ class Compiler {
     Graph& graph = *imported.graph;
     PassContext context{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_};
     context.parameters = SelectTrained(imported);
+    ReadKeptState(graph);
     if (request.kind == EntryKind::kUpdate) {
       // The update reads accumulated gradients; nothing of the model itself runs.
       graph.nodes.clear();
@@ -97,6 +98,14 @@ class Compiler {
     RunPipeline(context, options_.control);
     report_.passes_ms += MsSince(start);
     Finish(request, imported, context);
+  }
+
+  // Running statistics that a training entry keeps are state to the other entries too, not the file's constants.
+  void ReadKeptState(Graph& graph) const {
+    for (const StateTensor& state : plan_.state) {
+      const ValueId id = state.kind == StateKind::kStatistic ? graph.Find(state.name) : kNoValue;
+      if (id != kNoValue && graph.value(id).role == Role::kConst) graph.value(id).role = Role::kState;
+    }
   }
 
   std::vector<ValueId> SelectTrained(ImportedGraph& imported) {

@@ -62,7 +62,8 @@ class View {
       graph_.nodes.back().outputs[0] = next = node.outputs[output];
     }
     Value& statistic = graph_.value(running);
-    if (statistic.role != Role::kConst || graph_.data(running) == nullptr) return;
+    const bool kept = statistic.role == Role::kConst || statistic.role == Role::kState;
+    if (!kept || graph_.data(running) == nullptr) return;
     statistic.role = Role::kState;
     graph_.value(next).next_of = running;
   }
