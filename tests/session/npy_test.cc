@@ -99,7 +99,7 @@ TEST(NpyTest, DamagedFilesAreRefused) {
       Npy(Dict("<f4", "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,)"), "abcd"),
       Npy(Dict("|O", "(2,)"), "12345678"),  // pickled
       Npy(Dict("O", "(2,)"), "12345678"),
-      Npy(Dict("<U4", "(1,)"), "0123456789abcdef"),
+      Npy(Dict("|S4", "(1,)"), "0123456789abcdef"),
       Npy(Dict("<c8", "(1,)"), "01234567"),
       Npy(Dict("<f16", "(1,)"), "0123456789abcdef"),
       Npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "abcd"),
