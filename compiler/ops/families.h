@@ -7,21 +7,23 @@
 
 namespace gradloom {
 
-std::span<const Op> MatMulOps();         // matmul.cc
-std::span<const Op> ReduceOps();         // reduce.cc
-std::span<const Op> ShapeOps();          // shape.cc
-std::span<const Op> ConvolutionOps();    // convolution.cc
-std::span<const Op> PoolingOps();        // pooling.cc
-std::span<const Op> NormalizationOps();  // normalization.cc
-std::span<const Op> SoftmaxOps();        // softmax.cc
-std::span<const Op> DropoutOps();        // dropout.cc
-std::span<const Op> LossOps();           // loss.cc
-std::span<const Op> OptimizerOps();      // optimizer.cc
-std::span<const Op> UnaryOps();          // pointwise_unary.cc
-std::span<const Op> ActivationOps();     // activation.cc
-std::span<const Op> BinaryOps();         // pointwise_binary.cc
-std::span<const Op> EinsumOps();         // einsum.cc
-std::span<const Op> IndexOps();          // index.cc
-std::span<const Op> RecurrentOps();      // recurrent.cc
+std::span<const Op> MatMulOps();             // matmul.cc
+std::span<const Op> ReduceOps();             // reduce.cc
+std::span<const Op> ShapeOps();              // shape.cc
+std::span<const Op> ConvolutionOps();        // convolution.cc
+std::span<const Op> PoolingOps();            // pooling.cc
+std::span<const Op> NormalizationOps();      // normalization.cc
+std::span<const Op> NormalizationMoreOps();  // normalization_more.cc
+std::span<const Op> SoftmaxOps();            // softmax.cc
+std::span<const Op> RandomOps();             // random.cc
+std::span<const Op> DropoutOps();            // dropout.cc
+std::span<const Op> LossOps();               // loss.cc
+std::span<const Op> OptimizerOps();          // optimizer.cc
+std::span<const Op> UnaryOps();              // pointwise_unary.cc
+std::span<const Op> ActivationOps();         // activation.cc
+std::span<const Op> BinaryOps();             // pointwise_binary.cc
+std::span<const Op> EinsumOps();             // einsum.cc
+std::span<const Op> IndexOps();              // index.cc
+std::span<const Op> RecurrentOps();          // recurrent.cc
 
 }  // namespace gradloom

@@ -5,6 +5,7 @@
 //   gradloom.BatchNormTrainGrad(dy, x, scale, mean, inv_std) -> (dx, dscale, dbias)
 //   gradloom.LayerNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale, dbias)
 //     finds mean and deviation again: nothing is kept from the forward phase
+#include <algorithm>
 #include <string>
 
 #include "compiler/ops/families.h"
@@ -48,26 +49,64 @@ void BatchNormalizationGradient(GradientContext& c) {
   if (c.needs(4)) c.set(4, b.Scale(b.Mul(b.Mul(product, slope), b.Mul(inv_std, inv_std)), -0.5));
 }
 
+ValueId AddTo(GraphBuilder& b, ValueId sum, ValueId term) { return sum == kNoValue ? term : b.Add(sum, term); }
+
+// What flows back to x through its mean and, with inv_std = (var + epsilon)^-1/2, through inv_std and var.
+// Gradients of statistics broadcast against x; `count` elements make one.
+struct ThroughStatistics {
+  ValueId mean, inv_std;
+  double count;
+
+  ValueId Add(GraphBuilder& b, ValueId sum, ValueId x, ValueId dmean, ValueId dinv_std, ValueId dvar) const {
+    if (dmean != kNoValue) sum = AddTo(b, sum, b.Expand(b.Scale(dmean, 1 / count), Shape(b.shape(x))));
+    if (dinv_std != kNoValue) {
+      const ValueId cubed = b.Mul(inv_std, b.Mul(inv_std, inv_std));
+      dvar = AddTo(b, dvar, b.Scale(b.Mul(dinv_std, cubed), -0.5));
+    }
+    if (dvar != kNoValue) sum = AddTo(b, sum, b.Mul(b.Sub(x, mean), b.Scale(dvar, 2 / count)));
+    return sum;
+  }
+};
+
 void BatchNormTrainGradient(GradientContext& c) {
-  if (c.grad(1) != kNoValue || c.grad(2) != kNoValue || c.grad(3) != kNoValue) {
-    throw Error(ErrorCode::kUnsupported, "no gradient flows through the statistics of BatchNormalization");
+  GraphBuilder& b = c.b;
+  ValueId dx = kNoValue;
+  if (c.grad(0) != kNoValue) {
+    const auto made = b.Ops("BatchNormTrainGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1), c.out(1), c.out(2)}, 3);
+    dx = made[0];
+    if (c.needs(1)) c.set(1, made[1]);
+    if (c.needs(2)) c.set(2, made[2]);
   }
-  const auto made = c.b.Ops("BatchNormTrainGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1), c.out(1), c.out(2)}, 3);
-  for (int i = 0; i < 3; ++i) {
-    if (c.needs(i)) c.set(i, made[static_cast<size_t>(i)]);
-  }
+  if (!c.needs(0)) return;
+  const Shape shape = b.shape(c.in(0));
+  const auto per_channel = [&](ValueId id) { return id == kNoValue ? kNoValue : PerChannel(b, id, shape.rank()); };
+  const ThroughStatistics through{per_channel(c.out(1)), per_channel(c.out(2)),
+                                  static_cast<double>(shape.elements() / std::max<int64_t>(1, shape[1]))};
+  dx = through.Add(b, dx, c.in(0), per_channel(c.grad(1)), per_channel(c.grad(2)), per_channel(c.grad(3)));
+  if (dx != kNoValue) c.set(0, dx);
 }
 
 void LayerNormalizationGradient(GradientContext& c) {
-  if (c.grad(1) != kNoValue || c.grad(2) != kNoValue) {
-    throw Error(ErrorCode::kUnsupported, "no gradient flows through the statistics of LayerNormalization");
+  GraphBuilder& b = c.b;
+  const Attributes attributes{{"axis", c.attributes().Int("axis", -1)}, {"epsilon", c.attributes().Float("epsilon", 1e-5)}};
+  ValueId dx = kNoValue;
+  if (c.grad(0) != kNoValue) {
+    const auto made = b.Ops("LayerNormGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1)}, 3, attributes);
+    dx = made[0];
+    // Scale and bias may have leading ones or be single numbers that are broadcast.
+    if (c.needs(1)) c.set_reduced(1, made[1]);
+    if (c.needs(2)) c.set_reduced(2, made[2]);
   }
-  const auto made = c.b.Ops("LayerNormGrad", kGradloomDomain, {c.grad(0), c.in(0), c.in(1)}, 3,
-                            {{"axis", c.attributes().Int("axis", -1)}, {"epsilon", c.attributes().Float("epsilon", 1e-5)}});
-  if (c.needs(0)) c.set(0, made[0]);
-  // Scale and bias may have leading ones or be single numbers that are broadcast.
-  if (c.needs(1)) c.set_reduced(1, made[1]);
-  if (c.needs(2)) c.set_reduced(2, made[2]);
+  if (!c.needs(0)) return;
+  if (c.grad(1) != kNoValue || c.grad(2) != kNoValue) {
+    const DType dtype = b.dtype(c.in(0));
+    const auto cast = [&](ValueId id) { return id == kNoValue ? kNoValue : b.Cast(id, dtype); };
+    const auto made = b.Ops("LayerNormalization", "", {c.in(0), c.in(1)}, 3, attributes);
+    const int64_t count = b.shape(c.in(0)).elements() / std::max<int64_t>(1, b.shape(made[1]).elements());
+    const ThroughStatistics through{cast(made[1]), cast(made[2]), static_cast<double>(count)};
+    dx = through.Add(b, dx, c.in(0), cast(c.grad(1)), cast(c.grad(2)), kNoValue);
+  }
+  if (dx != kNoValue) c.set(0, dx);
 }
 
 std::vector<ValueType> Cut(std::vector<ValueType> types, const Node& node) {

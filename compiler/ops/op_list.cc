@@ -20,6 +20,8 @@ constexpr Rows kFamilies[] = {
     ConvolutionOps,
     PoolingOps,
     NormalizationOps,
+    NormalizationMoreOps,
+    RandomOps,
     SoftmaxOps,
     DropoutOps,
     LossOps,

@@ -13,6 +13,7 @@
 #include "compiler/passes/emit_program.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
+#include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/training_view.h"
 
@@ -25,6 +26,11 @@ void RunTrainingView(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   ApplyTrainingView(
       builder, Trains(c.kind) ? (c.recipe.mode == GraphMode::kTrain ? ModelView::kTrain : ModelView::kAsWritten) : ModelView::kInference);
+}
+
+void RunSeedRandom(PassContext& c) {
+  GraphBuilder builder(c.graph, c.rules);
+  SeedRandom(builder);
 }
 
 void RunAddLoss(PassContext& c) {
@@ -93,6 +99,8 @@ struct Pass {
 constexpr Pass kPasses[] = {
     // What is trained is a forward graph with training semantics: before anything looks at its operators.
     {"training_view", RunTrainingView},
+    // Before simplification, which must not fold what differs between batches.
+    {"seed_random", RunSeedRandom},
     {"add_loss", RunAddLoss},
     // Shape arithmetic and constants are gone before differentiation, so that it sees only what computes.
     {"simplify_forward", RunSimplify, true},

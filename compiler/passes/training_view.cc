@@ -4,17 +4,11 @@
 #include <utility>
 
 #include "compiler/passes/program_plan.h"
+#include "compiler/passes/seed_random.h"
 #include "compiler/passes/step_params.h"
 
 namespace gradloom {
 namespace {
-
-// FNV-1a: the same on every machine, which std::hash does not promise.
-int64_t HashOf(const std::string& text) {
-  uint64_t hash = 0xCBF29CE484222325;
-  for (unsigned char c : text) hash = (hash ^ c) * 0x100000001B3;
-  return static_cast<int64_t>(hash >> 1);
-}
 
 class View {
  public:
@@ -89,7 +83,8 @@ class View {
     const ValueId mask = node.outputs.size() > 1 ? node.outputs[1] : kNoValue;
     if (active) {
       const ValueId seed = StepParam(graph_, kStepSeed), batch = StepParam(graph_, kStepBatch);
-      b_.Ops("Dropout", kGradloomDomain, {x, seed, batch}, mask == kNoValue ? 1 : 2, {{"ratio", ratio}, {"origin", HashOf(node.origin)}});
+      b_.Ops("Dropout", kGradloomDomain, {x, seed, batch}, mask == kNoValue ? 1 : 2,
+             {{"ratio", ratio}, {"origin", OriginKey(node.origin)}});
       graph_.nodes.back().outputs[0] = node.outputs[0];
       if (mask != kNoValue) graph_.nodes.back().outputs[1] = mask;
       return;

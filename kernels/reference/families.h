@@ -13,6 +13,8 @@ std::span<const ReferenceKernel> ReferenceShape();
 std::span<const ReferenceKernel> ReferenceConvolution();
 std::span<const ReferenceKernel> ReferencePooling();
 std::span<const ReferenceKernel> ReferenceNormalization();  // softmax and dropout too
+std::span<const ReferenceKernel> ReferenceNormalizationMore();
+std::span<const ReferenceKernel> ReferenceRandom();
 std::span<const ReferenceKernel> ReferenceLoss();
 std::span<const ReferenceKernel> ReferenceOptimizer();
 std::span<const ReferenceKernel> ReferenceUnary();       // pointwise_unary.cc

@@ -1,10 +1,12 @@
 // Classification losses over rows [M, C] and their gradients, one pass each. Sums over rows are in double,
 // in row order.
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "kernels/reference/families.h"
-#include "runtime/base/dispatch.h"
+#include "kernels/reference/operands.h"
 
 namespace gradloom {
 namespace {
@@ -20,23 +22,23 @@ struct Rows {
     const int64_t label = target[row];
     if (label == ignore_index) return -1;
     if (label < 0 || label >= classes) {
-      throw Error(ErrorCode::kData,
-                  "row " + std::to_string(row) + " has label " + std::to_string(label) + ", expected 0 to " + std::to_string(classes - 1),
-                  "", "labels count from 0; a label to leave out is ignore_index (here " + std::to_string(ignore_index) + ")");
+      throw Error(
+          ErrorCode::kData,
+          "row " + std::to_string(row) + " has label " + std::to_string(label) + ", expected 0 to " + std::to_string(classes - 1), "",
+          "labels count from 0" + (ignore_index == INT64_MIN ? "" : "; a row to leave out has label " + std::to_string(ignore_index)));
     }
     return label;
   }
 
   template <typename T>
-  T Weight(int64_t label) const {
-    return weight == nullptr ? T(1) : static_cast<const T*>(weight)[label];
+  double Weight(int64_t label) const {
+    return weight == nullptr ? 1.0 : static_cast<double>(static_cast<const T*>(weight)[label]);
   }
 
   template <typename T>
   double WeightSum() const {
-    if (weight == nullptr) return static_cast<double>(classes);
     double sum = 0;
-    for (int64_t c = 0; c < classes; ++c) sum += static_cast<const T*>(weight)[c];
+    for (int64_t c = 0; c < classes; ++c) sum += Weight<T>(c);
     return sum;
   }
 };
@@ -46,97 +48,146 @@ Rows RowsOf(const KernelCall& call, const void* const* inputs, const Shape& shap
           weight < call.inputs.size() && call.inputs[weight].present() ? inputs[weight] : nullptr};
 }
 
-template <typename T>
-void LogSoftmaxRow(const T* x, int64_t n, T* y) {
-  T largest = x[0];
-  for (int64_t c = 1; c < n; ++c) largest = x[c] > largest ? x[c] : largest;
+// Log-probabilities of n scores that lie `step` apart; y may be x. No overflow for finite scores.
+template <typename T, typename O>
+void LogSoftmax(const T* x, int64_t n, int64_t step, O* y) {
+  using A = Arithmetic<T>;
+  A largest = x[0];
+  for (int64_t c = 1; c < n; ++c) largest = std::max(largest, static_cast<A>(x[c * step]));
   double sum = 0;
-  for (int64_t c = 0; c < n; ++c) sum += std::exp(x[c] - largest);
-  const T shift = largest + static_cast<T>(std::log(sum));
-  for (int64_t c = 0; c < n; ++c) y[c] = x[c] - shift;
+  for (int64_t c = 0; c < n; ++c) sum += std::exp(static_cast<A>(x[c * step]) - largest);
+  const A log_sum = static_cast<A>(std::log(sum));
+  for (int64_t c = 0; c < n; ++c) y[c * step] = static_cast<O>(static_cast<A>(x[c * step]) - largest - log_sum);
 }
 
 // With smoothing e, weights w and class t of a row:
 //   loss = -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c].
 void CrossEntropy(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const Rows rows = RowsOf(call, inputs, call.inputs[0].shape, 1, 2);
     const double smoothing = call.attributes.Float("label_smoothing", 0);
-    const T* logits = static_cast<const T*>(inputs[0]);
-    T* log_prob = static_cast<T*>(outputs[2]);
+    const T* logits = In<T>(inputs, 0);
+    T* log_prob = Out<T>(outputs, 2);
     double loss = 0, weights = 0;
     for (int64_t row = 0; row < rows.rows; ++row, logits += rows.classes, log_prob += rows.classes) {
-      LogSoftmaxRow(logits, rows.classes, log_prob);
+      LogSoftmax(logits, rows.classes, 1, log_prob);
       const int64_t label = rows.Label(row);
       if (label < 0) continue;
-      const T weight = rows.Weight<T>(label);
+      const double weight = rows.Weight<T>(label);
       weights += weight;
-      loss -= (1 - smoothing) * weight * log_prob[label];
+      loss -= (1 - smoothing) * weight * static_cast<double>(log_prob[label]);
       if (smoothing == 0) continue;
       double all = 0;
-      for (int64_t c = 0; c < rows.classes; ++c) all += static_cast<double>(rows.Weight<T>(c)) * log_prob[c];
+      for (int64_t c = 0; c < rows.classes; ++c) all += rows.Weight<T>(c) * static_cast<double>(log_prob[c]);
       loss -= smoothing / static_cast<double>(rows.classes) * all;
     }
-    *static_cast<T*>(outputs[0]) = static_cast<T>(loss);
-    *static_cast<T*>(outputs[1]) = static_cast<T>(weights);
+    *Out<T>(outputs, 0) = static_cast<T>(loss);
+    *Out<T>(outputs, 1) = static_cast<T>(weights);
   });
 }
 
 void CrossEntropyGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    using A = Arithmetic<T>;
     const Rows rows = RowsOf(call, inputs, call.inputs[0].shape, 1, 2);
-    const double smoothing = call.attributes.Float("label_smoothing", 0);
-    const T spread = static_cast<T>(smoothing / static_cast<double>(rows.classes));
+    const double smoothing = call.attributes.Float("label_smoothing", 0), spread = smoothing / static_cast<double>(rows.classes);
     const double weight_sum = rows.WeightSum<T>();
-    const T* log_prob = static_cast<const T*>(inputs[0]);
-    const T* upstream = static_cast<const T*>(inputs[3]);
+    const T *log_prob = In<T>(inputs, 0), *upstream = In<T>(inputs, 3);
     const int64_t per_row = call.inputs[3].shape.rank();  // 0: one factor for all rows
-    T* gradient = static_cast<T*>(outputs[0]);
+    T* gradient = Out<T>(outputs, 0);
     for (int64_t row = 0; row < rows.rows; ++row, log_prob += rows.classes, gradient += rows.classes) {
       const int64_t label = rows.Label(row);
       if (label < 0) {
         for (int64_t c = 0; c < rows.classes; ++c) gradient[c] = T(0);
         continue;
       }
-      const T up = upstream[row * per_row];
-      const double own = (1 - smoothing) * static_cast<double>(rows.Weight<T>(label));
-      const T total = static_cast<T>(own + static_cast<double>(spread) * weight_sum) * up;
-      for (int64_t c = 0; c < rows.classes; ++c) gradient[c] = std::exp(log_prob[c]) * total;
-      gradient[label] -= static_cast<T>(own) * up;
+      const double up = static_cast<double>(upstream[row * per_row]), own = (1 - smoothing) * rows.Weight<T>(label) * up;
+      const A total = static_cast<A>(own + spread * weight_sum * up), at_label = static_cast<A>(own), each = static_cast<A>(spread * up);
+      for (int64_t c = 0; c < rows.classes; ++c) gradient[c] = static_cast<T>(std::exp(static_cast<A>(log_prob[c])) * total);
+      gradient[label] = static_cast<T>(static_cast<A>(gradient[label]) - at_label);
       if (smoothing == 0) continue;
-      for (int64_t c = 0; c < rows.classes; ++c) gradient[c] -= spread * rows.Weight<T>(c) * up;
+      for (int64_t c = 0; c < rows.classes; ++c) {
+        gradient[c] = static_cast<T>(static_cast<A>(gradient[c]) - each * static_cast<A>(rows.Weight<T>(c)));
+      }
     }
   });
 }
 
 void Nll(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const Rows rows = RowsOf(call, inputs, call.inputs[0].shape, 1, 2);
-    const T* log_prob = static_cast<const T*>(inputs[0]);
+    const T* log_prob = In<T>(inputs, 0);
     double loss = 0, weights = 0;
     for (int64_t row = 0; row < rows.rows; ++row) {
       const int64_t label = rows.Label(row);
       if (label < 0) continue;
       const double weight = rows.Weight<T>(label);
       weights += weight;
-      loss -= weight * log_prob[row * rows.classes + label];
+      loss -= weight * static_cast<double>(log_prob[row * rows.classes + label]);
     }
-    *static_cast<T*>(outputs[0]) = static_cast<T>(loss);
-    *static_cast<T*>(outputs[1]) = static_cast<T>(weights);
+    *Out<T>(outputs, 0) = static_cast<T>(loss);
+    *Out<T>(outputs, 1) = static_cast<T>(weights);
   });
 }
 
 void NllGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  WithFloat(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const Rows rows = RowsOf(call, inputs, call.outputs[0].shape, 0, 1);
-    const T* upstream = static_cast<const T*>(inputs[2]);
+    const T* upstream = In<T>(inputs, 2);
     const int64_t per_row = call.inputs[2].shape.rank();
-    T* gradient = static_cast<T*>(outputs[0]);
+    T* gradient = Out<T>(outputs, 0);
     for (int64_t row = 0; row < rows.rows; ++row, gradient += rows.classes) {
       for (int64_t c = 0; c < rows.classes; ++c) gradient[c] = T(0);
       const int64_t label = rows.Label(row);
-      if (label >= 0) gradient[label] = -rows.Weight<T>(label) * upstream[row * per_row];
+      if (label >= 0) gradient[label] = static_cast<T>(-rows.Weight<T>(label) * static_cast<double>(upstream[row * per_row]));
     }
+  });
+}
+
+// ONNX's losses over scores [N, C, d...]: the loss of each label, or their sum, or that over the sum of weights.
+// `log_prob` has the layout of the scores.
+template <typename T, typename S>
+void OnnxLoss(const KernelCall& call, const void* const* inputs, void* const* outputs, const S* log_prob) {
+  const Shape& shape = call.inputs[0].shape;
+  const int64_t points = Product(shape, 2, shape.rank());
+  const std::vector<int64_t> labels = IntValues(InputView(call, inputs, 1));
+  Rows rows = RowsOf(call, inputs, Shape{static_cast<int64_t>(labels.size()), shape[1]}, 1, 2);
+  rows.target = labels.data();
+  // ONNX has no ignored label unless one is named; a label that cannot occur stands for none.
+  rows.ignore_index = call.attributes.Int("ignore_index", INT64_MIN);
+  const std::string reduction = call.attributes.String("reduction", "mean");
+  double loss = 0, weights = 0;
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const int64_t label = rows.Label(row);
+    const double weight = label < 0 ? 0 : rows.Weight<T>(label);
+    const int64_t image = row / points, point = row % points;
+    const double own = label < 0 ? 0 : -weight * static_cast<double>(log_prob[(image * rows.classes + label) * points + point]);
+    if (reduction == "none") Out<T>(outputs, 0)[row] = static_cast<T>(own);
+    loss += own;
+    weights += weight;
+  }
+  if (reduction == "sum") *Out<T>(outputs, 0) = static_cast<T>(loss);
+  if (reduction == "mean") *Out<T>(outputs, 0) = static_cast<T>(loss / weights);
+}
+
+void NegativeLogLikelihoodLoss(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) { OnnxLoss<T>(call, inputs, outputs, In<T>(inputs, 0)); });
+}
+
+void SoftmaxCrossEntropyLoss(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Shape& shape = call.inputs[0].shape;
+  const int64_t points = Product(shape, 2, shape.rank()), classes = shape[1];
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    std::vector<Arithmetic<T>> log_prob(static_cast<size_t>(shape.elements()));
+    for (int64_t n = 0; n < shape[0]; ++n) {
+      for (int64_t p = 0; p < points; ++p) {
+        const int64_t start = n * classes * points + p;
+        LogSoftmax(In<T>(inputs, 0) + start, classes, points, log_prob.data() + start);
+      }
+    }
+    OnnxLoss<T>(call, inputs, outputs, log_prob.data());
+    if (!Has(call.outputs, 1)) return;
+    for (size_t i = 0; i < log_prob.size(); ++i) Out<T>(outputs, 1)[i] = static_cast<T>(log_prob[i]);
   });
 }
 
@@ -145,6 +196,8 @@ constexpr ReferenceKernel kKernels[] = {
     {"CrossEntropyGrad", "gradloom", CrossEntropyGrad},
     {"Nll", "gradloom", Nll},
     {"NllGrad", "gradloom", NllGrad},
+    {"NegativeLogLikelihoodLoss", "", NegativeLogLikelihoodLoss},
+    {"SoftmaxCrossEntropyLoss", "", SoftmaxCrossEntropyLoss},
 };
 
 }  // namespace

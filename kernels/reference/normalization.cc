@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/reference/families.h"
-#include "runtime/base/dispatch.h"
+#include "kernels/reference/operands.h"
 #include "runtime/base/philox.h"
 
 namespace gradloom {
@@ -29,11 +29,6 @@ struct Channels {
   }
 };
 
-template <typename T>
-const T* In(const void* const* inputs, int i) {
-  return static_cast<const T*>(inputs[i]);
-}
-
 // Null where the output is not wanted.
 template <typename T>
 T* Out(const KernelCall& call, void* const* outputs, size_t i) {
@@ -53,7 +48,7 @@ void Moments(const Channels& shape, const T* x, int64_t channel, double& mean, d
 void RunBatchNormTrain(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Channels shape(call.inputs[0].shape);
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T* x = In<T>(inputs, 0);
     T* y = Out<T>(call, outputs, 0);
     T *means = Out<T>(call, outputs, 1), *inv_stds = Out<T>(call, outputs, 2), *variances = Out<T>(call, outputs, 3);
@@ -74,7 +69,7 @@ void RunBatchNormTrain(const KernelCall& call, const void* const* inputs, void* 
 void RunBatchNormTrainGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Channels shape(call.inputs[1].shape);
   const double count = static_cast<double>(shape.images * shape.points);
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T *dy = In<T>(inputs, 0), *x = In<T>(inputs, 1);
     T *dx = Out<T>(call, outputs, 0), *dscale = Out<T>(call, outputs, 1), *dbias = Out<T>(call, outputs, 2);
     for (int64_t c = 0; c < shape.channels; ++c) {
@@ -101,7 +96,7 @@ void RunBatchNormalization(const KernelCall& call, const void* const* inputs, vo
   const Channels shape(call.inputs[0].shape);
   const double epsilon = call.attributes.Float("epsilon", 1e-5), momentum = call.attributes.Float("momentum", 0.9);
   const bool training = call.attributes.Int("training_mode", 0) == 1;
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T* x = In<T>(inputs, 0);
     T *y = Out<T>(call, outputs, 0), *next_mean = Out<T>(call, outputs, 1), *next_variance = Out<T>(call, outputs, 2);
     for (int64_t c = 0; c < shape.channels; ++c) {
@@ -157,6 +152,12 @@ Shape Normalized(const Shape& x, int64_t axis) {
   return Shape(std::vector<int64_t>(x.begin() + NormalAxis(axis, x.rank()).value_or(0), x.end()));
 }
 
+// Mean and deviation have a type of their own (`stash_type`).
+void StoreStatistic(const KernelCall& call, void* const* outputs, size_t i, int64_t row, double value) {
+  if (!Has(call.outputs, i)) return;
+  WithFloating(call.outputs[i].dtype, [&]<typename S>(std::type_identity<S>) { Out<S>(call, outputs, i)[row] = static_cast<S>(value); });
+}
+
 void RunLayerNormalization(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Shape& shape = call.inputs[0].shape;
   const int64_t axis = call.attributes.Int("axis", -1);
@@ -165,7 +166,7 @@ void RunLayerNormalization(const KernelCall& call, const void* const* inputs, vo
   const bool has_bias = call.inputs.size() > 2 && call.inputs[2].present();
   const auto scale_at = BroadcastIndex(Normalized(shape, axis), call.inputs[1].shape);
   const auto bias_at = has_bias ? BroadcastIndex(Normalized(shape, axis), call.inputs[2].shape) : scale_at;
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T* bias = has_bias ? In<T>(inputs, 2) : nullptr;
     for (int64_t r = 0; r < rows.rows; ++r) {
       const T* x = In<T>(inputs, 0) + r * rows.width;
@@ -177,8 +178,8 @@ void RunLayerNormalization(const KernelCall& call, const void* const* inputs, vo
         const double value = (static_cast<double>(x[i]) - mean) * inv_std * static_cast<double>(In<T>(inputs, 1)[scale_at[k]]);
         y[i] = static_cast<T>(value + (bias == nullptr ? 0.0 : static_cast<double>(bias[bias_at[k]])));
       }
-      if (T* means = Out<T>(call, outputs, 1)) means[r] = static_cast<T>(mean);
-      if (T* inv_stds = Out<T>(call, outputs, 2)) inv_stds[r] = static_cast<T>(inv_std);
+      StoreStatistic(call, outputs, 1, r, mean);
+      StoreStatistic(call, outputs, 2, r, inv_std);
     }
   });
 }
@@ -189,7 +190,7 @@ void RunLayerNormGrad(const KernelCall& call, const void* const* inputs, void* c
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   const Rows rows(shape, axis);
   const auto scale_at = BroadcastIndex(Normalized(shape, axis), call.inputs[2].shape);
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     std::vector<double> dscale(static_cast<size_t>(rows.width)), dbias(static_cast<size_t>(rows.width));
     for (int64_t r = 0; r < rows.rows; ++r) {
       const T *dy = In<T>(inputs, 0) + r * rows.width, *x = In<T>(inputs, 1) + r * rows.width;
@@ -236,7 +237,7 @@ void ForEachLine(const Shape& shape, int64_t axis, F f) {
 
 template <bool kLog>
 void RunSoftmax(const KernelCall& call, const void* const* inputs, void* const* outputs) {
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T* x = In<T>(inputs, 0);
     T* y = Out<T>(call, outputs, 0);
     ForEachLine(call.inputs[0].shape, call.attributes.Int("axis", -1), [&](int64_t start, int64_t stride, int64_t n) {
@@ -257,11 +258,11 @@ void RunDropout(const KernelCall& call, const void* const* inputs, void* const* 
   const PhiloxKey key = NodeKey(static_cast<uint64_t>(*In<int64_t>(inputs, 1)), static_cast<uint64_t>(*In<int64_t>(inputs, 2)),
                                 static_cast<uint64_t>(call.attributes.Int("origin", 0)));
   bool* mask = Out<bool>(call, outputs, 1);
-  WithFloat(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    const T scale = static_cast<T>(1 / (1 - ratio));
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const double scale = 1 / (1 - ratio);
     for (int64_t i = 0; i < n; ++i) {
       const bool kept = UniformFloat(ElementBits(static_cast<uint64_t>(offset + i), key)) >= static_cast<float>(ratio);
-      Out<T>(call, outputs, 0)[i] = kept ? In<T>(inputs, 0)[i] * scale : T(0);
+      Out<T>(call, outputs, 0)[i] = kept ? static_cast<T>(static_cast<double>(In<T>(inputs, 0)[i]) * scale) : T(0);
       if (mask != nullptr) mask[i] = kept;
     }
   });

@@ -19,6 +19,8 @@ constexpr Rows kFamilies[] = {
     ReferenceConvolution,
     ReferencePooling,
     ReferenceNormalization,
+    ReferenceNormalizationMore,
+    ReferenceRandom,
     ReferenceLoss,
     ReferenceOptimizer,
     ReferenceUnary,

@@ -15,6 +15,13 @@ constexpr Cases kFamilies[] = {
     ReduceCases,
     ShapeCases,
     IndexCases,
+    ConvolutionCases,
+    PoolingCases,
+    RecurrentCases,
+    NormalizationCases,
+    SoftmaxCases,
+    RandomCases,
+    LossCases,
 };
 // clang-format on
 

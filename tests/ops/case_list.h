@@ -7,12 +7,19 @@
 
 namespace gradloom {
 
-std::vector<OpCase> UnaryCases();       // cases_unary.cc
-std::vector<OpCase> ActivationCases();  // cases_activation.cc
-std::vector<OpCase> BinaryCases();      // cases_binary.cc
-std::vector<OpCase> MatMulCases();      // cases_matmul.cc
-std::vector<OpCase> ReduceCases();      // cases_reduce.cc
-std::vector<OpCase> ShapeCases();       // cases_shape.cc
-std::vector<OpCase> IndexCases();       // cases_index.cc
+std::vector<OpCase> UnaryCases();        // cases_unary.cc
+std::vector<OpCase> ActivationCases();   // cases_activation.cc
+std::vector<OpCase> BinaryCases();       // cases_binary.cc
+std::vector<OpCase> MatMulCases();       // cases_matmul.cc
+std::vector<OpCase> ReduceCases();       // cases_reduce.cc
+std::vector<OpCase> ShapeCases();        // cases_shape.cc
+std::vector<OpCase> IndexCases();        // cases_index.cc
+std::vector<OpCase> ConvolutionCases();  // cases_convolution.cc
+std::vector<OpCase> PoolingCases();
+std::vector<OpCase> RecurrentCases();      // cases_recurrent.cc
+std::vector<OpCase> NormalizationCases();  // cases_normalization.cc
+std::vector<OpCase> SoftmaxCases();
+std::vector<OpCase> RandomCases();  // dropout too
+std::vector<OpCase> LossCases();    // cases_loss.cc
 
 }  // namespace gradloom

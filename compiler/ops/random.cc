@@ -1,0 +1,69 @@
+// Random tensors. compiler/passes/seed_random turns ONNX's operators into ours, whose numbers depend on the
+// seed, the batch number and the node's origin.
+//
+//   gradloom.RandomUniform(seed int64[], batch int64[]) {dtype, shape, low, high, origin, offset} -> [shape]
+//   gradloom.RandomNormal(seed, batch) {dtype, shape, mean, scale, origin, offset} -> [shape]
+//   gradloom.Bernoulli(p, seed, batch) {dtype, origin, offset} -> as p
+//   gradloom.Multinomial(scores [N,C], seed, batch) {dtype, sample_size, origin, offset} -> [N, sample_size]
+//
+// `offset` is the place of the first element in the unsplit tensor of the whole batch.
+#include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
+
+namespace gradloom {
+namespace {
+
+void ExpectSeeds(const Graph& graph, const Node& node, int first) {
+  ExpectArity(node, first + 2, first + 2, 1);
+  ExpectInput(graph, node, first, {DType::kInt64, Shape{}});
+  ExpectInput(graph, node, first + 1, {DType::kInt64, Shape{}});
+}
+
+DType DTypeAttribute(const Node& node, DType absent) {
+  return static_cast<DType>(node.attributes.Int("dtype", static_cast<int64_t>(absent)));
+}
+
+std::vector<ValueType> DrawnTypes(const Graph& graph, const Node& node) {
+  ExpectSeeds(graph, node, 0);
+  const DType dtype = DTypeAttribute(node, DType::kFloat32);
+  if (!IsFloating(dtype)) throw Error(ErrorCode::kType, "random numbers of type " + std::string(DTypeName(dtype)), Describe(node));
+  return {{dtype, Shape(node.attributes.Ints("shape"))}};
+}
+
+std::vector<ValueType> BernoulliTypes(const Graph& graph, const Node& node) {
+  ExpectSeeds(graph, node, 1);
+  ExpectFloating(graph, node, 0);
+  const ValueType p = InputType(graph, node, 0);
+  return {{DTypeAttribute(node, p.dtype), p.shape}};
+}
+
+std::vector<ValueType> MultinomialTypes(const Graph& graph, const Node& node) {
+  ExpectSeeds(graph, node, 1);
+  ExpectFloating(graph, node, 0);
+  ExpectRank(graph, node, 0, 2);
+  const Shape scores = InputType(graph, node, 0).shape;
+  const int64_t samples = node.attributes.Int("sample_size", 1);
+  if (scores[1] < 1 || samples < 0) throw Error(ErrorCode::kAttr, "nothing to sample from " + scores.ToString(), Describe(node));
+  return {{DTypeAttribute(node, DType::kInt32), Shape{scores[0], samples}}};
+}
+
+constexpr uint32_t kDrawn = kRandom | kNoGradient;
+
+constexpr Op kOps[] = {
+    {.name = "RandomUniform", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes},
+    {.name = "RandomNormal", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes},
+    {.name = "Bernoulli", .domain = kGradloomDomain, .traits = kDrawn, .infer = BernoulliTypes},
+    {.name = "Multinomial", .domain = kGradloomDomain, .traits = kDrawn, .infer = MultinomialTypes},
+    {.name = "RandomUniform", .domain = "", .traits = kDrawn},
+    {.name = "RandomUniformLike", .domain = "", .traits = kDrawn},
+    {.name = "RandomNormal", .domain = "", .traits = kDrawn},
+    {.name = "RandomNormalLike", .domain = "", .traits = kDrawn},
+    {.name = "Bernoulli", .domain = "", .since_version = 15, .traits = kDrawn},
+    {.name = "Multinomial", .domain = "", .since_version = 7, .traits = kDrawn},
+};
+
+}  // namespace
+
+std::span<const Op> RandomOps() { return kOps; }
+
+}  // namespace gradloom
