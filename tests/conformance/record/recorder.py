@@ -47,6 +47,9 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
     onnx.checker.check_model(str(folder / "model.onnx"))
     trained = case.as_file(copy.deepcopy(module)) if case.as_file else copy.deepcopy(module)
     exporting.take_statistics(trained, model)
+    for m in trained.modules():
+        if isinstance(m, nn.Embedding):
+            m.padding_idx = None  # stops a row's gradient in PyTorch only: the file does not hold it
     trained.train(case.semantics == "train" or exporting.trains_batchnorm(model))
     for name, p in trained.named_parameters():
         p.requires_grad_(not name.startswith(case.frozen))
@@ -75,7 +78,7 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
         "trainable": trainable, "frozen": [k for k, p in places.items() if p.parameter not in learned],
         "renamed": {k: places[k].parameter for k in trainable if not places[k].same},
         "ill_conditioned": ill, "expected": case.expected, "parameters": sum(v.size for v in initial.values()),
-        "tolerance": tolerance.tolerances([r.losses for r in runs], grads, params, ill), "notes": case.notes,
+        "tolerance": tolerance.tolerances([r.losses for r in runs], grads, [p | r.buffers for p, r in zip(params, runs)], ill), "notes": case.notes,
     }
     (folder / "case.json").write_text(json.dumps(description, indent=1) + "\n")
     _check_worth(case, description, runs[0], initial, params[0])

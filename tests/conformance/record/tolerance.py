@@ -49,7 +49,8 @@ def ill_conditioned(initial: Arrays, grads: list[Arrays], params: list[Arrays]) 
 
 
 def tolerances(losses: list[np.ndarray], grads: list[Arrays], params: list[Arrays], ill: list[str]) -> dict:
-    """The `tolerance` object of case.json. The first of each list is the record, the others its repetitions."""
+    """The `tolerance` object of case.json. The first of each list is the record, the others its repetitions; `params` holds
+    the running statistics too."""
     steps = np.max([np.abs(l - losses[0]) for l in losses[1:]], axis=0) / np.maximum(np.abs(losses[0]), 1e-12)
     far = lambda runs: max((_farthest(r[k], runs[0][k]) for r in runs[1:] for k in runs[0] if k not in ill), default=0.0)
     return {

@@ -106,5 +106,5 @@ def cases():
     yield bn("unset_statistics", conv_bn, **LEGACY_EVAL, **AS_TRAIN, keep_constants=True,
              notes="exported before any training: each running variance is an Identity of the scale, each running mean of the bias")
     image = lambda b: (lambda x: {"x": x, "y": x})(pixels(b, 1, 8, 8))
-    auto = lambda: nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 4, 4, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), conv(4, 1))
+    auto = lambda: nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 4, 4, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), conv(4, 1))
     yield Case("bn_autoencoder_as_train", auto, image, MSE, optimizer("adam"), **DYNAMO, **AS_TRAIN, batch_size=4, steps=3)
