@@ -25,5 +25,6 @@ std::span<const Op> BinaryOps();             // pointwise_binary.cc
 std::span<const Op> EinsumOps();             // einsum.cc
 std::span<const Op> IndexOps();              // index.cc
 std::span<const Op> RecurrentOps();          // recurrent.cc
+std::span<const Op> ResizeOps();             // resize.cc
 
 }  // namespace gradloom

@@ -32,6 +32,7 @@ constexpr Rows kFamilies[] = {
     EinsumOps,
     IndexOps,
     RecurrentOps,
+    ResizeOps,
 };
 // clang-format on
 

@@ -27,5 +27,6 @@ std::span<const ReferenceKernel> ReferenceGenerate();    // generate.cc
 std::span<const ReferenceKernel> ReferenceIndex();       // index.cc
 std::span<const ReferenceKernel> ReferenceLstm();
 std::span<const ReferenceKernel> ReferenceGru();  // RNN too
+std::span<const ReferenceKernel> ReferenceResize();
 
 }  // namespace gradloom

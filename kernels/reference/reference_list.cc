@@ -33,6 +33,7 @@ constexpr Rows kFamilies[] = {
     ReferenceIndex,
     ReferenceLstm,
     ReferenceGru,
+    ReferenceResize,
 };
 // clang-format on
 

@@ -1,0 +1,123 @@
+// Resize: values recorded with ONNX Runtime, gradients against finite differences in float64.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/onnx/type_rules.h"
+#include "compiler/oracle/interpreter.h"
+#include "compiler/passes/differentiate.h"
+#include "gtest/gtest.h"
+
+namespace gradloom {
+namespace {
+
+// Element k is 0.6 sin(0.7 (k + 1) + seed).
+Tensor Wave(const Shape& shape, int seed, DType dtype) {
+  Tensor tensor(DType::kFloat64, shape);
+  const auto values = tensor.as<double>();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.6 * std::sin(0.7 * static_cast<double>(i + 1) + seed);
+  return Converted(tensor.view(), dtype);
+}
+
+std::string Text(const char* text) { return text; }
+
+// X [1, 1, 3, 4] resized by `scales`, or to `sizes` where there are no scales.
+struct Program {
+  Graph graph;
+  OnnxTypeRules rules;
+  GraphBuilder b{graph, rules};
+  ValueId x, y;
+  Tensor data;
+
+  Program(DType dtype, const Attributes& attributes, const std::vector<float>& roi, const std::vector<float>& scales,
+          const std::vector<int64_t>& sizes)
+      : data(Wave({1, 1, 3, 4}, 1, dtype)) {
+    x = graph.AddValue("x", dtype, data.shape(), Role::kInput);
+    graph.inputs.push_back(x);
+    const auto floats = [&](const std::vector<float>& values) {
+      return values.empty() ? kNoValue : b.Constant(Tensor::From(values, {static_cast<int64_t>(values.size())}));
+    };
+    y = b.Op("Resize", {x, floats(roi), floats(scales), sizes.empty() ? kNoValue : b.Ints(sizes)}, attributes);
+  }
+
+  Tensor Run(ValueId wanted, const Tensor& feed) { return Interpret(graph, {{x, feed}}, std::vector<ValueId>{wanted})[0]; }
+};
+
+void ExpectRecorded(const Attributes& attributes, const std::vector<float>& expected, const std::vector<float>& roi = {}) {
+  Program p(DType::kFloat32, attributes, roi, {}, {1, 1, 2, 6});
+  const Tensor y = p.Run(p.y, p.data);
+  ASSERT_EQ(y.shape(), (Shape{1, 1, 2, 6}));
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(y.as<float>()[i], expected[i], 2e-6) << "element " << i;
+}
+
+TEST(Resize, AsRecorded) {
+  ExpectRecorded({{"mode", Text("nearest")}, {"coordinate_transformation_mode", Text("asymmetric")}, {"nearest_mode", Text("floor")}},
+                 {0.594999f, 0.594999f, 0.405278f, 0.024948f, 0.024948f, -0.367115f, -0.586518f, -0.586518f, -0.530073f, -0.224326f,
+                  -0.224326f, 0.186925f});
+  ExpectRecorded({{"mode", Text("linear")}}, {0.299620f, 0.235530f, 0.136638f, -0.002568f, -0.132988f, -0.228605f, 0.236067f, 0.274380f,
+                                              0.300953f, 0.253994f, 0.150067f, 0.057880f});
+  ExpectRecorded({{"mode", Text("linear")}, {"coordinate_transformation_mode", Text("align_corners")}},
+                 {0.594999f, 0.481166f, 0.329212f, 0.101014f, -0.131877f, -0.367115f, 0.510262f, 0.560274f, 0.554448f, 0.436948f, 0.244615f,
+                  0.014865f});
+  ExpectRecorded({{"mode", Text("cubic")}}, {0.300463f, 0.240736f, 0.115565f, -0.010185f, -0.163900f, -0.251352f, 0.212778f, 0.268635f,
+                                             0.308303f, 0.273067f, 0.155254f, 0.058157f});
+  ExpectRecorded({{"mode", Text("linear")}, {"antialias", int64_t{1}}},
+                 {0.201160f, 0.147327f, 0.068221f, -0.032870f, -0.120289f, -0.182435f, 0.144669f, 0.181860f, 0.214279f, 0.195186f,
+                  0.131315f, 0.072218f});
+  ExpectRecorded({{"mode", Text("linear")}, {"coordinate_transformation_mode", Text("tf_crop_and_resize")}, {"extrapolation_value", 2.5}},
+                 {2.500000f, 0.324978f, 0.198759f, -0.005457f, -0.200771f, 2.500000f, 2.500000f, 0.309619f, 0.361236f, 0.281001f, 0.103057f,
+                  2.500000f},
+                 {0, 0, 0.1f, -0.2f, 1, 1, 0.9f, 1.2f});
+}
+
+void ExpectGradient(const Attributes& attributes, const std::vector<float>& scales, const std::vector<int64_t>& sizes) {
+  Program p(DType::kFloat64, attributes, {}, scales, sizes);
+  const ValueId weights = p.b.Constant(Wave(p.b.shape(p.y), 3, DType::kFloat64));
+  const ValueId loss = p.b.ReduceSum(p.b.Mul(p.y, weights), {}, false);
+  const auto gradients = Differentiate(p.b, loss, std::vector<ValueId>{p.x});
+  const Tensor gradient = p.Run(gradients.at(p.x), p.data);
+  for (size_t i = 0; i < 12; ++i) {
+    double difference = 0;
+    for (double step : {1e-4, -1e-4}) {
+      Tensor feed = p.data.Clone();
+      feed.as<double>()[i] += step;
+      difference += p.Run(loss, feed).as<double>()[0] / (2 * step);
+    }
+    EXPECT_NEAR(gradient.as<double>()[i], difference, 1e-9) << "element " << i;
+  }
+}
+
+TEST(Resize, Gradients) {
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    for (const char* place : {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"}) {
+      for (int64_t antialias : {0, 1}) {
+        const Attributes attributes{{"mode", Text(mode)},
+                                    {"coordinate_transformation_mode", Text(place)},
+                                    {"antialias", mode == Text("nearest") ? 0 : antialias},
+                                    {"exclude_outside", mode == Text("cubic") ? antialias : 0},
+                                    {"axes", std::vector<int64_t>{3, 2}}};
+        ExpectGradient(attributes, {0.6f, 2.3f}, {});
+        ExpectGradient(attributes, {}, {7, 2});
+      }
+    }
+  }
+}
+
+TEST(Resize, RefusesWhatDoesNotFit) {
+  const auto code = [](const Attributes& attributes) {
+    try {
+      Program p(DType::kFloat32, attributes, {}, {1, 1, 2, 2}, {});
+      p.Run(p.y, p.data);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::kInternal;
+  };
+  EXPECT_EQ(code({{"mode", Text("quintic")}}), ErrorCode::kAttr);
+  EXPECT_EQ(code({{"nearest_mode", Text("up")}}), ErrorCode::kAttr);
+  EXPECT_EQ(code({{"coordinate_transformation_mode", Text("elsewhere")}}), ErrorCode::kAttr);
+}
+
+}  // namespace
+}  // namespace gradloom
