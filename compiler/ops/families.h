@@ -26,5 +26,6 @@ std::span<const Op> EinsumOps();             // einsum.cc
 std::span<const Op> IndexOps();              // index.cc
 std::span<const Op> RecurrentOps();          // recurrent.cc
 std::span<const Op> ResizeOps();             // resize.cc
+std::span<const Op> AttentionOps();          // attention.cc
 
 }  // namespace gradloom

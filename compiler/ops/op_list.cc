@@ -33,6 +33,7 @@ constexpr Rows kFamilies[] = {
     IndexOps,
     RecurrentOps,
     ResizeOps,
+    AttentionOps,
 };
 // clang-format on
 

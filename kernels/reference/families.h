@@ -28,5 +28,6 @@ std::span<const ReferenceKernel> ReferenceIndex();       // index.cc
 std::span<const ReferenceKernel> ReferenceLstm();
 std::span<const ReferenceKernel> ReferenceGru();  // RNN too
 std::span<const ReferenceKernel> ReferenceResize();
+std::span<const ReferenceKernel> ReferenceAttention();
 
 }  // namespace gradloom

@@ -2,7 +2,6 @@
 
 #include <cctype>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 
 namespace gradloom {
@@ -313,18 +312,6 @@ void Lane<T>::AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, vo
     AddProduct(size.width, size.input, rows, dz.data(), int64_t{1}, size.width, x.data(), size.input, to, size.input);
   }
   if (db != nullptr) AddColumnSums(rows, size.width, dz.data(), size.width, static_cast<T*>(db) + direction * 2 * size.width);
-}
-
-void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i) {
-  const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
-  const auto at = std::find(wanted.begin(), wanted.end(), i);
-  return at == wanted.end() ? nullptr : outputs[at - wanted.begin()];
-}
-
-void ZeroOutputs(const KernelCall& call, void* const* outputs) {
-  for (size_t i = 0; i < call.outputs.size(); ++i) {
-    if (outputs[i] != nullptr) std::memset(outputs[i], 0, static_cast<size_t>(call.outputs[i].bytes()));
-  }
 }
 
 template struct Lane<float>;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/reference/operands.h"
+#include "kernels/reference/wanted.h"
 
 namespace gradloom {
 
@@ -92,13 +93,6 @@ struct Lane {
   // Adds what follows from dz [steps, batch, width], the gradient of the pre-activations. Null: unwanted.
   void AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, void* db) const;
 };
-
-// The output that holds the gradient of input `i` of the forward operator, or null. The attribute
-// "wanted" lists the inputs whose gradients the outputs are.
-void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i);
-
-// Sets all outputs to zero: directions add to them.
-void ZeroOutputs(const KernelCall& call, void* const* outputs);
 
 // sum[j] += the column sums of rows [n, width].
 template <typename T>

@@ -34,6 +34,7 @@ constexpr Rows kFamilies[] = {
     ReferenceLstm,
     ReferenceGru,
     ReferenceResize,
+    ReferenceAttention,
 };
 // clang-format on
 

@@ -1,0 +1,154 @@
+// Attention. Its gradient is an operator of ours that takes the forward operator's inputs and the gradients
+// of Y, present_key and present_value; the attribute "wanted" lists the inputs whose gradients it gives.
+#include <string>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
+
+namespace gradloom {
+namespace {
+
+enum Operand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
+
+void Refuse(const Node& node, ErrorCode code, const std::string& message) { throw Error(code, message, Describe(node)); }
+
+int64_t HeadsOf(const Node& node, const ValueType& type, const char* attribute) {
+  if (type.shape.rank() == 4) return type.shape[1];
+  const int64_t heads = node.attributes.Int(attribute, 0);
+  if (heads <= 0 || type.shape[2] % heads != 0) {
+    Refuse(node, ErrorCode::kAttr, std::string(attribute) + " is " + std::to_string(heads) + " for an operand " + type.ToString());
+  }
+  return heads;
+}
+
+struct Sizes {
+  bool flat;
+  int64_t batch, q_heads, kv_heads, q_length, kv_length, size, v_size, past;
+};
+
+// The sizes of a call; checks all that the kernels rely on.
+Sizes SizesOf(const Graph& graph, const Node& node) {
+  ExpectFloating(graph, node, kQ);
+  const ValueType q = InputType(graph, node, kQ), k = InputType(graph, node, kK), v = InputType(graph, node, kV);
+  const int rank = q.shape.rank();
+  if (rank != 3 && rank != 4) Refuse(node, ErrorCode::kShape, "Q is " + q.ToString() + ", expected rank 3 or 4");
+  ExpectRank(graph, node, kK, rank);
+  ExpectRank(graph, node, kV, rank);
+  if (k.dtype != q.dtype || v.dtype != q.dtype) Refuse(node, ErrorCode::kUnsupported, "Q, K and V of different types");
+  Sizes s{.flat = rank == 3};
+  s.batch = q.shape[0];
+  s.q_heads = HeadsOf(node, q, "q_num_heads");
+  s.kv_heads = HeadsOf(node, k, "kv_num_heads");
+  s.q_length = q.shape[s.flat ? 1 : 2];
+  s.kv_length = k.shape[s.flat ? 1 : 2];
+  s.size = s.flat ? q.shape[2] / s.q_heads : q.shape[3];
+  s.v_size = s.flat ? v.shape[2] / s.kv_heads : v.shape[3];
+  if (s.kv_heads == 0 || s.q_heads % s.kv_heads != 0) {
+    Refuse(node, ErrorCode::kShape,
+           std::to_string(s.q_heads) + " heads of Q are no multiple of " + std::to_string(s.kv_heads) + " heads of K");
+  }
+  const auto shape = [&](int64_t heads, int64_t length, int64_t size) {
+    return s.flat ? Shape{s.batch, length, heads * size} : Shape{s.batch, heads, length, size};
+  };
+  ExpectInput(graph, node, kK, {q.dtype, shape(s.kv_heads, s.kv_length, s.size)});
+  ExpectInput(graph, node, kV, {q.dtype, shape(s.kv_heads, s.kv_length, s.v_size)});
+  s.past = 0;
+  if (HasInput(node, kPastKey) || HasInput(node, kPastValue)) {
+    ExpectRank(graph, node, kPastKey, 4);
+    s.past = InputType(graph, node, kPastKey).shape[2];
+    ExpectInput(graph, node, kPastKey, {q.dtype, {s.batch, s.kv_heads, s.past, s.size}});
+    ExpectInput(graph, node, kPastValue, {q.dtype, {s.batch, s.kv_heads, s.past, s.v_size}});
+    if (HasInput(node, kLengths)) Refuse(node, ErrorCode::kArity, "both past_key and nonpad_kv_seqlen");
+  }
+  if (HasInput(node, kLengths)) ExpectInput(graph, node, kLengths, {DType::kInt64, {s.batch}});
+  if (HasInput(node, kMask)) {
+    const ValueType mask = InputType(graph, node, kMask);
+    if (mask.dtype != q.dtype && mask.dtype != DType::kBool) Refuse(node, ErrorCode::kType, "attn_mask is " + mask.ToString());
+    const int last = mask.shape.rank() - 1;
+    const Shape all{s.batch, s.q_heads, s.q_length, last >= 0 ? mask.shape[last] : 1};
+    if (last < 0 || last > 3 || mask.shape[last] > s.past + s.kv_length || Broadcast(mask.shape, all) != all) {
+      Refuse(node, ErrorCode::kShape,
+             "attn_mask is " + mask.ToString() + ", scores have the shape " +
+                 Shape{s.batch, s.q_heads, s.q_length, s.past + s.kv_length}.ToString());
+    }
+  }
+  const int64_t mode = node.attributes.Int("qk_matmul_output_mode", 0);
+  if (mode < 0 || mode > 3) Refuse(node, ErrorCode::kAttr, "qk_matmul_output_mode is " + std::to_string(mode));
+  return s;
+}
+
+std::vector<ValueType> AllTypes(const Graph& graph, const Node& node) {
+  const Sizes s = SizesOf(graph, node);
+  const DType dtype = InputType(graph, node, kQ).dtype;
+  const int64_t total = s.past + s.kv_length;
+  return {{dtype, s.flat ? Shape{s.batch, s.q_length, s.q_heads * s.v_size} : Shape{s.batch, s.q_heads, s.q_length, s.v_size}},
+          {dtype, {s.batch, s.kv_heads, total, s.size}},
+          {dtype, {s.batch, s.kv_heads, total, s.v_size}},
+          {dtype, {s.batch, s.q_heads, s.q_length, total}}};
+}
+
+std::vector<ValueType> AttentionTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, kOperands, 4);
+  return OutputTypes(node, AllTypes(graph, node));
+}
+
+std::vector<ValueType> AttentionGradTypes(const Graph& graph, const Node& node) {
+  const std::vector<int64_t> wanted = node.attributes.Ints("wanted");
+  ExpectArity(node, kOperands + 3, kOperands + 3, static_cast<int>(wanted.size()));
+  const std::vector<ValueType> outputs = AllTypes(graph, node);
+  for (int i = 0; i < 3; ++i) {
+    if (HasInput(node, kOperands + i)) ExpectInput(graph, node, kOperands + i, outputs[static_cast<size_t>(i)]);
+  }
+  std::vector<ValueType> types;
+  for (int64_t i : wanted) {
+    if (i < 0 || i >= kLengths) Refuse(node, ErrorCode::kAttr, "attribute wanted lists " + std::to_string(i));
+    types.push_back(InputType(graph, node, static_cast<int>(i)));
+    if (!IsFloating(types.back().dtype)) Refuse(node, ErrorCode::kAttr, "attribute wanted lists an input that is not floating");
+  }
+  return types;
+}
+
+void AttentionGradient(GradientContext& context) {
+  if (context.grad(3) != kNoValue) {
+    throw Error(ErrorCode::kUnsupported, "no gradient through qk_matmul_output of Attention");
+  }
+  std::vector<int64_t> wanted;
+  for (int i = 0; i < kLengths; ++i) {
+    if (context.needs(i)) wanted.push_back(i);
+  }
+  if (wanted.empty()) return;
+  std::vector<ValueId> inputs;
+  for (int i = 0; i < kOperands; ++i) inputs.push_back(context.in(i));
+  for (int i = 0; i < 3; ++i) inputs.push_back(context.grad(i));
+  Attributes attributes = context.attributes();
+  attributes.set("wanted", wanted);
+  const auto gradients =
+      context.b.Ops("AttentionGrad", kGradloomDomain, std::move(inputs), static_cast<int>(wanted.size()), std::move(attributes));
+  for (size_t i = 0; i < wanted.size(); ++i) context.set(static_cast<int>(wanted[i]), gradients[i]);
+}
+
+// Two products forward; five with the scores made again.
+template <int kProducts>
+Cost AttentionCost(const Graph& graph, const Node& node) {
+  const Sizes s = SizesOf(graph, node);
+  Cost cost;
+  for (const auto* operands : {&node.inputs, &node.outputs}) {
+    for (ValueId id : *operands) {
+      if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
+    }
+  }
+  cost.flops = kProducts * static_cast<double>(s.batch * s.q_heads * s.q_length) * static_cast<double>(s.past + s.kv_length) *
+               static_cast<double>(s.size + s.v_size);
+  return cost;
+}
+
+constexpr Op kOps[] = {
+    {.name = "Attention", .since_version = 23, .gradient = AttentionGradient, .infer = AttentionTypes, .cost = AttentionCost<2>},
+    {.name = "AttentionGrad", .domain = kGradloomDomain, .infer = AttentionGradTypes, .cost = AttentionCost<5>},
+};
+
+}  // namespace
+
+std::span<const Op> AttentionOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,249 @@
+// Attention and its gradient, one query row at a time: no score matrix is kept, so the
+// gradient computes each row again.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/families.h"
+#include "kernels/reference/operands.h"
+#include "kernels/reference/wanted.h"
+
+namespace gradloom {
+namespace {
+
+enum Operand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
+
+// Where the vector of (batch, head, position) lies in [batch, heads, length, size], or, with three
+// dimensions, in [batch, length, heads * size].
+struct Places {
+  int64_t heads = 0, length = 0, size = 0;
+  bool flat = false;
+
+  Places() = default;
+  Places(const Shape& shape, int64_t head_count) : flat(shape.rank() == 3) {
+    heads = flat ? head_count : shape[1];
+    length = shape[flat ? 1 : 2];
+    size = flat ? shape[2] / head_count : shape[3];
+  }
+  int64_t at(int64_t b, int64_t h, int64_t s) const { return (flat ? (b * length + s) * heads + h : (b * heads + h) * length + s) * size; }
+};
+
+template <typename T>
+struct AttentionCall {
+  const KernelCall& call;
+  const void* const* inputs;
+  int64_t batch, past, total;
+  Places q, k, v, past_k, past_v, y;
+  T scale, softcap;
+  bool causal;
+  int64_t left, right;
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> mask_strides;
+
+  AttentionCall(const KernelCall& c, const void* const* in) : call(c), inputs(in) {
+    const Attributes& a = call.attributes;
+    const int64_t q_heads = a.Int("q_num_heads", 0), kv_heads = a.Int("kv_num_heads", 0);
+    batch = call.inputs[kQ].shape[0];
+    q = Places(call.inputs[kQ].shape, q_heads);
+    k = Places(call.inputs[kK].shape, kv_heads);
+    v = Places(call.inputs[kV].shape, kv_heads);
+    past = Has(call.inputs, kPastKey) ? call.inputs[kPastKey].shape[2] : 0;
+    if (past > 0) {
+      past_k = Places(call.inputs[kPastKey].shape, 0);
+      past_v = Places(call.inputs[kPastValue].shape, 0);
+    }
+    total = past + k.length;
+    y = q;
+    y.size = v.size;
+    scale = static_cast<T>(a.Float("scale", 1 / std::sqrt(static_cast<double>(q.size))));
+    softcap = static_cast<T>(a.Float("softcap", 0));
+    causal = a.Int("is_causal", 0) != 0;
+    left = a.Int("left_window_size", -1);
+    right = a.Int("right_window_size", -1);
+    lengths = InputInts(call, inputs, kLengths);
+    if (Has(call.inputs, kMask)) {
+      const Shape& shape = call.inputs[kMask].shape;
+      mask_strides = BroadcastStrides(shape, {batch, q.heads, q.length, shape[shape.rank() - 1]});
+    }
+  }
+
+  int64_t kv_head(int64_t h) const { return h / (q.heads / k.heads); }
+
+  // Element offsets of key and value j, in the past or in K and V.
+  const T* Key(int64_t b, int64_t h, int64_t j) const {
+    return j < past ? In<T>(inputs, kPastKey) + past_k.at(b, kv_head(h), j) : In<T>(inputs, kK) + k.at(b, kv_head(h), j - past);
+  }
+  const T* Value(int64_t b, int64_t h, int64_t j) const {
+    return j < past ? In<T>(inputs, kPastValue) + past_v.at(b, kv_head(h), j) : In<T>(inputs, kV) + v.at(b, kv_head(h), j - past);
+  }
+
+  // Whether positions alone let query i see key j.
+  bool Visible(int64_t b, int64_t i, int64_t j) const {
+    int64_t position = i + past;
+    if (!lengths.empty()) {
+      const int64_t length = lengths[static_cast<size_t>(b)];
+      if (j >= length) return false;
+      position = i + length - q.length;
+    }
+    if (causal && j > position) return false;
+    if (left >= 0 && j < position - left) return false;
+    return right < 0 || j <= position + right;
+  }
+
+  int64_t MaskAt(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3];
+  }
+
+  // What is added to a score; minus infinity where the key is not seen.
+  T Bias(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    constexpr T kHidden = -std::numeric_limits<T>::infinity();
+    if (!Visible(b, i, j)) return kHidden;
+    if (mask_strides.empty()) return 0;
+    const OperandType& mask = call.inputs[kMask];
+    const int64_t extent = mask.shape[mask.shape.rank() - 1];
+    if (j >= extent) return kHidden;
+    const int64_t at = MaskAt(b, h, i, extent == 1 ? 0 : j);
+    if (mask.dtype == DType::kBool) return In<bool>(inputs, kMask)[at] ? T(0) : kHidden;
+    return In<T>(inputs, kMask)[at];
+  }
+
+  // Rows of `total` scores: raw, after the soft cap, with the bias, and the probabilities.
+  struct Rows {
+    std::vector<T> raw, capped, biased, probability;
+  };
+
+  void Row(int64_t b, int64_t h, int64_t i, Rows* rows) const {
+    const size_t n = static_cast<size_t>(total);
+    for (auto* row : {&rows->raw, &rows->capped, &rows->biased, &rows->probability}) row->assign(n, 0);
+    const T* query = In<T>(inputs, kQ) + q.at(b, h, i);
+    T highest = -std::numeric_limits<T>::infinity();
+    for (size_t j = 0; j < n; ++j) {
+      const T* key = Key(b, h, static_cast<int64_t>(j));
+      T dot = 0;
+      for (int64_t e = 0; e < q.size; ++e) dot += query[e] * key[e];
+      rows->raw[j] = dot * scale;
+      rows->capped[j] = softcap > 0 ? softcap * std::tanh(rows->raw[j] / softcap) : rows->raw[j];
+      rows->biased[j] = rows->capped[j] + Bias(b, h, i, static_cast<int64_t>(j));
+      highest = std::max(highest, rows->biased[j]);
+    }
+    if (std::isinf(highest) && highest < 0) return;  // a row that sees nothing is zero
+    T sum = 0;
+    for (size_t j = 0; j < n; ++j) sum += rows->probability[j] = std::exp(rows->biased[j] - highest);
+    for (T& p : rows->probability) p /= sum;
+  }
+
+  template <typename F>
+  void ForEachQuery(F&& f) const {
+    Rows rows;
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t h = 0; h < q.heads; ++h) {
+        for (int64_t i = 0; i < q.length; ++i) {
+          Row(b, h, i, &rows);
+          f(b, h, i, rows);
+        }
+      }
+    }
+  }
+};
+
+void Attention(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloat(call.inputs[kQ].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const AttentionCall<T> a(call, inputs);
+    const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
+    T* scores = call.outputs.size() > 3 ? Out<T>(outputs, 3) : nullptr;
+    a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
+      T* y = Out<T>(outputs, 0) + a.y.at(b, h, i);
+      std::fill_n(y, a.v.size, T(0));
+      for (int64_t j = 0; j < a.total; ++j) {
+        const T p = rows.probability[static_cast<size_t>(j)];
+        if (p == 0) continue;
+        const T* value = a.Value(b, h, j);
+        for (int64_t e = 0; e < a.v.size; ++e) y[e] += p * value[e];
+      }
+      if (scores == nullptr) return;
+      const auto& row = mode == 0 ? rows.raw : mode == 1 ? rows.capped : mode == 2 ? rows.biased : rows.probability;
+      std::copy_n(row.data(), a.total, scores + ((b * a.q.heads + h) * a.q.length + i) * a.total);
+    });
+    for (size_t out : {1, 2}) {
+      if (call.outputs.size() <= out || outputs[out] == nullptr) continue;
+      const int64_t size = out == 1 ? a.k.size : a.v.size;
+      T* to = Out<T>(outputs, out);
+      for (int64_t row = 0; row < a.batch * a.k.heads * a.total; ++row) {
+        const int64_t j = row % a.total, h = row / a.total % a.k.heads * (a.q.heads / a.k.heads), b = row / a.total / a.k.heads;
+        std::copy_n(out == 1 ? a.Key(b, h, j) : a.Value(b, h, j), size, to + row * size);
+      }
+    }
+  });
+}
+
+// Where the gradient of a key or value goes: K's or V's, or the past's.
+template <typename T>
+T* Cell(T* now, T* past, const Places& places, const Places& past_places, int64_t b, int64_t h, int64_t j, int64_t past_length) {
+  if (j < past_length) return past == nullptr ? nullptr : past + past_places.at(b, h, j);
+  return now == nullptr ? nullptr : now + places.at(b, h, j - past_length);
+}
+
+template <typename T>
+void AddScaled(T factor, const T* from, int64_t n, T* to) {
+  if (to == nullptr) return;
+  for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
+}
+
+// Inputs: the seven of Attention, then the gradients of Y, present_key and present_value.
+void AttentionGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  WithFloat(call.inputs[kQ].dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const AttentionCall<T> a(call, inputs);
+    ZeroOutputs(call, outputs);
+    const auto gradient = [&](int64_t i) { return static_cast<T*>(GradientOf(call, outputs, i)); };
+    T *dq = gradient(kQ), *dk = gradient(kK), *dv = gradient(kV), *dmask = gradient(kMask);
+    T *dpast_k = gradient(kPastKey), *dpast_v = gradient(kPastValue);
+    const auto key_cell = [&](int64_t b, int64_t h, int64_t j) { return Cell(dk, dpast_k, a.k, a.past_k, b, h, j, a.past); };
+    const auto value_cell = [&](int64_t b, int64_t h, int64_t j) { return Cell(dv, dpast_v, a.v, a.past_v, b, h, j, a.past); };
+    for (int64_t row = 0; row < a.batch * a.k.heads * a.total; ++row) {
+      const int64_t j = row % a.total, h = row / a.total % a.k.heads, b = row / a.total / a.k.heads;
+      if (inputs[kOperands + 1] != nullptr) AddScaled(T(1), In<T>(inputs, kOperands + 1) + row * a.k.size, a.k.size, key_cell(b, h, j));
+      if (inputs[kOperands + 2] != nullptr) AddScaled(T(1), In<T>(inputs, kOperands + 2) + row * a.v.size, a.v.size, value_cell(b, h, j));
+    }
+    if (inputs[kOperands] == nullptr) return;
+    std::vector<T> ds(static_cast<size_t>(a.total));
+    a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
+      const T* dy = In<T>(inputs, kOperands) + a.y.at(b, h, i);
+      const T* query = In<T>(inputs, kQ) + a.q.at(b, h, i);
+      const int64_t g = a.kv_head(h);
+      T mean = 0;
+      for (int64_t j = 0; j < a.total; ++j) {
+        const size_t at = static_cast<size_t>(j);
+        const T p = rows.probability[at];
+        ds[at] = 0;
+        if (p == 0) continue;
+        const T* value = a.Value(b, h, j);
+        for (int64_t e = 0; e < a.v.size; ++e) ds[at] += dy[e] * value[e];
+        mean += p * ds[at];
+        AddScaled(p, dy, a.v.size, value_cell(b, g, j));
+      }
+      for (int64_t j = 0; j < a.total; ++j) {
+        const size_t at = static_cast<size_t>(j);
+        const T p = rows.probability[at];
+        if (p == 0) continue;
+        T d = p * (ds[at] - mean);
+        if (dmask != nullptr) dmask[a.MaskAt(b, h, i, j)] += d;
+        if (a.softcap > 0) d *= 1 - rows.capped[at] * rows.capped[at] / (a.softcap * a.softcap);
+        if (dq != nullptr) AddScaled(d * a.scale, a.Key(b, h, j), a.q.size, dq + a.q.at(b, h, i));
+        AddScaled(d * a.scale, query, a.q.size, key_cell(b, g, j));
+      }
+    });
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {
+    {"Attention", "", Attention},
+    {"AttentionGrad", "gradloom", AttentionGrad},
+};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceAttention() { return kKernels; }
+
+}  // namespace gradloom

@@ -1,0 +1,27 @@
+// Gradient operators with many outputs compute those alone that someone wants: the attribute "wanted"
+// lists the inputs of the forward operator whose gradients the outputs are.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+// The output that holds the gradient of input `i` of the forward operator, or null.
+inline void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i) {
+  const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
+  const auto at = std::find(wanted.begin(), wanted.end(), i);
+  return at == wanted.end() ? nullptr : outputs[at - wanted.begin()];
+}
+
+// Sets all outputs to zero, where gradients are sums.
+inline void ZeroOutputs(const KernelCall& call, void* const* outputs) {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (outputs[i] != nullptr) std::memset(outputs[i], 0, static_cast<size_t>(call.outputs[i].bytes()));
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,135 @@
+// Attention: values of ONNX's reference implementation, gradients against finite differences in float64.
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/onnx/type_rules.h"
+#include "compiler/oracle/interpreter.h"
+#include "compiler/passes/differentiate.h"
+#include "gtest/gtest.h"
+
+namespace gradloom {
+namespace {
+
+// Element k is 0.6 sin(0.7 (k + 1) + seed).
+Tensor Wave(const Shape& shape, int seed) {
+  Tensor tensor(DType::kFloat64, shape);
+  const auto values = tensor.as<double>();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.6 * std::sin(0.7 * static_cast<double>(i + 1) + seed);
+  return tensor;
+}
+
+struct Case {
+  std::vector<Tensor> operands;  // undefined: absent
+  Attributes attributes = {};
+  int outputs = 1;
+};
+
+struct Program {
+  Graph graph;
+  OnnxTypeRules rules;
+  GraphBuilder b{graph, rules};
+  std::map<ValueId, Tensor> feeds;
+  std::vector<ValueId> wanted, outputs;
+
+  explicit Program(const Case& c) {
+    std::vector<ValueId> inputs;
+    for (const Tensor& tensor : c.operands) {
+      inputs.push_back(tensor.defined() ? graph.AddValue("input", tensor.dtype(), tensor.shape(), Role::kInput) : kNoValue);
+      if (!tensor.defined()) continue;
+      graph.inputs.push_back(inputs.back());
+      feeds.emplace(inputs.back(), tensor);
+      if (tensor.dtype() == DType::kFloat64) wanted.push_back(inputs.back());
+    }
+    outputs = b.Ops("Attention", "", inputs, c.outputs, c.attributes);
+  }
+  Tensor Run(ValueId value, const std::map<ValueId, Tensor>& fed) { return Interpret(graph, fed, std::vector<ValueId>{value})[0]; }
+};
+
+// Two heads of Q share one of K and V.
+std::vector<Tensor> Shared(const Tensor& mask, bool past) {
+  return {Wave({1, 2, 3, 2}, 1),
+          Wave({1, 1, 2, 2}, 2),
+          Wave({1, 1, 2, 2}, 3),
+          mask,
+          past ? Wave({1, 1, 1, 2}, 5) : Tensor(),
+          past ? Wave({1, 1, 1, 2}, 6) : Tensor()};
+}
+
+const int64_t kOn = 1;
+
+void ExpectOutput(const Case& c, const std::vector<double>& expected) {
+  Program p(c);
+  const Tensor y = p.Run(p.outputs[0], p.feeds);
+  ASSERT_EQ(y.elements(), static_cast<int64_t>(expected.size()));
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(y.as<double>()[i], expected[i], 1e-6) << "element " << i;
+}
+
+TEST(Attention, AsTheReference) {
+  ExpectOutput(
+      {Shared(Wave({3, 3}, 4), true), {{"is_causal", kOn}, {"softcap", 0.5}}},
+      {-0.081527, -0.103033, -0.268684, -0.174807, -0.123625, 0.022609, -0.039502, -0.019840, -0.225613, -0.166809, -0.113613, -0.014390});
+  // A row that may attend to nothing is zero.
+  const Tensor mask = Tensor::From<bool>({true, false, true, false, false, false, true, true, true}, {3, 3});
+  ExpectOutput({Shared(mask, true)}, {-0.104905, 0.182877, 0, 0, -0.245142, -0.102362, -0.143763, 0.143065, 0, 0, -0.210634, -0.127074});
+}
+
+void ExpectGradients(const Case& c) {
+  Program p(c);
+  ValueId loss = kNoValue;
+  for (int i = 0; i < std::min(c.outputs, 3); ++i) {
+    const ValueId output = p.outputs[static_cast<size_t>(i)];
+    const ValueId sum = p.b.ReduceSum(p.b.Mul(output, p.b.Constant(Wave(p.b.shape(output), 10 + i))), {}, false);
+    loss = loss == kNoValue ? sum : p.b.Add(loss, sum);
+  }
+  const auto gradients = Differentiate(p.b, loss, p.wanted);
+  for (ValueId input : p.wanted) {
+    const Tensor gradient = p.Run(gradients.at(input), p.feeds);
+    for (size_t i = 0; i < static_cast<size_t>(gradient.elements()); ++i) {
+      double difference = 0;
+      for (double step : {1e-5, -1e-5}) {
+        auto fed = p.feeds;
+        fed[input] = p.feeds[input].Clone();
+        fed[input].as<double>()[i] += step;
+        difference += p.Run(loss, fed).as<double>()[0] / (2 * step);
+      }
+      EXPECT_NEAR(gradient.as<double>()[i], difference, 1e-8) << "input " << input << " element " << i;
+    }
+  }
+}
+
+TEST(Attention, Gradients) {
+  ExpectGradients({Shared(Tensor(), false)});
+  ExpectGradients({Shared(Wave({3, 3}, 4), true), {{"is_causal", kOn}, {"softcap", 0.5}}, 3});
+  ExpectGradients({Shared(Wave({2, 1, 2}, 4), false), {{"scale", 0.8}}});
+  ExpectGradients({Shared(Wave({3, 1}, 4), false)});  // a short mask hides the keys past it
+  ExpectGradients({Shared(Tensor(), true), {{"left_window_size", kOn}, {"right_window_size", int64_t{0}}}});
+  const Attributes heads{{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}};
+  ExpectGradients({{Wave({2, 3, 8}, 1), Wave({2, 4, 4}, 2), Wave({2, 4, 6}, 3)}, heads});
+  ExpectGradients({{Wave({2, 1, 3, 2}, 1), Wave({2, 1, 4, 2}, 2), Wave({2, 1, 4, 2}, 3), Tensor(), Tensor(), Tensor(),
+                    Tensor::From<int64_t>({4, 3}, {2})},
+                   {{"is_causal", kOn}}});
+}
+
+TEST(Attention, RefusesWhatDoesNotFit) {
+  const auto code = [](const Case& c) {
+    try {
+      Program p(c);
+      p.Run(p.outputs[0], p.feeds);
+    } catch (const Error& error) {
+      return std::optional(error.code());
+    }
+    return std::optional<ErrorCode>();
+  };
+  const Tensor q = Wave({1, 3, 2, 4}, 1), k = Wave({1, 2, 2, 4}, 1), flat = Wave({2, 3, 8}, 1);
+  EXPECT_EQ(code({{q, k, k}}), ErrorCode::kShape);  // three heads of Q over two of K
+  EXPECT_EQ(code({{flat, flat, flat}}), ErrorCode::kAttr);
+  EXPECT_EQ(code({{flat, flat, flat}, {{"q_num_heads", int64_t{3}}, {"kv_num_heads", int64_t{2}}}}), ErrorCode::kAttr);
+  EXPECT_EQ(code({Shared(Wave({3, 4}, 1), true)}), ErrorCode::kShape);  // a mask of four keys for three
+}
+
+}  // namespace
+}  // namespace gradloom
