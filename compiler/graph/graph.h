@@ -47,6 +47,7 @@ struct Value {
   Shape shape;
   Role role = Role::kActivation;
   ValueId next_of = kNoValue;  // this value replaces that parameter or state after the step
+  bool derived = false;        // a constant that import computed: no tensor of the file, so nothing to train
 };
 
 enum class Phase : uint8_t { kForward, kBackward, kUpdate, kComm };

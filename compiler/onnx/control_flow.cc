@@ -94,7 +94,7 @@ ValueId Importer::EmitOp(const std::string& op, std::vector<ValueId> inputs, Att
 }
 
 ValueId Importer::Ints(const std::string& origin, const std::vector<int64_t>& values) {
-  return emitter_.AddConstant(origin + "/ints", Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}), false);
+  return emitter_.AddConstant(origin + "/ints", Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
 }
 
 // A loop is written out where the number of its rounds comes out of constants: the trip count, or a condition that
@@ -136,8 +136,8 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
       throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(kMaxUnrolledNodes) + " nodes", where);
     }
     Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");
-    body.names[graph.input(0).name()] = {emitter_.AddConstant(body.path + "trip", Tensor::Scalar<int64_t>(trip), false), nullptr};
-    body.names[graph.input(1).name()] = {emitter_.AddConstant(body.path + "condition", Tensor::Scalar<bool>(true), false), nullptr};
+    body.names[graph.input(0).name()] = {emitter_.AddConstant(body.path + "trip", Tensor::Scalar<int64_t>(trip)), nullptr};
+    body.names[graph.input(1).name()] = {emitter_.AddConstant(body.path + "condition", Tensor::Scalar<bool>(true)), nullptr};
     for (int i = 0; i < carried; ++i) body.names[graph.input(i + 2).name()] = state[static_cast<size_t>(i)];
     const std::vector<Binding> results = RunGraph(graph, body);
     const Tensor* condition = emitter_.Constant(emitter_.Computed(results[0].tensor));
@@ -213,7 +213,7 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
     for (int64_t i = 0; i < carried; ++i) body.names[graph.input(static_cast<int>(i)).name()] = state[static_cast<size_t>(i)];
     for (int64_t i = 0; i < scanned; ++i) {
       const int64_t index = at(in_directions, i) == 1 ? trips - 1 - trip : trip;
-      const ValueId position = emitter_.AddConstant(body.path + "index", Tensor::Scalar<int64_t>(index), false);
+      const ValueId position = emitter_.AddConstant(body.path + "index", Tensor::Scalar<int64_t>(index));
       const ValueId row =
           EmitOp("Gather", {inputs[static_cast<size_t>(i)], position}, {{"axis", int64_t{axes[static_cast<size_t>(i)]}}}, origin, "");
       body.names[graph.input(static_cast<int>(carried + i)).name()] = {row, nullptr};

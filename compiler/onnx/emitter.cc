@@ -39,10 +39,12 @@ void Emitter::SetFlag(std::vector<bool>& flags, ValueId id) {
   flags[static_cast<size_t>(id)] = true;
 }
 
-ValueId Emitter::AddConstant(const std::string& name, Tensor data, bool may_train) {
+ValueId Emitter::AddConstant(const std::string& name, Tensor data, bool of_file) {
   const ValueId id = graph_.AddData(name, std::move(data), Role::kConst);
+  graph_.value(id).derived = !of_file;
   SetFlag(computable_, id);
-  if (may_train) SetFlag(may_train_, id);
+  // Single numbers are factors and bounds; what has an axis may be a weight.
+  if (of_file && IsFloating(graph_.value(id).dtype) && graph_.value(id).shape.rank() > 0) SetFlag(may_train_, id);
   return id;
 }
 
@@ -81,7 +83,7 @@ ValueId Emitter::Computed(ValueId id) {
     }
   }
   // Beside the computed value, which stays for whoever trains through it.
-  return AddConstant(graph_.value(id).name + "/value", done[id], false);
+  return AddConstant(graph_.value(id).name + "/value", done[id]);
 }
 
 std::vector<ValueType> Emitter::InferTypes(Node& node) {
@@ -191,7 +193,7 @@ std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& na
   for (size_t i = 0; i < folded.size(); ++i) {
     if (names[i].empty()) continue;
     folded_bytes_ += folded[i].bytes();
-    results[i] = AddConstant(names[i], folded[i], false);
+    results[i] = AddConstant(names[i], folded[i]);
   }
   if (!folded.empty()) return results;
   bool weights = false;

@@ -26,8 +26,8 @@ class Emitter {
   // no sense, kLimit for a value past the limits.
   std::vector<ValueId> Emit(Node node, const std::vector<std::string>& names);
 
-  // A constant. One that `may_train` (a floating initializer, say) is never folded into another floating value.
-  ValueId AddConstant(const std::string& name, Tensor data, bool may_train);
+  // A constant. A floating one that is a tensor `of_file` may be trained, so it is never folded into another value.
+  ValueId AddConstant(const std::string& name, Tensor data, bool of_file = false);
 
   // The value's data if it is a constant, or null.
   const Tensor* Constant(ValueId id) const;

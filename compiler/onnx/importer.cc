@@ -46,9 +46,7 @@ ValueId Importer::ConstantOf(const void* site) {
   const auto made = constants_.find(site);
   if (made != constants_.end()) return made->second;
   const ModelTensor& tensor = file_.tensors.at(site);
-  // Single numbers of Constant nodes are factors and bounds; what has an axis may be a weight.
-  const bool may_train = IsFloating(tensor.data.dtype()) && tensor.data.shape().rank() > 0;
-  const ValueId id = emitter_.AddConstant(tensor.name, tensor.data, may_train);
+  const ValueId id = emitter_.AddConstant(tensor.name, tensor.data, /*of_file=*/true);
   constants_.emplace(site, id);
   return id;
 }
@@ -145,6 +143,19 @@ Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
   return node;
 }
 
+// Casts to the type of another tensor become plain ones: types are known here, and the other tensor is not in fact
+// an operand. True for one that changes nothing.
+bool Importer::CastsToItself(Node& node) const {
+  if (!node.domain.empty() || (node.op != "Cast" && node.op != "CastLike")) return false;
+  const Graph& graph = *result_.graph;
+  if (node.op == "CastLike") {
+    node.op = "Cast";
+    node.attributes.set("to", static_cast<int64_t>(graph.value(node.inputs[1]).dtype));
+    node.inputs.resize(1);
+  }
+  return node.attributes.Int("to", 0) == static_cast<int64_t>(graph.value(node.inputs[0]).dtype);
+}
+
 void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   Node node = MakeNode(proto, scope);
   const auto version = scope.opsets->find(node.domain);
@@ -163,7 +174,11 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   names.resize(num_outputs);
   node.outputs.assign(num_outputs, kNoValue);
   std::vector<ValueId> results;
-  if (!ExpandBySchema(node, names, results)) results = emitter_.Emit(std::move(node), names);
+  if (CastsToItself(node)) {
+    results = {node.inputs[0]};
+  } else if (!ExpandBySchema(node, names, results)) {
+    results = emitter_.Emit(std::move(node), names);
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     if (!names[i].empty()) scope.names.insert_or_assign(proto.output(static_cast<int>(i)), Binding{results[i], nullptr});
   }
@@ -205,7 +220,7 @@ void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {
   if (site != nullptr && file_.tensors.contains(site)) {
     id = ConstantOf(site);
   } else {
-    id = emitter_.AddConstant(name, ConstantValue(proto.attribute(0).name(), *attribute, where), false);
+    id = emitter_.AddConstant(name, ConstantValue(proto.attribute(0).name(), *attribute, where));
   }
   scope.names.insert_or_assign(proto.output(0), Binding{id, nullptr});
 }

@@ -60,6 +60,7 @@ class Importer {
   void AddOutputs(Scope& scope);
   void RunNodes(const NodeList& nodes, Scope& scope);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
+  bool CastsToItself(Node& node) const;
   void RunOperator(const onnx::NodeProto& proto, Scope& scope);
   bool RunSpecial(const onnx::NodeProto& proto, Scope& scope);
   void RunConstant(const onnx::NodeProto& proto, Scope& scope);

@@ -109,7 +109,7 @@ Binding Importer::SequenceAt(const onnx::NodeProto& proto, Scope& scope) {
 
 Binding Importer::SequenceLength(const onnx::NodeProto& proto, Scope& scope) {
   const int64_t size = static_cast<int64_t>(SequenceOf(proto.input(0), proto, scope).size());
-  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<int64_t>(size), false), nullptr};
+  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<int64_t>(size)), nullptr};
 }
 
 Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
@@ -181,7 +181,7 @@ Binding Importer::OptionalHasElement(const onnx::NodeProto& proto, Scope& scope)
     const Binding& binding = Lookup(proto.input(0), proto, scope);
     has = binding.tensor != kNoValue || binding.sequence != nullptr;
   }
-  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<bool>(has), false), nullptr};
+  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<bool>(has)), nullptr};
 }
 
 }  // namespace gradloom

@@ -19,13 +19,13 @@ class Upgrade {
   DType dtype(size_t i) const { return emitter_.graph().value(node.inputs[i]).dtype; }
 
   ValueId Ints(const std::string& name, const std::vector<int64_t>& values) {
-    return emitter_.AddConstant(node.origin + "/" + name, Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}), false);
+    return emitter_.AddConstant(node.origin + "/" + name, Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
   }
   ValueId Numbers(const std::string& name, const std::vector<float>& values) {
-    return emitter_.AddConstant(node.origin + "/" + name, Tensor::From<float>(values, Shape{static_cast<int64_t>(values.size())}), false);
+    return emitter_.AddConstant(node.origin + "/" + name, Tensor::From<float>(values, Shape{static_cast<int64_t>(values.size())}));
   }
   ValueId Number(const std::string& name, double value, DType dtype) {
-    return emitter_.AddConstant(node.origin + "/" + name, Converted(Tensor::Scalar<double>(value).view(), dtype), false);
+    return emitter_.AddConstant(node.origin + "/" + name, Converted(Tensor::Scalar<double>(value).view(), dtype));
   }
   ValueId Op(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     Node made;

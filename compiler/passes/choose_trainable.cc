@@ -212,7 +212,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
   TrainableChoice choice;
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     const Value& value = graph.value(id);
-    if (value.role != Role::kConst || !IsFloating(value.dtype) || graph.data(id) == nullptr) continue;
+    if (value.role != Role::kConst || value.derived || !IsFloating(value.dtype) || graph.data(id) == nullptr) continue;
     std::string why;
     bool trained = false;
     if (options.only) {
