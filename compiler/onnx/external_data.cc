@@ -16,6 +16,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 
 namespace gradloom {
 namespace {
@@ -36,12 +37,6 @@ class Descriptor {
  private:
   int fd_;
 };
-
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 std::string RealPath(const std::string& path) {
   char* resolved = realpath(path.c_str(), nullptr);

@@ -1,9 +1,3 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -15,43 +9,13 @@
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/tensor_data.h"
 #include "compiler/onnx/wire_check.h"
+#include "runtime/base/file.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "onnx/defs/parser.h"
 
 namespace gradloom {
 namespace {
-
-std::string ReadFile(const std::string& path, const ModelLimits& limits) {
-  const auto fail = [&](const std::string& why) { throw Error(ErrorCode::kIo, "the model cannot be read: " + why, Escaped(path, 1000)); };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) fail(std::strerror(errno));
-  struct stat status;
-  std::string bytes;
-  std::string why;
-  if (fstat(fd, &status) != 0) {
-    why = std::strerror(errno);
-  } else if (!S_ISREG(status.st_mode)) {
-    why = "it is no regular file";
-  } else if (status.st_size <= limits.file_bytes) {
-    bytes.resize(static_cast<size_t>(status.st_size));
-    size_t done = 0;
-    while (done < bytes.size() && why.empty()) {
-      const ssize_t got = read(fd, bytes.data() + done, bytes.size() - done);
-      if (got > 0) done += static_cast<size_t>(got);
-      if (got == 0) why = "it became shorter while it was read";
-      if (got < 0 && errno != EINTR) why = std::strerror(errno);
-    }
-  }
-  close(fd);
-  if (!why.empty()) fail(why);
-  if (status.st_size > limits.file_bytes) {
-    throw Error(ErrorCode::kLimit,
-                "the file has " + std::to_string(status.st_size) + " bytes, the limit is " + std::to_string(limits.file_bytes),
-                Escaped(path, 1000), "keep large weights in external data files");
-  }
-  return bytes;
-}
 
 void ParseBinary(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
   CheckWire(bytes, where, limits);
@@ -138,7 +102,7 @@ std::shared_ptr<const ModelFile> Parse(std::string bytes, bool text, const std::
 }  // namespace
 
 Model Model::Load(const std::string& path, const LoadOptions& options) {
-  return Model(Parse(ReadFile(path, options.limits), IsTextName(path), path, options));
+  return Model(Parse(ReadWholeFile(path, options.limits.file_bytes), IsTextName(path), path, options));
 }
 
 Model Model::FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options) {
