@@ -1,170 +1,171 @@
-// Conv, gradloom.ConvGradInput and gradloom.ConvGradWeight through oneDNN, in plain layouts.
-#include <algorithm>
-#include <dnnl.hpp>
+// Convolutions by oneDNN: forward, the gradients of input and weights, and transposed, which is the gradient
+// of the input of the convolution the other way.
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "kernels/cpu/families.h"
-#include "runtime/base/error.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
 namespace {
 
 using Dims = dnnl::memory::dims;
+using Desc = dnnl::memory::desc;
 
-// One engine for the process: it has no state of a run.
-const dnnl::engine& Engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-dnnl::memory::format_tag PlainTag(size_t rank) {
-  using Tag = dnnl::memory::format_tag;
-  constexpr Tag kTags[] = {Tag::undef, Tag::a, Tag::ab, Tag::abc, Tag::abcd, Tag::abcde, Tag::abcdef};
-  return kTags[rank];
-}
-
-dnnl::memory::desc Plain(const Dims& dims) { return {dims, dnnl::memory::data_type::f32, PlainTag(dims.size())}; }
-
-Dims DimsOf(const Shape& shape) { return {shape.begin(), shape.end()}; }
-
-// The convolution y = x * w behind a call, in oneDNN's terms.
+// y = x * w as oneDNN states it, all tensors row-major.
 struct Convolution {
-  dnnl::memory::desc x, w, y, bias;
+  Desc x, w, y;
   Dims strides, dilations, pads_begin, pads_end;
 
-  Convolution(const Attributes& attributes, const Shape& x_shape, const Shape& w_shape, const Shape& y_shape, bool has_bias)
-      : x(Plain(DimsOf(x_shape))), y(Plain(DimsOf(y_shape))) {
-    const Windows windows = WindowsOf(attributes, x_shape, {w_shape.begin() + 2, w_shape.end()});
-    const int64_t groups = attributes.Int("group", 1);
-    Dims weights = DimsOf(w_shape);
+  Convolution(const Shape& x_shape, const Shape& w_shape, const Shape& y_shape, int64_t groups, const Windows& windows)
+      : x(OneDnnDesc(x_shape.dims())),
+        y(OneDnnDesc(y_shape.dims())),
+        strides(windows.strides),
+        dilations(windows.dilations),
+        pads_begin(windows.pads_begin),
+        pads_end(windows.pads_end) {
+    Dims w_dims = w_shape.dims();
     if (groups > 1) {
-      weights[0] /= groups;
-      weights.insert(weights.begin(), groups);
+      w_dims[0] /= groups;
+      w_dims.insert(w_dims.begin(), groups);
     }
-    w = Plain(weights);
-    if (has_bias) bias = Plain({w_shape[0]});
-    strides = windows.strides;
-    dilations = windows.dilations;
-    for (int64_t& dilation : dilations) --dilation;  // oneDNN counts the gaps
-    pads_begin = windows.pads_begin;
-    // What the last window does not reach is no padding to oneDNN.
-    for (int i = 0; i < windows.rank(); ++i) {
-      const auto k = static_cast<size_t>(i);
-      const int64_t reach = (y_shape[i + 2] - 1) * windows.strides[k] + (windows.kernel[k] - 1) * windows.dilations[k] + 1;
-      pads_end.push_back(reach - x_shape[i + 2] - windows.pads_begin[k]);
+    w = OneDnnDesc(w_dims);
+    for (auto& dilation : dilations) --dilation;  // oneDNN counts the gaps
+    // The last windows may end before the input does; oneDNN wants the padding that they see.
+    for (size_t i = 0; i < strides.size(); ++i) {
+      const auto axis = static_cast<int>(i) + 2;
+      const int64_t reach = (windows.kernel[i] - 1) * windows.dilations[i] + 1;
+      pads_end[i] = (y_shape[axis] - 1) * strides[i] + reach - x_shape[axis] - pads_begin[i];
     }
-  }
-
-  dnnl::convolution_forward::primitive_desc Forward() const {
-    return {Engine(), dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x, w, bias, y, strides, dilations, pads_begin,
-            pads_end};
   }
 };
 
-// A primitive with its operands' memory objects; the addresses are set at each run.
-class ConvKernel : public Kernel {
- protected:
-  void Bind(int argument, const dnnl::memory::desc& desc) { memory_.emplace(argument, dnnl::memory(desc, Engine(), nullptr)); }
-  void Set(int argument, const void* data) { memory_.at(argument).set_data_handle(const_cast<void*>(data)); }
-  void Execute() { primitive_.execute(stream_, memory_); }
+std::vector<int64_t> KernelExtents(const Shape& weights) { return {weights.begin() + 2, weights.end()}; }
 
-  dnnl::primitive primitive_;
-  dnnl::stream stream_{Engine()};
-  std::unordered_map<int, dnnl::memory> memory_;
+Convolution ConvolutionOf(const KernelCall& call) {
+  const int64_t groups = call.attributes.Int("group", 1);
+  const auto shape = [&](size_t i) -> const Shape& { return call.inputs[i].shape; };
+  const Shape& out = call.outputs[0].shape;
+  if (call.op == "ConvTranspose") {
+    return {out, shape(1), shape(0), groups, TransposedWindowsOf(call.attributes, shape(0), out, KernelExtents(shape(1)))};
+  }
+  if (call.op == "ConvGradInput") return {out, shape(1), shape(0), groups, WindowsOf(call.attributes, out, KernelExtents(shape(1)))};
+  if (call.op == "ConvGradWeight") return {shape(0), out, shape(1), groups, WindowsOf(call.attributes, shape(0), KernelExtents(out))};
+  return {shape(0), shape(1), out, groups, WindowsOf(call.attributes, shape(0), KernelExtents(shape(1)))};
+}
+
+bool HasBias(const KernelCall& call) { return call.domain.empty() && HasInput(call, 2); }
+
+dnnl::convolution_forward::primitive_desc ForwardDesc(const Convolution& c, const Desc* bias) {
+  const auto kind = dnnl::prop_kind::forward_training;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  if (bias != nullptr) {
+    return {OneDnnEngine(), kind, algorithm, c.x, c.w, *bias, c.y, c.strides, c.dilations, c.pads_begin, c.pads_end, OneDnnUserScratch()};
+  }
+  return {OneDnnEngine(), kind, algorithm, c.x, c.w, c.y, c.strides, c.dilations, c.pads_begin, c.pads_end, OneDnnUserScratch()};
+}
+
+// The primitive of a call and where its operands go, outputs after inputs.
+struct Prepared {
+  dnnl::primitive primitive;
+  std::vector<OneDnnPrimitive::Argument> arguments;
+  int64_t scratch_bytes = 0;
 };
 
-bool HasBias(const KernelCall& call) { return call.inputs.size() > 2 && call.inputs[2].present(); }
+template <typename P>
+Prepared WithScratch(const typename P::primitive_desc& desc, std::vector<OneDnnPrimitive::Argument> arguments) {
+  arguments.push_back({DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()});
+  return {P(desc), std::move(arguments), static_cast<int64_t>(desc.scratchpad_desc().get_size())};
+}
 
-class ConvForward : public ConvKernel {
+Prepared Prepare(const KernelCall& call) {
+  const OneDnnTeam team(call.threads);
+  const Convolution c = ConvolutionOf(call);
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  if (call.op == "Conv") {
+    const Desc bias = OneDnnDesc({call.outputs[0].shape[1]});
+    std::vector<OneDnnPrimitive::Argument> arguments = {{DNNL_ARG_SRC, c.x}, {DNNL_ARG_WEIGHTS, c.w}};
+    if (HasBias(call)) arguments.push_back({DNNL_ARG_BIAS, bias});
+    arguments.push_back({DNNL_ARG_DST, c.y});
+    return WithScratch<dnnl::convolution_forward>(ForwardDesc(c, HasBias(call) ? &bias : nullptr), std::move(arguments));
+  }
+  const auto hint = ForwardDesc(c, nullptr);
+  if (call.op == "ConvGradWeight") {
+    const dnnl::convolution_backward_weights::primitive_desc desc(OneDnnEngine(), algorithm, c.x, c.w, c.y, c.strides, c.dilations,
+                                                                  c.pads_begin, c.pads_end, hint, OneDnnUserScratch());
+    return WithScratch<dnnl::convolution_backward_weights>(desc,
+                                                           {{DNNL_ARG_SRC, c.x}, {DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_DIFF_WEIGHTS, c.w}});
+  }
+  const dnnl::convolution_backward_data::primitive_desc desc(OneDnnEngine(), algorithm, c.x, c.w, c.y, c.strides, c.dilations, c.pads_begin,
+                                                             c.pads_end, hint, OneDnnUserScratch());
+  return WithScratch<dnnl::convolution_backward_data>(desc, {{DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_WEIGHTS, c.w}, {DNNL_ARG_DIFF_SRC, c.x}});
+}
+
+class ConvolutionKernel : public Kernel {
  public:
-  explicit ConvForward(const KernelCall& call) : has_bias_(HasBias(call)) {
-    const Convolution c(call.attributes, call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape, has_bias_);
-    primitive_ = dnnl::convolution_forward(c.Forward());
-    Bind(DNNL_ARG_SRC, c.x);
-    Bind(DNNL_ARG_WEIGHTS, c.w);
-    if (has_bias_) Bind(DNNL_ARG_BIAS, c.bias);
-    Bind(DNNL_ARG_DST, c.y);
-  }
+  explicit ConvolutionKernel(const KernelCall& call) : ConvolutionKernel(call, Prepare(call)) {}
 
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    Set(DNNL_ARG_SRC, inputs[0]);
-    Set(DNNL_ARG_WEIGHTS, inputs[1]);
-    if (has_bias_) Set(DNNL_ARG_BIAS, inputs[2]);
-    Set(DNNL_ARG_DST, outputs[0]);
-    Execute();
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    if (has_bias_ && !adds_bias_) {
+      primitive_.Run({inputs[0], inputs[1], inputs[2], outputs[0], scratch});
+      return;
+    }
+    primitive_.Run({inputs[0], inputs[1], outputs[0], scratch});
+    if (adds_bias_) AddBias(static_cast<const float*>(inputs[2]), static_cast<float*>(outputs[0]));
   }
 
  private:
-  bool has_bias_;
+  ConvolutionKernel(const KernelCall& call, Prepared prepared)
+      : primitive_(std::move(prepared.primitive), std::move(prepared.arguments), call.threads),
+        has_bias_(HasBias(call)),
+        adds_bias_(has_bias_ && call.op == "ConvTranspose"),
+        planes_(call.outputs[0].shape[0] * call.outputs[0].shape[1]),
+        channels_(call.outputs[0].shape[1]),
+        points_(Product(call.outputs[0].shape, 2, call.outputs[0].shape.rank())),
+        threads_(ThreadsFor(planes_ * points_, 1 << 15, call.threads)) {}
+
+  void AddBias(const float* bias, float* y) const {
+    ParallelFor(planes_, threads_, [&](int64_t plane) {
+      const float value = bias[plane % channels_];
+      float* to = y + plane * points_;
+      for (int64_t i = 0; i < points_; ++i) to[i] += value;
+    });
+  }
+
+  OneDnnPrimitive primitive_;
+  bool has_bias_, adds_bias_;
+  int64_t planes_, channels_, points_;
+  int threads_;
 };
 
-class ConvGradInput : public ConvKernel {
- public:
-  explicit ConvGradInput(const KernelCall& call) {
-    const Convolution c(call.attributes, call.outputs[0].shape, call.inputs[1].shape, call.inputs[0].shape, false);
-    primitive_ = dnnl::convolution_backward_data(
-        {Engine(), dnnl::algorithm::convolution_direct, c.x, c.w, c.y, c.strides, c.dilations, c.pads_begin, c.pads_end, c.Forward()});
-    Bind(DNNL_ARG_DIFF_DST, c.y);
-    Bind(DNNL_ARG_WEIGHTS, c.w);
-    Bind(DNNL_ARG_DIFF_SRC, c.x);
-  }
-
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    Set(DNNL_ARG_DIFF_DST, inputs[0]);
-    Set(DNNL_ARG_WEIGHTS, inputs[1]);
-    Set(DNNL_ARG_DIFF_SRC, outputs[0]);
-    Execute();
-  }
-};
-
-class ConvGradWeight : public ConvKernel {
- public:
-  explicit ConvGradWeight(const KernelCall& call) {
-    const Convolution c(call.attributes, call.inputs[0].shape, call.outputs[0].shape, call.inputs[1].shape, false);
-    primitive_ = dnnl::convolution_backward_weights(
-        {Engine(), dnnl::algorithm::convolution_direct, c.x, c.w, c.y, c.strides, c.dilations, c.pads_begin, c.pads_end, c.Forward()});
-    Bind(DNNL_ARG_SRC, c.x);
-    Bind(DNNL_ARG_DIFF_DST, c.y);
-    Bind(DNNL_ARG_DIFF_WEIGHTS, c.w);
-  }
-
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    Set(DNNL_ARG_SRC, inputs[0]);
-    Set(DNNL_ARG_DIFF_DST, inputs[1]);
-    Set(DNNL_ARG_DIFF_WEIGHTS, outputs[0]);
-    Execute();
-  }
-};
+int64_t Scratch(const KernelCall& call) { return Prepare(call).scratch_bytes; }
 
 std::string Rejects(const KernelCall& call) {
+  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
+  const int rank = call.outputs[0].shape.rank();
+  if (rank < 3 || rank > 5) return "rank " + std::to_string(rank);
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
-      if (!operand.present()) continue;
-      if (operand.dtype != DType::kFloat32) return "not float32";
-      if (!operand.layout.plain()) return "a blocked layout";
-      if (operand.shape.elements() == 0) return "no elements";
-      if (operand.shape.rank() > 5) return "more than three spatial dimensions";
+      if (operand.present() && operand.shape.elements() == 0) return "nothing to compute";
     }
   }
   return "";
 }
 
-// A kernel whose preparation can fail inside the library.
-template <typename T>
-std::unique_ptr<Kernel> Make(const KernelCall& call) {
-  try {
-    return std::make_unique<T>(call);
-  } catch (const dnnl::error& error) {
-    throw Error(ErrorCode::kResource, "oneDNN cannot prepare " + call.op + ": " + error.what());
-  }
+constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain) {
+  return {.row = {.name = name, .op = op, .domain = domain, .rejects = Rejects, .scratch_bytes = Scratch},
+          .make = MakeKernel<ConvolutionKernel>};
 }
 
 constexpr CpuKernel kKernels[] = {
-    {{.name = "onednn.conv", .op = "Conv", .domain = "", .rejects = Rejects}, Make<ConvForward>},
-    {{.name = "onednn.conv_grad_input", .op = "ConvGradInput", .domain = "gradloom", .rejects = Rejects}, Make<ConvGradInput>},
-    {{.name = "onednn.conv_grad_weight", .op = "ConvGradWeight", .domain = "gradloom", .rejects = Rejects}, Make<ConvGradWeight>},
+    Row("onednn.Conv", "Conv", ""),
+    Row("onednn.ConvTranspose", "ConvTranspose", ""),
+    Row("onednn.ConvGradInput", "ConvGradInput", "gradloom"),
+    Row("onednn.ConvGradWeight", "ConvGradWeight", "gradloom"),
 };
 
 }  // namespace

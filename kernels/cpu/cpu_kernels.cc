@@ -14,12 +14,22 @@ namespace {
 
 using Rows = std::span<const CpuKernel> (*)();
 
-// The order is that of trial, where two families serve the same operator.
+// The order is that of trial, where two families serve the same operator. One family a line.
+// clang-format off
 constexpr Rows kFamilies[] = {
     CpuCopyKernels,
     CpuPointwiseKernels,
+    CpuReduceKernels,
+    CpuSoftmaxKernels,
+    CpuNormalizationKernels,
+    CpuLossKernels,
+    CpuOptimizerKernels,
+    CpuMoveKernels,
+    CpuIndexKernels,
+    CpuMatMulKernels,
     CpuConvolutionKernels,
 };
+// clang-format on
 
 struct Index {
   std::vector<const CpuKernel*> all;

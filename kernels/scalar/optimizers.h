@@ -11,10 +11,13 @@
 #include <cstdint>
 #endif
 
+// Loops that are compiled per instruction set define it first, with internal linkage.
+#ifndef GRADLOOM_SCALAR
 #ifdef __CUDACC__
 #define GRADLOOM_SCALAR __host__ __device__ inline
 #else
 #define GRADLOOM_SCALAR inline
+#endif
 #endif
 
 namespace gradloom::scalar {

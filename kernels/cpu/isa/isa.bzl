@@ -11,6 +11,8 @@ def isa_library(name, flags):
         name = name,
         srcs = [
             "matrix_loops.cc",
+            "normalization_loops.cc",
+            "optimizer_loops.cc",
             "pointwise_loops.cc",
             "reduce_loops.cc",
             "softmax_loops.cc",

@@ -19,7 +19,7 @@ using PointwiseLoop = void (*)(const PointwiseArgs&);
 enum class Reduction : int { kSum, kSumSquare, kSumAbs, kMax, kMin, kProd };
 inline constexpr int kNumReductions = 6;
 
-// What one step makes of an optimizer's constants; see kernels/scalar/optimizers.h for each.
+// c = alpha a b + beta bias, for small extents.
 struct MatrixArgs {
   Index m, n, k;
   const float *a, *b;
@@ -27,9 +27,30 @@ struct MatrixArgs {
   const float* bias;                 // added to every row: element j at bias[j * bias_step]; or null
   Index bias_step;
   float* c;
-  Index c_row;        // elements of a row are contiguous
-  float alpha, beta;  // c = alpha a b + beta bias
+  Index c_row;  // elements of a row are contiguous
+  float alpha, beta;
 };
+
+// Rows of n elements that are normalised; bias may be null.
+struct LayerNormArgs {
+  Index n;
+  const float *scale, *bias;
+  float epsilon;
+};
+
+// An optimizer's step over n elements; `step` is its coefficients (kernels/scalar/optimizers.h, float). The
+// next values may lie on the present ones.
+struct UpdateArgs {
+  const void* step;
+  const float *gradient, *parameter;
+  const float* states[3];
+  float* next;
+  float* next_states[3];
+  float clip;  // multiplies the gradient
+  Index n;
+};
+using UpdateFunction = void (*)(const UpdateArgs&);
+enum class UpdateLoop : int { kSgd, kMomentum, kAdam, kAmsgrad, kRmsProp1, kRmsProp2, kRmsProp3, kAdagrad, kAdadelta, kAdamax, kLamb };
 
 struct Loops {
   const char* name;                // "avx512", "avx2", "baseline"
@@ -53,6 +74,20 @@ struct Loops {
   void (*log_softmax_columns)(const float* x, float* y, Index n, Index stride, Index columns, float* work);
   // y[j] = exp(x[j]) * factor.
   void (*exp_scaled)(const float* x, float* y, Index n, float factor);
+
+  // The sums of (x - mean)^2 and of g (x - mean).
+  double (*sum_squared_distance)(const float* x, Index n, float mean);
+  double (*sum_product_centred)(const float* g, const float* x, Index n, float mean);
+  // y = (x - mean) scale + bias; y may be x.
+  void (*shift_scale_shift)(const float* x, float* y, Index n, float mean, float scale, float bias);
+  // dx = slope (g - mean_g - (x - mean) along); dx may be g or x.
+  void (*norm_gradient)(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along);
+  // mean and inv_std may be null; y may be x.
+  void (*layer_norm_row)(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
+  // Adds to dscale and dbias; dx may be g or x.
+  void (*layer_norm_grad_row)(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale, float* dbias);
+
+  const UpdateFunction* updates;  // by UpdateLoop
 
   // A product of small matrices; `pack` has matrix_pack_floats(k, n) floats.
   void (*matrix)(const MatrixArgs& args, float* pack);

@@ -20,6 +20,13 @@ const Loops kLoops = {
     .softmax_columns = SoftmaxColumns,
     .log_softmax_columns = LogSoftmaxColumns,
     .exp_scaled = ExpScaled,
+    .sum_squared_distance = SumSquaredDistance,
+    .sum_product_centred = SumProductCentred,
+    .shift_scale_shift = ShiftScaleShift,
+    .norm_gradient = NormGradient,
+    .layer_norm_row = LayerNormRow,
+    .layer_norm_grad_row = LayerNormGradRow,
+    .updates = kUpdates,
     .matrix = Matrix,
     .transpose = Transpose,
 };

@@ -21,6 +21,15 @@ void LogSoftmaxRow(const float* x, float* y, Index n);
 void SoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work);
 void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work);
 
+double SumSquaredDistance(const float* x, Index n, float mean);
+double SumProductCentred(const float* g, const float* x, Index n, float mean);
+void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale, float bias);
+void NormGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along);
+void LayerNormRow(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
+void LayerNormGradRow(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale, float* dbias);
+
+extern const UpdateFunction kUpdates[];
+
 void Matrix(const MatrixArgs& args, float* pack);
 void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);
 

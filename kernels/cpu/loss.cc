@@ -1,0 +1,231 @@
+// Softmax and cross entropy over rows of classes in one pass, and the gradient.
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kElementsPerThread = 1 << 12;
+
+// Labels and class weights. Bad labels are noted by the threads and reported by the caller.
+class Labels {
+ public:
+  // `scores` [rows, classes]; input `weight` holds the class weights, if there are any, and the one before
+  // it the labels.
+  Labels(const KernelCall& call, const Shape& scores, size_t weight)
+      : classes_(scores[1]), ignore_(call.attributes.Int("ignore_index", -100)), weighted_(HasInput(call, weight)) {}
+
+  void Bind(const void* const* inputs, size_t target) {
+    target_ = static_cast<const int64_t*>(inputs[target]);
+    weight_ = weighted_ ? static_cast<const float*>(inputs[target + 1]) : nullptr;
+    bad_row_.store(-1, std::memory_order_relaxed);
+  }
+
+  // The label of a row, or -1 where it is ignored or no label at all.
+  int64_t At(int64_t row) {
+    const int64_t label = target_[row];
+    if (label == ignore_) return -1;
+    if (label >= 0 && label < classes_) return label;
+    bad_row_.store(row, std::memory_order_relaxed);
+    return -1;
+  }
+
+  double Weight(int64_t label) const { return weight_ == nullptr ? 1.0 : static_cast<double>(weight_[label]); }
+
+  double WeightSum() const {
+    if (weight_ == nullptr) return static_cast<double>(classes_);
+    double sum = 0;
+    for (int64_t c = 0; c < classes_; ++c) sum += static_cast<double>(weight_[c]);
+    return sum;
+  }
+
+  // Throws Error(kData) if a row had a bad label.
+  void Check() const {
+    const int64_t row = bad_row_.load(std::memory_order_relaxed);
+    if (row < 0) return;
+    throw Error(
+        ErrorCode::kData,
+        "row " + std::to_string(row) + " has label " + std::to_string(target_[row]) + ", expected 0 to " + std::to_string(classes_ - 1), "",
+        "labels count from 0; a label to leave out is ignore_index (here " + std::to_string(ignore_) + ")");
+  }
+
+ private:
+  int64_t classes_, ignore_;
+  bool weighted_;
+  const int64_t* target_ = nullptr;
+  const float* weight_ = nullptr;
+  std::atomic<int64_t> bad_row_{-1};
+};
+
+// A loss and a weight a row, so that the sums run in row order however many threads there are.
+struct RowTerms {
+  double loss, weight;
+};
+
+int64_t CrossEntropyScratch(const KernelCall& call) {
+  const Shape& shape = call.inputs[0].shape;
+  // The logarithms of the probabilities need a row a thread where nobody wants them.
+  const int64_t row = HasOutput(call, 2) ? 0 : static_cast<int64_t>(sizeof(float)) * shape.elements();
+  return shape[0] * static_cast<int64_t>(sizeof(RowTerms)) + row;
+}
+
+class CrossEntropy : public Kernel {
+ public:
+  explicit CrossEntropy(const KernelCall& call)
+      : loops_(BestLoops()),
+        rows_(call.inputs[0].shape[0]),
+        classes_(call.inputs[0].shape[1]),
+        smoothing_(call.attributes.Float("label_smoothing", 0)),
+        threads_(ThreadsFor(rows_ * classes_, kElementsPerThread, call.threads)),
+        labels_(call, call.inputs[0].shape, 2) {
+    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i);
+  }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    labels_.Bind(inputs, 1);
+    const float* logits = static_cast<const float*>(inputs[0]);
+    RowTerms* terms = static_cast<RowTerms*>(scratch);
+    float* log_prob = wanted_[2] ? static_cast<float*>(outputs[2]) : reinterpret_cast<float*>(terms + rows_);
+    ParallelFor(rows_, threads_, [&](int64_t row) {
+      float* log_p = log_prob + row * classes_;
+      loops_.log_softmax_row(logits + row * classes_, log_p, classes_);
+      const int64_t label = labels_.At(row);
+      terms[row] = label < 0 ? RowTerms{0, 0} : TermsOf(log_p, label);
+    });
+    labels_.Check();
+    double loss = 0, weights = 0;
+    for (int64_t row = 0; row < rows_; ++row) {
+      loss += terms[row].loss;
+      weights += terms[row].weight;
+    }
+    if (wanted_[0]) *static_cast<float*>(outputs[0]) = static_cast<float>(loss);
+    if (wanted_[1]) *static_cast<float*>(outputs[1]) = static_cast<float>(weights);
+  }
+
+ private:
+  // loss = -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c], with smoothing e and class t.
+  RowTerms TermsOf(const float* log_p, int64_t label) const {
+    const double weight = labels_.Weight(label);
+    double loss = -(1 - smoothing_) * weight * static_cast<double>(log_p[label]);
+    if (smoothing_ != 0) {
+      double all = 0;
+      for (int64_t c = 0; c < classes_; ++c) all += labels_.Weight(c) * static_cast<double>(log_p[c]);
+      loss -= smoothing_ / static_cast<double>(classes_) * all;
+    }
+    return {loss, weight};
+  }
+
+  const Loops& loops_;
+  int64_t rows_, classes_;
+  double smoothing_;
+  int threads_;
+  Labels labels_;
+  bool wanted_[3] = {};
+};
+
+class CrossEntropyGrad : public Kernel {
+ public:
+  explicit CrossEntropyGrad(const KernelCall& call)
+      : loops_(BestLoops()),
+        rows_(call.inputs[0].shape[0]),
+        classes_(call.inputs[0].shape[1]),
+        per_row_(call.inputs[3].shape.rank()),
+        smoothing_(call.attributes.Float("label_smoothing", 0)),
+        threads_(ThreadsFor(rows_ * classes_, kElementsPerThread, call.threads)),
+        labels_(call, call.inputs[0].shape, 2) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    labels_.Bind(inputs, 1);
+    const float *log_prob = static_cast<const float*>(inputs[0]), *upstream = static_cast<const float*>(inputs[3]);
+    float* gradient = static_cast<float*>(outputs[0]);
+    const double spread = smoothing_ / static_cast<double>(classes_), weight_sum = smoothing_ == 0 ? 0 : labels_.WeightSum();
+    ParallelFor(rows_, threads_, [&](int64_t row) {
+      float* to = gradient + row * classes_;
+      const int64_t label = labels_.At(row);
+      if (label < 0) {
+        std::memset(to, 0, static_cast<size_t>(classes_) * sizeof(float));
+        return;
+      }
+      const float up = upstream[row * per_row_];
+      const double own = (1 - smoothing_) * labels_.Weight(label);
+      loops_.exp_scaled(log_prob + row * classes_, to, classes_, static_cast<float>(own + spread * weight_sum) * up);
+      to[label] -= static_cast<float>(own) * up;
+      if (smoothing_ == 0) return;
+      for (int64_t c = 0; c < classes_; ++c) to[c] -= static_cast<float>(spread * labels_.Weight(c)) * up;
+    });
+    labels_.Check();
+  }
+
+ private:
+  const Loops& loops_;
+  int64_t rows_, classes_, per_row_;
+  double smoothing_;
+  int threads_;
+  Labels labels_;
+};
+
+class NllGrad : public Kernel {
+ public:
+  explicit NllGrad(const KernelCall& call)
+      : rows_(call.outputs[0].shape[0]),
+        classes_(call.outputs[0].shape[1]),
+        per_row_(call.inputs[2].shape.rank()),
+        labels_(call, call.outputs[0].shape, 1) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    labels_.Bind(inputs, 0);
+    float* gradient = static_cast<float*>(outputs[0]);
+    std::memset(gradient, 0, static_cast<size_t>(rows_ * classes_) * sizeof(float));
+    for (int64_t row = 0; row < rows_; ++row) {
+      const int64_t label = labels_.At(row);
+      if (label < 0) continue;
+      gradient[row * classes_ + label] = -static_cast<float>(labels_.Weight(label)) * static_cast<const float*>(inputs[2])[row * per_row_];
+    }
+    labels_.Check();
+  }
+
+ private:
+  int64_t rows_, classes_, per_row_;
+  Labels labels_;
+};
+
+// Operand `target` holds int64 labels; all others are float32.
+template <size_t target>
+std::string Rejects(const KernelCall& call) {
+  if (std::string why = RejectsLayouts(call); !why.empty()) return why;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const DType wanted = i == target ? DType::kInt64 : DType::kFloat32;
+    if (call.inputs[i].present() && call.inputs[i].dtype != wanted) return std::string(DTypeName(call.inputs[i].dtype));
+  }
+  return "";
+}
+
+// Each row is read before it is written.
+constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}};
+
+constexpr CpuKernel kKernels[] = {
+    {.row = {.name = "cpu.CrossEntropy",
+             .op = "CrossEntropy",
+             .domain = "gradloom",
+             .rejects = Rejects<1>,
+             .may_alias = kLogInPlace,
+             .scratch_bytes = CrossEntropyScratch},
+     .make = MakeKernel<CrossEntropy>},
+    {.row = {.name = "cpu.CrossEntropyGrad", .op = "CrossEntropyGrad", .domain = "gradloom", .rejects = Rejects<1>, .may_alias = kInPlace},
+     .make = MakeKernel<CrossEntropyGrad>},
+    {.row = {.name = "cpu.NllGrad", .op = "NllGrad", .domain = "gradloom", .rejects = Rejects<0>}, .make = MakeKernel<NllGrad>},
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuLossKernels() { return kKernels; }
+
+}  // namespace gradloom

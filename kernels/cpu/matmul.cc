@@ -1,0 +1,244 @@
+// MatMul and Gemm: oneDNN, and own loops where the matrices are too small for a library's overhead.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/operands.h"
+
+namespace gradloom {
+namespace {
+
+// Up to so many multiply-adds own loops are ahead.
+constexpr int64_t kSmallProduct = 1 << 16;
+
+using Dims = dnnl::memory::dims;
+
+// c[batch, m, n] = alpha a[batch, m, k] b[batch, k, n] + beta bias: extents and strides, in elements. A
+// broadcast batch axis of a or b has extent 1.
+struct Product {
+  Dims batch, a_batch, b_batch;
+  int64_t m = 1, n = 1, k = 1;
+  int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
+  bool has_bias = false;
+  int64_t bias_row = 0, bias_col = 0;  // strides, 0 where repeated
+  Dims bias_dims;                      // [m or 1, n or 1]
+  float alpha = 1, beta = 1;
+
+  int64_t work() const {
+    int64_t count = 1;
+    for (int64_t extent : batch) count *= extent;
+    return count * m * n * k;
+  }
+};
+
+Product ProductOfGemm(const KernelCall& call) {
+  Product p;
+  const bool trans_a = call.attributes.Int("transA", 0) != 0, trans_b = call.attributes.Int("transB", 0) != 0;
+  p.m = call.outputs[0].shape[0];
+  p.n = call.outputs[0].shape[1];
+  p.k = call.inputs[0].shape[trans_a ? 0 : 1];
+  p.a_row = trans_a ? 1 : p.k;
+  p.a_col = trans_a ? p.m : 1;
+  p.b_row = trans_b ? 1 : p.n;
+  p.b_col = trans_b ? p.k : 1;
+  p.alpha = static_cast<float>(call.attributes.Float("alpha", 1.0));
+  p.beta = static_cast<float>(call.attributes.Float("beta", 1.0));
+  p.has_bias = HasInput(call, 2) && p.beta != 0.0f;
+  if (!p.has_bias) return p;
+  const Shape& bias = call.inputs[2].shape;
+  const int64_t rows = bias.rank() == 2 ? bias[0] : 1, columns = bias.rank() == 0 ? 1 : bias[bias.rank() - 1];
+  p.bias_dims = {rows, columns};
+  p.bias_row = rows == 1 ? 0 : columns;
+  p.bias_col = columns == 1 ? 0 : 1;
+  return p;
+}
+
+// numpy.matmul: vectors stand for a row on the left, a column on the right; leading axes broadcast.
+Product ProductOfMatMul(const KernelCall& call) {
+  Product p;
+  const Shape &a = call.inputs[0].shape, &b = call.inputs[1].shape;
+  p.m = a.rank() == 1 ? 1 : a[a.rank() - 2];
+  p.k = a[a.rank() - 1];
+  p.n = b.rank() == 1 ? 1 : b[b.rank() - 1];
+  p.a_row = p.k;
+  p.a_col = 1;
+  p.b_row = p.n;
+  p.b_col = 1;
+  const int a_lead = std::max(a.rank() - 2, 0), b_lead = std::max(b.rank() - 2, 0);
+  if (b_lead == 0) {
+    // One matrix on the right: all rows on the left are one matrix.
+    for (int axis = 0; axis < a_lead; ++axis) p.m *= a[axis];
+    return p;
+  }
+  const int lead = std::max(a_lead, b_lead);
+  for (int axis = 0; axis < lead; ++axis) {
+    const int at_a = axis - (lead - a_lead), at_b = axis - (lead - b_lead);
+    p.a_batch.push_back(at_a < 0 ? 1 : a[at_a]);
+    p.b_batch.push_back(at_b < 0 ? 1 : b[at_b]);
+    p.batch.push_back(std::max(p.a_batch.back(), p.b_batch.back()));
+  }
+  return p;
+}
+
+Product ProductOf(const KernelCall& call) { return call.op == "Gemm" ? ProductOfGemm(call) : ProductOfMatMul(call); }
+
+MatrixArgs SmallArgs(const Product& p) {
+  MatrixArgs args{};
+  args.m = p.m;
+  args.n = p.n;
+  args.k = p.k;
+  args.a_row = p.a_row;
+  args.a_col = p.a_col;
+  args.b_row = p.b_row;
+  args.b_col = p.b_col;
+  args.bias_step = p.bias_col;
+  args.c_row = p.n;
+  args.alpha = p.alpha;
+  args.beta = p.beta;
+  return args;
+}
+
+class SmallProduct : public Kernel {
+ public:
+  explicit SmallProduct(const KernelCall& call) : loops_(BestLoops()), product_(ProductOf(call)), args_(SmallArgs(product_)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    MatrixArgs args = args_;
+    args.a = static_cast<const float*>(inputs[0]);
+    args.b = static_cast<const float*>(inputs[1]);
+    args.bias = product_.has_bias ? static_cast<const float*>(inputs[2]) : nullptr;
+    args.c = static_cast<float*>(outputs[0]);
+    loops_.matrix(args, static_cast<float*>(scratch));
+  }
+
+ private:
+  const Loops& loops_;
+  Product product_;
+  MatrixArgs args_;
+};
+
+int64_t SmallScratch(const KernelCall& call) {
+  const Product p = ProductOf(call);
+  return MatrixPackFloats(p.k, p.n) * static_cast<int64_t>(sizeof(float));
+}
+
+std::string RejectsSmall(const KernelCall& call) {
+  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
+  const Product p = ProductOf(call);
+  if (p.work() > kSmallProduct) return "matrices that are not small";
+  if (!p.batch.empty()) return "several matrices";
+  return p.has_bias && p.bias_row != 0 ? "an addend with rows" : "";
+}
+
+struct Prepared {
+  dnnl::matmul::primitive_desc desc;
+  bool bias_is_addend = false;  // a post-operation instead of oneDNN's bias
+};
+
+Dims WithMatrix(Dims batch, int64_t rows, int64_t columns) {
+  batch.push_back(rows);
+  batch.push_back(columns);
+  return batch;
+}
+
+// Batch strides of matrices that lie one after another, then the matrix's own.
+Dims StridesOf(const Dims& batch, int64_t matrix, int64_t row, int64_t column) {
+  Dims strides(batch.size());
+  int64_t stride = matrix;
+  for (size_t i = batch.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= batch[i];
+  }
+  strides.push_back(row);
+  strides.push_back(column);
+  return strides;
+}
+
+Prepared Prepare(const Product& p) {
+  const auto a = OneDnnDesc(WithMatrix(p.a_batch, p.m, p.k), StridesOf(p.a_batch, p.m * p.k, p.a_row, p.a_col));
+  const auto b = OneDnnDesc(WithMatrix(p.b_batch, p.k, p.n), StridesOf(p.b_batch, p.k * p.n, p.b_row, p.b_col));
+  const auto c = OneDnnDesc(WithMatrix(p.batch, p.m, p.n));
+  dnnl::primitive_attr attr = OneDnnUserScratch();
+  dnnl::post_ops after;
+  if (p.alpha != 1.0f) after.append_eltwise(dnnl::algorithm::eltwise_linear, p.alpha, 0.0f);
+  Prepared prepared;
+  prepared.bias_is_addend = p.has_bias && (p.alpha != 1.0f || p.bias_dims[0] != 1 || p.bias_dims[1] != p.n);
+  if (prepared.bias_is_addend) after.append_binary(dnnl::algorithm::binary_add, OneDnnDesc(p.bias_dims));
+  attr.set_post_ops(after);
+  prepared.desc = p.has_bias && !prepared.bias_is_addend
+                      ? dnnl::matmul::primitive_desc(OneDnnEngine(), a, b, OneDnnDesc(p.bias_dims), c, attr)
+                      : dnnl::matmul::primitive_desc(OneDnnEngine(), a, b, c, attr);
+  return prepared;
+}
+
+int64_t LargeScratch(const KernelCall& call) {
+  const OneDnnTeam team(call.threads);
+  return static_cast<int64_t>(Prepare(ProductOf(call)).desc.scratchpad_desc().get_size());
+}
+
+class LargeProduct : public Kernel {
+ public:
+  explicit LargeProduct(const KernelCall& call) : product_(ProductOf(call)), primitive_(Make(call, product_)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    if (product_.has_bias) {
+      primitive_.Run({inputs[0], inputs[1], outputs[0], scratch, inputs[2]});
+    } else {
+      primitive_.Run({inputs[0], inputs[1], outputs[0], scratch});
+    }
+  }
+
+ private:
+  static OneDnnPrimitive Make(const KernelCall& call, const Product& product) {
+    const OneDnnTeam team(call.threads);
+    const Prepared p = Prepare(product);
+    std::vector<OneDnnPrimitive::Argument> arguments = {{DNNL_ARG_SRC, p.desc.src_desc()},
+                                                        {DNNL_ARG_WEIGHTS, p.desc.weights_desc()},
+                                                        {DNNL_ARG_DST, p.desc.dst_desc()},
+                                                        {DNNL_ARG_SCRATCHPAD, p.desc.scratchpad_desc()}};
+    const int index = product.alpha != 1.0f ? 1 : 0;
+    if (p.bias_is_addend) {
+      arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, OneDnnDesc(product.bias_dims)});
+    } else if (product.has_bias) {
+      arguments.push_back({DNNL_ARG_BIAS, OneDnnDesc(product.bias_dims)});
+    }
+    return OneDnnPrimitive(dnnl::matmul(p.desc), std::move(arguments), call.threads);
+  }
+
+  Product product_;
+  OneDnnPrimitive primitive_;
+};
+
+std::string RejectsLarge(const KernelCall& call) {
+  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
+  const Product p = ProductOf(call);
+  if (p.work() == 0) return "nothing to multiply";
+  if (p.batch.size() > 8) return "more than 8 leading axes";
+  return p.has_bias && p.beta != 1.0f ? "beta that is neither 0 nor 1" : "";
+}
+
+constexpr CpuKernel Small(std::string_view name, std::string_view op) {
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsSmall, .scratch_bytes = SmallScratch},
+          .make = MakeKernel<SmallProduct>};
+}
+constexpr CpuKernel Large(std::string_view name, std::string_view op) {
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsLarge, .scratch_bytes = LargeScratch},
+          .make = MakeKernel<LargeProduct>};
+}
+
+constexpr CpuKernel kKernels[] = {
+    Small("cpu.MatMul", "MatMul"),
+    Small("cpu.Gemm", "Gemm"),
+    Large("onednn.MatMul", "MatMul"),
+    Large("onednn.Gemm", "Gemm"),
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuMatMulKernels() { return kKernels; }
+
+}  // namespace gradloom

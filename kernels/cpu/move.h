@@ -1,0 +1,42 @@
+// Copies between row-major memory and memory that is read by strides.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/shape.h"
+
+namespace gradloom {
+
+// A row-major tensor whose element at an index lies at the sum of index * stride of another memory. Axes of
+// extent 1 are left out, and axes merged where the strides allow it. Allocates nothing.
+class StridedView {
+ public:
+  // One stride per axis, in elements.
+  StridedView(const Shape& shape, const int64_t* strides);
+
+  int rank() const { return rank_; }
+  int64_t elements() const { return elements_; }
+  int64_t extent(int axis) const { return extents_[static_cast<size_t>(axis)]; }
+  int64_t stride(int axis) const { return strides_[static_cast<size_t>(axis)]; }
+  // Of the row-major tensor.
+  int64_t own_stride(int axis) const { return own_[static_cast<size_t>(axis)]; }
+
+  // The offset by strides of the i-th tuple of indices over the axes from 0 to `axes`.
+  int64_t Offset(int64_t i, int axes) const;
+
+ private:
+  std::array<int64_t, kMaxRank> extents_{}, strides_{}, own_{};
+  int rank_ = 0;
+  int64_t elements_ = 1;
+};
+
+// to[i] = from[view of i] for all elements of the row-major tensor; `from` points at index 0.
+void GatherStrided(const StridedView& view, DType dtype, const void* from, void* to, int threads);
+
+// to[view of i] = from[i].
+void ScatterStrided(const StridedView& view, DType dtype, const void* from, void* to, int threads);
+
+}  // namespace gradloom

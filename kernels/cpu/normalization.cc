@@ -1,0 +1,250 @@
+// BatchNormalization with statistics of the batch, LayerNormalization, and their gradients.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kElementsPerThread = 1 << 13;
+
+// [N, C, ...] as images, channels and points.
+struct Channels {
+  int64_t images, channels, points;
+  explicit Channels(const Shape& shape) : images(shape[0]), channels(shape[1]), points(Product(shape, 2, shape.rank())) {}
+  int64_t count() const { return images * points; }
+  int64_t at(int64_t image, int64_t channel) const { return (image * channels + channel) * points; }
+};
+
+// A channel at a time: its elements stay in the cache from the first pass to the last.
+class BatchNormTrain : public Kernel {
+ public:
+  explicit BatchNormTrain(const KernelCall& call)
+      : loops_(BestLoops()),
+        shape_(call.inputs[0].shape),
+        epsilon_(call.attributes.Float("epsilon", 1e-5)),
+        threads_(ThreadsFor(call.inputs[0].shape.elements(), kElementsPerThread, call.threads)) {
+    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i + 1);
+  }
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const float *x = static_cast<const float*>(inputs[0]), *scale = static_cast<const float*>(inputs[1]),
+                *bias = static_cast<const float*>(inputs[2]);
+    float* y = static_cast<float*>(outputs[0]);
+    const auto sum_of = loops_.reduce_row[static_cast<size_t>(Reduction::kSum)];
+    const double count = static_cast<double>(shape_.count());
+    ParallelFor(shape_.channels, threads_, [&](int64_t c) {
+      double sum = 0, squares = 0;
+      for (int64_t n = 0; n < shape_.images; ++n) sum += static_cast<double>(sum_of(x + shape_.at(n, c), shape_.points));
+      const float mean = static_cast<float>(sum / count);
+      for (int64_t n = 0; n < shape_.images; ++n) squares += loops_.sum_squared_distance(x + shape_.at(n, c), shape_.points, mean);
+      const double variance = squares / count, inv_std = 1 / std::sqrt(variance + epsilon_);
+      const float slope = static_cast<float>(static_cast<double>(scale[c]) * inv_std);
+      for (int64_t n = 0; n < shape_.images; ++n) {
+        const int64_t at = shape_.at(n, c);
+        loops_.shift_scale_shift(x + at, y + at, shape_.points, mean, slope, bias[c]);
+      }
+      const float results[3] = {mean, static_cast<float>(inv_std), static_cast<float>(variance)};
+      for (size_t i = 0; i < 3; ++i) {
+        if (wanted_[i]) static_cast<float*>(outputs[i + 1])[c] = results[i];
+      }
+    });
+  }
+
+ private:
+  const Loops& loops_;
+  Channels shape_;
+  double epsilon_;
+  int threads_;
+  bool wanted_[3] = {};
+};
+
+class BatchNormTrainGrad : public Kernel {
+ public:
+  explicit BatchNormTrainGrad(const KernelCall& call)
+      : loops_(BestLoops()),
+        shape_(call.inputs[1].shape),
+        threads_(ThreadsFor(call.inputs[1].shape.elements(), kElementsPerThread, call.threads)) {
+    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i);
+  }
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const auto in = [&](int i) { return static_cast<const float*>(inputs[i]); };
+    const float *dy = in(0), *x = in(1);
+    const auto sum_of = loops_.reduce_row[static_cast<size_t>(Reduction::kSum)];
+    const double count = static_cast<double>(shape_.count());
+    ParallelFor(shape_.channels, threads_, [&](int64_t c) {
+      const float mean = in(3)[c], inv_std = in(4)[c];
+      double sum = 0, product = 0;
+      for (int64_t n = 0; n < shape_.images; ++n) {
+        const int64_t at = shape_.at(n, c);
+        sum += static_cast<double>(sum_of(dy + at, shape_.points));
+        product += loops_.sum_product_centred(dy + at, x + at, shape_.points, mean);
+      }
+      const double scaled = product * static_cast<double>(inv_std);
+      if (wanted_[1]) static_cast<float*>(outputs[1])[c] = static_cast<float>(scaled);
+      if (wanted_[2]) static_cast<float*>(outputs[2])[c] = static_cast<float>(sum);
+      if (!wanted_[0]) return;
+      const float along = static_cast<float>(scaled * static_cast<double>(inv_std) / count), mean_g = static_cast<float>(sum / count);
+      for (int64_t n = 0; n < shape_.images; ++n) {
+        const int64_t at = shape_.at(n, c);
+        loops_.norm_gradient(dy + at, x + at, static_cast<float*>(outputs[0]) + at, shape_.points, in(2)[c] * inv_std, mean_g, mean, along);
+      }
+    });
+  }
+
+ private:
+  const Loops& loops_;
+  Channels shape_;
+  int threads_;
+  bool wanted_[3] = {};
+};
+
+// All dimensions from `axis` on are normalised together.
+struct Rows {
+  int64_t rows, width;
+  Rows(const Shape& shape, int64_t axis) {
+    const int first = *NormalAxis(axis, shape.rank());
+    rows = Product(shape, 0, first);
+    width = Product(shape, first, shape.rank());
+  }
+};
+
+class LayerNormalization : public Kernel {
+ public:
+  explicit LayerNormalization(const KernelCall& call)
+      : loops_(BestLoops()),
+        rows_(call.inputs[0].shape, call.attributes.Int("axis", -1)),
+        epsilon_(static_cast<float>(call.attributes.Float("epsilon", 1e-5))),
+        has_bias_(HasInput(call, 2)),
+        has_mean_(HasOutput(call, 1)),
+        has_inv_std_(HasOutput(call, 2)),
+        threads_(ThreadsFor(call.inputs[0].shape.elements(), kElementsPerThread, call.threads)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const float* x = static_cast<const float*>(inputs[0]);
+    const LayerNormArgs args{rows_.width, static_cast<const float*>(inputs[1]), has_bias_ ? static_cast<const float*>(inputs[2]) : nullptr,
+                             epsilon_};
+    ParallelFor(rows_.rows, threads_, [&](int64_t r) {
+      loops_.layer_norm_row(args, x + r * rows_.width, static_cast<float*>(outputs[0]) + r * rows_.width,
+                            has_mean_ ? static_cast<float*>(outputs[1]) + r : nullptr,
+                            has_inv_std_ ? static_cast<float*>(outputs[2]) + r : nullptr);
+    });
+  }
+
+ private:
+  const Loops& loops_;
+  Rows rows_;
+  float epsilon_;
+  bool has_bias_, has_mean_, has_inv_std_;
+  int threads_;
+};
+
+// The gradients of scale and bias are sums over rows: groups of rows, whose number depends on the shape
+// alone, each into its own part of the scratch.
+constexpr int64_t kRowGroups = 16;
+
+int64_t GroupFloats(int64_t width) { return AlignUp(2 * width, 16); }
+
+int64_t LayerNormGradScratch(const KernelCall& call) {
+  const Rows rows(call.inputs[1].shape, call.attributes.Int("axis", -1));
+  // The gradient of x goes to a row of the scratch where nobody wants it.
+  return (kRowGroups * GroupFloats(rows.width) + (HasOutput(call, 0) ? 0 : kRowGroups * rows.width)) * static_cast<int64_t>(sizeof(float));
+}
+
+class LayerNormGrad : public Kernel {
+ public:
+  explicit LayerNormGrad(const KernelCall& call)
+      : loops_(BestLoops()),
+        rows_(call.inputs[1].shape, call.attributes.Int("axis", -1)),
+        epsilon_(static_cast<float>(call.attributes.Float("epsilon", 1e-5))),
+        threads_(ThreadsFor(call.inputs[1].shape.elements(), kElementsPerThread, call.threads)) {
+    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i);
+  }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const float *dy = static_cast<const float*>(inputs[0]), *x = static_cast<const float*>(inputs[1]);
+    const LayerNormArgs args{rows_.width, static_cast<const float*>(inputs[2]), nullptr, epsilon_};
+    float* parts = static_cast<float*>(scratch);
+    const int64_t width = rows_.width, stride = GroupFloats(width), per_group = (rows_.rows + kRowGroups - 1) / kRowGroups;
+    ParallelFor(kRowGroups, threads_, [&](int64_t group) {
+      float *dscale = parts + group * stride, *dbias = dscale + width;
+      std::memset(dscale, 0, static_cast<size_t>(2 * width) * sizeof(float));
+      for (int64_t r = group * per_group; r < std::min(rows_.rows, (group + 1) * per_group); ++r) {
+        float* dx = wanted_[0] ? static_cast<float*>(outputs[0]) + r * width : parts + kRowGroups * stride + group * width;
+        loops_.layer_norm_grad_row(args, dy + r * width, x + r * width, dx, dscale, dbias);
+      }
+    });
+    for (size_t i = 1; i < 3; ++i) {
+      if (!wanted_[i]) continue;
+      float* to = static_cast<float*>(outputs[i]);
+      loops_.fill(to, 0.0f, width);
+      loops_.reduce_columns[static_cast<size_t>(Reduction::kSum)](parts + static_cast<int64_t>(i - 1) * width, kRowGroups, stride, width,
+                                                                  to);
+    }
+  }
+
+ private:
+  const Loops& loops_;
+  Rows rows_;
+  float epsilon_;
+  int threads_;
+  bool wanted_[3] = {};
+};
+
+std::string RejectsChannels(const KernelCall& call) {
+  if (call.inputs[0].shape.rank() < 2) return "rank below 2";
+  return RejectsAllBut(call, DType::kFloat32);
+}
+
+// `vectors`: inputs from this one on are vectors as long as the normalised dimensions.
+std::string RejectsRows(const KernelCall& call, size_t x, size_t vectors) {
+  const Shape& shape = call.inputs[x].shape;
+  if (!NormalAxis(call.attributes.Int("axis", -1), shape.rank())) return "axis out of range";
+  const Rows rows(shape, call.attributes.Int("axis", -1));
+  for (size_t i = vectors; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].present() && call.inputs[i].shape.elements() != rows.width) return "a scale or bias that is broadcast";
+  }
+  if (rows.width == 0) return "rows of nothing";
+  return RejectsAllBut(call, DType::kFloat32);
+}
+
+constexpr Aliasing kInPlace[] = {{0, 0}};
+constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
+
+constexpr CpuKernel kKernels[] = {
+    {.row = {.name = "cpu.BatchNormTrain", .op = "BatchNormTrain", .domain = "gradloom", .rejects = RejectsChannels, .may_alias = kInPlace},
+     .make = MakeKernel<BatchNormTrain>},
+    {.row = {.name = "cpu.BatchNormTrainGrad",
+             .op = "BatchNormTrainGrad",
+             .domain = "gradloom",
+             .rejects = RejectsChannels,
+             .may_alias = kGradInPlace},
+     .make = MakeKernel<BatchNormTrainGrad>},
+    {.row = {.name = "cpu.LayerNormalization",
+             .op = "LayerNormalization",
+             .domain = "",
+             .rejects = [](const KernelCall& call) { return RejectsRows(call, 0, 1); },
+             .may_alias = kInPlace},
+     .make = MakeKernel<LayerNormalization>},
+    {.row = {.name = "cpu.LayerNormGrad",
+             .op = "LayerNormGrad",
+             .domain = "gradloom",
+             .rejects = [](const KernelCall& call) { return RejectsRows(call, 1, 2); },
+             .may_alias = kGradInPlace,
+             .scratch_bytes = LayerNormGradScratch},
+     .make = MakeKernel<LayerNormGrad>},
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuNormalizationKernels() { return kKernels; }
+
+}  // namespace gradloom

@@ -1,0 +1,56 @@
+#include "kernels/cpu/onednn.h"
+
+#include <string>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+
+const dnnl::engine& OneDnnEngine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl_stream_t OneDnnStream() {
+  thread_local const dnnl::stream stream(OneDnnEngine());
+  return stream.get();
+}
+
+dnnl::memory::desc OneDnnDesc(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
+  if (!strides.empty()) return {dims, dnnl::memory::data_type::f32, strides};
+  dnnl::memory::dims own(dims.size());
+  dnnl::memory::dim stride = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    own[i] = stride;
+    stride *= dims[i];
+  }
+  return {dims, dnnl::memory::data_type::f32, own};
+}
+
+dnnl::primitive_attr OneDnnUserScratch() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+OneDnnPrimitive::OneDnnPrimitive(dnnl::primitive primitive, std::vector<Argument> arguments, int threads)
+    : primitive_(std::move(primitive)), threads_(threads) {
+  for (const Argument& argument : arguments) {
+    memories_.emplace_back(argument.desc, OneDnnEngine(), nullptr);
+    arguments_.push_back({argument.id, memories_.back().get()});
+  }
+}
+
+void OneDnnPrimitive::Run(std::initializer_list<const void*> addresses) {
+  GRADLOOM_CHECK(addresses.size() == arguments_.size());
+  size_t i = 0;
+  // The library's interface has one type of address for what it reads and what it writes.
+  for (const void* address : addresses) dnnl_memory_set_data_handle(arguments_[i++].memory, const_cast<void*>(address));
+  const OneDnnTeam team(threads_);
+  const dnnl_status_t status =
+      dnnl_primitive_execute(primitive_.get(), OneDnnStream(), static_cast<int>(arguments_.size()), arguments_.data());
+  if (status != dnnl_success) throw Error(ErrorCode::kInternal, "oneDNN failed with status " + std::to_string(status));
+}
+
+}  // namespace gradloom

@@ -1,0 +1,187 @@
+// Optimizers: one pass over the elements; the next values may lie on the present ones.
+#include <array>
+#include <cstring>
+#include <variant>
+
+#include "kernels/catalog/update.h"
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kElementsPerThread = 1 << 14;
+
+using Options = std::variant<scalar::SgdOptions, scalar::AdamOptions, scalar::RmsPropOptions, scalar::AdagradOptions,
+                             scalar::AdadeltaOptions, scalar::AdamaxOptions>;
+
+Options OptionsOf(const KernelCall& call) {
+  if (call.op == "Sgd") return SgdOptionsOf(call.attributes);
+  if (call.op == "RmsProp") return RmsPropOptionsOf(call.attributes);
+  if (call.op == "Adagrad") return AdagradOptionsOf(call.attributes);
+  if (call.op == "Adadelta") return AdadeltaOptionsOf(call.attributes);
+  if (call.op == "Adamax") return AdamaxOptionsOf(call.attributes);
+  return AdamOptionsOf(call.attributes);
+}
+
+// The loop for the number of states; -1: none.
+int LoopOf(const KernelCall& call) {
+  const auto states = static_cast<int>(call.outputs.size()) - 1;
+  const auto loop = [](UpdateLoop l) { return static_cast<int>(l); };
+  if (call.op == "Sgd") return states == 0 ? loop(UpdateLoop::kSgd) : states == 1 ? loop(UpdateLoop::kMomentum) : -1;
+  if (call.op == "Adam") return states == 2 ? loop(UpdateLoop::kAdam) : states == 3 ? loop(UpdateLoop::kAmsgrad) : -1;
+  if (call.op == "RmsProp") return states >= 1 && states <= 3 ? loop(UpdateLoop::kRmsProp1) + states - 1 : -1;
+  if (call.op == "Adagrad") return states == 1 ? loop(UpdateLoop::kAdagrad) : -1;
+  if (call.op == "Adadelta") return states == 2 ? loop(UpdateLoop::kAdadelta) : -1;
+  if (call.op == "Adamax") return states == 2 ? loop(UpdateLoop::kAdamax) : -1;
+  if (call.op == "LambDirection") return states == 2 ? loop(UpdateLoop::kLamb) : -1;
+  return -1;
+}
+
+// Scalars of either floating type.
+double ScalarAt(const KernelCall& call, const void* const* inputs, size_t i) {
+  return ElementAsDouble({call.inputs[i].dtype, Shape{}, inputs[i]}, 0);
+}
+
+class Update : public Kernel {
+ public:
+  explicit Update(const KernelCall& call)
+      : call_(call),
+        loop_(BestLoops().updates[LoopOf(call)]),
+        options_(OptionsOf(call)),
+        lr_scale_(LrScale(call.attributes)),
+        elements_(call.inputs[kUpdateParameter].layout.elements(call.inputs[kUpdateParameter].shape)),
+        states_(call.outputs.size() - 1),
+        threads_(ThreadsFor(elements_, kElementsPerThread, call.threads)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    if (HasInput(call_, kUpdateApply) && !*static_cast<const bool*>(inputs[kUpdateApply])) return KeepAll(inputs, outputs);
+    const double lr = ScalarAt(call_, inputs, kUpdateLr) * lr_scale_;
+    const int64_t step = *static_cast<const int64_t*>(inputs[kUpdateStep]);
+    const float clip = HasInput(call_, kUpdateClip) ? *static_cast<const float*>(inputs[kUpdateClip]) : 1.0f;
+    std::visit(
+        [&](const auto& options) {
+          const auto coefficients = scalar::MakeStep<float>(options, lr, step);
+          ParallelRanges(elements_, 16, threads_, [&](int64_t begin, int64_t end) {
+            UpdateArgs args{};
+            args.step = &coefficients;
+            args.gradient = static_cast<const float*>(inputs[kUpdateGradient]) + begin;
+            args.parameter = static_cast<const float*>(inputs[kUpdateParameter]) + begin;
+            args.next = static_cast<float*>(outputs[0]) + begin;
+            for (size_t k = 0; k < states_; ++k) {
+              args.states[k] = static_cast<const float*>(inputs[kUpdateStates + k]) + begin;
+              args.next_states[k] = static_cast<float*>(outputs[1 + k]) + begin;
+            }
+            args.clip = clip;
+            args.n = end - begin;
+            loop_(args);
+          });
+        },
+        options_);
+  }
+
+ private:
+  void KeepAll(const void* const* inputs, void* const* outputs) const {
+    for (size_t k = 0; k <= states_; ++k) {
+      const size_t input = k == 0 ? static_cast<size_t>(kUpdateParameter) : kUpdateStates + k - 1;
+      if (inputs[input] != outputs[k]) std::memcpy(outputs[k], inputs[input], static_cast<size_t>(elements_) * sizeof(float));
+    }
+  }
+
+  KernelCall call_;
+  UpdateFunction loop_;
+  Options options_;
+  double lr_scale_;
+  int64_t elements_;
+  size_t states_;
+  int threads_;
+};
+
+// parameter - lr * trust ratio * direction.
+class LambApply : public Kernel {
+ public:
+  explicit LambApply(const KernelCall& call)
+      : call_(call), lr_scale_(LrScale(call.attributes)), elements_(call.inputs[kLambParameter].shape.elements()) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const float* parameter = static_cast<const float*>(inputs[kLambParameter]);
+    float* next = static_cast<float*>(outputs[0]);
+    if (HasInput(call_, kLambApply) && !*static_cast<const bool*>(inputs[kLambApply])) {
+      if (next != parameter) std::memcpy(next, parameter, static_cast<size_t>(elements_) * sizeof(float));
+      return;
+    }
+    const float ratio = scalar::TrustRatio(*static_cast<const float*>(inputs[kLambParameterSquares]),
+                                           *static_cast<const float*>(inputs[kLambDirectionSquares]));
+    const float rate = static_cast<float>(ScalarAt(call_, inputs, kLambLr) * lr_scale_) * ratio;
+    const float* direction = static_cast<const float*>(inputs[kLambDirection]);
+    ParallelRanges(elements_, 16, ThreadsFor(elements_, kElementsPerThread, call_.threads), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) next[i] = parameter[i] - rate * direction[i];
+    });
+  }
+
+ private:
+  KernelCall call_;
+  double lr_scale_;
+  int64_t elements_;
+};
+
+// Parameter, gradient and states in one layout. Padding stays zero, because every update of zeros by a zero
+// gradient is zero; but Adamax adds epsilon to its norm.
+std::string RejectsUpdate(const KernelCall& call) {
+  if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + call.outputs.size() - 1) return "a number of states";
+  const OperandType& parameter = call.inputs[kUpdateParameter];
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const bool scalar = i >= kUpdateLr && i < kUpdateStates;
+    if (!scalar && call.inputs[i] != parameter) return "operands that differ from the parameter";
+  }
+  for (const OperandType& output : call.outputs) {
+    if (output != parameter) return "outputs that differ from the parameter";
+  }
+  if (call.op == "Adamax" && parameter.layout.Padded(parameter.shape) != parameter.shape) return "padding that would not stay zero";
+  if (HasInput(call, kUpdateClip) && call.inputs[kUpdateClip].dtype != DType::kFloat32) return "a clip factor that is not float32";
+  return parameter.dtype == DType::kFloat32 ? "" : std::string(DTypeName(parameter.dtype));
+}
+
+std::string RejectsLambApply(const KernelCall& call) {
+  if (std::string why = RejectsLayouts(call); !why.empty()) return why;
+  for (int i : {kLambParameter, kLambDirection, kLambParameterSquares, kLambDirectionSquares}) {
+    if (call.inputs[static_cast<size_t>(i)].dtype != DType::kFloat32) return "operands that are not float32";
+  }
+  return "";
+}
+
+constexpr Aliasing kInPlace[] = {{0, kUpdateParameter}, {1, kUpdateStates}, {2, kUpdateStates + 1}, {3, kUpdateStates + 2}};
+// The direction is no next parameter, but may lie on the gradient.
+constexpr Aliasing kDirectionInPlace[] = {{0, kUpdateGradient}, {1, kUpdateStates}, {2, kUpdateStates + 1}};
+constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
+
+constexpr CpuKernel Row(std::string_view name, std::string_view op) {
+  return {.row = {.name = name, .op = op, .domain = "gradloom", .rejects = RejectsUpdate, .may_alias = kInPlace},
+          .make = MakeKernel<Update>};
+}
+
+constexpr CpuKernel kKernels[] = {
+    Row("cpu.Sgd", "Sgd"),
+    Row("cpu.Adam", "Adam"),
+    Row("cpu.RmsProp", "RmsProp"),
+    Row("cpu.Adagrad", "Adagrad"),
+    Row("cpu.Adadelta", "Adadelta"),
+    Row("cpu.Adamax", "Adamax"),
+    {.row = {.name = "cpu.LambDirection",
+             .op = "LambDirection",
+             .domain = "gradloom",
+             .rejects = RejectsUpdate,
+             .may_alias = kDirectionInPlace},
+     .make = MakeKernel<Update>},
+    {.row = {.name = "cpu.LambApply", .op = "LambApply", .domain = "gradloom", .rejects = RejectsLambApply, .may_alias = kApplyInPlace},
+     .make = MakeKernel<LambApply>},
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuOptimizerKernels() { return kKernels; }
+
+}  // namespace gradloom

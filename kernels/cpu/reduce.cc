@@ -1,0 +1,288 @@
+// Reductions over any axes. The order of additions depends on the shape alone, not on the number of threads.
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kElementsPerThread = 1 << 14;
+constexpr int64_t kPart = 1 << 14;    // elements of one part of a long reduction
+constexpr int64_t kColumnGroup = 64;  // columns that are summed together
+constexpr int64_t kMostParts = 256;
+
+enum class Finish : uint8_t { kNone, kMean, kRoot, kLog };
+
+struct Rule {
+  std::string_view op;
+  Reduction reduction;
+  Finish finish;
+};
+
+constexpr Rule kRules[] = {
+    {"ReduceSum", Reduction::kSum, Finish::kNone},   {"ReduceMean", Reduction::kSum, Finish::kMean},
+    {"ReduceMax", Reduction::kMax, Finish::kNone},   {"ReduceMin", Reduction::kMin, Finish::kNone},
+    {"ReduceProd", Reduction::kProd, Finish::kNone}, {"ReduceSumSquare", Reduction::kSumSquare, Finish::kNone},
+    {"ReduceL1", Reduction::kSumAbs, Finish::kNone}, {"ReduceL2", Reduction::kSumSquare, Finish::kRoot},
+    {"ReduceLogSum", Reduction::kSum, Finish::kLog},
+};
+
+const Rule& RuleOf(std::string_view op) {
+  for (const Rule& rule : kRules) {
+    if (rule.op == op) return rule;
+  }
+  GRADLOOM_CHECK(false);
+  return kRules[0];
+}
+
+float StartOf(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kMax: return -std::numeric_limits<float>::infinity();
+    case Reduction::kMin: return std::numeric_limits<float>::infinity();
+    case Reduction::kProd: return 1.0f;
+    default: return 0.0f;
+  }
+}
+
+// Joins totals of parts: sums in double.
+struct Total {
+  explicit Total(Reduction reduction) : reduction(reduction), value(StartOf(reduction)) {}
+  void Join(float part) {
+    const double x = static_cast<double>(part);
+    switch (reduction) {
+      case Reduction::kMax: value = value != value ? value : (x != x || x > value) ? x : value; break;
+      case Reduction::kMin: value = value != value ? value : (x != x || x < value) ? x : value; break;
+      case Reduction::kProd: value *= x; break;
+      default: value += x; break;
+    }
+  }
+  Reduction reduction;
+  double value;
+};
+
+// The input as kept and reduced axes that alternate, with those of extent 1 left out.
+struct Pattern {
+  std::array<int64_t, kMaxRank> extents{}, strides{};
+  std::array<bool, kMaxRank> reduced{};
+  int rank = 0;
+
+  Pattern(const Shape& shape, uint64_t reduced_axes) {
+    int64_t stride = 1;
+    // From the innermost outwards, then turned round.
+    for (int axis = shape.rank(); axis-- > 0;) {
+      const bool is_reduced = (reduced_axes >> axis & 1) != 0;
+      if (shape[axis] != 1) {
+        const auto at = static_cast<size_t>(rank);
+        if (rank > 0 && reduced[at - 1] == is_reduced) {
+          extents[at - 1] *= shape[axis];
+        } else {
+          extents[at] = shape[axis];
+          strides[at] = stride;
+          reduced[at] = is_reduced;
+          ++rank;
+        }
+      }
+      stride *= shape[axis];
+    }
+    for (int i = 0; i < rank / 2; ++i) {
+      const auto a = static_cast<size_t>(i), b = static_cast<size_t>(rank - 1 - i);
+      std::swap(extents[a], extents[b]);
+      std::swap(strides[a], strides[b]);
+      std::swap(reduced[a], reduced[b]);
+    }
+  }
+};
+
+// Offsets of all index tuples of some of the axes of a pattern.
+struct Walk {
+  std::array<int64_t, kMaxRank> extents{}, strides{};
+  int rank = 0;
+  int64_t count = 1;
+
+  void Add(int64_t extent, int64_t stride) {
+    extents[static_cast<size_t>(rank)] = extent;
+    strides[static_cast<size_t>(rank++)] = stride;
+    count *= extent;
+  }
+  int64_t Offset(int64_t i) const {
+    int64_t offset = 0;
+    for (int axis = rank; axis-- > 0;) {
+      const auto at = static_cast<size_t>(axis);
+      offset += i % extents[at] * strides[at];
+      i /= extents[at];
+    }
+    return offset;
+  }
+};
+
+class ReduceKernel : public Kernel {
+ public:
+  explicit ReduceKernel(const KernelCall& call)
+      : loops_(BestLoops()),
+        rule_(RuleOf(call.op)),
+        shape_(call.inputs[0].shape),
+        outputs_(call.outputs[0].shape.elements()),
+        threads_(call.threads),
+        noop_(call.attributes.Int("noop_with_empty_axes", 0) != 0) {
+    const bool has_axes = call.inputs.size() > 1 && call.inputs[1].present();
+    num_axes_ = has_axes ? call.inputs[1].shape.elements() : 0;
+    axes_dtype_ = has_axes ? call.inputs[1].dtype : DType::kInt64;
+    parts_.resize(static_cast<size_t>(kMostParts * kColumnGroup));
+  }
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    if (outputs_ == 0) return;
+    const float* x = static_cast<const float*>(inputs[0]);
+    float* y = static_cast<float*>(outputs[0]);
+    const Pattern pattern(shape_, ReducedAxes(num_axes_ > 0 ? inputs[1] : nullptr));
+    const int64_t total = shape_.elements();
+    const int64_t count = total / outputs_;
+    if (total == 0) {
+      loops_.fill(y, StartOf(rule_.reduction), outputs_);
+    } else if (pattern.rank > 0 && pattern.reduced[static_cast<size_t>(pattern.rank - 1)]) {
+      Rows(pattern, x, y);
+    } else {
+      Columns(pattern, x, y);
+    }
+    if (rule_.finish != Finish::kNone) FinishAll(y, count);
+  }
+
+ private:
+  uint64_t ReducedAxes(const void* axes) const {
+    if (axes == nullptr) return noop_ ? 0 : ~uint64_t{0};
+    uint64_t bits = 0;
+    for (int64_t i = 0; i < num_axes_; ++i) {
+      const int64_t axis = ElementAsInt({axes_dtype_, Shape{num_axes_}, axes}, i);
+      const auto normal = NormalAxis(axis, shape_.rank());
+      if (!normal) throw Error(ErrorCode::kAttr, std::string(rule_.op) + ": axis " + std::to_string(axis) + " is out of range");
+      bits |= uint64_t{1} << *normal;
+    }
+    return bits;
+  }
+
+  // The innermost axis is reduced: rows of it.
+  void Rows(const Pattern& pattern, const float* x, float* y) {
+    Walk kept, reduced;
+    for (int i = 0; i + 1 < pattern.rank; ++i) {
+      const auto at = static_cast<size_t>(i);
+      (pattern.reduced[at] ? reduced : kept).Add(pattern.extents[at], pattern.strides[at]);
+    }
+    const int64_t n = pattern.extents[static_cast<size_t>(pattern.rank - 1)];
+    const auto reduce = loops_.reduce_row[static_cast<size_t>(rule_.reduction)];
+    if (kept.count == 1 && reduced.count == 1 && n > 2 * kPart) return OneRow(x, n, y);
+    const int threads = ThreadsFor(kept.count * reduced.count * n, kElementsPerThread, threads_);
+    ParallelFor(kept.count, threads, [&](int64_t k) {
+      const float* from = x + kept.Offset(k);
+      if (reduced.count == 1) {
+        y[k] = reduce(from, n);
+        return;
+      }
+      Total total(rule_.reduction);
+      for (int64_t r = 0; r < reduced.count; ++r) total.Join(reduce(from + reduced.Offset(r), n));
+      y[k] = static_cast<float>(total.value);
+    });
+  }
+
+  // One long sum: parts of fixed length, joined in order.
+  void OneRow(const float* x, int64_t n, float* y) {
+    const int64_t part = std::max(kPart, (n + kMostParts - 1) / kMostParts), count = (n + part - 1) / part;
+    const auto reduce = loops_.reduce_row[static_cast<size_t>(rule_.reduction)];
+    ParallelFor(count, ThreadsFor(n, kElementsPerThread, threads_),
+                [&](int64_t i) { parts_[static_cast<size_t>(i)] = reduce(x + i * part, std::min(part, n - i * part)); });
+    Total total(rule_.reduction);
+    for (int64_t i = 0; i < count; ++i) total.Join(parts_[static_cast<size_t>(i)]);
+    y[0] = static_cast<float>(total.value);
+  }
+
+  // The innermost axis is kept: groups of its columns, each over all rows.
+  void Columns(const Pattern& pattern, const float* x, float* y) {
+    Walk kept, reduced;
+    int64_t columns = 1, rows = 1, stride = 0;
+    for (int i = 0; i < pattern.rank; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (i + 1 == pattern.rank) {
+        columns = pattern.extents[at];
+      } else if (i + 2 == pattern.rank) {
+        rows = pattern.extents[at];
+        stride = pattern.strides[at];
+      } else {
+        (pattern.reduced[at] ? reduced : kept).Add(pattern.extents[at], pattern.strides[at]);
+      }
+    }
+    const auto reduce = loops_.reduce_columns[static_cast<size_t>(rule_.reduction)];
+    const float start = StartOf(rule_.reduction);
+    const int64_t groups = (columns + kColumnGroup - 1) / kColumnGroup,
+                  rows_per_part = std::max(kPart / columns, (rows + kMostParts - 1) / kMostParts);
+    const int threads = ThreadsFor(kept.count * reduced.count * rows * columns, kElementsPerThread, threads_);
+    if (kept.count == 1 && reduced.count == 1 && groups == 1 && rows > 2 * rows_per_part) {
+      const int64_t count = (rows + rows_per_part - 1) / rows_per_part;
+      ParallelFor(count, threads, [&](int64_t i) {
+        float* part = parts_.data() + i * kColumnGroup;
+        loops_.fill(part, start, columns);
+        reduce(x + i * rows_per_part * stride, std::min(rows_per_part, rows - i * rows_per_part), stride, columns, part);
+      });
+      loops_.fill(y, start, columns);
+      // Sums of sums, whatever was summed in the parts.
+      const Reduction join =
+          rule_.reduction == Reduction::kSumSquare || rule_.reduction == Reduction::kSumAbs ? Reduction::kSum : rule_.reduction;
+      loops_.reduce_columns[static_cast<size_t>(join)](parts_.data(), count, kColumnGroup, columns, y);
+      return;
+    }
+    ParallelFor(kept.count * groups, threads, [&](int64_t i) {
+      const int64_t k = i / groups, column = i % groups * kColumnGroup, width = std::min(kColumnGroup, columns - column);
+      float* to = y + k * columns + column;
+      const float* from = x + kept.Offset(k) + column;
+      loops_.fill(to, start, width);
+      for (int64_t r = 0; r < reduced.count; ++r) reduce(from + reduced.Offset(r), rows, stride, width, to);
+    });
+  }
+
+  void FinishAll(float* y, int64_t count) {
+    for (int64_t i = 0; i < outputs_; ++i) {
+      switch (rule_.finish) {
+        case Finish::kMean: y[i] = static_cast<float>(static_cast<double>(y[i]) / static_cast<double>(count)); break;
+        case Finish::kRoot: y[i] = std::sqrt(y[i]); break;
+        case Finish::kLog: y[i] = std::log(y[i]); break;
+        case Finish::kNone: break;
+      }
+    }
+  }
+
+  const Loops& loops_;
+  const Rule& rule_;
+  Shape shape_;
+  int64_t outputs_;
+  int threads_;
+  bool noop_;
+  int64_t num_axes_ = 0;
+  DType axes_dtype_ = DType::kInt64;
+  std::vector<float> parts_;
+};
+
+std::string Rejects(const KernelCall& call) {
+  if (std::string why = RejectsAllBut(call, DType::kFloat32, 0); !why.empty()) return why;
+  return call.inputs.size() > 1 && call.inputs[1].present() && !IsInteger(call.inputs[1].dtype) ? "axes that are no integers" : "";
+}
+
+constexpr CpuKernel Row(std::string_view name, std::string_view op) {
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = Rejects}, .make = MakeKernel<ReduceKernel>};
+}
+
+constexpr CpuKernel kKernels[] = {
+    Row("cpu.ReduceSum", "ReduceSum"), Row("cpu.ReduceMean", "ReduceMean"), Row("cpu.ReduceMax", "ReduceMax"),
+    Row("cpu.ReduceMin", "ReduceMin"), Row("cpu.ReduceProd", "ReduceProd"), Row("cpu.ReduceSumSquare", "ReduceSumSquare"),
+    Row("cpu.ReduceL1", "ReduceL1"),   Row("cpu.ReduceL2", "ReduceL2"),     Row("cpu.ReduceLogSum", "ReduceLogSum"),
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuReduceKernels() { return kKernels; }
+
+}  // namespace gradloom

@@ -1,0 +1,115 @@
+// Matrix products and convolutions against the reference kernels.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/windows.h"
+#include "tests/kernels/compare.h"
+
+namespace gradloom {
+namespace {
+
+OperandType Float(Shape shape) { return Plain(DType::kFloat32, std::move(shape)); }
+
+KernelCall Call(const std::string& op, const std::string& domain, std::vector<OperandType> inputs, Shape output, Attributes attributes) {
+  return {
+      .op = op, .domain = domain, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = {Float(std::move(output))}};
+}
+
+// Sums of k products of numbers below 1: the rounding of float against double.
+constexpr Comparison kClose{.absolute = 1e-6, .relative = 2e-6, .scale = 1, .low = -1, .high = 1};
+
+TEST(MatMul, Shapes) {
+  std::mt19937_64 random(TestSeed());
+  struct Case {
+    Shape a, b, y;
+  };
+  const Case cases[] = {
+      {{3, 4}, {4, 5}, {3, 5}},
+      {{128, 13}, {13, 16}, {128, 16}},
+      {{1, 1}, {1, 1}, {1, 1}},
+      {{7}, {7}, {}},
+      {{7}, {7, 33}, {33}},
+      {{5, 7}, {7}, {5}},
+      {{2, 3, 4, 5}, {5, 6}, {2, 3, 4, 6}},
+      {{2, 3, 40, 50}, {2, 3, 50, 60}, {2, 3, 40, 60}},
+      {{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
+      {{5, 6}, {4, 6, 7}, {4, 5, 7}},
+      {{200, 300}, {300, 150}, {200, 150}},
+  };
+  for (const Case& c : cases) ExpectSameAsReference(Call("MatMul", "", {Float(c.a), Float(c.b)}, c.y, {}), random, kClose);
+}
+
+TEST(MatMul, GemmWithItsOptions) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 160; ++round) {
+    const int64_t most = round % 4 == 0 ? 150 : 40;
+    const Shape extents = RandomShape(random, 3, 1, most);
+    const int64_t m = extents[0], n = extents[1], k = extents[2];
+    const bool ta = round & 1, tb = round & 2;
+    const Shape biases[] = {{}, {n}, {1, n}, {m, 1}, {m, n}, {1, 1}};
+    const OperandType bias = round % 7 == 6 ? OperandType{} : Float(biases[round % 7]);
+    const double alpha = round % 3 == 0 ? 0.5 : 1.0;
+    ExpectSameAsReference(Call("Gemm", "", {Float(ta ? Shape{k, m} : Shape{m, k}), Float(tb ? Shape{n, k} : Shape{k, n}), bias}, {m, n},
+                               {{"transA", int64_t{ta}}, {"transB", int64_t{tb}}, {"alpha", alpha}}),
+                          random, kClose);
+  }
+}
+
+struct ConvCase {
+  Shape x, w;
+  std::vector<int64_t> strides, pads, dilations;
+  int64_t groups;
+};
+
+const ConvCase kConvolutions[] = {
+    {{2, 3, 8, 9}, {4, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1},
+    {{1, 16, 14, 14}, {32, 16, 3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1},
+    {{2, 8, 10, 11}, {8, 1, 3, 3}, {1, 1}, {0, 1, 2, 0}, {1, 1}, 8},
+    {{2, 6, 12, 9}, {4, 3, 3, 2}, {2, 1}, {1, 0, 1, 1}, {2, 1}, 2},
+    {{3, 5, 20}, {7, 5, 4}, {3}, {1, 1}, {1}, 1},
+    {{1, 2, 5, 6, 7}, {3, 2, 2, 3, 2}, {1, 2, 1}, {0, 1, 0, 1, 1, 0}, {1, 1, 1}, 1},
+    {{4, 64, 7, 7}, {64, 64, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
+};
+
+Attributes AttributesOf(const ConvCase& c) {
+  return {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.groups}};
+}
+
+Shape OutputOf(const ConvCase& c) {
+  const Windows windows = WindowsOf(AttributesOf(c), c.x, {c.w.begin() + 2, c.w.end()});
+  Shape y{c.x[0], c.w[0]};
+  for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2]));
+  return y;
+}
+
+TEST(Convolution, ForwardAndGradients) {
+  std::mt19937_64 random(TestSeed());
+  for (const ConvCase& c : kConvolutions) {
+    const Shape y = OutputOf(c);
+    const Attributes attributes = AttributesOf(c);
+    ExpectSameAsReference(Call("Conv", "", {Float(c.x), Float(c.w)}, y, attributes), random, kClose);
+    ExpectSameAsReference(Call("Conv", "", {Float(c.x), Float(c.w), Float({c.w[0]})}, y, attributes), random, kClose);
+    ExpectSameAsReference(Call("ConvGradInput", "gradloom", {Float(y), Float(c.w)}, c.x, attributes), random, kClose);
+    ExpectSameAsReference(Call("ConvGradWeight", "gradloom", {Float(c.x), Float(y)}, c.w, attributes), random,
+                          {.absolute = 1e-5, .relative = 1e-5, .scale = 1, .low = -1, .high = 1});
+  }
+}
+
+TEST(Convolution, Transposed) {
+  std::mt19937_64 random(TestSeed());
+  for (int64_t stride : {1, 2}) {
+    for (int64_t pad : {0, 1}) {
+      const int64_t out = (5 - 1) * stride + 3 - 2 * pad;
+      const Attributes attributes = {{"strides", std::vector<int64_t>{stride, stride}}, {"pads", std::vector<int64_t>(4, pad)}};
+      ExpectSameAsReference(Call("ConvTranspose", "", {Float({2, 6, 5, 5}), Float({6, 4, 3, 3}), Float({4})}, {2, 4, out, out}, attributes),
+                            random, kClose);
+      ExpectSameAsReference(Call("ConvTranspose", "", {Float({2, 6, 5, 5}), Float({6, 4, 3, 3})}, {2, 4, out, out}, attributes), random,
+                            kClose);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,253 @@
+// Reductions, softmax, normalisations, losses, optimizers and moves against the reference kernels.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "tests/kernels/compare.h"
+
+namespace gradloom {
+namespace {
+
+OperandType Float(Shape shape) { return Plain(DType::kFloat32, std::move(shape)); }
+
+KernelCall Call(const std::string& op, const std::string& domain, std::vector<OperandType> inputs, std::vector<OperandType> outputs,
+                Attributes attributes = {}) {
+  return {.op = op, .domain = domain, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = std::move(outputs)};
+}
+
+// Gives one integer operand its values.
+Comparison WithIntegers(int operand, std::vector<int64_t> values, Comparison how = {}) {
+  how.fill = [=](int input, Tensor& tensor, std::mt19937_64&) {
+    if (input != operand) return false;
+    for (size_t i = 0; i < values.size(); ++i) tensor.as<int64_t>()[i] = values[i];
+    return true;
+  };
+  return how;
+}
+
+TEST(Reduce, AnyAxes) {
+  std::mt19937_64 random(TestSeed());
+  const Shape shapes[] = {{5}, {40000}, {3, 4, 5}, {7, 1, 33}, {64, 10}, {9000, 10}, {4, 6, 17, 19}, {2, 3, 1, 5, 4}, {3, 700}, {0, 4}, {}};
+  for (const Shape& shape : shapes) {
+    for (int subset = 0; subset < 1 << shape.rank(); ++subset) {
+      std::vector<int64_t> axes;
+      Shape out;
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        if (subset >> axis & 1) axes.push_back(random() % 2 == 0 ? axis : axis - shape.rank());
+        out.push_back(subset >> axis & 1 ? 1 : shape[axis]);
+      }
+      // No axes at all: every axis.
+      if (axes.empty()) out = Shape(std::vector<int64_t>(static_cast<size_t>(shape.rank()), 1));
+      const auto count = static_cast<int64_t>(axes.size());
+      for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2"}) {
+        if (shape.elements() == 0 && std::string(op) == "ReduceMean") continue;
+        ExpectSameAsReference(Call(op, "", {Float(shape), Plain(DType::kInt64, {count})}, {Float(out)}), random,
+                              WithIntegers(1, axes, {.absolute = 1e-5, .relative = 1e-5, .scale = 0.1}));
+      }
+      ExpectSameAsReference(Call("ReduceProd", "", {Float(shape), Plain(DType::kInt64, {count})}, {Float(out)}), random,
+                            WithIntegers(1, axes, {.absolute = 1e-5, .relative = 1e-4, .low = 0.99, .high = 1.01}));
+    }
+  }
+  ExpectSameAsReference(Call("ReduceSum", "", {Float({3, 4})}, {Float({3, 4})}, {{"noop_with_empty_axes", int64_t{1}}}), random);
+}
+
+TEST(Softmax, AnyAxis) {
+  std::mt19937_64 random(TestSeed());
+  for (const Shape& shape : {Shape{5}, Shape{33, 10}, Shape{4, 1000}, Shape{2, 5000}, Shape{3, 7, 300}, Shape{2, 3, 5, 9}}) {
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      for (const char* op : {"Softmax", "LogSoftmax"}) {
+        ExpectSameAsReference(Call(op, "", {Float(shape)}, {Float(shape)}, {{"axis", int64_t{axis}}}), random,
+                              {.absolute = 1e-7, .relative = 2e-6, .low = -30, .high = 30});
+      }
+    }
+  }
+}
+
+TEST(Normalization, BatchAndLayer) {
+  std::mt19937_64 random(TestSeed());
+  const Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 0.5, .low = 0.1, .high = 3};
+  for (const Shape& shape : {Shape{16, 5}, Shape{4, 3, 50}, Shape{2, 7, 9, 11}, Shape{8, 16, 40, 40}}) {
+    const Shape c{shape[1]};
+    ExpectSameAsReference(Call("BatchNormTrain", "gradloom", {Float(shape), Float(c), Float(c)},
+                               {Float(shape), Float(c), Float(c), Float(c)}, {{"epsilon", 1e-3}}),
+                          random, how);
+    ExpectSameAsReference(Call("BatchNormTrainGrad", "gradloom", {Float(shape), Float(shape), Float(c), Float(c), Float(c)},
+                               {Float(shape), Float(c), Float(c)}),
+                          random, how);
+  }
+  for (const auto& [shape, axis] : {std::pair{Shape{3, 8}, -1}, {Shape{40, 768}, -1}, {Shape{2, 3, 5, 7}, 2}, {Shape{1, 33}, 0}}) {
+    const Shape width(std::vector<int64_t>(shape.begin() + (axis < 0 ? axis + shape.rank() : axis), shape.end()));
+    const Attributes attributes = {{"axis", int64_t{axis}}, {"epsilon", 1e-5}};
+    ExpectSameAsReference(Call("LayerNormalization", "", {Float(shape), Float(width), Float(width)}, {Float(shape)}, attributes), random,
+                          how);
+    ExpectSameAsReference(Call("LayerNormalization", "", {Float(shape), Float(width)}, {Float(shape)}, attributes), random, how);
+    ExpectSameAsReference(Call("LayerNormGrad", "gradloom", {Float(shape), Float(shape), Float(width)},
+                               {Float(shape), Float(width), Float(width)}, attributes),
+                          random, how);
+    ExpectSameAsReference(Call("LayerNormGrad", "gradloom", {Float(shape), Float(shape), Float(width)},
+                               {OperandType{}, Float(width), Float(width)}, attributes),
+                          random, how);
+  }
+}
+
+TEST(Loss, CrossEntropyWithItsOptions) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 24; ++round) {
+    const int64_t rows = 1 + static_cast<int64_t>(random() % 200), classes = 1 + static_cast<int64_t>(random() % 90);
+    const OperandType scores = Float({rows, classes}), labels = Plain(DType::kInt64, {rows});
+    const OperandType weights = round % 2 == 0 ? Float({classes}) : OperandType{};
+    std::vector<int64_t> target(static_cast<size_t>(rows));
+    for (int64_t& label : target) label = random() % 7 == 0 ? -100 : static_cast<int64_t>(random() % static_cast<uint64_t>(classes));
+    const Attributes attributes = {{"ignore_index", int64_t{-100}}, {"label_smoothing", round % 3 == 0 ? 0.1 : 0.0}};
+    Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 0, .low = 0.1, .high = 2};
+    how = WithIntegers(1, target, how);
+    ExpectSameAsReference(Call("CrossEntropy", "gradloom", {scores, labels, weights}, {Float({}), Float({}), scores}, attributes), random,
+                          how);
+    const OperandType upstream = round % 2 == 0 ? Float({}) : Float({rows});
+    ExpectSameAsReference(Call("CrossEntropyGrad", "gradloom", {scores, labels, weights, upstream}, {scores}, attributes), random, how);
+    how = WithIntegers(0, target, how);
+    ExpectSameAsReference(
+        Call("NllGrad", "gradloom", {labels, weights, upstream}, {scores}, {{"ignore_index", int64_t{-100}}, {"classes", classes}}), random,
+        how);
+  }
+}
+
+TEST(Loss, BadLabelsAreErrors) {
+  const KernelCall call =
+      Call("CrossEntropy", "gradloom", {Float({2, 3}), Plain(DType::kInt64, {2}), OperandType{}}, {Float({}), Float({}), Float({2, 3})});
+  const KernelRow* row = FindKernel("cpu.CrossEntropy");
+  Tensor scores(DType::kFloat32, {2, 3}), loss(DType::kFloat32, {}), weight(DType::kFloat32, {}), log_prob(DType::kFloat32, {2, 3});
+  const Tensor labels = Tensor::From<int64_t>({1, 3}, {2});
+  Tensor scratch(DType::kUint8, {row->scratch_bytes(call)});
+  const void* inputs[] = {scores.data(), labels.data(), nullptr};
+  void* outputs[] = {loss.data(), weight.data(), log_prob.data()};
+  try {
+    MakeCpuKernel(*row, call)->Run(inputs, outputs, scratch.data(), nullptr);
+    FAIL() << "label 3 of 3 classes was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kData);
+    EXPECT_NE(error.message().find("row 1 has label 3"), std::string::npos) << error.message();
+  }
+}
+
+// The same arithmetic, so the same bits.
+TEST(Optimizers, AreTheReferenceBitForBit) {
+  std::mt19937_64 random(TestSeed());
+  struct Case {
+    const char* op;
+    int states;
+    Attributes attributes;
+  };
+  const Case cases[] = {
+      {"Sgd", 0, {{"weight_decay", 0.01}}},
+      {"Sgd", 1, {{"momentum", 0.9}, {"nesterov", int64_t{1}}}},
+      {"Sgd", 1, {{"momentum", 0.9}, {"dampening", 0.1}, {"lr_scale", 0.5}}},
+      {"Adam", 2, {{"weight_decay", 0.1}}},
+      {"Adam", 2, {{"decoupled", int64_t{1}}, {"weight_decay", 0.1}}},
+      {"Adam", 3, {}},
+      {"RmsProp", 1, {}},
+      {"RmsProp", 2, {{"momentum", 0.9}}},
+      {"RmsProp", 2, {{"centered", int64_t{1}}}},
+      {"RmsProp", 3, {{"momentum", 0.9}, {"centered", int64_t{1}}}},
+      {"Adagrad", 1, {{"lr_decay", 0.1}}},
+      {"Adadelta", 2, {}},
+      {"Adamax", 2, {}},
+      {"LambDirection", 2, {{"weight_decay", 0.1}}},
+  };
+  for (const Case& c : cases) {
+    for (int round = 0; round < 6; ++round) {
+      const OperandType p = Float({1 + static_cast<int64_t>(random() % (round == 5 ? 80000 : 100))});
+      const OperandType clip = round % 2 == 0 ? Float({}) : OperandType{}, apply = round % 3 == 0 ? Plain(DType::kBool, {}) : OperandType{};
+      KernelCall call = Call(c.op, "gradloom", {p, p, Float({}), Plain(DType::kInt64, {}), clip, apply}, {p}, c.attributes);
+      for (int k = 0; k < c.states; ++k) {
+        call.inputs.push_back(p);
+        call.outputs.push_back(p);
+      }
+      Comparison how{.absolute = 0, .relative = 0, .low = 0.5, .high = 2};
+      // A direction that is not applied may be anything finite.
+      if (std::string(c.op) == "LambDirection") call.inputs[5] = OperandType{};
+      ExpectSameAsReference(call, random, WithIntegers(3, {1 + round}, how));
+    }
+  }
+  for (int64_t n : {1, 50000}) {
+    ExpectSameAsReference(
+        Call("LambApply", "gradloom", {Float({n}), Float({n}), Float({}), Float({}), Float({}), Plain(DType::kBool, {})}, {Float({n})}),
+        random, {.absolute = 0, .relative = 0});
+  }
+}
+
+TEST(Moves, TransposeExpandConcatSplit) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 60; ++round) {
+    const DType dtype = round % 3 == 0 ? DType::kInt64 : round % 3 == 1 ? DType::kFloat32 : DType::kBool;
+    const int rank = 1 + static_cast<int>(random() % 5);
+    const Shape shape = RandomShape(random, rank, 1, round % 4 == 0 ? 20 : 9);
+    std::vector<int64_t> perm;
+    for (int axis = 0; axis < rank; ++axis) perm.push_back(axis);
+    std::shuffle(perm.begin(), perm.end(), random);
+    Shape permuted;
+    for (int64_t axis : perm) permuted.push_back(shape[static_cast<int>(axis)]);
+    ExpectSameAsReference(Call("Transpose", "", {Plain(dtype, shape)}, {Plain(dtype, permuted)}, {{"perm", perm}}), random);
+    Shape wide = shape;
+    Shape narrow = shape;
+    for (int axis = 0; axis < rank; ++axis) {
+      if (random() % 2 == 0) narrow[axis] = 1;
+    }
+    ExpectSameAsReference(Call("Expand", "", {Plain(dtype, narrow), Plain(DType::kInt64, {rank})}, {Plain(dtype, wide)}), random,
+                          WithIntegers(1, wide.dims()));
+    const int axis = static_cast<int>(random() % static_cast<uint64_t>(rank));
+    Shape other = shape, both = shape;
+    other[axis] = 1 + static_cast<int64_t>(random() % 5);
+    both[axis] += other[axis];
+    const Attributes along = {{"axis", int64_t{axis - rank}}};
+    ExpectSameAsReference(Call("Concat", "", {Plain(dtype, shape), Plain(dtype, other)}, {Plain(dtype, both)}, along), random);
+    ExpectSameAsReference(
+        Call("Split", "", {Plain(dtype, both), Plain(DType::kInt64, {2})}, {Plain(dtype, shape), Plain(dtype, other)}, along), random,
+        WithIntegers(1, {shape[axis], other[axis]}));
+    ExpectSameAsReference(Call("Split", "", {Plain(dtype, both), Plain(DType::kInt64, {2})}, {OperandType{}, Plain(dtype, other)}, along),
+                          random, WithIntegers(1, {shape[axis], other[axis]}));
+  }
+  ExpectSameAsReference(Call("Transpose", "", {Float({300, 517})}, {Float({517, 300})}), random);
+  ExpectSameAsReference(
+      Call("Transpose", "", {Float({4, 60, 3, 64})}, {Float({4, 3, 60, 64})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}), random);
+}
+
+TEST(Moves, SliceAndItsGradient) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 60; ++round) {
+    const int64_t n = 2 + static_cast<int64_t>(random() % 30), m = 1 + static_cast<int64_t>(random() % 40);
+    const int64_t step = round % 3 == 0 ? -2 : 1 + round % 2, start = static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+    const int64_t end = step > 0 ? n : -n - 1, count = step > 0 ? (n - start + step - 1) / step : start / -step + 1;
+    const OperandType one = Plain(DType::kInt64, {1});
+    const auto fill = [&](int input, Tensor& tensor, std::mt19937_64&) {
+      const int64_t values[] = {0, start, end, 1, step};
+      if (input == 0) return false;
+      tensor.as<int64_t>()[0] = values[input];
+      return true;
+    };
+    ExpectSameAsReference(Call("Slice", "", {Float({3, n, m}), one, one, one, one}, {Float({3, count, m})}), random, {.fill = fill});
+    ExpectSameAsReference(Call("SliceGrad", "gradloom", {Float({3, count, m}), one, one, one, one}, {Float({3, n, m})}), random,
+                          {.fill = fill});
+  }
+}
+
+TEST(Index, GatherAndItsGradient) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 30; ++round) {
+    const int64_t outer = 1 + round % 3, extent = 1 + static_cast<int64_t>(random() % 50), inner = 1 + static_cast<int64_t>(random() % 300);
+    const Shape table = {outer, extent, inner}, indices = RandomShape(random, 2, 1, 20), out = {outer, indices[0], indices[1], inner};
+    std::vector<int64_t> values;
+    for (int64_t i = 0; i < indices.elements(); ++i) {
+      values.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(2 * extent)) - extent);
+    }
+    const Attributes along = {{"axis", int64_t{1}}, {"shape", table.dims()}};
+    ExpectSameAsReference(Call("Gather", "", {Float(table), Plain(DType::kInt64, indices)}, {Float(out)}, along), random,
+                          WithIntegers(1, values));
+    ExpectSameAsReference(Call("GatherGrad", "gradloom", {Plain(DType::kInt64, indices), Float(out)}, {Float(table)}, along), random,
+                          WithIntegers(0, values, {.absolute = 1e-5, .relative = 1e-5}));
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
