@@ -1,0 +1,165 @@
+// gradloom.Fused: its program, one element at a time, with the standard library's functions.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/catalog/pointwise.h"
+#include "kernels/reference/families.h"
+#include "kernels/reference/operands.h"
+
+namespace gradloom {
+namespace {
+
+template <typename T>
+T Expm1Left(T x, T alpha) {
+  return x > 0 ? x : alpha * std::expm1(x);
+}
+
+template <typename T>
+T SigmoidOf(T x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+template <typename T>
+T SoftplusOf(T x) {
+  return (x > 0 ? x : T{0}) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+template <typename T>
+T Clamp01(T x) {
+  return x < 0 ? T{0} : x > 1 ? T{1} : x;
+}
+
+template <typename T>
+T GeluTanhOf(T x) {
+  return x / 2 * (1 + std::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x)));
+}
+
+template <typename T>
+T FloorModOf(T a, T b) {
+  const T r = std::fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+// One function of kernels/scalar/pointwise.def.
+template <typename T>
+T Apply(PointwiseOp op, T a, T b, T c) {
+  const auto truth = [](bool value) { return value ? T{1} : T{0}; };
+  switch (op) {
+    case PointwiseOp::kCopy: return a;
+    case PointwiseOp::kAbs: return std::fabs(a);
+    case PointwiseOp::kCeil: return std::ceil(a);
+    case PointwiseOp::kErf: return std::erf(a);
+    case PointwiseOp::kExp: return std::exp(a);
+    case PointwiseOp::kFloor: return std::floor(a);
+    case PointwiseOp::kGelu: return a * std::erfc(-a * T(0.70710678118654752440)) / 2;
+    case PointwiseOp::kHardSwish: return a * Clamp01(a / 6 + T(0.5));
+    case PointwiseOp::kIsNaN: return truth(a != a);
+    case PointwiseOp::kLog: return std::log(a);
+    case PointwiseOp::kMish: return a * std::tanh(SoftplusOf(a));
+    case PointwiseOp::kNeg: return -a;
+    case PointwiseOp::kNot: return truth(a == 0);
+    case PointwiseOp::kReciprocal: return 1 / a;
+    case PointwiseOp::kRelu: return a < 0 ? T{0} : a;
+    case PointwiseOp::kRound: return std::nearbyint(a);
+    case PointwiseOp::kSigmoid: return SigmoidOf(a);
+    case PointwiseOp::kSign: return a != a ? a : truth(a > 0) - truth(a < 0);
+    case PointwiseOp::kSoftplus: return SoftplusOf(a);
+    case PointwiseOp::kSoftsign: return a / (1 + std::fabs(a));
+    case PointwiseOp::kSqrt: return std::sqrt(a);
+    case PointwiseOp::kTanh: return std::tanh(a);
+    case PointwiseOp::kAcos: return std::acos(a);
+    case PointwiseOp::kAcosh: return std::acosh(a);
+    case PointwiseOp::kAsin: return std::asin(a);
+    case PointwiseOp::kAsinh: return std::asinh(a);
+    case PointwiseOp::kAtan: return std::atan(a);
+    case PointwiseOp::kAtanh: return std::atanh(a);
+    case PointwiseOp::kCos: return std::cos(a);
+    case PointwiseOp::kCosh: return std::cosh(a);
+    case PointwiseOp::kSin: return std::sin(a);
+    case PointwiseOp::kSinh: return std::sinh(a);
+    case PointwiseOp::kTan: return std::tan(a);
+    case PointwiseOp::kAdd: return a + b;
+    case PointwiseOp::kAnd:
+    case PointwiseOp::kMul: return a * b;
+    case PointwiseOp::kDiv: return a / b;
+    case PointwiseOp::kEqual: return truth(a == b);
+    case PointwiseOp::kGreater: return truth(a > b);
+    case PointwiseOp::kGreaterOrEqual: return truth(a >= b);
+    case PointwiseOp::kLess: return truth(a < b);
+    case PointwiseOp::kLessOrEqual: return truth(a <= b);
+    case PointwiseOp::kMax: return a != a ? a : (b != b || b > a) ? b : a;
+    case PointwiseOp::kMin: return a != a ? a : (b != b || b < a) ? b : a;
+    case PointwiseOp::kMod: return FloorModOf(a, b);
+    case PointwiseOp::kOr: return truth(a + b != 0);
+    case PointwiseOp::kPow: return std::pow(a, b);
+    case PointwiseOp::kPRelu:
+    case PointwiseOp::kLeakyRelu: return a < 0 ? b * a : a;
+    case PointwiseOp::kSub: return a - b;
+    case PointwiseOp::kXor: return truth(a != b);
+    case PointwiseOp::kCelu: return a > 0 ? a : b * std::expm1(a / b);
+    case PointwiseOp::kElu: return Expm1Left(a, b);
+    case PointwiseOp::kThresholdedRelu: return a > b ? a : T{0};
+    case PointwiseOp::kWhere: return a != 0 ? b : c;
+    case PointwiseOp::kClip: return (a < b ? b : a) > c ? c : (a < b ? b : a);
+    case PointwiseOp::kHardSigmoid: return Clamp01(b * a + c);
+    case PointwiseOp::kSelu: return c * Expm1Left(a, b);
+    case PointwiseOp::kGeluTanh: return GeluTanhOf(a);
+    case PointwiseOp::kSquare: return a * a;
+    case PointwiseOp::kFmod: return std::fmod(a, b);
+    case PointwiseOp::kMulAdd: return a * b + c;
+    case PointwiseOp::kMulMul: return a * b * c;
+    case PointwiseOp::kAddAdd: return a + b + c;
+    case PointwiseOp::kSubMul: return (a - b) * c;
+    case PointwiseOp::kReluGrad: return a <= 0 ? T{0} : b;
+    case PointwiseOp::kSigmoidGrad: return b * (a * (1 - a));
+    case PointwiseOp::kTanhGrad: return b * (1 - a * a);
+  }
+  return a;
+}
+
+// Element `offset` of an operand that is a number of type T or a truth value.
+template <typename T>
+T Element(const OperandType& type, const void* data, int64_t offset) {
+  return type.dtype == DType::kBool ? static_cast<T>(static_cast<const bool*>(data)[offset]) : static_cast<const T*>(data)[offset];
+}
+
+void Fused(const KernelCall& call, const void* const* in, void* const* out) {
+  const PointwiseProgram program = PointwiseProgram::FromAttributes(call.attributes, static_cast<int>(call.inputs.size()));
+  const Shape& shape = call.outputs[0].shape;
+  const bool wide = std::any_of(call.inputs.begin(), call.inputs.end(), [](const OperandType& i) { return i.dtype == DType::kFloat64; });
+  WithFloat(wide ? DType::kFloat64 : DType::kFloat32, [&]<typename T>(std::type_identity<T>) {
+    std::vector<std::vector<int64_t>> strides;
+    for (const OperandType& input : call.inputs) strides.push_back(BroadcastStrides(input.shape, shape));
+    std::vector<T> values(static_cast<size_t>(program.first_result()) + program.instructions.size());
+    for (size_t k = 0; k < program.constants.size(); ++k) values[call.inputs.size() + k] = static_cast<T>(program.constants[k]);
+    const int64_t n = shape.elements();
+    for (int64_t i = 0; i < n; ++i) {
+      for (size_t k = 0; k < call.inputs.size(); ++k) {
+        int64_t rest = i, offset = 0;
+        for (int axis = shape.rank(); axis-- > 0; rest /= shape[axis]) offset += rest % shape[axis] * strides[k][static_cast<size_t>(axis)];
+        values[k] = Element<T>(call.inputs[k], in[k], offset);
+      }
+      auto result = static_cast<size_t>(program.first_result());
+      for (const auto& [op, operands] : program.instructions) {
+        const auto operand = [&](size_t k) { return operands[k] < 0 ? T{0} : values[static_cast<size_t>(operands[k])]; };
+        values[result++] = Apply<T>(op, operand(0), operand(1), operand(2));
+      }
+      for (size_t k = 0; k < program.outputs.size(); ++k) {
+        const T value = values[static_cast<size_t>(program.outputs[k])];
+        if (call.outputs[k].dtype == DType::kBool) {
+          Out<bool>(out, k)[i] = value != 0;
+        } else {
+          Out<T>(out, k)[i] = value;
+        }
+      }
+    }
+  });
+}
+
+constexpr ReferenceKernel kKernels[] = {{"Fused", "gradloom", Fused}};
+
+}  // namespace
+
+std::span<const ReferenceKernel> ReferenceFused() { return kKernels; }
+
+}  // namespace gradloom
