@@ -27,5 +27,6 @@ std::span<const Op> IndexOps();              // index.cc
 std::span<const Op> RecurrentOps();          // recurrent.cc
 std::span<const Op> ResizeOps();             // resize.cc
 std::span<const Op> AttentionOps();          // attention.cc
+std::span<const Op> FusedOps();              // fused.cc
 
 }  // namespace gradloom

@@ -34,6 +34,7 @@ constexpr Rows kFamilies[] = {
     RecurrentOps,
     ResizeOps,
     AttentionOps,
+    FusedOps,
 };
 // clang-format on
 
