@@ -1,0 +1,312 @@
+#include "tests/verify/mutations.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace gradloom {
+namespace {
+
+using Visit = std::function<void(const Plan& mutant, const std::string& site)>;
+using Kind = InstructionKind;
+
+// One mutant for each instruction of a program that `change` has something to change in (it says so).
+template <typename F>
+void EachInstruction(const Plan& plan, const Visit& visit, F&& change) {
+  for (size_t p = 0; p < plan.programs.size(); ++p) {
+    for (size_t i = 0; i < plan.programs[p].instructions.size(); ++i) {
+      Plan mutant = plan;
+      if (change(mutant, mutant.programs[p], i)) visit(mutant, "program " + std::to_string(p) + " #" + std::to_string(i));
+    }
+  }
+}
+
+template <typename F>
+void EachOfKind(const Plan& plan, const Visit& visit, Kind kind, F&& change) {
+  EachInstruction(plan, visit, [&](Plan& mutant, Program& program, size_t i) {
+    return program.instructions[i].kind == kind && change(mutant, program, i);
+  });
+}
+
+template <typename F>
+void EachBuffer(const Plan& plan, const Visit& visit, F&& change) {
+  for (size_t p = 0; p < plan.programs.size(); ++p) {
+    for (size_t b = 0; b < plan.programs[p].buffers.size(); ++b) {
+      Plan mutant = plan;
+      if (change(mutant.programs[p], mutant.programs[p].buffers[b]))
+        visit(mutant, "program " + std::to_string(p) + " %" + std::to_string(b));
+    }
+  }
+}
+
+// The same on one rank alone, which gets a program of its own.
+template <typename F>
+void EachMeetingOfARank(const Plan& plan, const Visit& visit, F&& change) {
+  if (plan.entries[0].ranks.size() < 2) return;
+  for (size_t r = 0; r < plan.entries[0].ranks.size(); ++r) {
+    const Program& shared = plan.programs[static_cast<size_t>(plan.entries[0].ranks[r].program)];
+    for (size_t i = 0; i < shared.instructions.size(); ++i) {
+      const Kind kind = shared.instructions[i].kind;
+      if (kind != Kind::kCollective && kind != Kind::kSend && kind != Kind::kRecv) continue;
+      Plan mutant = plan;
+      mutant.entries[0].ranks[r].program = static_cast<int>(mutant.programs.size());
+      mutant.programs.push_back(shared);
+      if (change(mutant.programs.back(), i)) visit(mutant, "rank " + std::to_string(r) + " #" + std::to_string(i));
+    }
+  }
+}
+
+bool Erase(Program& program, size_t i) {
+  program.instructions.erase(program.instructions.begin() + static_cast<std::ptrdiff_t>(i));
+  return true;
+}
+
+void Move(Program& program, size_t from, size_t to) {
+  const Instruction moved = program.instructions[from];
+  program.instructions.erase(program.instructions.begin() + static_cast<std::ptrdiff_t>(from));
+  program.instructions.insert(program.instructions.begin() + static_cast<std::ptrdiff_t>(to), moved);
+}
+
+bool WritesState(const Program& program, const Instruction& instruction) {
+  return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+    return use.access == Access::kWrite && use.buffer >= 0 && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
+  });
+}
+
+bool Exchange(Plan&, Program& program, size_t i) {
+  if (i + 1 >= program.instructions.size()) return false;
+  std::swap(program.instructions[i], program.instructions[i + 1]);
+  return true;
+}
+
+bool Transient(const Buffer& buffer) { return buffer.arena == Arena::kTransient && buffer.bytes > 0; }
+
+const MutationKind kKinds[] = {
+    {"dropped wait",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kWait, [](Plan&, Program& p, size_t i) { return Erase(p, i); });
+     }},
+    {"dropped record",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kRecord, [](Plan&, Program& p, size_t i) { return Erase(p, i); });
+     }},
+    {"wait for another event",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kWait, [](Plan&, Program& p, size_t i) {
+         p.instructions[i].event = (p.instructions[i].event + 1) % p.num_events;
+         return p.num_events > 1;
+       });
+     }},
+    {"another event recorded",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kRecord, [](Plan&, Program& p, size_t i) {
+         p.instructions[i].event = (p.instructions[i].event + 1) % p.num_events;
+         return p.num_events > 1;
+       });
+     }},
+    {"event out of range",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kWait, [](Plan&, Program& p, size_t i) { return p.instructions[i].event = p.num_events, true; });
+     }},
+    {"early record",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kRecord, [](Plan&, Program& p, size_t i) { return i > 0 && (Move(p, i, i - 1), true); });
+     }},
+    {"late wait",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kWait,
+                  [](Plan&, Program& p, size_t i) { return i + 1 < p.instructions.size() && (Move(p, i, i + 1), true); });
+     }},
+    {"wrong stream",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit, [](Plan&, Program& p, size_t i) {
+         p.instructions[i].stream = (p.instructions[i].stream + 1) % static_cast<int>(p.streams.size());
+         return p.streams.size() > 1;
+       });
+     }},
+    {"stream out of range",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit,
+                       [](Plan&, Program& p, size_t i) { return p.instructions[i].stream = static_cast<int>(p.streams.size()), true; });
+     }},
+    {"wrong device",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t p = 0; p < plan.programs.size(); ++p) {
+         for (size_t s = 0; s < plan.programs[p].streams.size(); ++s) {
+           Plan mutant = plan;
+           mutant.programs[p].streams[s].device = 1;
+           visit(mutant, "program " + std::to_string(p) + " stream " + std::to_string(s));
+         }
+       }
+     }},
+    {"lost instruction",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit, [](Plan&, Program& p, size_t i) {
+         return p.instructions[i].kind != Kind::kRecord && p.instructions[i].kind != Kind::kWait && Erase(p, i);
+       });
+     }},
+    {"duplicated instruction",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit, [](Plan&, Program& p, size_t i) {
+         const Instruction copy = p.instructions[i];
+         p.instructions.insert(p.instructions.begin() + static_cast<std::ptrdiff_t>(i), copy);
+         return true;
+       });
+     }},
+    {"exchanged neighbours", [](const Plan& plan, const Visit& visit) { EachInstruction(plan, visit, Exchange); }},
+    {"update first",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit,
+                       [](Plan&, Program& p, size_t i) { return i > 0 && WritesState(p, p.instructions[i]) && (Move(p, i, 0), true); });
+     }},
+    {"instruction first",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit, [](Plan&, Program& p, size_t i) { return i > 0 && (Move(p, i, 0), true); });
+     }},
+    {"instruction last",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit, [](Plan&, Program& p, size_t i) {
+         return i + 1 < p.instructions.size() && (Move(p, i, p.instructions.size() - 1), true);
+       });
+     }},
+    {"lost operand",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit, [](Plan&, Program& p, size_t i) {
+         return !p.instructions[i].uses.empty() && (p.instructions[i].uses.pop_back(), true);
+       });
+     }},
+    {"read taken for write",
+     [](const Plan& plan, const Visit& visit) {
+       EachInstruction(plan, visit, [](Plan&, Program& p, size_t i) {
+         return !p.instructions[i].uses.empty() && (p.instructions[i].uses[0].access = Access::kWrite, p.instructions[i].uses.size() > 1);
+       });
+     }},
+    {"unknown kernel",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kLaunch, [](Plan&, Program& p, size_t i) { return p.instructions[i].kernel += "?", true; });
+     }},
+    {"another operator",
+     [](const Plan& plan, const Visit& visit) {
+       EachOfKind(plan, visit, Kind::kLaunch, [](Plan&, Program& p, size_t i) { return p.instructions[i].op += "?", true; });
+     }},
+    {"moved buffer",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return Transient(b) && (b.offset += 64, true); });
+     }},
+    {"buffer moved back",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return Transient(b) && b.offset >= 64 && (b.offset -= 64, true); });
+     }},
+    {"misaligned buffer",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return Transient(b) && (b.offset += 4, true); });
+     }},
+    {"early reuse",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t p = 0; p < plan.programs.size(); ++p) {
+         for (size_t b = 0; b < plan.programs[p].buffers.size(); ++b) {
+           for (size_t other = 0; other < plan.programs[p].buffers.size(); ++other) {
+             Plan mutant = plan;
+             Buffer& moved = mutant.programs[p].buffers[b];
+             const Buffer& taken = mutant.programs[p].buffers[other];
+             if (!Transient(moved) || !Transient(taken) || moved.offset == taken.offset) continue;
+             moved.offset = taken.offset;
+             visit(mutant, "program " + std::to_string(p) + " %" + std::to_string(b) + " on %" + std::to_string(other));
+           }
+         }
+       }
+     }},
+    {"shrunk buffer",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return b.bytes > 4 && (b.bytes -= 4, true); });
+     }},
+    {"grown buffer",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return b.bytes > 0 && b.dtype != DType::kUndefined && (b.bytes += 4, true); });
+     }},
+    {"another dtype",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return b.dtype == DType::kFloat32 && (b.dtype = DType::kInt32, true); });
+     }},
+    {"another shape",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return b.shape.rank() > 0 && (b.shape[0] += 1, true); });
+     }},
+    {"another layout",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) {
+         return b.shape.rank() > 0 && b.bytes % 64 == 0 && (b.layout.blocks = {{0, 3}}, true);
+       });
+     }},
+    {"another feed",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return b.arena == Arena::kFeed && (b.feed += 1, true); });
+     }},
+    {"a part by itself",
+     [](const Plan& plan, const Visit& visit) {
+       EachBuffer(plan, visit, [](Program&, Buffer& b) { return b.whole >= 0 && b.arena != Arena::kFeed && (b.whole = -1, true); });
+     }},
+    {"smaller arena",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t p = 0; p < plan.programs.size(); ++p) {
+         Plan mutant = plan;
+         mutant.programs[p].transient_bytes -= 64;
+         if (mutant.programs[p].transient_bytes >= 0) visit(mutant, "program " + std::to_string(p));
+       }
+     }},
+    {"moved state",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t s = 0; s < plan.state.size(); ++s) {
+         Plan mutant = plan;
+         mutant.state[s].offset += 64;
+         visit(mutant, "state " + std::to_string(s));
+       }
+     }},
+    {"lost collective or transfer of a rank", [](const Plan& plan, const Visit& visit) { EachMeetingOfARank(plan, visit, Erase); }},
+    {"exchanged collectives of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
+         for (size_t k = i + 1; k < p.instructions.size(); ++k) {
+           if (p.instructions[k].kind != Kind::kCollective && p.instructions[k].kind != Kind::kSend &&
+               p.instructions[k].kind != Kind::kRecv)
+             continue;
+           std::swap(p.instructions[i], p.instructions[k]);
+           return true;
+         }
+         return false;
+       });
+     }},
+    {"another collective of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
+         Collective& c = p.instructions[i].collective;
+         c = c == Collective::kAllReduceSum ? Collective::kBroadcast : Collective::kAllReduceSum;
+         return p.instructions[i].kind == Kind::kCollective;
+       });
+     }},
+    {"another root of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
+         return p.instructions[i].collective == Collective::kBroadcast && (p.instructions[i].root += 1, true);
+       });
+     }},
+    {"another group of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
+         return p.instructions[i].kind == Kind::kCollective && (p.instructions[i].group += 1, true);
+       });
+     }},
+    {"another shard",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t r = 0; r < plan.entries[0].ranks.size(); ++r) {
+         Plan mutant = plan;
+         mutant.entries[0].ranks[r].shard_length += 1;
+         visit(mutant, "rank " + std::to_string(r));
+       }
+     }},
+};
+
+}  // namespace
+
+std::span<const MutationKind> MutationKinds() { return kKinds; }
+
+}  // namespace gradloom
