@@ -9,10 +9,10 @@
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/tensor_data.h"
 #include "compiler/onnx/wire_check.h"
-#include "runtime/base/file.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "onnx/defs/parser.h"
+#include "runtime/base/file.h"
 
 namespace gradloom {
 namespace {

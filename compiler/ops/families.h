@@ -23,6 +23,7 @@ std::span<const Op> UnaryOps();              // pointwise_unary.cc
 std::span<const Op> ActivationOps();         // activation.cc
 std::span<const Op> BinaryOps();             // pointwise_binary.cc
 std::span<const Op> EinsumOps();             // einsum.cc
+std::span<const Op> DynamicOps();            // dynamic.cc
 std::span<const Op> IndexOps();              // index.cc
 std::span<const Op> RecurrentOps();          // recurrent.cc
 std::span<const Op> ResizeOps();             // resize.cc

@@ -158,7 +158,6 @@ const Op kOps[] = {
     View("Flatten"),
     {.name = "Pad", .domain = "", .since_version = 25, .gradient = Pad},
     {.name = "PadGrad", .domain = kGradloomDomain, .gradient = PadGradGradient, .infer = InferFromShapeAttribute<0>},
-    Made("Range", 27),
     View("Reshape"),
     {.name = "ReverseSequence", .domain = "", .since_version = 28, .gradient = SelfAdjoint},
     Made("Shape", 25),

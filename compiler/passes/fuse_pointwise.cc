@@ -20,7 +20,7 @@ namespace {
 constexpr int kMostInputs = 12;
 constexpr int kMostInstructions = 48;
 
-struct Group {
+struct FusionGroup {
   std::vector<int> members;  // positions in graph.nodes
   Shape shape;
   Phase phase = Phase::kForward;
@@ -43,7 +43,7 @@ class Grouping {
     for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) Visit(i);
   }
 
-  const std::vector<Group>& groups() const { return groups_; }
+  const std::vector<FusionGroup>& groups() const { return groups_; }
 
  private:
   void Visit(int position) {
@@ -72,12 +72,12 @@ class Grouping {
     group_of_[static_cast<size_t>(node.outputs[0])] = group;
   }
 
-  bool Fits(const Group& group, const Node& node) const {
+  bool Fits(const FusionGroup& group, const Node& node) const {
     return !group.sealed && group.shape == graph_.value(node.outputs[0]).shape && group.phase == node.phase;
   }
 
   int NewGroup(const Node& node) {
-    Group group;
+    FusionGroup group;
     group.shape = graph_.value(node.outputs[0]).shape;
     group.phase = node.phase;
     groups_.push_back(std::move(group));
@@ -86,7 +86,7 @@ class Grouping {
   }
 
   void Merge(int from, int into) {
-    Group &a = groups_[static_cast<size_t>(from)], &b = groups_[static_cast<size_t>(into)];
+    FusionGroup &a = groups_[static_cast<size_t>(from)], &b = groups_[static_cast<size_t>(into)];
     b.members.insert(b.members.end(), a.members.begin(), a.members.end());
     std::sort(b.members.begin(), b.members.end());
     b.instructions += a.instructions;
@@ -120,7 +120,7 @@ class Grouping {
   }
 
   const Graph& graph_;
-  std::vector<Group> groups_;
+  std::vector<FusionGroup> groups_;
   std::vector<int> parent_;
   std::vector<int> group_of_;  // by value: the group of the member that makes it
 };
@@ -203,7 +203,7 @@ class Program {
 };
 
 // Results of the group that something outside needs, in the order in which they are made.
-std::vector<ValueId> ResultsOf(const Graph& graph, const Group& group, const Uses& uses, const std::vector<bool>& is_output) {
+std::vector<ValueId> ResultsOf(const Graph& graph, const FusionGroup& group, const Uses& uses, const std::vector<bool>& is_output) {
   std::vector<ValueId> results;
   for (int at : group.members) {
     const ValueId id = graph.nodes[static_cast<size_t>(at)].outputs[0];
@@ -215,7 +215,7 @@ std::vector<ValueId> ResultsOf(const Graph& graph, const Group& group, const Use
   return results;
 }
 
-std::optional<Node> FusedNode(const Graph& graph, const Group& group, const Uses& uses, const std::vector<bool>& is_output) {
+std::optional<Node> FusedNode(const Graph& graph, const FusionGroup& group, const Uses& uses, const std::vector<bool>& is_output) {
   const std::vector<ValueId> results = ResultsOf(graph, group, uses, is_output);
   if (results.empty() || results.size() > static_cast<size_t>(PointwiseProgram::kMaxOutputs)) return std::nullopt;
   Program program(graph);
@@ -250,7 +250,7 @@ void FusePointwise(Graph& graph) {
   for (ValueId id : graph.outputs) is_output[static_cast<size_t>(id)] = true;
   std::vector<bool> gone(graph.nodes.size());
   std::map<int, Node> fused;  // by the position of the last member
-  for (const Group& group : grouping.groups()) {
+  for (const FusionGroup& group : grouping.groups()) {
     if (group.members.size() < 2) continue;
     auto node = FusedNode(graph, group, uses, is_output);
     if (!node) continue;

@@ -11,6 +11,7 @@
 #include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
+#include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/seed_random.h"
@@ -75,6 +76,8 @@ void RunSimplify(PassContext& c) { Simplify(c.graph); }
 
 void RunOrder(PassContext& c) { OrderNodes(c.graph); }
 
+void RunFusePointwise(PassContext& c) { FusePointwise(c.graph); }
+
 void RunChooseKernels(PassContext& c) {
   c.scheduled.device = c.recipe.device;
   c.scheduled.threads = c.recipe.threads;
@@ -110,6 +113,8 @@ constexpr Pass kPasses[] = {
     {"simplify", RunSimplify, true},
     // Updates move up to where their gradients are ready, so that gradients die early.
     {"order_nodes", RunOrder, true},
+    // In the order in which nodes will run, so that a group is never made later than it is read.
+    {"fuse_pointwise", RunFusePointwise, true},
     // From here on nodes and their order are fixed: kernels, addresses and instructions go by position.
     {"choose_kernels", RunChooseKernels, false, false},
     {"plan_memory", RunPlanMemory, false, false},

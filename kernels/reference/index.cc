@@ -193,6 +193,48 @@ void ScatterNd(const KernelCall& call, const void* const* in, void* const* out) 
   });
 }
 
+// The places of nonzero elements, one row an axis.
+void NonZero(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[0].shape;
+  const int64_t count = call.outputs[0].shape[1], n = shape.elements();
+  const std::vector<int64_t> strides = shape.strides();
+  int64_t found = 0;
+  WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    for (int64_t i = 0; i < n; ++i) {
+      if (static_cast<Arithmetic<T>>(In<T>(in, 0)[i]) == 0) continue;
+      if (found == count) throw Error(ErrorCode::kData, "NonZero: more elements than its output has room for");
+      for (int axis = 0; axis < std::max(shape.rank(), 1); ++axis) {
+        Out<int64_t>(out, 0)[axis * count + found] = shape.rank() == 0 ? 0 : i / strides[static_cast<size_t>(axis)] % shape[axis];
+      }
+      ++found;
+    }
+  });
+  if (found != count) throw Error(ErrorCode::kData, "NonZero: fewer elements than its output has room for");
+}
+
+void Compress(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[0].shape;
+  const bool flat = !call.attributes.has("axis");
+  const int axis = flat ? 0 : AxisOf(call, call.attributes.Int("axis", 0), shape.rank());
+  const int64_t outer = flat ? 1 : Product(shape, 0, axis), extent = flat ? shape.elements() : shape[axis];
+  const int64_t bytes = (flat ? 1 : Product(shape, axis + 1, shape.rank())) * DTypeBytes(call.inputs[0].dtype);
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < call.inputs[1].shape.elements(); ++i) {
+    if (In<bool>(in, 1)[i]) places.push_back(CheckedIndex(call, i, extent));
+  }
+  if (static_cast<int64_t>(places.size()) != call.outputs[0].shape[axis]) {
+    throw Error(ErrorCode::kData, "Compress: the condition keeps " + std::to_string(places.size()) + " elements, not " +
+                                      std::to_string(call.outputs[0].shape[axis]));
+  }
+  char* z = Out<char>(out, 0);
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t place : places) {
+      if (bytes > 0) std::memcpy(z, In<char>(in, 0) + (o * extent + place) * bytes, static_cast<size_t>(bytes));
+      z += bytes;
+    }
+  }
+}
+
 // The k largest or smallest along an axis, in order; of equal elements the first comes first.
 void TopK(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
@@ -225,6 +267,8 @@ void TopK(const KernelCall& call, const void* const* in, void* const* out) {
 }
 
 constexpr ReferenceKernel kKernels[] = {
+    {"Compress", "", Compress},
+    {"NonZero", "", NonZero},
     {"Gather", "", Gather},
     {"GatherElements", "", GatherElements},
     {"GatherGrad", "gradloom", GatherGrad},

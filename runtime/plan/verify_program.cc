@@ -1,6 +1,7 @@
 // names, bounds and writes within one program: ids, buffers, which instruction makes which value, bodies.
 #include <algorithm>
 #include <string>
+#include <tuple>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
@@ -81,6 +82,27 @@ void CheckBuffer(const Scope& scope, int index, FaultList& faults) {
     if (!FitsWhole(scope.program, index)) fault("is no range of buffer " + std::to_string(buffer.whole));
   } else if (!AgreesWithTables(scope, buffer)) {
     fault("nothing of its type and size lies at byte " + std::to_string(buffer.offset) + " of the arena");
+  }
+}
+
+// The parts of a whole are views of all of it, or the values that it is made of, of which no two share a
+// byte: a part that slid within its whole would be read for its neighbour.
+void CheckParts(const Scope& scope, FaultList& faults) {
+  const std::vector<Buffer>& buffers = scope.program.buffers;
+  std::vector<int> parts;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const int whole = buffers[i].whole;
+    if (whole >= 0 && buffers[i].bytes != buffers[static_cast<size_t>(whole)].bytes) parts.push_back(static_cast<int>(i));
+  }
+  const auto at = [&](int buffer) -> const Buffer& { return buffers[static_cast<size_t>(buffer)]; };
+  std::sort(parts.begin(), parts.end(), [&](int a, int b) {
+    return std::tuple(at(a).whole, at(a).offset, at(a).bytes, a) < std::tuple(at(b).whole, at(b).offset, at(b).bytes, b);
+  });
+  for (size_t k = 1; k < parts.size(); ++k) {
+    const Buffer &a = at(parts[k - 1]), &b = at(parts[k]);
+    if (a.whole != b.whole || !Overlap(a, b)) continue;
+    faults.Add("bounds", scope.name + ", buffer " + std::to_string(parts[k]) + " '" + Escaped(b.name) + "'",
+               "overlaps " + Describe(a) + ", another part of the same whole");
   }
 }
 
@@ -254,6 +276,7 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
     faults.Add("names", scope.name, "has " + std::to_string(program.num_events) + " events");
   CheckStreams(scope, faults);
   for (size_t i = 0; i < program.buffers.size() && !faults.full(); ++i) CheckBuffer(scope, static_cast<int>(i), faults);
+  if (faults.size() == before) CheckParts(scope, faults);
   for (int buffer : fetched) {
     if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size()))
       faults.Add("names", scope.name, "fetched buffer " + std::to_string(buffer) + " is out of range");

@@ -18,7 +18,7 @@ KernelCall Call(const std::string& op, const std::string& domain, std::vector<Op
 }
 
 // Sums of k products of numbers below 1: the rounding of float against double.
-constexpr Comparison kClose{.absolute = 1e-6, .relative = 2e-6, .scale = 1, .low = -1, .high = 1};
+const Comparison kClose{.absolute = 1e-6, .relative = 2e-6, .scale = 1, .low = -1, .high = 1};
 
 TEST(MatMul, Shapes) {
   std::mt19937_64 random(TestSeed());

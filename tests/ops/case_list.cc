@@ -22,6 +22,8 @@ constexpr Cases kFamilies[] = {
     SoftmaxCases,
     RandomCases,
     LossCases,
+    ResizeCases,
+    AttentionCases,
 };
 // clang-format on
 

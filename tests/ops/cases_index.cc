@@ -24,6 +24,12 @@ void AddGathers(std::vector<OpCase>& cases) {
                    "gradloom"});
 }
 
+OpOperand Known(const std::vector<bool>& values) {
+  OpOperand operand = Fed(Tensor::From(values, {static_cast<int64_t>(values.size())}));
+  operand.values = OpOperand::Values::kFixed;
+  return operand;
+}
+
 // Repeated indices with a reduction; distinct ones without, where the order would decide.
 void AddScatters(std::vector<OpCase>& cases) {
   cases.push_back({"ScatterElements", {In({3, 4}), At({2, 0, 1, -3, 0, 2, 0, 1}, {2, 4}), In({2, 4})}});
@@ -57,6 +63,11 @@ std::vector<OpCase> IndexCases() {
   cases.push_back({"TopK", {Distinct({4, 3}), Ints({3})}, {{"axis", kZero}, {"largest", kZero}}, "", 2});
   cases.push_back({.op = "OneHot", .operands = {Indices({2, 3}, -4, 4), Int(4), In({2})}, .gradient = false});
   cases.push_back({.op = "OneHot", .operands = {Indices({3}, 0, 9), Int(4), In({2})}, .attributes = {{"axis", kZero}}, .gradient = false});
+  const OpOperand keep = Known({true, false, true, true});
+  cases.push_back({"Compress", {In({4, 3}), keep}, {{"axis", kZero}}});
+  cases.push_back({"Compress", {In({2, 5, 2}), keep}, {{"axis", int64_t{-2}}}});
+  cases.push_back({"Compress", {In({2, 3}), keep}, {}, "", 1, "flat"});
+  cases.push_back({.op = "NonZero", .operands = {Fixed({0, 1, 2, 0, 0, 3}, {2, 3})}, .gradient = false});
   return cases;
 }
 

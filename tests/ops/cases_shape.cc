@@ -81,6 +81,8 @@ void AddMade(std::vector<OpCase>& cases) {
   flat("Constant", {}, {{"value_ints", std::vector<int64_t>{1, 2, 3}}});
   flat("Constant", {}, {{"value_float", 2.5}});
   flat("Range", {Int(3), Int(-8), Int(-2)});
+  flat("Range", {Int(3), Int(3), Int(1)});
+  flat("Range", {Fixed({0.5}, {}), Fixed({4}, {}), Fixed({0.75}, {})});
   flat("EyeLike", {In({3, 4})}, {{"k", kOne}});
 }
 

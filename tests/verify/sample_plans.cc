@@ -105,8 +105,13 @@ Plan UnevenReplicas() {
     } else {
       const int x = b.Feed(0, share), y = b.Value("y", share);
       b.Launch("Map", {x}, {y});
-      const int first = b.Part("first of y", y, 0, kN);
-      b.Launch("Mix", {first, weight}, {g});
+      int h = b.Part("first of y", y, 0, kN);
+      if (share == 2 * kN) {
+        const int rest = b.Part("rest of y", y, kN, kN), both = b.Value("both", kN);
+        b.Launch("Mix", {h, rest}, {both});
+        h = both;
+      }
+      b.Launch("Mix", {h, weight}, {g});
     }
     b.Collective(Collective::kAllReduceSum, g, sum);
     b.Launch("Update", {weight, sum}, {next});
@@ -170,13 +175,14 @@ Plan Sharded() {
   const int s = b.State(w), next = b.State(w, "'");
   const int g = b.Value("g", 2 * kN), mine = b.Value("mine", kN), scaled = b.Value("scaled", kN), all = b.Value("all", 2 * kN, 0),
             root = b.Value("root", 2 * kN);
-  const int first = b.Part("first", root, 0, kN);
+  const int first = b.Part("first", root, 0, kN), rest = b.Part("rest", root, kN, kN), both = b.Value("both", kN);
   b.Launch("Fill", {}, {g});
   b.Collective(Collective::kReduceScatterSum, g, mine);
   b.Launch("Map", {mine, s}, {scaled});
   b.Collective(Collective::kAllGather, scaled, all);
   b.Collective(Collective::kBroadcast, all, root);
-  b.Launch("Update", {s, first}, {next});
+  b.Launch("Mix", {first, rest}, {both});
+  b.Launch("Update", {s, both}, {next});
   AddProgram(plan, b);
   AddEntry(plan, EntryKind::kStep, 2, {0, 0});
   return plan;

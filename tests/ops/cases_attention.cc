@@ -1,0 +1,26 @@
+#include "tests/ops/case_list.h"
+
+namespace gradloom {
+
+std::vector<OpCase> AttentionCases() {
+  // Scores and weights are kept in double: float16 is not there yet.
+  const int64_t one = 1;
+  const OpOperand q = In({2, 2, 3, 4}, -1, 1), k = In({2, 1, 5, 4}, -1, 1), v = In({2, 1, 5, 3}, -1, 1);
+  return {
+      {.op = "Attention", .operands = {q, k, v}, .half = false},
+      {.op = "Attention", .operands = {q, k, v, Bools({3, 5})}, .note = "a mask of truth values", .half = false},
+      {.op = "Attention", .operands = {q, k, v, In({3, 5})}, .attributes = {{"is_causal", one}, {"softcap", 2.0}}, .half = false},
+      {.op = "Attention",
+       .operands = {In({2, 3, 8}, -1, 1), In({2, 5, 4}, -1, 1), In({2, 5, 6}, -1, 1)},
+       .attributes = {{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}, {"scale", 0.3}},
+       .note = "heads side by side",
+       .half = false},
+      {.op = "Attention",
+       .operands = {q, k, v, Absent(), In({2, 1, 2, 4}), In({2, 1, 2, 3})},
+       .outputs = 3,
+       .note = "past keys and values",
+       .half = false},
+  };
+}
+
+}  // namespace gradloom
