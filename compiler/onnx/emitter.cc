@@ -44,7 +44,7 @@ ValueId Emitter::AddConstant(const std::string& name, Tensor data, bool of_file)
   graph_.value(id).derived = !of_file;
   SetFlag(computable_, id);
   // Single numbers are factors and bounds; what has an axis may be a weight.
-  if (of_file && IsFloating(graph_.value(id).dtype) && graph_.value(id).shape.rank() > 0) SetFlag(may_train_, id);
+  if (of_file && IsFloating(graph_.value(id).dtype)) SetFlag(may_train_, id);
   return id;
 }
 
