@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -47,6 +48,7 @@ struct Executor::PreparedLaunch {
   void* scratch = nullptr;
   int64_t copy_bytes = 0;
   const Instruction* instruction = nullptr;
+  int64_t nanoseconds = 0;
 };
 
 struct Executor::PreparedProgram {
@@ -167,17 +169,37 @@ void Executor::Run(int entry_index, std::span<const TensorView> feeds, const Ste
   for (const auto& operand : program.feeds)
     program.launches[operand.launch].inputs[operand.input] = feeds_[static_cast<size_t>(operand.feed)];
   if (omp_get_max_threads() != program.threads) omp_set_num_threads(program.threads);
+  if (timed_) {
+    RunLaunches<true>(program);
+  } else {
+    RunLaunches<false>(program);
+  }
+}
+
+template <bool kTimed>
+void Executor::RunLaunches(PreparedProgram& program) {
+  using Clock = std::chrono::steady_clock;
   for (PreparedLaunch& launch : program.launches) {
+    [[maybe_unused]] const auto start = kTimed ? Clock::now() : Clock::time_point();
     if (launch.kernel == nullptr) {
       std::memcpy(launch.outputs[0], launch.inputs[0], static_cast<size_t>(launch.copy_bytes));
-      continue;
+    } else {
+      try {
+        launch.kernel->Run(launch.inputs.data(), launch.outputs.data(), launch.scratch, nullptr);
+      } catch (const Error& error) {
+        RethrowAt(error, *launch.instruction);
+      }
     }
-    try {
-      launch.kernel->Run(launch.inputs.data(), launch.outputs.data(), launch.scratch, nullptr);
-    } catch (const Error& error) {
-      RethrowAt(error, *launch.instruction);
-    }
+    if constexpr (kTimed) launch.nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
   }
+}
+
+std::vector<int64_t> Executor::nanoseconds(int program) const {
+  std::vector<int64_t> sums;
+  const auto& prepared = programs_[static_cast<size_t>(program)];
+  if (prepared == nullptr) return sums;
+  for (const PreparedLaunch& launch : prepared->launches) sums.push_back(launch.nanoseconds);
+  return sums;
 }
 
 TensorView Executor::Fetched(int entry_index, int fetch) const {

@@ -60,6 +60,12 @@ class Executor {
   StateArena& state() { return *state_; }
   const std::shared_ptr<StateArena>& shared_state() const { return state_; }
 
+  // Counts the nanoseconds of each instruction of a program from now on, or stops doing so. A step pays
+  // two readings of the clock an instruction.
+  void set_timed(bool timed) { timed_ = timed; }
+  // By instruction of the program: the sum over all timed runs. Empty where none was.
+  std::vector<int64_t> nanoseconds(int program) const;
+
   // Bytes of the transient arena, which all entries share, and the most of them that a step has used.
   int64_t transient_bytes() const { return transient_.bytes(); }
 
@@ -69,12 +75,15 @@ class Executor {
 
   PreparedProgram& Prepared(int program);
   std::byte* Address(const Buffer& buffer) const;
+  template <bool kTimed>
+  void RunLaunches(PreparedProgram& program);
 
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<StateArena> state_;
   HostArena constants_;
   HostArena transient_;
   HostArena step_;
+  bool timed_ = false;
   std::vector<const void*> feeds_;                          // of the entry that ran last
   std::vector<std::unique_ptr<PreparedProgram>> programs_;  // by index into Plan::programs
 };

@@ -65,6 +65,8 @@ class Session {
   void Set(std::string_view state, const TensorView& value);
 
   const Plan& plan() const { return *plan_; }
+  // What runs the plan; replaced where an entry is added.
+  Executor& executor() { return *executor_; }
   int64_t step() const { return step_; }
   int64_t batch() const { return batch_; }
   int64_t seed() const { return options_.seed; }

@@ -1,0 +1,167 @@
+// workload MODEL.onnx BATCHES.npz WORKLOAD.json [--threads N] [--steps N] [--warmup N] [--seconds S] [--json] [--ops]
+//
+// Trains one benchmark workload and prints the median step time and what goes with it; with --json as one line
+// with the keys that the scripts of the peers print.
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
+#include "tests/conformance/training_case.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  std::string model, batches, workload;
+  int threads = 2, steps = 30, warmup = 3;
+  double seconds = 30;  // stop measuring after this long, with at least three steps
+  bool json = false, ops = false;
+};
+
+double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+// Linear between neighbours, as numpy's default.
+double Quantile(std::vector<double> sorted, double q) {
+  std::sort(sorted.begin(), sorted.end());
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
+}
+
+Feeds FeedsOfBatch(const TrainingCase& workload, int64_t index) {
+  Feeds feeds;
+  for (const auto* names : {&workload.inputs, &workload.targets}) {
+    for (const std::string& name : *names) feeds.emplace(name, workload.batches.at(name + std::to_string(index)).view());
+  }
+  return feeds;
+}
+
+int64_t NumBatches(const TrainingCase& workload) {
+  int64_t count = 0;
+  while (workload.batches.contains(workload.inputs.front() + std::to_string(count))) ++count;
+  if (count == 0) throw Error(ErrorCode::kData, "the batches have no array '" + Escaped(workload.inputs.front()) + "0'");
+  return count;
+}
+
+// Time by kernel and operator over the timed steps, the most first.
+void PrintOperators(Session& session, int64_t steps) {
+  struct Row {
+    int64_t nanoseconds = 0, launches = 0;
+  };
+  std::map<std::string, Row> rows;
+  int64_t all = 0;
+  const Plan& plan = session.plan();
+  for (size_t p = 0; p < plan.programs.size(); ++p) {
+    const std::vector<int64_t> times = session.executor().nanoseconds(static_cast<int>(p));
+    for (size_t i = 0; i < times.size(); ++i) {
+      const Instruction& instruction = plan.programs[p].instructions[i];
+      Row& row = rows[instruction.kernel + " (" + instruction.op + ")"];
+      row.nanoseconds += times[i], ++row.launches;
+      all += times[i];
+    }
+  }
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.nanoseconds > b.second.nanoseconds; });
+  for (const auto& [name, row] : sorted) {
+    std::printf("%6.1f %%  %9.3f ms  %5lld x  %s\n", 100.0 * static_cast<double>(row.nanoseconds) / static_cast<double>(all),
+                static_cast<double>(row.nanoseconds) * 1e-6 / static_cast<double>(steps), static_cast<long long>(row.launches),
+                name.c_str());
+  }
+}
+
+int Run(const Arguments& a, Clock::time_point start) {
+  const TrainingCase workload = ReadWorkload(a.model, a.batches, a.workload);
+  const int64_t batches = NumBatches(workload);
+  const auto importing = Clock::now();
+  const Model model = Model::Load(workload.model_path);
+  CompileOptions options;
+  options.recipe = workload.recipe;
+  options.recipe.threads = a.threads;
+  const int64_t size = FeedsOfBatch(workload, 0).begin()->second.shape[0];
+  const int64_t batch = workload.batch_sizes.empty() ? size : workload.batch_sizes.front();
+  options.entries.push_back({EntryKind::kStep, batch});
+  CompileReport report;
+  auto plan = std::make_shared<const Plan>(Compile(model, options, &report));
+  const double compile_s = MsSince(importing) / 1e3;
+  Session session(plan);
+  int64_t next = 0;
+  const auto step = [&] { return session.Step(FeedsOfBatch(workload, next++ % batches)).loss; };
+  const double first_loss = step();
+  const double first_step_s = MsSince(start) / 1e3;
+  for (int i = 1; i < a.warmup; ++i) step();
+  session.executor().set_timed(a.ops);
+  std::vector<double> ms;
+  double last_loss = first_loss;
+  const auto measuring = Clock::now();
+  while (static_cast<int>(ms.size()) < a.steps && (ms.size() < 3 || MsSince(measuring) < a.seconds * 1e3)) {
+    const auto begin = Clock::now();
+    last_loss = step();
+    ms.push_back(MsSince(begin));
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const double median = Quantile(ms, 0.5);
+  const auto rounded = [](double value, double places) { return std::round(value * places) / places; };
+  const nlohmann::ordered_json line{{"peer", "gradloom"},
+                                    {"workload", std::filesystem::path(a.model).stem().string()},
+                                    {"threads", a.threads},
+                                    {"ms_per_step", rounded(median, 1e3)},
+                                    {"ms_min", rounded(*std::min_element(ms.begin(), ms.end()), 1e3)},
+                                    {"ms_p10", rounded(Quantile(ms, 0.1), 1e3)},
+                                    {"ms_p90", rounded(Quantile(ms, 0.9), 1e3)},
+                                    {"samples_per_s", rounded(static_cast<double>(batch) / median * 1e3, 1e2)},
+                                    {"peak_rss_mib", rounded(static_cast<double>(usage.ru_maxrss) / 1024, 10)},
+                                    {"import_s", rounded(compile_s, 1e2)},
+                                    {"first_step_s", rounded(first_step_s, 1e2)},
+                                    {"steps", ms.size()},
+                                    {"loss_first", rounded(first_loss, 1e5)},
+                                    {"loss_last", rounded(last_loss, 1e5)},
+                                    {"planned_mib", rounded(static_cast<double>(session.planned_bytes()) / (1 << 20), 10)},
+                                    {"note", ""}};
+  if (a.json) {
+    std::printf("%s\n", line.dump().c_str());
+  } else {
+    for (const auto& [key, value] : line.items()) std::printf("%-14s %s\n", key.c_str(), value.dump().c_str());
+  }
+  if (a.ops) PrintOperators(session, static_cast<int64_t>(ms.size()));
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradloom
+
+int main(int argc, char** argv) {
+  const auto start = std::chrono::steady_clock::now();
+  gradloom::Arguments a;
+  CLI::App app("Trains one benchmark workload and prints its step time");
+  app.add_option("model", a.model, "NAME.onnx")->required();
+  app.add_option("batches", a.batches, "NAME.npz: x0, y0, x1 ...")->required();
+  app.add_option("workload", a.workload, "NAME.json: loss, optimizer, batch")->required();
+  app.add_option("--threads", a.threads, "of an operator")->capture_default_str();
+  app.add_option("--steps", a.steps, "to measure")->capture_default_str();
+  app.add_option("--warmup", a.warmup, "steps before")->capture_default_str();
+  app.add_option("--seconds", a.seconds, "stop measuring after this long, with at least three steps")->capture_default_str();
+  app.add_flag("--json", a.json, "one line");
+  app.add_flag("--ops", a.ops, "time by kernel and operator");
+  CLI11_PARSE(app, argc, argv);
+  // bazel run changes the folder; paths are the caller's.
+  if (const char* folder = std::getenv("BUILD_WORKING_DIRECTORY")) std::filesystem::current_path(folder);
+  try {
+    return gradloom::Run(a, start);
+  } catch (const gradloom::Error& error) {
+    std::fprintf(stderr, "%s\n", error.Describe().c_str());
+    return 1;
+  }
+}
