@@ -13,18 +13,7 @@
 namespace gradloom {
 namespace {
 
-enum class Kind { kNpz, kNpy, kTable };
-
-Kind KindOf(std::string_view path, CsvOptions& options) {
-  if (path.ends_with(".npz")) return Kind::kNpz;
-  if (path.ends_with(".npy")) return Kind::kNpy;
-  std::string_view name = path;
-  if (name.ends_with(".gz")) name.remove_suffix(3);
-  if (name.ends_with(".tsv") && options.delimiter == ',') options.delimiter = '\t';
-  if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return Kind::kTable;
-  throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
-              "name it .npz, .npy, .csv, .csv.gz or .tsv, after what it is");
-}
+std::string_view WithoutGz(std::string_view name) { return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name; }
 
 std::string Warning(const std::string& column, int64_t count, const std::string& first) {
   return std::to_string(count) + " values of column '" + Escaped(column) + "' are NaN or infinite, the first at " + first;
@@ -64,7 +53,7 @@ std::map<std::string, Tensor> LoadArrays(const std::string& path, const std::vec
       std::string names;
       for (const auto& [name, array] : arrays) names += (names.empty() ? "" : ", ") + Escaped(name, 40);
       throw Error(ErrorCode::kData, "no array '" + Escaped(source.source) + "'", Escaped(path, 4096),
-                  "the file has: " + Escaped(names, 400));
+                  "the file has: " + Escaped(names, 400) + "   (--map " + Escaped(source.name) + "=ARRAY)");
     }
     columns.emplace(source.name, found->second);
   }
@@ -73,9 +62,27 @@ std::map<std::string, Tensor> LoadArrays(const std::string& path, const std::vec
 
 }  // namespace
 
-LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& given) {
-  CsvOptions options = given;
-  const Kind kind = KindOf(path, options);
+DataFileKind KindOfDataFile(const std::string& path) {
+  if (path.ends_with(".npz")) return DataFileKind::kNpz;
+  if (path.ends_with(".npy")) return DataFileKind::kNpy;
+  const std::string_view name = WithoutGz(path);
+  if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return DataFileKind::kTable;
+  throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
+              "name it .npz, .npy, .csv, .csv.gz or .tsv, after what it is");
+}
+
+CsvOptions TableOptions(const std::string& path) {
+  CsvOptions options;
+  if (WithoutGz(path).ends_with(".tsv")) options.delimiter = '\t';
+  return options;
+}
+
+LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources) {
+  return LoadData(path, sources, TableOptions(path));
+}
+
+LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options) {
+  const DataFileKind kind = KindOfDataFile(path);
   const std::string where = Escaped(path, 4096);
   std::set<std::string> names;
   for (const ColumnSource& source : sources) {
@@ -83,20 +90,20 @@ LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& so
       throw Error(ErrorCode::kConfig, "'" + Escaped(source.name) + "' is mapped to columns of the data twice", where);
     }
   }
-  if (kind != Kind::kNpz && sources.empty()) {
+  if (kind != DataFileKind::kNpz && sources.empty()) {
     throw Error(ErrorCode::kConfig, "which columns feed which inputs and targets is not said", where, "--map NAME=COLUMNS for each");
   }
-  if (kind == Kind::kNpy && sources.size() > 1) {
+  if (kind == DataFileKind::kNpy && sources.size() > 1) {
     throw Error(ErrorCode::kConfig, "a .npy file has one array, but " + std::to_string(sources.size()) + " columns are wanted of it", where,
                 "save the arrays together with numpy.savez");
   }
   LoadedData loaded;
   std::map<std::string, Tensor> columns;
-  if (kind == Kind::kTable) {
+  if (kind == DataFileKind::kTable) {
     columns = LoadTable(path, sources, options, loaded.warnings);
   } else {
-    columns = kind == Kind::kNpz ? LoadArrays(path, sources, options.limit_bytes)
-                                 : std::map<std::string, Tensor>{{sources[0].name, ReadNpy(path, options.limit_bytes)}};
+    columns = kind == DataFileKind::kNpz ? LoadArrays(path, sources, options.limit_bytes)
+                                         : std::map<std::string, Tensor>{{sources[0].name, ReadNpy(path, options.limit_bytes)}};
   }
   for (const auto& [name, column] : columns) {
     if (column.shape().rank() > 0 && column.shape()[0] == 0)
@@ -109,7 +116,7 @@ LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& so
     // The data set does not know where its columns are from.
     throw Error(error.code(), error.message(), where, error.help());
   }
-  if (kind != Kind::kTable) {
+  if (kind != DataFileKind::kTable) {
     for (const auto& [name, column] : columns) WarnOfNans(name, column, where, loaded.warnings);
   }
   return loaded;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
-#include "tools/gradloom/nearest.h"
+#include "runtime/base/nearest.h"
 #include "tools/gradloom/screen.h"
 #include "tools/gradloom/verbs.h"
 

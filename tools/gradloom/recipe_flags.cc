@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
-#include "tools/gradloom/nearest.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {

@@ -76,7 +76,7 @@ class TrainRun {
     const ImportedGraph probe = Import(*model_, options.import);
     options.recipe = flags_.recipe.ToRecipe(*probe.graph, 0, notes_);
     const std::vector<Feed> feeds = FeedsOfEntry(*model_, options, {EntryKind::kStep, 0});
-    data_ = LoadData(flags_.data, feeds, flags_.seed);
+    data_ = LoadTrainingData(flags_.data.ToOptions(), feeds, flags_.seed);
     notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
     batch_ = probe.batch > 0 ? probe.batch : kDefaultBatch;
     batch_ = std::min(batch_, data_.train.rows());
@@ -245,7 +245,7 @@ class TrainRun {
   const TrainFlags& flags_;
   Clock::time_point start_;
   std::optional<Model> model_;
-  LoadedData data_;
+  TrainingData data_;
   LossTerm loss_;
   std::vector<std::string> notes_;
   CompileReport report_;

@@ -1,0 +1,140 @@
+#include "runtime/session/training_data.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+#include "runtime/session/data_files.h"
+
+namespace gradloom {
+namespace {
+
+template <typename Value>
+void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<Feed>& feeds, const std::string& what) {
+  std::vector<std::string> names;
+  std::string known;
+  for (const Feed& feed : feeds) {
+    names.push_back(feed.name);
+    known += (known.empty() ? "" : ", ") + Escaped(feed.name);
+  }
+  for (const auto& [name, value] : by_name) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string near = Nearest(name, names);
+    throw Error(ErrorCode::kConfig, what + ": the model has no input or target '" + Escaped(name) + "'", "",
+                near.empty() ? "it has: " + known : "did you mean '" + Escaped(near) + "'?   it has: " + known);
+  }
+}
+
+bool IsTable(const std::string& path) { return KindOfDataFile(path) == DataFileKind::kTable; }
+
+// Without a map a table's last column is the target, the others the input.
+ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
+  const std::vector<std::string> header = CsvHeader(path, TableOptions(path));
+  if (feeds.size() != 2 || header.size() < 2) {
+    std::string help;
+    for (const Feed& feed : feeds) help += (help.empty() ? "--map " : " --map ") + Escaped(feed.name) + "=COLUMNS";
+    throw Error(ErrorCode::kConfig, "which columns feed the model must be said", Escaped(path, 4096), help);
+  }
+  const std::string features = header.size() == 2 ? header.front() : header.front() + ".." + header[header.size() - 2];
+  notes.push_back("columns " + Escaped(feeds[0].name) + "=" + Escaped(features) + "  " + Escaped(feeds[1].name) + "=" +
+                  Escaped(header.back()) + "   [guessed: set --map to change]");
+  return {{feeds[0].name, features}, {feeds[1].name, header.back()}};
+}
+
+std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns) {
+  std::vector<ColumnSource> sources;
+  for (const Feed& feed : feeds) {
+    const auto mapped = columns.find(feed.name);
+    if (mapped == columns.end() && IsTable(path)) {
+      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(path, 4096),
+                  "--map " + Escaped(feed.name) + "=COLUMNS");
+    }
+    sources.push_back(
+        {feed.name, mapped == columns.end() ? feed.name : mapped->second, IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64});
+  }
+  return sources;
+}
+
+Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+  LoadedData loaded = LoadData(path, SourcesOf(path, feeds, columns));
+  for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+  for (const Feed& feed : feeds) {
+    const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
+    try {
+      loaded.data.Fit(feed.name, feed.dtype, row);
+    } catch (const Error& error) {
+      // The data set does not know where its columns are from.
+      throw Error(error.code(), error.message(), Escaped(path, 4096), error.help());
+    }
+  }
+  return std::move(loaded.data);
+}
+
+void Apply(const Transform& transform, const std::string& name, Dataset& data) {
+  if (data.rows() == 0) return;
+  Tensor column = data.column(name);
+  transform.Apply(column);
+  data.set_column(name, std::move(column));
+}
+
+void SplitOff(const std::string& text, int64_t seed, TrainingData& data) {
+  const bool tail = text.starts_with("tail:");
+  const double share = ParseShare(tail ? text.substr(5) : text);
+  const Split split = tail ? TailSplit(data.train.rows(), share) : RandomSplit(data.train.rows(), share, static_cast<uint64_t>(seed));
+  data.eval = data.train.Select(split.eval);
+  data.train = data.train.Select(split.train);
+}
+
+}  // namespace
+
+double ParseShare(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string rest(end, text.data() + text.size());
+  if (error != std::errc() || (!rest.empty() && rest != "%") || !std::isfinite(value)) {
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is no share", "", "a share reads 20% or 0.2");
+  }
+  return rest == "%" ? value / 100 : value;
+}
+
+TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed) {
+  CheckNames(options.columns, feeds, "--map");
+  CheckNames(options.transforms, feeds, "--transform");
+  if (!options.eval.empty() && !options.eval_split.empty()) {
+    throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "",
+                "leave out --eval-data or --eval-split");
+  }
+  TrainingData data;
+  data.columns = options.columns;
+  if (data.columns.empty() && IsTable(options.train)) data.columns = GuessColumns(options.train, feeds, data.notes);
+  data.train = ReadFeeds(options.train, feeds, data.columns, data.notes);
+  if (!options.eval.empty()) data.eval = ReadFeeds(options.eval, feeds, data.columns, data.notes);
+  if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
+  for (const auto& [name, texts] : options.transforms) {
+    for (const std::string& text : texts) {
+      const Transform transform = Transform::Parse(text, data.train.column(name));
+      Apply(transform, name, data.train);
+      Apply(transform, name, data.eval);
+      data.fitted[name].push_back(transform);
+    }
+  }
+  return data;
+}
+
+Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes) {
+  ColumnMap used = columns;
+  if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
+  Dataset data = ReadFeeds(path, feeds, used, notes);
+  for (const auto& [name, transforms] : fitted) {
+    for (const Transform& transform : transforms) {
+      if (data.has(name)) Apply(transform, name, data);
+    }
+  }
+  return data;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,46 @@
+// The data of a run: which files and columns feed which inputs and targets of the model, what is held back for
+// evaluation, and the transforms that were fitted on the training part.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+#include "runtime/session/dataset.h"
+
+namespace gradloom {
+
+// Model input or target -> where its values are in a file (ColumnSource::source).
+using ColumnMap = std::map<std::string, std::string>;
+
+struct DataOptions {
+  std::string train;       // a file that LoadData knows
+  std::string eval;        // one of the same form; empty: none
+  std::string eval_split;  // "20%", "0.2", or "tail:20%" for the last rows; empty: none. Not beside `eval`.
+  ColumnMap columns;
+  std::map<std::string, std::vector<std::string>> transforms;  // by input or target, as Transform::Parse reads them
+};
+
+struct TrainingData {
+  Dataset train, eval;                                   // eval may have no rows
+  ColumnMap columns;                                     // those used, guessed ones included
+  std::map<std::string, std::vector<Transform>> fitted;  // in the order of their application
+  std::vector<std::string> notes;                        // one line each: what was guessed, NaN in the data
+};
+
+// Reads the files into columns of the feeds' names, dtypes and shapes, splits, and applies the transforms, fitted on
+// the training part alone. Without a map a .npz file's arrays go by their own names; of a table with a header the last
+// column is the one target and all others the one input. Throws Error(kData, kIo, kLimit) as LoadData and Dataset::Fit
+// do, Error(kConfig) for names that are no feed and transforms that do not exist.
+TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
+
+// A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
+Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes);
+
+// "20%" or "0.2" -> 0.2. Throws Error(kConfig).
+double ParseShare(const std::string& text);
+
+}  // namespace gradloom
