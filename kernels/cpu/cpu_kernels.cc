@@ -28,6 +28,7 @@ constexpr Rows kFamilies[] = {
     CpuIndexKernels,
     CpuMatMulKernels,
     CpuConvolutionKernels,
+    CpuPoolingKernels,
 };
 // clang-format on
 

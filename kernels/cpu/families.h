@@ -19,6 +19,7 @@ std::span<const CpuKernel> CpuMoveKernels();           // move_rows.cc
 std::span<const CpuKernel> CpuIndexKernels();          // index.cc
 std::span<const CpuKernel> CpuMatMulKernels();         // matmul.cc
 std::span<const CpuKernel> CpuConvolutionKernels();    // convolution.cc
+std::span<const CpuKernel> CpuPoolingKernels();        // pooling.cc
 
 // The `make` of a kernel whose constructor takes the call.
 template <typename T>

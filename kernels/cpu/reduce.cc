@@ -133,7 +133,7 @@ class ReduceKernel : public Kernel {
         noop_(call.attributes.Int("noop_with_empty_axes", 0) != 0) {
     const bool has_axes = call.inputs.size() > 1 && call.inputs[1].present();
     num_axes_ = has_axes ? call.inputs[1].shape.elements() : 0;
-    axes_dtype_ = has_axes ? call.inputs[1].dtype : DType::kInt64;
+    wide_axes_ = !has_axes || call.inputs[1].dtype == DType::kInt64;
     parts_.resize(static_cast<size_t>(kMostParts * kColumnGroup));
   }
 
@@ -159,7 +159,7 @@ class ReduceKernel : public Kernel {
     if (axes == nullptr) return noop_ ? 0 : ~uint64_t{0};
     uint64_t bits = 0;
     for (int64_t i = 0; i < num_axes_; ++i) {
-      const int64_t axis = ElementAsInt({axes_dtype_, Shape{num_axes_}, axes}, i);
+      const int64_t axis = wide_axes_ ? static_cast<const int64_t*>(axes)[i] : static_cast<const int32_t*>(axes)[i];
       const auto normal = NormalAxis(axis, shape_.rank());
       if (!normal) throw Error(ErrorCode::kAttr, std::string(rule_.op) + ": axis " + std::to_string(axis) + " is out of range");
       bits |= uint64_t{1} << *normal;
@@ -262,13 +262,15 @@ class ReduceKernel : public Kernel {
   int threads_;
   bool noop_;
   int64_t num_axes_ = 0;
-  DType axes_dtype_ = DType::kInt64;
+  bool wide_axes_ = true;
   std::vector<float> parts_;
 };
 
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsAllBut(call, DType::kFloat32, 0); !why.empty()) return why;
-  return call.inputs.size() > 1 && call.inputs[1].present() && !IsInteger(call.inputs[1].dtype) ? "axes that are no integers" : "";
+  if (call.inputs.size() < 2 || !call.inputs[1].present()) return "";
+  const DType axes = call.inputs[1].dtype;
+  return axes == DType::kInt64 || axes == DType::kInt32 ? "" : "axes that are no int64";
 }
 
 constexpr CpuKernel Row(std::string_view name, std::string_view op) {

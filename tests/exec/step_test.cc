@@ -1,0 +1,175 @@
+// What a step costs beside its kernels: no memory, little time, and no byte past the plan.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "compiler/compile.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/exec/executor.h"
+#include "tests/conformance/training_case.h"
+#include "tests/exec/allocations.h"
+
+namespace gradloom {
+namespace {
+
+const char* const kCases[] = {"housing_mlp", "lenet", "resnet_cifar", "tiny_gpt", "lstm_classifier", "unet_small"};
+
+std::shared_ptr<const Plan> PlanOf(const TrainingCase& recorded) {
+  CompileOptions options;
+  options.recipe = recorded.recipe;
+  options.recipe.threads = 1;
+  options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
+  return std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options));
+}
+
+std::vector<TensorView> FeedsOf(const Plan& plan, const TrainingCase& recorded) {
+  std::vector<TensorView> feeds;
+  for (const Feed& feed : plan.entries[0].feeds) feeds.push_back(recorded.batches.at(feed.name + "0").view());
+  return feeds;
+}
+
+// The kernels of a plan's first program in a bare loop over memory of its own.
+class BareLoop {
+ public:
+  BareLoop(const Plan& plan, std::span<const TensorView> feeds)
+      : plan_(plan),
+        program_(plan.programs[0]),
+        state_(plan),
+        constants_(plan.constants_bytes, "constants"),
+        transient_(program_.transient_bytes, "transient"),
+        step_(plan.step.bytes, "step") {
+    for (const Constant& constant : plan.constants) {
+      std::memcpy(constants_.at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
+    }
+    for (const Instruction& instruction : program_.instructions) {
+      if (instruction.kind != InstructionKind::kLaunch) continue;
+      Launch launch;
+      launch.name = instruction.kernel;
+      launch.kernel = MakeCpuKernel(*FindKernel(instruction.kernel), CallOf(program_, instruction));
+      for (const Use& use : instruction.uses) {
+        void* address = use.buffer < 0 ? nullptr : Address(program_.buffers[static_cast<size_t>(use.buffer)], feeds);
+        if (use.access == Access::kRead) launch.inputs.push_back(address);
+        if (use.access == Access::kWrite) launch.outputs.push_back(address);
+        if (use.access == Access::kScratch) launch.scratch = address;
+      }
+      launches_.push_back(std::move(launch));
+    }
+  }
+
+  void Run() {
+    for (Launch& launch : launches_) launch.kernel->Run(launch.inputs.data(), launch.outputs.data(), launch.scratch, nullptr);
+  }
+
+  // Runs once; what operator new was asked for, by kernel.
+  std::map<std::string, int64_t> AllocationsByKernel() {
+    std::vector<int64_t> counts(launches_.size());
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      const int64_t before = Allocations();
+      launches_[i].kernel->Run(launches_[i].inputs.data(), launches_[i].outputs.data(), launches_[i].scratch, nullptr);
+      counts[i] = Allocations() - before;
+    }
+    std::map<std::string, int64_t> by_kernel;
+    for (size_t i = 0; i < launches_.size(); ++i) by_kernel[launches_[i].name] += counts[i];
+    return by_kernel;
+  }
+
+ private:
+  struct Launch {
+    std::string name;
+    std::unique_ptr<Kernel> kernel;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    void* scratch = nullptr;
+  };
+
+  void* Address(const Buffer& buffer, std::span<const TensorView> feeds) {
+    switch (buffer.arena) {
+      case Arena::kState: return state_.at(buffer.offset);
+      case Arena::kConstants: return constants_.at(buffer.offset);
+      case Arena::kTransient: return transient_.at(buffer.offset);
+      case Arena::kStep: return step_.at(buffer.offset);
+      case Arena::kFeed: return const_cast<void*>(feeds[static_cast<size_t>(buffer.feed)].data);
+    }
+    return nullptr;
+  }
+
+  const Plan& plan_;
+  const Program& program_;
+  StateArena state_;
+  HostArena constants_, transient_, step_;
+  std::vector<Launch> launches_;
+};
+
+class StepTest : public testing::TestWithParam<const char*> {
+ protected:
+  TrainingCase recorded_ = ReadTrainingCase(std::string("tests/conformance/cases/") + GetParam());
+  std::shared_ptr<const Plan> plan_ = PlanOf(recorded_);
+  std::vector<TensorView> feeds_ = FeedsOf(*plan_, recorded_);
+};
+
+TEST_P(StepTest, AllocatesNothingOfItsOwn) {
+  BareLoop bare(*plan_, feeds_);
+  bare.Run();
+  int64_t of_kernels = 0;
+  for (const auto& [kernel, count] : bare.AllocationsByKernel()) {
+    of_kernels += count;
+    if (count > 0) std::printf("%s: %lld allocations a step\n", kernel.c_str(), static_cast<long long>(count));
+    // The library and the last resort may; our kernels take their memory from the plan.
+    if (kernel.starts_with("cpu.")) {
+      EXPECT_EQ(count, 0) << kernel;
+    }
+  }
+  Executor executor(plan_);
+  executor.Run(0, feeds_, {.lr = 1e-3F});
+  for (int64_t step = 2; step <= 100; ++step) {
+    const int64_t before = Allocations();
+    executor.Run(0, feeds_, {.lr = 1e-3F, .step = step, .batch = step - 1});
+    ASSERT_EQ(Allocations() - before, of_kernels) << "step " << step;
+    if (recorded_.name != "housing_mlp" && step == 10) break;
+  }
+}
+
+TEST_P(StepTest, UsesThePlannedPeak) {
+  int64_t end = 0;
+  for (const Buffer& buffer : plan_->programs[0].buffers) {
+    if (buffer.arena == Arena::kTransient) end = std::max(end, buffer.offset + buffer.bytes);
+  }
+  EXPECT_GE(plan_->programs[0].transient_bytes, end);
+  EXPECT_LT(plan_->programs[0].transient_bytes - end, 64);
+  EXPECT_EQ(Executor(plan_).transient_bytes(), plan_->programs[0].transient_bytes);
+}
+
+double MedianMicroseconds(const std::function<void()>& run) {
+  std::vector<double> times;
+  for (int i = 0; i < 300; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(times.begin(), times.begin() + 150, times.end());
+  return times[150];
+}
+
+// Printed, not asserted: a busy machine is no fault.
+TEST(StepCost, OfASmallNet) {
+  const TrainingCase recorded = ReadTrainingCase("tests/conformance/cases/housing_mlp");
+  const auto plan = PlanOf(recorded);
+  const auto feeds = FeedsOf(*plan, recorded);
+  BareLoop bare(*plan, feeds);
+  Executor executor(plan);
+  const double of_kernels = MedianMicroseconds([&] { bare.Run(); });
+  const double of_step = MedianMicroseconds([&] { executor.Run(0, feeds, {.lr = 1e-3F}); });
+  std::printf("step %.2f us, its kernels in a bare loop %.2f us, the executor adds %.2f us\n", of_step, of_kernels, of_step - of_kernels);
+  EXPECT_GT(of_step, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, StepTest, testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,70 @@
+// Poolings and their gradients against the reference kernels.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/windows.h"
+#include "tests/kernels/compare.h"
+
+namespace gradloom {
+namespace {
+
+struct PoolCase {
+  Shape x;
+  std::vector<int64_t> kernel, strides, pads, dilations;
+  bool ceil_mode = false;
+};
+
+const PoolCase kPools[] = {
+    {{3, 4, 8, 8}, {2, 2}, {2, 2}, {0, 0, 0, 0}, {1, 1}},
+    {{64, 16, 14, 14}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}},
+    {{2, 3, 9, 7}, {3, 2}, {1, 2}, {1, 0, 0, 1}, {1, 1}, true},
+    {{2, 3, 11}, {3}, {2}, {1, 1}, {2}},
+    {{1, 2, 5, 6, 7}, {2, 3, 2}, {1, 2, 1}, {0, 1, 0, 1, 1, 0}, {1, 1, 1}},
+};
+
+KernelCall Call(const std::string& op, const std::string& domain, std::vector<Shape> inputs, const Shape& output, Attributes attributes) {
+  KernelCall call{.op = op, .domain = domain, .attributes = std::move(attributes), .outputs = {Plain(DType::kFloat32, output)}};
+  for (Shape& shape : inputs) call.inputs.push_back(Plain(DType::kFloat32, std::move(shape)));
+  return call;
+}
+
+TEST(Pooling, ForwardAndGradients) {
+  std::mt19937_64 random(TestSeed());
+  for (const PoolCase& c : kPools) {
+    Attributes attributes = {{"kernel_shape", c.kernel},
+                             {"strides", c.strides},
+                             {"pads", c.pads},
+                             {"dilations", c.dilations},
+                             {"ceil_mode", int64_t{c.ceil_mode}}};
+    const Windows windows = WindowsOf(attributes, c.x, c.kernel);
+    Shape y{c.x[0], c.x[1]};
+    for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2], c.ceil_mode));
+    ExpectSameAsReference(Call("MaxPool", "", {c.x}, y, attributes), random, {}, "cpu.MaxPool");
+    ExpectSameAsReference(Call("MaxPoolGrad", "gradloom", {c.x, y}, c.x, attributes), random, {}, "cpu.MaxPoolGrad");
+    for (int64_t include : {0, 1}) {
+      attributes.set("count_include_pad", include);
+      ExpectSameAsReference(Call("AveragePool", "", {c.x}, y, attributes), random, {}, "cpu.AveragePool");
+      ExpectSameAsReference(Call("AveragePoolGrad", "gradloom", {y}, c.x, attributes), random, {}, "cpu.AveragePoolGrad");
+    }
+  }
+}
+
+// The windows of a hostile plan's shapes are refused, not read past.
+TEST(Pooling, RefusesOperandsThatDoNotFit) {
+  const Attributes attributes = {{"kernel_shape", std::vector<int64_t>{2, 2}}, {"strides", std::vector<int64_t>{2, 2}}};
+  const auto rejects = [&](const KernelCall& call) {
+    for (const CpuKernel* kernel : CpuKernels()) {
+      if (kernel->row.name == "cpu.MaxPool") return kernel->row.rejects(call);
+    }
+    return std::string("no such kernel");
+  };
+  EXPECT_EQ(rejects(Call("MaxPool", "", {{1, 2, 8, 8}}, {1, 2, 4, 4}, attributes)), "");
+  EXPECT_NE(rejects(Call("MaxPool", "", {{1, 2, 8, 8}}, {1, 3, 4, 4}, attributes)), "");
+  EXPECT_NE(rejects(Call("MaxPool", "", {{1, 2, 8, 8}}, {1, 2, 4}, attributes)), "");
+  EXPECT_NE(rejects(Call("MaxPool", "", {{1, 2, 8}}, {1, 2, 4}, attributes)), "");
+}
+
+}  // namespace
+}  // namespace gradloom
