@@ -1,5 +1,6 @@
 #include "compiler/graph/text.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace gradloom {
@@ -82,10 +83,14 @@ std::string NodeText(const Graph& graph, const Node& node) {
 
 std::string ToText(const Graph& graph) {
   std::string text = "graph " + Escaped(graph.name) + "\n";
+  const Uses uses(graph);
   for (ValueId id : graph.inputs) text += "input " + Declaration(graph, id) + "\n";
   for (const Value& value : graph.values()) {
     const Tensor* data = graph.data(value.id);
     if (data == nullptr) continue;
+    // What folding has left without a use is in no plan.
+    const bool output = std::find(graph.outputs.begin(), graph.outputs.end(), value.id) != graph.outputs.end();
+    if (value.role == Role::kConst && !output && uses.consumers[static_cast<size_t>(value.id)].empty()) continue;
     text += value.role == Role::kParam ? "param " : value.role == Role::kState ? "state " : "const ";
     text += Declaration(graph, value.id);
     if (value.role == Role::kConst && data->elements() <= kMostElementsShown) text += " = " + ElementsOf(*data);
