@@ -29,24 +29,6 @@ std::string Reason(int error) { return std::generic_category().message(error); }
   throw Error(ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
 }
 
-[[noreturn]] void FailWrite(const std::string& what, const std::string& path, int error) {
-  std::string message = what + ": " + Reason(error), help;
-  if (error == ENOSPC || error == EDQUOT) {
-    struct statvfs space;
-    if (::statvfs(FolderOf(path).c_str(), &space) == 0) {
-      message += " (" + std::to_string(static_cast<uint64_t>(space.f_bavail) * space.f_frsize) + " bytes free)";
-    }
-    help = "free some space, or write to another disk";
-  } else if (error == EFBIG) {
-    help = "the file system or 'ulimit -f' limits the size of files";
-  } else if (error == ENOENT || error == ENOTDIR) {
-    help = "make the folder first, or give another";
-  } else if (error == EACCES || error == EROFS || error == EPERM) {
-    help = "choose a folder that can be written to";
-  }
-  throw Error(ErrorCode::kResource, message, Escaped(path, 4096), help);
-}
-
 }  // namespace
 
 InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(path)) {
@@ -103,72 +85,100 @@ std::string ReadWholeFile(const std::string& path, int64_t limit_bytes) {
   return content;
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  if (path_.empty() || path_.find('\0') != std::string::npos) FailWrite("cannot write the file", path_, EINVAL);
+OutputFile::OutputFile(std::string path, FileCalls& calls, std::string name)
+    : path_(std::move(path)), name_(name.empty() ? path_ : std::move(name)), calls_(calls) {
+  if (path_.empty() || path_.find('\0') != std::string::npos) throw WriteError("cannot write the file", name_, EINVAL);
+  fd_ = calls_.Open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw WriteError("cannot write the file", name_, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) calls_.Close(fd_);
+}
+
+void OutputFile::Write(const void* data, int64_t bytes) { WriteFully(fd_, data, bytes, name_, calls_); }
+
+void OutputFile::Seek(int64_t offset) {
+  if (::lseek(fd_, offset, SEEK_SET) != offset) throw WriteError("cannot write the file", name_, errno);
+}
+
+void OutputFile::Finish() {
+  GRADLOOM_CHECK(fd_ >= 0);
+  if (calls_.Sync(fd_) != 0) throw WriteError("cannot write the file", name_, errno);
+  // Network file systems report a full disk as late as here.
+  if (calls_.Close(std::exchange(fd_, -1)) != 0) throw WriteError("cannot write the file", name_, errno);
+}
+
+AtomicFile::AtomicFile(std::string path, FileCalls& calls) : path_(std::move(path)), calls_(calls) {
+  if (path_.empty() || path_.find('\0') != std::string::npos) throw WriteError("cannot write the file", path_, EINVAL);
   struct stat status;
   if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kResource, "cannot write the file: something else has that name", Escaped(path_, 4096));
   }
   // The counter keeps two writers in one process apart, the process id two processes.
   static std::atomic<uint64_t> count{0};
-  temporary_ = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(count++);
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0 && errno == EEXIST) {
-    // Left by a process that died and whose id is ours now.
-    ::unlink(temporary_.c_str());
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  }
-  if (fd_ < 0) FailWrite("cannot write the file", path_, errno);
+  const std::string temporary = path_ + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(count++);
+  // Left by a process that died and whose id is ours now.
+  if (::access(temporary.c_str(), F_OK) == 0) calls_.Unlink(temporary.c_str());
+  file_.emplace(temporary, calls_, path_);
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
-  if (!committed_) ::unlink(temporary_.c_str());
-}
-
-void AtomicFile::Write(const void* data, int64_t bytes) { WriteFully(fd_, data, bytes, path_); }
-
-void AtomicFile::Seek(int64_t offset) {
-  if (::lseek(fd_, offset, SEEK_SET) != offset) FailWrite("cannot write the file", path_, errno);
+  if (!committed_) calls_.Unlink(file_->path().c_str());
 }
 
 void AtomicFile::Commit() {
-  GRADLOOM_CHECK(fd_ >= 0 && !committed_);
-  if (::fsync(fd_) != 0) FailWrite("cannot write the file", path_, errno);
-  const int fd = std::exchange(fd_, -1);
-  // Network file systems report a full disk as late as here.
-  if (::close(fd) != 0) FailWrite("cannot write the file", path_, errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) FailWrite("cannot write the file", path_, errno);
+  GRADLOOM_CHECK(!committed_);
+  file_->Finish();
+  if (calls_.Rename(file_->path().c_str(), path_.c_str()) != 0) throw WriteError("cannot write the file", path_, errno);
   committed_ = true;
-  SyncFolder(FolderOf(path_));
+  SyncFolder(FolderOf(path_), calls_);
 }
 
-void WriteFileAtomically(const std::string& path, std::string_view content) {
-  AtomicFile file(path);
+void WriteFileAtomically(const std::string& path, std::string_view content, FileCalls& calls) {
+  AtomicFile file(path, calls);
   file.Write(content);
   file.Commit();
 }
 
-void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path) {
+void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path, FileCalls& calls) {
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t put = ::write(fd, from, static_cast<size_t>(std::min(bytes, kPieceBytes)));
+    const ssize_t put = calls.Write(fd, from, static_cast<size_t>(std::min(bytes, kPieceBytes)));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {
       const int error = errno;
-      FailWrite("cannot write " + std::to_string(bytes) + " bytes", path, error);
+      throw WriteError("cannot write " + std::to_string(bytes) + " bytes", path, error);
     }
     from += put, bytes -= put;
   }
 }
 
-void SyncFolder(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) FailWrite("cannot sync the folder", folder, errno);
-  const int error = ::fsync(fd) == 0 ? 0 : errno;
-  ::close(fd);
+void SyncFolder(const std::string& folder, FileCalls& calls) {
+  const int fd = calls.Open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (fd < 0) throw WriteError("cannot sync the folder", folder, errno);
+  const int error = calls.Sync(fd) == 0 ? 0 : errno;
+  calls.Close(fd);
   // EINVAL: a file system that cannot sync folders has nothing to wait for.
-  if (error != 0 && error != EINVAL) FailWrite("cannot sync the folder", folder, error);
+  if (error != 0 && error != EINVAL) throw WriteError("cannot sync the folder", folder, error);
+}
+
+Error WriteError(const std::string& what, const std::string& path, int error) {
+  std::string message = what + ": " + Reason(error), help;
+  if (error == ENOSPC || error == EDQUOT) {
+    struct statvfs space;
+    if (::statvfs(FolderOf(path).c_str(), &space) == 0) {
+      message += " (" + std::to_string(static_cast<uint64_t>(space.f_bavail) * space.f_frsize) + " bytes free)";
+    }
+    help = "free some space, or write to another disk";
+  } else if (error == EFBIG) {
+    help = "the file system or 'ulimit -f' limits the size of files";
+  } else if (error == ENOENT || error == ENOTDIR) {
+    help = "make the folder first, or give another";
+  } else if (error == EACCES || error == EROFS || error == EPERM) {
+    help = "choose a folder that can be written to";
+  }
+  return Error(ErrorCode::kResource, message, Escaped(path, 4096), help);
 }
 
 std::string FolderOf(const std::string& path) {

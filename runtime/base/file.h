@@ -3,8 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file_calls.h"
 
 namespace gradloom {
 
@@ -42,16 +46,18 @@ class InputFile {
 // The bytes of a whole file; errors as InputFile's.
 std::string ReadWholeFile(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
-// A file that appears under its name complete or not at all: written beside it under a temporary name,
-// synced, renamed, and its folder synced. Without a Commit the destructor removes what was written.
-// Every failure is Error(kResource) with the path, the system's reason and, for a full disk, the bytes that
-// are free.
-class AtomicFile {
+// A new file open for writing. Every failure is WriteError's. Destroyed before Finish, the file stays as far
+// as it was written; whoever made it removes it.
+class OutputFile {
  public:
-  explicit AtomicFile(std::string path);
-  ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
+  // The file must not be there yet (O_EXCL). It has mode 0666 less the process's umask. `name`: the path that
+  // errors show; empty: the file's own.
+  explicit OutputFile(std::string path, FileCalls& calls = FileCalls::System(), std::string name = {});
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  const std::string& path() const { return path_; }
 
   void Write(const void* data, int64_t bytes);
   void Write(std::string_view text) { Write(text.data(), static_cast<int64_t>(text.size())); }
@@ -59,25 +65,54 @@ class AtomicFile {
   // Where the next Write goes, in bytes from the start.
   void Seek(int64_t offset);
 
+  // At most once, after the last Write: the bytes are on the disk, the file closed.
+  void Finish();
+
+ private:
+  std::string path_, name_;
+  FileCalls& calls_;
+  int fd_ = -1;
+};
+
+// A file that appears under its name complete or not at all: written beside it under a temporary name,
+// synced, renamed, and its folder synced. Without a Commit the destructor removes what was written.
+// Every failure is WriteError's.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path, FileCalls& calls = FileCalls::System());
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void Write(const void* data, int64_t bytes) { file_->Write(data, bytes); }
+  void Write(std::string_view text) { file_->Write(text); }
+
+  // Where the next Write goes, in bytes from the start.
+  void Seek(int64_t offset) { file_->Seek(offset); }
+
   // At most once, after the last Write. The file has mode 0666 less the process's umask.
   void Commit();
 
  private:
   std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
+  FileCalls& calls_;
+  std::optional<OutputFile> file_;  // under the temporary name
   bool committed_ = false;
 };
 
 // AtomicFile with one piece.
-void WriteFileAtomically(const std::string& path, std::string_view content);
+void WriteFileAtomically(const std::string& path, std::string_view content, FileCalls& calls = FileCalls::System());
 
 // Writes all bytes to `fd`, through interruptions and short writes; `path` is for the message of
 // Error(kResource).
-void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path);
+void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path, FileCalls& calls = FileCalls::System());
 
 // Makes what is known of a folder's entries (new, renamed or removed files) survive a crash.
-void SyncFolder(const std::string& folder);
+void SyncFolder(const std::string& folder, FileCalls& calls = FileCalls::System());
+
+// Error(kResource) for a call that failed with `error` (an errno) while `path` was being written: `what`
+// failed, with the system's reason, for a full disk the bytes that are free, and a remedy.
+Error WriteError(const std::string& what, const std::string& path, int error);
 
 // The folder of a path: "a" of "a/b", "." of "b", "/" of "/b".
 std::string FolderOf(const std::string& path);

@@ -1,20 +1,16 @@
 #include "runtime/plan/plan_file.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/hash.h"
 #include "runtime/plan/plan_message.h"
 
 namespace gradloom {
@@ -38,21 +34,6 @@ struct Header {
   std::array<char, 16> reserved2{};
 };
 static_assert(sizeof(Header) == kAlignmentBytes);
-
-class Hash {
- public:
-  Hash() : state_(XXH3_createState(), XXH3_freeState) {
-    if (state_ == nullptr) throw Error(ErrorCode::kResource, "no memory for a hash");
-    XXH3_64bits_reset(state_.get());
-  }
-  void Add(const void* data, int64_t bytes) {
-    if (bytes > 0) XXH3_64bits_update(state_.get(), data, static_cast<size_t>(bytes));
-  }
-  uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-
- private:
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
-};
 
 // Everything of the file in order but for the hash, in pieces: write(data, bytes).
 template <typename Write>
@@ -154,10 +135,6 @@ Plan ReadPlan(const std::string& path) {
   }
 }
 
-std::string PlanHash(const Plan& plan) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(HeaderOf(EncodePlan(plan)).hash));
-  return text;
-}
+std::string PlanHash(const Plan& plan) { return HashText(HeaderOf(EncodePlan(plan)).hash); }
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -40,25 +41,93 @@ void CheckTiling(const std::map<std::string, SafetensorsFile::Entry>& entries, i
   if (at != data_bytes) throw Damaged("the last " + std::to_string(data_bytes - at) + " bytes belong to no tensor", where);
 }
 
-}  // namespace
-
-SafetensorsFile::SafetensorsFile(const std::string& path, int64_t limit_bytes, int64_t max_tensors) : file_(path, limit_bytes) {
-  const std::string where = Escaped(path, 4096);
-  if (file_.bytes() < 8) throw Damaged("too short for a safetensors file: " + std::to_string(file_.bytes()) + " bytes", where);
+// The checked header of a file of `file_bytes` bytes, its ranges counted from the start of the file.
+// read(offset, out, bytes) reads the file.
+template <typename Read>
+SafetensorsHeader ReadHeader(int64_t file_bytes, int64_t max_tensors, const std::string& where, Read&& read) {
+  if (file_bytes < 8) throw Damaged("too short for a safetensors file: " + std::to_string(file_bytes) + " bytes", where);
   uint64_t length = 0;
-  file_.ReadAt(0, &length, 8);
+  read(0, &length, 8);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
     throw Damaged("a header of " + std::to_string(length) + " bytes; the format allows " + std::to_string(kMaxHeaderBytes), where);
   }
   const int64_t header_bytes = static_cast<int64_t>(length);
-  if (header_bytes > file_.bytes() - 8) throw Damaged("the file ends within its header", where);
+  if (header_bytes > file_bytes - 8) throw Damaged("the file ends within its header", where);
   std::string text(static_cast<size_t>(header_bytes), '\0');
-  file_.ReadAt(8, text.data(), header_bytes);
+  read(8, text.data(), header_bytes);
   if (!text.starts_with('{')) throw Damaged("the header does not start with '{'", where);
   SafetensorsHeader header = ParseSafetensorsHeader(text, max_tensors, where);
   const int64_t data = 8 + header_bytes;
-  CheckTiling(header.entries, file_.bytes() - data, where);
+  CheckTiling(header.entries, file_bytes - data, where);
   for (auto& [name, entry] : header.entries) entry.begin += data, entry.end += data;
+  return header;
+}
+
+// Any other value in a bool is undefined behaviour.
+void CheckBools(const std::string& name, DType dtype, const void* data, int64_t bytes, const std::string& where) {
+  if (dtype != DType::kBool) return;
+  const auto* elements = static_cast<const unsigned char*>(data);
+  if (std::any_of(elements, elements + bytes, [](unsigned char byte) { return byte > 1; })) {
+    throw Error(ErrorCode::kCheckpoint, "an element of a BOOL tensor is neither 0 nor 1", where + " tensor '" + Escaped(name) + "'");
+  }
+}
+
+// A file's tensors in the reference's order of writing, and the header's text with its padding.
+struct Arrangement {
+  std::vector<std::pair<std::string, SafetensorsFile::Entry>> entries;
+  std::string header;
+};
+
+Arrangement Arrange(const std::map<std::string, TensorView>& tensors, const std::map<std::string, std::string>& metadata,
+                    const std::string& where) {
+  // The rank of each dtype in that order, in which widths never rise: so every tensor is aligned to its
+  // element.
+  constexpr std::array kOrder = {DType::kUint64, DType::kInt64,    DType::kFloat64, DType::kFloat32, DType::kUint32,
+                                 DType::kInt32,  DType::kBfloat16, DType::kFloat16, DType::kUint16,  DType::kInt16,
+                                 DType::kInt8,   DType::kUint8,    DType::kBool};
+  std::vector<std::tuple<size_t, const std::string*, const TensorView*>> order;
+  for (const auto& [name, tensor] : tensors) {
+    if (SafetensorsTypeName(tensor.dtype).empty()) {
+      throw Error(ErrorCode::kCheckpoint,
+                  "safetensors files have no " + std::string(DTypeName(tensor.dtype)) + " ('" + Escaped(name) + "')", where);
+    }
+    order.emplace_back(std::find(kOrder.begin(), kOrder.end(), tensor.dtype) - kOrder.begin(), &name, &tensor);
+  }
+  // Already in the order of the names.
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
+  Arrangement arranged;
+  int64_t at = 0;
+  for (const auto& [rank, name, tensor] : order) {
+    arranged.entries.push_back({*name, {tensor->dtype, tensor->shape, at, at + tensor->bytes()}});
+    at += tensor->bytes();
+  }
+  arranged.header = SafetensorsHeaderText(arranged.entries, metadata);
+  arranged.header.resize(static_cast<size_t>(AlignUp(static_cast<int64_t>(arranged.header.size()), 8)), ' ');
+  if (static_cast<int64_t>(arranged.header.size()) > kMaxHeaderBytes) {
+    throw Error(ErrorCode::kCheckpoint, "the names and metadata do not fit the header of a safetensors file", where);
+  }
+  return arranged;
+}
+
+void WriteArranged(const WriteBytes& write, const Arrangement& arranged, const WriteElements& elements) {
+  const uint64_t length = arranged.header.size();
+  write(&length, 8);
+  write(arranged.header.data(), static_cast<int64_t>(length));
+  for (const auto& [name, entry] : arranged.entries) {
+    int64_t left = entry.end - entry.begin;
+    elements(name, [&](const void* data, int64_t bytes) {
+      write(data, bytes);
+      left -= bytes;
+    });
+    GRADLOOM_CHECK(left == 0);
+  }
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path, int64_t limit_bytes, int64_t max_tensors) : file_(path, limit_bytes) {
+  SafetensorsHeader header = ReadHeader(file_.bytes(), max_tensors, Escaped(path, 4096),
+                                        [&](int64_t offset, void* out, int64_t bytes) { file_.ReadAt(offset, out, bytes); });
   entries_ = std::move(header.entries);
   metadata_ = std::move(header.metadata);
 }
@@ -72,13 +141,7 @@ const SafetensorsFile::Entry& SafetensorsFile::Find(const std::string& name) con
 void SafetensorsFile::ReadInto(const std::string& name, void* out) const {
   const Entry& entry = Find(name);
   file_.ReadAt(entry.begin, out, entry.end - entry.begin);
-  if (entry.dtype != DType::kBool) return;
-  // Any other value in a bool is undefined behaviour.
-  const unsigned char* bytes = static_cast<const unsigned char*>(out);
-  if (std::any_of(bytes, bytes + (entry.end - entry.begin), [](unsigned char byte) { return byte > 1; })) {
-    throw Error(ErrorCode::kCheckpoint, "an element of a BOOL tensor is neither 0 nor 1",
-                Escaped(path(), 4096) + " tensor '" + Escaped(name) + "'");
-  }
+  CheckBools(name, entry.dtype, out, entry.end - entry.begin, Escaped(path(), 4096));
 }
 
 Tensor SafetensorsFile::Read(const std::string& name) const {
@@ -94,39 +157,35 @@ std::map<std::string, Tensor> SafetensorsFile::ReadAll() const {
   return tensors;
 }
 
+std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const std::string& where, int64_t max_tensors) {
+  const SafetensorsHeader header =
+      ReadHeader(static_cast<int64_t>(bytes.size()), max_tensors, where,
+                 [&](int64_t offset, void* out, int64_t size) { std::memcpy(out, bytes.data() + offset, static_cast<size_t>(size)); });
+  std::map<std::string, TensorView> views;
+  for (const auto& [name, entry] : header.entries) {
+    const char* data = bytes.data() + entry.begin;
+    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeBytes(entry.dtype)) != 0)
+      throw Damaged("its elements are not aligned", where + " tensor '" + Escaped(name) + "'");
+    CheckBools(name, entry.dtype, data, entry.end - entry.begin, where);
+    views.emplace(name, TensorView{entry.dtype, entry.shape, data});
+  }
+  return views;
+}
+
+void WriteSafetensors(const WriteBytes& write, const std::map<std::string, TensorView>& types, const WriteElements& elements,
+                      const std::map<std::string, std::string>& metadata) {
+  WriteArranged(write, Arrange(types, metadata, ""), elements);
+}
+
 void WriteSafetensors(const std::string& path, const std::map<std::string, TensorView>& tensors,
                       const std::map<std::string, std::string>& metadata) {
-  // The rank of each dtype in the reference's order of writing, in which widths never rise: so every tensor
-  // is aligned to its element.
-  constexpr std::array kOrder = {DType::kUint64, DType::kInt64,    DType::kFloat64, DType::kFloat32, DType::kUint32,
-                                 DType::kInt32,  DType::kBfloat16, DType::kFloat16, DType::kUint16,  DType::kInt16,
-                                 DType::kInt8,   DType::kUint8,    DType::kBool};
-  std::vector<std::tuple<size_t, const std::string*, const TensorView*>> order;
-  for (const auto& [name, tensor] : tensors) {
-    if (SafetensorsTypeName(tensor.dtype).empty()) {
-      throw Error(ErrorCode::kCheckpoint,
-                  "safetensors files have no " + std::string(DTypeName(tensor.dtype)) + " ('" + Escaped(name) + "')", Escaped(path, 4096));
-    }
-    order.emplace_back(std::find(kOrder.begin(), kOrder.end(), tensor.dtype) - kOrder.begin(), &name, &tensor);
-  }
-  // Already in the order of the names.
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
-  std::vector<std::pair<std::string, SafetensorsFile::Entry>> entries;
-  int64_t at = 0;
-  for (const auto& [rank, name, tensor] : order) {
-    entries.push_back({*name, {tensor->dtype, tensor->shape, at, at + tensor->bytes()}});
-    at += tensor->bytes();
-  }
-  std::string text = SafetensorsHeaderText(entries, metadata);
-  text.resize(static_cast<size_t>(AlignUp(static_cast<int64_t>(text.size()), 8)), ' ');
-  if (static_cast<int64_t>(text.size()) > kMaxHeaderBytes) {
-    throw Error(ErrorCode::kCheckpoint, "the names and metadata do not fit the header of a safetensors file", Escaped(path, 4096));
-  }
-  const uint64_t length = text.size();
+  const Arrangement arranged = Arrange(tensors, metadata, Escaped(path, 4096));
   AtomicFile file(path);
-  file.Write(&length, 8);
-  file.Write(text);
-  for (const auto& [rank, name, tensor] : order) file.Write(tensor->data, tensor->bytes());
+  WriteArranged([&](const void* data, int64_t bytes) { file.Write(data, bytes); }, arranged,
+                [&](const std::string& name, const WriteBytes& write) {
+                  const TensorView& tensor = tensors.at(name);
+                  write(tensor.data, tensor.bytes());
+                });
   file.Commit();
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/file.h"
@@ -55,12 +57,27 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
+// The tensors of a whole file that lies in memory, as views into `bytes`. The checks are SafetensorsFile's, and
+// elements that are not aligned to their size are refused too. `where` names the file in errors.
+std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const std::string& where,
+                                                  int64_t max_tensors = SafetensorsFile::kMaxTensors);
+
 // Writes the file in one step (AtomicFile), the elements aligned to 8 bytes. The bytes are those that the
 // Python package writes for the same tensors and metadata: sorted by dtype, widest first, then by name.
 // Error(kCheckpoint) for a dtype that the format lacks, or a name that is "__metadata__" or not UTF-8.
 void WriteSafetensors(const std::string& path, const std::map<std::string, TensorView>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 void WriteSafetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
+
+// Where a file's bytes go, in order.
+using WriteBytes = std::function<void(const void* data, int64_t bytes)>;
+// Writes the elements of one tensor.
+using WriteElements = std::function<void(const std::string& name, const WriteBytes& write)>;
+
+// The same bytes to `write`. `types` have no data: `elements` is called for each tensor when it is its turn,
+// so that they need not lie in memory together.
+void WriteSafetensors(const WriteBytes& write, const std::map<std::string, TensorView>& types, const WriteElements& elements,
                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace gradloom

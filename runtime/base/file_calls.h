@@ -1,0 +1,30 @@
+// The system calls that change what is on disk, behind one seam: tests let each of them fail, or end the
+// process there.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace gradloom {
+
+// Each function is the system call of the manual's section 2: -1 and errno where it fails. This class makes
+// the calls; a test overrides them.
+class FileCalls {
+ public:
+  virtual ~FileCalls() = default;
+
+  virtual int Open(const char* path, int flags, mode_t mode);
+  virtual ssize_t Write(int fd, const void* data, size_t bytes);
+  virtual int Sync(int fd);
+  virtual int Close(int fd);
+  virtual int Rename(const char* from, const char* to);
+  virtual int Unlink(const char* path);
+  virtual int MakeFolder(const char* path, mode_t mode);
+  virtual int RemoveFolder(const char* path);
+
+  // The calls as they are. Lives as long as the process.
+  static FileCalls& System();
+};
+
+}  // namespace gradloom
