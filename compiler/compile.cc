@@ -84,6 +84,7 @@ class Compiler {
     ImportedGraph imported = Import(model_, import);
     Graph& graph = *imported.graph;
     PassContext context{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_};
+    context.fetch_names = imported.output_names;
     context.parameters = SelectTrained(imported);
     ReadKeptState(graph);
     if (request.kind == EntryKind::kUpdate) {

@@ -40,29 +40,67 @@ bool HasElements(const onnx::TensorProto& tensor) {
                                       0;
 }
 
+// The tensor's new value, in the element type `data_type` of the file. `shape`: the file's.
+Tensor ValueFor(const Tensor& value, const Shape& shape, int32_t data_type, const std::string& where) {
+  if (value.shape() != shape) {
+    throw Error(ErrorCode::kShape, "the value has the shape " + value.shape().ToString() + ", the model's tensor " + shape.ToString(),
+                where);
+  }
+  const auto dtype = DTypeFromProto(data_type);
+  if (!dtype) throw Error(ErrorCode::kUnsupported, "a trained tensor with elements of type " + ProtoTypeName(data_type), where);
+  return value.dtype() == *dtype ? value : Converted(value.view(), *dtype);
+}
+
+// A sparse tensor that was trained: the zeros that it left out are trained as well, so it is dense from now on.
+struct Trained {
+  TensorSite site;
+  Tensor value;
+};
+
+void MakeDense(const Trained& trained) {
+  if (onnx::AttributeProto* attribute = trained.site.attribute) {
+    attribute->clear_sparse_tensor();
+    attribute->set_name("value");
+    attribute->set_type(onnx::AttributeProto::TENSOR);
+    SetTensor(trained.value.view(), attribute->mutable_t());
+    return;
+  }
+  auto* sparse = trained.site.graph->mutable_sparse_initializer();
+  for (int i = 0; i < sparse->size(); ++i) {
+    if (sparse->Mutable(i) != trained.site.sparse) continue;
+    onnx::TensorProto* dense = trained.site.graph->add_initializer();
+    dense->set_name(sparse->Get(i).values().name());
+    SetTensor(trained.value.view(), dense);
+    sparse->DeleteSubrange(i, 1);
+    return;
+  }
+}
+
 onnx::ModelProto WithValues(const ModelInfo& info, const std::map<std::string, Tensor>& values) {
   onnx::ModelProto model = Parse(info);
+  std::vector<Trained> sparse;
   ForEachTensor(model, [&](const TensorSite& site) {
-    if (site.dense == nullptr) return;
     const std::string where = info.name + ", tensor '" + Escaped(site.name) + "'";
     const auto found = values.find(site.name);
-    if (found == values.end() || !site.parameter_like) {
+    const bool given = found != values.end() && site.parameter_like;
+    if (site.sparse != nullptr) {
+      if (!given) return;
+      Shape shape;
+      for (int64_t dim : site.sparse->dims()) shape.push_back(dim);
+      sparse.push_back({site, ValueFor(found->second, shape, site.sparse->values().data_type(), where)});
+      return;
+    }
+    if (!given) {
       const auto elements = ShapeOf(*site.dense).checked_elements();
       if (!HasElements(*site.dense) && elements != 0) {
         throw Error(ErrorCode::kPlan, "the value is neither in the plan nor given", where);
       }
       return;
     }
-    const Tensor& value = found->second;
-    if (value.shape() != ShapeOf(*site.dense)) {
-      throw Error(ErrorCode::kShape,
-                  "the value has the shape " + value.shape().ToString() + ", the model's tensor " + ShapeOf(*site.dense).ToString(), where);
-    }
-    const auto dtype = DTypeFromProto(site.dense->data_type());
-    if (!dtype)
-      throw Error(ErrorCode::kUnsupported, "a trained tensor with elements of type " + ProtoTypeName(site.dense->data_type()), where);
-    SetTensor(value.dtype() == *dtype ? value.view() : Converted(value.view(), *dtype).view(), site.dense);
+    SetTensor(ValueFor(found->second, ShapeOf(*site.dense), site.dense->data_type(), where).view(), site.dense);
   });
+  // After the walk, which these would lead astray.
+  for (const Trained& trained : sparse) MakeDense(trained);
   ToInferenceForm(model);
   return model;
 }

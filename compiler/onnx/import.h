@@ -79,6 +79,8 @@ struct ImportedGraph {
   int64_t batch = 0;
   // Per graph input the axis that holds the batch, or -1.
   std::vector<int> batch_axes;
+  // The ONNX names of graph outputs whose values are called otherwise: an input or initializer has the name already.
+  std::map<ValueId, std::string> output_names;
   std::vector<std::string> warnings;  // one line each
 };
 

@@ -69,6 +69,7 @@ void Importer::AddOutputs(Scope& scope) {
       id = node.outputs[0];
       graph.AddNode(std::move(node));
     }
+    if (graph.value(id).name != info.name()) result_.output_names.emplace(id, info.name());
     graph.outputs.push_back(id);
   }
 }

@@ -75,7 +75,7 @@ class Body {
     for (int i = 1; i < original.output_size(); ++i) {
       const std::string& output = original.output(i);
       if (output.empty()) continue;
-      if (uses_.contains(output) && i <= 2 && original.input_size() > 2 + i) {
+      if ((uses_.contains(output) || graph_outputs_.contains(output)) && i <= 2 && original.input_size() > 2 + i) {
         NodeProto* same = rewritten.Add();
         same->set_op_type("Identity");
         same->add_input(original.input(2 + i));

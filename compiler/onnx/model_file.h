@@ -35,6 +35,9 @@ struct TensorSite {
   onnx::TensorProto* dense = nullptr;
   onnx::SparseTensorProto* sparse = nullptr;
   bool parameter_like = false;  // an initializer or the tensor of a Constant node, not another attribute
+  // What holds a parameter-like tensor, one of the two: the graph among whose initializers it is, or the attribute.
+  onnx::GraphProto* graph = nullptr;
+  onnx::AttributeProto* attribute = nullptr;
 };
 
 // Calls `f` on every tensor of the model, those of functions, of nested graphs and of training_info included, in

@@ -26,9 +26,9 @@ class Walk {
  private:
   // Nesting is bounded before a model is parsed.
   void Graph(onnx::GraphProto& graph, const std::string& path) {
-    for (onnx::TensorProto& tensor : *graph.mutable_initializer()) Found(path + tensor.name(), &tensor, nullptr, true);
+    for (onnx::TensorProto& tensor : *graph.mutable_initializer()) Found({path + tensor.name(), &tensor, nullptr, true, &graph, nullptr});
     for (onnx::SparseTensorProto& tensor : *graph.mutable_sparse_initializer()) {
-      Found(path + tensor.values().name(), nullptr, &tensor, true);
+      Found({path + tensor.values().name(), nullptr, &tensor, true, &graph, nullptr});
     }
     for (onnx::NodeProto& node : *graph.mutable_node()) Node(node, path);
   }
@@ -42,18 +42,19 @@ class Walk {
   }
 
   void Attribute(onnx::AttributeProto& attribute, const std::string& name, bool constant) {
-    if (attribute.has_t()) Found(name, attribute.mutable_t(), nullptr, constant);
-    if (attribute.has_sparse_tensor()) Found(name, nullptr, attribute.mutable_sparse_tensor(), constant);
-    for (onnx::TensorProto& tensor : *attribute.mutable_tensors()) Found(name, &tensor, nullptr, false);
-    for (onnx::SparseTensorProto& tensor : *attribute.mutable_sparse_tensors()) Found(name, nullptr, &tensor, false);
+    onnx::AttributeProto* holder = constant ? &attribute : nullptr;
+    if (attribute.has_t()) Found({name, attribute.mutable_t(), nullptr, constant, nullptr, holder});
+    if (attribute.has_sparse_tensor()) Found({name, nullptr, attribute.mutable_sparse_tensor(), constant, nullptr, holder});
+    for (onnx::TensorProto& tensor : *attribute.mutable_tensors()) Found({name, &tensor});
+    for (onnx::SparseTensorProto& tensor : *attribute.mutable_sparse_tensors()) Found({name, nullptr, &tensor});
     if (attribute.has_g()) Graph(*attribute.mutable_g(), name + "/");
     for (onnx::GraphProto& graph : *attribute.mutable_graphs()) Graph(graph, name + "/");
   }
 
-  void Found(const std::string& name, onnx::TensorProto* dense, onnx::SparseTensorProto* sparse, bool parameter_like) {
-    std::string unique = name;
-    for (int i = 1; !taken_.insert(unique).second; ++i) unique = name + "." + std::to_string(i);
-    f_({unique, dense, sparse, parameter_like});
+  void Found(TensorSite site) {
+    const std::string name = site.name;
+    for (int i = 1; !taken_.insert(site.name).second; ++i) site.name = name + "." + std::to_string(i);
+    f_(site);
   }
 
   const std::function<void(const TensorSite&)>& f_;

@@ -1,5 +1,7 @@
 #include "compiler/passes/training_view.h"
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -35,6 +37,12 @@ class View {
     const bool written = node.attributes.Int("training_mode", 0) == 1;
     if (view_ == ModelView::kInference || (view_ == ModelView::kAsWritten && !written)) {
       node.attributes.set("training_mode", int64_t{0});
+      // What training would make of the statistics is, without training, the statistics.
+      for (size_t i = 1; i < std::min<size_t>(node.outputs.size(), 3); ++i) {
+        if (node.outputs[i] == kNoValue) continue;
+        b_.Op("Identity", {node.inputs[2 + i]});
+        graph_.nodes.back().outputs[0] = node.outputs[i];
+      }
       node.outputs.resize(1);
       graph_.nodes.push_back(std::move(node));
       return;
@@ -50,7 +58,9 @@ class View {
 
   // Output `output` of the node, and the next value of `running` where that is an initializer of its own.
   void UpdateStatistic(const Node& node, size_t output, ValueId running, ValueId batch, double momentum) {
-    const ValueId mixed = b_.Add(b_.Scale(running, momentum), b_.Scale(batch, 1 - momentum));
+    const auto updated = latest_.find(running);
+    const ValueId before = updated != latest_.end() ? updated->second : running;
+    const ValueId mixed = b_.Add(b_.Scale(before, momentum), b_.Scale(batch, 1 - momentum));
     ValueId next = mixed;
     if (output < node.outputs.size() && node.outputs[output] != kNoValue) {
       graph_.nodes.back().outputs[0] = next = node.outputs[output];
@@ -59,7 +69,9 @@ class View {
     const bool kept = statistic.role == Role::kConst || statistic.role == Role::kState;
     if (!kept || graph_.data(running) == nullptr) return;
     statistic.role = Role::kState;
+    graph_.value(before).next_of = kNoValue;
     graph_.value(next).next_of = running;
+    latest_[running] = next;
   }
 
   // The value of a constant scalar operand, or `absent`.
@@ -100,6 +112,7 @@ class View {
   GraphBuilder& b_;
   Graph& graph_;
   ModelView view_;
+  std::map<ValueId, ValueId> latest_;  // of a running statistic: its value after the nodes so far
 };
 
 }  // namespace

@@ -13,7 +13,8 @@ enum class ModelView : uint8_t {
 
 // Rewrites BatchNormalization and Dropout. With batch statistics a BatchNormalization becomes
 // gradloom.BatchNormTrain, and its running statistics become states with a next value by ONNX's rule,
-// running = momentum * running + (1 - momentum) * batch, with the biased variance. Active dropout becomes
+// running = momentum * running + (1 - momentum) * batch, with the biased variance; nodes that share statistics
+// update them one after the other. Active dropout becomes
 // gradloom.Dropout, inactive dropout an Identity.
 void ApplyTrainingView(GraphBuilder& builder, ModelView view);
 

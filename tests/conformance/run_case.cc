@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "compiler/compile.h"
-#include "runtime/session/session.h"
 
 namespace gradloom {
 namespace {
@@ -21,6 +20,18 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   return std::make_shared<const Plan>(Compile(model, compile));
 }
 
+// Parameters, statistics, and initializers that are no state because nothing changes them.
+std::map<std::string, Tensor> Values(const Session& session) {
+  std::map<std::string, Tensor> values;
+  for (const StateTensor& state : session.plan().state) {
+    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic) values.emplace(state.name, session.Get(state.name));
+  }
+  for (const Constant& constant : session.plan().constants) values.emplace(constant.name, constant.value);
+  return values;
+}
+
+}  // namespace
+
 Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
   Feeds feeds;
   for (const auto* names : {&recorded.inputs, &recorded.targets}) {
@@ -33,18 +44,6 @@ Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
   }
   return feeds;
 }
-
-// Parameters, statistics, and initializers that are no state because nothing changes them.
-std::map<std::string, Tensor> Values(const Session& session) {
-  std::map<std::string, Tensor> values;
-  for (const StateTensor& state : session.plan().state) {
-    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic) values.emplace(state.name, session.Get(state.name));
-  }
-  for (const Constant& constant : session.plan().constants) values.emplace(constant.name, constant.value);
-  return values;
-}
-
-}  // namespace
 
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
   if (options.devices != "cpu") {

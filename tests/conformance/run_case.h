@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "runtime/session/session.h"
 #include "tests/conformance/compare.h"
 #include "tests/conformance/training_case.h"
 
@@ -16,5 +17,8 @@ struct RunOptions {
 // Compiles the case's model with its recipe, feeds its batches in order, and gathers what Compare needs.
 // Throws Error of any class.
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options);
+
+// Inputs and targets of a batch, borrowed from the case. Throws Error(kData) where an array is missing.
+Feeds FeedsOfStep(const TrainingCase& recorded, int step);
 
 }  // namespace gradloom
