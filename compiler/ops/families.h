@@ -27,6 +27,7 @@ std::span<const Op> DynamicOps();            // dynamic.cc
 std::span<const Op> IndexOps();              // index.cc
 std::span<const Op> RecurrentOps();          // recurrent.cc
 std::span<const Op> ResizeOps();             // resize.cc
+std::span<const Op> GridSampleOps();         // grid_sample.cc
 std::span<const Op> AttentionOps();          // attention.cc
 std::span<const Op> FusedOps();              // fused.cc
 

@@ -35,6 +35,7 @@ constexpr Rows kFamilies[] = {
     RecurrentOps,
     ResizeOps,
     AttentionOps,
+    GridSampleOps,
     FusedOps,
 };
 // clang-format on

@@ -29,6 +29,7 @@ std::span<const ReferenceKernel> ReferenceLstm();
 std::span<const ReferenceKernel> ReferenceGru();  // RNN too
 std::span<const ReferenceKernel> ReferenceResize();
 std::span<const ReferenceKernel> ReferenceAttention();
+std::span<const ReferenceKernel> ReferenceGridSample();
 std::span<const ReferenceKernel> ReferenceFused();  // fused.cc
 
 }  // namespace gradloom

@@ -35,6 +35,7 @@ constexpr Rows kFamilies[] = {
     ReferenceGru,
     ReferenceResize,
     ReferenceAttention,
+    ReferenceGridSample,
     ReferenceFused,
 };
 // clang-format on

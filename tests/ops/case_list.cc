@@ -24,6 +24,7 @@ constexpr Cases kFamilies[] = {
     LossCases,
     ResizeCases,
     AttentionCases,
+    GridSampleCases,
 };
 // clang-format on
 

@@ -52,10 +52,10 @@ TEST(Ops, EveryGradientHasACase) {
 // Operators through which training is an error: the last resort of second derivatives.
 TEST(Ops, OperatorsWithoutAGradientAreListed) {
   const std::set<std::string> listed = {
-      "gradloom.CumProdGrad",   "gradloom.DetGrad",       "gradloom.MaxPoolGrad", "gradloom.LpPoolGrad", "gradloom.BatchNormTrainGrad",
-      "gradloom.LayerNormGrad", "gradloom.GroupNormGrad", "gradloom.RmsNormGrad", "gradloom.LrnGrad",    "gradloom.CrossEntropyGrad",
-      "gradloom.NllGrad",       "gradloom.RnnGrad",       "gradloom.GruGrad",     "gradloom.LstmGrad",   "gradloom.ResizeGrad",
-      "gradloom.AttentionGrad", "gradloom.Fused",
+      "gradloom.CumProdGrad",   "gradloom.DetGrad",        "gradloom.MaxPoolGrad", "gradloom.LpPoolGrad", "gradloom.BatchNormTrainGrad",
+      "gradloom.LayerNormGrad", "gradloom.GroupNormGrad",  "gradloom.RmsNormGrad", "gradloom.LrnGrad",    "gradloom.CrossEntropyGrad",
+      "gradloom.NllGrad",       "gradloom.RnnGrad",        "gradloom.GruGrad",     "gradloom.LstmGrad",   "gradloom.ResizeGrad",
+      "gradloom.AttentionGrad", "gradloom.GridSampleGrad", "gradloom.Fused",
   };
   for (const Op* op : AllOps()) {
     if (op->gradient != nullptr || op->has(kNoGradient) || op->has(kUpdate)) continue;
