@@ -1,0 +1,107 @@
+#include "runtime/session/idx.h"
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/session/unpacked_file.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int kMostAxes = 8;
+
+DType DTypeOfIdx(unsigned char code) {
+  switch (code) {
+    case 0x08: return DType::kUint8;
+    case 0x09: return DType::kInt8;
+    case 0x0B: return DType::kInt16;
+    case 0x0C: return DType::kInt32;
+    case 0x0D: return DType::kFloat32;
+    case 0x0E: return DType::kFloat64;
+    default: return DType::kUndefined;
+  }
+}
+
+void ReadExactly(UnpackedFile& file, void* out, int64_t bytes) {
+  if (file.Read(out, bytes) == bytes) return;
+  throw Error(ErrorCode::kData, "the IDX file ends before its last element", Escaped(file.path(), 4096), "fetch or copy it again");
+}
+
+void SwapBytes(Tensor& tensor) {
+  const int64_t width = DTypeBytes(tensor.dtype());
+  if (width == 1 || std::endian::native == std::endian::big) return;
+  auto* bytes = static_cast<char*>(tensor.data());
+  for (int64_t i = 0; i < tensor.bytes(); i += width) std::reverse(bytes + i, bytes + i + width);
+}
+
+std::string_view WithoutGz(std::string_view name) { return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name; }
+
+// "-idx3-ubyte" has its start returned, other names npos.
+size_t SuffixOf(std::string_view name) {
+  const std::string_view stem = WithoutGz(name);
+  const size_t at = stem.rfind("-idx");
+  if (at == std::string_view::npos || stem.size() < at + 7) return std::string_view::npos;
+  const bool numbered = stem[at + 4] >= '0' && stem[at + 4] <= '9' && stem[at + 5] == '-';
+  return numbered ? at : std::string_view::npos;
+}
+
+}  // namespace
+
+Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
+  UnpackedFile file(path, limit_bytes);
+  const std::string where = Escaped(path, 4096);
+  unsigned char head[4];
+  ReadExactly(file, head, sizeof head);
+  const DType dtype = DTypeOfIdx(head[2]);
+  if (head[0] != 0 || head[1] != 0 || dtype == DType::kUndefined) {
+    throw Error(ErrorCode::kData, "this is no IDX file: it does not begin with 00 00 and a type", where,
+                "IDX is the format of the MNIST files; name other files after what they are");
+  }
+  if (head[3] > kMostAxes) throw Error(ErrorCode::kData, std::to_string(head[3]) + " dimensions, more than an IDX file has", where);
+  std::vector<int64_t> extents;
+  int64_t bytes = DTypeBytes(dtype);
+  for (int axis = 0; axis < head[3]; ++axis) {
+    unsigned char word[4];
+    ReadExactly(file, word, sizeof word);
+    const int64_t extent = int64_t{word[0]} << 24 | word[1] << 16 | word[2] << 8 | word[3];
+    const auto product = CheckedMul(bytes, extent);
+    if (extent > INT32_MAX || !product || *product > limit_bytes) {
+      throw Error(ErrorCode::kData, "an extent of " + std::to_string(extent) + " makes the array larger than the limit", where);
+    }
+    extents.push_back(extent);
+    bytes = *product;
+  }
+  // A short file must not make a large tensor: gzip shrinks to about a thousandth at best.
+  if (bytes / 1100 > file.file_bytes()) {
+    throw Error(ErrorCode::kData, "the file is too short for " + Shape(extents).ToString(), where, "fetch or copy it again");
+  }
+  Tensor tensor(dtype, Shape(extents));
+  ReadExactly(file, tensor.data(), tensor.bytes());
+  char more;
+  if (file.Read(&more, 1) != 0) throw Error(ErrorCode::kData, "bytes after the last element of " + Shape(extents).ToString(), where);
+  SwapBytes(tensor);
+  return tensor;
+}
+
+bool IsIdxName(const std::string& path) { return WithoutGz(path).ends_with(".idx") || SuffixOf(path) != std::string_view::npos; }
+
+std::map<std::string, std::string> IdxFilesOf(const std::string& prefix) {
+  namespace fs = std::filesystem;
+  std::map<std::string, std::string> files;
+  const std::string start = fs::path(prefix).filename().string() + "-";
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(FolderOf(prefix), error)) {
+    const std::string name = entry.path().filename().string();
+    const size_t suffix = SuffixOf(name);
+    if (suffix == std::string::npos || !name.starts_with(start) || suffix <= start.size()) continue;
+    files.emplace(name.substr(start.size(), suffix - start.size()), entry.path().string());
+  }
+  return files;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,26 @@
+// MNIST's IDX files: one array of big-endian numbers, gzipped or not.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "runtime/base/file.h"
+#include "runtime/base/tensor.h"
+
+namespace gradloom {
+
+// The format: two zero bytes, a byte for the type (0x08 uint8, 0x09 int8, 0x0B int16, 0x0C int32, 0x0D float32, 0x0E
+// float64), a byte for the rank, the extents as big-endian int32, the elements in row-major order, big-endian.
+// Error(kData) names the file: another start, a type that is none of these, extents that do not fit the file.
+// Error(kIo), Error(kLimit) as UnpackedFile.
+Tensor ReadIdx(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+
+// Whether a name is that of an IDX file: "x.idx", "train-images-idx3-ubyte", either with ".gz".
+bool IsIdxName(const std::string& path);
+
+// All arrays of a set by the middle of their names: of the prefix "mnist/train" the files
+// "mnist/train-images-idx3-ubyte" and "mnist/train-labels-idx1-ubyte.gz" are "images" and "labels". Empty where there
+// are none.
+std::map<std::string, std::string> IdxFilesOf(const std::string& prefix);
+
+}  // namespace gradloom

@@ -1,0 +1,75 @@
+#include "runtime/session/tokens.h"
+
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token files are little-endian");
+
+constexpr int32_t kMagic = 20240520;
+constexpr int32_t kVersion = 1;
+constexpr int64_t kHeaderWords = 256;
+constexpr int64_t kHeaderBytes = kHeaderWords * 4;
+
+}  // namespace
+
+std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes) {
+  const InputFile file(path, limit_bytes);
+  const std::string where = Escaped(path, 4096);
+  int64_t start = 0, bytes = file.bytes();
+  int32_t head[3] = {};
+  if (bytes >= kHeaderBytes) file.ReadAt(0, head, sizeof head);
+  if (head[0] == kMagic) {
+    if (head[1] != kVersion) {
+      throw Error(ErrorCode::kData, "version " + std::to_string(head[1]) + " of llm.c's token files; version 1 is read", where);
+    }
+    start = kHeaderBytes;
+    bytes -= start;
+    if (head[2] < 0 || bytes != int64_t{head[2]} * 2) {
+      throw Error(ErrorCode::kData,
+                  "the header counts " + std::to_string(head[2]) + " tokens, after it are " + std::to_string(bytes) + " bytes", where,
+                  "fetch or copy it again");
+    }
+  }
+  if (bytes % 2 != 0) {
+    throw Error(ErrorCode::kData, std::to_string(bytes) + " bytes are no whole number of 16-bit tokens", where,
+                "tokens are uint16, two bytes each");
+  }
+  std::vector<uint16_t> tokens(static_cast<size_t>(bytes / 2));
+  if (bytes > 0) file.ReadAt(start, tokens.data(), bytes);
+  return tokens;
+}
+
+void WriteTokens(const std::string& path, const std::vector<uint16_t>& tokens) {
+  if (tokens.size() > INT32_MAX) throw Error(ErrorCode::kLimit, "more tokens than a file of this kind counts", Escaped(path, 4096));
+  std::vector<int32_t> head(kHeaderWords);
+  head[0] = kMagic;
+  head[1] = kVersion;
+  head[2] = static_cast<int32_t>(tokens.size());
+  AtomicFile file(path);
+  file.Write(head.data(), kHeaderBytes);
+  file.Write(tokens.data(), static_cast<int64_t>(tokens.size()) * 2);
+  file.Commit();
+}
+
+TokenWindows WindowsOf(const std::vector<uint16_t>& tokens, int64_t length, const std::string& where) {
+  // The last window's last token needs one that follows.
+  const int64_t windows = length < 1 ? 0 : (static_cast<int64_t>(tokens.size()) - 1) / length;
+  if (windows < 1) {
+    throw Error(ErrorCode::kData,
+                std::to_string(tokens.size()) + " tokens make no window of " + std::to_string(length) + " and the token after it", where);
+  }
+  TokenWindows made{Tensor(DType::kInt64, {windows, length}), Tensor(DType::kInt64, {windows, length})};
+  for (int64_t i = 0; i < windows * length; ++i) {
+    made.tokens.as<int64_t>()[static_cast<size_t>(i)] = tokens[static_cast<size_t>(i)];
+    made.next.as<int64_t>()[static_cast<size_t>(i)] = tokens[static_cast<size_t>(i) + 1];
+  }
+  return made;
+}
+
+}  // namespace gradloom
