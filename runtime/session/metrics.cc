@@ -1,93 +1,197 @@
 #include "runtime/session/metrics.h"
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+#include "runtime/session/metrics_internal.h"
 
 namespace gradloom {
+namespace internal {
+
+ClassScores::ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target)
+    : spec_(spec), output_(output), target_(target) {
+  const int rank = output.shape.rank();
+  const int64_t axis = spec.class_axis < 0 ? spec.class_axis + rank : spec.class_axis;
+  if (axis < 0 || axis >= rank) {
+    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " needs scores of classes along axis " + std::to_string(spec.class_axis) +
+                                        ", the output is " + output.shape.ToString());
+  }
+  for (int i = 0; i < rank; ++i) (i < axis ? outer_ : i == axis ? classes_ : inner_) *= output.shape[i];
+  if (target.elements() != places()) {
+    throw Error(ErrorCode::kConfig, Escaped(spec.name) + " of " + output.shape.ToString() + " needs one class for each of " +
+                                        std::to_string(places()) + " places, the target is " + target.shape.ToString());
+  }
+}
+
+int64_t ClassScores::Class(int64_t place) const {
+  const int64_t c = ElementAsInt(target_, place);
+  if (spec_.ignore_index && c == *spec_.ignore_index) return -1;
+  if (c < 0 || c >= classes_) {
+    throw Error(ErrorCode::kData, "the class " + std::to_string(c) + " of element " + std::to_string(place) +
+                                      " of the batch is not within 0 and " + std::to_string(classes_ - 1));
+  }
+  return c;
+}
+
+double ClassScores::Score(int64_t place, int64_t c) const {
+  return ElementAsDouble(output_, (place / inner_ * classes_ + c) * inner_ + place % inner_);
+}
+
+double ClassScores::LogSum(int64_t place) const {
+  double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (int64_t c = 0; c < classes_; ++c) largest = std::max(largest, Score(place, c));
+  for (int64_t c = 0; c < classes_; ++c) sum += std::exp(Score(place, c) - largest);
+  return largest + std::log(sum);
+}
+
+void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target) {
+  if (output.elements() == target.elements()) return;
+  throw Error(ErrorCode::kConfig, Escaped(spec.name) + " of " + output.shape.ToString() + " against " + target.shape.ToString());
+}
+
+int64_t ColumnsOf(const TensorView& output) {
+  int64_t columns = 1;
+  for (int axis = 1; axis < output.shape.rank(); ++axis) columns *= output.shape[axis];
+  return columns;
+}
+
+}  // namespace internal
+
 namespace {
 
-class Accuracy : public Metric {
+using internal::CheckSameElements;
+using internal::ClassScores;
+
+// A mean of one number per place or element, and what becomes of it at the end.
+class MeanMetric : public Metric {
  public:
-  void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) return AddBinary(output, target);
-    if (output.shape.rank() < 2) throw Error(ErrorCode::kConfig, "accuracy needs logits [N, C], the output is " + output.shape.ToString());
-    const int64_t n = output.shape[0], classes = output.shape[1];
-    const int64_t inner = n * classes == 0 ? 0 : output.elements() / (n * classes);
-    if (target.elements() != n * inner) {
-      throw Error(ErrorCode::kConfig,
-                  "accuracy of " + output.shape.ToString() + " needs one class a sample, the target is " + target.shape.ToString());
-    }
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j < inner; ++j) {
-        const auto at = [&](int64_t c) { return ElementAsDouble(output, (i * classes + c) * inner + j); };
-        int64_t best = 0;
-        for (int64_t c = 1; c < classes; ++c) best = at(c) > at(best) ? c : best;
-        right_ += best == ElementAsInt(target, i * inner + j);
-        ++count_;
-      }
-    }
+  explicit MeanMetric(const MetricSpec& spec) : spec_(spec) {}
+
+  std::map<std::string, double> Values() const override {
+    return {{spec_.name, count_ == 0 ? std::numeric_limits<double>::quiet_NaN() : Finished(sum_ / static_cast<double>(count_))}};
   }
 
-  double Value() const override {
-    return count_ == 0 ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(right_) / static_cast<double>(count_);
+ protected:
+  virtual double Finished(double mean) const { return mean; }
+  void Count(double value) {
+    sum_ += value;
+    ++count_;
   }
+
+  MetricSpec spec_;
 
  private:
-  void AddBinary(const TensorView& output, const TensorView& target) {
-    if (output.elements() != target.elements()) {
-      throw Error(ErrorCode::kConfig, "accuracy of " + output.shape.ToString() + " against " + target.shape.ToString());
-    }
-    for (int64_t i = 0; i < output.elements(); ++i) {
-      right_ += (ElementAsDouble(output, i) > 0) == (ElementAsDouble(target, i) > 0.5);
-      ++count_;
-    }
-  }
-
-  int64_t right_ = 0, count_ = 0;
-};
-
-// The mean of |difference|^power, and its root if wanted.
-class MeanError : public Metric {
- public:
-  MeanError(int power, bool root) : power_(power), root_(root) {}
-
-  void Add(const TensorView& output, const TensorView& target) override {
-    if (output.elements() != target.elements()) {
-      throw Error(ErrorCode::kConfig, "the error of " + output.shape.ToString() + " against " + target.shape.ToString());
-    }
-    for (int64_t i = 0; i < output.elements(); ++i) {
-      const double difference = std::abs(ElementAsDouble(output, i) - ElementAsDouble(target, i));
-      sum_ += power_ == 1 ? difference : difference * difference;
-    }
-    count_ += output.elements();
-  }
-
-  double Value() const override {
-    const double mean = sum_ / static_cast<double>(count_);  // 0/0 is the NaN that it should be
-    return root_ ? std::sqrt(mean) : mean;
-  }
-
- private:
-  int power_;
-  bool root_;
   double sum_ = 0;
   int64_t count_ = 0;
 };
 
-}  // namespace
+// k 1: accuracy.
+class TopK : public MeanMetric {
+ public:
+  TopK(const MetricSpec& spec, int64_t k) : MeanMetric(spec), k_(k) {}
 
-std::unique_ptr<Metric> Metric::Make(std::string_view name) {
-  if (name == "accuracy") return std::make_unique<Accuracy>();
-  if (name == "mse") return std::make_unique<MeanError>(2, false);
-  if (name == "rmse") return std::make_unique<MeanError>(2, true);
-  if (name == "mae") return std::make_unique<MeanError>(1, false);
-  throw Error(ErrorCode::kConfig, "no metric '" + Escaped(name) + "'", "", "metrics are: accuracy, mse, rmse, mae");
+  void Add(const TensorView& output, const TensorView& target) override {
+    if (IsFloating(target.dtype)) return AddYesNo(output, target);
+    const ClassScores scores(spec_, output, target);
+    for (int64_t place = 0; place < scores.places(); ++place) {
+      const int64_t right = scores.Class(place);
+      if (right < 0) continue;
+      const double own = scores.Score(place, right);
+      // A score that is not a number is right about nothing.
+      int64_t before = std::isnan(own) ? k_ : 0;
+      for (int64_t c = 0; c < scores.classes() && before < k_; ++c) {
+        const double other = scores.Score(place, c);
+        before += other > own || (other == own && c < right);
+      }
+      Count(before < k_);
+    }
+  }
+
+ private:
+  void AddYesNo(const TensorView& output, const TensorView& target) {
+    if (k_ != 1) throw Error(ErrorCode::kConfig, Escaped(spec_.name) + " needs classes as targets, not yes or no");
+    CheckSameElements(spec_, output, target);
+    for (int64_t i = 0; i < output.elements(); ++i) {
+      Count((ElementAsDouble(output, i) > spec_.threshold) == (ElementAsDouble(target, i) > 0.5));
+    }
+  }
+
+  int64_t k_;
+};
+
+class Perplexity : public MeanMetric {
+ public:
+  using MeanMetric::MeanMetric;
+
+  void Add(const TensorView& output, const TensorView& target) override {
+    if (IsFloating(target.dtype)) throw Error(ErrorCode::kConfig, "perplexity needs classes as targets");
+    const ClassScores scores(spec_, output, target);
+    for (int64_t place = 0; place < scores.places(); ++place) {
+      const int64_t right = scores.Class(place);
+      if (right >= 0) Count(scores.LogSum(place) - scores.Score(place, right));
+    }
+  }
+
+ protected:
+  double Finished(double mean) const override { return std::exp(mean); }
+};
+
+// The mean of |difference|^power, and its root if wanted.
+class MeanError : public MeanMetric {
+ public:
+  MeanError(const MetricSpec& spec, int power, bool root) : MeanMetric(spec), power_(power), root_(root) {}
+
+  void Add(const TensorView& output, const TensorView& target) override {
+    CheckSameElements(spec_, output, target);
+    for (int64_t i = 0; i < output.elements(); ++i) {
+      const double difference = std::abs(ElementAsDouble(output, i) - ElementAsDouble(target, i));
+      Count(power_ == 1 ? difference : difference * difference);
+    }
+  }
+
+ protected:
+  double Finished(double mean) const override { return root_ ? std::sqrt(mean) : mean; }
+
+ private:
+  int power_;
+  bool root_;
+};
+
+// The 5 of "top5", or 0.
+int64_t CountOfTop(std::string_view name) {
+  if (!name.starts_with("top")) return 0;
+  int64_t k = 0;
+  const auto [end, error] = std::from_chars(name.data() + 3, name.data() + name.size(), k);
+  return error == std::errc() && end == name.data() + name.size() && k > 0 ? k : 0;
 }
 
-std::vector<std::string> MetricNames() { return {"accuracy", "mse", "rmse", "mae"}; }
+}  // namespace
 
-bool LargerIsBetter(std::string_view metric) { return metric == "accuracy"; }
+std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
+  const std::string& name = spec.name;
+  if (name == "accuracy") return std::make_unique<TopK>(spec, 1);
+  if (const int64_t k = CountOfTop(name)) return std::make_unique<TopK>(spec, k);
+  if (name == "f1") return internal::MakeF1(spec);
+  if (name == "auroc") return internal::MakeAuroc(spec);
+  if (name == "perplexity") return std::make_unique<Perplexity>(spec);
+  if (name == "mse") return std::make_unique<MeanError>(spec, 2, false);
+  if (name == "rmse") return std::make_unique<MeanError>(spec, 2, true);
+  if (name == "mae") return std::make_unique<MeanError>(spec, 1, false);
+  std::string all;
+  for (const std::string& known : MetricNames()) all += (all.empty() ? "" : ", ") + known;
+  const std::string near = Nearest(name, MetricNames());
+  throw Error(ErrorCode::kConfig, "no metric '" + Escaped(name) + "'", "",
+              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
+}
+
+std::vector<std::string> MetricNames() { return {"accuracy", "top5", "f1", "auroc", "perplexity", "mse", "rmse", "mae"}; }
+
+bool LargerIsBetter(std::string_view metric) {
+  const std::string_view kind = metric.substr(0, metric.find('/'));
+  return kind == "accuracy" || kind == "f1" || kind == "auroc" || CountOfTop(kind) > 0;
+}
 
 }  // namespace gradloom

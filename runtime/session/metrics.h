@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,28 +13,47 @@
 
 namespace gradloom {
 
+// Which metric of which output and target.
+struct MetricSpec {
+  std::string name;
+  std::string output, target;           // empty: the only one, or the first loss's
+  int64_t class_axis = 1;               // of outputs whose targets are classes; -1: the last
+  std::optional<int64_t> ignore_index;  // such targets count for nothing
+  double threshold = 0;                 // scores above it mean yes: 0 for logits, 0.5 for probabilities
+};
+
+// A target of an integer type holds the class of each sample (or of each place in it); the output then has scores
+// along the class axis, of which the softmax is the probability (of logits and of their logarithms alike). A floating
+// target has 0 or 1 (above 0.5 is yes) for each element of the output, or a number to come near to.
 class Metric {
  public:
   virtual ~Metric() = default;
 
-  // One batch: a model output and its target. Throws Error(kConfig) where they do not suit the metric.
+  // One batch. Throws Error(kConfig) where output and target do not suit the metric, Error(kData) for a class that the
+  // output does not have.
   virtual void Add(const TensorView& output, const TensorView& target) = 0;
 
-  // Over everything added; NaN where nothing was.
-  virtual double Value() const = 0;
+  // Over everything added, by name; NaN where it says nothing. The first name is the metric's own, others add to it:
+  // "auroc", "auroc/0", "auroc/1" ...
+  virtual std::map<std::string, double> Values() const = 0;
 
-  // "accuracy": the share of samples whose largest logit (over the last axis of [N, C], axis 1 of
-  //   [N, C, ...]) is the class in the int64 target; a float output of one number a sample counts as right
-  //   where its sign (logit) agrees with the 0/1 target.
-  // "mse", "rmse", "mae": over all elements.
-  // Throws Error(kConfig) listing the names there are.
-  static std::unique_ptr<Metric> Make(std::string_view name);
+  //   accuracy    share of samples whose largest score is the target's; of yes or no, share of elements right
+  //   top5        share of samples whose target is among the 5 largest scores (any number; of equal scores the
+  //               lower class comes first)
+  //   f1          2 TP / (2 TP + FP + FN): of one column of yes or no, that column's; of classes or of several
+  //               columns, the mean over those that occur (in target or prediction)
+  //   auroc       area under the ROC curve, equal scores counted half: per class against the rest or per column, and
+  //               the mean over those that have both kinds of samples
+  //   perplexity  exp of the mean of -log probability of the target's class
+  //   mse, rmse, mae   over all elements
+  // Throws Error(kConfig) for another name, with the nearest.
+  static std::unique_ptr<Metric> Make(const MetricSpec& spec);
 };
 
-// The names that Make knows.
+// The names that Make knows; top5 stands for all of its kind.
 std::vector<std::string> MetricNames();
 
-// Whether a larger value is better.
+// Whether a larger value is better, for "loss" too.
 bool LargerIsBetter(std::string_view metric);
 
 }  // namespace gradloom

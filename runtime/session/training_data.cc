@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/philox.h"
 #include "runtime/session/data_files.h"
 
 namespace gradloom {
@@ -28,7 +31,31 @@ void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<F
   }
 }
 
-bool IsTable(const std::string& path) { return KindOfDataFile(path) == DataFileKind::kTable; }
+constexpr std::string_view kRandom = "random:";
+
+bool IsTable(const std::string& path) { return !path.starts_with(kRandom) && KindOfDataFile(path) == DataFileKind::kTable; }
+
+// The stream of random numbers apart from all others.
+constexpr uint64_t kRandomStream = 0x72616E646F6D;
+
+// Numbers of mean 0 and variance 1, or whole numbers below the bound.
+Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key) {
+  Shape shape = feed.shape;
+  if (shape.rank() > 0) shape[0] = rows;
+  const bool floating = IsFloating(feed.dtype);
+  Tensor column(floating ? DType::kFloat32 : DType::kInt64, shape);
+  for (int64_t i = 0; i < column.elements(); ++i) {
+    const PhiloxBlock block = Philox({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0}, key);
+    if (floating) {
+      // Box and Muller.
+      const double u = (static_cast<double>(block[0]) + 1) * 0x1p-32, turn = static_cast<double>(block[1]) * 0x1p-32;
+      column.as<float>()[static_cast<size_t>(i)] = static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * turn));
+    } else {
+      column.as<int64_t>()[static_cast<size_t>(i)] = static_cast<int64_t>(block[0] % static_cast<uint64_t>(bound));
+    }
+  }
+  return column;
+}
 
 // Without a map a table's last column is the target, the others the input.
 ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
@@ -44,15 +71,6 @@ ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, 
   return {{feeds[0].name, features}, {feeds[1].name, header.back()}};
 }
 
-// The array for input or target `index` where no map says it: the file's of the same name, or the one that the format
-// means for it.
-std::string DefaultArray(const std::string& path, const std::vector<Feed>& feeds, size_t index) {
-  const DataFileKind kind = KindOfDataFile(path);
-  if (index < 2 && kind == DataFileKind::kTokens) return index == 0 ? "tokens" : "next";
-  if (index < 2 && kind == DataFileKind::kIdxSet) return index == 0 ? "images" : "labels";
-  return feeds[index].name;
-}
-
 std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns) {
   std::vector<ColumnSource> sources;
   for (const Feed& feed : feeds) {
@@ -61,24 +79,44 @@ std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<F
       throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(path, 4096),
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
-    sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(path, feeds, sources.size()) : mapped->second,
-                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0});
+    sources.push_back(
+        {feed.name, mapped == columns.end() ? feed.name : mapped->second, IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64});
   }
   return sources;
 }
 
-Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
-  LoadedData loaded = LoadData(path, SourcesOf(path, feeds, columns));
-  for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+Dataset RandomFeeds(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed) {
+  int64_t rows = 0;
+  const std::string count = options.train.substr(kRandom.size());
+  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), rows);
+  if (error != std::errc() || end != count.data() + count.size() || rows < 1 || rows > (1 << 24)) {
+    throw Error(ErrorCode::kConfig, "'" + Escaped(options.train) + "' is no number of random samples", "", "it reads random:256");
+  }
+  Dataset data;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const auto bound = options.random_bounds.find(feeds[i].name);
+    const PhiloxKey key = NodeKey(static_cast<uint64_t>(seed), i, kRandomStream);
+    data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, bound == options.random_bounds.end() ? 2 : bound->second, key));
+  }
+  return data;
+}
+
+void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const std::string& path) {
   for (const Feed& feed : feeds) {
     const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
     try {
-      loaded.data.Fit(feed.name, feed.dtype, row);
+      data.Fit(feed.name, feed.dtype, row);
     } catch (const Error& error) {
       // The data set does not know where its columns are from.
       throw Error(error.code(), error.message(), Escaped(path, 4096), error.help());
     }
   }
+}
+
+Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+  LoadedData loaded = LoadData(path, SourcesOf(path, feeds, columns));
+  for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+  FitToFeeds(loaded.data, feeds, path);
   return std::move(loaded.data);
 }
 
@@ -119,7 +157,13 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   TrainingData data;
   data.columns = options.columns;
   if (data.columns.empty() && IsTable(options.train)) data.columns = GuessColumns(options.train, feeds, data.notes);
-  data.train = ReadFeeds(options.train, feeds, data.columns, data.notes);
+  if (options.train.starts_with(kRandom)) {
+    data.train = RandomFeeds(options, feeds, seed);
+    FitToFeeds(data.train, feeds, options.train);
+    data.notes.push_back("data    random numbers: put your own at data.train");
+  } else {
+    data.train = ReadFeeds(options.train, feeds, data.columns, data.notes);
+  }
   if (!options.eval.empty()) data.eval = ReadFeeds(options.eval, feeds, data.columns, data.notes);
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
@@ -131,6 +175,32 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     }
   }
   return data;
+}
+
+std::string DataToJson(const TrainingData& data) {
+  nlohmann::json transforms = nlohmann::json::object();
+  for (const auto& [name, list] : data.fitted) {
+    for (const Transform& transform : list) transforms[name].push_back({{"shift", transform.shift}, {"scale", transform.scale}});
+  }
+  return nlohmann::json{{"columns", data.columns}, {"transforms", transforms}}.dump();
+}
+
+void DataFromJson(const std::string& text, const std::string& where, ColumnMap& columns,
+                  std::map<std::string, std::vector<Transform>>& fitted) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    columns = json.at("columns").get<ColumnMap>();
+    fitted.clear();
+    for (const auto& [name, list] : json.at("transforms").items()) {
+      for (const nlohmann::json& entry : list) {
+        Transform transform{entry.at("shift").get<std::vector<float>>(), entry.at("scale").get<std::vector<float>>()};
+        if (transform.shift.empty() || transform.scale.empty()) throw Error(ErrorCode::kConfig, "a transform is empty", where);
+        fitted[name].push_back(std::move(transform));
+      }
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kConfig, "the columns and transforms of a run cannot be read: " + Escaped(error.what()), where);
+  }
 }
 
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,

@@ -16,11 +16,12 @@ namespace gradloom {
 using ColumnMap = std::map<std::string, std::string>;
 
 struct DataOptions {
-  std::string train;       // a file that LoadData knows
+  std::string train;       // a file that LoadData knows, or "random:N" for N samples of random numbers
   std::string eval;        // one of the same form; empty: none
   std::string eval_split;  // "20%", "0.2", or "tail:20%" for the last rows; empty: none. Not beside `eval`.
   ColumnMap columns;
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, as Transform::Parse reads them
+  std::map<std::string, int64_t> random_bounds;                // random integers of a feed are below this; 2 where it is not said
 };
 
 struct TrainingData {
@@ -35,6 +36,12 @@ struct TrainingData {
 // column is the one target and all others the one input. Throws Error(kData, kIo, kLimit) as LoadData and Dataset::Fit
 // do, Error(kConfig) for names that are no feed and transforms that do not exist.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
+
+// Columns and fitted transforms as one JSON object, from which DataFromJson gives them back exactly.
+std::string DataToJson(const TrainingData& data);
+// Throws Error(kConfig) with `where` for a text that is none.
+void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
+                  std::map<std::string, std::vector<Transform>>& fitted);
 
 // A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,

@@ -6,9 +6,10 @@
 
 #include "compiler/compile.h"
 #include "runtime/plan/plan_file.h"
-#include "tools/gradloom/recipe_flags.h"
-#include "tools/gradloom/screen.h"
+#include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/recipe.h"
+#include "tools/screen/screen.h"
 
 namespace gradloom {
 namespace {
@@ -19,16 +20,16 @@ struct Compiled {
   std::vector<std::string> notes;
 };
 
-Compiled CompileFlags(const RecipeFlags& flags, bool all_entries) {
-  const Model model = Model::Load(flags.model);
+Compiled CompileConfigured(const Configuration& configuration, bool all_entries) {
+  const Model model = Model::Load(ModelPathOf(configuration));
   Compiled made;
   CompileOptions options;
-  options.import = flags.ToImportOptions();
-  options.control = flags.ToPassControl();
+  options.import = ImportOptionsOf(configuration);
+  options.control = PassControlOf(configuration);
   // A symbolic batch needs some size; any shows what stands in the way.
   if (options.import.batch == 0) options.import.batch = 32;
   const ImportedGraph probe = Import(model, options.import);
-  options.recipe = flags.ToRecipe(*probe.graph, 0, made.notes);
+  options.recipe = RecipeOf(configuration, *probe.graph, 0, made.notes);
   const int64_t batch = probe.batch;
   options.entries = {{EntryKind::kStep, batch}};
   if (all_entries) {
@@ -45,18 +46,14 @@ nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   return json;
 }
 
-int Check(const RecipeFlags& flags, bool json) {
-  const Compiled made = CompileFlags(flags, false);
+int Check(const Configuration& configuration, bool json) {
+  const Compiled made = CompileConfigured(configuration, false);
   const Program& program = made.plan.programs.front();
   if (json) {
-    const nlohmann::json line{{"model", flags.model},
-                              {"trained", Reasons(made.report.trained)},
-                              {"frozen", Reasons(made.report.frozen)},
-                              {"parameters_trained", made.report.trained_elements},
-                              {"step_flops", made.report.step_flops},
-                              {"transient_bytes", made.report.transient_bytes},
-                              {"state_bytes", made.plan.state_bytes},
-                              {"instructions", program.instructions.size()}};
+    const nlohmann::json line{{"model", ModelPathOf(configuration)},   {"trained", Reasons(made.report.trained)},
+                              {"frozen", Reasons(made.report.frozen)}, {"parameters_trained", made.report.trained_elements},
+                              {"step_flops", made.report.step_flops},  {"transient_bytes", made.report.transient_bytes},
+                              {"state_bytes", made.plan.state_bytes},  {"instructions", program.instructions.size()}};
     std::printf("%s\n", line.dump().c_str());
     return 0;
   }
@@ -70,8 +67,8 @@ int Check(const RecipeFlags& flags, bool json) {
   return 0;
 }
 
-int CompileToFile(const RecipeFlags& flags, const std::string& out) {
-  const Compiled made = CompileFlags(flags, true);
+int CompileToFile(const Configuration& configuration, const std::string& out) {
+  const Compiled made = CompileConfigured(configuration, true);
   WritePlan(made.plan, out);
   for (const std::string& note : made.notes) std::fprintf(stderr, "%s\n", note.c_str());
   std::fprintf(stderr, "plan %s -> %s   import %.1f ms, passes %.1f ms, proof %.1f ms\n", PlanHash(made.plan).substr(0, 8).c_str(),
@@ -82,19 +79,19 @@ int CompileToFile(const RecipeFlags& flags, const std::string& out) {
 }  // namespace
 
 Action DeclareCheck(CLI::App& app) {
-  auto flags = std::make_shared<RecipeFlags>();
+  ConfigurationFlags flags;
   auto json = std::make_shared<bool>(false);
-  flags->Declare(app);
+  flags.Declare(app, kUseRecipe);
   app.add_flag("--json", *json, "print one JSON object");
-  return [flags, json] { return Check(*flags, *json); };
+  return [flags, json] { return Check(flags.Resolve(), *json); };
 }
 
 Action DeclareCompile(CLI::App& app) {
-  auto flags = std::make_shared<RecipeFlags>();
+  ConfigurationFlags flags;
   auto out = std::make_shared<std::string>();
-  flags->Declare(app);
+  flags.Declare(app, kUseRecipe);
   app.add_option("-o,--output", *out, "the plan file to write")->required();
-  return [flags, out] { return CompileToFile(*flags, *out); };
+  return [flags, out] { return CompileToFile(flags.Resolve(), *out); };
 }
 
 }  // namespace gradloom

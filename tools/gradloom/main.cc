@@ -1,5 +1,6 @@
 // gradloom <verb> [flags]
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <new>
 #include <string>
@@ -7,8 +8,10 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
-#include "tools/gradloom/screen.h"
+#include "tools/config/keys.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/environment.h"
+#include "tools/screen/screen.h"
 
 namespace gradloom {
 namespace {
@@ -21,6 +24,7 @@ struct Verb {
 };
 
 constexpr Verb kVerbs[] = {
+    {"init", "write a commented configuration for a model", "gradloom init --model model.onnx --data train.csv", DeclareInit},
     {"train", "compile a model and train it", "gradloom train model.onnx --data train.csv --loss mse --epochs 10", DeclareTrain},
     {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx", DeclareCheck},
     {"compile", "model -> plan", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan", DeclareCompile},
@@ -28,43 +32,49 @@ constexpr Verb kVerbs[] = {
     {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
     {"export", "trained weights -> inference ONNX", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},
     {"devices", "what this machine offers", "gradloom devices --json", DeclareDevices},
+    {"config", "the resolved configuration and where each value is from; the keys there are",
+     "gradloom config -c gradloom.toml --set optimizer.lr=1e-4", DeclareConfig},
 };
 
-// The error of a command line that CLI11 refuses, in our form.
-Error UsageError(const CLI::ParseError& error, const CLI::App& app, int argc, char** argv) {
-  std::string message = error.what(), help = "see: gradloom --help";
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  std::vector<std::string> verbs, flags;
+std::string VerbList() {
+  std::string list;
+  for (const Verb& verb : kVerbs) list += (list.empty() ? "" : ", ") + std::string(verb.name);
+  return list;
+}
+
+Error UnknownVerb(const std::string& word) {
+  std::vector<std::string> verbs;
   for (const Verb& verb : kVerbs) verbs.emplace_back(verb.name);
+  const std::string near = Nearest(word, verbs);
+  return Error(ErrorCode::kConfig, "unknown verb '" + Escaped(word) + "'", "",
+               (near.empty() ? "" : "did you mean 'gradloom " + near + "'?   ") + ("verbs: " + VerbList()));
+}
+
+// The error of a command line that CLI11 refuses, in our form.
+Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
   const auto used = app.get_subcommands();
-  if (used.empty()) {
-    if (words.empty())
-      return Error(ErrorCode::kConfig, "no verb given", "", "verbs: train, check, compile, inspect, verify, export, devices");
-    message = "unknown verb '" + Escaped(words[0]) + "'";
-    const std::string near = Nearest(words[0], verbs);
-    if (!near.empty()) help = "did you mean 'gradloom " + near + "'?";
-    return Error(ErrorCode::kConfig, message, "", help);
-  }
-  const CLI::App* verb = used.front();
-  help = "see: gradloom " + verb->get_name() + " --help";
-  for (const CLI::Option* option : verb->get_options()) {
+  if (words.empty()) return Error(ErrorCode::kConfig, "no verb given", "", "verbs: " + VerbList() + "   see: gradloom --help");
+  if (used.empty() && !words[0].starts_with("-")) return UnknownVerb(words[0]);
+  const CLI::App& verb = used.empty() ? app : *used.front();
+  const std::string see = used.empty() ? "see: gradloom --help" : "see: gradloom " + verb.get_name() + " --help";
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : verb.get_options()) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   }
   for (const std::string& word : words) {
     const std::string flag = word.substr(0, word.find('='));
-    if (!flag.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
-    message = "unknown flag '" + Escaped(flag) + "' of gradloom " + verb->get_name();
-    const std::string near = Nearest(flag, flags);
-    if (!near.empty()) help = "did you mean '" + near + "'?   " + help;
-    break;
+    if (!flag.starts_with("--") || flag == "--" || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
+    const std::string near = NearFlag(flag, flags);
+    return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
+                 (near.empty() ? "" : "did you mean '" + near + "'?   ") + see);
   }
-  return Error(ErrorCode::kConfig, message, "", help);
+  return Error(ErrorCode::kConfig, Escaped(error.what()), "", see);
 }
 
 int Run(int argc, char** argv) {
   CLI::App app("Gradloom trains ONNX models: one plan, proved before it runs.", "gradloom");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "gradloom 0.1.0");
+  app.set_version_flag("--version", std::string("gradloom ") + kVersion);
   std::vector<Action> actions;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
@@ -76,7 +86,7 @@ int Run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    throw UsageError(error, app, argc, argv);
+    throw UsageError(error, app, {argv + 1, argv + argc});
   }
   for (size_t i = 0; i < actions.size(); ++i) {
     if (app.got_subcommand(kVerbs[i].name)) return actions[i]();

@@ -11,8 +11,8 @@
 #include "runtime/plan/text.h"
 #include "runtime/plan/verify_plan.h"
 #include "runtime/session/safetensors.h"
-#include "tools/gradloom/screen.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/screen/screen.h"
 
 namespace gradloom {
 namespace {

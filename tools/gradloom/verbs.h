@@ -12,6 +12,7 @@ namespace gradloom {
 
 using Action = std::function<int()>;
 
+Action DeclareInit(CLI::App& app);
 Action DeclareTrain(CLI::App& app);
 Action DeclareCheck(CLI::App& app);
 Action DeclareCompile(CLI::App& app);
@@ -19,5 +20,6 @@ Action DeclareInspect(CLI::App& app);
 Action DeclareVerify(CLI::App& app);
 Action DeclareExport(CLI::App& app);
 Action DeclareDevices(CLI::App& app);
+Action DeclareConfig(CLI::App& app);
 
 }  // namespace gradloom

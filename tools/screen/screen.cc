@@ -1,4 +1,4 @@
-#include "tools/gradloom/screen.h"
+#include "tools/screen/screen.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -55,6 +55,7 @@ std::string Bytes(int64_t bytes) {
 }
 
 std::string Duration(double seconds) {
+  if (seconds < 0.1) return Format("%.3gms", seconds * 1e3);
   if (seconds < 60) return Format("%.1fs", seconds);
   const auto whole = static_cast<long long>(seconds);
   if (whole < 3600) return Format("%lld:%02lld", whole / 60, whole % 60);
@@ -98,39 +99,38 @@ void PrintError(const Error& error) {
   std::fprintf(stderr, "%s\ngradloom: stopped with 1 error (exit %d)\n", error.Describe().c_str(), ExitCode(error.code()));
 }
 
-Progress::Progress(ProgressMode mode, int64_t log_every)
-    : mode_(mode), log_every_(std::max<int64_t>(log_every, 1)), start_(std::chrono::steady_clock::now()), drawn_(start_) {
+Progress::Progress(ProgressMode mode, int64_t log_every, Log& log)
+    : mode_(mode), log_every_(std::max<int64_t>(log_every, 1)), log_(log), start_(std::chrono::steady_clock::now()), drawn_(start_) {
   if (mode_ == ProgressMode::kAuto) mode_ = TerminalCanRedraw() ? ProgressMode::kBar : ProgressMode::kPlain;
 }
 
 Progress::~Progress() { Clear(); }
 
 void Progress::Update(const State& state) {
-  if (mode_ == ProgressMode::kNone) return;
   const auto now = std::chrono::steady_clock::now();
   const bool last = state.step == state.total_steps;
-  if (mode_ == ProgressMode::kBar) {
-    // Ten times a second is smooth enough and costs nothing.
-    if (!last && now - drawn_ < std::chrono::milliseconds(100)) return;
+  // Ten times a second is smooth enough and costs nothing.
+  if (mode_ == ProgressMode::kBar && (last || now - drawn_ >= std::chrono::milliseconds(100))) {
     drawn_ = now;
     Draw(state);
-    return;
   }
   if (!last && state.step % log_every_ != 0) return;
-  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  if (mode_ == ProgressMode::kPlain) return log_.Line(PlainLine(state));
+  log_.Record(PlainLine(state));
+  if (mode_ != ProgressMode::kJson) return;
+  const std::string norm = state.grad_norm < 0 ? "" : Format(",\"gnorm\":%.6g", state.grad_norm);
+  std::fprintf(
+      stderr, "{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%.9g,\"lr\":%.9g%s,\"samples_per_s\":%.1f}\n",
+      Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, state.loss, state.lr, norm.c_str(), state.samples_per_s);
+}
+
+std::string Progress::PlainLine(const State& state) const {
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const double eta = state.step > 0 ? elapsed * static_cast<double>(state.total_steps - state.step) / static_cast<double>(state.step) : 0;
-  const std::string norm = state.grad_norm < 0            ? ""
-                           : mode_ == ProgressMode::kJson ? Format(",\"gnorm\":%.6g", state.grad_norm)
-                                                          : " gnorm=" + Short(state.grad_norm);
-  if (mode_ == ProgressMode::kJson) {
-    std::fprintf(
-        stderr, "{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%.9g,\"lr\":%.9g%s,\"samples_per_s\":%.1f}\n",
-        Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, state.loss, state.lr, norm.c_str(), state.samples_per_s);
-  } else {
-    std::fprintf(stderr, "%s step=%lld epoch=%.2f loss=%s lr=%s%s samples_s=%.0f eta_s=%.0f\n", Timestamp().c_str(),
-                 static_cast<long long>(state.step), state.epoch, Short(state.loss).c_str(), Short(state.lr).c_str(), norm.c_str(),
-                 state.samples_per_s, eta);
-  }
+  const std::string norm = state.grad_norm < 0 ? "" : " gnorm=" + Short(state.grad_norm);
+  return Format("%s step=%lld epoch=%.2f loss=%s lr=%s%s samples_s=%.0f eta_s=%.0f", Timestamp().c_str(),
+                static_cast<long long>(state.step), state.epoch, Short(state.loss).c_str(), Short(state.lr).c_str(), norm.c_str(),
+                state.samples_per_s, eta);
 }
 
 void Progress::Draw(const State& state) {
@@ -144,6 +144,7 @@ void Progress::Draw(const State& state) {
       Format("epoch %lld/%lld [%s] %3.0f%%  %s/%s  loss %s",
              std::min(static_cast<long long>(state.epoch) + 1, static_cast<long long>(state.epochs)), static_cast<long long>(state.epochs),
              bar.c_str(), done * 100, WithCommas(state.step).c_str(), WithCommas(state.total_steps).c_str(), Short(state.loss).c_str());
+  if (!state.metrics.empty()) line += "  " + state.metrics;
   line += "  lr " + Short(state.lr) + (state.grad_norm < 0 ? "" : "  |g| " + Short(state.grad_norm));
   line += "  " + WithCommas(static_cast<int64_t>(state.samples_per_s)) + " samples/s  ETA " +
           Duration(done > 0 ? elapsed * (1 - done) / done : 0);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tools/screen/log.h"
 
 namespace gradloom {
 
@@ -17,7 +18,7 @@ std::string WithCommas(int64_t value);
 // 3250586 -> "3.10 MiB".
 std::string Bytes(int64_t bytes);
 
-// 74.25 -> "1:14"; under a minute "14.3s".
+// 74.25 -> "1:14"; under a minute "14.3s", under a tenth of a second "2.41ms".
 std::string Duration(double seconds);
 
 // Significant digits, short: 0.2134, 1.0e-03, 12410.
@@ -43,10 +44,11 @@ class Progress {
     int64_t epochs = 0;
     double loss = 0, lr = 0, grad_norm = -1;
     double samples_per_s = 0;
+    std::string metrics;  // of the last evaluation: "acc 0.936"
   };
 
-  // kAuto is kBar where stderr is a terminal that can redraw a line, else kPlain.
-  Progress(ProgressMode mode, int64_t log_every);
+  // kAuto is kBar where stderr is a terminal that can redraw a line, else kPlain. The log has plain lines in any case.
+  Progress(ProgressMode mode, int64_t log_every, Log& log);
   ~Progress();
 
   void Update(const State& state);
@@ -56,9 +58,11 @@ class Progress {
 
  private:
   void Draw(const State& state);
+  std::string PlainLine(const State& state) const;
 
   ProgressMode mode_;
   int64_t log_every_;
+  Log& log_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;
   bool on_line_ = false;

@@ -1,0 +1,88 @@
+#include "runtime/session/event_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/session/event.pb.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::array<uint32_t, 256> CrcTable() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78u : 0u);
+    table[i] = crc;
+  }
+  return table;
+}
+
+constexpr std::array<uint32_t, 256> kCrcTable = CrcTable();
+
+std::string LittleEndian(uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);
+  return text;
+}
+
+double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+std::string HostName() {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0 || *name == '\0') return "localhost";
+  return name;
+}
+
+}  // namespace
+
+uint32_t MaskedCrc32c(std::string_view bytes) {
+  uint32_t crc = 0xFFFFFFFF;
+  for (const char c : bytes) crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF];
+  crc = ~crc;
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8;
+}
+
+EventFile::EventFile(const std::string& folder) {
+  static std::atomic<int> count{0};
+  path_ = folder + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(std::time(nullptr))) + "." + HostName() + "." +
+          std::to_string(getpid()) + "." + std::to_string(count++);
+  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw Error(ErrorCode::kResource, std::string("cannot make the file: ") + std::strerror(errno), Escaped(path_, 4096));
+  events::Event version;
+  version.set_wall_time(WallTime());
+  version.set_file_version("brain.Event:2");
+  Append(version.SerializeAsString());
+}
+
+EventFile::~EventFile() { close(fd_); }
+
+void EventFile::Add(int64_t step, const std::map<std::string, double>& scalars) {
+  events::Event event;
+  event.set_wall_time(WallTime());
+  event.set_step(step);
+  for (const auto& [tag, number] : scalars) {
+    events::Summary::Value& value = *event.mutable_summary()->add_value();
+    value.set_tag(tag);
+    value.set_simple_value(static_cast<float>(number));
+  }
+  Append(event.SerializeAsString());
+}
+
+void EventFile::Append(const std::string& event) {
+  const std::string length = LittleEndian(event.size(), 8);
+  // In one piece, so that a reader never waits for the rest of a record for long.
+  const std::string record = length + LittleEndian(MaskedCrc32c(length), 4) + event + LittleEndian(MaskedCrc32c(event), 4);
+  WriteFully(fd_, record.data(), static_cast<int64_t>(record.size()), path_);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,42 @@
+// What the files of metrics share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/session/metrics.h"
+
+namespace gradloom::internal {
+
+// An output with scores along one axis, and the classes that are right.
+class ClassScores {
+ public:
+  // Throws Error(kConfig) where the shapes do not go together.
+  ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target);
+
+  int64_t classes() const { return classes_; }
+  int64_t places() const { return outer_ * inner_; }
+
+  // The class of a place, or -1 where it is to be ignored. Throws Error(kData) for one that the output lacks.
+  int64_t Class(int64_t place) const;
+  double Score(int64_t place, int64_t c) const;
+  // log(sum(exp(scores))) of a place.
+  double LogSum(int64_t place) const;
+
+ private:
+  const MetricSpec& spec_;
+  const TensorView& output_;
+  const TensorView& target_;
+  int64_t outer_ = 1, classes_ = 1, inner_ = 1;
+};
+
+// Throws Error(kConfig) where output and target have different numbers of elements.
+void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target);
+
+// Elements of a row beyond the samples: the columns of yes or no.
+int64_t ColumnsOf(const TensorView& output);
+
+std::unique_ptr<Metric> MakeAuroc(const MetricSpec& spec);
+std::unique_ptr<Metric> MakeF1(const MetricSpec& spec);
+
+}  // namespace gradloom::internal

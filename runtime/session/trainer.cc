@@ -1,0 +1,241 @@
+#include "runtime/session/trainer.h"
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The output or target that a metric looks at.
+const TensorView& Named(const Feeds& by_name, const std::string& name, const std::string& metric, const char* what) {
+  const auto found = by_name.find(name);
+  if (found != by_name.end()) return found->second;
+  std::string known;
+  for (const auto& [other, view] : by_name) known += (known.empty() ? "" : ", ") + Escaped(other);
+  throw Error(ErrorCode::kConfig, "metric " + Escaped(metric) + ": there is no " + what + " '" + Escaped(name) + "'", "",
+              "there are: " + known);
+}
+
+}  // namespace
+
+Interval Interval::Parse(const std::string& text, const std::string& what) {
+  if (text == "never") return {};
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const std::string unit(end, text.data() + text.size());
+  if (error == std::errc() && count > 0 && count < (int64_t{1} << 40)) {
+    if (unit.empty()) return {Unit::kUpdates, count};
+    if (unit == "ep") return {Unit::kEpochs, count};
+    if (unit == "s") return {Unit::kSeconds, count};
+    if (unit == "min") return {Unit::kSeconds, count * 60};
+    if (unit == "h") return {Unit::kSeconds, count * 3600};
+  }
+  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", "",
+              "it reads 1ep (after each epoch), 500 (updates), 10min, 90s or never");
+}
+
+Watch Watch::Parse(const std::string& text) {
+  std::string name = text.starts_with("eval/") ? text.substr(5) : text;
+  const size_t colon = name.find(':');
+  const std::string direction = colon == std::string::npos ? "" : name.substr(colon + 1);
+  name = name.substr(0, colon);
+  if (name.empty() || (!direction.empty() && direction != "min" && direction != "max") ||
+      (colon != std::string::npos && direction.empty())) {
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' names nothing to watch", "", "it reads eval/loss:min or eval/accuracy:max");
+  }
+  return {name, direction.empty() ? LargerIsBetter(name) : direction == "max"};
+}
+
+Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer)
+    : session_(session), train_(train), eval_(eval), options_(std::move(options)), observer_(observer) {
+  if (train.rows() < 1) throw Error(ErrorCode::kData, "there are no rows to train on");
+  if (options_.batch < 1) throw Error(ErrorCode::kConfig, "the batch size must be at least 1");
+  if (options_.evaluate.unit == Interval::Unit::kSeconds)
+    throw Error(ErrorCode::kConfig, "evaluation goes by epochs or updates, so that a run can be repeated", "", "--eval-every 1ep");
+  for (const MetricSpec& spec : options_.metrics) Metric::Make(spec);
+}
+
+int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
+
+int64_t Trainer::total_batches() const {
+  return options_.updates > 0 ? options_.updates * session_.plan().accumulate : options_.epochs * batches_per_epoch();
+}
+
+bool Trainer::Finished() const { return session_.batch() >= total_batches(); }
+
+StopReason Trainer::Run() {
+  saved_at_ = Now();
+  while (!Finished()) {
+    const StepReport step = Step();
+    observer_.OnStep(step);
+    const bool epoch_ended = session_.batch() % batches_per_epoch() == 0;
+    const bool last = Finished();
+    bool better = false;
+    if (eval_.rows() > 0 && (Due(options_.evaluate, step) || (last && options_.evaluate.unit != Interval::Unit::kNever))) {
+      better = EvaluateAndCompare(step.epoch);
+    }
+    if (epoch_ended || last) EndEpoch(step.epoch);
+    if (better) observer_.OnSave(SaveReason::kBest);
+    const bool enough = options_.patience > 0 && not_better_ >= options_.patience;
+    const bool stop = options_.stop_requested && options_.stop_requested();
+    if (last || enough) {
+      Save(SaveReason::kEnd);
+      return last ? StopReason::kDone : StopReason::kNoBetter;
+    }
+    if (stop) {
+      Save(SaveReason::kStopRequested);
+      return StopReason::kRequested;
+    }
+    if (Due(options_.save, step)) Save(SaveReason::kInterval);
+  }
+  return StopReason::kDone;
+}
+
+void Trainer::StartEpoch(int64_t epoch) {
+  order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
+  batches_ = std::make_unique<Batches>(train_, order_, options_.batch);
+  order_epoch_ = epoch;
+  epoch_started_ = Now();
+  epoch_waited_ = 0;
+  epoch_rows_ = 0;
+}
+
+StepReport Trainer::Step() {
+  const int64_t epoch = session_.batch() / batches_per_epoch(), index = session_.batch() % batches_per_epoch();
+  if (epoch != order_epoch_) StartEpoch(epoch);
+  const double start = Now();
+  const Feeds feeds = batches_->Get(index);
+  epoch_waited_ += Now() - start;
+  StepReport report;
+  report.result = session_.Step(feeds);
+  const double loss = report.result.loss;
+  if (!std::isfinite(loss)) {
+    throw Error(ErrorCode::kDiverged, "the loss is " + std::to_string(loss) + " at step " + std::to_string(report.result.step), "",
+                "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
+  }
+  report.epoch = epoch;
+  report.rows = batches_->size(index);
+  report.epochs_done = static_cast<double>(session_.batch()) / static_cast<double>(batches_per_epoch());
+  report.total_batches = total_batches();
+  const double weight = options_.loss_weight ? options_.loss_weight(feeds) : static_cast<double>(report.rows);
+  if (weight > 0) loss_sum_ += loss * weight;
+  loss_weight_ += weight;
+  epoch_rows_ += report.rows;
+  report.samples_per_s = static_cast<double>(epoch_rows_) / std::max(Now() - epoch_started_, 1e-9);
+  last_lr_ = report.result.lr;
+  return report;
+}
+
+// Whether the interval ends with this step.
+bool Trainer::Due(const Interval& interval, const StepReport& step) const {
+  switch (interval.unit) {
+    case Interval::Unit::kNever: return false;
+    case Interval::Unit::kEpochs: return session_.batch() % (interval.count * batches_per_epoch()) == 0;
+    case Interval::Unit::kUpdates: return step.result.updated && step.result.step % interval.count == 0;
+    case Interval::Unit::kSeconds: return Now() - saved_at_ >= static_cast<double>(interval.count);
+  }
+  return false;
+}
+
+std::map<std::string, double> Trainer::Evaluate() { return EvaluateOver(session_, eval_, options_); }
+
+bool Trainer::EvaluateAndCompare(int64_t epoch) {
+  const double start = Now();
+  EvaluationReport report{.step = session_.step(), .epoch = epoch, .values = Evaluate()};
+  report.seconds = Now() - start;
+  // Evaluation is no part of the epoch's pace.
+  epoch_started_ += report.seconds;
+  const auto watched = report.values.find(options_.watch.name);
+  if (watched == report.values.end()) {
+    std::string known;
+    for (const auto& [name, value] : report.values) known += (known.empty() ? "eval/" : ", eval/") + name;
+    throw Error(ErrorCode::kConfig, "'" + Escaped(options_.watch.name) + "' is not measured, so it cannot tell the best", "",
+                "there are: " + known);
+  }
+  const double value = watched->second;
+  report.best = !std::isnan(value) && (best_step_ < 0 || (options_.watch.larger ? value > best_ : value < best_));
+  if (report.best) {
+    best_ = value;
+    best_step_ = session_.step();
+  }
+  not_better_ = report.best ? 0 : not_better_ + 1;
+  last_eval_ = report.values;
+  last_eval_batch_ = session_.batch();
+  observer_.OnEvaluation(report);
+  return report.best;
+}
+
+void Trainer::EndEpoch(int64_t epoch) {
+  const double seconds = std::max(Now() - epoch_started_, 1e-9);
+  EpochReport report{.epoch = epoch + 1,
+                     .step = session_.step(),
+                     .train_loss = loss_sum_ / loss_weight_,
+                     .lr = last_lr_,
+                     .seconds = seconds,
+                     .samples_per_s = static_cast<double>(epoch_rows_) / seconds,
+                     .waited_seconds = epoch_waited_};
+  if (last_eval_batch_ == session_.batch()) report.eval = last_eval_;
+  waited_seconds_ += epoch_waited_;
+  loss_sum_ = loss_weight_ = 0;
+  observer_.OnEpoch(report);
+}
+
+void Trainer::Save(SaveReason reason) {
+  saved_at_ = Now();
+  observer_.OnSave(reason);
+}
+
+std::string Trainer::state() const {
+  return nlohmann::json{
+      {"loss_sum", loss_sum_}, {"loss_weight", loss_weight_}, {"best", best_}, {"best_step", best_step_}, {"not_better", not_better_}}
+      .dump();
+}
+
+void Trainer::set_state(const std::string& text) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    loss_sum_ = json.at("loss_sum").get<double>();
+    loss_weight_ = json.at("loss_weight").get<double>();
+    best_ = json.at("best").get<double>();
+    best_step_ = json.at("best_step").get<int64_t>();
+    not_better_ = json.at("not_better").get<int64_t>();
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kCheckpoint, "what the trainer kept cannot be read: " + Escaped(text));
+  }
+}
+
+std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options) {
+  std::vector<int64_t> order(static_cast<size_t>(data.rows()));
+  std::iota(order.begin(), order.end(), 0);
+  Batches batches(data, order, options.batch);
+  std::vector<std::unique_ptr<Metric>> metrics;
+  for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
+  double loss = 0, weights = 0;
+  for (int64_t i = 0; i < batches.count(); ++i) {
+    const Feeds feeds = batches.Get(i);
+    const std::map<std::string, Tensor> fetched = session.Evaluate(feeds);
+    Feeds outputs;
+    for (const auto& [name, tensor] : fetched) outputs.emplace(name, tensor.view());
+    const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(i));
+    // A batch in which all targets are ignored has no loss: 0/0.
+    if (weight > 0) loss += ElementAsDouble(outputs.at("loss"), 0) * weight;
+    weights += weight;
+    for (size_t m = 0; m < metrics.size(); ++m) {
+      const MetricSpec& spec = options.metrics[m];
+      metrics[m]->Add(Named(outputs, spec.output, spec.name, "output"), Named(feeds, spec.target, spec.name, "target"));
+    }
+  }
+  std::map<std::string, double> values{{"loss", loss / weights}};
+  for (const auto& metric : metrics) values.merge(metric->Values());
+  return values;
+}
+
+}  // namespace gradloom

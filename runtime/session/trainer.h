@@ -1,0 +1,151 @@
+// The loop of a training run: epochs over a data set, evaluation, and when to save and to stop. It prints nothing and
+// writes nothing; whoever runs it watches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/session/dataset.h"
+#include "runtime/session/metrics.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+
+// How often something is done: "1ep" after each epoch, "500" after each 500 updates, "10min", "90s", or "never".
+struct Interval {
+  enum class Unit : uint8_t { kNever, kEpochs, kUpdates, kSeconds };
+  Unit unit = Unit::kNever;
+  int64_t count = 0;
+
+  // Throws Error(kConfig) naming `what`.
+  static Interval Parse(const std::string& text, const std::string& what);
+};
+
+// The value that tells a better model: "eval/loss:min", "eval/accuracy:max". The direction may be left out.
+struct Watch {
+  std::string name;  // "loss" or a metric's
+  bool larger = false;
+
+  static Watch Parse(const std::string& text);
+};
+
+struct TrainerOptions {
+  int64_t epochs = 1;   // passes over the training data
+  int64_t updates = 0;  // above 0: so many updates in all, however many epochs that is
+  int64_t batch = 32;   // rows of a batch; the last one of an epoch has what is left
+  Interval evaluate{Interval::Unit::kEpochs, 1};
+  Interval save;
+  std::vector<MetricSpec> metrics;
+  Watch watch{"loss", false};
+  int64_t patience = 0;  // above 0: stop after so many evaluations in a row that were not better
+  // The divisor of a batch's mean loss, for a mean over several batches; empty: the batch's rows.
+  std::function<double(const Feeds&)> loss_weight;
+  // Asked after each step; true ends the run after a save.
+  std::function<bool()> stop_requested;
+};
+
+struct StepReport {
+  StepResult result;
+  int64_t epoch = 0;       // from 0
+  double epochs_done = 0;  // with a fraction
+  int64_t rows = 0;        // of this batch
+  int64_t total_batches = 0;
+  double samples_per_s = 0;  // since the epoch, or this run of it, began
+};
+
+struct EvaluationReport {
+  int64_t step = 0, epoch = 0;
+  std::map<std::string, double> values;  // "loss" and the metrics
+  double seconds = 0;
+  bool best = false;  // better than all before
+};
+
+struct EpochReport {
+  int64_t epoch = 0, step = 0;                                // epoch from 1
+  double train_loss = 0, lr = 0;                              // the mean over the epoch's samples; the last update's
+  double seconds = 0, samples_per_s = 0, waited_seconds = 0;  // for data
+  std::map<std::string, double> eval;                         // of the evaluation at its end, if there was one
+};
+
+enum class StopReason : uint8_t { kDone, kRequested, kNoBetter };
+enum class SaveReason : uint8_t { kInterval, kBest, kEnd, kStopRequested };
+
+// What happens, in order. An observer may throw; the run ends with that error.
+class TrainerObserver {
+ public:
+  virtual ~TrainerObserver() = default;
+  virtual void OnStep(const StepReport&) {}
+  virtual void OnEvaluation(const EvaluationReport&) {}
+  virtual void OnEpoch(const EpochReport&) {}
+  // Session and trainer are between two steps. At the end of a run and for a stop there is always one.
+  virtual void OnSave(SaveReason) {}
+};
+
+// Which rows the batches of an epoch have and in which order is a function of the seed and the epoch, and the place in
+// it of session.batch(): a trainer over a session that was set to a position goes on from there.
+class Trainer {
+ public:
+  // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) for options that cannot be.
+  Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer);
+
+  // Throws Error(kDiverged) for a loss that is not finite, and what steps, metrics and the observer throw.
+  StopReason Run();
+
+  // Loss and metrics over all of the evaluation data.
+  std::map<std::string, double> Evaluate();
+
+  // What has to be kept beside the session's state and position to go on to the same bits, as one line of text.
+  std::string state() const;
+  // Throws Error(kCheckpoint) for a text that is none.
+  void set_state(const std::string& text);
+
+  int64_t batches_per_epoch() const;
+  int64_t total_batches() const;
+  bool has_best() const { return best_step_ >= 0; }
+  double best() const { return best_; }
+  int64_t best_step() const { return best_step_; }
+  double waited_seconds() const { return waited_seconds_; }
+
+ private:
+  bool Finished() const;
+  StepReport Step();
+  void StartEpoch(int64_t epoch);
+  void EndEpoch(int64_t epoch);
+  bool Due(const Interval& interval, const StepReport& step) const;
+  bool EvaluateAndCompare(int64_t epoch);
+  void Save(SaveReason reason);
+
+  Session& session_;
+  const Dataset& train_;
+  const Dataset& eval_;
+  TrainerOptions options_;
+  TrainerObserver& observer_;
+
+  std::vector<int64_t> order_;  // of the epoch that batches_ is of
+  std::unique_ptr<Batches> batches_;
+  int64_t order_epoch_ = -1;
+
+  // The epoch under way.
+  double loss_sum_ = 0, loss_weight_ = 0;
+  // Of this process alone, in seconds on the steady clock.
+  double epoch_started_ = 0, epoch_waited_ = 0, saved_at_ = 0, waited_seconds_ = 0;
+  int64_t epoch_rows_ = 0;
+  double last_lr_ = 0;
+  std::map<std::string, double> last_eval_;
+  int64_t last_eval_batch_ = -1;
+
+  double best_ = 0;
+  int64_t best_step_ = -1;
+  int64_t not_better_ = 0;
+};
+
+// "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean of
+// those of the batches, each weighted by options.loss_weight.
+std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options);
+
+}  // namespace gradloom

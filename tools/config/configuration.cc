@@ -1,0 +1,232 @@
+#include "tools/config/configuration.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void Refuse(const Key& key, const std::string& what, const std::string& where, const std::string& help = "") {
+  throw Error(ErrorCode::kConfig, std::string(key.name) + " " + what, where,
+              help.empty() ? "see: gradloom config --keys " + std::string(key.section()) : help);
+}
+
+template <typename T>
+T Parsed(const Key& key, const std::string& word, const char* what, const std::string& where) {
+  T number{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size()) {
+    Refuse(key, std::string("is ") + what + ", not '" + Escaped(word) + "'", where);
+  }
+  return number;
+}
+
+NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, const std::string& where) {
+  NamedTexts named;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == word.size()) {
+      Refuse(key, "is NAME=VALUE, not '" + Escaped(word) + "'", where);
+    }
+    std::vector<std::string>& values = named[word.substr(0, equals)];
+    if (!values.empty() && key.type != KeyType::kNamedLists) {
+      Refuse(key, "is given twice for '" + Escaped(word.substr(0, equals)) + "'", where);
+    }
+    values.push_back(word.substr(equals + 1));
+  }
+  return named;
+}
+
+void CheckText(const Key& key, const std::string& text, const std::string& where) {
+  const std::vector<std::string> words = WordsOf(key);
+  if (!words.empty() && !text.empty() && std::find(words.begin(), words.end(), text) == words.end()) {
+    std::string all;
+    for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+    const std::string near = Nearest(text, words);
+    Refuse(key, "cannot be '" + Escaped(text) + "'", where,
+           (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
+  }
+  if (key.type == KeyType::kPath && (text.starts_with("~") || text.starts_with("$"))) {
+    Refuse(key, "is '" + Escaped(text) + "', and '~' and '$' are not expanded here", where, "write the path out");
+  }
+}
+
+std::string NumberText(double number) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, number);
+  std::string out(text, end);
+  // TOML wants a fraction or an exponent in a floating number; 1 would be an integer, which is accepted as well.
+  return out;
+}
+
+std::string Quoted(const std::string& text) {
+  // JSON's strings are TOML's basic strings, but for DEL.
+  std::string quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (size_t at; (at = quoted.find('\x7f')) != std::string::npos;) quoted.replace(at, 1, "\\u007f");
+  return quoted;
+}
+
+bool IsPlainKey(const std::string& name) {
+  return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == std::string::npos;
+}
+
+std::string ListOf(const std::vector<std::string>& texts) {
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + Quoted(text);
+  return "[" + list + "]";
+}
+
+bool IsNothing(const KeyValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return text->empty();
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) return texts->empty();
+  if (const auto* named = std::get_if<NamedTexts>(&value)) return named->empty();
+  return false;
+}
+
+KeyValue Nothing(KeyType type) {
+  switch (type) {
+    case KeyType::kInteger: return int64_t{0};
+    case KeyType::kNumber: return 0.0;
+    case KeyType::kSwitch: return false;
+    case KeyType::kTexts: return std::vector<std::string>();
+    case KeyType::kNamed:
+    case KeyType::kNamedLists:
+    case KeyType::kNamedCounts: return NamedTexts();
+    default: return std::string();
+  }
+}
+
+}  // namespace
+
+std::string Origin::ToString() const {
+  return (kind == OriginKind::kDefault ? "default" : place) + (overruled.empty() ? "" : " (over " + overruled + ")");
+}
+
+KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const std::string& where) {
+  const bool repeats =
+      key.type == KeyType::kTexts || key.type == KeyType::kNamed || key.type == KeyType::kNamedLists || key.type == KeyType::kNamedCounts;
+  if (!repeats && words.size() != 1) Refuse(key, "is given twice", where);
+  KeyValue value;
+  switch (key.type) {
+    case KeyType::kInteger: value = Parsed<int64_t>(key, words[0], "a whole number", where); break;
+    case KeyType::kNumber: value = Parsed<double>(key, words[0], "a number", where); break;
+    case KeyType::kSwitch:
+      if (words[0] != "true" && words[0] != "false") Refuse(key, "is true or false, not '" + Escaped(words[0]) + "'", where);
+      value = words[0] == "true";
+      break;
+    case KeyType::kTexts: value = words; break;
+    case KeyType::kNamed:
+    case KeyType::kNamedLists:
+    case KeyType::kNamedCounts: value = ParseNamed(key, words, where); break;
+    default: value = words[0];
+  }
+  CheckValue(key, value, where);
+  return value;
+}
+
+void CheckValue(const Key& key, const KeyValue& value, const std::string& where) {
+  const auto least = [&](double number) {
+    if (!std::isfinite(number)) Refuse(key, "must be a finite number", where);
+    if (number < key.least) Refuse(key, "must be at least " + NumberText(key.least) + ", not " + NumberText(number), where);
+  };
+  if (const auto* integer = std::get_if<int64_t>(&value)) least(static_cast<double>(*integer));
+  if (const auto* number = std::get_if<double>(&value)) least(*number);
+  if (const auto* text = std::get_if<std::string>(&value)) CheckText(key, *text, where);
+  const auto* named = std::get_if<NamedTexts>(&value);
+  if (named == nullptr || key.type != KeyType::kNamedCounts) return;
+  for (const auto& [name, values] : *named) {
+    if (Parsed<int64_t>(key, values[0], "a whole number for each name", where) < 1) {
+      Refuse(key, "must be at least 1 for '" + Escaped(name) + "'", where);
+    }
+  }
+}
+
+Configuration::Configuration() {
+  for (const Key& key : Keys()) {
+    const bool has_default = *key.fallback != '\0';
+    entries_[key.name] = {has_default ? ParseWords(key, {key.fallback}, "") : Nothing(key.type), {}, !has_default};
+  }
+}
+
+const Configuration::Entry& Configuration::entry(std::string_view name) const {
+  const auto found = entries_.find(name);
+  GRADLOOM_CHECK(found != entries_.end());
+  return found->second;
+}
+
+const Origin& Configuration::origin(std::string_view name) const { return entry(name).origin; }
+bool Configuration::has_value(std::string_view name) const { return !entry(name).empty && !IsNothing(entry(name).value); }
+const KeyValue& Configuration::value(std::string_view name) const { return entry(name).value; }
+
+void Configuration::Assign(const Key& key, KeyValue value, OriginKind kind, const std::string& place) {
+  Entry& entry = entries_.at(key.name);
+  const bool over = entry.origin.kind != OriginKind::kDefault && entry.origin.kind != kind;
+  const std::string overruled = over ? entry.origin.place : "";
+  if (auto* named = std::get_if<NamedTexts>(&value)) {
+    // Names that only the weaker source has stay.
+    for (const auto& [name, texts] : std::get<NamedTexts>(entry.value)) named->emplace(name, texts);
+  }
+  entry = {std::move(value), {kind, place, overruled}, false};
+}
+
+void Configuration::SetFlag(const Key& key, const std::vector<std::string>& words) {
+  Assign(key, ParseWords(key, words, key.flag), OriginKind::kFlag, key.flag);
+}
+
+std::string TomlOf(const Key& key, const KeyValue& value) {
+  if (const auto* on = std::get_if<bool>(&value)) return *on ? "true" : "false";
+  if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* number = std::get_if<double>(&value)) return NumberText(*number);
+  if (const auto* text = std::get_if<std::string>(&value)) return Quoted(*text);
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value))
+    return texts->size() == 1 ? Quoted(texts->front()) : ListOf(*texts);
+  std::string table;
+  for (const auto& [name, texts] : std::get<NamedTexts>(value)) {
+    const std::string text = key.type == KeyType::kNamedCounts ? texts[0] : texts.size() == 1 ? Quoted(texts[0]) : ListOf(texts);
+    table += (table.empty() ? " " : ", ") + (IsPlainKey(name) ? name : Quoted(name)) + " = " + text;
+  }
+  return "{" + table + (table.empty() ? "}" : " }");
+}
+
+std::string Configuration::ToToml(bool origins) const {
+  std::string toml = "version = 1\n", section;
+  for (const Key& key : Keys()) {
+    const Entry& entry = this->entry(key.name);
+    if (!has_value(key.name)) continue;
+    if (section != key.section()) {
+      section = key.section();
+      toml += "\n[" + section + "]\n";
+    }
+    KeyValue value = entry.value;
+    const auto* text = std::get_if<std::string>(&value);
+    if (key.type == KeyType::kPath && !text->starts_with("random:")) value = fs::absolute(*text).lexically_normal().string();
+    std::string line = std::string(key.short_name()) + " = " + TomlOf(key, value);
+    if (origins) line += std::string(line.size() < 40 ? 40 - line.size() : 1, ' ') + "# " + Escaped(entry.origin.ToString(), 4096);
+    toml += line + "\n";
+  }
+  return toml;
+}
+
+nlohmann::json Configuration::ToJson() const {
+  nlohmann::json json = nlohmann::json::object();
+  for (const Key& key : Keys()) {
+    const Entry& entry = this->entry(key.name);
+    nlohmann::json value;
+    if (has_value(key.name)) {
+      std::visit([&](const auto& held) { value = held; }, entry.value);
+    }
+    json[key.name] = {{"value", value}, {"origin", entry.origin.ToString()}};
+  }
+  return json;
+}
+
+}  // namespace gradloom

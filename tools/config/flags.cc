@@ -1,0 +1,48 @@
+#include "tools/config/flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+std::string HelpOf(const Key& key) {
+  std::string help = key.help;
+  if (*key.words != '\0') help += ": " + CLI::detail::join(WordsOf(key), ", ");
+  const bool has_default = *key.fallback != '\0' && key.type != KeyType::kSwitch;
+  return help + (has_default ? std::string("  [") + key.fallback + "]" : "") + "   (" + key.name + ")";
+}
+
+}  // namespace
+
+void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
+  for (const Key& key : Keys()) {
+    if ((key.uses & uses) == 0) continue;
+    std::vector<std::string>& words = words_->flags[&key];
+    if (key.type == KeyType::kSwitch) {
+      const std::string name(key.flag);
+      app.add_flag_function(
+          name + ",!--no-" + name.substr(2), [&words](int64_t count) { words = {count > 0 ? "true" : "false"}; }, HelpOf(key));
+      continue;
+    }
+    const bool path = model_word && std::string_view(key.name) == "model.path";
+    // One word each time: a list that goes on would swallow the model's path.
+    app.add_option(path ? std::string("model,") + key.flag : key.flag, words, HelpOf(key))->allow_extra_args(false)->type_name("");
+  }
+  app.add_option("-c,--config", words_->files, "a TOML file with keys (gradloom init writes one)")->allow_extra_args(false)->type_name("");
+  app.add_option("--set", words_->assignments, "SECTION.KEY=VALUE over what the file says")->allow_extra_args(false)->type_name("");
+}
+
+Configuration ConfigurationFlags::Resolve(const std::string& base) const {
+  Configuration configuration;
+  if (!base.empty()) configuration.ReadFile(base);
+  for (const std::string& file : words_->files) configuration.ReadFile(file);
+  for (const std::string& assignment : words_->assignments) configuration.SetAssignment(assignment);
+  for (const auto& [key, words] : words_->flags) {
+    if (!words.empty()) configuration.SetFlag(*key, words);
+  }
+  return configuration;
+}
+
+}  // namespace gradloom

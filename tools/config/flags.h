@@ -1,0 +1,37 @@
+// The flags of the command that are keys of the configuration, and -c and --set beside them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/config/configuration.h"
+
+namespace CLI {
+class App;
+}
+
+namespace gradloom {
+
+// Shared by the copies of one object, so that an action that CLI11 runs later sees what was parsed.
+class ConfigurationFlags {
+ public:
+  // Declares the flags of the keys with any of these uses (KeyUse), -c FILE and --set KEY=VALUE. The model's path may
+  // be given without its flag where `model_word` is set.
+  void Declare(CLI::App& app, uint8_t uses, bool model_word = true);
+
+  // The defaults, then `base` (the file of a run; "": none), the files of -c, --set and the flags, each over those
+  // before. Throws Error(kConfig, kIo, kLimit).
+  Configuration Resolve(const std::string& base = "") const;
+
+ private:
+  struct Words {
+    std::vector<std::string> files, assignments;
+    std::map<const Key*, std::vector<std::string>> flags;
+  };
+  std::shared_ptr<Words> words_ = std::make_shared<Words>();
+};
+
+}  // namespace gradloom

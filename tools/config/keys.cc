@@ -1,0 +1,240 @@
+#include "tools/config/keys.h"
+
+#include <algorithm>
+
+#include "runtime/base/nearest.h"
+
+namespace gradloom {
+namespace {
+
+using enum KeyType;
+
+constexpr uint8_t kAll = kUseRecipe | kUseRun;
+
+constexpr Key kKeys[] = {
+    {"model.path", "--model", kPath, kAll, "", "the ONNX file", "", {}, "model onnx"},
+    {"model.shape", "--shape", kNamedCounts, kAll, "", "NAME=N: extent of a symbolic dimension", "", {}, "shapes dims"},
+    {"model.freeze", "--freeze", kTexts, kAll, "", "patterns of initializers that are not trained", "", {}, "frozen"},
+    {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers that are trained although the analysis would not"},
+    {"model.mode", "--mode", kText, kAll, "train", "train restores batch statistics and dropout; graph trains the file as it is written",
+     "train|graph"},
+    {"model.init_weights",
+     "--init-weights",
+     kPath,
+     kUseRun,
+     "",
+     "start from the weights of a safetensors file",
+     "",
+     {},
+     "weights pretrained"},
+
+    {"data.train",
+     "--data",
+     kPath,
+     kUseData,
+     "",
+     "training data: .csv, .csv.gz, .tsv or .npz; random:N for N random samples",
+     "",
+     {},
+     "train_data dataset path"},
+    {"data.eval", "--eval-data", kPath, kUseData, "", "evaluation data of the same form", "", {}, "val validation test val_data"},
+    {"data.eval_split",
+     "--eval-split",
+     kText,
+     kUseData,
+     "",
+     "hold back a share for evaluation: 20%, or tail:20% for the last rows unshuffled",
+     "",
+     {},
+     "split validation_split val_split"},
+    {"data.batch", "--batch", kInteger, kAll, "0", "global batch size; 0: the model's, or 32", "", 0, "batch_size bs"},
+    {"data.map",
+     "--map",
+     kNamed,
+     kUseData,
+     "",
+     "INPUT=COLUMNS: which columns (p0..p63, label, 0..12, -1) or array feed a model input or target",
+     "",
+     {},
+     "columns"},
+    {"data.transform",
+     "--transform",
+     kNamedLists,
+     kUseData,
+     "",
+     "INPUT='scale 1/255' | 'normalize MEAN STD' | standardize (measured on the training part)",
+     "",
+     {},
+     "transforms augment"},
+
+    {"loss.name",
+     "--loss",
+     kTexts,
+     kAll,
+     "",
+     "cross_entropy(OUTPUT, TARGET), mse, bce_with_logits ...; several are summed",
+     "",
+     {},
+     "criterion losses"},
+
+    {"optimizer.name",
+     "--optimizer",
+     kText,
+     kAll,
+     "adam",
+     "the update rule",
+     "sgd|momentum|nesterov|adam|adamw|rmsprop|adagrad|adadelta|adamax|lamb",
+     {},
+     "type optim"},
+    {"optimizer.lr", "--lr", kNumber, kAll, "0.001", "learning rate", "", 0, "learning_rate eta lr0"},
+    {"optimizer.momentum", "--momentum", kNumber, kAll, "0.9", "of momentum, nesterov and rmsprop", "", 0},
+    {"optimizer.weight_decay", "--weight-decay", kNumber, kAll, "0", "L2 in the gradient; decoupled for adamw and lamb", "", 0,
+     "wd decay l2"},
+    {"optimizer.beta1", "--beta1", kNumber, kAll, "0.9", "of adam, adamw, adamax and lamb", "", 0, "betas"},
+    {"optimizer.beta2", "--beta2", kNumber, kAll, "0.999", "of adam, adamw, adamax and lamb", "", 0},
+    {"optimizer.eps", "--eps", kNumber, kAll, "", "added to a divisor; default: the optimizer's own", "", 0, "epsilon"},
+    {"optimizer.clip_norm", "--clip-norm", kNumber, kAll, "0", "bound on the global norm of the gradients; 0: none", "", 0,
+     "clip grad_clip max_grad_norm"},
+
+    {"schedule.name",
+     "--schedule",
+     kText,
+     kAll,
+     "constant",
+     "of the learning rate",
+     "constant|linear|cosine|step|one_cycle",
+     {},
+     "lr_schedule scheduler"},
+    {"schedule.warmup", "--warmup", kText, kAll, "", "steps (500) or share (5%) of linear warm-up", "", {}, "warmup_steps"},
+    {"schedule.min_lr", "--min-lr", kNumber, kAll, "", "where cosine ends", "", 0, "lr_min eta_min"},
+    {"schedule.gamma", "--gamma", kNumber, kAll, "", "factor of step", "", 0},
+    {"schedule.step_size", "--step-size", kInteger, kAll, "", "updates between the factors of step", "", 1},
+
+    {"train.epochs", "--epochs", kInteger, kUseRun, "10", "passes over the data", "", 1, "epoch num_epochs max_epochs"},
+    {"train.steps", "--steps", kInteger, kUseRun, "0", "updates in all; 0: as many as the epochs have", "", 0, "max_steps iterations"},
+    {"train.early_stop", "--early-stop", kInteger, kUseRun, "0", "stop after so many evaluations that were not better; 0: never", "", 0,
+     "patience early_stopping"},
+    {"train.accumulate", "--accumulate", kInteger, kAll, "1", "batches per update", "", 1, "grad_accum gradient_accumulation_steps"},
+    {"train.seed", "--seed", kInteger, kUseRun, "1234", "of shuffling, splits and dropout", "", {}, "random_seed"},
+    {"train.dry_run", "--dry-run", kSwitch, kUseRun, "false", "compile and print the header, train nothing"},
+
+    {"eval.metric",
+     "--metric",
+     kTexts,
+     kUseRun,
+     "",
+     "measured on the evaluation data: accuracy, top5, f1, auroc, perplexity, mse, rmse, mae",
+     "",
+     {},
+     "metrics"},
+    {"eval.every",
+     "--eval-every",
+     kText,
+     kUseRun,
+     "1ep",
+     "evaluate after each epoch (1ep), each 500 updates (500), or never",
+     "",
+     {},
+     "eval_interval"},
+    {"eval.best",
+     "--best",
+     kText,
+     kUseRun,
+     "",
+     "what tells the best model: eval/accuracy:max; default: the first metric, or eval/loss:min",
+     "",
+     {},
+     "monitor"},
+
+    {"devices.use", "--devices", kText, kAll, "cpu", "cpu", "", {}, "device gpu"},
+    {"devices.threads", "--threads", kInteger, kAll, "0", "threads of an operator; 0: all cores this process may use", "", 0,
+     "num_threads workers"},
+
+    {"run.name", "--name", kText, kUseRun, "", "of the run's folder; default: exp1, exp2 ..."},
+    {"run.out", "--out", kPath, kUseRun, "runs", "where runs go", "", {}, "output output_dir runs"},
+
+    {"log.every", "--log-every", kInteger, kUseRun, "50", "steps between lines where there is no bar", "", 1, "log_interval"},
+    {"log.tensorboard",
+     "--tensorboard",
+     kSwitch,
+     kUseRun,
+     "true",
+     "write TensorBoard's event file into the run (--no-tensorboard: do not)",
+     "",
+     {},
+     "tb"},
+    {"log.progress", "--progress", kText, kUseRun, "auto", "how far the run is, on stderr", "auto|bar|plain|json|none"},
+    {"log.report", "--report", kText, kUseRun, "", "json: one line on stdout at the end", "json"},
+
+    {"compiler.disable_pass", "--disable-pass", kTexts, kAll, "", "leave an optional compiler pass out"},
+    {"compiler.dump_after", "--dump-after", kText, kAll, "", "print the graph after a compiler pass, or after 'all'"},
+    {"compiler.stop_after", "--stop-after", kText, kAll, "", "run no compiler pass after this one"},
+    {"compiler.time_passes", "--time-passes", kSwitch, kAll, "false", "print the time of each compiler pass"},
+};
+
+std::vector<std::string> Pieces(std::string_view text, char separator) {
+  std::vector<std::string> pieces;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) pieces.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return pieces;
+}
+
+// learning-rate, Learning_Rate and learning_rate are the same to somebody who guesses.
+std::string Folded(std::string_view text) {
+  std::string folded;
+  for (const char c : text) folded += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return folded;
+}
+
+// The key that has `word` as its short name or as an alias; one of this section before all others.
+const Key* FindWord(std::string_view word, std::string_view section) {
+  const Key* found = nullptr;
+  for (const Key& key : kKeys) {
+    const std::vector<std::string> aliases = Pieces(key.aliases, ' ');
+    if (key.short_name() != word && std::find(aliases.begin(), aliases.end(), word) == aliases.end()) continue;
+    if (key.section() == section) return &key;
+    if (found == nullptr) found = &key;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string_view Key::section() const { return std::string_view(name).substr(0, std::string_view(name).find('.')); }
+std::string_view Key::short_name() const { return std::string_view(name).substr(std::string_view(name).find('.') + 1); }
+
+std::span<const Key> Keys() { return kKeys; }
+
+const Key* FindKey(std::string_view name) {
+  const auto found = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& key) { return name == key.name; });
+  return found == std::end(kKeys) ? nullptr : found;
+}
+
+const Key* FindFlag(std::string_view flag) {
+  const auto found = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& key) { return flag == key.flag; });
+  return found == std::end(kKeys) ? nullptr : found;
+}
+
+std::vector<std::string> WordsOf(const Key& key) { return Pieces(key.words, '|'); }
+
+std::string NearKey(std::string_view name) {
+  const size_t dot = name.find('.');
+  const std::string section = Folded(name.substr(0, dot == std::string_view::npos ? 0 : dot));
+  const std::string word = Folded(name.substr(dot == std::string_view::npos ? 0 : dot + 1));
+  if (const Key* key = FindWord(word, section)) return key->name;
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) names.emplace_back(dot == std::string_view::npos ? key.section() : key.name);
+  return Nearest(Folded(name), names);
+}
+
+std::string NearFlag(std::string_view flag, const std::vector<std::string>& flags) {
+  const size_t first = std::min(flag.find_first_not_of('-'), flag.size());
+  const Key* key = FindWord(Folded(flag.substr(first)), "");
+  if (key != nullptr && std::find(flags.begin(), flags.end(), key->flag) != flags.end()) return key->flag;
+  return Nearest(flag, flags);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,218 @@
+// The only file that includes toml++.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "tools/config/configuration.h"
+
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+// No configuration that a person writes is larger.
+constexpr int64_t kLimitBytes = 1 << 20;
+
+std::string PlaceOf(const std::string& file, const toml::source_region& source) {
+  return file + ":" + std::to_string(source.begin.line) + ":" + std::to_string(source.begin.column);
+}
+
+std::string KindOf(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "a list";
+    case toml::node_type::string: return "a text";
+    case toml::node_type::integer: return "a whole number";
+    case toml::node_type::floating_point: return "a number with a fraction";
+    case toml::node_type::boolean: return "true or false";
+    default: return "a date or time";
+  }
+}
+
+const char* Wanted(KeyType type) {
+  switch (type) {
+    case KeyType::kInteger: return "a whole number";
+    case KeyType::kNumber: return "a number";
+    case KeyType::kSwitch: return "true or false";
+    case KeyType::kTexts: return "a text or a list of texts";
+    case KeyType::kNamed: return "a table of names and texts";
+    case KeyType::kNamedLists: return "a table of names and texts or lists of texts";
+    case KeyType::kNamedCounts: return "a table of names and whole numbers";
+    default: return "a text";
+  }
+}
+
+}  // namespace
+
+// Walks a parsed file and assigns what it says.
+class TomlReader {
+ public:
+  TomlReader(Configuration& into, std::string file, OriginKind kind, std::string folder)
+      : into_(into), file_(std::move(file)), kind_(kind), folder_(std::move(folder)) {}
+
+  void ReadRoot(const toml::table& root) {
+    for (const auto& [name, node] : root) {
+      const std::string text(name.str());
+      if (text == "version") {
+        if (node.value<int64_t>() != 1) Refuse(node, "version is 1 in this release", "version = 1");
+        continue;
+      }
+      const toml::table* section = node.as_table();
+      const bool known = std::any_of(Keys().begin(), Keys().end(), [&](const Key& key) { return key.section() == text; });
+      if (!known || section == nullptr) RefuseName(text, name.source());
+      for (const auto& [short_name, value] : *section) ReadKey(text + "." + std::string(short_name.str()), short_name.source(), value);
+    }
+  }
+
+ private:
+  [[noreturn]] void Refuse(const toml::node& node, const std::string& what, const std::string& help) const {
+    throw Error(ErrorCode::kConfig, what, Place(node.source()), help);
+  }
+
+  [[noreturn]] void RefuseName(const std::string& name, const toml::source_region& source) const {
+    const std::string near = NearKey(name), section = name.substr(0, name.find('.'));
+    const bool known = std::any_of(Keys().begin(), Keys().end(), [&](const Key& key) { return key.section() == section; });
+    throw Error(ErrorCode::kConfig, "unknown key '" + Escaped(name) + "'", Place(source),
+                (near.empty() ? "" : "did you mean '" + near + "'?   ") + "see: gradloom config --keys" + (known ? " " + section : ""));
+  }
+
+  std::string Place(const toml::source_region& source) const { return kind_ == OriginKind::kFile ? PlaceOf(file_, source) : file_; }
+
+  void ReadKey(const std::string& name, const toml::source_region& source, const toml::node& node) {
+    const Key* key = FindKey(name);
+    if (key == nullptr) RefuseName(name, source);
+    const std::string place = Place(source);
+    KeyValue value = Convert(*key, node);
+    CheckValue(*key, value, Place(node.source()));
+    if (key->type == KeyType::kPath) {
+      std::string& path = std::get<std::string>(value);
+      if (!path.empty() && !path.starts_with("random:") && !folder_.empty()) path = (fs::path(folder_) / path).string();
+    }
+    into_.Assign(*key, std::move(value), kind_, place);
+  }
+
+  [[noreturn]] void RefuseType(const Key& key, const toml::node& node) const {
+    Refuse(node, std::string(key.name) + " is " + Wanted(key.type) + ", not " + KindOf(node),
+           "see: gradloom config --keys " + std::string(key.section()));
+  }
+
+  KeyValue Convert(const Key& key, const toml::node& node) const {
+    switch (key.type) {
+      case KeyType::kSwitch:
+        if (const auto* on = node.as_boolean()) return on->get();
+        break;
+      case KeyType::kInteger:
+        if (const auto* integer = node.as_integer()) return integer->get();
+        break;
+      case KeyType::kNumber:
+        if (const auto* number = node.as_floating_point()) return number->get();
+        if (const auto* integer = node.as_integer()) return static_cast<double>(integer->get());
+        break;
+      case KeyType::kTexts: return TextsOf(key, node);
+      case KeyType::kNamed:
+      case KeyType::kNamedLists:
+      case KeyType::kNamedCounts:
+        if (const toml::table* table = node.as_table()) return NamedOf(key, *table);
+        break;
+      default:
+        if (const auto* text = node.as_string()) return text->get();
+        // An extent like warmup = 500 is a text to us and a number to whoever writes it.
+        if (const auto* integer = node.as_integer(); integer != nullptr && key.type == KeyType::kText && *key.words == '\0')
+          return std::to_string(integer->get());
+    }
+    RefuseType(key, node);
+  }
+
+  std::vector<std::string> TextsOf(const Key& key, const toml::node& node) const {
+    if (const auto* text = node.as_string()) return {text->get()};
+    const toml::array* array = node.as_array();
+    if (array == nullptr) RefuseType(key, node);
+    std::vector<std::string> texts;
+    for (const toml::node& element : *array) {
+      const auto* text = element.as_string();
+      if (text == nullptr) RefuseType(key, element);
+      texts.push_back(text->get());
+    }
+    return texts;
+  }
+
+  NamedTexts NamedOf(const Key& key, const toml::table& table) const {
+    NamedTexts named;
+    for (const auto& [name, node] : table) {
+      std::vector<std::string>& texts = named[std::string(name.str())];
+      const auto* integer = node.as_integer();
+      if (integer != nullptr && key.type != KeyType::kNamedLists) {
+        texts = {std::to_string(integer->get())};
+      } else if (key.type == KeyType::kNamedLists) {
+        texts = TextsOf(key, node);
+      } else if (const auto* text = node.as_string(); text != nullptr && key.type == KeyType::kNamed) {
+        texts = {text->get()};
+      }
+      if (texts.empty()) RefuseType(key, node);
+    }
+    return named;
+  }
+
+  Configuration& into_;
+  std::string file_;  // for places
+  OriginKind kind_;
+  std::string folder_;  // that paths are relative to; empty: the working directory
+};
+
+namespace {
+
+toml::table Parse(const std::string& text, const std::string& where, bool with_position) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    throw Error(ErrorCode::kConfig, Escaped(error.description()), with_position ? PlaceOf(where, error.source()) : where,
+                "a value reads 3, 1e-3, true, \"text\", [\"a\", \"b\"] or { name = \"text\" }");
+  }
+}
+
+// Whether the value is spelled as TOML: a quoted text, a list or a table.
+bool LooksLikeToml(const std::string& value) {
+  return !value.empty() && std::string_view("\"'[{").find(value[0]) != std::string_view::npos;
+}
+
+}  // namespace
+
+void Configuration::ReadFile(const std::string& path) {
+  const std::string text = ReadWholeFile(path, kLimitBytes);
+  const std::string folder = fs::path(path).parent_path().string();
+  TomlReader(*this, Escaped(path, 4096), OriginKind::kFile, folder).ReadRoot(Parse(text, Escaped(path, 4096), true));
+}
+
+void Configuration::SetAssignment(const std::string& assignment) {
+  const size_t equals = assignment.find('=');
+  const std::string where = "--set " + Escaped(assignment);
+  if (equals == std::string::npos || equals == 0) {
+    throw Error(ErrorCode::kConfig, "'" + Escaped(assignment) + "' is not SECTION.KEY=VALUE", "", "--set optimizer.lr=1e-3");
+  }
+  const std::string name = assignment.substr(0, equals), value = assignment.substr(equals + 1);
+  const Key* key = FindKey(name);
+  // data.map.image=p0..p63 is one name of a table.
+  const size_t last = name.rfind('.');
+  if (key == nullptr && last != std::string::npos) {
+    const Key* table = FindKey(name.substr(0, last));
+    const bool named =
+        table != nullptr && (table->type == KeyType::kNamed || table->type == KeyType::kNamedLists || table->type == KeyType::kNamedCounts);
+    if (named) return Assign(*table, ParseWords(*table, {name.substr(last + 1) + "=" + value}, where), OriginKind::kSet, where);
+  }
+  if (key == nullptr) {
+    const std::string near = NearKey(name);
+    throw Error(ErrorCode::kConfig, "unknown key '" + Escaped(name) + "'", where,
+                (near.empty() ? "" : "did you mean '" + near + "'?   ") + "see: gradloom config --keys");
+  }
+  if (!LooksLikeToml(value)) return Assign(*key, ParseWords(*key, {value}, where), OriginKind::kSet, where);
+  const toml::table parsed =
+      Parse("[" + std::string(key->section()) + "]\n" + std::string(key->short_name()) + " = " + value, where, false);
+  TomlReader(*this, where, OriginKind::kSet, "").ReadRoot(parsed);
+}
+
+}  // namespace gradloom

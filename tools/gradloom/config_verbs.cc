@@ -1,0 +1,108 @@
+// gradloom init and config.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/nearest.h"
+#include "tools/config/flags.h"
+#include "tools/gradloom/verbs.h"
+#include "tools/run/initial_configuration.h"
+#include "tools/run/recipe.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+constexpr uint8_t kAllUses = kUseRecipe | kUseData | kUseRun;
+
+int Init(const Configuration& configuration, const std::string& out) {
+  if (std::filesystem::exists(out)) {
+    throw Error(ErrorCode::kConfig, "the file is there already, and is not overwritten", Escaped(out, 4096), "name another one with -o");
+  }
+  ModelPathOf(configuration);
+  WriteFileAtomically(out, InitialConfiguration(configuration, FolderOf(out)));
+  std::fprintf(stderr, "%s written   next: gradloom train -c %s\n", out.c_str(), out.c_str());
+  return 0;
+}
+
+const char* TypeName(KeyType type) {
+  switch (type) {
+    case KeyType::kText: return "text";
+    case KeyType::kPath: return "path";
+    case KeyType::kInteger: return "whole number";
+    case KeyType::kNumber: return "number";
+    case KeyType::kSwitch: return "true, false";
+    case KeyType::kTexts: return "text or list";
+    case KeyType::kNamed: return "table of texts";
+    case KeyType::kNamedLists: return "table of texts or lists";
+    case KeyType::kNamedCounts: return "table of whole numbers";
+  }
+  return "";
+}
+
+int PrintKeys(const std::string& section, bool json) {
+  std::vector<std::string> sections;
+  nlohmann::json list = nlohmann::json::array();
+  std::vector<std::vector<std::string>> table{{"key", "flag", "type", "default", "help"}};
+  for (const Key& key : Keys()) {
+    sections.emplace_back(key.section());
+    if (!section.empty() && section != key.section() && section != key.name) continue;
+    list.push_back({{"key", key.name},
+                    {"flag", key.flag},
+                    {"type", TypeName(key.type)},
+                    {"default", key.fallback},
+                    {"help", key.help},
+                    {"words", WordsOf(key)}});
+    table.push_back(
+        {key.name, key.flag, TypeName(key.type), key.fallback, key.help + (*key.words == '\0' ? "" : ": " + std::string(key.words))});
+  }
+  if (list.empty()) {
+    const std::string near = Nearest(section, sections);
+    throw Error(ErrorCode::kConfig, "no section '" + Escaped(section) + "' of the configuration", "",
+                near.empty() ? "see: gradloom config --keys" : "did you mean 'gradloom config --keys " + near + "'?");
+  }
+  if (json) {
+    std::printf("%s\n", list.dump().c_str());
+    return 0;
+  }
+  std::vector<size_t> widths(5);
+  for (const auto& row : table) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : table) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) std::printf("%-*s  ", static_cast<int>(widths[i]), row[i].c_str());
+    std::printf("%s\n", row.back().c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action DeclareInit(CLI::App& app) {
+  ConfigurationFlags flags;
+  auto out = std::make_shared<std::string>("gradloom.toml");
+  flags.Declare(app, kAllUses);
+  app.add_option("-o,--output", *out, "the file to write")->capture_default_str();
+  return [flags, out] { return Init(flags.Resolve(), *out); };
+}
+
+Action DeclareConfig(CLI::App& app) {
+  ConfigurationFlags flags;
+  auto section = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  flags.Declare(app, kAllUses);
+  CLI::Option* keys = app.add_option("--keys", *section, "list the keys, all or those of a section")->expected(0, 1);
+  app.add_flag("--json", *json, "print JSON");
+  return [flags, section, json, keys] {
+    if (keys->count() > 0) return PrintKeys(*section, *json);
+    const Configuration configuration = flags.Resolve();
+    std::printf("%s", *json ? (configuration.ToJson().dump() + "\n").c_str() : configuration.ToToml(true).c_str());
+    return 0;
+  };
+}
+
+}  // namespace gradloom

@@ -1,0 +1,29 @@
+// The machine, the program and the command, for the record of a run and for bug reports.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace gradloom {
+
+inline constexpr const char* kVersion = "0.1.0";
+
+struct CpuDevice {
+  std::string name = "CPU";
+  int cores = 1;  // that this process may use
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+  std::string isa;  // the widest instruction set that kernels have a use for
+};
+
+CpuDevice ThisCpu();
+
+// Version and build, operating system, host, CPU and memory, limits, the variables that matter.
+nlohmann::json Environment();
+
+// The words of the running command. Empty where the system does not say.
+std::vector<std::string> CommandLine();
+
+}  // namespace gradloom

@@ -1,0 +1,72 @@
+#include "tools/run/initial_configuration.h"
+
+#include <filesystem>
+#include <set>
+
+#include "compiler/compile.h"
+#include "runtime/base/error.h"
+#include "tools/run/recipe.h"
+#include "tools/run/set_up.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRandomData = "random:256";
+
+// Keys that a reader will want to change first; they are there with their defaults.
+const std::set<std::string> kShown = {"data.eval_split", "data.batch", "optimizer.name", "optimizer.lr", "schedule.name",
+                                      "train.epochs",    "train.seed", "devices.use",    "log.every"};
+
+std::string Feeds(const std::vector<Feed>& feeds) {
+  std::string text;
+  for (const Feed& feed : feeds) {
+    text += "#   " + Escaped(feed.name) + "  " + std::string(DTypeName(feed.dtype)) + feed.shape.ToString() + "\n";
+  }
+  return text;
+}
+
+void SetText(Configuration& configuration, const char* name, const std::string& value) { configuration.SetFlag(*FindKey(name), {value}); }
+
+// The keys that the model and the data give.
+std::string Complete(Configuration& configuration) {
+  if (configuration.Text("data.train").empty()) SetText(configuration, "data.train", kRandomData);
+  if (!configuration.is_given("data.eval") && !configuration.is_given("data.eval_split")) SetText(configuration, "data.eval_split", "20%");
+  const TrainingSetUp set_up = SetUpTraining(configuration);
+  SetText(configuration, "data.batch", std::to_string(set_up.options.batch));
+  if (!configuration.is_given("loss.name")) SetText(configuration, "loss.name", set_up.loss);
+  if (!configuration.is_given("data.map")) {
+    std::vector<std::string> words;
+    for (const auto& [name, columns] : set_up.data.columns) words.push_back(name + "=" + columns);
+    if (!words.empty()) configuration.SetFlag(*FindKey("data.map"), words);
+  }
+  return Feeds(set_up.plan->entries.front().feeds);
+}
+
+}  // namespace
+
+std::string InitialConfiguration(Configuration configuration, const std::string& folder) {
+  const std::string feeds = Complete(configuration);
+  std::string text = "# gradloom train -c gradloom.toml\n# Flags and --set SECTION.KEY=VALUE win over what is here.\n\nversion = 1\n";
+  std::string section;
+  for (const Key& key : Keys()) {
+    if (section != key.section()) {
+      section = key.section();
+      text += "\n[" + section + "]\n";
+      if (section == "data") text += "# A step of the model takes, by name:\n" + feeds;
+    }
+    text += "# " + std::string(key.help) + (*key.words == '\0' ? "" : ": " + std::string(key.words)) + "\n";
+    KeyValue value = configuration.value(key.name);
+    const std::string* path = key.type == KeyType::kPath ? &std::get<std::string>(value) : nullptr;
+    if (path != nullptr && !path->empty() && !path->starts_with("random:") && !fs::path(*path).is_absolute()) {
+      value = fs::proximate(*path, folder).string();
+    }
+    const bool shown = configuration.is_given(key.name) || kShown.contains(key.name);
+    text +=
+        (shown ? "" : "# ") + std::string(key.short_name()) + " = " + (configuration.has_value(key.name) ? TomlOf(key, value) : "") + "\n";
+  }
+  return text;
+}
+
+}  // namespace gradloom

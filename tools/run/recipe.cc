@@ -1,0 +1,223 @@
+#include "tools/run/recipe.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+
+namespace gradloom {
+namespace {
+
+double Number(const std::string& text, const std::string& what) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number");
+  return value;
+}
+
+std::string Trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
+std::vector<std::string> Pieces(const std::string& text, char separator) {
+  std::vector<std::string> pieces;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(separator, start), text.size());
+    pieces.push_back(Trimmed(text.substr(start, end - start)));
+    start = end + 1;
+  }
+  return pieces;
+}
+
+std::vector<double> Numbers(const std::string& text, const std::string& what) {
+  std::vector<double> values;
+  for (const std::string& piece : Pieces(text, ':')) values.push_back(Number(piece, what));
+  return values;
+}
+
+void SetOption(LossTerm& term, const std::string& key, const std::string& value) {
+  const std::string what = "option " + key + " of the loss";
+  if (key == "reduction") {
+    term.reduction = value;
+  } else if (key == "class_axis") {
+    term.class_axis = static_cast<int64_t>(Number(value, what));
+  } else if (key == "ignore_index") {
+    term.ignore_index = static_cast<int64_t>(Number(value, what));
+  } else if (key == "label_smoothing") {
+    term.label_smoothing = Number(value, what);
+  } else if (key == "class_weight") {
+    term.class_weight = Numbers(value, what);
+  } else if (key == "pos_weight") {
+    term.pos_weight = Numbers(value, what);
+  } else if (key == "beta") {
+    term.beta = Number(value, what);
+  } else if (key == "delta") {
+    term.delta = Number(value, what);
+  } else {
+    const std::vector<std::string> known = {"reduction",    "class_axis", "ignore_index", "label_smoothing",
+                                            "class_weight", "pos_weight", "beta",         "delta"};
+    const std::string near = Nearest(key, known);
+    throw Error(ErrorCode::kConfig, "a loss has no option '" + Escaped(key) + "'", "", near.empty() ? "" : "did you mean '" + near + "'?");
+  }
+}
+
+void CheckName(const std::string& name, const std::vector<std::string>& known, const std::string& what) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  std::string all;
+  for (const std::string& other : known) all += (all.empty() ? "" : ", ") + other;
+  const std::string near = Nearest(name, known);
+  throw Error(ErrorCode::kConfig, "no " + what + " '" + Escaped(name) + "'", "",
+              (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
+}
+
+// "name(output, target, option=value)".
+struct Call {
+  std::string name, output, target;
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+Call ParseCall(const std::string& text, const std::string& what, const std::string& form) {
+  Call call;
+  const size_t open = text.find('(');
+  call.name = Trimmed(text.substr(0, open));
+  if (open == std::string::npos) return call;
+  if (text.back() != ')') {
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a " + what, "", "a " + what + " reads '" + form + "'");
+  }
+  int operand = 0;
+  for (const std::string& piece : Pieces(text.substr(open + 1, text.size() - open - 2), ',')) {
+    const size_t equals = piece.find('=');
+    if (equals != std::string::npos) {
+      call.options.emplace_back(Trimmed(piece.substr(0, equals)), Trimmed(piece.substr(equals + 1)));
+    } else if (operand < 2) {
+      (operand++ == 0 ? call.output : call.target) = piece;
+    } else {
+      throw Error(ErrorCode::kConfig, "the " + what + " '" + Escaped(text) + "' has more than an output and a target");
+    }
+  }
+  return call;
+}
+
+// A loss that suits the shape of the first output.
+LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
+  if (graph.outputs.empty()) throw Error(ErrorCode::kGraph, "the model has no output to train");
+  const Value& output = graph.value(graph.outputs.front());
+  LossTerm term;
+  term.output = output.name;
+  term.target = "target";
+  const bool classes = output.shape.rank() == 2 && output.shape[1] > 1;
+  term.type = classes ? "cross_entropy" : "mse";
+  notes.push_back("loss    " + term.type + "(" + Escaped(output.name) + ", target)   [guessed from the output " + output.shape.ToString() +
+                  ": set --loss to change]");
+  return term;
+}
+
+}  // namespace
+
+LossTerm ParseLoss(const std::string& text) {
+  LossTerm term;
+  std::string body = Trimmed(text);
+  const size_t star = body.rfind('*');
+  if (star != std::string::npos && body.find(')', star) == std::string::npos) {
+    term.weight = Number(Trimmed(body.substr(star + 1)), "the weight of the loss");
+    body = Trimmed(body.substr(0, star));
+  }
+  const Call call = ParseCall(body, "loss", "cross_entropy(OUTPUT, TARGET, label_smoothing=0.1)");
+  CheckName(call.name, LossTypes(), "loss");
+  term.type = call.name;
+  term.output = call.output;
+  term.target = call.target;
+  for (const auto& [key, value] : call.options) SetOption(term, key, value);
+  return term;
+}
+
+MetricSpec ParseMetric(const std::string& text) {
+  const Call call = ParseCall(Trimmed(text), "metric", "accuracy(OUTPUT, TARGET)");
+  if (!call.options.empty()) throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'");
+  return {.name = call.name, .output = call.output, .target = call.target};
+}
+
+const std::string& ModelPathOf(const Configuration& configuration) {
+  const std::string& path = configuration.Text("model.path");
+  if (path.empty())
+    throw Error(ErrorCode::kConfig, "no model is given", "", "name an ONNX file, or a configuration with one: -c gradloom.toml");
+  return path;
+}
+
+namespace {
+
+OptimizerOptions OptimizerOf(const Configuration& c) {
+  OptimizerOptions o;
+  o.type = c.Text("optimizer.name");
+  o.lr = c.Number("optimizer.lr");
+  o.weight_decay = c.Number("optimizer.weight_decay");
+  o.clip_norm = c.Number("optimizer.clip_norm");
+  o.beta1 = c.Number("optimizer.beta1");
+  o.beta2 = c.Number("optimizer.beta2");
+  if (c.is_given("optimizer.eps")) o.eps = c.Number("optimizer.eps");
+  // Its default is for the rules that are named after it.
+  if (o.type == "momentum" || o.type == "nesterov" || c.is_given("optimizer.momentum")) o.momentum = c.Number("optimizer.momentum");
+  return o;
+}
+
+}  // namespace
+
+Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes) {
+  Recipe recipe;
+  recipe.mode = configuration.Text("model.mode") == "train" ? GraphMode::kTrain : GraphMode::kGraph;
+  for (const std::string& text : configuration.Texts("loss.name")) recipe.losses.push_back(ParseLoss(text));
+  if (recipe.losses.empty()) recipe.losses.push_back(GuessLoss(graph, notes));
+  recipe.optimizer = OptimizerOf(configuration);
+  recipe.accumulate = configuration.Integer("train.accumulate");
+  recipe.freeze = configuration.Texts("model.freeze");
+  recipe.trainable = configuration.Texts("model.trainable");
+  const std::string& devices = configuration.Text("devices.use");
+  if (devices != "cpu" && devices != "auto") {
+    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(devices) + "' are not supported by this build", "", "--devices cpu");
+  }
+  const int64_t threads = configuration.Integer("devices.threads");
+  recipe.threads = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 1024))
+                               : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  recipe.schedule = ScheduleOf(configuration, total_updates);
+  return recipe;
+}
+
+Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
+  Schedule made{configuration.Text("schedule.name"), configuration.Number("optimizer.lr"), {}};
+  Attributes& attributes = made.attributes;
+  if (made.kind != "constant") attributes.set("total_steps", total_updates);
+  if (const std::string& warmup = configuration.Text("schedule.warmup"); !warmup.empty()) {
+    const bool share = warmup.back() == '%';
+    const double value = Number(share ? warmup.substr(0, warmup.size() - 1) : warmup, "schedule.warmup");
+    attributes.set("warmup_steps", static_cast<int64_t>(std::llround(share ? value / 100 * static_cast<double>(total_updates) : value)));
+  }
+  if (configuration.is_given("schedule.min_lr")) attributes.set("min_lr", configuration.Number("schedule.min_lr"));
+  if (configuration.is_given("schedule.gamma")) attributes.set("gamma", configuration.Number("schedule.gamma"));
+  if (configuration.is_given("schedule.step_size")) attributes.set("step_size", configuration.Integer("schedule.step_size"));
+  return made;
+}
+
+ImportOptions ImportOptionsOf(const Configuration& configuration) {
+  ImportOptions options;
+  options.batch = configuration.Integer("data.batch");
+  for (const auto& [name, values] : configuration.Named("model.shape")) options.shapes[name] = std::stoll(values[0]);
+  return options;
+}
+
+PassControl PassControlOf(const Configuration& configuration) {
+  PassControl control;
+  control.dump_after = configuration.Text("compiler.dump_after");
+  control.stop_after = configuration.Text("compiler.stop_after");
+  control.disabled = configuration.Texts("compiler.disable_pass");
+  control.time_passes = configuration.Switch("compiler.time_passes");
+  control.log = &std::cerr;
+  return control;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,34 @@
+// From the keys of a configuration to what the compiler is asked for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "compiler/passes/recipe.h"
+#include "runtime/session/metrics.h"
+#include "tools/config/configuration.h"
+
+namespace gradloom {
+
+// Fills what the configuration leaves open from the graph's outputs: a loss is guessed from the shape of the first
+// one. `total_updates`: for schedules that end; 0: not known. `notes` gets what was guessed.
+Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes);
+
+// `total_updates`: of the whole run, 0 where not known.
+Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates);
+ImportOptions ImportOptionsOf(const Configuration& configuration);
+PassControl PassControlOf(const Configuration& configuration);
+
+// The path of the model. Throws Error(kConfig) where none is given.
+const std::string& ModelPathOf(const Configuration& configuration);
+
+// "cross_entropy(logits, label, label_smoothing=0.1)*0.5" -> a term; the operands may be left out.
+// Throws Error(kConfig) with a did-you-mean.
+LossTerm ParseLoss(const std::string& text);
+
+// "accuracy" or "auroc(logits, label)". Throws Error(kConfig).
+MetricSpec ParseMetric(const std::string& text);
+
+}  // namespace gradloom

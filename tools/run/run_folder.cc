@@ -1,0 +1,81 @@
+#include "tools/run/run_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+#include "runtime/session/safetensors.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void RefuseFolder(const fs::path& path, const std::error_code& error) {
+  throw Error(ErrorCode::kIo, "cannot make the folder: " + error.message(), Escaped(path.string(), 4096), "name another one with --out");
+}
+
+// "did you mean 'runs/exp3'?" among the runs beside a path that is none.
+std::string NearRun(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end && runs.size() < 10000; it.increment(error)) {
+    if (RunFolder::IsRun(it->path().string())) runs.push_back(it->path().filename().string());
+  }
+  std::sort(runs.begin(), runs.end());
+  const std::string near = Nearest(path.filename().string(), runs);
+  if (!near.empty()) return "did you mean '" + Escaped((path.parent_path() / near).string(), 4096) + "'?";
+  return "the folder of a run has plan.plan and config.toml; gradloom train makes one";
+}
+
+}  // namespace
+
+RunFolder RunFolder::Make(const std::string& out, const std::string& name) {
+  std::error_code error;
+  fs::create_directories(out, error);
+  if (error) RefuseFolder(out, error);
+  fs::path path;
+  if (!name.empty()) {
+    if (name.find('/') != std::string::npos || name == "." || name == "..") {
+      throw Error(ErrorCode::kConfig, "the name of a run cannot be '" + Escaped(name) + "'", "",
+                  "where it lies is --out; its name is one word");
+    }
+    path = fs::path(out) / name;
+    if (!fs::create_directory(path, error)) {
+      if (error) RefuseFolder(path, error);
+      throw Error(ErrorCode::kConfig, "there is a run of this name already; runs are never overwritten", Escaped(path.string(), 4096),
+                  "give another --name, or remove the folder");
+    }
+  } else {
+    // Whoever makes the folder has it: two runs that start together get two.
+    for (int i = 1; path.empty(); ++i) {
+      const fs::path candidate = fs::path(out) / ("exp" + std::to_string(i));
+      if (fs::create_directory(candidate, error)) path = candidate;
+      if (error) RefuseFolder(candidate, error);
+    }
+  }
+  fs::create_directory(path / "export", error);
+  if (error) RefuseFolder(path / "export", error);
+  return RunFolder(path.string());
+}
+
+bool RunFolder::IsRun(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(fs::path(path) / "plan.plan", error) && fs::is_regular_file(fs::path(path) / "config.toml", error);
+}
+
+RunFolder RunFolder::Open(const std::string& path) {
+  if (!IsRun(path)) {
+    throw Error(ErrorCode::kConfig, "this is no folder of a run", Escaped(path, 4096), NearRun(fs::path(path).lexically_normal()));
+  }
+  return RunFolder(path);
+}
+
+void RunFolder::WriteState(const std::map<std::string, Tensor>& state, int64_t step, int64_t batch, int64_t seed) const {
+  WriteSafetensors(StatePath(), state, {{"step", std::to_string(step)}, {"batch", std::to_string(batch)}, {"seed", std::to_string(seed)}});
+}
+
+}  // namespace gradloom

@@ -1,0 +1,47 @@
+// The folder of a run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/tensor.h"
+
+namespace gradloom {
+
+// OUT/NAME with
+//   config.toml        the resolved configuration        plan.plan          what runs
+//   data.json          columns, fitted transforms        environment.json   the machine and the command
+//   metrics.jsonl, results.csv, events.out.tfevents.*    RunRecords writes them
+//   state.safetensors  all state at the end              export/model.onnx  the trained model
+//   log.txt            what the screen showed
+// Never overwrites a run.
+class RunFolder {
+ public:
+  // Makes the folder. Without a name it is exp1, exp2 ... Throws Error(kConfig) where a run of that name is
+  // there already, Error(kIo) where the folder cannot be made.
+  static RunFolder Make(const std::string& out, const std::string& name);
+
+  // One that is there. Throws Error(kConfig) for a path that is no folder of a run.
+  static RunFolder Open(const std::string& path);
+
+  // Whether a path is a folder of a run.
+  static bool IsRun(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string File(std::string_view name) const { return path_ + "/" + std::string(name); }
+  std::string PlanPath() const { return File("plan.plan"); }
+  std::string ConfigPath() const { return File("config.toml"); }
+  std::string StatePath() const { return File("state.safetensors"); }
+  std::string ExportPath() const { return File("export/model.onnx"); }
+
+  // All state tensors, with the position of the run as metadata.
+  void WriteState(const std::map<std::string, Tensor>& state, int64_t step, int64_t batch, int64_t seed) const;
+
+ private:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,93 @@
+#include "tools/run/run_records.h"
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+// JSON has no NaN.
+nlohmann::json Number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+
+// As short as gives the same double again; empty for NaN, as spreadsheets have it.
+std::string CsvNumber(double value) { return std::isfinite(value) ? nlohmann::json(value).dump() : ""; }
+
+std::ofstream OpenToAppend(const std::string& path) {
+  std::ofstream file(path, std::ios::app);
+  if (!file) throw Error(ErrorCode::kResource, "cannot open the file", Escaped(path, 4096));
+  return file;
+}
+
+}  // namespace
+
+RunRecords::RunRecords(const std::string& folder, const RecordOptions& options)
+    : folder_(folder), options_(options), json_(OpenToAppend(folder + "/metrics.jsonl")), csv_(OpenToAppend(folder + "/results.csv")) {
+  csv_.seekp(0, std::ios::end);
+  if (csv_.tellp() == std::streampos(0)) {
+    csv_ << "epoch,step,time,train/loss,lr,samples_per_s";
+    for (const std::string& name : options.eval_columns) csv_ << ",eval/" << name;
+    csv_ << "\n";
+  }
+  if (options.tensorboard) events_ = std::make_unique<EventFile>(folder);
+}
+
+void RunRecords::WriteJsonLine(const std::string& line) {
+  if (!(json_ << line << "\n").flush()) throw Error(ErrorCode::kResource, "cannot write", Escaped(folder_ + "/metrics.jsonl", 4096));
+}
+
+void RunRecords::OnStep(const StepReport& step) {
+  last_ = step;
+  loss_sum_ += step.result.loss * static_cast<double>(step.rows);
+  rows_ += step.rows;
+  if (step.result.updated && step.result.step % options_.every == 0) WriteTrainLine();
+}
+
+void RunRecords::WriteTrainLine() {
+  if (rows_ == 0) return;
+  const double loss = loss_sum_ / static_cast<double>(rows_);
+  const StepResult& result = last_.result;
+  WriteJsonLine(nlohmann::json{{"t", Timestamp()},
+                               {"step", result.step},
+                               {"epoch", last_.epochs_done},
+                               {"split", "train"},
+                               {"loss", Number(loss)},
+                               {"lr", result.lr},
+                               {"samples_per_s", Number(last_.samples_per_s)}}
+                    .dump());
+  if (events_ != nullptr) {
+    std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};
+    if (result.grad_norm >= 0) scalars["train/grad_norm"] = result.grad_norm;
+    events_->Add(result.step, scalars);
+  }
+  loss_sum_ = 0;
+  rows_ = 0;
+}
+
+void RunRecords::OnEvaluation(const EvaluationReport& evaluation) {
+  WriteTrainLine();
+  nlohmann::json line{{"t", Timestamp()}, {"step", evaluation.step}, {"epoch", last_.epochs_done}, {"split", "eval"}};
+  std::map<std::string, double> scalars;
+  for (const auto& [name, value] : evaluation.values) {
+    line[name] = Number(value);
+    scalars["eval/" + name] = value;
+  }
+  WriteJsonLine(line.dump());
+  if (events_ != nullptr) events_->Add(evaluation.step, scalars);
+}
+
+void RunRecords::OnEpoch(const EpochReport& epoch) {
+  WriteTrainLine();
+  csv_ << epoch.epoch << "," << epoch.step << "," << CsvNumber(epoch.seconds) << "," << CsvNumber(epoch.train_loss) << ","
+       << CsvNumber(epoch.lr) << "," << CsvNumber(epoch.samples_per_s);
+  for (const std::string& name : options_.eval_columns) {
+    const auto found = epoch.eval.find(name);
+    csv_ << "," << (found == epoch.eval.end() ? "" : CsvNumber(found->second));
+  }
+  if (!(csv_ << "\n").flush()) throw Error(ErrorCode::kResource, "cannot write", Escaped(folder_ + "/results.csv", 4096));
+}
+
+}  // namespace gradloom

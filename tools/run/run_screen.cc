@@ -1,0 +1,110 @@
+#include "tools/run/run_screen.h"
+
+#include <algorithm>
+
+#include "runtime/plan/plan_file.h"
+#include "tools/run/environment.h"
+
+namespace gradloom {
+namespace {
+
+ProgressMode ModeOf(const std::string& name) {
+  return name == "bar"     ? ProgressMode::kBar
+         : name == "plain" ? ProgressMode::kPlain
+         : name == "json"  ? ProgressMode::kJson
+         : name == "none"  ? ProgressMode::kNone
+                           : ProgressMode::kAuto;
+}
+
+// Passes over the data, also where the run is counted in updates.
+int64_t EpochsOf(const TrainingSetUp& set_up) {
+  const int64_t batch = set_up.options.batch, per_epoch = (set_up.data.train.rows() + batch - 1) / batch;
+  if (set_up.options.updates == 0) return set_up.options.epochs;
+  return (set_up.options.updates * set_up.plan->accumulate + per_epoch - 1) / per_epoch;
+}
+
+}  // namespace
+
+void PrintHeader(Log& log, const Configuration& configuration, const TrainingSetUp& set_up, const std::string& run) {
+  const Plan& plan = *set_up.plan;
+  const CompileReport& report = set_up.report;
+  int64_t trained = 0, statistics = 0;
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kParameter) trained += state.shape.elements();
+    if (state.kind == StateKind::kStatistic) statistics += state.shape.elements();
+  }
+  log.Line(std::string("gradloom ") + kVersion + (run.empty() ? "" : "  run " + Escaped(run, 4096)) + "  seed " +
+           std::to_string(configuration.Integer("train.seed")) + "  plan " + PlanHash(plan).substr(0, 8));
+  log.Line("model   " + Escaped(set_up.model_path, 4096) + "  " + WithCommas(trained) + " parameters trained, " +
+           WithCommas(report.initializer_elements - report.trained_elements - statistics) + " frozen, " + WithCommas(statistics) +
+           " running statistics");
+  for (const std::string& warning : report.warnings) log.Line("warning " + warning);
+  for (const std::string& note : set_up.notes) log.Line(note);
+  const std::vector<int64_t> sizes = BatchSizes(set_up.data.train.rows(), set_up.options.batch);
+  log.Line("data    " + Escaped(configuration.Text("data.train"), 4096) + "  " + WithCommas(set_up.data.train.rows()) + " train  " +
+           WithCommas(set_up.data.eval.rows()) + " eval  batch " + std::to_string(set_up.options.batch) +
+           (sizes.size() > 1 ? "   (last batch of an epoch " + std::to_string(sizes[1]) + ")" : ""));
+  const Program& program = plan.programs.front();
+  log.Line("devices cpu  " + std::to_string(program.streams.front().threads) + " threads  " + std::to_string(program.instructions.size()) +
+           " instructions a step");
+  log.Line("memory  " + Bytes(report.transient_bytes) + " activations + " + Bytes(plan.state_bytes) +
+           " weights and optimizer  (exact)   verified in " + Short(report.verify_ms) + " ms");
+}
+
+RunScreen::RunScreen(Log& log, const Configuration& configuration, const TrainingSetUp& set_up)
+    : log_(log),
+      progress_(ModeOf(configuration.Text("log.progress")), configuration.Integer("log.every"), log),
+      total_epochs_(EpochsOf(set_up)) {
+  if (set_up.data.eval.rows() == 0 || set_up.options.evaluate.unit == Interval::Unit::kNever) return;
+  columns_.emplace_back("loss");
+  for (const MetricSpec& spec : set_up.options.metrics) columns_.push_back(spec.name);
+}
+
+void RunScreen::OnStep(const StepReport& step) {
+  const StepResult& result = step.result;
+  progress_.Update({.step = result.batch,
+                    .total_steps = step.total_batches,
+                    .epoch = step.epochs_done,
+                    .epochs = total_epochs_,
+                    .loss = result.loss,
+                    .lr = result.lr,
+                    .grad_norm = result.grad_norm,
+                    .samples_per_s = step.samples_per_s,
+                    .metrics = metrics_});
+}
+
+void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
+  if (evaluation.best) best_step_ = evaluation.step;
+  metrics_.clear();
+  for (const std::string& name : columns_) {
+    if (name != "loss") metrics_ += (metrics_.empty() ? "" : "  ") + name + " " + Short(evaluation.values.at(name));
+  }
+}
+
+void RunScreen::OnEpoch(const EpochReport& epoch) { epochs_.push_back(epoch); }
+
+void RunScreen::PrintTable() {
+  if (epochs_.empty()) return;
+  std::vector<std::string> header{"epoch", "train loss"};
+  for (const std::string& name : columns_) header.push_back("eval " + name);
+  header.insert(header.end(), {"samples/s", "time", ""});
+  std::vector<std::vector<std::string>> table{header};
+  // All of a short run; of a long one every tenth part, the last and the best.
+  const size_t stride = std::max<size_t>(1, (epochs_.size() + 9) / 10);
+  for (size_t i = 0; i < epochs_.size(); ++i) {
+    const EpochReport& epoch = epochs_[i];
+    const bool best = epoch.step == best_step_ && !epoch.eval.empty();
+    if ((i + 1) % stride != 0 && i + 1 != epochs_.size() && !best) continue;
+    std::vector<std::string> line{std::to_string(epoch.epoch), Short(epoch.train_loss)};
+    for (const std::string& name : columns_) line.push_back(epoch.eval.empty() ? "-" : Short(epoch.eval.at(name)));
+    line.push_back(WithCommas(static_cast<int64_t>(epoch.samples_per_s)));
+    line.push_back(Duration(epoch.seconds));
+    line.emplace_back(best ? "best" : "");
+    table.push_back(std::move(line));
+  }
+  std::string text = Table(table);
+  text.pop_back();
+  log_.Line(text);
+}
+
+}  // namespace gradloom

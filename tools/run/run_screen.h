@@ -1,0 +1,43 @@
+// What a training run shows: the first lines, how far it is, and the table at its end.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/config/configuration.h"
+#include "tools/run/set_up.h"
+#include "tools/screen/log.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+
+// `run`: the folder; "": none yet.
+void PrintHeader(Log& log, const Configuration& configuration, const TrainingSetUp& set_up, const std::string& run);
+
+class RunScreen : public TrainerObserver {
+ public:
+  RunScreen(Log& log, const Configuration& configuration, const TrainingSetUp& set_up);
+
+  void OnStep(const StepReport& step) override;
+  void OnEvaluation(const EvaluationReport& evaluation) override;
+  void OnEpoch(const EpochReport& epoch) override;
+
+  // Leaves the line of the progress bar.
+  void Clear() { progress_.Clear(); }
+
+  // A line per epoch, of many epochs every so many.
+  void PrintTable();
+
+  const std::vector<EpochReport>& epochs() const { return epochs_; }
+
+ private:
+  Log& log_;
+  Progress progress_;
+  const int64_t total_epochs_;
+  std::string metrics_;
+  std::vector<std::string> columns_;  // of evaluations, in the order of the table
+  int64_t best_step_ = -1;
+  std::vector<EpochReport> epochs_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,163 @@
+#include "tools/run/set_up.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/session/safetensors.h"
+#include "tools/run/recipe.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kDefaultBatch = 32;
+
+bool TargetIsClass(const LossTerm& term) { return term.type == "cross_entropy" || term.type == "nll"; }
+
+std::string TargetOf(const LossTerm& term) { return term.target.empty() ? "target" : term.target; }
+
+const Value& OutputOf(const LossTerm& term, const Graph& graph) {
+  for (const ValueId id : graph.outputs) {
+    if (graph.value(id).name == term.output) return graph.value(id);
+  }
+  return graph.value(graph.outputs.front());
+}
+
+// How many classes the targets of the losses may have, for random data.
+std::map<std::string, int64_t> RandomBounds(const Recipe& recipe, const Graph& graph) {
+  std::map<std::string, int64_t> bounds;
+  for (const LossTerm& term : recipe.losses) {
+    if (!TargetIsClass(term) || graph.outputs.empty()) continue;
+    const Shape& shape = OutputOf(term, graph).shape;
+    const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
+    if (axis >= 0 && axis < shape.rank()) bounds[TargetOf(term)] = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
+  }
+  return bounds;
+}
+
+DataOptions DataOptionsOf(const Configuration& configuration) {
+  DataOptions options{.train = configuration.Text("data.train"),
+                      .eval = configuration.Text("data.eval"),
+                      .eval_split = configuration.Text("data.eval_split")};
+  if (options.train.empty()) throw Error(ErrorCode::kConfig, "no training data are given", "", "name a file: --data train.csv");
+  for (const auto& [name, columns] : configuration.Named("data.map")) options.columns[name] = columns[0];
+  options.transforms = configuration.Named("data.transform");
+  return options;
+}
+
+// Flags that won over a file, so that nobody looks for the value in the file.
+void NoteOverruled(const Configuration& configuration, std::vector<std::string>& notes) {
+  for (const Key& key : Keys()) {
+    const Origin& origin = configuration.origin(key.name);
+    if (!origin.overruled.empty()) notes.push_back("config  " + std::string(key.name) + " from " + Escaped(origin.ToString(), 4096));
+  }
+}
+
+TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph, int64_t batch) {
+  TrainerOptions options;
+  options.epochs = configuration.Integer("train.epochs");
+  options.updates = configuration.Integer("train.steps");
+  options.batch = batch;
+  options.evaluate = Interval::Parse(configuration.Text("eval.every"), "eval.every");
+  options.metrics = MetricsOf(configuration, recipe, graph);
+  options.patience = configuration.Integer("train.early_stop");
+  const std::string& best = configuration.Text("eval.best");
+  options.watch = Watch::Parse(!best.empty() ? best : options.metrics.empty() ? "eval/loss" : "eval/" + options.metrics.front().name);
+  options.loss_weight = LossWeightOf(recipe);
+  return options;
+}
+
+}  // namespace
+
+std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph) {
+  std::vector<MetricSpec> metrics;
+  for (const std::string& text : configuration.Texts("eval.metric")) {
+    MetricSpec spec = ParseMetric(text);
+    // The loss that looks at the same output and target says how they are to be read.
+    const LossTerm* about = &recipe.losses.front();
+    for (const LossTerm& term : recipe.losses) {
+      if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
+    }
+    if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
+    if (spec.target.empty()) spec.target = TargetOf(*about);
+    spec.class_axis = about->class_axis;
+    spec.ignore_index = TargetIsClass(*about) ? about->ignore_index : std::nullopt;
+    spec.threshold = about->type == "bce" ? 0.5 : 0;
+    Metric::Make(spec);
+    metrics.push_back(std::move(spec));
+  }
+  return metrics;
+}
+
+std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe) {
+  const LossTerm& term = recipe.losses.front();
+  if (recipe.losses.size() != 1 || !TargetIsClass(term) || term.reduction != "mean") return {};
+  if (!term.ignore_index && term.class_weight.empty()) return {};
+  return [term](const Feeds& feeds) {
+    const TensorView& target = feeds.find(TargetOf(term))->second;
+    double weight = 0;
+    for (int64_t i = 0; i < target.elements(); ++i) {
+      const int64_t c = ElementAsInt(target, i);
+      if (term.ignore_index && c == *term.ignore_index) continue;
+      weight += term.class_weight.empty() ? 1 : term.class_weight.at(static_cast<size_t>(c));
+    }
+    return weight;
+  };
+}
+
+TrainingSetUp SetUpTraining(const Configuration& configuration) {
+  TrainingSetUp made;
+  made.model_path = ModelPathOf(configuration);
+  const Model model = Model::Load(made.model_path);
+  CompileOptions compile;
+  compile.import = ImportOptionsOf(configuration);
+  // A symbolic batch needs some size before the data are known.
+  if (compile.import.batch == 0) compile.import.batch = kDefaultBatch;
+  compile.control = PassControlOf(configuration);
+  const ImportedGraph probe = Import(model, compile.import);
+  NoteOverruled(configuration, made.notes);
+  compile.recipe = RecipeOf(configuration, *probe.graph, 0, made.notes);
+  const LossTerm& loss = compile.recipe.losses.front();
+  made.loss = loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
+  const int64_t batch = probe.batch > 0 ? probe.batch : kDefaultBatch;
+  made.options = TrainerOptionsOf(configuration, compile.recipe, *probe.graph, batch);
+
+  DataOptions data = DataOptionsOf(configuration);
+  data.random_bounds = RandomBounds(compile.recipe, *probe.graph);
+  made.data = LoadTrainingData(data, FeedsOfEntry(model, compile, {EntryKind::kStep, 0}), configuration.Integer("train.seed"));
+  made.notes.insert(made.notes.end(), made.data.notes.begin(), made.data.notes.end());
+
+  const int64_t train_rows = made.data.train.rows(), eval_rows = made.data.eval.rows();
+  made.options.batch = std::min(batch, train_rows);
+  const int64_t batches = (train_rows + made.options.batch - 1) / made.options.batch;
+  const int64_t updates = made.options.updates > 0 ? made.options.updates : batches * made.options.epochs / compile.recipe.accumulate;
+  compile.recipe.schedule = ScheduleOf(configuration, updates);
+  for (const int64_t size : BatchSizes(train_rows, made.options.batch)) compile.entries.push_back({EntryKind::kStep, size});
+  if (eval_rows > 0) {
+    for (const int64_t size : BatchSizes(eval_rows, made.options.batch)) compile.entries.push_back({EntryKind::kEval, size});
+  }
+  const auto start = Clock::now();
+  made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
+  made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return made;
+}
+
+void LoadWeights(Session& session, const std::string& path) {
+  const SafetensorsFile file(path);
+  int64_t loaded = 0;
+  for (const auto& [name, entry] : file.entries()) {
+    if (session.plan().FindState(name) < 0) continue;
+    session.Set(name, file.Read(name).view());
+    ++loaded;
+  }
+  if (loaded == 0) {
+    throw Error(ErrorCode::kCheckpoint, "none of its tensors is one that the model trains", Escaped(path, 4096),
+                "gradloom check MODEL lists the names that there are");
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,41 @@
+// What a configuration comes to: the model, its data and a plan for both. train, resume, eval and predict share it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/session/trainer.h"
+#include "runtime/session/training_data.h"
+#include "tools/config/configuration.h"
+
+namespace gradloom {
+
+struct TrainingSetUp {
+  std::string model_path;
+  std::shared_ptr<const Plan> plan;  // steps and evaluations at every batch size that the data need
+  TrainingData data;
+  std::string loss;        // the first one, as --loss would say it: what was guessed, if it was
+  TrainerOptions options;  // without what is called back
+  CompileReport report;
+  std::vector<std::string> notes;  // for the screen, one line each: what was guessed, what flags overruled
+  double compile_seconds = 0;
+};
+
+// Throws Error of any class that names the model, the data or a key.
+TrainingSetUp SetUpTraining(const Configuration& configuration);
+
+// The metrics of the configuration; those that name no output and target take the first loss's. Of an empty output
+// that is the graph's first.
+std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph);
+
+// The divisor of a batch's loss where it is a mean over something else than rows: not ignored or weighted classes.
+// Empty where rows will do. With several losses that divide differently rows are taken.
+std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe);
+
+// The values of a safetensors file by the names of the session's state, in place of those it has. Names of the file
+// that the session lacks are passed over; Error(kCheckpoint) where it has none of them.
+void LoadWeights(Session& session, const std::string& path);
+
+}  // namespace gradloom

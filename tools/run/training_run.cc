@@ -1,0 +1,162 @@
+#include "tools/run/training_run.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "compiler/onnx/export.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/plan/plan_file.h"
+#include "tools/run/environment.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/run_records.h"
+#include "tools/run/run_screen.h"
+#include "tools/run/set_up.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Several observers as one, told in this order.
+class Observers : public TrainerObserver {
+ public:
+  explicit Observers(std::vector<TrainerObserver*> list) : list_(std::move(list)) {}
+
+  void OnStep(const StepReport& report) override {
+    for (TrainerObserver* observer : list_) observer->OnStep(report);
+  }
+  void OnEvaluation(const EvaluationReport& report) override {
+    for (TrainerObserver* observer : list_) observer->OnEvaluation(report);
+  }
+  void OnEpoch(const EpochReport& report) override {
+    for (TrainerObserver* observer : list_) observer->OnEpoch(report);
+  }
+  void OnSave(SaveReason reason) override {
+    for (TrainerObserver* observer : list_) observer->OnSave(reason);
+  }
+
+ private:
+  std::vector<TrainerObserver*> list_;
+};
+
+class TrainingRun {
+ public:
+  explicit TrainingRun(const Configuration& configuration) : configuration_(configuration), start_(Clock::now()) {}
+
+  int Run() {
+    set_up_ = SetUpTraining(configuration_);
+    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed")});
+    const std::string& weights = configuration_.Text("model.init_weights");
+    if (!weights.empty()) LoadWeights(*session_, weights);
+    if (configuration_.Switch("train.dry_run")) {
+      PrintHeader(log_, configuration_, set_up_, "");
+      return 0;
+    }
+    MakeFolder();
+    PrintHeader(log_, configuration_, set_up_, folder_->path());
+    TrainAll();
+    Save();
+    PrintEnd();
+    return 0;
+  }
+
+ private:
+  void MakeFolder() {
+    folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"));
+    WriteFileAtomically(folder_->ConfigPath(), configuration_.ToToml(true));
+    WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
+    nlohmann::json environment = Environment();
+    environment["command"] = CommandLine();
+    environment["started"] = Timestamp();
+    WriteFileAtomically(folder_->File("environment.json"), environment.dump(2) + "\n");
+    WritePlan(*set_up_.plan, folder_->PlanPath());
+    log_.KeepIn(folder_->File("log.txt"));
+  }
+
+  void TrainAll() {
+    RecordOptions records{.every = configuration_.Integer("log.every"), .tensorboard = configuration_.Switch("log.tensorboard")};
+    if (set_up_.data.eval.rows() > 0) {
+      records.eval_columns.emplace_back("loss");
+      for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.name);
+    }
+    RunRecords recorder(folder_->path(), records);
+    screen_.emplace(log_, configuration_, set_up_);
+    Observers observers({&*screen_, &recorder});
+    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, set_up_.options, observers);
+    try {
+      stopped_ = trainer.Run();
+    } catch (const Error& error) {
+      screen_->Clear();
+      log_.Record(error.Describe());
+      throw;
+    }
+    screen_->Clear();
+    if (trainer.has_best()) best_ = {trainer.best(), trainer.best_step()};
+    waited_seconds_ = trainer.waited_seconds();
+    for (const EpochReport& epoch : screen_->epochs()) train_seconds_ += epoch.seconds;
+  }
+
+  void Save() {
+    const auto start = Clock::now();
+    std::map<std::string, Tensor> state, weights;
+    for (const StateTensor& tensor : set_up_.plan->state) {
+      Tensor value = session_->Get(tensor.name);
+      if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic) weights.emplace(tensor.name, value);
+      state.emplace(tensor.name, std::move(value));
+    }
+    folder_->WriteState(state, session_->step(), session_->batch(), session_->seed());
+    ExportTrained(set_up_.plan->model, weights, folder_->ExportPath());
+    save_seconds_ = SecondsSince(start);
+  }
+
+  void PrintEnd() {
+    screen_->PrintTable();
+    const std::string watched = "eval/" + set_up_.options.watch.name;
+    std::string line = "done in " + Duration(SecondsSince(start_)) + " (compile " + Duration(set_up_.compile_seconds) + ", train " +
+                       Duration(train_seconds_) + ", save " + Duration(save_seconds_) + ", waited " +
+                       Short(100 * waited_seconds_ / std::max(train_seconds_, 1e-9)) + "% for data)";
+    if (best_) line += "   best " + watched + " " + Short(best_->first) + " @ step " + std::to_string(best_->second);
+    log_.Line(line);
+    if (stopped_ == StopReason::kNoBetter) {
+      log_.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up_.options.patience) + " evaluations");
+    }
+    log_.Line("model   " + Escaped(folder_->ExportPath(), 4096) + "   all of the run: " + Escaped(folder_->path(), 4096));
+    if (configuration_.Text("log.report") == "json") std::printf("%s\n", Report().dump().c_str());
+  }
+
+  // The last line for whoever runs many: one JSON object.
+  nlohmann::json Report() const {
+    const EpochReport& last = screen_->epochs().back();
+    nlohmann::json line{{"run", folder_->path()},        {"model", folder_->ExportPath()},
+                        {"epochs", last.epoch},          {"steps", session_->step()},
+                        {"train_loss", last.train_loss}, {"compile_s", set_up_.compile_seconds},
+                        {"train_s", train_seconds_},     {"stopped_early", stopped_ == StopReason::kNoBetter}};
+    for (const auto& [name, value] : last.eval) line["eval_" + name] = value;
+    if (best_) {
+      line["best"] = best_->first;
+      line["best_step"] = best_->second;
+    }
+    return line;
+  }
+
+  const Configuration& configuration_;
+  Clock::time_point start_;
+  Log log_;
+  TrainingSetUp set_up_;
+  std::optional<Session> session_;
+  std::optional<RunFolder> folder_;
+  std::optional<RunScreen> screen_;
+  StopReason stopped_ = StopReason::kDone;
+  std::optional<std::pair<double, int64_t>> best_;
+  double train_seconds_ = 0, save_seconds_ = 0, waited_seconds_ = 0;
+};
+
+}  // namespace
+
+int Train(const Configuration& configuration) { return TrainingRun(configuration).Run(); }
+
+}  // namespace gradloom

@@ -1,0 +1,35 @@
+#include "tools/screen/log.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+
+Log::~Log() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void Log::Line(const std::string& text) {
+  if (!quiet_) std::fprintf(stderr, "%s\n", text.c_str());
+  Record(text);
+}
+
+void Log::Record(const std::string& text) {
+  if (file_ == nullptr) {
+    before_ += text + "\n";
+    return;
+  }
+  std::fprintf(file_, "%s\n", text.c_str());
+  std::fflush(file_);
+}
+
+void Log::KeepIn(const std::string& path) {
+  file_ = std::fopen(path.c_str(), "ae");
+  if (file_ == nullptr) throw Error(ErrorCode::kResource, std::string("cannot open the log: ") + std::strerror(errno), Escaped(path, 4096));
+  std::fputs(before_.c_str(), file_);
+  before_.clear();
+}
+
+}  // namespace gradloom
