@@ -21,6 +21,8 @@ from onnx import helper, numpy_helper
 EXPORT_CASES, PENDING = sys.argv.pop(1), sys.argv.pop(1)
 CASES = os.path.dirname(PENDING)
 
+onnxruntime.disable_telemetry_events()
+
 # Of the largest output.
 TOLERANCE = 1e-5
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
