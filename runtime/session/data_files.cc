@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/session/idx.h"
 #include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
+#include "runtime/session/tokens.h"
 
 namespace gradloom {
 namespace {
@@ -43,8 +45,9 @@ std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vect
   return columns;
 }
 
-std::map<std::string, Tensor> LoadArrays(const std::string& path, const std::vector<ColumnSource>& sources, int64_t limit_bytes) {
-  std::map<std::string, Tensor> arrays = ReadNpz(path, limit_bytes);
+// Of all arrays those that are wanted; without sources all by their own names.
+std::map<std::string, Tensor> Chosen(const std::map<std::string, Tensor>& arrays, const std::vector<ColumnSource>& sources,
+                                     const std::string& path) {
   if (sources.empty()) return arrays;
   std::map<std::string, Tensor> columns;
   for (const ColumnSource& source : sources) {
@@ -60,15 +63,38 @@ std::map<std::string, Tensor> LoadArrays(const std::string& path, const std::vec
   return columns;
 }
 
+std::map<std::string, Tensor> ReadIdxSet(const std::string& prefix, int64_t limit_bytes) {
+  std::map<std::string, Tensor> arrays;
+  for (const auto& [name, path] : IdxFilesOf(prefix)) arrays.emplace(name, ReadIdx(path, limit_bytes));
+  return arrays;
+}
+
+std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::vector<ColumnSource>& sources, int64_t limit_bytes) {
+  const int64_t window = sources.front().window;
+  for (const ColumnSource& source : sources) {
+    if (source.window != window) {
+      throw Error(ErrorCode::kConfig,
+                  "'" + Escaped(sources.front().name) + "' and '" + Escaped(source.name) + "' have rows of " + std::to_string(window) +
+                      " and " + std::to_string(source.window) + " tokens",
+                  Escaped(path, 4096));
+    }
+  }
+  TokenWindows windows = WindowsOf(ReadTokens(path, limit_bytes), window, Escaped(path, 4096));
+  return {{"tokens", std::move(windows.tokens)}, {"next", std::move(windows.next)}};
+}
+
 }  // namespace
 
 DataFileKind KindOfDataFile(const std::string& path) {
   if (path.ends_with(".npz")) return DataFileKind::kNpz;
   if (path.ends_with(".npy")) return DataFileKind::kNpy;
+  if (path.ends_with(".bin")) return DataFileKind::kTokens;
+  if (IsIdxName(path)) return DataFileKind::kIdx;
   const std::string_view name = WithoutGz(path);
   if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return DataFileKind::kTable;
+  if (!IdxFilesOf(path).empty()) return DataFileKind::kIdxSet;
   throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
-              "name it .npz, .npy, .csv, .csv.gz or .tsv, after what it is");
+              "name it .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, after what it is");
 }
 
 CsvOptions TableOptions(const std::string& path) {
@@ -90,20 +116,23 @@ LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& so
       throw Error(ErrorCode::kConfig, "'" + Escaped(source.name) + "' is mapped to columns of the data twice", where);
     }
   }
-  if (kind != DataFileKind::kNpz && sources.empty()) {
+  if (kind != DataFileKind::kNpz && kind != DataFileKind::kIdxSet && sources.empty()) {
     throw Error(ErrorCode::kConfig, "which columns feed which inputs and targets is not said", where, "--map NAME=COLUMNS for each");
   }
-  if (kind == DataFileKind::kNpy && sources.size() > 1) {
-    throw Error(ErrorCode::kConfig, "a .npy file has one array, but " + std::to_string(sources.size()) + " columns are wanted of it", where,
-                "save the arrays together with numpy.savez");
+  if ((kind == DataFileKind::kNpy || kind == DataFileKind::kIdx) && sources.size() > 1) {
+    throw Error(ErrorCode::kConfig, "this kind of file has one array, but " + std::to_string(sources.size()) + " columns are wanted of it",
+                where, "save the arrays together with numpy.savez");
   }
   LoadedData loaded;
   std::map<std::string, Tensor> columns;
-  if (kind == DataFileKind::kTable) {
-    columns = LoadTable(path, sources, options, loaded.warnings);
-  } else {
-    columns = kind == DataFileKind::kNpz ? LoadArrays(path, sources, options.limit_bytes)
-                                         : std::map<std::string, Tensor>{{sources[0].name, ReadNpy(path, options.limit_bytes)}};
+  const int64_t limit = options.limit_bytes;
+  switch (kind) {
+    case DataFileKind::kTable: columns = LoadTable(path, sources, options, loaded.warnings); break;
+    case DataFileKind::kNpz: columns = Chosen(ReadNpz(path, limit), sources, path); break;
+    case DataFileKind::kIdxSet: columns = Chosen(ReadIdxSet(path, limit), sources, path); break;
+    case DataFileKind::kTokens: columns = Chosen(ReadWindows(path, sources, limit), sources, path); break;
+    case DataFileKind::kNpy: columns.emplace(sources[0].name, ReadNpy(path, limit)); break;
+    case DataFileKind::kIdx: columns.emplace(sources[0].name, ReadIdx(path, limit)); break;
   }
   for (const auto& [name, column] : columns) {
     if (column.shape().rank() > 0 && column.shape()[0] == 0)

@@ -1,6 +1,7 @@
 // Data sets from files: numpy arrays and tables, mapped to a model's inputs and targets.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct ColumnSource {
   // What a table's text becomes: kFloat32, kFloat64 or kInt64. Arrays keep the dtype that they have
   // (Dataset::Fit converts).
   DType dtype = DType::kFloat32;
+  // Of a token file: how many tokens a row has.
+  int64_t window = 0;
 };
 
 struct LoadedData {
@@ -25,17 +28,18 @@ struct LoadedData {
   std::vector<std::string> warnings;  // one for each column with NaN or infinite values: how many, where first
 };
 
-enum class DataFileKind { kNpz, kNpy, kTable };
+enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens };
 
-// By the ending of the name; the file is not looked at. Error(kData) for another ending.
+// By the ending of the name, without a look into the file: .bin is a token file. A name without a known ending is the
+// prefix of a set of IDX files if such files are there (IdxFilesOf). Error(kData) for anything else.
 DataFileKind KindOfDataFile(const std::string& path);
 
 // How a table of this name is read: .tsv is delimited by tabs.
 CsvOptions TableOptions(const std::string& path);
 
-// Reads a file by the ending of its name: .npz, .npy, or .csv, .tsv, .txt with or without .gz (.tsv is
-// delimited by tabs). Without `sources` a .npz file gives all its arrays by their own names; a table and a
-// .npy file need at least one.
+// Reads a file by the ending of its name: .npz, .npy, IDX, .bin (tokens), or .csv, .tsv, .txt with or without .gz (.tsv
+// is delimited by tabs). Without `sources` a .npz file and a set of IDX files give all their arrays by their own names;
+// the others need at least one. The arrays of a token file are "tokens" and "next".
 // Error(kConfig) for missing or repeated sources; Error(kData) for another kind of file, an absent array,
 // columns with different numbers of rows or without any (naming file and column), and what the readers refuse.
 LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources);

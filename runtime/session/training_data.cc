@@ -71,6 +71,15 @@ ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, 
   return {{feeds[0].name, features}, {feeds[1].name, header.back()}};
 }
 
+// The array for input or target `index` where no map says it: the file's of the same name, or the one that the format
+// means for it.
+std::string DefaultArray(const std::string& path, const std::vector<Feed>& feeds, size_t index) {
+  const DataFileKind kind = KindOfDataFile(path);
+  if (index < 2 && kind == DataFileKind::kTokens) return index == 0 ? "tokens" : "next";
+  if (index < 2 && kind == DataFileKind::kIdxSet) return index == 0 ? "images" : "labels";
+  return feeds[index].name;
+}
+
 std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns) {
   std::vector<ColumnSource> sources;
   for (const Feed& feed : feeds) {
@@ -79,8 +88,8 @@ std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<F
       throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(path, 4096),
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
-    sources.push_back(
-        {feed.name, mapped == columns.end() ? feed.name : mapped->second, IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64});
+    sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(path, feeds, sources.size()) : mapped->second,
+                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0});
   }
   return sources;
 }

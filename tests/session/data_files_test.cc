@@ -6,6 +6,7 @@
 
 #include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
+#include "runtime/session/tokens.h"
 #include "tests/session/temporary_folder.h"
 
 namespace gradloom {
@@ -28,6 +29,24 @@ TEST(DataFilesTest, HousingWithoutNames) {
   EXPECT_EQ(data.column("x").shape(), (Shape{506, 13}));
   EXPECT_EQ(data.column("y").as<float>()[0], 24);
   EXPECT_EQ(data.column("x").as<float>()[0], 0.00632f);
+}
+
+TEST(DataFilesTest, TokensAndSetsOfIdxFiles) {
+  const TemporaryFolder folder;
+  WriteTokens(folder / "text.bin", {1, 2, 3, 4, 5});
+  const Dataset text = LoadData(folder / "text.bin", {{"x", "tokens", DType::kInt64, 2}, {"y", "next", DType::kInt64, 2}}).data;
+  EXPECT_EQ(text.rows(), 2);
+  EXPECT_EQ(text.column("y").as<int64_t>()[1], 3);
+  const Error two = ErrorOf([&] { LoadData(folder / "text.bin", {{"x", "tokens", DType::kInt64, 2}, {"y", "next", DType::kInt64, 3}}); });
+  EXPECT_EQ(two.code(), ErrorCode::kConfig);
+  WriteFileAtomically(folder / "train-images-idx3-ubyte", std::string_view("\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02"
+                                                                           "abcd",
+                                                                           20));
+  WriteFileAtomically(folder / "train-labels-idx1-ubyte", std::string_view("\0\0\x08\x01\0\0\0\x02\x07\x09", 10));
+  const Dataset images = LoadData(folder / "train", {}).data;
+  EXPECT_EQ(images.column("images").shape(), (Shape{2, 1, 2}));
+  EXPECT_EQ(images.column("labels").as<uint8_t>()[1], 9);
+  EXPECT_EQ(LoadData(folder / "train-labels-idx1-ubyte", {{"label", ""}}).data.column("label").shape(), (Shape{2}));
 }
 
 TEST(DataFilesTest, ArraysByTheirNamesOrByMap) {
