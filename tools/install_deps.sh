@@ -7,7 +7,7 @@ packages=(
   clang-format g++ git python3 python3-pip python3-venv unzip
   libprotobuf-dev protobuf-compiler
   libgtest-dev libgmock-dev
-  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libzip-dev libxxhash-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libzip-dev libxxhash-dev libjpeg62-turbo-dev libpng-dev
 )
 
 as_root() {

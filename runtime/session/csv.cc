@@ -197,18 +197,37 @@ CsvColumns Finished(Reading&& reading, int64_t rows) {
       reading.values);
 }
 
+// A table open at its first row.
+struct Table {
+  CsvRecords records;
+  std::vector<std::string_view> fields;
+  size_t columns = 0;
+  std::vector<std::string> header;
+
+  Table(const std::string& path, const CsvOptions& options) : records(path, options) {
+    bool more = records.Next(fields);
+    columns = fields.size();
+    if (more && HasHeader(fields, options)) {
+      header = Names(fields);
+      more = records.Next(fields);
+    }
+    if (!more) throw Error(ErrorCode::kData, "the table has no rows", Escaped(path, 4096));
+  }
+
+  // Throws Error(kData) where the row has more or fewer fields than the first.
+  void CheckWidth() const {
+    if (fields.size() == columns) return;
+    throw Error(ErrorCode::kData, "a row of " + std::to_string(fields.size()) + " fields; the first has " + std::to_string(columns),
+                records.Place(std::min(fields.size(), columns)),
+                columns == 1 ? "are the fields separated by something else than a comma?" : "");
+  }
+};
+
 }  // namespace
 
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options) {
-  CsvRecords records(path, options);
-  std::vector<std::string_view> fields;
-  const std::string where = Escaped(path, 4096);
-  bool more = records.Next(fields);
-  const size_t columns = fields.size();
-  const bool header = more && HasHeader(fields, options);
-  const CsvColumnNames names(header ? Names(fields) : std::vector<std::string>{}, columns, where);
-  if (header) more = records.Next(fields);
-  if (!more) throw Error(ErrorCode::kData, "the table has no rows", where);
+  Table table(path, options);
+  const CsvColumnNames names(table.header, table.columns, Escaped(path, 4096));
 
   std::vector<Reading> readings;
   for (const CsvSelection& selection : selections) {
@@ -219,19 +238,28 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
     GRADLOOM_CHECK(reading.values.index() != 0 || selection.dtype == DType::kFloat32);
   }
   int64_t rows = 0;
-  for (; more; more = records.Next(fields), ++rows) {
-    if (fields.size() != columns) {
-      throw Error(ErrorCode::kData, "a row of " + std::to_string(fields.size()) + " fields; the first has " + std::to_string(columns),
-                  records.Place(std::min(fields.size(), columns)),
-                  columns == 1 ? "are the fields separated by something else than a comma?" : "");
-    }
+  do {
+    table.CheckWidth();
     for (Reading& reading : readings) {
-      std::visit([&](auto& values) { ReadRow(fields, records, reading, values); }, reading.values);
+      std::visit([&](auto& values) { ReadRow(table.fields, table.records, reading, values); }, reading.values);
     }
-  }
+    ++rows;
+  } while (table.records.Next(table.fields));
   std::vector<CsvColumns> result;
   for (Reading& reading : readings) result.push_back(Finished(std::move(reading), rows));
   return result;
+}
+
+std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options) {
+  Table table(path, options);
+  const auto [columns, single] = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column);
+  if (!single) throw Error(ErrorCode::kConfig, "'" + Escaped(column) + "' is more than one column", Escaped(path, 4096));
+  std::vector<std::string> values;
+  do {
+    table.CheckWidth();
+    values.emplace_back(table.fields[columns[0]]);
+  } while (table.records.Next(table.fields));
+  return values;
 }
 
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {

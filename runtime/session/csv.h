@@ -48,6 +48,9 @@ struct CsvOptions {
 // Error(kIo), Error(kLimit) as InputFile's; a text that unpacks past the limit is Error(kLimit) too.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
+// One column as text: a name or an index, as in a selection. Errors as ReadCsv's.
+std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
+
 // The names in the header, or none where the file has no header. Reads the first line alone.
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
 

@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/session/idx.h"
+#include "runtime/session/image_rows.h"
 #include "runtime/session/npy.h"
 #include "runtime/session/npz.h"
 #include "runtime/session/tokens.h"
@@ -92,9 +93,10 @@ DataFileKind KindOfDataFile(const std::string& path) {
   if (IsIdxName(path)) return DataFileKind::kIdx;
   const std::string_view name = WithoutGz(path);
   if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return DataFileKind::kTable;
+  if (IsImageFolder(path)) return DataFileKind::kImages;
   if (!IdxFilesOf(path).empty()) return DataFileKind::kIdxSet;
   throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
-              "name it .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, after what it is");
+              "name it .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, after what it is; images lie in a folder for each class");
 }
 
 CsvOptions TableOptions(const std::string& path) {
@@ -132,6 +134,7 @@ LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& so
     case DataFileKind::kIdxSet: columns = Chosen(ReadIdxSet(path, limit), sources, path); break;
     case DataFileKind::kTokens: columns = Chosen(ReadWindows(path, sources, limit), sources, path); break;
     case DataFileKind::kNpy: columns.emplace(sources[0].name, ReadNpy(path, limit)); break;
+    case DataFileKind::kImages: throw Error(ErrorCode::kInternal, "images are no arrays", where);
     case DataFileKind::kIdx: columns.emplace(sources[0].name, ReadIdx(path, limit)); break;
   }
   for (const auto& [name, column] : columns) {

@@ -28,10 +28,11 @@ struct LoadedData {
   std::vector<std::string> warnings;  // one for each column with NaN or infinite values: how many, where first
 };
 
-enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens };
+enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens, kImages };
 
 // By the ending of the name, without a look into the file: .bin is a token file. A name without a known ending is the
-// prefix of a set of IDX files if such files are there (IdxFilesOf). Error(kData) for anything else.
+// prefix of a set of IDX files if such files are there (IdxFilesOf); a folder of folders has images (image_data.h). Error(kData) for
+// anything else.
 DataFileKind KindOfDataFile(const std::string& path);
 
 // How a table of this name is read: .tsv is delimited by tabs.

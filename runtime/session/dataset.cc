@@ -21,17 +21,6 @@ Shape WithRows(const Shape& shape, int64_t rows) {
   return out;
 }
 
-// Copies the given rows of a column to `out`, one after the other.
-void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out) {
-  const int64_t bytes = RowBytes(column);
-  const auto* from = static_cast<const std::byte*>(column.data());
-  auto* to = static_cast<std::byte*>(out);
-  for (int64_t row : rows) {
-    std::memcpy(to, from + row * bytes, static_cast<size_t>(bytes));
-    to += bytes;
-  }
-}
-
 // A uniform number below `bound` without bias worth the name: 64 bits scaled down.
 uint64_t Below(uint64_t bound, uint64_t index, PhiloxKey key) {
   const PhiloxBlock block = Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 1, 0}, key);
@@ -59,6 +48,16 @@ std::vector<int64_t> Count(int64_t from, int64_t to) {
 
 }  // namespace
 
+void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out) {
+  const int64_t bytes = RowBytes(column);
+  const auto* from = static_cast<const std::byte*>(column.data());
+  auto* to = static_cast<std::byte*>(out);
+  for (int64_t row : rows) {
+    std::memcpy(to, from + row * bytes, static_cast<size_t>(bytes));
+    to += bytes;
+  }
+}
+
 Dataset::Dataset(std::map<std::string, Tensor> columns) {
   for (auto& [name, column] : columns) set_column(name, std::move(column));
 }
@@ -71,16 +70,35 @@ const Tensor& Dataset::column(std::string_view name) const {
   throw Error(ErrorCode::kData, "the data have no column '" + Escaped(name) + "'", "", "they have: " + known + "   (--map NAME=COLUMNS)");
 }
 
+void Dataset::CheckRows(const std::string& name, int64_t rows) const {
+  const auto check = [&](const std::string& other, int64_t other_rows) {
+    if (other == name || other_rows == rows) return;
+    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has " + std::to_string(rows) + " rows, '" + Escaped(other) + "' has " +
+                                      std::to_string(other_rows));
+  };
+  for (const auto& [other, column] : columns_) check(other, column.shape()[0]);
+  for (const auto& [other, column] : made_) check(other, static_cast<int64_t>(column.rows.size()));
+}
+
 void Dataset::set_column(const std::string& name, Tensor column) {
   if (column.shape().rank() == 0)
     throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' is a single number; its first dimension must be the samples");
-  for (const auto& [other, present] : columns_) {
-    if (other == name || present.shape()[0] == column.shape()[0]) continue;
-    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has " + std::to_string(column.shape()[0]) + " rows, '" + Escaped(other) +
-                                      "' has " + std::to_string(present.shape()[0]));
-  }
+  CheckRows(name, column.shape()[0]);
   rows_ = column.shape()[0];
   columns_.insert_or_assign(name, std::move(column));
+}
+
+void Dataset::set_source(const std::string& name, std::shared_ptr<const RowSource> source) {
+  const auto found = made_.find(name);
+  if (found != made_.end()) {
+    GRADLOOM_CHECK(found->second.source->rows() == source->rows());
+    found->second.source = std::move(source);
+    return;
+  }
+  CheckRows(name, source->rows());
+  rows_ = source->rows();
+  MadeColumn column{std::move(source), Count(0, rows_)};
+  made_.emplace(name, std::move(column));
 }
 
 Dataset Dataset::Select(std::span<const int64_t> rows) const {
@@ -90,10 +108,22 @@ Dataset Dataset::Select(std::span<const int64_t> rows) const {
     GatherRows(column, rows, out.data());
     selected.set_column(name, std::move(out));
   }
+  for (const auto& [name, column] : made_) {
+    MadeColumn part{column.source, {}};
+    for (int64_t row : rows) part.rows.push_back(column.rows[static_cast<size_t>(row)]);
+    selected.rows_ = static_cast<int64_t>(rows.size());
+    selected.made_.emplace(name, std::move(part));
+  }
   return selected;
 }
 
 void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape) {
+  if (const auto found = made_.find(name); found != made_.end()) {
+    const Shape have = found->second.source->row_shape();
+    if (dtype == DType::kFloat32 && have == row_shape) return;
+    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has rows float32" + have.ToString() + ", the model wants " +
+                                      std::string(DTypeName(dtype)) + row_shape.ToString());
+  }
   Tensor column = this->column(name);
   const int64_t row_elements = row_shape.elements(), have = rows_ == 0 ? row_elements : column.elements() / rows_;
   Shape shape{rows_};
@@ -225,27 +255,6 @@ void Transform::Apply(Tensor& column) const {
   const std::span<float> values = changed.as<float>();
   for (size_t i = 0; i < values.size(); ++i) values[i] = (values[i] - shift[i % shift.size()]) * scale[i % scale.size()];
   column = std::move(changed);
-}
-
-Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch) : data_(data), order_(order), batch_(batch) {
-  GRADLOOM_CHECK(batch > 0);
-  for (const auto& [name, column] : data.columns()) {
-    buffers_.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));
-  }
-}
-
-int64_t Batches::count() const { return (static_cast<int64_t>(order_.size()) + batch_ - 1) / batch_; }
-
-int64_t Batches::size(int64_t index) const { return std::min(batch_, static_cast<int64_t>(order_.size()) - index * batch_); }
-
-std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
-  const auto rows = order_.subspan(static_cast<size_t>(index * batch_), static_cast<size_t>(size(index)));
-  std::map<std::string, TensorView, std::less<>> feeds;
-  for (auto& [name, buffer] : buffers_) {
-    GatherRows(data_.column(name), rows, buffer.data());
-    feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});
-  }
-  return feeds;
 }
 
 std::vector<int64_t> BatchSizes(int64_t rows, int64_t batch) {

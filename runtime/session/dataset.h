@@ -3,17 +3,35 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/philox.h"
 #include "runtime/base/tensor.h"
 
 namespace gradloom {
 
-// A table of tensors whose first dimension is the sample. Column names are those of the model's inputs and
-// targets. Later sources (images, tokens) fill columns row by row; here all rows are in memory.
+// Rows of float32 that are made when they are needed: images, for one. For any number of threads at once.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  virtual int64_t rows() const = 0;
+  virtual Shape row_shape() const = 0;
+
+  // Writes one row. What is random about it depends on `draw` and the row alone. Throws Error(kData, kIo, kLimit)
+  // naming the file.
+  virtual void Read(int64_t row, PhiloxKey draw, float* out) const = 0;
+
+  // The same rows with one more transform; random ones are left out where they are not for `training`. Throws
+  // Error(kConfig) for one that does not exist.
+  virtual std::shared_ptr<const RowSource> With(const std::string& transform, bool training) const = 0;
+};
+
+// A table whose first dimension is the sample: tensors in memory, and rows that a source makes. Column names are those
+// of the model's inputs and targets.
 class Dataset {
  public:
   Dataset() = default;
@@ -22,13 +40,24 @@ class Dataset {
 
   int64_t rows() const { return rows_; }
   const std::map<std::string, Tensor>& columns() const { return columns_; }
-  bool has(std::string_view name) const { return columns_.contains(std::string(name)); }
+  bool has(std::string_view name) const { return columns_.contains(std::string(name)) || made(name); }
 
-  // Throws Error(kData) naming the columns there are.
+  // A column in memory. Throws Error(kData) naming the columns there are.
   const Tensor& column(std::string_view name) const;
   void set_column(const std::string& name, Tensor column);
 
-  // The given rows, copied.
+  // Columns whose rows are made when they are needed.
+  struct MadeColumn {
+    std::shared_ptr<const RowSource> source;
+    std::vector<int64_t> rows;  // of the source
+  };
+  const std::map<std::string, MadeColumn>& made_columns() const { return made_; }
+  bool made(std::string_view name) const { return made_.contains(std::string(name)); }
+  // All rows of a source; replaces the source where there is one of this name and keeps the selection. Throws as the
+  // constructor.
+  void set_source(const std::string& name, std::shared_ptr<const RowSource> source);
+
+  // The given rows; those in memory are copied.
   Dataset Select(std::span<const int64_t> rows) const;
 
   // The column as the model wants it: converted where no value is lost that training could miss (integers to
@@ -38,9 +67,15 @@ class Dataset {
   void Fit(const std::string& name, DType dtype, const Shape& row_shape);
 
  private:
+  void CheckRows(const std::string& name, int64_t rows) const;
+
   std::map<std::string, Tensor> columns_;
+  std::map<std::string, MadeColumn> made_;
   int64_t rows_ = 0;
 };
+
+// Copies the given rows of a column to `out`, one after the other.
+void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out);
 
 // 0 .. rows-1 in an order that depends on nothing but seed and epoch (Fisher and Yates, by Philox).
 std::vector<int64_t> ShuffledRows(int64_t rows, uint64_t seed, uint64_t epoch);
@@ -57,6 +92,8 @@ Split TailSplit(int64_t rows, double fraction);
 // A fixed arithmetic change of a floating column: (x - shift) * scale, by element of a row or for all.
 struct Transform {
   std::vector<float> shift, scale;  // one entry, or one per element of a row
+  // Of rows that a source makes: the transform as it was written, which the source knows (RowSource::With).
+  std::string row_transform = {};
 
   // "scale 1/255", "normalize MEAN STD" (lists per channel: "normalize 0.5,0.4 0.2,0.2" over the first
   // dimension of a row), or "standardize": mean 0 and variance 1 by element, measured on `fitted_on`
@@ -65,25 +102,6 @@ struct Transform {
 
   // Throws Error(kData) for a column that is not float32.
   void Apply(Tensor& column) const;
-};
-
-// The batches of an epoch, one after the other, in buffers of its own.
-class Batches {
- public:
-  // `order`: the rows of the epoch. The last batch has what is left. Both must outlive this object.
-  Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch);
-
-  int64_t count() const;              // batches of the epoch
-  int64_t size(int64_t index) const;  // rows of one
-
-  // Batch `index`, valid until the next call.
-  std::map<std::string, TensorView, std::less<>> Get(int64_t index);
-
- private:
-  const Dataset& data_;
-  std::span<const int64_t> order_;
-  int64_t batch_;
-  std::map<std::string, Tensor> buffers_;  // of a full batch
 };
 
 // The sizes that batches of this size have over `rows` rows: the full one and, if there is a rest, the last.

@@ -12,6 +12,9 @@
 namespace gradloom {
 namespace {
 
+// The random numbers of rows that are made for training, apart from all others.
+constexpr uint64_t kRowStream = 0x726F7773;
+
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The output or target that a metric looks at.
@@ -101,7 +104,8 @@ StopReason Trainer::Run() {
 
 void Trainer::StartEpoch(int64_t epoch) {
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
-  batches_ = std::make_unique<Batches>(train_, order_, options_.batch);
+  const PhiloxKey draw = NodeKey(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch), kRowStream);
+  batches_ = std::make_unique<Batches>(train_, order_, options_.batch, BatchesOptions{.draw = draw});
   order_epoch_ = epoch;
   epoch_started_ = Now();
   epoch_waited_ = 0;

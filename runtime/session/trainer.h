@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/session/batches.h"
 #include "runtime/session/dataset.h"
 #include "runtime/session/metrics.h"
 #include "runtime/session/session.h"

@@ -11,6 +11,7 @@
 #include "runtime/base/nearest.h"
 #include "runtime/base/philox.h"
 #include "runtime/session/data_files.h"
+#include "runtime/session/image_data.h"
 
 namespace gradloom {
 namespace {
@@ -123,14 +124,24 @@ void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const std::string
 }
 
 Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+  if (HasImages(path, columns)) {
+    Dataset images = LoadImageData(path, feeds, columns, notes);
+    FitToFeeds(images, feeds, path);
+    return images;
+  }
   LoadedData loaded = LoadData(path, SourcesOf(path, feeds, columns));
   for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
   FitToFeeds(loaded.data, feeds, path);
   return std::move(loaded.data);
 }
 
-void Apply(const Transform& transform, const std::string& name, Dataset& data) {
+// Random transforms of rows that a source makes are for training alone.
+void Apply(const Transform& transform, const std::string& name, bool training, Dataset& data) {
   if (data.rows() == 0) return;
+  if (data.made(name)) {
+    data.set_source(name, data.made_columns().at(name).source->With(transform.row_transform, training));
+    return;
+  }
   Tensor column = data.column(name);
   transform.Apply(column);
   data.set_column(name, std::move(column));
@@ -177,9 +188,10 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
     for (const std::string& text : texts) {
-      const Transform transform = Transform::Parse(text, data.train.column(name));
-      Apply(transform, name, data.train);
-      Apply(transform, name, data.eval);
+      const Transform transform =
+          data.train.made(name) ? Transform{.row_transform = text} : Transform::Parse(text, data.train.column(name));
+      Apply(transform, name, true, data.train);
+      Apply(transform, name, false, data.eval);
       data.fitted[name].push_back(transform);
     }
   }
@@ -189,7 +201,10 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
 std::string DataToJson(const TrainingData& data) {
   nlohmann::json transforms = nlohmann::json::object();
   for (const auto& [name, list] : data.fitted) {
-    for (const Transform& transform : list) transforms[name].push_back({{"shift", transform.shift}, {"scale", transform.scale}});
+    for (const Transform& transform : list) {
+      transforms[name].push_back(transform.row_transform.empty() ? nlohmann::json{{"shift", transform.shift}, {"scale", transform.scale}}
+                                                                 : nlohmann::json{{"row", transform.row_transform}});
+    }
   }
   return nlohmann::json{{"columns", data.columns}, {"transforms", transforms}}.dump();
 }
@@ -202,7 +217,14 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
     fitted.clear();
     for (const auto& [name, list] : json.at("transforms").items()) {
       for (const nlohmann::json& entry : list) {
-        Transform transform{entry.at("shift").get<std::vector<float>>(), entry.at("scale").get<std::vector<float>>()};
+        Transform transform;
+        if (entry.contains("row")) {
+          transform.row_transform = entry.at("row").get<std::string>();
+          fitted[name].push_back(std::move(transform));
+          continue;
+        }
+        transform.shift = entry.at("shift").get<std::vector<float>>();
+        transform.scale = entry.at("scale").get<std::vector<float>>();
         if (transform.shift.empty() || transform.scale.empty()) throw Error(ErrorCode::kConfig, "a transform is empty", where);
         fitted[name].push_back(std::move(transform));
       }
@@ -219,7 +241,7 @@ Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const
   Dataset data = ReadFeeds(path, feeds, used, notes);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {
-      if (data.has(name)) Apply(transform, name, data);
+      if (data.has(name)) Apply(transform, name, false, data);
     }
   }
   return data;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "runtime/session/batches.h"
 #include "tests/session/temporary_folder.h"
 
 namespace gradloom {

@@ -1,0 +1,164 @@
+#include "runtime/session/batches.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+Shape WithRows(const Shape& shape, int64_t rows) {
+  Shape out = shape;
+  out[0] = rows;
+  return out;
+}
+
+Shape BatchShape(const Shape& row, int64_t rows) {
+  Shape shape{rows};
+  for (int64_t extent : row) shape.push_back(extent);
+  return shape;
+}
+
+}  // namespace
+
+// A ring of batches: the one in use and those that are being made. Threads take rows in order, so that the batch that
+// is needed next is made by all of them.
+class Batches::Maker {
+ public:
+  Maker(const Batches& batches, const BatchesOptions& options)
+      : batches_(batches), draw_(options.draw), slots_(static_cast<size_t>(std::max(options.ahead, 1)) + 1) {
+    const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
+    for (Slot& slot : slots_) {
+      for (const auto& [name, column] : batches.data_.made_columns()) {
+        slot.columns.emplace(name, Tensor(DType::kFloat32, BatchShape(column.source->row_shape(), rows)));
+      }
+    }
+    for (int i = 0; i < std::max(options.workers, 1); ++i) threads_.emplace_back([this] { Work(); });
+  }
+
+  ~Maker() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // Waits for a batch and keeps it until the next call.
+  const std::map<std::string, Tensor>& Get(int64_t index) {
+    std::unique_lock lock(mutex_);
+    if (index != current_ && index != current_ + 1) {
+      // Out of order: rows that are being made are awaited, then all begins anew at `index`.
+      next_batch_ = batches_.count();
+      done_.wait(lock, [&] { return busy_ == 0; });
+      for (Slot& slot : slots_) slot.made = 0, slot.failure = nullptr;
+      next_batch_ = index;
+      next_row_ = 0;
+    } else if (index == current_ + 1 && current_ >= 0) {
+      Slot& used = SlotOf(current_);
+      used.made = 0, used.failure = nullptr;
+    }
+    current_ = index;
+    work_.notify_all();
+    Slot& slot = SlotOf(index);
+    done_.wait(lock, [&] { return slot.made == batches_.size(index); });
+    if (slot.failure != nullptr) std::rethrow_exception(slot.failure);
+    return slot.columns;
+  }
+
+ private:
+  struct Slot {
+    std::map<std::string, Tensor> columns;
+    int64_t made = 0;  // rows, those that failed included
+    std::exception_ptr failure;
+  };
+
+  Slot& SlotOf(int64_t batch) { return slots_[static_cast<size_t>(batch % static_cast<int64_t>(slots_.size()))]; }
+
+  bool HasWork() const {
+    const int64_t first = std::max<int64_t>(current_, 0);
+    return next_batch_ < batches_.count() && next_batch_ < first + static_cast<int64_t>(slots_.size());
+  }
+
+  void Work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      work_.wait(lock, [&] { return closing_ || HasWork(); });
+      if (closing_) return;
+      const int64_t batch = next_batch_, row = next_row_;
+      if (++next_row_ == batches_.size(batch)) ++next_batch_, next_row_ = 0;
+      Slot& slot = SlotOf(batch);
+      ++busy_;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        Make(slot, batch, row);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (failure != nullptr && slot.failure == nullptr) slot.failure = failure;
+      ++slot.made;
+      --busy_;
+      done_.notify_all();
+    }
+  }
+
+  void Make(Slot& slot, int64_t batch, int64_t row) {
+    const int64_t sample = batches_.order_[static_cast<size_t>(batch * batches_.batch_ + row)];
+    for (const auto& [name, column] : batches_.data_.made_columns()) {
+      Tensor& to = slot.columns.at(name);
+      const int64_t elements = column.source->row_shape().elements();
+      column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, to.as<float>().data() + row * elements);
+    }
+  }
+
+  const Batches& batches_;
+  const PhiloxKey draw_;
+  std::vector<Slot> slots_;
+  std::mutex mutex_;
+  std::condition_variable work_, done_;
+  int64_t current_ = -1;                   // the batch that was asked for last
+  int64_t next_batch_ = 0, next_row_ = 0;  // what is made next
+  int busy_ = 0;                           // rows that are being made
+  bool closing_ = false;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch, const BatchesOptions& options)
+    : data_(data), order_(order), batch_(batch) {
+  GRADLOOM_CHECK(batch > 0);
+  for (const auto& [name, column] : data.columns()) {
+    buffers_.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));
+  }
+  if (!data.made_columns().empty() && !order.empty()) maker_ = std::make_unique<Maker>(*this, options);
+}
+
+Batches::~Batches() = default;
+
+int64_t Batches::count() const { return (static_cast<int64_t>(order_.size()) + batch_ - 1) / batch_; }
+
+int64_t Batches::size(int64_t index) const { return std::min(batch_, static_cast<int64_t>(order_.size()) - index * batch_); }
+
+std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
+  GRADLOOM_CHECK(index >= 0 && index < count());
+  const auto rows = order_.subspan(static_cast<size_t>(index * batch_), static_cast<size_t>(size(index)));
+  std::map<std::string, TensorView, std::less<>> feeds;
+  for (auto& [name, buffer] : buffers_) {
+    GatherRows(data_.column(name), rows, buffer.data());
+    feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});
+  }
+  if (maker_ == nullptr) return feeds;
+  for (const auto& [name, tensor] : maker_->Get(index)) {
+    feeds.emplace(name, TensorView{tensor.dtype(), WithRows(tensor.shape(), size(index)), tensor.data()});
+  }
+  return feeds;
+}
+
+}  // namespace gradloom

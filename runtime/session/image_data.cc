@@ -1,0 +1,91 @@
+#include "runtime/session/image_data.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/session/csv.h"
+#include "runtime/session/data_files.h"
+#include "runtime/session/image_rows.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::string_view kImages = "images:";
+
+Shape RowShape(const Feed& feed) {
+  return Shape(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
+}
+
+Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+  ImageFolder images = ListImages(path);
+  std::string classes;
+  for (size_t i = 0; i < images.classes.size() && i < 8; ++i) classes += (i > 0 ? ", " : "") + Escaped(images.classes[i], 40);
+  if (images.classes.size() > 8) classes += ", ...";
+  notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + classes);
+  Dataset data;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const auto mapped = columns.find(feeds[i].name);
+    const std::string array = mapped != columns.end() ? mapped->second : i == 0 ? "images" : "labels";
+    if (array == "images") {
+      data.set_source(feeds[i].name, MakeImageRows(images.paths, RowShape(feeds[i])));
+    } else if (array == "labels") {
+      data.set_column(feeds[i].name, Tensor::From(images.labels, {static_cast<int64_t>(images.labels.size())}));
+    } else {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(array) + "' is nothing that a folder of images has", Escaped(path, 4096),
+                  "it has: images, labels   (--map " + Escaped(feeds[i].name) + "=labels)");
+    }
+  }
+  return data;
+}
+
+Dataset OfTable(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+  std::vector<ColumnSource> numbers;
+  std::vector<std::pair<const Feed*, std::string>> images;
+  for (const Feed& feed : feeds) {
+    const auto mapped = columns.find(feed.name);
+    if (mapped == columns.end()) {
+      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(path, 4096),
+                  "--map " + Escaped(feed.name) + "=COLUMNS");
+    }
+    if (mapped->second.starts_with(kImages)) {
+      images.emplace_back(&feed, mapped->second.substr(kImages.size()));
+    } else {
+      numbers.push_back({feed.name, mapped->second, IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64});
+    }
+  }
+  Dataset data;
+  if (!numbers.empty()) {
+    LoadedData loaded = LoadData(path, numbers);
+    for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+    data = std::move(loaded.data);
+  }
+  const std::filesystem::path folder = FolderOf(path);
+  for (const auto& [feed, column] : images) {
+    std::vector<std::string> paths;
+    for (const std::string& name : ReadCsvText(path, column, TableOptions(path))) paths.push_back((folder / name).string());
+    data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed)));
+  }
+  return data;
+}
+
+}  // namespace
+
+bool HasImages(const std::string& path, const ColumnMap& columns) {
+  if (KindOfDataFile(path) == DataFileKind::kImages) return true;
+  for (const auto& [name, source] : columns) {
+    if (source.starts_with(kImages)) return true;
+  }
+  return false;
+}
+
+Dataset LoadImageData(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+  switch (KindOfDataFile(path)) {
+    case DataFileKind::kImages: return OfFolder(path, feeds, columns, notes);
+    case DataFileKind::kTable: return OfTable(path, feeds, columns, notes);
+    default: break;
+  }
+  throw Error(ErrorCode::kConfig, "paths of images come from tables", Escaped(path, 4096), "--data list.csv --map image=images:path");
+}
+
+}  // namespace gradloom

@@ -1,0 +1,21 @@
+// Data sets of images: a folder with a sub-folder for each class, or a table with their paths.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+#include "runtime/session/training_data.h"
+
+namespace gradloom {
+
+// Whether a path is a folder of images, or the map takes a column of paths ("images:COLUMN") from a table.
+bool HasImages(const std::string& path, const ColumnMap& columns);
+
+// The columns for these feeds. Of a folder the arrays are "images" and "labels" (int64, the classes by name); the first
+// feed is the images and the second the labels where no map says it. Of a table "images:COLUMN" are paths, from the
+// table's folder on; other columns are numbers. `notes` gets the classes and what is odd.
+// Throws Error(kData, kIo, kConfig) as ListImages, ReadCsv and MakeImageRows.
+Dataset LoadImageData(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes);
+
+}  // namespace gradloom

@@ -1,0 +1,174 @@
+#include "runtime/session/image_rows.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+
+#include "runtime/base/error.h"
+#include "runtime/session/image.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Step { kResize, kResizeCrop, kRandomCrop, kRandomFlip };
+
+struct Geometric {
+  Step step;
+  int64_t pad = 0;
+};
+
+// The shorter side as long as the model's, relative to it; the middle of the rest.
+Image ResizedAndCropped(const Image& image, int64_t height, int64_t width) {
+  const double scale = std::max(static_cast<double>(height) / static_cast<double>(image.height),
+                                static_cast<double>(width) / static_cast<double>(image.width));
+  const int64_t tall = std::max(height, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.height))));
+  const int64_t wide = std::max(width, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.width))));
+  return Cropped(Resized(image, tall, wide), (tall - height) / 2, (wide - width) / 2, height, width);
+}
+
+class ImageRows : public RowSource {
+ public:
+  ImageRows(std::vector<std::string> paths, const Shape& shape) : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))) {
+    if (shape.rank() != 3 || (shape[0] != 1 && shape[0] != 3) || shape[1] < 1 || shape[2] < 1) {
+      throw Error(ErrorCode::kConfig, "images cannot fill rows of shape " + shape.ToString(), "",
+                  "an input of images is [batch, 1 or 3 channels, height, width]");
+    }
+    channels_ = static_cast<int>(shape[0]);
+    height_ = shape[1];
+    width_ = shape[2];
+  }
+
+  int64_t rows() const override { return static_cast<int64_t>(paths_->size()); }
+  Shape row_shape() const override { return {channels_, height_, width_}; }
+
+  void Read(int64_t row, PhiloxKey draw, float* out) const override {
+    const std::string& path = (*paths_)[static_cast<size_t>(row)];
+    Image image = ReadImage(path, channels_);
+    uint32_t number = 0;
+    for (const Geometric& step : steps_) {
+      const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
+      image = Applied(step, std::move(image), random, path);
+    }
+    image = Resized(image, height_, width_);
+    const int64_t plane = height_ * width_;
+    for (int64_t i = 0; i < plane; ++i) {
+      for (int c = 0; c < channels_; ++c) out[c * plane + i] = image.samples[static_cast<size_t>(i * channels_ + c)];
+    }
+    for (const Transform& t : numeric_) {
+      for (int64_t i = 0; i < plane * channels_; ++i) {
+        const auto at = static_cast<size_t>(i);
+        out[i] = (out[i] - t.shift[at % t.shift.size()]) * t.scale[at % t.scale.size()];
+      }
+    }
+  }
+
+  std::shared_ptr<const RowSource> With(const std::string& transform, bool training) const override {
+    auto with = std::make_shared<ImageRows>(*this);
+    if (transform == "resize" || transform == "resize_crop") {
+      with->steps_.push_back({transform == "resize" ? Step::kResize : Step::kResizeCrop});
+    } else if (transform == "random_flip") {
+      if (training) with->steps_.push_back({Step::kRandomFlip});
+    } else if (transform.starts_with("random_crop")) {
+      const int64_t pad = PadOf(transform);
+      if (training) with->steps_.push_back({Step::kRandomCrop, pad});
+    } else if (transform.starts_with("scale ") || transform.starts_with("normalize ")) {
+      with->numeric_.push_back(Transform::Parse(transform, Tensor(DType::kFloat32, {1, channels_, height_, width_})));
+    } else {
+      Refuse(transform);
+    }
+    return with;
+  }
+
+ private:
+  [[noreturn]] static void Refuse(const std::string& transform) {
+    throw Error(ErrorCode::kConfig, "no transform '" + Escaped(transform) + "' of images", "",
+                "there are: 'resize', 'resize_crop', 'random_crop PAD', 'random_flip', 'scale 1/255', 'normalize MEAN STD'");
+  }
+
+  static int64_t PadOf(const std::string& transform) {
+    const std::string_view text = std::string_view(transform).substr(std::string_view("random_crop").size());
+    int64_t pad = 0;
+    if (text.empty()) return pad;
+    const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), pad);
+    if (text[0] != ' ' || error != std::errc() || end != text.data() + text.size() || pad < 0 || pad > 4096) Refuse(transform);
+    return pad;
+  }
+
+  Image Applied(const Geometric& step, Image image, const PhiloxBlock& random, const std::string& path) const {
+    switch (step.step) {
+      case Step::kResize: return Resized(image, height_, width_);
+      case Step::kResizeCrop: return ResizedAndCropped(image, height_, width_);
+      case Step::kRandomFlip: return random[0] % 2 == 0 ? Flipped(image) : std::move(image);
+      case Step::kRandomCrop: break;
+    }
+    const int64_t down = image.height + 2 * step.pad - height_, right = image.width + 2 * step.pad - width_;
+    if (down < 0 || right < 0) {
+      throw Error(ErrorCode::kData,
+                  "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " has no window of " +
+                      std::to_string(width_) + " x " + std::to_string(height_),
+                  Escaped(path, 4096), "put 'resize_crop' before 'random_crop'");
+    }
+    const int64_t top = static_cast<int64_t>(random[0]) % (down + 1), left = static_cast<int64_t>(random[1]) % (right + 1);
+    return Cropped(image, top - step.pad, left - step.pad, height_, width_);
+  }
+
+  std::shared_ptr<const std::vector<std::string>> paths_;
+  int channels_ = 3;
+  int64_t height_ = 0, width_ = 0;
+  std::vector<Geometric> steps_;
+  std::vector<Transform> numeric_;
+};
+
+bool IsImageName(const fs::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+}  // namespace
+
+bool IsImageFolder(const std::string& path) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (entry.is_directory(error)) return true;
+  }
+  return false;
+}
+
+ImageFolder ListImages(const std::string& folder) {
+  ImageFolder images;
+  std::vector<fs::path> classes;
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (entry.is_directory()) classes.push_back(entry.path());
+    }
+    std::sort(classes.begin(), classes.end());
+    for (const fs::path& one : classes) {
+      std::vector<std::string> paths;
+      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(one)) {
+        if (entry.is_regular_file() && IsImageName(entry.path())) paths.push_back(entry.path().string());
+      }
+      std::sort(paths.begin(), paths.end());
+      images.labels.insert(images.labels.end(), paths.size(), static_cast<int64_t>(images.classes.size()));
+      images.paths.insert(images.paths.end(), paths.begin(), paths.end());
+      images.classes.push_back(one.filename().string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ErrorCode::kIo, "the folder cannot be read: " + error.code().message(), Escaped(folder, 4096));
+  }
+  if (images.paths.empty()) {
+    throw Error(ErrorCode::kData, "no images in the sub-folders", Escaped(folder, 4096),
+                "a folder of images has a sub-folder for each class, with .jpg and .png files in it");
+  }
+  return images;
+}
+
+std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape) {
+  return std::make_shared<ImageRows>(std::move(paths), row_shape);
+}
+
+}  // namespace gradloom

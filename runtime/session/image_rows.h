@@ -1,0 +1,38 @@
+// Images as rows of a data set.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/session/dataset.h"
+
+namespace gradloom {
+
+// The images of a folder with one sub-folder a class, and the classes: sorted by name, as torchvision's ImageFolder.
+struct ImageFolder {
+  std::vector<std::string> paths;    // sorted by class, then by name
+  std::vector<int64_t> labels;       // of each path: its class
+  std::vector<std::string> classes;  // names
+};
+
+// Files that end in .jpg, .jpeg or .png, in any case, of the sub-folders and theirs. Throws Error(kData) where there are
+// none, Error(kIo) where the folder cannot be read.
+ImageFolder ListImages(const std::string& folder);
+
+// Whether a path is a folder with at least one sub-folder: what ListImages is for.
+bool IsImageFolder(const std::string& path);
+
+// The rows of a data set: [channels, height, width] in float32, values 0 to 255 before transforms. `row_shape` is the
+// model's; 1 channel is grey, 3 are RGB. An image of another size is stretched to it unless a transform does otherwise.
+//
+// Transforms, in the order in which they are given:
+//   resize               stretch to the model's size
+//   resize_crop          scale the shorter side to the model's, keep the middle
+//   random_crop PAD      a random window of the model's size, of the image with PAD zeros around it
+//   random_flip          left and right exchanged for one image in two
+//   scale, normalize     as Transform has them
+// Throws Error(kConfig) for a row shape that is no image.
+std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape);
+
+}  // namespace gradloom

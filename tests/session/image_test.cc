@@ -1,0 +1,211 @@
+#include "runtime/session/image.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/session/batches.h"
+#include "runtime/session/image_data.h"
+#include "runtime/session/image_rows.h"
+#include "tests/session/image_files.h"
+#include "tests/session/temporary_folder.h"
+
+namespace gradloom {
+namespace {
+
+ErrorCode CodeOf(const std::function<void()>& run, std::string* where = nullptr) {
+  try {
+    run();
+  } catch (const Error& error) {
+    if (where != nullptr) *where = error.where();
+    return error.code();
+  }
+  return ErrorCode::kInternal;
+}
+
+TEST(Image, PngIsExactAndJpegIsClose) {
+  for (int channels : {1, 3}) {
+    const Image picture = Picture(13, 9, channels);
+    const Image png = DecodeImage(PngOf(picture), channels, "test");
+    EXPECT_EQ(png.height, 13);
+    EXPECT_EQ(png.width, 9);
+    EXPECT_EQ(png.samples, picture.samples);
+    const Image jpeg = DecodeImage(JpegOf(Picture(16, 16, 1), 98), channels, "test");
+    ASSERT_EQ(jpeg.samples.size(), static_cast<size_t>(256 * channels));
+    EXPECT_NEAR(jpeg.at(5, 5)[0], Picture(16, 16, 1).at(5, 5)[0], 8);
+  }
+}
+
+TEST(Image, GreyAndColourGiveEachOther) {
+  const Image colour = DecodeImage(PngOf(Picture(4, 4, 1)), 3, "test");
+  EXPECT_EQ(colour.at(1, 2)[0], Picture(4, 4, 1).at(1, 2)[0]);
+  EXPECT_EQ(colour.at(1, 2)[2], Picture(4, 4, 1).at(1, 2)[0]);
+  EXPECT_EQ(DecodeImage(PngOf(Picture(4, 4, 3)), 1, "test").samples.size(), 16U);
+}
+
+TEST(Image, RefusesWhatIsDamaged) {
+  EXPECT_EQ(CodeOf([] { DecodeImage("", 3, "x"); }), ErrorCode::kData);
+  EXPECT_EQ(CodeOf([] { DecodeImage("GIF89a", 3, "x"); }), ErrorCode::kData);
+  for (const std::string& whole : {PngOf(Picture(40, 40, 3)), JpegOf(Picture(40, 40, 3))}) {
+    EXPECT_EQ(CodeOf([&] { DecodeImage(whole.substr(0, whole.size() / 2), 3, "x"); }), ErrorCode::kData);
+    EXPECT_EQ(CodeOf([&] { DecodeImage(whole.substr(0, 12), 3, "x"); }), ErrorCode::kData);
+  }
+  // No byte flipped in either makes a crash or a picture of another size than the header says.
+  for (std::string whole : {PngOf(Picture(12, 10, 3)), JpegOf(Picture(12, 10, 3))}) {
+    for (size_t i = 0; i < whole.size(); ++i) {
+      std::string flipped = whole;
+      flipped[i] = static_cast<char>(flipped[i] ^ 0x41);
+      try {
+        const Image image = DecodeImage(flipped, 3, "x");
+        EXPECT_EQ(image.samples.size(), static_cast<size_t>(image.height * image.width * 3)) << i;
+      } catch (const Error&) {
+      }
+    }
+  }
+}
+
+TEST(Image, ClaimsOfAHugePictureTakeNoMemory) {
+  std::string png = PngOf(Picture(4, 4, 1));
+  // Width and height of the header, 65,535 each; its checksum no longer fits, which is an error before that or after.
+  for (size_t at : {16, 20}) png.replace(at, 4, std::string("\0\0\xFF\xFF", 4));
+  EXPECT_NE(CodeOf([&] { DecodeImage(png, 1, "x"); }), ErrorCode::kInternal);
+  std::string jpeg = JpegOf(Picture(8, 8, 1));
+  const size_t frame = jpeg.find("\xFF\xC0");
+  ASSERT_NE(frame, std::string::npos);
+  jpeg.replace(frame + 5, 4, "\xFF\xDC\xFF\xDC");
+  EXPECT_EQ(CodeOf([&] { DecodeImage(jpeg, 1, "x"); }), ErrorCode::kLimit);
+}
+
+TEST(Image, ResizingAverages) {
+  Image image{2, 4, 1, {0, 100, 200, 40, 0, 100, 200, 40}};
+  EXPECT_EQ(Resized(image, 2, 4).samples, image.samples);
+  // Halved with a triangle two samples wide on each side: weights 3/7, 3/7, 1/7 at the edge.
+  const Image half = Resized(image, 1, 2);
+  EXPECT_NEAR(half.samples[0], (0 * 3 + 100 * 3 + 200 * 1) / 7.0, 1);
+  EXPECT_NEAR(half.samples[1], (100 * 1 + 200 * 3 + 40 * 3) / 7.0, 1);
+  // Doubled: quarters between the neighbours.
+  const Image twice = Resized(Image{1, 2, 1, {0, 100}}, 1, 4);
+  EXPECT_EQ(twice.samples, (std::vector<uint8_t>{0, 25, 75, 100}));
+  const Image flat = Resized(Image{3, 5, 1, std::vector<uint8_t>(15, 77)}, 7, 2);
+  for (uint8_t sample : flat.samples) EXPECT_EQ(sample, 77);
+}
+
+TEST(Image, CroppingAndFlipping) {
+  const Image image{2, 2, 1, {1, 2, 3, 4}};
+  EXPECT_EQ(Cropped(image, -1, -1, 3, 3).samples, (std::vector<uint8_t>{0, 0, 0, 0, 1, 2, 0, 3, 4}));
+  EXPECT_EQ(Cropped(image, 1, 1, 2, 2).samples, (std::vector<uint8_t>{4, 0, 0, 0}));
+  EXPECT_EQ(Cropped(image, 5, 5, 1, 1).samples, (std::vector<uint8_t>{0}));
+  EXPECT_EQ(Flipped(image).samples, (std::vector<uint8_t>{2, 1, 4, 3}));
+}
+
+// 2 classes, 6 pictures of 8 x 8.
+struct Pictures {
+  TemporaryFolder folder;
+  Pictures() {
+    for (const char* name : {"cats", "dogs"}) std::filesystem::create_directory(folder / name);
+    for (int i = 0; i < 3; ++i) {
+      WriteFileAtomically(folder / ("cats/" + std::to_string(i) + ".png"), PngOf(Picture(8, 8, 3, i)));
+      WriteFileAtomically(folder / ("dogs/" + std::to_string(i) + ".JPG"), JpegOf(Picture(8, 8, 3, i)));
+    }
+    WriteFileAtomically(folder / "dogs/notes.txt", "no picture");
+  }
+  std::string root() const { return folder / ""; }
+};
+
+const std::vector<Feed> kFeeds = {{"x", DType::kFloat32, {2, 3, 8, 8}, 0}, {"y", DType::kInt64, {2}, 0}};
+
+TEST(ImageRows, AFolderGivesImagesAndClasses) {
+  const Pictures pictures;
+  DataOptions options{.train = pictures.root(), .transforms = {{"x", {"scale 1/255"}}}};
+  const TrainingData data = LoadTrainingData(options, kFeeds, 1);
+  EXPECT_EQ(data.train.rows(), 6);
+  EXPECT_EQ(data.train.column("y").as<int64_t>()[2], 0);
+  EXPECT_EQ(data.train.column("y").as<int64_t>()[3], 1);
+  std::vector<int64_t> order{2, 0, 1};
+  Batches batches(data.train, order, 2);
+  const auto feeds = batches.Get(0);
+  const auto* x = static_cast<const float*>(feeds.at("x").data);
+  EXPECT_EQ(feeds.at("x").shape, (Shape{2, 3, 8, 8}));
+  // Channel 1 of pixel (2, 3) of picture 2.
+  EXPECT_FLOAT_EQ(x[64 + 2 * 8 + 3], static_cast<float>(Picture(8, 8, 3, 2).at(2, 3)[1]) / 255);
+  EXPECT_EQ(batches.Get(1).at("x").shape, (Shape{1, 3, 8, 8}));
+  // What was fitted comes back as it was.
+  ColumnMap columns;
+  std::map<std::string, std::vector<Transform>> fitted;
+  DataFromJson(DataToJson(data), "test", columns, fitted);
+  std::vector<std::string> notes;
+  const Dataset again = LoadFeeds(pictures.root(), kFeeds, columns, fitted, notes);
+  Batches same(again, order, 2);
+  EXPECT_EQ(std::memcmp(same.Get(0).at("x").data, batches.Get(0).at("x").data, 2 * 3 * 64 * 4), 0);
+}
+
+TEST(ImageRows, ATableNamesThePaths) {
+  const Pictures pictures;
+  WriteFileAtomically(pictures.folder / "list.csv", "path,a,b\ncats/1.png,0,1\ndogs/2.JPG,1,0.5\n");
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {2, 3, 4, 4}, 0}, {"y", DType::kFloat32, {2, 2}, 0}};
+  DataOptions options{.train = pictures.folder / "list.csv", .columns = {{"x", "images:path"}, {"y", "a..b"}}};
+  const TrainingData data = LoadTrainingData(options, feeds, 1);
+  EXPECT_EQ(data.train.rows(), 2);
+  EXPECT_EQ(data.train.column("y").as<float>()[3], 0.5f);
+  std::vector<int64_t> order{0, 1};
+  EXPECT_EQ(Batches(data.train, order, 2).Get(0).at("x").shape, (Shape{2, 3, 4, 4}));
+}
+
+std::vector<float> AllRows(const Dataset& data, PhiloxKey draw, int workers) {
+  std::vector<int64_t> order(static_cast<size_t>(data.rows()));
+  std::iota(order.begin(), order.end(), 0);
+  Batches batches(data, order, 2, {.draw = draw, .workers = workers, .ahead = 2});
+  std::vector<float> all;
+  for (int64_t i = 0; i < batches.count(); ++i) {
+    const TensorView x = batches.Get(i).at("x");
+    const auto* from = static_cast<const float*>(x.data);
+    all.insert(all.end(), from, from + x.shape.elements());
+  }
+  return all;
+}
+
+TEST(ImageRows, RandomTransformsFollowTheSeedAlone) {
+  const Pictures pictures;
+  DataOptions options{.train = pictures.root(), .eval = pictures.root(), .transforms = {{"x", {"random_crop 2", "random_flip"}}}};
+  const TrainingData data = LoadTrainingData(options, kFeeds, 1);
+  const std::vector<float> once = AllRows(data.train, {1, 2}, 1);
+  EXPECT_EQ(once, AllRows(data.train, {1, 2}, 4));
+  EXPECT_NE(once, AllRows(data.train, {1, 3}, 4));
+  // Evaluation sees the pictures as they are.
+  EXPECT_EQ(AllRows(data.eval, {1, 2}, 2), AllRows(data.eval, {5, 6}, 2));
+  EXPECT_EQ(AllRows(data.eval, {1, 2}, 2)[9], static_cast<float>(Picture(8, 8, 3, 0).at(1, 1)[0]));
+}
+
+TEST(ImageRows, ABrokenFileIsNamedWhenItsBatchIsAskedFor) {
+  const Pictures pictures;
+  std::filesystem::resize_file(pictures.folder / "dogs/1.JPG", 200);
+  const TrainingData data = LoadTrainingData({.train = pictures.root()}, kFeeds, 1);
+  std::vector<int64_t> order{0, 1, 2, 4, 5, 3};
+  Batches batches(data.train, order, 2);
+  EXPECT_NO_THROW(batches.Get(0));
+  std::string where;
+  EXPECT_EQ(CodeOf([&] { batches.Get(1); }, &where), ErrorCode::kData);
+  EXPECT_NE(where.find("dogs/1.JPG"), std::string::npos);
+  EXPECT_NO_THROW(batches.Get(2));
+  EXPECT_NO_THROW(batches.Get(0));  // back: made anew
+}
+
+TEST(ImageRows, RefusesOtherTransformsAndShapes) {
+  const Pictures pictures;
+  EXPECT_EQ(CodeOf([&] { LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {"blur"}}}}, kFeeds, 1); }), ErrorCode::kConfig);
+  EXPECT_EQ(CodeOf([&] {
+              LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {"random_crop x"}}}}, kFeeds, 1);
+            }),
+            ErrorCode::kConfig);
+  const std::vector<Feed> flat = {{"x", DType::kFloat32, {2, 64}, 0}, kFeeds[1]};
+  EXPECT_EQ(CodeOf([&] { LoadTrainingData({.train = pictures.root()}, flat, 1); }), ErrorCode::kConfig);
+}
+
+}  // namespace
+}  // namespace gradloom
