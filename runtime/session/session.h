@@ -76,6 +76,7 @@ class Session {
 
   // Overrides the schedule until cleared by a negative value.
   void set_learning_rate(double lr) { fixed_lr_ = lr; }
+  double fixed_learning_rate() const { return fixed_lr_; }
   // The learning rate of the next update.
   double learning_rate() const;
 

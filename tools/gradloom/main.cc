@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/version.h"
 #include "tools/config/keys.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/environment.h"

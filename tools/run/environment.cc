@@ -10,6 +10,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/version.h"
+
 namespace gradloom {
 namespace {
 

@@ -8,8 +8,6 @@
 
 namespace gradloom {
 
-inline constexpr const char* kVersion = "0.1.0";
-
 struct CpuDevice {
   std::string name = "CPU";
   int cores = 1;  // that this process may use

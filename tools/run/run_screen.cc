@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/version.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/run/environment.h"
 

@@ -1,0 +1,79 @@
+// Reading checkpoints: nothing of one is used before its hashes are checked, and nothing of a session changes
+// before all of the checkpoint is known to fit it. docs/checkpoints.md describes the files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/tensor.h"
+#include "runtime/session/manifest.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+
+// A checkpoint in memory, its hashes verified.
+class Checkpoint {
+ public:
+  Checkpoint(Checkpoint&&) = default;
+  Checkpoint& operator=(Checkpoint&&) = default;
+
+  // Reads the folder of one checkpoint. Throws Error(kCheckpoint) naming the file where there is no valid
+  // MANIFEST, or a file is absent, has another size or other contents; Error(kLimit) where its files have
+  // more than `limit_bytes` together; Error(kIo) where they cannot be read.
+  static Checkpoint Load(const std::string& folder, int64_t limit_bytes = kLimitBytes);
+
+  const std::string& folder() const { return folder_; }
+  const Manifest& manifest() const { return manifest_; }
+
+  // All state by name; views into this object.
+  const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+
+  // What deserves a warning: tensors with NaN or infinity.
+  std::vector<std::string> Warnings() const;
+
+  // Puts all state and counters into the session, which then goes on to the same bits. Throws
+  // Error(kCheckpoint), without a change of the session, naming what differs: the model, the seed, tensors that
+  // are missing, extra or of another type, the number of ranks, and unless `any_plan` the parts of the plan.
+  void Restore(Session& session, const PlanIdentity& plan, bool any_plan = false) const;
+
+  static constexpr int64_t kLimitBytes = int64_t{1} << 40;
+  static constexpr int64_t kMaxTensors = int64_t{1} << 20;
+
+ private:
+  Checkpoint() = default;
+  void CheckFits(const Session& session, const PlanIdentity& plan, bool any_plan) const;
+
+  std::string folder_;
+  Manifest manifest_;
+  std::vector<std::string> contents_;  // of the files
+  std::map<std::string, TensorView> tensors_;
+};
+
+struct SkippedCheckpoint {
+  std::string path;
+  std::string why;
+};
+
+struct FoundCheckpoint {
+  std::optional<Checkpoint> checkpoint;    // the newest whose hashes verify
+  std::vector<SkippedCheckpoint> skipped;  // what is newer, or cannot be dated, and why it does not load
+};
+
+// Looks through a run's folder of checkpoints. An absent folder has none.
+FoundCheckpoint FindNewestCheckpoint(const std::string& folder, int64_t limit_bytes = Checkpoint::kLimitBytes);
+
+// The MANIFEST of a checkpoint's folder. Errors as Checkpoint::Load's.
+Manifest ReadManifest(const std::string& folder);
+
+// What a name in a run's folder of checkpoints means.
+enum class CheckpointName {
+  kCheckpoint,  // step-000123, and step-000123.2 of a later save at the same step
+  kUnfinished,  // step-000123.tmp.4711 being written, step-000123.old.4711 being removed
+  kOther,
+};
+CheckpointName ParseCheckpointName(const std::string& name);
+
+}  // namespace gradloom

@@ -1,0 +1,233 @@
+#include "runtime/session/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/version.h"
+#include "runtime/session/checkpoint.h"
+#include "runtime/session/safetensors.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kLatest[] = "LATEST";
+constexpr char kBest[] = "BEST";
+
+// The names in a folder; none where it cannot be read.
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string StepName(int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof text, "step-%06lld", static_cast<long long>(step));
+  return text;
+}
+
+// Of the valid manifests in a folder: sequence -> name.
+std::vector<std::pair<int64_t, std::string>> Dated(const std::string& folder) {
+  std::vector<std::pair<int64_t, std::string>> dated;
+  for (const std::string& name : NamesIn(folder)) {
+    if (ParseCheckpointName(name) != CheckpointName::kCheckpoint) continue;
+    try {
+      dated.emplace_back(ReadManifest(folder + "/" + name).sequence, name);
+    } catch (const Error&) {
+      // No checkpoint: it is neither counted nor removed, for whoever wants to look at it.
+    }
+  }
+  std::sort(dated.rbegin(), dated.rend());
+  return dated;
+}
+
+int64_t StateBytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const StateTensor& state : plan.state) bytes += state.shape.elements() * DTypeBytes(state.dtype);
+  return bytes;
+}
+
+// The name in a pointer file; "" where it is absent or names no checkpoint.
+std::string Pointed(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return "";
+  try {
+    std::string name = ReadWholeFile(path, 4096);
+    while (!name.empty() && name.back() == '\n') name.pop_back();
+    return ParseCheckpointName(name) == CheckpointName::kCheckpoint ? name : "";
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(std::string path, PlanIdentity plan, CheckpointOptions options)
+    : path_(std::move(path)), plan_(std::move(plan)), options_(options) {
+  if (options_.keep < 1) throw Error(ErrorCode::kConfig, "at least one checkpoint must be kept", "", "--keep 1");
+  if (options_.calls->MakeFolder(path_.c_str(), 0777) == 0) {
+    SyncFolder(FolderOf(path_), *options_.calls);
+  } else if (errno != EEXIST) {
+    throw WriteError("cannot make the folder", path_, errno);
+  }
+  // Without a lock those may be another's.
+  if (Lock()) RemoveLeftovers();
+}
+
+CheckpointFolder::~CheckpointFolder() { ::close(lock_); }
+
+bool CheckpointFolder::Lock() {
+  const std::string file = path_ + "/LOCK";
+  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) throw WriteError("cannot write the file", file, errno);
+  // The system releases it when the process ends, however it ends.
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;
+  // A file system without locks.
+  if (errno != EWOULDBLOCK) return false;
+  ::close(lock_);
+  throw Error(ErrorCode::kCheckpoint, "another process is training this run: it holds the folder of checkpoints", Escaped(path_, 4096),
+              "wait for it, or stop it");
+}
+
+void CheckpointFolder::RemoveLeftovers() {
+  for (const std::string& name : NamesIn(path_)) {
+    const std::string entry = path_ + "/" + name;
+    if (ParseCheckpointName(name) == CheckpointName::kUnfinished) RemoveFolder(entry);
+    if (name.starts_with(std::string(kLatest) + ".tmp.") || name.starts_with(std::string(kBest) + ".tmp."))
+      options_.calls->Unlink(entry.c_str());
+  }
+}
+
+// A name that nothing has: so that the rename needs to replace nothing, which no system does in one step for
+// folders.
+std::string CheckpointFolder::NewName(int64_t step) const {
+  std::string name = StepName(step);
+  std::error_code error;
+  for (int serial = 2; fs::symlink_status(path_ + "/" + name, error).type() != fs::file_type::not_found; ++serial)
+    name = StepName(step) + "." + std::to_string(serial);
+  return name;
+}
+
+void CheckpointFolder::WriteStep(const std::string& folder, const Session& session, Manifest& manifest) const {
+  FileCalls& calls = *options_.calls;
+  if (calls.MakeFolder(folder.c_str(), 0777) != 0) throw WriteError("cannot make the folder", folder, errno);
+  std::map<std::string, TensorView> types;
+  for (const StateTensor& state : session.plan().state) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
+  CheckpointFile described{RankFileName(0), 0, 0};
+  Hash hash;
+  OutputFile file(folder + "/" + described.name, calls);
+  const auto write = [&](const void* data, int64_t bytes) {
+    file.Write(data, bytes);
+    hash.Add(data, bytes);
+    described.bytes += bytes;
+  };
+  const auto elements = [&](const std::string& name, const WriteBytes& out) {
+    const Tensor value = session.Get(name);
+    out(value.data(), value.bytes());
+  };
+  WriteSafetensors(write, types, elements, {{"format", "gradloom-checkpoint"}, {"step", std::to_string(manifest.step)}, {"rank", "0"}});
+  file.Finish();
+  described.hash = hash.value();
+  manifest.files = {described};
+  SyncFolder(folder, calls);
+  // Last: where it is, all else is.
+  OutputFile manifest_file(folder + "/MANIFEST", calls);
+  manifest_file.Write(EncodeManifest(manifest));
+  manifest_file.Finish();
+  SyncFolder(folder, calls);
+}
+
+void CheckpointFolder::Point(const std::string& name, const std::string& target) const {
+  WriteFileAtomically(path_ + "/" + name, target + "\n", *options_.calls);
+}
+
+SavedCheckpoint CheckpointFolder::Save(const Session& session, const RunState& state, bool best) {
+  const auto dated = Dated(path_);
+  Manifest manifest;
+  manifest.version = kVersion;
+  manifest.sequence = dated.empty() ? 1 : dated.front().first + 1;
+  manifest.plan = plan_;
+  manifest.seed = session.seed();
+  manifest.step = session.step();
+  manifest.batch = session.batch();
+  manifest.fixed_learning_rate = session.fixed_learning_rate();
+  manifest.loss_scale = state.loss_scale;
+  manifest.cursor = state.cursor;
+  manifest.callbacks = state.callbacks;
+  const std::string name = NewName(session.step()), final_path = path_ + "/" + name;
+  const std::string temporary = final_path + ".tmp." + std::to_string(::getpid());
+  try {
+    RemoveFolder(temporary);
+    WriteStep(temporary, session, manifest);
+    if (options_.calls->Rename(temporary.c_str(), final_path.c_str()) != 0) throw WriteError("cannot rename the folder", final_path, errno);
+    SyncFolder(path_, *options_.calls);
+    Point(kLatest, name);
+    if (best) Point(kBest, name);
+  } catch (const Error& error) {
+    RemoveFolder(temporary);
+    if (error.code() != ErrorCode::kResource) throw;
+    throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(StateBytes(session.plan())) + " bytes",
+                error.where(), error.help());
+  } catch (...) {
+    RemoveFolder(temporary);
+    throw;
+  }
+  SavedCheckpoint saved{final_path, manifest.files.front().bytes, {}};
+  RemoveOld(saved.warnings);
+  return saved;
+}
+
+std::string CheckpointFolder::BestPath() const {
+  const std::string name = Pointed(path_ + "/" + kBest);
+  return name.empty() ? "" : path_ + "/" + name;
+}
+
+void CheckpointFolder::RemoveOld(std::vector<std::string>& warnings) const {
+  const std::string best = Pointed(path_ + "/" + kBest);
+  const auto dated = Dated(path_);
+  for (size_t i = static_cast<size_t>(options_.keep); i < dated.size(); ++i) {
+    const std::string& name = dated[i].second;
+    if (name == best) continue;
+    errno = 0;
+    if (!RemoveCheckpoint(name))
+      warnings.push_back("the old checkpoint '" + path_ + "/" + name + "' could not be removed: " + std::generic_category().message(errno));
+  }
+}
+
+// Under its own name it must not be incomplete.
+bool CheckpointFolder::RemoveCheckpoint(const std::string& name) const {
+  const std::string from = path_ + "/" + name, to = from + ".old." + std::to_string(::getpid());
+  return options_.calls->Rename(from.c_str(), to.c_str()) == 0 && RemoveFolder(to);
+}
+
+// Files of one level are all that a save makes; anything else in it stays, and so does the folder. A symbolic
+// link is not followed.
+bool CheckpointFolder::RemoveFolder(const std::string& folder) const {
+  std::error_code error;
+  const fs::file_type type = fs::symlink_status(folder, error).type();
+  if (type == fs::file_type::not_found) return true;
+  if (type != fs::file_type::directory) return options_.calls->Unlink(folder.c_str()) == 0;
+  for (const std::string& name : NamesIn(folder)) {
+    if (options_.calls->Unlink((folder + "/" + name).c_str()) != 0) return false;
+  }
+  return options_.calls->RemoveFolder(folder.c_str()) == 0;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,338 @@
+#include "runtime/session/checkpoint_folder.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "runtime/base/file.h"
+#include "tests/checkpoint/faulty_calls.h"
+#include "tests/checkpoint/sample_session.h"
+#include "tests/session/temporary_folder.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+const PlanIdentity kPlan = IdentityOf(SamplePlan());
+
+// Saves the sample state of a step into a folder.
+SavedCheckpoint SaveStep(CheckpointFolder& folder, int64_t step, bool best = false) {
+  Session session = SampleSession();
+  SetSampleState(session, step);
+  return folder.Save(session, {}, best);
+}
+
+std::set<std::string> Names(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+TEST(CheckpointFolderTest, TheProtocolsOrder) {
+  const TemporaryFolder folder;
+  FaultyCalls calls;
+  CheckpointFolder checkpoints(folder / "c", kPlan, {.keep = 1, .calls = &calls});
+  SaveStep(checkpoints, 1);
+  const size_t start = calls.log().size();
+  SaveStep(checkpoints, 2, true);
+  const std::string root = folder / "c", pid = std::to_string(::getpid()), tmp = root + "/step-000002.tmp." + pid,
+                    old = root + "/step-000001.old." + pid;
+  // Runs of equal calls (a file is written in pieces) count once; what a pointer's temporary name ends with is
+  // left out.
+  std::vector<std::string> log;
+  for (size_t i = start; i < calls.log().size(); ++i) {
+    std::string call = calls.log()[i];
+    for (const char* pointer : {"/LATEST.tmp.", "/BEST.tmp."}) {
+      const size_t at = call.find(pointer);
+      if (at == std::string::npos) continue;
+      const size_t end = std::min(call.find(' ', at), call.size());
+      call.replace(at + std::string(pointer).size(), end - at - std::string(pointer).size(), "*");
+    }
+    if (log.empty() || log.back() != call) log.push_back(call);
+  }
+  const std::vector<std::string> wanted{
+      "mkdir " + tmp,
+      "open " + tmp + "/rank-0.safetensors",
+      "write " + tmp + "/rank-0.safetensors",
+      "sync " + tmp + "/rank-0.safetensors",
+      "close " + tmp + "/rank-0.safetensors",
+      "open " + tmp,
+      "sync " + tmp,
+      "close " + tmp,
+      "open " + tmp + "/MANIFEST",
+      "write " + tmp + "/MANIFEST",
+      "sync " + tmp + "/MANIFEST",
+      "close " + tmp + "/MANIFEST",
+      "open " + tmp,
+      "sync " + tmp,
+      "close " + tmp,
+      "rename " + tmp + " to " + root + "/step-000002",
+      "open " + root,
+      "sync " + root,
+      "close " + root,
+      "open " + root + "/LATEST.tmp.*",
+      "write " + root + "/LATEST.tmp.*",
+      "sync " + root + "/LATEST.tmp.*",
+      "close " + root + "/LATEST.tmp.*",
+      "rename " + root + "/LATEST.tmp.* to " + root + "/LATEST",
+      "open " + root,
+      "sync " + root,
+      "close " + root,
+      "open " + root + "/BEST.tmp.*",
+      "write " + root + "/BEST.tmp.*",
+      "sync " + root + "/BEST.tmp.*",
+      "close " + root + "/BEST.tmp.*",
+      "rename " + root + "/BEST.tmp.* to " + root + "/BEST",
+      "open " + root,
+      "sync " + root,
+      "close " + root,
+      "rename " + root + "/step-000001 to " + old,
+      "unlink " + old + "/MANIFEST",
+      "unlink " + old + "/rank-0.safetensors",
+      "rmdir " + old,
+  };
+  EXPECT_EQ(log, wanted);
+}
+
+TEST(CheckpointFolderTest, KeepsTheNewestAndTheBest) {
+  const TemporaryFolder folder;
+  CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 2});
+  for (int step = 10; step <= 60; step += 10) {
+    const SavedCheckpoint saved = SaveStep(checkpoints, step, step == 20);
+    EXPECT_TRUE(saved.warnings.empty());
+    EXPECT_EQ(saved.path, folder / ("step-0000" + std::to_string(step)));
+  }
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000020", "step-000050", "step-000060"}));
+  EXPECT_EQ(ReadWholeFile(folder / "LATEST"), "step-000060\n");
+  EXPECT_EQ(checkpoints.BestPath(), folder / "step-000020");
+  // A new best one frees the old.
+  SaveStep(checkpoints, 70, true);
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000060", "step-000070"}));
+}
+
+TEST(CheckpointFolderTest, ASaveAtTheSameStepIsTheNewerOne) {
+  const TemporaryFolder folder;
+  CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 1});
+  SaveStep(checkpoints, 5);
+  for (const char* name : {"step-000005.2", "step-000005", "step-000005.2"}) {
+    EXPECT_EQ(SaveStep(checkpoints, 5).path, folder / name);
+    EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", name}));
+  }
+}
+
+// A run that goes back to an earlier checkpoint: what it saves then is newer than what it left behind.
+TEST(CheckpointFolderTest, NewerIsWhatWasSavedLater) {
+  const TemporaryFolder folder;
+  CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 2});
+  SaveStep(checkpoints, 100);
+  SaveStep(checkpoints, 200);
+  SaveStep(checkpoints, 150);
+  EXPECT_EQ(RestoreNewest(folder.path()).step, 150);
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000150", "step-000200"}));
+}
+
+TEST(CheckpointFolderTest, WhatIsNoCheckpointIsLeftAlone) {
+  const TemporaryFolder folder;
+  for (const char* name : {"step-000001", "step-000003.tmp.9"}) fs::create_directory(folder / name);
+  WriteQuickly(folder / "step-000003.tmp.9/rank-0.safetensors", "half");
+  WriteQuickly(folder / "LATEST.tmp.9.0", "step");
+  fs::create_directory(folder / "elsewhere");
+  WriteQuickly(folder / "elsewhere/precious", "x");
+  fs::create_directory_symlink(folder / "elsewhere", folder / "step-000004.tmp.9");
+  CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 1});
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "step-000001", "elsewhere"}));
+  for (int step = 5; step < 8; ++step) SaveStep(checkpoints, step);
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000001", "elsewhere", "step-000007"}));
+  EXPECT_TRUE(fs::exists(folder / "elsewhere/precious"));
+}
+
+TEST(CheckpointFolderTest, OneProcessWritesAFolder) {
+  const TemporaryFolder folder;
+  {
+    const CheckpointFolder first(folder.path(), kPlan);
+    const Error error = ErrorOf([&] { CheckpointFolder(folder.path(), kPlan); });
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    EXPECT_EQ(error.where(), folder.path());
+  }
+  CheckpointFolder(folder.path(), kPlan);
+  EXPECT_EQ(ErrorOf([&] { CheckpointFolder(folder.path(), kPlan, {.keep = 0}); }).code(), ErrorCode::kConfig);
+  EXPECT_EQ(ErrorOf([&] { CheckpointFolder(folder / "no/such", kPlan); }).code(), ErrorCode::kResource);
+}
+
+class FaultTest : public testing::TestWithParam<int> {
+ protected:
+  // A folder with a good checkpoint of step 1, the best one, and one of step 2.
+  FaultTest() {
+    CheckpointFolder checkpoints(path_, kPlan, {.keep = 1});
+    SaveStep(checkpoints, 1, true);
+    SaveStep(checkpoints, 2);
+  }
+
+  // The calls of a save at step 3 without faults.
+  std::vector<std::string> Calls() {
+    const TemporaryFolder copy;
+    fs::copy(path_, copy / "c", fs::copy_options::recursive);
+    FaultyCalls calls;
+    CheckpointFolder checkpoints(copy / "c", kPlan, {.keep = 1, .calls = &calls});
+    const size_t before = calls.log().size();
+    SaveStep(checkpoints, 3, true);
+    return {calls.log().begin() + static_cast<std::ptrdiff_t>(before), calls.log().end()};
+  }
+
+  // What is there loads, and is all of step 2 or all of step 3.
+  int64_t CheckWhatIsThere(const std::string& path) {
+    const Restored restored = RestoreNewest(path);
+    EXPECT_TRUE(restored.step == 2 || restored.step == 3) << restored.step;
+    EXPECT_EQ(restored.bits, SampleBits(restored.step));
+    return restored.step;
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_ / "c";
+};
+
+// Each call of a save fails in turn: once, or it and all after it.
+TEST_P(FaultTest, TheOldCheckpointLoadsAndTheErrorSaysWhatIsNeeded) {
+  const std::vector<std::string> wanted = Calls();
+  ASSERT_GT(wanted.size(), 30u);
+  int failed = 0;
+  for (const bool once : {true, false}) {
+    for (int n = 0; n < static_cast<int>(wanted.size()); ++n) {
+      SCOPED_TRACE(std::to_string(n) + (once ? " once: " : " on: ") + wanted[static_cast<size_t>(n)]);
+      const TemporaryFolder copy;
+      const std::string path = copy / "c";
+      fs::copy(path_, path, fs::copy_options::recursive);
+      FaultyCalls calls;
+      CheckpointFolder checkpoints(path, kPlan, {.keep = 1, .calls = &calls});
+      const int before = static_cast<int>(calls.log().size());
+      calls.FailAt(before + n, once ? before + n : INT_MAX, GetParam());
+      bool threw = false;
+      SavedCheckpoint saved;
+      try {
+        saved = SaveStep(checkpoints, 3, true);
+      } catch (const Error& error) {
+        threw = true;
+        EXPECT_EQ(error.code(), ErrorCode::kResource);
+        EXPECT_TRUE(error.where().starts_with(path)) << error.where();
+        EXPECT_NE(error.message().find("needs 1"), std::string::npos) << error.message();
+        EXPECT_EQ(error.message().find("bytes free") != std::string::npos, GetParam() == ENOSPC) << error.message();
+      }
+      failed += threw ? 1 : 0;
+      calls.FailAt(-1, -1, 0);
+      // Safe is what was said to be safe, and nothing was removed before.
+      const int64_t step = CheckWhatIsThere(path);
+      EXPECT_TRUE(threw || step == 3);
+      const std::set<std::string> names = Names(path);
+      const bool renamed = names.contains("step-000003");
+      EXPECT_TRUE(!threw || (names.contains("step-000001") && names.contains("step-000002")));
+      if (once) {
+        for (const std::string& name : names) EXPECT_EQ(name.find(".tmp."), std::string::npos) << name;
+        // A fault is silent only where nothing depended on the call: a folder was closed.
+        EXPECT_TRUE(threw || !saved.warnings.empty() || calls.log()[static_cast<size_t>(before + n)].starts_with("close "));
+      }
+      EXPECT_EQ(step == 3, renamed);
+      // The next one succeeds, and what the failed one left is gone at the latest with the next process.
+      SaveStep(checkpoints, 4);
+      EXPECT_EQ(RestoreNewest(path).step, 4);
+    }
+  }
+  EXPECT_GT(failed, 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, FaultTest, testing::Values(ENOSPC, EIO, EROFS), [](const auto& info) {
+  return std::string(info.param == ENOSPC ? "ENOSPC" : info.param == EIO ? "EIO" : "EROFS");
+});
+
+using KillTest = FaultTest;
+
+// Runs `child` in a process of its own; its wait status.
+template <typename F>
+int InChild(F&& child) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    child();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+// A process ends at each call of a save: before the call, within a write.
+TEST_F(KillTest, AtEveryCallThereIsACheckpoint) {
+  const int count = static_cast<int>(Calls().size());
+  int olds = 0, news = 0;
+  for (int n = 0; n <= count; ++n) {
+    SCOPED_TRACE(n);
+    const TemporaryFolder copy;
+    const std::string path = copy / "c";
+    fs::copy(path_, path, fs::copy_options::recursive);
+    const int status = InChild([&] {
+      FaultyCalls calls;
+      CheckpointFolder checkpoints(path, kPlan, {.keep = 1, .calls = &calls});
+      const int before = static_cast<int>(calls.log().size());
+      calls.FailAt(before + n, before + n, 0);
+      SaveStep(checkpoints, 3, true);
+    });
+    ASSERT_EQ(WEXITSTATUS(status), n < count ? FaultyCalls::kExitCode : 0);
+    (CheckWhatIsThere(path) == 3 ? news : olds) += 1;
+    // The next process finds no leftovers, and goes on.
+    CheckpointFolder checkpoints(path, kPlan, {.keep = 1});
+    for (const std::string& name : Names(path)) EXPECT_NE(ParseCheckpointName(name), CheckpointName::kUnfinished) << name;
+    SaveStep(checkpoints, 4);
+    EXPECT_EQ(RestoreNewest(path).step, 4);
+  }
+  EXPECT_GT(olds, 10);
+  EXPECT_GT(news, 10);
+}
+
+// SIGKILL at random times of a process that saves without pause.
+TEST(CheckpointFolderTest, KilledAtRandomTimesThereIsACheckpoint) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "c";
+  {
+    CheckpointFolder checkpoints(path, kPlan);
+    SaveStep(checkpoints, 1);
+  }
+  const unsigned seed = std::random_device()();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  int64_t last = 1;
+  for (int round = 0; round < 60; ++round) {
+    int saved[2];
+    ASSERT_EQ(::pipe(saved), 0);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      CheckpointFolder checkpoints(path, kPlan, {.keep = 2});
+      Session session = SampleSession();
+      for (int64_t step = last + 1;; ++step) {
+        SetSampleState(session, step);
+        checkpoints.Save(session, {}, step % 3 == 0);
+        if (::write(saved[1], "", 1) != 1) ::_exit(1);
+      }
+    }
+    char byte;
+    ASSERT_EQ(::read(saved[0], &byte, 1), 1);
+    ::usleep(random() % 20000);
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    for (int end : saved) ::close(end);
+    const Restored restored = RestoreNewest(path);
+    ASSERT_GT(restored.step, last) << "round " << round;
+    ASSERT_EQ(restored.bits, SampleBits(restored.step)) << "round " << round;
+    for (const SkippedCheckpoint& skipped : restored.found.skipped)
+      EXPECT_EQ(ParseCheckpointName(fs::path(skipped.path).filename().string()), CheckpointName::kUnfinished)
+          << skipped.path << skipped.why;
+    last = restored.step;
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

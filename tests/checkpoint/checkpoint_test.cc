@@ -1,0 +1,253 @@
+#include "runtime/session/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+
+#include "runtime/base/file.h"
+#include "runtime/base/hash.h"
+#include "runtime/session/checkpoint_folder.h"
+#include "runtime/session/safetensors.h"
+#include "tests/checkpoint/sample_session.h"
+#include "tests/session/temporary_folder.h"
+
+namespace gradloom {
+namespace {
+
+const PlanIdentity kPlan = IdentityOf(SamplePlan());
+
+class CheckpointTest : public testing::Test {
+ protected:
+  // Saves the sample state of a step; the checkpoint's folder.
+  std::string Save(int64_t step, const RunState& state = {}, int64_t seed = 1234) {
+    Session session = SampleSession(seed);
+    SetSampleState(session, step);
+    return CheckpointFolder(folder_.path(), kPlan).Save(session, state).path;
+  }
+
+  // The error of restoring into a session of this plan and seed, whose state must not change.
+  Error Refusal(const Checkpoint& checkpoint, const Plan& plan, int64_t seed = 1234) {
+    Session session(std::make_shared<const Plan>(plan), {.seed = seed});
+    const auto before = BitsOf(session);
+    const Error error = ErrorOf([&] { checkpoint.Restore(session, IdentityOf(plan)); });
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    EXPECT_EQ(error.where(), checkpoint.folder());
+    EXPECT_EQ(BitsOf(session), before);
+    EXPECT_EQ(session.step(), 0);
+    return error;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(CheckpointTest, AllStateAndCountersComeBack) {
+  RunState state;
+  state.cursor = {3, 17, 64, 1797};
+  state.callbacks = {{"early_stop", "2"}, {"best", "0.25 at 7\n\xff"}};
+  Session session = SampleSession();
+  SetSampleState(session, 7);
+  session.set_learning_rate(0.0625);
+  CheckpointFolder(folder_.path(), kPlan).Save(session, state);
+
+  const FoundCheckpoint found = FindNewestCheckpoint(folder_.path());
+  ASSERT_TRUE(found.checkpoint);
+  EXPECT_TRUE(found.skipped.empty());
+  Session other = SampleSession();
+  found.checkpoint->Restore(other, kPlan);
+  EXPECT_EQ(BitsOf(other), SampleBits(7));
+  EXPECT_EQ(other.step(), 7);
+  EXPECT_EQ(other.batch(), 21);
+  EXPECT_EQ(other.learning_rate(), 0.0625);
+  EXPECT_EQ(found.checkpoint->manifest().cursor, state.cursor);
+  EXPECT_EQ(found.checkpoint->manifest().callbacks, state.callbacks);
+}
+
+TEST_F(CheckpointTest, TheScheduleComesBackWhereNoFixedRateWasSet) {
+  Save(7);
+  Session session = SampleSession();
+  session.set_learning_rate(9);
+  FindNewestCheckpoint(folder_.path()).checkpoint->Restore(session, kPlan);
+  Session other = SampleSession();
+  other.set_position(7, 21);
+  EXPECT_EQ(session.learning_rate(), other.learning_rate());
+}
+
+TEST_F(CheckpointTest, EveryFlippedByteIsFound) {
+  const std::string folder = Save(7);
+  for (const std::string& name : {std::string("MANIFEST"), RankFileName(0)}) {
+    const std::string path = folder + "/" + name, good = ReadWholeFile(path);
+    for (size_t i = 0; i < good.size(); ++i) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
+      WriteQuickly(path, bad);
+      const Error error = ErrorOf([&] { Checkpoint::Load(folder); });
+      ASSERT_EQ(error.code(), ErrorCode::kCheckpoint) << name << " byte " << i;
+      ASSERT_TRUE(error.where().starts_with(path)) << error.where();
+    }
+    WriteQuickly(path, good);
+  }
+  Checkpoint::Load(folder);
+}
+
+TEST_F(CheckpointTest, EveryCutIsFound) {
+  const std::string folder = Save(7);
+  for (const std::string& name : {std::string("MANIFEST"), RankFileName(0)}) {
+    const std::string path = folder + "/" + name, good = ReadWholeFile(path);
+    for (size_t bytes = 0; bytes < good.size(); bytes += 1 + bytes / 8) {
+      WriteQuickly(path, good.substr(0, bytes));
+      ASSERT_EQ(ErrorOf([&] { Checkpoint::Load(folder); }).code(), ErrorCode::kCheckpoint) << name << " of " << bytes;
+    }
+    WriteQuickly(path, good + '\0');
+    ASSERT_EQ(ErrorOf([&] { Checkpoint::Load(folder); }).code(), ErrorCode::kCheckpoint) << name;
+    WriteQuickly(path, good);
+  }
+}
+
+TEST_F(CheckpointTest, TheNewestThatLoadsIsTakenAndTheOthersAreNamed) {
+  const std::string first = Save(1), second = Save(2), third = Save(3);
+  std::filesystem::remove(third + "/MANIFEST");
+  std::string content = ReadWholeFile(second + "/rank-0.safetensors");
+  content.back() ^= 1;
+  WriteQuickly(second + "/rank-0.safetensors", content);
+  std::filesystem::create_directory(folder_ / "step-000009.tmp.1");
+  std::filesystem::create_directory(folder_ / "notes");
+
+  const Restored restored = RestoreNewest(folder_.path());
+  EXPECT_EQ(restored.step, 1);
+  EXPECT_EQ(restored.bits, SampleBits(1));
+  ASSERT_EQ(restored.found.skipped.size(), 3u);
+  EXPECT_EQ(restored.found.skipped[0].path, third);
+  EXPECT_NE(restored.found.skipped[0].why.find("no MANIFEST"), std::string::npos) << restored.found.skipped[0].why;
+  EXPECT_EQ(restored.found.skipped[1].path, folder_ / "step-000009.tmp.1");
+  EXPECT_EQ(restored.found.skipped[2].path, second);
+  EXPECT_NE(restored.found.skipped[2].why.find("damaged"), std::string::npos) << restored.found.skipped[2].why;
+}
+
+TEST_F(CheckpointTest, FilesThatAreAbsentOrOfAnotherStepAreFound) {
+  const std::string first = Save(1), second = Save(2);
+  std::filesystem::copy_file(first + "/rank-0.safetensors", second + "/rank-0.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_NE(ErrorOf([&] { Checkpoint::Load(second); }).message().find("hash"), std::string::npos);
+  std::filesystem::remove(second + "/rank-0.safetensors");
+  EXPECT_NE(ErrorOf([&] { Checkpoint::Load(second); }).message().find("absent"), std::string::npos);
+  EXPECT_EQ(ErrorOf([&] { Checkpoint::Load(folder_ / "step-000003"); }).code(), ErrorCode::kCheckpoint);
+}
+
+TEST_F(CheckpointTest, LinksAreNotFollowed) {
+  const std::string first = Save(1);
+  std::filesystem::create_directory_symlink(first, folder_ / "step-000005");
+  std::filesystem::create_directory_symlink("step-000006", folder_ / "step-000006");
+  for (const char* name : {"step-000005", "step-000006"}) {
+    EXPECT_NE(ErrorOf([&] { Checkpoint::Load(folder_ / name); }).message().find("symbolic link"), std::string::npos);
+  }
+  const std::string second = Save(2);
+  std::filesystem::rename(second + "/rank-0.safetensors", folder_ / "elsewhere");
+  std::filesystem::create_symlink(folder_ / "elsewhere", second + "/rank-0.safetensors");
+  EXPECT_NE(ErrorOf([&] { Checkpoint::Load(second); }).message().find("not a regular file"), std::string::npos);
+  EXPECT_EQ(RestoreNewest(folder_.path()).step, 1);
+}
+
+TEST_F(CheckpointTest, AFolderThatLoopsIsAnError) {
+  std::filesystem::create_directory_symlink("loop", folder_ / "loop");
+  EXPECT_EQ(ErrorOf([&] { FindNewestCheckpoint(folder_ / "loop"); }).code(), ErrorCode::kIo);
+  EXPECT_FALSE(FindNewestCheckpoint(folder_ / "absent").checkpoint);
+}
+
+TEST_F(CheckpointTest, MoreThanTheLimitIsNotRead) {
+  const std::string path = Save(1);
+  EXPECT_EQ(ErrorOf([&] { Checkpoint::Load(path, 100); }).code(), ErrorCode::kLimit);
+}
+
+TEST_F(CheckpointTest, DuplicateKeysAreRefusedThoughTheHashIsRight) {
+  const std::string folder = Save(1), path = folder + "/rank-0.safetensors";
+  std::string content = ReadWholeFile(path);
+  const size_t at = content.find("\"state/uint32\"");
+  ASSERT_NE(at, std::string::npos);
+  content.replace(at, 14, "\"state/int32\" ");
+  WriteQuickly(path, content);
+  Manifest manifest = ReadManifest(folder);
+  manifest.files[0].hash = HashOf(content);
+  WriteQuickly(folder + "/MANIFEST", EncodeManifest(manifest));
+  const Error error = ErrorOf([&] { Checkpoint::Load(folder); });
+  EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+  EXPECT_NE(error.message().find("'state/int32' occurs twice"), std::string::npos) << error.message();
+}
+
+TEST_F(CheckpointTest, AnotherModelIsRefused) {
+  const Checkpoint checkpoint = Checkpoint::Load(Save(1));
+  Plan plan = SamplePlan();
+  plan.model = {"other", "fedcba9876543210", ""};
+  const Error error = Refusal(checkpoint, plan);
+  EXPECT_NE(error.message().find("'sample' (0123456789abcdef) there, 'other' (fedcba9876543210) here"), std::string::npos)
+      << error.message();
+}
+
+TEST_F(CheckpointTest, OtherStateIsRefusedByName) {
+  const Checkpoint checkpoint = Checkpoint::Load(Save(1));
+  Plan plan = SamplePlan();
+  for (StateTensor& state : plan.state) {
+    if (state.name == "fc.weight/momentum_buffer") state.name = "fc.weight/exp_avg";
+    if (state.name == "state/int32") state.dtype = DType::kUint32;
+    if (state.name == "state/float32") state.shape = {5, 3};
+  }
+  const std::string message = Refusal(checkpoint, plan).message();
+  for (const char* part :
+       {"'fc.weight/exp_avg' is missing", "'fc.weight/momentum_buffer' is not known here",
+        "'state/int32' is int32[3,5] there, uint32[3,5] here", "'state/float32' is float32[3,5] there, float32[5,3] here"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
+TEST_F(CheckpointTest, AnotherSeedIsRefused) {
+  const Error error = Refusal(Checkpoint::Load(Save(1)), SamplePlan(), 99);
+  EXPECT_NE(error.message().find("seed 1234, this run has 99"), std::string::npos) << error.message();
+  EXPECT_EQ(error.help(), "--seed 1234");
+}
+
+TEST_F(CheckpointTest, AnotherPlanIsRefusedUnlessItIsWanted) {
+  const Checkpoint checkpoint = Checkpoint::Load(Save(1));
+  Plan plan = SamplePlan();
+  plan.schedule.attributes.set("total_steps", int64_t{200});
+  plan.accumulate = 4;
+  const std::string message = Refusal(checkpoint, plan).message();
+  EXPECT_NE(message.find("batches per update: 1 there, 4 here"), std::string::npos) << message;
+  EXPECT_NE(message.find("total_steps=100) there"), std::string::npos) << message;
+  Session session(std::make_shared<const Plan>(plan), {.seed = 1234});
+  checkpoint.Restore(session, IdentityOf(plan), true);
+  EXPECT_EQ(BitsOf(session), SampleBits(1));
+}
+
+TEST_F(CheckpointTest, SeveralRanksAreRefused) {
+  const std::string folder = Save(1);
+  Manifest manifest = ReadManifest(folder);
+  manifest.world_size = 2;
+  const std::string empty("\x08\0\0\0\0\0\0\0{}      ", 16);
+  WriteQuickly(folder + "/rank-1.safetensors", empty);
+  manifest.files.push_back({"rank-1.safetensors", 16, HashOf(empty)});
+  WriteQuickly(folder + "/MANIFEST", EncodeManifest(manifest));
+  EXPECT_NE(Refusal(Checkpoint::Load(folder), SamplePlan()).message().find("2 ranks"), std::string::npos);
+}
+
+TEST_F(CheckpointTest, NaNIsWarnedOf) {
+  Session session = SampleSession();
+  const std::vector<float> values{1, std::numeric_limits<float>::quiet_NaN()};
+  session.Set("Größe \"x\"\n", Tensor::From(values, {2}).view());
+  const Checkpoint checkpoint = Checkpoint::Load(CheckpointFolder(folder_.path(), kPlan).Save(session, {}).path);
+  ASSERT_EQ(checkpoint.Warnings().size(), 1u);
+  EXPECT_NE(checkpoint.Warnings()[0].find("Größe \"x\"\\x0a' of the checkpoint has 1 value"), std::string::npos)
+      << checkpoint.Warnings()[0];
+}
+
+TEST(CheckpointNameTest, NamesAreToldApart) {
+  for (const char* name : {"step-000001", "step-1", "step-12345678", "step-000001.2"})
+    EXPECT_EQ(ParseCheckpointName(name), CheckpointName::kCheckpoint) << name;
+  for (const char* name : {"step-000001.tmp.7", "step-000001.2.tmp.7", "step-000001.old.7"})
+    EXPECT_EQ(ParseCheckpointName(name), CheckpointName::kUnfinished) << name;
+  for (const char* name : {"", "step-", "step-x", "step-1.", "step-1.tmp.", "step-1.tmp.x", "step-1/..", "LATEST", "xstep-1", "step-1.2.3"})
+    EXPECT_EQ(ParseCheckpointName(name), CheckpointName::kOther) << name;
+}
+
+}  // namespace
+}  // namespace gradloom

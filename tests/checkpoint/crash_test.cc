@@ -1,0 +1,56 @@
+// The power fails at any time of a run that saves: the last save that was said to be safe, or a later one,
+// loads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "tests/checkpoint/crash_disk.h"
+#include "tests/checkpoint/sample_session.h"
+#include "tests/session/temporary_folder.h"
+
+namespace gradloom {
+namespace {
+
+TEST(CrashTest, WhatWasSaidToBeSafeIsSafe) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "disk");
+  CrashDisk disk(folder / "disk");
+  std::vector<std::pair<size_t, int64_t>> safe;  // calls -> step
+  {
+    CheckpointFolder checkpoints(folder / "disk/c", IdentityOf(SamplePlan()), {.keep = 2, .calls = &disk});
+    Session session = SampleSession();
+    // Forward, the same step again, and back.
+    for (int64_t step : {1, 2, 3, 3, 5, 4}) {
+      SetSampleState(session, step);
+      checkpoints.Save(session, {}, step == 2);
+      safe.emplace_back(disk.calls(), step);
+    }
+  }
+  const std::vector<int64_t> steps{1, 2, 3, 3, 5, 4};
+  const unsigned seed = std::random_device()();
+  std::printf("seed %u, %zu calls\n", seed, disk.calls());
+  std::mt19937 random(seed);
+  int before = 0, after = 0;
+  for (size_t calls = safe.front().first; calls <= disk.calls(); ++calls) {
+    const auto saves = std::count_if(safe.begin(), safe.end(), [&](const auto& save) { return save.first <= calls; });
+    for (int round = 0; round < 8; ++round) {
+      const std::string crashed = folder / "crashed";
+      disk.Crash(calls, random, crashed);
+      const Restored restored = RestoreNewest(crashed + "/c");
+      ASSERT_TRUE(restored.found.checkpoint) << "after " << calls << " calls";
+      const int64_t sequence = restored.found.checkpoint->manifest().sequence;
+      ASSERT_GE(sequence, saves) << "after " << calls << " calls";
+      ASSERT_EQ(restored.step, steps[static_cast<size_t>(sequence) - 1]);
+      ASSERT_EQ(restored.bits, SampleBits(restored.step));
+      (sequence == saves ? before : after) += 1;
+      std::filesystem::remove_all(crashed);
+    }
+  }
+  EXPECT_GT(before, 100);
+  EXPECT_GT(after, 10);
+}
+
+}  // namespace
+}  // namespace gradloom
