@@ -10,6 +10,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/base/philox.h"
+#include "runtime/session/batches.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/checkpoint_folder.h"
 #include "runtime/session/dataset.h"
