@@ -2,7 +2,7 @@
 #pragma once
 
 #include <png.h>
-// jpeglib.h needs stdio before it.
+// png.h brings the stdio.h that jpeglib.h needs.
 #include <jpeglib.h>
 
 #include <cstdio>

@@ -33,7 +33,7 @@ constexpr Key kKeys[] = {
      kPath,
      kUseData,
      "",
-     "training data: .csv, .csv.gz, .tsv or .npz; random:N for N random samples",
+     "training data: a table (.csv, .tsv, .gz), .npz, .npy, IDX files, tokens (.bin), a folder of images, or random:N",
      "",
      {},
      "train_data dataset path"},
@@ -62,7 +62,8 @@ constexpr Key kKeys[] = {
      kNamedLists,
      kUseData,
      "",
-     "INPUT='scale 1/255' | 'normalize MEAN STD' | standardize (measured on the training part)",
+     "INPUT='scale 1/255' | 'normalize MEAN STD' | standardize (measured on the training part); of images also resize, "
+     "resize_crop, 'random_crop PAD', random_flip",
      "",
      {},
      "transforms augment"},

@@ -1,5 +1,6 @@
 // gradloom inspect, verify and export: what can be done with a plan or a run that is there.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/onnx/export.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
 #include "runtime/plan/verify_plan.h"
@@ -28,8 +30,83 @@ int64_t InstructionsOf(const Plan& plan) {
   return count;
 }
 
-int Inspect(const std::string& path) {
-  std::printf("%s", PlanText(ReadPlan(PlanPath(path))).c_str());
+std::string EntryTitle(const Plan& plan, size_t program) {
+  static constexpr const char* kKinds[] = {"step", "accumulate", "update", "eval", "predict"};
+  std::string title;
+  for (const Entry& entry : plan.entries) {
+    const bool runs = std::any_of(entry.ranks.begin(), entry.ranks.end(),
+                                  [&](const RankBinding& rank) { return rank.program == static_cast<int>(program); });
+    if (!runs) continue;
+    title += (title.empty() ? "" : ", ") + std::string(kKinds[static_cast<size_t>(entry.kind)]);
+    if (entry.batch > 0) title += " of " + std::to_string(entry.batch);
+  }
+  return title.empty() ? "program " + std::to_string(program) : title;
+}
+
+int PrintMemory(const Plan& plan) {
+  const MemoryReport report = ReportMemory(plan);
+  const auto line = [](const char* what, int64_t bytes) {
+    if (bytes > 0) std::printf("  %-18s %12s\n", what, Bytes(bytes).c_str());
+  };
+  std::printf("state %s\n", Bytes(report.state_bytes).c_str());
+  line("parameters", report.parameters);
+  line("statistics", report.statistics);
+  line("optimizer", report.optimizer);
+  line("gradient sums", report.accumulators);
+  std::printf("constants %s\n", Bytes(report.constants_bytes).c_str());
+  for (size_t i = 0; i < report.programs.size(); ++i) {
+    const ProgramMemory& memory = report.programs[i];
+    std::printf("%s: arena %s, fullest at instruction %d\n", EntryTitle(plan, i).c_str(), Bytes(memory.transient_bytes).c_str(),
+                memory.fullest);
+    line("activations", memory.activations);
+    line("gradients", memory.gradients);
+    line("scratch", memory.scratch);
+    for (const LargeBuffer& buffer : memory.largest) {
+      std::printf("  %18s   %s  %s\n", Bytes(buffer.bytes).c_str(), Escaped(buffer.name, 60).c_str(), Escaped(buffer.origin, 60).c_str());
+    }
+  }
+  std::printf("in all %s a device\n", Bytes(report.total_bytes()).c_str());
+  return 0;
+}
+
+int PrintMemoryJson(const Plan& plan) {
+  const MemoryReport report = ReportMemory(plan);
+  nlohmann::ordered_json programs = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < report.programs.size(); ++i) {
+    const ProgramMemory& memory = report.programs[i];
+    nlohmann::ordered_json largest = nlohmann::ordered_json::array();
+    for (const LargeBuffer& buffer : memory.largest) {
+      largest.push_back({{"name", buffer.name}, {"node", buffer.origin}, {"bytes", buffer.bytes}});
+    }
+    programs.push_back({{"entries", EntryTitle(plan, i)},
+                        {"arena_bytes", memory.transient_bytes},
+                        {"activation_bytes", memory.activations},
+                        {"gradient_bytes", memory.gradients},
+                        {"scratch_bytes", memory.scratch},
+                        {"largest", largest}});
+  }
+  const nlohmann::ordered_json line{{"plan", PlanHash(plan)},
+                                    {"parameter_bytes", report.parameters},
+                                    {"statistic_bytes", report.statistics},
+                                    {"optimizer_bytes", report.optimizer},
+                                    {"accumulator_bytes", report.accumulators},
+                                    {"constant_bytes", report.constants_bytes},
+                                    {"total_bytes", report.total_bytes()},
+                                    {"programs", programs}};
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+struct InspectFlags {
+  std::string path;
+  bool memory = false, json = false;
+};
+
+int Inspect(const InspectFlags& flags) {
+  const Plan plan = ReadPlan(PlanPath(flags.path));
+  if (flags.json) return PrintMemoryJson(plan);
+  if (flags.memory) return PrintMemory(plan);
+  std::printf("%s", PlanText(plan).c_str());
   return 0;
 }
 
@@ -68,9 +145,11 @@ int Export(const std::string& run, const std::string& out) {
 }  // namespace
 
 Action DeclareInspect(CLI::App& app) {
-  auto path = std::make_shared<std::string>();
-  app.add_option("plan", *path, "a plan file or the folder of a run")->required();
-  return [path] { return Inspect(*path); };
+  auto flags = std::make_shared<InspectFlags>();
+  app.add_option("plan", flags->path, "a plan file or the folder of a run")->required();
+  app.add_flag("--memory", flags->memory, "planned bytes by role, and the largest buffers with their nodes");
+  app.add_flag("--json", flags->json, "the same as one JSON object");
+  return [flags] { return Inspect(*flags); };
 }
 
 Action DeclareVerify(CLI::App& app) {

@@ -1,0 +1,121 @@
+#include "runtime/plan/memory_report.h"
+
+#include <algorithm>
+
+namespace gradloom {
+namespace {
+
+enum class Kind { kActivation, kGradient, kScratch };
+
+// A buffer of the transient arena from its first to its last use.
+struct Life {
+  int buffer = -1;
+  int first = -1, last = -1;  // instructions
+  Kind kind = Kind::kActivation;
+  std::string origin;
+};
+
+bool WritesState(const Program& program, const Instruction& instruction) {
+  return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+    return use.buffer >= 0 && use.access == Access::kWrite && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
+  });
+}
+
+// One life for each whole; the uses of its parts are its own.
+std::vector<Life> LivesOf(const Program& program) {
+  std::vector<Life> lives(program.buffers.size());
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const bool update = WritesState(program, instruction);
+    for (const Use& use : instruction.uses) {
+      if (use.buffer < 0) continue;
+      const int whole = program.buffers[static_cast<size_t>(use.buffer)].whole;
+      const int buffer = whole < 0 ? use.buffer : whole;
+      if (program.buffers[static_cast<size_t>(buffer)].arena != Arena::kTransient) continue;
+      Life& life = lives[static_cast<size_t>(buffer)];
+      if (life.buffer < 0) life.buffer = buffer, life.first = static_cast<int>(i);
+      life.last = static_cast<int>(i);
+      if (use.access == Access::kScratch) life.kind = Kind::kScratch;
+      if (use.access == Access::kRead && update && life.kind == Kind::kActivation) life.kind = Kind::kGradient;
+      if (use.access == Access::kWrite && life.origin.empty()) life.origin = instruction.origin;
+    }
+  }
+  lives.erase(std::remove_if(lives.begin(), lives.end(), [](const Life& life) { return life.buffer < 0; }), lives.end());
+  return lives;
+}
+
+struct Range {
+  int64_t begin, end;
+  const Life* life;
+};
+
+// What is live at an instruction, in the order of the arena.
+std::vector<Range> LiveAt(const Program& program, const std::vector<Life>& lives, int instruction) {
+  std::vector<Range> ranges;
+  for (const Life& life : lives) {
+    if (life.first > instruction || life.last < instruction) continue;
+    const Buffer& buffer = program.buffers[static_cast<size_t>(life.buffer)];
+    ranges.push_back({buffer.offset, buffer.offset + buffer.bytes, &life});
+  }
+  std::stable_sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  return ranges;
+}
+
+// Calls f(life, bytes) with the bytes that each adds to those before it: an output that lies on its input counts once.
+template <typename F>
+void ForEachShare(const std::vector<Range>& ranges, F f) {
+  int64_t end = 0;
+  for (const Range& range : ranges) {
+    f(*range.life, std::max<int64_t>(0, range.end - std::max(range.begin, end)));
+    end = std::max(end, range.end);
+  }
+}
+
+ProgramMemory MemoryOf(const Program& program, size_t largest) {
+  ProgramMemory memory;
+  memory.transient_bytes = program.transient_bytes;
+  const std::vector<Life> lives = LivesOf(program);
+  int64_t most = 0;
+  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
+    int64_t live = 0;
+    ForEachShare(LiveAt(program, lives, i), [&](const Life&, int64_t bytes) { live += bytes; });
+    if (live > most) most = live, memory.fullest = i;
+  }
+  if (memory.fullest < 0) return memory;
+  std::vector<Range> ranges = LiveAt(program, lives, memory.fullest);
+  ForEachShare(ranges, [&](const Life& life, int64_t bytes) {
+    (life.kind == Kind::kScratch ? memory.scratch : life.kind == Kind::kGradient ? memory.gradients : memory.activations) += bytes;
+  });
+  std::stable_sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.end - a.begin > b.end - b.begin; });
+  for (size_t i = 0; i < std::min(largest, ranges.size()); ++i) {
+    memory.largest.push_back(
+        {program.buffers[static_cast<size_t>(ranges[i].life->buffer)].name, ranges[i].life->origin, ranges[i].end - ranges[i].begin});
+  }
+  return memory;
+}
+
+}  // namespace
+
+int64_t MemoryReport::total_bytes() const {
+  int64_t transient = 0;
+  for (const ProgramMemory& program : programs) transient = std::max(transient, program.transient_bytes);
+  return state_bytes + constants_bytes + transient;
+}
+
+MemoryReport ReportMemory(const Plan& plan, size_t largest) {
+  MemoryReport report;
+  report.state_bytes = plan.state_bytes;
+  report.constants_bytes = plan.constants_bytes;
+  for (const StateTensor& state : plan.state) {
+    switch (state.kind) {
+      case StateKind::kParameter: report.parameters += state.bytes; break;
+      case StateKind::kStatistic: report.statistics += state.bytes; break;
+      case StateKind::kOptimizer: report.optimizer += state.bytes; break;
+      case StateKind::kAccumulator: report.accumulators += state.bytes; break;
+    }
+  }
+  for (const Program& program : plan.programs) report.programs.push_back(MemoryOf(program, largest));
+  return report;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,77 @@
+#include "runtime/plan/memory_report.h"
+
+#include "gtest/gtest.h"
+
+namespace gradloom {
+namespace {
+
+int Add(Program& program, const std::string& name, Arena arena, int64_t offset, int64_t bytes, bool scratch = false) {
+  program.buffers.push_back(
+      {.name = name, .arena = arena, .offset = offset, .bytes = bytes, .dtype = scratch ? DType::kUndefined : DType::kFloat32});
+  return static_cast<int>(program.buffers.size()) - 1;
+}
+
+void Launch(Program& program, const std::string& origin, std::vector<Use> uses) {
+  program.instructions.push_back({.uses = std::move(uses), .origin = origin});
+}
+
+// h = f(w) with scratch; g = h in place; w' = update(w, g).
+Plan Small() {
+  Plan plan;
+  plan.state = {{.name = "w", .kind = StateKind::kParameter, .bytes = 400}, {.name = "m", .kind = StateKind::kOptimizer, .bytes = 100}};
+  plan.state_bytes = 512;
+  plan.constants_bytes = 64;
+  Program program;
+  const int w = Add(program, "w", Arena::kState, 0, 400), h = Add(program, "h", Arena::kTransient, 0, 1024),
+            s = Add(program, "scratch", Arena::kTransient, 1024, 256, true), g = Add(program, "g", Arena::kTransient, 0, 1024),
+            next = Add(program, "w'", Arena::kState, 0, 400);
+  Launch(program, "/f", {{w, Access::kRead}, {h, Access::kWrite}, {s, Access::kScratch}});
+  Launch(program, "/g", {{h, Access::kRead}, {g, Access::kWrite}});
+  Launch(program, "w", {{w, Access::kRead}, {g, Access::kRead}, {next, Access::kWrite}});
+  program.transient_bytes = 1280;
+  plan.programs.push_back(program);
+  return plan;
+}
+
+TEST(MemoryReport, StateByRole) {
+  const MemoryReport report = ReportMemory(Small());
+  EXPECT_EQ(report.parameters, 400);
+  EXPECT_EQ(report.optimizer, 100);
+  EXPECT_EQ(report.statistics, 0);
+  EXPECT_EQ(report.total_bytes(), 512 + 64 + 1280);
+}
+
+TEST(MemoryReport, TheFullestMomentByRole) {
+  const ProgramMemory memory = ReportMemory(Small()).programs[0];
+  EXPECT_EQ(memory.fullest, 0);
+  EXPECT_EQ(memory.scratch, 256);
+  EXPECT_EQ(memory.activations, 1024);
+  EXPECT_EQ(memory.gradients, 0);
+  ASSERT_EQ(memory.largest.size(), 2U);
+  EXPECT_EQ(memory.largest[0].name, "h");
+  EXPECT_EQ(memory.largest[0].origin, "/f");
+  EXPECT_EQ(memory.largest[1].bytes, 256);
+  EXPECT_EQ(ReportMemory(Small(), 1).programs[0].largest.size(), 1U);
+}
+
+TEST(MemoryReport, InPlaceCountsOnce) {
+  Plan plan = Small();
+  plan.programs[0].buffers[2].bytes = 0;  // no scratch
+  EXPECT_EQ(ReportMemory(plan).programs[0].live(), 1024);
+  plan.programs[0].buffers[3].offset = 1280;  // g beside h
+  plan.programs[0].buffers[3].bytes = 128;
+  const ProgramMemory memory = ReportMemory(plan).programs[0];
+  EXPECT_EQ(memory.fullest, 1);
+  EXPECT_EQ(memory.activations, 1024);
+  EXPECT_EQ(memory.gradients, 128);
+}
+
+TEST(MemoryReport, NothingTransient) {
+  Plan plan;
+  plan.programs.emplace_back();
+  EXPECT_EQ(ReportMemory(plan).programs[0].fullest, -1);
+  EXPECT_EQ(ReportMemory(plan).programs[0].live(), 0);
+}
+
+}  // namespace
+}  // namespace gradloom
