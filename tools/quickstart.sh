@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 tools/install_deps.sh
 bazel build --noshow_progress //tools/gradloom
 gradloom=bazel-bin/tools/gradloom/gradloom
-out="${1:-runs}"
+# Runs are never overwritten: each call has a folder of its own.
+out="${1:-runs/quickstart-$(date +%Y%m%d-%H%M%S)}"
 
 "$gradloom" train models/digits_cnn.onnx --name digits --out "$out" \
   --data models/data/digits.csv.gz --map image=p0..p63 --map label=label --transform 'image=scale 1/16' --eval-split 20% \

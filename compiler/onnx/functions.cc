@@ -1,9 +1,9 @@
 // Calls of functions, of the model's and of ONNX's own, written out in place.
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
@@ -11,10 +11,6 @@
 
 namespace gradloom {
 namespace {
-
-std::string KeyOf(const std::string& domain, const std::string& name, const std::string& overload) {
-  return (domain == "ai.onnx" ? "" : domain) + "\n" + name + "\n" + overload;
-}
 
 // What a schema's body builder asks of the node that it is for.
 class BuildContext : public onnx::FunctionBodyBuildContext {
@@ -45,27 +41,13 @@ class BuildContext : public onnx::FunctionBodyBuildContext {
   std::unordered_map<std::string, onnx::AttributeProto> attributes_;
 };
 
-using NodeVisitor = std::function<void(const onnx::NodeProto&)>;
+}  // namespace
 
-void ForEachNode(const onnx::GraphProto& graph, const NodeVisitor& f);
-
-// The nodes of the graphs in a node's attributes; their nesting was bounded when the file was read.
-void ForEachNested(const onnx::NodeProto& node, const NodeVisitor& f) {
-  for (const auto& attribute : node.attribute()) {
-    if (attribute.has_g()) ForEachNode(attribute.g(), f);
-    for (const auto& graph : attribute.graphs()) ForEachNode(graph, f);
-  }
-}
-
-void ForEachNode(const onnx::GraphProto& graph, const NodeVisitor& f) {
-  for (const auto& node : graph.node()) {
-    f(node);
-    ForEachNested(node, f);
-  }
-}
-
-[[noreturn]] void ThrowUnknown(const std::map<std::string, std::vector<std::string>>& unknown, const std::string& path) {
-  std::string message, where = Escaped(path, 1000) + "  ";
+void Importer::CheckUnsupported() {
+  // Every operator that nobody knows, at once: in the graph, in nested graphs and in functions.
+  const NodesByOperator unknown = UnknownOperators(file_.proto);
+  if (unknown.empty()) return;
+  std::string message, where = Escaped(file_.path, 1000) + "  ";
   for (const auto& [op, nodes] : unknown) {
     message += (message.empty() ? "no such operator: '" : ", '") + Escaped(op) + "' (" + std::to_string(nodes.size()) +
                (nodes.size() == 1 ? " node)" : " nodes)");
@@ -77,50 +59,6 @@ void ForEachNode(const onnx::GraphProto& graph, const NodeVisitor& f) {
     if (!near.empty()) help = "did you mean '" + near + "'?";
   }
   throw Error(ErrorCode::kUnsupported, message, where, help);
-}
-
-OpsetVersions VersionsOf(const onnx::FunctionProto& function) {
-  OpsetVersions versions;
-  for (const auto& opset : function.opset_import())
-    versions[opset.domain() == "ai.onnx" ? "" : opset.domain()] = static_cast<int>(opset.version());
-  return versions;
-}
-
-}  // namespace
-
-void Importer::IndexFunctions() {
-  for (const auto& function : file_.proto.functions()) {
-    functions_[KeyOf(function.domain(), function.name(), function.overload())] = &function;
-  }
-}
-
-void Importer::CheckUnsupported() {
-  // Every operator that nobody knows, at once: in the graph, in nested graphs and in functions.
-  std::map<std::string, std::vector<std::string>> unknown;
-  const auto check = [&](const onnx::NodeProto& node, const OpsetVersions& versions) {
-    if (FindFunction(node) != nullptr) return;
-    const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
-    const auto version = versions.find(domain);
-    if (version != versions.end() && FindSchema(domain, node.op_type(), version->second) != nullptr) return;
-    unknown[(domain.empty() ? "" : domain + ".") + node.op_type()].push_back(node.name().empty() && node.output_size() > 0 ? node.output(0)
-                                                                                                                           : node.name());
-  };
-  ForEachNode(file_.proto.graph(), [&](const onnx::NodeProto& node) { check(node, opsets_); });
-  for (const auto& function : file_.proto.functions()) {
-    const OpsetVersions versions = VersionsOf(function);
-    for (const auto& node : function.node()) {
-      check(node, versions);
-      ForEachNested(node, [&](const onnx::NodeProto& inner) { check(inner, versions); });
-    }
-  }
-  if (unknown.empty()) return;
-  ThrowUnknown(unknown, file_.path);
-}
-
-const onnx::FunctionProto* Importer::FindFunction(const onnx::NodeProto& proto) const {
-  if (functions_.empty()) return nullptr;
-  const auto found = functions_.find(KeyOf(proto.domain(), proto.op_type(), proto.overload()));
-  return found == functions_.end() ? nullptr : found->second;
 }
 
 std::vector<Binding> Importer::RunBody(const onnx::FunctionProto& function, const Call& call) {

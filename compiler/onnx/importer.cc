@@ -17,12 +17,11 @@ const Binding* Scope::Find(const std::string& name) const {
 }
 
 Importer::Importer(const ModelFile& file, const ImportOptions& options)
-    : file_(file), options_(options), emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file.options.limits) {
-  for (const auto& opset : file.proto.opset_import()) {
-    opsets_[opset.domain() == "ai.onnx" ? "" : opset.domain()] = static_cast<int>(opset.version());
-  }
-  IndexFunctions();
-}
+    : file_(file),
+      options_(options),
+      emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file_.options.limits),
+      functions_(file.proto),
+      opsets_(VersionsOf(file.proto)) {}
 
 ImportedGraph Importer::Run() {
   CheckUnsupported();
@@ -122,7 +121,7 @@ void Importer::RunNodes(const NodeList& nodes, Scope& scope) {
 }
 
 void Importer::RunNode(const onnx::NodeProto& proto, Scope& scope) {
-  if (const onnx::FunctionProto* function = FindFunction(proto)) return RunFunction(*function, proto, scope);
+  if (const onnx::FunctionProto* function = functions_.Find(proto)) return RunFunction(*function, proto, scope);
   if (RunSpecial(proto, scope)) return;
   RunOperator(proto, scope);
 }

@@ -9,6 +9,7 @@
 
 #include "compiler/onnx/emitter.h"
 #include "compiler/onnx/model_file.h"
+#include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/type_rules.h"
 
 namespace gradloom {
@@ -18,8 +19,6 @@ struct Binding {
   ValueId tensor = kNoValue;
   std::shared_ptr<const std::vector<ValueId>> sequence;
 };
-
-using OpsetVersions = std::unordered_map<std::string, int>;  // by domain; "ai.onnx" is ""
 
 // The names that nodes of one graph or function body see.
 struct Scope {
@@ -79,8 +78,6 @@ class Importer {
   Tensor ConstantValue(const std::string& name, const onnx::AttributeProto& attribute, const std::string& where) const;
 
   // functions.cc
-  void IndexFunctions();
-  const onnx::FunctionProto* FindFunction(const onnx::NodeProto& proto) const;
   std::vector<Binding> RunBody(const onnx::FunctionProto& function, const Call& call);
   bool ExpandBySchema(const Node& node, const std::vector<std::string>& output_names, std::vector<ValueId>& results);
   void RunFunction(const onnx::FunctionProto& function, const onnx::NodeProto& proto, Scope& scope);
@@ -119,7 +116,7 @@ class Importer {
   OnnxTypeRules rules_;
   ImportedGraph result_;
   Emitter emitter_;  // of result_.graph
-  std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
+  const FunctionIndex functions_;
   OpsetVersions opsets_;
   // The value of each tensor of the file, so that a function called twice has its weights once.
   std::unordered_map<const void*, ValueId> constants_;

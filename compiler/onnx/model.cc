@@ -73,16 +73,11 @@ void TakeTensors(ModelFile& file, ContentHash& hash) {
   });
 }
 
-std::shared_ptr<const ModelFile> Finish(std::shared_ptr<ModelFile> file, ContentHash hash) {
-  CheckModel(file->proto, Escaped(file->path, 1000), file->options.limits, file->warnings);
-  TakeTensors(*file, hash);
-  file->hash = hash.Hex();
-  return file;
-}
-
 bool IsTextName(const std::string& path) { return path.ends_with(".onnxtxt") || path.ends_with(".txt"); }
 
-std::shared_ptr<const ModelFile> Parse(std::string bytes, bool text, const std::string& path, const LoadOptions& options) {
+// `hash`: of the bytes; null where nobody asks.
+std::shared_ptr<ModelFile> ParseProto(std::string bytes, bool text, const std::string& path, const LoadOptions& options,
+                                      ContentHash* hash) {
   auto file = std::make_shared<ModelFile>();
   file->path = path;
   file->options = options;
@@ -92,14 +87,26 @@ std::shared_ptr<const ModelFile> Parse(std::string bytes, bool text, const std::
   } else {
     ParseBinary(bytes, where, options.limits, &file->proto);
   }
-  ContentHash hash;
-  hash.Add(bytes);
+  if (hash != nullptr) hash->Add(bytes);
   // A large model is held once only.
   std::string().swap(bytes);
-  return Finish(std::move(file), hash);
+  CheckModel(file->proto, where, options.limits, file->warnings);
+  return file;
+}
+
+std::shared_ptr<const ModelFile> Parse(std::string bytes, bool text, const std::string& path, const LoadOptions& options) {
+  ContentHash hash;
+  std::shared_ptr<ModelFile> file = ParseProto(std::move(bytes), text, path, options, &hash);
+  TakeTensors(*file, hash);
+  file->hash = hash.Hex();
+  return file;
 }
 
 }  // namespace
+
+std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOptions& options) {
+  return ParseProto(ReadWholeFile(path, options.limits.file_bytes), IsTextName(path), path, options, nullptr);
+}
 
 Model Model::Load(const std::string& path, const LoadOptions& options) {
   return Model(Parse(ReadWholeFile(path, options.limits.file_bytes), IsTextName(path), path, options));

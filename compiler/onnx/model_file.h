@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,6 +29,10 @@ struct ModelFile {
   std::unordered_map<const void*, ModelTensor> tensors;
   std::vector<std::string> warnings;
 };
+
+// The messages of a file, checked, with the elements of tensors still in place and external ones not read. Throws what
+// Model::Load throws before it reads tensors.
+std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOptions& options);
 
 // A place in a model where a tensor stands: exactly one of the two is set.
 struct TensorSite {

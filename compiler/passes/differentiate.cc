@@ -70,7 +70,7 @@ void RefuseMissingGradients(const Graph& graph, const std::vector<size_t>& path,
              "' is trained through it";
   }
   throw Error(ErrorCode::kUnsupported, message, where,
-              "freeze what lies before these nodes (--freeze PATTERN), or cut the graph before them (--outputs NAMES)");
+              "freeze what lies before these nodes (--freeze PATTERN), or train on an output that lies before them (--loss)");
 }
 
 class Accumulator {

@@ -8,6 +8,7 @@
 #include "runtime/plan/plan_file.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
 
@@ -20,7 +21,7 @@ struct Compiled {
   std::vector<std::string> notes;
 };
 
-Compiled CompileConfigured(const Configuration& configuration, bool all_entries) {
+Compiled CompileModel(const Configuration& configuration, bool all_entries) {
   const Model model = Model::Load(ModelPathOf(configuration));
   Compiled made;
   CompileOptions options;
@@ -40,14 +41,41 @@ Compiled CompileConfigured(const Configuration& configuration, bool all_entries)
   return made;
 }
 
+Compiled CompileConfigured(const Configuration& configuration, bool all_entries) {
+  Compiled made;
+  NamingAllObstacles(configuration, [&] { made = CompileModel(configuration, all_entries); });
+  return made;
+}
+
 nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   nlohmann::json json = nlohmann::json::array();
   for (const auto& [name, reason] : list) json.push_back({{"name", name}, {"reason", reason}});
   return json;
 }
 
+// What stands in the way, as JSON on stdout; the exit code.
+int RefuseAsJson(const Configuration& configuration, const std::vector<Error>& errors) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Error& error : errors) {
+    list.push_back({{"code", ErrorName(error.code())}, {"message", error.message()}, {"where", error.where()}, {"help", error.help()}});
+  }
+  const nlohmann::json line{{"model", ModelPathOf(configuration)}, {"errors", std::move(list)}};
+  // Names of a hostile file need not be UTF-8.
+  std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return ExitCode(errors.front().code());
+}
+
 int Check(const Configuration& configuration, bool json) {
-  const Compiled made = CompileConfigured(configuration, false);
+  Compiled made;
+  try {
+    made = CompileConfigured(configuration, false);
+  } catch (const UnsupportedModel& error) {
+    if (!json) throw;
+    return RefuseAsJson(configuration, error.all());
+  } catch (const Error& error) {
+    if (!json) throw;
+    return RefuseAsJson(configuration, {error});
+  }
   const Program& program = made.plan.programs.front();
   if (json) {
     const nlohmann::json line{{"model", ModelPathOf(configuration)},   {"trained", Reasons(made.report.trained)},

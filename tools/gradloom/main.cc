@@ -12,6 +12,7 @@
 #include "tools/config/keys.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/environment.h"
+#include "tools/run/obstacles.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -103,6 +104,9 @@ int main(int argc, char** argv) {
   using gradloom::ErrorCode;
   try {
     return gradloom::Run(argc, argv);
+  } catch (const gradloom::UnsupportedModel& error) {
+    gradloom::PrintErrors(error.all());
+    return gradloom::ExitCode(error.code());
   } catch (const Error& error) {
     gradloom::PrintError(error);
     return gradloom::ExitCode(error.code());

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/session/safetensors.h"
+#include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
 
 namespace gradloom {
@@ -109,7 +110,9 @@ std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe) {
   };
 }
 
-TrainingSetUp SetUpTraining(const Configuration& configuration) {
+namespace {
+
+TrainingSetUp SetUp(const Configuration& configuration) {
   TrainingSetUp made;
   made.model_path = ModelPathOf(configuration);
   const Model model = Model::Load(made.model_path);
@@ -143,6 +146,14 @@ TrainingSetUp SetUpTraining(const Configuration& configuration) {
   const auto start = Clock::now();
   made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return made;
+}
+
+}  // namespace
+
+TrainingSetUp SetUpTraining(const Configuration& configuration) {
+  TrainingSetUp made;
+  NamingAllObstacles(configuration, [&] { made = SetUp(configuration); });
   return made;
 }
 

@@ -95,8 +95,14 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-void PrintError(const Error& error) {
-  std::fprintf(stderr, "%s\ngradloom: stopped with 1 error (exit %d)\n", error.Describe().c_str(), ExitCode(error.code()));
+void PrintError(const Error& error) { PrintErrors({error}); }
+
+void PrintErrors(const std::vector<Error>& errors) {
+  constexpr size_t kMost = 100;
+  for (size_t i = 0; i < std::min(errors.size(), kMost); ++i) std::fprintf(stderr, "%s\n", errors[i].Describe().c_str());
+  if (errors.size() > kMost) std::fprintf(stderr, "and %zu more\n", errors.size() - kMost);
+  std::fprintf(stderr, "gradloom: stopped with %zu error%s (exit %d)\n", errors.size(), errors.size() == 1 ? "" : "s",
+               ExitCode(errors.front().code()));
 }
 
 Progress::Progress(ProgressMode mode, int64_t log_every, Log& log)

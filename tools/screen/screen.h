@@ -30,8 +30,11 @@ std::string Timestamp();
 // The lines of a table, columns aligned: the first left, the others right.
 std::string Table(const std::vector<std::vector<std::string>>& rows);
 
-// Prints an error block to stderr.
+// Prints an error block to stderr, and what the command stops with.
 void PrintError(const Error& error);
+
+// The same for several, at most a hundred of them in full; the exit code is the first one's.
+void PrintErrors(const std::vector<Error>& errors);
 
 enum class ProgressMode { kAuto, kBar, kPlain, kJson, kNone };
 

@@ -1,0 +1,129 @@
+"""`gradloom check` names everything that stands in the way of training a model, in one run."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+import onnx
+import onnx.parser
+from onnx import TensorProto, helper, numpy_helper
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+
+
+def weight(name, *shape):
+    return numpy_helper.from_array(np.full(shape, 0.1, "float32"), name)
+
+
+def detector():
+    """An operator that does not exist, a tensor of eight-bit floats, and operators without a gradient behind a weight."""
+    nodes = [
+        helper.make_node("Conv", ["image", "stem.weight"], ["features"], name="/stem/conv"),
+        helper.make_node("Rellu", ["features"], ["active"], name="/stem/rellu"),
+        helper.make_node("Rellu", ["active"], ["more"], name="/stem/rellu_1"),
+        helper.make_node("RoiAlign", ["more", "boxes", "indices"], ["regions"], name="/head/align", output_height=2, output_width=2),
+        helper.make_node("Cast", ["scale8"], ["scale"], name="/head/cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["regions", "scale"], ["scaled"], name="/head/mul"),
+        helper.make_node("ReduceMean", ["scaled"], ["score"], name="/head/mean", keepdims=0),
+        # Before any weight, and behind one that leads to no output: neither needs a gradient.
+        helper.make_node("MaxRoiPool", ["features", "rois"], ["unused"], name="/other/pool", pooled_shape=[2, 2]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 8, 8]),
+        helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [5, 4]),
+        helper.make_tensor_value_info("indices", TensorProto.INT64, [5]),
+        helper.make_tensor_value_info("rois", TensorProto.FLOAT, [5, 5]),
+    ]
+    initializers = [weight("stem.weight", 4, 3, 3, 3), helper.make_tensor("scale8", TensorProto.FLOAT8E4M3FN, [1], b"\x38", raw=True)]
+    graph = helper.make_graph(nodes, "detector", inputs, [helper.make_tensor_value_info("score", TensorProto.FLOAT, [])], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+class CheckTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "model.onnx")
+
+    def check(self, model, *flags, verb="check"):
+        onnx.save(model, self.path)
+        start = time.monotonic()
+        done = subprocess.run([GRADLOOM, verb, self.path, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.seconds = time.monotonic() - start
+        return done
+
+    def test_all_three_are_listed(self):
+        done = self.check(detector())
+        self.assertEqual(done.returncode, 3, done.stderr)
+        blocks = done.stderr.split("error[E-UNSUPPORTED]: ")[1:]
+        self.assertEqual(len(blocks), 4, done.stderr)
+        for block, words in zip(blocks, [
+            ["no such operator: 'Rellu' (2 nodes)", "'/stem/rellu', '/stem/rellu_1'", "help: did you mean 'Relu'?"],
+            ["elements of type FLOAT8E4M3FN", "'scale8'", "help: convert the model"],
+            ["'MaxRoiPool' (1 node)", "'/other/pool'", "help: "],
+            ["no gradient for operator 'RoiAlign' (1 node)", "'/head/align'", "needed because 'stem.weight' is trained", "help: "],
+        ]):  # fmt: skip
+            for word in words:
+                self.assertIn(word, block)
+        self.assertNotIn("needed", blocks[2])
+        self.assertIn("stopped with 4 errors (exit 3)", done.stderr)
+        print(f"four obstacles in {self.seconds * 1000:.0f} ms")
+        self.assertLess(self.seconds, 1)
+
+    def test_a_frozen_weight_needs_no_gradient(self):
+        done = self.check(detector(), "--freeze", "stem.*")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("'RoiAlign'", done.stderr)
+        self.assertNotIn("is trained through it", done.stderr)
+
+    def test_json(self):
+        done = self.check(detector(), "--json")
+        self.assertEqual(done.returncode, 3)
+        errors = json.loads(done.stdout)["errors"]
+        self.assertEqual([e["code"] for e in errors], ["E-UNSUPPORTED"] * 4)
+        self.assertTrue(all(e["message"] and e["where"] and e["help"] for e in errors))
+
+    def test_other_verbs_list_them_too(self):
+        done = self.check(detector(), "-o", self.path + ".plan", verb="compile")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("stopped with 4 errors (exit 3)", done.stderr)
+
+    def test_functions_and_branches(self):
+        model = onnx.parser.parse_model(
+            """<ir_version: 10, opset_import: ["" : 20, "my" : 1]>
+            g (float[N, 4] x, string[2] words) => (float[N, 4] y) <float[4, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}, bool c = {1}>
+            { h = MatMul (x, w)
+              [call] k = my.tail (h)
+              y = If (c) <then_branch = a () => (float[N, 4] p) { [in_branch] p = my.nothing (k) },
+                          else_branch = b () => (float[N, 4] q) { q = Identity (k) }> }
+            <domain: "my", opset_import: ["" : 20]> tail (x) => (y)
+            { [in_function] y = Det (x) }"""
+        )
+        model.functions[0].node[0].op_type = "STFT"
+        done = self.check(model)
+        self.assertEqual(done.returncode, 3)
+        for words in (["'my.nothing'", "'in_branch'"], ["string", "'words'"], ["'STFT'", "'in_function'", "because 'w' is trained"]):
+            block = next(b for b in done.stderr.split("error[E-UNSUPPORTED]: ") if words[0] in b)
+            for word in words:
+                self.assertIn(word, block)
+
+    def test_gradients_alone(self):
+        model = detector()
+        for node in model.graph.node:
+            if node.op_type == "Rellu":
+                node.op_type = "Relu"
+        del model.graph.initializer[1]
+        model.graph.initializer.append(weight("scale8", 1))
+        done = self.check(model)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("no gradient for operator 'RoiAlign' (1 node)", done.stderr)
+        self.assertIn("needed because 'stem.weight' is trained through it", done.stderr)
+        self.assertIn("stopped with 1 error (exit 3)", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
