@@ -10,10 +10,11 @@ namespace {
 using enum KeyType;
 
 constexpr uint8_t kAll = kUseRecipe | kUseRun;
+constexpr uint8_t kEverywhere = kAll | kUseEval;
 
 constexpr Key kKeys[] = {
     {"model.path", "--model", kPath, kAll, "", "the ONNX file", "", {}, "model onnx"},
-    {"model.shape", "--shape", kNamedCounts, kAll, "", "NAME=N: extent of a symbolic dimension", "", {}, "shapes dims"},
+    {"model.shape", "--shape", kNamedCounts, kEverywhere, "", "NAME=N: extent of a symbolic dimension", "", {}, "shapes dims"},
     {"model.freeze", "--freeze", kTexts, kAll, "", "patterns of initializers that are not trained", "", {}, "frozen"},
     {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers that are trained although the analysis would not"},
     {"model.mode", "--mode", kText, kAll, "train", "train restores batch statistics and dropout; graph trains the file as it is written",
@@ -47,11 +48,11 @@ constexpr Key kKeys[] = {
      "",
      {},
      "split validation_split val_split"},
-    {"data.batch", "--batch", kInteger, kAll, "0", "global batch size; 0: the model's, or 32", "", 0, "batch_size bs"},
+    {"data.batch", "--batch", kInteger, kEverywhere, "0", "global batch size; 0: the model's, or 32", "", 0, "batch_size bs"},
     {"data.map",
      "--map",
      kNamed,
-     kUseData,
+     kUseData | kUseEval,
      "",
      "INPUT=COLUMNS: which columns (p0..p63, label, 0..12, -1) or array feed a model input or target",
      "",
@@ -71,7 +72,7 @@ constexpr Key kKeys[] = {
     {"loss.name",
      "--loss",
      kTexts,
-     kAll,
+     kEverywhere,
      "",
      "cross_entropy(OUTPUT, TARGET), mse, bce_with_logits ...; several are summed",
      "",
@@ -122,7 +123,7 @@ constexpr Key kKeys[] = {
     {"eval.metric",
      "--metric",
      kTexts,
-     kUseRun,
+     kUseRun | kUseEval,
      "",
      "measured on the evaluation data: accuracy, top5, f1, auroc, perplexity, mse, rmse, mae",
      "",
@@ -147,8 +148,8 @@ constexpr Key kKeys[] = {
      {},
      "monitor"},
 
-    {"devices.use", "--devices", kText, kAll, "cpu", "cpu", "", {}, "device gpu"},
-    {"devices.threads", "--threads", kInteger, kAll, "0", "threads of an operator; 0: all cores this process may use", "", 0,
+    {"devices.use", "--devices", kText, kEverywhere, "cpu", "cpu", "", {}, "device gpu"},
+    {"devices.threads", "--threads", kInteger, kEverywhere, "0", "threads of an operator; 0: all cores this process may use", "", 0,
      "num_threads workers"},
 
     {"run.name", "--name", kText, kUseRun, "", "of the run's folder; default: exp1, exp2 ..."},

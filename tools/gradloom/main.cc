@@ -27,13 +27,19 @@ struct Verb {
 
 constexpr Verb kVerbs[] = {
     {"init", "write a commented configuration for a model", "gradloom init --model model.onnx --data train.csv", DeclareInit},
-    {"train", "compile a model and train it", "gradloom train model.onnx --data train.csv --loss mse --epochs 10", DeclareTrain},
     {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx", DeclareCheck},
     {"compile", "model -> plan", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan", DeclareCompile},
     {"inspect", "show a plan", "gradloom inspect model.plan", DeclareInspect},
     {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
+    {"train", "compile a model and train it", "gradloom train model.onnx --data train.csv --loss mse --epochs 10", DeclareTrain},
+    {"eval", "loss and metrics of a trained model", "gradloom eval runs/exp1 --data test.csv --metric accuracy", DeclareEval},
+    {"predict", "outputs of a trained model", "gradloom predict runs/exp1 --data x.npz -o y.npz", DeclarePredict},
     {"export", "trained weights -> inference ONNX", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},
+    {"diff", "what differs between two runs, plans or files of weights; exit 11 where something does", "gradloom diff runs/exp1 runs/exp2",
+     DeclareDiff},
     {"devices", "what this machine offers", "gradloom devices --json", DeclareDevices},
+    {"doctor", "is this machine fit, and does training work on it", "gradloom doctor", DeclareDoctor},
+    {"explain", "what a class of errors means, and what to do", "gradloom explain E-SHAPE", DeclareExplain},
     {"config", "the resolved configuration and where each value is from; the keys there are",
      "gradloom config -c gradloom.toml --set optimizer.lr=1e-4", DeclareConfig},
 };

@@ -1,9 +1,8 @@
-// gradloom inspect, verify and export: what can be done with a plan or a run that is there.
+// gradloom inspect, verify, export and diff: what can be done with a plan or a run that is there.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,15 +13,13 @@
 #include "runtime/plan/verify_plan.h"
 #include "runtime/session/safetensors.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/comparison.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
 namespace {
-
-namespace fs = std::filesystem;
-
-// A plan file, or the plan of a run folder.
-std::string PlanPath(const std::string& path) { return fs::is_directory(path) ? (fs::path(path) / "plan.plan").string() : path; }
 
 int64_t InstructionsOf(const Plan& plan) {
   int64_t count = 0;
@@ -103,7 +100,7 @@ struct InspectFlags {
 };
 
 int Inspect(const InspectFlags& flags) {
-  const Plan plan = ReadPlan(PlanPath(flags.path));
+  const Plan plan = ReadPlan(PlanPathOf(flags.path));
   if (flags.json) return PrintMemoryJson(plan);
   if (flags.memory) return PrintMemory(plan);
   std::printf("%s", PlanText(plan).c_str());
@@ -111,7 +108,7 @@ int Inspect(const InspectFlags& flags) {
 }
 
 int Verify(const std::string& path, bool json) {
-  const Plan plan = ReadPlan(PlanPath(path));
+  const Plan plan = ReadPlan(PlanPathOf(path));
   const auto start = std::chrono::steady_clock::now();
   VerifyOrThrow(plan);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -126,20 +123,33 @@ int Verify(const std::string& path, bool json) {
   return 0;
 }
 
-int Export(const std::string& run, const std::string& out) {
-  const Plan plan = ReadPlan(PlanPath(run));
-  const SafetensorsFile state((fs::path(run) / "state.safetensors").string());
-  std::map<std::string, Tensor> values;
-  for (const StateTensor& tensor : plan.state) {
-    if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic) values.emplace(tensor.name, state.Read(tensor.name));
-  }
+int Export(const TrainedSource& source, const std::string& out, bool json) {
+  const Plan plan = ReadPlan(PlanPathOf(source.path));
+  const std::string weights = !source.weights.empty() ? source.weights : RunFolder::Open(source.path).StatePath();
+  const std::map<std::string, Tensor> values = WeightsOf(plan, weights);
   if (out.ends_with(".safetensors")) {
     WriteSafetensors(out, values);
-  } else {
+  } else if (out.ends_with(".onnx")) {
     ExportTrained(plan.model, values, out);
+  } else {
+    throw Error(ErrorCode::kConfig, "a trained model is written as .onnx, its weights alone as .safetensors", Escaped(out, 4096),
+                "-o trained.onnx");
   }
-  std::fprintf(stderr, "%zu tensors of %s -> %s\n", values.size(), run.c_str(), out.c_str());
+  if (json) std::printf("%s\n", nlohmann::json{{"tensors", values.size()}, {"weights", weights}, {"output", out}}.dump().c_str());
+  std::fprintf(stderr, "%zu tensors of %s -> %s\n", values.size(), weights.c_str(), out.c_str());
   return 0;
+}
+
+int Diff(const std::string& a, const std::string& b, bool json) {
+  const Comparison comparison = Compare(a, b);
+  if (json) {
+    const nlohmann::json line{{"kind", comparison.kind}, {"same", comparison.same()}, {"differences", comparison.lines}};
+    std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    for (const std::string& line : comparison.lines) std::printf("%s\n", line.c_str());
+    if (comparison.same()) std::printf("the %s are the same\n", comparison.kind.c_str());
+  }
+  return comparison.same() ? 0 : ExitCode(ErrorCode::kCheckFailed);
 }
 
 }  // namespace
@@ -161,11 +171,23 @@ Action DeclareVerify(CLI::App& app) {
 }
 
 Action DeclareExport(CLI::App& app) {
-  auto run = std::make_shared<std::string>();
+  auto source = std::make_shared<TrainedSource>();
   auto out = std::make_shared<std::string>();
-  app.add_option("run", *run, "the folder of a run")->required();
+  auto json = std::make_shared<bool>(false);
+  app.add_option("run", source->path, "the folder of a run, or a plan")->required();
+  app.add_option("--weights", source->weights, "a safetensors file in place of the run's own weights");
   app.add_option("-o,--output", *out, "the file to write: .onnx, or .safetensors for the weights alone")->required();
-  return [run, out] { return Export(*run, *out); };
+  app.add_flag("--json", *json, "print one JSON object");
+  return [source, out, json] { return Export(*source, *out, *json); };
+}
+
+Action DeclareDiff(CLI::App& app) {
+  auto paths = std::make_shared<std::pair<std::string, std::string>>();
+  auto json = std::make_shared<bool>(false);
+  app.add_option("a", paths->first, "the folder of a run, a plan, or a .safetensors file")->required();
+  app.add_option("b", paths->second, "another of the same kind")->required();
+  app.add_flag("--json", *json, "print one JSON object");
+  return [paths, json] { return Diff(paths->first, paths->second, *json); };
 }
 
 }  // namespace gradloom

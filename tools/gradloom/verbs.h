@@ -21,5 +21,10 @@ Action DeclareVerify(CLI::App& app);
 Action DeclareExport(CLI::App& app);
 Action DeclareDevices(CLI::App& app);
 Action DeclareConfig(CLI::App& app);
+Action DeclareEval(CLI::App& app);
+Action DeclarePredict(CLI::App& app);
+Action DeclareDiff(CLI::App& app);
+Action DeclareExplain(CLI::App& app);
+Action DeclareDoctor(CLI::App& app);
 
 }  // namespace gradloom

@@ -74,6 +74,15 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
 
 }  // namespace
 
+Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
+  if (configuration.Text("data.eval").empty() && configuration.Text("data.eval_split").empty()) {
+    throw Error(ErrorCode::kConfig, "no data are given, and the run kept none for evaluation", "", "name a file: --data test.csv");
+  }
+  TrainingData data = LoadTrainingData(DataOptionsOf(configuration), feeds, configuration.Integer("train.seed"));
+  notes.insert(notes.end(), data.notes.begin(), data.notes.end());
+  return std::move(data.eval);
+}
+
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph) {
   std::vector<MetricSpec> metrics;
   for (const std::string& text : configuration.Texts("eval.metric")) {

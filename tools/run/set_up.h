@@ -26,6 +26,9 @@ struct TrainingSetUp {
 // Throws Error of any class that names the model, the data or a key.
 TrainingSetUp SetUpTraining(const Configuration& configuration);
 
+// The evaluation data of a run, as its training had them. Throws Error(kConfig) where it had none.
+Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, std::vector<std::string>& notes);
+
 // The metrics of the configuration; those that name no output and target take the first loss's. Of an empty output
 // that is the graph's first.
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph);

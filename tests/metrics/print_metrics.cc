@@ -1,0 +1,48 @@
+// print_metrics FILE.npz BATCH AXIS IGNORE THRESHOLD METRIC...: metrics of the arrays "output" and "target", given in
+// batches of BATCH rows, as one JSON object. IGNORE: a class that is ignored, or "none". For metrics_test.py.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/session/batches.h"
+#include "runtime/session/dataset.h"
+#include "runtime/session/metrics.h"
+#include "runtime/session/npz.h"
+
+namespace gradloom {
+namespace {
+
+int Run(int argc, char** argv) {
+  const Dataset data(ReadNpz(argv[1]));
+  const int64_t batch = std::stoll(argv[2]);
+  nlohmann::json values = nlohmann::json::object();
+  for (int i = 6; i < argc; ++i) {
+    MetricSpec spec{.name = argv[i], .class_axis = std::stoll(argv[3]), .threshold = std::stod(argv[5])};
+    if (std::string(argv[4]) != "none") spec.ignore_index = std::stoll(argv[4]);
+    const std::unique_ptr<Metric> metric = Metric::Make(spec);
+    std::vector<int64_t> order(static_cast<size_t>(data.rows()));
+    std::iota(order.begin(), order.end(), 0);
+    Batches batches(data, order, batch);
+    for (int64_t b = 0; b < batches.count(); ++b) {
+      const auto feeds = batches.Get(b);
+      metric->Add(feeds.at("output"), feeds.at("target"));
+    }
+    for (const auto& [name, value] : metric->Values()) values[name] = value;
+  }
+  std::printf("%s\n", values.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradloom
+
+int main(int argc, char** argv) {
+  try {
+    return gradloom::Run(argc, argv);
+  } catch (const gradloom::Error& error) {
+    std::fprintf(stderr, "%s\n", error.Describe().c_str());
+    return gradloom::ExitCode(error.code());
+  }
+}

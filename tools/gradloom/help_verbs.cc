@@ -1,0 +1,177 @@
+// gradloom explain and doctor.
+#include <sys/statvfs.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "compiler/compile.h"
+#include "runtime/base/nearest.h"
+#include "runtime/session/session.h"
+#include "tools/gradloom/error_texts.h"
+#include "tools/gradloom/verbs.h"
+#include "tools/run/environment.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+std::string UpperCase(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+int ListClasses(bool json) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ErrorText& text : ErrorTexts()) {
+    list.push_back({{"class", ErrorName(text.code)}, {"exit_code", ExitCode(text.code)}, {"meaning", text.meaning}});
+    if (!json) std::printf("%-14s exit %-3d  %s\n", std::string(ErrorName(text.code)).c_str(), ExitCode(text.code), text.meaning);
+  }
+  if (json) std::printf("%s\n", list.dump().c_str());
+  return 0;
+}
+
+int Explain(const std::string& word, bool json) {
+  if (word.empty()) return ListClasses(json);
+  // "shape", "E-SHAPE" and "error[E-SHAPE]:" are all pasted.
+  std::string name = UpperCase(word);
+  if (const size_t open = name.find('['); open != std::string::npos) name = name.substr(open + 1, name.find(']') - open - 1);
+  if (!name.starts_with("E-")) name = "E-" + name;
+  std::vector<std::string> names;
+  for (const ErrorText& text : ErrorTexts()) {
+    names.emplace_back(ErrorName(text.code));
+    if (names.back() != name) continue;
+    if (json) {
+      const nlohmann::json line{
+          {"class", name}, {"exit_code", ExitCode(text.code)}, {"meaning", text.meaning}, {"causes", text.causes}, {"remedy", text.remedy}};
+      std::printf("%s\n", line.dump().c_str());
+      return 0;
+    }
+    std::printf("%s (exit %d): %s\n\noften:\n", name.c_str(), ExitCode(text.code), text.meaning);
+    for (const std::string& cause : CLI::detail::split(text.causes, '\n')) {
+      if (!cause.empty()) std::printf("  %s\n", cause.c_str());
+    }
+    std::printf("what to do:\n  %s\n", text.remedy);
+    return 0;
+  }
+  const std::string near = Nearest(name, names);
+  throw Error(ErrorCode::kConfig, "no class of errors '" + Escaped(word) + "'", "",
+              near.empty() ? "gradloom explain   lists them" : "did you mean 'gradloom explain " + near + "'?");
+}
+
+enum class Verdict { kFine, kWarning, kFailed };
+
+struct Finding {
+  Verdict verdict = Verdict::kFine;
+  std::string what, text;
+};
+
+int64_t FreeBytes(const char* path) {
+  struct statvfs info {};
+  return statvfs(path, &info) == 0 ? static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) : -1;
+}
+
+Finding CheckThreads(const CpuDevice& cpu) {
+  const char* wanted = std::getenv("OMP_NUM_THREADS");
+  const std::string cores = std::to_string(cpu.cores) + " cores, " + cpu.isa;
+  if (wanted == nullptr) return {Verdict::kFine, "cpu", cpu.name + ", " + cores};
+  const int threads = std::atoi(wanted);
+  if (threads > cpu.cores) {
+    return {Verdict::kWarning, "cpu", cores + ", but OMP_NUM_THREADS is " + std::to_string(threads) + ": threads will wait for each other"};
+  }
+  return {Verdict::kFine, "cpu", cpu.name + ", " + cores + ", OMP_NUM_THREADS=" + std::to_string(threads)};
+}
+
+// The limit of the control group that the process is in, or -1.
+int64_t GroupMemoryLimit() {
+  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream in(file);
+    int64_t limit = 0;
+    if (in >> limit) return limit;
+  }
+  return -1;
+}
+
+Finding CheckMemory(const CpuDevice& cpu) {
+  const int64_t limit = GroupMemoryLimit();
+  std::string text = Bytes(cpu.free_bytes) + " free of " + Bytes(cpu.total_bytes);
+  if (limit > 0 && limit < cpu.total_bytes) text += ", limited to " + Bytes(limit) + " by the control group";
+  return {cpu.free_bytes < (int64_t{512} << 20) ? Verdict::kWarning : Verdict::kFine, "memory", text};
+}
+
+Finding CheckDisk() {
+  const int64_t bytes = FreeBytes(".");
+  if (bytes < 0) return {Verdict::kWarning, "disk", "the free space of the working folder is not known"};
+  return {bytes < (int64_t{1} << 30) ? Verdict::kWarning : Verdict::kFine, "disk", Bytes(bytes) + " free in the working folder"};
+}
+
+Finding CheckGpu() {
+  std::ifstream in("/proc/driver/nvidia/version");
+  std::string line;
+  if (!std::getline(in, line)) return {Verdict::kFine, "gpu", "no NVIDIA driver on this machine"};
+  return {Verdict::kWarning, "gpu",
+          "an NVIDIA driver is there (" + line + "), but this build has no CUDA kernels: training runs on the CPU"};
+}
+
+// A model of one weight, trained for three steps, against numbers worked out by hand:
+// w = 1, x = 2, t = 6, lr = 0.1, loss = (w x - t)^2: w becomes 1 + 0.1 * 2 * 2 * 4 = 2.6, then 2.92, then 2.984.
+Finding SelfTest() {
+  constexpr const char* kModel = R"(<ir_version: 8, opset_import: ["" : 17]>
+one_weight (float[1,1] x) => (float[1,1] y) <float[1,1] w = {1.0}> { y = MatMul(x, w) })";
+  CompileOptions options;
+  options.recipe.losses = {{.type = "mse", .output = "y", .target = "t"}};
+  options.recipe.optimizer.type = "sgd";
+  options.recipe.schedule.lr = options.recipe.optimizer.lr = 0.1;
+  options.entries = {{EntryKind::kStep, 1}};
+  Session session(std::make_shared<const Plan>(Compile(Model::FromText(kModel), options)));
+  const float x = 2, t = 6;
+  for (int i = 0; i < 3; ++i) session.Step({{"x", {DType::kFloat32, {1, 1}, &x}}, {"t", {DType::kFloat32, {1, 1}, &t}}});
+  const double w = ElementAsDouble(session.Get("w").view(), 0);
+  const bool right = std::abs(w - 2.984) < 1e-6;
+  return {right ? Verdict::kFine : Verdict::kFailed, "training",
+          right ? "a model of one weight trains to the right value" : "a model of one weight came to " + std::to_string(w) + ", not 2.984"};
+}
+
+int Doctor(bool json) {
+  const CpuDevice cpu = ThisCpu();
+  const Finding findings[] = {CheckThreads(cpu), CheckMemory(cpu), CheckDisk(), CheckGpu(), SelfTest()};
+  int failed = 0, warnings = 0;
+  nlohmann::json list = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    const char* verdict = finding.verdict == Verdict::kFine ? "ok" : finding.verdict == Verdict::kWarning ? "warning" : "failed";
+    failed += finding.verdict == Verdict::kFailed;
+    warnings += finding.verdict == Verdict::kWarning;
+    list.push_back({{"what", finding.what}, {"verdict", verdict}, {"text", finding.text}});
+    if (!json) std::printf("%-8s %-9s %s\n", verdict, finding.what.c_str(), Escaped(finding.text, 400).c_str());
+  }
+  if (json) {
+    std::printf("%s\n", nlohmann::json{{"findings", list}, {"environment", Environment()}}.dump().c_str());
+  } else {
+    std::printf("%d failed, %d warnings   for a bug report: gradloom doctor --json\n", failed, warnings);
+  }
+  return failed > 0 ? ExitCode(ErrorCode::kCheckFailed) : 0;
+}
+
+}  // namespace
+
+Action DeclareExplain(CLI::App& app) {
+  auto word = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  app.add_option("class", *word, "as messages have it: E-SHAPE; without one all are listed");
+  app.add_flag("--json", *json, "print JSON");
+  return [word, json] { return Explain(*word, *json); };
+}
+
+Action DeclareDoctor(CLI::App& app) {
+  auto json = std::make_shared<bool>(false);
+  app.add_flag("--json", *json, "print one JSON object, with the environment");
+  return [json] { return Doctor(*json); };
+}
+
+}  // namespace gradloom

@@ -1,0 +1,137 @@
+// gradloom eval and predict: what a trained model is used for.
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/session/npz.h"
+#include "tools/config/flags.h"
+#include "tools/gradloom/verbs.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/trained_model.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct UseFlags {
+  TrainedSource source;
+  std::string data, out;
+  bool json = false;
+  ConfigurationFlags keys;
+
+  TrainedModel Open() const {
+    const std::string base = fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "";
+    return TrainedModel(source, keys.Resolve(base));
+  }
+};
+
+std::shared_ptr<UseFlags> Declare(CLI::App& app) {
+  auto flags = std::make_shared<UseFlags>();
+  app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
+  app.add_option("--weights", flags->source.weights, "a safetensors file in place of the run's own weights");
+  flags->keys.Declare(app, kUseEval, false);
+  return flags;
+}
+
+void PrintNotes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
+}
+
+int Evaluate(const UseFlags& flags) {
+  const TrainedModel model = flags.Open();
+  std::vector<std::string> notes;
+  const TrainedModel::Evaluation evaluation = model.Evaluate(flags.data, notes);
+  PrintNotes(notes);
+  if (flags.json) {
+    nlohmann::json line{{"run", flags.source.path}, {"weights", model.weights_path()}, {"data", flags.data}, {"rows", evaluation.rows}};
+    for (const auto& [name, value] : evaluation.values) line[name] = std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+  }
+  std::vector<std::vector<std::string>> table;
+  for (const auto& [name, value] : evaluation.values) table.push_back({name, Short(value)});
+  std::printf("%s%s rows of %s\n", Table(table).c_str(), WithCommas(evaluation.rows).c_str(),
+              flags.data.empty() ? "the run's evaluation data" : Escaped(flags.data, 4096).c_str());
+  return 0;
+}
+
+// The double whose shortest text is that of the float: 0.1 where the float itself is 0.10000000149.
+double ShortestOf(float value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  double same = value;
+  std::from_chars(text, end, same);
+  return same;
+}
+
+// Nested lists, as numpy.ndarray.tolist() has them.
+nlohmann::json ListOf(const TensorView& tensor, int axis, int64_t& next) {
+  if (axis == tensor.shape.rank()) {
+    const int64_t at = next++;
+    if (tensor.dtype == DType::kBool) return ElementAsInt(tensor, at) != 0;
+    if (!IsFloating(tensor.dtype)) return ElementAsInt(tensor, at);
+    const double value = ElementAsDouble(tensor, at);
+    if (!std::isfinite(value)) return nullptr;
+    return tensor.dtype == DType::kFloat32 ? ShortestOf(static_cast<float>(value)) : value;
+  }
+  nlohmann::json list = nlohmann::json::array();
+  for (int64_t i = 0; i < tensor.shape[axis]; ++i) list.push_back(ListOf(tensor, axis + 1, next));
+  return list;
+}
+
+int Predict(const UseFlags& flags) {
+  const bool npz = flags.out.ends_with(".npz");
+  if (!flags.out.empty() && !npz && !flags.out.ends_with(".json")) {
+    throw Error(ErrorCode::kConfig, "predictions are written as .npz or .json", Escaped(flags.out, 4096), "-o y.npz");
+  }
+  const TrainedModel model = flags.Open();
+  std::vector<std::string> notes;
+  const std::map<std::string, Tensor> outputs = model.Predict(flags.data, notes);
+  PrintNotes(notes);
+  if (npz) {
+    WriteNpz(flags.out, outputs);
+  } else {
+    nlohmann::json line = nlohmann::json::object();
+    for (const auto& [name, tensor] : outputs) {
+      int64_t next = 0;
+      line[name] = ListOf(tensor.view(), 0, next);
+    }
+    if (flags.out.empty()) {
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      WriteFileAtomically(flags.out, line.dump() + "\n");
+    }
+  }
+  for (const auto& [name, tensor] : outputs) {
+    std::fprintf(stderr, "%s  %s%s%s%s\n", Escaped(name).c_str(), std::string(DTypeName(tensor.dtype())).c_str(),
+                 tensor.shape().ToString().c_str(), flags.out.empty() ? "" : "  -> ", flags.out.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action DeclareEval(CLI::App& app) {
+  const auto flags = Declare(app);
+  app.add_option("--data", flags->data, "the data to judge it with; default: the evaluation data of the run");
+  app.add_flag("--json", flags->json, "print one JSON object");
+  return [flags] { return Evaluate(*flags); };
+}
+
+Action DeclarePredict(CLI::App& app) {
+  const auto flags = Declare(app);
+  app.add_option("--data", flags->data, "the inputs; columns of targets are not needed")->required();
+  app.add_option("-o,--output", flags->out, "the file to write, .npz or .json; default: JSON on stdout");
+  app.add_flag("--json", flags->json, "JSON on stdout, as without -o");
+  return [flags] { return Predict(*flags); };
+}
+
+}  // namespace gradloom

@@ -1,0 +1,153 @@
+#include "tools/run/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/plan/text.h"
+#include "runtime/session/safetensors.h"
+#include "tools/config/configuration.h"
+#include "tools/run/run_folder.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kMaxLines = 40;  // of a plan's text
+
+std::string KindOf(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return "runs";
+  return path.ends_with(".safetensors") ? "weights" : "plans";
+}
+
+std::vector<std::string> LinesOf(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Lines of two plan texts that are on one side alone, in their order.
+void CompareText(const std::string& a, const std::string& b, std::vector<std::string>& out) {
+  const std::vector<std::string> left = LinesOf(a), right = LinesOf(b);
+  std::map<std::string, int> count;
+  for (const std::string& line : left) ++count[line];
+  std::vector<std::string> added;
+  for (const std::string& line : right) {
+    if (count[line]-- <= 0) added.push_back("> " + line);
+  }
+  std::vector<std::string> differences;
+  for (const std::string& line : left) {
+    int& rest = count[line];
+    if (rest <= 0) continue;
+    --rest;
+    differences.push_back("< " + line);
+  }
+  differences.insert(differences.end(), added.begin(), added.end());
+  for (size_t i = 0; i < std::min(differences.size(), kMaxLines); ++i) out.push_back(differences[i]);
+  if (differences.size() > kMaxLines) out.push_back("and " + std::to_string(differences.size() - kMaxLines) + " more lines");
+}
+
+void ComparePlans(const std::string& a, const std::string& b, std::vector<std::string>& out) {
+  const Plan left = ReadPlan(a), right = ReadPlan(b);
+  if (PlanHash(left) == PlanHash(right)) return;
+  out.push_back("plan: " + PlanHash(left).substr(0, 8) + " and " + PlanHash(right).substr(0, 8));
+  if (left.model.hash != right.model.hash)
+    out.push_back("model: " + Escaped(left.model.name) + " and " + Escaped(right.model.name) + ", of other contents");
+  CompareText(PlanText(left), PlanText(right), out);
+}
+
+// How far two tensors of one shape are apart, or nothing.
+std::optional<std::string> Distance(const Tensor& a, const Tensor& b) {
+  double largest = 0, squares = 0, own = 0;
+  int64_t count = 0;
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    const double x = ElementAsDouble(a.view(), i), y = ElementAsDouble(b.view(), i);
+    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
+    ++count;
+    largest = std::isnan(x - y) ? std::nan("") : std::max(largest, std::abs(x - y));
+    squares += (x - y) * (x - y);
+    own += x * x;
+  }
+  if (count == 0) return std::nullopt;
+  return WithCommas(count) + " of " + WithCommas(a.elements()) + " differ, by " + Short(largest) + " at most, relative norm " +
+         Short(std::sqrt(squares / std::max(own, 1e-300)));
+}
+
+void CompareWeights(const std::string& a, const std::string& b, std::vector<std::string>& out) {
+  const SafetensorsFile left(a), right(b);
+  for (const auto& [name, entry] : left.entries()) {
+    const auto other = right.entries().find(name);
+    const std::string tensor = "tensor '" + Escaped(name) + "': ";
+    if (other == right.entries().end()) {
+      out.push_back(tensor + "only in " + Escaped(a, 4096));
+    } else if (entry.dtype != other->second.dtype || entry.shape != other->second.shape) {
+      out.push_back(tensor + std::string(DTypeName(entry.dtype)) + entry.shape.ToString() + " and " +
+                    std::string(DTypeName(other->second.dtype)) + other->second.shape.ToString());
+    } else if (const auto distance = Distance(left.Read(name), right.Read(name))) {
+      out.push_back(tensor + *distance);
+    }
+  }
+  for (const auto& [name, entry] : right.entries()) {
+    if (!left.entries().contains(name)) out.push_back("tensor '" + Escaped(name) + "': only in " + Escaped(b, 4096));
+  }
+}
+
+// The last line of a run's results by column.
+std::map<std::string, std::string> LastResults(const RunFolder& run) {
+  const std::vector<std::string> lines = LinesOf(ReadWholeFile(run.File("results.csv")));
+  std::map<std::string, std::string> results;
+  if (lines.size() < 2) return results;
+  std::istringstream names(lines.front()), values(lines.back());
+  for (std::string name, value; std::getline(names, name, ',') && std::getline(values, value, ',');) results[name] = value;
+  return results;
+}
+
+void CompareRuns(const std::string& a, const std::string& b, std::vector<std::string>& out) {
+  const RunFolder left = RunFolder::Open(a), right = RunFolder::Open(b);
+  Configuration ours, theirs;
+  ours.ReadFile(left.ConfigPath());
+  theirs.ReadFile(right.ConfigPath());
+  for (const Key& key : Keys()) {
+    // That two runs have two names is no difference between them.
+    if (key.section() == "run" || ours.value(key.name) == theirs.value(key.name)) continue;
+    out.push_back(std::string(key.name) + ": " + Escaped(TomlOf(key, ours.value(key.name))) + " and " +
+                  Escaped(TomlOf(key, theirs.value(key.name))));
+  }
+  const auto results = LastResults(left), others = LastResults(right);
+  for (const auto& [name, value] : results) {
+    // How long it took is another time each time.
+    if (name == "time" || name == "samples_per_s") continue;
+    const auto other = others.find(name);
+    const std::string theirs_text = other == others.end() ? "none" : other->second;
+    if (value != theirs_text) out.push_back("result " + Escaped(name) + ": " + Escaped(value) + " and " + Escaped(theirs_text));
+  }
+  std::vector<std::string> plans;
+  ComparePlans(left.PlanPath(), right.PlanPath(), plans);
+  if (!plans.empty())
+    out.push_back(plans.front() + "   (gradloom diff " + Escaped(left.PlanPath(), 4096) + " " + Escaped(right.PlanPath(), 4096) + ")");
+  CompareWeights(left.StatePath(), right.StatePath(), out);
+}
+
+}  // namespace
+
+Comparison Compare(const std::string& a, const std::string& b) {
+  Comparison comparison;
+  comparison.kind = KindOf(a);
+  if (comparison.kind != KindOf(b)) {
+    throw Error(ErrorCode::kConfig, "these are of two kinds: " + comparison.kind + " and " + KindOf(b),
+                Escaped(a, 4096) + ", " + Escaped(b, 4096), "give two folders of runs, two plans, or two .safetensors files");
+  }
+  const auto compare = comparison.kind == "runs" ? CompareRuns : comparison.kind == "weights" ? CompareWeights : ComparePlans;
+  compare(a, b, comparison.lines);
+  return comparison;
+}
+
+}  // namespace gradloom

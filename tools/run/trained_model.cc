@@ -1,0 +1,156 @@
+#include "tools/run/trained_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+#include "compiler/compile.h"
+#include "compiler/onnx/export.h"
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/session/batches.h"
+#include "runtime/session/safetensors.h"
+#include "tools/run/recipe.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/set_up.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kDefaultBatch = 32;
+
+// Parts of one dtype and row shape, one after the other.
+Tensor Concatenated(const std::vector<Tensor>& parts) {
+  if (parts.size() == 1) return parts.front();
+  Shape shape = parts.front().shape();
+  shape[0] = 0;
+  for (const Tensor& part : parts) shape[0] += part.shape()[0];
+  Tensor whole(parts.front().dtype(), shape);
+  auto* to = static_cast<std::byte*>(whole.data());
+  for (const Tensor& part : parts) {
+    std::memcpy(to, part.data(), static_cast<size_t>(part.bytes()));
+    to += part.bytes();
+  }
+  return whole;
+}
+
+}  // namespace
+
+std::string PlanPathOf(const std::string& path) { return fs::is_regular_file(path) ? path : RunFolder::Open(path).PlanPath(); }
+
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path) {
+  const SafetensorsFile file(path);
+  std::map<std::string, Tensor> values;
+  for (const StateTensor& tensor : plan.state) {
+    if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
+    const auto found = file.entries().find(tensor.name);
+    if (found == file.entries().end()) {
+      throw Error(ErrorCode::kCheckpoint, "it has no tensor '" + Escaped(tensor.name) + "', which the plan trains", Escaped(path, 4096),
+                  "give the weights of the run that the plan is of");
+    }
+    if (found->second.shape != tensor.shape) {
+      throw Error(
+          ErrorCode::kCheckpoint,
+          "tensor '" + Escaped(tensor.name) + "' is " + found->second.shape.ToString() + ", the plan has " + tensor.shape.ToString(),
+          Escaped(path, 4096), "give the weights of the run that the plan is of");
+    }
+    values.emplace(tensor.name, file.Read(tensor.name));
+  }
+  return values;
+}
+
+struct TrainedModel::Compiled {
+  std::unique_ptr<Model> model;
+  CompileOptions options;
+  ImportedGraph graph;
+  std::vector<Feed> feeds;
+  int64_t batch = 0;
+
+  // A session for these numbers of rows.
+  Session Start(EntryKind kind, int64_t rows) {
+    batch = std::min(batch, rows);
+    for (const int64_t size : BatchSizes(rows, batch)) options.entries.push_back({kind, size});
+    return Session(std::make_shared<const Plan>(Compile(*model, options)));
+  }
+};
+
+TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
+  const Plan plan = ReadPlan(PlanPathOf(source.path));
+  weights_path_ = source.weights;
+  if (fs::is_directory(source.path)) {
+    const RunFolder folder = RunFolder::Open(source.path);
+    if (weights_path_.empty()) weights_path_ = folder.StatePath();
+    DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_);
+  }
+  if (weights_path_.empty()) {
+    throw Error(ErrorCode::kConfig, "a plan alone has no trained weights", Escaped(source.path, 4096),
+                "add --weights FILE.safetensors, or name the folder of a run");
+  }
+  for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
+  model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights_path_));
+  model_name_ = plan.model.name;
+}
+
+TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind) const {
+  Compiled made;
+  made.model = std::make_unique<Model>(Model::FromBytes(model_bytes_, model_name_));
+  made.options.import = ImportOptionsOf(configuration_);
+  if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
+  made.graph = Import(*made.model, made.options.import);
+  std::vector<std::string> notes;
+  made.options.recipe = RecipeOf(configuration_, *made.graph.graph, 0, notes);
+  // The weights are constants now: what follows from them alone is computed once.
+  made.options.recipe.mode = GraphMode::kGraph;
+  made.options.recipe.freeze = {"*"};
+  made.options.recipe.trainable.clear();
+  made.feeds = FeedsOfEntry(*made.model, made.options, {kind, 0});
+  made.batch = made.graph.batch > 0 ? made.graph.batch : kDefaultBatch;
+  return made;
+}
+
+Dataset TrainedModel::Load(const std::string& data, const std::vector<Feed>& feeds, std::vector<std::string>& notes) const {
+  return LoadFeeds(data, feeds, columns_, fitted_, notes);
+}
+
+TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::vector<std::string>& notes) const {
+  Compiled compiled = CompileFor(EntryKind::kEval);
+  TrainerOptions options;
+  options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
+  options.loss_weight = LossWeightOf(compiled.options.recipe);
+  const Dataset rows = !data.empty() ? Load(data, compiled.feeds, notes) : EvaluationDataOf(configuration_, compiled.feeds, notes);
+  Session session = compiled.Start(EntryKind::kEval, rows.rows());
+  options.batch = compiled.batch;
+  return {rows.rows(), EvaluateOver(session, rows, options)};
+}
+
+std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std::vector<std::string>& notes) const {
+  Compiled compiled = CompileFor(EntryKind::kPredict);
+  const Dataset rows = Load(data, compiled.feeds, notes);
+  Session session = compiled.Start(EntryKind::kPredict, rows.rows());
+  std::vector<int64_t> order(static_cast<size_t>(rows.rows()));
+  std::iota(order.begin(), order.end(), 0);
+  Batches batches(rows, order, compiled.batch);
+  std::map<std::string, std::vector<Tensor>> parts;
+  for (int64_t i = 0; i < batches.count(); ++i) {
+    for (const auto& [name, tensor] : session.Predict(batches.Get(i))) {
+      const bool by_row = tensor.shape().rank() > 0 && tensor.shape()[0] == batches.size(i);
+      if (!by_row && batches.count() > 1) {
+        throw Error(ErrorCode::kConfig,
+                    "output '" + Escaped(name) + "' is " + tensor.shape().ToString() + " for a batch of " +
+                        std::to_string(batches.size(i)) + ": it has no row per sample, so batches cannot be put together",
+                    Escaped(data, 4096), "--batch " + std::to_string(rows.rows()) + "   to predict all rows at once");
+      }
+      parts[name].push_back(tensor);
+    }
+  }
+  std::map<std::string, Tensor> outputs;
+  for (const auto& [name, list] : parts) outputs.emplace(name, Concatenated(list));
+  return outputs;
+}
+
+}  // namespace gradloom

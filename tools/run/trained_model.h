@@ -1,0 +1,60 @@
+// A model with trained weights, ready to be judged and used: from the folder of a run, or from a plan and weights.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/session/trainer.h"
+#include "runtime/session/training_data.h"
+#include "tools/config/configuration.h"
+
+namespace gradloom {
+
+struct TrainedSource {
+  std::string path;     // the folder of a run, or a plan
+  std::string weights;  // a safetensors file; "": the run's own
+};
+
+class TrainedModel {
+ public:
+  // `configuration`: of the run with the flags over it, or the flags alone for a plan. Throws Error(kConfig) where a
+  // plan comes without weights, Error(kCheckpoint) where the weights are not those of the plan.
+  TrainedModel(const TrainedSource& source, Configuration configuration);
+
+  // Where its weights are from.
+  const std::string& weights_path() const { return weights_path_; }
+
+  struct Evaluation {
+    int64_t rows = 0;
+    std::map<std::string, double> values;  // "loss" and the metrics
+  };
+
+  // Over a file, or with "" over the evaluation data of the run. `notes` gets what is worth a line on the screen.
+  Evaluation Evaluate(const std::string& data, std::vector<std::string>& notes) const;
+
+  // The outputs for the rows of a file, by name; columns of targets are not needed. Throws Error(kConfig) for outputs
+  // that do not have a row per sample and a file of several batches.
+  std::map<std::string, Tensor> Predict(const std::string& data, std::vector<std::string>& notes) const;
+
+ private:
+  struct Compiled;
+  Compiled CompileFor(EntryKind kind) const;
+  Dataset Load(const std::string& data, const std::vector<Feed>& feeds, std::vector<std::string>& notes) const;
+
+  Configuration configuration_;
+  std::string weights_path_;
+  std::string model_bytes_;  // ONNX with the weights in it
+  std::string model_name_;
+  ColumnMap columns_;
+  std::map<std::string, std::vector<Transform>> fitted_;
+};
+
+// A plan file, or the plan of a run folder.
+std::string PlanPathOf(const std::string& path);
+
+// The weights of a run or a file: parameters and running statistics by name.
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path);
+
+}  // namespace gradloom
