@@ -68,7 +68,8 @@ class GraphBuilder {
   // Sums a gradient of a broadcast operand back to the operand's shape: the adjoint of Expand.
   ValueId ReduceTo(ValueId a, Shape shape);
 
-  const Shape& shape(ValueId id) const { return graph_.value(id).shape; }
+  // By value: a reference into the graph moves when a node is appended.
+  Shape shape(ValueId id) const { return graph_.value(id).shape; }
   DType dtype(ValueId id) const { return graph_.value(id).dtype; }
 
  private:

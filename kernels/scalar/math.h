@@ -80,8 +80,9 @@ GRADLOOM_MATH float Log(float x) {
   const bool subnormal = x < 1.17549435e-38f;
   const float scaled = subnormal ? x * 8388608.0f : x;
   const int bits = Bits(scaled);
-  const int exponent = (bits - 0x3F3504F3) >> 23;
-  const float m = FromBits(bits - (exponent << 23)) - 1.0f;
+  // Unsigned: of a negative number, whose logarithm is NaN below, the difference wraps.
+  const int exponent = static_cast<int>(static_cast<unsigned>(bits) - 0x3F3504F3u) >> 23;
+  const float m = FromBits(static_cast<int>(static_cast<unsigned>(bits) - (static_cast<unsigned>(exponent) << 23))) - 1.0f;
   const float e = static_cast<float>(exponent - (subnormal ? 23 : 0));
   const float z = m * m;
   float y = 7.0376836292e-2f;
