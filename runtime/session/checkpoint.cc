@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
-constexpr size_t kNamedDifferences = 8;
+constexpr size_t kNamedDifferences = 4;
 
 [[noreturn]] void Refuse(const std::string& message, const std::string& where, const std::string& help = "") {
   throw Error(ErrorCode::kCheckpoint, message, where, help);
@@ -48,31 +48,35 @@ std::string ReadFile(const std::string& folder, const CheckpointFile& file, int6
 
 std::string TypeText(DType dtype, const Shape& shape) { return std::string(DTypeName(dtype)) + shape.ToString(); }
 
-// What the tensors have that the plan lacks, and the other way around.
-std::vector<std::string> StateDifferences(const Plan& plan, const std::map<std::string, TensorView>& tensors) {
-  std::vector<std::string> differences;
-  std::map<std::string, const StateTensor*> wanted;
-  for (const StateTensor& state : plan.state) wanted.emplace(state.name, &state);
-  for (const auto& [name, state] : wanted) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) {
-      differences.push_back("'" + Escaped(name) + "' is missing");
-    } else if (found->second.dtype != state->dtype || found->second.shape != state->shape) {
-      differences.push_back("'" + Escaped(name) + "' is " + TypeText(found->second.dtype, found->second.shape) + " there, " +
-                            TypeText(state->dtype, state->shape) + " here");
-    }
-  }
-  for (const auto& [name, tensor] : tensors) {
-    if (!wanted.contains(name)) differences.push_back("'" + Escaped(name) + "' is not known here");
-  }
-  return differences;
-}
-
 std::string Listed(const std::vector<std::string>& differences) {
   std::string text;
   for (size_t i = 0; i < std::min(differences.size(), kNamedDifferences); ++i) text += (i == 0 ? "" : "; ") + differences[i];
   if (differences.size() > kNamedDifferences) text += "; and " + std::to_string(differences.size() - kNamedDifferences) + " more";
   return text;
+}
+
+// What the tensors have that the plan lacks, and the other way around: a few of each kind by name; "" for none.
+std::string StateDifferences(const Plan& plan, const std::map<std::string, TensorView>& tensors) {
+  std::vector<std::string> missing, other, extra;
+  std::map<std::string, const StateTensor*> wanted;
+  for (const StateTensor& state : plan.state) wanted.emplace(state.name, &state);
+  for (const auto& [name, state] : wanted) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      missing.push_back("'" + Escaped(name) + "' is missing");
+    } else if (found->second.dtype != state->dtype || found->second.shape != state->shape) {
+      other.push_back("'" + Escaped(name) + "' is " + TypeText(found->second.dtype, found->second.shape) + " there, " +
+                      TypeText(state->dtype, state->shape) + " here");
+    }
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (!wanted.contains(name)) extra.push_back("'" + Escaped(name) + "' is not known here");
+  }
+  std::vector<std::string> kinds;
+  for (const auto* kind : {&missing, &extra, &other}) {
+    if (!kind->empty()) kinds.push_back(Listed(*kind));
+  }
+  return Listed(kinds);
 }
 
 bool TakeNumber(std::string_view& text) {
@@ -138,10 +142,10 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
     Refuse("the checkpoint is of another model: " + DifferencesOf(manifest_.plan, plan).front(), where,
            "resume with the model file of that run");
   }
-  if (const auto differences = StateDifferences(session.plan(), tensors_); !differences.empty()) {
-    const auto parts = DifferencesOf(manifest_.plan, plan);
-    Refuse("the checkpoint holds other state than this plan: " + Listed(differences), where,
-           parts.empty() ? "" : "they differ in " + Listed(parts));
+  const auto parts = DifferencesOf(manifest_.plan, plan);
+  if (const std::string differences = StateDifferences(session.plan(), tensors_); !differences.empty()) {
+    Refuse("the checkpoint holds other state than this plan: " + differences, where,
+           parts.empty() ? "" : "the plans differ in " + Listed(parts));
   }
   if (manifest_.seed != session.seed()) {
     Refuse("the checkpoint was trained with seed " + std::to_string(manifest_.seed) + ", this run has " + std::to_string(session.seed()),
@@ -150,7 +154,7 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
   if (manifest_.world_size != 1) {
     Refuse("the checkpoint is one of " + std::to_string(manifest_.world_size) + " ranks, this run has 1", where);
   }
-  if (const auto parts = DifferencesOf(manifest_.plan, plan); !any_plan && !parts.empty()) {
+  if (!any_plan && !parts.empty()) {
     Refuse("the checkpoint was trained by another plan: " + Listed(parts), where, "resume with the options of that run");
   }
 }

@@ -109,7 +109,10 @@ bool CheckpointFolder::Lock() {
 void CheckpointFolder::RemoveLeftovers() {
   for (const std::string& name : NamesIn(path_)) {
     const std::string entry = path_ + "/" + name;
-    if (ParseCheckpointName(name) == CheckpointName::kUnfinished) RemoveFolder(entry);
+    if (ParseCheckpointName(name) == CheckpointName::kUnfinished) {
+      RemoveFolder(entry);
+      leftovers_.push_back(name);
+    }
     if (name.starts_with(std::string(kLatest) + ".tmp.") || name.starts_with(std::string(kBest) + ".tmp."))
       options_.calls->Unlink(entry.c_str());
   }

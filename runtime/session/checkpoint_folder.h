@@ -44,6 +44,9 @@ class CheckpointFolder {
 
   const std::string& path() const { return path_; }
 
+  // What was found and removed: names like step-000600.tmp.4711.
+  const std::vector<std::string>& leftovers() const { return leftovers_; }
+
   // Saves all state of the session and makes it the last checkpoint, with `best` also the best one; then
   // removes those that are neither among the newest `keep` nor the best. Throws Error(kResource) naming the
   // path, the bytes needed and those free: then what this save wrote is removed, and no older one was.
@@ -65,6 +68,7 @@ class CheckpointFolder {
   std::string path_;
   PlanIdentity plan_;
   CheckpointOptions options_;
+  std::vector<std::string> leftovers_;
   int lock_ = -1;  // descriptor of the locked file
 };
 

@@ -52,7 +52,7 @@ uint32_t MaskedCrc32c(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8;
 }
 
-EventFile::EventFile(const std::string& folder) {
+EventFile::EventFile(const std::string& folder, int64_t next_step) {
   static std::atomic<int> count{0};
   path_ = folder + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(std::time(nullptr))) + "." + HostName() + "." +
           std::to_string(getpid()) + "." + std::to_string(count++);
@@ -62,6 +62,12 @@ EventFile::EventFile(const std::string& folder) {
   version.set_wall_time(WallTime());
   version.set_file_version("brain.Event:2");
   Append(version.SerializeAsString());
+  if (next_step < 0) return;
+  events::Event start;
+  start.set_wall_time(WallTime());
+  start.set_step(next_step);
+  start.mutable_session_log()->set_status(events::SessionLog::START);
+  Append(start.SerializeAsString());
 }
 
 EventFile::~EventFile() { close(fd_); }

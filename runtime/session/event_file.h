@@ -13,8 +13,9 @@ namespace gradloom {
 // TensorBoard follows a run; a record that a crash cut off is passed over by its readers. Not thread-safe.
 class EventFile {
  public:
+  // `next_step` >= 0: of a run that goes on; what other files of the folder have of this and later steps counts no more.
   // Throws Error(kResource) where the file cannot be made.
-  explicit EventFile(const std::string& folder);
+  explicit EventFile(const std::string& folder, int64_t next_step = -1);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;

@@ -11,7 +11,8 @@ namespace gradloom {
 namespace {
 
 constexpr size_t kLongestText = 300;
-const std::string kInstructions = "instructions";
+// These follow from the other parts, and are named where those are the same.
+const std::string kState = "state", kInstructions = "instructions";
 
 bool Trains(const Entry& entry) {
   return entry.kind == EntryKind::kStep || entry.kind == EntryKind::kAccumulate || entry.kind == EntryKind::kUpdate;
@@ -96,7 +97,7 @@ PlanIdentity IdentityOf(const Plan& plan) {
   parts["learning rate"] = Joined({plan.schedule.kind + " from " + Attributes::ToString(plan.schedule.lr) +
                                    (plan.schedule.attributes.empty() ? "" : " (" + Listed(plan.schedule.attributes) + ")")});
   parts["optimizer"] = OptimizerText(plan, programs);
-  parts["state"] = StateTable(plan);
+  parts[kState] = StateTable(plan);
   parts["constants"] = ConstantsText(plan);
   parts[kInstructions] = HashText(HashOf(text));
   std::string all = plan.model.hash + '\n';
@@ -118,10 +119,11 @@ std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIden
     compare(name, a == there.parts.end() ? "not known" : a->second, b == here.parts.end() ? "not known" : b->second);
   };
   for (const auto& [name, value] : here.parts) {
-    if (name != kInstructions) compare_part(name);
+    if (name != kState && name != kInstructions) compare_part(name);
   }
-  // They follow from the other parts, unless those are the same.
-  if (differences.empty()) compare_part(kInstructions);
+  for (const std::string& name : {kState, kInstructions}) {
+    if (differences.empty()) compare_part(name);
+  }
   // A part that only another version knows.
   if (differences.empty()) compare("plan", there.hash, here.hash);
   return differences;

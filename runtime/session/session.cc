@@ -1,6 +1,8 @@
 #include "runtime/session/session.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "runtime/session/schedule.h"
@@ -127,6 +129,44 @@ StepResult Session::Step(const Feeds& feeds) {
   result.step = step_;
   result.batch = batch_;
   return result;
+}
+
+void Session::KeepState() {
+  const StateArena& arena = executor_->state();
+  kept_.state.resize(static_cast<size_t>(arena.bytes()));
+  if (!kept_.state.empty()) std::memcpy(kept_.state.data(), arena.at(0), kept_.state.size());
+  kept_.step = step_;
+  kept_.batch = batch_;
+}
+
+void Session::UndoStep() {
+  const StateArena& arena = executor_->state();
+  GRADLOOM_CHECK(static_cast<int64_t>(kept_.state.size()) == arena.bytes());
+  if (!kept_.state.empty()) std::memcpy(arena.at(0), kept_.state.data(), kept_.state.size());
+  set_position(kept_.step, kept_.batch);
+}
+
+StepResult Session::SkipBatch() {
+  StepResult result{.lr = learning_rate()};
+  result.updated = plan_->accumulate > 1 && (batch_ + 1) % plan_->accumulate == 0;
+  if (result.updated) {
+    Run(FindEntry(EntryKind::kUpdate, {}), {});
+    ++step_;
+  }
+  result.step = step_;
+  result.batch = ++batch_;
+  return result;
+}
+
+std::string Session::NonFiniteState() const {
+  for (const StateTensor& state : plan_->state) {
+    if (state.kind == StateKind::kStatistic || !IsFloating(state.dtype)) continue;
+    const Tensor value = executor_->state().Get(state);
+    for (int64_t i = 0; i < value.elements(); ++i) {
+      if (!std::isfinite(ElementAsDouble(value.view(), i))) return state.name;
+    }
+  }
+  return "";
 }
 
 std::map<std::string, Tensor> Session::Evaluate(const Feeds& feeds) {

@@ -71,6 +71,17 @@ class Session {
   int64_t batch() const { return batch_; }
   int64_t seed() const { return options_.seed; }
 
+  // Keeps all state and the counters as they are, for UndoStep to bring them back. Takes the state's bytes once more.
+  void KeepState();
+  void UndoStep();
+
+  // Counts a batch without training on it. Where it is the last one of an update, that is made of the others.
+  StepResult SkipBatch();
+
+  // The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity; "" where there is
+  // none.
+  std::string NonFiniteState() const;
+
   // Goes on from a checkpoint's counters.
   void set_position(int64_t step, int64_t batch);
 
@@ -84,6 +95,11 @@ class Session {
   int64_t planned_bytes() const;
 
  private:
+  struct Kept {
+    std::vector<std::byte> state;
+    int64_t step = 0, batch = 0;
+  };
+
   int FindEntry(EntryKind kind, const Feeds& feeds);
   void Run(int entry, const Feeds& feeds);
   std::map<std::string, Tensor> FetchAll() const;
@@ -96,6 +112,7 @@ class Session {
   int64_t step_ = 0;
   int64_t batch_ = 0;
   double fixed_lr_ = -1;
+  Kept kept_;
 };
 
 }  // namespace gradloom

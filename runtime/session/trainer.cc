@@ -15,6 +15,8 @@ namespace {
 // The random numbers of rows that are made for training, apart from all others.
 constexpr uint64_t kRowStream = 0x726F7773;
 
+constexpr int64_t kMostSkippedInARow = 100;
+
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The output or target that a metric looks at.
@@ -74,8 +76,12 @@ int64_t Trainer::total_batches() const {
 
 bool Trainer::Finished() const { return session_.batch() >= total_batches(); }
 
+bool Trainer::Enough() const { return options_.patience > 0 && not_better_ >= options_.patience; }
+
 StopReason Trainer::Run() {
   saved_at_ = Now();
+  // A run that was stopped for this and went on.
+  if (Enough()) return StopReason::kNoBetter;
   while (!Finished()) {
     const StepReport step = Step();
     observer_.OnStep(step);
@@ -87,7 +93,7 @@ StopReason Trainer::Run() {
     }
     if (epoch_ended || last) EndEpoch(step.epoch);
     if (better) observer_.OnSave(SaveReason::kBest);
-    const bool enough = options_.patience > 0 && not_better_ >= options_.patience;
+    const bool enough = Enough();
     const bool stop = options_.stop_requested && options_.stop_requested();
     if (last || enough) {
       Save(SaveReason::kEnd);
@@ -119,23 +125,46 @@ StepReport Trainer::Step() {
   const Feeds feeds = batches_->Get(index);
   epoch_waited_ += Now() - start;
   StepReport report;
-  report.result = session_.Step(feeds);
-  const double loss = report.result.loss;
-  if (!std::isfinite(loss)) {
-    throw Error(ErrorCode::kDiverged, "the loss is " + std::to_string(loss) + " at step " + std::to_string(report.result.step), "",
-                "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
-  }
+  StepOrSkip(feeds, report);
   report.epoch = epoch;
   report.rows = batches_->size(index);
   report.epochs_done = static_cast<double>(session_.batch()) / static_cast<double>(batches_per_epoch());
   report.total_batches = total_batches();
   const double weight = options_.loss_weight ? options_.loss_weight(feeds) : static_cast<double>(report.rows);
-  if (weight > 0) loss_sum_ += loss * weight;
-  loss_weight_ += weight;
+  if (!report.skipped) {
+    if (weight > 0) loss_sum_ += report.result.loss * weight;
+    loss_weight_ += weight;
+  }
   epoch_rows_ += report.rows;
   report.samples_per_s = static_cast<double>(epoch_rows_) / std::max(Now() - epoch_started_, 1e-9);
   last_lr_ = report.result.lr;
   return report;
+}
+
+void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
+  if (options_.skip_non_finite) session_.KeepState();
+  report.result = session_.Step(feeds);
+  const double loss = report.result.loss;
+  if (std::isfinite(loss) && !(options_.skip_non_finite && !session_.NonFiniteState().empty())) {
+    skipped_in_a_row_ = 0;
+    return;
+  }
+  const std::string state = session_.NonFiniteState();
+  const Error diverged(ErrorCode::kDiverged,
+                       "the loss is " + std::to_string(loss) + " at step " + std::to_string(report.result.step) + ", batch " +
+                           std::to_string(report.result.batch),
+                       state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'",
+                       "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
+  if (!options_.skip_non_finite) throw diverged;
+  if (++skipped_in_a_row_ == kMostSkippedInARow) {
+    throw Error(diverged.code(), diverged.message() + ", the last of " + std::to_string(skipped_in_a_row_) + " batches in a row",
+                diverged.where(), diverged.help());
+  }
+  session_.UndoStep();
+  report.result = session_.SkipBatch();
+  report.result.loss = loss;
+  report.skipped = true;
+  ++skipped_;
 }
 
 // Whether the interval ends with this step.
@@ -165,7 +194,7 @@ bool Trainer::EvaluateAndCompare(int64_t epoch) {
                 "there are: " + known);
   }
   const double value = watched->second;
-  report.best = !std::isnan(value) && (best_step_ < 0 || (options_.watch.larger ? value > best_ : value < best_));
+  report.best = std::isfinite(value) && (best_step_ < 0 || (options_.watch.larger ? value > best_ : value < best_));
   if (report.best) {
     best_ = value;
     best_step_ = session_.step();
@@ -198,8 +227,9 @@ void Trainer::Save(SaveReason reason) {
 }
 
 std::string Trainer::state() const {
-  return nlohmann::json{
-      {"loss_sum", loss_sum_}, {"loss_weight", loss_weight_}, {"best", best_}, {"best_step", best_step_}, {"not_better", not_better_}}
+  return nlohmann::json{{"loss_sum", loss_sum_},        {"loss_weight", loss_weight_}, {"best", best_},
+                        {"best_step", best_step_},      {"not_better", not_better_},   {"skipped", skipped_},
+                        {"in_a_row", skipped_in_a_row_}}
       .dump();
 }
 
@@ -211,6 +241,8 @@ void Trainer::set_state(const std::string& text) {
     best_ = json.at("best").get<double>();
     best_step_ = json.at("best_step").get<int64_t>();
     not_better_ = json.at("not_better").get<int64_t>();
+    skipped_ = json.at("skipped").get<int64_t>();
+    skipped_in_a_row_ = json.at("in_a_row").get<int64_t>();
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kCheckpoint, "what the trainer kept cannot be read: " + Escaped(text));
   }

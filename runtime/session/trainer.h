@@ -44,6 +44,9 @@ struct TrainerOptions {
   std::vector<MetricSpec> metrics;
   Watch watch{"loss", false};
   int64_t patience = 0;  // above 0: stop after so many evaluations in a row that were not better
+  // What a loss or state that is not finite does: end the run with Error(kDiverged), or leave the batch out (state as
+  // before it; costs a copy of all state each step).
+  bool skip_non_finite = false;
   // The divisor of a batch's mean loss, for a mean over several batches; empty: the batch's rows.
   std::function<double(const Feeds&)> loss_weight;
   // Asked after each step; true ends the run after a save.
@@ -55,6 +58,7 @@ struct StepReport {
   int64_t epoch = 0;       // from 0
   double epochs_done = 0;  // with a fraction
   int64_t rows = 0;        // of this batch
+  bool skipped = false;    // it was left out
   int64_t total_batches = 0;
   double samples_per_s = 0;  // since the epoch, or this run of it, began
 };
@@ -94,7 +98,8 @@ class Trainer {
   // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) for options that cannot be.
   Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer);
 
-  // Throws Error(kDiverged) for a loss that is not finite, and what steps, metrics and the observer throw.
+  // Throws Error(kDiverged) for a loss that is not finite (or too many batches in a row that were left out for that),
+  // and what steps, metrics and the observer throw.
   StopReason Run();
 
   // Loss and metrics over all of the evaluation data.
@@ -111,10 +116,13 @@ class Trainer {
   double best() const { return best_; }
   int64_t best_step() const { return best_step_; }
   double waited_seconds() const { return waited_seconds_; }
+  int64_t skipped() const { return skipped_; }  // batches left out
 
  private:
   bool Finished() const;
+  bool Enough() const;  // evaluations that were not better
   StepReport Step();
+  void StepOrSkip(const Feeds& feeds, StepReport& report);
   void StartEpoch(int64_t epoch);
   void EndEpoch(int64_t epoch);
   bool Due(const Interval& interval, const StepReport& step) const;
@@ -143,6 +151,7 @@ class Trainer {
   double best_ = 0;
   int64_t best_step_ = -1;
   int64_t not_better_ = 0;
+  int64_t skipped_ = 0, skipped_in_a_row_ = 0;
 };
 
 // "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean of

@@ -148,6 +148,7 @@ TEST(CheckpointFolderTest, WhatIsNoCheckpointIsLeftAlone) {
   fs::create_directory_symlink(folder / "elsewhere", folder / "step-000004.tmp.9");
   CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 1});
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "step-000001", "elsewhere"}));
+  EXPECT_EQ(checkpoints.leftovers(), (std::vector<std::string>{"step-000003.tmp.9", "step-000004.tmp.9"}));
   for (int step = 5; step < 8; ++step) SaveStep(checkpoints, step);
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "step-000001", "elsewhere", "step-000007"}));
   EXPECT_TRUE(fs::exists(folder / "elsewhere/precious"));

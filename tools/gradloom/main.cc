@@ -32,6 +32,7 @@ constexpr Verb kVerbs[] = {
     {"inspect", "show a plan", "gradloom inspect model.plan", DeclareInspect},
     {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
     {"train", "compile a model and train it", "gradloom train model.onnx --data train.csv --loss mse --epochs 10", DeclareTrain},
+    {"resume", "go on with a run, to the same bits as if it had not stopped", "gradloom resume runs/exp1", DeclareResume},
     {"eval", "loss and metrics of a trained model", "gradloom eval runs/exp1 --data test.csv --metric accuracy", DeclareEval},
     {"predict", "outputs of a trained model", "gradloom predict runs/exp1 --data x.npz -o y.npz", DeclarePredict},
     {"export", "trained weights -> inference ONNX", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},

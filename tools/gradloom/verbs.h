@@ -14,6 +14,7 @@ using Action = std::function<int()>;
 
 Action DeclareInit(CLI::App& app);
 Action DeclareTrain(CLI::App& app);
+Action DeclareResume(CLI::App& app);
 Action DeclareCheck(CLI::App& app);
 Action DeclareCompile(CLI::App& app);
 Action DeclareInspect(CLI::App& app);

@@ -22,17 +22,51 @@ std::ofstream OpenToAppend(const std::string& path) {
   return file;
 }
 
+// A file that lost its end in a crash stays as it is.
+void CutOff(const std::string& path, uint64_t bytes) {
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  if (error || size <= bytes) return;
+  std::filesystem::resize_file(path, bytes, error);
+  if (error) throw Error(ErrorCode::kResource, "cannot shorten the file: " + error.message(), Escaped(path, 4096));
+}
+
 }  // namespace
 
-RunRecords::RunRecords(const std::string& folder, const RecordOptions& options)
-    : folder_(folder), options_(options), json_(OpenToAppend(folder + "/metrics.jsonl")), csv_(OpenToAppend(folder + "/results.csv")) {
+RunRecords::RunRecords(const std::string& folder, const RecordOptions& options) : folder_(folder), options_(options) { Open(-1); }
+
+RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, const std::string& state, int64_t step)
+    : folder_(folder), options_(options) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(state);
+    loss_sum_ = json.at("loss_sum").get<double>();
+    rows_ = json.at("rows").get<int64_t>();
+    CutOff(folder + "/metrics.jsonl", json.at("metrics_bytes").get<uint64_t>());
+    CutOff(folder + "/results.csv", json.at("results_bytes").get<uint64_t>());
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kCheckpoint, "what the records kept cannot be read: " + Escaped(state));
+  }
+  Open(step + 1);
+}
+
+std::string RunRecords::state() {
+  const auto size = [](std::ofstream& file) {
+    file.seekp(0, std::ios::end);
+    return static_cast<int64_t>(file.tellp());
+  };
+  return nlohmann::json{{"loss_sum", loss_sum_}, {"rows", rows_}, {"metrics_bytes", size(json_)}, {"results_bytes", size(csv_)}}.dump();
+}
+
+void RunRecords::Open(int64_t next_step) {
+  json_ = OpenToAppend(folder_ + "/metrics.jsonl");
+  csv_ = OpenToAppend(folder_ + "/results.csv");
   csv_.seekp(0, std::ios::end);
   if (csv_.tellp() == std::streampos(0)) {
     csv_ << "epoch,step,time,train/loss,lr,samples_per_s";
-    for (const std::string& name : options.eval_columns) csv_ << ",eval/" << name;
+    for (const std::string& name : options_.eval_columns) csv_ << ",eval/" << name;
     csv_ << "\n";
   }
-  if (options.tensorboard) events_ = std::make_unique<EventFile>(folder);
+  if (options_.tensorboard) events_ = std::make_unique<EventFile>(folder_, next_step);
 }
 
 void RunRecords::WriteJsonLine(const std::string& line) {
@@ -41,8 +75,10 @@ void RunRecords::WriteJsonLine(const std::string& line) {
 
 void RunRecords::OnStep(const StepReport& step) {
   last_ = step;
-  loss_sum_ += step.result.loss * static_cast<double>(step.rows);
-  rows_ += step.rows;
+  if (!step.skipped) {
+    loss_sum_ += step.result.loss * static_cast<double>(step.rows);
+    rows_ += step.rows;
+  }
   if (step.result.updated && step.result.step % options_.every == 0) WriteTrainLine();
 }
 

@@ -27,11 +27,22 @@ class RunRecords : public TrainerObserver {
   // Throws Error(kResource) where a file cannot be written, as do all the others.
   RunRecords(const std::string& folder, const RecordOptions& options);
 
+  // Goes on from what state() gave at this update: lines that were written after it are cut off.
+  // Throws Error(kCheckpoint) for a text that is none.
+  RunRecords(const std::string& folder, const RecordOptions& options, const std::string& state, int64_t step);
+
+  // The state before anything was written.
+  static constexpr char kStart[] = R"({"loss_sum":0,"rows":0,"metrics_bytes":0,"results_bytes":0})";
+
+  // As one line of text: how far the files are, and the mean that the next line goes on with.
+  std::string state();
+
   void OnStep(const StepReport& step) override;
   void OnEvaluation(const EvaluationReport& evaluation) override;
   void OnEpoch(const EpochReport& epoch) override;
 
  private:
+  void Open(int64_t next_step);
   void WriteTrainLine();
   void WriteJsonLine(const std::string& line);
 

@@ -17,6 +17,8 @@ ProgressMode ModeOf(const std::string& name) {
                            : ProgressMode::kAuto;
 }
 
+constexpr int64_t kSkippedLines = 10;
+
 // Passes over the data, also where the run is counted in updates.
 int64_t EpochsOf(const TrainingSetUp& set_up) {
   const int64_t batch = set_up.options.batch, per_epoch = (set_up.data.train.rows() + batch - 1) / batch;
@@ -63,6 +65,11 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
 
 void RunScreen::OnStep(const StepReport& step) {
   const StepResult& result = step.result;
+  if (step.skipped && ++skipped_ <= kSkippedLines) {
+    progress_.Clear();
+    log_.Line("warning batch " + std::to_string(result.batch) + " is left out: its loss is " + Short(result.loss) +
+              (skipped_ == kSkippedLines ? "; more are not listed" : ""));
+  }
   progress_.Update({.step = result.batch,
                     .total_steps = step.total_batches,
                     .epoch = step.epochs_done,

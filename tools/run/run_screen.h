@@ -37,6 +37,7 @@ class RunScreen : public TrainerObserver {
   std::string metrics_;
   std::vector<std::string> columns_;  // of evaluations, in the order of the table
   int64_t best_step_ = -1;
+  int64_t skipped_ = 0;
   std::vector<EpochReport> epochs_;
 };
 

@@ -66,6 +66,8 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   options.evaluate = Interval::Parse(configuration.Text("eval.every"), "eval.every");
   options.metrics = MetricsOf(configuration, recipe, graph);
   options.patience = configuration.Integer("train.early_stop");
+  options.save = Interval::Parse(configuration.Text("checkpoint.every"), "checkpoint.every");
+  options.skip_non_finite = configuration.Text("train.on_nan") == "skip";
   const std::string& best = configuration.Text("eval.best");
   options.watch = Watch::Parse(!best.empty() ? best : options.metrics.empty() ? "eval/loss" : "eval/" + options.metrics.front().name);
   options.loss_weight = LossWeightOf(recipe);

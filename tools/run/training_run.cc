@@ -1,6 +1,7 @@
 #include "tools/run/training_run.h"
 
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -9,10 +10,12 @@
 #include "runtime/base/file.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/run/environment.h"
+#include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_records.h"
 #include "tools/run/run_screen.h"
 #include "tools/run/set_up.h"
+#include "tools/run/stop_signals.h"
 
 namespace gradloom {
 namespace {
@@ -47,34 +50,74 @@ class TrainingRun {
  public:
   explicit TrainingRun(const Configuration& configuration) : configuration_(configuration), start_(Clock::now()) {}
 
-  int Run() {
-    set_up_ = SetUpTraining(configuration_);
-    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed")});
-    const std::string& weights = configuration_.Text("model.init_weights");
-    if (!weights.empty()) LoadWeights(*session_, weights);
+  int Train() {
+    SetUp();
     if (configuration_.Switch("train.dry_run")) {
       PrintHeader(log_, configuration_, set_up_, "");
       return 0;
     }
     MakeFolder();
     PrintHeader(log_, configuration_, set_up_, folder_->path());
-    TrainAll();
-    Save();
-    PrintEnd();
-    return 0;
+    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, *session_, log_);
+    return Go();
+  }
+
+  int Resume(const ResumeOptions& options) {
+    folder_ = RunFolder::Open(options.run);
+    SetUp();
+    PrintHeader(log_, configuration_, set_up_, folder_->path());
+    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, *session_, log_);
+    // Now the run is ours.
+    log_.KeepIn(folder_->File("log.txt"));
+    for (const std::string& change : options.changed) log_.Line("config  " + change);
+    resumed_ = true;
+    if (checkpoints_->Restore(options.from, !options.changed.empty())) {
+      log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
+    } else {
+      log_.Line("resume  from the start: nothing was saved yet");
+    }
+    WriteEnvironment();
+    if (!options.changed.empty()) {
+      WriteFileAtomically(folder_->ConfigPath(), configuration_.ToToml(true));
+      WritePlan(*set_up_.plan, folder_->PlanPath());
+    }
+    return Go();
   }
 
  private:
+  void SetUp() {
+    set_up_ = SetUpTraining(configuration_);
+    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed")});
+    const std::string& weights = configuration_.Text("model.init_weights");
+    if (!weights.empty()) LoadWeights(*session_, weights);
+  }
+
   void MakeFolder() {
     folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"));
     WriteFileAtomically(folder_->ConfigPath(), configuration_.ToToml(true));
     WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
+    WriteEnvironment();
+    WritePlan(*set_up_.plan, folder_->PlanPath());
+    log_.KeepIn(folder_->File("log.txt"));
+  }
+
+  // One file for each process of the run.
+  void WriteEnvironment() const {
     nlohmann::json environment = Environment();
     environment["command"] = CommandLine();
     environment["started"] = Timestamp();
-    WriteFileAtomically(folder_->File("environment.json"), environment.dump(2) + "\n");
-    WritePlan(*set_up_.plan, folder_->PlanPath());
-    log_.KeepIn(folder_->File("log.txt"));
+    std::string path = folder_->File("environment.json");
+    for (int i = 1; std::filesystem::exists(path); ++i) path = folder_->File("environment-resume-" + std::to_string(i) + ".json");
+    WriteFileAtomically(path, environment.dump(2) + "\n");
+  }
+
+  int Go() {
+    const StopSignals signals;
+    TrainAll();
+    if (stopped_ == StopReason::kRequested) return PrintStopped();
+    Save();
+    PrintEnd();
+    return 0;
   }
 
   void TrainAll() {
@@ -83,10 +126,21 @@ class TrainingRun {
       records.eval_columns.emplace_back("loss");
       for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.name);
     }
-    RunRecords recorder(folder_->path(), records);
+    const std::string& kept = checkpoints_->records_state();
+    std::optional<RunRecords> recorder;
+    if (resumed_) {
+      recorder.emplace(folder_->path(), records, kept.empty() ? RunRecords::kStart : kept, kept.empty() ? -1 : session_->step());
+    } else {
+      recorder.emplace(folder_->path(), records);
+    }
     screen_.emplace(log_, configuration_, set_up_);
-    Observers observers({&*screen_, &recorder});
-    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, set_up_.options, observers);
+    Observers observers({&*screen_, &*recorder, &*checkpoints_});
+    TrainerOptions options = set_up_.options;
+    options.stop_requested = [] { return StopSignals::received() != 0; };
+    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, options, observers);
+    if (!checkpoints_->trainer_state().empty()) trainer.set_state(checkpoints_->trainer_state());
+    checkpoints_->Keep(trainer, *recorder, *screen_);
+    if (session_->batch() >= trainer.total_batches()) log_.Line("the run is complete; to go on give it more --epochs than it had");
     try {
       stopped_ = trainer.Run();
     } catch (const Error& error) {
@@ -97,6 +151,7 @@ class TrainingRun {
     screen_->Clear();
     if (trainer.has_best()) best_ = {trainer.best(), trainer.best_step()};
     waited_seconds_ = trainer.waited_seconds();
+    skipped_ = trainer.skipped();
     for (const EpochReport& epoch : screen_->epochs()) train_seconds_ += epoch.seconds;
   }
 
@@ -113,14 +168,25 @@ class TrainingRun {
     save_seconds_ = SecondsSince(start);
   }
 
+  // What was asked for from outside; the exit code.
+  int PrintStopped() {
+    const int signal = StopSignals::received();
+    log_.Line(std::string("stopped by ") + StopSignals::NameOf(signal) + " after step " + std::to_string(session_->step()) + "   saved " +
+              Escaped(checkpoints_->last_path(), 4096));
+    log_.Line("go on   gradloom resume " + Escaped(folder_->path(), 4096));
+    if (configuration_.Text("log.report") == "json") std::printf("%s\n", Report().dump().c_str());
+    return StopSignals::ExitCodeOf(signal);
+  }
+
   void PrintEnd() {
     screen_->PrintTable();
     const std::string watched = "eval/" + set_up_.options.watch.name;
     std::string line = "done in " + Duration(SecondsSince(start_)) + " (compile " + Duration(set_up_.compile_seconds) + ", train " +
-                       Duration(train_seconds_) + ", save " + Duration(save_seconds_) + ", waited " +
+                       Duration(train_seconds_) + ", save " + Duration(save_seconds_ + checkpoints_->seconds()) + ", waited " +
                        Short(100 * waited_seconds_ / std::max(train_seconds_, 1e-9)) + "% for data)";
     if (best_) line += "   best " + watched + " " + Short(best_->first) + " @ step " + std::to_string(best_->second);
     log_.Line(line);
+    if (skipped_ > 0) log_.Line("left out " + WithCommas(skipped_) + " batches whose loss was not finite");
     if (stopped_ == StopReason::kNoBetter) {
       log_.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up_.options.patience) + " evaluations");
     }
@@ -130,12 +196,26 @@ class TrainingRun {
 
   // The last line for whoever runs many: one JSON object.
   nlohmann::json Report() const {
-    const EpochReport& last = screen_->epochs().back();
-    nlohmann::json line{{"run", folder_->path()},        {"model", folder_->ExportPath()},
-                        {"epochs", last.epoch},          {"steps", session_->step()},
-                        {"train_loss", last.train_loss}, {"compile_s", set_up_.compile_seconds},
-                        {"train_s", train_seconds_},     {"stopped_early", stopped_ == StopReason::kNoBetter}};
-    for (const auto& [name, value] : last.eval) line["eval_" + name] = value;
+    const int64_t per_epoch = (set_up_.data.train.rows() + set_up_.options.batch - 1) / set_up_.options.batch;
+    nlohmann::json line{{"run", folder_->path()},
+                        {"epochs", (session_->batch() + per_epoch - 1) / per_epoch},
+                        {"steps", session_->step()},
+                        {"compile_s", set_up_.compile_seconds},
+                        {"train_s", train_seconds_},
+                        {"stopped_early", stopped_ == StopReason::kNoBetter},
+                        {"checkpoint", checkpoints_->last_path()}};
+    if (stopped_ == StopReason::kRequested) {
+      line["stopped_by"] = StopSignals::NameOf(StopSignals::received());
+    } else {
+      line["model"] = folder_->ExportPath();
+    }
+    if (skipped_ > 0) line["batches_left_out"] = skipped_;
+    // None where a resume found nothing to do.
+    if (!screen_->epochs().empty()) {
+      const EpochReport& last = screen_->epochs().back();
+      line["train_loss"] = last.train_loss;
+      for (const auto& [name, value] : last.eval) line["eval_" + name] = value;
+    }
     if (best_) {
       line["best"] = best_->first;
       line["best_step"] = best_->second;
@@ -149,7 +229,10 @@ class TrainingRun {
   TrainingSetUp set_up_;
   std::optional<Session> session_;
   std::optional<RunFolder> folder_;
+  std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
+  bool resumed_ = false;
+  int64_t skipped_ = 0;
   StopReason stopped_ = StopReason::kDone;
   std::optional<std::pair<double, int64_t>> best_;
   double train_seconds_ = 0, save_seconds_ = 0, waited_seconds_ = 0;
@@ -157,6 +240,8 @@ class TrainingRun {
 
 }  // namespace
 
-int Train(const Configuration& configuration) { return TrainingRun(configuration).Run(); }
+int Train(const Configuration& configuration) { return TrainingRun(configuration).Train(); }
+
+int Resume(const Configuration& configuration, const ResumeOptions& options) { return TrainingRun(configuration).Resume(options); }
 
 }  // namespace gradloom

@@ -1,11 +1,24 @@
 // A training run from its configuration to its folder.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "tools/config/configuration.h"
 
 namespace gradloom {
 
-// Sets up, trains and writes the folder of the run. The exit code: 0, also where a lack of progress ended it early.
+// Sets up, trains and writes the folder of the run. The exit code: 0, also where a lack of progress ended it early; 130
+// where SIGINT and 138 where SIGTERM or SIGUSR1 stopped it, all of it saved.
 int Train(const Configuration& configuration);
+
+struct ResumeOptions {
+  std::string run;                   // the folder
+  std::string from;                  // a checkpoint, "best" or "start"; empty: the newest that loads
+  std::vector<std::string> changed;  // in the configuration since the run was made, one line each
+};
+
+// Goes on with a run, to the same bits unless something was changed. The exit code as Train's.
+int Resume(const Configuration& configuration, const ResumeOptions& options);
 
 }  // namespace gradloom

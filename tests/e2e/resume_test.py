@@ -1,0 +1,273 @@
+"""A run that is stopped, killed or out of space goes on to the bits of an unbroken one, by the command."""
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+DIGITS = ["models/digits_cnn.onnx", "--data", "models/data/digits.csv.gz", "--map", "image=p0..p63", "--map", "label=label",
+          "--eval-split", "20%", "--loss", "cross_entropy(logits, label)", "--metric", "accuracy", "--optimizer", "adamw",
+          "--lr", "0.01", "--schedule", "one_cycle", "--accumulate", "2", "--batch", "64", "--epochs", "2", "--eval-every", "9",
+          "--save-every", "4", "--log-every", "3", "--threads", "1", "--progress", "none"]
+
+
+def digits(**changes):
+    """DIGITS with other values: eval_every="4" for --eval-every."""
+    flags = dict(zip(DIGITS[1::2], DIGITS[2::2]))
+    maps = [word for flag, value in zip(DIGITS[1::2], DIGITS[2::2]) if flag == "--map" for word in (flag, value)]
+    flags.pop("--map")
+    flags.update({"--" + key.replace("_", "-"): value for key, value in changes.items()})
+    return [DIGITS[0], *maps, *(word for pair in flags.items() for word in pair)]
+
+
+def without_times(path):
+    with open(path) as file:
+        return re.sub(r'"(t|samples_per_s)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
+
+
+class ResumeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.out = cls.folder.name
+        cls.unbroken = os.path.join(cls.out, "unbroken")
+        cls.command(cls, ["train", *DIGITS, "--name", "unbroken"])
+
+    def command(self, words, code=0, **options):
+        done = subprocess.run([GRADLOOM, *words, *(["--out", self.out] if words[0] == "train" else [])], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=120, **options)
+        if done.returncode != code:
+            raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
+        return done
+
+    def start(self, words):
+        return subprocess.Popen([GRADLOOM, *words, *(["--out", self.out] if words[0] == "train" else [])], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True)
+
+    def run_folder(self, name):
+        return os.path.join(self.out, name)
+
+    def last(self, run):
+        with open(os.path.join(run, "checkpoints", "LATEST")) as file:
+            return os.path.join(run, "checkpoints", file.read().strip())
+
+    def wait_for(self, path, process):
+        for _ in range(6000):
+            if os.path.exists(path):
+                return
+            self.assertIsNone(process.poll(), "the process ended")
+            time.sleep(0.005)
+        self.fail(f"no {path}")
+
+    def assert_unbroken(self, run):
+        """State, records and the exported model are those of the unbroken run."""
+        for name in (os.path.join(self.last(run), "rank-0.safetensors"), os.path.join(run, "export", "model.onnx")):
+            other = name.replace(run, self.unbroken)
+            other = re.sub(r"(step-\d+)\.\d+", r"\1", other)
+            with open(name, "rb") as ours, open(other, "rb") as theirs:
+                self.assertTrue(ours.read() == theirs.read(), f"{name} differs")
+        self.assertEqual(without_times(os.path.join(run, "metrics.jsonl")), without_times(os.path.join(self.unbroken, "metrics.jsonl")))
+
+    def test_killed_at_random_times(self):
+        seed = random.SystemRandom().randrange(10**6)
+        print("seed", seed, flush=True)
+        rng = random.Random(seed)
+        kills = resumes = runs = 0
+        end = time.monotonic() + 40
+        while kills < 48 or runs < 2:
+            # A slow machine does less, but never nothing.
+            if time.monotonic() > end and kills >= 12 and runs >= 1:
+                break
+            name, run = f"killed{runs}", self.run_folder(f"killed{runs}")
+            while True:
+                made = os.path.exists(os.path.join(run, "plan.plan"))
+                if not made:
+                    # Killed before there was a run.
+                    shutil.rmtree(run, ignore_errors=True)
+                process = self.start(["resume", run] if made else ["train", *DIGITS, "--name", name])
+                resumes += made
+                try:
+                    process.communicate(timeout=rng.choice([0.1, 0.2, 0.4, 0.8]) * (0.5 + rng.random()))
+                    self.assertEqual(process.returncode, 0)
+                    break
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.communicate()
+                    kills += 1
+            self.assert_unbroken(run)
+            runs += 1
+        print(f"{kills} kills, {resumes} resumes, {runs} runs", flush=True)
+
+    def test_signals_save(self):
+        for sent, code in ((signal.SIGINT, 130), (signal.SIGTERM, 138), (signal.SIGUSR1, 138)):
+            run = self.run_folder(sent.name)
+            process = self.start(["train", *DIGITS, "--name", sent.name])
+            self.wait_for(os.path.join(run, "checkpoints", "LATEST"), process)
+            process.send_signal(sent)
+            said = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, code, said)
+            self.assertIn(f"stopped by {sent.name} after step", said)
+            self.assertIn("saved " + self.last(run), said)
+            # What it says goes on.
+            self.command(re.search(r"gradloom (resume \S+)", said).group(1).split())
+            self.assert_unbroken(run)
+
+    def test_a_second_interrupt_ends_at_once(self):
+        # The first step is followed by an evaluation of minutes, which one interrupt waits for.
+        process = self.start(["train", "models/housing_mlp.onnx", "--data", "random:2000000", "--eval-split", "99%", "--loss",
+                              "mse(value, target)", "--batch", "1", "--eval-every", "1", "--name", "twice", "--progress", "none"])
+        self.wait_for(os.path.join(self.run_folder("twice"), "results.csv"), process)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.communicate(timeout=1)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=10)[1]
+        self.assertEqual(process.returncode, 130, said)
+        self.assertNotIn("stopped by", said)
+
+    def test_damaged_checkpoints_are_named_and_passed_over(self):
+        run = self.run_folder("damaged")
+        shutil.copytree(self.unbroken, run)
+        names = sorted(os.path.basename(path) for path in glob.glob(os.path.join(run, "checkpoints", "step-*")))
+        self.assertGreaterEqual(len(names), 3)
+        newest = os.path.join(run, "checkpoints", names[-1])
+        with open(os.path.join(newest, "rank-0.safetensors"), "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
+        os.remove(os.path.join(run, "checkpoints", names[-2], "MANIFEST"))
+        said = self.command(["resume", run]).stderr
+        self.assertRegex(said, f"skipped \\S+{names[-1]}: the file is damaged")
+        self.assertRegex(said, f"skipped \\S+{names[-2]}: this is no checkpoint: it has no MANIFEST")
+        self.assertRegex(said, f"resume  \\S+{names[-3]}  step")
+        self.assert_unbroken(run)
+        # One by name, whose help works as it stands.
+        with open(os.path.join(newest, "rank-0.safetensors"), "r+b") as file:
+            file.truncate(100)
+        refused = self.command(["resume", run, "--from", names[-1]], 7).stderr
+        self.assertIn("error[E-CHECKPOINT]", refused)
+        self.command(["resume", run, *re.search(r"help: (--from \S+) loads", refused).group(1).split()])
+        # None at all.
+        for path in glob.glob(os.path.join(run, "checkpoints", "step-*", "MANIFEST")):
+            os.remove(path)
+        refused = self.command(["resume", run], 7).stderr
+        self.assertIn("no checkpoint of the run loads", refused)
+        self.command(["resume", run, "--from", "start"])
+        self.assert_unbroken(run)
+
+    def test_what_differs_is_refused(self):
+        run = self.run_folder("differs")
+        shutil.copytree(self.unbroken, run)
+        self.assertIn("seed 1234, this run has 5", self.command(["resume", run, "--seed", "5"], 7).stderr)
+        self.assertIn("'block1.bn.bias/exp_avg' is not known here", self.command(["resume", run, "--optimizer", "sgd"], 7).stderr)
+        self.assertIn("rows in batches of 64", self.command(["resume", run, "--batch", "32"], 7).stderr)
+        self.assertIn("cannot be changed", self.command(["resume", run, "--name", "x"], 4).stderr)
+        self.assertIn("no folder of a run", self.command(["resume", run + "x"], 4).stderr)
+        # Its configuration changed behind its back: a refusal, not other bits.
+        config = os.path.join(run, "config.toml")
+        with open(config) as file:
+            text = file.read()
+        with open(config, "w") as file:
+            file.write(re.sub(r'(?m)^weight_decay = [^ ]*', "weight_decay = 0.5", text))
+        self.assertIn("optimizer:", self.command(["resume", run], 7).stderr)
+
+    def test_more_epochs(self):
+        run = self.run_folder("longer")
+        shutil.copytree(self.unbroken, run)
+        said = self.command(["resume", run]).stderr
+        self.assertIn("the run is complete", said)
+        self.assert_unbroken(run)
+        said = self.command(["resume", run, "--epochs", "3"]).stderr
+        self.assertIn("config  train.epochs = 3, was 2", said)
+        self.assertRegex(said, "changed learning rate: one_cycle .* there, one_cycle .* here")
+        # It stays so.
+        self.assertIn("the run is complete", self.command(["resume", run]).stderr)
+
+    def test_one_process_trains_a_run(self):
+        run = self.run_folder("busy")
+        process = self.start(["train", *digits(name="busy", epochs="100000")])
+        try:
+            self.wait_for(os.path.join(run, "checkpoints", "LATEST"), process)
+            self.assertIn("another process is training this run", self.command(["resume", run], 7).stderr)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def test_a_full_disk(self):
+        disk = os.path.join(self.out, "disk")
+        os.mkdir(disk)
+        script = 'mount -t tmpfs -o size=1300k tmpfs "$1" || exit 99; shift; "$@"; code=$?; cp -r "$OUT/full" "$COPY"; exit $code'
+        words = [GRADLOOM, "train", *DIGITS, "--name", "full", "--out", disk]
+        done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", disk, *words],
+                              env={**os.environ, "OUT": disk, "COPY": self.run_folder("full")}, stderr=subprocess.PIPE, text=True, timeout=60)
+        if "unshare" in done.stderr or done.returncode == 99:
+            self.skipTest("no file system of its own can be had here: " + done.stderr)
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertRegex(done.stderr, r"error\[E-RESOURCE\].*No space left on device \(\d+ bytes free\); the checkpoint needs \d+ bytes")
+        self.assertIn(os.path.join(disk, "full", "checkpoints", "step-"), done.stderr)
+        run = self.run_folder("full")
+        self.assertEqual(glob.glob(os.path.join(run, "checkpoints", "*.tmp.*")), [])
+        self.assertEqual(len(glob.glob(os.path.join(run, "checkpoints", "step-*"))), 1)
+        # With space it goes on.
+        self.command(["resume", run])
+        self.assert_unbroken(run)
+
+    def test_best_keep_and_early_stop(self):
+        words = ["train", *digits(name="best", epochs="30", eval_every="4", keep="1", best="eval/loss:min", early_stop="2", lr="0.05",
+                                  report="json")]
+        report = json.loads(self.command(words).stdout)
+        run = self.run_folder("best")
+        self.assertTrue(report["stopped_early"])
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            losses = {line["step"]: line["loss"] for line in map(json.loads, file) if line["split"] == "eval"}
+        best = min(losses, key=losses.get)
+        self.assertEqual(report["best_step"], best)
+        self.assertEqual(max(losses), list(losses)[list(losses).index(best) + 2])
+        with open(os.path.join(run, "checkpoints", "BEST")) as file:
+            self.assertEqual(file.read(), f"step-{best:06d}\n")
+        self.assertEqual(sorted(os.listdir(os.path.join(run, "checkpoints"))),
+                         ["BEST", "LATEST", "LOCK", f"step-{best:06d}", f"step-{max(losses):06d}"])
+        self.command(["resume", run, "--from", "best"])
+
+
+class NotFiniteTest(unittest.TestCase):
+    def train(self, code, *flags):
+        with tempfile.TemporaryDirectory() as out:
+            rng = np.random.default_rng(0)
+            features = rng.standard_normal((256, 13)).astype("float32")
+            features[100, 3] = np.nan
+            np.savez(os.path.join(out, "rows.npz"), features=features, target=features[:, :1] * 0 + 1)
+            done = subprocess.run([GRADLOOM, "train", "models/housing_mlp.onnx", "--data", os.path.join(out, "rows.npz"), "--loss",
+                                   "mse(value, target)", "--batch", "16", "--epochs", "2", "--out", out, "--progress", "none", "--report",
+                                   "json", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual(done.returncode, code, done.stderr)
+            return done
+
+    def test_stops(self):
+        said = self.train(10).stderr
+        self.assertRegex(said, r"error\[E-DIVERGED\]: the loss is -?nan at step \d+, batch \d+\n +--> not finite after it: '")
+
+    def test_leaves_the_batch_out(self):
+        for flags in ([], ["--accumulate", "4"]):
+            done = self.train(0, "--on-nan", "skip", *flags)
+            report = json.loads(done.stdout)
+            self.assertEqual(report["batches_left_out"], 2)
+            self.assertTrue(np.isfinite(report["train_loss"]))
+            self.assertRegex(done.stderr, r"warning batch \d+ is left out: its loss is -?nan")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,133 @@
+#include "tools/run/run_checkpoints.h"
+
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// The names under which the manifest keeps states.
+constexpr char kTrainer[] = "trainer";
+constexpr char kRecords[] = "records";
+
+// The header of a safetensors file may have 100 MB; other state than the plan's is refused by name, not by size, unless
+// it is very large.
+int64_t LimitFor(const Plan& plan) { return 4 * plan.state_bytes + (int64_t{1} << 30); }
+
+CheckpointOptions OptionsOf(const Configuration& configuration) { return {.keep = configuration.Integer("checkpoint.keep")}; }
+
+std::string CallbackOf(const Manifest& manifest, const std::string& name) {
+  const auto found = manifest.callbacks.find(name);
+  return found == manifest.callbacks.end() ? "" : found->second;
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session,
+                               Log& log)
+    : set_up_(set_up),
+      session_(session),
+      log_(log),
+      plan_(IdentityOf(*set_up.plan)),
+      folder_(folder, plan_, OptionsOf(configuration)),
+      go_on_without_(configuration.Text("checkpoint.on_error") == "continue") {
+  for (const std::string& name : folder_.leftovers()) log_.Line("skipped " + Escaped(name, 4096) + ": a save that did not finish; removed");
+}
+
+std::optional<Checkpoint> RunCheckpoints::Newest() {
+  FoundCheckpoint found = FindNewestCheckpoint(folder_.path(), LimitFor(*set_up_.plan));
+  bool damaged = false;
+  for (const SkippedCheckpoint& skipped : found.skipped) {
+    log_.Line("skipped " + Escaped(skipped.path, 4096) + ": " + skipped.why);
+    const std::string name = std::filesystem::path(skipped.path).filename().string();
+    damaged |= ParseCheckpointName(name) == CheckpointName::kCheckpoint;
+  }
+  if (!found.checkpoint && damaged) {
+    throw Error(ErrorCode::kCheckpoint, "no checkpoint of the run loads", Escaped(folder_.path(), 4096),
+                "gradloom resume --from start trains it anew from its first step");
+  }
+  return std::move(found.checkpoint);
+}
+
+Checkpoint RunCheckpoints::Choose(const std::string& from) {
+  const std::string path = from == "best" ? folder_.BestPath() : from.find('/') != std::string::npos ? from : folder_.path() + "/" + from;
+  if (path.empty()) throw Error(ErrorCode::kCheckpoint, "the run has no best checkpoint", Escaped(folder_.path(), 4096));
+  try {
+    return Checkpoint::Load(path, LimitFor(*set_up_.plan));
+  } catch (const Error& error) {
+    const FoundCheckpoint other = FindNewestCheckpoint(folder_.path(), LimitFor(*set_up_.plan));
+    if (error.code() != ErrorCode::kCheckpoint || !other.checkpoint) throw;
+    const std::string name = std::filesystem::path(other.checkpoint->folder()).filename().string();
+    throw Error(error.code(), error.message(), error.where(), "--from " + name + " loads");
+  }
+}
+
+// The same rows must come next.
+void RunCheckpoints::CheckData(const Checkpoint& checkpoint) const {
+  const DataCursor& cursor = checkpoint.manifest().cursor;
+  const int64_t rows = set_up_.data.train.rows(), batch = set_up_.options.batch;
+  if (cursor.rows == rows && cursor.batch_size == batch) return;
+  throw Error(ErrorCode::kCheckpoint,
+              "the run was trained on " + std::to_string(cursor.rows) + " rows in batches of " + std::to_string(cursor.batch_size) +
+                  "; there are now " + std::to_string(rows) + " rows in batches of " + std::to_string(batch),
+              Escaped(checkpoint.folder(), 4096), "resume with the data of that run, or start a new one with --init-weights");
+}
+
+bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
+  if (from == "start") return false;
+  std::optional<Checkpoint> checkpoint = from.empty() ? Newest() : Choose(from);
+  if (!checkpoint) return false;
+  CheckData(*checkpoint);
+  const Manifest& manifest = checkpoint->manifest();
+  trainer_state_ = CallbackOf(manifest, kTrainer);
+  records_state_ = CallbackOf(manifest, kRecords);
+  if (trainer_state_.empty() || records_state_.empty()) {
+    throw Error(ErrorCode::kCheckpoint, "the checkpoint was not saved by a run of the command", Escaped(checkpoint->folder(), 4096));
+  }
+  checkpoint->Restore(session_, plan_, any_plan);
+  for (const std::string& warning : checkpoint->Warnings()) log_.Line("warning " + warning);
+  for (const std::string& difference : DifferencesOf(manifest.plan, plan_)) log_.Line("changed " + difference);
+  last_path_ = checkpoint->folder();
+  saved_batch_ = session_.batch();
+  return true;
+}
+
+void RunCheckpoints::Keep(const Trainer& trainer, RunRecords& records, RunScreen& screen) {
+  trainer_ = &trainer;
+  records_ = &records;
+  screen_ = &screen;
+}
+
+void RunCheckpoints::Warn(const std::string& text) {
+  screen_->Clear();
+  log_.Line("warning " + text);
+}
+
+void RunCheckpoints::OnSave(SaveReason reason) {
+  if (session_.batch() == saved_batch_ && reason != SaveReason::kBest) return;
+  if (const std::string state = session_.NonFiniteState(); !state.empty()) {
+    throw Error(ErrorCode::kDiverged, "'" + Escaped(state) + "' is not finite after step " + std::to_string(session_.step()),
+                last_path_.empty() ? "" : "last checkpoint: " + Escaped(last_path_, 4096),
+                "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t per_epoch = trainer_->batches_per_epoch();
+  RunState state;
+  state.cursor = {session_.batch() / per_epoch, session_.batch() % per_epoch, set_up_.options.batch, set_up_.data.train.rows()};
+  state.callbacks = {{kTrainer, trainer_->state()}, {kRecords, records_->state()}};
+  try {
+    const SavedCheckpoint saved = folder_.Save(session_, state, reason == SaveReason::kBest);
+    for (const std::string& warning : saved.warnings) Warn(warning);
+    last_path_ = saved.path;
+    saved_batch_ = session_.batch();
+  } catch (const Error& error) {
+    if (!go_on_without_ || error.code() != ErrorCode::kResource) throw;
+    Warn("the checkpoint of step " + std::to_string(session_.step()) + " was not saved: " + error.message());
+  }
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace gradloom

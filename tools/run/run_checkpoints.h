@@ -1,0 +1,66 @@
+// The checkpoints of a run: when it saves, and how it goes on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/session/checkpoint.h"
+#include "runtime/session/checkpoint_folder.h"
+#include "runtime/session/trainer.h"
+#include "tools/config/configuration.h"
+#include "tools/run/run_records.h"
+#include "tools/run/run_screen.h"
+#include "tools/run/set_up.h"
+#include "tools/screen/log.h"
+
+namespace gradloom {
+
+// The first thing of a run that touches its folder of checkpoints: where another process trains the run, the
+// constructor refuses. All arguments are borrowed.
+class RunCheckpoints : public TrainerObserver {
+ public:
+  // `folder`: of the checkpoints. Errors as CheckpointFolder's.
+  RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session, Log& log);
+
+  // Puts the session where a checkpoint has it: the newest one that loads, or the one that `from` names: "step-000100",
+  // "best", a path, "start" for none. Logs what it takes and what it passes over and why. False where the run has not
+  // saved yet, or for "start": the session is left at the start. `any_plan`: the configuration was changed, so that
+  // the plan may differ. Throws Error(kCheckpoint) where no checkpoint loads or the data are not those of the run.
+  bool Restore(const std::string& from, bool any_plan);
+
+  // What the restored checkpoint kept of these; "" at the start.
+  const std::string& trainer_state() const { return trainer_state_; }
+  const std::string& records_state() const { return records_state_; }
+
+  // What saves from here on keep besides the session.
+  void Keep(const Trainer& trainer, RunRecords& records, RunScreen& screen);
+
+  // One checkpoint for each place, however many reasons there are. Throws Error(kDiverged) naming a parameter that is not
+  // finite, Error(kResource) where the save failed and checkpoint.on_error is not "continue".
+  void OnSave(SaveReason reason) override;
+
+  const std::string& last_path() const { return last_path_; }  // "" where nothing was saved or restored
+  double seconds() const { return seconds_; }                  // spent in saves
+
+ private:
+  Checkpoint Choose(const std::string& from);
+  std::optional<Checkpoint> Newest();
+  void Warn(const std::string& text);
+  void CheckData(const Checkpoint& checkpoint) const;
+
+  const TrainingSetUp& set_up_;
+  Session& session_;
+  Log& log_;
+  PlanIdentity plan_;
+  CheckpointFolder folder_;
+  bool go_on_without_ = false;  // where a save fails
+  const Trainer* trainer_ = nullptr;
+  RunRecords* records_ = nullptr;
+  RunScreen* screen_ = nullptr;
+  std::string trainer_state_, records_state_, last_path_;
+  int64_t saved_batch_ = -1;
+  double seconds_ = 0;
+};
+
+}  // namespace gradloom
