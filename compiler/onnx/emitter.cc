@@ -43,7 +43,6 @@ ValueId Emitter::AddConstant(const std::string& name, Tensor data, bool of_file)
   const ValueId id = graph_.AddData(name, std::move(data), Role::kConst);
   graph_.value(id).derived = !of_file;
   SetFlag(computable_, id);
-  // Single numbers are factors and bounds; what has an axis may be a weight.
   if (of_file && IsFloating(graph_.value(id).dtype)) SetFlag(may_train_, id);
   return id;
 }

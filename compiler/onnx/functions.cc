@@ -8,6 +8,7 @@
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/reference.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/upgrade.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom {
 

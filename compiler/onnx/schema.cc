@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "compiler/onnx/proto_convert.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {
@@ -74,21 +75,6 @@ const Facts& CachedFacts(const OpSchema& schema) {
   auto& facts = cache[&schema];
   if (facts == nullptr) facts = FactsOf(schema);
   return *facts;
-}
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (std::tolower(a[i - 1]) == std::tolower(b[j - 1]) ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row[b.size()];
 }
 
 void CheckArity(const Node& node, const OpSchema& schema) {
@@ -240,23 +226,6 @@ void ThrowUnknownOperator(const Node& node) {
   throw Error(ErrorCode::kUnsupported,
               "unknown operator '" + Escaped(node.op) + "'" + (node.domain.empty() ? "" : " of domain '" + Escaped(node.domain) + "'"),
               Describe(node), near.empty() ? "" : "did you mean '" + near + "'?");
-}
-
-std::string Nearest(std::string_view name, const std::vector<std::string>& candidates) {
-  std::string best;
-  // Two slips in a word of four letters or more, one in a shorter one; more in long words.
-  const size_t length = std::min<size_t>(name.size(), 64);
-  size_t least = (length < 4 ? 1 : std::max<size_t>(2, length / 3)) + 1;
-  for (const std::string& candidate : candidates) {
-    const size_t longer = std::max(name.size(), candidate.size()), shorter = std::min(name.size(), candidate.size());
-    if (longer - shorter >= least) continue;
-    const size_t distance = EditDistance(name, candidate);
-    if (distance < least) {
-      least = distance;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 }  // namespace gradloom

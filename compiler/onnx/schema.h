@@ -29,7 +29,4 @@ void CheckNode(const Graph& graph, const Node& node, const onnx::OpSchema& schem
 // The standard operators of the default domain, sorted.
 std::vector<std::string> AllOperatorNames();
 
-// The candidate nearest to `name` by edit distance, or "" where none is near.
-std::string Nearest(std::string_view name, const std::vector<std::string>& candidates);
-
 }  // namespace gradloom

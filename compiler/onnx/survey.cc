@@ -11,6 +11,7 @@
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {

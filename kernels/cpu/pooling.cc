@@ -27,15 +27,11 @@ struct WindowTable {
     inputs = in.points();
     outputs = out.points();
     first.reserve(static_cast<size_t>(outputs) + 1);
-    for (int64_t d = 0; d < out.extent[0]; ++d) {
-      for (int64_t h = 0; h < out.extent[1]; ++h) {
-        for (int64_t v = 0; v < out.extent[2]; ++v) {
-          first.push_back(static_cast<int32_t>(points.size()));
-          AddWindow(in, w, d, h, v);
-        }
-      }
-    }
-    first.push_back(static_cast<int32_t>(points.size()));
+    ForEachPoint(w, in, out, [&](int64_t window, int64_t point) {
+      while (static_cast<int64_t>(first.size()) <= window) first.push_back(static_cast<int32_t>(points.size()));
+      points.push_back(static_cast<int32_t>(point));
+    });
+    while (static_cast<int64_t>(first.size()) <= outputs) first.push_back(static_cast<int32_t>(points.size()));
   }
 
   // The threads for all planes.
@@ -52,23 +48,6 @@ struct WindowTable {
       if (x[*at] > x[best] || (x[*at] != x[*at] && x[best] == x[best])) best = *at;
     }
     return best;
-  }
-
- private:
-  void AddWindow(const Volume& in, const Window3& w, int64_t d, int64_t h, int64_t v) {
-    for (int64_t kd = 0; kd < w.kernel[0]; ++kd) {
-      const int64_t id = w.At(0, d, kd);
-      if (id < 0 || id >= in.extent[0]) continue;
-      for (int64_t kh = 0; kh < w.kernel[1]; ++kh) {
-        const int64_t ih = w.At(1, h, kh);
-        if (ih < 0 || ih >= in.extent[1]) continue;
-        for (int64_t kw = 0; kw < w.kernel[2]; ++kw) {
-          const int64_t iw = w.At(2, v, kw);
-          if (iw < 0 || iw >= in.extent[2]) continue;
-          points.push_back(static_cast<int32_t>((id * in.extent[1] + ih) * in.extent[2] + iw));
-        }
-      }
-    }
   }
 };
 
@@ -112,37 +91,17 @@ class MaxPoolGrad : public Kernel {
   int threads_;
 };
 
-// By how much the sum over each window is divided: its points within the input, or with count_include_pad those
-// within the padded input too (a window may pass the padding's end in ceil mode).
-std::vector<float> Divisors(const KernelCall& call, const WindowTable& table, const Shape& x, const Shape& y) {
-  std::vector<float> divisors(static_cast<size_t>(table.outputs));
-  if (call.attributes.Int("count_include_pad", 0) == 0) {
-    for (size_t o = 0; o < divisors.size(); ++o) divisors[o] = static_cast<float>(std::max(table.first[o + 1] - table.first[o], 1));
-    return divisors;
-  }
-  const Volume in = Volume::Of(x), out = Volume::Of(y);
+std::vector<float> Divisors(const KernelCall& call, const Shape& x, const Shape& y) {
   const Window3 w = Window3::Of(WindowsOf(call.attributes, x, call.attributes.Ints("kernel_shape")));
-  const auto within = [&](size_t dim, int64_t o) {
-    int64_t n = 0;
-    for (int64_t k = 0; k < w.kernel[dim]; ++k) n += w.At(dim, o, k) < in.extent[dim] + w.pad_end[dim];
-    return n;
-  };
-  size_t o = 0;
-  for (int64_t d = 0; d < out.extent[0]; ++d) {
-    for (int64_t h = 0; h < out.extent[1]; ++h) {
-      for (int64_t v = 0; v < out.extent[2]; ++v) {
-        divisors[o++] = static_cast<float>(std::max<int64_t>(within(0, d) * within(1, h) * within(2, v), 1));
-      }
-    }
-  }
-  return divisors;
+  const std::vector<int64_t> divisors = AverageDivisors(w, Volume::Of(x), Volume::Of(y), call.attributes.Int("count_include_pad", 0) != 0);
+  return {divisors.begin(), divisors.end()};
 }
 
 class AveragePool : public Kernel {
  public:
   explicit AveragePool(const KernelCall& call)
       : table_(call, call.inputs[0].shape, call.outputs[0].shape),
-        divisors_(Divisors(call, table_, call.inputs[0].shape, call.outputs[0].shape)),
+        divisors_(Divisors(call, call.inputs[0].shape, call.outputs[0].shape)),
         threads_(table_.Threads(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
@@ -167,7 +126,7 @@ class AveragePoolGrad : public Kernel {
  public:
   explicit AveragePoolGrad(const KernelCall& call)
       : table_(call, call.outputs[0].shape, call.inputs[0].shape),
-        divisors_(Divisors(call, table_, call.outputs[0].shape, call.inputs[0].shape)),
+        divisors_(Divisors(call, call.outputs[0].shape, call.inputs[0].shape)),
         threads_(table_.Threads(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {

@@ -21,37 +21,11 @@ Pooling Describe(const KernelCall& call, const Shape& x, const Shape& y) {
   return {Volume::Of(x), Volume::Of(y), Window3::Of(WindowsOf(call.attributes, x, kernel))};
 }
 
-// Calls f(window, input point) for each input point of each window, window by window in scan order.
-template <typename F>
-void ForEachPoint(const Pooling& p, F f) {
-  const Window3& w = p.window;
-  int64_t o = 0;
-  for (int64_t d = 0; d < p.y.extent[0]; ++d) {
-    for (int64_t h = 0; h < p.y.extent[1]; ++h) {
-      for (int64_t x = 0; x < p.y.extent[2]; ++x, ++o) {
-        for (int64_t kd = 0; kd < w.kernel[0]; ++kd) {
-          const int64_t id = w.At(0, d, kd);
-          if (id < 0 || id >= p.x.extent[0]) continue;
-          for (int64_t kh = 0; kh < w.kernel[1]; ++kh) {
-            const int64_t ih = w.At(1, h, kh);
-            if (ih < 0 || ih >= p.x.extent[1]) continue;
-            for (int64_t kw = 0; kw < w.kernel[2]; ++kw) {
-              const int64_t iw = w.At(2, x, kw);
-              if (iw < 0 || iw >= p.x.extent[2]) continue;
-              f(o, (id * p.x.extent[1] + ih) * p.x.extent[2] + iw);
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
 // The first largest point of each window of a plane (a NaN counts as the largest); -1: the window is empty.
 template <typename T>
 void ArgMax(const Pooling& p, const T* x, std::vector<int64_t>& at) {
   at.assign(static_cast<size_t>(p.y.points()), -1);
-  ForEachPoint(p, [&](int64_t o, int64_t i) {
+  ForEachPoint(p.window, p.x, p.y, [&](int64_t o, int64_t i) {
     int64_t& best = at[static_cast<size_t>(o)];
     if (best < 0 || x[i] > x[best] || (x[i] != x[i] && x[best] == x[best])) best = i;
   });
@@ -114,26 +88,8 @@ void RunMaxPoolGrad(const KernelCall& call, const void* const* inputs, void* con
   });
 }
 
-// By how much the sum over each window is divided: its points within the input, or with count_include_pad
-// those within the padded input too (a window may pass the padding's end in ceil mode).
 std::vector<int64_t> Divisors(const KernelCall& call, const Pooling& p) {
-  std::vector<int64_t> count(static_cast<size_t>(p.y.points()), 0);
-  if (call.attributes.Int("count_include_pad", 0) == 0) {
-    ForEachPoint(p, [&](int64_t o, int64_t) { ++count[static_cast<size_t>(o)]; });
-    return count;
-  }
-  const auto within = [&](size_t dim, int64_t o) {
-    int64_t n = 0;
-    for (int64_t k = 0; k < p.window.kernel[dim]; ++k) n += p.window.At(dim, o, k) < p.x.extent[dim] + p.window.pad_end[dim];
-    return n;
-  };
-  size_t o = 0;
-  for (int64_t d = 0; d < p.y.extent[0]; ++d) {
-    for (int64_t h = 0; h < p.y.extent[1]; ++h) {
-      for (int64_t w = 0; w < p.y.extent[2]; ++w) count[o++] = within(0, d) * within(1, h) * within(2, w);
-    }
-  }
-  return count;
+  return AverageDivisors(p.window, p.x, p.y, call.attributes.Int("count_include_pad", 0) != 0);
 }
 
 void RunAveragePool(const KernelCall& call, const void* const* inputs, void* const* outputs) {
@@ -144,8 +100,8 @@ void RunAveragePool(const KernelCall& call, const void* const* inputs, void* con
       const T* x = static_cast<const T*>(inputs[0]) + plane * p.x.points();
       T* y = static_cast<T*>(outputs[0]) + plane * p.y.points();
       std::fill_n(y, p.y.points(), T(0));
-      ForEachPoint(p, [&](int64_t o, int64_t i) { y[o] += x[i]; });
-      for (size_t o = 0; o < divisors.size(); ++o) y[o] /= static_cast<T>(std::max<int64_t>(divisors[o], 1));
+      ForEachPoint(p.window, p.x, p.y, [&](int64_t o, int64_t i) { y[o] += x[i]; });
+      for (size_t o = 0; o < divisors.size(); ++o) y[o] /= static_cast<T>(divisors[o]);
     }
   });
 }
@@ -158,8 +114,7 @@ void RunAveragePoolGrad(const KernelCall& call, const void* const* inputs, void*
       const T* dy = static_cast<const T*>(inputs[0]) + plane * p.y.points();
       T* dx = static_cast<T*>(outputs[0]) + plane * p.x.points();
       std::fill_n(dx, p.x.points(), T(0));
-      ForEachPoint(p,
-                   [&](int64_t o, int64_t i) { dx[i] += dy[o] / static_cast<T>(std::max<int64_t>(divisors[static_cast<size_t>(o)], 1)); });
+      ForEachPoint(p.window, p.x, p.y, [&](int64_t o, int64_t i) { dx[i] += dy[o] / static_cast<T>(divisors[static_cast<size_t>(o)]); });
     }
   });
 }
@@ -172,7 +127,7 @@ void RunLpPool(const KernelCall& call, const void* const* inputs, void* const* o
       const T* x = static_cast<const T*>(inputs[0]) + plane * p.x.points();
       T* y = static_cast<T*>(outputs[0]) + plane * p.y.points();
       std::fill_n(y, p.y.points(), T(0));
-      ForEachPoint(p, [&](int64_t o, int64_t i) { y[o] += static_cast<T>(std::pow(std::abs(x[i]), power)); });
+      ForEachPoint(p.window, p.x, p.y, [&](int64_t o, int64_t i) { y[o] += static_cast<T>(std::pow(std::abs(x[i]), power)); });
       for (int64_t o = 0; o < p.y.points(); ++o) y[o] = static_cast<T>(std::pow(y[o], 1 / power));
     }
   });
@@ -189,7 +144,7 @@ void RunLpPoolGrad(const KernelCall& call, const void* const* inputs, void* cons
       const T* dy = static_cast<const T*>(inputs[2]) + plane * p.y.points();
       T* dx = static_cast<T*>(outputs[0]) + plane * p.x.points();
       std::fill_n(dx, p.x.points(), T(0));
-      ForEachPoint(p, [&](int64_t o, int64_t i) {
+      ForEachPoint(p.window, p.x, p.y, [&](int64_t o, int64_t i) {
         if (y[o] == T(0)) return;
         const T slope = static_cast<T>(std::pow(std::abs(x[i]), power - 1) * std::pow(y[o], 1 - power));
         dx[i] += x[i] < 0 ? -slope * dy[o] : slope * dy[o];

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/base/windows.h"
@@ -57,6 +58,54 @@ struct Window3 {
     return {std::min(first, outputs), std::max(std::min(last, outputs), std::min(first, outputs))};
   }
 };
+
+// Calls f(window, input point) for each input point under each window of a plane, window by window in scan order.
+template <typename F>
+void ForEachPoint(const Window3& w, const Volume& in, const Volume& out, F f) {
+  int64_t window = 0;
+  for (int64_t d = 0; d < out.extent[0]; ++d) {
+    for (int64_t h = 0; h < out.extent[1]; ++h) {
+      for (int64_t v = 0; v < out.extent[2]; ++v, ++window) {
+        for (int64_t kd = 0; kd < w.kernel[0]; ++kd) {
+          const int64_t id = w.At(0, d, kd);
+          if (id < 0 || id >= in.extent[0]) continue;
+          for (int64_t kh = 0; kh < w.kernel[1]; ++kh) {
+            const int64_t ih = w.At(1, h, kh);
+            if (ih < 0 || ih >= in.extent[1]) continue;
+            for (int64_t kw = 0; kw < w.kernel[2]; ++kw) {
+              const int64_t iw = w.At(2, v, kw);
+              if (iw < 0 || iw >= in.extent[2]) continue;
+              f(window, (id * in.extent[1] + ih) * in.extent[2] + iw);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// By how much the average over each window of a plane divides its sum, at least 1: its points within the input, or with
+// `include_pad` those within the padded input (a window may pass the padding's end in ceil mode).
+inline std::vector<int64_t> AverageDivisors(const Window3& w, const Volume& in, const Volume& out, bool include_pad) {
+  std::vector<int64_t> divisors(static_cast<size_t>(out.points()), 0);
+  if (include_pad) {
+    const auto within = [&](size_t dim, int64_t o) {
+      int64_t n = 0;
+      for (int64_t k = 0; k < w.kernel[dim]; ++k) n += w.At(dim, o, k) < in.extent[dim] + w.pad_end[dim];
+      return n;
+    };
+    size_t o = 0;
+    for (int64_t d = 0; d < out.extent[0]; ++d) {
+      for (int64_t h = 0; h < out.extent[1]; ++h) {
+        for (int64_t v = 0; v < out.extent[2]; ++v) divisors[o++] = within(0, d) * within(1, h) * within(2, v);
+      }
+    }
+  } else {
+    ForEachPoint(w, in, out, [&](int64_t window, int64_t) { ++divisors[static_cast<size_t>(window)]; });
+  }
+  for (int64_t& divisor : divisors) divisor = std::max<int64_t>(divisor, 1);
+  return divisors;
+}
 
 // Calls f(kernel element, output row start, input row start, count, input step) for each run of windows along
 // the innermost dimension: output points row + j and input points row + j * step, j < count.

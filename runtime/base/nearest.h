@@ -2,21 +2,23 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace gradloom {
 
-// Levenshtein's distance.
+// Levenshtein's distance; capital letters equal small ones.
 inline size_t EditDistance(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      const size_t replaced = diagonal + (lower(a[i - 1]) != lower(b[j - 1]));
       diagonal = row[j];
       row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
     }
@@ -24,11 +26,15 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The known word nearest to `word`, or "" where none is near: a third of the letters may differ.
+// The known word nearest to `word`, or "" where none is near: one slip in a word of less than four letters, two in a
+// longer one, a third of the letters in a long one.
 inline std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  const size_t length = std::min<size_t>(word.size(), 64);
+  size_t best_distance = (length < 4 ? 1 : std::max<size_t>(2, length / 3)) + 1;
   for (const std::string& candidate : known) {
+    const size_t longer = std::max(word.size(), candidate.size()), shorter = std::min(word.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;
     const size_t distance = EditDistance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;

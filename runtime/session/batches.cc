@@ -12,12 +12,6 @@
 namespace gradloom {
 namespace {
 
-Shape WithRows(const Shape& shape, int64_t rows) {
-  Shape out = shape;
-  out[0] = rows;
-  return out;
-}
-
 Shape BatchShape(const Shape& row, int64_t rows) {
   Shape shape{rows};
   for (int64_t extent : row) shape.push_back(extent);

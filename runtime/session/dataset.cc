@@ -15,12 +15,6 @@ namespace {
 
 int64_t RowBytes(const Tensor& column) { return column.shape()[0] == 0 ? 0 : column.bytes() / column.shape()[0]; }
 
-Shape WithRows(const Shape& shape, int64_t rows) {
-  Shape out = shape;
-  out[0] = rows;
-  return out;
-}
-
 // A uniform number below `bound` without bias worth the name: 64 bits scaled down.
 uint64_t Below(uint64_t bound, uint64_t index, PhiloxKey key) {
   const PhiloxBlock block = Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 1, 0}, key);
@@ -47,6 +41,11 @@ std::vector<int64_t> Count(int64_t from, int64_t to) {
 }
 
 }  // namespace
+
+Shape WithRows(Shape column, int64_t rows) {
+  column[0] = rows;
+  return column;
+}
 
 void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out) {
   const int64_t bytes = RowBytes(column);

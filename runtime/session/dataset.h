@@ -74,6 +74,9 @@ class Dataset {
   int64_t rows_ = 0;
 };
 
+// The shape of a column with `rows` rows.
+Shape WithRows(Shape column, int64_t rows);
+
 // Copies the given rows of a column to `out`, one after the other.
 void GatherRows(const Tensor& column, std::span<const int64_t> rows, void* out);
 

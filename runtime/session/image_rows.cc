@@ -53,7 +53,7 @@ class ImageRows : public RowSource {
       const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
       image = Applied(step, std::move(image), random, path);
     }
-    image = Resized(image, height_, width_);
+    if (image.height != height_ || image.width != width_) image = Resized(image, height_, width_);
     const int64_t plane = height_ * width_;
     for (int64_t i = 0; i < plane; ++i) {
       for (int c = 0; c < channels_; ++c) out[c * plane + i] = image.samples[static_cast<size_t>(i * channels_ + c)];

@@ -145,11 +145,12 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   if (options_.skip_non_finite) session_.KeepState();
   report.result = session_.Step(feeds);
   const double loss = report.result.loss;
-  if (std::isfinite(loss) && !(options_.skip_non_finite && !session_.NonFiniteState().empty())) {
+  // All state is read only where a batch can be taken back, or where training ends anyway.
+  const std::string state = options_.skip_non_finite || !std::isfinite(loss) ? session_.NonFiniteState() : "";
+  if (std::isfinite(loss) && state.empty()) {
     skipped_in_a_row_ = 0;
     return;
   }
-  const std::string state = session_.NonFiniteState();
   const Error diverged(ErrorCode::kDiverged,
                        "the loss is " + std::to_string(loss) + " at step " + std::to_string(report.result.step) + ", batch " +
                            std::to_string(report.result.batch),

@@ -15,7 +15,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/session/session.h"
-#include "tests/conformance/training_case.h"
+#include "tests/conformance/run_case.h"
 
 namespace gradloom {
 namespace {
@@ -40,16 +40,8 @@ double Quantile(std::vector<double> sorted, double q) {
   return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
 }
 
-Feeds FeedsOfBatch(const TrainingCase& workload, int64_t index) {
-  Feeds feeds;
-  for (const auto* names : {&workload.inputs, &workload.targets}) {
-    for (const std::string& name : *names) feeds.emplace(name, workload.batches.at(name + std::to_string(index)).view());
-  }
-  return feeds;
-}
-
-int64_t NumBatches(const TrainingCase& workload) {
-  int64_t count = 0;
+int NumBatches(const TrainingCase& workload) {
+  int count = 0;
   while (workload.batches.contains(workload.inputs.front() + std::to_string(count))) ++count;
   if (count == 0) throw Error(ErrorCode::kData, "the batches have no array '" + Escaped(workload.inputs.front()) + "0'");
   return count;
@@ -83,21 +75,21 @@ void PrintOperators(Session& session, int64_t steps) {
 
 int Run(const Arguments& a, Clock::time_point start) {
   const TrainingCase workload = ReadWorkload(a.model, a.batches, a.workload);
-  const int64_t batches = NumBatches(workload);
+  const int batches = NumBatches(workload);
   const auto importing = Clock::now();
   const Model model = Model::Load(workload.model_path);
   CompileOptions options;
   options.recipe = workload.recipe;
   options.recipe.threads = a.threads;
-  const int64_t size = FeedsOfBatch(workload, 0).begin()->second.shape[0];
+  const int64_t size = FeedsOfStep(workload, 0).begin()->second.shape[0];
   const int64_t batch = workload.batch_sizes.empty() ? size : workload.batch_sizes.front();
   options.entries.push_back({EntryKind::kStep, batch});
   CompileReport report;
   auto plan = std::make_shared<const Plan>(Compile(model, options, &report));
   const double compile_s = MsSince(importing) / 1e3;
   Session session(plan);
-  int64_t next = 0;
-  const auto step = [&] { return session.Step(FeedsOfBatch(workload, next++ % batches)).loss; };
+  int next = 0;
+  const auto step = [&] { return session.Step(FeedsOfStep(workload, next++ % batches)).loss; };
   const double first_loss = step();
   const double first_step_s = MsSince(start) / 1e3;
   for (int i = 1; i < a.warmup; ++i) step();
