@@ -51,6 +51,13 @@ BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos) {
   return batch;
 }
 
+// An extent that was given under a name that no input has is most likely meant.
+std::string ExtentHelp(const std::string& symbol, const std::map<std::string, int64_t>& unused) {
+  const int64_t extent = unused.size() == 1 ? unused.begin()->second : 16;
+  const std::string flag = "--shape " + Escaped(symbol) + "=" + std::to_string(extent);
+  return unused.size() == 1 ? "did you mean '" + flag + "'?" : "give its extent, for example: " + flag;
+}
+
 }  // namespace
 
 void Importer::AddInputs(Scope& scope) {
@@ -71,7 +78,8 @@ void Importer::AddInputs(Scope& scope) {
     if (symbol != batch.symbol || options_.batch == 0) return given;
     if (given != 0 && given != options_.batch) {
       throw Error(ErrorCode::kConfig,
-                  "--shape " + Escaped(symbol) + "=" + std::to_string(given) + " contradicts --batch " + std::to_string(options_.batch));
+                  "--shape " + Escaped(symbol) + "=" + std::to_string(given) + " contradicts --batch " + std::to_string(options_.batch), "",
+                  "leave one of them out");
     }
     return options_.batch;
   };
@@ -108,7 +116,7 @@ void Importer::AddInputs(Scope& scope) {
       if (extent <= 0) {
         const bool is_batch = symbol == batch.symbol;
         throw Error(ErrorCode::kConfig, "dimension " + std::to_string(axis) + " ('" + Escaped(symbol) + "') of an input is symbolic", where,
-                    is_batch ? "give the batch size: --batch N" : "give its extent: --shape '" + Escaped(symbol) + "=N'");
+                    is_batch ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused));
       }
       shape.push_back(extent);
       if (symbol == batch.symbol && batch_axis < 0) batch_axis = axis;
@@ -117,7 +125,7 @@ void Importer::AddInputs(Scope& scope) {
       throw Error(ErrorCode::kLimit,
                   "a graph input of shape " + shape.ToString() + " is past the limit of " +
                       std::to_string(file_.options.limits.value_bytes) + " bytes a value",
-                  where);
+                  where, "a smaller --batch or --shape");
     }
     if (batch_axis >= 0) result_.batch = shape[batch_axis];
     const ValueId id = emitter_.graph().AddValue(info->name(), *dtype, shape, Role::kInput);

@@ -1,5 +1,6 @@
 #include "compiler/onnx/wire_check.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -116,6 +117,11 @@ bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
   return true;
 }
 
+// A model begins with a field's tag, a control byte.
+bool LooksLikeText(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) { return (c >= ' ' && c <= '~') || c == '\t' || c == '\r' || c == '\n'; });
+}
+
 std::string_view WithoutSpace(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   return begin == std::string_view::npos ? std::string_view() : text.substr(begin);
@@ -137,6 +143,9 @@ void CheckWire(std::string_view bytes, const std::string& where, const ModelLimi
     other("this is a zip archive (perhaps a PyTorch file), not an ONNX model", "export the model to ONNX first");
   if (bytes.starts_with("\x89HDF\r\n"))
     other("this is an HDF5 file (perhaps of Keras), not an ONNX model", "convert the model to ONNX first");
+  if (LooksLikeText(bytes.substr(0, 1024))) {
+    other("this is a text file, not an ONNX model", "the model comes first, the data behind --data; ONNX as text is named .onnxtxt");
+  }
   Reader(bytes, where, limits).Run();
 }
 

@@ -19,7 +19,7 @@ struct Rule {
 };
 
 [[noreturn]] void Refuse(const std::string& what) {
-  throw Error(ErrorCode::kConfig, "optimizer: " + what, "", "gradloom train --help lists the options");
+  throw Error(ErrorCode::kConfig, "optimizer: " + what, "", "see: gradloom train --help");
 }
 
 Rule AdamRule(const OptimizerOptions& o, double eps, bool decoupled) {

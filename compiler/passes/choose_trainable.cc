@@ -168,13 +168,25 @@ bool Fits(const std::vector<std::string>& patterns, const std::string& name) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
 }
 
+// The names of the first initializers.
+std::string Listing(const Graph& graph) {
+  constexpr int kMost = 12;
+  std::string names;
+  int count = 0;
+  for (const Value& value : graph.values()) {
+    if (value.role != Role::kConst) continue;
+    if (count++ < kMost) names += (names.empty() ? "" : ", ") + Escaped(value.name, 80);
+  }
+  return count > kMost ? names + " and " + std::to_string(count - kMost) + " more" : names;
+}
+
 void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns, const char* flag) {
   for (const std::string& pattern : patterns) {
     const bool fits = std::any_of(graph.values().begin(), graph.values().end(),
                                   [&](const Value& value) { return value.role == Role::kConst && FitsPattern(pattern, value.name); });
     if (!fits) {
       throw Error(ErrorCode::kConfig, std::string(flag) + " '" + Escaped(pattern) + "' fits no initializer of the model", "",
-                  "gradloom check MODEL lists the initializers");
+                  "the model has: " + Listing(graph));
     }
   }
 }

@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {
@@ -19,13 +22,33 @@ namespace {
 // Long transfers in pieces: Linux moves at most 2^31 - 4096 bytes in one call.
 constexpr int64_t kPieceBytes = int64_t{1} << 30;
 
+// How many names of a folder are looked at for one that was misspelt.
+constexpr size_t kMostNames = 10000;
+
 // strerror_r without its two incompatible forms.
 std::string Reason(int error) { return std::generic_category().message(error); }
 
+// "did you mean 'model.onnx'?" among the files beside one that is not there; "" where none is near.
+std::string NearFile(const std::string& path) {
+  const std::filesystem::path missing(path);
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator it(missing.has_parent_path() ? missing.parent_path() : ".", error);
+  for (; !error && it != std::filesystem::directory_iterator() && names.size() < kMostNames; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  const std::string near = Nearest(missing.filename().string(), names);
+  return near.empty() ? "" : "did you mean '" + Escaped((missing.parent_path() / near).string(), 4096) + "'?";
+}
+
+std::string HelpForMissing(const std::string& path) {
+  const std::string near = NearFile(path);
+  return near.empty() ? "check the path; relative paths start at the current folder" : near;
+}
+
 [[noreturn]] void FailRead(const std::string& what, const std::string& path, int error) {
-  const std::string help = error == ENOENT   ? "check the path; relative paths start at the current folder"
-                           : error == EACCES ? "check the file's permissions"
-                                             : "";
+  const std::string help = error == ENOENT ? HelpForMissing(path) : error == EACCES ? "check the file's permissions" : "";
   throw Error(ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
 }
 
@@ -44,14 +67,15 @@ InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(pa
   }
   if (!S_ISREG(status.st_mode)) {
     ::close(fd_);
-    throw Error(ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096));
+    throw Error(ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096),
+                "name the file itself");
   }
   bytes_ = status.st_size;
   if (bytes_ > limit_bytes) {
     ::close(fd_);
     throw Error(ErrorCode::kLimit,
                 "the file has " + std::to_string(bytes_) + " bytes, more than the limit of " + std::to_string(limit_bytes),
-                Escaped(path_, 4096));
+                Escaped(path_, 4096), "take a smaller file, or split it");
   }
 }
 

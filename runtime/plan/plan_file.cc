@@ -73,7 +73,7 @@ Header ReadHeader(const InputFile& file) {
   if (file.bytes() < static_cast<int64_t>(sizeof header))
     Refuse(file, "the file has " + std::to_string(file.bytes()) + " bytes, too few for a plan", kDamaged);
   file.ReadAt(0, &header, sizeof header);
-  if (header.magic != kMagic) Refuse(file, "this is no plan: it does not begin as one", "give a file that 'gradloom compile' wrote");
+  if (header.magic != kMagic) Refuse(file, "this is no plan: it does not begin as one", "a plan is what the verb compile writes");
   if (header.version != Plan::kFormatVersion) {
     Refuse(file,
            "the plan has format version " + std::to_string(header.version) + ", and this program reads version " +
@@ -131,7 +131,7 @@ Plan ReadPlan(const std::string& path) {
                       [&](int64_t offset, void* out, int64_t bytes) { file.ReadAt(header.data_offset + offset, out, bytes); });
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPlan) throw;
-    Refuse(file, error.message(), "this file was not written by 'gradloom compile': do not use it");
+    Refuse(file, error.message(), "the verb compile did not write this: do not use it");
   }
 }
 

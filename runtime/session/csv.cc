@@ -167,7 +167,9 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
   const std::string shown = "'" + Escaped(field, 40) + "'";
   if (fault == NumberFault::kRange) return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place};
   if (Trimmed(field).empty()) return {ErrorCode::kData, "an empty field where a number belongs", place, "fill it in, or write nan"};
-  return {ErrorCode::kData, shown + " is not a number", place, first_line ? "if line 1 holds names, say that the file has a header" : ""};
+  return {ErrorCode::kData, shown + " is not a number", place,
+          first_line ? "if line 1 holds names, say that the file has a header"
+                     : "mend the line, or leave the column out with --map; an empty field is read as NaN"};
 }
 
 template <typename T>
@@ -211,7 +213,8 @@ struct Table {
       header = Names(fields);
       more = records.Next(fields);
     }
-    if (!more) throw Error(ErrorCode::kData, "the table has no rows", Escaped(path, 4096));
+    if (!more)
+      throw Error(ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "was it written to its end? wc -l counts its lines");
   }
 
   // Throws Error(kData) where the row has more or fewer fields than the first.
@@ -219,7 +222,8 @@ struct Table {
     if (fields.size() == columns) return;
     throw Error(ErrorCode::kData, "a row of " + std::to_string(fields.size()) + " fields; the first has " + std::to_string(columns),
                 records.Place(std::min(fields.size(), columns)),
-                columns == 1 ? "are the fields separated by something else than a comma?" : "");
+                columns == 1 ? "are the fields separated by something else than a comma?"
+                             : "mend or remove this line; a comma within a field needs quotes around the field");
   }
 };
 

@@ -1,12 +1,14 @@
 #include "runtime/session/data_files.h"
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "runtime/session/idx.h"
 #include "runtime/session/image_rows.h"
 #include "runtime/session/npy.h"
@@ -95,6 +97,15 @@ DataFileKind KindOfDataFile(const std::string& path) {
   if (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt")) return DataFileKind::kTable;
   if (IsImageFolder(path)) return DataFileKind::kImages;
   if (!IdxFilesOf(path).empty()) return DataFileKind::kIdxSet;
+  if (std::filesystem::is_directory(path)) {
+    throw Error(ErrorCode::kData, std::filesystem::is_empty(path) ? "the folder is empty" : "a folder without data that are known",
+                Escaped(path, 4096), "images lie in a sub-folder for each class, IDX files under their usual names");
+  }
+  if (path.ends_with(".onnx")) {
+    throw Error(ErrorCode::kData, "this is a model, not data", Escaped(path, 4096),
+                "the model comes first: gradloom train model.onnx --data train.csv");
+  }
+  if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, with the name of a file that is near
   throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
               "name it .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, after what it is; images lie in a folder for each class");
 }

@@ -129,7 +129,8 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape) 
   for (int64_t dim : row_shape) shape.push_back(dim);
   if (have != row_elements) {
     throw Error(ErrorCode::kData,
-                "column '" + Escaped(name) + "' has " + std::to_string(have) + " values a row, the model wants " + row_shape.ToString());
+                "column '" + Escaped(name) + "' has " + std::to_string(have) + " values a row, the model wants " + row_shape.ToString(), "",
+                "choose other columns: --map " + Escaped(name) + "=COLUMNS");
   }
   if (column.dtype() != dtype) {
     Tensor converted = Converted(column.view(), dtype);
@@ -137,8 +138,10 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape) 
     for (int64_t i = 0; !IsFloating(dtype) && i < column.elements(); ++i) {
       const double value = ElementAsDouble(column.view(), i);
       if (value == ElementAsDouble(converted.view(), i)) continue;
-      throw Error(ErrorCode::kData, "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) +
-                                        "' is " + std::to_string(value) + ", the model wants " + std::string(DTypeName(dtype)));
+      throw Error(ErrorCode::kData,
+                  "row " + std::to_string(i / std::max<int64_t>(row_elements, 1)) + " of column '" + Escaped(name) + "' is " +
+                      std::to_string(value) + ", the model wants " + std::string(DTypeName(dtype)),
+                  "", "whole numbers are wanted; is this the right column? --map " + Escaped(name) + "=COLUMN chooses another");
     }
     column = std::move(converted);
   }

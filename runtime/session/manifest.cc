@@ -146,7 +146,7 @@ Manifest DecodeManifest(std::string_view bytes, const std::string& where) {
   if (header.version != Manifest::kFormatVersion) {
     Refuse("the checkpoint has format version " + std::to_string(header.version) + ", and this program reads version " +
                std::to_string(Manifest::kFormatVersion),
-           where, "use the gradloom that wrote it");
+           where, "use the version that wrote it");
   }
   file::Manifest from;
   if (header.reserved != 0 || !from.ParseFromArray(message.data(), static_cast<int>(message.size())))

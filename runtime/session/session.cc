@@ -88,7 +88,7 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   if (entry >= 0) return entry;
   if (why.empty()) {
     throw Error(ErrorCode::kConfig, "the plan has no entry for a " + std::string(KindName(kind)), "",
-                "compile it for this use: gradloom compile --help");
+                "compile it for this use   see: gradloom compile --help");
   }
   std::string shapes;
   for (const Entry& candidate : plan_->entries) {
@@ -206,13 +206,13 @@ TensorView Session::Fetched(std::string_view name) const {
 
 Tensor Session::Get(std::string_view state) const {
   const int index = plan_->FindState(std::string(state));
-  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect lists them");
+  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "the verb inspect lists them");
   return executor_->state().Get(plan_->state[static_cast<size_t>(index)]);
 }
 
 void Session::Set(std::string_view state, const TensorView& value) {
   const int index = plan_->FindState(std::string(state));
-  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "gradloom inspect lists them");
+  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "the verb inspect lists them");
   executor_->state().Set(plan_->state[static_cast<size_t>(index)], value);
 }
 

@@ -66,6 +66,13 @@ Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, Tr
   if (options_.evaluate.unit == Interval::Unit::kSeconds)
     throw Error(ErrorCode::kConfig, "evaluation goes by epochs or updates, so that a run can be repeated", "", "--eval-every 1ep");
   for (const MetricSpec& spec : options_.metrics) Metric::Make(spec);
+  if (!options_.plateau) return;
+  const Schedule& schedule = session.plan().schedule;
+  if (schedule.kind != "constant" || schedule.attributes.has("warmup_steps")) {
+    throw Error(ErrorCode::kConfig, "a learning rate that is reduced on a plateau cannot follow a schedule as well", "",
+                "leave out --schedule and --warmup, or --plateau-patience");
+  }
+  plateau_.emplace(*options_.plateau, session.learning_rate());
 }
 
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
@@ -201,6 +208,11 @@ bool Trainer::EvaluateAndCompare(int64_t epoch) {
     best_step_ = session_.step();
   }
   not_better_ = report.best ? 0 : not_better_ + 1;
+  if (plateau_) {
+    const double before = plateau_->lr();
+    session_.set_learning_rate(plateau_->Step(value));
+    if (plateau_->lr() != before) report.lr = plateau_->lr();
+  }
   last_eval_ = report.values;
   last_eval_batch_ = session_.batch();
   observer_.OnEvaluation(report);
@@ -228,9 +240,14 @@ void Trainer::Save(SaveReason reason) {
 }
 
 std::string Trainer::state() const {
-  return nlohmann::json{{"loss_sum", loss_sum_},        {"loss_weight", loss_weight_}, {"best", best_},
-                        {"best_step", best_step_},      {"not_better", not_better_},   {"skipped", skipped_},
-                        {"in_a_row", skipped_in_a_row_}}
+  return nlohmann::json{{"loss_sum", loss_sum_},
+                        {"loss_weight", loss_weight_},
+                        {"best", best_},
+                        {"best_step", best_step_},
+                        {"not_better", not_better_},
+                        {"skipped", skipped_},
+                        {"in_a_row", skipped_in_a_row_},
+                        {"plateau", plateau_ ? plateau_->state() : ""}}
       .dump();
 }
 
@@ -244,6 +261,12 @@ void Trainer::set_state(const std::string& text) {
     not_better_ = json.at("not_better").get<int64_t>();
     skipped_ = json.at("skipped").get<int64_t>();
     skipped_in_a_row_ = json.at("in_a_row").get<int64_t>();
+    // Absent in checkpoints of older releases, and empty where the run had none.
+    const std::string plateau = json.value("plateau", "");
+    if (plateau_ && !plateau.empty()) {
+      plateau_->set_state(plateau);
+      session_.set_learning_rate(plateau_->lr());
+    }
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kCheckpoint, "what the trainer kept cannot be read: " + Escaped(text));
   }

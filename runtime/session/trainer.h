@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "runtime/session/batches.h"
 #include "runtime/session/dataset.h"
 #include "runtime/session/metrics.h"
+#include "runtime/session/plateau.h"
 #include "runtime/session/session.h"
 
 namespace gradloom {
@@ -44,6 +46,8 @@ struct TrainerOptions {
   std::vector<MetricSpec> metrics;
   Watch watch{"loss", false};
   int64_t patience = 0;  // above 0: stop after so many evaluations in a row that were not better
+  // Reduces the learning rate where the watched value makes no progress. Only with a constant schedule.
+  std::optional<PlateauOptions> plateau;
   // What a loss or state that is not finite does: end the run with Error(kDiverged), or leave the batch out (state as
   // before it; costs a copy of all state each step).
   bool skip_non_finite = false;
@@ -68,6 +72,7 @@ struct EvaluationReport {
   std::map<std::string, double> values;  // "loss" and the metrics
   double seconds = 0;
   bool best = false;  // better than all before
+  double lr = 0;      // from here on, where it was reduced; 0: it was not
 };
 
 struct EpochReport {
@@ -152,6 +157,7 @@ class Trainer {
   int64_t best_step_ = -1;
   int64_t not_better_ = 0;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
+  std::optional<Plateau> plateau_;
 };
 
 // "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean of

@@ -104,9 +104,9 @@ Dataset RandomFeeds(const DataOptions& options, const std::vector<Feed>& feeds, 
   }
   Dataset data;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    const auto bound = options.random_bounds.find(feeds[i].name);
+    const auto range = options.classes.find(feeds[i].name);
     const PhiloxKey key = NodeKey(static_cast<uint64_t>(seed), i, kRandomStream);
-    data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, bound == options.random_bounds.end() ? 2 : bound->second, key));
+    data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, range == options.classes.end() ? 2 : range->second.count, key));
   }
   return data;
 }
@@ -119,6 +119,23 @@ void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const std::string
     } catch (const Error& error) {
       // The data set does not know where its columns are from.
       throw Error(error.code(), error.message(), Escaped(path, 4096), error.help());
+    }
+  }
+}
+
+// Before the rows are mixed, so that the message can name one as the file has it.
+void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& classes, const std::string& path) {
+  for (const auto& [name, range] : classes) {
+    const auto found = data.columns().find(name);
+    if (found == data.columns().end() || IsFloating(found->second.dtype())) continue;
+    const TensorView column = found->second.view();
+    for (int64_t i = 0; i < column.elements(); ++i) {
+      const int64_t value = ElementAsInt(column, i);
+      if ((value >= 0 && value < range.count) || value == range.ignored) continue;
+      throw Error(ErrorCode::kData,
+                  "row " + std::to_string(i * data.rows() / column.elements()) + " (counted from 0) has class " + std::to_string(value) +
+                      " in '" + Escaped(name) + "'; the model has classes 0 to " + std::to_string(range.count - 1),
+                  Escaped(path, 4096), "classes count from 0; to leave a row out give it the class " + std::to_string(range.ignored));
     }
   }
 }
@@ -183,8 +200,12 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     data.notes.push_back("data    random numbers: put your own at data.train");
   } else {
     data.train = ReadFeeds(options.train, feeds, data.columns, data.notes);
+    CheckClasses(data.train, options.classes, options.train);
   }
-  if (!options.eval.empty()) data.eval = ReadFeeds(options.eval, feeds, data.columns, data.notes);
+  if (!options.eval.empty()) {
+    data.eval = ReadFeeds(options.eval, feeds, data.columns, data.notes);
+    CheckClasses(data.eval, options.classes, options.eval);
+  }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
     for (const std::string& text : texts) {

@@ -15,13 +15,19 @@ namespace gradloom {
 // Model input or target -> where its values are in a file (ColumnSource::source).
 using ColumnMap = std::map<std::string, std::string>;
 
+// The classes that a target may have: 0 to count-1, and one that stands for none.
+struct ClassRange {
+  int64_t count = 2;
+  int64_t ignored = -1;
+};
+
 struct DataOptions {
   std::string train;       // a file that LoadData knows, or "random:N" for N samples of random numbers
   std::string eval;        // one of the same form; empty: none
   std::string eval_split;  // "20%", "0.2", or "tail:20%" for the last rows; empty: none. Not beside `eval`.
   ColumnMap columns;
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, as Transform::Parse reads them
-  std::map<std::string, int64_t> random_bounds;                // random integers of a feed are below this; 2 where it is not said
+  std::map<std::string, ClassRange> classes;                   // of targets that hold classes
 };
 
 struct TrainingData {
@@ -34,7 +40,8 @@ struct TrainingData {
 // Reads the files into columns of the feeds' names, dtypes and shapes, splits, and applies the transforms, fitted on
 // the training part alone. Without a map a .npz file's arrays go by their own names; of a table with a header the last
 // column is the one target and all others the one input. Throws Error(kData, kIo, kLimit) as LoadData and Dataset::Fit
-// do, Error(kConfig) for names that are no feed and transforms that do not exist.
+// do, Error(kData) naming file and row for a class out of its range, Error(kConfig) for names that are no feed and
+// transforms that do not exist.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
 // Columns and fitted transforms as one JSON object, from which DataFromJson gives them back exactly.

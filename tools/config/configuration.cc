@@ -197,6 +197,12 @@ std::string TomlOf(const Key& key, const KeyValue& value) {
   return "{" + table + (table.empty() ? "}" : " }");
 }
 
+KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
+  if (key.type != KeyType::kPath) return value;
+  const std::string& path = std::get<std::string>(value);
+  return path.empty() || path.starts_with("random:") ? value : fs::absolute(path).lexically_normal().string();
+}
+
 std::string Configuration::ToToml(bool origins) const {
   std::string toml = "version = 1\n", section;
   for (const Key& key : Keys()) {
@@ -206,9 +212,7 @@ std::string Configuration::ToToml(bool origins) const {
       section = key.section();
       toml += "\n[" + section + "]\n";
     }
-    KeyValue value = entry.value;
-    const auto* text = std::get_if<std::string>(&value);
-    if (key.type == KeyType::kPath && !text->starts_with("random:")) value = fs::absolute(*text).lexically_normal().string();
+    const KeyValue value = WithAbsolutePath(key, entry.value);
     std::string line = std::string(key.short_name()) + " = " + TomlOf(key, value);
     if (origins) line += std::string(line.size() < 40 ? 40 - line.size() : 1, ' ') + "# " + Escaped(entry.origin.ToString(), 4096);
     toml += line + "\n";

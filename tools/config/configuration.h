@@ -82,6 +82,9 @@ class Configuration {
 // A value as TOML spells it.
 std::string TomlOf(const Key& key, const KeyValue& value);
 
+// The same from any folder: paths are absolute.
+KeyValue WithAbsolutePath(const Key& key, KeyValue value);
+
 // From what a flag or --set has said. `where` is named in errors. Throws Error(kConfig).
 KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const std::string& where);
 

@@ -112,6 +112,16 @@ constexpr Key kKeys[] = {
     {"schedule.gamma", "--gamma", kNumber, kAll, "", "factor of step", "", 0},
     {"schedule.step_size", "--step-size", kInteger, kAll, "", "updates between the factors of step", "", 1},
 
+    {"schedule.plateau_patience", "--plateau-patience", kInteger, kUseRun, "",
+     "reduce the learning rate after more than so many evaluations without progress of what --best names", "", 0,
+     "reduce_on_plateau reduce_lr_on_plateau"},
+    {"schedule.plateau_factor", "--plateau-factor", kNumber, kUseRun, "0.1", "what the learning rate is then multiplied with", "", 0},
+    {"schedule.plateau_threshold", "--plateau-threshold", kNumber, kUseRun, "0.0001",
+     "what counts as progress, as a share of the best value", "", 0, "min_delta"},
+    {"schedule.plateau_cooldown", "--plateau-cooldown", kInteger, kUseRun, "0", "evaluations after a reduction that are not counted", "", 0,
+     "cooldown"},
+    {"schedule.plateau_min_lr", "--plateau-min-lr", kNumber, kUseRun, "0", "the learning rate is not reduced below it", "", 0},
+
     {"train.epochs", "--epochs", kInteger, kUseRun, "10", "passes over the data", "", 1, "epoch num_epochs max_epochs"},
     {"train.steps", "--steps", kInteger, kUseRun, "0", "updates in all; 0: as many as the epochs have", "", 0, "max_steps iterations"},
     {"train.early_stop", "--early-stop", kInteger, kUseRun, "0", "stop after so many evaluations that were not better; 0: never", "", 0,
@@ -175,6 +185,8 @@ constexpr Key kKeys[] = {
      "num_threads workers"},
 
     {"run.name", "--name", kText, kUseRun, "", "of the run's folder; default: exp1, exp2 ..."},
+    {"run.resume", "--resume", kText, kUseRun, "never",
+     "auto: go on with the run of this --name if there is one; or the folder of a run or of one of its checkpoints"},
     {"run.out", "--out", kPath, kUseRun, "runs", "where runs go", "", {}, "output output_dir runs"},
 
     {"log.every", "--log-every", kInteger, kUseRun, "50", "steps between lines where there is no bar", "", 1, "log_interval"},

@@ -53,29 +53,8 @@ nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   return json;
 }
 
-// What stands in the way, as JSON on stdout; the exit code.
-int RefuseAsJson(const Configuration& configuration, const std::vector<Error>& errors) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const Error& error : errors) {
-    list.push_back({{"code", ErrorName(error.code())}, {"message", error.message()}, {"where", error.where()}, {"help", error.help()}});
-  }
-  const nlohmann::json line{{"model", ModelPathOf(configuration)}, {"errors", std::move(list)}};
-  // Names of a hostile file need not be UTF-8.
-  std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-  return ExitCode(errors.front().code());
-}
-
 int Check(const Configuration& configuration, bool json) {
-  Compiled made;
-  try {
-    made = CompileConfigured(configuration, false);
-  } catch (const UnsupportedModel& error) {
-    if (!json) throw;
-    return RefuseAsJson(configuration, error.all());
-  } catch (const Error& error) {
-    if (!json) throw;
-    return RefuseAsJson(configuration, {error});
-  }
+  const Compiled made = CompileConfigured(configuration, false);
   const Program& program = made.plan.programs.front();
   if (json) {
     const nlohmann::json line{{"model", ModelPathOf(configuration)},   {"trained", Reasons(made.report.trained)},
@@ -95,12 +74,19 @@ int Check(const Configuration& configuration, bool json) {
   return 0;
 }
 
-int CompileToFile(const Configuration& configuration, const std::string& out) {
+int CompileToFile(const Configuration& configuration, const std::string& out, bool json) {
   const Compiled made = CompileConfigured(configuration, true);
   WritePlan(made.plan, out);
   for (const std::string& note : made.notes) std::fprintf(stderr, "%s\n", note.c_str());
   std::fprintf(stderr, "plan %s -> %s   import %.1f ms, passes %.1f ms, proof %.1f ms\n", PlanHash(made.plan).substr(0, 8).c_str(),
                out.c_str(), made.report.import_ms, made.report.passes_ms, made.report.verify_ms);
+  if (json) {
+    const nlohmann::json line{{"plan", PlanHash(made.plan)},         {"output", out},
+                              {"import_ms", made.report.import_ms},  {"passes_ms", made.report.passes_ms},
+                              {"verify_ms", made.report.verify_ms},  {"transient_bytes", made.report.transient_bytes},
+                              {"state_bytes", made.plan.state_bytes}};
+    std::printf("%s\n", line.dump().c_str());
+  }
   return 0;
 }
 
@@ -119,7 +105,9 @@ Action DeclareCompile(CLI::App& app) {
   auto out = std::make_shared<std::string>();
   flags.Declare(app, kUseRecipe);
   app.add_option("-o,--output", *out, "the plan file to write")->required();
-  return [flags, out] { return CompileToFile(flags.Resolve(), *out); };
+  auto json = std::make_shared<bool>(false);
+  app.add_flag("--json", *json, "print one JSON object");
+  return [flags, out, json] { return CompileToFile(flags.Resolve(), *out, *json); };
 }
 
 }  // namespace gradloom

@@ -19,13 +19,14 @@ namespace {
 
 constexpr uint8_t kAllUses = kUseRecipe | kUseData | kUseRun;
 
-int Init(const Configuration& configuration, const std::string& out) {
+int Init(const Configuration& configuration, const std::string& out, bool json) {
   if (std::filesystem::exists(out)) {
     throw Error(ErrorCode::kConfig, "the file is there already, and is not overwritten", Escaped(out, 4096), "name another one with -o");
   }
-  ModelPathOf(configuration);
+  const std::string& model = ModelPathOf(configuration);
   WriteFileAtomically(out, InitialConfiguration(configuration, FolderOf(out)));
   std::fprintf(stderr, "%s written   next: gradloom train -c %s\n", out.c_str(), out.c_str());
+  if (json) std::printf("%s\n", nlohmann::json{{"output", out}, {"model", model}}.dump().c_str());
   return 0;
 }
 
@@ -87,7 +88,9 @@ Action DeclareInit(CLI::App& app) {
   auto out = std::make_shared<std::string>("gradloom.toml");
   flags.Declare(app, kAllUses);
   app.add_option("-o,--output", *out, "the file to write")->capture_default_str();
-  return [flags, out] { return Init(flags.Resolve(), *out); };
+  auto json = std::make_shared<bool>(false);
+  app.add_flag("--json", *json, "print one JSON object");
+  return [flags, out, json] { return Init(flags.Resolve(), *out, *json); };
 }
 
 Action DeclareConfig(CLI::App& app) {

@@ -1,6 +1,7 @@
 // gradloom <verb> [flags]
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <new>
 #include <string>
@@ -56,7 +57,7 @@ Error UnknownVerb(const std::string& word) {
   for (const Verb& verb : kVerbs) verbs.emplace_back(verb.name);
   const std::string near = Nearest(word, verbs);
   return Error(ErrorCode::kConfig, "unknown verb '" + Escaped(word) + "'", "",
-               (near.empty() ? "" : "did you mean 'gradloom " + near + "'?   ") + ("verbs: " + VerbList()));
+               (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("verbs: " + VerbList()));
 }
 
 // The error of a command line that CLI11 refuses, in our form.
@@ -103,26 +104,37 @@ int Run(int argc, char** argv) {
   return ExitCode(ErrorCode::kInternal);
 }
 
+// Says what went wrong, on stderr for people and with --json on stdout as one object. The exit code.
+int Refuse(const std::vector<Error>& errors, bool json) {
+  std::vector<Error> told;
+  for (const Error& error : errors) {
+    const std::string explain = "gradloom explain " + std::string(ErrorName(error.code())) + "   says more";
+    told.emplace_back(error.code(), error.message(), error.where(), error.help().empty() ? explain : error.help());
+  }
+  PrintErrors(told);
+  if (json) std::printf("%s\n", ErrorsAsJson(told).c_str());
+  return ExitCode(errors.front().code());
+}
+
 }  // namespace
 }  // namespace gradloom
 
 int main(int argc, char** argv) {
   using gradloom::Error;
   using gradloom::ErrorCode;
+  // A limit on the size of files ends a write with an error that can be told, not the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;
   try {
     return gradloom::Run(argc, argv);
   } catch (const gradloom::UnsupportedModel& error) {
-    gradloom::PrintErrors(error.all());
-    return gradloom::ExitCode(error.code());
+    return gradloom::Refuse(error.all(), json);
   } catch (const Error& error) {
-    gradloom::PrintError(error);
-    return gradloom::ExitCode(error.code());
+    return gradloom::Refuse({error}, json);
   } catch (const std::bad_alloc&) {
-    gradloom::PrintError(Error(ErrorCode::kResource, "out of memory", "", "use a smaller --batch, or a machine with more memory"));
-    return gradloom::ExitCode(ErrorCode::kResource);
+    return gradloom::Refuse({Error(ErrorCode::kResource, "out of memory", "", "use a smaller --batch, or a machine with more memory")},
+                            json);
   } catch (const std::exception& error) {
-    gradloom::PrintError(
-        Error(ErrorCode::kInternal, error.what(), "", "this is a bug of Gradloom: please report it with the command that shows it"));
-    return gradloom::ExitCode(ErrorCode::kInternal);
+    return gradloom::Refuse({Error(ErrorCode::kInternal, error.what(), "", "report it with the command that shows it")}, json);
   }
 }

@@ -125,7 +125,7 @@ int Verify(const std::string& path, bool json) {
 
 int Export(const TrainedSource& source, const std::string& out, bool json) {
   const Plan plan = ReadPlan(PlanPathOf(source.path));
-  const std::string weights = !source.weights.empty() ? source.weights : RunFolder::Open(source.path).StatePath();
+  const std::string weights = WeightsPathOf(source);
   const std::map<std::string, Tensor> values = WeightsOf(plan, weights);
   if (out.ends_with(".safetensors")) {
     WriteSafetensors(out, values);
@@ -176,6 +176,7 @@ Action DeclareExport(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   app.add_option("run", source->path, "the folder of a run, or a plan")->required();
   app.add_option("--weights", source->weights, "a safetensors file in place of the run's own weights");
+  app.add_option("--from", source->from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
   app.add_option("-o,--output", *out, "the file to write: .onnx, or .safetensors for the weights alone")->required();
   app.add_flag("--json", *json, "print one JSON object");
   return [source, out, json] { return Export(*source, *out, *json); };

@@ -1,5 +1,10 @@
 // gradloom train and resume.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
 
 #include "runtime/base/error.h"
 #include "tools/config/flags.h"
@@ -12,9 +17,15 @@ namespace {
 
 // What decides where a run begins.
 constexpr std::string_view kFixed[] = {"run.name", "run.out", "model.init_weights", "train.dry_run"};
+// What says how a command goes about it, and nothing of the run.
+constexpr std::string_view kOfTheCommand[] = {"run.resume", "log.report", "log.progress"};
+
+bool IsAmong(const Key& key, std::span<const std::string_view> names) {
+  return std::find(names.begin(), names.end(), key.name) != names.end();
+}
 
 std::string ValueText(const Configuration& configuration, const Key& key) {
-  return configuration.has_value(key.name) ? TomlOf(key, configuration.value(key.name)) : "nothing";
+  return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
 }
 
 // One line for each key whose value is no longer that of the run.
@@ -22,38 +33,70 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
   std::vector<std::string> changes;
   for (const Key& key : Keys()) {
     const std::string before = ValueText(run, key), after = ValueText(now, key);
-    if (before == after) continue;
-    if (std::find(std::begin(kFixed), std::end(kFixed), key.name) != std::end(kFixed)) {
+    if (before == after || IsAmong(key, kOfTheCommand)) continue;
+    if (IsAmong(key, kFixed)) {
       throw Error(ErrorCode::kConfig, std::string(key.flag) + " cannot be changed in a run that is there", now.origin(key.name).ToString(),
-                  "train a new run with it");
+                  "leave it out, or train a new run with it");
     }
     changes.push_back(std::string(key.name) + " = " + after + ", was " + before);
   }
   return changes;
 }
 
+// With the configuration of the run, and what the command says over it.
+int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json) {
+  const std::string path = RunFolder::Open(options.run).ConfigPath();
+  Configuration run;
+  run.ReadFile(path);
+  Configuration configuration = flags.Resolve(path);
+  options.changed = Changes(run, configuration);
+  return Resume(configuration, options, json);
+}
+
+// Which run --resume means; none: a new one.
+std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration) {
+  namespace fs = std::filesystem;
+  const std::string& resume = configuration.Text("run.resume");
+  if (resume == "never") return std::nullopt;
+  if (resume == "auto") {
+    const std::string& name = configuration.Text("run.name");
+    if (name.empty()) throw Error(ErrorCode::kConfig, "--resume auto needs the name of the run", "--resume", "--name exp1");
+    const std::string run = (fs::path(configuration.Text("run.out")) / name).string();
+    if (!RunFolder::IsRun(run)) return std::nullopt;
+    return ResumeOptions{.run = run};
+  }
+  // runs/exp1/checkpoints/step-000100
+  const fs::path path = fs::path(resume).lexically_normal();
+  const fs::path run = path.parent_path().parent_path();
+  if (!RunFolder::IsRun(resume) && RunFolder::IsRun(run.string())) {
+    return ResumeOptions{.run = run.string(), .from = path.filename().string()};
+  }
+  return ResumeOptions{.run = resume};
+}
+
 }  // namespace
 
 Action DeclareTrain(CLI::App& app) {
   ConfigurationFlags flags;
+  auto json = std::make_shared<bool>(false);
   flags.Declare(app, kUseRecipe | kUseData | kUseRun);
-  return [flags] { return Train(flags.Resolve()); };
+  app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
+  return [flags, json] {
+    const Configuration configuration = flags.Resolve();
+    const std::optional<ResumeOptions> resumed = RunToGoOnWith(configuration);
+    return resumed ? GoOn(flags, *resumed, *json) : Train(configuration, *json);
+  };
 }
 
 Action DeclareResume(CLI::App& app) {
   auto options = std::make_shared<ResumeOptions>();
+  auto json = std::make_shared<bool>(false);
   ConfigurationFlags flags;
   app.add_option("run", options->run, "the folder of a run")->required();
   app.add_option("--from", options->from, "a checkpoint of the run (step-000500), best, or start; default: the newest that loads");
   flags.Declare(app, kUseRecipe | kUseData | kUseRun, false);
-  return [flags, options] {
-    const std::string path = RunFolder::Open(options->run).ConfigPath();
-    Configuration run;
-    run.ReadFile(path);
-    const Configuration configuration = flags.Resolve(path);
-    options->changed = Changes(run, configuration);
-    return Resume(configuration, *options);
-  };
+  app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
+  return [flags, options, json] { return GoOn(flags, *options, *json); };
 }
 
 }  // namespace gradloom

@@ -16,7 +16,7 @@ double Number(const std::string& text, const std::string& what) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number");
+    throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number", "", "numbers read 0.1, 1e-3 or 500");
   return value;
 }
 
@@ -76,6 +76,18 @@ void CheckName(const std::string& name, const std::vector<std::string>& known, c
               (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
 }
 
+// Runs what reads the key's value; an error in it without a place gets the one that the value is from.
+template <typename Read>
+void Reading(const Configuration& configuration, const char* key, Read read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (!error.where().empty()) throw;
+    const std::string& place = configuration.origin(key).place;
+    throw Error(error.code(), error.message(), Escaped(place.empty() ? key : place, 4096), error.help());
+  }
+}
+
 // "name(output, target, option=value)".
 struct Call {
   std::string name, output, target;
@@ -98,7 +110,8 @@ Call ParseCall(const std::string& text, const std::string& what, const std::stri
     } else if (operand < 2) {
       (operand++ == 0 ? call.output : call.target) = piece;
     } else {
-      throw Error(ErrorCode::kConfig, "the " + what + " '" + Escaped(text) + "' has more than an output and a target");
+      throw Error(ErrorCode::kConfig, "the " + what + " '" + Escaped(text) + "' has more than an output and a target", "",
+                  "a " + what + " reads '" + form + "'");
     }
   }
   return call;
@@ -139,7 +152,9 @@ LossTerm ParseLoss(const std::string& text) {
 
 MetricSpec ParseMetric(const std::string& text) {
   const Call call = ParseCall(Trimmed(text), "metric", "accuracy(OUTPUT, TARGET)");
-  if (!call.options.empty()) throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'");
+  if (!call.options.empty())
+    throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'", "",
+                "it reads " + Escaped(call.name) + "(OUTPUT, TARGET)");
   return {.name = call.name, .output = call.output, .target = call.target};
 }
 
@@ -171,7 +186,9 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
 Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes) {
   Recipe recipe;
   recipe.mode = configuration.Text("model.mode") == "train" ? GraphMode::kTrain : GraphMode::kGraph;
-  for (const std::string& text : configuration.Texts("loss.name")) recipe.losses.push_back(ParseLoss(text));
+  Reading(configuration, "loss.name", [&] {
+    for (const std::string& text : configuration.Texts("loss.name")) recipe.losses.push_back(ParseLoss(text));
+  });
   if (recipe.losses.empty()) recipe.losses.push_back(GuessLoss(graph, notes));
   recipe.optimizer = OptimizerOf(configuration);
   recipe.accumulate = configuration.Integer("train.accumulate");
@@ -179,7 +196,8 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
   recipe.trainable = configuration.Texts("model.trainable");
   const std::string& devices = configuration.Text("devices.use");
   if (devices != "cpu" && devices != "auto") {
-    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(devices) + "' are not supported by this build", "", "--devices cpu");
+    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(devices) + "' are not supported by this build",
+                Escaped(configuration.origin("devices.use").place, 4096), "--devices cpu");
   }
   const int64_t threads = configuration.Integer("devices.threads");
   recipe.threads = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 1024))
@@ -192,11 +210,13 @@ Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
   Schedule made{configuration.Text("schedule.name"), configuration.Number("optimizer.lr"), {}};
   Attributes& attributes = made.attributes;
   if (made.kind != "constant") attributes.set("total_steps", total_updates);
-  if (const std::string& warmup = configuration.Text("schedule.warmup"); !warmup.empty()) {
+  Reading(configuration, "schedule.warmup", [&] {
+    const std::string& warmup = configuration.Text("schedule.warmup");
+    if (warmup.empty()) return;
     const bool share = warmup.back() == '%';
     const double value = Number(share ? warmup.substr(0, warmup.size() - 1) : warmup, "schedule.warmup");
     attributes.set("warmup_steps", static_cast<int64_t>(std::llround(share ? value / 100 * static_cast<double>(total_updates) : value)));
-  }
+  });
   if (configuration.is_given("schedule.min_lr")) attributes.set("min_lr", configuration.Number("schedule.min_lr"));
   if (configuration.is_given("schedule.gamma")) attributes.set("gamma", configuration.Number("schedule.gamma"));
   if (configuration.is_given("schedule.step_size")) attributes.set("step_size", configuration.Integer("schedule.step_size"));

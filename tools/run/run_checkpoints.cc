@@ -19,6 +19,9 @@ int64_t LimitFor(const Plan& plan) { return 4 * plan.state_bytes + (int64_t{1} <
 
 CheckpointOptions OptionsOf(const Configuration& configuration) { return {.keep = configuration.Integer("checkpoint.keep")}; }
 
+// The folder of the run whose checkpoints lie there, as a word of a command.
+std::string RunOf(const std::string& checkpoints) { return Escaped(std::filesystem::path(checkpoints).parent_path().string(), 4096); }
+
 std::string CallbackOf(const Manifest& manifest, const std::string& name) {
   const auto found = manifest.callbacks.find(name);
   return found == manifest.callbacks.end() ? "" : found->second;
@@ -47,21 +50,23 @@ std::optional<Checkpoint> RunCheckpoints::Newest() {
   }
   if (!found.checkpoint && damaged) {
     throw Error(ErrorCode::kCheckpoint, "no checkpoint of the run loads", Escaped(folder_.path(), 4096),
-                "gradloom resume --from start trains it anew from its first step");
+                "gradloom resume " + RunOf(folder_.path()) + " --from start   trains it anew from its first step");
   }
   return std::move(found.checkpoint);
 }
 
 Checkpoint RunCheckpoints::Choose(const std::string& from) {
   const std::string path = from == "best" ? folder_.BestPath() : from.find('/') != std::string::npos ? from : folder_.path() + "/" + from;
-  if (path.empty()) throw Error(ErrorCode::kCheckpoint, "the run has no best checkpoint", Escaped(folder_.path(), 4096));
+  if (path.empty())
+    throw Error(ErrorCode::kCheckpoint, "the run has no best checkpoint", Escaped(folder_.path(), 4096),
+                "gradloom resume " + RunOf(folder_.path()) + "   goes on from the newest");
   try {
     return Checkpoint::Load(path, LimitFor(*set_up_.plan));
   } catch (const Error& error) {
     const FoundCheckpoint other = FindNewestCheckpoint(folder_.path(), LimitFor(*set_up_.plan));
     if (error.code() != ErrorCode::kCheckpoint || !other.checkpoint) throw;
     const std::string name = std::filesystem::path(other.checkpoint->folder()).filename().string();
-    throw Error(error.code(), error.message(), error.where(), "--from " + name + " loads");
+    throw Error(error.code(), error.message(), error.where(), "gradloom resume " + RunOf(folder_.path()) + " --from " + name);
   }
 }
 

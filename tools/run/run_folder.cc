@@ -28,7 +28,7 @@ std::string NearRun(const fs::path& path) {
   std::sort(runs.begin(), runs.end());
   const std::string near = Nearest(path.filename().string(), runs);
   if (!near.empty()) return "did you mean '" + Escaped((path.parent_path() / near).string(), 4096) + "'?";
-  return "the folder of a run has plan.plan and config.toml; gradloom train makes one";
+  return "the folder of a run has plan.plan and config.toml; the verb train makes one";
 }
 
 }  // namespace

@@ -83,6 +83,10 @@ void RunScreen::OnStep(const StepReport& step) {
 
 void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
   if (evaluation.best) best_step_ = evaluation.step;
+  if (evaluation.lr > 0) {
+    progress_.Clear();
+    log_.Line("lr      " + Short(evaluation.lr) + " from step " + std::to_string(evaluation.step) + " on: no progress");
+  }
   metrics_.clear();
   for (const std::string& name : columns_) {
     if (name != "loss") metrics_ += (metrics_.empty() ? "" : "  ") + name + " " + Short(evaluation.values.at(name));

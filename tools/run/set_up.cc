@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
 #include "runtime/session/safetensors.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
@@ -28,16 +29,21 @@ const Value& OutputOf(const LossTerm& term, const Graph& graph) {
   return graph.value(graph.outputs.front());
 }
 
-// How many classes the targets of the losses may have, for random data.
-std::map<std::string, int64_t> RandomBounds(const Recipe& recipe, const Graph& graph) {
-  std::map<std::string, int64_t> bounds;
+// The class that a loss leaves out where nothing else is said, as PyTorch's.
+constexpr int64_t kIgnoredClass = -100;
+
+// Which classes the targets of the losses may have.
+std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph) {
+  std::map<std::string, ClassRange> classes;
   for (const LossTerm& term : recipe.losses) {
     if (!TargetIsClass(term) || graph.outputs.empty()) continue;
     const Shape& shape = OutputOf(term, graph).shape;
     const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
-    if (axis >= 0 && axis < shape.rank()) bounds[TargetOf(term)] = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
+    if (axis < 0 || axis >= shape.rank()) continue;
+    const int64_t count = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
+    classes[TargetOf(term)] = {count, term.ignore_index.value_or(kIgnoredClass)};
   }
-  return bounds;
+  return classes;
 }
 
 DataOptions DataOptionsOf(const Configuration& configuration) {
@@ -64,6 +70,10 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   options.updates = configuration.Integer("train.steps");
   options.batch = batch;
   options.evaluate = Interval::Parse(configuration.Text("eval.every"), "eval.every");
+  if (options.evaluate.unit == Interval::Unit::kSeconds) {
+    throw Error(ErrorCode::kConfig, "evaluation goes by epochs or updates, so that a run can be repeated",
+                Escaped(configuration.origin("eval.every").place, 4096), "--eval-every 1ep");
+  }
   options.metrics = MetricsOf(configuration, recipe, graph);
   options.patience = configuration.Integer("train.early_stop");
   options.save = Interval::Parse(configuration.Text("checkpoint.every"), "checkpoint.every");
@@ -71,7 +81,54 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   const std::string& best = configuration.Text("eval.best");
   options.watch = Watch::Parse(!best.empty() ? best : options.metrics.empty() ? "eval/loss" : "eval/" + options.metrics.front().name);
   options.loss_weight = LossWeightOf(recipe);
+  if (configuration.has_value("schedule.plateau_patience")) {
+    options.plateau = PlateauOptions{.larger = options.watch.larger,
+                                     .factor = configuration.Number("schedule.plateau_factor"),
+                                     .patience = configuration.Integer("schedule.plateau_patience"),
+                                     .threshold = configuration.Number("schedule.plateau_threshold"),
+                                     .cooldown = configuration.Integer("schedule.plateau_cooldown"),
+                                     .min_lr = configuration.Number("schedule.plateau_min_lr")};
+  }
   return options;
+}
+
+// Throws Error(kConfig) for a name that is not among those there are.
+void CheckName(const std::string& name, const std::vector<std::string>& known, const std::string& message, const std::string& where) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  std::string all;
+  for (const std::string& other : known) all += (all.empty() ? "" : ", ") + Escaped(other);
+  const std::string near = Nearest(name, known);
+  throw Error(ErrorCode::kConfig, message, where, (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("there are: " + all));
+}
+
+// What the first evaluation would find out, said before the run begins.
+void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::vector<Feed>& feeds) {
+  std::vector<std::string> outputs, inputs, measured{"eval/loss"};
+  for (const ValueId id : graph.outputs) outputs.push_back(graph.value(id).name);
+  for (const Feed& feed : feeds) inputs.push_back(feed.name);
+  for (const MetricSpec& spec : options.metrics) {
+    const std::string where = "metric " + Escaped(spec.name);
+    CheckName(spec.output, outputs, "the model has no output '" + Escaped(spec.output) + "'", where);
+    CheckName(spec.target, inputs, "the model has no input or target '" + Escaped(spec.target) + "'", where);
+    measured.push_back("eval/" + spec.name);
+    // One of its parts, which only values tell.
+    if (options.watch.name.starts_with(spec.name + "/")) measured.push_back("eval/" + options.watch.name);
+  }
+  CheckName("eval/" + options.watch.name, measured, "'" + Escaped(options.watch.name) + "' is not measured, so it cannot tell the best",
+            "eval.best");
+}
+
+// Keys that ask for an evaluation where there are no data for one.
+void CheckNothingIsMeasured(const Configuration& configuration) {
+  const std::pair<const char*, bool> keys[] = {{"eval.metric", !configuration.Texts("eval.metric").empty()},
+                                               {"train.early_stop", configuration.Integer("train.early_stop") > 0},
+                                               {"schedule.plateau_patience", configuration.has_value("schedule.plateau_patience")},
+                                               {"eval.best", !configuration.Text("eval.best").empty()}};
+  for (const auto& [name, asked] : keys) {
+    if (!asked) continue;
+    throw Error(ErrorCode::kConfig, std::string(FindKey(name)->flag) + " goes by evaluation data, and there are none",
+                Escaped(configuration.origin(name).place, 4096), "--eval-split 20%   holds a part of the training data back");
+  }
 }
 
 }  // namespace
@@ -141,11 +198,14 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   made.options = TrainerOptionsOf(configuration, compile.recipe, *probe.graph, batch);
 
   DataOptions data = DataOptionsOf(configuration);
-  data.random_bounds = RandomBounds(compile.recipe, *probe.graph);
-  made.data = LoadTrainingData(data, FeedsOfEntry(model, compile, {EntryKind::kStep, 0}), configuration.Integer("train.seed"));
+  data.classes = ClassesOf(compile.recipe, *probe.graph);
+  const std::vector<Feed> feeds = FeedsOfEntry(model, compile, {EntryKind::kStep, 0});
+  CheckMetrics(made.options, *probe.graph, feeds);
+  made.data = LoadTrainingData(data, feeds, configuration.Integer("train.seed"));
   made.notes.insert(made.notes.end(), made.data.notes.begin(), made.data.notes.end());
 
   const int64_t train_rows = made.data.train.rows(), eval_rows = made.data.eval.rows();
+  if (eval_rows == 0) CheckNothingIsMeasured(configuration);
   made.options.batch = std::min(batch, train_rows);
   const int64_t batches = (train_rows + made.options.batch - 1) / made.options.batch;
   const int64_t updates = made.options.updates > 0 ? made.options.updates : batches * made.options.epochs / compile.recipe.accumulate;
@@ -157,6 +217,10 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const auto start = Clock::now();
   made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (made.report.trained_elements == 0) {
+    throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen", Escaped(made.model_path, 4096),
+                "gradloom check " + Escaped(made.model_path, 4096) + "   says of each why");
+  }
   return made;
 }
 
@@ -168,17 +232,38 @@ TrainingSetUp SetUpTraining(const Configuration& configuration) {
   return made;
 }
 
+namespace {
+
+std::string StateNames(const Session& session) {
+  constexpr size_t kMost = 8;
+  std::string names;
+  size_t count = 0;
+  for (const StateTensor& tensor : session.plan().state) {
+    if (tensor.kind != StateKind::kParameter) continue;
+    if (count++ < kMost) names += (names.empty() ? "" : ", ") + Escaped(tensor.name, 80);
+  }
+  return count > kMost ? names + " and " + std::to_string(count - kMost) + " more" : names;
+}
+
+}  // namespace
+
 void LoadWeights(Session& session, const std::string& path) {
   const SafetensorsFile file(path);
   int64_t loaded = 0;
   for (const auto& [name, entry] : file.entries()) {
     if (session.plan().FindState(name) < 0) continue;
-    session.Set(name, file.Read(name).view());
+    try {
+      session.Set(name, file.Read(name).view());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kShape) throw;
+      throw Error(ErrorCode::kCheckpoint, error.message(), Escaped(path, 4096),
+                  "give weights of this model, or leave the tensor out of the file");
+    }
     ++loaded;
   }
   if (loaded == 0) {
     throw Error(ErrorCode::kCheckpoint, "none of its tensors is one that the model trains", Escaped(path, 4096),
-                "gradloom check MODEL lists the names that there are");
+                "the model has: " + StateNames(session));
   }
 }
 

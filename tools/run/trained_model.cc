@@ -1,6 +1,7 @@
 #include "tools/run/trained_model.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "runtime/base/file.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/batches.h"
+#include "runtime/session/checkpoint.h"
 #include "runtime/session/safetensors.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
@@ -79,17 +81,58 @@ struct TrainedModel::Compiled {
   }
 };
 
-TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
-  const Plan plan = ReadPlan(PlanPathOf(source.path));
-  weights_path_ = source.weights;
-  if (fs::is_directory(source.path)) {
-    const RunFolder folder = RunFolder::Open(source.path);
-    if (weights_path_.empty()) weights_path_ = folder.StatePath();
-    DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_);
-  }
-  if (weights_path_.empty()) {
+namespace {
+
+// How far the weights are that a run left at its end; -1 where it left none.
+int64_t BatchOfState(const RunFolder& run) {
+  if (!fs::exists(run.StatePath())) return -1;
+  const auto metadata = SafetensorsFile(run.StatePath()).metadata();
+  const auto found = metadata.find("batch");
+  return found == metadata.end() ? 0 : std::atoll(found->second.c_str());
+}
+
+std::string WeightsIn(const Checkpoint& checkpoint) { return checkpoint.folder() + "/" + RankFileName(0); }
+
+}  // namespace
+
+std::string WeightsPathOf(const TrainedSource& source) {
+  if (!source.weights.empty()) return source.weights;
+  if (fs::is_regular_file(source.path)) {
     throw Error(ErrorCode::kConfig, "a plan alone has no trained weights", Escaped(source.path, 4096),
                 "add --weights FILE.safetensors, or name the folder of a run");
+  }
+  const RunFolder run = RunFolder::Open(source.path);
+  const std::string folder = run.File("checkpoints");
+  if (!source.from.empty()) {
+    std::string name = source.from;
+    if (name == "best") {
+      if (!fs::exists(folder + "/BEST")) {
+        throw Error(ErrorCode::kCheckpoint, "the run has no best checkpoint: nothing was evaluated", Escaped(folder, 4096),
+                    "leave --from out for the newest");
+      }
+      const std::string target = ReadWholeFile(folder + "/BEST", 4096);
+      name = target.substr(0, target.find('\n'));
+    }
+    if (ParseCheckpointName(name) != CheckpointName::kCheckpoint) {
+      throw Error(ErrorCode::kCheckpoint, "'" + Escaped(name) + "' is no name of a checkpoint", Escaped(folder, 4096),
+                  "names read step-000500, or best");
+    }
+    return WeightsIn(Checkpoint::Load(folder + "/" + name));
+  }
+  const int64_t at_end = BatchOfState(run);
+  const FoundCheckpoint found = FindNewestCheckpoint(folder);
+  if (found.checkpoint && found.checkpoint->manifest().batch > at_end) return WeightsIn(*found.checkpoint);
+  if (at_end >= 0) return run.StatePath();
+  throw Error(ErrorCode::kCheckpoint, "the run has saved nothing that loads", Escaped(source.path, 4096),
+              "gradloom resume " + Escaped(source.path, 4096) + "   goes on with it");
+}
+
+TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {
+  const Plan plan = ReadPlan(PlanPathOf(source.path));
+  weights_path_ = WeightsPathOf(source);
+  if (fs::is_directory(source.path)) {
+    const RunFolder folder = RunFolder::Open(source.path);
+    DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_);
   }
   for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
   model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights_path_));

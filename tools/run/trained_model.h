@@ -15,7 +15,12 @@ namespace gradloom {
 struct TrainedSource {
   std::string path;     // the folder of a run, or a plan
   std::string weights;  // a safetensors file; "": the run's own
+  std::string from;     // a checkpoint of the run: step-000500, or best; "": the newest state there is
 };
+
+// The safetensors file that the source means: of a run that did not end, that of its newest checkpoint that loads. Throws
+// Error(kConfig) where a plan comes without weights, Error(kCheckpoint) where the run has saved nothing that loads.
+std::string WeightsPathOf(const TrainedSource& source);
 
 class TrainedModel {
  public:

@@ -48,7 +48,8 @@ class Observers : public TrainerObserver {
 
 class TrainingRun {
  public:
-  explicit TrainingRun(const Configuration& configuration) : configuration_(configuration), start_(Clock::now()) {}
+  TrainingRun(const Configuration& configuration, bool json)
+      : configuration_(configuration), json_(json || configuration.Text("log.report") == "json"), start_(Clock::now()) {}
 
   int Train() {
     SetUp();
@@ -174,7 +175,7 @@ class TrainingRun {
     log_.Line(std::string("stopped by ") + StopSignals::NameOf(signal) + " after step " + std::to_string(session_->step()) + "   saved " +
               Escaped(checkpoints_->last_path(), 4096));
     log_.Line("go on   gradloom resume " + Escaped(folder_->path(), 4096));
-    if (configuration_.Text("log.report") == "json") std::printf("%s\n", Report().dump().c_str());
+    if (json_) std::printf("%s\n", Report().dump().c_str());
     return StopSignals::ExitCodeOf(signal);
   }
 
@@ -191,7 +192,7 @@ class TrainingRun {
       log_.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up_.options.patience) + " evaluations");
     }
     log_.Line("model   " + Escaped(folder_->ExportPath(), 4096) + "   all of the run: " + Escaped(folder_->path(), 4096));
-    if (configuration_.Text("log.report") == "json") std::printf("%s\n", Report().dump().c_str());
+    if (json_) std::printf("%s\n", Report().dump().c_str());
   }
 
   // The last line for whoever runs many: one JSON object.
@@ -224,6 +225,7 @@ class TrainingRun {
   }
 
   const Configuration& configuration_;
+  const bool json_;
   Clock::time_point start_;
   Log log_;
   TrainingSetUp set_up_;
@@ -240,8 +242,10 @@ class TrainingRun {
 
 }  // namespace
 
-int Train(const Configuration& configuration) { return TrainingRun(configuration).Train(); }
+int Train(const Configuration& configuration, bool json) { return TrainingRun(configuration, json).Train(); }
 
-int Resume(const Configuration& configuration, const ResumeOptions& options) { return TrainingRun(configuration).Resume(options); }
+int Resume(const Configuration& configuration, const ResumeOptions& options, bool json) {
+  return TrainingRun(configuration, json).Resume(options);
+}
 
 }  // namespace gradloom

@@ -10,7 +10,8 @@ namespace gradloom {
 
 // Sets up, trains and writes the folder of the run. The exit code: 0, also where a lack of progress ended it early; 130
 // where SIGINT and 138 where SIGTERM or SIGUSR1 stopped it, all of it saved.
-int Train(const Configuration& configuration);
+// `json`: one line at the end on stdout, as log.report says.
+int Train(const Configuration& configuration, bool json);
 
 struct ResumeOptions {
   std::string run;                   // the folder
@@ -19,6 +20,6 @@ struct ResumeOptions {
 };
 
 // Goes on with a run, to the same bits unless something was changed. The exit code as Train's.
-int Resume(const Configuration& configuration, const ResumeOptions& options);
+int Resume(const Configuration& configuration, const ResumeOptions& options, bool json);
 
 }  // namespace gradloom

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 namespace gradloom {
 namespace {
@@ -103,6 +104,16 @@ void PrintErrors(const std::vector<Error>& errors) {
   if (errors.size() > kMost) std::fprintf(stderr, "and %zu more\n", errors.size() - kMost);
   std::fprintf(stderr, "gradloom: stopped with %zu error%s (exit %d)\n", errors.size(), errors.size() == 1 ? "" : "s",
                ExitCode(errors.front().code()));
+}
+
+std::string ErrorsAsJson(const std::vector<Error>& errors) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Error& error : errors) {
+    list.push_back({{"code", ErrorName(error.code())}, {"message", error.message()}, {"where", error.where()}, {"help", error.help()}});
+  }
+  const nlohmann::json line{{"errors", std::move(list)}, {"exit_code", ExitCode(errors.front().code())}};
+  // Names of a hostile file need not be UTF-8.
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Progress::Progress(ProgressMode mode, int64_t log_every, Log& log)

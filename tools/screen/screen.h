@@ -36,6 +36,9 @@ void PrintError(const Error& error);
 // The same for several, at most a hundred of them in full; the exit code is the first one's.
 void PrintErrors(const std::vector<Error>& errors);
 
+// {"errors": [{"code", "message", "where", "help"}], "exit_code": N} in one line. Bytes that are no UTF-8 are replaced.
+std::string ErrorsAsJson(const std::vector<Error>& errors);
+
 enum class ProgressMode { kAuto, kBar, kPlain, kJson, kNone };
 
 // Shows how far a training run is: one redrawn line on a terminal, one line per `log_every` steps in a log.

@@ -1,0 +1,61 @@
+#include "runtime/session/plateau.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+
+Plateau::Plateau(const PlateauOptions& options, double lr) : options_(options), lr_(lr) {
+  if (options.factor > 0 && options.factor < 1) return;
+  throw Error(ErrorCode::kConfig, "the factor by which a learning rate is reduced must lie between 0 and 1", "", "--plateau-factor 0.1");
+}
+
+bool Plateau::IsBetter(double value) const {
+  // Of NaN neither is true.
+  if (!has_best_) return value == value;
+  const double sign = options_.larger ? 1 : -1;
+  const double bound = options_.absolute ? best_ + sign * options_.threshold : best_ * (1 + sign * options_.threshold);
+  return options_.larger ? value > bound : value < bound;
+}
+
+double Plateau::Step(double value) {
+  if (IsBetter(value)) {
+    best_ = value;
+    has_best_ = true;
+    bad_ = 0;
+  } else {
+    ++bad_;
+  }
+  if (cooling_ > 0) {
+    --cooling_;
+    bad_ = 0;
+  }
+  if (bad_ > options_.patience) {
+    const double reduced = std::max(lr_ * options_.factor, options_.min_lr);
+    if (lr_ - reduced > options_.eps) lr_ = reduced;
+    cooling_ = options_.cooldown;
+    bad_ = 0;
+  }
+  return lr_;
+}
+
+std::string Plateau::state() const {
+  return nlohmann::json{{"lr", lr_}, {"best", best_}, {"has_best", has_best_}, {"bad", bad_}, {"cooling", cooling_}}.dump();
+}
+
+void Plateau::set_state(const std::string& text) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    lr_ = json.at("lr").get<double>();
+    best_ = json.at("best").get<double>();
+    has_best_ = json.at("has_best").get<bool>();
+    bad_ = json.at("bad").get<int64_t>();
+    cooling_ = json.at("cooling").get<int64_t>();
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kCheckpoint, "what was kept of the learning rate cannot be read: " + Escaped(text));
+  }
+}
+
+}  // namespace gradloom
