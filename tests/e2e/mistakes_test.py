@@ -13,6 +13,7 @@ import unittest
 
 GRADLOOM, TABLE = (os.path.abspath(word) for word in sys.argv[1:3])
 sys.argv[1:3] = []
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mistake_files  # noqa: E402
 
 # What belongs into a debugger, not before people.

@@ -159,7 +159,7 @@ class ResumeTest(unittest.TestCase):
             file.truncate(100)
         refused = self.command(["resume", run, "--from", names[-1]], 7).stderr
         self.assertIn("error[E-CHECKPOINT]", refused)
-        self.command(["resume", run, *re.search(r"help: (--from \S+) loads", refused).group(1).split()])
+        self.command(re.search(r"help: gradloom (resume \S+ --from \S+)$", refused, re.M).group(1).split())
         # None at all.
         for path in glob.glob(os.path.join(run, "checkpoints", "step-*", "MANIFEST")):
             os.remove(path)
