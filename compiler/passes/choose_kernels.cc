@@ -36,7 +36,7 @@ void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
   }
   if (!missing.empty()) {
     throw Error(ErrorCode::kUnsupported, "no " + std::string(DeviceKindName(plan.device)) + " kernel for operator " + missing, where,
-                "the verb check lists all that stands in the way");
+                "run 'gradloom check' on the model to see all that stands in the way");
   }
 }
 
