@@ -30,5 +30,6 @@ std::span<const Op> ResizeOps();             // resize.cc
 std::span<const Op> GridSampleOps();         // grid_sample.cc
 std::span<const Op> AttentionOps();          // attention.cc
 std::span<const Op> FusedOps();              // fused.cc
+std::span<const Op> ReorderOps();            // reorder.cc
 
 }  // namespace gradloom

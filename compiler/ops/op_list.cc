@@ -37,6 +37,7 @@ constexpr Rows kFamilies[] = {
     AttentionOps,
     GridSampleOps,
     FusedOps,
+    ReorderOps,
 };
 // clang-format on
 

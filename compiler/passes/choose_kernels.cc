@@ -7,10 +7,11 @@
 
 namespace gradloom {
 
-KernelCall CallOf(const Graph& graph, const Node& node, int threads) {
-  KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}, .threads = threads};
+KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan) {
+  KernelCall call{
+      .op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}, .threads = plan.threads};
   const auto operand = [&](ValueId id) {
-    return id == kNoValue ? OperandType{} : OperandType{graph.value(id).dtype, graph.value(id).shape, {}};
+    return id == kNoValue ? OperandType{} : OperandType{graph.value(id).dtype, graph.value(id).shape, plan.layout(id)};
   };
   for (ValueId id : node.inputs) call.inputs.push_back(operand(id));
   for (ValueId id : node.outputs) call.outputs.push_back(operand(id));
@@ -24,7 +25,7 @@ void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
     const Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
     if (op != nullptr && op->has(kView)) continue;
-    const KernelCall call = CallOf(graph, node, plan.threads);
+    const KernelCall call = CallOf(graph, node, plan);
     std::string why;
     const KernelRow* row = ChooseKernel(plan.device, call, &why);
     if (row == nullptr) {

@@ -5,8 +5,8 @@
 
 namespace gradloom {
 
-// The call that a node makes, with plain layouts.
-KernelCall CallOf(const Graph& graph, const Node& node, int threads);
+// The call that a node makes, in the layouts that the plan gives its values.
+KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan);
 
 // Fills plan.kernels with the first catalog row that serves each node on plan.device; views get none.
 // Throws Error(kUnsupported) naming every node that no row serves, with the reasons.

@@ -44,11 +44,11 @@ StateKind KindOf(const Value& value, const std::map<std::string, int>& parameter
   return value.name.ends_with("/grad_sum") ? StateKind::kAccumulator : StateKind::kOptimizer;
 }
 
-void PlaceState(const Graph& graph, const Value& value, const std::map<std::string, int>& parameters, Plan& plan) {
+void PlaceState(const Graph& graph, const Value& value, const Layout& layout, const std::map<std::string, int>& parameters, Plan& plan) {
   const int known = plan.FindState(value.name);
   if (known >= 0) {
     const StateTensor& state = plan.state[static_cast<size_t>(known)];
-    GRADLOOM_CHECK(state.dtype == value.dtype && state.shape == value.shape);
+    GRADLOOM_CHECK(state.dtype == value.dtype && state.shape == value.shape && state.layout == layout);
     return;
   }
   StateTensor state;
@@ -56,6 +56,7 @@ void PlaceState(const Graph& graph, const Value& value, const std::map<std::stri
   state.kind = KindOf(value, parameters);
   state.dtype = value.dtype;
   state.shape = value.shape;
+  state.layout = layout;
   state.bytes = value.shape.elements() * DTypeBytes(value.dtype);
   state.offset = plan.state_bytes;
   if (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator) {
@@ -86,7 +87,7 @@ std::vector<ValueId> FeedsOf(const Graph& graph) {
   return feeds;
 }
 
-void PlaceStateAndConstants(Graph& graph, Plan& plan) {
+void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, Plan& plan) {
   const std::vector<bool> used = Used(graph);
   for (ValueId id : graph.inputs) {
     if (IsStepParam(graph.value(id)) && used[static_cast<size_t>(id)]) PlaceStepParam(graph.value(id), plan.step);
@@ -99,7 +100,7 @@ void PlaceStateAndConstants(Graph& graph, Plan& plan) {
     }
     for (const Value& value : graph.values()) {
       if (value.role == role && value.next_of == kNoValue && used[static_cast<size_t>(value.id)])
-        PlaceState(graph, value, parameters, plan);
+        PlaceState(graph, value, scheduled.layout(value.id), parameters, plan);
     }
   }
   std::map<std::string, int> known;
@@ -151,7 +152,7 @@ Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vecto
                                  .bytes = value.shape.elements() * DTypeBytes(value.dtype),
                                  .dtype = value.dtype,
                                  .shape = value.shape,
-                                 .layout = {},
+                                 .layout = scheduled.layout(id),
                                  .feed = place.feed,
                                  .whole = whole_index});
     }

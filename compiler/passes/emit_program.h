@@ -6,10 +6,10 @@
 namespace gradloom {
 
 // Adds the graph's parameters, states and constants to the plan where it does not have them yet (by name),
-// and gives them their offsets. A state that is there already must agree in
-// dtype and shape: Error(kInternal). Constants are renamed in the graph where another of the same name has
+// with the layouts of `scheduled`, and gives them their offsets. A state that is there already must agree in
+// dtype, shape and layout: Error(kInternal). Constants are renamed in the graph where another of the same name has
 // other bytes. Also fixes the step layout for the step parameters that the graph reads.
-void PlaceStateAndConstants(Graph& graph, Plan& plan);
+void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, Plan& plan);
 
 // The program of a graph on one stream: one launch per node with a kernel, then the copies of late states.
 // `output_buffers` gets the buffer of each of graph.outputs.

@@ -32,7 +32,7 @@ struct FusionGroup {
 std::optional<int> FunctionsOf(const Graph& graph, const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
   if (op == nullptr || !op->has(kPointwise) || op->has(kView) || node.outputs.size() != 1) return std::nullopt;
-  const auto program = PointwiseProgramOf(CallOf(graph, node, 1));
+  const auto program = PointwiseProgramOf(CallOf(graph, node, {}));
   if (!program) return std::nullopt;
   return static_cast<int>(program->instructions.size());
 }
@@ -131,7 +131,7 @@ class Program {
   explicit Program(const Graph& graph) : graph_(graph) {}
 
   void Add(const Node& node) {
-    const PointwiseProgram part = *PointwiseProgramOf(CallOf(graph_, node, 1));
+    const PointwiseProgram part = *PointwiseProgramOf(CallOf(graph_, node, {}));
     std::vector<Operand> operands;
     for (ValueId id : node.inputs) operands.push_back(id == kNoValue ? Operand{} : OperandOf(id));
     for (float constant : part.constants) operands.push_back(Constant(constant));

@@ -8,6 +8,7 @@
 #include "compiler/graph/verify_graph.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/accumulate.h"
+#include "compiler/passes/assign_layouts.h"
 #include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
@@ -78,14 +79,21 @@ void RunOrder(PassContext& c) { OrderNodes(c.graph); }
 
 void RunFusePointwise(PassContext& c) { FusePointwise(c.graph); }
 
-void RunChooseKernels(PassContext& c) {
-  c.scheduled.device = c.recipe.device;
-  c.scheduled.threads = c.recipe.threads;
-  ChooseKernels(c.graph, c.scheduled);
+void RunAssignLayouts(PassContext& c) {
+  const std::vector<ValueId> before = c.graph.outputs;
+  AssignLayouts(c.graph, c.plan, c.scheduled);
+  // What is fetched in plain order keeps its name.
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (c.graph.outputs[i] == before[i]) continue;
+    const auto named = c.fetch_names.find(before[i]);
+    c.fetch_names.emplace(c.graph.outputs[i], named != c.fetch_names.end() ? named->second : c.graph.value(before[i]).name);
+  }
 }
 
+void RunChooseKernels(PassContext& c) { ChooseKernels(c.graph, c.scheduled); }
+
 void RunPlanMemory(PassContext& c) {
-  PlaceStateAndConstants(c.graph, c.plan);
+  PlaceStateAndConstants(c.graph, c.scheduled, c.plan);
   PlanMemory(c.graph, c.plan, c.scheduled);
 }
 
@@ -115,6 +123,8 @@ constexpr Pass kPasses[] = {
     {"order_nodes", RunOrder, true},
     // In the order in which nodes will run, so that a group is never made later than it is read.
     {"fuse_pointwise", RunFusePointwise, true},
+    // After fusion, which would end at every change of layout; before kernels, which are chosen by layout.
+    {"assign_layouts", RunAssignLayouts, true},
     // From here on nodes and their order are fixed: kernels, addresses and instructions go by position.
     {"choose_kernels", RunChooseKernels, false, false},
     {"plan_memory", RunPlanMemory, false, false},
@@ -154,6 +164,8 @@ std::vector<std::string> PassNames() {
 void RunPipeline(PassContext& context, const PassControl& control) {
   CheckControl(control);
   VerifyGraph(context.graph);
+  context.scheduled.device = context.recipe.device;
+  context.scheduled.threads = context.recipe.threads;
   std::string before = control.dump_after.empty() ? "" : ToText(context.graph);
   for (const Pass& pass : kPasses) {
     if (Contains(control.disabled, pass.name)) continue;

@@ -32,12 +32,15 @@ struct StateCopy {
 struct ProgramPlan {
   DeviceKind device = DeviceKind::kCpu;
   int threads = 1;
+  std::vector<Layout> layouts;          // by value id, set by assign_layouts; past its end: plain
   std::vector<KernelChoice> kernels;    // by position in graph.nodes
   std::vector<Placement> placement;     // by value id; values that nothing uses stay transient at 0
   std::vector<int64_t> scratch_offset;  // by position in graph.nodes
   std::vector<StateCopy> copies;        // in order, after the last node
   int64_t transient_bytes = 0;          // what the placement needs
   int64_t live_bytes_bound = 0;         // the largest sum of bytes alive at one node: no placement needs less
+
+  Layout layout(ValueId id) const { return static_cast<size_t>(id) < layouts.size() ? layouts[static_cast<size_t>(id)] : Layout{}; }
 };
 
 // The names of inputs that the host sets before each step; they lie in the step arena, not in feeds.

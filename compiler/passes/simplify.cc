@@ -102,7 +102,7 @@ class Simplifier {
     for (ValueId id : node.outputs) {
       if (id != kNoValue && BytesOf(graph_.value(id)) > kMostFoldedBytes) return false;
     }
-    const std::vector<Tensor> outputs = RunReference(CallOf(graph_, node, 1), inputs);
+    const std::vector<Tensor> outputs = RunReference(CallOf(graph_, node, {}), inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const ValueId id = node.outputs[i];
       if (id == kNoValue) continue;

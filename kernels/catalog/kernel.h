@@ -59,6 +59,10 @@ struct KernelRow {
   // serves every call of its operator in plain layouts.
   std::string (*rejects)(const KernelCall& call) = nullptr;
 
+  // Gives the operands of a plain call that the row serves the layouts in which it is fastest on this machine; false:
+  // plain ones. Null: the row has no wish. It must serve the call with these layouts, and none of them pads.
+  bool (*prefers)(KernelCall& call) = nullptr;
+
   // Permitted aliasing. Every listed pair may be used at once.
   std::span<const Aliasing> may_alias = {};
 

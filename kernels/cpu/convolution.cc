@@ -1,8 +1,13 @@
 // Convolutions by oneDNN: forward, the gradients of input and weights, and transposed, which is the gradient
 // of the input of the convolution the other way.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/onednn.h"
@@ -16,46 +21,103 @@ namespace {
 using Dims = dnnl::memory::dims;
 using Desc = dnnl::memory::desc;
 
-// y = x * w as oneDNN states it, all tensors row-major.
+// y = x * w: the operands of a call by what they are in the forward convolution.
+struct Operands {
+  const OperandType *x, *w, *y;
+};
+
+Operands OperandsOf(const KernelCall& call) {
+  const OperandType *in = call.inputs.data(), *out = call.outputs.data();
+  if (call.op == "ConvGradWeight") return {in, out, in + 1};
+  if (call.op == "Conv") return {in, in + 1, out};
+  return {out, in + 1, in};
+}
+
+std::vector<int64_t> KernelExtents(const Shape& weights) { return {weights.begin() + 2, weights.end()}; }
+
+Windows WindowsOfCall(const KernelCall& call, const Operands& operands) {
+  const std::vector<int64_t> kernel = KernelExtents(operands.w->shape);
+  if (call.op == "ConvTranspose") return TransposedWindowsOf(call.attributes, operands.y->shape, operands.x->shape, kernel);
+  return WindowsOf(call.attributes, operands.x->shape, kernel);
+}
+
+// The memory of x and y where the channels are innermost in both.
+Desc ChannelsLastDesc(const Shape& shape) {
+  Dims strides(static_cast<size_t>(shape.rank()));
+  dnnl::memory::dim stride = 1;
+  const std::vector<int> order = ChannelsLast(shape.rank()).order;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[static_cast<size_t>(order[i])] = stride;
+    stride *= shape[order[i]];
+  }
+  return OneDnnDesc(shape.dims(), strides);
+}
+
+// As oneDNN states it: row-major tensors, or the channels of x and y innermost and the weights as the library likes them.
 struct Convolution {
   Desc x, w, y;
   Dims strides, dilations, pads_begin, pads_end;
 
-  Convolution(const Shape& x_shape, const Shape& w_shape, const Shape& y_shape, int64_t groups, const Windows& windows)
-      : x(OneDnnDesc(x_shape.dims())),
-        y(OneDnnDesc(y_shape.dims())),
+  Convolution(const Operands& operands, int64_t groups, const Windows& windows, bool channels_last)
+      : x(channels_last ? ChannelsLastDesc(operands.x->shape) : OneDnnDesc(operands.x->shape.dims())),
+        y(channels_last ? ChannelsLastDesc(operands.y->shape) : OneDnnDesc(operands.y->shape.dims())),
         strides(windows.strides),
         dilations(windows.dilations),
         pads_begin(windows.pads_begin),
         pads_end(windows.pads_end) {
-    Dims w_dims = w_shape.dims();
+    Dims w_dims = operands.w->shape.dims();
     if (groups > 1) {
       w_dims[0] /= groups;
       w_dims.insert(w_dims.begin(), groups);
     }
-    w = OneDnnDesc(w_dims);
+    w = channels_last ? Desc(w_dims, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any) : OneDnnDesc(w_dims);
     for (auto& dilation : dilations) --dilation;  // oneDNN counts the gaps
     // The last windows may end before the input does; oneDNN wants the padding that they see.
     for (size_t i = 0; i < strides.size(); ++i) {
       const auto axis = static_cast<int>(i) + 2;
       const int64_t reach = (windows.kernel[i] - 1) * windows.dilations[i] + 1;
-      pads_end[i] = (y_shape[axis] - 1) * strides[i] + reach - x_shape[axis] - pads_begin[i];
+      pads_end[i] = (operands.y->shape[axis] - 1) * strides[i] + reach - operands.x->shape[axis] - pads_begin[i];
     }
   }
 };
 
-std::vector<int64_t> KernelExtents(const Shape& weights) { return {weights.begin() + 2, weights.end()}; }
+bool IsChannelsLast(const KernelCall& call) { return !RejectsLayouts(call).empty(); }
 
-Convolution ConvolutionOf(const KernelCall& call) {
-  const int64_t groups = call.attributes.Int("group", 1);
-  const auto shape = [&](size_t i) -> const Shape& { return call.inputs[i].shape; };
-  const Shape& out = call.outputs[0].shape;
-  if (call.op == "ConvTranspose") {
-    return {out, shape(1), shape(0), groups, TransposedWindowsOf(call.attributes, shape(0), out, KernelExtents(shape(1)))};
+Convolution ConvolutionOf(const KernelCall& call, bool channels_last) {
+  const Operands operands = OperandsOf(call);
+  return {operands, call.attributes.Int("group", 1), WindowsOfCall(call, operands), channels_last};
+}
+
+// Weights as oneDNN keeps them, [O, I, ...] or in groups [G, O / G, I, ...], as a layout of [O, I, ...]; nullopt where it
+// pads them or parts what we hold as one dimension.
+std::optional<Layout> WeightLayout(const Desc& desc, bool grouped) {
+  const Dims dims = desc.get_dims(), padded = desc.get_padded_dims(), strides = desc.get_strides();
+  if (desc.get_format_kind() != dnnl::memory::format_kind::blocked || dims != padded) return std::nullopt;
+  // Groups and the outputs within one are one dimension: of those with more than one element, the blocks are the inner's.
+  const bool depthwise = grouped && dims[1] == 1;
+  const auto ours = [&](int dim) { return !grouped ? dim : std::max(dim - 1, 0); };
+  Layout layout;
+  std::vector<int64_t> block(dims.size(), 1);
+  for (int i = 0; i < desc.get_inner_nblks(); ++i) {
+    const auto dim = static_cast<int>(desc.get_inner_idxs()[static_cast<size_t>(i)]);
+    const int64_t size = desc.get_inner_blks()[static_cast<size_t>(i)];
+    if (grouped && dim == (depthwise ? 1 : 0) && size > 1) return std::nullopt;
+    block[static_cast<size_t>(dim)] *= size;
+    layout.blocks.push_back({ours(dim), size});
   }
-  if (call.op == "ConvGradInput") return {out, shape(1), shape(0), groups, WindowsOf(call.attributes, out, KernelExtents(shape(1)))};
-  if (call.op == "ConvGradWeight") return {shape(0), out, shape(1), groups, WindowsOf(call.attributes, shape(0), KernelExtents(out))};
-  return {shape(0), shape(1), out, groups, WindowsOf(call.attributes, shape(0), KernelExtents(shape(1)))};
+  std::vector<int> outer(dims.size());
+  std::iota(outer.begin(), outer.end(), 0);
+  std::stable_sort(outer.begin(), outer.end(),
+                   [&](int a, int b) { return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)]; });
+  if (grouped) {
+    // Without the dimension of one element, or with both next to each other, the groups outside.
+    const auto at = std::find(outer.begin(), outer.end(), depthwise ? 1 : 0);
+    if (!depthwise && (at + 1 == outer.end() || *(at + 1) != 1)) return std::nullopt;
+    outer.erase(at);
+  }
+  for (int dim : outer) layout.order.push_back(ours(dim));
+  if (std::is_sorted(layout.order.begin(), layout.order.end())) layout.order.clear();
+  return layout;
 }
 
 bool HasBias(const KernelCall& call) { return call.domain.empty() && HasInput(call, 2); }
@@ -69,45 +131,54 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const Convolution& c, cons
   return {OneDnnEngine(), kind, algorithm, c.x, c.w, c.y, c.strides, c.dilations, c.pads_begin, c.pads_end, OneDnnUserScratch()};
 }
 
-// The primitive of a call and where its operands go, outputs after inputs.
+// What the library would run for a call, and where its operands go, outputs after inputs.
 struct Prepared {
-  dnnl::primitive primitive;
+  std::function<dnnl::primitive()> make;
+  Desc weights;
   std::vector<OneDnnPrimitive::Argument> arguments;
   int64_t scratch_bytes = 0;
+  std::string implementation;
 };
 
 template <typename P>
-Prepared WithScratch(const typename P::primitive_desc& desc, std::vector<OneDnnPrimitive::Argument> arguments) {
+Prepared Finish(const typename P::primitive_desc& desc, const Desc& weights, std::vector<OneDnnPrimitive::Argument> arguments) {
+  for (auto& argument : arguments) {
+    if (argument.id == DNNL_ARG_WEIGHTS || argument.id == DNNL_ARG_DIFF_WEIGHTS) argument.desc = weights;
+  }
   arguments.push_back({DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()});
-  return {P(desc), std::move(arguments), static_cast<int64_t>(desc.scratchpad_desc().get_size())};
+  return {[desc] { return P(desc); }, weights, std::move(arguments), static_cast<int64_t>(desc.scratchpad_desc().get_size()),
+          desc.impl_info_str()};
 }
 
-Prepared Prepare(const KernelCall& call) {
+// Throws dnnl::error for what the library has no implementation of.
+Prepared Prepare(const KernelCall& call, bool channels_last) {
   const OneDnnTeam team(call.threads);
-  const Convolution c = ConvolutionOf(call);
+  const Convolution c = ConvolutionOf(call, channels_last);
   const auto algorithm = dnnl::algorithm::convolution_direct;
   if (call.op == "Conv") {
     const Desc bias = OneDnnDesc({call.outputs[0].shape[1]});
     std::vector<OneDnnPrimitive::Argument> arguments = {{DNNL_ARG_SRC, c.x}, {DNNL_ARG_WEIGHTS, c.w}};
     if (HasBias(call)) arguments.push_back({DNNL_ARG_BIAS, bias});
     arguments.push_back({DNNL_ARG_DST, c.y});
-    return WithScratch<dnnl::convolution_forward>(ForwardDesc(c, HasBias(call) ? &bias : nullptr), std::move(arguments));
+    const auto desc = ForwardDesc(c, HasBias(call) ? &bias : nullptr);
+    return Finish<dnnl::convolution_forward>(desc, desc.weights_desc(), std::move(arguments));
   }
   const auto hint = ForwardDesc(c, nullptr);
   if (call.op == "ConvGradWeight") {
     const dnnl::convolution_backward_weights::primitive_desc desc(OneDnnEngine(), algorithm, c.x, c.w, c.y, c.strides, c.dilations,
                                                                   c.pads_begin, c.pads_end, hint, OneDnnUserScratch());
-    return WithScratch<dnnl::convolution_backward_weights>(desc,
-                                                           {{DNNL_ARG_SRC, c.x}, {DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_DIFF_WEIGHTS, c.w}});
+    return Finish<dnnl::convolution_backward_weights>(desc, desc.diff_weights_desc(),
+                                                      {{DNNL_ARG_SRC, c.x}, {DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_DIFF_WEIGHTS, c.w}});
   }
   const dnnl::convolution_backward_data::primitive_desc desc(OneDnnEngine(), algorithm, c.x, c.w, c.y, c.strides, c.dilations, c.pads_begin,
                                                              c.pads_end, hint, OneDnnUserScratch());
-  return WithScratch<dnnl::convolution_backward_data>(desc, {{DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_WEIGHTS, c.w}, {DNNL_ARG_DIFF_SRC, c.x}});
+  return Finish<dnnl::convolution_backward_data>(desc, desc.weights_desc(),
+                                                 {{DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_WEIGHTS, c.w}, {DNNL_ARG_DIFF_SRC, c.x}});
 }
 
 class ConvolutionKernel : public Kernel {
  public:
-  explicit ConvolutionKernel(const KernelCall& call) : ConvolutionKernel(call, Prepare(call)) {}
+  explicit ConvolutionKernel(const KernelCall& call) : ConvolutionKernel(call, Prepare(call, IsChannelsLast(call))) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     if (has_bias_ && !adds_bias_) {
@@ -120,44 +191,88 @@ class ConvolutionKernel : public Kernel {
 
  private:
   ConvolutionKernel(const KernelCall& call, Prepared prepared)
-      : primitive_(std::move(prepared.primitive), std::move(prepared.arguments), call.threads),
+      : primitive_(prepared.make(), std::move(prepared.arguments), call.threads),
         has_bias_(HasBias(call)),
         adds_bias_(has_bias_ && call.op == "ConvTranspose"),
-        planes_(call.outputs[0].shape[0] * call.outputs[0].shape[1]),
         channels_(call.outputs[0].shape[1]),
-        points_(Product(call.outputs[0].shape, 2, call.outputs[0].shape.rank())),
-        threads_(ThreadsFor(planes_ * points_, 1 << 15, call.threads)) {}
+        points_(IsChannelsLast(call) ? 1 : Product(call.outputs[0].shape, 2, call.outputs[0].shape.rank())),
+        images_(call.outputs[0].shape.elements() / (channels_ * points_)),
+        threads_(ThreadsFor(call.outputs[0].shape.elements(), 1 << 15, call.threads)) {}
 
+  // y is [images_, channels_, points_] in memory.
   void AddBias(const float* bias, float* y) const {
-    ParallelFor(planes_, threads_, [&](int64_t plane) {
-      const float value = bias[plane % channels_];
-      float* to = y + plane * points_;
-      for (int64_t i = 0; i < points_; ++i) to[i] += value;
+    ParallelFor(images_, threads_, [&](int64_t image) {
+      float* to = y + image * channels_ * points_;
+      for (int64_t c = 0; c < channels_; ++c) {
+        for (int64_t i = 0; i < points_; ++i) *to++ += bias[c];
+      }
     });
   }
 
   OneDnnPrimitive primitive_;
   bool has_bias_, adds_bias_;
-  int64_t planes_, channels_, points_;
+  int64_t channels_, points_, images_;
   int threads_;
 };
 
-int64_t Scratch(const KernelCall& call) { return Prepare(call).scratch_bytes; }
+int64_t Scratch(const KernelCall& call) { return Prepare(call, IsChannelsLast(call)).scratch_bytes; }
 
-std::string Rejects(const KernelCall& call) {
-  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
-  const int rank = call.outputs[0].shape.rank();
-  if (rank < 3 || rank > 5) return "rank " + std::to_string(rank);
-  for (const auto* operands : {&call.inputs, &call.outputs}) {
-    for (const OperandType& operand : *operands) {
-      if (operand.present() && operand.shape.elements() == 0) return "nothing to compute";
-    }
+// Channels innermost, and the weights as the library wants them then.
+std::string RejectsChannelsLast(const KernelCall& call) {
+  const Operands operands = OperandsOf(call);
+  const Layout last = ChannelsLast(operands.x->shape.rank());
+  for (const OperandType* operand : {operands.x, operands.y}) {
+    if (!SamePlaces(operand->layout, last, operand->shape)) return "layout " + operand->layout.ToString();
+  }
+  if (HasBias(call) && !call.inputs[2].layout.plain()) return "layout " + call.inputs[2].layout.ToString();
+  try {
+    const auto wanted = WeightLayout(Prepare(call, true).weights, call.attributes.Int("group", 1) > 1);
+    if (!wanted || !SamePlaces(operands.w->layout, *wanted, operands.w->shape)) return "weights " + operands.w->layout.ToString();
+  } catch (const dnnl::error&) {
+    return "nothing in oneDNN with channels innermost";
   }
   return "";
 }
 
+std::string Rejects(const KernelCall& call) {
+  const int rank = call.outputs[0].shape.rank();
+  if (rank < 3 || rank > 5) return "rank " + std::to_string(rank);
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (!operand.present()) continue;
+      if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
+      if (operand.shape.elements() == 0) return "nothing to compute";
+    }
+  }
+  return IsChannelsLast(call) ? RejectsChannelsLast(call) : "";
+}
+
+// Whether a plain call is faster with channels innermost: where the library has more than its plain loops for it.
+bool Prefers(KernelCall& call) {
+  const Operands operands = OperandsOf(call);
+  const Layout last = ChannelsLast(operands.x->shape.rank());
+  std::optional<Layout> weights;
+  try {
+    const Prepared prepared = Prepare(call, true);
+    for (const char* slow : {"ref", "gemm"}) {
+      if (prepared.implementation.find(slow) != std::string::npos) return false;
+    }
+    weights = WeightLayout(prepared.weights, call.attributes.Int("group", 1) > 1);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  if (!weights) return false;
+  for (auto* list : {&call.inputs, &call.outputs}) {
+    for (OperandType& operand : *list) {
+      if (&operand == operands.x || &operand == operands.y) operand.layout = last;
+      if (&operand == operands.w) operand.layout = *weights;
+    }
+  }
+  return true;
+}
+
 constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain) {
-  return {.row = {.name = name, .op = op, .domain = domain, .rejects = Rejects, .scratch_bytes = Scratch},
+  return {.row = {.name = name, .op = op, .domain = domain, .rejects = Rejects, .prefers = Prefers, .scratch_bytes = Scratch},
           .make = MakeKernel<ConvolutionKernel>};
 }
 

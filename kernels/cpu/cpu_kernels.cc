@@ -18,9 +18,11 @@ using Rows = std::span<const CpuKernel> (*)();
 // clang-format off
 constexpr Rows kFamilies[] = {
     CpuCopyKernels,
+    CpuReorderKernels,
     CpuPointwiseKernels,
     CpuReduceKernels,
     CpuSoftmaxKernels,
+    CpuBatchNormKernels,
     CpuNormalizationKernels,
     CpuLossKernels,
     CpuOptimizerKernels,

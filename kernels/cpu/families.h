@@ -9,9 +9,11 @@
 namespace gradloom {
 
 std::span<const CpuKernel> CpuCopyKernels();           // copy.cc
+std::span<const CpuKernel> CpuReorderKernels();        // reorder.cc
 std::span<const CpuKernel> CpuPointwiseKernels();      // pointwise_rows.cc
 std::span<const CpuKernel> CpuReduceKernels();         // reduce.cc
 std::span<const CpuKernel> CpuSoftmaxKernels();        // softmax.cc
+std::span<const CpuKernel> CpuBatchNormKernels();      // batch_norm.cc
 std::span<const CpuKernel> CpuNormalizationKernels();  // normalization.cc
 std::span<const CpuKernel> CpuLossKernels();           // loss.cc
 std::span<const CpuKernel> CpuOptimizerKernels();      // optimizer.cc

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/move.h"
 #include "kernels/cpu/operands.h"
@@ -115,9 +116,11 @@ class Slice : public Kernel {
 template <bool kJoin>
 class Parts : public Kernel {
  public:
-  explicit Parts(const KernelCall& call) {
+  explicit Parts(const KernelCall& stated) {
+    const PhysicalCall physical = *PhysicalOf(stated);
+    const KernelCall& call = physical.call;
     const OperandType& whole = kJoin ? call.outputs[0] : call.inputs[0];
-    const int axis = *NormalAxis(call.attributes.Int("axis", 0), whole.shape.rank());
+    const int axis = physical.Axis(*NormalAxis(call.attributes.Int("axis", 0), whole.shape.rank()));
     outer_ = Product(whole.shape, 0, axis);
     inner_ = Product(whole.shape, axis + 1, whole.shape.rank()) * DTypeBytes(whole.dtype);
     extent_ = whole.shape[axis];
@@ -176,14 +179,15 @@ std::string RejectsSlice(const KernelCall& call) {
 
 std::string RejectsConcat(const KernelCall& call) {
   if (!NormalAxis(call.attributes.Int("axis", 0), call.outputs[0].shape.rank())) return "axis out of range";
-  return RejectsLayouts(call);
+  return PhysicalOf(call) ? "" : RejectsLayouts(call);
 }
 
 std::string RejectsSplit(const KernelCall& call) {
   if (!NormalAxis(call.attributes.Int("axis", 0), call.inputs[0].shape.rank())) return "axis out of range";
   // One size follows from the others; two do not.
   const auto unwanted = std::count_if(call.outputs.begin(), call.outputs.end(), [](const OperandType& part) { return !part.present(); });
-  return unwanted > 1 ? "several parts that nobody wants" : RejectsLayouts(call);
+  if (unwanted > 1) return "several parts that nobody wants";
+  return PhysicalOf(call) ? "" : RejectsLayouts(call);
 }
 
 constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain, std::string (*rejects)(const KernelCall&),

@@ -1,4 +1,4 @@
-// BatchNormalization with statistics of the batch, LayerNormalization, and their gradients.
+// LayerNormalization and its gradient.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -14,98 +14,6 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 13;
-
-// [N, C, ...] as images, channels and points.
-struct Channels {
-  int64_t images, channels, points;
-  explicit Channels(const Shape& shape) : images(shape[0]), channels(shape[1]), points(Product(shape, 2, shape.rank())) {}
-  int64_t count() const { return images * points; }
-  int64_t at(int64_t image, int64_t channel) const { return (image * channels + channel) * points; }
-};
-
-// A channel at a time: its elements stay in the cache from the first pass to the last.
-class BatchNormTrain : public Kernel {
- public:
-  explicit BatchNormTrain(const KernelCall& call)
-      : loops_(BestLoops()),
-        shape_(call.inputs[0].shape),
-        epsilon_(call.attributes.Float("epsilon", 1e-5)),
-        threads_(ThreadsFor(call.inputs[0].shape.elements(), kElementsPerThread, call.threads)) {
-    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i + 1);
-  }
-
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    const float *x = static_cast<const float*>(inputs[0]), *scale = static_cast<const float*>(inputs[1]),
-                *bias = static_cast<const float*>(inputs[2]);
-    float* y = static_cast<float*>(outputs[0]);
-    const auto sum_of = loops_.reduce_row[static_cast<size_t>(Reduction::kSum)];
-    const double count = static_cast<double>(shape_.count());
-    ParallelFor(shape_.channels, threads_, [&](int64_t c) {
-      double sum = 0, squares = 0;
-      for (int64_t n = 0; n < shape_.images; ++n) sum += static_cast<double>(sum_of(x + shape_.at(n, c), shape_.points));
-      const float mean = static_cast<float>(sum / count);
-      for (int64_t n = 0; n < shape_.images; ++n) squares += loops_.sum_squared_distance(x + shape_.at(n, c), shape_.points, mean);
-      const double variance = squares / count, inv_std = 1 / std::sqrt(variance + epsilon_);
-      const float slope = static_cast<float>(static_cast<double>(scale[c]) * inv_std);
-      for (int64_t n = 0; n < shape_.images; ++n) {
-        const int64_t at = shape_.at(n, c);
-        loops_.shift_scale_shift(x + at, y + at, shape_.points, mean, slope, bias[c]);
-      }
-      const float results[3] = {mean, static_cast<float>(inv_std), static_cast<float>(variance)};
-      for (size_t i = 0; i < 3; ++i) {
-        if (wanted_[i]) static_cast<float*>(outputs[i + 1])[c] = results[i];
-      }
-    });
-  }
-
- private:
-  const Loops& loops_;
-  Channels shape_;
-  double epsilon_;
-  int threads_;
-  bool wanted_[3] = {};
-};
-
-class BatchNormTrainGrad : public Kernel {
- public:
-  explicit BatchNormTrainGrad(const KernelCall& call)
-      : loops_(BestLoops()),
-        shape_(call.inputs[1].shape),
-        threads_(ThreadsFor(call.inputs[1].shape.elements(), kElementsPerThread, call.threads)) {
-    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i);
-  }
-
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    const auto in = [&](int i) { return static_cast<const float*>(inputs[i]); };
-    const float *dy = in(0), *x = in(1);
-    const auto sum_of = loops_.reduce_row[static_cast<size_t>(Reduction::kSum)];
-    const double count = static_cast<double>(shape_.count());
-    ParallelFor(shape_.channels, threads_, [&](int64_t c) {
-      const float mean = in(3)[c], inv_std = in(4)[c];
-      double sum = 0, product = 0;
-      for (int64_t n = 0; n < shape_.images; ++n) {
-        const int64_t at = shape_.at(n, c);
-        sum += static_cast<double>(sum_of(dy + at, shape_.points));
-        product += loops_.sum_product_centred(dy + at, x + at, shape_.points, mean);
-      }
-      const double scaled = product * static_cast<double>(inv_std);
-      if (wanted_[1]) static_cast<float*>(outputs[1])[c] = static_cast<float>(scaled);
-      if (wanted_[2]) static_cast<float*>(outputs[2])[c] = static_cast<float>(sum);
-      if (!wanted_[0]) return;
-      const float along = static_cast<float>(scaled * static_cast<double>(inv_std) / count), mean_g = static_cast<float>(sum / count);
-      for (int64_t n = 0; n < shape_.images; ++n) {
-        const int64_t at = shape_.at(n, c);
-        loops_.norm_gradient(dy + at, x + at, static_cast<float*>(outputs[0]) + at, shape_.points, in(2)[c] * inv_std, mean_g, mean, along);
-      }
-    });
-  }
-
- private:
-  const Loops& loops_;
-  Channels shape_;
-  int threads_;
-  bool wanted_[3] = {};
-};
 
 // All dimensions from `axis` on are normalised together.
 struct Rows {
@@ -199,11 +107,6 @@ class LayerNormGrad : public Kernel {
   bool wanted_[3] = {};
 };
 
-std::string RejectsChannels(const KernelCall& call) {
-  if (call.inputs[0].shape.rank() < 2) return "rank below 2";
-  return RejectsAllBut(call, DType::kFloat32);
-}
-
 // `vectors`: inputs from this one on are vectors as long as the normalised dimensions.
 std::string RejectsRows(const KernelCall& call, size_t x, size_t vectors) {
   const Shape& shape = call.inputs[x].shape;
@@ -220,14 +123,6 @@ constexpr Aliasing kInPlace[] = {{0, 0}};
 constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
 
 constexpr CpuKernel kKernels[] = {
-    {.row = {.name = "cpu.BatchNormTrain", .op = "BatchNormTrain", .domain = "gradloom", .rejects = RejectsChannels, .may_alias = kInPlace},
-     .make = MakeKernel<BatchNormTrain>},
-    {.row = {.name = "cpu.BatchNormTrainGrad",
-             .op = "BatchNormTrainGrad",
-             .domain = "gradloom",
-             .rejects = RejectsChannels,
-             .may_alias = kGradInPlace},
-     .make = MakeKernel<BatchNormTrainGrad>},
     {.row = {.name = "cpu.LayerNormalization",
              .op = "LayerNormalization",
              .domain = "",

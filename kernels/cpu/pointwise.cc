@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/parallel.h"
 #include "runtime/base/error.h"
@@ -111,8 +112,9 @@ bool KeepsZero(const KernelCall& call, const PointwiseProgram& program) {
   return std::all_of(program.outputs.begin(), program.outputs.end(), [&](int id) { return zero[static_cast<size_t>(id)]; });
 }
 
-// Blocked operands are flat arrays where all of them lie alike; others must be single elements.
-std::string RejectsLayouts(const KernelCall& call, const PointwiseProgram& program) {
+// Permuted operands are plain ones of permuted shapes. Blocked operands are flat arrays where all of them lie alike;
+// others must be single elements.
+std::string RejectsBlocks(const KernelCall& call, const PointwiseProgram& program) {
   const OperandType& out = call.outputs[0];
   bool blocked = false;
   for (const auto* operands : {&call.inputs, &call.outputs}) {
@@ -121,7 +123,7 @@ std::string RejectsLayouts(const KernelCall& call, const PointwiseProgram& progr
   for (const OperandType& output : call.outputs) {
     if (output.shape != out.shape) return "outputs of different shapes";
   }
-  if (!blocked) return "";
+  if (!blocked || PhysicalOf(call)) return "";
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
       if (!operand.present() || (operand.layout.plain() && operand.shape.elements() == 1)) continue;
@@ -136,8 +138,10 @@ std::string RejectsLayouts(const KernelCall& call, const PointwiseProgram& progr
 
 }  // namespace
 
-PointwiseKernel::PointwiseKernel(const KernelCall& call, PointwiseProgram program, const Loops& loops)
-    : loops_(&loops), elements_(call.outputs[0].layout.elements(call.outputs[0].shape)), constants_(program.constants) {
+PointwiseKernel::PointwiseKernel(const KernelCall& stated, PointwiseProgram program, const Loops& loops)
+    : loops_(&loops), elements_(stated.outputs[0].layout.elements(stated.outputs[0].shape)), constants_(program.constants) {
+  const auto physical = PhysicalOf(stated);
+  const KernelCall& call = physical ? physical->call : stated;
   int64_t work = 0;
   for (const auto& instruction : program.instructions) work += Costly(instruction.op) ? 8 : 1;
   threads_ = elements_ < kTile * 2 ? 1 : ThreadsFor(elements_ * std::max<int64_t>(work, 1), kWorkPerThread, call.threads);
@@ -340,7 +344,7 @@ std::string RejectsPointwise(const KernelCall& call) {
   std::string why;
   const auto program = PointwiseProgramOf(call, &why);
   if (!program) return why;
-  if (why = RejectsLayouts(call, *program); !why.empty()) return why;
+  if (why = RejectsBlocks(call, *program); !why.empty()) return why;
   return PointwiseKernel(call, *program, BestLoops()).num_tiles() > PointwiseKernel::kMaxTiles ? "too many values at a time" : "";
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
@@ -14,16 +15,20 @@ namespace {
 constexpr int64_t kPointsPerThread = 1 << 13;
 constexpr int64_t kMostPoints = int64_t{1} << 24;  // of a table: 64 MiB
 
-// The input points of every window of one plane, in scan order.
+// The input points of every window of one plane, in scan order. Planes lie one after the other, or point by point with
+// the channels innermost.
 struct WindowTable {
-  int64_t planes = 0, inputs = 0, outputs = 0;  // points of a plane
-  std::vector<int32_t> first;                   // by window, with one more at the end
+  int64_t images = 0, channels = 0, inputs = 0, outputs = 0;  // points of a plane
+  bool innermost = false;
+  std::vector<int32_t> first;  // by window, with one more at the end
   std::vector<int32_t> points;
 
-  WindowTable(const KernelCall& call, const Shape& x, const Shape& y) {
-    const Volume in = Volume::Of(x), out = Volume::Of(y);
-    const Window3 w = Window3::Of(WindowsOf(call.attributes, x, call.attributes.Ints("kernel_shape")));
-    planes = in.batch * in.channels;
+  WindowTable(const KernelCall& call, const OperandType& x, const Shape& y) {
+    const Volume in = Volume::Of(x.shape), out = Volume::Of(y);
+    const Window3 w = Window3::Of(WindowsOf(call.attributes, x.shape, call.attributes.Ints("kernel_shape")));
+    images = in.batch;
+    channels = in.channels;
+    innermost = !RejectsLayouts(call).empty();
     inputs = in.points();
     outputs = out.points();
     first.reserve(static_cast<size_t>(outputs) + 1);
@@ -34,10 +39,26 @@ struct WindowTable {
     while (static_cast<int64_t>(first.size()) <= outputs) first.push_back(static_cast<int32_t>(points.size()));
   }
 
-  // The threads for all planes.
   int Threads(const KernelCall& call) const {
-    return ThreadsFor(planes * static_cast<int64_t>(points.size()), kPointsPerThread, call.threads);
+    return ThreadsFor(images * channels * static_cast<int64_t>(points.size()), kPointsPerThread, call.threads);
   }
+
+  // Calls f(input, output) with offsets for each plane; or, where channels are innermost, for each group of up to
+  // kGroup of an image's channels with f(input, output, channels of the group).
+  template <typename Plane, typename Group>
+  void ForEach(int threads, Plane plane, Group group) const {
+    if (!innermost) {
+      ParallelFor(images * channels, threads, [&](int64_t i) { plane(i * inputs, i * outputs); });
+      return;
+    }
+    const int64_t groups = (channels + kGroup - 1) / kGroup;
+    ParallelFor(images * groups, threads, [&](int64_t i) {
+      const int64_t image = i / groups, channel = i % groups * kGroup;
+      group(image * inputs * channels + channel, image * outputs * channels + channel, std::min(kGroup, channels - channel));
+    });
+  }
+
+  bool Empty(size_t window) const { return first[window] == first[window + 1]; }
 
   // Of a non-empty window: the first largest point; a NaN counts as the largest.
   int32_t Largest(const float* x, size_t window) const {
@@ -49,20 +70,51 @@ struct WindowTable {
     }
     return best;
   }
+
+  static constexpr int64_t kGroup = 64;
+
+  // The same for `n` channels next to each other: the largest values and where they are.
+  void Largest(const float* x, size_t window, int64_t n, float* value, int32_t* point) const {
+    const int32_t* at = points.data() + first[window];
+    const int32_t* end = points.data() + first[window + 1];
+    for (int64_t c = 0; c < n; ++c) value[c] = x[*at * channels + c], point[c] = *at;
+    for (++at; at < end; ++at) {
+      const float* row = x + *at * channels;
+      for (int64_t c = 0; c < n; ++c) {
+        const bool larger = (row[c] > value[c]) | ((row[c] != row[c]) & (value[c] == value[c]));
+        value[c] = larger ? row[c] : value[c];
+        point[c] = larger ? *at : point[c];
+      }
+    }
+  }
 };
 
 class MaxPool : public Kernel {
  public:
-  explicit MaxPool(const KernelCall& call) : table_(call, call.inputs[0].shape, call.outputs[0].shape), threads_(table_.Threads(call)) {}
+  explicit MaxPool(const KernelCall& call) : table_(call, call.inputs[0], call.outputs[0].shape), threads_(table_.Threads(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    ParallelFor(table_.planes, threads_, [&](int64_t plane) {
-      const float* x = static_cast<const float*>(inputs[0]) + plane * table_.inputs;
-      float* y = static_cast<float*>(outputs[0]) + plane * table_.outputs;
-      for (size_t o = 0; o < static_cast<size_t>(table_.outputs); ++o) {
-        y[o] = table_.first[o] == table_.first[o + 1] ? -std::numeric_limits<float>::infinity() : x[table_.Largest(x, o)];
-      }
-    });
+    constexpr float kEmpty = -std::numeric_limits<float>::infinity();
+    const auto windows = static_cast<size_t>(table_.outputs);
+    table_.ForEach(
+        threads_,
+        [&](int64_t in, int64_t out) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          for (size_t o = 0; o < windows; ++o) y[o] = table_.Empty(o) ? kEmpty : x[table_.Largest(x, o)];
+        },
+        [&](int64_t in, int64_t out, int64_t n) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          int32_t point[WindowTable::kGroup];
+          for (size_t o = 0; o < windows; ++o, y += table_.channels) {
+            if (table_.Empty(o)) {
+              std::fill_n(y, n, kEmpty);
+            } else {
+              table_.Largest(x, o, n, y, point);
+            }
+          }
+        });
   }
 
  private:
@@ -72,18 +124,34 @@ class MaxPool : public Kernel {
 
 class MaxPoolGrad : public Kernel {
  public:
-  explicit MaxPoolGrad(const KernelCall& call) : table_(call, call.inputs[0].shape, call.inputs[1].shape), threads_(table_.Threads(call)) {}
+  explicit MaxPoolGrad(const KernelCall& call) : table_(call, call.inputs[0], call.inputs[1].shape), threads_(table_.Threads(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    ParallelFor(table_.planes, threads_, [&](int64_t plane) {
-      const float* x = static_cast<const float*>(inputs[0]) + plane * table_.inputs;
-      const float* dy = static_cast<const float*>(inputs[1]) + plane * table_.outputs;
-      float* dx = static_cast<float*>(outputs[0]) + plane * table_.inputs;
-      std::fill_n(dx, table_.inputs, 0.0f);
-      for (size_t o = 0; o < static_cast<size_t>(table_.outputs); ++o) {
-        if (table_.first[o] != table_.first[o + 1]) dx[table_.Largest(x, o)] += dy[o];
-      }
-    });
+    const auto windows = static_cast<size_t>(table_.outputs);
+    table_.ForEach(
+        threads_,
+        [&](int64_t in, int64_t out) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          const float* dy = static_cast<const float*>(inputs[1]) + out;
+          float* dx = static_cast<float*>(outputs[0]) + in;
+          std::fill_n(dx, table_.inputs, 0.0f);
+          for (size_t o = 0; o < windows; ++o) {
+            if (!table_.Empty(o)) dx[table_.Largest(x, o)] += dy[o];
+          }
+        },
+        [&](int64_t in, int64_t out, int64_t n) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          const float* dy = static_cast<const float*>(inputs[1]) + out;
+          float* dx = static_cast<float*>(outputs[0]) + in;
+          float value[WindowTable::kGroup];
+          int32_t point[WindowTable::kGroup];
+          for (int64_t i = 0; i < table_.inputs; ++i) std::fill_n(dx + i * table_.channels, n, 0.0f);
+          for (size_t o = 0; o < windows; ++o, dy += table_.channels) {
+            if (table_.Empty(o)) continue;
+            table_.Largest(x, o, n, value, point);
+            for (int64_t c = 0; c < n; ++c) dx[point[c] * table_.channels + c] += dy[c];
+          }
+        });
   }
 
  private:
@@ -100,20 +168,36 @@ std::vector<float> Divisors(const KernelCall& call, const Shape& x, const Shape&
 class AveragePool : public Kernel {
  public:
   explicit AveragePool(const KernelCall& call)
-      : table_(call, call.inputs[0].shape, call.outputs[0].shape),
+      : table_(call, call.inputs[0], call.outputs[0].shape),
         divisors_(Divisors(call, call.inputs[0].shape, call.outputs[0].shape)),
         threads_(table_.Threads(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    ParallelFor(table_.planes, threads_, [&](int64_t plane) {
-      const float* x = static_cast<const float*>(inputs[0]) + plane * table_.inputs;
-      float* y = static_cast<float*>(outputs[0]) + plane * table_.outputs;
-      for (size_t o = 0; o < static_cast<size_t>(table_.outputs); ++o) {
-        float sum = 0;
-        for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) sum += x[table_.points[static_cast<size_t>(i)]];
-        y[o] = sum / divisors_[o];
-      }
-    });
+    const auto windows = static_cast<size_t>(table_.outputs);
+    const auto point = [&](int32_t i) { return table_.points[static_cast<size_t>(i)]; };
+    table_.ForEach(
+        threads_,
+        [&](int64_t in, int64_t out) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          for (size_t o = 0; o < windows; ++o) {
+            float sum = 0;
+            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) sum += x[point(i)];
+            y[o] = sum / divisors_[o];
+          }
+        },
+        [&](int64_t in, int64_t out, int64_t n) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          for (size_t o = 0; o < windows; ++o, y += table_.channels) {
+            std::fill_n(y, n, 0.0f);
+            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) {
+              const float* row = x + point(i) * table_.channels;
+              for (int64_t c = 0; c < n; ++c) y[c] += row[c];
+            }
+            for (int64_t c = 0; c < n; ++c) y[c] /= divisors_[o];
+          }
+        });
   }
 
  private:
@@ -125,20 +209,35 @@ class AveragePool : public Kernel {
 class AveragePoolGrad : public Kernel {
  public:
   explicit AveragePoolGrad(const KernelCall& call)
-      : table_(call, call.outputs[0].shape, call.inputs[0].shape),
+      : table_(call, call.outputs[0], call.inputs[0].shape),
         divisors_(Divisors(call, call.outputs[0].shape, call.inputs[0].shape)),
         threads_(table_.Threads(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    ParallelFor(table_.planes, threads_, [&](int64_t plane) {
-      const float* dy = static_cast<const float*>(inputs[0]) + plane * table_.outputs;
-      float* dx = static_cast<float*>(outputs[0]) + plane * table_.inputs;
-      std::fill_n(dx, table_.inputs, 0.0f);
-      for (size_t o = 0; o < static_cast<size_t>(table_.outputs); ++o) {
-        const float share = dy[o] / divisors_[o];
-        for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) dx[table_.points[static_cast<size_t>(i)]] += share;
-      }
-    });
+    const auto windows = static_cast<size_t>(table_.outputs);
+    const auto point = [&](int32_t i) { return table_.points[static_cast<size_t>(i)]; };
+    table_.ForEach(
+        threads_,
+        [&](int64_t in, int64_t out) {
+          const float* dy = static_cast<const float*>(inputs[0]) + out;
+          float* dx = static_cast<float*>(outputs[0]) + in;
+          std::fill_n(dx, table_.inputs, 0.0f);
+          for (size_t o = 0; o < windows; ++o) {
+            const float share = dy[o] / divisors_[o];
+            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) dx[point(i)] += share;
+          }
+        },
+        [&](int64_t in, int64_t out, int64_t n) {
+          const float* dy = static_cast<const float*>(inputs[0]) + out;
+          float* dx = static_cast<float*>(outputs[0]) + in;
+          for (int64_t i = 0; i < table_.inputs; ++i) std::fill_n(dx + i * table_.channels, n, 0.0f);
+          for (size_t o = 0; o < windows; ++o, dy += table_.channels) {
+            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) {
+              float* row = dx + point(i) * table_.channels;
+              for (int64_t c = 0; c < n; ++c) row[c] += dy[c] / divisors_[o];
+            }
+          }
+        });
   }
 
  private:
@@ -146,6 +245,25 @@ class AveragePoolGrad : public Kernel {
   std::vector<float> divisors_;
   int threads_;
 };
+
+// float32 operands that are all plain, or all with the channels innermost.
+std::string RejectsOperands(const KernelCall& call) {
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (operand.present() && operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
+    }
+  }
+  const Layout last = ChannelsLast(call.inputs[0].shape.rank());
+  if (std::string why = RejectsLayouts(call); why.empty()) return "";
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (operand.shape.rank() != call.inputs[0].shape.rank() || !SamePlaces(operand.layout, last, operand.shape)) {
+        return "layout " + operand.layout.ToString();
+      }
+    }
+  }
+  return "";
+}
 
 // What both directions need: a plane's table in 32 bits, and Y as large as the windows of X make it.
 std::string RejectsWindows(const KernelCall& call, const Shape& x, const Shape& y) {
@@ -164,23 +282,23 @@ std::string RejectsWindows(const KernelCall& call, const Shape& x, const Shape& 
 
 std::string RejectsMaxPool(const KernelCall& call) {
   if (HasOutput(call, 1)) return "indices";
-  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
+  if (std::string why = RejectsOperands(call); !why.empty()) return why;
   return RejectsWindows(call, call.inputs[0].shape, call.outputs[0].shape);
 }
 
 std::string RejectsMaxPoolGrad(const KernelCall& call) {
-  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
+  if (std::string why = RejectsOperands(call); !why.empty()) return why;
   if (call.inputs[0].shape != call.outputs[0].shape) return "a gradient of another shape";
   return RejectsWindows(call, call.inputs[0].shape, call.inputs[1].shape);
 }
 
 std::string RejectsAveragePool(const KernelCall& call) {
-  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
+  if (std::string why = RejectsOperands(call); !why.empty()) return why;
   return RejectsWindows(call, call.inputs[0].shape, call.outputs[0].shape);
 }
 
 std::string RejectsAveragePoolGrad(const KernelCall& call) {
-  if (std::string why = RejectsAllBut(call, DType::kFloat32, 0); !why.empty()) return why;
+  if (std::string why = RejectsOperands(call); !why.empty()) return why;
   return RejectsWindows(call, call.outputs[0].shape, call.inputs[0].shape);
 }
 

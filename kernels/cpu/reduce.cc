@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
@@ -27,11 +28,12 @@ struct Rule {
 };
 
 constexpr Rule kRules[] = {
-    {"ReduceSum", Reduction::kSum, Finish::kNone},   {"ReduceMean", Reduction::kSum, Finish::kMean},
-    {"ReduceMax", Reduction::kMax, Finish::kNone},   {"ReduceMin", Reduction::kMin, Finish::kNone},
-    {"ReduceProd", Reduction::kProd, Finish::kNone}, {"ReduceSumSquare", Reduction::kSumSquare, Finish::kNone},
-    {"ReduceL1", Reduction::kSumAbs, Finish::kNone}, {"ReduceL2", Reduction::kSumSquare, Finish::kRoot},
-    {"ReduceLogSum", Reduction::kSum, Finish::kLog},
+    {"ReduceSum", Reduction::kSum, Finish::kNone},     {"ReduceMean", Reduction::kSum, Finish::kMean},
+    {"ReduceMax", Reduction::kMax, Finish::kNone},     {"ReduceMin", Reduction::kMin, Finish::kNone},
+    {"ReduceProd", Reduction::kProd, Finish::kNone},   {"ReduceSumSquare", Reduction::kSumSquare, Finish::kNone},
+    {"ReduceL1", Reduction::kSumAbs, Finish::kNone},   {"ReduceL2", Reduction::kSumSquare, Finish::kRoot},
+    {"ReduceLogSum", Reduction::kSum, Finish::kLog},   {"GlobalAveragePool", Reduction::kSum, Finish::kMean},
+    {"GlobalMaxPool", Reduction::kMax, Finish::kNone},
 };
 
 const Rule& RuleOf(std::string_view op) {
@@ -122,15 +124,27 @@ struct Walk {
   }
 };
 
+bool IsGlobalPool(std::string_view op) { return op == "GlobalAveragePool" || op == "GlobalMaxPool"; }
+
+// The input alone: what it is reduced to lies in its order, see Rejects.
+PhysicalCall PhysicalInput(const KernelCall& call) {
+  KernelCall input = call;
+  input.inputs.resize(1);
+  input.outputs.clear();
+  return *PhysicalOf(input);
+}
+
 class ReduceKernel : public Kernel {
  public:
   explicit ReduceKernel(const KernelCall& call)
       : loops_(BestLoops()),
         rule_(RuleOf(call.op)),
-        shape_(call.inputs[0].shape),
+        physical_(PhysicalInput(call)),
+        shape_(physical_.call.inputs[0].shape),
         outputs_(call.outputs[0].shape.elements()),
         threads_(call.threads),
-        noop_(call.attributes.Int("noop_with_empty_axes", 0) != 0) {
+        noop_(call.attributes.Int("noop_with_empty_axes", 0) != 0),
+        planes_(IsGlobalPool(call.op)) {
     const bool has_axes = call.inputs.size() > 1 && call.inputs[1].present();
     num_axes_ = has_axes ? call.inputs[1].shape.elements() : 0;
     wide_axes_ = !has_axes || call.inputs[1].dtype == DType::kInt64;
@@ -156,13 +170,17 @@ class ReduceKernel : public Kernel {
 
  private:
   uint64_t ReducedAxes(const void* axes) const {
-    if (axes == nullptr) return noop_ ? 0 : ~uint64_t{0};
     uint64_t bits = 0;
+    if (planes_) {
+      for (int axis = 2; axis < shape_.rank(); ++axis) bits |= uint64_t{1} << physical_.Axis(axis);
+      return bits;
+    }
+    if (axes == nullptr) return noop_ ? 0 : ~uint64_t{0};
     for (int64_t i = 0; i < num_axes_; ++i) {
       const int64_t axis = wide_axes_ ? static_cast<const int64_t*>(axes)[i] : static_cast<const int32_t*>(axes)[i];
       const auto normal = NormalAxis(axis, shape_.rank());
       if (!normal) throw Error(ErrorCode::kAttr, std::string(rule_.op) + ": axis " + std::to_string(axis) + " is out of range");
-      bits |= uint64_t{1} << *normal;
+      bits |= uint64_t{1} << physical_.Axis(*normal);
     }
     return bits;
   }
@@ -257,17 +275,37 @@ class ReduceKernel : public Kernel {
 
   const Loops& loops_;
   const Rule& rule_;
-  Shape shape_;
+  PhysicalCall physical_;
+  Shape shape_;  // as it lies in memory
   int64_t outputs_;
   int threads_;
-  bool noop_;
+  bool noop_, planes_;
   int64_t num_axes_ = 0;
   bool wide_axes_ = true;
   std::vector<float> parts_;
 };
 
+// A permuted input may be reduced where the result's elements come in the same order: it has the input's dimensions, or
+// is a vector.
+std::string RejectsPermuted(const KernelCall& call) {
+  if (RejectsLayouts(call).empty()) return "";
+  const OperandType &in = call.inputs[0], &out = call.outputs[0];
+  int long_axes = 0;
+  for (int64_t extent : out.shape) long_axes += extent != 1;
+  KernelCall both = call;
+  both.inputs.resize(1);
+  if (in.shape.rank() != out.shape.rank()) {
+    if (long_axes > 1 || !out.layout.plain()) return "a result in another order";
+    both.outputs.clear();
+  }
+  return PhysicalOf(both) ? "" : "layouts " + in.layout.ToString() + " and " + out.layout.ToString();
+}
+
 std::string Rejects(const KernelCall& call) {
-  if (std::string why = RejectsAllBut(call, DType::kFloat32, 0); !why.empty()) return why;
+  if (std::string why = RejectsPermuted(call); !why.empty()) return why;
+  if (IsGlobalPool(call.op) && call.inputs[0].shape.rank() < 3) return "no spatial dimensions";
+  if (call.inputs[0].dtype != DType::kFloat32 || call.outputs[0].dtype != DType::kFloat32)
+    return std::string(DTypeName(call.inputs[0].dtype));
   if (call.inputs.size() < 2 || !call.inputs[1].present()) return "";
   const DType axes = call.inputs[1].dtype;
   return axes == DType::kInt64 || axes == DType::kInt32 ? "" : "axes that are no int64";
@@ -278,9 +316,12 @@ constexpr CpuKernel Row(std::string_view name, std::string_view op) {
 }
 
 constexpr CpuKernel kKernels[] = {
-    Row("cpu.ReduceSum", "ReduceSum"), Row("cpu.ReduceMean", "ReduceMean"), Row("cpu.ReduceMax", "ReduceMax"),
-    Row("cpu.ReduceMin", "ReduceMin"), Row("cpu.ReduceProd", "ReduceProd"), Row("cpu.ReduceSumSquare", "ReduceSumSquare"),
-    Row("cpu.ReduceL1", "ReduceL1"),   Row("cpu.ReduceL2", "ReduceL2"),     Row("cpu.ReduceLogSum", "ReduceLogSum"),
+    Row("cpu.ReduceSum", "ReduceSum"),         Row("cpu.ReduceMean", "ReduceMean"),
+    Row("cpu.ReduceMax", "ReduceMax"),         Row("cpu.ReduceMin", "ReduceMin"),
+    Row("cpu.ReduceProd", "ReduceProd"),       Row("cpu.ReduceSumSquare", "ReduceSumSquare"),
+    Row("cpu.ReduceL1", "ReduceL1"),           Row("cpu.ReduceL2", "ReduceL2"),
+    Row("cpu.ReduceLogSum", "ReduceLogSum"),   Row("cpu.GlobalAveragePool", "GlobalAveragePool"),
+    Row("cpu.GlobalMaxPool", "GlobalMaxPool"),
 };
 
 }  // namespace

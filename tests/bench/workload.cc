@@ -27,6 +27,7 @@ struct Arguments {
   int threads = 2, steps = 30, warmup = 3;
   double seconds = 30;  // stop measuring after this long, with at least three steps
   bool json = false, ops = false;
+  std::vector<std::string> disabled_passes;
 };
 
 double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
@@ -81,6 +82,7 @@ int Run(const Arguments& a, Clock::time_point start) {
   CompileOptions options;
   options.recipe = workload.recipe;
   options.recipe.threads = a.threads;
+  options.control.disabled = a.disabled_passes;
   const int64_t size = FeedsOfStep(workload, 0).begin()->second.shape[0];
   const int64_t batch = workload.batch_sizes.empty() ? size : workload.batch_sizes.front();
   options.entries.push_back({EntryKind::kStep, batch});
@@ -147,6 +149,7 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", a.seconds, "stop measuring after this long, with at least three steps")->capture_default_str();
   app.add_flag("--json", a.json, "one line");
   app.add_flag("--ops", a.ops, "time by kernel and operator");
+  app.add_option("--disable-pass", a.disabled_passes, "to see what a pass gains");
   CLI11_PARSE(app, argc, argv);
   // bazel run changes the folder; paths are the caller's.
   if (const char* folder = std::getenv("BUILD_WORKING_DIRECTORY")) std::filesystem::current_path(folder);

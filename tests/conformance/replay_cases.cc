@@ -1,4 +1,4 @@
-// replay_cases DIR... [--threads N] [--devices SPEC] [--out DIR]
+// replay_cases DIR... [--threads N] [--devices SPEC] [--disable-pass NAME]... [--out DIR]
 //
 // Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the
 // executor, compares with the recording, and prints a line a case:
@@ -40,7 +40,9 @@ Arguments Parse(int argc, char** argv) {
   };
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i], flag = word.substr(0, word.find('='));
-    if (flag == "--threads") {
+    if (flag == "--disable-pass") {
+      arguments.run.disabled_passes.emplace_back(value(i));
+    } else if (flag == "--threads") {
       arguments.run.threads = std::atoi(value(i).c_str());
     } else if (flag == "--devices") {
       arguments.run.devices = value(i);
@@ -48,13 +50,14 @@ Arguments Parse(int argc, char** argv) {
       arguments.out = value(i);
     } else if (word.starts_with("--")) {
       throw Error(ErrorCode::kConfig, "unknown flag '" + Escaped(word) + "'", "",
-                  "replay_cases DIR... [--threads N] [--devices SPEC] [--out DIR]");
+                  "replay_cases DIR... [--threads N] [--devices SPEC] [--disable-pass NAME]... [--out DIR]");
     } else {
       arguments.folders.push_back(word);
     }
   }
   if (arguments.folders.empty())
-    throw Error(ErrorCode::kConfig, "no folder given", "", "replay_cases DIR... [--threads N] [--devices SPEC] [--out DIR]");
+    throw Error(ErrorCode::kConfig, "no folder given", "",
+                "replay_cases DIR... [--threads N] [--devices SPEC] [--disable-pass NAME]... [--out DIR]");
   if (arguments.run.threads < 1) throw Error(ErrorCode::kConfig, "--threads must be at least 1");
   return arguments;
 }

@@ -13,6 +13,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   compile.recipe = recorded.recipe;
   compile.recipe.threads = options.threads;
   compile.recipe.fetch_gradients = true;
+  compile.control.disabled = options.disabled_passes;
   std::vector<int64_t> sizes = recorded.batch_sizes;
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());

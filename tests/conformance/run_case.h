@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/session/session.h"
 #include "tests/conformance/compare.h"
@@ -12,6 +13,7 @@ namespace gradloom {
 struct RunOptions {
   int threads = 1;
   std::string devices = "cpu";
+  std::vector<std::string> disabled_passes;  // to find the one that a deviation comes from
 };
 
 // Compiles the case's model with its recipe, feeds its batches in order, and gathers what Compare needs.

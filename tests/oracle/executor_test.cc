@@ -87,7 +87,7 @@ void RunOne(uint64_t seed, int threads, bool simplify) {
   auto plan = std::make_shared<Plan>();
   ProgramPlan scheduled{.threads = threads};
   ChooseKernels(graph, scheduled);
-  PlaceStateAndConstants(graph, *plan);
+  PlaceStateAndConstants(graph, scheduled, *plan);
   PlanMemory(graph, *plan, scheduled);
   EXPECT_GE(scheduled.transient_bytes, scheduled.live_bytes_bound);
   std::vector<int> buffers;

@@ -78,10 +78,18 @@ struct Loops {
   // The sums of (x - mean)^2 and of g (x - mean).
   double (*sum_squared_distance)(const float* x, Index n, float mean);
   double (*sum_product_centred)(const float* g, const float* x, Index n, float mean);
-  // y = (x - mean) scale + bias; y may be x.
-  void (*shift_scale_shift)(const float* x, float* y, Index n, float mean, float scale, float bias);
+  // y = (x - mean) scale + shift; y may be x.
+  void (*shift_scale_shift)(const float* x, float* y, Index n, float mean, float scale, float shift);
   // dx = slope (g - mean_g - (x - mean) along); dx may be g or x.
   void (*norm_gradient)(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along);
+  // The four above for `columns` channels that lie next to each other: `rows` rows of them without a gap, each channel
+  // with numbers of its own. The first two overwrite; rows are few enough for one float sum.
+  void (*column_moments)(const float* x, Index rows, Index columns, float* mean, float* squares);
+  void (*column_products)(const float* g, const float* x, Index rows, Index columns, const float* mean, float* sum, float* product);
+  void (*shift_scale_shift_columns)(const float* x, float* y, Index rows, Index columns, const float* mean, const float* scale,
+                                    const float* shift);
+  void (*norm_gradient_columns)(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope,
+                                const float* mean_g, const float* mean, const float* along);
   // mean and inv_std may be null; y may be x.
   void (*layer_norm_row)(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
   // Adds to dscale and dbias; dx may be g or x.

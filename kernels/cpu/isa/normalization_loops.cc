@@ -43,7 +43,78 @@ GRADLOOM_INLINE Moments RowMoments(const float* x, Index n, float epsilon) {
   return {mean, 1.0f / scalar::Sqrt(variance + epsilon)};
 }
 
+// Columns whose sums fit the registers.
+constexpr Index kGroup = 2 * kLanes;
+
+// acc[j] += f(row, column) over all rows, for kColumns columns at once.
+template <Index kColumns, typename F>
+GRADLOOM_INLINE void SumColumns(Index rows, float* into, F f) {
+  float acc[kColumns];
+  for (Index j = 0; j < kColumns; ++j) acc[j] = 0.0f;
+  for (Index r = 0; r < rows; ++r) {
+#pragma omp simd
+    for (Index j = 0; j < kColumns; ++j) acc[j] += f(r, j);
+  }
+  for (Index j = 0; j < kColumns; ++j) into[j] = acc[j];
+}
+
+template <Index kColumns>
+GRADLOOM_INLINE void MomentsOf(const float* x, Index rows, Index stride, float* mean, float* squares) {
+  SumColumns<kColumns>(
+      rows, mean, [=](Index r, Index j) __attribute__((always_inline)) { return x[r * stride + j]; });
+  float own[kColumns];
+  for (Index j = 0; j < kColumns; ++j) own[j] = mean[j] = mean[j] / static_cast<float>(rows);
+  SumColumns<kColumns>(
+      rows, squares, [&](Index r, Index j) __attribute__((always_inline)) {
+        const float distance = x[r * stride + j] - own[j];
+        return distance * distance;
+      });
+}
+
+template <Index kColumns>
+GRADLOOM_INLINE void ProductsOf(const float* g, const float* x, Index rows, Index stride, const float* mean, float* sum, float* product) {
+  float own[kColumns], sums[kColumns], products[kColumns];
+  for (Index j = 0; j < kColumns; ++j) own[j] = mean[j], sums[j] = products[j] = 0.0f;
+  for (Index r = 0; r < rows; ++r) {
+#pragma omp simd
+    for (Index j = 0; j < kColumns; ++j) {
+      const float gradient = g[r * stride + j];
+      sums[j] += gradient;
+      products[j] += gradient * (x[r * stride + j] - own[j]);
+    }
+  }
+  for (Index j = 0; j < kColumns; ++j) sum[j] = sums[j], product[j] = products[j];
+}
+
 }  // namespace
+
+void ColumnMoments(const float* x, Index rows, Index columns, float* mean, float* squares) {
+  Index c = 0;
+  for (; c + kGroup <= columns; c += kGroup) MomentsOf<kGroup>(x + c, rows, columns, mean + c, squares + c);
+  for (; c < columns; ++c) MomentsOf<1>(x + c, rows, columns, mean + c, squares + c);
+}
+
+void ColumnProducts(const float* g, const float* x, Index rows, Index columns, const float* mean, float* sum, float* product) {
+  Index c = 0;
+  for (; c + kGroup <= columns; c += kGroup) ProductsOf<kGroup>(g + c, x + c, rows, columns, mean + c, sum + c, product + c);
+  for (; c < columns; ++c) ProductsOf<1>(g + c, x + c, rows, columns, mean + c, sum + c, product + c);
+}
+
+void ShiftScaleShiftColumns(const float* x, float* y, Index rows, Index columns, const float* mean, const float* scale,
+                            const float* shift) {
+  for (Index r = 0; r < rows; ++r, x += columns, y += columns) {
+#pragma omp simd
+    for (Index j = 0; j < columns; ++j) y[j] = scalar::Fma(x[j] - mean[j], scale[j], shift[j]);
+  }
+}
+
+void NormGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean_g,
+                         const float* mean, const float* along) {
+  for (Index r = 0; r < rows; ++r, g += columns, x += columns, dx += columns) {
+#pragma omp simd
+    for (Index j = 0; j < columns; ++j) dx[j] = slope[j] * (g[j] - mean_g[j] - (x[j] - mean[j]) * along[j]);
+  }
+}
 
 double SumSquaredDistance(const float* x, Index n, float mean) {
   return SumOver(
@@ -55,9 +126,9 @@ double SumProductCentred(const float* g, const float* x, Index n, float mean) {
       n, [=](Index i) __attribute__((always_inline)) { return g[i] * (x[i] - mean); });
 }
 
-void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale, float bias) {
+void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale, float shift) {
 #pragma omp simd
-  for (Index i = 0; i < n; ++i) y[i] = (x[i] - mean) * scale + bias;
+  for (Index i = 0; i < n; ++i) y[i] = scalar::Fma(x[i] - mean, scale, shift);
 }
 
 void NormGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along) {

@@ -23,8 +23,13 @@ void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index co
 
 double SumSquaredDistance(const float* x, Index n, float mean);
 double SumProductCentred(const float* g, const float* x, Index n, float mean);
-void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale, float bias);
+void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale, float shift);
 void NormGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along);
+void ColumnMoments(const float* x, Index rows, Index columns, float* mean, float* squares);
+void ColumnProducts(const float* g, const float* x, Index rows, Index columns, const float* mean, float* sum, float* product);
+void ShiftScaleShiftColumns(const float* x, float* y, Index rows, Index columns, const float* mean, const float* scale, const float* shift);
+void NormGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean_g,
+                         const float* mean, const float* along);
 void LayerNormRow(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
 void LayerNormGradRow(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale, float* dbias);
 

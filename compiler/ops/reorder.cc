@@ -1,0 +1,18 @@
+// Layouts: made by assign_layouts, after gradients.
+//
+//   gradloom.Reorder(x) -> y: the same tensor; both have layouts of their own in the plan
+#include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
+
+namespace gradloom {
+namespace {
+
+std::vector<ValueType> InferReorder(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
+
+const Op kOps[] = {{.name = "Reorder", .domain = kGradloomDomain, .infer = InferReorder}};
+
+}  // namespace
+
+std::span<const Op> ReorderOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,191 @@
+#include "compiler/passes/assign_layouts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/choose_kernels.h"
+#include "kernels/catalog/physical.h"
+
+namespace gradloom {
+namespace {
+
+bool IsGivenState(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
+
+// The same places under the simplest name.
+Layout Simplest(const Layout& layout, const Shape& shape) { return SamePlaces(layout, {}, shape) ? Layout{} : layout; }
+
+// Whether any kernel of the operators in the graph has a wish.
+bool AnyWish(const Graph& graph, DeviceKind device) {
+  std::set<std::pair<std::string_view, std::string_view>> wishing;
+  for (const KernelRow* row : KernelRows(device)) {
+    if (row->prefers != nullptr) wishing.emplace(row->domain, row->op);
+  }
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return wishing.contains({node.domain, node.op}); });
+}
+
+class LayoutAssigner {
+ public:
+  LayoutAssigner(Graph& graph, const Plan& whole, ProgramPlan& plan) : graph_(graph), plan_(plan) {
+    plan_.layouts.assign(static_cast<size_t>(graph.num_values()), {});
+    for (const Value& value : graph.values()) {
+      const int known = IsGivenState(value) ? whole.FindState(value.name) : -1;
+      if (known < 0) continue;
+      layout(value.id) = whole.state[static_cast<size_t>(known)].layout;
+      decided_.insert(value.id);
+    }
+  }
+
+  void Run() {
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    for (Node& node : nodes) {
+      Visit(node);
+      graph_.nodes.push_back(std::move(node));
+    }
+    reader_ = nullptr;
+    KeepStates();
+    for (ValueId& id : graph_.outputs) id = In(id, {});
+  }
+
+ private:
+  Layout& layout(ValueId id) { return plan_.layouts[static_cast<size_t>(id)]; }
+
+  void Visit(Node& node) {
+    reader_ = &node;
+    const Op* op = FindOp(node.domain, node.op);
+    if (!node.regions.empty()) return Apply(node, PlainCall(node));
+    if (op != nullptr && op->has(kView)) {
+      const ValueId in = node.inputs[0], out = node.outputs[0];
+      if (graph_.value(in).shape == graph_.value(out).shape) {
+        layout(out) = layout(in);
+      } else {
+        node.inputs[0] = In(in, {});
+      }
+      return;
+    }
+    KernelCall call = PlainCall(node);
+    if (const KernelRow* row = ChooseKernel(plan_.device, call); row != nullptr && row->prefers != nullptr) {
+      KernelCall wish = call;
+      if (row->prefers(wish)) return Apply(node, wish);
+    }
+    for (const auto& [candidate, shape] : Candidates(node)) {
+      KernelCall uniform = Uniform(call, candidate, shape);
+      if (ChooseKernel(plan_.device, uniform) != nullptr) return Apply(node, uniform);
+    }
+    Apply(node, call);
+  }
+
+  KernelCall PlainCall(const Node& node) const {
+    const ProgramPlan plain{.device = plan_.device, .threads = plan_.threads};
+    return CallOf(graph_, node, plain);
+  }
+
+  // The layouts of the node's inputs that are not plain, with their shapes: those of states first, which stay; then
+  // by size.
+  std::vector<std::pair<Layout, Shape>> Candidates(const Node& node) {
+    std::vector<ValueId> inputs;
+    for (ValueId id : node.inputs) {
+      if (id != kNoValue && !layout(id).plain()) inputs.push_back(id);
+    }
+    const auto rank = [&](ValueId id) { return std::pair(IsGivenState(graph_.value(id)), graph_.value(id).shape.elements()); };
+    std::stable_sort(inputs.begin(), inputs.end(), [&](ValueId a, ValueId b) { return rank(a) > rank(b); });
+    std::vector<std::pair<Layout, Shape>> candidates;
+    for (ValueId id : inputs) {
+      const std::pair<Layout, Shape> candidate(layout(id), graph_.value(id).shape);
+      if (std::find(candidates.begin(), candidates.end(), candidate) == candidates.end()) candidates.push_back(candidate);
+    }
+    return candidates;
+  }
+
+  // Every operand that can have the layout in it: those of the same rank, with blocks those of the same shape.
+  static KernelCall Uniform(KernelCall call, const Layout& layout, const Shape& shape) {
+    for (auto* operands : {&call.inputs, &call.outputs}) {
+      for (OperandType& operand : *operands) {
+        if (!operand.present()) continue;
+        const bool fits = layout.blocks.empty() ? operand.shape.rank() == shape.rank() : operand.shape == shape;
+        if (fits) operand.layout = Simplest(layout, operand.shape);
+      }
+    }
+    return call;
+  }
+
+  // Brings the inputs into the call's layouts and gives the outputs theirs.
+  void Apply(Node& node, const KernelCall& call) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != kNoValue) node.inputs[i] = In(node.inputs[i], Simplest(call.inputs[i].layout, call.inputs[i].shape));
+    }
+    for (Region& region : node.regions) {
+      for (ValueId& id : region.captures) id = In(id, {});
+    }
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] != kNoValue) layout(node.outputs[i]) = Simplest(call.outputs[i].layout, call.outputs[i].shape);
+    }
+  }
+
+  // The value in this layout: itself, or reordered.
+  ValueId In(ValueId id, const Layout& wanted) {
+    if (IsGivenState(graph_.value(id)) && decided_.insert(id).second) layout(id) = wanted;
+    if (layout(id) == wanted) return id;
+    const auto [known, fresh] = reordered_.emplace(std::pair(id, wanted.ToString()), kNoValue);
+    if (fresh) {
+      // Blocks that do not nest go by way of the plain order.
+      const bool direct = ChooseKernel(plan_.device, ReorderCall(id, wanted)) != nullptr || layout(id).plain() || wanted.plain();
+      known->second = Reordered(direct ? id : In(id, {}), wanted);
+    }
+    return known->second;
+  }
+
+  KernelCall ReorderCall(ValueId id, const Layout& wanted) {
+    const Value& value = graph_.value(id);
+    return {.op = "Reorder",
+            .domain = std::string(kGradloomDomain),
+            .attributes = {},
+            .inputs = {{value.dtype, value.shape, layout(id)}},
+            .outputs = {{value.dtype, value.shape, wanted}},
+            .threads = plan_.threads};
+  }
+
+  ValueId Reordered(ValueId id, const Layout& wanted) {
+    const Value value = graph_.value(id);
+    const Role role = value.role == Role::kGradient ? Role::kGradient : Role::kActivation;
+    const ValueId made = graph_.AddValue(value.name + "@" + wanted.ToString(), value.dtype, value.shape, role);
+    plan_.layouts.push_back(wanted);
+    Node node{.op = "Reorder", .domain = std::string(kGradloomDomain), .inputs = {id}, .outputs = {made}};
+    node.phase = reader_ != nullptr ? reader_->phase : Phase::kUpdate;
+    node.origin = reader_ != nullptr ? reader_->origin : value.name;
+    graph_.AddNode(std::move(node));
+    return made;
+  }
+
+  // The next value of a state ends in the state's layout.
+  void KeepStates() {
+    const int count = graph_.num_values();
+    for (ValueId id = 0; id < count; ++id) {
+      const ValueId old = graph_.value(id).next_of;
+      if (old == kNoValue || layout(id) == layout(old)) continue;
+      const ValueId kept = In(id, layout(old));
+      graph_.value(kept).role = graph_.value(id).role;
+      graph_.value(kept).next_of = old;
+      graph_.value(id).next_of = kNoValue;
+    }
+  }
+
+  Graph& graph_;
+  ProgramPlan& plan_;
+  const Node* reader_ = nullptr;  // what a reorder is for
+  std::set<ValueId> decided_;     // states whose layout stands
+  std::map<std::pair<ValueId, std::string>, ValueId> reordered_;
+};
+
+}  // namespace
+
+void AssignLayouts(Graph& graph, const Plan& whole, ProgramPlan& plan) {
+  const bool given = std::any_of(whole.state.begin(), whole.state.end(), [](const StateTensor& s) { return !s.layout.plain(); });
+  if (given || AnyWish(graph, plan.device)) LayoutAssigner(graph, whole, plan).Run();
+}
+
+}  // namespace gradloom

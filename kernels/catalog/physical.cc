@@ -1,0 +1,78 @@
+#include "kernels/catalog/physical.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+std::vector<int> OrderOf(const Layout& layout, int rank) {
+  if (!layout.order.empty()) return layout.order;
+  std::vector<int> order(static_cast<size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+// The shape with ones in front, up to this rank.
+Shape Widened(const Shape& shape, int rank) {
+  Shape wide;
+  for (int i = shape.rank(); i < rank; ++i) wide.push_back(1);
+  for (int64_t extent : shape) wide.push_back(extent);
+  return wide;
+}
+
+// The dimensions of more than one element, from the outermost.
+std::vector<int> Walked(const std::vector<int>& order, const Shape& shape) {
+  std::vector<int> walked;
+  std::copy_if(order.begin(), order.end(), std::back_inserter(walked), [&](int dim) { return shape[dim] != 1; });
+  return walked;
+}
+
+}  // namespace
+
+Layout ChannelsLast(int rank) {
+  Layout layout;
+  if (rank < 3) return layout;
+  layout.order.push_back(0);
+  for (int dim = 2; dim < rank; ++dim) layout.order.push_back(dim);
+  layout.order.push_back(1);
+  return layout;
+}
+
+bool SamePlaces(const Layout& a, const Layout& b, const Shape& shape) {
+  if (a == b) return true;
+  if (!a.blocks.empty() || !b.blocks.empty()) return false;
+  return Walked(OrderOf(a, shape.rank()), shape) == Walked(OrderOf(b, shape.rank()), shape);
+}
+
+std::optional<PhysicalCall> PhysicalOf(const KernelCall& call) {
+  PhysicalCall physical{call, {}};
+  const Layout* permuted = nullptr;
+  int rank = 0;
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (!operand.present()) continue;
+      rank = std::max(rank, operand.shape.rank());
+      if (!operand.layout.plain()) permuted = &operand.layout;
+    }
+  }
+  if (permuted == nullptr) return physical;
+  if (!permuted->blocks.empty() || static_cast<int>(permuted->order.size()) != rank) return std::nullopt;
+  for (auto* operands : {&physical.call.inputs, &physical.call.outputs}) {
+    for (OperandType& operand : *operands) {
+      if (!operand.present()) continue;
+      const Shape wide = Widened(operand.shape, rank);
+      if (operand.shape.rank() < rank && !operand.layout.plain()) return std::nullopt;
+      if (!SamePlaces(operand.layout, *permuted, wide)) return std::nullopt;
+      operand.layout = {};
+      operand.shape = {};
+      for (int dim : permuted->order) operand.shape.push_back(wide[dim]);
+    }
+  }
+  physical.axis.resize(static_cast<size_t>(rank));
+  for (int i = 0; i < rank; ++i) physical.axis[static_cast<size_t>(permuted->order[static_cast<size_t>(i)])] = i;
+  return physical;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,175 @@
+// Planned layouts change no number beyond rounding, and nothing that a caller sees.
+#include "compiler/passes/assign_layouts.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+namespace {
+
+uint64_t Seed() {
+  const char* given = std::getenv("GRADLOOM_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+}
+
+// Convolution networks as ONNX text: chains of convolutions (some grouped, some of channels that no block divides),
+// normalizations, activations, poolings, residual sums, concatenations and gates of a number for each channel.
+class RandomNet {
+ public:
+  explicit RandomNet(uint64_t seed) : random_(seed) {}
+
+  std::string Text() {
+    Conv("x", 3, Pick({8, 16, 12}), 3, 1, 1);
+    for (int i = 0; i < 5; ++i) Block();
+    const int64_t features = channels_;
+    const std::string flat = Node("Flatten", {Node("GlobalAveragePool", {h_})});
+    const std::string w = Weight({5, features}, 0.3), b = Weight({5}, 0.1);
+    std::string text = "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[N, 3, 12, 10] x) => (float[N, 5] y) <" + initializers_ +
+                       ">\n{\n" + nodes_ + "  y = Gemm <transB = 1> (" + flat + ", " + w + ", " + b + ")\n}";
+    return text;
+  }
+
+ private:
+  int64_t Pick(std::initializer_list<int64_t> of) { return *(of.begin() + static_cast<int64_t>(random_() % of.size())); }
+
+  std::string Weight(const Shape& shape, double spread) {
+    std::normal_distribution<double> normal(0, spread);
+    const std::string name = "w" + std::to_string(weights_++);
+    std::ostringstream text;
+    text << (initializers_.empty() ? "" : ", ") << "float" << shape.ToString() << " " << name << " = {";
+    for (int64_t i = 0; i < shape.elements(); ++i) text << (i ? ", " : "") << normal(random_);
+    initializers_ += text.str() + "}";
+    return name;
+  }
+  std::string Ones(int64_t n, const char* value) {
+    const std::string name = "w" + std::to_string(weights_++);
+    initializers_ += (initializers_.empty() ? "float[" : ", float[") + std::to_string(n) + "] " + name + " = {";
+    for (int64_t i = 0; i < n; ++i) initializers_ += std::string(i ? ", " : "") + value;
+    initializers_ += "}";
+    return name;
+  }
+
+  std::string Node(const std::string& op, const std::vector<std::string>& inputs, const std::string& attributes = "") {
+    const std::string name = "n" + std::to_string(count_++);
+    nodes_ += "  " + name + " = " + op + (attributes.empty() ? "" : " <" + attributes + ">") + " (";
+    for (size_t i = 0; i < inputs.size(); ++i) nodes_ += (i ? ", " : "") + inputs[i];
+    nodes_ += ")\n";
+    return name;
+  }
+
+  void Conv(const std::string& from, int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t group) {
+    const std::string k = std::to_string(kernel), p = std::to_string(kernel / 2), s = std::to_string(stride);
+    const double spread = 1.0 / std::sqrt(static_cast<double>(in / group * kernel * kernel));
+    std::vector<std::string> inputs{from, Weight({out, in / group, kernel, kernel}, spread)};
+    if (random_() % 2 == 0) inputs.push_back(Weight({out}, 0.1));
+    h_ = Node("Conv", inputs,
+              "kernel_shape = [" + k + ", " + k + "], pads = [" + p + ", " + p + ", " + p + ", " + p + "], strides = [" + s + ", " + s +
+                  "], group = " + std::to_string(group));
+    channels_ = out;
+  }
+
+  void Block() {
+    const std::string before = h_;
+    const int64_t c = channels_;
+    switch (random_() % 7) {
+      case 0: Conv(h_, c, Pick({8, 16, 24, 10}), Pick({1, 3}), 1, 1); break;
+      case 1: Conv(h_, c, c, 3, 1, c); break;
+      case 2: h_ = Node("BatchNormalization", {h_, Ones(c, "1"), Ones(c, "0"), Ones(c, "0"), Ones(c, "1")}); break;
+      case 3:
+        Conv(h_, c, c, 3, 1, 1);
+        h_ = Node("Relu", {Node("Add", {h_, before})});
+        break;
+      case 4: {
+        const std::string pooled = Node(random_() % 2 ? "MaxPool" : "AveragePool", {h_}, "kernel_shape = [3, 3], pads = [1, 1, 1, 1]");
+        h_ = Node("Concat", {h_, pooled}, "axis = 1");
+        channels_ = 2 * c;
+        break;
+      }
+      case 5: {
+        const std::string gate = Node("Sigmoid", {Node("Conv", {Node("GlobalAveragePool", {h_}), Weight({c, c, 1, 1}, 0.3)})});
+        h_ = Node("Mul", {h_, gate});
+        break;
+      }
+      default: h_ = Node("Sigmoid", {h_}); break;
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::string initializers_, nodes_, h_;
+  int64_t channels_ = 0;
+  int count_ = 0, weights_ = 0;
+};
+
+std::shared_ptr<const Plan> PlanOf(const std::string& text, bool layouts, int threads) {
+  CompileOptions options;
+  options.recipe.losses = {{.type = "cross_entropy", .output = "y", .target = "t"}};
+  options.recipe.optimizer.type = "momentum";
+  options.recipe.optimizer.lr = 0.05;
+  options.recipe.fetch_gradients = options.recipe.fetch_outputs = true;
+  options.recipe.threads = threads;
+  options.entries = {{EntryKind::kStep, 4}, {EntryKind::kStep, 3}, {EntryKind::kEval, 4}};
+  if (!layouts) options.control.disabled = {"assign_layouts"};
+  return std::make_shared<const Plan>(Compile(Model::FromText(text), options));
+}
+
+void ExpectNear(const TensorView& a, const TensorView& b, const std::string& what) {
+  ASSERT_EQ(a.shape, b.shape) << what;
+  // The gradient of a bias before a normalization is nothing but rounding.
+  double largest = 1e-6;
+  for (int64_t i = 0; i < b.elements(); ++i) largest = std::max(largest, std::abs(ElementAsDouble(b, i)));
+  for (int64_t i = 0; i < b.elements(); ++i) {
+    ASSERT_LE(std::abs(ElementAsDouble(a, i) - ElementAsDouble(b, i)), 2e-4 * largest + 2e-5) << what << " element " << i;
+  }
+}
+
+TEST(AssignLayouts, RandomConvolutionNetworks) {
+  const uint64_t first = Seed();
+  std::cout << "seed " << first << " (GRADLOOM_SEED)" << std::endl;
+  int reorders = 0, states = 0;
+  for (uint64_t seed = first; seed < first + 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::string text = RandomNet(seed).Text();
+    const int threads = 1 + static_cast<int>(seed % 2);
+    Session with(PlanOf(text, true, threads)), without(PlanOf(text, false, threads));
+    for (const Program& program : with.plan().programs) {
+      for (const Instruction& instruction : program.instructions) reorders += instruction.op == "Reorder";
+    }
+    for (const StateTensor& state : with.plan().state) states += !state.layout.plain();
+    std::mt19937_64 random(seed);
+    for (int64_t rows : {4, 4, 3}) {
+      Tensor x(DType::kFloat32, {rows, 3, 12, 10}), t(DType::kInt64, {rows});
+      for (float& value : x.as<float>()) value = std::normal_distribution<float>()(random);
+      for (int64_t& label : t.as<int64_t>()) label = static_cast<int64_t>(random() % 5);
+      const Feeds feeds = {{"x", x.view()}, {"t", t.view()}};
+      const double a = with.Step(feeds).loss, b = without.Step(feeds).loss;
+      ASSERT_NEAR(a, b, 1e-4 * std::max(1.0, std::abs(b)));
+      ASSERT_EQ(with.HasFetch("y"), without.HasFetch("y"));
+      ExpectNear(with.Fetched("y"), without.Fetched("y"), "output");
+      for (const StateTensor& state : without.plan().state) {
+        if (state.kind != StateKind::kParameter) continue;
+        ASSERT_TRUE(with.HasFetch("grad/" + state.name)) << state.name;
+        ExpectNear(with.Fetched("grad/" + state.name), without.Fetched("grad/" + state.name), "gradient of " + state.name);
+      }
+      if (rows == 4) ExpectNear(with.Evaluate(feeds).at("loss").view(), without.Evaluate(feeds).at("loss").view(), "evaluation");
+    }
+    for (const StateTensor& state : without.plan().state) {
+      ExpectNear(with.Get(state.name).view(), without.Get(state.name).view(), "state " + state.name);
+    }
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(reorders, 0);
+  EXPECT_GT(states, 0) << "no weight is kept in a layout of its kernel";
+}
+
+}  // namespace
+}  // namespace gradloom
