@@ -14,7 +14,7 @@ import unittest
 GRADLOOM, TABLE = (os.path.abspath(word) for word in sys.argv[1:3])
 sys.argv[1:3] = []
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import mistake_files  # noqa: E402
+import sample_files  # noqa: E402
 
 # What belongs into a debugger, not before people.
 INTERNALS = re.compile(r"std::|gradloom::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|0x[0-9a-f]{6}|core dumped|Traceback|_ZN|Sanitizer")
@@ -46,7 +46,7 @@ def words_of(command):
     if given and given[0].startswith("model="):
         model = given.pop(0)[6:]
     mapped = "--map" in given
-    for flag, value in zip(mistake_files.TRAIN[2::2], mistake_files.TRAIN[3::2]):
+    for flag, value in zip(sample_files.TRAIN[2::2], sample_files.TRAIN[3::2]):
         if flag == "--map" and (mapped or "--no-map" in given) or flag in given and flag != "--map":
             continue
         flags += [flag, value]
@@ -63,7 +63,7 @@ class MistakesTest(unittest.TestCase):
         cls.folder = cls.files
         before = os.getcwd()
         os.chdir(cls.files)
-        mistake_files.make_all(lambda words: cls.right(cls, words))
+        sample_files.make_all(lambda words: cls.right(cls, words))
         os.chdir(before)
         cls.count = 0
 
@@ -133,7 +133,7 @@ class MistakesTest(unittest.TestCase):
             self.assertNotEqual(mended, words)
         elif kind == "file":  # the file and the word in it
             path, wrong = rest.split(" ")
-            mistake_files.mend(os.path.join(self.folder, path), wrong, near[1].split(".")[-1])
+            sample_files.mend(os.path.join(self.folder, path), wrong, near[1].split(".")[-1])
             mended = words
         elif kind == "add":
             self.assertIn(rest, text)

@@ -20,3 +20,22 @@ cases={
 }
 for k,(m,lr,n) in cases.items():
     print('    {"%s", {%s}},'%(k,", ".join(repr(float(x)) for x in run(m,lr,n))))
+
+
+def plateau(values,**k):
+    p=torch.nn.Parameter(torch.zeros(1)); o=torch.optim.SGD([p],lr=0.2); s=ReduceLROnPlateau(o,**k); out=[]
+    for v in values:
+        s.step(v); out.append(o.param_groups[0]["lr"])
+    return out
+
+
+# The table of plateau_test.cc.
+import math,random
+rng=random.Random(7)
+noisy=[round(3/(1+i/4)+rng.gauss(0,.15),3) for i in range(24)]
+flat=[1,.9,.90005,.8999,.95,.9,.9,.85,.85,.85,.85,.85,math.nan,.85,.85,.1]
+for name,values,options in (("noisy",noisy,dict(patience=1,factor=.5)),("flat",flat,dict(patience=2,factor=.1)),
+                            ("cooldown",noisy,dict(patience=0,cooldown=2,factor=.3)),("absolute",noisy,dict(patience=1,threshold=.2,threshold_mode="abs",factor=.5)),
+                            ("larger",[-v for v in noisy],dict(patience=1,mode="max",factor=.5,threshold=.01)),
+                            ("floor",[1]*8,dict(patience=0,factor=.1,min_lr=.005)),("tiny",[1]*9,dict(patience=0,factor=1e-4))):
+    print('    {"%s", {%s}, {%s}, {%s}},'%(name,", ".join(".%s = %s"%kv for kv in options.items()),", ".join(map(repr,values)),", ".join(map(repr,plateau(values,**options)))))

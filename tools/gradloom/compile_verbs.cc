@@ -8,6 +8,7 @@
 #include "runtime/plan/plan_file.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
@@ -38,6 +39,7 @@ Compiled CompileModel(const Configuration& configuration, bool all_entries) {
     options.entries.push_back({EntryKind::kPredict, batch});
   }
   made.plan = Compile(model, options, &made.report);
+  CheckMemoryLimit(configuration, model, options, made.plan);
   return made;
 }
 

@@ -37,6 +37,7 @@ constexpr Verb kVerbs[] = {
     {"eval", "loss and metrics of a trained model", "gradloom eval runs/exp1 --data test.csv --metric accuracy", DeclareEval},
     {"predict", "outputs of a trained model", "gradloom predict runs/exp1 --data x.npz -o y.npz", DeclarePredict},
     {"export", "trained weights -> inference ONNX", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},
+    {"bench", "how fast a model trains here", "gradloom bench model.onnx --batch 64", DeclareBench},
     {"diff", "what differs between two runs, plans or files of weights; exit 11 where something does", "gradloom diff runs/exp1 runs/exp2",
      DeclareDiff},
     {"devices", "what this machine offers", "gradloom devices --json", DeclareDevices},

@@ -88,7 +88,26 @@ nlohmann::json ListOf(const TensorView& tensor, int axis, int64_t& next) {
   return list;
 }
 
+int Generate(const UseFlags& flags, const GenerationOptions& options) {
+  const TrainedModel::Generated made = flags.Open().Generate(options);
+  if (!flags.json) {
+    std::printf("%s%s\n", options.prompt.c_str(), made.text.c_str());
+    return 0;
+  }
+  const nlohmann::json line{{"prompt", options.prompt},
+                            {"text", made.text},
+                            {"tokens", made.tokens},
+                            {"temperature", options.temperature},
+                            {"seed", options.seed}};
+  std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return 0;
+}
+
 int Predict(const UseFlags& flags) {
+  if (flags.data.empty()) {
+    throw Error(ErrorCode::kConfig, "no inputs are given", "--data",
+                "name a file: --data x.npz; a language model goes on with a text: --generate 200");
+  }
   const bool npz = flags.out.ends_with(".npz");
   if (!flags.out.empty() && !npz && !flags.out.ends_with(".json")) {
     throw Error(ErrorCode::kConfig, "predictions are written as .npz or .json", Escaped(flags.out, 4096), "-o y.npz");
@@ -129,10 +148,17 @@ Action DeclareEval(CLI::App& app) {
 
 Action DeclarePredict(CLI::App& app) {
   const auto flags = Declare(app);
-  app.add_option("--data", flags->data, "the inputs; columns of targets are not needed")->required();
+  app.add_option("--data", flags->data, "the inputs; columns of targets are not needed");
+  auto generation = std::make_shared<GenerationOptions>();
+  CLI::Option* generate = app.add_option("--generate", generation->count, "instead, so many tokens of text by a language model");
+  app.add_option("--prompt", generation->prompt, "the text that it goes on with");
+  app.add_option("--temperature", generation->temperature, "below 1: more of the likely; 0: only the most likely")->capture_default_str();
+  app.add_option("--seed", generation->seed, "of the tokens drawn")->capture_default_str();
+  app.add_option("--alphabet", generation->alphabet,
+                 "a file with the characters of the tokens, in order; known for 96 (ASCII) and 256 (bytes)");
   app.add_option("-o,--output", flags->out, "the file to write, .npz or .json; default: JSON on stdout");
   app.add_flag("--json", flags->json, "JSON on stdout, as without -o");
-  return [flags] { return Predict(*flags); };
+  return [flags, generation, generate] { return generate->count() > 0 ? Generate(*flags, *generation) : Predict(*flags); };
 }
 
 }  // namespace gradloom

@@ -27,5 +27,6 @@ Action DeclarePredict(CLI::App& app);
 Action DeclareDiff(CLI::App& app);
 Action DeclareExplain(CLI::App& app);
 Action DeclareDoctor(CLI::App& app);
+Action DeclareBench(CLI::App& app);
 
 }  // namespace gradloom

@@ -51,6 +51,11 @@ CpuDevice ThisCpu() {
   return cpu;
 }
 
+ProcessMemory ThisProcess() {
+  const auto kib = [](const char* key) { return std::strtoll(ProcValue("/proc/self/status", key).c_str(), nullptr, 10) * 1024; };
+  return {kib("VmRSS"), kib("VmHWM")};
+}
+
 nlohmann::json Environment() {
   utsname system{};
   uname(&system);

@@ -18,6 +18,13 @@ struct CpuDevice {
 
 CpuDevice ThisCpu();
 
+struct ProcessMemory {
+  int64_t resident_bytes = 0;  // now
+  int64_t peak_bytes = 0;      // the most so far
+};
+
+ProcessMemory ThisProcess();
+
 // Version and build, operating system, host, CPU and memory, limits, the variables that matter.
 nlohmann::json Environment();
 

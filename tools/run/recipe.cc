@@ -167,6 +167,9 @@ const std::string& ModelPathOf(const Configuration& configuration) {
 
 namespace {
 
+// Of the rules that are named after it.
+constexpr double kMomentum = 0.9;
+
 OptimizerOptions OptimizerOf(const Configuration& c) {
   OptimizerOptions o;
   o.type = c.Text("optimizer.name");
@@ -176,8 +179,11 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   o.beta1 = c.Number("optimizer.beta1");
   o.beta2 = c.Number("optimizer.beta2");
   if (c.is_given("optimizer.eps")) o.eps = c.Number("optimizer.eps");
-  // Its default is for the rules that are named after it.
-  if (o.type == "momentum" || o.type == "nesterov" || c.is_given("optimizer.momentum")) o.momentum = c.Number("optimizer.momentum");
+  if (c.has_value("optimizer.momentum")) {
+    o.momentum = c.Number("optimizer.momentum");
+  } else if (o.type == "momentum" || o.type == "nesterov") {
+    o.momentum = kMomentum;
+  }
   return o;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "tools/run/environment.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -92,6 +93,7 @@ void RunRecords::WriteTrainLine() {
                                {"split", "train"},
                                {"loss", Number(loss)},
                                {"lr", result.lr},
+                               {"mem_mb", static_cast<double>(ThisProcess().resident_bytes / 100000) / 10},
                                {"samples_per_s", Number(last_.samples_per_s)}}
                     .dump());
   if (events_ != nullptr) {

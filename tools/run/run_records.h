@@ -18,7 +18,7 @@ struct RecordOptions {
   std::vector<std::string> eval_columns;  // of results.csv: "loss" and the metrics, or none
 };
 
-// metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","samples_per_s"} for each `every` updates
+// metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","samples_per_s"} for each `every` updates
 // and at the end of each epoch, where loss is the mean since the line before, and one with "split":"eval" and the
 // metrics for each evaluation. results.csv has a line per epoch. Both are appended to. The event file has the same
 // numbers under train/loss, train/lr, train/samples_per_sec, train/grad_norm, eval/loss, eval/<metric>.

@@ -139,10 +139,11 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
   model_name_ = plan.model.name;
 }
 
-TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind) const {
+TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) const {
   Compiled made;
   made.model = std::make_unique<Model>(Model::FromBytes(model_bytes_, model_name_));
   made.options.import = ImportOptionsOf(configuration_);
+  if (batch > 0) made.options.import.batch = batch;
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
@@ -158,6 +159,23 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind) const {
 
 Dataset TrainedModel::Load(const std::string& data, const std::vector<Feed>& feeds, std::vector<std::string>& notes) const {
   return LoadFeeds(data, feeds, columns_, fitted_, notes);
+}
+
+TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
+  Compiled compiled = CompileFor(EntryKind::kPredict, 1);
+  const std::string output = compiled.options.recipe.losses.front().output;
+  const Graph& graph = *compiled.graph.graph;
+  const auto scores = std::find_if(graph.outputs.begin(), graph.outputs.end(), [&](ValueId id) { return graph.value(id).name == output; });
+  const std::vector<Feed>& feeds = compiled.feeds;
+  const bool fits = feeds.size() == 1 && feeds[0].dtype == DType::kInt64 && feeds[0].shape.rank() == 2 && scores != graph.outputs.end() &&
+                    graph.value(*scores).shape.rank() == 3 && graph.value(*scores).shape[1] == feeds[0].shape[1];
+  if (!fits) {
+    throw Error(ErrorCode::kConfig, "this is no language model: it does not take rows of tokens and give scores of the next ones",
+                Escaped(model_name_), "for outputs of other models leave --generate out and name inputs with --data");
+  }
+  const Shape& shape = graph.value(*scores).shape;
+  const std::string input = feeds[0].name;
+  return {compiled.Start(EntryKind::kPredict, 1), input, output, shape[1], shape[2]};
 }
 
 TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::vector<std::string>& notes) const {

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/session/session.h"
 #include "runtime/session/trainer.h"
 #include "runtime/session/training_data.h"
 #include "tools/config/configuration.h"
+#include "tools/run/generation.h"
 
 namespace gradloom {
 
@@ -43,9 +45,25 @@ class TrainedModel {
   // that do not have a row per sample and a file of several batches.
   std::map<std::string, Tensor> Predict(const std::string& data, std::vector<std::string>& notes) const;
 
+  struct Generated {
+    std::vector<int64_t> tokens;  // what was added, without the prompt
+    std::string text;
+  };
+
+  // Of a language model: one input int64[batch, window] and scores [batch, window, tokens] of the token that follows each,
+  // which may depend on those before it alone. Throws Error(kConfig) for another kind of model.
+  Generated Generate(const GenerationOptions& options) const;
+
  private:
   struct Compiled;
-  Compiled CompileFor(EntryKind kind) const;
+  struct LanguageModel {
+    Session session;  // for one row
+    std::string input, output;
+    int64_t window = 0, tokens = 0;
+  };
+  // `batch` 0: the configured one.
+  Compiled CompileFor(EntryKind kind, int64_t batch = 0) const;
+  LanguageModel StartLanguageModel() const;
   Dataset Load(const std::string& data, const std::vector<Feed>& feeds, std::vector<std::string>& notes) const;
 
   Configuration configuration_;

@@ -203,6 +203,9 @@ class TrainingRun {
                         {"steps", session_->step()},
                         {"compile_s", set_up_.compile_seconds},
                         {"train_s", train_seconds_},
+                        {"planned_bytes", session_->planned_bytes()},
+                        {"resident_bytes", ThisProcess().resident_bytes},
+                        {"peak_bytes", ThisProcess().peak_bytes},
                         {"stopped_early", stopped_ == StopReason::kNoBetter},
                         {"checkpoint", checkpoints_->last_path()}};
     if (stopped_ == StopReason::kRequested) {

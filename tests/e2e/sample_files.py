@@ -1,4 +1,4 @@
-"""Models, data, plans and runs that are right, and the same with one thing wrong, for mistakes_test."""
+"""Models, data, plans and runs that are right, and the same with one thing wrong."""
 import gzip
 import os
 import shutil

@@ -1,0 +1,369 @@
+"""What a run leaves and what it is used for, read and computed again by others: TensorBoard's reader, safetensors, numpy,
+onnxruntime. Every verb, by its JSON."""
+import csv
+import glob
+import json
+import os
+import re
+import signal
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import unittest
+
+import numpy as np
+import onnx
+import onnxruntime
+import safetensors.numpy
+from tensorboard.backend.event_processing import event_accumulator
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sample_files  # noqa: E402
+from sample_files import TRAIN  # noqa: E402
+
+onnxruntime.disable_telemetry_events()
+TRAIN_LONG = [*TRAIN, "--eval-split", "20%", "--metric", "accuracy", "--metric", "auroc", "--threads", "1"]
+TRAIN_LONG[TRAIN_LONG.index("--epochs") + 1] = "6"
+
+
+def softmax(logits):
+    exponentials = np.exp(logits - logits.max(1, keepdims=True))
+    return exponentials / exponentials.sum(1, keepdims=True)
+
+
+class UseTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        os.chdir(cls.folder)
+        cls.addClassCleanup(os.chdir, "/")
+        rng = np.random.default_rng(0)
+        sample_files.models(rng)
+        sample_files.tables(rng)
+        cls.report = cls.json(cls, [*TRAIN_LONG, "--name", "main", "--log-every", "2", "--clip-norm", "1", "--json"])
+        table = np.loadtxt("train.csv", delimiter=",", skiprows=1)
+        cls.x, cls.label = table[:, :4].astype("float32"), table[:, 4].astype(int)
+
+    def run_command(self, words, code=0):
+        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        if done.returncode != code:
+            raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
+        return done
+
+    def json(self, words, code=0):
+        return json.loads(UseTest.run_command(self, words, code).stdout)
+
+    def ort(self, path, x):
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        return session.run(None, {session.get_inputs()[0].name: x})[0]
+
+    # What a run leaves.
+
+    def test_records_for_others(self):
+        with open("runs/main/metrics.jsonl") as file:
+            lines = [json.loads(line) for line in file]
+        train, evals = ([line for line in lines if line["split"] == split] for split in ("train", "eval"))
+        self.assertEqual([line["step"] for line in evals], [2, 4, 6, 8, 10, 12])
+        self.assertTrue(all(line["mem_mb"] > 1 for line in train))
+        events = event_accumulator.EventAccumulator(glob.glob("runs/main/events.out.tfevents.*")[0]).Reload()
+        tags = events.Tags()["scalars"]
+        self.assertEqual(set(tags), {"train/loss", "train/lr", "train/samples_per_sec", "train/grad_norm", "eval/loss", "eval/accuracy",
+                                     "eval/auroc", "eval/auroc/0", "eval/auroc/1", "eval/auroc/2"})
+        for tag, lines_of_split in (("train/loss", train), ("eval/accuracy", evals), ("eval/loss", evals)):
+            scalars = events.Scalars(tag)
+            self.assertEqual([s.step for s in scalars], [line["step"] for line in lines_of_split])
+            np.testing.assert_allclose([s.value for s in scalars], [line[tag.split("/")[1]] for line in lines_of_split], rtol=1e-6)
+        with open("runs/main/results.csv", newline="") as file:
+            table = list(csv.DictReader(file))
+        self.assertEqual([float(row["eval/accuracy"]) for row in table], [line["accuracy"] for line in evals])
+        self.assertEqual(self.report["eval_accuracy"], evals[-1]["accuracy"])
+        self.assertGreater(self.report["peak_bytes"], self.report["planned_bytes"])
+
+    def test_without_tensorboard(self):
+        self.run_command([*TRAIN, "--no-tensorboard", "--name", "silent"])
+        self.assertEqual(glob.glob("runs/silent/events*"), [])
+
+    def test_weights_and_model_for_others(self):
+        state = safetensors.numpy.load_file("runs/main/state.safetensors")
+        self.assertEqual({name for name in state if "/" not in name}, {"w1", "b1", "w2", "b2"})
+        model = onnx.load("runs/main/export/model.onnx")
+        onnx.checker.check_model(model, full_check=True)
+        for initializer in model.graph.initializer:
+            np.testing.assert_array_equal(onnx.numpy_helper.to_array(initializer), state[initializer.name])
+        self.run_command(["export", "runs/main", "-o", "weights.safetensors"])
+        weights = safetensors.numpy.load_file("weights.safetensors")
+        self.assertEqual(set(weights), {"w1", "b1", "w2", "b2"})
+        for name, value in weights.items():
+            np.testing.assert_array_equal(value, state[name])
+
+    # What it is used for.
+
+    def test_eval(self):
+        measured = self.json(["eval", "runs/main", "--data", "train.csv", "--json"])
+        logits = self.ort("runs/main/export/model.onnx", self.x)
+        probability = softmax(logits.astype("float64"))[np.arange(60), self.label]
+        self.assertEqual(measured["rows"], 60)
+        self.assertAlmostEqual(measured["accuracy"], np.mean(logits.argmax(1) == self.label), places=12)
+        self.assertAlmostEqual(measured["loss"], -np.log(probability).mean(), delta=1e-5)
+        # The part held back is found again, and gives what the run said of it; so do batches of another size.
+        for flags in ([], ["--batch", "5"]):
+            held = self.json(["eval", "runs/main", "--json", *flags])
+            self.assertEqual(held["rows"], 12)
+            self.assertAlmostEqual(held["loss"], self.report["eval_loss"], delta=1e-5)
+            self.assertEqual(held["accuracy"], self.report["eval_accuracy"])
+        other = self.json(["eval", "runs/main", "--metric", "top2", "--json"])
+        self.assertGreaterEqual(other["top2"], held["accuracy"])
+        text = self.run_command(["eval", "runs/main"]).stdout
+        self.assertIn("12 rows of the run's evaluation data", text)
+
+    def test_predict(self):
+        wanted = self.ort("runs/main/export/model.onnx", self.x)
+        self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "y.npz"])
+        with np.load("y.npz") as arrays:
+            np.testing.assert_allclose(arrays["logits"], wanted, rtol=1e-5, atol=1e-6)
+        # Neither the target's column nor a batch that divides the rows is needed.
+        np.savez("x.npz", x=self.x)
+        for flags in ([], ["--batch", "7"], ["--batch", "60"]):
+            printed = self.json(["predict", "runs/main", "--data", "x.npz", "--map", "x=x", "--json", *flags])
+            np.testing.assert_allclose(printed["logits"], wanted, rtol=1e-5, atol=1e-6)
+        self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "y.json"])
+        with open("y.json") as file:
+            self.assertEqual(np.array(json.load(file)["logits"]).shape, (60, 3))
+        # A plan with weights is as good as the run.
+        self.run_command(["compile", "model.onnx", "--loss", "cross_entropy(logits, label)", "-o", "p.plan"])
+        by_plan = self.json(["predict", "p.plan", "--weights", "runs/main/state.safetensors", "--data", "x.npz", "--map", "x=x", "--json"])
+        np.testing.assert_allclose(by_plan["logits"], wanted, rtol=1e-5, atol=1e-6)
+
+    def test_diff(self):
+        self.run_command([*TRAIN_LONG, "--name", "again", "--log-every", "2", "--clip-norm", "1"])
+        self.run_command([*TRAIN_LONG, "--name", "other", "--log-every", "2", "--clip-norm", "1", "--seed", "5"])
+        same = self.json(["diff", "runs/main/state.safetensors", "runs/again/state.safetensors", "--json"])
+        self.assertEqual((same["kind"], same["same"]), ("weights", True))
+        self.assertTrue(self.json(["diff", "runs/main/plan.plan", "runs/again/plan.plan", "--json"])["same"])
+        runs = self.json(["diff", "runs/main", "runs/other", "--json"], 11)
+        self.assertFalse(runs["same"])
+        self.assertTrue(any("train.seed" in line for line in runs["differences"]), runs)
+        self.assertIn("w1", self.run_command(["diff", "runs/main/state.safetensors", "runs/other/state.safetensors"], 11).stdout)
+
+    def test_of_an_interrupted_run(self):
+        name = "stopped"
+        words = [*TRAIN_LONG, "--name", name, "--save-every", "7"]
+        words[words.index("--epochs") + 1] = "100000"
+        process = subprocess.Popen([GRADLOOM, *words], stderr=subprocess.DEVNULL)
+        while not os.path.exists(f"runs/{name}/checkpoints/LATEST"):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assertFalse(os.path.exists(f"runs/{name}/state.safetensors"))
+        with open(f"runs/{name}/checkpoints/LATEST") as file:
+            newest = file.read().strip()
+        exported = self.json(["export", f"runs/{name}", "-o", "stopped.onnx", "--json"])
+        self.assertIn(newest, exported["weights"])
+        state = safetensors.numpy.load_file(f"runs/{name}/checkpoints/{newest}/rank-0.safetensors")
+        for initializer in onnx.load("stopped.onnx").graph.initializer:
+            np.testing.assert_array_equal(onnx.numpy_helper.to_array(initializer), state[initializer.name])
+        best = self.json(["eval", f"runs/{name}", "--from", "best", "--json"])
+        self.assertIn("/step-", best["weights"])
+        self.assertAlmostEqual(self.json(["eval", f"runs/{name}", "--from", newest, "--json"])["loss"],
+                               self.json(["eval", f"runs/{name}", "--json"])["loss"])
+        # --resume auto goes on with it; where there is none, it begins.
+        steps = int(newest.split("-")[1].split(".")[0]) + 20
+        report = self.json([*words, "--resume", "auto", "--steps", str(steps), "--json"])
+        self.assertEqual((report["run"], report["steps"]), (f"runs/{name}", steps))
+        report = self.json([*TRAIN, "--name", "begun", "--resume", "auto", "--json"])
+        self.assertEqual(report["steps"], 2)
+        report = self.json([*TRAIN, "--name", "begun", "--resume", "auto", "--json"])
+        self.assertEqual(report["steps"], 2)
+        more = [*TRAIN, "--name", "begun", "--resume", "auto", "--json"]
+        more[more.index("--epochs") + 1] = "3"
+        self.assertEqual(self.json(more)["steps"], 6)
+
+    def test_resume_by_path(self):
+        words = [*TRAIN_LONG, "--save-every", "2", "--keep", "9"]
+        whole = self.json([*words, "--name", "whole", "--json"])
+        shutil.copytree("runs/whole", "runs/part")
+        config = "runs/part/config.toml"
+        with open(config) as file:
+            text = file.read().replace('"whole"', '"part"')
+        sample_files.write(config, text)
+        report = self.json(["train", *words[1:], "--name", "part", "--resume", "runs/part/checkpoints/step-000004", "--json"])
+        self.assertEqual((report["steps"], report["eval_loss"]), (12, whole["eval_loss"]))
+        self.assertTrue(self.json(["diff", "runs/whole/state.safetensors", "runs/part/state.safetensors", "--json"])["same"])
+
+    def test_plateau(self):
+        words = [*TRAIN_LONG, "--save-every", "1ep", "--keep", "99", "--optimizer", "sgd", "--lr", "0.5", "--plateau-patience", "1",
+                 "--plateau-factor", "0.5", "--plateau-threshold", "0.05", "--plateau-cooldown", "1", "--plateau-min-lr", "0.01"]
+        words[words.index("--epochs") + 1] = "24"
+        shown = self.run_command([*words, "--name", "plateau"]).stderr
+        with open("runs/plateau/metrics.jsonl") as file:
+            lines = [json.loads(line) for line in file]
+        losses = [line["loss"] for line in lines if line["split"] == "eval"]
+        with open("runs/plateau/results.csv", newline="") as file:
+            rates = [float(row["lr"]) for row in csv.DictReader(file)]
+        # PyTorch's rule, written down once more: rates[i] is that of the updates before evaluation i.
+        lr, best, bad, cooling, wanted = 0.5, None, 0, 0, []
+        for loss in losses:
+            wanted.append(lr)
+            if best is None or loss < best * (1 - 0.05):
+                best, bad = loss, 0
+            else:
+                bad += 1
+            if cooling > 0:
+                cooling, bad = cooling - 1, 0
+            if bad > 1:
+                lr, cooling, bad = max(lr * 0.5, 0.01), 1, 0
+        self.assertEqual(rates, wanted)
+        self.assertGreater(len(set(rates)), 2, "the learning rate was not reduced twice")
+        self.assertIn("no progress", shown)
+        # From each epoch on to the same bits.
+        for epoch in (3, 9, 17):
+            shutil.rmtree("runs/half", ignore_errors=True)
+            shutil.copytree("runs/plateau", "runs/half")
+            self.run_command(["resume", "runs/half", "--from", f"step-{2 * epoch:06}"])
+            same = self.json(["diff", "runs/plateau/state.safetensors", "runs/half/state.safetensors", "--json"])
+            self.assertTrue(same["same"], (epoch, same))
+
+    def test_generate(self):
+        # Scores of the token after each: the next one of a ring by the weight, others by chance.
+        weights = np.full((96, 96), -1.0, "float32")
+        weights[np.arange(96), (np.arange(96) + 1) % 96] = 2.0
+        numbers = ", ".join(map(str, weights.ravel()))
+        model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+            ring (int64[N, 8] tokens) => (float[N, 8, 96] logits) <float[96, 96] w = {{{numbers}}}> {{ logits = Gather (w, tokens) }}""")
+        onnx.save(model, "ring.onnx")
+        tokens = np.arange(4096, dtype="uint16") % 96
+        sample_files.write("ring.bin", tokens.tobytes())
+        self.run_command(["train", "ring.onnx", "--data", "ring.bin", "--loss", "cross_entropy(logits, next, class_axis=-1)", "--lr", "1e-4",
+                          "--epochs", "1", "--name", "ring"])
+        sure = self.run_command(["predict", "runs/ring", "--generate", "30", "--prompt", "abc", "--temperature", "0"]).stdout
+        self.assertEqual(sure, "".join(chr(c) for c in range(ord("a"), 127)) + "\n !" + "\n")
+        drawn = [self.json(["predict", "runs/ring", "--generate", "600", "--prompt", "a", "--seed", seed, "--json"]) for seed in "112"]
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0]["tokens"], drawn[2]["tokens"])
+        # Shares as the softmax says: e^2 / (e^2 + 95 e^-1) = 0.1744; five standard deviations of 600 draws.
+        steps = [(b - a) % 96 for a, b in zip([66, *drawn[0]["tokens"]], drawn[0]["tokens"])]
+        share = np.mean(np.array(steps) == 1)
+        self.assertAlmostEqual(share, 0.1744, delta=5 * np.sqrt(0.1744 * 0.8256 / 600))
+        cold = self.json(["predict", "runs/ring", "--generate", "200", "--prompt", "a", "--temperature", "0.2", "--json"])
+        self.assertGreater(np.mean([(b - a) % 96 == 1 for a, b in zip([66, *cold["tokens"]], cold["tokens"])]), 0.99)
+        # Tokens by a file of characters.
+        letters = "".join(chr(0x4E00 + i) for i in range(96))
+        sample_files.write("letters.txt", letters.encode())
+        line = self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", letters[5], "--temperature", "0", "--alphabet",
+                                 "letters.txt"]).stdout
+        self.assertEqual(line, letters[5:9] + "\n")
+        self.assertIn("no token", self.run_command(["predict", "runs/ring", "--generate", "3", "--prompt", "é"], 4).stderr)
+        self.assertIn("no language model", self.run_command(["predict", "runs/main", "--generate", "3"], 4).stderr)
+
+    # Before and around a run.
+
+    def test_init_trains_as_it_stands(self):
+        made = self.json(["init", "model.onnx", "--data", "train.csv", "-o", "made.toml", "--json"])
+        self.assertEqual(made, {"output": "made.toml", "model": "model.onnx"})
+        with open("made.toml", "rb") as file:
+            keys = tomllib.load(file)
+        self.assertEqual(keys["model"]["path"], "model.onnx")
+        self.assertIn("x", keys["data"]["map"])
+        self.run_command(["train", "-c", "made.toml", "--epochs", "1", "--name", "from-init"])
+        # Every comment that holds a key holds one that there is.
+        with open("made.toml") as file:
+            commented = re.findall(r"^# ([a-z_]+) =", file.read(), re.M)
+        known = {key["key"].split(".")[1] for key in self.json(["config", "--keys", "--json"])}
+        self.assertLessEqual(set(commented), known)
+        self.run_command(["init", "model.onnx", "-o", "random.toml"])
+        self.run_command(["train", "-c", "random.toml", "--epochs", "1", "--name", "from-random"])
+
+    def test_config(self):
+        sample_files.write("a.toml", 'version = 1\n[optimizer]\nlr = 0.5\nname = "sgd"\n')
+        resolved = self.json(["config", "-c", "a.toml", "--lr", "0.25", "--set", "train.seed=7", "--json"])
+        self.assertEqual(resolved["optimizer.lr"], {"value": 0.25, "origin": "--lr (over a.toml:3:1)"})
+        self.assertEqual(resolved["optimizer.name"], {"value": "sgd", "origin": "a.toml:4:1"})
+        self.assertEqual(resolved["train.seed"]["value"], 7)
+        self.assertEqual(resolved["train.epochs"], {"value": 10, "origin": "default"})
+        # What it prints is a configuration that gives the same.
+        sample_files.write("b.toml", self.run_command(["config", "-c", "a.toml", "--lr", "0.25"]).stdout)
+        once, again = (self.json(["config", *words, "--json"]) for words in (["-c", "a.toml", "--lr", "0.25"], ["-c", "b.toml"]))
+        self.assertEqual(again.pop("run.out")["value"], os.path.abspath(once.pop("run.out")["value"]))
+        self.assertEqual({key: known["value"] for key, known in again.items()}, {key: known["value"] for key, known in once.items()})
+
+    def test_check_compile_inspect_verify(self):
+        loss = ["--loss", "cross_entropy(logits, label)"]
+        checked = self.json(["check", "model.onnx", *loss, "--json"])
+        self.assertEqual(checked["parameters_trained"], 67)
+        made = self.json(["compile", "model.onnx", *loss, "-o", "m.plan", "--json"])
+        self.assertTrue(self.json(["verify", "m.plan", "--json"])["sound"])
+        inspected = self.json(["inspect", "m.plan", "--json"])
+        self.assertEqual(inspected["plan"], made["plan"])
+        # 67 numbers of 4 bytes, each tensor at a multiple of 64 bytes.
+        self.assertGreaterEqual(inspected["parameter_bytes"], 67 * 4)
+        self.assertIn("step, batch 32", self.run_command(["inspect", "m.plan"]).stdout)
+
+    def test_memory_limit(self):
+        refused = self.json(["check", "model.onnx", "--batch", "4096", "--loss", "cross_entropy(logits, label)", "--memory-limit", "256KiB",
+                             "--json"], 8)["errors"][0]
+        batch = int(re.match(r"--batch (\d+)   fits", refused["help"])[1])
+        self.assertGreater(batch, 100)
+        self.assertIn("weights and optimizer", refused["where"])
+
+        def planned(size):
+            self.run_command(["compile", "model.onnx", "--batch", str(size), "--loss", "cross_entropy(logits, label)", "-o", "l.plan"])
+            return self.json(["inspect", "l.plan", "--json"])["total_bytes"]
+
+        self.assertLessEqual(planned(batch), 256 << 10)
+        self.assertGreater(planned(batch * 5 // 4), 256 << 10)
+        self.run_command([*TRAIN, "--memory-limit", "1MiB"])
+        self.assertFalse(os.path.exists("runs/never"))
+        self.run_command([*TRAIN, "--memory-limit", "1KiB", "--name", "never"], 8)
+        self.assertFalse(os.path.exists("runs/never"))
+
+    def test_bench(self):
+        words = ["bench", "model.onnx", "--loss", "cross_entropy(logits, label)", "--batch", "16", "--steps", "20", "--repeats", "3"]
+        line = self.json([*words, "-o", "bench.json", "--json"])
+        with open("bench.json") as file:
+            self.assertEqual(json.load(file), line)
+        self.assertEqual((line["steps"], line["batch"], len(line["repeat_medians_ms"])), (60, 16, 3))
+        self.assertLessEqual(line["ms_min"], line["ms_per_step"])
+        self.assertLessEqual(line["ms_per_step"], line["ms_p99"])
+        self.assertAlmostEqual(line["samples_per_s"], 16e3 / line["ms_per_step"], delta=1e-6 * line["samples_per_s"])
+        self.assertAlmostEqual(sum(op["share"] for op in line["ops"]), 1, places=6)
+        self.assertGreater(line["first_step_s"], line["compile_s"])
+        self.assertGreater(line["peak_bytes"], line["planned_bytes"])
+        text = self.run_command([*words, "--data", "train.csv"]).stdout
+        for word in ("step time", "throughput", "first step", "memory", "top ops", "advice"):
+            self.assertIn(f"\n{word}", text)
+
+    def test_explain_doctor_devices(self):
+        classes = self.json(["explain", "--json"])
+        self.assertGreater(len(classes), 20)
+        for known in classes:
+            told = self.json(["explain", known["class"], "--json"])
+            self.assertEqual(told["exit_code"], known["exit_code"])
+            self.assertTrue(told["causes"] and told["remedy"])
+        self.assertEqual(self.run_command(["explain", "error[E-SHAPE]:"]).stdout, self.run_command(["explain", "shape"]).stdout)
+        doctor = self.json(["doctor", "--json"])
+        self.assertEqual({f["what"]: f["verdict"] for f in doctor["findings"]}["training"], "ok")
+        self.assertIn("version", doctor["environment"])
+        device = self.json(["devices", "--json"])["devices"][0]
+        self.assertEqual(device["cores"], len(os.sched_getaffinity(0)))
+        self.assertLessEqual(device["memory_free_bytes"], device["memory_total_bytes"])
+        lines = self.run_command(["devices"]).stdout.splitlines()
+        self.assertRegex(lines[0], r"^\d+ device\(s\) found$")
+        self.assertRegex(lines[1], r"^1\. .* \d+\.\d GB, \d+\.\d GB free$")
+
+    def test_every_verb_has_help_and_json(self):
+        verbs = re.search(r"verbs: (.*?)   see", self.run_command([], 4).stderr)[1].split(", ")
+        self.assertEqual(len(verbs), 16)
+        for verb in verbs:
+            text = self.run_command([verb, "--help"]).stdout
+            self.assertIn(f"gradloom {verb}", text)
+            self.assertIn("--json", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+// gradloom bench: how fast a model trains here.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "tools/config/flags.h"
+#include "tools/gradloom/verbs.h"
+#include "tools/run/benchmark.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+// Before main: the time to the first step counts from here.
+const std::chrono::steady_clock::time_point kStart = std::chrono::steady_clock::now();
+
+constexpr size_t kShownShares = 8;
+
+struct BenchFlags {
+  BenchmarkOptions options;
+  std::string out;
+  bool json = false;
+};
+
+nlohmann::ordered_json JsonOf(const Benchmark& b) {
+  nlohmann::ordered_json shares = nlohmann::ordered_json::array();
+  for (const Benchmark::Share& share : b.shares) shares.push_back({{"op", share.op}, {"share", share.share}, {"ms", share.ms}});
+  return {{"model", b.model},
+          {"data", b.data},
+          {"batch", b.batch},
+          {"threads", b.threads},
+          {"steps", b.ms.size()},
+          {"ms_per_step", b.Quantile(0.5)},
+          {"ms_min", b.Quantile(0)},
+          {"ms_p10", b.Quantile(0.1)},
+          {"ms_p90", b.Quantile(0.9)},
+          {"ms_p95", b.Quantile(0.95)},
+          {"ms_p99", b.Quantile(0.99)},
+          {"variation", b.variation()},
+          {"repeat_medians_ms", b.repeat_medians},
+          {"samples_per_s", b.samples_per_s()},
+          {"wait_ms", b.wait_ms},
+          {"compile_s", b.compile_s},
+          {"first_step_s", b.first_step_s},
+          {"planned_bytes", b.planned.total_bytes()},
+          {"resident_bytes", b.resident_bytes},
+          {"peak_bytes", b.peak_bytes},
+          {"loss_first", b.first_loss},
+          {"loss_last", b.last_loss},
+          {"ops", shares},
+          {"advice", b.advice}};
+}
+
+void Print(const Benchmark& b) {
+  const auto line = [](const char* name, const std::string& text) { std::printf("%-14s %s\n", name, text.c_str()); };
+  std::printf("=== gradloom bench ===  %s  batch %lld  cpu, %d threads  float32  %zu steps in %zu repeats\n",
+              Escaped(b.model, 4096).c_str(), static_cast<long long>(b.batch), b.threads, b.ms.size(), b.repeat_medians.size());
+  const auto [least, most] = std::minmax_element(b.repeat_medians.begin(), b.repeat_medians.end());
+  line("step time", "median " + Short(b.Quantile(0.5)) + " ms   p95 " + Short(b.Quantile(0.95)) + "   p99 " + Short(b.Quantile(0.99)) +
+                        "   min " + Short(b.Quantile(0)) + "   varies by " + Short(100 * b.variation()) + "%   medians of repeats " +
+                        Short(*least) + " to " + Short(*most));
+  line("throughput", WithCommas(static_cast<int64_t>(b.samples_per_s())) + " samples/s");
+  line("first step", Duration(b.first_step_s) + " from the start of the process   (compile " + Duration(b.compile_s) + ")");
+  line("data", Escaped(b.data, 4096) + "   wait " + Short(b.wait_ms) + " ms a step");
+  line("memory", "planned " + Bytes(b.planned.total_bytes()) + " (weights and optimizer " + Bytes(b.planned.state_bytes) + ")   resident " +
+                     Bytes(b.resident_bytes) + "   at most " + Bytes(b.peak_bytes));
+  std::string shares;
+  for (size_t i = 0; i < std::min(b.shares.size(), kShownShares); ++i) {
+    shares += (i == 0 ? "" : "  ") + b.shares[i].op + " " + Short(100 * b.shares[i].share) + "%";
+  }
+  line("top ops", shares);
+  if (b.advice.empty()) line("advice", "none");
+  for (const std::string& advice : b.advice) line("advice", advice);
+}
+
+int Bench(const Configuration& configuration, const BenchFlags& flags) {
+  if (flags.options.steps < 1 || flags.options.repeats < 1 || flags.options.warmup < 1) {
+    throw Error(ErrorCode::kConfig, "there must be at least one step, one repeat and one step before them", "",
+                "--steps 50 --repeats 5 --before 5");
+  }
+  const Benchmark benchmark = Measure(configuration, flags.options);
+  const std::string json = JsonOf(benchmark).dump();
+  if (!flags.out.empty()) WriteFileAtomically(flags.out, json + "\n");
+  if (flags.json) {
+    std::printf("%s\n", json.c_str());
+  } else {
+    Print(benchmark);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action DeclareBench(CLI::App& app) {
+  ConfigurationFlags keys;
+  auto flags = std::make_shared<BenchFlags>();
+  flags->options.start = kStart;
+  keys.Declare(app, kUseRecipe | kUseData);
+  app.add_option("--steps", flags->options.steps, "of a repeat")->capture_default_str();
+  app.add_option("--repeats", flags->options.repeats, "how often")->capture_default_str();
+  app.add_option("--before", flags->options.warmup, "steps to warm up, not counted")->capture_default_str();
+  app.add_option("--seconds", flags->options.seconds, "no more repeats after so long")->capture_default_str();
+  app.add_option("-o,--output", flags->out, "write the JSON object to this file, too");
+  app.add_flag("--json", flags->json, "print one JSON object");
+  return [keys, flags] { return Bench(keys.Resolve(), *flags); };
+}
+
+}  // namespace gradloom

@@ -1,0 +1,205 @@
+#include "tools/run/benchmark.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "runtime/base/error.h"
+#include "runtime/session/batches.h"
+#include "runtime/session/session.h"
+#include "tools/run/environment.h"
+#include "tools/run/set_up.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Batches of random numbers: enough that none is in the caches from the step before.
+constexpr int64_t kRandomBatches = 4;
+// Shares of a step from which on something is worth a line of advice.
+constexpr double kWorthALine = 0.1;
+
+double MsSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+double QuantileOf(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
+}
+
+// Random data need a batch size to be whole batches.
+void GiveData(Configuration& configuration) {
+  if (!configuration.Text("data.train").empty()) return;
+  const int64_t batch = std::max<int64_t>(configuration.Integer("data.batch"), 32);
+  configuration.SetFlag(*FindKey("data.train"), {"random:" + std::to_string(kRandomBatches * batch)});
+}
+
+// Whole batches of a data set, over and over.
+class Feeder {
+ public:
+  Feeder(const Dataset& data, int64_t batch) {
+    const int64_t whole = std::max(data.rows() / batch * batch, std::min(batch, data.rows()));
+    order_.resize(static_cast<size_t>(whole));
+    std::iota(order_.begin(), order_.end(), 0);
+    data_ = &data;
+    batch_ = batch;
+    Rewind();
+  }
+
+  Feeds Next() {
+    if (next_ == batches_->count()) Rewind();
+    return batches_->Get(next_++);
+  }
+
+ private:
+  void Rewind() {
+    batches_ = std::make_unique<Batches>(*data_, order_, batch_);
+    next_ = 0;
+  }
+
+  const Dataset* data_ = nullptr;
+  int64_t batch_ = 0, next_ = 0;
+  std::vector<int64_t> order_;
+  std::unique_ptr<Batches> batches_;
+};
+
+class Run {
+ public:
+  Run(const Configuration& configuration, const BenchmarkOptions& options)
+      : options_(options),
+        set_up_(SetUpTraining(configuration)),
+        session_(set_up_.plan, {.seed = configuration.Integer("train.seed")}),
+        feeder_(set_up_.data.train, set_up_.options.batch) {
+    made_.model = set_up_.model_path;
+    made_.data = configuration.Text("data.train");
+    made_.batch = set_up_.options.batch;
+    made_.rows = set_up_.data.train.rows();
+    made_.threads = set_up_.plan->programs.front().streams.front().threads;
+    made_.compile_s = set_up_.compile_seconds;
+    made_.planned = ReportMemory(*set_up_.plan);
+  }
+
+  Benchmark Measure() {
+    made_.first_loss = Step();
+    made_.first_step_s = MsSince(options_.start) / 1e3;
+    for (int64_t i = 1; i < options_.warmup; ++i) Step();
+    waits_.clear();
+    const auto begin = Clock::now();
+    const auto late = [&] { return MsSince(begin) > options_.seconds * 1e3; };
+    for (int64_t repeat = 0; repeat < options_.repeats && (repeat == 0 || !late()); ++repeat) {
+      std::vector<double> ms;
+      for (int64_t i = 0; i < options_.steps && (i < 3 || !late()); ++i) {
+        made_.last_loss = Step();
+        ms.push_back(step_ms_);
+      }
+      made_.repeat_medians.push_back(QuantileOf(ms, 0.5));
+      made_.ms.insert(made_.ms.end(), ms.begin(), ms.end());
+    }
+    made_.wait_ms = QuantileOf(waits_, 0.5);
+    const ProcessMemory memory = ThisProcess();
+    made_.resident_bytes = memory.resident_bytes;
+    made_.peak_bytes = memory.peak_bytes;
+    FindShares();
+    Advise();
+    return std::move(made_);
+  }
+
+ private:
+  double Step() {
+    const auto asked = Clock::now();
+    const Feeds feeds = feeder_.Next();
+    waits_.push_back(MsSince(asked));
+    const auto begin = Clock::now();
+    const double loss = session_.Step(feeds).loss;
+    step_ms_ = MsSince(begin);
+    if (!std::isfinite(loss)) {
+      throw Error(ErrorCode::kDiverged, "the loss is not finite: numbers of this kind are slow, and the times would mislead", "",
+                  "a smaller --lr, or --clip-norm 1");
+    }
+    return loss;
+  }
+
+  // In steps of their own: the clock costs time at each instruction.
+  void FindShares() {
+    const auto steps = std::min<int64_t>(options_.steps, 10);
+    session_.executor().set_timed(true);
+    for (int64_t i = 0; i < steps; ++i) Step();
+    session_.executor().set_timed(false);
+    struct Sum {
+      int64_t all = 0, slow = 0;
+    };
+    std::map<std::string, Sum> sums;
+    int64_t total = 0;
+    const Plan& plan = session_.plan();
+    for (size_t p = 0; p < plan.programs.size(); ++p) {
+      const std::vector<int64_t> times = session_.executor().nanoseconds(static_cast<int>(p));
+      for (size_t i = 0; i < times.size(); ++i) {
+        const Instruction& instruction = plan.programs[p].instructions[i];
+        sums[instruction.op].all += times[i];
+        if (instruction.kernel.starts_with("reference.")) sums[instruction.op].slow += times[i];
+        total += times[i];
+      }
+    }
+    for (const auto& [op, sum] : sums) {
+      const auto all = static_cast<double>(sum.all);
+      made_.shares.push_back(
+          {op, all / static_cast<double>(std::max<int64_t>(total, 1)), all * 1e-6 / static_cast<double>(steps), 2 * sum.slow > sum.all});
+    }
+    std::sort(made_.shares.begin(), made_.shares.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
+  }
+
+  void Advise() {
+    const int cores = ThisCpu().cores;
+    if (made_.threads > cores) {
+      made_.advice.push_back(std::to_string(made_.threads) + " threads on " + std::to_string(cores) + " cores: --threads " +
+                             std::to_string(cores));
+    }
+    const double wait = made_.wait_ms / (made_.wait_ms + made_.Quantile(0.5));
+    if (wait > kWorthALine)
+      made_.advice.push_back(Short(100 * wait) + "% of the time is a wait for data: fewer transforms, or .npz in place of a table");
+    double slow = 0;
+    std::string ops;
+    for (const Benchmark::Share& share : made_.shares) {
+      if (!share.slow) continue;
+      slow += share.share;
+      if (share.share > kWorthALine / 4) ops += (ops.empty() ? "" : ", ") + share.op;
+    }
+    if (slow > kWorthALine) made_.advice.push_back(Short(100 * slow) + "% of the step runs in plain loops, which are slow: " + ops);
+    if (made_.variation() > kWorthALine) {
+      made_.advice.push_back("the times vary by " + Short(100 * made_.variation()) +
+                             "%: is the machine shared? compare medians, and repeat");
+    }
+  }
+
+  const BenchmarkOptions options_;
+  TrainingSetUp set_up_;
+  Session session_;
+  Feeder feeder_;
+  Benchmark made_;
+  double step_ms_ = 0;
+  std::vector<double> waits_;
+};
+
+}  // namespace
+
+double Benchmark::Quantile(double q) const { return QuantileOf(ms, q); }
+
+double Benchmark::variation() const {
+  const auto count = static_cast<double>(ms.size());
+  const double mean = std::accumulate(ms.begin(), ms.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : ms) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / count) / mean;
+}
+
+Benchmark Measure(Configuration configuration, const BenchmarkOptions& options) {
+  GiveData(configuration);
+  return Run(configuration, options).Measure();
+}
+
+}  // namespace gradloom

@@ -1,0 +1,81 @@
+#include "tools/run/memory_limit.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "runtime/base/error.h"
+#include "runtime/plan/memory_report.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kNamedBuffers = 3;
+
+int64_t BytesAt(const Model& model, CompileOptions options, int64_t batch) {
+  for (EntryRequest& entry : options.entries) entry.batch = batch;
+  options.entries.erase(std::unique(options.entries.begin(), options.entries.end()), options.entries.end());
+  options.control.log = nullptr;
+  return ReportMemory(Compile(model, options)).total_bytes();
+}
+
+// The largest batch below `batch` that fits; 0: none. Bytes grow with the batch in a straight line but for the gaps
+// that placing buffers leaves, so that few batches need to be compiled.
+int64_t LargestBatch(const Model& model, const CompileOptions& options, int64_t batch, int64_t bytes, int64_t limit) {
+  if (batch <= 1) return 0;
+  const int64_t one = BytesAt(model, options, 1);
+  if (one > limit) return 0;
+  const double slope = std::max(1.0, static_cast<double>(bytes - one) / static_cast<double>(batch - 1));
+  auto guess = static_cast<int64_t>(1 + static_cast<double>(limit - one) / slope);
+  guess = std::clamp<int64_t>(guess, 1, batch - 1);
+  while (guess > 1 && BytesAt(model, options, guess) > limit) guess = std::min(guess - 1, guess * 15 / 16);
+  return guess;
+}
+
+std::string LargestOf(const MemoryReport& report) {
+  const auto fullest = std::max_element(report.programs.begin(), report.programs.end(), [](const ProgramMemory& a, const ProgramMemory& b) {
+    return a.transient_bytes < b.transient_bytes;
+  });
+  std::string text = "weights and optimizer " + Bytes(report.state_bytes);
+  if (fullest == report.programs.end()) return text;
+  for (const LargeBuffer& buffer : fullest->largest) {
+    text += ", '" + Escaped(buffer.name, 60) + "'" + (buffer.origin.empty() ? "" : " of " + Escaped(buffer.origin, 60)) + " " +
+            Bytes(buffer.bytes);
+  }
+  return text;
+}
+
+}  // namespace
+
+int64_t ParseBytes(const std::string& text, const std::string& what) {
+  constexpr std::pair<const char*, double> kUnits[] = {{"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+                                                       {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  for (const auto& [name, factor] : kUnits) {
+    if (unit != name) continue;
+    const double bytes = value * factor;
+    if (error == std::errc() && std::isfinite(bytes) && bytes >= 1 && bytes < 0x1p62) return static_cast<int64_t>(bytes);
+  }
+  throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what, "it reads 6GiB, 500MB, or a number of bytes");
+}
+
+void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan) {
+  const std::string& text = configuration.Text("devices.memory_limit");
+  if (text.empty()) return;
+  const int64_t limit = ParseBytes(text, "--memory-limit");
+  const MemoryReport report = ReportMemory(plan, kNamedBuffers);
+  const int64_t bytes = report.total_bytes();
+  if (bytes <= limit) return;
+  const int64_t batch = options.entries.front().batch;
+  const int64_t fits = LargestBatch(model, options, batch, bytes, limit);
+  throw Error(ErrorCode::kLimit,
+              "a batch of " + std::to_string(batch) + " needs " + Bytes(bytes) + ", more than the limit of " + Bytes(limit),
+              "the largest: " + LargestOf(report),
+              fits > 0 ? "--batch " + std::to_string(fits) + "   fits" : "not even a batch of 1 fits: --memory-limit needs to be larger");
+}
+
+}  // namespace gradloom
