@@ -28,6 +28,7 @@ constexpr Rows kFamilies[] = {
     CpuOptimizerKernels,
     CpuMoveKernels,
     CpuIndexKernels,
+    CpuLstmKernels,
     CpuMatMulKernels,
     CpuConvolutionKernels,
     CpuPoolingKernels,

@@ -1,0 +1,51 @@
+// Products of float32 matrices inside kernels, by oneDNN.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/cpu/onednn.h"
+
+namespace gradloom {
+
+// c[m, n] = a[m, k] b[k, n], or added to c. Strides in elements; the rows of c are contiguous.
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t a_row = 0, a_col = 1, b_row = 0, b_col = 1, c_row = 0;
+  bool adds = false;
+  // b is packed once and multiplied many times.
+  bool packs = false;
+};
+
+// What is known before memory is: how many bytes the product needs.
+class ProductPlan {
+ public:
+  ProductPlan(const ProductShape& shape, int threads);
+
+  int64_t packed_bytes() const { return packed_bytes_; }    // 0 where b is not packed
+  int64_t scratch_bytes() const { return scratch_bytes_; }  // beside the packed b
+
+ private:
+  friend class PreparedProduct;
+  dnnl::memory::desc a_, b_, c_;
+  dnnl::matmul::primitive_desc desc_;
+  int64_t packed_bytes_ = 0, scratch_bytes_ = 0;
+  int threads_;
+};
+
+class PreparedProduct {
+ public:
+  explicit PreparedProduct(const ProductPlan& plan);
+
+  // Packs b for the runs that follow. Only where the shape says so.
+  void Pack(const float* b, void* packed);
+
+  // `b`: the matrix, or what Pack wrote.
+  void Run(const float* a, const void* b, float* c, void* scratch);
+
+ private:
+  OneDnnPrimitive product_;
+  std::optional<OneDnnPrimitive> pack_;
+};
+
+}  // namespace gradloom
