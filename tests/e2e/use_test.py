@@ -139,6 +139,16 @@ class UseTest(unittest.TestCase):
         by_plan = self.json(["predict", "p.plan", "--weights", "runs/main/state.safetensors", "--data", "x.npz", "--map", "x=x", "--json"])
         np.testing.assert_allclose(by_plan["logits"], wanted, rtol=1e-5, atol=1e-6)
 
+    def test_of_a_schedule_that_ends(self):
+        for schedule in ("one_cycle", "cosine", "linear"):
+            report = self.json([*TRAIN_LONG, "--schedule", schedule, "--name", schedule, "--json"])
+            self.assertAlmostEqual(self.json(["eval", f"runs/{schedule}", "--json"])["loss"], report["eval_loss"], delta=1e-6)
+            self.assertIn("logits", self.json(["predict", f"runs/{schedule}", "--data", "train.csv"]))
+            words = ["model.onnx", "--loss", "cross_entropy(logits, label)", "--schedule", schedule]
+            self.run_command(["check", *words])
+            self.assertIn("--steps N", self.run_command(["compile", *words, "-o", "s.plan"], 4).stderr)
+            self.run_command(["compile", *words, "-o", "s.plan", "--steps", "12"])
+
     def test_diff(self):
         self.run_command([*TRAIN_LONG, "--name", "again", "--log-every", "2", "--clip-norm", "1"])
         self.run_command([*TRAIN_LONG, "--name", "other", "--log-every", "2", "--clip-norm", "1", "--seed", "5"])
@@ -155,7 +165,7 @@ class UseTest(unittest.TestCase):
         words = [*TRAIN_LONG, "--name", name, "--save-every", "7"]
         words[words.index("--epochs") + 1] = "100000"
         process = subprocess.Popen([GRADLOOM, *words], stderr=subprocess.DEVNULL)
-        while not os.path.exists(f"runs/{name}/checkpoints/LATEST"):
+        while not os.path.exists(f"runs/{name}/checkpoints/BEST"):
             self.assertIsNone(process.poll())
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)

@@ -123,7 +123,8 @@ constexpr Key kKeys[] = {
     {"schedule.plateau_min_lr", "--plateau-min-lr", kNumber, kUseRun, "0", "the learning rate is not reduced below it", "", 0},
 
     {"train.epochs", "--epochs", kInteger, kUseRun, "10", "passes over the data", "", 1, "epoch num_epochs max_epochs"},
-    {"train.steps", "--steps", kInteger, kUseRun, "0", "updates in all; 0: as many as the epochs have", "", 0, "max_steps iterations"},
+    {"train.steps", "--steps", kInteger, kUseRun | kUsePlan, "0", "updates in all; 0: as many as the epochs have", "", 0,
+     "max_steps iterations"},
     {"train.early_stop", "--early-stop", kInteger, kUseRun, "0", "stop after so many evaluations that were not better; 0: never", "", 0,
      "patience early_stopping"},
     {"train.accumulate", "--accumulate", kInteger, kAll, "1", "batches per update", "", 1, "grad_accum gradient_accumulation_steps"},

@@ -27,8 +27,9 @@ enum class KeyType : uint8_t {
 enum KeyUse : uint8_t {
   kUseRecipe = 1,  // what a model is compiled from
   kUseData = 2,
-  kUseRun = 4,   // what a training run does
-  kUseEval = 8,  // what a trained model is judged and used with
+  kUseRun = 4,    // what a training run does
+  kUseEval = 8,   // what a trained model is judged and used with
+  kUsePlan = 16,  // what a plan needs besides, where there are no data to tell
 };
 
 struct Key {

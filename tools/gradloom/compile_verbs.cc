@@ -6,6 +6,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/session/schedule.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/memory_limit.h"
@@ -22,7 +23,11 @@ struct Compiled {
   std::vector<std::string> notes;
 };
 
-Compiled CompileModel(const Configuration& configuration, bool all_entries) {
+// Stands for a number of steps that nobody has said, where it does not matter.
+constexpr int64_t kSomeSteps = 1000;
+
+// `only_check`: the plan is not kept.
+Compiled CompileModel(const Configuration& configuration, bool only_check) {
   const Model model = Model::Load(ModelPathOf(configuration));
   Compiled made;
   CompileOptions options;
@@ -30,11 +35,13 @@ Compiled CompileModel(const Configuration& configuration, bool all_entries) {
   options.control = PassControlOf(configuration);
   // A symbolic batch needs some size; any shows what stands in the way.
   if (options.import.batch == 0) options.import.batch = 32;
+  const int64_t steps = configuration.Integer("train.steps");
   const ImportedGraph probe = Import(model, options.import);
-  options.recipe = RecipeOf(configuration, *probe.graph, 0, made.notes);
+  options.recipe = RecipeOf(configuration, *probe.graph, steps > 0 || !only_check ? steps : kSomeSteps, made.notes);
   const int64_t batch = probe.batch;
   options.entries = {{EntryKind::kStep, batch}};
-  if (all_entries) {
+  if (!only_check) {
+    CheckSchedule(options.recipe.schedule);
     options.entries.push_back({EntryKind::kEval, batch});
     options.entries.push_back({EntryKind::kPredict, batch});
   }
@@ -43,9 +50,9 @@ Compiled CompileModel(const Configuration& configuration, bool all_entries) {
   return made;
 }
 
-Compiled CompileConfigured(const Configuration& configuration, bool all_entries) {
+Compiled CompileConfigured(const Configuration& configuration, bool only_check) {
   Compiled made;
-  NamingAllObstacles(configuration, [&] { made = CompileModel(configuration, all_entries); });
+  NamingAllObstacles(configuration, [&] { made = CompileModel(configuration, only_check); });
   return made;
 }
 
@@ -56,7 +63,7 @@ nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
 }
 
 int Check(const Configuration& configuration, bool json) {
-  const Compiled made = CompileConfigured(configuration, false);
+  const Compiled made = CompileConfigured(configuration, true);
   const Program& program = made.plan.programs.front();
   if (json) {
     const nlohmann::json line{{"model", ModelPathOf(configuration)},   {"trained", Reasons(made.report.trained)},
@@ -77,7 +84,7 @@ int Check(const Configuration& configuration, bool json) {
 }
 
 int CompileToFile(const Configuration& configuration, const std::string& out, bool json) {
-  const Compiled made = CompileConfigured(configuration, true);
+  const Compiled made = CompileConfigured(configuration, false);
   WritePlan(made.plan, out);
   for (const std::string& note : made.notes) std::fprintf(stderr, "%s\n", note.c_str());
   std::fprintf(stderr, "plan %s -> %s   import %.1f ms, passes %.1f ms, proof %.1f ms\n", PlanHash(made.plan).substr(0, 8).c_str(),
@@ -97,7 +104,7 @@ int CompileToFile(const Configuration& configuration, const std::string& out, bo
 Action DeclareCheck(CLI::App& app) {
   ConfigurationFlags flags;
   auto json = std::make_shared<bool>(false);
-  flags.Declare(app, kUseRecipe);
+  flags.Declare(app, kUseRecipe | kUsePlan);
   app.add_flag("--json", *json, "print one JSON object");
   return [flags, json] { return Check(flags.Resolve(), *json); };
 }
@@ -105,7 +112,7 @@ Action DeclareCheck(CLI::App& app) {
 Action DeclareCompile(CLI::App& app) {
   ConfigurationFlags flags;
   auto out = std::make_shared<std::string>();
-  flags.Declare(app, kUseRecipe);
+  flags.Declare(app, kUseRecipe | kUsePlan);
   app.add_option("-o,--output", *out, "the plan file to write")->required();
   auto json = std::make_shared<bool>(false);
   app.add_flag("--json", *json, "print one JSON object");

@@ -148,6 +148,8 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.graph.graph, 0, notes);
+  // Nothing is updated, and how many updates there were is not known here.
+  made.options.recipe.schedule = {"constant", made.options.recipe.optimizer.lr, {}};
   // The weights are constants now: what follows from them alone is computed once.
   made.options.recipe.mode = GraphMode::kGraph;
   made.options.recipe.freeze = {"*"};
