@@ -37,14 +37,16 @@ TrainableOptions TrainableOf(const Recipe& recipe) { return {recipe.trainable, r
 // Targets and outputs have the batch in front if they have it at all.
 int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
 
-std::vector<Feed> FeedList(const Graph& graph, const ImportedGraph& imported) {
+std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported) {
+  const Graph& graph = context.graph;
   std::vector<Feed> feeds;
   for (ValueId id : FeedsOf(graph)) {
     const Value& value = graph.value(id);
     // The model's own inputs come first, in the order of the import.
     const auto at = static_cast<size_t>(std::find(graph.inputs.begin(), graph.inputs.end(), id) - graph.inputs.begin());
     const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(value, imported.batch);
-    feeds.push_back({value.name, value.dtype, value.shape, axis});
+    const auto named = context.feed_names.find(id);
+    feeds.push_back({named != context.feed_names.end() ? named->second : value.name, value.dtype, value.shape, axis});
   }
   return feeds;
 }
@@ -56,6 +58,10 @@ class Compiler {
   Plan Run() {
     plan_.targets.push_back({options_.recipe.device, "any", options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
+    for (const LossTerm& term : options_.recipe.losses) {
+      std::string& text = plan_.properties["loss"];
+      text += (text.empty() ? "" : " + ") + term.ToString();
+    }
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
     for (const EntryRequest& request : Expanded(options_)) AddEntry(request);
     plan_.model = model_.info(ReplacedAtExport());
@@ -83,7 +89,8 @@ class Compiler {
     if (batch > 0) import.batch = batch;
     ImportedGraph imported = Import(model_, import);
     Graph& graph = *imported.graph;
-    PassContext context{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_};
+    PassContext context{
+        .graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = imported.batch};
     context.fetch_names = imported.output_names;
     context.parameters = SelectTrained(imported);
     ReadKeptState(graph);
@@ -133,7 +140,7 @@ class Compiler {
       report_.live_bytes_bound = context.scheduled.live_bytes_bound;
     }
     Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
-    entry.feeds = FeedList(context.graph, imported);
+    entry.feeds = FeedList(context, imported);
     for (size_t i = 0; i < context.graph.outputs.size(); ++i) {
       const ValueId id = context.graph.outputs[i];
       const auto named = context.fetch_names.find(id);
@@ -161,11 +168,13 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
   ImportedGraph imported = Import(model, import);
   const OnnxTypeRules rules;
   Plan plan;
-  PassContext context{.graph = *imported.graph, .rules = rules, .recipe = options.recipe, .kind = request.kind, .plan = plan};
+  PassContext context{
+      .graph = *imported.graph, .rules = rules, .recipe = options.recipe, .kind = request.kind, .plan = plan, .batch = imported.batch};
+  context.fetch_names = imported.output_names;
   PassControl control;
   control.stop_after = "add_loss";
   RunPipeline(context, control);
-  return FeedList(*imported.graph, imported);
+  return FeedList(context, imported);
 }
 
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {

@@ -56,6 +56,9 @@ class Model {
   // As given to Load.
   const std::string& path() const;
 
+  // The graph's inputs that must be fed, in order.
+  std::vector<std::string> input_names() const;
+
   // What is odd about the file and no error, one line each.
   const std::vector<std::string>& warnings() const;
 
@@ -71,6 +74,10 @@ struct ImportOptions {
   int64_t batch = 0;
   // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]".
   std::map<std::string, int64_t> shapes;
+  // Shapes of graph inputs that are known, by name; others are ignored. They fix the symbols that these inputs have,
+  // and where the file declares a batch as a number, the batch; `batch` and `shapes` are for the rest. Error(kShape)
+  // where one is not as the file declares it.
+  std::map<std::string, Shape> inputs;
 };
 
 struct ImportedGraph {

@@ -13,8 +13,10 @@ std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::st
   return input + "[" + std::to_string(axis) + "]";
 }
 
+std::string WhereOf(const onnx::ValueInfoProto& info) { return "input '" + Escaped(info.name()) + "'"; }
+
 const onnx::TypeProto::Tensor& TensorTypeOf(const onnx::ValueInfoProto& info) {
-  const std::string where = "input '" + Escaped(info.name()) + "'";
+  const std::string where = WhereOf(info);
   if (!info.has_type() || info.type().value_case() == onnx::TypeProto::VALUE_NOT_SET)
     throw Error(ErrorCode::kType, "a graph input without a type", where);
   if (info.type().value_case() != onnx::TypeProto::kTensorType) {
@@ -58,82 +60,145 @@ std::string ExtentHelp(const std::string& symbol, const std::map<std::string, in
   return unused.size() == 1 ? "did you mean '" + flag + "'?" : "give its extent, for example: " + flag;
 }
 
+// What the symbols of the inputs stand for.
+class Extents {
+ public:
+  Extents(const std::vector<const onnx::ValueInfoProto*>& infos, const ImportOptions& options)
+      : options_(options), batch_(FindBatch(infos)), batch_extent_(options.batch), unused_(options.shapes) {
+    for (const auto* info : infos) {
+      const auto known = options.inputs.find(info->name());
+      if (known != options.inputs.end()) Learn(*info, known->second);
+    }
+  }
+
+  // Whether this dimension is the batch, as a symbol or as a number that `--batch` replaces.
+  bool IsBatch(const onnx::ValueInfoProto& info, int axis) const {
+    const auto& dim = info.type().tensor_type().shape().dim(axis);
+    if (!dim.has_dim_value()) return SymbolOf(dim, info.name(), axis) == batch_.symbol;
+    return axis == 0 && batch_.symbol.empty() && dim.dim_value() == batch_.declared;
+  }
+
+  // Throws Error(kConfig) for a symbol that nothing fixes.
+  int64_t Of(const onnx::ValueInfoProto& info, int axis) {
+    const auto& dim = info.type().tensor_type().shape().dim(axis);
+    if (dim.has_dim_value()) return IsBatch(info, axis) && batch_extent_ > 0 ? batch_extent_ : dim.dim_value();
+    const std::string symbol = SymbolOf(dim, info.name(), axis);
+    const int64_t extent = OfSymbol(symbol);
+    if (extent > 0) return extent;
+    throw Error(ErrorCode::kConfig, "dimension " + std::to_string(axis) + " ('" + Escaped(symbol) + "') of an input is symbolic",
+                WhereOf(info), symbol == batch_.symbol ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused_));
+  }
+
+  // --shape of symbols that no input has.
+  const std::map<std::string, int64_t>& unused() const { return unused_; }
+
+ private:
+  int64_t OfSymbol(const std::string& symbol) {
+    unused_.erase(symbol);
+    const auto learned = learned_.find(symbol);
+    if (learned != learned_.end()) return learned->second;
+    const auto given = options_.shapes.find(symbol);
+    const int64_t extent = given == options_.shapes.end() ? 0 : given->second;
+    if (symbol != batch_.symbol || batch_extent_ == 0) return extent;
+    if (extent != 0 && extent != batch_extent_) {
+      throw Error(ErrorCode::kConfig,
+                  "--shape " + Escaped(symbol) + "=" + std::to_string(extent) + " contradicts --batch " + std::to_string(batch_extent_), "",
+                  "leave one of them out");
+    }
+    return batch_extent_;
+  }
+
+  void Learn(const onnx::ValueInfoProto& info, const Shape& known) {
+    const auto& declared = info.type().tensor_type().shape();
+    const auto refuse = [&](const std::string& why) {
+      throw Error(ErrorCode::kShape, "the input is given with the shape " + known.ToString() + ", and " + why, WhereOf(info));
+    };
+    if (!info.type().tensor_type().has_shape()) return;
+    if (declared.dim_size() != known.rank()) refuse("the file says rank " + std::to_string(declared.dim_size()));
+    for (int axis = 0; axis < known.rank(); ++axis) {
+      const auto& dim = declared.dim(axis);
+      if (!dim.has_dim_value()) {
+        const std::string symbol = SymbolOf(dim, info.name(), axis);
+        const auto [at, fresh] = learned_.emplace(symbol, known[axis]);
+        if (!fresh && at->second != known[axis]) refuse("'" + Escaped(symbol) + "' is " + std::to_string(at->second) + " elsewhere");
+      } else if (IsBatch(info, axis) && (!learned_batch_ || batch_extent_ == known[axis])) {
+        batch_extent_ = known[axis];
+        learned_batch_ = true;
+      } else if (dim.dim_value() != known[axis]) {
+        refuse("dimension " + std::to_string(axis) + " is " + std::to_string(dim.dim_value()) + " in the file");
+      }
+    }
+  }
+
+  const ImportOptions& options_;
+  const BatchAxis batch_;
+  int64_t batch_extent_;
+  bool learned_batch_ = false;
+  std::map<std::string, int64_t> learned_;
+  std::map<std::string, int64_t> unused_;
+};
+
+DType InputDType(const onnx::ValueInfoProto& info) {
+  const int32_t type = info.type().tensor_type().elem_type();
+  if (!onnx::TensorProto::DataType_IsValid(type) || type == onnx::TensorProto::UNDEFINED) {
+    throw Error(ErrorCode::kType, "a graph input has the element type " + std::to_string(type), WhereOf(info));
+  }
+  const auto dtype = DTypeFromProto(type);
+  if (!dtype || *dtype == DType::kString) {
+    throw Error(ErrorCode::kUnsupported, "a graph input has elements of type " + ProtoTypeName(type) + ", which is not supported",
+                WhereOf(info));
+  }
+  return *dtype;
+}
+
+void CheckDeclaredShape(const onnx::ValueInfoProto& info) {
+  const auto& type = info.type().tensor_type();
+  if (!type.has_shape())
+    throw Error(ErrorCode::kShape, "a graph input without a shape", WhereOf(info), "export the model with the shapes of its inputs");
+  if (type.shape().dim_size() > kMaxRank) {
+    throw Error(ErrorCode::kShape,
+                "a graph input of rank " + std::to_string(type.shape().dim_size()) + ", the limit is " + std::to_string(kMaxRank),
+                WhereOf(info));
+  }
+  for (const auto& dim : type.shape().dim()) {
+    if (dim.has_dim_value() && dim.dim_value() < 0)
+      throw Error(ErrorCode::kShape, "a graph input has the extent " + std::to_string(dim.dim_value()), WhereOf(info));
+  }
+}
+
 }  // namespace
 
 void Importer::AddInputs(Scope& scope) {
-  const onnx::GraphProto& graph = file_.proto.graph();
   std::vector<const onnx::ValueInfoProto*> infos;
-  for (const auto& info : graph.input()) {
+  for (const auto& info : file_.proto.graph().input()) {
     // Before IR version 4 every initializer was listed as an input, too.
     if (scope.names.contains(info.name())) continue;
     TensorTypeOf(info);
     infos.push_back(&info);
   }
-  const BatchAxis batch = FindBatch(infos);
-  std::map<std::string, int64_t> unused = options_.shapes;
-  const auto fixed = [&](const std::string& symbol) -> int64_t {
-    unused.erase(symbol);
-    const auto found = options_.shapes.find(symbol);
-    const int64_t given = found == options_.shapes.end() ? 0 : found->second;
-    if (symbol != batch.symbol || options_.batch == 0) return given;
-    if (given != 0 && given != options_.batch) {
-      throw Error(ErrorCode::kConfig,
-                  "--shape " + Escaped(symbol) + "=" + std::to_string(given) + " contradicts --batch " + std::to_string(options_.batch), "",
-                  "leave one of them out");
-    }
-    return options_.batch;
-  };
+  Extents extents(infos, options_);
   for (const auto* info : infos) {
-    const auto& type = info->type().tensor_type();
-    const std::string where = "input '" + Escaped(info->name()) + "'";
-    const auto dtype = DTypeFromProto(type.elem_type());
-    if (!onnx::TensorProto::DataType_IsValid(type.elem_type()) || type.elem_type() == onnx::TensorProto::UNDEFINED) {
-      throw Error(ErrorCode::kType, "a graph input has the element type " + std::to_string(type.elem_type()), where);
-    }
-    if (!dtype || *dtype == DType::kString) {
-      throw Error(ErrorCode::kUnsupported,
-                  "a graph input has elements of type " + ProtoTypeName(type.elem_type()) + ", which is not supported", where);
-    }
-    if (!type.has_shape())
-      throw Error(ErrorCode::kShape, "a graph input without a shape", where, "export the model with the shapes of its inputs");
-    if (type.shape().dim_size() > kMaxRank) {
-      throw Error(ErrorCode::kShape,
-                  "a graph input of rank " + std::to_string(type.shape().dim_size()) + ", the limit is " + std::to_string(kMaxRank), where);
-    }
+    const DType dtype = InputDType(*info);
+    CheckDeclaredShape(*info);
     Shape shape;
     int batch_axis = -1;
-    for (int axis = 0; axis < type.shape().dim_size(); ++axis) {
-      const auto& dim = type.shape().dim(axis);
-      if (dim.has_dim_value()) {
-        if (dim.dim_value() < 0) throw Error(ErrorCode::kShape, "a graph input has the extent " + std::to_string(dim.dim_value()), where);
-        const bool is_batch = axis == 0 && batch.symbol.empty() && dim.dim_value() == batch.declared;
-        shape.push_back(is_batch && options_.batch > 0 ? options_.batch : dim.dim_value());
-        if (is_batch) batch_axis = 0;
-        continue;
-      }
-      const std::string symbol = SymbolOf(dim, info->name(), axis);
-      const int64_t extent = fixed(symbol);
-      if (extent <= 0) {
-        const bool is_batch = symbol == batch.symbol;
-        throw Error(ErrorCode::kConfig, "dimension " + std::to_string(axis) + " ('" + Escaped(symbol) + "') of an input is symbolic", where,
-                    is_batch ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused));
-      }
-      shape.push_back(extent);
-      if (symbol == batch.symbol && batch_axis < 0) batch_axis = axis;
+    for (int axis = 0; axis < info->type().tensor_type().shape().dim_size(); ++axis) {
+      shape.push_back(extents.Of(*info, axis));
+      if (batch_axis < 0 && extents.IsBatch(*info, axis)) batch_axis = axis;
     }
     if (const auto elements = shape.checked_elements(); !elements || *elements > file_.options.limits.value_bytes) {
       throw Error(ErrorCode::kLimit,
                   "a graph input of shape " + shape.ToString() + " is past the limit of " +
                       std::to_string(file_.options.limits.value_bytes) + " bytes a value",
-                  where, "a smaller --batch or --shape");
+                  WhereOf(*info), "a smaller --batch or --shape");
     }
     if (batch_axis >= 0) result_.batch = shape[batch_axis];
-    const ValueId id = emitter_.graph().AddValue(info->name(), *dtype, shape, Role::kInput);
+    const ValueId id = emitter_.graph().AddValue(info->name(), dtype, shape, Role::kInput);
     emitter_.graph().inputs.push_back(id);
     result_.batch_axes.push_back(batch_axis);
     scope.names[info->name()] = {id, nullptr};
   }
-  for (const auto& [symbol, extent] : unused) {
+  for (const auto& [symbol, extent] : extents.unused()) {
     result_.warnings.push_back("--shape " + Escaped(symbol) + "=" + std::to_string(extent) + ": no input has such a dimension");
   }
 }

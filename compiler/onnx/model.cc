@@ -122,6 +122,18 @@ Model Model::FromText(std::string_view text, const std::string& name, const Load
 
 const std::string& Model::path() const { return file_->path; }
 
+std::vector<std::string> Model::input_names() const {
+  std::set<std::string> initializers;
+  const onnx::GraphProto& graph = file_->proto.graph();
+  for (const auto& tensor : graph.initializer()) initializers.insert(tensor.name());
+  for (const auto& tensor : graph.sparse_initializer()) initializers.insert(tensor.values().name());
+  std::vector<std::string> names;
+  for (const auto& input : graph.input()) {
+    if (!initializers.contains(input.name())) names.push_back(input.name());
+  }
+  return names;
+}
+
 const std::vector<std::string>& Model::warnings() const { return file_->warnings; }
 
 ModelInfo Model::info(const std::vector<std::string>& replaced) const {

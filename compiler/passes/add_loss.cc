@@ -9,8 +9,8 @@ namespace {
 
 class LossBuilder {
  public:
-  LossBuilder(GraphBuilder& builder, const LossTerm& term, const std::map<std::string, Shape>& targets)
-      : b_(builder), term_(term), targets_(targets), output_(FindOutput()) {
+  LossBuilder(GraphBuilder& builder, const LossTerm& term, LossOperands& operands)
+      : b_(builder), term_(term), operands_(operands), output_(operands.Output(term.output, Where())) {
     if (term.reduction != "mean" && term.reduction != "sum" && !(term.type == "kl_div" && term.reduction == "batchmean")) {
       throw Error(ErrorCode::kConfig, "no reduction '" + Escaped(term.reduction) + "'", Where(), "a loss is reduced by mean or sum");
     }
@@ -42,46 +42,16 @@ class LossBuilder {
  private:
   std::string Where() const { return "loss " + Escaped(term_.type); }
 
-  ValueId FindOutput() const {
-    const Graph& graph = b_.graph();
-    if (term_.output.empty() && !graph.outputs.empty()) return graph.outputs.front();
-    std::string known;
-    for (ValueId id : graph.outputs) {
-      if (graph.value(id).name == term_.output) return id;
-      known += (known.empty() ? "" : ", ") + Escaped(graph.value(id).name);
-    }
-    throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(term_.output) + "'", Where(), "its outputs are: " + known);
-  }
-
   ValueId Scalar(double value) { return b_.Scalar(value, b_.dtype(output_)); }
   ValueId Square(ValueId x) { return b_.Mul(x, x); }
 
-  // The target as an input, reshaped to `type`'s shape where it was declared with another of as many elements.
-  ValueId Target(const ValueType& type) {
-    const std::string name = term_.target.empty() ? "target" : term_.target;
-    Graph& graph = b_.graph();
-    ValueId id = graph.Find(name);
-    if (id == kNoValue) {
-      const auto declared = targets_.find(name);
-      const Shape shape = declared == targets_.end() ? type.shape : declared->second;
-      id = graph.AddValue(name, type.dtype, shape, Role::kInput);
-      graph.inputs.push_back(id);
-    }
-    const Shape have = b_.shape(id);
-    if (b_.dtype(id) != type.dtype) {
-      throw Error(ErrorCode::kType,
-                  "target '" + Escaped(name) + "' is used as " + std::string(DTypeName(type.dtype)) + " and as " +
-                      std::string(DTypeName(b_.dtype(id))),
-                  Where());
-    }
-    if (have.elements() != type.shape.elements()) {
-      throw Error(ErrorCode::kShape, "target '" + Escaped(name) + "' is " + have.ToString() + ", the loss needs " + type.shape.ToString(),
-                  Where());
-    }
-    return b_.Reshape(id, type.shape);
+  std::string OutputText() const { return "'" + Escaped(b_.graph().value(output_).name) + "' " + b_.shape(output_).ToString(); }
+
+  ValueId Target(const ValueType& type, const std::string& wanted_by) {
+    return operands_.Target(term_.target.empty() ? "target" : term_.target, type, Where(), wanted_by);
   }
 
-  ValueId Target() { return Target(b_.graph().type(output_)); }
+  ValueId Target() { return Target(b_.graph().type(output_), "compared with the output " + OutputText() + ", element by element"); }
 
   // Sums, or averages over all elements.
   ValueId Reduce(ValueId elements) {
@@ -111,7 +81,10 @@ class LossBuilder {
       if (i != axis) target_shape.push_back(shape[i]);
     }
     LossRows rows{.scores = FlattenClasses(b_, output_, axis), .axis = axis};
-    rows.target = b_.Reshape(Target({DType::kInt64, target_shape}), Shape{target_shape.elements()});
+    if (!term_.probabilities) {
+      const ValueId target = Target({DType::kInt64, target_shape}, "the classes of the output " + OutputText());
+      rows.target = b_.Reshape(target, Shape{target_shape.elements()});
+    }
     rows.ignore_index = term_.ignore_index.value_or(-100);
     if (!term_.class_weight.empty()) {
       if (static_cast<int64_t>(term_.class_weight.size()) != shape[axis]) {
@@ -131,7 +104,23 @@ class LossBuilder {
   // (sum, weights, ...) -> the mean weighted by class, as PyTorch's, or the sum.
   ValueId Weighted(const std::vector<ValueId>& sums) { return term_.reduction == "sum" ? sums[0] : b_.Div(sums[0], sums[1]); }
 
+  // -sum over the classes of w t' log p, with t' = (1 - smoothing) t + smoothing / C; the mean is over rows.
+  ValueId CrossEntropyOfProbabilities() {
+    if (term_.ignore_index) throw Error(ErrorCode::kConfig, "probabilities have no class to ignore", Where());
+    const LossRows rows = Rows();
+    const Shape shape = b_.shape(rows.scores);
+    ValueId target = FlattenClasses(b_, Target(), rows.axis);
+    if (term_.label_smoothing != 0) {
+      target = b_.Add(b_.Mul(target, Scalar(1 - term_.label_smoothing)), Scalar(term_.label_smoothing / static_cast<double>(shape[1])));
+    }
+    if (rows.class_weight != kNoValue) target = b_.Mul(target, rows.class_weight);
+    const ValueId terms = b_.Mul(target, b_.Op("LogSoftmax", {rows.scores}, {{"axis", int64_t{-1}}}));
+    const ValueId sum = b_.Neg(b_.ReduceSum(terms, {}, /*keepdims=*/false));
+    return term_.reduction == "sum" ? sum : b_.Div(sum, Scalar(static_cast<double>(shape[0])));
+  }
+
   ValueId CrossEntropy() {
+    if (term_.probabilities) return CrossEntropyOfProbabilities();
     const LossRows rows = Rows();
     return Weighted(b_.Ops("CrossEntropy", kGradloomDomain, {rows.scores, rows.target, rows.class_weight}, 3,
                            {{"ignore_index", rows.ignore_index}, {"label_smoothing", term_.label_smoothing}}));
@@ -193,7 +182,7 @@ class LossBuilder {
 
   GraphBuilder& b_;
   const LossTerm& term_;
-  const std::map<std::string, Shape>& targets_;
+  LossOperands& operands_;
   ValueId output_;
 };
 
@@ -203,14 +192,24 @@ std::vector<std::string> LossTypes() {
   return {"cross_entropy", "nll", "mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl_div", "output"};
 }
 
-ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, const std::map<std::string, Shape>& targets) {
+std::string LossTerm::ToString() const {
+  std::string text = type + "(" + Escaped(output) + (type == "output" ? "" : ", " + (target.empty() ? "target" : Escaped(target))) + ")";
+  if (graph != nullptr) {
+    text = Escaped(graph->name().substr(graph->name().rfind('/') + 1)) + " " + graph->hash();
+    for (const auto& [input, operand] : bindings) text += " " + Escaped(input) + "=" + Escaped(operand);
+  }
+  return weight == 1 ? text : text + "*" + Attributes::ToString(weight);
+}
+
+ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands) {
   if (terms.empty()) throw Error(ErrorCode::kConfig, "no loss is given", "", "--loss 'cross_entropy(OUTPUT, TARGET)'");
   builder.set_origin("loss");
   ValueId total = kNoValue;
   for (const LossTerm& term : terms) {
-    ValueId value = LossBuilder(builder, term, targets).Build();
+    ValueId value = term.graph != nullptr ? AddLossGraph(builder, *term.graph, term.bindings, batch, operands)
+                                          : LossBuilder(builder, term, operands).Build();
     if (term.weight != 1) value = builder.Scale(value, term.weight);
-    total = total == kNoValue ? value : builder.Add(total, value);
+    total = total == kNoValue ? value : builder.Add(total, builder.Cast(value, builder.dtype(total)));
   }
   builder.set_origin("");
   return total;

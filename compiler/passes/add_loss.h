@@ -2,19 +2,22 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "compiler/graph/builder.h"
+#include "compiler/passes/loss_graph.h"
+#include "compiler/passes/loss_operands.h"
 
 namespace gradloom {
 
 // One term. Formulas and defaults are those of PyTorch's functions of the same name.
 struct LossTerm {
-  // cross_entropy, nll, mse, l1, smooth_l1, huber, bce, bce_with_logits, kl_div, or output: the mean of a
-  // model output, which has no target.
+  // cross_entropy, nll, mse, l1, smooth_l1, huber, bce, bce_with_logits, kl_div, output: the mean of a model output,
+  // which has no target; or graph: a graph of its own, of which the other options mean nothing but for `weight`.
   std::string type;
   std::string output;  // name of a graph output; empty: the first
   std::string target;  // name of the target, made an input of the graph; empty: "target"
@@ -25,22 +28,29 @@ struct LossTerm {
   int64_t class_axis = 1;
   std::optional<int64_t> ignore_index;  // PyTorch's default is -100
   double label_smoothing = 0;           // cross_entropy
+  bool probabilities = false;           // cross_entropy: the target is a probability for each class, of the output's shape
   std::vector<double> class_weight;     // one per class; empty: none
 
   double beta = 1;                 // smooth_l1
   double delta = 1;                // huber
   std::vector<double> pos_weight;  // bce_with_logits: broadcast against the output; empty: none
+
+  std::shared_ptr<const LossGraph> graph;       // of type graph
+  std::map<std::string, std::string> bindings;  // graph: its inputs that stand for something of another name
+
+  // "mse(logits, y)*0.5": for people, and for telling one recipe from another.
+  std::string ToString() const;
 };
 
-// The names of the loss types.
+// The names of the loss types that have a formula here.
 std::vector<std::string> LossTypes();
 
 // Appends the weighted sum of the terms and returns it, a scalar. A mean is a sum divided by an explicit
 // denominator, so that parts of a batch add up. Targets become inputs of the graph: int64 classes for
-// cross_entropy and nll, of the output's type otherwise; a target that several terms name is one input.
-// `targets` gives shapes that are known of targets, without their type: one of as many elements as the loss
-// needs is reshaped, any other is Error(kShape), never broadcast. Throws Error(kConfig) for an unknown type
-// or output, Error(kShape, kType) for an output that a term cannot use.
-ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, const std::map<std::string, Shape>& targets = {});
+// cross_entropy and nll, of the output's type and shape otherwise; a target that several terms name is one input.
+// Throws Error(kConfig) for an unknown type or output, Error(kShape, kType) for an output that a term cannot use
+// and for a target that two terms want in different ways (LossOperands::Target).
+// `batch`: of the model, for graphs (AddLossGraph).
+ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands);
 
 }  // namespace gradloom

@@ -38,7 +38,9 @@ void RunSeedRandom(PassContext& c) {
 void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
   GraphBuilder builder(c.graph, c.rules);
-  c.loss = AddLoss(builder, c.recipe.losses);
+  LossOperands operands(builder, c.fetch_names);
+  c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
+  c.feed_names = operands.feed_names();
   if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
   c.graph.outputs.insert(c.graph.outputs.begin(), c.loss);
   c.fetch_names.emplace(c.loss, "loss");

@@ -28,7 +28,8 @@ struct PassContext {
   const TypeRules& rules;
   const Recipe& recipe;
   EntryKind kind;
-  Plan& plan;  // state, constants and step layout are shared by all entries
+  Plan& plan;         // state, constants and step layout are shared by all entries
+  int64_t batch = 0;  // of the imported graph; 0: it has none
 
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
@@ -36,8 +37,10 @@ struct PassContext {
   ProgramPlan scheduled;
   Program program;
   std::vector<int> output_buffers;  // by position in graph.outputs
-  // The names under which outputs are fetched where they are not the values': \"loss\", \"grad_norm\".
+  // The names under which outputs are fetched where they are not the values': "loss", "grad_norm".
   std::map<ValueId, std::string> fetch_names;
+  // The names under which targets are fed where they are not the values'.
+  std::map<ValueId, std::string> feed_names;
 };
 
 // Runs every pass on the context; afterwards context.program is complete. Throws Error from any pass.

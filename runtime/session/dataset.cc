@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -116,22 +117,47 @@ Dataset Dataset::Select(std::span<const int64_t> rows) const {
   return selected;
 }
 
-void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape) {
+namespace {
+
+std::vector<int64_t> WithoutOnes(const Shape& shape) {
+  std::vector<int64_t> extents;
+  std::copy_if(shape.begin(), shape.end(), std::back_inserter(extents), [](int64_t extent) { return extent != 1; });
+  return extents;
+}
+
+bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping) {
+  const std::vector<int64_t> a = WithoutOnes(have), b = WithoutOnes(want);
+  if (a == b) return true;
+  return reshaping == Dataset::Reshaping::kFlatRows && have.elements() == want.elements() && (a.size() <= 1 || b.size() <= 1);
+}
+
+}  // namespace
+
+void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, Reshaping reshaping) {
   if (const auto found = made_.find(name); found != made_.end()) {
     const Shape have = found->second.source->row_shape();
     if (dtype == DType::kFloat32 && have == row_shape) return;
-    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has rows float32" + have.ToString() + ", the model wants " +
-                                      std::string(DTypeName(dtype)) + row_shape.ToString());
+    throw Error(dtype == DType::kFloat32 ? ErrorCode::kShape : ErrorCode::kData, "column '" + Escaped(name) + "' has rows float32" +
+                                                                                     have.ToString() + ", the model wants " +
+                                                                                     std::string(DTypeName(dtype)) + row_shape.ToString());
   }
   Tensor column = this->column(name);
-  const int64_t row_elements = row_shape.elements(), have = rows_ == 0 ? row_elements : column.elements() / rows_;
+  const Shape have(std::vector<int64_t>(column.shape().begin() + 1, column.shape().end()));
   Shape shape{rows_};
   for (int64_t dim : row_shape) shape.push_back(dim);
-  if (have != row_elements) {
-    throw Error(ErrorCode::kData,
-                "column '" + Escaped(name) + "' has " + std::to_string(have) + " values a row, the model wants " + row_shape.ToString(), "",
-                "choose other columns: --map " + Escaped(name) + "=COLUMNS");
+  if (reshaping == Reshaping::kFlatRows && have.rank() <= 1 && have.elements() != row_shape.elements()) {
+    throw Error(
+        ErrorCode::kData,
+        "column '" + Escaped(name) + "' has " + std::to_string(have.elements()) + " values a row, the model wants " + row_shape.ToString(),
+        "", "choose other columns: --map " + Escaped(name) + "=COLUMNS");
   }
+  if (!RowsFit(have, row_shape, reshaping)) {
+    throw Error(ErrorCode::kShape,
+                "column '" + Escaped(name) + "' has rows of shape " + have.ToString() + ", the model wants " + row_shape.ToString(), "",
+                "nothing is broadcast or put into another order: give '" + Escaped(name) + "' rows of shape " + row_shape.ToString() +
+                    ", or choose other columns: --map " + Escaped(name) + "=COLUMNS");
+  }
+  const int64_t row_elements = row_shape.elements();
   if (column.dtype() != dtype) {
     Tensor converted = Converted(column.view(), dtype);
     // An integer type holds each value exactly or the data are wrong: 2.5, NaN, or 300 as uint8.

@@ -61,10 +61,12 @@ class Dataset {
   Dataset Select(std::span<const int64_t> rows) const;
 
   // The column as the model wants it: converted where no value is lost that training could miss (integers to
-  // floating, float64 to float32, whole floating numbers to integers) and reshaped row by row where the
-  // element counts agree. `row_shape` is the wanted shape without the first dimension. Throws Error(kData)
-  // naming column, row and value otherwise.
-  void Fit(const std::string& name, DType dtype, const Shape& row_shape);
+  // floating, float64 to float32, whole floating numbers to integers), Error(kData) naming column, row and value
+  // otherwise; and reshaped row by row where only ones are between the shapes ([28,28] and [1,28,28], [] and [1]) or,
+  // with kFlatRows, where one of them has no order of its own: a row of numbers (Error(kData) where it has too few or too
+  // many). Every other shape is Error(kShape) with both. `row_shape` is the wanted shape without the first dimension.
+  enum class Reshaping : uint8_t { kOnes, kFlatRows };
+  void Fit(const std::string& name, DType dtype, const Shape& row_shape, Reshaping reshaping = Reshaping::kFlatRows);
 
  private:
   void CheckRows(const std::string& name, int64_t rows) const;

@@ -97,6 +97,7 @@ PlanIdentity IdentityOf(const Plan& plan) {
   parts["learning rate"] = Joined({plan.schedule.kind + " from " + Attributes::ToString(plan.schedule.lr) +
                                    (plan.schedule.attributes.empty() ? "" : " (" + Listed(plan.schedule.attributes) + ")")});
   parts["optimizer"] = OptimizerText(plan, programs);
+  if (const auto loss = plan.properties.find("loss"); loss != plan.properties.end()) parts["loss"] = Joined({loss->second});
   parts[kState] = StateTable(plan);
   parts["constants"] = ConstantsText(plan);
   parts[kInstructions] = HashText(HashOf(text));

@@ -111,11 +111,13 @@ Dataset RandomFeeds(const DataOptions& options, const std::vector<Feed>& feeds, 
   return data;
 }
 
-void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const std::string& path) {
+// The rows of a table have no shape that could be wrong.
+void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const std::string& path, const std::set<std::string>& targets) {
   for (const Feed& feed : feeds) {
     const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
     try {
-      data.Fit(feed.name, feed.dtype, row);
+      const bool strict = targets.contains(feed.name) && !IsTable(path);
+      data.Fit(feed.name, feed.dtype, row, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows);
     } catch (const Error& error) {
       // The data set does not know where its columns are from.
       throw Error(error.code(), error.message(), Escaped(path, 4096), error.help());
@@ -140,15 +142,16 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
   }
 }
 
-Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const std::set<std::string>& targets,
+                  std::vector<std::string>& notes) {
   if (HasImages(path, columns)) {
     Dataset images = LoadImageData(path, feeds, columns, notes);
-    FitToFeeds(images, feeds, path);
+    FitToFeeds(images, feeds, path, targets);
     return images;
   }
   LoadedData loaded = LoadData(path, SourcesOf(path, feeds, columns));
   for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
-  FitToFeeds(loaded.data, feeds, path);
+  FitToFeeds(loaded.data, feeds, path, targets);
   return std::move(loaded.data);
 }
 
@@ -196,14 +199,14 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   if (data.columns.empty() && IsTable(options.train)) data.columns = GuessColumns(options.train, feeds, data.notes);
   if (options.train.starts_with(kRandom)) {
     data.train = RandomFeeds(options, feeds, seed);
-    FitToFeeds(data.train, feeds, options.train);
+    FitToFeeds(data.train, feeds, options.train, options.targets);
     data.notes.push_back("data    random numbers: put your own at data.train");
   } else {
-    data.train = ReadFeeds(options.train, feeds, data.columns, data.notes);
+    data.train = ReadFeeds(options.train, feeds, data.columns, options.targets, data.notes);
     CheckClasses(data.train, options.classes, options.train);
   }
   if (!options.eval.empty()) {
-    data.eval = ReadFeeds(options.eval, feeds, data.columns, data.notes);
+    data.eval = ReadFeeds(options.eval, feeds, data.columns, options.targets, data.notes);
     CheckClasses(data.eval, options.classes, options.eval);
   }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
@@ -256,10 +259,11 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 }
 
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
-                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes) {
+                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
+                  const std::set<std::string>& targets) {
   ColumnMap used = columns;
   if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
-  Dataset data = ReadFeeds(path, feeds, used, notes);
+  Dataset data = ReadFeeds(path, feeds, used, targets, notes);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {
       if (data.has(name)) Apply(transform, name, false, data);

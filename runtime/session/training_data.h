@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct DataOptions {
   ColumnMap columns;
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, as Transform::Parse reads them
   std::map<std::string, ClassRange> classes;                   // of targets that hold classes
+  std::set<std::string> targets;                               // feeds whose rows must have the shape they are wanted in, but for ones
 };
 
 struct TrainingData {
@@ -39,8 +41,8 @@ struct TrainingData {
 
 // Reads the files into columns of the feeds' names, dtypes and shapes, splits, and applies the transforms, fitted on
 // the training part alone. Without a map a .npz file's arrays go by their own names; of a table with a header the last
-// column is the one target and all others the one input. Throws Error(kData, kIo, kLimit) as LoadData and Dataset::Fit
-// do, Error(kData) naming file and row for a class out of its range, Error(kConfig) for names that are no feed and
+// column is the one target and all others the one input. Throws Error(kData, kShape, kIo, kLimit) as LoadData and
+// Dataset::Fit do, Error(kData) naming file and row for a class out of its range, Error(kConfig) for names that are no feed and
 // transforms that do not exist.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
@@ -51,8 +53,10 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
                   std::map<std::string, std::vector<Transform>>& fitted);
 
 // A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
+// `targets` as in DataOptions.
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
-                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes);
+                  const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
+                  const std::set<std::string>& targets = {});
 
 // "20%" or "0.2" -> 0.2. Throws Error(kConfig).
 double ParseShare(const std::string& text);

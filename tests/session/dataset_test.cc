@@ -54,7 +54,36 @@ TEST(DatasetTest, FitConvertsWithoutLoss) {
   }
   EXPECT_NO_THROW(data.Fit("i", DType::kInt16, {}));
   EXPECT_NO_THROW(data.Fit("i", DType::kFloat32, {}));
-  EXPECT_EQ(ErrorOf([&] { data.Fit("i", DType::kFloat32, {2}); }).code(), ErrorCode::kData);
+}
+
+// Six numbers are no [2,3] because they are as many.
+TEST(DatasetTest, FitReshapesNothingThatHasAnOrderOfItsOwn) {
+  Dataset data({{"flat", Tensor(DType::kFloat32, {4, 6})},
+                {"turned", Tensor(DType::kFloat32, {4, 3, 2})},
+                {"image", Tensor(DType::kFloat32, {4, 2, 3})},
+                {"number", Tensor(DType::kFloat32, {4})}});
+  const auto refused = [&](const std::string& name, const Shape& shape, Dataset::Reshaping reshaping) {
+    const Error error = ErrorOf([&] { data.Fit(name, DType::kFloat32, shape, reshaping); });
+    EXPECT_EQ(error.code(), ErrorCode::kShape);
+    EXPECT_NE(error.message().find("'" + name + "'"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find(shape.ToString()), std::string::npos) << error.message();
+    EXPECT_NE(error.help(), "");
+  };
+  using enum Dataset::Reshaping;
+  refused("turned", {2, 3}, kFlatRows);
+  refused("turned", {2, 3}, kOnes);
+  refused("flat", {2, 3}, kOnes);
+  refused("flat", {5}, kOnes);
+  refused("number", {4}, kOnes);
+  refused("image", {4}, kFlatRows);
+  EXPECT_EQ(ErrorOf([&] { data.Fit("flat", DType::kFloat32, {5}); }).code(), ErrorCode::kData);
+  data.Fit("image", DType::kFloat32, {1, 2, 3}, kOnes);
+  EXPECT_EQ(data.column("image").shape(), (Shape{4, 1, 2, 3}));
+  data.Fit("number", DType::kFloat32, {1}, kOnes);
+  EXPECT_EQ(data.column("number").shape(), (Shape{4, 1}));
+  data.Fit("flat", DType::kFloat32, {2, 3}, kFlatRows);
+  data.Fit("image", DType::kFloat32, {6}, kFlatRows);
+  EXPECT_EQ(data.column("image").shape(), (Shape{4, 6}));
 }
 
 TEST(DatasetTest, ShuffleIsAPermutationOfSeedAndEpoch) {

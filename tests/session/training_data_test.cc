@@ -44,6 +44,22 @@ TEST_F(TrainingDataTest, NamesThatAreNoFeedAreRefusedWithTheNearest) {
   EXPECT_EQ(missing.help(), "--map y=COLUMNS");
 }
 
+// The numbers of a table have no shape, an array has one; inputs may come as flat rows, targets not.
+TEST_F(TrainingDataTest, TargetsHaveTheShapeOfTheirRows) {
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 2, 2}, 0}, {"y", DType::kFloat32, {4, 2, 2}, 0}};
+  const Tensor flat(DType::kFloat32, {3, 4}), square(DType::kFloat32, {3, 2, 2});
+  const std::string wrong = folder_ / "wrong.npz", right = folder_ / "right.npz";
+  WriteNpz(wrong, {{"x", flat}, {"y", flat}});
+  WriteNpz(right, {{"x", flat}, {"y", square}});
+  const Error error = ErrorOf([&] { LoadTrainingData({.train = wrong, .targets = {"y"}}, feeds, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kShape);
+  EXPECT_NE(error.message().find("'y' has rows of shape [4], the model wants [2,2]"), std::string::npos) << error.message();
+  EXPECT_EQ(LoadTrainingData({.train = right, .targets = {"y"}}, feeds, 1).train.column("x").shape(), (Shape{3, 2, 2}));
+  const std::string table = Write("a.csv", "a,b,c,d,e,f,g,h\n1,2,3,4,5,6,7,8\n");
+  const DataOptions options{.train = table, .columns = {{"x", "a..d"}, {"y", "e..h"}}, .targets = {"y"}};
+  EXPECT_EQ(LoadTrainingData(options, feeds, 1).train.column("y").shape(), (Shape{1, 2, 2}));
+}
+
 TEST_F(TrainingDataTest, TransformsAreFittedOnTheTrainingPartAndUsedOnTheRest) {
   const std::string path = Write("a.csv", "a,b,c\n0,10,0\n2,30,1\n100,50,0\n");
   const TrainingData data =

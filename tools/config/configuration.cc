@@ -97,7 +97,8 @@ KeyValue Nothing(KeyType type) {
     case KeyType::kInteger: return int64_t{0};
     case KeyType::kNumber: return 0.0;
     case KeyType::kSwitch: return false;
-    case KeyType::kTexts: return std::vector<std::string>();
+    case KeyType::kTexts:
+    case KeyType::kTerms: return std::vector<std::string>();
     case KeyType::kNamed:
     case KeyType::kNamedLists:
     case KeyType::kNamedCounts: return NamedTexts();
@@ -111,9 +112,16 @@ std::string Origin::ToString() const {
   return (kind == OriginKind::kDefault ? "default" : place) + (overruled.empty() ? "" : " (over " + overruled + ")");
 }
 
+size_t FileLengthOf(const std::string& term) {
+  const size_t open = std::min(term.find('('), term.size()), star = open < term.size() ? open : std::min(term.rfind('*'), term.size());
+  const size_t last = term.substr(0, std::min(open, star)).find_last_not_of(" \t");
+  const std::string_view head = std::string_view(term).substr(0, last == std::string::npos ? 0 : last + 1);
+  return head.ends_with(".onnx") || head.ends_with(".onnxtxt") ? head.size() : 0;
+}
+
 KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const std::string& where) {
-  const bool repeats =
-      key.type == KeyType::kTexts || key.type == KeyType::kNamed || key.type == KeyType::kNamedLists || key.type == KeyType::kNamedCounts;
+  const bool repeats = key.type == KeyType::kTexts || key.type == KeyType::kTerms || key.type == KeyType::kNamed ||
+                       key.type == KeyType::kNamedLists || key.type == KeyType::kNamedCounts;
   if (!repeats && words.size() != 1) Refuse(key, "is given twice", where);
   KeyValue value;
   switch (key.type) {
@@ -123,7 +131,8 @@ KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const
       if (words[0] != "true" && words[0] != "false") Refuse(key, "is true or false, not '" + Escaped(words[0]) + "'", where);
       value = words[0] == "true";
       break;
-    case KeyType::kTexts: value = words; break;
+    case KeyType::kTexts:
+    case KeyType::kTerms: value = words; break;
     case KeyType::kNamed:
     case KeyType::kNamedLists:
     case KeyType::kNamedCounts: value = ParseNamed(key, words, where); break;
@@ -198,6 +207,12 @@ std::string TomlOf(const Key& key, const KeyValue& value) {
 }
 
 KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
+  if (key.type == KeyType::kTerms) {
+    for (std::string& term : std::get<std::vector<std::string>>(value)) {
+      const size_t file = FileLengthOf(term);
+      if (file > 0) term = fs::absolute(term.substr(0, file)).lexically_normal().string() + term.substr(file);
+    }
+  }
   if (key.type != KeyType::kPath) return value;
   const std::string& path = std::get<std::string>(value);
   return path.empty() || path.starts_with("random:") ? value : fs::absolute(path).lexically_normal().string();

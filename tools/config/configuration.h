@@ -79,6 +79,9 @@ class Configuration {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
+// How many bytes of a loss term are the ONNX file that it begins with; 0: it begins with none.
+size_t FileLengthOf(const std::string& term);
+
 // A value as TOML spells it.
 std::string TomlOf(const Key& key, const KeyValue& value);
 

@@ -71,13 +71,14 @@ constexpr Key kKeys[] = {
 
     {"loss.name",
      "--loss",
-     kTexts,
+     kTerms,
      kEverywhere,
      "",
-     "cross_entropy(OUTPUT, TARGET), mse, bce_with_logits ...; several are summed",
+     "cross_entropy(OUTPUT, TARGET), mse, bce_with_logits ..., or an ONNX file (my_loss.onnx); several are summed",
      "",
      {},
      "criterion losses"},
+    {"loss.onnx", "--loss-onnx", kPath, kEverywhere, "", "one ONNX file as loss, by itself or added to those of loss.name"},
 
     {"optimizer.name",
      "--optimizer",

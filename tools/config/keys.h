@@ -18,6 +18,7 @@ enum class KeyType : uint8_t {
   kNumber,       // finite
   kSwitch,       // true or false; the flag alone means true
   kTexts,        // one text or a list; the flag may be repeated
+  kTerms,        // as kTexts; the ONNX file that a text may begin with is as kPath: "my_loss.onnx(y=label)*0.5"
   kNamed,        // name -> text; the flag reads NAME=TEXT and may be repeated
   kNamedLists,   // name -> texts; a name may be repeated
   kNamedCounts,  // name -> whole number of at least 1

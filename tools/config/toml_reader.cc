@@ -39,7 +39,8 @@ const char* Wanted(KeyType type) {
     case KeyType::kInteger: return "a whole number";
     case KeyType::kNumber: return "a number";
     case KeyType::kSwitch: return "true or false";
-    case KeyType::kTexts: return "a text or a list of texts";
+    case KeyType::kTexts:
+    case KeyType::kTerms: return "a text or a list of texts";
     case KeyType::kNamed: return "a table of names and texts";
     case KeyType::kNamedLists: return "a table of names and texts or lists of texts";
     case KeyType::kNamedCounts: return "a table of names and whole numbers";
@@ -93,6 +94,11 @@ class TomlReader {
       std::string& path = std::get<std::string>(value);
       if (!path.empty() && !path.starts_with("random:") && !folder_.empty()) path = (fs::path(folder_) / path).string();
     }
+    if (key->type == KeyType::kTerms && !folder_.empty()) {
+      for (std::string& term : std::get<std::vector<std::string>>(value)) {
+        if (FileLengthOf(term) > 0) term = (fs::path(folder_) / term).string();
+      }
+    }
     into_.Assign(*key, std::move(value), kind_, place);
   }
 
@@ -113,7 +119,8 @@ class TomlReader {
         if (const auto* number = node.as_floating_point()) return number->get();
         if (const auto* integer = node.as_integer()) return static_cast<double>(integer->get());
         break;
-      case KeyType::kTexts: return TextsOf(key, node);
+      case KeyType::kTexts:
+      case KeyType::kTerms: return TextsOf(key, node);
       case KeyType::kNamed:
       case KeyType::kNamedLists:
       case KeyType::kNamedCounts:

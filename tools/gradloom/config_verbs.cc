@@ -37,7 +37,8 @@ const char* TypeName(KeyType type) {
     case KeyType::kInteger: return "whole number";
     case KeyType::kNumber: return "number";
     case KeyType::kSwitch: return "true, false";
-    case KeyType::kTexts: return "text or list";
+    case KeyType::kTexts:
+    case KeyType::kTerms: return "text or list";
     case KeyType::kNamed: return "table of texts";
     case KeyType::kNamedLists: return "table of texts or lists";
     case KeyType::kNamedCounts: return "table of whole numbers";

@@ -35,7 +35,7 @@ std::string Complete(Configuration& configuration) {
   if (!configuration.is_given("data.eval") && !configuration.is_given("data.eval_split")) SetText(configuration, "data.eval_split", "20%");
   const TrainingSetUp set_up = SetUpTraining(configuration);
   SetText(configuration, "data.batch", std::to_string(set_up.options.batch));
-  if (!configuration.is_given("loss.name")) SetText(configuration, "loss.name", set_up.loss);
+  if (!configuration.is_given("loss.name") && !configuration.is_given("loss.onnx")) SetText(configuration, "loss.name", set_up.loss);
   if (!configuration.is_given("data.map")) {
     std::vector<std::string> words;
     for (const auto& [name, columns] : set_up.data.columns) words.push_back(name + "=" + columns);
@@ -61,6 +61,12 @@ std::string InitialConfiguration(Configuration configuration, const std::string&
     const std::string* path = key.type == KeyType::kPath ? &std::get<std::string>(value) : nullptr;
     if (path != nullptr && !path->empty() && !path->starts_with("random:") && !fs::path(*path).is_absolute()) {
       value = fs::proximate(*path, folder).string();
+    }
+    if (key.type == KeyType::kTerms) {
+      for (std::string& term : std::get<std::vector<std::string>>(value)) {
+        const size_t file = FileLengthOf(term);
+        if (file > 0 && !fs::path(term).is_absolute()) term = fs::proximate(term.substr(0, file), folder).string() + term.substr(file);
+      }
     }
     const bool shown = configuration.is_given(key.name) || kShown.contains(key.name);
     text +=

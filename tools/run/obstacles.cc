@@ -19,6 +19,10 @@ void NamingAllObstacles(const Configuration& configuration, const std::function<
     obstacles = FindObstacles(ModelPathOf(configuration), [&](const std::string& name) {
       return std::any_of(freeze.begin(), freeze.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
     });
+    for (const std::string& path : LossFilesOf(configuration)) {
+      std::vector<Error> more = FindObstacles(path, [](const std::string&) { return true; });
+      obstacles.insert(obstacles.end(), more.begin(), more.end());
+    }
     if (obstacles.empty()) throw;
   }
   throw UnsupportedModel(std::move(obstacles));

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <thread>
 
+#include "compiler/onnx_loss.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 
@@ -51,6 +52,9 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
     term.ignore_index = static_cast<int64_t>(Number(value, what));
   } else if (key == "label_smoothing") {
     term.label_smoothing = Number(value, what);
+  } else if (key == "probabilities") {
+    if (value != "true" && value != "false") throw Error(ErrorCode::kConfig, what + " is true or false, not '" + Escaped(value) + "'");
+    term.probabilities = value == "true";
   } else if (key == "class_weight") {
     term.class_weight = Numbers(value, what);
   } else if (key == "pos_weight") {
@@ -60,8 +64,8 @@ void SetOption(LossTerm& term, const std::string& key, const std::string& value)
   } else if (key == "delta") {
     term.delta = Number(value, what);
   } else {
-    const std::vector<std::string> known = {"reduction",    "class_axis", "ignore_index", "label_smoothing",
-                                            "class_weight", "pos_weight", "beta",         "delta"};
+    const std::vector<std::string> known = {"reduction",  "class_axis", "ignore_index", "label_smoothing", "probabilities", "class_weight",
+                                            "pos_weight", "beta",       "delta"};
     const std::string near = Nearest(key, known);
     throw Error(ErrorCode::kConfig, "a loss has no option '" + Escaped(key) + "'", "", near.empty() ? "" : "did you mean '" + near + "'?");
   }
@@ -133,21 +137,56 @@ LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
 
 }  // namespace
 
-LossTerm ParseLoss(const std::string& text) {
-  LossTerm term;
+namespace {
+
+LossTerm FileTerm(const Call& call, const std::map<std::string, int64_t>& shapes) {
+  LossTerm term{.type = "graph"};
+  if (!call.output.empty()) {
+    throw Error(
+        ErrorCode::kConfig, "the inputs of a loss graph go by name", "loss '" + Escaped(call.name, 4096) + "'",
+        "say INPUT=OUTPUT or INPUT=TARGET for each that is not called like it: my_loss.onnx(prediction=" + Escaped(call.output) + ")");
+  }
+  for (const auto& [input, operand] : call.options) {
+    if (term.bindings.emplace(input, operand).second) continue;
+    throw Error(ErrorCode::kConfig, "the input '" + Escaped(input) + "' is given twice", "loss '" + Escaped(call.name, 4096) + "'");
+  }
+  term.graph = std::make_shared<const OnnxLoss>(Model::Load(call.name), shapes);
+  return term;
+}
+
+}  // namespace
+
+LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>& shapes) {
   std::string body = Trimmed(text);
+  double weight = 1;
   const size_t star = body.rfind('*');
   if (star != std::string::npos && body.find(')', star) == std::string::npos) {
-    term.weight = Number(Trimmed(body.substr(star + 1)), "the weight of the loss");
+    weight = Number(Trimmed(body.substr(star + 1)), "the weight of the loss");
     body = Trimmed(body.substr(0, star));
   }
   const Call call = ParseCall(body, "loss", "cross_entropy(OUTPUT, TARGET, label_smoothing=0.1)");
-  CheckName(call.name, LossTypes(), "loss");
-  term.type = call.name;
-  term.output = call.output;
-  term.target = call.target;
-  for (const auto& [key, value] : call.options) SetOption(term, key, value);
+  LossTerm term;
+  if (FileLengthOf(call.name) > 0) {
+    term = FileTerm(call, shapes);
+  } else {
+    CheckName(call.name, LossTypes(), "loss");
+    term.type = call.name;
+    term.output = call.output;
+    term.target = call.target;
+    for (const auto& [key, value] : call.options) SetOption(term, key, value);
+  }
+  term.weight = weight;
   return term;
+}
+
+std::vector<std::string> LossFilesOf(const Configuration& configuration) {
+  std::vector<std::string> files;
+  for (const std::string& text : configuration.Texts("loss.name")) {
+    const std::string term = Trimmed(text);
+    if (const size_t length = FileLengthOf(term); length > 0) files.push_back(term.substr(0, length));
+  }
+  if (const std::string& file = configuration.Text("loss.onnx"); !file.empty()) files.push_back(file);
+  return files;
 }
 
 MetricSpec ParseMetric(const std::string& text) {
@@ -192,9 +231,13 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
 Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes) {
   Recipe recipe;
   recipe.mode = configuration.Text("model.mode") == "train" ? GraphMode::kTrain : GraphMode::kGraph;
+  const std::map<std::string, int64_t> shapes = ImportOptionsOf(configuration).shapes;
   Reading(configuration, "loss.name", [&] {
-    for (const std::string& text : configuration.Texts("loss.name")) recipe.losses.push_back(ParseLoss(text));
+    for (const std::string& text : configuration.Texts("loss.name")) recipe.losses.push_back(ParseLoss(text, shapes));
   });
+  if (const std::string& file = configuration.Text("loss.onnx"); !file.empty()) {
+    recipe.losses.push_back(FileTerm({.name = file, .output = "", .target = "", .options = {}}, shapes));
+  }
   if (recipe.losses.empty()) recipe.losses.push_back(GuessLoss(graph, notes));
   recipe.optimizer = OptimizerOf(configuration);
   recipe.accumulate = configuration.Integer("train.accumulate");

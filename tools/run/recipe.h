@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,13 @@ PassControl PassControlOf(const Configuration& configuration);
 // The path of the model. Throws Error(kConfig) where none is given.
 const std::string& ModelPathOf(const Configuration& configuration);
 
-// "cross_entropy(logits, label, label_smoothing=0.1)*0.5" -> a term; the operands may be left out.
-// Throws Error(kConfig) with a did-you-mean.
-LossTerm ParseLoss(const std::string& text);
+// "cross_entropy(logits, label, label_smoothing=0.1)*0.5" -> a term; the operands may be left out. A term that begins
+// with an ONNX file, "my_loss.onnx(prediction=logits)*0.5", is loaded; `shapes` are extents of symbolic dimensions.
+// Throws Error(kConfig) with a did-you-mean, and what Model::Load throws.
+LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>& shapes = {});
+
+// The ONNX files among the losses.
+std::vector<std::string> LossFilesOf(const Configuration& configuration);
 
 // "accuracy" or "auroc(logits, label)". Throws Error(kConfig).
 MetricSpec ParseMetric(const std::string& text);

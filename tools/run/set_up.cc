@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kDefaultBatch = 32;
 
-bool TargetIsClass(const LossTerm& term) { return term.type == "cross_entropy" || term.type == "nll"; }
+bool TargetIsClass(const LossTerm& term) { return (term.type == "cross_entropy" && !term.probabilities) || term.type == "nll"; }
 
 std::string TargetOf(const LossTerm& term) { return term.target.empty() ? "target" : term.target; }
 
@@ -134,11 +134,23 @@ void CheckNothingIsMeasured(const Configuration& configuration) {
 
 }  // namespace
 
-Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
+std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model) {
+  std::set<std::string> targets;
+  for (const Feed& feed : feeds) {
+    const auto is_it = [&](ValueId id) { return model.value(id).name == feed.name; };
+    if (std::none_of(model.inputs.begin(), model.inputs.end(), is_it)) targets.insert(feed.name);
+  }
+  return targets;
+}
+
+Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
+                         std::vector<std::string>& notes) {
   if (configuration.Text("data.eval").empty() && configuration.Text("data.eval_split").empty()) {
     throw Error(ErrorCode::kConfig, "no data are given, and the run kept none for evaluation", "", "name a file: --data test.csv");
   }
-  TrainingData data = LoadTrainingData(DataOptionsOf(configuration), feeds, configuration.Integer("train.seed"));
+  DataOptions options = DataOptionsOf(configuration);
+  options.targets = targets;
+  TrainingData data = LoadTrainingData(options, feeds, configuration.Integer("train.seed"));
   notes.insert(notes.end(), data.notes.begin(), data.notes.end());
   return std::move(data.eval);
 }
@@ -151,6 +163,10 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     const LossTerm* about = &recipe.losses.front();
     for (const LossTerm& term : recipe.losses) {
       if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
+    }
+    if (about->graph != nullptr && spec.target.empty()) {
+      throw Error(ErrorCode::kConfig, "the loss is a graph, which does not say what '" + Escaped(text) + "' compares", "eval.metric",
+                  "name both: --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
     }
     if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
     if (spec.target.empty()) spec.target = TargetOf(*about);
@@ -194,7 +210,7 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   NoteOverruled(configuration, made.notes);
   compile.recipe = RecipeOf(configuration, *probe.graph, 0, made.notes);
   const LossTerm& loss = compile.recipe.losses.front();
-  made.loss = loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
+  made.loss = loss.graph != nullptr ? loss.graph->name() : loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
   const int64_t batch = probe.batch > 0 ? probe.batch : kDefaultBatch;
   made.options = TrainerOptionsOf(configuration, compile.recipe, *probe.graph, batch);
 
@@ -202,6 +218,7 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   data.classes = ClassesOf(compile.recipe, *probe.graph);
   const std::vector<Feed> feeds = FeedsOfEntry(model, compile, {EntryKind::kStep, 0});
   CheckMetrics(made.options, *probe.graph, feeds);
+  data.targets = TargetsAmong(feeds, *probe.graph);
   made.data = LoadTrainingData(data, feeds, configuration.Integer("train.seed"));
   made.notes.insert(made.notes.end(), made.data.notes.begin(), made.data.notes.end());
 

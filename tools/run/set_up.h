@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,13 @@ struct TrainingSetUp {
 // Throws Error of any class that names the model, the data or a key.
 TrainingSetUp SetUpTraining(const Configuration& configuration);
 
-// The evaluation data of a run, as its training had them. Throws Error(kConfig) where it had none.
-Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, std::vector<std::string>& notes);
+// The feeds that are no input of the model.
+std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model);
+
+// The evaluation data of a run, as its training had them; `targets` as in DataOptions. Throws Error(kConfig) where it
+// had none.
+Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,
+                         std::vector<std::string>& notes);
 
 // The metrics of the configuration; those that name no output and target take the first loss's. Of an empty output
 // that is the graph's first.

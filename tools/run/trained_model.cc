@@ -159,8 +159,8 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
   return made;
 }
 
-Dataset TrainedModel::Load(const std::string& data, const std::vector<Feed>& feeds, std::vector<std::string>& notes) const {
-  return LoadFeeds(data, feeds, columns_, fitted_, notes);
+Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes) const {
+  return LoadFeeds(data, compiled.feeds, columns_, fitted_, notes, TargetsAmong(compiled.feeds, *compiled.graph.graph));
 }
 
 TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
@@ -185,7 +185,8 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   options.loss_weight = LossWeightOf(compiled.options.recipe);
-  const Dataset rows = !data.empty() ? Load(data, compiled.feeds, notes) : EvaluationDataOf(configuration_, compiled.feeds, notes);
+  const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
+  const Dataset rows = !data.empty() ? Load(data, compiled, notes) : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
   Session session = compiled.Start(EntryKind::kEval, rows.rows());
   options.batch = compiled.batch;
   return {rows.rows(), EvaluateOver(session, rows, options)};
@@ -193,7 +194,7 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
 
 std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std::vector<std::string>& notes) const {
   Compiled compiled = CompileFor(EntryKind::kPredict);
-  const Dataset rows = Load(data, compiled.feeds, notes);
+  const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows());
   std::vector<int64_t> order(static_cast<size_t>(rows.rows()));
   std::iota(order.begin(), order.end(), 0);

@@ -1,0 +1,29 @@
+// An ONNX model as a loss.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/import.h"
+#include "compiler/passes/loss_graph.h"
+
+namespace gradloom {
+
+class OnnxLoss : public LossGraph {
+ public:
+  // `shapes`: extents of its symbolic dimensions that neither the model's outputs nor the batch say.
+  explicit OnnxLoss(Model model, std::map<std::string, int64_t> shapes = {});
+
+  const std::string& name() const override { return model_.path(); }
+  const std::string& hash() const override { return hash_; }
+  std::vector<std::string> inputs() const override { return model_.input_names(); }
+  std::unique_ptr<Graph> For(const std::map<std::string, Shape>& known, int64_t batch) const override;
+
+ private:
+  const Model model_;
+  const std::map<std::string, int64_t> shapes_;
+  const std::string hash_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,164 @@
+#include "compiler/passes/loss_graph.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "compiler/passes/seed_random.h"
+#include "compiler/passes/step_params.h"
+#include "runtime/base/nearest.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kPrefix[] = "loss/";
+
+class LossGraphBuilder {
+ public:
+  LossGraphBuilder(GraphBuilder& builder, const LossGraph& loss, const std::map<std::string, std::string>& bindings, LossOperands& operands)
+      : b_(builder), loss_(loss), operands_(operands), bindings_(bindings), where_("loss '" + Escaped(loss.name(), 1000) + "'") {}
+
+  ValueId Build(int64_t batch) {
+    CheckBindings();
+    std::map<std::string, Shape> known;
+    for (const std::string& input : loss_.inputs()) {
+      const ValueId id = Known(OperandOf(input));
+      if (id != kNoValue) known.emplace(input, b_.shape(id));
+    }
+    CheckOutputsRead();
+    std::unique_ptr<Graph> graph;
+    try {
+      graph = loss_.For(known, batch);
+    } catch (const Error& error) {
+      throw Error(error.code(), error.message(), where_ + (error.where().empty() ? "" : ", " + error.where()), error.help());
+    }
+    CheckOutput(*graph);
+    for (Node& node : graph->nodes) node.origin = kPrefix + node.origin;
+    GraphBuilder seeded(*graph, b_.rules());
+    SeedRandom(seeded);
+    return b_.Reshape(Inline(*graph), Shape{});
+  }
+
+ private:
+  std::string OperandOf(const std::string& input) const {
+    const auto bound = bindings_.find(input);
+    return bound == bindings_.end() ? input : bound->second;
+  }
+
+  // What the operand is as far as the model and the losses before this one say it, or kNoValue.
+  ValueId Known(const std::string& operand) const {
+    ValueId id = operands_.FindOutput(operand);
+    if (id == kNoValue) id = operands_.FindInput(operand);
+    return id != kNoValue ? id : operands_.FindTarget(operand);
+  }
+
+  void CheckBindings() const {
+    const std::vector<std::string> inputs = loss_.inputs();
+    std::string all;
+    for (const std::string& input : inputs) all += (all.empty() ? "" : ", ") + Escaped(input);
+    for (const auto& [input, operand] : bindings_) {
+      if (std::find(inputs.begin(), inputs.end(), input) != inputs.end()) continue;
+      const std::string near = Nearest(input, inputs);
+      throw Error(ErrorCode::kConfig, "the loss has no input '" + Escaped(input) + "'", where_,
+                  (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("its inputs are: " + all));
+    }
+  }
+
+  // A name that is nearly an output's is not a target.
+  void CheckOutputsRead() const {
+    std::vector<std::string> unread = operands_.OutputNames();
+    std::string all, inputs;
+    for (const std::string& output : unread) all += (all.empty() ? "" : ", ") + Escaped(output);
+    const size_t outputs = unread.size();
+    for (const std::string& input : loss_.inputs()) {
+      std::erase(unread, OperandOf(input));
+      inputs += (inputs.empty() ? "" : ", ") + Escaped(input);
+    }
+    for (const std::string& input : loss_.inputs()) {
+      // Short names are near to each other by chance.
+      if (input.size() < 3 || bindings_.contains(input) || Known(input) != kNoValue) continue;
+      const std::string near = Nearest(input, unread);
+      if (near.empty()) continue;
+      throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(input) + "'", where_,
+                  "did you mean '" + Escaped(near) + "'?   say so with " + Escaped(input) + "=" + Escaped(near) +
+                      " in parentheses behind the file, or " + Escaped(input) + "=" + Escaped(input) + " if it is a target");
+    }
+    if (unread.size() < outputs) return;
+    throw Error(ErrorCode::kConfig, "the loss reads no output of the model: its inputs are " + inputs, where_,
+                "the model's outputs are: " + all + "   name inputs like them, or say INPUT=OUTPUT in parentheses behind the file");
+  }
+
+  void CheckOutput(const Graph& graph) const {
+    if (graph.outputs.size() != 1) {
+      std::string all;
+      for (ValueId id : graph.outputs) all += (all.empty() ? "" : ", ") + Escaped(graph.value(id).name);
+      throw Error(ErrorCode::kGraph, "a loss has one output, this graph has " + std::to_string(graph.outputs.size()) + ": " + all, where_,
+                  "leave the scalar loss alone as its output");
+    }
+    const Value& output = graph.value(graph.outputs[0]);
+    if (output.shape.elements() != 1) {
+      throw Error(ErrorCode::kShape, "a loss is one number, the output '" + Escaped(output.name) + "' is " + output.shape.ToString(),
+                  where_, "end the graph with ReduceMean or ReduceSum over all axes");
+    }
+    if (!IsFloating(output.dtype)) {
+      throw Error(ErrorCode::kType,
+                  "the output '" + Escaped(output.name) + "' is " + graph.type(graph.outputs[0]).ToString() + ", not floating", where_);
+    }
+  }
+
+  // The value that stands for an input of the graph.
+  ValueId Operand(const Graph& graph, const Value& input) {
+    const std::vector<std::string> own = loss_.inputs();
+    if (std::find(own.begin(), own.end(), input.name) == own.end()) return StepParam(b_.graph(), input.name);
+    const std::string operand = OperandOf(input.name);
+    const ValueId known = operands_.FindOutput(operand) != kNoValue ? operands_.FindOutput(operand) : operands_.FindInput(operand);
+    if (known == kNoValue)
+      return operands_.Target(operand, graph.type(input.id), where_, "what the input '" + Escaped(input.name) + "' wants");
+    if (b_.graph().type(known) == graph.type(input.id)) return known;
+    throw Error(b_.dtype(known) != input.dtype ? ErrorCode::kType : ErrorCode::kShape,
+                "the input '" + Escaped(input.name) + "' is " + graph.type(input.id).ToString() + ", the model's '" + Escaped(operand) +
+                    "' is " + b_.graph().type(known).ToString(),
+                where_, "declare the input as the model's value, or convert the one to the other inside the loss");
+  }
+
+  ValueId Inline(const Graph& from) {
+    Graph& to = b_.graph();
+    std::map<ValueId, ValueId> made;
+    for (ValueId id : from.inputs) made.emplace(id, Operand(from, from.value(id)));
+    for (const Value& value : from.values()) {
+      const Tensor* data = from.data(value.id);
+      if (data == nullptr) continue;
+      const ValueId id = to.AddData(kPrefix + value.name, *data, Role::kConst);
+      // No tensor of the model's file.
+      to.value(id).derived = true;
+      made.emplace(value.id, id);
+    }
+    for (const Node& node : from.nodes) {
+      GRADLOOM_CHECK(node.regions.empty());
+      Node copy = node;
+      for (ValueId& id : copy.inputs) id = id == kNoValue ? kNoValue : made.at(id);
+      for (ValueId& id : copy.outputs) {
+        if (id == kNoValue) continue;
+        const Value& output = from.value(id);
+        id = made.emplace(id, to.AddValue(kPrefix + output.name, output.dtype, output.shape, Role::kActivation)).first->second;
+      }
+      to.AddNode(std::move(copy));
+    }
+    return made.at(from.outputs[0]);
+  }
+
+  GraphBuilder& b_;
+  const LossGraph& loss_;
+  LossOperands& operands_;
+  const std::map<std::string, std::string>& bindings_;
+  const std::string where_;
+};
+
+}  // namespace
+
+ValueId AddLossGraph(GraphBuilder& builder, const LossGraph& loss, const std::map<std::string, std::string>& bindings, int64_t batch,
+                     LossOperands& operands) {
+  return LossGraphBuilder(builder, loss, bindings, operands).Build(batch);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,38 @@
+// A loss that is a graph of its own, such as an ONNX file.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/passes/loss_operands.h"
+
+namespace gradloom {
+
+class LossGraph {
+ public:
+  virtual ~LossGraph() = default;
+
+  // The file, for messages, and what tells its content from another's.
+  virtual const std::string& name() const = 0;
+  virtual const std::string& hash() const = 0;
+
+  // The names of its inputs, in order.
+  virtual std::vector<std::string> inputs() const = 0;
+
+  // The graph for inputs of these shapes; those of other inputs follow from its own declarations. `batch`: of the model,
+  // 0 where it has none. Throws Error of any class that names a wrong node or input.
+  virtual std::unique_ptr<Graph> For(const std::map<std::string, Shape>& known, int64_t batch) const = 0;
+};
+
+// Appends the graph's nodes and returns its one output, a scalar of rank 0. An input is what `bindings` says, or what
+// has its name: an output of the model, an input of the model, or else a target. Initializers are constants. Names and
+// origins begin with "loss/". Throws Error(kConfig) for bindings of inputs that are not there, for a graph that reads no
+// output of the model and for a target whose name is nearly that of an output that it does not read; Error(kShape,
+// kType) for operands that do not fit and an output that is no scalar; what For throws, naming the file.
+ValueId AddLossGraph(GraphBuilder& builder, const LossGraph& loss, const std::map<std::string, std::string>& bindings, int64_t batch,
+                     LossOperands& operands);
+
+}  // namespace gradloom

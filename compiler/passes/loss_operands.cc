@@ -1,0 +1,95 @@
+#include "compiler/passes/loss_operands.h"
+
+#include <algorithm>
+
+#include "compiler/passes/emit_program.h"
+#include "runtime/base/nearest.h"
+
+namespace gradloom {
+
+bool SameButForTrailingOnes(const Shape& a, const Shape& b) {
+  const Shape& longer = a.rank() >= b.rank() ? a : b;
+  const Shape& shorter = a.rank() >= b.rank() ? b : a;
+  for (int i = 0; i < longer.rank(); ++i) {
+    if (longer[i] != (i < shorter.rank() ? shorter[i] : 1)) return false;
+  }
+  return true;
+}
+
+LossOperands::LossOperands(GraphBuilder& builder, const std::map<ValueId, std::string>& output_names)
+    : b_(builder), output_names_(output_names), inputs_(FeedsOf(builder.graph())) {}
+
+std::string LossOperands::NameOf(ValueId output) const {
+  const auto named = output_names_.find(output);
+  return named != output_names_.end() ? named->second : b_.graph().value(output).name;
+}
+
+std::vector<std::string> LossOperands::OutputNames() const {
+  std::vector<std::string> names;
+  for (ValueId id : b_.graph().outputs) names.push_back(NameOf(id));
+  return names;
+}
+
+ValueId LossOperands::FindOutput(const std::string& name) const {
+  for (ValueId id : b_.graph().outputs) {
+    if (NameOf(id) == name) return id;
+  }
+  return kNoValue;
+}
+
+ValueId LossOperands::FindInput(const std::string& name) const {
+  for (ValueId id : inputs_) {
+    if (b_.graph().value(id).name == name) return id;
+  }
+  return kNoValue;
+}
+
+ValueId LossOperands::FindTarget(const std::string& name) const {
+  const auto found = targets_.find(name);
+  return found == targets_.end() ? kNoValue : found->second;
+}
+
+ValueId LossOperands::Output(const std::string& name, const std::string& where) const {
+  const Graph& graph = b_.graph();
+  if (name.empty() && !graph.outputs.empty()) return graph.outputs.front();
+  if (const ValueId id = FindOutput(name); id != kNoValue) return id;
+  std::string known;
+  for (const std::string& other : OutputNames()) known += (known.empty() ? "" : ", ") + Escaped(other);
+  const std::string near = Nearest(name, OutputNames());
+  throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", where,
+              (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("its outputs are: " + known));
+}
+
+ValueId LossOperands::Target(const std::string& name, const ValueType& type, const std::string& where, const std::string& wanted_by) {
+  Graph& graph = b_.graph();
+  if (FindOutput(name) != kNoValue) {
+    throw Error(ErrorCode::kConfig, "the target '" + Escaped(name) + "' is an output of the model", where,
+                "a loss names an output first and a target second, and targets are data with names of their own: --map NAME=COLUMNS");
+  }
+  if (name.starts_with("step_params/")) {
+    throw Error(ErrorCode::kConfig, "the target name '" + Escaped(name) + "' belongs to what is set before each step", where,
+                "give the target another name");
+  }
+  ValueId id = FindTarget(name);
+  if (id == kNoValue) id = FindInput(name);
+  if (id == kNoValue) {
+    id = graph.AddValue(name, type.dtype, type.shape, Role::kInput);
+    graph.inputs.push_back(id);
+    if (graph.value(id).name != name) feed_names_.emplace(id, name);
+  }
+  targets_.emplace(name, id);
+  const ValueType have = graph.type(id);
+  const std::string what = FindInput(name) == kNoValue ? "target" : "target and model input";
+  if (have.dtype != type.dtype) {
+    throw Error(ErrorCode::kType, what + " '" + Escaped(name) + "' is " + have.ToString() + ", this loss wants " + type.ToString(), where,
+                "it is " + wanted_by + ": give this loss a target of its own");
+  }
+  if (!SameButForTrailingOnes(have.shape, type.shape)) {
+    throw Error(ErrorCode::kShape,
+                what + " '" + Escaped(name) + "' is " + have.shape.ToString() + ", this loss wants " + type.shape.ToString(), where,
+                "it is " + wanted_by + ": give this loss a target of its own, or reshape the output in the model");
+  }
+  return b_.Reshape(id, type.shape);
+}
+
+}  // namespace gradloom

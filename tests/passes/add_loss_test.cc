@@ -1,0 +1,165 @@
+#include "compiler/passes/add_loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+namespace {
+
+Model ModelOf(const std::string& graph) { return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph); }
+
+CompileOptions OptionsOf(std::vector<LossTerm> losses, int64_t batch) {
+  CompileOptions options;
+  options.recipe.losses = std::move(losses);
+  options.recipe.optimizer.type = "sgd";
+  options.recipe.fetch_gradients = true;
+  options.entries = {{EntryKind::kStep, batch}};
+  return options;
+}
+
+Session SessionOf(const std::string& graph, std::vector<LossTerm> losses, int64_t batch) {
+  return Session(std::make_shared<const Plan>(Compile(ModelOf(graph), OptionsOf(std::move(losses), batch))));
+}
+
+Error Refused(const std::string& graph, std::vector<LossTerm> losses, int64_t batch = 2) {
+  try {
+    Compile(ModelOf(graph), OptionsOf(std::move(losses), batch));
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "this loss compiles";
+  return Error(ErrorCode::kInternal, "none");
+}
+
+void ExpectHas(const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; }
+
+const std::string kTwoShapes = R"(
+g (float[N, 6] x) => (float[N, 2, 3] a, float[N, 3, 2] b) <float[6] w = {1, 2, 3, 4, 5, 6}, int64[3] s = {0, 2, 3}, int64[3] t = {0, 3, 2}>
+{
+  h = Mul (x, w)
+  a = Reshape (h, s)
+  b = Reshape (h, t)
+}
+)";
+
+// As many elements in another order are not the same target.
+TEST(AddLoss, TargetsOfAnotherShapeAreRefused) {
+  const Error error = Refused(kTwoShapes, {{.type = "mse", .output = "a", .target = "y"}, {.type = "l1", .output = "b", .target = "y"}});
+  EXPECT_EQ(error.code(), ErrorCode::kShape);
+  ExpectHas(error.message(), "target 'y' is [2,2,3], this loss wants [2,3,2]");
+  EXPECT_EQ(error.where(), "loss l1");
+  ExpectHas(error.help(), "compared with the output 'b' [2,3,2]");
+}
+
+const std::string kColumn = R"(
+g (float[N, 1] x) => (float[N, 1] column, float[N] row) <float[1, 1] w = {2}, int64[1] s = {-1}>
+{
+  column = MatMul (x, w)
+  row = Reshape (column, s)
+}
+)";
+
+// [B] and [B,1]: four numbers against four, never sixteen differences.
+TEST(AddLoss, ColumnsAndRowsAreAligned) {
+  Session session =
+      SessionOf(kColumn, {{.type = "mse", .output = "column", .target = "y"}, {.type = "mse", .output = "row", .target = "y"}}, 4);
+  const Tensor x = Tensor::From<float>({1, 2, 3, 4}, Shape{4, 1}), y = Tensor::From<float>({2, 4, 6, 12}, Shape{4, 1});
+  // Twice the mean of 0, 0, 0 and 16.
+  EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}, {"y", y.view()}}).loss), 8);
+}
+
+const std::string kInner = R"(
+g (float[N, 2] x) => (float[N, 2] z) <float[2] w = {1, 3}>
+{
+  y = Mul (x, w)
+  z = Relu (y)
+}
+)";
+
+// What the target is called is the data's business: an inner value of the same name stays what it is.
+TEST(AddLoss, TargetNamedLikeAnInnerValueIsFed) {
+  for (const char* name : {"y", "w"}) {
+    const Model model = ModelOf(kInner);
+    const CompileOptions options = OptionsOf({{.type = "mse", .output = "z", .target = name}}, 2);
+    const std::vector<Feed> feeds = FeedsOfEntry(model, options, options.entries[0]);
+    ASSERT_EQ(feeds.size(), 2u);
+    EXPECT_EQ(feeds[1].name, name);
+    Session session(std::make_shared<const Plan>(Compile(model, options)));
+    const Tensor x = Tensor::From<float>({1, 1, 2, 2}, Shape{2, 2}), y = Tensor::From<float>({0, 3, 2, 6}, Shape{2, 2});
+    EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}, {name, y.view()}}).loss), 0.25f);
+  }
+}
+
+TEST(AddLoss, TargetThatIsAnOutputIsRefused) {
+  const Error error = Refused(kInner, {{.type = "mse", .output = "z", .target = "z"}});
+  EXPECT_EQ(error.code(), ErrorCode::kConfig);
+  ExpectHas(error.message(), "the target 'z' is an output of the model");
+}
+
+// An input can be its own target, as an autoencoder's; of another shape it is none.
+TEST(AddLoss, ModelInputsAreTargetsAsTheyAre) {
+  Session session = SessionOf(kInner, {{.type = "mse", .output = "z", .target = "x"}}, 1);
+  const Tensor x = Tensor::From<float>({1, 1}, Shape{1, 2});
+  EXPECT_FLOAT_EQ(static_cast<float>(session.Step({{"x", x.view()}}).loss), 2);
+  const Error shape = Refused(kTwoShapes, {{.type = "mse", .output = "a", .target = "x"}});
+  EXPECT_EQ(shape.code(), ErrorCode::kShape);
+  ExpectHas(shape.message(), "target and model input 'x' is [2,6], this loss wants [2,2,3]");
+  const Error type = Refused(kInner, {{.type = "cross_entropy", .output = "z", .target = "x"}});
+  EXPECT_EQ(type.code(), ErrorCode::kType);
+  ExpectHas(type.message(), "float32[2,2], this loss wants int64[2]");
+}
+
+TEST(AddLoss, UnknownOutputsAreNamedWithTheNearest) {
+  const Error error = Refused(kColumn, {{.type = "mse", .output = "colum", .target = "y"}});
+  EXPECT_EQ(error.code(), ErrorCode::kConfig);
+  ExpectHas(error.help(), "did you mean 'column'?   its outputs are: column, row");
+}
+
+const std::string kLogits = R"(
+g (float[N, 3, M] x) => (float[N, 3, M] z) <float[3, 1] w = {1, -2, 0.5}>
+{
+  z = Mul (x, w)
+}
+)";
+
+// One-hot probabilities are classes; both places of the batch beside the class axis count.
+TEST(AddLoss, ClassProbabilitiesAgreeWithClasses) {
+  const Tensor x = Tensor::From<float>({1, 2, -1, 0.5f, 3, -2, 0, 1, 2, -3, 0.25f, 1}, Shape{2, 3, 2});
+  const Tensor classes = Tensor::From<int64_t>({0, 2, 1, 1}, Shape{2, 2});
+  const Tensor one_hot = Tensor::From<float>({1, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, Shape{2, 3, 2});
+  std::vector<double> losses;
+  std::vector<std::vector<float>> gradients;
+  for (const bool probabilities : {false, true}) {
+    CompileOptions options =
+        OptionsOf({{.type = "cross_entropy", .output = "z", .target = "y", .label_smoothing = 0.1, .probabilities = probabilities}}, 2);
+    options.import.shapes["M"] = 2;
+    Session session(std::make_shared<const Plan>(Compile(ModelOf(kLogits), options)));
+    losses.push_back(session.Step({{"x", x.view()}, {"y", probabilities ? one_hot.view() : classes.view()}}).loss);
+    const auto gradient = session.Fetched("grad/w");
+    for (int64_t i = 0; i < 3; ++i) gradients.emplace_back().push_back(static_cast<float>(ElementAsDouble(gradient, i)));
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-6);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(gradients[i][0], gradients[i + 3][0], 1e-6);
+  EXPECT_GT(std::abs(gradients[0][0]), 1e-3);
+}
+
+// Between the classes: -(0.25 log p0 + 0.75 log p1), each times its weight, over two rows.
+TEST(AddLoss, ClassProbabilitiesBetweenClasses) {
+  Session session = SessionOf(R"(
+g (float[N, 2] x) => (float[N, 2] z) <float[2] w = {1, 1}> { z = Mul (x, w) })",
+                              {{.type = "cross_entropy", .output = "z", .target = "y", .probabilities = true, .class_weight = {1, 2}}}, 2);
+  const Tensor x = Tensor::From<float>({0, 0, 0, 0}, Shape{2, 2}), y = Tensor::From<float>({0.25f, 0.75f, 1, 0}, Shape{2, 2});
+  EXPECT_NEAR(session.Step({{"x", x.view()}, {"y", y.view()}}).loss, std::log(2.0) * (0.25 + 1.5 + 1) / 2, 1e-6);
+  EXPECT_EQ(Refused(kInner, {{.type = "cross_entropy", .output = "z", .target = "t", .ignore_index = 1, .probabilities = true}}).code(),
+            ErrorCode::kConfig);
+}
+
+}  // namespace
+}  // namespace gradloom
