@@ -128,7 +128,23 @@ class Compiler {
         if (value.role == Role::kParam) report_.trained_elements += value.shape.elements();
       }
     }
+    CheckCopies(imported, choice);
     return choice.parameters;
+  }
+
+  // Copies of one weight would be trained apart at the file's own batch, and only one of them at any other.
+  void CheckCopies(const ImportedGraph& imported, const TrainableChoice& choice) const {
+    for (const auto& [name, reason] : choice.trained) {
+      if (!imported.batch_copies.contains(name)) continue;
+      const std::string declared = std::to_string(imported.declared_batch);
+      throw Error(
+          ErrorCode::kShape,
+          "'" + Escaped(name) + "' holds a copy of one weight for each of the " + declared +
+              " samples that the file was made for, so it cannot be trained at a batch of " + std::to_string(imported.batch),
+          Escaped(model_.path(), 4096),
+          "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes), or leave it as it is: --freeze '" +
+              Escaped(name) + "'");
+    }
   }
 
   void Finish(const EntryRequest& request, const ImportedGraph& imported, PassContext& context) {

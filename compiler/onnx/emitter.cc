@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "compiler/onnx/batch_axis.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/reference.h"
@@ -49,6 +50,11 @@ ValueId Emitter::AddConstant(const std::string& name, Tensor data, bool of_file)
 
 const Tensor* Emitter::Constant(ValueId id) const {
   return id != kNoValue && graph_.value(id).role == Role::kConst ? graph_.data(id) : nullptr;
+}
+
+const Node* Emitter::Producer(ValueId id) const {
+  const int position = static_cast<size_t>(id) < producer_.size() ? producer_[static_cast<size_t>(id)] : -1;
+  return position < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(position)];
 }
 
 ValueId Emitter::Computed(ValueId id) {
@@ -173,6 +179,7 @@ std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& na
                 Describe(node));
   }
   node.outputs.assign(names.size(), kNoValue);
+  if (batch_watch_ != nullptr) batch_watch_->Before(*this, node);
   const std::vector<ValueType> types = InferTypes(node);
   CheckSizes(node, types);
   for (size_t i = 0; i < names.size(); ++i) {
@@ -194,7 +201,10 @@ std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& na
     folded_bytes_ += folded[i].bytes();
     results[i] = AddConstant(names[i], folded[i]);
   }
-  if (!folded.empty()) return results;
+  if (!folded.empty()) {
+    if (batch_watch_ != nullptr) batch_watch_->After(*this, node, results);
+    return results;
+  }
   bool weights = false;
   for (ValueId id : node.inputs) weights = weights || (id != kNoValue && Flag(may_train_, id));
   const int position = static_cast<int>(graph_.nodes.size());
@@ -207,6 +217,7 @@ std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& na
     if (computable) SetFlag(computable_, id);
     if (computable && weights && IsFloating(types[i].dtype)) SetFlag(may_train_, id);
   }
+  if (batch_watch_ != nullptr) batch_watch_->After(*this, node, results);
   graph_.AddNode(std::move(node));
   return results;
 }

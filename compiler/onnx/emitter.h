@@ -11,12 +11,15 @@
 
 namespace gradloom {
 
+class BatchWatch;
+
 class Emitter {
  public:
   // All must outlive the emitter.
   Emitter(Graph& graph, const TypeRules& rules, const ModelLimits& limits) : graph_(graph), rules_(rules), limits_(limits) {}
 
   Graph& graph() { return graph_; }
+  const Graph& graph() const { return graph_; }
   const TypeRules& rules() const { return rules_; }
   const ModelLimits& limits() const { return limits_; }
 
@@ -25,6 +28,12 @@ class Emitter {
   // tensor that may be trained flows through it. Throws what TypeRules throws, kValue where constant operands make
   // no sense, kLimit for a value past the limits.
   std::vector<ValueId> Emit(Node node, const std::vector<std::string>& names);
+
+  // Sees every node before and after it is emitted; null: nobody does.
+  void set_batch_watch(BatchWatch* watch) { batch_watch_ = watch; }
+
+  // Throws what Emit would throw for the node's types.
+  void CheckTypes(Node node) { InferTypes(node); }
 
   // A constant. A floating one that is a tensor `of_file` may be trained, so it is never folded into another value.
   ValueId AddConstant(const std::string& name, Tensor data, bool of_file = false);
@@ -35,6 +44,9 @@ class Emitter {
   // A constant that equals the value: itself; or a new one where the value is computed from constants alone, even
   // if weights flow through it; or kNoValue.
   ValueId Computed(ValueId id);
+
+  // The node that makes the value, or null.
+  const Node* Producer(ValueId id) const;
 
   bool may_train(ValueId id) const { return Flag(may_train_, id); }
 
@@ -54,6 +66,7 @@ class Emitter {
   Graph& graph_;
   const TypeRules& rules_;
   const ModelLimits& limits_;
+  BatchWatch* batch_watch_ = nullptr;
   std::vector<bool> may_train_;   // by value: a weight, or a floating value computed from one without other inputs
   std::vector<bool> computable_;  // by value: depends on constants alone
   std::vector<int> producer_;     // by value: position of its node, -1 where there is none

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,6 +89,10 @@ struct ImportedGraph {
   std::vector<int> batch_axes;
   // The ONNX names of graph outputs whose values are called otherwise: an input or initializer has the name already.
   std::map<ValueId, std::string> output_names;
+  // Floating tensors of the file that hold a copy for each sample of the batch that it was made for, of which this graph
+  // uses one: at this batch they cannot be trained.
+  std::set<std::string> batch_copies;
+  int64_t declared_batch = 0;         // as a number; 0: none
   std::vector<std::string> warnings;  // one line each
 };
 
@@ -96,6 +101,8 @@ struct ImportedGraph {
 // a node's origin is its ONNX name (where it has none, its operator and first output) after the path of calls that
 // led to it. Functions are inlined; branches and sequences that are known, and what can be computed from shapes and
 // integer constants, are gone. What depends on a floating tensor stays computed, because that tensor may be trained.
+// A batch that the file declares as a number and has in constant shapes is rewritten to the one asked for where the
+// graph says which of them it is, Error(kShape) naming the node otherwise.
 // Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
 // kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
 ImportedGraph Import(const Model& model, const ImportOptions& options = {});

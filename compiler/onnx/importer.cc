@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/onnx/batch_axis.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/upgrade.h"
 #include "runtime/base/nearest.h"
@@ -17,12 +18,14 @@ const Binding* Scope::Find(const std::string& name) const {
   return nullptr;
 }
 
-Importer::Importer(const ModelFile& file, const ImportOptions& options)
+Importer::Importer(const ModelFile& file, const ImportOptions& options, BatchWatch* watch)
     : file_(file),
       options_(options),
       emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file_.options.limits),
       functions_(file.proto),
-      opsets_(VersionsOf(file.proto)) {}
+      opsets_(VersionsOf(file.proto)) {
+  emitter_.set_batch_watch(watch);
+}
 
 ImportedGraph Importer::Run() {
   CheckUnsupported();
@@ -226,8 +229,45 @@ void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {
   scope.names.insert_or_assign(proto.output(0), Binding{id, nullptr});
 }
 
+namespace {
+
+// Far from the extents of most models, so that what grows with the batch is told from what does not.
+int64_t ProbeBatch(int64_t declared) {
+  constexpr int64_t kLeast = 67;
+  const auto is_prime = [](int64_t number) {
+    for (int64_t factor = 2; factor * factor <= number; ++factor) {
+      if (number % factor == 0) return false;
+    }
+    return true;
+  };
+  int64_t probe = std::max(declared + 1, kLeast);
+  while (!is_prime(probe)) ++probe;
+  return probe;
+}
+
+// What of the file has its batch in it, and is not declared so.
+BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
+  BatchChanges found{.declared = declared, .reference = {}, .changes = {}};
+  const int64_t probe = ProbeBatch(declared);
+  for (const auto& [mode, batch] : {std::pair(BatchWatch::Mode::kRecord, declared), std::pair(BatchWatch::Mode::kProve, probe)}) {
+    const ImportOptions at = WithBatch(file, options, declared, batch);
+    BatchWatch watch(found, mode, batch);
+    Importer(file, at, &watch).Run();
+  }
+  return found;
+}
+
+}  // namespace
+
 ImportedGraph Import(const Model& model, const ImportOptions& options) {
-  ImportedGraph imported = Importer(model.file(), options).Run();
+  const ModelFile& file = model.file();
+  const BatchNumbers batch = BatchNumbersOf(file, options);
+  BatchChanges changes;
+  if (batch.actual != batch.declared) changes = FindBatchChanges(file, options, batch.declared);
+  BatchWatch watch(changes, BatchWatch::Mode::kApply, batch.actual);
+  ImportedGraph imported = Importer(file, options, &watch).Run();
+  imported.batch_copies = watch.copies();
+  imported.declared_batch = batch.declared;
   imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
   return imported;
 }

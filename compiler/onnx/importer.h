@@ -42,9 +42,19 @@ struct Call {
   std::vector<std::string> output_names;  // empty where an output is not wanted
 };
 
+// The batch that a file declares as a number, and the one that it is to have; both 0 where it declares none.
+struct BatchNumbers {
+  int64_t declared = 0, actual = 0;
+};
+BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options);
+
+// The options for another batch, where the file declares one as a number.
+ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch);
+
 class Importer {
  public:
-  Importer(const ModelFile& file, const ImportOptions& options);
+  // `watch`: sees every node; null: nobody does.
+  Importer(const ModelFile& file, const ImportOptions& options, BatchWatch* watch = nullptr);
 
   ImportedGraph Run();
 

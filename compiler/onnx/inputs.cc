@@ -1,5 +1,6 @@
 // Graph inputs: their symbolic dimensions fixed, their batch axis found.
 #include <map>
+#include <set>
 
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"
@@ -89,6 +90,10 @@ class Extents {
                 WhereOf(info), symbol == batch_.symbol ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused_));
   }
 
+  // The batch that the file declares as a number (0: none), and the one that it gets.
+  int64_t declared_batch() const { return batch_.declared; }
+  int64_t batch() const { return batch_extent_ > 0 ? batch_extent_ : batch_.declared; }
+
   // --shape of symbols that no input has.
   const std::map<std::string, int64_t>& unused() const { return unused_; }
 
@@ -166,16 +171,41 @@ void CheckDeclaredShape(const onnx::ValueInfoProto& info) {
   }
 }
 
-}  // namespace
-
-void Importer::AddInputs(Scope& scope) {
+// Before IR version 4 every initializer was listed as an input, too.
+std::vector<const onnx::ValueInfoProto*> FedInputs(const onnx::GraphProto& graph) {
+  std::set<std::string> initializers;
+  for (const auto& tensor : graph.initializer()) initializers.insert(tensor.name());
+  for (const auto& tensor : graph.sparse_initializer()) initializers.insert(tensor.values().name());
   std::vector<const onnx::ValueInfoProto*> infos;
-  for (const auto& info : file_.proto.graph().input()) {
-    // Before IR version 4 every initializer was listed as an input, too.
-    if (scope.names.contains(info.name())) continue;
+  for (const auto& info : graph.input()) {
+    if (initializers.contains(info.name())) continue;
     TensorTypeOf(info);
     infos.push_back(&info);
   }
+  return infos;
+}
+
+}  // namespace
+
+BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options) {
+  const Extents extents(FedInputs(file.proto.graph()), options);
+  if (extents.declared_batch() == 0) return {};
+  return {extents.declared_batch(), extents.batch()};
+}
+
+ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch) {
+  options.batch = batch;
+  for (const auto* info : FedInputs(file.proto.graph())) {
+    const auto& shape = info->type().tensor_type().shape();
+    const auto known = options.inputs.find(info->name());
+    if (known == options.inputs.end() || known->second.rank() == 0 || shape.dim_size() == 0) continue;
+    if (shape.dim(0).has_dim_value() && shape.dim(0).dim_value() == declared) known->second[0] = batch;
+  }
+  return options;
+}
+
+void Importer::AddInputs(Scope& scope) {
+  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_.proto.graph());
   Extents extents(infos, options_);
   for (const auto* info : infos) {
     const DType dtype = InputDType(*info);

@@ -1,0 +1,413 @@
+#include "compiler/onnx/batch_axis.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kMaxNumbers = 64;
+constexpr int64_t kMaxTrials = 256;
+
+std::vector<int64_t> NumbersOf(const Emitter& emitter, ValueId id) {
+  const Tensor* data = emitter.Constant(id);
+  if (data == nullptr || data->dtype() != DType::kInt64 || data->shape().rank() != 1 || data->elements() > kMaxNumbers) return {};
+  const auto values = data->as<int64_t>();
+  return {values.begin(), values.end()};
+}
+
+bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
+  return node.domain.empty() && std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.op == op; });
+}
+
+std::vector<BatchChange::Entry> Literal(const std::vector<int64_t>& numbers) {
+  std::vector<BatchChange::Entry> entries;
+  for (int64_t number : numbers) entries.push_back({.batches = 0, .number = number});
+  return entries;
+}
+
+// What a Reshape makes of `in`, or an empty shape where it makes nothing.
+Shape Reshaped(const Shape& in, const std::vector<int64_t>& target, bool allow_zero) {
+  Shape out;
+  int64_t known = 1;
+  int open = -1;
+  for (size_t i = 0; i < target.size(); ++i) {
+    int64_t extent = target[i];
+    if (extent == 0 && !allow_zero) extent = static_cast<int>(i) < in.rank() ? in[static_cast<int>(i)] : 0;
+    if (extent == -1) {
+      open = static_cast<int>(i);
+    } else {
+      known *= extent;
+    }
+    out.push_back(extent);
+  }
+  if (open >= 0 && known > 0) out[open] = in.elements() / known;
+  return out;
+}
+
+// The axis of operand i from which an axis of the node's output is; -1: not known; nullopt: it is from elsewhere.
+std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
+  const int rank = graph.value(node.inputs[i]).shape.rank();
+  if (axis < 0) return -1;
+  if (IsOneOf(node, {"Expand", "Identity", "Cast", "Where", "Add", "Sub", "Mul", "Div", "Tanh", "Sigmoid", "Relu", "Neg"})) {
+    if (node.op == "Expand" && i > 0) return std::nullopt;
+    const int aligned = axis - (out_rank - rank);
+    return aligned < 0 ? std::nullopt : std::optional(aligned);
+  }
+  if (IsOneOf(node, {"Concat"})) return axis;
+  if (IsOneOf(node, {"Transpose"})) {
+    const std::vector<int64_t> perm = node.attributes.Ints("perm");
+    return perm.empty() ? out_rank - 1 - axis : static_cast<int>(perm[static_cast<size_t>(axis)]);
+  }
+  if (IsOneOf(node, {"Gather"})) {
+    const int data_rank = graph.value(node.inputs[0]).shape.rank(), index_rank = graph.value(node.inputs[1]).shape.rank();
+    const int given = static_cast<int>(node.attributes.Int("axis", 0)), gathered = given < 0 ? given + data_rank : given;
+    const bool of_index = axis >= gathered && axis < gathered + index_rank;
+    if (of_index) return i == 1 ? std::optional(axis - gathered) : std::nullopt;
+    return i == 0 ? std::optional(axis < gathered ? axis : axis - index_rank + 1) : std::nullopt;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void BatchWatch::Refuse(const Node& node, const std::string& why) const {
+  const std::string declared = std::to_string(found_.declared);
+  throw Error(ErrorCode::kShape, "the file was made for a batch of " + declared + " and has it baked in here: " + why, Describe(node),
+              "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes for axis 0 of its inputs), or use "
+              "--batch " +
+                  declared + " with data that it divides");
+}
+
+std::vector<int> BatchWatch::BatchAxes(const Shape& now, const Shape& was) const {
+  std::vector<int> axes;
+  if (now.rank() != was.rank()) return axes;
+  for (int i = 0; i < now.rank(); ++i) {
+    if (now[i] != was[i]) axes.push_back(i);
+  }
+  return axes;
+}
+
+void BatchWatch::Before(Emitter& emitter, Node& node) {
+  if (inside_) return;
+  next_outer_ = 0;
+  if (mode_ == Mode::kRecord) {
+    Emitted emitted{node.op, {}, {}, {}};
+    for (ValueId id : node.inputs) {
+      emitted.inputs.push_back(id == kNoValue ? Shape{} : emitter.graph().value(id).shape);
+      emitted.numbers.push_back(NumbersOf(emitter, id));
+    }
+    found_.reference.push_back(std::move(emitted));
+    return;
+  }
+  const bool known = index_ < found_.reference.size() && found_.reference[index_].op == node.op &&
+                     found_.reference[index_].inputs.size() == node.inputs.size();
+  if (mode_ == Mode::kProve) {
+    // A loop or a branch that the batch decides: from here on nothing is comparable, and nothing is changed.
+    lost_ = lost_ || !known;
+    if (lost_) return;
+    std::vector<BatchChange> changes = Prove(emitter, node, found_.reference[index_]);
+    for (const BatchChange& change : changes) Apply(emitter, node, change);
+    if (!changes.empty()) found_.changes.emplace(index_, std::move(changes));
+    return;
+  }
+  const auto changes = found_.changes.find(index_);
+  if (changes == found_.changes.end()) return;
+  if (!known) Refuse(node, "the nodes are others for this batch");
+  for (const BatchChange& change : changes->second) Apply(emitter, node, change);
+}
+
+void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results) {
+  if (inside_) return;
+  const size_t index = index_++;
+  const Graph& graph = emitter.graph();
+  if (mode_ == Mode::kRecord) {
+    for (ValueId id : results) found_.reference[index].outputs.push_back(id == kNoValue ? Shape{} : graph.value(id).shape);
+    return;
+  }
+  if (mode_ != Mode::kProve || lost_) return;
+  const Emitted& was = found_.reference[index];
+  for (size_t i = 0; i < results.size() && i < was.outputs.size(); ++i) {
+    if (results[i] == kNoValue) continue;
+    const Shape& now = graph.value(results[i]).shape;
+    const std::vector<int> axes = BatchAxes(now, was.outputs[i]);
+    if (axes.empty() || was.outputs[i][axes[0]] == found_.declared) continue;
+    if (next_outer_ > 0) outer_[results[i]] = next_outer_;
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      const auto from = outer_.find(node.inputs[k]);
+      if (from == outer_.end() || next_outer_ > 0) continue;
+      const Shape& operand = graph.value(node.inputs[k]).shape;
+      if (std::find(operand.begin(), operand.end(), now[axes[0]]) != operand.end()) outer_[results[i]] = from->second;
+    }
+  }
+}
+
+void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) {
+  const size_t k = static_cast<size_t>(change.operand);
+  const std::string name = node.origin + "/batch";
+  inside_ = true;
+  const auto numbers = [&](const std::vector<int64_t>& values) {
+    return emitter.AddConstant(name, Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
+  };
+  if (change.axis < 0) {
+    std::vector<int64_t> values;
+    for (const BatchChange::Entry& entry : change.entries) values.push_back(entry.batches > 0 ? entry.batches * batch_ : entry.number);
+    node.inputs[k] = numbers(values);
+  } else {
+    if (mode_ == Mode::kApply) NoteCopies(emitter, node.inputs[k], change.axis);
+    Shape shape = emitter.graph().value(node.inputs[k]).shape;
+    Node slice{.op = "Slice", .domain = "", .inputs = {node.inputs[k], numbers({0}), numbers({1}), numbers({change.axis})}};
+    slice.origin = name;
+    const ValueId one = emitter.Emit(std::move(slice), {name})[0];
+    shape[change.axis] = batch_;
+    Node expand{.op = "Expand", .domain = "", .inputs = {one, numbers(shape.dims())}};
+    expand.origin = name;
+    node.inputs[k] = emitter.Emit(std::move(expand), {name})[0];
+  }
+  inside_ = false;
+}
+
+std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, const Emitted& was) {
+  std::vector<BatchChange> changes;
+  if (IsOneOf(node, {"Reshape"})) ProveReshape(emitter, node, was, changes);
+  if (IsOneOf(node, {"Expand"})) ProveExpand(emitter, node, was, changes);
+  if (IsOneOf(node, {"Resize"})) ProveResize(emitter, node, was, changes);
+  if (IsOneOf(node, {"Slice"})) ProveSlice(emitter, node, was, changes);
+  if (IsOneOf(node, {"Gather"})) RefuseChosenSamples(emitter, node, was);
+  if (IsOneOf(node, {"LSTM", "GRU", "RNN"})) ProveStates(emitter, node, was, changes);
+  if (!changes.empty()) return changes;
+  try {
+    emitter.CheckTypes(node);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue) throw;
+    ProveOperands(emitter, node, was, error, changes);
+  }
+  return changes;
+}
+
+// In the order of elements the batch is a factor: `outer` whole batches one after the other, neighbours of a batch
+// `stride` apart. The output has it in the axis whose elements cover that factor.
+void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  const ValueId in = node.inputs[0];
+  const Shape now = emitter.graph().value(in).shape;
+  const std::vector<int> axes = BatchAxes(now, was.inputs[0]);
+  const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]);
+  // A target that follows the batch by itself is right.
+  if (axes.empty() || emitter.Constant(node.inputs[1]) == nullptr || target != was.numbers[1]) return;
+  if (target == std::vector<int64_t>{-1} && axes.size() > 1) return;
+  if (axes.size() > 1) Refuse(node, "two axes of its input are the batch, and its target " + Shape(target).ToString() + " is a constant");
+  const int axis = axes[0];
+  const int64_t extent = was.inputs[0][axis];
+  const auto merged = outer_.find(in);
+  if (extent != found_.declared && merged == outer_.end()) {
+    Refuse(node, "axis " + std::to_string(axis) + " of its input " + was.inputs[0].ToString() +
+                     " is the batch and more, and in which order is not known");
+  }
+  const int64_t outer = merged == outer_.end() ? 1 : merged->second;
+  const int64_t stride = was.inputs[0].strides()[static_cast<size_t>(axis)] * (extent / (outer * found_.declared));
+  const Shape& out = was.outputs[0];
+  const std::vector<int64_t> behind = out.strides();
+  if (stride == 0) return;
+  std::vector<int> shared, own;
+  for (int j = 0; j < out.rank(); ++j) {
+    const int64_t inner = behind[static_cast<size_t>(j)], whole = inner * out[j];
+    if (inner == 0 || stride % inner != 0 || whole % (stride * found_.declared) != 0) continue;
+    (out[j] == found_.declared ? own : shared).push_back(j);
+  }
+  // With a batch of one several axes can hold it; an axis of its own does before one that it would share.
+  if (own.empty() && shared.size() > 1) {
+    Refuse(node,
+           "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and with which one cannot be told");
+  }
+  const int found = !own.empty() ? own[0] : !shared.empty() ? shared[0] : -1;
+  if (found < 0) Refuse(node, "the target " + Shape(target).ToString() + " splits the batch axis of its input " + was.inputs[0].ToString());
+  next_outer_ = behind[static_cast<size_t>(found)] * out[found] / (stride * found_.declared);
+  Shape wanted = out;
+  wanted[found] = out[found] / found_.declared * batch_;
+  if (Reshaped(now, target, node.attributes.Int("allowzero", 0) != 0) == wanted) return;
+  BatchChange change{.operand = 1, .axis = -1, .entries = Literal(out.dims())};
+  change.entries[static_cast<size_t>(found)].batches = out[found] / found_.declared;
+  changes.push_back(std::move(change));
+}
+
+// The batch axis of what is expanded stays as it is.
+void BatchWatch::ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Shape& now = emitter.graph().value(node.inputs[0]).shape;
+  const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]);
+  if (target.empty() || target != was.numbers[1]) return;
+  BatchChange change{.operand = 1, .axis = -1, .entries = Literal(target)};
+  const int shift = static_cast<int>(target.size()) - now.rank();
+  bool differs = false;
+  for (int axis : BatchAxes(now, was.inputs[0])) {
+    if (axis + shift < 0 || target[static_cast<size_t>(axis + shift)] != was.inputs[0][axis] || was.inputs[0][axis] == 1) continue;
+    change.entries[static_cast<size_t>(axis + shift)].number = 1;
+    differs = true;
+  }
+  if (differs) changes.push_back(std::move(change));
+}
+
+// An axis that is not resized keeps its extent.
+void BatchWatch::ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  if (node.inputs.size() < 4) return;
+  const std::vector<int64_t> sizes = NumbersOf(emitter, node.inputs[3]);
+  if (sizes.empty() || sizes != was.numbers[3]) return;
+  const Shape& now = emitter.graph().value(node.inputs[0]).shape;
+  std::vector<int64_t> axes = node.attributes.Ints("axes", {});
+  if (axes.empty()) {
+    for (int i = 0; i < now.rank(); ++i) axes.push_back(i);
+  }
+  BatchChange change{.operand = 3, .axis = -1, .entries = Literal(sizes)};
+  bool differs = false;
+  for (int axis : BatchAxes(now, was.inputs[0])) {
+    for (size_t i = 0; i < axes.size() && i < sizes.size(); ++i) {
+      if ((axes[i] < 0 ? axes[i] + now.rank() : axes[i]) != axis) continue;
+      if (sizes[i] != was.inputs[0][axis]) Refuse(node, "the batch axis is resized");
+      change.entries[i].batches = sizes[i] / found_.declared;
+      differs = true;
+    }
+  }
+  if (differs) changes.push_back(std::move(change));
+}
+
+// What took all of the batch goes on to take all.
+void BatchWatch::ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Shape& now = emitter.graph().value(node.inputs[0]).shape;
+  const std::vector<int64_t> ends = node.inputs.size() > 2 ? NumbersOf(emitter, node.inputs[2]) : std::vector<int64_t>();
+  if (ends.empty() || ends != was.numbers[2] || was.outputs.empty()) return;
+  std::vector<int64_t> axes;
+  if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
+    axes = NumbersOf(emitter, node.inputs[3]);
+  } else {
+    for (size_t i = 0; i < ends.size(); ++i) axes.push_back(static_cast<int64_t>(i));
+  }
+  const std::vector<int64_t> starts = NumbersOf(emitter, node.inputs[1]);
+  BatchChange change{.operand = 2, .axis = -1, .entries = Literal(ends)};
+  bool differs = false;
+  for (int axis : BatchAxes(now, was.inputs[0])) {
+    for (size_t i = 0; i < axes.size() && i < ends.size(); ++i) {
+      if ((axes[i] < 0 ? axes[i] + now.rank() : axes[i]) == axis && i < starts.size() && starts[i] > 0) {
+        Refuse(node, "it takes samples of the batch by number");
+      }
+      if ((axes[i] < 0 ? axes[i] + now.rank() : axes[i]) != axis || ends[i] < 0 || ends[i] > was.inputs[0][axis]) continue;
+      if (was.outputs[0][axis] != was.inputs[0][axis]) Refuse(node, "it takes samples of the batch by number");
+      change.entries[i].number = INT64_MAX;
+      differs = true;
+    }
+  }
+  if (differs) changes.push_back(std::move(change));
+}
+
+// Given samples of a batch are others in another one.
+void BatchWatch::RefuseChosenSamples(Emitter& emitter, const Node& node, const Emitted& was) const {
+  const Shape& now = emitter.graph().value(node.inputs[0]).shape;
+  const int64_t given = node.attributes.Int("axis", 0), axis = given < 0 ? given + now.rank() : given;
+  if (axis >= now.rank() || now[static_cast<int>(axis)] == was.inputs[0][static_cast<int>(axis)]) return;
+  if (emitter.Constant(node.inputs[1]) == nullptr || emitter.graph().value(node.inputs[1]).shape != was.inputs[1]) return;
+  Refuse(node, "it takes samples of the batch by number");
+}
+
+// Lengths and initial states have a place for each sequence of the batch.
+void BatchWatch::ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Graph& graph = emitter.graph();
+  const int layout = static_cast<int>(node.attributes.Int("layout", 0)), batch_axis = layout == 0 ? 1 : 0;
+  const Shape& x = graph.value(node.inputs[0]).shape;
+  if (x.rank() != 3 || x[batch_axis] == was.inputs[0][batch_axis]) return;
+  for (size_t k = 4; k < std::min<size_t>(node.inputs.size(), 7); ++k) {
+    if (node.inputs[k] == kNoValue) continue;
+    const int axis = k == 4 || layout != 0 ? 0 : 1;
+    const Shape& state = graph.value(node.inputs[k]).shape;
+    if (axis >= state.rank() || state[axis] == x[batch_axis]) continue;
+    if (state[axis] != was.inputs[0][batch_axis] || !SameAlong(emitter, node.inputs[k], axis)) {
+      Refuse(node, "its operand " + std::to_string(k) + " " + state.ToString() + " is for that batch and not the same for each sample");
+    }
+    changes.push_back({.operand = static_cast<int>(k), .axis = axis, .entries = {}});
+  }
+}
+
+// Along the axis back to the tensors of the file that have it. Where the axis is lost sight of, every tensor with that
+// extent counts.
+void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
+  // One copy is none.
+  if (found_.declared == 1) return;
+  const Graph& graph = emitter.graph();
+  std::set<std::pair<ValueId, int>> seen;
+  std::vector<std::pair<ValueId, int>> open{{id, axis}};
+  while (!open.empty()) {
+    const auto [value, at] = open.back();
+    open.pop_back();
+    if (value == kNoValue || !seen.insert({value, at}).second) continue;
+    const Shape& shape = graph.value(value).shape;
+    if (at >= 0 && shape[at] != found_.declared) continue;
+    if (graph.value(value).role == Role::kConst) {
+      const bool has_it = at >= 0 || std::find(shape.begin(), shape.end(), found_.declared) != shape.end();
+      if (has_it && !graph.value(value).derived && IsFloating(graph.value(value).dtype)) copies_.insert(graph.value(value).name);
+      continue;
+    }
+    const Node* node = emitter.Producer(value);
+    if (node == nullptr) continue;
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      const ValueId input = node->inputs[i];
+      const std::optional<int> from = input == kNoValue ? std::nullopt : AxisBehind(graph, *node, i, shape.rank(), at);
+      if (from) open.emplace_back(input, *from);
+    }
+  }
+}
+
+bool BatchWatch::SameAlong(Emitter& emitter, ValueId id, int axis) const {
+  const Tensor* data = emitter.Constant(emitter.Computed(id));
+  if (data == nullptr || data->dtype() == DType::kString) return false;
+  if (data->bytes() == 0) return true;
+  const Shape& shape = data->shape();
+  const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(data->dtype()), block = bytes * shape[axis];
+  const auto* at = static_cast<const std::byte*>(data->data());
+  for (int64_t start = 0; start < data->bytes(); start += block) {
+    for (int64_t i = 1; i < shape[axis]; ++i) {
+      if (std::memcmp(at + start, at + start + i * bytes, static_cast<size_t>(bytes)) != 0) return false;
+    }
+  }
+  return true;
+}
+
+// Which of the operands that do not know the batch must have it, so that the node fits again: the fewest, and one way
+// to do it.
+void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
+                               std::vector<BatchChange>& changes) {
+  std::vector<std::vector<int>> axes_of(node.inputs.size());
+  int64_t trials = 1;
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    const Shape shape = node.inputs[k] == kNoValue ? Shape{} : emitter.graph().value(node.inputs[k]).shape;
+    if (node.inputs[k] == kNoValue || shape != was.inputs[k]) continue;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (shape[axis] == found_.declared && SameAlong(emitter, node.inputs[k], axis)) axes_of[k].push_back(axis);
+    }
+    trials *= static_cast<int64_t>(axes_of[k].size()) + 1;
+    if (trials > kMaxTrials) break;
+  }
+  std::vector<std::vector<BatchChange>> fits;
+  for (int64_t trial = 1; trial < trials && trials <= kMaxTrials; ++trial) {
+    std::vector<BatchChange> candidate;
+    Node changed = node;
+    for (int64_t k = 0, rest = trial; k < static_cast<int64_t>(axes_of.size()); ++k) {
+      const auto& axes = axes_of[static_cast<size_t>(k)];
+      const int64_t choice = rest % (static_cast<int64_t>(axes.size()) + 1);
+      rest /= static_cast<int64_t>(axes.size()) + 1;
+      if (choice > 0) candidate.push_back({.operand = static_cast<int>(k), .axis = axes[static_cast<size_t>(choice - 1)], .entries = {}});
+    }
+    try {
+      for (const BatchChange& change : candidate) Apply(emitter, changed, change);
+      emitter.CheckTypes(changed);
+    } catch (const Error&) {
+      inside_ = false;
+      continue;
+    }
+    fits.push_back(std::move(candidate));
+  }
+  std::stable_sort(fits.begin(), fits.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  if (fits.empty()) Refuse(node, error.message());
+  if (fits.size() > 1 && fits[0].size() == fits[1].size()) Refuse(node, error.message() + "; which axis is the batch cannot be told");
+  changes = std::move(fits[0]);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,88 @@
+// A file whose batch is a number may have that number in its shapes, too: in the target of a Reshape, in an Expand, in
+// an initial state. Here it is found out which of them are the batch. Private to this room.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/emitter.h"
+
+namespace gradloom {
+
+// What is changed of one node that the importer emits.
+struct BatchChange {
+  int operand = 0;
+  // Of a value that is the same along this axis: one slice of it, repeated for the batch.
+  int axis = -1;
+  // Where `axis` is -1, of a constant list of numbers: each is the batch times `batches` or, where that is 0, `number`.
+  struct Entry {
+    int64_t batches = 0;
+    int64_t number = 0;
+  };
+  std::vector<Entry> entries;
+};
+
+// The changes that make a model with the batch `declared` one for any batch, by the number of the emitted node.
+struct BatchChanges {
+  int64_t declared = 0;
+  struct Emitted {
+    std::string op;
+    std::vector<Shape> inputs, outputs;         // empty where absent
+    std::vector<std::vector<int64_t>> numbers;  // of operands that are short constant lists of int64
+  };
+  std::vector<Emitted> reference;  // at the declared batch
+  std::map<size_t, std::vector<BatchChange>> changes;
+};
+
+// Looks on while a model is imported: first at its declared batch (kRecord); then at another one (kProve), where an axis
+// that has grown is the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis,
+// gets the one change that puts it right; then at any batch (kApply). Throws Error(kShape) naming a node for which
+// there is no such change, or more than one.
+class BatchWatch {
+ public:
+  enum class Mode : uint8_t { kRecord, kProve, kApply };
+  BatchWatch(BatchChanges& found, Mode mode, int64_t batch) : found_(found), mode_(mode), batch_(batch) {}
+
+  // Before the node gets its types: may replace operands.
+  void Before(Emitter& emitter, Node& node);
+  // Floating tensors of the file that hold a copy for each sample of its batch, one of which is used now. Of kApply.
+  const std::set<std::string>& copies() const { return copies_; }
+
+  // Once its results are known.
+  void After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results);
+
+ private:
+  using Emitted = BatchChanges::Emitted;
+
+  void Apply(Emitter& emitter, Node& node, const BatchChange& change);
+  std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
+  void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void RefuseChosenSamples(Emitter& emitter, const Node& node, const Emitted& was) const;
+  void ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error, std::vector<BatchChange>& changes);
+  void NoteCopies(const Emitter& emitter, ValueId id, int axis);
+  bool SameAlong(Emitter& emitter, ValueId id, int axis) const;
+  // The axes that have grown with the batch. Of a shape of another rank: none.
+  std::vector<int> BatchAxes(const Shape& now, const Shape& was) const;
+  [[noreturn]] void Refuse(const Node& node, const std::string& why) const;
+
+  BatchChanges& found_;
+  const Mode mode_;
+  const int64_t batch_;
+  size_t index_ = 0;     // of the next node
+  bool inside_ = false;  // while nodes of our own are emitted
+  bool lost_ = false;    // the nodes are no longer those of the reference
+  // Of values whose batch axis is the batch and more: how many whole batches it holds one after the other (T of a
+  // [T,B] made [T*B]).
+  std::map<ValueId, int64_t> outer_;
+  std::set<std::string> copies_;
+  int64_t next_outer_ = 0;  // of the node at hand; 0: not known
+};
+
+}  // namespace gradloom

@@ -1,0 +1,209 @@
+// Models that were exported with the batch as a number, at other batches.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/base/philox.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kFolder[] = "tests/onnx/baked/";
+
+Tensor Random(const Shape& shape, uint64_t seed) {
+  Tensor tensor(DType::kFloat32, shape);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const PhiloxBlock block = Philox({static_cast<uint32_t>(i), 0, 0, 0}, NodeKey(seed, 0, 0));
+    tensor.as<float>()[static_cast<size_t>(i)] = static_cast<float>(block[0]) * 0x1p-31f - 1;
+  }
+  return tensor;
+}
+
+// The losses of steps over batches of these sizes, each an entry of one plan: a last batch is smaller.
+std::vector<double> LossesOf(const std::string& path, const std::vector<int64_t>& sizes, const std::vector<std::string>& freeze = {}) {
+  const Model model = Model::Load(path);
+  CompileOptions options;
+  options.recipe.losses = {{.type = "mse", .output = "z", .target = "y"}};
+  options.recipe.optimizer.type = "momentum";
+  options.recipe.optimizer.momentum = 0.9;
+  options.recipe.schedule.lr = 0.1;
+  options.recipe.freeze = freeze;
+  for (const int64_t size : sizes) {
+    const EntryRequest request{EntryKind::kStep, size};
+    if (std::find(options.entries.begin(), options.entries.end(), request) == options.entries.end()) options.entries.push_back(request);
+  }
+  const auto plan = std::make_shared<const Plan>(Compile(model, options));
+  Session session(plan);
+  std::vector<double> losses;
+  for (const int64_t size : sizes) {
+    std::map<std::string, Tensor> columns;
+    Feeds feeds;
+    for (const Feed& feed : plan->entries[static_cast<size_t>(plan->FindEntry(EntryKind::kStep, size))].feeds) {
+      const Tensor& column = columns.emplace(feed.name, Random(feed.shape, losses.size() + feed.name[0])).first->second;
+      feeds.emplace(feed.name, column.view());
+    }
+    losses.push_back(session.Step(feeds).loss);
+  }
+  return losses;
+}
+
+struct Network {
+  const char* name;
+  int64_t declared;
+};
+
+class BakedBatch : public ::testing::TestWithParam<Network> {};
+
+// As the export of the same network with a dynamic batch: at a larger, a smaller, its own and a single batch.
+TEST_P(BakedBatch, TrainsAtOtherBatchesAsTheDynamicExport) {
+  const std::string path = kFolder + std::string(GetParam().name);
+  const std::vector<int64_t> sizes = {7, 2, 7, GetParam().declared, 3, 1};
+  const std::vector<double> fixed = LossesOf(path + "_fixed.onnx", sizes), dynamic = LossesOf(path + "_dynamic.onnx", sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed[i], dynamic[i], 1e-5) << "step " << i << ", batch " << sizes[i];
+  EXPECT_NE(fixed[0], fixed[2]);
+}
+
+struct Copies {
+  const char* name;
+  std::vector<std::string> copies, weights;  // in the fixed and in the dynamic export
+};
+
+// The exporter has folded an Expand: the file has a class token, a table of places, a first state for each sample.
+TEST(BakedBatchCopies, AreNotTrainedAtOtherBatches) {
+  const std::vector<int64_t> sizes = {7, 4, 1, 4};
+  for (const Copies& file : {Copies{"transformer_dynamo", {"expand_1", "embedding"}, {"token", "places.weight"}},
+                             Copies{"lstm_dynamo", {"val_15"}, {"start"}}}) {
+    SCOPED_TRACE(file.name);
+    const std::string path = kFolder + std::string(file.name);
+    try {
+      LossesOf(path + "_fixed.onnx", sizes);
+      ADD_FAILURE() << "they are trained";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kShape);
+      EXPECT_NE(error.message().find("holds a copy of one weight for each of the 4 samples"), std::string::npos) << error.Describe();
+      EXPECT_NE(error.help().find("--freeze '"), std::string::npos) << error.Describe();
+    }
+    const std::vector<double> fixed = LossesOf(path + "_fixed.onnx", sizes, file.copies);
+    const std::vector<double> dynamic = LossesOf(path + "_dynamic.onnx", sizes, file.weights);
+    for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed[i], dynamic[i], 1e-5) << "step " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Exports, BakedBatch,
+                         ::testing::Values(Network{"mlp_script", 4}, Network{"mlp_dynamo", 4}, Network{"mlp_one_script", 1},
+                                           Network{"mlp_one_dynamo", 1}, Network{"lstm_script", 4}, Network{"lstm_one_script", 1},
+                                           Network{"lstm_one_dynamo", 1}, Network{"gru_script", 3}, Network{"gru_dynamo", 3},
+                                           Network{"transformer_script", 4}, Network{"transformer_one_script", 1},
+                                           Network{"transformer_one_dynamo", 1}, Network{"attention_script", 5},
+                                           Network{"attention_dynamo", 5}, Network{"upsampler_script", 2}, Network{"upsampler_dynamo", 2}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+ImportedGraph At(const std::string& graph, int64_t batch) {
+  return Import(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), {.batch = batch});
+}
+
+Shape OutputAt(const std::string& graph, int64_t batch) {
+  const ImportedGraph imported = At(graph, batch);
+  return imported.graph->value(imported.graph->outputs.at(0)).shape;
+}
+
+struct Rewritten {
+  const char* what;
+  const char* graph;
+  Shape at3, at1;
+};
+
+// Extents of 4 that are the batch and extents of 4 that are not.
+const Rewritten kRewritten[] = {
+    {"a target with the rest open",
+     "g (float[4, 2, 4] x) => (float[4, 8] y) <int64[2] s = {4, -1}> { y = Reshape (x, s) }",
+     {3, 8},
+     {1, 8}},
+    {"an open batch", "g (float[4, 2, 4] x) => (float[4, 8] y) <int64[2] s = {-1, 8}> { y = Reshape (x, s) }", {3, 8}, {1, 8}},
+    {"four features in two pairs",
+     "g (float[4, 4] x) => (float[4, 2, 2] y) <int64[3] s = {4, 2, 2}> { y = Reshape (x, s) }",
+     {3, 2, 2},
+     {1, 2, 2}},
+    {"time first, merged, and apart again",
+     "g (float[4, 4, 5] x) => (float[4, 4, 5] y) <int64[2] s = {16, 5}, int64[3] t = {4, 4, 5}> "
+     "{ a = Transpose <perm = [1, 0, 2]> (x) b = Reshape (a, s) c = Relu (b) y = Reshape (c, t) }",
+     {4, 3, 5},
+     {4, 1, 5}},
+    {"rows that are all the same",
+     "g (float[4, 2] x) => (float[4, 2] y) <float[4, 2] c = {1, 2, 1, 2, 1, 2, 1, 2}> { y = Add (x, c) }",
+     {3, 2},
+     {1, 2}},
+    {"one row repeated",
+     "g (float[4, 2] x) => (float[4, 4] y) <float[1, 2] c = {1, 2}, int64[2] s = {4, 2}> "
+     "{ e = Expand (c, s) y = Concat <axis = 1> (x, e) }",
+     {3, 4},
+     {1, 4}},
+    {"a batch that is expanded by features",
+     "g (float[4, 1] x) => (float[4, 4] y) <int64[2] s = {4, 4}> { y = Expand (x, s) }",
+     {3, 4},
+     {1, 4}},
+    {"all of the batch",
+     "g (float[4, 5] x) => (float[4, 2] y) <int64[2] b = {0, 0}, int64[2] e = {4, 2}> { y = Slice (x, b, e) }",
+     {3, 2},
+     {1, 2}},
+};
+
+TEST(BakedBatchGraphs, ShapesFollowTheBatch) {
+  for (const Rewritten& rewritten : kRewritten) {
+    SCOPED_TRACE(rewritten.what);
+    EXPECT_EQ(OutputAt(rewritten.graph, 3), rewritten.at3);
+    EXPECT_EQ(OutputAt(rewritten.graph, 1), rewritten.at1);
+    EXPECT_NO_THROW(OutputAt(rewritten.graph, 4));
+  }
+}
+
+struct Refused {
+  const char* what;
+  const char* graph;
+  const char* message;
+};
+
+const Refused kRefused[] = {
+    {"a batch in two parts", "g (float[4, 6] x) => (float[2, 2, 6] y) <int64[3] s = {2, 2, 6}> { [node] y = Reshape (x, s) }",
+     "the target [2,2,6] splits the batch axis"},
+    {"a batch of one beside two axes",
+     "g (float[1, 3, 4] x) => (float[3, 4] y) <int64[2] s = {3, 4}> { a = Transpose <perm = [1, 0, 2]> (x) [node] y = Reshape (a, s) }",
+     "merges a batch of one"},
+    {"rows that differ", "g (float[4, 1] x) => (float[4, 1] y) <float[4, 1] c = {1, 2, 3, 4}> { [node] y = Add (x, c) }",
+     "Incompatible dim"},
+    {"one sample", "g (float[4, 2] x) => (float[2] y) <int64 i = {1}> { [node] y = Gather (x, i) }",
+     "takes samples of the batch by number"},
+    {"half of the batch", "g (float[4, 2] x) => (float[2, 2] y) <int64[1] b = {0}, int64[1] e = {2}> { [node] y = Slice (x, b, e) }",
+     "takes samples of the batch by number"},
+    {"the other half", "g (float[4, 2] x) => (float[2, 2] y) <int64[1] b = {2}, int64[1] e = {9}> { [node] y = Slice (x, b, e) }",
+     "takes samples of the batch by number"},
+    {"parts of fixed sizes", "g (float[4, 2] x) => (float[2, 2] y, float[2, 2] z) <int64[2] s = {2, 2}> { [node] y, z = Split (x, s) }",
+     ""},
+    {"states that differ",
+     "g (float[2, 2, 1] x) => (float[2, 1, 2, 1] y) <float[1, 1, 1] w = {1}, float[1, 1, 1] r = {1}, float[1, 2, 1] h = {1, 2}> "
+     "{ t = Transpose <perm = [1, 0, 2]> (x) [node] y = RNN <hidden_size = 1> (t, w, r, , , h) }",
+     "its operand 5 [1,2,1] is for that batch"},
+};
+
+TEST(BakedBatchGraphs, WhatCannotBeProvenNamesTheNode) {
+  for (const Refused& refused : kRefused) {
+    SCOPED_TRACE(refused.what);
+    try {
+      OutputAt(refused.graph, 3);
+      ADD_FAILURE() << "it imports";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kShape) << error.Describe();
+      EXPECT_NE(error.message().find(refused.message), std::string::npos) << error.Describe();
+      EXPECT_NE(error.where().find("'node'"), std::string::npos) << error.Describe();
+      EXPECT_NE(error.help().find("dynamic batch"), std::string::npos) << error.Describe();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
