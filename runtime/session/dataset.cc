@@ -73,8 +73,10 @@ const Tensor& Dataset::column(std::string_view name) const {
 void Dataset::CheckRows(const std::string& name, int64_t rows) const {
   const auto check = [&](const std::string& other, int64_t other_rows) {
     if (other == name || other_rows == rows) return;
-    throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has " + std::to_string(rows) + " rows, '" + Escaped(other) + "' has " +
-                                      std::to_string(other_rows));
+    throw Error(
+        ErrorCode::kData,
+        "column '" + Escaped(name) + "' has " + std::to_string(rows) + " rows, '" + Escaped(other) + "' has " + std::to_string(other_rows),
+        "", "each sample needs a row in both: write them again together");
   };
   for (const auto& [other, column] : columns_) check(other, column.shape()[0]);
   for (const auto& [other, column] : made_) check(other, static_cast<int64_t>(column.rows.size()));

@@ -214,7 +214,8 @@ std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_byt
   const Archive archive(zip_fdopen(fd, ZIP_CHECKCONS, &code));
   if (!archive) {
     ::close(fd);
-    throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where);
+    throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where,
+                "it may be cut off: copy it again, or write it again with numpy.savez");
   }
   std::vector<EntryInfo> entries;
   int64_t total = 0;

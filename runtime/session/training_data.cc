@@ -17,7 +17,7 @@ namespace gradloom {
 namespace {
 
 template <typename Value>
-void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<Feed>& feeds, const std::string& what) {
+void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<Feed>& feeds, const std::string& flag) {
   std::vector<std::string> names;
   std::string known;
   for (const Feed& feed : feeds) {
@@ -27,7 +27,7 @@ void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<F
   for (const auto& [name, value] : by_name) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     const std::string near = Nearest(name, names);
-    throw Error(ErrorCode::kConfig, what + ": the model has no input or target '" + Escaped(name) + "'", "",
+    throw Error(ErrorCode::kConfig, "the model has no input or target '" + Escaped(name) + "'", flag,
                 near.empty() ? "it has: " + known : "did you mean '" + Escaped(near) + "'?   it has: " + known);
   }
 }
@@ -191,7 +191,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   CheckNames(options.columns, feeds, "--map");
   CheckNames(options.transforms, feeds, "--transform");
   if (!options.eval.empty() && !options.eval_split.empty()) {
-    throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "",
+    throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "--eval-split",
                 "leave out --eval-data or --eval-split");
   }
   TrainingData data;
@@ -260,10 +260,11 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets) {
+                  const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes) {
   ColumnMap used = columns;
   if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
   Dataset data = ReadFeeds(path, feeds, used, targets, notes);
+  CheckClasses(data, classes, path);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {
       if (data.has(name)) Apply(transform, name, false, data);

@@ -53,10 +53,10 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
                   std::map<std::string, std::vector<Transform>>& fitted);
 
 // A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
-// `targets` as in DataOptions.
+// `targets` as in DataOptions. Throws Error(kData) naming the row of a class that is not among `classes`.
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets = {});
+                  const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {});
 
 // "20%" or "0.2" -> 0.2. Throws Error(kConfig).
 double ParseShare(const std::string& text);

@@ -199,7 +199,7 @@ void Configuration::SetAssignment(const std::string& assignment) {
   const size_t equals = assignment.find('=');
   const std::string where = "--set " + Escaped(assignment);
   if (equals == std::string::npos || equals == 0) {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(assignment) + "' is not SECTION.KEY=VALUE", "", "--set optimizer.lr=1e-3");
+    throw Error(ErrorCode::kConfig, "'" + Escaped(assignment) + "' is not SECTION.KEY=VALUE", "--set", "--set optimizer.lr=1e-3");
   }
   const std::string name = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   const Key* key = FindKey(name);

@@ -33,20 +33,6 @@ const Value& OutputOf(const LossTerm& term, const Graph& graph) {
 // The class that a loss leaves out where nothing else is said, as PyTorch's.
 constexpr int64_t kIgnoredClass = -100;
 
-// Which classes the targets of the losses may have.
-std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph) {
-  std::map<std::string, ClassRange> classes;
-  for (const LossTerm& term : recipe.losses) {
-    if (!TargetIsClass(term) || graph.outputs.empty()) continue;
-    const Shape& shape = OutputOf(term, graph).shape;
-    const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
-    if (axis < 0 || axis >= shape.rank()) continue;
-    const int64_t count = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
-    classes[TargetOf(term)] = {count, term.ignore_index.value_or(kIgnoredClass)};
-  }
-  return classes;
-}
-
 DataOptions DataOptionsOf(const Configuration& configuration) {
   DataOptions options{.train = configuration.Text("data.train"),
                       .eval = configuration.Text("data.eval"),
@@ -134,6 +120,19 @@ void CheckNothingIsMeasured(const Configuration& configuration) {
 
 }  // namespace
 
+std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph) {
+  std::map<std::string, ClassRange> classes;
+  for (const LossTerm& term : recipe.losses) {
+    if (!TargetIsClass(term) || graph.outputs.empty()) continue;
+    const Shape& shape = OutputOf(term, graph).shape;
+    const int64_t axis = term.class_axis < 0 ? term.class_axis + shape.rank() : term.class_axis;
+    if (axis < 0 || axis >= shape.rank()) continue;
+    const int64_t count = std::max<int64_t>(shape[static_cast<int>(axis)], 1);
+    classes[TargetOf(term)] = {count, term.ignore_index.value_or(kIgnoredClass)};
+  }
+  return classes;
+}
+
 std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model) {
   std::set<std::string> targets;
   for (const Feed& feed : feeds) {
@@ -155,10 +154,25 @@ Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<F
   return std::move(data.eval);
 }
 
+namespace {
+
+// Errors name the place of the configuration.
+MetricSpec MetricAt(const Configuration& configuration, const std::string& text) {
+  try {
+    MetricSpec spec = ParseMetric(text);
+    Metric::Make(spec);
+    return spec;
+  } catch (const Error& error) {
+    throw Error(error.code(), error.message(), Escaped(configuration.origin("eval.metric").place, 4096), error.help());
+  }
+}
+
+}  // namespace
+
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph) {
   std::vector<MetricSpec> metrics;
   for (const std::string& text : configuration.Texts("eval.metric")) {
-    MetricSpec spec = ParseMetric(text);
+    MetricSpec spec = MetricAt(configuration, text);
     // The loss that looks at the same output and target says how they are to be read.
     const LossTerm* about = &recipe.losses.front();
     for (const LossTerm& term : recipe.losses) {
@@ -173,7 +187,6 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     spec.class_axis = about->class_axis;
     spec.ignore_index = TargetIsClass(*about) ? about->ignore_index : std::nullopt;
     spec.threshold = about->type == "bce" ? 0.5 : 0;
-    Metric::Make(spec);
     metrics.push_back(std::move(spec));
   }
   return metrics;

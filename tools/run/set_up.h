@@ -39,6 +39,9 @@ Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<F
 // that is the graph's first.
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph);
 
+// Which classes the targets of the losses may have.
+std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& graph);
+
 // The divisor of a batch's loss where it is a mean over something else than rows: not ignored or weighted classes.
 // Empty where rows will do. With several losses that divide differently rows are taken.
 std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe);

@@ -159,8 +159,9 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
   return made;
 }
 
-Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes) const {
-  return LoadFeeds(data, compiled.feeds, columns_, fitted_, notes, TargetsAmong(compiled.feeds, *compiled.graph.graph));
+Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
+                           const std::map<std::string, ClassRange>& classes) const {
+  return LoadFeeds(data, compiled.feeds, columns_, fitted_, notes, TargetsAmong(compiled.feeds, *compiled.graph.graph), classes);
 }
 
 TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
@@ -186,7 +187,8 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
   options.loss_weight = LossWeightOf(compiled.options.recipe);
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
-  const Dataset rows = !data.empty() ? Load(data, compiled, notes) : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
+  const Dataset rows = !data.empty() ? Load(data, compiled, notes, ClassesOf(compiled.options.recipe, *compiled.graph.graph))
+                                     : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
   Session session = compiled.Start(EntryKind::kEval, rows.rows());
   options.batch = compiled.batch;
   return {rows.rows(), EvaluateOver(session, rows, options)};

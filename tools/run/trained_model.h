@@ -64,7 +64,8 @@ class TrainedModel {
   // `batch` 0: the configured one.
   Compiled CompileFor(EntryKind kind, int64_t batch = 0) const;
   LanguageModel StartLanguageModel() const;
-  Dataset Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes) const;
+  Dataset Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
+               const std::map<std::string, ClassRange>& classes = {}) const;
 
   Configuration configuration_;
   std::string weights_path_;
