@@ -57,7 +57,7 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
   state.dtype = value.dtype;
   state.shape = value.shape;
   state.layout = layout;
-  state.bytes = value.shape.elements() * DTypeBytes(value.dtype);
+  state.bytes = layout.elements(value.shape) * DTypeBytes(value.dtype);
   state.offset = plan.state_bytes;
   if (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator) {
     state.parameter = parameters.at(value.name.substr(0, value.name.rfind('/')));
@@ -149,7 +149,7 @@ Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vecto
       program.buffers.push_back({.name = value.name,
                                  .arena = place.arena,
                                  .offset = place.offset,
-                                 .bytes = value.shape.elements() * DTypeBytes(value.dtype),
+                                 .bytes = scheduled.layout(id).elements(value.shape) * DTypeBytes(value.dtype),
                                  .dtype = value.dtype,
                                  .shape = value.shape,
                                  .layout = scheduled.layout(id),

@@ -13,8 +13,6 @@
 namespace gradloom {
 namespace {
 
-int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
-
 // A set of values that share one range of bytes.
 struct Storage {
   int first = 0;  // the node that writes it first
@@ -64,6 +62,11 @@ class Planner {
   }
 
  private:
+  // In memory, padding of the layout included.
+  int64_t BytesOf(ValueId id) const {
+    const Value& value = graph_.value(id);
+    return plan_.layout(id).elements(value.shape) * DTypeBytes(value.dtype);
+  }
   int storage_of(ValueId id) const { return storage_of_[static_cast<size_t>(id)]; }
   Storage& storage_at(ValueId id) { return storages_[static_cast<size_t>(storage_of(id))]; }
   int last_read(ValueId id) const { return last_read_[static_cast<size_t>(id)]; }
@@ -84,7 +87,7 @@ class Planner {
   }
 
   void NewStorage(ValueId id, int step, std::optional<Placement> fixed) {
-    storages_.push_back({.first = step, .last = step, .bytes = BytesOf(graph_.value(id)), .fixed = std::move(fixed)});
+    storages_.push_back({.first = step, .last = step, .bytes = BytesOf(id), .fixed = std::move(fixed)});
     Join(id, static_cast<int>(storages_.size()) - 1, step);
   }
 
@@ -139,7 +142,7 @@ class Planner {
   // by this very node through an operand that the output may lie on.
   bool PlaceInState(ValueId id, int i) {
     const ValueId old = graph_.value(id).next_of;
-    if (old == kNoValue || storage_of(old) < 0 || BytesOf(graph_.value(old)) != BytesOf(graph_.value(id))) return false;
+    if (old == kNoValue || storage_of(old) < 0 || BytesOf(old) != BytesOf(id)) return false;
     if (last_read(old) > i || (last_read(old) == i && !MayLieOn(id, old, i))) return false;
     Join(id, storage_of(old), i);
     return true;
@@ -166,7 +169,7 @@ class Planner {
     const auto on_storage = [&](ValueId id) { return id != kNoValue && storage_of(id) == storage; };
     if (std::count_if(node.inputs.begin(), node.inputs.end(), on_storage) != 1) return false;
     if (std::any_of(node.outputs.begin(), node.outputs.end(), on_storage)) return false;
-    if (storages_[static_cast<size_t>(storage)].bytes != BytesOf(graph_.value(output))) return false;
+    if (storages_[static_cast<size_t>(storage)].bytes != BytesOf(output)) return false;
     for (const Aliasing& alias : plan_.kernels[static_cast<size_t>(i)].row->may_alias) {
       if (alias.output >= static_cast<int>(node.outputs.size()) || alias.input >= static_cast<int>(node.inputs.size())) continue;
       if (node.outputs[static_cast<size_t>(alias.output)] == output && node.inputs[static_cast<size_t>(alias.input)] == input) return true;

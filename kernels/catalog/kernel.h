@@ -60,7 +60,7 @@ struct KernelRow {
   std::string (*rejects)(const KernelCall& call) = nullptr;
 
   // Gives the operands of a plain call that the row serves the layouts in which it is fastest on this machine; false:
-  // plain ones. Null: the row has no wish. It must serve the call with these layouts, and none of them pads.
+  // plain ones. Null: the row has no wish. It must serve the call with these layouts.
   bool (*prefers)(KernelCall& call) = nullptr;
 
   // Permitted aliasing. Every listed pair may be used at once.

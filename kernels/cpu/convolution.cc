@@ -13,6 +13,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -89,10 +90,10 @@ Convolution ConvolutionOf(const KernelCall& call, bool channels_last) {
 }
 
 // Weights as oneDNN keeps them, [O, I, ...] or in groups [G, O / G, I, ...], as a layout of [O, I, ...]; nullopt where it
-// pads them or parts what we hold as one dimension.
+// pads groups or parts what we hold as one dimension.
 std::optional<Layout> WeightLayout(const Desc& desc, bool grouped) {
   const Dims dims = desc.get_dims(), padded = desc.get_padded_dims(), strides = desc.get_strides();
-  if (desc.get_format_kind() != dnnl::memory::format_kind::blocked || dims != padded) return std::nullopt;
+  if (desc.get_format_kind() != dnnl::memory::format_kind::blocked || (grouped && dims != padded)) return std::nullopt;
   // Groups and the outputs within one are one dimension: of those with more than one element, the blocks are the inner's.
   const bool depthwise = grouped && dims[1] == 1;
   const auto ours = [&](int dim) { return !grouped ? dim : std::max(dim - 1, 0); };
@@ -104,6 +105,9 @@ std::optional<Layout> WeightLayout(const Desc& desc, bool grouped) {
     if (grouped && dim == (depthwise ? 1 : 0) && size > 1) return std::nullopt;
     block[static_cast<size_t>(dim)] *= size;
     layout.blocks.push_back({ours(dim), size});
+  }
+  for (size_t dim = 0; dim < dims.size(); ++dim) {
+    if (padded[dim] != AlignUp(dims[dim], block[dim])) return std::nullopt;
   }
   std::vector<int> outer(dims.size());
   std::iota(outer.begin(), outer.end(), 0);
@@ -191,7 +195,7 @@ class ConvolutionKernel : public Kernel {
 
  private:
   ConvolutionKernel(const KernelCall& call, Prepared prepared)
-      : primitive_(prepared.make(), std::move(prepared.arguments), call.threads),
+      : primitive_(prepared.make, std::move(prepared.arguments), call.threads),
         has_bias_(HasBias(call)),
         adds_bias_(has_bias_ && call.op == "ConvTranspose"),
         channels_(call.outputs[0].shape[1]),

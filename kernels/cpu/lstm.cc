@@ -366,8 +366,8 @@ std::string Rejects(const KernelCall& call) {
 }
 
 constexpr CpuKernel kKernels[] = {
-    {.row = {.name = "cpu.LSTM", .op = "LSTM", .domain = "", .rejects = Rejects, .scratch_bytes = Scratch}, .make = MakeKernel<Lstm>},
-    {.row = {.name = "cpu.LstmGrad", .op = "LstmGrad", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = Scratch},
+    {.row = {.name = "onednn.LSTM", .op = "LSTM", .domain = "", .rejects = Rejects, .scratch_bytes = Scratch}, .make = MakeKernel<Lstm>},
+    {.row = {.name = "onednn.LstmGrad", .op = "LstmGrad", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = Scratch},
      .make = MakeKernel<LstmGrad>},
 };
 

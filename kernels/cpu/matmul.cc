@@ -206,7 +206,7 @@ class LargeProduct : public Kernel {
     } else if (product.has_bias) {
       arguments.push_back({DNNL_ARG_BIAS, OneDnnDesc(product.bias_dims)});
     }
-    return OneDnnPrimitive(dnnl::matmul(p.desc), std::move(arguments), call.threads);
+    return OneDnnPrimitive([&p] { return dnnl::matmul(p.desc); }, std::move(arguments), call.threads);
   }
 
   Product product_;

@@ -1,7 +1,6 @@
 #include "kernels/cpu/onednn.h"
 
 #include <string>
-#include <utility>
 
 #include "runtime/base/error.h"
 
@@ -34,8 +33,10 @@ dnnl::primitive_attr OneDnnUserScratch() {
   return attr;
 }
 
-OneDnnPrimitive::OneDnnPrimitive(dnnl::primitive primitive, std::vector<Argument> arguments, int threads)
-    : primitive_(std::move(primitive)), threads_(threads) {
+OneDnnPrimitive::OneDnnPrimitive(const std::function<dnnl::primitive()>& make, std::vector<Argument> arguments, int threads)
+    : threads_(threads) {
+  const OneDnnTeam team(threads);
+  primitive_ = make();
   for (const Argument& argument : arguments) {
     memories_.emplace_back(argument.desc, OneDnnEngine(), nullptr);
     arguments_.push_back({argument.id, memories_.back().get()});

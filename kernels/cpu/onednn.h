@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <dnnl.hpp>
+#include <functional>
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
@@ -41,7 +42,9 @@ class OneDnnPrimitive {
     int id;  // DNNL_ARG_...
     dnnl::memory::desc desc;
   };
-  OneDnnPrimitive(dnnl::primitive primitive, std::vector<Argument> arguments, int threads);
+  // `make` is called in a team of `threads`: oneDNN keeps primitives by the team's size, and would give out one whose
+  // work is parted for another.
+  OneDnnPrimitive(const std::function<dnnl::primitive()>& make, std::vector<Argument> arguments, int threads);
 
   // One address per argument. Throws Error(kInternal) where oneDNN reports a failure.
   void Run(std::initializer_list<const void*> addresses);

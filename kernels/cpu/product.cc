@@ -21,7 +21,7 @@ ProductPlan::ProductPlan(const ProductShape& s, int threads)
 }
 
 PreparedProduct::PreparedProduct(const ProductPlan& plan)
-    : product_(dnnl::matmul(plan.desc_),
+    : product_([&plan] { return dnnl::matmul(plan.desc_); },
                {{DNNL_ARG_SRC, plan.a_},
                 {DNNL_ARG_WEIGHTS, plan.desc_.weights_desc()},
                 {DNNL_ARG_DST, plan.c_},
@@ -30,7 +30,7 @@ PreparedProduct::PreparedProduct(const ProductPlan& plan)
   if (plan.packed_bytes_ == 0) return;
   const OneDnnTeam team(plan.threads_);
   const dnnl::reorder::primitive_desc reorder(OneDnnEngine(), plan.b_, OneDnnEngine(), plan.desc_.weights_desc());
-  pack_.emplace(dnnl::reorder(reorder),
+  pack_.emplace([&reorder] { return dnnl::reorder(reorder); },
                 std::vector<OneDnnPrimitive::Argument>{{DNNL_ARG_FROM, plan.b_}, {DNNL_ARG_TO, plan.desc_.weights_desc()}}, plan.threads_);
 }
 

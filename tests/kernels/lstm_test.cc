@@ -56,9 +56,9 @@ TEST(Lstm, Forward) {
   for (const Case& c : kCases) {
     const Operands o = OperandsOf(c);
     KernelCall call{.op = "LSTM", .domain = "", .attributes = AttributesOf(c), .inputs = o.inputs, .outputs = {o.y, o.state, o.state}};
-    ExpectSameAsReference(call, random, kHow, "cpu.LSTM");
+    ExpectSameAsReference(call, random, kHow, "onednn.LSTM");
     call.outputs = {{}, o.state};
-    ExpectSameAsReference(call, random, kHow, "cpu.LSTM");
+    ExpectSameAsReference(call, random, kHow, "onednn.LSTM");
   }
 }
 
@@ -76,12 +76,12 @@ TEST(Lstm, Gradient) {
       call.outputs.push_back(call.inputs[static_cast<size_t>(i)]);
     }
     call.attributes.set("wanted", wanted);
-    ExpectSameAsReference(call, random, kHow, "cpu.LstmGrad");
+    ExpectSameAsReference(call, random, kHow, "onednn.LstmGrad");
     // One gradient of one output alone.
     call.attributes.set("wanted", std::vector<int64_t>{2});
     call.outputs = {call.inputs[2]};
     call.inputs[9] = call.inputs[10] = {};
-    ExpectSameAsReference(call, random, kHow, "cpu.LstmGrad");
+    ExpectSameAsReference(call, random, kHow, "onednn.LstmGrad");
   }
 }
 
@@ -90,7 +90,7 @@ TEST(Lstm, LeavesTheUnusualToTheReference) {
   KernelCall call{
       .op = "LSTM", .domain = "", .attributes = AttributesOf(kCases[0]), .inputs = o.inputs, .outputs = {o.y, o.state, o.state}};
   const auto chosen = [&](const KernelCall& c) { return std::string(ChooseKernel(DeviceKind::kCpu, c)->name); };
-  EXPECT_EQ(chosen(call), "cpu.LSTM");
+  EXPECT_EQ(chosen(call), "onednn.LSTM");
   KernelCall clipped = call;
   clipped.attributes.set("clip", 1.0);
   EXPECT_EQ(chosen(clipped), "reference.LSTM");
@@ -100,10 +100,10 @@ TEST(Lstm, LeavesTheUnusualToTheReference) {
   // A hostile plan's shapes are refused.
   KernelCall wrong = call;
   wrong.inputs[1].shape = {1, 24, 5};
-  EXPECT_NE(Rejection(*FindKernel("cpu.LSTM"), wrong), "");
+  EXPECT_NE(Rejection(*FindKernel("onednn.LSTM"), wrong), "");
   wrong = call;
   wrong.outputs[0].shape = {5, 1, 3, 7};
-  EXPECT_NE(Rejection(*FindKernel("cpu.LSTM"), wrong), "");
+  EXPECT_NE(Rejection(*FindKernel("onednn.LSTM"), wrong), "");
 }
 
 }  // namespace

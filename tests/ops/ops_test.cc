@@ -55,7 +55,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.CumProdGrad",   "gradloom.DetGrad",        "gradloom.MaxPoolGrad", "gradloom.LpPoolGrad", "gradloom.BatchNormTrainGrad",
       "gradloom.LayerNormGrad", "gradloom.GroupNormGrad",  "gradloom.RmsNormGrad", "gradloom.LrnGrad",    "gradloom.CrossEntropyGrad",
       "gradloom.NllGrad",       "gradloom.RnnGrad",        "gradloom.GruGrad",     "gradloom.LstmGrad",   "gradloom.ResizeGrad",
-      "gradloom.AttentionGrad", "gradloom.GridSampleGrad", "gradloom.Fused",
+      "gradloom.AttentionGrad", "gradloom.GridSampleGrad", "gradloom.Fused",       "gradloom.Reorder",
   };
   for (const Op* op : AllOps()) {
     if (op->gradient != nullptr || op->has(kNoGradient) || op->has(kUpdate)) continue;
