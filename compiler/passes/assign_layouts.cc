@@ -72,7 +72,7 @@ class LayoutAssigner {
       KernelCall wish = call;
       if (row->prefers(wish)) return Apply(node, wish);
     }
-    for (const auto& [candidate, shape] : Candidates(node)) {
+    for (const auto& [candidate, shape] : Candidates(node, op != nullptr && op->has(kUpdate))) {
       KernelCall uniform = Uniform(call, candidate, shape);
       if (ChooseKernel(plan_.device, uniform) != nullptr) return Apply(node, uniform);
     }
@@ -85,11 +85,13 @@ class LayoutAssigner {
   }
 
   // The layouts of the node's inputs that are not plain, with their shapes: those of states first, which stay; then
-  // by size.
-  std::vector<std::pair<Layout, Shape>> Candidates(const Node& node) {
+  // by size. An update is made in the parameter's layout, a plain one too: one gradient goes there, not two states back
+  // and forth.
+  std::vector<std::pair<Layout, Shape>> Candidates(const Node& node, bool updates) {
     std::vector<ValueId> inputs;
     for (ValueId id : node.inputs) {
-      if (id != kNoValue && !layout(id).plain()) inputs.push_back(id);
+      if (id == kNoValue) continue;
+      if (!layout(id).plain() || (updates && decided_.contains(id))) inputs.push_back(id);
     }
     const auto rank = [&](ValueId id) { return std::pair(IsGivenState(graph_.value(id)), graph_.value(id).shape.elements()); };
     std::stable_sort(inputs.begin(), inputs.end(), [&](ValueId a, ValueId b) { return rank(a) > rank(b); });

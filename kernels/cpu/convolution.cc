@@ -13,7 +13,6 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
-#include "runtime/base/checked.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -107,7 +106,7 @@ std::optional<Layout> WeightLayout(const Desc& desc, bool grouped) {
     layout.blocks.push_back({ours(dim), size});
   }
   for (size_t dim = 0; dim < dims.size(); ++dim) {
-    if (padded[dim] != AlignUp(dims[dim], block[dim])) return std::nullopt;
+    if (padded[dim] != (dims[dim] + block[dim] - 1) / block[dim] * block[dim]) return std::nullopt;
   }
   std::vector<int> outer(dims.size());
   std::iota(outer.begin(), outer.end(), 0);

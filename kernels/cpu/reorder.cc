@@ -3,7 +3,6 @@
 #include <cstring>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kernels/cpu/families.h"
@@ -76,127 +75,91 @@ std::optional<Walk> WalkOf(const OperandType& from, const OperandType& to) {
   return walk;
 }
 
-// A box of elements with strides in two memories.
-struct Box {
-  std::vector<int64_t> extents, from, to;
-  int64_t from_at = 0, to_at = 0;
-
-  void Add(int64_t extent, int64_t from_stride, int64_t to_stride) {
-    extents.push_back(extent);
-    from.push_back(from_stride);
-    to.push_back(to_stride);
-  }
-};
-
-// The boxes between a tensor without blocks and one with at most one block a dimension: whole blocks, and what is left in
-// the last one. `to_blocks`: into the blocked one.
-std::vector<Box> BoxesOf(const OperandType& flat, const OperandType& blocked, bool to_blocks) {
-  std::vector<int64_t> plain(static_cast<size_t>(flat.shape.rank()));
-  for (const Axis& axis : AxesOf(flat.layout, flat.shape)) plain[static_cast<size_t>(axis.dim)] = axis.stride;
-  const std::vector<Axis> axes = AxesOf(blocked.layout, blocked.layout.Padded(blocked.shape));
-  std::vector<Box> boxes(1);
-  const auto add = [&](Box& box, int64_t extent, int64_t flat_stride, int64_t blocked_stride) {
-    box.Add(extent, to_blocks ? flat_stride : blocked_stride, to_blocks ? blocked_stride : flat_stride);
-  };
-  // From the outermost, so that the innermost loop runs along the blocked memory.
+// Where the elements of one dimension lie: an element's place is the sum of its indices' places.
+std::vector<int64_t> PlacesOf(const std::vector<Axis>& axes, int dim, int64_t extent) {
+  std::vector<int64_t> places(static_cast<size_t>(extent), 0);
   for (const Axis& axis : axes) {
-    const int64_t extent = blocked.shape[axis.dim], stride = plain[static_cast<size_t>(axis.dim)];
-    const auto outer = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.dim == axis.dim; });
-    if (&*outer != &axis) continue;  // a block, which was seen with its dimension
-    const auto inner = std::find_if(outer + 1, axes.end(), [&](const Axis& a) { return a.dim == axis.dim; });
-    if (inner == axes.end()) {
-      for (Box& box : boxes) add(box, extent, stride, axis.stride);
-      continue;
-    }
-    const int64_t whole = extent / axis.step, rest = extent % axis.step;
-    std::vector<Box> parted;
-    for (const Box& box : boxes) {
-      if (whole > 0) {
-        parted.push_back(box);
-        add(parted.back(), whole, stride * axis.step, axis.stride);
-        add(parted.back(), axis.step, stride, inner->stride);
-      }
-      if (rest > 0) {
-        parted.push_back(box);
-        (to_blocks ? parted.back().from_at : parted.back().to_at) += whole * axis.step * stride;
-        (to_blocks ? parted.back().to_at : parted.back().from_at) += whole * axis.stride;
-        add(parted.back(), rest, stride, inner->stride);
-      }
-    }
-    boxes = std::move(parted);
+    if (axis.dim != dim) continue;
+    for (size_t i = 0; i < places.size(); ++i) places[i] += static_cast<int64_t>(i) / axis.step % axis.extent * axis.stride;
   }
-  return boxes;
+  return places;
 }
+
+bool Pads(const OperandType& operand) { return operand.layout.Padded(operand.shape) != operand.shape; }
 
 constexpr int64_t kElementsPerThread = 1 << 15;
 
-// The innermost loop goes along the smaller strides of `to`; rows of it are shared among threads.
-class BoxCopy {
+// Between any two layouts of four-byte elements, padding and all, by tables of places. Padding becomes zero.
+class TableReorder : public Kernel {
  public:
-  explicit BoxCopy(Box box) : box_(std::move(box)) {
-    std::vector<size_t> by_stride(box_.extents.size());
-    for (size_t i = 0; i < by_stride.size(); ++i) by_stride[i] = i;
-    std::stable_sort(by_stride.begin(), by_stride.end(), [&](size_t a, size_t b) { return box_.to[a] > box_.to[b]; });
-    const Box old = box_;
-    for (size_t i = 0; i < by_stride.size(); ++i) {
-      box_.extents[i] = old.extents[by_stride[i]];
-      box_.from[i] = old.from[by_stride[i]];
-      box_.to[i] = old.to[by_stride[i]];
-      if (i + 1 < by_stride.size()) rows_ *= box_.extents[i];
+  explicit TableReorder(const KernelCall& call) : bytes_(Pads(call.outputs[0]) ? call.outputs[0].bytes() : 0), threads_(call.threads) {
+    const OperandType &from = call.inputs[0], &to = call.outputs[0];
+    const std::vector<Axis> in = AxesOf(from.layout, from.layout.Padded(from.shape)), out = AxesOf(to.layout, to.layout.Padded(to.shape));
+    // From the outermost of the output; the dimension of its innermost axis last, in runs.
+    const int inner = out.empty() ? -1 : out.back().dim;
+    std::vector<int> dims;
+    for (size_t k = out.size(); k-- > 0;) {
+      if (std::find(dims.begin(), dims.end(), out[k].dim) == dims.end()) dims.push_back(out[k].dim);
     }
+    for (size_t k = dims.size(); k-- > 1;) {
+      const int64_t extent = from.shape[dims[k]];
+      outer_.push_back({extent, PlacesOf(in, dims[k], extent), PlacesOf(out, dims[k], extent)});
+      rows_ *= extent;
+    }
+    const int64_t extent = inner < 0 ? 1 : from.shape[inner];
+    MakeRuns(PlacesOf(in, inner, extent), PlacesOf(out, inner, extent));
+    elements_ = from.shape.elements();
   }
 
-  void Run(const float* from, float* to, int threads) const {
-    const size_t last = box_.extents.size() - 1;
-    const int64_t n = box_.extents[last], in = box_.from[last], out = box_.to[last];
-    ParallelRanges(rows_, 1, ThreadsFor(rows_ * n, kElementsPerThread, threads), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        int64_t rest = row, x = box_.from_at, y = box_.to_at;
-        for (size_t i = last; i-- > 0;) {
-          const int64_t index = rest % box_.extents[i];
-          rest /= box_.extents[i];
-          x += index * box_.from[i];
-          y += index * box_.to[i];
-        }
-        for (int64_t i = 0; i < n; ++i) to[y + i * out] = from[x + i * in];
-      }
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const auto* from = static_cast<const float*>(inputs[0]);
+    auto* to = static_cast<float*>(outputs[0]);
+    if (bytes_ > 0) std::memset(to, 0, static_cast<size_t>(bytes_));
+    ParallelRanges(rows_, 1, ThreadsFor(elements_, kElementsPerThread, threads_), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) CopyRow(row, from, to);
     });
   }
 
  private:
-  Box box_;
-  int64_t rows_ = 1;
-};
+  struct Dimension {
+    int64_t extent;
+    std::vector<int64_t> from, to;
+  };
+  // Elements next to each other in the output, `step` apart in the input.
+  struct Stretch {
+    int64_t from, to, count, step;
+  };
 
-bool Pads(const OperandType& operand) { return operand.layout.Padded(operand.shape) != operand.shape; }
-
-bool OneBlockADimension(const Layout& layout) {
-  for (size_t i = 0; i < layout.blocks.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (layout.blocks[i].dim == layout.blocks[j].dim) return false;
+  void MakeRuns(const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      Stretch* last = runs_.empty() ? nullptr : &runs_.back();
+      const int64_t step = last == nullptr ? 0 : from[i] - (last->from + (last->count - 1) * last->step);
+      if (last != nullptr && to[i] == last->to + last->count && (last->count == 1 || step == last->step)) {
+        last->step = step;
+        ++last->count;
+      } else {
+        runs_.push_back({from[i], to[i], 1, 0});
+      }
     }
   }
-  return true;
-}
 
-// From or to blocks with padding, which becomes zero.
-class PaddedReorder : public Kernel {
- public:
-  explicit PaddedReorder(const KernelCall& call) : bytes_(Pads(call.outputs[0]) ? call.outputs[0].bytes() : 0), threads_(call.threads) {
-    const OperandType &from = call.inputs[0], &to = call.outputs[0];
-    const bool to_blocks = !to.layout.blocks.empty();
-    for (Box& box : to_blocks ? BoxesOf(from, to, true) : BoxesOf(to, from, false)) copies_.emplace_back(std::move(box));
+  void CopyRow(int64_t row, const float* from, float* to) const {
+    for (size_t i = outer_.size(); i-- > 0;) {
+      const auto index = static_cast<size_t>(row % outer_[i].extent);
+      row /= outer_[i].extent;
+      from += outer_[i].from[index];
+      to += outer_[i].to[index];
+    }
+    for (const Stretch& run : runs_) {
+      for (int64_t i = 0; i < run.count; ++i) to[run.to + i] = from[run.from + i * run.step];
+    }
   }
 
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    if (bytes_ > 0) std::memset(outputs[0], 0, static_cast<size_t>(bytes_));
-    for (const BoxCopy& copy : copies_) copy.Run(static_cast<const float*>(inputs[0]), static_cast<float*>(outputs[0]), threads_);
-  }
-
- private:
   int64_t bytes_;  // to clear
   int threads_;
-  std::vector<BoxCopy> copies_;
+  std::vector<Dimension> outer_;  // from the outermost
+  std::vector<Stretch> runs_;
+  int64_t rows_ = 1, elements_ = 0;
 };
 
 class Reorder : public Kernel {
@@ -228,18 +191,15 @@ std::string Rejects(const KernelCall& call) {
   return WalkOf(from, to) ? "" : "blocks of " + from.layout.ToString() + " and " + to.layout.ToString() + " that do not nest";
 }
 
-std::string RejectsPadded(const KernelCall& call) {
+std::string RejectsTable(const KernelCall& call) {
   const OperandType &from = call.inputs[0], &to = call.outputs[0];
   if (std::string why = RejectsTypes(from, to); !why.empty()) return why;
-  if (from.dtype != DType::kFloat32) return std::string(DTypeName(from.dtype));
-  if (!from.layout.blocks.empty() && !to.layout.blocks.empty()) return "blocks on both sides";
-  return OneBlockADimension(from.layout) && OneBlockADimension(to.layout) ? "" : "blocks of blocks";
+  return DTypeBytes(from.dtype) == 4 ? "" : std::string(DTypeName(from.dtype));
 }
 
 constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.Reorder", .op = "Reorder", .domain = "gradloom", .rejects = Rejects}, .make = MakeKernel<Reorder>},
-    {.row = {.name = "cpu.PaddedReorder", .op = "Reorder", .domain = "gradloom", .rejects = RejectsPadded},
-     .make = MakeKernel<PaddedReorder>},
+    {.row = {.name = "cpu.TableReorder", .op = "Reorder", .domain = "gradloom", .rejects = RejectsTable}, .make = MakeKernel<TableReorder>},
 };
 
 }  // namespace
