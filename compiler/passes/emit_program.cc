@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
@@ -122,84 +121,139 @@ void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, Plan& pl
   }
 }
 
-Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vector<int>& output_buffers) {
-  Program program;
-  program.streams.push_back({StreamKind::kCompute, 0, scheduled.threads});
-  program.transient_bytes = scheduled.transient_bytes;
+namespace {
 
+class Emitter {
+ public:
+  Emitter(const Graph& graph, const ProgramPlan& scheduled)
+      : graph_(graph), scheduled_(scheduled), buffer_of_(static_cast<size_t>(graph.num_values()), -1) {
+    for (int s = 0; s < std::max(scheduled.streams, 1); ++s) program_.streams.push_back({StreamKind::kCompute, 0, scheduled.threads});
+    program_.transient_bytes = scheduled.transient_bytes;
+    FindViews();
+  }
+
+  Program Run(std::vector<int>& output_buffers) {
+    std::vector<std::vector<int>> waits(graph_.nodes.size());
+    std::vector<bool> waited_for(graph_.nodes.size());
+    for (const Wait& wait : scheduled_.waits) {
+      waits[static_cast<size_t>(wait.node)].push_back(wait.after);
+      waited_for[static_cast<size_t>(wait.after)] = true;
+    }
+    std::map<int, int> event_of;
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (scheduled_.kernels[i].row == nullptr) continue;
+      const int stream = i < scheduled_.stream.size() ? scheduled_.stream[i] : 0;
+      for (int before : waits[i]) Signal(InstructionKind::kWait, stream, event_of.at(before));
+      Launch(i, stream);
+      if (!waited_for[i]) continue;
+      event_of.emplace(static_cast<int>(i), program_.num_events);
+      Signal(InstructionKind::kRecord, stream, program_.num_events++);
+    }
+    CopyStates();
+    output_buffers.clear();
+    for (ValueId id : graph_.outputs) output_buffers.push_back(BufferOf(id));
+    return std::move(program_);
+  }
+
+ private:
   // By value id: the value whose bytes a view shows, at the end of a chain of views.
-  std::vector<ValueId> viewed(static_cast<size_t>(graph.num_values()));
-  std::iota(viewed.begin(), viewed.end(), 0);
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    if (scheduled.kernels[i].row == nullptr) {
-      viewed[static_cast<size_t>(node.outputs[0])] = viewed[static_cast<size_t>(node.inputs[0])];
+  void FindViews() {
+    viewed_.resize(static_cast<size_t>(graph_.num_values()));
+    std::iota(viewed_.begin(), viewed_.end(), 0);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (scheduled_.kernels[i].row == nullptr) {
+        viewed_[static_cast<size_t>(node.outputs[0])] = viewed_[static_cast<size_t>(node.inputs[0])];
+      }
     }
   }
-  std::vector<int> buffer_of(static_cast<size_t>(graph.num_values()), -1);
-  const std::function<int(ValueId)> buffer = [&](ValueId id) {
-    if (id == kNoValue) return -1;
-    int& index = buffer_of[static_cast<size_t>(id)];
-    if (index < 0) {
-      const ValueId whole = viewed[static_cast<size_t>(id)];
-      const int whole_index = whole == id ? -1 : buffer(whole);
-      const Value& value = graph.value(id);
-      const Placement& place = scheduled.placement[static_cast<size_t>(id)];
-      index = static_cast<int>(program.buffers.size());
-      program.buffers.push_back({.name = value.name,
-                                 .arena = place.arena,
-                                 .offset = place.offset,
-                                 .bytes = scheduled.layout(id).elements(value.shape) * DTypeBytes(value.dtype),
-                                 .dtype = value.dtype,
-                                 .shape = value.shape,
-                                 .layout = scheduled.layout(id),
-                                 .feed = place.feed,
-                                 .whole = whole_index});
-    }
-    return index;
-  };
 
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    const KernelChoice& choice = scheduled.kernels[i];
-    if (choice.row == nullptr) continue;
+  int BufferOf(ValueId id) {
+    if (id == kNoValue) return -1;
+    if (buffer_of_[static_cast<size_t>(id)] >= 0) return buffer_of_[static_cast<size_t>(id)];
+    const ValueId whole = viewed_[static_cast<size_t>(id)];
+    const int whole_index = whole == id ? -1 : BufferOf(whole);
+    const Value& value = graph_.value(id);
+    const Placement& place = scheduled_.placement[static_cast<size_t>(id)];
+    program_.buffers.push_back({.name = value.name,
+                                .arena = place.arena,
+                                .offset = place.offset,
+                                .bytes = scheduled_.layout(id).elements(value.shape) * DTypeBytes(value.dtype),
+                                .dtype = value.dtype,
+                                .shape = value.shape,
+                                .layout = scheduled_.layout(id),
+                                .feed = place.feed,
+                                .whole = whole_index});
+    return buffer_of_[static_cast<size_t>(id)] = static_cast<int>(program_.buffers.size()) - 1;
+  }
+
+  void Signal(InstructionKind kind, int stream, int event) {
+    Instruction instruction;
+    instruction.kind = kind;
+    instruction.stream = stream;
+    instruction.event = event;
+    program_.instructions.push_back(std::move(instruction));
+  }
+
+  void Launch(size_t i, int stream) {
+    const Node& node = graph_.nodes[i];
+    const KernelChoice& choice = scheduled_.kernels[i];
     Instruction launch;
+    launch.stream = stream;
     launch.kernel = choice.row->name;
     launch.op = node.op;
     launch.domain = node.domain;
     launch.attributes = node.attributes;
     launch.origin = node.origin;
-    for (ValueId id : node.inputs) launch.uses.push_back({buffer(id), Access::kRead});
-    for (ValueId id : node.outputs) launch.uses.push_back({buffer(id), Access::kWrite});
+    for (ValueId id : node.inputs) launch.uses.push_back({BufferOf(id), Access::kRead});
+    for (ValueId id : node.outputs) launch.uses.push_back({BufferOf(id), Access::kWrite});
     if (choice.scratch_bytes > 0) {
-      launch.uses.push_back({static_cast<int>(program.buffers.size()), Access::kScratch});
-      program.buffers.push_back({.name = "scratch",
-                                 .arena = Arena::kTransient,
-                                 .offset = scheduled.scratch_offset[i],
-                                 .bytes = choice.scratch_bytes,
-                                 .dtype = DType::kUndefined,
-                                 .shape = {},
-                                 .layout = {},
-                                 .feed = -1});
+      launch.uses.push_back({static_cast<int>(program_.buffers.size()), Access::kScratch});
+      program_.buffers.push_back({.name = "scratch",
+                                  .arena = Arena::kTransient,
+                                  .offset = scheduled_.scratch_offset[i],
+                                  .bytes = choice.scratch_bytes,
+                                  .dtype = DType::kUndefined,
+                                  .shape = {},
+                                  .layout = {},
+                                  .feed = -1});
     }
-    program.instructions.push_back(std::move(launch));
+    program_.instructions.push_back(std::move(launch));
   }
-  for (const StateCopy& copy : scheduled.copies) {
-    Instruction instruction;
-    instruction.kind = InstructionKind::kCopy;
-    // The state's new value is not its old one: another buffer at the same place.
-    Buffer next = program.buffers[static_cast<size_t>(buffer(copy.from))];
-    const Placement& place = scheduled.placement[static_cast<size_t>(copy.to)];
-    next.arena = place.arena;
-    next.offset = place.offset;
-    next.whole = -1;
-    instruction.uses = {{buffer(copy.from), Access::kRead}, {static_cast<int>(program.buffers.size()), Access::kWrite}};
-    program.buffers.push_back(std::move(next));
-    program.instructions.push_back(std::move(instruction));
+
+  // On the first stream, when all others have ended.
+  void CopyStates() {
+    if (scheduled_.copies.empty()) return;
+    for (int s = 1; s < static_cast<int>(program_.streams.size()); ++s) {
+      Signal(InstructionKind::kRecord, s, program_.num_events);
+      Signal(InstructionKind::kWait, 0, program_.num_events++);
+    }
+    for (const StateCopy& copy : scheduled_.copies) {
+      Instruction instruction;
+      instruction.kind = InstructionKind::kCopy;
+      // The state's new value is not its old one: another buffer at the same place.
+      Buffer next = program_.buffers[static_cast<size_t>(BufferOf(copy.from))];
+      const Placement& place = scheduled_.placement[static_cast<size_t>(copy.to)];
+      next.arena = place.arena;
+      next.offset = place.offset;
+      next.whole = -1;
+      instruction.uses = {{BufferOf(copy.from), Access::kRead}, {static_cast<int>(program_.buffers.size()), Access::kWrite}};
+      program_.buffers.push_back(std::move(next));
+      program_.instructions.push_back(std::move(instruction));
+    }
   }
-  output_buffers.clear();
-  for (ValueId id : graph.outputs) output_buffers.push_back(buffer(id));
-  return program;
+
+  const Graph& graph_;
+  const ProgramPlan& scheduled_;
+  Program program_;
+  std::vector<ValueId> viewed_;
+  std::vector<int> buffer_of_;  // by value id
+};
+
+}  // namespace
+
+Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vector<int>& output_buffers) {
+  return Emitter(graph, scheduled).Run(output_buffers);
 }
 
 }  // namespace gradloom

@@ -4,15 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/ops/op.h"
+#include "compiler/passes/node_order.h"
 
 namespace gradloom {
 namespace {
-
-bool IsView(const Node& node) {
-  const Op* op = FindOp(node.domain, node.op);
-  return op != nullptr && op->has(kView);
-}
 
 // By value id, the last position that reads the value or a view of it; nodes of the update phase, which
 // may themselves move, are left out.

@@ -12,25 +12,30 @@
 namespace gradloom {
 namespace {
 
+using Together = std::function<bool(size_t, size_t)>;
+
 // Placed intervals by time, so that only those alive together are looked at: buckets of steps hold the
-// indices of the intervals that touch them.
+// indices of the intervals that touch them. With `together` time alone does not tell, and there is one bucket.
 class PlacedIntervals {
  public:
-  explicit PlacedIntervals(int steps) : buckets_(static_cast<size_t>(steps / kStepsPerBucket + 1)) {}
+  PlacedIntervals(int steps, const Together& together)
+      : together_(together), steps_per_bucket_(together ? steps + 1 : 16), buckets_(static_cast<size_t>(steps / steps_per_bucket_ + 1)) {}
 
   void Add(const Interval& interval, int index) {
-    for (int bucket = interval.first / kStepsPerBucket; bucket <= interval.last / kStepsPerBucket; ++bucket) {
+    for (int bucket = interval.first / steps_per_bucket_; bucket <= interval.last / steps_per_bucket_; ++bucket) {
       buckets_[static_cast<size_t>(bucket)].push_back(index);
     }
   }
 
-  // The placed intervals that are alive together with `interval`, by offset.
-  void Overlapping(const std::vector<Interval>& all, const Interval& interval, std::vector<std::pair<int64_t, int64_t>>& ranges) const {
+  // The placed intervals that are alive together with that of this index, by offset.
+  void Overlapping(const std::vector<Interval>& all, int mine, std::vector<std::pair<int64_t, int64_t>>& ranges) const {
+    const Interval& interval = all[static_cast<size_t>(mine)];
     ranges.clear();
-    for (int bucket = interval.first / kStepsPerBucket; bucket <= interval.last / kStepsPerBucket; ++bucket) {
+    for (int bucket = interval.first / steps_per_bucket_; bucket <= interval.last / steps_per_bucket_; ++bucket) {
       for (int index : buckets_[static_cast<size_t>(bucket)]) {
         const Interval& other = all[static_cast<size_t>(index)];
-        if (other.first > interval.last || other.last < interval.first) continue;
+        const bool apart = other.first > interval.last || other.last < interval.first;
+        if (apart && !(together_ && together_(static_cast<size_t>(mine), static_cast<size_t>(index)))) continue;
         ranges.emplace_back(other.offset, other.offset + AlignUp(other.bytes, kAlignmentBytes));
       }
     }
@@ -38,7 +43,8 @@ class PlacedIntervals {
   }
 
  private:
-  static constexpr int kStepsPerBucket = 16;
+  const Together& together_;
+  int steps_per_bucket_;
   std::vector<std::vector<int>> buckets_;
 };
 
@@ -56,13 +62,13 @@ int64_t BestFit(const std::vector<std::pair<int64_t, int64_t>>& ranges, int64_t 
   return best < 0 ? end : best;
 }
 
-int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& order, int steps) {
-  PlacedIntervals placed(steps);
+int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& order, int steps, const Together& together) {
+  PlacedIntervals placed(steps, together);
   std::vector<std::pair<int64_t, int64_t>> ranges;
   int64_t size = 0;
   for (int index : order) {
     Interval& interval = intervals[static_cast<size_t>(index)];
-    placed.Overlapping(intervals, interval, ranges);
+    placed.Overlapping(intervals, index, ranges);
     const int64_t bytes = AlignUp(interval.bytes, kAlignmentBytes);
     interval.offset = BestFit(ranges, bytes);
     size = std::max(size, interval.offset + bytes);
@@ -73,7 +79,7 @@ int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& or
 
 }  // namespace
 
-int64_t PackIntervals(std::vector<Interval>& intervals) {
+int64_t PackIntervals(std::vector<Interval>& intervals, const Together& together) {
   int steps = 1;
   for (const Interval& interval : intervals) {
     GRADLOOM_CHECK(interval.first >= 0 && interval.first <= interval.last && interval.bytes >= 0);
@@ -90,7 +96,7 @@ int64_t PackIntervals(std::vector<Interval>& intervals) {
   const auto attempt = [&](auto less) {
     std::vector<Interval> packed = intervals;
     std::stable_sort(order.begin(), order.end(), less);
-    const int64_t size = PackInOrder(packed, order, steps);
+    const int64_t size = PackInOrder(packed, order, steps, together);
     if (best_size < 0 || size < best_size) {
       best_size = size;
       best = std::move(packed);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace gradloom {
@@ -15,8 +16,10 @@ struct Interval {
 };
 
 // Gives offsets such that intervals that overlap in time do not overlap in space; returns the size of the
-// arena. Several orders of greedy best fit are tried and the smallest result is kept.
-int64_t PackIntervals(std::vector<Interval>& intervals);
+// arena. Several orders of greedy best fit are tried and the smallest result is kept. `together` says of two intervals,
+// by index, whether they may be in use at the same time although they do not overlap in the steps, as on several
+// streams; null: none are.
+int64_t PackIntervals(std::vector<Interval>& intervals, const std::function<bool(size_t, size_t)>& together = nullptr);
 
 // The largest sum of bytes (rounded up to the alignment) in use at one step: no packing is smaller.
 int64_t PackingBound(const std::vector<Interval>& intervals);

@@ -9,9 +9,11 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/accumulate.h"
 #include "compiler/passes/assign_layouts.h"
+#include "compiler/passes/assign_streams.h"
 #include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
+#include "compiler/passes/events.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
@@ -81,6 +83,14 @@ void RunOrder(PassContext& c) { OrderNodes(c.graph); }
 
 void RunFusePointwise(PassContext& c) { FusePointwise(c.graph); }
 
+void RunChooseStreams(PassContext& c) { ChooseStreams(c.graph, c.recipe.streams, c.recipe.threads, c.scheduled); }
+
+void RunAssignStreams(PassContext& c) { AssignStreams(c.graph, c.scheduled); }
+
+void RunInsertEvents(PassContext& c) { InsertEvents(c.graph, c.scheduled); }
+
+void RunElideEvents(PassContext& c) { ElideEvents(c.graph, c.scheduled); }
+
 void RunAssignLayouts(PassContext& c) {
   const std::vector<ValueId> before = c.graph.outputs;
   AssignLayouts(c.graph, c.plan, c.scheduled);
@@ -125,10 +135,16 @@ constexpr Pass kPasses[] = {
     {"order_nodes", RunOrder, true},
     // In the order in which nodes will run, so that a group is never made later than it is read.
     {"fuse_pointwise", RunFusePointwise, true},
+    // Before anything that goes by the threads of a stream, as kernels and their layouts do.
+    {"choose_streams", RunChooseStreams, true, false},
     // After fusion, which would end at every change of layout; before kernels, which are chosen by layout.
     {"assign_layouts", RunAssignLayouts, true},
     // From here on nodes and their order are fixed: kernels, addresses and instructions go by position.
     {"choose_kernels", RunChooseKernels, false, false},
+    // Streams, and what orders them: memory may be shared only by what is in order.
+    {"assign_streams", RunAssignStreams, false, false},
+    {"insert_events", RunInsertEvents, false, false},
+    {"elide_events", RunElideEvents, true, false},
     {"plan_memory", RunPlanMemory, false, false},
     {"emit_program", RunEmit, false, false},
 };

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/ops/op.h"
+#include "compiler/passes/node_order.h"
 #include "compiler/passes/pack_intervals.h"
 
 namespace gradloom {
@@ -16,7 +16,8 @@ namespace {
 // A set of values that share one range of bytes.
 struct Storage {
   int first = 0;  // the node that writes it first
-  int last = 0;   // the last node that reads or writes it
+  int last = 0;   // the last node in the list that reads or writes it
+  Reach reach;    // all that do
   int64_t bytes = 0;
   std::optional<Placement> fixed;  // outside the transient arena
 };
@@ -24,8 +25,8 @@ struct Storage {
 class Planner {
  public:
   Planner(const Graph& graph, const Plan& whole, ProgramPlan& plan)
-      : graph_(graph), whole_(whole), plan_(plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
-    FindLastReads();
+      : graph_(graph), whole_(whole), plan_(plan), order_(graph, plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
+    FindReads();
     PlaceGiven();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) PlaceOutputs(static_cast<int>(i));
     CopyLateStates();
@@ -46,7 +47,14 @@ class Planner {
 
   void Pack() {
     std::vector<Interval> intervals = Intervals();
-    plan_.transient_bytes = PackIntervals(intervals);
+    if (order_.num_streams() == 1) {
+      plan_.transient_bytes = PackIntervals(intervals);
+    } else {
+      const std::vector<Reach> reaches = Reaches();
+      plan_.transient_bytes = PackIntervals(intervals, [&](size_t a, size_t b) {
+        return !order_.AllBefore(reaches[a], intervals[b].first, false) && !order_.AllBefore(reaches[b], intervals[a].first, false);
+      });
+    }
     auto next = intervals.begin();
     for (Storage& storage : storages_) {
       if (!storage.fixed) storage.fixed = Placement{Arena::kTransient, (next++)->offset, -1};
@@ -70,24 +78,55 @@ class Planner {
   int storage_of(ValueId id) const { return storage_of_[static_cast<size_t>(id)]; }
   Storage& storage_at(ValueId id) { return storages_[static_cast<size_t>(storage_of(id))]; }
   int last_read(ValueId id) const { return last_read_[static_cast<size_t>(id)]; }
+  const Reach& reads(ValueId id) const { return reads_[static_cast<size_t>(id)]; }
 
-  // The last node that reads a value itself or a view of it; the end of the step for a fetched one.
-  void FindLastReads() {
+  // As Intervals(), what each of them is used by.
+  std::vector<Reach> Reaches() const {
+    std::vector<Reach> reaches;
+    for (const Storage& storage : storages_) {
+      if (!storage.fixed) reaches.push_back(storage.reach);
+    }
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (plan_.kernels[i].scratch_bytes == 0) continue;
+      reaches.push_back(Nothing());
+      order_.Extend(reaches.back(), static_cast<int>(i));
+    }
+    return reaches;
+  }
+
+  Reach Nothing() const { return Reach(static_cast<size_t>(order_.num_streams()), 0); }
+  Reach ToTheEnd() const { return Reach(static_cast<size_t>(order_.num_streams()), kForever); }
+  static void Join(Reach& reach, const Reach& other) {
+    for (size_t s = 0; s < reach.size(); ++s) reach[s] = std::max(reach[s], other[s]);
+  }
+
+  // Who reads a value itself or a view of it, and the last of them in the list; the end of the step for a fetched one.
+  void FindReads() {
     last_read_.assign(static_cast<size_t>(graph_.num_values()), -1);
+    reads_.assign(static_cast<size_t>(graph_.num_values()), Nothing());
     const auto extend = [&](ValueId id, int step) {
       int& last = last_read_[static_cast<size_t>(id)];
       last = std::max(last, step);
     };
-    for (ValueId id : graph_.outputs) extend(id, static_cast<int>(graph_.nodes.size()));
+    for (ValueId id : graph_.outputs) {
+      extend(id, static_cast<int>(graph_.nodes.size()));
+      reads_[static_cast<size_t>(id)] = ToTheEnd();
+    }
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
-      ForEachUse(node, [&](ValueId id) { extend(id, static_cast<int>(i)); });
-      if (plan_.kernels[i].row == nullptr) extend(node.inputs[0], last_read(node.outputs[0]));
+      const bool view = plan_.kernels[i].row == nullptr;
+      ForEachUse(node, [&](ValueId id) {
+        extend(id, static_cast<int>(i));
+        if (!view) order_.Extend(reads_[static_cast<size_t>(id)], static_cast<int>(i));
+      });
+      if (!view) continue;
+      extend(node.inputs[0], last_read(node.outputs[0]));
+      Join(reads_[static_cast<size_t>(node.inputs[0])], reads(node.outputs[0]));
     }
   }
 
   void NewStorage(ValueId id, int step, std::optional<Placement> fixed) {
-    storages_.push_back({.first = step, .last = step, .bytes = BytesOf(id), .fixed = std::move(fixed)});
+    storages_.push_back({.first = step, .last = step, .reach = Nothing(), .bytes = BytesOf(id), .fixed = std::move(fixed)});
     Join(id, static_cast<int>(storages_.size()) - 1, step);
   }
 
@@ -96,6 +135,10 @@ class Planner {
     storage_of_[static_cast<size_t>(id)] = storage;
     Storage& s = storages_[static_cast<size_t>(storage)];
     s.last = std::max({s.last, step, last_read(id)});
+    Join(s.reach, reads(id));
+    const bool made_here =
+        static_cast<size_t>(step) < graph_.nodes.size() && plan_.kernels[static_cast<size_t>(step)].row != nullptr && !s.fixed;
+    if (made_here) order_.Extend(s.reach, step);
   }
 
   // Inputs, constants, parameters and states have their places already.
@@ -138,12 +181,12 @@ class Planner {
     }
   }
 
-  // A next value goes straight into its state's place if every read of the old value comes before, or is
+  // A next value goes straight into its state's place if every read of the old value has ended before, or is
   // by this very node through an operand that the output may lie on.
   bool PlaceInState(ValueId id, int i) {
     const ValueId old = graph_.value(id).next_of;
     if (old == kNoValue || storage_of(old) < 0 || BytesOf(old) != BytesOf(id)) return false;
-    if (last_read(old) > i || (last_read(old) == i && !MayLieOn(id, old, i))) return false;
+    if (!order_.AllBefore(reads(old), i, true) || (last_read(old) == i && !MayLieOn(id, old, i))) return false;
     Join(id, storage_of(old), i);
     return true;
   }
@@ -154,7 +197,9 @@ class Planner {
     for (const Aliasing& alias : plan_.kernels[static_cast<size_t>(i)].row->may_alias) {
       if (alias.output != k || alias.input >= static_cast<int>(node.inputs.size())) continue;
       const ValueId input = node.inputs[static_cast<size_t>(alias.input)];
-      if (input == kNoValue || storage_at(input).fixed || storage_at(input).last > i || !MayLieOn(id, input, i)) continue;
+      if (input == kNoValue || storage_at(input).fixed || !order_.AllBefore(storage_at(input).reach, i, true) || !MayLieOn(id, input, i)) {
+        continue;
+      }
       Join(id, storage_of(input), i);
       return true;
     }
@@ -184,14 +229,17 @@ class Planner {
       plan_.copies.push_back({value.id, value.next_of});
       Storage& storage = storage_at(value.id);
       storage.last = std::max(storage.last, step++);
+      storage.reach = ToTheEnd();
     }
   }
 
   const Graph& graph_;
   const Plan& whole_;
   ProgramPlan& plan_;
+  const NodeOrder order_;
   std::vector<int> storage_of_;  // by value id; -1: no place yet
   std::vector<int> last_read_;   // by value id; -1: never
+  std::vector<Reach> reads_;     // by value id
   std::vector<Storage> storages_;
 };
 

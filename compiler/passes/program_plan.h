@@ -29,9 +29,17 @@ struct StateCopy {
   ValueId to = kNoValue;
 };
 
+// A node begins when one of another stream has ended: set by insert_events. In the order of the list.
+struct Wait {
+  int node = 0, after = 0;  // positions in graph.nodes
+};
+
 struct ProgramPlan {
   DeviceKind device = DeviceKind::kCpu;
-  int threads = 1;
+  int threads = 1;          // of the team of each stream
+  int streams = 1;          // set by choose_streams
+  std::vector<int> stream;  // by position in graph.nodes; -1: a view, which launches nothing; empty: all on one
+  std::vector<Wait> waits;
   std::vector<Layout> layouts;          // by value id, set by assign_layouts; past its end: plain
   std::vector<KernelChoice> kernels;    // by position in graph.nodes
   std::vector<Placement> placement;     // by value id; values that nothing uses stay transient at 0

@@ -31,7 +31,8 @@ struct Recipe {
   bool fetch_outputs = false;    // training entries also give the model's outputs
 
   DeviceKind device = DeviceKind::kCpu;
-  int threads = 1;
+  int threads = 1;  // of a device: its streams share them
+  int streams = 1;  // of a device; 0: as many as the cost model says
 };
 
 }  // namespace gradloom

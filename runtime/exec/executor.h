@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "kernels/catalog/kernel.h"
 #include "runtime/base/tensor.h"
 #include "runtime/exec/memory.h"
+#include "runtime/exec/prepare.h"
+#include "runtime/exec/stream_threads.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
@@ -21,71 +23,73 @@ struct StepParams {
   int64_t seed = 0;
 };
 
-// The state arena of a plan: parameters, optimizer state, statistics. Executors of plans with the same
-// state table can share one.
+// The state arenas of a plan's ranks: parameters, optimizer state, statistics. Executors of plans with the same
+// state table and as many ranks can share them.
 class StateArena {
  public:
   // Every tensor at its initial value.
   explicit StateArena(const Plan& plan);
 
-  // A copy in logical order.
+  // A copy in logical order, from the first rank.
   Tensor Get(const StateTensor& state) const;
-  // Throws Error(kShape) where dtype or shape differ.
+  // On all ranks. Throws Error(kShape) where dtype or shape differ.
   void Set(const StateTensor& state, const TensorView& value);
 
-  std::byte* at(int64_t offset) const { return memory_.at(offset); }
-  int64_t bytes() const { return memory_.bytes(); }
+  std::byte* at(int rank, int64_t offset) const { return memory_[static_cast<size_t>(rank)].at(offset); }
+  size_t ranks() const { return memory_.size(); }
+  // Of one rank.
+  int64_t bytes() const { return memory_.front().bytes(); }
 
  private:
-  HostArena memory_;
+  std::vector<HostArena> memory_;
 };
 
-// Runs entries on the CPU, on the caller's thread, one at a time. Not thread-safe.
+// Runs entries on CPU devices, one entry at a time. An entry of one rank and one stream runs on the caller's thread;
+// otherwise each stream of each rank has a thread, the first one the caller's. Not thread-safe.
 class Executor {
  public:
-  // `plan` must have been verified. `state` null: a fresh state arena. Throws Error(kResource, kPlan,
+  // `plan` must have been verified. `state` null: fresh state arenas. Throws Error(kResource, kPlan,
   // kUnsupported).
   explicit Executor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state = nullptr);
   ~Executor();
 
   // Runs one entry. Feeds come in the order of Entry::feeds, in the given dtypes and shapes (checked:
   // Error(kShape)); their memory is read in place and must stay until Run returns. Allocates nothing of
-  // its own after the entry's first run.
+  // its own after the entry's first run. After an error, which is that of the first stream of the first rank that
+  // had one, what the step was to change is undefined.
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params);
 
   // A fetch of the entry that ran last: valid until the next Run, and where it is a feed, as long as that.
   TensorView Fetched(int entry, int fetch) const;
 
   const Plan& plan() const { return *plan_; }
-  StateArena& state() { return *state_; }
-  const std::shared_ptr<StateArena>& shared_state() const { return state_; }
+  StateArena& state() { return memory_.state(); }
+  const std::shared_ptr<StateArena>& shared_state() const { return memory_.shared_state(); }
 
-  // Counts the nanoseconds of each instruction of a program from now on, or stops doing so. A step pays
-  // two readings of the clock an instruction.
-  void set_timed(bool timed) { timed_ = timed; }
-  // By instruction of the program: the sum over all timed runs. Empty where none was.
+  // Counts the nanoseconds of each instruction from now on, or stops doing so. A step pays two readings of the clock
+  // an instruction.
+  void set_timed(bool timed) { step_.timed = timed; }
+  // By instruction of the program: the sum over all timed runs of the first rank. Empty where none was.
   std::vector<int64_t> nanoseconds(int program) const;
 
-  // Bytes of the transient arena, which all entries share, and the most of them that a step has used.
-  int64_t transient_bytes() const { return transient_.bytes(); }
+  // From now on every instruction of every stream waits for a random time before it begins, as a test of what the plan
+  // orders: nothing that a step computes may change. The delays go by the seed.
+  void SetChaos(uint64_t seed);
+
+  // Bytes of the transient arena of a rank, which all entries share: what a step uses.
+  int64_t transient_bytes() const { return memory_.transient_bytes(); }
 
  private:
-  struct PreparedLaunch;
-  struct PreparedProgram;
-
-  PreparedProgram& Prepared(int program);
-  std::byte* Address(const Buffer& buffer) const;
-  template <bool kTimed>
-  void RunLaunches(PreparedProgram& program);
+  PreparedEntry& Prepared(int entry);
 
   std::shared_ptr<const Plan> plan_;
-  std::shared_ptr<StateArena> state_;
-  HostArena constants_;
-  HostArena transient_;
-  HostArena step_;
-  bool timed_ = false;
-  std::vector<const void*> feeds_;                          // of the entry that ran last
-  std::vector<std::unique_ptr<PreparedProgram>> programs_;  // by index into Plan::programs
+  Memory memory_;
+  StepState step_;
+  uint64_t chaos_seed_ = 0;
+  std::vector<const void*> feeds_;                        // of the entry that ran last
+  std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
+  std::vector<std::exception_ptr> errors_;                // by lane, of the run
+  StreamThreads threads_;
 };
 
 }  // namespace gradloom

@@ -207,6 +207,8 @@ struct Plan {
   std::vector<Group> groups;
   std::map<std::string, std::string> properties;  // for people: options it was compiled with, versions
 
+  // The devices that an entry runs on: as many in each.
+  size_t num_ranks() const { return entries.empty() ? 1 : entries.front().ranks.size(); }
   // The entry of this kind for a global batch, or -1.
   int FindEntry(EntryKind kind, int64_t batch) const;
   // The state tensor of this name, or -1.

@@ -134,7 +134,8 @@ StepResult Session::Step(const Feeds& feeds) {
 void Session::KeepState() {
   const StateArena& arena = executor_->state();
   kept_.state.resize(static_cast<size_t>(arena.bytes()));
-  if (!kept_.state.empty()) std::memcpy(kept_.state.data(), arena.at(0), kept_.state.size());
+  // All ranks have the same.
+  if (!kept_.state.empty()) std::memcpy(kept_.state.data(), arena.at(0, 0), kept_.state.size());
   kept_.step = step_;
   kept_.batch = batch_;
 }
@@ -142,7 +143,9 @@ void Session::KeepState() {
 void Session::UndoStep() {
   const StateArena& arena = executor_->state();
   GRADLOOM_CHECK(static_cast<int64_t>(kept_.state.size()) == arena.bytes());
-  if (!kept_.state.empty()) std::memcpy(arena.at(0), kept_.state.data(), kept_.state.size());
+  for (size_t rank = 0; rank < arena.ranks() && !kept_.state.empty(); ++rank) {
+    std::memcpy(arena.at(static_cast<int>(rank), 0), kept_.state.data(), kept_.state.size());
+  }
   set_position(kept_.step, kept_.batch);
 }
 

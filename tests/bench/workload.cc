@@ -1,4 +1,4 @@
-// workload MODEL.onnx BATCHES.npz WORKLOAD.json [--threads N] [--steps N] [--warmup N] [--seconds S] [--json] [--ops]
+// workload MODEL.onnx BATCHES.npz WORKLOAD.json [--threads N] [--streams N] [--steps N] [--warmup N] [--seconds S] [--json] [--ops]
 //
 // Trains one benchmark workload and prints the median step time and what goes with it; with --json as one line
 // with the keys that the scripts of the peers print.
@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Arguments {
   std::string model, batches, workload;
-  int threads = 2, steps = 30, warmup = 3;
+  int threads = 2, streams = 1, steps = 30, warmup = 3;
   double seconds = 30;  // stop measuring after this long, with at least three steps
   bool json = false, ops = false;
   std::vector<std::string> disabled_passes;
@@ -82,6 +82,7 @@ int Run(const Arguments& a, Clock::time_point start) {
   CompileOptions options;
   options.recipe = workload.recipe;
   options.recipe.threads = a.threads;
+  options.recipe.streams = a.streams;
   options.control.disabled = a.disabled_passes;
   const int64_t size = FeedsOfStep(workload, 0).begin()->second.shape[0];
   const int64_t batch = workload.batch_sizes.empty() ? size : workload.batch_sizes.front();
@@ -143,7 +144,8 @@ int main(int argc, char** argv) {
   app.add_option("model", a.model, "NAME.onnx")->required();
   app.add_option("batches", a.batches, "NAME.npz: x0, y0, x1 ...")->required();
   app.add_option("workload", a.workload, "NAME.json: loss, optimizer, batch")->required();
-  app.add_option("--threads", a.threads, "of an operator")->capture_default_str();
+  app.add_option("--threads", a.threads, "of a device")->capture_default_str();
+  app.add_option("--streams", a.streams, "of a device; 0: as the cost model says")->capture_default_str();
   app.add_option("--steps", a.steps, "to measure")->capture_default_str();
   app.add_option("--warmup", a.warmup, "steps before")->capture_default_str();
   app.add_option("--seconds", a.seconds, "stop measuring after this long, with at least three steps")->capture_default_str();

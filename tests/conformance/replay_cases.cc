@@ -1,4 +1,4 @@
-// replay_cases DIR... [--threads N] [--devices SPEC] [--disable-pass NAME]... [--out DIR]
+// replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--chaos SEED] [--disable-pass NAME]... [--out DIR]
 //
 // Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the
 // executor, compares with the recording, and prints a line a case:
@@ -29,6 +29,9 @@ struct Arguments {
   std::string out;
 };
 
+constexpr char kUsage[] =
+    "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--chaos SEED] [--disable-pass NAME]... [--out DIR]";
+
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
   const auto value = [&](int& i) -> std::string {
@@ -44,21 +47,23 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.disabled_passes.emplace_back(value(i));
     } else if (flag == "--threads") {
       arguments.run.threads = std::atoi(value(i).c_str());
+    } else if (flag == "--streams") {
+      arguments.run.streams = std::atoi(value(i).c_str());
+    } else if (flag == "--chaos") {
+      arguments.run.chaos = std::strtoull(value(i).c_str(), nullptr, 10);
     } else if (flag == "--devices") {
       arguments.run.devices = value(i);
     } else if (flag == "--out") {
       arguments.out = value(i);
     } else if (word.starts_with("--")) {
-      throw Error(ErrorCode::kConfig, "unknown flag '" + Escaped(word) + "'", "",
-                  "replay_cases DIR... [--threads N] [--devices SPEC] [--disable-pass NAME]... [--out DIR]");
+      throw Error(ErrorCode::kConfig, "unknown flag '" + Escaped(word) + "'", "", kUsage);
     } else {
       arguments.folders.push_back(word);
     }
   }
-  if (arguments.folders.empty())
-    throw Error(ErrorCode::kConfig, "no folder given", "",
-                "replay_cases DIR... [--threads N] [--devices SPEC] [--disable-pass NAME]... [--out DIR]");
+  if (arguments.folders.empty()) throw Error(ErrorCode::kConfig, "no folder given", "", kUsage);
   if (arguments.run.threads < 1) throw Error(ErrorCode::kConfig, "--threads must be at least 1");
+  if (arguments.run.streams < 0) throw Error(ErrorCode::kConfig, "--streams must be at least 0, which leaves it to the cost model");
   return arguments;
 }
 

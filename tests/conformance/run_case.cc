@@ -12,6 +12,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   CompileOptions compile;
   compile.recipe = recorded.recipe;
   compile.recipe.threads = options.threads;
+  compile.recipe.streams = options.streams;
   compile.recipe.fetch_gradients = true;
   compile.control.disabled = options.disabled_passes;
   std::vector<int64_t> sizes = recorded.batch_sizes;
@@ -52,6 +53,7 @@ TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
   }
   const Model model = Model::Load(recorded.model_path);
   Session session(CompileCase(recorded, model, options));
+  if (options.chaos) session.executor().SetChaos(*options.chaos);
   TrainingRun run;
   run.initial = Values(session);
   for (int step = 0; step < recorded.steps(); ++step) {

@@ -1,6 +1,8 @@
 // Trains a recorded case.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,9 @@ namespace gradloom {
 
 struct RunOptions {
   int threads = 1;
+  int streams = 1;  // of a device
   std::string devices = "cpu";
+  std::optional<uint64_t> chaos;             // seed of random delays before every instruction
   std::vector<std::string> disabled_passes;  // to find the one that a deviation comes from
 };
 

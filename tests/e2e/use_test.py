@@ -171,10 +171,11 @@ class UseTest(unittest.TestCase):
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.assertFalse(os.path.exists(f"runs/{name}/state.safetensors"))
-        with open(f"runs/{name}/checkpoints/LATEST") as file:
-            newest = file.read().strip()
         exported = self.json(["export", f"runs/{name}", "-o", "stopped.onnx", "--json"])
-        self.assertIn(newest, exported["weights"])
+        # LATEST may not have come to name the newest one when the process was killed.
+        newest = exported["weights"].split("/")[-2]
+        with open(f"runs/{name}/checkpoints/LATEST") as file:
+            self.assertGreaterEqual(newest, file.read().strip())
         state = safetensors.numpy.load_file(f"runs/{name}/checkpoints/{newest}/rank-0.safetensors")
         for initializer in onnx.load("stopped.onnx").graph.initializer:
             np.testing.assert_array_equal(onnx.numpy_helper.to_array(initializer), state[initializer.name])

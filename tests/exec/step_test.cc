@@ -90,7 +90,7 @@ class BareLoop {
 
   void* Address(const Buffer& buffer, std::span<const TensorView> feeds) {
     switch (buffer.arena) {
-      case Arena::kState: return state_.at(buffer.offset);
+      case Arena::kState: return state_.at(0, buffer.offset);
       case Arena::kConstants: return constants_.at(buffer.offset);
       case Arena::kTransient: return transient_.at(buffer.offset);
       case Arena::kStep: return step_.at(buffer.offset);

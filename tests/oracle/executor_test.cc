@@ -8,9 +8,11 @@
 
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
+#include "compiler/passes/assign_streams.h"
 #include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
+#include "compiler/passes/events.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/simplify.h"
@@ -67,7 +69,7 @@ void ExpectClose(const TensorView& got, const Tensor& single, const Tensor& refe
   }
 }
 
-void RunOne(uint64_t seed, int threads, bool simplify) {
+void RunOne(uint64_t seed, int threads, int streams, bool simplify) {
   const OnnxTypeRules rules;
   Prepared made = Prepare(seed, rules);
   Graph& graph = *made.random.graph;
@@ -85,8 +87,14 @@ void RunOne(uint64_t seed, int threads, bool simplify) {
   if (simplify) Simplify(graph);
   OrderNodes(graph);
   auto plan = std::make_shared<Plan>();
-  ProgramPlan scheduled{.threads = threads};
+  ProgramPlan scheduled;
+  ChooseStreams(graph, streams, threads, scheduled);
   ChooseKernels(graph, scheduled);
+  AssignStreams(graph, scheduled);
+  InsertEvents(graph, scheduled);
+  const size_t needed = scheduled.waits.size();
+  if (seed % 4 != 0) ElideEvents(graph, scheduled);
+  EXPECT_LE(scheduled.waits.size(), needed);
   PlaceStateAndConstants(graph, scheduled, *plan);
   PlanMemory(graph, *plan, scheduled);
   EXPECT_GE(scheduled.transient_bytes, scheduled.live_bytes_bound);
@@ -103,6 +111,7 @@ void RunOne(uint64_t seed, int threads, bool simplify) {
   Executor executor(plan);
   std::vector<TensorView> bound;
   for (ValueId id : FeedsOf(graph)) bound.push_back(made.random.feeds.at(id).view());
+  if (streams > 1) executor.SetChaos(seed);
   executor.Run(0, bound, {});
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     ExpectClose(executor.Fetched(0, static_cast<int>(i)), single[i], reference[i], "output " + graph.value(graph.outputs[i]).name);
@@ -114,7 +123,11 @@ void RunOne(uint64_t seed, int threads, bool simplify) {
   }
 }
 
-class ExecutorAgainstOracle : public testing::TestWithParam<int> {};
+struct Division {
+  int threads, streams;
+};
+
+class ExecutorAgainstOracle : public testing::TestWithParam<Division> {};
 
 TEST_P(ExecutorAgainstOracle, OnRandomGraphs) {
   const uint64_t first = FirstSeed();
@@ -122,12 +135,15 @@ TEST_P(ExecutorAgainstOracle, OnRandomGraphs) {
               static_cast<unsigned long long>(first + kGraphs - 1));
   for (int i = 0; i < kGraphs; ++i) {
     SCOPED_TRACE("seed " + std::to_string(first + static_cast<uint64_t>(i)));
-    RunOne(first + static_cast<uint64_t>(i), GetParam(), /*simplify=*/i % 2 == 0);
+    RunOne(first + static_cast<uint64_t>(i), GetParam().threads, GetParam().streams, /*simplify=*/i % 2 == 0);
     if (HasFatalFailure()) return;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, ExecutorAgainstOracle, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Threads, ExecutorAgainstOracle, testing::Values(Division{1, 1}, Division{2, 1}, Division{1, 2}, Division{1, 4}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.threads) + "ThreadsOn" + std::to_string(info.param.streams) + "Streams";
+                         });
 
 }  // namespace
 }  // namespace gradloom

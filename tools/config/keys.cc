@@ -194,6 +194,8 @@ constexpr Key kKeys[] = {
      "max_memory"},
     {"devices.threads", "--threads", kInteger, kEverywhere, "0", "threads of an operator; 0: all cores this process may use", "", 0,
      "num_threads workers"},
+    {"devices.streams", "--streams", kInteger, kEverywhere, "0",
+     "streams of a device, which run independent chains at the same time and share its threads; 0: as the cost model says", "", 0},
 
     {"run.name", "--name", kText, kUseRun, "", "of the run's folder; default: exp1, exp2 ..."},
     {"run.resume", "--resume", kText, kUseRun, "never",

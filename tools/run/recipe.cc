@@ -251,6 +251,7 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
   const int64_t threads = configuration.Integer("devices.threads");
   recipe.threads = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 1024))
                                : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  recipe.streams = static_cast<int>(configuration.Integer("devices.streams"));
   recipe.schedule = ScheduleOf(configuration, total_updates);
   return recipe;
 }

@@ -1,0 +1,97 @@
+#include "runtime/exec/lane.h"
+
+#include <omp.h>
+
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <thread>
+
+namespace gradloom {
+namespace {
+
+// Kernels know numbers; the plan knows the node.
+[[noreturn]] void RethrowAt(const Error& error, const Instruction& instruction) {
+  const std::string at = instruction.op + (instruction.origin.empty() ? "" : " '" + Escaped(instruction.origin) + "'");
+  throw Error(error.code(), error.message(), error.where().empty() ? at : at + ", " + error.where(), error.help());
+}
+
+}  // namespace
+
+void Lane::BindFeeds(std::span<const void* const> data) {
+  for (const FeedOperand& operand : feeds) {
+    instructions[operand.instruction].inputs[operand.input] =
+        static_cast<const std::byte*>(data[static_cast<size_t>(operand.feed)]) + operand.offset;
+  }
+}
+
+void Lane::Run(StepState& step) {
+  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+  step.timed ? RunAll<true>(step) : RunAll<false>(step);
+}
+
+template <bool kTimed>
+void Lane::RunAll(StepState& step) {
+  using Clock = std::chrono::steady_clock;
+  std::exception_ptr error;
+  for (PreparedInstruction& prepared : instructions) {
+    if (step.chaos) Delay();
+    [[maybe_unused]] const auto start = kTimed ? Clock::now() : Clock::time_point();
+    try {
+      RunOne(prepared, step, step.failed.load(std::memory_order_relaxed));
+    } catch (...) {
+      step.failed.store(true, std::memory_order_relaxed);
+      error = std::current_exception();
+    }
+    if constexpr (kTimed) prepared.nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
+  switch (prepared.instruction->kind) {
+    case InstructionKind::kLaunch:
+      if (failed) return;
+      try {
+        prepared.kernel->Run(prepared.inputs.data(), prepared.outputs.data(), prepared.scratch, nullptr);
+      } catch (const Error& error) {
+        RethrowAt(error, *prepared.instruction);
+      }
+      return;
+    case InstructionKind::kCopy:
+      if (!failed) std::memcpy(prepared.outputs[0], prepared.inputs[0], static_cast<size_t>(prepared.write_bytes));
+      return;
+    case InstructionKind::kRecord: return prepared.event->Record(step.number);
+    case InstructionKind::kWait: return prepared.event->Wait(step.number);
+    case InstructionKind::kCollective:
+      return prepared.group->Run(prepared.member,
+                                 {.collective = prepared.instruction->collective,
+                                  .dtype = prepared.dtype,
+                                  .root = prepared.instruction->root,
+                                  .read = prepared.inputs[0],
+                                  .write = prepared.outputs[0],
+                                  .read_bytes = prepared.read_bytes,
+                                  .write_bytes = prepared.write_bytes},
+                                 failed);
+    case InstructionKind::kSend: return prepared.channel->Send(prepared.inputs[0], ++prepared.transfers);
+    case InstructionKind::kRecv: return prepared.channel->Receive(prepared.outputs[0], prepared.write_bytes, ++prepared.transfers, failed);
+    case InstructionKind::kIf:
+    case InstructionKind::kLoop: return;  // refused when the plan was loaded
+  }
+}
+
+void Lane::Delay() {
+  const uint64_t drawn = random_();
+  if (drawn % 4 == 0) {
+    std::this_thread::yield();
+  } else if (drawn % 4 == 1) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(drawn / 4 % 8192);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  } else if (drawn % 32 == 2) {
+    std::this_thread::sleep_for(std::chrono::microseconds(drawn / 32 % 200));
+  }
+}
+
+}  // namespace gradloom

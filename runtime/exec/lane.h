@@ -1,0 +1,75 @@
+// A stream of a rank, prepared: instructions with their kernels and all addresses.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "runtime/exec/rendezvous.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+struct PreparedInstruction {
+  const Instruction* instruction = nullptr;
+  int index = 0;                   // in the program
+  std::unique_ptr<Kernel> kernel;  // of a launch
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  void* scratch = nullptr;
+  int64_t read_bytes = 0, write_bytes = 0;  // of the first of each, for what is no launch
+  DType dtype = DType::kUndefined;          // of a collective
+  Event* event = nullptr;
+  LocalGroup* group = nullptr;
+  int member = 0;  // of the group
+  LocalChannel* channel = nullptr;
+  uint32_t transfers = 0;  // that went through the channel by this side so far
+  int64_t nanoseconds = 0;
+};
+
+// What a step tells its lanes, and what they tell it.
+struct StepState {
+  uint32_t number = 0;
+  bool timed = false;
+  bool chaos = false;
+  std::atomic<bool> failed{false};
+};
+
+class Lane {
+ public:
+  // An operand that lies in a feed: filled in at each step.
+  struct FeedOperand {
+    size_t instruction, input;
+    int feed;
+    int64_t offset;  // of the rank's shard
+  };
+
+  int rank = 0;
+  int stream = 0;
+  int threads = 1;
+  std::vector<PreparedInstruction> instructions;
+  std::vector<FeedOperand> feeds;
+
+  void BindFeeds(std::span<const void* const> data);
+
+  // Runs the instructions in order, with a team of `threads` for those of the calling thread. The first error ends the work,
+  // here and in all other lanes, but no meeting; it is thrown after the last. Whoever threw first: step.failed was not set.
+  void Run(StepState& step);
+
+  // Random delays before each instruction from now on, in steps with chaos.
+  void Seed(uint64_t seed) { random_.seed(seed); }
+
+ private:
+  template <bool kTimed>
+  void RunAll(StepState& step);
+  void RunOne(PreparedInstruction& prepared, StepState& step, bool failed);
+  void Delay();
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace gradloom

@@ -1,0 +1,173 @@
+#include "runtime/exec/prepare.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/exec/executor.h"
+
+namespace gradloom {
+
+Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
+    : state_(std::move(state)), constants_(plan.constants_bytes, "constants"), step_(plan.step.bytes, "step") {
+  if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan);
+  const size_t ranks = plan.num_ranks();
+  if (state_->ranks() != ranks || state_->bytes() < plan.state_bytes) {
+    throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
+  }
+  for (const Constant& constant : plan.constants) {
+    std::memcpy(constants_.at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
+  }
+  int64_t transient_bytes = 0;
+  for (const Program& program : plan.programs) transient_bytes = std::max(transient_bytes, program.transient_bytes);
+  for (size_t rank = 0; rank < ranks; ++rank) transient_.emplace_back(transient_bytes, "transient");
+}
+
+std::byte* Memory::Address(const Buffer& buffer, int rank) const {
+  switch (buffer.arena) {
+    case Arena::kState: return state_->at(rank, buffer.offset);
+    case Arena::kConstants: return constants_.at(buffer.offset);
+    case Arena::kTransient: return transient_[static_cast<size_t>(rank)].at(buffer.offset);
+    case Arena::kStep: return step_.at(buffer.offset);
+    case Arena::kFeed: return nullptr;
+  }
+  return nullptr;
+}
+
+namespace {
+
+class Preparation {
+ public:
+  Preparation(const Plan& plan, int entry, const Memory& memory)
+      : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memory_(memory) {}
+
+  PreparedEntry Run() {
+    groups_.resize(plan_.groups.size());
+    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) AddRank(static_cast<int>(rank));
+    return std::move(made_);
+  }
+
+ private:
+  const RankBinding& binding(int rank) const { return entry_.ranks[static_cast<size_t>(rank)]; }
+
+  void AddRank(int rank) {
+    const Program& program = plan_.programs[static_cast<size_t>(binding(rank).program)];
+    const size_t first = made_.lanes.size();
+    for (size_t s = 0; s < program.streams.size(); ++s) {
+      made_.lanes.push_back(std::make_unique<Lane>());
+      Lane& lane = *made_.lanes.back();
+      lane.rank = rank;
+      lane.stream = static_cast<int>(s);
+      lane.threads = program.streams[s].threads;
+    }
+    std::vector<Event*> events;
+    for (int i = 0; i < program.num_events; ++i) events.push_back(made_.events.emplace_back(std::make_unique<Event>()).get());
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      Lane& lane = *made_.lanes[first + static_cast<size_t>(instruction.stream)];
+      PreparedInstruction prepared;
+      prepared.instruction = &instruction;
+      prepared.index = static_cast<int>(i);
+      if (instruction.event >= 0) prepared.event = events[static_cast<size_t>(instruction.event)];
+      BindOperands(program, prepared, lane);
+      BindWork(program, prepared, rank);
+      lane.instructions.push_back(std::move(prepared));
+    }
+  }
+
+  void BindOperands(const Program& program, PreparedInstruction& prepared, Lane& lane) {
+    for (const Use& use : prepared.instruction->uses) {
+      const Buffer* buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
+      std::byte* address = buffer == nullptr ? nullptr : memory_.Address(*buffer, lane.rank);
+      switch (use.access) {
+        case Access::kRead:
+          if (buffer != nullptr && buffer->arena == Arena::kFeed) {
+            lane.feeds.push_back({lane.instructions.size(), prepared.inputs.size(), buffer->feed, ShardOffset(buffer->feed, lane.rank)});
+          }
+          if (prepared.inputs.empty() && buffer != nullptr) prepared.read_bytes = buffer->bytes;
+          prepared.inputs.push_back(address);
+          break;
+        case Access::kWrite:
+          if (prepared.outputs.empty() && buffer != nullptr) prepared.write_bytes = buffer->bytes;
+          prepared.outputs.push_back(address);
+          break;
+        case Access::kScratch: prepared.scratch = address; break;
+      }
+    }
+  }
+
+  // Where the rank's samples begin in a feed of the whole batch.
+  int64_t ShardOffset(int index, int rank) const {
+    const Feed& feed = entry_.feeds[static_cast<size_t>(index)];
+    const int64_t start = binding(rank).shard_start;
+    if (feed.batch_axis < 0 || start == 0) return 0;
+    for (int axis = 0; axis < feed.batch_axis; ++axis) {
+      if (feed.shape[axis] == 1) continue;
+      throw Error(ErrorCode::kUnsupported, "feed '" + Escaped(feed.name) + "' has its batch on axis " + std::to_string(feed.batch_axis) +
+                                               ", where the samples of a device do not lie together");
+    }
+    return feed.shape.elements() * DTypeBytes(feed.dtype) / entry_.batch * start;
+  }
+
+  void BindWork(const Program& program, PreparedInstruction& prepared, int rank) {
+    const Instruction& instruction = *prepared.instruction;
+    switch (instruction.kind) {
+      case InstructionKind::kLaunch: {
+        const KernelRow* row = FindKernel(instruction.kernel);
+        if (row == nullptr) {
+          throw Error(ErrorCode::kPlan, "no kernel '" + Escaped(instruction.kernel) + "' in this build", Escaped(instruction.origin));
+        }
+        prepared.kernel = MakeCpuKernel(*row, CallOf(program, instruction));
+        return;
+      }
+      case InstructionKind::kCopy:
+      case InstructionKind::kRecord:
+      case InstructionKind::kWait: return;
+      case InstructionKind::kCollective: return BindCollective(program, prepared, rank);
+      case InstructionKind::kSend:
+      case InstructionKind::kRecv: {
+        const int peer = binding(rank).peers[static_cast<size_t>(instruction.peer)];
+        const bool sends = instruction.kind == InstructionKind::kSend;
+        LocalChannel*& channel = channels_[sends ? std::pair(rank, peer) : std::pair(peer, rank)];
+        if (channel == nullptr) channel = made_.channels.emplace_back(std::make_unique<LocalChannel>()).get();
+        prepared.channel = channel;
+        return;
+      }
+      case InstructionKind::kIf:
+      case InstructionKind::kLoop:
+        throw Error(ErrorCode::kUnsupported, "this executor does not run If and Loop yet", Escaped(instruction.origin));
+    }
+  }
+
+  void BindCollective(const Program& program, PreparedInstruction& prepared, int rank) {
+    const Instruction& instruction = *prepared.instruction;
+    const auto group = static_cast<size_t>(binding(rank).groups[static_cast<size_t>(instruction.group)]);
+    const std::vector<int>& members = plan_.groups[group].ranks;
+    if (groups_[group] == nullptr) {
+      groups_[group] = made_.groups.emplace_back(std::make_unique<LocalGroup>(static_cast<int>(members.size()))).get();
+    }
+    prepared.group = groups_[group];
+    prepared.member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+    prepared.dtype = program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].dtype;
+    const bool sums = instruction.collective == Collective::kAllReduceSum || instruction.collective == Collective::kReduceScatterSum;
+    if (sums && !LocalGroup::CanSum(prepared.dtype)) {
+      throw Error(ErrorCode::kUnsupported, "no sum over devices of " + std::string(DTypeName(prepared.dtype)), Escaped(instruction.origin));
+    }
+  }
+
+  const Plan& plan_;
+  const Entry& entry_;
+  const Memory& memory_;
+  PreparedEntry made_;
+  std::vector<LocalGroup*> groups_;                        // by index into Plan::groups
+  std::map<std::pair<int, int>, LocalChannel*> channels_;  // by sender and receiver
+};
+
+}  // namespace
+
+PreparedEntry Prepare(const Plan& plan, int entry, const Memory& memory) { return Preparation(plan, entry, memory).Run(); }
+
+}  // namespace gradloom

@@ -1,0 +1,113 @@
+#include "runtime/exec/rendezvous.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kBlock = 512;  // elements that are summed at once
+
+// f(T{}) for the types that collectives sum.
+template <typename F>
+void WithSummed(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat32: return f(float{});
+    case DType::kFloat64: return f(double{});
+    case DType::kInt32: return f(int32_t{});
+    case DType::kInt64: return f(int64_t{});
+    default: GRADLOOM_CHECK(false);
+  }
+}
+
+// Where member i's part of `elements` begins.
+int64_t PartBegin(int64_t elements, size_t i, size_t members) { return elements * static_cast<int64_t>(i) / static_cast<int64_t>(members); }
+
+}  // namespace
+
+LocalGroup::LocalGroup(int members) : members_(static_cast<size_t>(members)), barrier_(members) {
+  for (Member& member : members_) member.scratch.resize(members_.size() * kBlock);
+}
+
+bool LocalGroup::CanSum(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kInt32 || dtype == DType::kInt64;
+}
+
+void LocalGroup::Sum(int member, DType dtype, int64_t begin, int64_t end, void* to) {
+  WithSummed(dtype, [&]<typename T>(T) {
+    T* const block = reinterpret_cast<T*>(members_[static_cast<size_t>(member)].scratch.data());
+    const size_t count = members_.size();
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const auto n = static_cast<size_t>(std::min(kBlock, end - at));
+      for (size_t m = 0; m < count; ++m) std::memcpy(block + m * kBlock, static_cast<const T*>(members_[m].read) + at, n * sizeof(T));
+      for (size_t stride = 1; stride < count; stride *= 2) {
+        for (size_t m = 0; m + stride < count; m += 2 * stride) {
+          T* const sum = block + m * kBlock;
+          const T* const addend = block + (m + stride) * kBlock;
+          for (size_t i = 0; i < n; ++i) sum[i] += addend[i];
+        }
+      }
+      std::memcpy(static_cast<T*>(to) + (at - begin), block, n * sizeof(T));
+    }
+  });
+}
+
+// Each member makes its part, and what all are to have they fetch from each other: three meetings, between which nobody
+// writes what another reads. In place too: a member writes, before the second meeting, only the part that it alone reads.
+void LocalGroup::Run(int member, const Operands& o, bool failed) {
+  const auto me = static_cast<size_t>(member);
+  members_[me].read = o.read;
+  members_[me].write = o.write;
+  barrier_.arrive_and_wait();
+  const int64_t size = DTypeBytes(o.dtype), elements = o.read_bytes / size;
+  const auto begin = [&](size_t m) { return PartBegin(elements, m, members_.size()); };
+  auto* const write = static_cast<std::byte*>(o.write);
+  if (!failed && o.collective == Collective::kAllReduceSum) Sum(member, o.dtype, begin(me), begin(me + 1), write + begin(me) * size);
+  if (!failed && o.collective == Collective::kReduceScatterSum) {
+    const int64_t part = o.write_bytes / size;
+    Sum(member, o.dtype, part * member, part * (member + 1), write);
+  }
+  barrier_.arrive_and_wait();
+  if (!failed) {
+    switch (o.collective) {
+      case Collective::kAllReduceSum:
+        for (size_t m = 0; m < members_.size(); ++m) {
+          if (m == me) continue;
+          std::memcpy(write + begin(m) * size, static_cast<const std::byte*>(members_[m].write) + begin(m) * size,
+                      static_cast<size_t>((begin(m + 1) - begin(m)) * size));
+        }
+        break;
+      case Collective::kBroadcast:
+        if (const void* from = members_[static_cast<size_t>(o.root)].read; from != o.write) {
+          std::memcpy(write, from, static_cast<size_t>(o.write_bytes));
+        }
+        break;
+      case Collective::kAllGather:
+        for (size_t m = 0; m < members_.size(); ++m) {
+          std::byte* const to = write + static_cast<int64_t>(m) * o.read_bytes;
+          if (to != members_[m].read) std::memcpy(to, members_[m].read, static_cast<size_t>(o.read_bytes));
+        }
+        break;
+      case Collective::kReduceScatterSum: break;
+    }
+  }
+  barrier_.arrive_and_wait();
+}
+
+void LocalChannel::Send(const void* data, uint32_t number) {
+  data_ = data;
+  sent_.store(number, std::memory_order_release);
+  sent_.notify_all();
+  for (uint32_t seen; (seen = taken_.load(std::memory_order_acquire)) != number;) taken_.wait(seen, std::memory_order_acquire);
+}
+
+void LocalChannel::Receive(void* data, int64_t bytes, uint32_t number, bool failed) {
+  for (uint32_t seen; (seen = sent_.load(std::memory_order_acquire)) != number;) sent_.wait(seen, std::memory_order_acquire);
+  if (!failed) std::memcpy(data, data_, static_cast<size_t>(bytes));
+  taken_.store(number, std::memory_order_release);
+  taken_.notify_all();
+}
+
+}  // namespace gradloom

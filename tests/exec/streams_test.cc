@@ -1,0 +1,236 @@
+// Streams and ranks as threads: whatever their speeds, a step computes the same bits.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+
+#include "compiler/compile.h"
+#include "gtest/gtest.h"
+#include "runtime/exec/executor.h"
+#include "runtime/plan/verify_plan.h"
+#include "tests/conformance/training_case.h"
+
+namespace gradloom {
+namespace {
+
+TEST(StreamThreads, EachIndexOnceInEachRun) {
+  StreamThreads threads;
+  for (int run = 0; run < 2000; ++run) {
+    const int count = 1 + run * 7 % 5;
+    std::atomic<int> calls{0}, sum{0};
+    threads.Run(count, [&](int i) {
+      ++calls;
+      sum += i;
+    });
+    ASSERT_EQ(calls, count);
+    ASSERT_EQ(sum, count * (count - 1) / 2);
+  }
+}
+
+// What member m gives at element i, so that the order of sums shows in the bits.
+float Given(size_t m, size_t i) { return 1.0F / static_cast<float>(1 + m * 31 + i * 7) + (m % 2 == 0 ? 1e4F : -1e4F); }
+
+float TreeSum(std::vector<float> values) {
+  for (size_t stride = 1; stride < values.size(); stride *= 2) {
+    for (size_t m = 0; m + stride < values.size(); m += 2 * stride) values[m] += values[m + stride];
+  }
+  return values[0];
+}
+
+class Collectives : public testing::TestWithParam<size_t> {};
+
+TEST_P(Collectives, MoveAndSum) {
+  const size_t n = GetParam();
+  const auto root = static_cast<int>(n / 2);
+  for (size_t part : {size_t{0}, size_t{1}, size_t{3}, size_t{1000}}) {
+    const size_t elements = part * n;
+    LocalGroup group(static_cast<int>(n));
+    std::vector<std::vector<float>> in_place(n), apart(n), scattered(n), gathered(n), sent(n);
+    StreamThreads threads;
+    threads.Run(static_cast<int>(n), [&](int member) {
+      const auto m = static_cast<size_t>(member);
+      std::vector<float> given(elements);
+      for (size_t i = 0; i < elements; ++i) given[i] = Given(m, i);
+      in_place[m] = given;
+      apart[m].resize(elements);
+      scattered[m].resize(part);
+      gathered[m].resize(elements * n);
+      sent[m] = given;
+      const auto run = [&](Collective collective, const std::vector<float>& read, std::vector<float>& write) {
+        group.Run(member,
+                  {.collective = collective,
+                   .dtype = DType::kFloat32,
+                   .root = root,
+                   .read = read.data(),
+                   .write = write.data(),
+                   .read_bytes = static_cast<int64_t>(read.size() * sizeof(float)),
+                   .write_bytes = static_cast<int64_t>(write.size() * sizeof(float))},
+                  false);
+      };
+      run(Collective::kAllReduceSum, in_place[m], in_place[m]);
+      run(Collective::kAllReduceSum, given, apart[m]);
+      run(Collective::kReduceScatterSum, given, scattered[m]);
+      run(Collective::kAllGather, given, gathered[m]);
+      run(Collective::kBroadcast, sent[m], sent[m]);
+    });
+    for (size_t i = 0; i < elements; ++i) {
+      std::vector<float> values(n);
+      for (size_t m = 0; m < n; ++m) values[m] = Given(m, i);
+      const float sum = TreeSum(values);
+      for (size_t m = 0; m < n; ++m) {
+        ASSERT_EQ(in_place[m][i], sum) << n << " members, element " << i;
+        ASSERT_EQ(apart[m][i], sum);
+        ASSERT_EQ(sent[m][i], Given(static_cast<size_t>(root), i));
+        for (size_t from = 0; from < n; ++from) ASSERT_EQ(gathered[m][from * elements + i], Given(from, i));
+      }
+      ASSERT_EQ(scattered[i / part][i % part], sum);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, Collectives, testing::Values(1, 2, 3, 5, 8));
+
+// Two ranks: each sums its half of the batch over both, gives that to the other, and gets the other's.
+std::shared_ptr<Plan> TwoRanks() {
+  auto plan = std::make_shared<Plan>();
+  plan->targets.push_back({});
+  plan->groups.push_back({{0, 1}});
+  for (int rank = 0; rank < 2; ++rank) {
+    Program program;
+    program.streams = {{StreamKind::kCompute}, {StreamKind::kComm}};
+    program.num_events = 2;
+    program.transient_bytes = 3 * kAlignmentBytes;
+    const Shape shape{2, 3};
+    program.buffers.push_back({"x", Arena::kFeed, 0, 24, DType::kFloat32, shape, {}, 0});
+    for (int i = 0; i < 3; ++i) {
+      program.buffers.push_back({"b" + std::to_string(i), Arena::kTransient, i * kAlignmentBytes, 24, DType::kFloat32, shape});
+    }
+    const auto add = [&](Instruction instruction) { program.instructions.push_back(std::move(instruction)); };
+    add({.kind = InstructionKind::kCopy, .uses = {{0, Access::kRead}, {1, Access::kWrite}}});
+    add({.kind = InstructionKind::kRecord, .event = 0});
+    add({.kind = InstructionKind::kWait, .stream = 1, .event = 0});
+    add({.kind = InstructionKind::kCollective, .stream = 1, .uses = {{1, Access::kRead}, {2, Access::kWrite}}, .group = 0});
+    const Instruction send{.kind = InstructionKind::kSend, .stream = 1, .uses = {{1, Access::kRead}}, .peer = 0};
+    const Instruction receive{.kind = InstructionKind::kRecv, .stream = 1, .uses = {{3, Access::kWrite}}, .peer = 0};
+    add(rank == 0 ? send : receive);
+    add(rank == 0 ? receive : send);
+    add({.kind = InstructionKind::kRecord, .stream = 1, .event = 1});
+    add({.kind = InstructionKind::kWait, .event = 1});
+    plan->programs.push_back(std::move(program));
+  }
+  Entry entry{.kind = EntryKind::kPredict, .batch = 4};
+  entry.feeds.push_back({"x", DType::kFloat32, {4, 3}, 0});
+  entry.fetches = {{"sum", 2, 0}, {"others", 3, 0}};
+  entry.ranks = {{0, {0}, {1}, 0, 2}, {1, {0}, {0}, 2, 2}};
+  plan->entries.push_back(std::move(entry));
+  return plan;
+}
+
+TEST(Ranks, MeetInCollectivesAndTransfers) {
+  const auto plan = TwoRanks();
+  VerifyOrThrow(*plan);
+  Executor executor(plan);
+  executor.SetChaos(1);
+  Tensor x(DType::kFloat32, {4, 3});
+  for (int step = 0; step < 200; ++step) {
+    for (size_t i = 0; i < 12; ++i) x.as<float>()[i] = Given(i, static_cast<size_t>(step));
+    const TensorView feed = x.view();
+    executor.Run(0, {&feed, 1}, {});
+    const auto* sum = static_cast<const float*>(executor.Fetched(0, 0).data);
+    const auto* others = static_cast<const float*>(executor.Fetched(0, 1).data);
+    for (size_t i = 0; i < 6; ++i) {
+      ASSERT_EQ(sum[i], x.as<float>()[i] + x.as<float>()[6 + i]) << "step " << step;
+      ASSERT_EQ(others[i], x.as<float>()[6 + i]);
+    }
+  }
+}
+
+class StreamsOfCase : public testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<const Plan> PlanWith(int streams) const {
+    CompileOptions options;
+    options.recipe = recorded_.recipe;
+    options.recipe.threads = 1;
+    options.recipe.streams = streams;
+    options.entries.push_back({EntryKind::kStep, recorded_.batch_sizes.front()});
+    return std::make_shared<const Plan>(Compile(Model::Load(recorded_.model_path), options));
+  }
+
+  std::vector<TensorView> Feeds(const Plan& plan, int step) const {
+    std::vector<TensorView> feeds;
+    for (const Feed& feed : plan.entries[0].feeds) feeds.push_back(recorded_.batches.at(feed.name + std::to_string(step)).view());
+    return feeds;
+  }
+
+  // All fetches of each step, and the state after the last.
+  std::map<std::string, std::string> Run(const std::shared_ptr<const Plan>& plan, std::optional<uint64_t> chaos) const {
+    Executor executor(plan);
+    if (chaos) executor.SetChaos(*chaos);
+    std::map<std::string, std::string> bytes;
+    const auto keep = [&](const std::string& name, const TensorView& view) {
+      bytes[name].append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes()));
+    };
+    for (int step = 0; step < 2; ++step) {
+      executor.Run(0, Feeds(*plan, step), {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
+      for (size_t f = 0; f < plan->entries[0].fetches.size(); ++f) {
+        keep(plan->entries[0].fetches[f].name, executor.Fetched(0, static_cast<int>(f)));
+      }
+    }
+    for (const StateTensor& state : plan->state) keep("state " + state.name, executor.state().Get(state).view());
+    return bytes;
+  }
+
+  TrainingCase recorded_ = ReadTrainingCase(std::string("tests/conformance/cases/") + GetParam());
+};
+
+TEST_P(StreamsOfCase, ChangeNoBit) {
+  const char* given = std::getenv("GRADLOOM_CHAOS_SEEDS");
+  const uint64_t seeds = given != nullptr ? std::strtoull(given, nullptr, 10) : 8;
+  const auto wanted = Run(PlanWith(1), std::nullopt);
+  for (int streams : {2, 4}) {
+    const auto plan = PlanWith(streams);
+    ASSERT_EQ(plan->programs[0].streams.size(), static_cast<size_t>(streams));
+    EXPECT_GT(plan->programs[0].num_events, 0);
+    for (uint64_t seed = 0; seed < seeds; ++seed) {
+      EXPECT_TRUE(Run(plan, seed) == wanted) << streams << " streams, chaos seed " << seed;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, StreamsOfCase,
+                         testing::Values("lenet", "resnet_cifar", "tiny_gpt", "lstm_classifier", "unet_small", "recommender"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// A label that the model has no class for is found by a kernel on one of the streams, while others wait for it.
+TEST(Streams, AnErrorEndsTheStepAndNoneAfterIt) {
+  const TrainingCase recorded = ReadTrainingCase("tests/conformance/cases/lenet");
+  CompileOptions options;
+  options.recipe = recorded.recipe;
+  options.recipe.streams = 4;
+  options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
+  const auto plan = std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options));
+  Executor executor(plan);
+  executor.SetChaos(3);
+  std::vector<TensorView> right, wrong;
+  Tensor labels;
+  for (const Feed& feed : plan->entries[0].feeds) {
+    const Tensor& given = recorded.batches.at(feed.name + "0");
+    right.push_back(given.view());
+    wrong.push_back(given.view());
+    if (feed.dtype != DType::kInt64) continue;
+    labels = Tensor::Copy(given.view());
+    labels.as<int64_t>()[0] = 1000;
+    wrong.back() = labels.view();
+  }
+  for (int step = 0; step < 20; ++step) {
+    EXPECT_THROW(executor.Run(0, wrong, {}), Error);
+    executor.Run(0, right, {});
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
