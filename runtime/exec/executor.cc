@@ -43,7 +43,21 @@ Executor::Executor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena>
 
 Executor::~Executor() = default;
 
+std::vector<DeviceMemory> Executor::memory() const {
+  std::vector<DeviceMemory> memory(memory_.ranks());
+  const int64_t cached = memory_.has_transient() ? memory_.transient_bytes() : 0, free = FreeHostBytes();
+  for (DeviceMemory& device : memory) device = {memory_.state().bytes(), cached, free};
+  memory.front().allocated += memory_.shared_bytes();
+  return memory;
+}
+
+void Executor::ReleaseMemory() {
+  for (auto& entry : prepared_) entry.reset();
+  memory_.ReleaseTransient();
+}
+
 PreparedEntry& Executor::Prepared(int entry) {
+  if (!memory_.has_transient()) memory_.TakeTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
   if (slot == nullptr) {
     slot = std::make_unique<PreparedEntry>(Prepare(*plan_, entry, memory_));

@@ -23,6 +23,13 @@ struct StepParams {
   int64_t seed = 0;
 };
 
+// What this process holds of a device's memory, in bytes.
+struct DeviceMemory {
+  int64_t allocated = 0;  // must be kept: state, constants, step parameters
+  int64_t cached = 0;     // for steps; ReleaseMemory gives it back, and the next step takes it again
+  int64_t free = 0;       // of the device, for anybody
+};
+
 // The state arenas of a plan's ranks: parameters, optimizer state, statistics. Executors of plans with the same
 // state table and as many ranks can share them.
 class StateArena {
@@ -75,6 +82,11 @@ class Executor {
   // From now on every instruction of every stream waits for a random time before it begins, as a test of what the plan
   // orders: nothing that a step computes may change. The delays go by the seed.
   void SetChaos(uint64_t seed);
+
+  // By rank. Constants, which CPU devices share, count for the first.
+  std::vector<DeviceMemory> memory() const;
+  // Gives back what only a running step needs, prepared kernels included. Changes no state; what was fetched is gone.
+  void ReleaseMemory();
 
   // Bytes of the transient arena of a rank, which all entries share: what a step uses.
   int64_t transient_bytes() const { return memory_.transient_bytes(); }

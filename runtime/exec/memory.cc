@@ -1,7 +1,10 @@
 #include "runtime/exec/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -45,6 +48,15 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(mapped_, other.mapped_);
   return *this;
+}
+
+int64_t FreeHostBytes() {
+  constexpr char kKey[] = "MemAvailable:";
+  std::ifstream in("/proc/meminfo");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(kKey)) return std::strtoll(line.c_str() + sizeof kKey - 1, nullptr, 10) * 1024;
+  }
+  return sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace gradloom

@@ -25,4 +25,7 @@ class HostArena {
   int64_t mapped_ = 0;
 };
 
+// Bytes of main memory that could be had now, for anybody.
+int64_t FreeHostBytes();
+
 }  // namespace gradloom

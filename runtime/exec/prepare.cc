@@ -12,18 +12,22 @@
 namespace gradloom {
 
 Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
-    : state_(std::move(state)), constants_(plan.constants_bytes, "constants"), step_(plan.step.bytes, "step") {
+    : state_(std::move(state)), ranks_(plan.num_ranks()), constants_(plan.constants_bytes, "constants"), step_(plan.step.bytes, "step") {
   if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan);
-  const size_t ranks = plan.num_ranks();
-  if (state_->ranks() != ranks || state_->bytes() < plan.state_bytes) {
+  if (state_->ranks() != ranks_ || state_->bytes() < plan.state_bytes) {
     throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
   }
   for (const Constant& constant : plan.constants) {
     std::memcpy(constants_.at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
   }
-  int64_t transient_bytes = 0;
-  for (const Program& program : plan.programs) transient_bytes = std::max(transient_bytes, program.transient_bytes);
-  for (size_t rank = 0; rank < ranks; ++rank) transient_.emplace_back(transient_bytes, "transient");
+  for (const Program& program : plan.programs) transient_bytes_ = std::max(transient_bytes_, program.transient_bytes);
+  TakeTransient();
+}
+
+void Memory::TakeTransient() {
+  std::vector<HostArena> taken;
+  for (size_t rank = 0; rank < ranks_; ++rank) taken.emplace_back(transient_bytes_, "transient");
+  transient_ = std::move(taken);
 }
 
 std::byte* Memory::Address(const Buffer& buffer, int rank) const {

@@ -24,10 +24,22 @@ class Memory {
   StateArena& state() const { return *state_; }
   const std::shared_ptr<StateArena>& shared_state() const { return state_; }
   std::byte* step(int64_t offset) const { return step_.at(offset); }
-  int64_t transient_bytes() const { return transient_.front().bytes(); }
+  // Of a rank, whether it is taken now or not.
+  int64_t transient_bytes() const { return transient_bytes_; }
+  // Of all ranks.
+  bool has_transient() const { return !transient_.empty(); }
+  // Throws Error(kResource).
+  void TakeTransient();
+  void ReleaseTransient() { transient_.clear(); }
+
+  size_t ranks() const { return ranks_; }
+  // Bytes that all ranks read: constants and step parameters.
+  int64_t shared_bytes() const { return constants_.bytes() + step_.bytes(); }
 
  private:
   std::shared_ptr<StateArena> state_;
+  size_t ranks_;
+  int64_t transient_bytes_ = 0;
   HostArena constants_, step_;  // read-only within a step: one for all ranks
   std::vector<HostArena> transient_;
 };

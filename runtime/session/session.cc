@@ -226,6 +226,11 @@ void Session::set_position(int64_t step, int64_t batch) {
 
 double Session::learning_rate() const { return fixed_lr_ >= 0 ? fixed_lr_ : LearningRate(plan_->schedule, step_); }
 
+void Session::ReleaseMemory() {
+  executor_->ReleaseMemory();
+  last_entry_ = -1;
+}
+
 int64_t Session::planned_bytes() const { return plan_->state_bytes + plan_->constants_bytes + executor_->transient_bytes(); }
 
 }  // namespace gradloom

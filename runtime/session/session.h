@@ -91,6 +91,11 @@ class Session {
   // The learning rate of the next update.
   double learning_rate() const;
 
+  // By device: what this session holds of its memory.
+  std::vector<DeviceMemory> device_memory() const { return executor_->memory(); }
+  // Gives back what only a running step needs; the next one takes it again. Changes no state.
+  void ReleaseMemory();
+
   // Bytes that the run holds: state, transient and constants arenas.
   int64_t planned_bytes() const;
 

@@ -227,7 +227,8 @@ void Trainer::EndEpoch(int64_t epoch) {
                      .lr = last_lr_,
                      .seconds = seconds,
                      .samples_per_s = static_cast<double>(epoch_rows_) / seconds,
-                     .waited_seconds = epoch_waited_};
+                     .waited_seconds = epoch_waited_,
+                     .memory = session_.device_memory()};
   if (last_eval_batch_ == session_.batch()) report.eval = last_eval_;
   waited_seconds_ += epoch_waited_;
   loss_sum_ = loss_weight_ = 0;

@@ -80,6 +80,7 @@ struct EpochReport {
   double train_loss = 0, lr = 0;                              // the mean over the epoch's samples; the last update's
   double seconds = 0, samples_per_s = 0, waited_seconds = 0;  // for data
   std::map<std::string, double> eval;                         // of the evaluation at its end, if there was one
+  std::vector<DeviceMemory> memory;                           // by device, at its end
 };
 
 enum class StopReason : uint8_t { kDone, kRequested, kNoBetter };

@@ -83,6 +83,14 @@ class UseTest(unittest.TestCase):
         self.assertEqual([float(row["eval/accuracy"]) for row in table], [line["accuracy"] for line in evals])
         self.assertEqual(self.report["eval_accuracy"], evals[-1]["accuracy"])
         self.assertGreater(self.report["peak_bytes"], self.report["planned_bytes"])
+        held = self.report["memory"][0]
+        # Beside the plan's arenas there is only the memory of the step's parameters.
+        self.assertLess(0, held["allocated_bytes"] + held["cached_bytes"] - self.report["planned_bytes"])
+        self.assertLess(held["allocated_bytes"] + held["cached_bytes"] - self.report["planned_bytes"], 1024)
+        self.assertGreater(held["free_bytes"], 0)
+        recorded = self.json(["devices", "runs/main", "--json"])
+        self.assertEqual((recorded["step"], recorded["devices"][0]["allocated_bytes"]), (self.report["steps"], held["allocated_bytes"]))
+        self.assertRegex(self.run_command(["devices", "runs/main"]).stdout, r"process \d+, after step \d+\ncpu  .* allocated  .* cached  .* free")
 
     def test_without_tensorboard(self):
         self.run_command([*TRAIN, "--no-tensorboard", "--name", "silent"])

@@ -135,6 +135,19 @@ TEST_P(StepTest, AllocatesNothingOfItsOwn) {
   }
 }
 
+TEST_P(StepTest, ReleasedMemoryIsTakenAgain) {
+  Executor kept(plan_), released(plan_);
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (Executor* executor : {&kept, &released}) executor->Run(0, feeds_, {.lr = 1e-2F, .step = step, .batch = step - 1});
+    EXPECT_EQ(released.memory()[0].cached, released.transient_bytes());
+    released.ReleaseMemory();
+    EXPECT_EQ(released.memory()[0].cached, 0);
+    EXPECT_GT(released.memory()[0].free, 0);
+    EXPECT_EQ(std::memcmp(kept.state().at(0, 0), released.state().at(0, 0), static_cast<size_t>(plan_->state_bytes)), 0);
+  }
+  EXPECT_EQ(released.memory()[0].allocated, plan_->state_bytes + plan_->constants_bytes + plan_->step.bytes);
+}
+
 TEST_P(StepTest, UsesThePlannedPeak) {
   int64_t end = 0;
   for (const Buffer& buffer : plan_->programs[0].buffers) {

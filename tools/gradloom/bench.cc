@@ -9,6 +9,7 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/benchmark.h"
+#include "tools/run/environment.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -46,6 +47,7 @@ nlohmann::ordered_json JsonOf(const Benchmark& b) {
           {"compile_s", b.compile_s},
           {"first_step_s", b.first_step_s},
           {"planned_bytes", b.planned.total_bytes()},
+          {"memory", ToJson(b.memory)["devices"]},
           {"resident_bytes", b.resident_bytes},
           {"peak_bytes", b.peak_bytes},
           {"loss_first", b.first_loss},
@@ -67,6 +69,8 @@ void Print(const Benchmark& b) {
   line("data", Escaped(b.data, 4096) + "   wait " + Short(b.wait_ms) + " ms a step");
   line("memory", "planned " + Bytes(b.planned.total_bytes()) + " (weights and optimizer " + Bytes(b.planned.state_bytes) + ")   resident " +
                      Bytes(b.resident_bytes) + "   at most " + Bytes(b.peak_bytes));
+  const DeviceMemory& held = b.memory.front();
+  line("", "allocated " + Bytes(held.allocated) + "   cached " + Bytes(held.cached) + "   free " + Bytes(held.free));
   std::string shares;
   for (size_t i = 0; i < std::min(b.shares.size(), kShownShares); ++i) {
     shares += (i == 0 ? "" : "  ") + b.shares[i].op + " " + Short(100 * b.shares[i].share) + "%";

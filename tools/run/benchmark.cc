@@ -101,6 +101,7 @@ class Run {
       made_.ms.insert(made_.ms.end(), ms.begin(), ms.end());
     }
     made_.wait_ms = QuantileOf(waits_, 0.5);
+    made_.memory = session_.device_memory();
     const ProcessMemory memory = ThisProcess();
     made_.resident_bytes = memory.resident_bytes;
     made_.peak_bytes = memory.peak_bytes;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/exec/executor.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/config/configuration.h"
 
@@ -29,6 +30,7 @@ struct Benchmark {
   double first_loss = 0, last_loss = 0;
   double compile_s = 0, first_step_s = 0;  // from the start of the process, import and compile included
   MemoryReport planned;
+  std::vector<DeviceMemory> memory;
   int64_t resident_bytes = 0, peak_bytes = 0;  // of the process
 
   struct Share {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/version.h"
+#include "runtime/exec/memory.h"
 
 namespace gradloom {
 namespace {
@@ -45,8 +46,7 @@ CpuDevice ThisCpu() {
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) cpu.cores = CPU_COUNT(&allowed);
   const int64_t page = sysconf(_SC_PAGESIZE);
   cpu.total_bytes = sysconf(_SC_PHYS_PAGES) * page;
-  const std::string available = ProcValue("/proc/meminfo", "MemAvailable");
-  cpu.free_bytes = available.empty() ? sysconf(_SC_AVPHYS_PAGES) * page : std::strtoll(available.c_str(), nullptr, 10) * 1024;
+  cpu.free_bytes = FreeHostBytes();
   cpu.isa = WidestIsa();
   return cpu;
 }
@@ -54,6 +54,17 @@ CpuDevice ThisCpu() {
 ProcessMemory ThisProcess() {
   const auto kib = [](const char* key) { return std::strtoll(ProcValue("/proc/self/status", key).c_str(), nullptr, 10) * 1024; };
   return {kib("VmRSS"), kib("VmHWM")};
+}
+
+nlohmann::json ToJson(const std::vector<DeviceMemory>& memory) {
+  nlohmann::json devices = nlohmann::json::array();
+  for (size_t i = 0; i < memory.size(); ++i) {
+    devices.push_back({{"id", memory.size() == 1 ? "cpu" : "cpu:" + std::to_string(i)},
+                       {"allocated_bytes", memory[i].allocated},
+                       {"cached_bytes", memory[i].cached},
+                       {"free_bytes", memory[i].free}});
+  }
+  return {{"devices", devices}};
 }
 
 nlohmann::json Environment() {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/exec/executor.h"
+
 namespace gradloom {
 
 struct CpuDevice {
@@ -24,6 +26,9 @@ struct ProcessMemory {
 };
 
 ProcessMemory ThisProcess();
+
+// The memory of devices that a process holds: {"devices": [{"id": "cpu", "allocated_bytes": ...}]}.
+nlohmann::json ToJson(const std::vector<DeviceMemory>& memory);
 
 // Version and build, operating system, host, CPU and memory, limits, the variables that matter.
 nlohmann::json Environment();

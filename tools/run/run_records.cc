@@ -1,10 +1,13 @@
 #include "tools/run/run_records.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "tools/run/environment.h"
 #include "tools/screen/screen.h"
 
@@ -126,6 +129,10 @@ void RunRecords::OnEpoch(const EpochReport& epoch) {
     csv_ << "," << (found == epoch.eval.end() ? "" : CsvNumber(found->second));
   }
   if (!(csv_ << "\n").flush()) throw Error(ErrorCode::kResource, "cannot write", Escaped(folder_ + "/results.csv", 4096));
+  nlohmann::json memory = ToJson(epoch.memory);
+  memory["process"] = getpid();
+  memory["step"] = epoch.step;
+  WriteFileAtomically(folder_ + "/memory.json", memory.dump() + "\n");
 }
 
 }  // namespace gradloom

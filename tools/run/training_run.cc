@@ -191,6 +191,8 @@ class TrainingRun {
     if (stopped_ == StopReason::kNoBetter) {
       log_.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up_.options.patience) + " evaluations");
     }
+    const DeviceMemory memory = session_->device_memory().front();
+    log_.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free");
     log_.Line("model   " + Escaped(folder_->ExportPath(), 4096) + "   all of the run: " + Escaped(folder_->path(), 4096));
     if (json_) std::printf("%s\n", Report().dump().c_str());
   }
@@ -204,6 +206,7 @@ class TrainingRun {
                         {"compile_s", set_up_.compile_seconds},
                         {"train_s", train_seconds_},
                         {"planned_bytes", session_->planned_bytes()},
+                        {"memory", ToJson(session_->device_memory())["devices"]},
                         {"resident_bytes", ThisProcess().resident_bytes},
                         {"peak_bytes", ThisProcess().peak_bytes},
                         {"stopped_early", stopped_ == StopReason::kNoBetter},
