@@ -1,19 +1,10 @@
-// What a kernel call costs, by counting: the plan is made with it, and `simulate` runs on it.
+// What a device takes for the work of an operator: the plan is made with it.
 #pragma once
 
-#include <cstdint>
-
+#include "compiler/ops/op.h"
 #include "kernels/catalog/kernel.h"
 
 namespace gradloom {
-
-// The work of one call: arithmetic of products and convolutions counted exactly, anything else by its elements.
-struct Work {
-  double flops = 0;
-  double bytes = 0;  // operands read and written once
-};
-
-Work WorkOf(const KernelCall& call);
 
 // A device as a roofline: what it computes and moves at best, and what it takes to begin.
 struct DeviceCosts {
@@ -26,7 +17,7 @@ struct DeviceCosts {
 
 DeviceCosts DefaultCosts(DeviceKind device);
 
-// Seconds of a call with a team of call.threads.
-double SecondsOf(const KernelCall& call, const DeviceCosts& device);
+// Seconds of an operator with a team of `threads`.
+double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device);
 
 }  // namespace gradloom

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "compiler/cost/cost_model.h"
-#include "compiler/passes/choose_kernels.h"
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/path_cover.h"
 
@@ -19,13 +18,9 @@ struct Chains {
   std::vector<int> predecessor;
 };
 
-std::vector<double> SecondsOfNodes(const Graph& graph, const ProgramPlan& plan, int threads, const DeviceCosts& costs) {
+std::vector<double> SecondsOfNodes(const Graph& graph, int threads, const DeviceCosts& costs) {
   std::vector<double> seconds;
-  for (const Node& node : graph.nodes) {
-    KernelCall call = CallOf(graph, node, plan);
-    call.threads = threads;
-    seconds.push_back(IsView(node) ? 0 : SecondsOf(call, costs));
-  }
+  for (const Node& node : graph.nodes) seconds.push_back(IsView(node) ? 0 : SecondsOf(CostOf(graph, node), threads, costs));
   return seconds;
 }
 
@@ -74,7 +69,7 @@ void ChooseStreams(const Graph& graph, int streams, int threads, ProgramPlan& pl
     for (int count : {1, 2, 4}) {
       if (plan.device == DeviceKind::kCpu && count > threads) break;
       const int each = plan.device == DeviceKind::kCpu ? threads / count : threads;
-      const double makespan = Assign(graph, chains, count, SecondsOfNodes(graph, plan, each, costs), costs.event_seconds).makespan;
+      const double makespan = Assign(graph, chains, count, SecondsOfNodes(graph, each, costs), costs.event_seconds).makespan;
       if (count > 1 && makespan >= best) continue;
       best = makespan;
       plan.streams = count;
@@ -87,7 +82,7 @@ void AssignStreams(const Graph& graph, ProgramPlan& plan) {
   plan.stream.clear();
   if (plan.streams <= 1) return;
   const DeviceCosts costs = DefaultCosts(plan.device);
-  plan.stream = Assign(graph, Chains(graph), plan.streams, SecondsOfNodes(graph, plan, plan.threads, costs), costs.event_seconds).stream;
+  plan.stream = Assign(graph, Chains(graph), plan.streams, SecondsOfNodes(graph, plan.threads, costs), costs.event_seconds).stream;
 }
 
 }  // namespace gradloom

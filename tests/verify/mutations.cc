@@ -1,6 +1,7 @@
 #include "tests/verify/mutations.h"
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 namespace gradloom {
@@ -9,11 +10,18 @@ namespace {
 using Visit = std::function<void(const Plan& mutant, const std::string& site)>;
 using Kind = InstructionKind;
 
+size_t sampled_places = 0;
+std::mt19937_64 sampling;
+
+// Whether this one of so many places is among those that are tried.
+bool Sampled(size_t places) { return sampled_places == 0 || sampling() % std::max<size_t>(places, 1) < sampled_places; }
+
 // One mutant for each instruction of a program that `change` has something to change in (it says so).
 template <typename F>
 void EachInstruction(const Plan& plan, const Visit& visit, F&& change) {
   for (size_t p = 0; p < plan.programs.size(); ++p) {
     for (size_t i = 0; i < plan.programs[p].instructions.size(); ++i) {
+      if (!Sampled(plan.programs[p].instructions.size())) continue;
       Plan mutant = plan;
       if (change(mutant, mutant.programs[p], i)) visit(mutant, "program " + std::to_string(p) + " #" + std::to_string(i));
     }
@@ -31,6 +39,7 @@ template <typename F>
 void EachBuffer(const Plan& plan, const Visit& visit, F&& change) {
   for (size_t p = 0; p < plan.programs.size(); ++p) {
     for (size_t b = 0; b < plan.programs[p].buffers.size(); ++b) {
+      if (!Sampled(plan.programs[p].buffers.size())) continue;
       Plan mutant = plan;
       if (change(mutant.programs[p], mutant.programs[p].buffers[b]))
         visit(mutant, "program " + std::to_string(p) + " %" + std::to_string(b));
@@ -205,6 +214,7 @@ const MutationKind kKinds[] = {
        for (size_t p = 0; p < plan.programs.size(); ++p) {
          for (size_t b = 0; b < plan.programs[p].buffers.size(); ++b) {
            for (size_t other = 0; other < plan.programs[p].buffers.size(); ++other) {
+             if (!Sampled(plan.programs[p].buffers.size() * plan.programs[p].buffers.size())) continue;
              Plan mutant = plan;
              Buffer& moved = mutant.programs[p].buffers[b];
              const Buffer& taken = mutant.programs[p].buffers[other];
@@ -256,6 +266,7 @@ const MutationKind kKinds[] = {
     {"moved state",
      [](const Plan& plan, const Visit& visit) {
        for (size_t s = 0; s < plan.state.size(); ++s) {
+         if (!Sampled(plan.state.size())) continue;
          Plan mutant = plan;
          mutant.state[s].offset += 64;
          visit(mutant, "state " + std::to_string(s));
@@ -308,5 +319,10 @@ const MutationKind kKinds[] = {
 }  // namespace
 
 std::span<const MutationKind> MutationKinds() { return kKinds; }
+
+void SampleMutations(size_t places, uint64_t seed) {
+  sampled_places = places;
+  sampling.seed(seed);
+}
 
 }  // namespace gradloom

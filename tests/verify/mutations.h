@@ -1,6 +1,8 @@
 // Faults planted in plans, one at a time, at every place where a kind of fault can be planted.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -20,5 +22,8 @@ struct MutationKind {
 // free bytes). No kind merely exchanges one operand, state tensor or attribute for another of the same
 // type on all ranks alike: that is another plan, not an unsound one.
 std::span<const MutationKind> MutationKinds();
+
+// From now on only about so many places of each kind and program are tried, drawn by the seed; 0: all.
+void SampleMutations(size_t places, uint64_t seed);
 
 }  // namespace gradloom

@@ -1,0 +1,121 @@
+// The verifier against faults planted in plans as the compiler makes them: of real models, on several streams. A mutant is
+// refused, or it computes the plan's bits whatever the delays; those that do are listed.
+//
+// GRADLOOM_MUTANTS: at how many places to try each kind of fault in each plan (default 3; 0: at all).
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "compiler/compile.h"
+#include "gtest/gtest.h"
+#include "runtime/exec/executor.h"
+#include "runtime/plan/verify_plan.h"
+#include "tests/conformance/training_case.h"
+#include "tests/verify/mutations.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int kOrders = 3;  // random orders in which a survivor runs
+
+const char* const kCases[] = {"housing_mlp",       "linear_5_2",  "lenet",    "lstm_classifier",
+                              "recommender",       "unet_small",  "tiny_gpt", "convnet_bn_frozen",
+                              "mobilenet_v2_tiny", "resnet_cifar"};
+
+uint64_t Number(const char* variable, uint64_t otherwise) {
+  const char* given = std::getenv(variable);
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
+}
+
+Plan PlanOf(const TrainingCase& recorded, int streams) {
+  CompileOptions options;
+  options.recipe = recorded.recipe;
+  options.recipe.threads = 1;
+  options.recipe.streams = streams;
+  options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
+  Plan plan = Compile(Model::Load(recorded.model_path), options);
+  plan.model.bytes.clear();  // never read here, and copied for each mutant
+  return plan;
+}
+
+// The bytes of all fetches of two steps, and of the state after them.
+std::string Outcome(const std::shared_ptr<const Plan>& plan, const TrainingCase& recorded, uint64_t chaos) {
+  Executor executor(plan);
+  executor.SetChaos(chaos);
+  std::string bytes;
+  const auto keep = [&](const TensorView& view) { bytes.append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes())); };
+  for (int step = 0; step < 2; ++step) {
+    std::vector<TensorView> feeds;
+    for (const Feed& feed : plan->entries[0].feeds) feeds.push_back(recorded.batches.at(feed.name + std::to_string(step)).view());
+    executor.Run(0, feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
+    for (size_t f = 0; f < plan->entries[0].fetches.size(); ++f) keep(executor.Fetched(0, static_cast<int>(f)));
+  }
+  for (const StateTensor& state : plan->state) keep(executor.state().Get(state).view());
+  return bytes;
+}
+
+// Kinds that change what a launch says about its operands. Rows of the catalog do not all say yet what operands their
+// operator takes, so that the verifier would ask kernels about calls that make no sense to them. The symbolic plans of
+// mutation_test have these kinds.
+const std::set<std::string_view> kNotYet = {"lost operand",  "read taken for write", "another operator",
+                                            "another dtype", "another shape",        "another layout"};
+
+struct Row {
+  int mutants = 0, caught = 0, equivalent = 0;
+};
+
+TEST(CompiledMutations, AreRefusedOrChangeNothing) {
+  const uint64_t wanted = Number("GRADLOOM_MUTANTS", 3), seed = Number("GRADLOOM_SEED", std::random_device()());
+  std::printf("seed %llu (GRADLOOM_SEED)\n", static_cast<unsigned long long>(seed));
+  std::map<std::string_view, Row> table;
+  Row all;
+  int plans = 0;
+  for (const char* name : kCases) {
+    const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/cases/") + name);
+    for (int streams : {1, 2, 4}) {
+      const Plan plan = PlanOf(recorded, streams);
+      const std::string outcome = Outcome(std::make_shared<const Plan>(plan), recorded, 0);
+      SampleMutations(wanted, seed + static_cast<uint64_t>(plans));
+      ++plans;
+      for (const MutationKind& kind : MutationKinds()) {
+        if (kNotYet.contains(kind.name)) continue;
+        Row& row = table[kind.name];
+        kind.for_each(plan, [&](const Plan& mutant, const std::string& site) {
+          ++row.mutants, ++all.mutants;
+          if (!Verify(mutant).empty()) {
+            ++row.caught, ++all.caught;
+            return;
+          }
+          const std::string what =
+              std::string(name) + " on " + std::to_string(streams) + " streams, " + std::string(kind.name) + ", " + site;
+          const auto survivor = std::make_shared<const Plan>(mutant);
+          for (uint64_t order = 0; order < kOrders; ++order) {
+            try {
+              if (Outcome(survivor, recorded, order) == outcome) continue;
+              ADD_FAILURE() << "accepted, and it changes what the plan does: " << what;
+            } catch (const Error& error) {
+              ADD_FAILURE() << "accepted, and fails: " << what << "\n" << error.Describe();
+            }
+            return;
+          }
+          ++row.equivalent, ++all.equivalent;
+        });
+      }
+    }
+  }
+  SampleMutations(0, 0);
+  std::printf("%d plans\n%-40s %8s %8s %10s\n", plans, "kind", "mutants", "caught", "equivalent");
+  for (const auto& [kind, row] : table) {
+    std::printf("%-40s %8d %8d %10d\n", std::string(kind).c_str(), row.mutants, row.caught, row.equivalent);
+  }
+  std::printf("%-40s %8d %8d %10d\n", "all", all.mutants, all.caught, all.equivalent);
+  EXPECT_GT(all.caught, 0);
+}
+
+}  // namespace
+}  // namespace gradloom
