@@ -87,7 +87,8 @@ std::string ToText(const Graph& graph) {
   for (ValueId id : graph.inputs) text += "input " + Declaration(graph, id) + "\n";
   for (const Value& value : graph.values()) {
     const Tensor* data = graph.data(value.id);
-    if (data == nullptr) continue;
+    const bool starts_at_zero = data == nullptr && value.role == Role::kState && value.next_of == kNoValue;
+    if (data == nullptr && !starts_at_zero) continue;
     // What folding has left without a use is in no plan.
     const bool output = std::find(graph.outputs.begin(), graph.outputs.end(), value.id) != graph.outputs.end();
     if (value.role == Role::kConst && !output && uses.consumers[static_cast<size_t>(value.id)].empty()) continue;

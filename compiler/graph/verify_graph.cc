@@ -44,6 +44,8 @@ class Verifier {
     const Tensor* data = graph_.data(value.id);
     if (data == nullptr) {
       if (value.role == Role::kConst) Fail("a constant without data", where);
+      // A state without data is zero before the first step.
+      if (value.role == Role::kState && value.next_of == kNoValue) Make(value.id, where);
       return;
     }
     if (data->dtype() != value.dtype || data->shape() != value.shape) Fail("its data has another type", where);

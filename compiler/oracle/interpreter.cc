@@ -31,7 +31,11 @@ std::vector<bool> Needed(const Graph& graph, std::span<const ValueId> wanted) {
 std::vector<Tensor> Interpret(const Graph& graph, const std::map<ValueId, Tensor>& feeds, std::span<const ValueId> wanted) {
   std::vector<Tensor> values(static_cast<size_t>(graph.num_values()));
   for (const Value& value : graph.values()) {
-    if (const Tensor* data = graph.data(value.id)) values[static_cast<size_t>(value.id)] = *data;
+    if (const Tensor* data = graph.data(value.id)) {
+      values[static_cast<size_t>(value.id)] = *data;
+    } else if (value.role == Role::kState && value.next_of == kNoValue) {
+      values[static_cast<size_t>(value.id)] = Tensor(value.dtype, value.shape);
+    }
   }
   for (const auto& [id, tensor] : feeds) values[static_cast<size_t>(id)] = tensor;
 

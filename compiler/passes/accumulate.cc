@@ -5,7 +5,7 @@ namespace {
 
 ValueId SumState(GraphBuilder& b, ValueId parameter) {
   const Value& value = b.graph().value(parameter);
-  return b.graph().AddData(value.name + "/grad_sum", Tensor(value.dtype, value.shape), Role::kState);
+  return b.graph().AddValue(value.name + "/grad_sum", value.dtype, value.shape, Role::kState);
 }
 
 }  // namespace

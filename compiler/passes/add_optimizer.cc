@@ -110,7 +110,9 @@ class Updates {
     std::vector<ValueId> replaced{parameter};
     for (const std::string& state : rule_.states) {
       const double initial = rule_.op == "Adagrad" ? options_.initial_accumulator_value : 0.0;
-      replaced.push_back(graph_.AddData(name + "/" + state, Filled(type, initial), Role::kState));
+      // Zeros are not written down: they would be as large as the parameters.
+      replaced.push_back(initial == 0 ? graph_.AddValue(name + "/" + state, type.dtype, type.shape, Role::kState)
+                                      : graph_.AddData(name + "/" + state, Filled(type, initial), Role::kState));
       inputs.push_back(replaced.back());
     }
     std::vector<ValueId> next =
@@ -121,8 +123,6 @@ class Updates {
 
  private:
   static Tensor Filled(const ValueType& type, double value) {
-    Tensor tensor(type.dtype, type.shape);
-    if (value == 0) return tensor;
     Tensor doubles(DType::kFloat64, type.shape);
     std::ranges::fill(doubles.as<double>(), value);
     return Converted(doubles.view(), type.dtype);

@@ -25,6 +25,11 @@ void WithSummed(DType dtype, F&& f) {
 // Where member i's part of `elements` begins.
 int64_t PartBegin(int64_t elements, size_t i, size_t members) { return elements * static_cast<int64_t>(i) / static_cast<int64_t>(members); }
 
+// Operands without elements may have no address.
+void Copy(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 }  // namespace
 
 LocalGroup::LocalGroup(int members) : members_(static_cast<size_t>(members)), barrier_(members) {
@@ -75,19 +80,19 @@ void LocalGroup::Run(int member, const Operands& o, bool failed) {
       case Collective::kAllReduceSum:
         for (size_t m = 0; m < members_.size(); ++m) {
           if (m == me) continue;
-          std::memcpy(write + begin(m) * size, static_cast<const std::byte*>(members_[m].write) + begin(m) * size,
-                      static_cast<size_t>((begin(m + 1) - begin(m)) * size));
+          Copy(write + begin(m) * size, static_cast<const std::byte*>(members_[m].write) + begin(m) * size,
+               (begin(m + 1) - begin(m)) * size);
         }
         break;
       case Collective::kBroadcast:
         if (const void* from = members_[static_cast<size_t>(o.root)].read; from != o.write) {
-          std::memcpy(write, from, static_cast<size_t>(o.write_bytes));
+          Copy(write, from, o.write_bytes);
         }
         break;
       case Collective::kAllGather:
         for (size_t m = 0; m < members_.size(); ++m) {
           std::byte* const to = write + static_cast<int64_t>(m) * o.read_bytes;
-          if (to != members_[m].read) std::memcpy(to, members_[m].read, static_cast<size_t>(o.read_bytes));
+          if (to != members_[m].read) Copy(to, members_[m].read, o.read_bytes);
         }
         break;
       case Collective::kReduceScatterSum: break;
@@ -105,7 +110,7 @@ void LocalChannel::Send(const void* data, uint32_t number) {
 
 void LocalChannel::Receive(void* data, int64_t bytes, uint32_t number, bool failed) {
   for (uint32_t seen; (seen = sent_.load(std::memory_order_acquire)) != number;) sent_.wait(seen, std::memory_order_acquire);
-  if (!failed) std::memcpy(data, data_, static_cast<size_t>(bytes));
+  if (!failed) Copy(data, data_, bytes);
   taken_.store(number, std::memory_order_release);
   taken_.notify_all();
 }
