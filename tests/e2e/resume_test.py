@@ -209,7 +209,7 @@ class ResumeTest(unittest.TestCase):
     def test_a_full_disk(self):
         disk = os.path.join(self.out, "disk")
         os.mkdir(disk)
-        script = 'mount -t tmpfs -o size=1300k tmpfs "$1" || exit 99; shift; "$@"; code=$?; cp -r "$OUT/full" "$COPY"; exit $code'
+        script = 'mount -t tmpfs -o size=1050k tmpfs "$1" || exit 99; shift; "$@"; code=$?; cp -r "$OUT/full" "$COPY"; exit $code'
         words = [GRADLOOM, "train", *DIGITS, "--name", "full", "--out", disk]
         done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", disk, *words],
                               env={**os.environ, "OUT": disk, "COPY": self.run_folder("full")}, stderr=subprocess.PIPE, text=True, timeout=60)
