@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_trainable.h"
 #include "compiler/passes/emit_program.h"
+#include "compiler/passes/replicate_data.h"
 #include "runtime/plan/verify_plan.h"
 
 namespace gradloom {
@@ -81,11 +84,14 @@ class Compiler {
     return names;
   }
 
-  void AddEntry(const EntryRequest& request) {
-    auto start = Clock::now();
-    ImportOptions import = options_.import;
-    // An update has no batch; any size gives its parameters.
-    const int64_t batch = request.batch > 0 ? request.batch : plan_.entries.empty() ? 0 : plan_.entries.front().batch;
+  // A model at a batch, with what the passes know of it.
+  struct Batch {
+    ImportedGraph imported;
+    PassContext context;
+  };
+
+  std::unique_ptr<Batch> ImportBatch(const EntryRequest& request, int64_t batch, ImportOptions import) {
+    const auto start = Clock::now();
     if (batch > 0) import.batch = batch;
     ImportedGraph imported = Import(model_, import);
     Graph& graph = *imported.graph;
@@ -101,11 +107,131 @@ class Compiler {
       graph.outputs.clear();
     }
     report_.import_ms += MsSince(start);
+    return std::make_unique<Batch>(Batch{std::move(imported), std::move(context)});
+  }
 
-    start = Clock::now();
+  void AddEntry(const EntryRequest& request) {
+    // An update has no batch; any size gives its parameters.
+    const int64_t batch = request.batch > 0 ? request.batch : plan_.entries.empty() ? 0 : plan_.entries.front().batch;
+    const std::unique_ptr<Batch> whole = ImportBatch(request, batch, options_.import);
+    PassContext& context = whole->context;
+    // One sample cannot be divided, and an update has none: every device does all of it.
+    if (options_.recipe.devices > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
+    const auto start = Clock::now();
     RunPipeline(context, options_.control);
     report_.passes_ms += MsSince(start);
-    Finish(request, imported, context);
+    Count(context);
+    Entry entry = EntryOf(request, whole->imported, context);
+    for (int i = 0; i < options_.recipe.devices; ++i) {
+      entry.ranks.push_back({.program = static_cast<int>(plan_.programs.size()), .shard_start = 0, .shard_length = entry.batch});
+    }
+    plan_.programs.push_back(std::move(context.program));
+    plan_.entries.push_back(std::move(entry));
+  }
+
+  // A batch that devices share, and the graphs of those with as many of its samples.
+  struct Divided {
+    std::unique_ptr<Batch> whole, other;
+    std::unique_ptr<Replication> replication;
+    std::map<int64_t, std::unique_ptr<Graph>> graphs;  // by samples
+  };
+
+  // Where a file's batch is, as far as it does not say so itself; the convention first.
+  static std::vector<ImportOptions> Readings(const ImportOptions& options) {
+    std::vector<ImportOptions> readings(3, options);
+    readings[1].batch_elsewhere = true;
+    readings[2].batch_elsewhere = true;
+    readings[2].batch_axis = 1;
+    return readings;
+  }
+
+  // What depends on the batch shows beside another size; one that simplifies in the same way is near.
+  Divided DivideGraph(const EntryRequest& request, int64_t batch) {
+    std::optional<Error> first;
+    for (const ImportOptions& reading : Readings(options_.import)) {
+      for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {
+        if (other < 2) continue;
+        try {
+          return DivideGraph(request, batch, other, reading);
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
+          if (!first) first = error;
+        }
+      }
+    }
+    throw *first;
+  }
+
+  Divided DivideGraph(const EntryRequest& request, int64_t batch, int64_t other_batch, const ImportOptions& reading) {
+    Divided made{ImportBatch(request, batch, reading), ImportBatch(request, other_batch, reading), nullptr, {}};
+    PassContext &whole = made.whole->context, &other = made.other->context;
+    whole.divided = other.divided = true;
+    RunStage(whole, options_.control, PassStage::kBatch);
+    PassControl silent = options_.control;
+    silent.log = nullptr;
+    RunStage(other, silent, PassStage::kBatch);
+    made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, rules_, whole.gradients);
+    for (const BatchShard& shard : DivideBatch(batch, options_.recipe.devices)) {
+      auto& graph = made.graphs[shard.length];
+      if (graph == nullptr) graph = made.replication->ForDevice(shard.length);
+    }
+    return made;
+  }
+
+  void AddDivided(const EntryRequest& request, int64_t batch) {
+    const auto start = Clock::now();
+    const double imported = report_.import_ms;
+    const Divided divided = DivideGraph(request, batch);
+    const PassContext& whole = divided.whole->context;
+    Entry entry = EntryOf(request, divided.whole->imported, whole);
+    for (size_t i = 0; i < entry.feeds.size(); ++i) Divide(divided.replication->shard(FeedsOf(whole.graph)[i]), entry.feeds[i]);
+    for (size_t i = 0; i < entry.fetches.size(); ++i) Divide(divided.replication->shard(whole.graph.outputs[i]), entry.fetches[i]);
+    std::map<int64_t, std::pair<int, std::vector<int>>> made;  // by samples: the program, and its buffer of each fetch
+    for (const BatchShard& shard : DivideBatch(batch, options_.recipe.devices)) {
+      if (!made.contains(shard.length))
+        made.emplace(shard.length, AddProgram(request, whole, *divided.graphs.at(shard.length), shard.length));
+      const auto& [program, fetches] = made.at(shard.length);
+      RankBinding rank{.program = program, .shard_start = shard.start, .shard_length = shard.length};
+      rank.groups = {Everyone()};
+      if (!entry.ranks.empty() && program != entry.ranks[0].program) rank.fetches = fetches;
+      entry.ranks.push_back(std::move(rank));
+    }
+    for (size_t i = 0; i < entry.fetches.size(); ++i) entry.fetches[i].buffer = made.at(entry.ranks[0].shard_length).second[i];
+    report_.passes_ms += MsSince(start) - (report_.import_ms - imported);
+    plan_.entries.push_back(std::move(entry));
+  }
+
+  // The program of devices with so many samples, and in it the buffers of the whole graph's outputs, -1 for those it lacks.
+  std::pair<int, std::vector<int>> AddProgram(const EntryRequest& request, const PassContext& whole, Graph& graph, int64_t samples) {
+    PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = samples};
+    device.divided = true;
+    device.fetch_names = whole.fetch_names;
+    // Later passes put others in their place.
+    const std::vector<ValueId> outputs = graph.outputs;
+    RunStage(device, options_.control, PassStage::kDevice);
+    Count(device);
+    std::vector<int> buffers;
+    for (ValueId id : whole.graph.outputs) {
+      const auto at = std::find(outputs.begin(), outputs.end(), id);
+      buffers.push_back(at == outputs.end() ? -1 : device.output_buffers[static_cast<size_t>(at - outputs.begin())]);
+    }
+    plan_.programs.push_back(std::move(device.program));
+    return {static_cast<int>(plan_.programs.size()) - 1, std::move(buffers)};
+  }
+
+  // The group of all ranks.
+  int Everyone() {
+    if (plan_.groups.empty()) {
+      plan_.groups.emplace_back();
+      for (int i = 0; i < options_.recipe.devices; ++i) plan_.groups[0].ranks.push_back(i);
+    }
+    return 0;
+  }
+
+  template <typename FeedOrFetch>
+  static void Divide(const Shard& shard, FeedOrFetch& tensor) {
+    tensor.batch_axis = shard.split() ? shard.axis : -1;
+    tensor.batch_inner = shard.split() ? shard.inner : 0;
   }
 
   // Running statistics that a training entry keeps are state to the other entries too, not the file's constants.
@@ -147,7 +273,8 @@ class Compiler {
     }
   }
 
-  void Finish(const EntryRequest& request, const ImportedGraph& imported, PassContext& context) {
+  // A program's share in the report.
+  void Count(const PassContext& context) {
     if (plan_.programs.empty()) {
       for (const Node& node : context.graph.nodes) report_.step_flops += CostOf(context.graph, node).flops;
     }
@@ -155,18 +282,20 @@ class Compiler {
       report_.transient_bytes = context.scheduled.transient_bytes;
       report_.live_bytes_bound = context.scheduled.live_bytes_bound;
     }
+  }
+
+  // The entry without its ranks; buffers are those of context.output_buffers where there are any.
+  static Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context) {
     Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
     entry.feeds = FeedList(context, imported);
     for (size_t i = 0; i < context.graph.outputs.size(); ++i) {
       const ValueId id = context.graph.outputs[i];
       const auto named = context.fetch_names.find(id);
       const Value& value = context.graph.value(id);
-      entry.fetches.push_back(
-          {named != context.fetch_names.end() ? named->second : value.name, context.output_buffers[i], BatchAxis(value, entry.batch)});
+      const int buffer = i < context.output_buffers.size() ? context.output_buffers[i] : -1;
+      entry.fetches.push_back({named != context.fetch_names.end() ? named->second : value.name, buffer, BatchAxis(value, entry.batch)});
     }
-    entry.ranks.push_back({.program = static_cast<int>(plan_.programs.size()), .shard_start = 0, .shard_length = entry.batch});
-    plan_.programs.push_back(std::move(context.program));
-    plan_.entries.push_back(std::move(entry));
+    return entry;
   }
 
   const Model& model_;

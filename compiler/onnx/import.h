@@ -73,6 +73,10 @@ class Model {
 struct ImportOptions {
   // The extent of the batch axis. 0: the declared one.
   int64_t batch = 0;
+  // Where a file without symbols has its batch: along this axis of its inputs. With `batch_elsewhere`, an input that has
+  // another extent there and the batch's along one of its first two axes has it along that.
+  int batch_axis = 0;
+  bool batch_elsewhere = false;
   // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]".
   std::map<std::string, int64_t> shapes;
   // Shapes of graph inputs that are known, by name; others are ignored. They fix the symbols that these inputs have,

@@ -32,8 +32,8 @@ struct BatchAxis {
 };
 
 // Axis 0 is the batch by convention: the symbol that most inputs have there; without symbols the extent of the
-// first input that has an axis.
-BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos) {
+// first input that has the axis.
+BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, int axis) {
   std::map<std::string, int> votes;
   BatchAxis batch;
   int most = 0;
@@ -41,7 +41,7 @@ BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos) {
     const auto& shape = info->type().tensor_type().shape();
     if (shape.dim_size() == 0) continue;
     if (shape.dim(0).has_dim_value()) {
-      if (batch.declared == 0) batch.declared = shape.dim(0).dim_value();
+      if (batch.declared == 0 && shape.dim_size() > axis) batch.declared = shape.dim(axis).dim_value();
       continue;
     }
     const std::string symbol = SymbolOf(shape.dim(0), info->name(), 0);
@@ -52,6 +52,19 @@ BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos) {
   }
   if (!batch.symbol.empty()) batch.declared = 0;
   return batch;
+}
+
+// The axis of an input that has the batch, where files have it as a number; -1: none.
+int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options) {
+  const auto& shape = info.type().tensor_type().shape();
+  const auto has = [&](int axis) {
+    return axis < shape.dim_size() && shape.dim(axis).has_dim_value() && shape.dim(axis).dim_value() == declared;
+  };
+  if (has(options.batch_axis)) return options.batch_axis;
+  for (int axis = 0; options.batch_elsewhere && axis < 2; ++axis) {
+    if (has(axis)) return axis;
+  }
+  return -1;
 }
 
 // An extent that was given under a name that no input has is most likely meant.
@@ -65,7 +78,7 @@ std::string ExtentHelp(const std::string& symbol, const std::map<std::string, in
 class Extents {
  public:
   Extents(const std::vector<const onnx::ValueInfoProto*>& infos, const ImportOptions& options)
-      : options_(options), batch_(FindBatch(infos)), batch_extent_(options.batch), unused_(options.shapes) {
+      : options_(options), batch_(FindBatch(infos, options.batch_axis)), batch_extent_(options.batch), unused_(options.shapes) {
     for (const auto* info : infos) {
       const auto known = options.inputs.find(info->name());
       if (known != options.inputs.end()) Learn(*info, known->second);
@@ -76,7 +89,7 @@ class Extents {
   bool IsBatch(const onnx::ValueInfoProto& info, int axis) const {
     const auto& dim = info.type().tensor_type().shape().dim(axis);
     if (!dim.has_dim_value()) return SymbolOf(dim, info.name(), axis) == batch_.symbol;
-    return axis == 0 && batch_.symbol.empty() && dim.dim_value() == batch_.declared;
+    return batch_.symbol.empty() && axis == DeclaredBatchAxis(info, batch_.declared, options_);
   }
 
   // Throws Error(kConfig) for a symbol that nothing fixes.
@@ -199,7 +212,8 @@ ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t de
     const auto& shape = info->type().tensor_type().shape();
     const auto known = options.inputs.find(info->name());
     if (known == options.inputs.end() || known->second.rank() == 0 || shape.dim_size() == 0) continue;
-    if (shape.dim(0).has_dim_value() && shape.dim(0).dim_value() == declared) known->second[0] = batch;
+    const int axis = DeclaredBatchAxis(*info, declared, options);
+    if (axis >= 0 && axis < known->second.rank()) known->second[axis] = batch;
   }
   return options;
 }

@@ -4,6 +4,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -142,9 +143,20 @@ Cost AttentionCost(const Graph& graph, const Node& node) {
   return cost;
 }
 
+void ShardAttentionGrad(ShardQuery& query) { ShardWantedGradients(query, "000?000", "000"); }
+
 constexpr Op kOps[] = {
-    {.name = "Attention", .since_version = 23, .gradient = AttentionGradient, .infer = AttentionTypes, .cost = AttentionCost<2>},
-    {.name = "AttentionGrad", .domain = kGradloomDomain, .infer = AttentionGradTypes, .cost = AttentionCost<5>},
+    {.name = "Attention",
+     .since_version = 23,
+     .gradient = AttentionGradient,
+     .infer = AttentionTypes,
+     .cost = AttentionCost<2>,
+     .samples = "000?000>0"},
+    {.name = "AttentionGrad",
+     .domain = kGradloomDomain,
+     .infer = AttentionGradTypes,
+     .cost = AttentionCost<5>,
+     .shard = ShardAttentionGrad},
 };
 
 }  // namespace

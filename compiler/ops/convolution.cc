@@ -104,18 +104,20 @@ Cost GradWeightCost(const Graph& graph, const Node& node) {
 }
 
 const Op kOps[] = {
-    {.name = "Conv", .domain = "", .gradient = ConvGradient, .cost = ConvCost},
-    {.name = "ConvTranspose", .domain = "", .gradient = ConvTransposeGradient, .cost = TransposedCost},
+    {.name = "Conv", .domain = "", .gradient = ConvGradient, .cost = ConvCost, .samples = "0..>0"},
+    {.name = "ConvTranspose", .domain = "", .gradient = ConvTransposeGradient, .cost = TransposedCost, .samples = "0..>0"},
     {.name = "ConvGradInput",
      .domain = kGradloomDomain,
      .gradient = ConvGradInputGradient,
      .infer = InferFromShape,
-     .cost = TransposedCost},
+     .cost = TransposedCost,
+     .samples = "0.>0"},
     {.name = "ConvGradWeight",
      .domain = kGradloomDomain,
      .gradient = ConvGradWeightGradient,
      .infer = InferFromShape,
-     .cost = GradWeightCost},
+     .cost = GradWeightCost,
+     .samples = "00>+"},
 };
 
 }  // namespace

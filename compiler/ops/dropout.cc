@@ -1,16 +1,16 @@
-// gradloom.Dropout(x, seed int64[], batch int64[]) {ratio, origin, offset} -> (y, mask bool?)
+// gradloom.Dropout(x, seed int64[], batch int64[], first int64[]?) {ratio, origin, samples} -> (y, mask bool?)
 //
-// Element i is kept where the uniform number of counter offset + i under NodeKey(seed, batch, origin) is at
-// least ratio, and then scaled by 1 / (1 - ratio). `offset` is the place of the first element in the unsplit
-// tensor of the whole batch. Linear in x for a given mask, so the gradient is the same operator on the
-// gradient: the mask is drawn again and never stored.
+// Element i is kept where the uniform number of its place in the whole batch's tensor under NodeKey(seed, batch, origin) is
+// at least ratio, and then scaled by 1 / (1 - ratio). `first` and `samples` are as in random.cc. Linear in x for a given mask, so the
+// gradient is the same operator on the gradient: the mask is drawn again and never stored.
 #include "compiler/ops/families.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
 
 void DropoutGradient(GradientContext& c) {
-  if (c.needs(0)) c.set(0, c.b.Own("Dropout", {c.grad(0), c.in(1), c.in(2)}, c.attributes()));
+  if (c.needs(0)) c.set(0, c.b.Own("Dropout", {c.grad(0), c.in(1), c.in(2), c.in(3)}, c.attributes()));
 }
 
 std::vector<ValueType> InferDropout(const Graph& graph, const Node& node) {
@@ -21,7 +21,12 @@ std::vector<ValueType> InferDropout(const Graph& graph, const Node& node) {
 }
 
 const Op kOps[] = {
-    {.name = "Dropout", .domain = kGradloomDomain, .traits = kRandom, .gradient = DropoutGradient, .infer = InferDropout},
+    {.name = "Dropout",
+     .domain = kGradloomDomain,
+     .traits = kRandom,
+     .gradient = DropoutGradient,
+     .infer = InferDropout,
+     .shard = ShardPointwise},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -111,8 +112,53 @@ Cost EinsumCost(const Graph& graph, const Node& node) {
   return CostWithFlops(graph, node, combinations * static_cast<double>(std::max<size_t>(node.inputs.size(), 1)));
 }
 
+void ShardEinsum(ShardQuery& query) {
+  int partial = 0;
+  for (int i = 0; i < query.num_inputs(); ++i) partial += query.given(i).partial() ? 1 : 0;
+  std::vector<Shape> shapes;
+  Shard made;
+  for (int i = 0; i < query.num_inputs(); ++i) shapes.push_back(query.shape(i));
+  const EinsumEquation equation = EinsumEquation::Parse(query.attributes().String("equation", ""), shapes);
+  // The samples' index, and that all operands which have it are divided.
+  const Term* term = nullptr;
+  int index = 0;
+  for (int i = 0; i < query.num_inputs(); ++i) {
+    if (query.given(i).partial() && partial == 1) continue;
+    const Shard shard = query.in(i);
+    if (!shard.split()) continue;
+    const Term& own = equation.inputs[static_cast<size_t>(i)];
+    const int own_index = own[static_cast<size_t>(shard.axis)];
+    if (term != nullptr && own_index != index) query.Refuse("its operands have their samples along different indices");
+    if (std::count(own.begin(), own.end(), own_index) != 1) query.Refuse("it takes a diagonal along the samples");
+    term = &own;
+    index = own_index;
+    made = Joined(query, made, Shard::Split(0, shard.inner));
+  }
+  if (partial == 1) {
+    if (!made.split()) return query.SetAll(Shard::Partial());
+    for (int i = 0; i < query.num_inputs(); ++i) query.in(i);
+  }
+  if (!made.split()) return query.SetAll(made);
+  for (int i = 0; i < query.num_inputs(); ++i) {
+    if (!query.in(i).split() && Contains(equation.inputs[static_cast<size_t>(i)], index) &&
+        query.shape(i)[static_cast<int>(
+            std::find(equation.inputs[static_cast<size_t>(i)].begin(), equation.inputs[static_cast<size_t>(i)].end(), index) -
+            equation.inputs[static_cast<size_t>(i)].begin())] != 1) {
+      query.Refuse("operand " + std::to_string(i) + " has the samples' index and is not divided");
+    }
+  }
+  const auto at = std::find(equation.output.begin(), equation.output.end(), index);
+  query.SetAll(at == equation.output.end() ? Shard::Partial() : Shard::Split(static_cast<int>(at - equation.output.begin()), made.inner));
+}
+
 const Op kOps[] = {
-    {.name = "Einsum", .domain = "", .since_version = 28, .gradient = EinsumGradient, .infer = InferEinsum, .cost = EinsumCost},
+    {.name = "Einsum",
+     .domain = "",
+     .since_version = 28,
+     .gradient = EinsumGradient,
+     .infer = InferEinsum,
+     .cost = EinsumCost,
+     .shard = ShardEinsum},
 };
 
 }  // namespace

@@ -31,5 +31,6 @@ std::span<const Op> GridSampleOps();         // grid_sample.cc
 std::span<const Op> AttentionOps();          // attention.cc
 std::span<const Op> FusedOps();              // fused.cc
 std::span<const Op> ReorderOps();            // reorder.cc
+std::span<const Op> MeetingOps();            // meeting.cc
 
 }  // namespace gradloom

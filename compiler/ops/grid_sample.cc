@@ -2,6 +2,7 @@
 // is an operator of ours; its attribute "wanted" lists the inputs whose gradients it gives.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -39,9 +40,11 @@ std::vector<ValueType> GridSampleGradTypes(const Graph& graph, const Node& node)
   return types;
 }
 
+void ShardGridSampleGrad(ShardQuery& query) { ShardWantedGradients(query, "00", "0"); }
+
 constexpr Op kOps[] = {
-    {.name = "GridSample", .since_version = 22, .gradient = GridSampleGradient},
-    {.name = "GridSampleGrad", .domain = kGradloomDomain, .infer = GridSampleGradTypes},
+    {.name = "GridSample", .since_version = 22, .gradient = GridSampleGradient, .samples = "00>0"},
+    {.name = "GridSampleGrad", .domain = kGradloomDomain, .infer = GridSampleGradTypes, .shard = ShardGridSampleGrad},
 };
 
 }  // namespace

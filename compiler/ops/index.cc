@@ -5,6 +5,7 @@
 // Both sum in the order of the indices, so that every run gives the same bits.
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -108,16 +109,121 @@ void TopK(GradientContext& c) {
   c.set(0, b.Op("ScatterElements", {b.Zeros(b.graph().type(c.in(0))), indices, c.grad(0)}, {{"axis", c.attributes().Int("axis", -1)}}));
 }
 
+// Samples along the indices, or along an axis that is not gathered from.
+void ShardGather(ShardQuery& query) {
+  const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
+  Shard indices = query.in(1);
+  if (query.given(0).partial() && indices.whole()) return query.set(0, Shard::Partial());
+  Shard data = query.in(0);
+  if (data.split() && indices.split()) query.Refuse("its indices choose among samples");
+  if (data.split() && data.axis == axis) query.Refuse("it gathers along the axis of the samples");
+  if (data.split() && data.axis > axis) data.axis += query.shape(1).rank() - 1;
+  if (indices.split()) indices.axis += axis;
+  query.set(0, data.split() ? data : indices);
+}
+
+// (indices, g): g has the indices' axes in the place of `axis`.
+void ShardGatherGrad(ShardQuery& query) {
+  const int rank = static_cast<int>(query.attributes().Ints("shape").size()), axis = query.AxisAttribute("axis", 0, rank);
+  const Shard indices = query.in(0);
+  if (indices.whole() && query.given(1).partial()) return query.set(0, Shard::Partial());
+  Shard g = query.in(1);
+  const int indexed = query.shape(0).rank();
+  const bool along = g.split() && g.axis >= axis && g.axis < axis + indexed;
+  if (indices.split() || along) {
+    if (g.split() && (!along || (indices.split() && g.axis - axis != indices.axis))) query.Refuse("its indices choose among samples");
+    return query.set(0, Shard::Partial());
+  }
+  if (g.split() && g.axis >= axis + indexed) g.axis -= indexed - 1;
+  query.set(0, g);
+}
+
+// Index tuples choose along `depth` axes of the data, behind the `leading` ones, within which they are read; the axes behind
+// are taken whole.
+struct TupleAxes {
+  int leading, depth, indices_rank;
+
+  TupleAxes(const ShardQuery& query, const Shape& indices)
+      : leading(static_cast<int>(query.attributes().Int("batch_dims", 0))),
+        depth(static_cast<int>(indices[indices.rank() - 1])),
+        indices_rank(indices.rank()) {}
+  bool Behind(int data_axis) const { return data_axis >= leading + depth; }
+  // From an axis of the data behind the chosen ones to the result's, and back.
+  int ToResult(int data_axis) const { return data_axis - leading - depth + indices_rank - 1; }
+  int ToData(int result_axis) const { return result_axis - (indices_rank - 1) + leading + depth; }
+};
+
+void ShardGatherNd(ShardQuery& query) {
+  const TupleAxes axes(query, query.shape(1));
+  const Shard indices = query.in(1);
+  if (indices.whole() && query.given(0).partial()) return query.set(0, Shard::Partial());
+  Shard data = query.in(0);
+  if (indices.split() && indices.axis == axes.indices_rank - 1) query.Refuse("its index tuples lie across samples");
+  if (data.split() && axes.Behind(data.axis)) {
+    if (indices.split()) query.Refuse("its indices choose among samples");
+    data.axis = axes.ToResult(data.axis);
+  } else if (data.split() && (data.axis >= axes.leading || !indices.split())) {
+    query.Refuse("its indices choose among samples");
+  }
+  query.set(0, Joined(query, data, indices));
+}
+
+// (indices, g).
+void ShardGatherNdGrad(ShardQuery& query) {
+  const TupleAxes axes(query, query.shape(0));
+  const Shard indices = query.in(0);
+  if (indices.whole() && query.given(1).partial()) return query.set(0, Shard::Partial());
+  Shard g = query.in(1);
+  if (g.split() && g.axis >= axes.indices_rank - 1) {
+    if (indices.split()) query.Refuse("its indices choose among samples");
+    g.axis = axes.ToData(g.axis);
+    return query.set(0, g);
+  }
+  const Shard both = Joined(query, indices, g);
+  query.set(0, !both.split() ? both : both.axis < axes.leading ? both : Shard::Partial());
+}
+
+void ShardOneHot(ShardQuery& query) {
+  Shard indices = query.in(0);
+  query.ExpectWhole(1);
+  query.ExpectWhole(2);
+  const int axis = query.AxisAttribute("axis", -1, query.shape(0).rank() + 1);
+  if (indices.split() && indices.axis >= axis) ++indices.axis;
+  query.set(0, indices);
+}
+
+// k is no tensor.
+void ShardTopK(ShardQuery& query) {
+  const Shard shard = query.in(0);
+  if (shard.split() && query.AxisAttribute("axis", -1, query.shape(0).rank()) == shard.axis) query.Refuse("it compares samples");
+  query.SetAll(shard);
+}
+
+void ShardElements(ShardQuery& query) {
+  Shard made;
+  for (int i = 0; i < query.num_inputs(); ++i) made = Joined(query, made, query.in(i));
+  if (made.split() && query.AxisAttribute("axis", 0, query.shape(0).rank()) == made.axis) query.Refuse("its indices choose among samples");
+  query.set(0, made);
+}
+
 const Op kOps[] = {
-    {.name = "Gather", .domain = "", .since_version = 13, .gradient = Gather},
-    {.name = "GatherElements", .domain = "", .since_version = 13, .gradient = GatherElements},
-    {.name = "GatherGrad", .domain = kGradloomDomain, .gradient = GatherGradGradient, .infer = InferFromShapeAttribute<1>},
-    {.name = "GatherND", .domain = "", .since_version = 13, .gradient = GatherNd},
-    {.name = "GatherNDGrad", .domain = kGradloomDomain, .gradient = GatherNdGradGradient, .infer = InferFromShapeAttribute<1>},
-    {.name = "OneHot", .domain = "", .since_version = 28, .traits = kNoGradient},
-    {.name = "ScatterElements", .domain = "", .since_version = 18, .gradient = Scatter},
+    {.name = "Gather", .domain = "", .since_version = 13, .gradient = Gather, .shard = ShardGather},
+    {.name = "GatherElements", .domain = "", .since_version = 13, .gradient = GatherElements, .shard = ShardElements},
+    {.name = "GatherGrad",
+     .domain = kGradloomDomain,
+     .gradient = GatherGradGradient,
+     .infer = InferFromShapeAttribute<1>,
+     .shard = ShardGatherGrad},
+    {.name = "GatherND", .domain = "", .since_version = 13, .gradient = GatherNd, .shard = ShardGatherNd},
+    {.name = "GatherNDGrad",
+     .domain = kGradloomDomain,
+     .gradient = GatherNdGradGradient,
+     .infer = InferFromShapeAttribute<1>,
+     .shard = ShardGatherNdGrad},
+    {.name = "OneHot", .domain = "", .since_version = 28, .traits = kNoGradient, .shard = ShardOneHot},
+    {.name = "ScatterElements", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardElements},
     {.name = "ScatterND", .domain = "", .since_version = 18, .gradient = Scatter},
-    {.name = "TopK", .domain = "", .since_version = 24, .gradient = TopK},
+    {.name = "TopK", .domain = "", .since_version = 24, .gradient = TopK, .shard = ShardTopK},
 };
 
 }  // namespace

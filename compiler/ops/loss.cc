@@ -3,6 +3,7 @@
 #include "compiler/ops/families.h"
 #include "compiler/ops/loss_rows.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -115,13 +116,24 @@ void SoftmaxCrossEntropyGradient(GradientContext& c) {
   if (gradient != kNoValue) c.set(0, rows.Restore(c.b, gradient, c.b.shape(c.in(0))));
 }
 
+// A mean has its denominator inside: compiler/passes/expose_sums takes it apart where a batch is divided.
+void ShardOnnxLoss(ShardQuery& query) {
+  const std::string reduction = query.attributes().String("reduction", "mean");
+  if (reduction == "mean" && query.in(0).split()) query.Refuse("it is a mean over samples");
+  ShardSamples(query, reduction == "sum" ? "00.>+0" : "00.>00");
+}
+
 constexpr Op kOps[] = {
-    {.name = "CrossEntropy", .domain = kGradloomDomain, .gradient = CrossEntropyGradient, .infer = SumsOverRows},
-    {.name = "CrossEntropyGrad", .domain = kGradloomDomain, .infer = CrossEntropyGradTypes},
-    {.name = "Nll", .domain = kGradloomDomain, .gradient = NllGradient, .infer = SumsOverRows},
-    {.name = "NllGrad", .domain = kGradloomDomain, .infer = NllGradTypes},
-    {.name = "SoftmaxCrossEntropyLoss", .domain = "", .since_version = 12, .gradient = SoftmaxCrossEntropyGradient},
-    {.name = "NegativeLogLikelihoodLoss", .domain = "", .since_version = 12, .gradient = NegativeLogLikelihoodGradient},
+    {.name = "CrossEntropy", .domain = kGradloomDomain, .gradient = CrossEntropyGradient, .infer = SumsOverRows, .samples = "00.>++0"},
+    {.name = "CrossEntropyGrad", .domain = kGradloomDomain, .infer = CrossEntropyGradTypes, .samples = "00.?>0"},
+    {.name = "Nll", .domain = kGradloomDomain, .gradient = NllGradient, .infer = SumsOverRows, .samples = "00.>++0"},
+    {.name = "NllGrad", .domain = kGradloomDomain, .infer = NllGradTypes, .samples = "0.?>0"},
+    {.name = "SoftmaxCrossEntropyLoss", .domain = "", .since_version = 12, .gradient = SoftmaxCrossEntropyGradient, .shard = ShardOnnxLoss},
+    {.name = "NegativeLogLikelihoodLoss",
+     .domain = "",
+     .since_version = 12,
+     .gradient = NegativeLogLikelihoodGradient,
+     .shard = ShardOnnxLoss},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 //   gradloom.DetGrad(x, g) -> g times the matrix of cofactors of x, for singular x too
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -83,11 +84,74 @@ Cost ProductCost(const Graph& graph, const Node& node) {
   return CostWithFlops(graph, node, 2.0 * static_cast<double>(k) * static_cast<double>(graph.value(node.outputs[0]).shape.elements()));
 }
 
+// What an axis of a product's operand is.
+enum class Axis : uint8_t { kLeading, kRow, kSummed, kColumn };
+
+// A sum over samples where both operands have them along the summed axis; otherwise the samples stay where they are.
+// `axis` says what an axis of an operand is, `place` where an axis of an operand lies in the result.
+template <typename AxisOf, typename PlaceOf>
+Shard ShardOfProduct(ShardQuery& query, AxisOf axis, PlaceOf place) {
+  Shard a = query.given(0), b = query.given(1);
+  // One part of a sum times what is whole is a part of the product.
+  if (a.partial() && query.in(1).whole()) return Shard::Partial();
+  if (b.partial() && query.in(0).whole()) return Shard::Partial();
+  a = query.in(0);
+  b = query.in(1);
+  const bool summed_a = a.split() && axis(0, a.axis) == Axis::kSummed, summed_b = b.split() && axis(1, b.axis) == Axis::kSummed;
+  if (summed_a != summed_b) query.Refuse("one operand has samples along the summed axis, the other none");
+  if (summed_a) {
+    if (a.inner != 0 && b.inner != 0 && a.inner != b.inner) query.Refuse("its operands have their samples in different orders");
+    return Shard::Partial();
+  }
+  if (a.split()) a.axis = place(0, a.axis);
+  if (b.split()) b.axis = place(1, b.axis);
+  return Joined(query, a, b);
+}
+
+void ShardMatMul(ShardQuery& query) {
+  const auto axis = [&](int i, int at) {
+    const int from_end = query.shape(i).rank() - at;
+    if (query.shape(i).rank() == 1) return Axis::kSummed;
+    if (from_end > 2) return Axis::kLeading;
+    return (from_end == 1) == (i == 0) ? Axis::kSummed : i == 0 ? Axis::kRow : Axis::kColumn;
+  };
+  const int rank = query.out_shape(0).rank(), columns = query.shape(1).rank() > 1 ? 1 : 0, rows = query.shape(0).rank() > 1 ? 1 : 0;
+  const auto place = [&](int i, int at) {
+    switch (axis(i, at)) {
+      case Axis::kRow: return rank - 1 - columns;
+      case Axis::kColumn: return rank - 1;
+      default: return rank - rows - columns - (query.shape(i).rank() - 2 - at);
+    }
+  };
+  query.SetAll(ShardOfProduct(query, axis, place));
+}
+
+void ShardGemm(ShardQuery& query) {
+  const auto axis = [&](int i, int at) {
+    const bool turned = query.attributes().Int(i == 0 ? "transA" : "transB", 0) != 0;
+    return (at == 1) == (turned == (i == 1)) ? Axis::kSummed : i == 0 ? Axis::kRow : Axis::kColumn;
+  };
+  const Shard made = ShardOfProduct(query, axis, [](int i, int) { return i; });
+  if (!query.has(2)) return query.SetAll(made);
+  if (made.partial()) query.Refuse("each device would add its own bias");
+  Shard bias = query.in(2);
+  if (bias.split()) bias.axis += 2 - query.shape(2).rank();
+  query.SetAll(Joined(query, made, bias));
+}
+
+// Matrices along the last two axes.
+void ShardMatrices(ShardQuery& query) {
+  Shard made;
+  for (int i = 0; i < query.num_inputs(); ++i) made = Joined(query, made, query.in(i));
+  if (made.split() && made.axis + 2 >= query.shape(0).rank()) query.Refuse("it works along the axis of the samples");
+  query.SetAll(made);
+}
+
 const Op kOps[] = {
-    {.name = "Det", .domain = "", .since_version = 22, .gradient = DetGradient},
+    {.name = "Det", .domain = "", .since_version = 22, .gradient = DetGradient, .shard = ShardMatrices},
     {.name = "DetGrad", .domain = kGradloomDomain, .infer = InferDetGrad},
-    {.name = "Gemm", .domain = "", .since_version = 13, .gradient = GemmGradient, .cost = ProductCost},
-    {.name = "MatMul", .domain = "", .since_version = 13, .gradient = MatMulGradient, .cost = ProductCost},
+    {.name = "Gemm", .domain = "", .since_version = 13, .gradient = GemmGradient, .cost = ProductCost, .shard = ShardGemm},
+    {.name = "MatMul", .domain = "", .since_version = 13, .gradient = MatMulGradient, .cost = ProductCost, .shard = ShardMatMul},
     {.name = "MatMulInteger", .domain = "", .since_version = 10, .traits = kNoGradient, .cost = ProductCost},
 };
 

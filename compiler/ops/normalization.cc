@@ -3,12 +3,21 @@
 //   gradloom.BatchNormTrain(x [N,C,...], scale [C], bias [C]) {epsilon} -> (y, mean [C], inv_std [C], var [C])
 //     normalises with the statistics of the batch; var is the biased variance
 //   gradloom.BatchNormTrainGrad(dy, x, scale, mean, inv_std) -> (dx, dscale, dbias)
+//   The same in two parts, for a batch whose samples lie on several devices; `count` elements of the whole batch make a channel:
+//   gradloom.BatchNormSums(x) -> float64 [2,C], sums of x and of its squares
+//   gradloom.BatchNormStatistics(sums, scale) {epsilon, count} -> (mean, inv_std, var), of the type of scale
+//   gradloom.BatchNormApply(x, scale, bias, sums) {epsilon, count} -> y
+//   gradloom.BatchNormGradSums(dy, x, mean) -> float64 [2,C], sums of dy and of dy (x - mean)
+//   gradloom.BatchNormGradApply(dy, x, scale, mean, inv_std, sums) {count} -> dx
+//   gradloom.BatchNormGradParameters(sums, inv_std) -> (dscale, dbias)
 //   gradloom.LayerNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale, dbias)
 //     finds mean and deviation again: nothing is kept from the forward phase
 #include <algorithm>
 #include <string>
 
 #include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -136,12 +145,44 @@ std::vector<ValueType> InferLayerNormGrad(const Graph& graph, const Node& node) 
   return Cut({x, normalized, normalized}, node);
 }
 
+template <int kX>
+std::vector<ValueType> InferChannelSums(const Graph& graph, const Node& node) {
+  const Shape x = InputType(graph, node, kX).shape;
+  if (x.rank() < 2) throw Error(ErrorCode::kShape, "x is " + x.ToString() + ", expected [N,C,...]", Describe(node));
+  return {{DType::kFloat64, Shape{2, x[1]}}};
+}
+
+std::vector<ValueType> InferBatchNormStatistics(const Graph& graph, const Node& node) {
+  const ValueType like = InputType(graph, node, 1);
+  ExpectRank(graph, node, 1, 1);
+  ExpectInput(graph, node, 0, {DType::kFloat64, Shape{2, like.shape[0]}});
+  return Cut({like, like, like}, node);
+}
+
+void ShardLayerNormalization(ShardQuery& query) { ShardFromAxis(query, 0); }
+
+void ShardLayerNormGrad(ShardQuery& query) { ShardFromAxis(query, 1); }
+
 const Op kOps[] = {
-    {.name = "BatchNormalization", .domain = "", .since_version = 15, .gradient = BatchNormalizationGradient},
-    {.name = "BatchNormTrain", .domain = kGradloomDomain, .gradient = BatchNormTrainGradient, .infer = InferBatchNormTrain},
-    {.name = "BatchNormTrainGrad", .domain = kGradloomDomain, .infer = InferBatchNormTrainGrad},
-    {.name = "LayerNormalization", .domain = "", .since_version = 17, .gradient = LayerNormalizationGradient},
-    {.name = "LayerNormGrad", .domain = kGradloomDomain, .infer = InferLayerNormGrad},
+    {.name = "BatchNormalization", .domain = "", .since_version = 15, .gradient = BatchNormalizationGradient, .samples = "0....>0"},
+    {.name = "BatchNormTrain",
+     .domain = kGradloomDomain,
+     .gradient = BatchNormTrainGradient,
+     .infer = InferBatchNormTrain,
+     .samples = "0..>0lll"},
+    {.name = "BatchNormTrainGrad", .domain = kGradloomDomain, .infer = InferBatchNormTrainGrad, .samples = "00.ll>0++"},
+    {.name = "BatchNormSums", .domain = kGradloomDomain, .infer = InferChannelSums<0>, .samples = "0>+"},
+    {.name = "BatchNormApply", .domain = kGradloomDomain, .infer = InferBatchNormTrain, .samples = "0...>0"},
+    {.name = "BatchNormStatistics", .domain = kGradloomDomain, .infer = InferBatchNormStatistics},
+    {.name = "BatchNormGradParameters", .domain = kGradloomDomain, .infer = InferBatchNormStatistics},
+    {.name = "BatchNormGradSums", .domain = kGradloomDomain, .infer = InferChannelSums<1>, .samples = "00.>+"},
+    {.name = "BatchNormGradApply", .domain = kGradloomDomain, .infer = InferBatchNormTrainGrad, .samples = "00....>0"},
+    {.name = "LayerNormalization",
+     .domain = "",
+     .since_version = 17,
+     .gradient = LayerNormalizationGradient,
+     .shard = ShardLayerNormalization},
+    {.name = "LayerNormGrad", .domain = kGradloomDomain, .infer = InferLayerNormGrad, .shard = ShardLayerNormGrad},
 };
 
 }  // namespace

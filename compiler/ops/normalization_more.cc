@@ -6,6 +6,7 @@
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -128,17 +129,39 @@ std::vector<ValueType> LrnGradTypes(const Graph& graph, const Node& node) {
   return {x};
 }
 
+void ShardRmsNormalization(ShardQuery& query) { ShardFromAxis(query, 0); }
+
+void ShardRmsNormGrad(ShardQuery& query) { ShardFromAxis(query, 1); }
+
+void ShardMeanVariance(ShardQuery& query) {
+  const Shard shard = query.in(0);
+  for (int64_t axis : query.attributes().Ints("axes", {0, 2, 3})) {
+    if (shard.split() && NormalAxis(axis, query.shape(0).rank()) == shard.axis) query.Refuse("it normalises over samples");
+  }
+  query.set(0, shard);
+}
+
 const Op kOps[] = {
-    {.name = "InstanceNormalization", .domain = "", .since_version = 6, .gradient = InstanceNormalization},
-    {.name = "GroupNormalization", .domain = "", .since_version = 21, .gradient = GroupNormalization, .infer = GroupNormalizationTypes},
-    {.name = "GroupNormGrad", .domain = kGradloomDomain, .infer = GroupNormGradTypes},
-    {.name = "RMSNormalization", .domain = "", .since_version = 23, .gradient = RmsNormalization},
-    {.name = "RmsNormGrad", .domain = kGradloomDomain, .infer = RmsNormGradTypes},
-    {.name = "LRN", .domain = "", .since_version = 1, .gradient = LocalResponse},
-    {.name = "LrnGrad", .domain = kGradloomDomain, .infer = LrnGradTypes},
-    {.name = "MeanVarianceNormalization", .domain = "", .since_version = 9, .gradient = MeanVariance, .infer = MeanVarianceTypes},
-    {.name = "LpNormalization", .domain = "", .since_version = 1, .gradient = LpNormalization},
-    {.name = "Hardmax", .domain = "", .since_version = 13, .traits = kNoGradient},
+    {.name = "InstanceNormalization", .domain = "", .since_version = 6, .gradient = InstanceNormalization, .samples = "0..>0"},
+    {.name = "GroupNormalization",
+     .domain = "",
+     .since_version = 21,
+     .gradient = GroupNormalization,
+     .infer = GroupNormalizationTypes,
+     .samples = "0..>0"},
+    {.name = "GroupNormGrad", .domain = kGradloomDomain, .infer = GroupNormGradTypes, .samples = "00.>0++"},
+    {.name = "RMSNormalization", .domain = "", .since_version = 23, .gradient = RmsNormalization, .shard = ShardRmsNormalization},
+    {.name = "RmsNormGrad", .domain = kGradloomDomain, .infer = RmsNormGradTypes, .shard = ShardRmsNormGrad},
+    {.name = "LRN", .domain = "", .since_version = 1, .gradient = LocalResponse, .samples = "0>0"},
+    {.name = "LrnGrad", .domain = kGradloomDomain, .infer = LrnGradTypes, .samples = "0>0"},
+    {.name = "MeanVarianceNormalization",
+     .domain = "",
+     .since_version = 9,
+     .gradient = MeanVariance,
+     .infer = MeanVarianceTypes,
+     .shard = ShardMeanVariance},
+    {.name = "LpNormalization", .domain = "", .since_version = 1, .gradient = LpNormalization, .shard = ShardAlongAxis},
+    {.name = "Hardmax", .domain = "", .since_version = 13, .traits = kNoGradient, .shard = ShardAlongAxis},
 };
 
 }  // namespace

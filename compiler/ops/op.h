@@ -21,9 +21,11 @@ enum Trait : uint32_t {
   kRandom = 1u << 3,       // the result depends on the seed, the batch number and the node's origin
   kCommutative = 1u << 4,  // the first two inputs may be swapped
   kUpdate = 1u << 5,       // an optimizer: output i is the next value of a parameter or state input
+  kMeeting = 1u << 6,      // all devices do it together: never folded, merged or left out on one of them
 };
 
 class GradientContext;
+class ShardQuery;
 
 // Bytes are those that a kernel must move at least once each; flops count a multiply-add as two.
 struct Cost {
@@ -47,6 +49,14 @@ struct Op {
 
   // Null: bytes of all operands, one flop an output element.
   Cost (*cost)(const Graph& graph, const Node& node) = nullptr;
+
+  // What becomes of operands that are divided over devices by samples (compiler/ops/sharding.h). `samples` says it for an
+  // operator that treats each sample by itself: a letter an input, '>', a letter an output, the last of each for all that
+  // follow. A digit: the axis of the samples; '.': the same for all samples; '?': either, along axis 0; '+': a sum over
+  // samples; 'l': a statistic of the samples that a device has. `shard` is asked first. Neither: views and pointwise
+  // operators explain themselves, any other takes nothing that is divided.
+  std::string_view samples = {};
+  void (*shard)(ShardQuery& query) = nullptr;
 
   bool has(Trait trait) const { return (traits & trait) != 0; }
 };

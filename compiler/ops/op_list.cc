@@ -38,6 +38,7 @@ constexpr Rows kFamilies[] = {
     GridSampleOps,
     FusedOps,
     ReorderOps,
+    MeetingOps,
 };
 // clang-format on
 

@@ -65,15 +65,15 @@ std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
 }
 
 const Op kOps[] = {
-    {.name = "MaxPool", .domain = "", .gradient = MaxPoolGradient},
-    {.name = "MaxPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst},
-    {.name = "AveragePool", .domain = "", .gradient = AveragePoolGradient},
-    {.name = "AveragePoolGrad", .domain = kGradloomDomain, .gradient = AveragePoolGradGradient, .infer = InferFromShape},
-    {.name = "LpPool", .domain = "", .gradient = LpPoolGradient},
-    {.name = "LpPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst},
-    {.name = "GlobalAveragePool", .domain = "", .gradient = GlobalAveragePoolGradient},
-    {.name = "GlobalMaxPool", .domain = "", .gradient = GlobalMaxPoolGradient},
-    {.name = "GlobalLpPool", .domain = "", .gradient = GlobalLpPoolGradient},
+    {.name = "MaxPool", .domain = "", .gradient = MaxPoolGradient, .samples = "0>0"},
+    {.name = "MaxPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .samples = "0>0"},
+    {.name = "AveragePool", .domain = "", .gradient = AveragePoolGradient, .samples = "0>0"},
+    {.name = "AveragePoolGrad", .domain = kGradloomDomain, .gradient = AveragePoolGradGradient, .infer = InferFromShape, .samples = "0>0"},
+    {.name = "LpPool", .domain = "", .gradient = LpPoolGradient, .samples = "0>0"},
+    {.name = "LpPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .samples = "0>0"},
+    {.name = "GlobalAveragePool", .domain = "", .gradient = GlobalAveragePoolGradient, .samples = "0>0"},
+    {.name = "GlobalMaxPool", .domain = "", .gradient = GlobalMaxPoolGradient, .samples = "0>0"},
+    {.name = "GlobalLpPool", .domain = "", .gradient = GlobalLpPoolGradient, .samples = "0>0"},
 };
 
 }  // namespace

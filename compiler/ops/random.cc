@@ -1,22 +1,25 @@
 // Random tensors. compiler/passes/seed_random turns ONNX's operators into ours, whose numbers depend on the
 // seed, the batch number and the node's origin.
 //
-//   gradloom.RandomUniform(seed int64[], batch int64[]) {dtype, shape, low, high, origin, offset} -> [shape]
-//   gradloom.RandomNormal(seed, batch) {dtype, shape, mean, scale, origin, offset} -> [shape]
-//   gradloom.Bernoulli(p, seed, batch) {dtype, origin, offset} -> as p
-//   gradloom.Multinomial(scores [N,C], seed, batch) {dtype, sample_size, origin, offset} -> [N, sample_size]
+//   gradloom.RandomUniform(seed int64[], batch int64[], first int64[]?) {dtype, shape, low, high, origin, samples} -> [shape]
+//   gradloom.RandomNormal(seed, batch, first?) {dtype, shape, mean, scale, origin, samples} -> [shape]
+//   gradloom.Bernoulli(p, seed, batch, first?) {dtype, origin, samples} -> as p
+//   gradloom.Multinomial(scores [N,C], seed, batch, first?) {dtype, sample_size, origin, samples} -> [N, sample_size]
 //
-// `offset` is the place of the first element in the unsplit tensor of the whole batch.
+// Of a batch that is divided over devices, `first` is the device's first sample and `samples` says where its elements lie in
+// the whole batch's tensor (kernels/catalog/sample_places.h): an element has the same number on one device and on many.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
 
 void ExpectSeeds(const Graph& graph, const Node& node, int first) {
-  ExpectArity(node, first + 2, first + 2, 1);
+  ExpectArity(node, first + 2, first + 3, 1);
   ExpectInput(graph, node, first, {DType::kInt64, Shape{}});
   ExpectInput(graph, node, first + 1, {DType::kInt64, Shape{}});
+  if (HasInput(node, first + 2)) ExpectInput(graph, node, first + 2, {DType::kInt64, Shape{}});
 }
 
 DType DTypeAttribute(const Node& node, DType absent) {
@@ -47,13 +50,18 @@ std::vector<ValueType> MultinomialTypes(const Graph& graph, const Node& node) {
   return {{DTypeAttribute(node, DType::kInt32), Shape{scores[0], samples}}};
 }
 
+void ShardDrawn(ShardQuery& query) {
+  const int axis = query.growing(0);
+  query.set(0, axis < 0 ? Shard::Whole() : Shard::Split(axis, query.out_shape(0)[axis] / query.batch()));
+}
+
 constexpr uint32_t kDrawn = kRandom | kNoGradient;
 
 constexpr Op kOps[] = {
-    {.name = "RandomUniform", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes},
-    {.name = "RandomNormal", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes},
-    {.name = "Bernoulli", .domain = kGradloomDomain, .traits = kDrawn, .infer = BernoulliTypes},
-    {.name = "Multinomial", .domain = kGradloomDomain, .traits = kDrawn, .infer = MultinomialTypes},
+    {.name = "RandomUniform", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes, .shard = ShardDrawn},
+    {.name = "RandomNormal", .domain = kGradloomDomain, .traits = kDrawn, .infer = DrawnTypes, .shard = ShardDrawn},
+    {.name = "Bernoulli", .domain = kGradloomDomain, .traits = kDrawn, .infer = BernoulliTypes, .shard = ShardPointwise},
+    {.name = "Multinomial", .domain = kGradloomDomain, .traits = kDrawn, .infer = MultinomialTypes, .samples = "0.>0"},
     {.name = "RandomUniform", .domain = "", .traits = kDrawn},
     {.name = "RandomUniformLike", .domain = "", .traits = kDrawn},
     {.name = "RandomNormal", .domain = "", .traits = kDrawn},

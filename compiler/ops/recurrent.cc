@@ -6,6 +6,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -127,13 +128,51 @@ Cost RecurrentCost(const Graph& graph, const Node& node) {
   return cost;
 }
 
+// The samples of an input or, past them, of an output, by Kind's order.
+std::string SamplesOfInputs(const Node& node) { return node.attributes.Int("layout", 0) == 1 ? "0...000." : "1...011."; }
+std::string SamplesOfOutputs(const Node& node) { return node.attributes.Int("layout", 0) == 1 ? "000" : "211"; }
+
+void ShardRecurrent(ShardQuery& query) { ShardSamples(query, SamplesOfInputs(query.node()) + ">" + SamplesOfOutputs(query.node())); }
+
+template <const Kind& kKind>
+void ShardRecurrentGradient(ShardQuery& query) {
+  ShardWantedGradients(query, SamplesOfInputs(query.node()).substr(0, kKind.inputs), SamplesOfOutputs(query.node()));
+}
+
 constexpr Op kOps[] = {
-    {.name = kLstm.op, .since_version = 7, .gradient = Gradient<kLstm>, .infer = ForwardTypes<kLstm>, .cost = RecurrentCost<kLstm, 1>},
-    {.name = kGru.op, .since_version = 7, .gradient = Gradient<kGru>, .infer = ForwardTypes<kGru>, .cost = RecurrentCost<kGru, 1>},
-    {.name = kRnn.op, .since_version = 7, .gradient = Gradient<kRnn>, .infer = ForwardTypes<kRnn>, .cost = RecurrentCost<kRnn, 1>},
-    {.name = kLstm.gradient, .domain = kGradloomDomain, .infer = GradientTypes<kLstm>, .cost = RecurrentCost<kLstm, 3>},
-    {.name = kGru.gradient, .domain = kGradloomDomain, .infer = GradientTypes<kGru>, .cost = RecurrentCost<kGru, 3>},
-    {.name = kRnn.gradient, .domain = kGradloomDomain, .infer = GradientTypes<kRnn>, .cost = RecurrentCost<kRnn, 3>},
+    {.name = kLstm.op,
+     .since_version = 7,
+     .gradient = Gradient<kLstm>,
+     .infer = ForwardTypes<kLstm>,
+     .cost = RecurrentCost<kLstm, 1>,
+     .shard = ShardRecurrent},
+    {.name = kGru.op,
+     .since_version = 7,
+     .gradient = Gradient<kGru>,
+     .infer = ForwardTypes<kGru>,
+     .cost = RecurrentCost<kGru, 1>,
+     .shard = ShardRecurrent},
+    {.name = kRnn.op,
+     .since_version = 7,
+     .gradient = Gradient<kRnn>,
+     .infer = ForwardTypes<kRnn>,
+     .cost = RecurrentCost<kRnn, 1>,
+     .shard = ShardRecurrent},
+    {.name = kLstm.gradient,
+     .domain = kGradloomDomain,
+     .infer = GradientTypes<kLstm>,
+     .cost = RecurrentCost<kLstm, 3>,
+     .shard = ShardRecurrentGradient<kLstm>},
+    {.name = kGru.gradient,
+     .domain = kGradloomDomain,
+     .infer = GradientTypes<kGru>,
+     .cost = RecurrentCost<kGru, 3>,
+     .shard = ShardRecurrentGradient<kGru>},
+    {.name = kRnn.gradient,
+     .domain = kGradloomDomain,
+     .infer = GradientTypes<kRnn>,
+     .cost = RecurrentCost<kRnn, 3>,
+     .shard = ShardRecurrentGradient<kRnn>},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -141,31 +142,84 @@ void CumProd(GradientContext& c) {
 
 std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {graph.type(node.inputs[0])}; }
 
+// The axes of a reduction, not negative.
+std::vector<int64_t> AxesOf(const ShardQuery& query) {
+  const int rank = query.shape(0).rank();
+  std::vector<int64_t> axes = query.Ints(1);
+  if (axes.empty() && query.attributes().Int("noop_with_empty_axes", 0) == 0) {
+    axes.resize(static_cast<size_t>(rank));
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  for (int64_t& axis : axes) axis = NormalAxis(axis, rank).value();
+  return axes;
+}
+
+// An axis that stays, behind `axes` that go.
+Shard Behind(Shard shard, const std::vector<int64_t>& axes, bool kept) {
+  if (kept) return shard;
+  shard.axis -= static_cast<int>(std::count_if(axes.begin(), axes.end(), [&](int64_t axis) { return axis < shard.axis; }));
+  return shard;
+}
+
+// Sums of elements, or of a function of each, are sums over devices; a mean is one, divided by the whole count.
+enum class Over : uint8_t { kSum, kSumOfFunction, kMean, kElse };
+
+template <Over kOver>
+void ShardReduction(ShardQuery& query) {
+  if (query.given(0).partial() && (kOver == Over::kSum || kOver == Over::kMean)) return query.set(0, Shard::Partial());
+  const Shard shard = query.in(0);
+  if (!shard.split()) return query.set(0, shard);
+  const std::vector<int64_t> axes = AxesOf(query);
+  if (std::find(axes.begin(), axes.end(), shard.axis) == axes.end()) {
+    return query.set(0, Behind(shard, axes, query.attributes().Int("keepdims", 1) != 0));
+  }
+  if (kOver == Over::kElse) query.Refuse("it takes an extreme, a product or a norm over samples");
+  if (kOver == Over::kMean) query.MakeMeanOverSamples();
+  query.set(0, Shard::Partial());
+}
+
+void ShardArgExtreme(ShardQuery& query) {
+  const Shard shard = query.in(0);
+  const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
+  if (shard.split() && shard.axis == axis) query.Refuse("it compares samples");
+  query.set(0, shard.split() ? Behind(shard, {axis}, query.attributes().Int("keepdims", 1) != 0) : shard);
+}
+
+// Along the axis of the constant operand behind the tensors.
+void ShardRunning(ShardQuery& query) {
+  const int last = query.num_inputs() - 1;
+  Shard made;
+  for (int i = 0; i < last; ++i) made = Joined(query, made, query.in(i));
+  if (made.split() && NormalAxis(query.Ints(last).at(0), query.shape(0).rank()) == made.axis) query.Refuse("it runs along the samples");
+  query.set(0, made);
+}
+
 // One flop an input element.
 Cost ReduceCost(const Graph& graph, const Node& node) {
   return CostWithFlops(graph, node, static_cast<double>(graph.value(node.inputs[0]).shape.elements()));
 }
 
+template <Over kOver = Over::kElse>
 constexpr Op Reduce(std::string_view name, int version, void (*gradient)(GradientContext&)) {
-  return {.name = name, .domain = "", .since_version = version, .gradient = gradient, .cost = ReduceCost};
+  return {.name = name, .domain = "", .since_version = version, .gradient = gradient, .cost = ReduceCost, .shard = ShardReduction<kOver>};
 }
 
 const Op kOps[] = {
-    {.name = "ArgMax", .domain = "", .since_version = 13, .traits = kNoGradient, .cost = ReduceCost},
-    {.name = "ArgMin", .domain = "", .since_version = 13, .traits = kNoGradient, .cost = ReduceCost},
-    {.name = "CumProd", .domain = "", .since_version = 26, .gradient = CumProd},
-    {.name = "CumProdGrad", .domain = kGradloomDomain, .infer = InferLikeFirst},
-    {.name = "CumSum", .domain = "", .since_version = 14, .gradient = CumSum},
-    Reduce("ReduceL1", 18, ReduceL1),
+    {.name = "ArgMax", .domain = "", .since_version = 13, .traits = kNoGradient, .cost = ReduceCost, .shard = ShardArgExtreme},
+    {.name = "ArgMin", .domain = "", .since_version = 13, .traits = kNoGradient, .cost = ReduceCost, .shard = ShardArgExtreme},
+    {.name = "CumProd", .domain = "", .since_version = 26, .gradient = CumProd, .shard = ShardRunning},
+    {.name = "CumProdGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .shard = ShardRunning},
+    {.name = "CumSum", .domain = "", .since_version = 14, .gradient = CumSum, .shard = ShardRunning},
+    Reduce<Over::kSumOfFunction>("ReduceL1", 18, ReduceL1),
     Reduce("ReduceL2", 18, ReduceL2),
     Reduce("ReduceLogSum", 28, ReduceLogSum),
     Reduce("ReduceLogSumExp", 28, ReduceLogSumExp),
     Reduce("ReduceMax", 20, ReduceExtreme),
-    Reduce("ReduceMean", 18, ReduceMean),
+    Reduce<Over::kMean>("ReduceMean", 18, ReduceMean),
     Reduce("ReduceMin", 20, ReduceExtreme),
     Reduce("ReduceProd", 18, ReduceProd),
-    Reduce("ReduceSum", 13, ReduceSum),
-    Reduce("ReduceSumSquare", 18, ReduceSumSquare),
+    Reduce<Over::kSum>("ReduceSum", 13, ReduceSum),
+    Reduce<Over::kSumOfFunction>("ReduceSumSquare", 18, ReduceSumSquare),
 };
 
 }  // namespace

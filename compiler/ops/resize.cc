@@ -1,6 +1,7 @@
 // Resize. It is linear in X: the gradient is the transposed map, an operator of ours.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -23,8 +24,8 @@ std::vector<ValueType> ResizeGradTypes(const Graph& graph, const Node& node) {
 }
 
 constexpr Op kOps[] = {
-    {.name = "Resize", .since_version = 13, .gradient = ResizeGradient},
-    {.name = "ResizeGrad", .domain = kGradloomDomain, .infer = ResizeGradTypes},
+    {.name = "Resize", .since_version = 13, .gradient = ResizeGradient, .samples = "0.>0"},
+    {.name = "ResizeGrad", .domain = kGradloomDomain, .infer = ResizeGradTypes, .samples = "0.>0"},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -140,6 +141,132 @@ void SelfAdjoint(GradientContext& c) {
   c.set(0, c.b.Op(c.node().op, operands, c.attributes()));
 }
 
+// Neighbouring places of the axis that every sample must keep together, or lose together.
+int64_t Block(const ShardQuery& query, const Shard& shard) {
+  const int64_t inner = shard.inner == 0 ? query.shape(0)[shard.axis] / query.batch() : shard.inner;
+  return query.batch() * inner;
+}
+
+void ShardConcat(ShardQuery& query) {
+  const int axis = query.AxisAttribute("axis", 0, query.out_shape(0).rank());
+  bool partial = true, divided = true;
+  Shard made;
+  for (int i = 0; i < query.num_inputs(); ++i) partial &= query.given(i).partial() || (query.given(i).whole() && query.IsZero(i));
+  if (partial) {
+    for (int i = 0; i < query.num_inputs(); ++i) made = query.given(i).partial() ? query.given(i) : made;
+    return query.set(0, made);
+  }
+  for (int i = 0; i < query.num_inputs(); ++i) {
+    const Shard shard = query.in(i);
+    divided &= shard.split();
+    made = Joined(query, made, shard);
+  }
+  if (made.split() && made.axis == axis && !divided) query.Refuse("it puts what all samples share beside samples");
+  query.set(0, made);
+}
+
+void ShardSplit(ShardQuery& query) {
+  const Shard shard = query.given(0);
+  const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
+  if (shard.split() && shard.axis == axis) {
+    for (int i = 0; i < query.num_outputs(); ++i) {
+      if (query.node().outputs[static_cast<size_t>(i)] != kNoValue && query.out_shape(i)[axis] % Block(query, shard) != 0) {
+        query.Refuse("it parts samples from others");
+      }
+    }
+  }
+  query.SetAll(shard);
+}
+
+// What a Slice takes along an axis of `extent` places, or nothing where it takes all.
+void ExpectWholeBlocks(ShardQuery& query, const Shard& shard, int64_t extent, int rank, int starts) {
+  const std::vector<int64_t> start = query.Ints(starts), end = query.Ints(starts + 1), axes = query.Ints(starts + 2),
+                             steps = query.Ints(starts + 3);
+  for (size_t i = 0; i < start.size(); ++i) {
+    const int axis = axes.empty() ? static_cast<int>(i) : NormalAxis(axes[i], rank).value();
+    if (axis != shard.axis) continue;
+    const auto place = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + extent : at, 0, extent); };
+    const int64_t step = steps.empty() ? 1 : steps[i];
+    const int64_t inner = shard.inner == 0 ? extent / query.batch() : shard.inner;
+    if (step != 1 || place(start[i]) % (query.batch() * inner) != 0 || place(end[i]) % (query.batch() * inner) != 0) {
+      query.Refuse("it parts samples from others");
+    }
+  }
+}
+
+void ShardSlice(ShardQuery& query) {
+  const Shard shard = query.given(0);
+  if (shard.split()) ExpectWholeBlocks(query, shard, query.shape(0)[shard.axis], query.shape(0).rank(), 1);
+  query.SetAll(shard);
+}
+
+void ShardSliceGrad(ShardQuery& query) {
+  const Shard shard = query.given(0);
+  if (shard.split()) ExpectWholeBlocks(query, shard, query.out_shape(0)[shard.axis], query.shape(0).rank(), 1);
+  query.SetAll(shard);
+}
+
+// Nothing is put before or behind samples.
+void ShardPad(ShardQuery& query) {
+  const bool zeros = query.attributes().String("mode", "constant") == "constant" && (!query.has(2) || query.IsZero(2));
+  const Shard shard = query.given(0).partial() && zeros ? query.given(0) : query.in(0);
+  const int rank = query.shape(0).rank();
+  const int axes_at = query.node().op == "PadGrad" ? 2 : 3;
+  const std::vector<int64_t> pads = query.Ints(1), axes = query.Ints(axes_at);
+  if (query.node().op == "Pad" && query.has(2)) query.ExpectWhole(2);
+  for (size_t i = 0; shard.split() && i < pads.size() / 2; ++i) {
+    const int axis = axes.empty() ? static_cast<int>(i) : NormalAxis(axes[i], rank).value();
+    if (axis == shard.axis && (pads[i] != 0 || pads[i + pads.size() / 2] != 0)) query.Refuse("it pads the axis of the samples");
+  }
+  query.set(0, shard);
+}
+
+void ShardExpand(ShardQuery& query) {
+  Shard shard = query.given(0);
+  if (shard.local() && query.growing(0) < 0) return query.set(0, shard);
+  if (shard.partial() && query.growing(0) < 0) return query.set(0, shard);
+  shard = query.in(0);
+  if (shard.split()) shard.axis += query.out_shape(0).rank() - query.shape(0).rank();
+  query.set(0, !shard.split() && query.growing(0) >= 0 ? Shard::Split(query.growing(0), 0) : shard);
+}
+
+void ShardTile(ShardQuery& query) {
+  const std::vector<int64_t> repeats = query.Ints(1);
+  const Shard shard = query.given(0).partial() && query.growing(0) < 0 ? query.given(0) : query.in(0);
+  const int axis = query.growing(0);
+  if (!shard.split() && axis >= 0) {
+    if (repeats.at(static_cast<size_t>(axis)) % query.batch() != 0) query.Refuse("it repeats in no whole number of batches");
+    const int64_t each = query.shape(0)[axis];
+    return query.set(0, Shard::Split(axis, each == 1 ? 0 : each));
+  }
+  if (shard.split() && repeats.at(static_cast<size_t>(shard.axis)) != 1 && shard.inner == 0) query.Refuse("it repeats samples");
+  query.set(0, shard);
+}
+
+void ShardTranspose(ShardQuery& query) {
+  Shard shard = query.given(0);
+  const std::vector<int64_t> perm = query.attributes().Ints("perm");
+  const int rank = query.shape(0).rank();
+  if (shard.split()) {
+    const auto at = std::find_if(perm.begin(), perm.end(), [&](int64_t from) { return NormalAxis(from, rank) == shard.axis; });
+    shard.axis = perm.empty() ? rank - 1 - shard.axis : static_cast<int>(at - perm.begin());
+  }
+  query.set(0, shard);
+}
+
+void ShardReverseSequence(ShardQuery& query) {
+  const int batch = query.AxisAttribute("batch_axis", 1, query.shape(0).rank());
+  const char axis = static_cast<char>('0' + batch);
+  ShardSamples(query, std::string{axis} + "0>" + axis);
+}
+
+void ShardTrilu(ShardQuery& query) {
+  const Shard shard = query.given(0);
+  if (query.has(1)) query.ExpectWhole(1);
+  if (shard.split() && shard.axis + 2 >= query.shape(0).rank()) query.Refuse("it works along the axis of the samples");
+  query.set(0, shard);
+}
+
 constexpr Op View(std::string_view name) {
   return {.name = name, .domain = "", .since_version = 25, .traits = kView, .gradient = ReshapeGradient};
 }
@@ -149,27 +276,31 @@ constexpr Op Made(std::string_view name, int version) {
 }
 
 const Op kOps[] = {
-    {.name = "Concat", .domain = "", .since_version = 13, .gradient = Concat},
+    {.name = "Concat", .domain = "", .since_version = 13, .gradient = Concat, .shard = ShardConcat},
     Made("Constant", 25),
     Made("ConstantOfShape", 25),
-    {.name = "DepthToSpace", .domain = "", .since_version = 28, .gradient = Blocks<true>},
-    {.name = "Expand", .domain = "", .since_version = 13, .gradient = Expand},
+    {.name = "DepthToSpace", .domain = "", .since_version = 28, .gradient = Blocks<true>, .samples = "0>0"},
+    {.name = "Expand", .domain = "", .since_version = 13, .gradient = Expand, .shard = ShardExpand},
     Made("EyeLike", 22),
     View("Flatten"),
-    {.name = "Pad", .domain = "", .since_version = 25, .gradient = Pad},
-    {.name = "PadGrad", .domain = kGradloomDomain, .gradient = PadGradGradient, .infer = InferFromShapeAttribute<0>},
+    {.name = "Pad", .domain = "", .since_version = 25, .gradient = Pad, .shard = ShardPad},
+    {.name = "PadGrad", .domain = kGradloomDomain, .gradient = PadGradGradient, .infer = InferFromShapeAttribute<0>, .shard = ShardPad},
     View("Reshape"),
-    {.name = "ReverseSequence", .domain = "", .since_version = 28, .gradient = SelfAdjoint},
+    {.name = "ReverseSequence", .domain = "", .since_version = 28, .gradient = SelfAdjoint, .shard = ShardReverseSequence},
     Made("Shape", 25),
     Made("Size", 25),
-    {.name = "Slice", .domain = "", .since_version = 13, .gradient = Slice},
-    {.name = "SliceGrad", .domain = kGradloomDomain, .gradient = SliceGradGradient, .infer = InferFromShapeAttribute<0>},
-    {.name = "SpaceToDepth", .domain = "", .since_version = 28, .gradient = Blocks<false>},
-    {.name = "Split", .domain = "", .since_version = 18, .gradient = Split},
+    {.name = "Slice", .domain = "", .since_version = 13, .gradient = Slice, .shard = ShardSlice},
+    {.name = "SliceGrad",
+     .domain = kGradloomDomain,
+     .gradient = SliceGradGradient,
+     .infer = InferFromShapeAttribute<0>,
+     .shard = ShardSliceGrad},
+    {.name = "SpaceToDepth", .domain = "", .since_version = 28, .gradient = Blocks<false>, .samples = "0>0"},
+    {.name = "Split", .domain = "", .since_version = 18, .gradient = Split, .shard = ShardSplit},
     View("Squeeze"),
-    {.name = "Tile", .domain = "", .since_version = 13, .gradient = Tile},
-    {.name = "Transpose", .domain = "", .since_version = 25, .gradient = Transpose},
-    {.name = "Trilu", .domain = "", .since_version = 14, .gradient = SelfAdjoint},
+    {.name = "Tile", .domain = "", .since_version = 13, .gradient = Tile, .shard = ShardTile},
+    {.name = "Transpose", .domain = "", .since_version = 25, .gradient = Transpose, .shard = ShardTranspose},
+    {.name = "Trilu", .domain = "", .since_version = 14, .gradient = SelfAdjoint, .shard = ShardTrilu},
     View("Unsqueeze"),
 };
 

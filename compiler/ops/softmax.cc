@@ -1,5 +1,6 @@
 // Softmax and LogSoftmax along one axis.
 #include "compiler/ops/families.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -20,8 +21,8 @@ void LogSoftmaxGradient(GradientContext& c) {
 }
 
 const Op kOps[] = {
-    {.name = "Softmax", .domain = "", .since_version = 13, .gradient = SoftmaxGradient},
-    {.name = "LogSoftmax", .domain = "", .since_version = 13, .gradient = LogSoftmaxGradient},
+    {.name = "Softmax", .domain = "", .since_version = 13, .gradient = SoftmaxGradient, .shard = ShardAlongAxis},
+    {.name = "LogSoftmax", .domain = "", .since_version = 13, .gradient = LogSoftmaxGradient, .shard = ShardAlongAxis},
 };
 
 }  // namespace

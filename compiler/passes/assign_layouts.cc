@@ -67,6 +67,7 @@ class LayoutAssigner {
       }
       return;
     }
+    if (op != nullptr && op->has(kMeeting)) return Meet(node);
     KernelCall call = PlainCall(node);
     if (const KernelRow* row = ChooseKernel(plan_.device, call); row != nullptr && row->prefers != nullptr) {
       KernelCall wish = call;
@@ -77,6 +78,15 @@ class LayoutAssigner {
       if (ChooseKernel(plan_.device, uniform) != nullptr) return Apply(node, uniform);
     }
     Apply(node, call);
+  }
+
+  // Every device sends the same bytes, whatever its share of the batch: those of the parameter's layout, or plain ones.
+  void Meet(Node& node) {
+    const ValueId state = graph_.Find(node.attributes.String("state", ""));
+    const bool has_layout = state != kNoValue && graph_.value(state).shape == graph_.value(node.outputs[0]).shape;
+    const Layout wanted = has_layout ? layout(state) : Layout{};
+    node.inputs[0] = In(node.inputs[0], wanted);
+    layout(node.outputs[0]) = wanted;
   }
 
   KernelCall PlainCall(const Node& node) const {

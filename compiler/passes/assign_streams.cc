@@ -32,14 +32,16 @@ struct Assignment {
 
 Assignment Assign(const Graph& graph, const Chains& chains, int streams, const std::vector<double>& seconds, double event_seconds) {
   Assignment made{std::vector<int>(graph.nodes.size(), -1)};
-  std::vector<double> ends(graph.nodes.size(), 0), free(static_cast<size_t>(streams), 0);
+  // Behind the streams of computation the one of meetings.
+  std::vector<double> ends(graph.nodes.size(), 0), free(static_cast<size_t>(streams) + 1, 0);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (IsView(graph.nodes[i])) continue;
     const int before = chains.predecessor[i];
     const int home = before < 0 ? -1 : made.stream[static_cast<size_t>(before)];
     int best = -1;
     double best_start = 0;
-    for (int s = 0; s < streams; ++s) {
+    const bool meets = IsMeeting(graph.nodes[i]);
+    for (int s = meets ? streams : 0; s < (meets ? streams + 1 : streams); ++s) {
       double start = free[static_cast<size_t>(s)];
       for (int dependency : chains.dependencies[i]) {
         const bool waits = made.stream[static_cast<size_t>(dependency)] != s;
@@ -76,13 +78,15 @@ void ChooseStreams(const Graph& graph, int streams, int threads, ProgramPlan& pl
     }
   }
   plan.threads = std::max(1, threads / plan.streams);
+  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), IsMeeting)) plan.comm_stream = plan.streams++;
 }
 
 void AssignStreams(const Graph& graph, ProgramPlan& plan) {
   plan.stream.clear();
   if (plan.streams <= 1) return;
   const DeviceCosts costs = DefaultCosts(plan.device);
-  plan.stream = Assign(graph, Chains(graph), plan.streams, SecondsOfNodes(graph, plan.threads, costs), costs.event_seconds).stream;
+  const int compute = plan.streams - (plan.comm_stream >= 0 ? 1 : 0);
+  plan.stream = Assign(graph, Chains(graph), compute, SecondsOfNodes(graph, plan.threads, costs), costs.event_seconds).stream;
 }
 
 }  // namespace gradloom

@@ -8,7 +8,8 @@ namespace gradloom {
 inline constexpr int kMaxStreams = 16;
 
 // Decides how many streams the graph gets, and how many of `threads` each: `streams` of them, or where that is 0, as many
-// (1, 2 or 4) as the cost model says are fastest. One wins a tie.
+// (1, 2 or 4) as the cost model says are fastest. One wins a tie. Meetings
+// of devices get a stream of their own.
 void ChooseStreams(const Graph& graph, int streams, int threads, ProgramPlan& plan);
 
 // Gives each node that launches something one of plan.streams streams. Nodes are taken in the order of the list; each

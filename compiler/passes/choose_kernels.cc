@@ -24,7 +24,7 @@ void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
-    if (op != nullptr && op->has(kView)) continue;
+    if (op != nullptr && (op->has(kView) || op->has(kMeeting))) continue;
     const KernelCall call = CallOf(graph, node, plan);
     std::string why;
     const KernelRow* row = ChooseKernel(plan.device, call, &why);

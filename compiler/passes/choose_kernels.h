@@ -8,7 +8,7 @@ namespace gradloom {
 // The call that a node makes, in the layouts that the plan gives its values.
 KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan);
 
-// Fills plan.kernels with the first catalog row that serves each node on plan.device; views get none.
+// Fills plan.kernels with the first catalog row that serves each node on plan.device; views and meetings get none.
 // Throws Error(kUnsupported) naming every node that no row serves, with the reasons.
 void ChooseKernels(const Graph& graph, ProgramPlan& plan);
 

@@ -8,12 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "compiler/passes/node_order.h"
 #include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {
 
-constexpr std::string_view kStepParams[] = {kStepLr, kStepNumber, kStepBatch, kStepSeed};
+constexpr std::string_view kStepParams[] = {kStepLr, kStepNumber, kStepBatch, kStepSeed, kStepFirst};
 
 bool IsStepParam(const Value& value) {
   return std::find(std::begin(kStepParams), std::end(kStepParams), value.name) != std::end(kStepParams);
@@ -70,7 +71,8 @@ void PlaceStepParam(const Value& value, StepLayout& step) {
   int64_t& offset = value.name == kStepLr       ? step.lr
                     : value.name == kStepNumber ? step.step
                     : value.name == kStepBatch  ? step.batch
-                                                : step.seed;
+                    : value.name == kStepSeed   ? step.seed
+                                                : step.first;
   if (offset >= 0) return;
   offset = step.bytes;
   step.bytes += kAlignmentBytes;
@@ -127,7 +129,10 @@ class Emitter {
  public:
   Emitter(const Graph& graph, const ProgramPlan& scheduled)
       : graph_(graph), scheduled_(scheduled), buffer_of_(static_cast<size_t>(graph.num_values()), -1) {
-    for (int s = 0; s < std::max(scheduled.streams, 1); ++s) program_.streams.push_back({StreamKind::kCompute, 0, scheduled.threads});
+    for (int s = 0; s < std::max(scheduled.streams, 1); ++s) {
+      const bool comm = s == scheduled.comm_stream;
+      program_.streams.push_back({comm ? StreamKind::kComm : StreamKind::kCompute, 0, comm ? 1 : scheduled.threads});
+    }
     program_.transient_bytes = scheduled.transient_bytes;
     FindViews();
   }
@@ -141,10 +146,10 @@ class Emitter {
     }
     std::map<int, int> event_of;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (scheduled_.kernels[i].row == nullptr) continue;
+      if (IsView(graph_.nodes[i])) continue;
       const int stream = i < scheduled_.stream.size() ? scheduled_.stream[i] : 0;
       for (int before : waits[i]) Signal(InstructionKind::kWait, stream, event_of.at(before));
-      Launch(i, stream);
+      IsMeeting(graph_.nodes[i]) ? Meet(i, stream) : Launch(i, stream);
       if (!waited_for[i]) continue;
       event_of.emplace(static_cast<int>(i), program_.num_events);
       Signal(InstructionKind::kRecord, stream, program_.num_events++);
@@ -162,7 +167,7 @@ class Emitter {
     std::iota(viewed_.begin(), viewed_.end(), 0);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
-      if (scheduled_.kernels[i].row == nullptr) {
+      if (IsView(node)) {
         viewed_[static_cast<size_t>(node.outputs[0])] = viewed_[static_cast<size_t>(node.inputs[0])];
       }
     }
@@ -219,6 +224,18 @@ class Emitter {
                                   .feed = -1});
     }
     program_.instructions.push_back(std::move(launch));
+  }
+
+  void Meet(size_t i, int stream) {
+    const Node& node = graph_.nodes[i];
+    Instruction meeting;
+    meeting.kind = InstructionKind::kCollective;
+    meeting.stream = stream;
+    meeting.collective = Collective::kAllReduceSum;
+    meeting.group = 0;
+    meeting.origin = node.origin;
+    meeting.uses = {{BufferOf(node.inputs[0]), Access::kRead}, {BufferOf(node.outputs[0]), Access::kWrite}};
+    program_.instructions.push_back(std::move(meeting));
   }
 
   // On the first stream, when all others have ended.

@@ -11,6 +11,11 @@ bool IsView(const Node& node) {
   return op != nullptr && op->has(kView);
 }
 
+bool IsMeeting(const Node& node) {
+  const Op* op = FindOp(node.domain, node.op);
+  return op != nullptr && op->has(kMeeting);
+}
+
 std::vector<std::vector<int>> DependenciesOf(const Graph& graph) {
   // By value id: who makes its bytes, and who reads them so far; a view's value stands for what it shows.
   const auto values = static_cast<size_t>(graph.num_values());

@@ -11,6 +11,9 @@ namespace gradloom {
 // Whether the node launches nothing: its output lies on its input.
 bool IsView(const Node& node);
 
+// Whether all devices do it together.
+bool IsMeeting(const Node& node);
+
 // By node: the nodes that must have ended when it begins, in ascending order, each once: who makes what it reads, views
 // looked through, and for the next value of a state who reads the old one and comes before it in the list. Empty for a
 // view.

@@ -14,6 +14,7 @@
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
 #include "compiler/passes/events.h"
+#include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
@@ -77,7 +78,24 @@ void RunAddOptimizer(PassContext& c) {
   c.fetch_names.emplace(norm, "grad_norm");
 }
 
-void RunSimplify(PassContext& c) { Simplify(c.graph); }
+void RunExposeLossSums(PassContext& c) {
+  if (!c.divided) return;
+  GraphBuilder builder(c.graph, c.rules);
+  ExposeLossSums(builder);
+}
+
+void RunExposeBatchNormSums(PassContext& c) {
+  if (!c.divided || !c.recipe.sync_bn) return;
+  GraphBuilder builder(c.graph, c.rules);
+  ExposeBatchNormSums(builder);
+}
+
+// Two batch sizes must give the same nodes, or it cannot be seen what grows.
+void RunSimplify(PassContext& c) { c.divided ? FoldConstants(c.graph) : Simplify(c.graph); }
+
+void RunSimplifyDevice(PassContext& c) {
+  if (c.divided) Simplify(c.graph);
+}
 
 void RunOrder(PassContext& c) { OrderNodes(c.graph); }
 
@@ -116,21 +134,29 @@ struct Pass {
   void (*run)(PassContext& context);
   bool optional = false;  // may be disabled: the result is the same, only slower or larger
   bool changes_graph = true;
+  PassStage stage = PassStage::kDevice;
 };
 
 // The order, and why:
 constexpr Pass kPasses[] = {
     // What is trained is a forward graph with training semantics: before anything looks at its operators.
-    {"training_view", RunTrainingView},
+    {"training_view", RunTrainingView, false, true, PassStage::kBatch},
     // Before simplification, which must not fold what differs between batches.
-    {"seed_random", RunSeedRandom},
-    {"add_loss", RunAddLoss},
+    {"seed_random", RunSeedRandom, false, true, PassStage::kBatch},
+    {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
+    // Before differentiation, which sees the sums then.
+    {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},
     // Shape arithmetic and constants are gone before differentiation, so that it sees only what computes.
-    {"simplify_forward", RunSimplify, true},
-    {"differentiate", RunDifferentiate},
-    {"add_optimizer", RunAddOptimizer},
+    {"simplify_forward", RunSimplify, true, true, PassStage::kBatch},
+    {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
+    {"add_optimizer", RunAddOptimizer, false, true, PassStage::kBatch},
     // The gradients of operators repeat each other's work and multiply by ones: once more.
-    {"simplify", RunSimplify, true},
+    {"simplify", RunSimplify, true, true, PassStage::kBatch},
+    // After differentiation: its gradient has sums of its own.
+    {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},
+    // Here the batch is divided (replicate_data), where there are several devices; compile.cc does it, as it makes several graphs
+    // of one. What was kept apart for its sake is brought together then.
+    {"simplify_device", RunSimplifyDevice, true},
     // Updates move up to where their gradients are ready, so that gradients die early.
     {"order_nodes", RunOrder, true},
     // In the order in which nodes will run, so that a group is never made later than it is read.
@@ -180,13 +206,23 @@ std::vector<std::string> PassNames() {
 }
 
 void RunPipeline(PassContext& context, const PassControl& control) {
+  RunStage(context, control, PassStage::kBatch);
+  if (!control.stop_after.empty()) {
+    for (const Pass& pass : kPasses) {
+      if (control.stop_after == pass.name && pass.stage == PassStage::kBatch) return;
+    }
+  }
+  RunStage(context, control, PassStage::kDevice);
+}
+
+void RunStage(PassContext& context, const PassControl& control, PassStage stage) {
   CheckControl(control);
   VerifyGraph(context.graph);
   context.scheduled.device = context.recipe.device;
   context.scheduled.threads = context.recipe.threads;
   std::string before = control.dump_after.empty() ? "" : ToText(context.graph);
   for (const Pass& pass : kPasses) {
-    if (Contains(control.disabled, pass.name)) continue;
+    if (pass.stage != stage || Contains(control.disabled, pass.name)) continue;
     const auto start = std::chrono::steady_clock::now();
     pass.run(context);
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

@@ -22,14 +22,18 @@ struct PassControl {
   std::ostream* log = nullptr;  // where dumps and times go; null: nowhere
 };
 
+// The passes before replicate_data see the whole batch, those behind it what a device has of it.
+enum class PassStage : uint8_t { kBatch, kDevice };
+
 // One graph on its way to becoming an entry's program.
 struct PassContext {
   Graph& graph;
   const TypeRules& rules;
   const Recipe& recipe;
   EntryKind kind;
-  Plan& plan;         // state, constants and step layout are shared by all entries
-  int64_t batch = 0;  // of the imported graph; 0: it has none
+  Plan& plan;            // state, constants and step layout are shared by all entries
+  int64_t batch = 0;     // of the imported graph; 0: it has none
+  bool divided = false;  // the batch will be divided over devices
 
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
@@ -45,6 +49,9 @@ struct PassContext {
 
 // Runs every pass on the context; afterwards context.program is complete. Throws Error from any pass.
 void RunPipeline(PassContext& context, const PassControl& control);
+
+// Runs the passes of one stage.
+void RunStage(PassContext& context, const PassControl& control, PassStage stage);
 
 // The names of the passes, in order.
 std::vector<std::string> PassNames();

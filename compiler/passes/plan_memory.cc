@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,7 +115,7 @@ class Planner {
     }
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
-      const bool view = plan_.kernels[i].row == nullptr;
+      const bool view = IsView(node);
       ForEachUse(node, [&](ValueId id) {
         extend(id, static_cast<int>(i));
         if (!view) order_.Extend(reads_[static_cast<size_t>(id)], static_cast<int>(i));
@@ -136,8 +137,7 @@ class Planner {
     Storage& s = storages_[static_cast<size_t>(storage)];
     s.last = std::max({s.last, step, last_read(id)});
     Join(s.reach, reads(id));
-    const bool made_here =
-        static_cast<size_t>(step) < graph_.nodes.size() && plan_.kernels[static_cast<size_t>(step)].row != nullptr && !s.fixed;
+    const bool made_here = static_cast<size_t>(step) < graph_.nodes.size() && !IsView(graph_.nodes[static_cast<size_t>(step)]) && !s.fixed;
     if (made_here) order_.Extend(s.reach, step);
   }
 
@@ -146,8 +146,11 @@ class Planner {
     std::map<std::string, int64_t> constant_offset, state_offset;
     for (const Constant& constant : whole_.constants) constant_offset.emplace(constant.name, constant.offset);
     for (const StateTensor& state : whole_.state) state_offset.emplace(state.name, state.offset);
-    const std::map<std::string, int64_t> step_offset = {
-        {kStepLr, whole_.step.lr}, {kStepNumber, whole_.step.step}, {kStepBatch, whole_.step.batch}, {kStepSeed, whole_.step.seed}};
+    const std::map<std::string, int64_t> step_offset = {{kStepLr, whole_.step.lr},
+                                                        {kStepNumber, whole_.step.step},
+                                                        {kStepBatch, whole_.step.batch},
+                                                        {kStepSeed, whole_.step.seed},
+                                                        {kStepFirst, whole_.step.first}};
     int feeds = 0;
     for (ValueId id : graph_.inputs) {
       const auto step = step_offset.find(graph_.value(id).name);
@@ -170,7 +173,7 @@ class Planner {
         throw Error(ErrorCode::kInternal, "value '" + Escaped(graph_.value(id).name) + "' is read before it is made", Describe(node));
       }
     });
-    if (plan_.kernels[static_cast<size_t>(i)].row == nullptr) {
+    if (IsView(node)) {
       Join(node.outputs[0], storage_of(node.inputs[0]), i);
       return;
     }
@@ -194,7 +197,7 @@ class Planner {
   // An input that dies here can carry the output.
   bool PlaceOnInput(ValueId id, int k, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
-    for (const Aliasing& alias : plan_.kernels[static_cast<size_t>(i)].row->may_alias) {
+    for (const Aliasing& alias : MayAlias(i)) {
       if (alias.output != k || alias.input >= static_cast<int>(node.inputs.size())) continue;
       const ValueId input = node.inputs[static_cast<size_t>(alias.input)];
       if (input == kNoValue || storage_at(input).fixed || !order_.AllBefore(storage_at(input).reach, i, true) || !MayLieOn(id, input, i)) {
@@ -206,6 +209,13 @@ class Planner {
     return false;
   }
 
+  // A meeting sums in place.
+  std::span<const Aliasing> MayAlias(int i) const {
+    static constexpr Aliasing kInPlace[] = {{.output = 0, .input = 0}};
+    const KernelRow* row = plan_.kernels[static_cast<size_t>(i)].row;
+    return row == nullptr ? std::span<const Aliasing>(kInPlace) : std::span<const Aliasing>(row->may_alias);
+  }
+
   // Whether the kernel of node i lets this output take the bytes of this input, no other operand of the
   // node lies there, and both are of one size.
   bool MayLieOn(ValueId output, ValueId input, int i) const {
@@ -215,7 +225,7 @@ class Planner {
     if (std::count_if(node.inputs.begin(), node.inputs.end(), on_storage) != 1) return false;
     if (std::any_of(node.outputs.begin(), node.outputs.end(), on_storage)) return false;
     if (storages_[static_cast<size_t>(storage)].bytes != BytesOf(output)) return false;
-    for (const Aliasing& alias : plan_.kernels[static_cast<size_t>(i)].row->may_alias) {
+    for (const Aliasing& alias : MayAlias(i)) {
       if (alias.output >= static_cast<int>(node.outputs.size()) || alias.input >= static_cast<int>(node.inputs.size())) continue;
       if (node.outputs[static_cast<size_t>(alias.output)] == output && node.inputs[static_cast<size_t>(alias.input)] == input) return true;
     }

@@ -12,7 +12,7 @@ namespace gradloom {
 
 // How a node runs: set by choose_kernels.
 struct KernelChoice {
-  const KernelRow* row = nullptr;  // null: the node is a view and needs no kernel
+  const KernelRow* row = nullptr;  // null: the node is a view or a meeting of devices
   int64_t scratch_bytes = 0;
 };
 
@@ -37,7 +37,8 @@ struct Wait {
 struct ProgramPlan {
   DeviceKind device = DeviceKind::kCpu;
   int threads = 1;          // of the team of each stream
-  int streams = 1;          // set by choose_streams
+  int streams = 1;          // of computation, and one for meetings where there are any; set by choose_streams
+  int comm_stream = -1;     // that one
   std::vector<int> stream;  // by position in graph.nodes; -1: a view, which launches nothing; empty: all on one
   std::vector<Wait> waits;
   std::vector<Layout> layouts;          // by value id, set by assign_layouts; past its end: plain
@@ -56,5 +57,6 @@ inline constexpr char kStepLr[] = "step_params/lr";
 inline constexpr char kStepNumber[] = "step_params/step";
 inline constexpr char kStepBatch[] = "step_params/batch";
 inline constexpr char kStepSeed[] = "step_params/seed";
+inline constexpr char kStepFirst[] = "step_params/first";
 
 }  // namespace gradloom

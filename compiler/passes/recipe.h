@@ -31,8 +31,10 @@ struct Recipe {
   bool fetch_outputs = false;    // training entries also give the model's outputs
 
   DeviceKind device = DeviceKind::kCpu;
-  int threads = 1;  // of a device: its streams share them
-  int streams = 1;  // of a device; 0: as many as the cost model says
+  int devices = 1;       // that share each batch
+  bool sync_bn = false;  // batch statistics are of the whole batch, not of each device's samples
+  int threads = 1;       // of a device: its streams share them
+  int streams = 1;       // of a device; 0: as many as the cost model says
 };
 
 }  // namespace gradloom

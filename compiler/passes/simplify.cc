@@ -52,7 +52,7 @@ std::string KeyOf(const Node& node) {
 
 class Simplifier {
  public:
-  explicit Simplifier(Graph& graph) : graph_(graph) {
+  Simplifier(Graph& graph, bool merges) : graph_(graph), merges_(merges) {
     for (ValueId id : graph.outputs) pinned_.insert(id);
     for (const Value& value : graph.values()) {
       if (value.next_of != kNoValue) pinned_.insert(value.id);
@@ -67,7 +67,7 @@ class Simplifier {
       for (Region& region : node.regions) {
         for (ValueId& id : region.captures) id = Current(id);
       }
-      if (!Fold(node) && !DropNeutral(node) && !MergeEqual(node)) graph_.nodes.push_back(std::move(node));
+      if (!Fold(node) && !DropNeutral(node) && !(merges_ && MergeEqual(node))) graph_.nodes.push_back(std::move(node));
     }
   }
 
@@ -77,7 +77,7 @@ class Simplifier {
     if (id == kNoValue) return id;
     if (const auto found = replaced_.find(id); found != replaced_.end()) return found->second;
     const Tensor* data = graph_.data(id);
-    if (data == nullptr || graph_.value(id).role != Role::kConst || data->bytes() > kMostComparedBytes) return id;
+    if (!merges_ || data == nullptr || graph_.value(id).role != Role::kConst || data->bytes() > kMostComparedBytes) return id;
     const auto [at, fresh] = constants_.emplace(KeyOf(*data), id);
     if (!fresh) replaced_.emplace(id, at->second);
     return at->second;
@@ -87,9 +87,10 @@ class Simplifier {
     return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return pinned_.contains(id); });
   }
 
+  // Two of them are two, and none is ever the same for a whole step.
   bool IsRandom(const Node& node) const {
     const Op* op = FindOp(node.domain, node.op);
-    return op == nullptr || op->has(kRandom);
+    return op == nullptr || op->has(kRandom) || op->has(kMeeting);
   }
 
   bool Fold(const Node& node) {
@@ -157,6 +158,7 @@ class Simplifier {
   }
 
   Graph& graph_;
+  bool merges_;
   std::set<ValueId> pinned_;  // outputs and next values
   std::map<ValueId, ValueId> replaced_;
   std::map<std::string, ValueId> constants_;
@@ -174,8 +176,11 @@ void RemoveDeadNodes(Graph& graph) {
   std::vector<Node> kept;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     Node& node = graph.nodes[i];
-    if (std::none_of(node.outputs.begin(), node.outputs.end(),
-                     [&](ValueId id) { return id != kNoValue && wanted[static_cast<size_t>(id)]; }))
+    const Op* op = FindOp(node.domain, node.op);
+    // The others come to a meeting whether this device needs it or not.
+    const bool meets = op != nullptr && op->has(kMeeting);
+    if (!meets && std::none_of(node.outputs.begin(), node.outputs.end(),
+                               [&](ValueId id) { return id != kNoValue && wanted[static_cast<size_t>(id)]; }))
       continue;
     ForEachUse(node, [&](ValueId id) { wanted[static_cast<size_t>(id)] = true; });
     kept.push_back(std::move(node));
@@ -186,7 +191,13 @@ void RemoveDeadNodes(Graph& graph) {
 
 void Simplify(Graph& graph) {
   RemoveDeadNodes(graph);
-  Simplifier(graph).Run();
+  Simplifier(graph, true).Run();
+  RemoveDeadNodes(graph);
+}
+
+void FoldConstants(Graph& graph) {
+  RemoveDeadNodes(graph);
+  Simplifier(graph, false).Run();
   RemoveDeadNodes(graph);
 }
 

@@ -1,97 +1,16 @@
-// BatchNormalization, with statistics of the batch or with given ones, and the gradient of the former: channel by
-// channel in row-major memory, row by row where the channels are innermost.
+// BatchNormalization, with statistics of the batch or with given ones, and the gradient of the former.
+#include "kernels/cpu/batch_norm.h"
+
 #include <array>
 #include <cmath>
-#include <string>
-#include <vector>
 
-#include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
-#include "kernels/cpu/operands.h"
-#include "kernels/cpu/parallel.h"
-#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {
 
-constexpr int64_t kElementsPerThread = 1 << 13;
-// Rows of channels are summed in parts that stay in the first-level cache and are short enough for one float sum, parts in groups whose
-// number depends on the shape alone, so that the order of additions does too.
-constexpr int64_t kPartElements = 1 << 12;
-constexpr int64_t kMostRows = 32;
-constexpr int64_t kMostGroups = 64;
-
-// [N, C, ...] as images, channels and points.
-struct Channels {
-  int64_t images, channels, points;
-  bool innermost = false;  // the memory is [images * points, channels]
-
-  Channels(const OperandType& x) : images(x.shape[0]), channels(x.shape[1]), points(Product(x.shape, 2, x.shape.rank())) {
-    innermost = points > 1 && channels > 1 && SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape);
-  }
-  int64_t count() const { return images * points; }
-  int64_t at(int64_t image, int64_t channel) const { return (image * channels + channel) * points; }
-  int Threads(const KernelCall& call) const { return ThreadsFor(count() * channels, kElementsPerThread, call.threads); }
-
-  int64_t part() const { return std::clamp<int64_t>(kPartElements / std::max<int64_t>(channels, 1), 4, kMostRows); }
-  int64_t groups() const { return std::clamp<int64_t>(count() / part(), 1, kMostGroups); }
-};
-
-// Sums of groups of rows, in the scratch: two doubles a channel and group, then two floats for the part at hand.
-class GroupSums {
- public:
-  explicit GroupSums(const Channels& shape) : shape_(shape) {}
-
-  static int64_t Bytes(const Channels& shape) { return shape.innermost ? shape.groups() * GroupBytes(shape.channels) : 0; }
-
-  double* first(void* scratch, int64_t group) const {
-    return reinterpret_cast<double*>(static_cast<char*>(scratch) + group * GroupBytes(shape_.channels));
-  }
-  double* second(void* scratch, int64_t group) const { return first(scratch, group) + shape_.channels; }
-
-  // Calls part(group, first row, rows, two arrays of a float per channel) for all rows, groups in parallel.
-  template <typename F>
-  void ForEachPart(void* scratch, int threads, F part) const {
-    const int64_t groups = shape_.groups(), rows = shape_.count();
-    ParallelFor(groups, threads, [&](int64_t group) {
-      double* sums = first(scratch, group);
-      std::fill_n(sums, 2 * shape_.channels, 0.0);
-      float* floats = reinterpret_cast<float*>(sums + 2 * shape_.channels);
-      const int64_t end = rows * (group + 1) / groups;
-      for (int64_t row = rows * group / groups; row < end; row += shape_.part()) {
-        part(group, row, std::min(shape_.part(), end - row), floats, floats + shape_.channels);
-      }
-    });
-  }
-
- private:
-  static int64_t GroupBytes(int64_t channels) {
-    return AlignUp(channels * static_cast<int64_t>(2 * sizeof(double) + 2 * sizeof(float)), kAlignmentBytes);
-  }
-  const Channels& shape_;
-};
-
-// A channel's y = (x - mean) scale + shift. What the mean loses in float32 is in the shift: an x near it lands on the
-// right side of zero, where a ReLU may follow.
-struct Line {
-  float mean, scale, shift;
-};
-
-Line LineOf(double mean, double inv_std, float scale, float bias) {
-  const double factor = static_cast<double>(scale) * inv_std;
-  const auto rounded = static_cast<float>(mean);
-  const double lost = static_cast<double>(rounded) - mean;
-  return {rounded, static_cast<float>(factor), static_cast<float>(static_cast<double>(bias) + lost * factor)};
-}
-
-// The lines of all channels, number by number.
-struct Lines {
-  float *mean, *scale, *shift;
-  Lines(std::vector<float>& memory, int64_t channels)
-      : mean(memory.data()), scale(memory.data() + channels), shift(memory.data() + 2 * channels) {}
-  void Set(int64_t channel, const Line& line) const { mean[channel] = line.mean, scale[channel] = line.scale, shift[channel] = line.shift; }
-};
+using namespace batch_norm;
 
 class BatchNormTrain : public Kernel {
  public:
@@ -213,18 +132,12 @@ class BatchNormTrainGrad : public Kernel {
   }
 
  private:
-  struct Slope {
-    float slope, mean_g, along;
-  };
-
   // Writes the gradients of a channel's scale and bias that are wanted.
   Slope Finish(int64_t c, double sum, double product, const void* const* inputs, void* const* outputs) const {
-    const double count = static_cast<double>(shape_.count());
     const float scale = static_cast<const float*>(inputs[2])[c], inv_std = static_cast<const float*>(inputs[4])[c];
-    const double scaled = product * static_cast<double>(inv_std);
-    if (wanted_[1]) static_cast<float*>(outputs[1])[c] = static_cast<float>(scaled);
+    if (wanted_[1]) static_cast<float*>(outputs[1])[c] = static_cast<float>(product * static_cast<double>(inv_std));
     if (wanted_[2]) static_cast<float*>(outputs[2])[c] = static_cast<float>(sum);
-    return {scale * inv_std, static_cast<float>(sum / count), static_cast<float>(scaled * static_cast<double>(inv_std) / count)};
+    return SlopeOf(sum, product, static_cast<double>(shape_.count()), scale, inv_std);
   }
 
   void Rows(const void* const* inputs, void* const* outputs, void* scratch) {
@@ -300,30 +213,6 @@ class BatchNormalization : public Kernel {
   int threads_;
   std::vector<float> lines_;
 };
-
-// Tensors of the shape of input `x`, all plain or all with the channels innermost; everything else a vector of a number
-// for each channel.
-std::string RejectsChannels(const KernelCall& call, size_t x) {
-  const OperandType& whole = call.inputs[x];
-  if (whole.shape.rank() < 2) return "rank below 2";
-  const Layout last = ChannelsLast(whole.shape.rank());
-  const bool plain = whole.layout.plain();
-  if (!plain && !SamePlaces(whole.layout, last, whole.shape)) return "layout " + whole.layout.ToString();
-  for (const auto* operands : {&call.inputs, &call.outputs}) {
-    for (const OperandType& operand : *operands) {
-      if (!operand.present()) continue;
-      if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
-      if (operand.shape == whole.shape && operand.shape.rank() > 1) {
-        if (!SamePlaces(operand.layout, whole.layout, whole.shape)) return "layout " + operand.layout.ToString();
-      } else if (!operand.layout.plain()) {
-        return "layout " + operand.layout.ToString();
-      } else if (operand.shape.elements() != whole.shape[1]) {
-        return operand.shape.ToString() + " beside " + whole.shape.ToString();
-      }
-    }
-  }
-  return "";
-}
 
 int64_t SumsScratch(const KernelCall& call) { return GroupSums::Bytes(Channels(call.inputs[call.op == "BatchNormTrain" ? 0 : 1])); }
 

@@ -23,6 +23,7 @@ constexpr Rows kFamilies[] = {
     CpuReduceKernels,
     CpuSoftmaxKernels,
     CpuBatchNormKernels,
+    CpuSharedBatchNormKernels,
     CpuNormalizationKernels,
     CpuLossKernels,
     CpuOptimizerKernels,

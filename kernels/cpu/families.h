@@ -8,21 +8,22 @@
 
 namespace gradloom {
 
-std::span<const CpuKernel> CpuCopyKernels();           // copy.cc
-std::span<const CpuKernel> CpuReorderKernels();        // reorder.cc
-std::span<const CpuKernel> CpuPointwiseKernels();      // pointwise_rows.cc
-std::span<const CpuKernel> CpuReduceKernels();         // reduce.cc
-std::span<const CpuKernel> CpuSoftmaxKernels();        // softmax.cc
-std::span<const CpuKernel> CpuBatchNormKernels();      // batch_norm.cc
-std::span<const CpuKernel> CpuNormalizationKernels();  // normalization.cc
-std::span<const CpuKernel> CpuLossKernels();           // loss.cc
-std::span<const CpuKernel> CpuOptimizerKernels();      // optimizer.cc
-std::span<const CpuKernel> CpuMoveKernels();           // move_rows.cc
-std::span<const CpuKernel> CpuIndexKernels();          // index.cc
-std::span<const CpuKernel> CpuLstmKernels();           // lstm.cc
-std::span<const CpuKernel> CpuMatMulKernels();         // matmul.cc
-std::span<const CpuKernel> CpuConvolutionKernels();    // convolution.cc
-std::span<const CpuKernel> CpuPoolingKernels();        // pooling.cc
+std::span<const CpuKernel> CpuCopyKernels();             // copy.cc
+std::span<const CpuKernel> CpuReorderKernels();          // reorder.cc
+std::span<const CpuKernel> CpuPointwiseKernels();        // pointwise_rows.cc
+std::span<const CpuKernel> CpuReduceKernels();           // reduce.cc
+std::span<const CpuKernel> CpuSoftmaxKernels();          // softmax.cc
+std::span<const CpuKernel> CpuBatchNormKernels();        // batch_norm.cc
+std::span<const CpuKernel> CpuSharedBatchNormKernels();  // batch_norm_shared.cc
+std::span<const CpuKernel> CpuNormalizationKernels();    // normalization.cc
+std::span<const CpuKernel> CpuLossKernels();             // loss.cc
+std::span<const CpuKernel> CpuOptimizerKernels();        // optimizer.cc
+std::span<const CpuKernel> CpuMoveKernels();             // move_rows.cc
+std::span<const CpuKernel> CpuIndexKernels();            // index.cc
+std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
+std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
+std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
+std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc
 
 // The `make` of a kernel whose constructor takes the call.
 template <typename T>

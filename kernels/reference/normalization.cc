@@ -2,8 +2,10 @@
 // gathered in double.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "kernels/catalog/sample_places.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "runtime/base/philox.h"
@@ -87,6 +89,112 @@ void RunBatchNormTrainGrad(const KernelCall& call, const void* const* inputs, vo
       shape.ForEach(c, [&](int64_t i) {
         dx[i] = static_cast<T>(slope * (static_cast<double>(dy[i]) - sum / count - normalized(i) * product / count));
       });
+    }
+  });
+}
+
+// sums [2,C] in double: of x and of its squares.
+void RunBatchNormSums(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[0].shape);
+  double* sums = Out<double>(call, outputs, 0);
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T* x = In<T>(inputs, 0);
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      double sum = 0, squares = 0;
+      shape.ForEach(c, [&](int64_t i) {
+        const double value = static_cast<double>(x[i]);
+        sum += value;
+        squares += value * value;
+      });
+      sums[c] = sum;
+      sums[shape.channels + c] = squares;
+    }
+  });
+}
+
+// The mean and the variance of a channel from its sums.
+std::pair<double, double> MomentsOf(const double* sums, int64_t channels, int64_t c, double count) {
+  const double mean = sums[c] / count;
+  return {mean, std::max(0.0, sums[channels + c] / count - mean * mean)};
+}
+
+void RunBatchNormStatistics(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const double epsilon = call.attributes.Float("epsilon", 1e-5), count = call.attributes.Float("count", 1);
+  const double* sums = In<double>(inputs, 0);
+  const int64_t channels = call.inputs[1].shape.elements();
+  WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) {
+    T *means = Out<T>(call, outputs, 0), *inv_stds = Out<T>(call, outputs, 1), *variances = Out<T>(call, outputs, 2);
+    for (int64_t c = 0; c < channels; ++c) {
+      const auto [mean, variance] = MomentsOf(sums, channels, c, count);
+      if (means != nullptr) means[c] = static_cast<T>(mean);
+      if (inv_stds != nullptr) inv_stds[c] = static_cast<T>(1 / std::sqrt(variance + epsilon));
+      if (variances != nullptr) variances[c] = static_cast<T>(variance);
+    }
+  });
+}
+
+void RunBatchNormApply(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5), count = call.attributes.Float("count", 1);
+  const double* sums = In<double>(inputs, 3);
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T* x = In<T>(inputs, 0);
+    T* y = Out<T>(call, outputs, 0);
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      const auto [mean, variance] = MomentsOf(sums, shape.channels, c, count);
+      const double scale = static_cast<double>(In<T>(inputs, 1)[c]) / std::sqrt(variance + epsilon);
+      const double bias = static_cast<double>(In<T>(inputs, 2)[c]), middle = mean;
+      shape.ForEach(c, [&](int64_t i) { y[i] = static_cast<T>((static_cast<double>(x[i]) - middle) * scale + bias); });
+    }
+  });
+}
+
+// sums [2,C] in double: of dy and of dy (x - mean).
+void RunBatchNormGradSums(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[1].shape);
+  double* sums = Out<double>(call, outputs, 0);
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T *dy = In<T>(inputs, 0), *x = In<T>(inputs, 1);
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      const double mean = static_cast<double>(In<T>(inputs, 2)[c]);
+      double sum = 0, product = 0;
+      shape.ForEach(c, [&](int64_t i) {
+        sum += static_cast<double>(dy[i]);
+        product += static_cast<double>(dy[i]) * (static_cast<double>(x[i]) - mean);
+      });
+      sums[c] = sum;
+      sums[shape.channels + c] = product;
+    }
+  });
+}
+
+void RunBatchNormGradApply(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[1].shape);
+  const double count = call.attributes.Float("count", 1);
+  const double* sums = In<double>(inputs, 5);
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const T *dy = In<T>(inputs, 0), *x = In<T>(inputs, 1);
+    T* dx = Out<T>(call, outputs, 0);
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      const double mean = static_cast<double>(In<T>(inputs, 3)[c]), inv_std = static_cast<double>(In<T>(inputs, 4)[c]);
+      const double sum = sums[c], product = sums[shape.channels + c] * inv_std;
+      const double slope = static_cast<double>(In<T>(inputs, 2)[c]) * inv_std;
+      shape.ForEach(c, [&](int64_t i) {
+        const double normalized = (static_cast<double>(x[i]) - mean) * inv_std;
+        dx[i] = static_cast<T>(slope * (static_cast<double>(dy[i]) - sum / count - normalized * product / count));
+      });
+    }
+  });
+}
+
+void RunBatchNormGradParameters(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const double* sums = In<double>(inputs, 0);
+  const int64_t channels = call.inputs[1].shape.elements();
+  WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) {
+    T *dscale = Out<T>(call, outputs, 0), *dbias = Out<T>(call, outputs, 1);
+    for (int64_t c = 0; c < channels; ++c) {
+      if (dscale != nullptr) dscale[c] = static_cast<T>(sums[channels + c] * static_cast<double>(In<T>(inputs, 1)[c]));
+      if (dbias != nullptr) dbias[c] = static_cast<T>(sums[c]);
     }
   });
 }
@@ -254,14 +362,15 @@ void RunSoftmax(const KernelCall& call, const void* const* inputs, void* const* 
 
 void RunDropout(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const double ratio = call.attributes.Float("ratio", 0);
-  const int64_t n = call.inputs[0].shape.elements(), offset = call.attributes.Int("offset", 0);
+  const int64_t n = call.inputs[0].shape.elements();
+  const SamplePlaces places = SamplePlaces::Of(call, Has(call.inputs, 3) ? *In<int64_t>(inputs, 3) : 0);
   const PhiloxKey key = NodeKey(static_cast<uint64_t>(*In<int64_t>(inputs, 1)), static_cast<uint64_t>(*In<int64_t>(inputs, 2)),
                                 static_cast<uint64_t>(call.attributes.Int("origin", 0)));
   bool* mask = Out<bool>(call, outputs, 1);
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const double scale = 1 / (1 - ratio);
     for (int64_t i = 0; i < n; ++i) {
-      const bool kept = UniformFloat(ElementBits(static_cast<uint64_t>(offset + i), key)) >= static_cast<float>(ratio);
+      const bool kept = UniformFloat(ElementBits(places(i), key)) >= static_cast<float>(ratio);
       Out<T>(call, outputs, 0)[i] = kept ? static_cast<T>(static_cast<double>(In<T>(inputs, 0)[i]) * scale) : T(0);
       if (mask != nullptr) mask[i] = kept;
     }
@@ -271,6 +380,12 @@ void RunDropout(const KernelCall& call, const void* const* inputs, void* const* 
 constexpr ReferenceKernel kKernels[] = {
     {"BatchNormalization", "", RunBatchNormalization},
     {"BatchNormTrain", "gradloom", RunBatchNormTrain},
+    {"BatchNormSums", "gradloom", RunBatchNormSums},
+    {"BatchNormApply", "gradloom", RunBatchNormApply},
+    {"BatchNormStatistics", "gradloom", RunBatchNormStatistics},
+    {"BatchNormGradParameters", "gradloom", RunBatchNormGradParameters},
+    {"BatchNormGradSums", "gradloom", RunBatchNormGradSums},
+    {"BatchNormGradApply", "gradloom", RunBatchNormGradApply},
     {"BatchNormTrainGrad", "gradloom", RunBatchNormTrainGrad},
     {"LayerNormalization", "", RunLayerNormalization},
     {"LayerNormGrad", "gradloom", RunLayerNormGrad},

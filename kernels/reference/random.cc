@@ -1,9 +1,10 @@
-// Random tensors: element i comes from counters of `offset` + i alone, so that a part of a tensor has the
-// numbers that the whole one has there.
+// Random tensors: an element comes from the counter of its place in the whole batch alone, so that a part of a tensor has
+// the numbers that the whole one has there.
 #include <cmath>
 #include <numbers>
 #include <vector>
 
+#include "kernels/catalog/sample_places.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "runtime/base/philox.h"
@@ -16,8 +17,9 @@ class Draws {
  public:
   // `seeds`: the place of the seed among the inputs, the batch number follows. ONNX's own operators have
   // neither; their attribute `seed` stands for both.
+  // The first of a device's samples, where a batch is divided, comes behind.
   Draws(const KernelCall& call, const void* const* inputs, size_t seeds)
-      : offset_(static_cast<uint64_t>(call.attributes.Int("offset", 0))) {
+      : places_(SamplePlaces::Of(call, Has(call.inputs, seeds + 2) ? *In<int64_t>(inputs, seeds + 2) : 0)) {
     const bool fed = Has(call.inputs, seeds + 1);
     const uint64_t seed =
         fed ? static_cast<uint64_t>(*In<int64_t>(inputs, seeds)) : static_cast<uint64_t>(call.attributes.Float("seed", 0));
@@ -26,12 +28,12 @@ class Draws {
   }
 
   // In [0, 1).
-  float Uniform(int64_t i) const { return UniformFloat(ElementBits(offset_ + static_cast<uint64_t>(i), key_)); }
+  float Uniform(int64_t i) const { return UniformFloat(ElementBits(places_(i), key_)); }
 
   // Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958: elements 2k and 2k + 1 share
   // the uniform numbers of those places.
   double Normal(int64_t i) const {
-    const uint64_t place = offset_ + static_cast<uint64_t>(i), pair = place & ~uint64_t{1};
+    const uint64_t place = places_(i), pair = place & ~uint64_t{1};
     const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(UniformFloat(ElementBits(pair, key_)))));
     const double angle = 2 * std::numbers::pi * static_cast<double>(UniformFloat(ElementBits(pair + 1, key_)));
     return radius * (place % 2 == 0 ? std::cos(angle) : std::sin(angle));
@@ -39,7 +41,7 @@ class Draws {
 
  private:
   PhiloxKey key_;
-  uint64_t offset_;
+  SamplePlaces places_;
 };
 
 template <typename F>

@@ -53,6 +53,7 @@ std::vector<DeviceMemory> Executor::memory() const {
 
 void Executor::ReleaseMemory() {
   for (auto& entry : prepared_) entry.reset();
+  gathered_.clear();
   memory_.ReleaseTransient();
 }
 
@@ -91,16 +92,29 @@ void CheckFeeds(const Entry& entry, std::span<const TensorView> feeds) {
 
 }  // namespace
 
+void Executor::SetStepParams(const Entry& entry, const StepParams& params) {
+  const StepLayout& step = plan_->step;
+  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+    const auto set = [&](int64_t offset, const auto& value) {
+      if (offset >= 0) std::memcpy(memory_.step(static_cast<int>(r), offset), &value, sizeof value);
+    };
+    set(step.lr, params.lr);
+    set(step.step, params.step);
+    set(step.batch, params.batch);
+    set(step.seed, params.seed);
+    set(step.first, entry.ranks[r].shard_start);
+  }
+}
+
 void Executor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params) {
   CheckFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   PreparedEntry& entry = Prepared(entry_index);
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
-  const StepLayout& step = plan_->step;
-  if (step.lr >= 0) std::memcpy(memory_.step(step.lr), &params.lr, sizeof params.lr);
-  if (step.step >= 0) std::memcpy(memory_.step(step.step), &params.step, sizeof params.step);
-  if (step.batch >= 0) std::memcpy(memory_.step(step.batch), &params.batch, sizeof params.batch);
-  if (step.seed >= 0) std::memcpy(memory_.step(step.seed), &params.seed, sizeof params.seed);
+  SetStepParams(plan_->entries[static_cast<size_t>(entry_index)], params);
+  for (const StagedFeed& staged : entry.staged) {
+    staged.copy.Scatter(static_cast<const std::byte*>(feeds_[static_cast<size_t>(staged.feed)]), staged.memory.at(0));
+  }
   for (const auto& lane : entry.lanes) lane->BindFeeds(feeds_);
   step_.failed.store(false, std::memory_order_relaxed);
   ++step_.number;
@@ -132,12 +146,37 @@ std::vector<int64_t> Executor::nanoseconds(int program) const {
   return sums;
 }
 
-TensorView Executor::Fetched(int entry_index, int fetch) const {
+const void* Executor::AddressOf(const Buffer& buffer, int rank) const {
+  return buffer.arena == Arena::kFeed ? feeds_[static_cast<size_t>(buffer.feed)] : memory_.Address(buffer, rank);
+}
+
+TensorView Executor::Fetched(int entry_index, int index) {
   const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
-  const Program& program = plan_->programs[static_cast<size_t>(entry.ranks[0].program)];
-  const Buffer& buffer = program.buffers[static_cast<size_t>(entry.fetches[static_cast<size_t>(fetch)].buffer)];
-  const void* data = buffer.arena == Arena::kFeed ? feeds_[static_cast<size_t>(buffer.feed)] : memory_.Address(buffer, 0);
-  return {buffer.dtype, buffer.shape, data};
+  const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
+  const auto buffer_of = [&](size_t rank) -> const Buffer& {
+    const Program& program = plan_->programs[static_cast<size_t>(entry.ranks[rank].program)];
+    return program.buffers[static_cast<size_t>(FetchedBuffer(entry, rank, static_cast<size_t>(index)))];
+  };
+  const Buffer& first = buffer_of(0);
+  // A feed is whole as it was given.
+  if (first.arena == Arena::kFeed) {
+    const Feed& feed = entry.feeds[static_cast<size_t>(first.feed)];
+    return {feed.dtype, entry.ranks[0].shard_length == entry.batch || fetch.batch_axis < 0 ? first.shape : feed.shape, AddressOf(first, 0)};
+  }
+  if (fetch.batch_axis < 0 || entry.ranks[0].shard_length == entry.batch) return {first.dtype, first.shape, AddressOf(first, 0)};
+  Tensor& whole = gathered_[{entry_index, index}];
+  if (!whole.defined()) {
+    Shape shape = first.shape;
+    shape[fetch.batch_axis] = shape[fetch.batch_axis] / entry.ranks[0].shard_length * entry.batch;
+    whole = Tensor(first.dtype, shape);
+  }
+  for (size_t rank = 0; rank < entry.ranks.size(); ++rank) {
+    if (entry.ranks[rank].shard_length == 0) continue;
+    const int64_t inner = fetch.batch_inner;
+    CopyOf(whole.shape(), DTypeBytes(first.dtype), fetch.batch_axis, inner, entry.ranks[rank], entry.batch)
+        .Gather(static_cast<const std::byte*>(AddressOf(buffer_of(rank), static_cast<int>(rank))), static_cast<std::byte*>(whole.data()));
+  }
+  return whole.view();
 }
 
 }  // namespace gradloom

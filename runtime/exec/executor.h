@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/tensor.h"
@@ -66,8 +68,9 @@ class Executor {
   // had one, what the step was to change is undefined.
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params);
 
-  // A fetch of the entry that ran last: valid until the next Run, and where it is a feed, as long as that.
-  TensorView Fetched(int entry, int fetch) const;
+  // A fetch of the entry that ran last, gathered from the ranks: valid until the next Run, and where it is a feed, as long as
+  // that.
+  TensorView Fetched(int entry, int fetch);
 
   const Plan& plan() const { return *plan_; }
   StateArena& state() { return memory_.state(); }
@@ -93,6 +96,8 @@ class Executor {
 
  private:
   PreparedEntry& Prepared(int entry);
+  void SetStepParams(const Entry& entry, const StepParams& params);
+  const void* AddressOf(const Buffer& buffer, int rank) const;
 
   std::shared_ptr<const Plan> plan_;
   Memory memory_;
@@ -100,6 +105,7 @@ class Executor {
   uint64_t chaos_seed_ = 0;
   std::vector<const void*> feeds_;                        // of the entry that ran last
   std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
+  std::map<std::pair<int, int>, Tensor> gathered_;        // by entry and fetch
   std::vector<std::exception_ptr> errors_;                // by lane, of the run
   StreamThreads threads_;
 };

@@ -7,12 +7,17 @@
 #include <utility>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/checked.h"
 #include "runtime/exec/executor.h"
 
 namespace gradloom {
 
 Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
-    : state_(std::move(state)), ranks_(plan.num_ranks()), constants_(plan.constants_bytes, "constants"), step_(plan.step.bytes, "step") {
+    : state_(std::move(state)),
+      ranks_(plan.num_ranks()),
+      step_bytes_(AlignUp(plan.step.bytes, kAlignmentBytes)),
+      constants_(plan.constants_bytes, "constants"),
+      step_(step_bytes_ * static_cast<int64_t>(ranks_), "step") {
   if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan);
   if (state_->ranks() != ranks_ || state_->bytes() < plan.state_bytes) {
     throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
@@ -35,10 +40,29 @@ std::byte* Memory::Address(const Buffer& buffer, int rank) const {
     case Arena::kState: return state_->at(rank, buffer.offset);
     case Arena::kConstants: return constants_.at(buffer.offset);
     case Arena::kTransient: return transient_[static_cast<size_t>(rank)].at(buffer.offset);
-    case Arena::kStep: return step_.at(buffer.offset);
+    case Arena::kStep: return step(rank, buffer.offset);
     case Arena::kFeed: return nullptr;
   }
   return nullptr;
+}
+
+void SampleCopy::Scatter(const std::byte* whole, std::byte* part) const {
+  for (int64_t run = 0; run < runs; ++run) {
+    std::memcpy(part + run * bytes, whole + whole_offset + run * whole_step, static_cast<size_t>(bytes));
+  }
+}
+
+void SampleCopy::Gather(const std::byte* part, std::byte* whole) const {
+  for (int64_t run = 0; run < runs; ++run) {
+    std::memcpy(whole + whole_offset + run * whole_step, part + run * bytes, static_cast<size_t>(bytes));
+  }
+}
+
+SampleCopy CopyOf(const Shape& whole, int64_t element_bytes, int axis, int64_t inner, const RankBinding& rank, int64_t batch) {
+  const auto samples = axis < 0 || rank.shard_length == batch ? std::nullopt : SamplesIn(whole, axis, inner, batch);
+  if (!samples) return {.bytes = whole.elements() * element_bytes};
+  const int64_t each = samples->together * element_bytes;
+  return {samples->outer, rank.shard_length * each, rank.shard_start * each, batch * each};
 }
 
 namespace {
@@ -88,9 +112,7 @@ class Preparation {
       std::byte* address = buffer == nullptr ? nullptr : memory_.Address(*buffer, lane.rank);
       switch (use.access) {
         case Access::kRead:
-          if (buffer != nullptr && buffer->arena == Arena::kFeed) {
-            lane.feeds.push_back({lane.instructions.size(), prepared.inputs.size(), buffer->feed, ShardOffset(buffer->feed, lane.rank)});
-          }
+          if (buffer != nullptr && buffer->arena == Arena::kFeed) BindFeed(*buffer, prepared, lane, address);
           if (prepared.inputs.empty() && buffer != nullptr) prepared.read_bytes = buffer->bytes;
           prepared.inputs.push_back(address);
           break;
@@ -103,17 +125,17 @@ class Preparation {
     }
   }
 
-  // Where the rank's samples begin in a feed of the whole batch.
-  int64_t ShardOffset(int index, int rank) const {
-    const Feed& feed = entry_.feeds[static_cast<size_t>(index)];
-    const int64_t start = binding(rank).shard_start;
-    if (feed.batch_axis < 0 || start == 0) return 0;
-    for (int axis = 0; axis < feed.batch_axis; ++axis) {
-      if (feed.shape[axis] == 1) continue;
-      throw Error(ErrorCode::kUnsupported, "feed '" + Escaped(feed.name) + "' has its batch on axis " + std::to_string(feed.batch_axis) +
-                                               ", where the samples of a device do not lie together");
+  // A rank's samples are read in place where they lie together in the whole batch, and else copied first.
+  void BindFeed(const Buffer& buffer, const PreparedInstruction& prepared, Lane& lane, std::byte*& address) {
+    const Feed& feed = entry_.feeds[static_cast<size_t>(buffer.feed)];
+    const SampleCopy copy = CopyOf(feed.shape, DTypeBytes(feed.dtype), feed.batch_axis, feed.batch_inner, binding(lane.rank), entry_.batch);
+    if (copy.runs <= 1) {
+      lane.feeds.push_back({lane.instructions.size(), prepared.inputs.size(), buffer.feed, copy.whole_offset});
+      return;
     }
-    return feed.shape.elements() * DTypeBytes(feed.dtype) / entry_.batch * start;
+    const auto [at, fresh] = staged_.emplace(std::pair(lane.rank, buffer.feed), made_.staged.size());
+    if (fresh) made_.staged.push_back({buffer.feed, copy, HostArena(copy.runs * copy.bytes, "feed")});
+    address = made_.staged[at->second].memory.at(0);
   }
 
   void BindWork(const Program& program, PreparedInstruction& prepared, int rank) {
@@ -168,6 +190,7 @@ class Preparation {
   PreparedEntry made_;
   std::vector<LocalGroup*> groups_;                        // by index into Plan::groups
   std::map<std::pair<int, int>, LocalChannel*> channels_;  // by sender and receiver
+  std::map<std::pair<int, int>, size_t> staged_;           // by rank and feed
 };
 
 }  // namespace

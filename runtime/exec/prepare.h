@@ -23,7 +23,8 @@ class Memory {
 
   StateArena& state() const { return *state_; }
   const std::shared_ptr<StateArena>& shared_state() const { return state_; }
-  std::byte* step(int64_t offset) const { return step_.at(offset); }
+  // A rank's step parameters.
+  std::byte* step(int rank, int64_t offset) const { return step_.at(rank * step_bytes_ + offset); }
   // Of a rank, whether it is taken now or not.
   int64_t transient_bytes() const { return transient_bytes_; }
   // Of all ranks.
@@ -33,15 +34,36 @@ class Memory {
   void ReleaseTransient() { transient_.clear(); }
 
   size_t ranks() const { return ranks_; }
-  // Bytes that all ranks read: constants and step parameters.
+  // Bytes that are there once: constants and the step parameters of all ranks.
   int64_t shared_bytes() const { return constants_.bytes() + step_.bytes(); }
 
  private:
   std::shared_ptr<StateArena> state_;
   size_t ranks_;
   int64_t transient_bytes_ = 0;
-  HostArena constants_, step_;  // read-only within a step: one for all ranks
+  int64_t step_bytes_;  // of a rank
+  HostArena constants_, step_;
   std::vector<HostArena> transient_;
+};
+
+// Where samples of a device go to or come from: `runs` pieces of `bytes` bytes, at steps apart in the whole batch's tensor and
+// in the device's.
+struct SampleCopy {
+  int64_t runs = 1, bytes = 0;
+  int64_t whole_offset = 0, whole_step = 0;
+
+  void Scatter(const std::byte* whole, std::byte* part) const;
+  void Gather(const std::byte* part, std::byte* whole) const;
+};
+
+// What a rank has of a tensor of the whole batch.
+SampleCopy CopyOf(const Shape& whole, int64_t element_bytes, int axis, int64_t inner, const RankBinding& rank, int64_t batch);
+
+// A feed whose samples do not lie together: copied for a rank before each step.
+struct StagedFeed {
+  int feed = 0;
+  SampleCopy copy;
+  HostArena memory;
 };
 
 // The lanes of all ranks of an entry, those of rank 0 first, with what they meet in.
@@ -50,6 +72,7 @@ struct PreparedEntry {
   std::vector<std::unique_ptr<Event>> events;
   std::vector<std::unique_ptr<LocalGroup>> groups;
   std::vector<std::unique_ptr<LocalChannel>> channels;
+  std::vector<StagedFeed> staged;
 };
 
 // Throws Error(kPlan, kUnsupported) naming the instruction.

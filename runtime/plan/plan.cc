@@ -1,5 +1,6 @@
 #include "runtime/plan/plan.h"
 
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -16,6 +17,22 @@ int Plan::FindState(const std::string& name) const {
     if (state[i].name == name) return static_cast<int>(i);
   }
   return -1;
+}
+
+int FetchedBuffer(const Entry& entry, size_t rank, size_t fetch) {
+  const RankBinding& binding = entry.ranks[rank];
+  if (rank > 0 && !binding.fetches.empty()) return fetch < binding.fetches.size() ? binding.fetches[fetch] : -1;
+  return binding.program == entry.ranks[0].program ? entry.fetches[fetch].buffer : -1;
+}
+
+std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inner, int64_t samples) {
+  if (axis < 0 || axis >= shape.rank() || samples <= 0 || inner < 0) return std::nullopt;
+  if (inner == 0) inner = shape[axis] / samples;
+  const auto block = CheckedMul(samples, inner);
+  if (!block || *block == 0 || shape[axis] % *block != 0) return std::nullopt;
+  SampleStride stride{shape[axis] / *block, inner};
+  for (int i = 0; i < shape.rank(); ++i) (i < axis ? stride.outer : stride.together) *= i == axis ? 1 : shape[i];
+  return stride;
 }
 
 KernelCall CallOf(const Program& program, const Instruction& instruction) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -131,11 +132,16 @@ struct Feed {
   DType dtype = DType::kUndefined;
   Shape shape;
   int batch_axis = -1;  // the axis that the batch runs along; -1: none
+  // Neighbouring places of that axis that a sample has: sample s has the places (o * batch + s) * inner + i for all o. 0: all
+  // it has, extent / batch.
+  int64_t batch_inner = 0;
 };
 struct Fetch {
   std::string name;
   int buffer = -1;  // in the program of rank 0
+  // As of a feed: the whole is gathered from all ranks with samples. -1: every rank has it, rank 0's is taken.
   int batch_axis = -1;
+  int64_t batch_inner = 0;
 };
 
 enum class EntryKind : uint8_t { kStep, kAccumulate, kUpdate, kEval, kPredict };
@@ -146,6 +152,7 @@ struct RankBinding {
   std::vector<int> peers;   // peer slot -> rank
   int64_t shard_start = 0;  // of the batch
   int64_t shard_length = 0;
+  std::vector<int> fetches;  // by fetch: the buffer in this rank's program, or -1; empty: as rank 0's
 };
 
 struct Entry {
@@ -181,6 +188,7 @@ struct StepLayout {
   int64_t step = -1;   // int64: the number of this update, from 1
   int64_t batch = -1;  // int64: batches seen before this one, accumulated ones too
   int64_t seed = -1;   // int64
+  int64_t first = -1;  // int64: the rank's shard_start; the one step parameter that differs between ranks
   int64_t bytes = 0;
 };
 
@@ -214,6 +222,17 @@ struct Plan {
   // The state tensor of this name, or -1.
   int FindState(const std::string& name) const;
 };
+
+// The buffer of a fetch in the program of a rank; -1 where the rank does not say.
+int FetchedBuffer(const Entry& entry, size_t rank, size_t fetch);
+
+// How samples lie in a tensor of a feed or a fetch: for each o < outer, those of sample s are the `together` elements from
+// (o * samples + s) * together on.
+struct SampleStride {
+  int64_t outer = 1, together = 1;
+};
+// Of a tensor that has `samples` samples along the axis. Empty where the axis cannot be divided so.
+std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inner, int64_t samples);
 
 // The call that a launch instruction makes, from its buffers. Throws Error(kPlan) for ids out of range.
 KernelCall CallOf(const Program& program, const Instruction& instruction);

@@ -73,7 +73,8 @@ class Decoder {
     plan.schedule.lr = from.schedule().lr();
     plan.schedule.attributes = Decode(from.schedule().attributes());
     plan.accumulate = from.accumulate();
-    plan.step = {from.step().lr(), from.step().step(), from.step().batch(), from.step().seed(), from.step().bytes()};
+    const file::StepLayout& step = from.step();
+    plan.step = {step.lr(), step.step(), step.batch(), step.seed(), step.first_plus_1() - 1, step.bytes()};
     for (const file::StateTensor& state : from.state()) plan.state.push_back(Decode(state));
     plan.state_bytes = from.state_bytes();
     for (const file::Constant& constant : from.constants()) {
@@ -260,17 +261,18 @@ class Decoder {
     entry.kind = Enum<EntryKind>(from.kind(), 5, "kind of entry");
     entry.batch = from.batch();
     for (const file::Feed& feed : from.feeds()) {
-      entry.feeds.push_back({Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis()});
+      entry.feeds.push_back({Name(feed.name()), Type(feed.dtype()), ShapeOf(feed.dims()), feed.batch_axis(), feed.batch_inner()});
     }
     for (const file::Fetch& fetch : from.fetches()) {
-      entry.fetches.push_back({Name(fetch.name()), fetch.buffer(), fetch.batch_axis()});
+      entry.fetches.push_back({Name(fetch.name()), fetch.buffer(), fetch.batch_axis(), fetch.batch_inner()});
     }
     for (const file::Rank& rank : from.ranks()) {
       entry.ranks.push_back({rank.program(),
                              {rank.groups().begin(), rank.groups().end()},
                              {rank.peers().begin(), rank.peers().end()},
                              rank.shard_start(),
-                             rank.shard_length()});
+                             rank.shard_length(),
+                             {rank.fetches().begin(), rank.fetches().end()}});
     }
     return entry;
   }

@@ -91,6 +91,7 @@ class Encoder {
     to.set_step(step.step);
     to.set_batch(step.batch);
     to.set_seed(step.seed);
+    to.set_first_plus_1(step.first + 1);
     to.set_bytes(step.bytes);
   }
 
@@ -161,12 +162,14 @@ class Encoder {
       f.set_dtype(static_cast<int>(feed.dtype));
       Dims(feed.shape, f);
       f.set_batch_axis(feed.batch_axis);
+      f.set_batch_inner(feed.batch_inner);
     }
     for (const Fetch& fetch : entry.fetches) {
       file::Fetch& f = *to.add_fetches();
       f.set_name(fetch.name);
       f.set_buffer(fetch.buffer);
       f.set_batch_axis(fetch.batch_axis);
+      f.set_batch_inner(fetch.batch_inner);
     }
     for (const RankBinding& rank : entry.ranks) {
       file::Rank& r = *to.add_ranks();
@@ -175,6 +178,7 @@ class Encoder {
       r.mutable_peers()->Add(rank.peers.begin(), rank.peers.end());
       r.set_shard_start(rank.shard_start);
       r.set_shard_length(rank.shard_length);
+      r.mutable_fetches()->Add(rank.fetches.begin(), rank.fetches.end());
     }
   }
 

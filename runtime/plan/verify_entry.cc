@@ -84,7 +84,7 @@ class EntryCheck {
   // The part of a feed that a rank sees, or an empty optional where its batch axis cannot be divided so.
   std::optional<Shape> ShardOf(const Feed& feed, const RankBinding& rank) const {
     if (feed.batch_axis < 0 || rank.shard_length == entry_.batch) return feed.shape;
-    if (feed.batch_axis >= feed.shape.rank() || entry_.batch <= 0 || feed.shape[feed.batch_axis] % entry_.batch != 0) return std::nullopt;
+    if (!SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry_.batch)) return std::nullopt;
     Shape shard = feed.shape;
     shard[feed.batch_axis] = feed.shape[feed.batch_axis] / entry_.batch * rank.shard_length;
     return shard;
@@ -119,7 +119,7 @@ class EntryCheck {
     for (const Feed& feed : entry_.feeds) {
       const std::string what = name_ + ", feed '" + Escaped(feed.name) + "'";
       if (!names.insert(feed.name).second) faults_.Add("names", what, "the name is there twice");
-      if (!BytesOf(feed.dtype, feed.shape, {}) || feed.batch_axis < -1 || feed.batch_axis >= feed.shape.rank())
+      if (!BytesOf(feed.dtype, feed.shape, {}) || feed.batch_axis < -1 || feed.batch_axis >= feed.shape.rank() || feed.batch_inner < 0)
         faults_.Add("bounds", what, "has no possible type and shape");
     }
     // Ranks that share a program and a shard length see the same.
@@ -127,11 +127,38 @@ class EntryCheck {
     for (size_t r = 0; r < entry_.ranks.size() && !faults_.full(); ++r) {
       if (seen.emplace(entry_.ranks[r].program, entry_.ranks[r].shard_length).second) CheckFeeds(Rank(r), program(r), entry_.ranks[r]);
     }
-    // That their ids are in range was checked with the program.
-    for (const Fetch& fetch : entry_.fetches) {
-      const Buffer& buffer = program(0).buffers[static_cast<size_t>(fetch.buffer)];
-      if (buffer.dtype == DType::kUndefined || !buffer.layout.plain() || fetch.batch_axis < -1 || fetch.batch_axis >= buffer.shape.rank()) {
-        faults_.Add("names", name_ + ", fetch '" + Escaped(fetch.name) + "'", Describe(buffer) + " is no value in logical order");
+    for (size_t f = 0; f < entry_.fetches.size() && !faults_.full(); ++f) CheckFetch(f);
+  }
+
+  // A value in logical order on every rank that is asked for it, and the ranks' parts make a whole. That ids are in range was
+  // checked with the programs.
+  void CheckFetch(size_t f) {
+    const Fetch& fetch = entry_.fetches[f];
+    const std::string what = name_ + ", fetch '" + Escaped(fetch.name) + "'";
+    const Buffer* first = nullptr;
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) {
+      const RankBinding& rank = entry_.ranks[r];
+      if (!rank.fetches.empty() && rank.fetches.size() != entry_.fetches.size()) {
+        return faults_.Add("names", Rank(r),
+                           "binds " + std::to_string(rank.fetches.size()) + " of " + std::to_string(entry_.fetches.size()) + " fetches");
+      }
+      const int id = FetchedBuffer(entry_, r, f);
+      const bool asked = r == 0 || (fetch.batch_axis >= 0 && rank.shard_length > 0 && rank.shard_length < entry_.batch);
+      if (id < 0 && asked) return faults_.Add("names", what, "rank " + std::to_string(r) + " does not have it");
+      if (!asked) continue;
+      const Buffer& buffer = program(r).buffers[static_cast<size_t>(id)];
+      if (buffer.dtype == DType::kUndefined || !buffer.layout.plain() || fetch.batch_axis < -1 || fetch.batch_axis >= buffer.shape.rank() ||
+          fetch.batch_inner < 0) {
+        return faults_.Add("names", what, Describe(buffer) + " is no value in logical order");
+      }
+      if (first == nullptr) first = &buffer;
+      if (fetch.batch_axis < 0 || rank.shard_length == entry_.batch) continue;
+      const int axis = fetch.batch_axis;
+      const auto samples = SamplesIn(buffer.shape, axis, fetch.batch_inner, rank.shard_length);
+      const auto others = SamplesIn(first->shape, axis, fetch.batch_inner, entry_.ranks[0].shard_length);
+      if (!samples || !others || buffer.dtype != first->dtype || buffer.shape.rank() != first->shape.rank() ||
+          samples->outer != others->outer || samples->together != others->together) {
+        return faults_.Add("bounds", what, Describe(buffer) + " of rank " + std::to_string(r) + " is no part of what rank 0 has");
       }
     }
   }
@@ -258,9 +285,15 @@ class EntryCheck {
   void CompareCollective(size_t a, size_t b) {
     const Instruction& x = At(a, next_[a]);
     const Instruction& y = At(b, next_[b]);
-    if (x.collective == y.collective && x.root == y.root && Type(a, x) == Type(b, y) && Bytes(a, x, 0) == Bytes(b, y, 0)) return;
+    const auto layout = [&](size_t rank, const Instruction& i) -> const Layout& {
+      return program(rank).buffers[static_cast<size_t>(i.uses[0].buffer)].layout;
+    };
+    if (x.collective == y.collective && x.root == y.root && Type(a, x) == Type(b, y) && Bytes(a, x, 0) == Bytes(b, y, 0) &&
+        layout(a, x) == layout(b, y)) {
+      return;
+    }
     faults_.Add("ranks", Where(b, next_[b]),
-                "meets " + Where(a, next_[a]) + " with another collective, type, root or size (" + std::to_string(Bytes(b, y, 0)) +
+                "meets " + Where(a, next_[a]) + " with another collective, type, root, layout or size (" + std::to_string(Bytes(b, y, 0)) +
                     " and " + std::to_string(Bytes(a, x, 0)) + " bytes)");
   }
 

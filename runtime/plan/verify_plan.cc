@@ -82,8 +82,9 @@ void CheckConstants(const Plan& plan, FaultList& faults) {
 
 void CheckStep(const StepLayout& step, FaultList& faults) {
   std::vector<Place> places;
-  for (const auto& [offset, bytes, what] : {Place{step.lr, 4, "step parameter lr"}, Place{step.step, 8, "step parameter step"},
-                                            Place{step.batch, 8, "step parameter batch"}, Place{step.seed, 8, "step parameter seed"}}) {
+  for (const auto& [offset, bytes, what] :
+       {Place{step.lr, 4, "step parameter lr"}, Place{step.step, 8, "step parameter step"}, Place{step.batch, 8, "step parameter batch"},
+        Place{step.seed, 8, "step parameter seed"}, Place{step.first, 8, "step parameter first"}}) {
     if (offset != -1) places.push_back({offset, bytes, what});
   }
   CheckPlaces(std::move(places), step.bytes, "step", faults);
@@ -117,8 +118,11 @@ Tables::Tables(const Plan& plan) {
     const Tensor& value = plan.constants[i].value;
     if (value.defined() && value.bytes() > 0) constants.emplace(plan.constants[i].offset, static_cast<int>(i));
   }
-  step = {
-      {plan.step.step, DType::kInt64}, {plan.step.batch, DType::kInt64}, {plan.step.seed, DType::kInt64}, {plan.step.lr, DType::kFloat32}};
+  step = {{plan.step.step, DType::kInt64},
+          {plan.step.batch, DType::kInt64},
+          {plan.step.seed, DType::kInt64},
+          {plan.step.first, DType::kInt64},
+          {plan.step.lr, DType::kFloat32}};
   step.erase(-1);
 }
 
@@ -200,11 +204,19 @@ std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find) {
   verify::CheckTables(plan, faults);
   if (faults.size() > 0) return faults.Take();
 
-  // A fetch reads a buffer of rank 0's program after its end.
+  // A fetch reads a buffer of each rank's program after its end.
   std::vector<std::vector<int>> fetched(plan.programs.size());
   for (const Entry& entry : plan.entries) {
-    if (entry.ranks.empty() || entry.ranks[0].program < 0 || entry.ranks[0].program >= static_cast<int>(plan.programs.size())) continue;
-    for (const Fetch& fetch : entry.fetches) fetched[static_cast<size_t>(entry.ranks[0].program)].push_back(fetch.buffer);
+    std::set<std::pair<int, std::vector<int>>> seen;
+    for (size_t r = 0; r < entry.ranks.size(); ++r) {
+      const RankBinding& rank = entry.ranks[r];
+      if (rank.program < 0 || rank.program >= static_cast<int>(plan.programs.size())) continue;
+      if (!seen.emplace(rank.program, rank.fetches).second) continue;
+      for (size_t f = 0; f < entry.fetches.size(); ++f) {
+        const int buffer = FetchedBuffer(entry, r, f);
+        if (buffer >= 0 || r == 0) fetched[static_cast<size_t>(rank.program)].push_back(buffer);
+      }
+    }
   }
   const verify::Tables tables(plan);
   std::vector<verify::ProgramFacts> facts(plan.programs.size());

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "compiler/compile.h"
+#include "runtime/device/device_spec.h"
 
 namespace gradloom {
 namespace {
@@ -13,6 +14,8 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   compile.recipe = recorded.recipe;
   compile.recipe.threads = options.threads;
   compile.recipe.streams = options.streams;
+  compile.recipe.devices = ParseDevices(options.devices).count;
+  compile.recipe.sync_bn = true;  // what was recorded is one device's
   compile.recipe.fetch_gradients = true;
   compile.control.disabled = options.disabled_passes;
   std::vector<int64_t> sizes = recorded.batch_sizes;
@@ -48,9 +51,6 @@ Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
 }
 
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
-  if (options.devices != "cpu") {
-    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(options.devices) + "' are not supported by this build", "", "--devices cpu");
-  }
   const Model model = Model::Load(recorded.model_path);
   Session session(CompileCase(recorded, model, options));
   if (options.chaos) session.executor().SetChaos(*options.chaos);

@@ -9,6 +9,7 @@
 #include "compiler/onnx_loss.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/device/device_spec.h"
 
 namespace gradloom {
 namespace {
@@ -243,14 +244,15 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
   recipe.accumulate = configuration.Integer("train.accumulate");
   recipe.freeze = configuration.Texts("model.freeze");
   recipe.trainable = configuration.Texts("model.trainable");
-  const std::string& devices = configuration.Text("devices.use");
-  if (devices != "cpu" && devices != "auto") {
-    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(devices) + "' are not supported by this build",
-                Escaped(configuration.origin("devices.use").place, 4096), "--devices cpu");
-  }
+  Reading(configuration, "devices.use", [&] {
+    const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
+    recipe.device = devices.kind;
+    recipe.devices = devices.count;
+  });
+  recipe.sync_bn = configuration.Switch("devices.sync_bn");
   const int64_t threads = configuration.Integer("devices.threads");
-  recipe.threads = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 1024))
-                               : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  recipe.threads = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 1024)) : std::max(1, cores / recipe.devices);
   recipe.streams = static_cast<int>(configuration.Integer("devices.streams"));
   recipe.schedule = ScheduleOf(configuration, total_updates);
   return recipe;

@@ -1,0 +1,130 @@
+// Data parallelism: how the values of a graph lie on devices that share the samples of a batch, and what an operator
+// makes of that. compiler/passes/replicate_data asks the rows.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+
+struct Shard {
+  enum class Kind : uint8_t {
+    kWhole,    // every device has all of it, bit by bit the same
+    kSplit,    // every device has what belongs to its samples
+    kPartial,  // the value is the sum of what the devices have
+    kLocal,    // every device has one of its own, a statistic of its samples
+  };
+  Kind kind = Kind::kWhole;
+  // kSplit: the axis along which the samples lie; sample s has the places (o * batch + s) * inner + i, 0 <= i < inner, for
+  // every o. An inner of 0: all places are alike, so that any division of the axis is right.
+  int axis = 0;
+  int64_t inner = 1;
+
+  static Shard Whole() { return {}; }
+  static Shard Split(int axis, int64_t inner) { return {Kind::kSplit, axis, inner}; }
+  static Shard Partial() { return {Kind::kPartial}; }
+  static Shard Local() { return {Kind::kLocal}; }
+
+  bool whole() const { return kind == Kind::kWhole; }
+  bool split() const { return kind == Kind::kSplit; }
+  bool partial() const { return kind == Kind::kPartial; }
+  bool local() const { return kind == Kind::kLocal; }
+  bool operator==(const Shard&) const = default;
+};
+
+// What a sharding rule sees, a node over the whole batch, and what it answers: the shards of the outputs.
+class ShardQuery {
+ public:
+  // `inputs` by operand; `growing` by output: the axis that grows with the batch, or -1.
+  ShardQuery(const Graph& graph, const Node& node, int64_t batch, std::vector<Shard> inputs, std::vector<int> growing)
+      : graph_(graph),
+        node_(node),
+        batch_(batch),
+        inputs_(std::move(inputs)),
+        growing_(std::move(growing)),
+        outputs_(node.outputs.size()) {}
+
+  const Node& node() const { return node_; }
+  const Attributes& attributes() const { return node_.attributes; }
+  int64_t batch() const { return batch_; }
+  int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
+  int num_outputs() const { return static_cast<int>(node_.outputs.size()); }
+  bool has(int i) const { return i < num_inputs() && node_.inputs[static_cast<size_t>(i)] != kNoValue; }
+  // Of an operand that is there.
+  const Shape& shape(int i) const { return graph_.value(node_.inputs[static_cast<size_t>(i)]).shape; }
+  // Of an output that is wanted.
+  const Shape& out_shape(int i) const { return graph_.value(node_.outputs[static_cast<size_t>(i)]).shape; }
+  DType out_dtype() const { return graph_.value(node_.outputs[0]).dtype; }
+  // The axis of the output that grows with the batch, or -1.
+  int growing(int i) const { return growing_[static_cast<size_t>(i)]; }
+  // The axis or the axes that the attribute or the constant operand names, made not negative.
+  int AxisAttribute(const char* name, int64_t absent, int rank) const;
+  std::vector<int64_t> Ints(int i, const std::vector<int64_t>& absent = {}) const;
+  // Whether every element of the constant operand is 0.
+  bool IsZero(int i) const;
+
+  // How an operand lies. Where it is absent, whole.
+  Shard given(int i) const { return has(i) ? inputs_[static_cast<size_t>(i)] : Shard::Whole(); }
+  // The same, for a rule that can use no part of a sum: that is summed over the devices first. Refuses statistics of one device.
+  Shard in(int i);
+  // Refuses an operand that is not the same on all devices.
+  void ExpectWhole(int i);
+
+  void set(int i, Shard shard) { outputs_[static_cast<size_t>(i)] = shard; }
+  void SetAll(Shard shard) { outputs_.assign(outputs_.size(), shard); }
+  // The output is a mean over samples: to be computed as a sum with the whole batch's count.
+  void MakeMeanOverSamples() { mean_ = true; }
+
+  // Throws Error(kUnsupported) that names the node.
+  [[noreturn]] void Refuse(const std::string& why) const;
+
+  const std::vector<Shard>& outputs() const { return outputs_; }
+  const std::set<int>& reduced() const { return reduced_; }
+  bool mean() const { return mean_; }
+
+ private:
+  const Graph& graph_;
+  const Node& node_;
+  int64_t batch_;
+  std::vector<Shard> inputs_;
+  std::vector<int> growing_;
+  std::vector<Shard> outputs_;
+  std::set<int> reduced_;  // operands that must be summed over the devices first
+  bool mean_ = false;
+};
+
+// Answers for the node by its operator's row. Throws Error(kUnsupported) naming the node where the operator mixes samples,
+// or has no rule and an operand that is split.
+void AskShards(ShardQuery& query);
+
+// `one`, or where it is whole the other one; refuses two that divide an axis in different ways.
+Shard Joined(const ShardQuery& query, Shard one, Shard other);
+
+// --- rules that several families share -------------------------------------------------------------------------------------
+
+// Output elements depend on the inputs' elements at their place; broadcasts.
+void ShardPointwise(ShardQuery& query);
+
+// The elements of input 0 in the same row-major order.
+void ShardView(ShardQuery& query);
+
+// Along the axis that attribute "axis" names, and nowhere else, elements meet: all operands and outputs have the shape of
+// operand 0, up to that axis.
+void ShardAlongAxis(ShardQuery& query);
+
+// Elements meet from the axis that attribute "axis" names on. Operand and output 0 have the shape of input `like`; what comes
+// behind that input are parameters, and other outputs have its leading axes or, in a gradient, are parameters' gradients.
+void ShardFromAxis(ShardQuery& query, int like);
+
+// By the row's `samples`, or by these.
+void ShardSamples(ShardQuery& query, std::string_view samples);
+
+// The gradient of an operator with these `samples` (its inputs alone): the first operands are those of the operator, and the
+// attribute "wanted" lists the inputs whose gradients are the outputs.
+void ShardWantedGradients(ShardQuery& query, std::string_view inputs, std::string_view gradients);
+
+}  // namespace gradloom

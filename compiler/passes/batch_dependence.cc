@@ -1,0 +1,165 @@
+#include "compiler/passes/batch_dependence.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+[[noreturn]] void Refuse(const std::string& why, const std::string& where) {
+  throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, where, "train on one device (--devices cpu)");
+}
+
+bool SameBytes(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+}
+
+// Whether all slices along the axis are alike.
+bool Alike(const Tensor& tensor, int axis) {
+  const Shape& shape = tensor.shape();
+  int64_t outer = 1, inner = DTypeBytes(tensor.dtype());
+  for (int i = 0; i < shape.rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : shape[i];
+  const auto* bytes = static_cast<const std::byte*>(tensor.data());
+  for (int64_t o = 0; o < outer; ++o) {
+    const std::byte* first = bytes + o * shape[axis] * inner;
+    for (int64_t i = 1; i < shape[axis]; ++i) {
+      if (std::memcmp(first, first + i * inner, static_cast<size_t>(inner)) != 0) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+BatchDependence::BatchDependence(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch)
+    : graph_(graph), other_(other), batch_(batch), other_batch_(other_batch), other_of_(static_cast<size_t>(graph.num_values()), kNoValue) {
+  const auto unlike = [&](const Node& node) {
+    Refuse("at a batch of " + std::to_string(other_batch) + " the model has other operators than at " + std::to_string(batch),
+           Describe(node));
+  };
+  static const Node kEnd{.op = "the end"};
+  for (size_t i = 0; i < std::max(graph.nodes.size(), other.nodes.size()); ++i) {
+    if (i >= graph.nodes.size() || i >= other.nodes.size()) unlike(i < graph.nodes.size() ? graph.nodes[i] : other.nodes[i]);
+    const Node &a = graph.nodes[i], &b = other.nodes[i];
+    if (!a.regions.empty()) Refuse("it has branches or loops", Describe(a));
+    if (a.op != b.op || a.domain != b.domain || a.inputs.size() != b.inputs.size() || a.outputs.size() != b.outputs.size()) unlike(a);
+    for (size_t k = 0; k < a.inputs.size(); ++k) Match(a.inputs[k], b.inputs[k], a);
+    for (size_t k = 0; k < a.outputs.size(); ++k) Match(a.outputs[k], b.outputs[k], a);
+  }
+  if (graph.inputs.size() != other.inputs.size() || graph.outputs.size() != other.outputs.size()) unlike(kEnd);
+  for (size_t i = 0; i < graph.inputs.size(); ++i) Match(graph.inputs[i], other.inputs[i], kEnd);
+  for (size_t i = 0; i < graph.outputs.size(); ++i) Match(graph.outputs[i], other.outputs[i], kEnd);
+}
+
+void BatchDependence::Match(ValueId id, ValueId other, const Node& node) {
+  if (id == kNoValue && other == kNoValue) return;
+  const auto fails = [&] {
+    Refuse("at a batch of " + std::to_string(other_batch_) + " the operator has other operands than at " + std::to_string(batch_),
+           Describe(node));
+  };
+  if (id == kNoValue || other == kNoValue) fails();
+  ValueId& known = other_of_[static_cast<size_t>(id)];
+  const Value &a = graph_.value(id), &b = other_.value(other);
+  if (a.role != b.role || a.dtype != b.dtype || a.shape.rank() != b.shape.rank()) fails();
+  if (known == kNoValue) known = other;
+  if (known == other) return;
+  // Equal constants may be one value in one graph and two in the other.
+  const Tensor *one = other_.data(known), *two = other_.data(other);
+  if (a.role != Role::kConst || one == nullptr || two == nullptr || !SameBytes(*one, *two)) fails();
+}
+
+int BatchDependence::growing(ValueId id) const {
+  const ValueId other = other_of_[static_cast<size_t>(id)];
+  if (other == kNoValue) return -1;
+  int axis = -1;
+  for (int i = 0; i < graph_.value(id).shape.rank(); ++i) {
+    if (graph_.value(id).shape[i] == other_.value(other).shape[i]) continue;
+    if (axis >= 0) {
+      Refuse("'" + Escaped(graph_.value(id).name) + "' " + graph_.value(id).shape.ToString() + " has each sample beside each other one",
+             "axes " + std::to_string(axis) + " and " + std::to_string(i));
+    }
+    axis = i;
+  }
+  return axis;
+}
+
+int64_t BatchDependence::At(int64_t here, int64_t there, int64_t batch, const std::string& what) const {
+  const int64_t rise = there - here, run = other_batch_ - batch_, change = rise * (batch - batch_);
+  if (change % run != 0) {
+    Refuse(what + " is " + std::to_string(here) + " at a batch of " + std::to_string(batch_) + " and " + std::to_string(there) + " at " +
+               std::to_string(other_batch_) + ", so it is no whole number at " + std::to_string(batch),
+           "");
+  }
+  return here + change / run;
+}
+
+Shape BatchDependence::ShapeAt(ValueId id, int64_t batch) const {
+  Shape shape = graph_.value(id).shape;
+  const int axis = growing(id);
+  if (axis >= 0) {
+    shape[axis] = At(shape[axis], other_.value(other_of_[static_cast<size_t>(id)]).shape[axis], batch,
+                     "the extent of '" + Escaped(graph_.value(id).name) + "'");
+  }
+  return shape;
+}
+
+Attributes BatchDependence::AttributesAt(size_t node, int64_t batch) const {
+  const Node &here = graph_.nodes[node], &there = other_.nodes[node];
+  Attributes attributes = here.attributes;
+  for (const auto& [name, value] : here.attributes) {
+    const std::string what = "attribute '" + Escaped(name) + "' of " + Describe(here);
+    if (!there.attributes.has(name)) Refuse(what + " is there at one batch size alone", Describe(here));
+    if (const auto* number = std::get_if<int64_t>(&value)) {
+      attributes.set(name, At(*number, there.attributes.Int(name, 0), batch, what));
+    } else if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) {
+      const std::vector<int64_t> others = there.attributes.Ints(name);
+      if (others.size() != numbers->size()) Refuse(what + " has another length at another batch size", Describe(here));
+      std::vector<int64_t> made;
+      for (size_t i = 0; i < others.size(); ++i) made.push_back(At((*numbers)[i], others[i], batch, what));
+      attributes.set(name, std::move(made));
+    }
+  }
+  return attributes;
+}
+
+Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch) const {
+  const Tensor& here = *graph_.data(id);
+  const ValueId other = other_of_[static_cast<size_t>(id)];
+  if (other == kNoValue || other_.data(other) == nullptr || SameBytes(here, *other_.data(other))) return here;
+  const Tensor& there = *other_.data(other);
+  const std::string what = "constant '" + Escaped(graph_.value(id).name) + "'";
+  const int axis = growing(id);
+  if (axis >= 0) {
+    if (!Alike(here, axis)) Refuse(what + " " + here.shape().ToString() + " has other elements for other samples", "");
+    // Any range of places along the axis is as good as another.
+    Tensor made(here.dtype(), ShapeAt(id, batch));
+    int64_t outer = 1, inner = DTypeBytes(here.dtype());
+    for (int i = 0; i < here.shape().rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : here.shape()[i];
+    for (int64_t o = 0; o < outer; ++o) {
+      for (int64_t i = 0; i < made.shape()[axis]; ++i) {
+        std::memcpy(static_cast<std::byte*>(made.data()) + (o * made.shape()[axis] + i) * inner,
+                    static_cast<const std::byte*>(here.data()) + o * here.shape()[axis] * inner, static_cast<size_t>(inner));
+      }
+    }
+    return made;
+  }
+  if (!IsInteger(here.dtype())) return here;
+  Tensor made(here.dtype(), here.shape());
+  std::memcpy(made.data(), here.data(), static_cast<size_t>(here.bytes()));
+  for (int64_t i = 0; i < here.elements(); ++i) {
+    const int64_t number = At(ElementAsInt(here.view(), i), ElementAsInt(there.view(), i), batch, what);
+    if (here.dtype() == DType::kInt64) {
+      static_cast<int64_t*>(made.data())[i] = number;
+    } else if (here.dtype() == DType::kInt32) {
+      static_cast<int32_t*>(made.data())[i] = static_cast<int32_t>(number);
+    } else if (number != ElementAsInt(here.view(), i)) {
+      Refuse(what + " of type " + std::string(DTypeName(here.dtype())) + " differs between batch sizes", "");
+    }
+  }
+  return made;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,60 @@
+// Data parallelism as propagation of shards: from the graph of a whole batch to the graphs of devices that share it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/ops/sharding.h"
+#include "compiler/passes/batch_dependence.h"
+
+namespace gradloom {
+
+// Where a device's samples are, as torch.chunk divides a batch: all have ceil(batch / devices), the last less, or none.
+struct BatchShard {
+  int64_t start = 0, length = 0;
+};
+std::vector<BatchShard> DivideBatch(int64_t batch, int devices);
+
+// How every value of a graph over the whole batch lies on the devices.
+//
+// What is fed is divided by samples, parameters and states are whole, and each operator's row says what becomes of that. A sum
+// over samples is partial on a device; it stays so through linear operators and is summed over the devices (AllReduce) where
+// something needs it whole: a nonlinear use, a fetch, the next value of a state. Statistics of one device's samples that become
+// a state's next value are averaged by sample count. So k devices compute what one computes on the whole batch, but for local
+// batch statistics.
+class Replication {
+ public:
+  // `graph` is the model's with loss, gradients and updates at `batch` samples, at least 2; `other` at another batch. Both must
+  // outlive this. `gradients`: by parameter. Throws Error(kUnsupported) naming the node that mixes samples.
+  Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, const TypeRules& rules,
+              const std::map<ValueId, ValueId>& gradients);
+
+  const Shard& shard(ValueId id) const { return shards_[static_cast<size_t>(id)]; }
+
+  // The graph of a device that has so many of the samples. Values keep their ids. With no samples: what remains are the
+  // meetings, to which it brings zeros, and what is whole; outputs that are divided are gone from its outputs. All graphs have
+  // the same meetings in the same order.
+  std::unique_ptr<Graph> ForDevice(int64_t samples) const;
+
+ private:
+  void Propagate(bool apart);
+  bool Want(ValueId id);
+  void Check(const Node& node, const std::vector<Shard>& made) const;
+
+  const Graph& graph_;
+  const int64_t batch_;
+  const TypeRules& rules_;
+  BatchDependence dependence_;
+  std::vector<int> growing_;                    // by value id
+  std::vector<Shard> shards_;                   // by value id
+  std::map<ValueId, std::string> gradient_of_;  // a gradient: its parameter's name
+  std::vector<bool> wanted_;                    // by value id: something needs it whole
+  std::vector<bool> summed_;                    // by value id: summed over the devices where it is made
+  std::vector<bool> averaged_;                  // by value id: the same, by sample count
+  std::vector<bool> means_;                     // by position in graph.nodes: a mean over samples
+};
+
+}  // namespace gradloom

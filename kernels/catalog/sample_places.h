@@ -1,0 +1,29 @@
+// Random numbers go by the place of an element in the tensor of the whole batch, so that a device which has some of the samples
+// draws for them what one device would draw.
+#pragma once
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+// From the place of an element in a device's part to its place in the whole. The part has samples [first, first + here) of
+// `whole`, each with `together` neighbouring elements, and that over and over where axes lead the samples'.
+struct SamplePlaces {
+  int64_t whole = 1, here = 1, together = 0;  // together 0: the part is all there is
+  int64_t first = 0;
+
+  // The attribute "samples" = {whole, here, together}; `first` is the value of the operand that goes with it.
+  static SamplePlaces Of(const KernelCall& call, int64_t first) {
+    const std::vector<int64_t> samples = call.attributes.Ints("samples");
+    if (samples.size() != 3) return {};
+    return {samples[0], samples[1], samples[2], first};
+  }
+
+  uint64_t operator()(int64_t i) const {
+    if (together == 0) return static_cast<uint64_t>(i);
+    const int64_t part = here * together;
+    return static_cast<uint64_t>(i / part * whole * together + first * together + i % part);
+  }
+};
+
+}  // namespace gradloom
