@@ -139,6 +139,7 @@ class Compiler {
   // Where a file's batch is, as far as it does not say so itself; the convention first.
   static std::vector<ImportOptions> Readings(const ImportOptions& options) {
     std::vector<ImportOptions> readings(3, options);
+    for (ImportOptions& reading : readings) reading.any_batch = true;
     readings[1].batch_elsewhere = true;
     readings[2].batch_elsewhere = true;
     readings[2].batch_axis = 1;
@@ -159,7 +160,9 @@ class Compiler {
         }
       }
     }
-    throw *first;
+    if (first->message().starts_with("the batch cannot")) throw *first;
+    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + first->message(), first->where(),
+                "train on one device (--devices cpu)");
   }
 
   Divided DivideGraph(const EntryRequest& request, int64_t batch, int64_t other_batch, const ImportOptions& reading) {

@@ -77,6 +77,8 @@ struct ImportOptions {
   // another extent there and the batch's along one of its first two axes has it along that.
   int batch_axis = 0;
   bool batch_elsewhere = false;
+  // Has what a file with a declared batch has of it in its shapes made for any batch, for the declared one too.
+  bool any_batch = false;
   // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]".
   std::map<std::string, int64_t> shapes;
   // Shapes of graph inputs that are known, by name; others are ignored. They fix the symbols that these inputs have,

@@ -263,7 +263,8 @@ ImportedGraph Import(const Model& model, const ImportOptions& options) {
   const ModelFile& file = model.file();
   const BatchNumbers batch = BatchNumbersOf(file, options);
   BatchChanges changes;
-  if (batch.actual != batch.declared) changes = FindBatchChanges(file, options, batch.declared);
+  if (batch.declared > 0 && (batch.actual != batch.declared || options.any_batch))
+    changes = FindBatchChanges(file, options, batch.declared);
   BatchWatch watch(changes, BatchWatch::Mode::kApply, batch.actual);
   ImportedGraph imported = Importer(file, options, &watch).Run();
   imported.batch_copies = watch.copies();

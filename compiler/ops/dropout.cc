@@ -4,6 +4,7 @@
 // at least ratio, and then scaled by 1 / (1 - ratio). `first` and `samples` are as in random.cc. Linear in x for a given mask, so the
 // gradient is the same operator on the gradient: the mask is drawn again and never stored.
 #include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 
 namespace gradloom {
@@ -14,7 +15,8 @@ void DropoutGradient(GradientContext& c) {
 }
 
 std::vector<ValueType> InferDropout(const Graph& graph, const Node& node) {
-  const ValueType x = graph.type(node.inputs[0]);
+  ExpectArity(node, 3, 4, 2);
+  const ValueType x = InputType(graph, node, 0);
   std::vector<ValueType> types{x};
   if (node.outputs.size() > 1) types.push_back({DType::kBool, x.shape});
   return types;

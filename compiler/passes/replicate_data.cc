@@ -42,6 +42,7 @@ class DeviceGraph {
     int64_t together = shard.inner == 0 ? shape[shard.axis] / batch_ : shard.inner;
     for (int i = shard.axis + 1; i < shape.rank(); ++i) together *= shape[i];
     node.attributes.set("samples", std::vector<int64_t>{batch_, samples_, together});
+    while (node.inputs.back() == kNoValue) node.inputs.pop_back();
     node.inputs.push_back(StepParam(*graph_, kStepFirst));
     graph_->AddNode(std::move(node));
   }

@@ -141,6 +141,8 @@ class Forward {
       : n(call),
         places(n, products, gradient),
         has_bias_(HasInput(call, kB)),
+        has_h_(HasInput(call, kInitialH)),
+        has_c_(HasInput(call, kInitialC)),
         keeps_(gradient),
         threads_(ThreadsFor(n.batch * n.width(), kCellsPerThread, call.threads)),
         project_(products.project),
@@ -161,8 +163,8 @@ class Forward {
     step_.Pack(in(kR) + direction * width * hidden, scratch + places.packed_step);
     for (int64_t b = 0; b < n.batch; ++b) {
       const int64_t first = n.time(direction, 0);
-      CopyState(inputs[kInitialH], direction, b, at(places.h) + n.row(first, b) * hidden);
-      CopyState(inputs[kInitialC], direction, b, at(places.c) + CellRow(first, b) * hidden);
+      CopyState(has_h_ ? inputs[kInitialH] : nullptr, direction, b, at(places.h) + n.row(first, b) * hidden);
+      CopyState(has_c_ ? inputs[kInitialC] : nullptr, direction, b, at(places.c) + CellRow(first, b) * hidden);
     }
     for (int64_t s = 0; s < n.steps; ++s) {
       const int64_t t = n.time(direction, s), next = s + 1 < n.steps ? n.time(direction, s + 1) : -1;
@@ -217,7 +219,7 @@ class Forward {
   }
 
   const Loops& loops_ = BestLoops();
-  bool has_bias_, keeps_;
+  bool has_bias_, has_h_, has_c_, keeps_;
   int threads_;
   PreparedProduct project_, step_;
 };

@@ -109,6 +109,19 @@ void Session::Run(int entry_index, const Feeds& feeds) {
   params.seed = options_.seed;
   executor_->Run(entry_index, bound_, params);
   last_entry_ = entry_index;
+  overrun_ = false;
+}
+
+// Copies what the entry that ran last gave, because another one runs now in the same memory.
+void Session::KeepFetches() {
+  const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
+  overrun_fetches_.resize(fetches.size());
+  for (size_t i = 0; i < fetches.size(); ++i) {
+    const TensorView view = executor_->Fetched(last_entry_, static_cast<int>(i));
+    Tensor& kept = overrun_fetches_[i];
+    if (kept.dtype() != view.dtype || kept.shape() != view.shape) kept = Tensor(view.dtype, view.shape);
+    std::memcpy(kept.data(), view.data, static_cast<size_t>(view.bytes()));
+  }
 }
 
 StepResult Session::Step(const Feeds& feeds) {
@@ -119,11 +132,16 @@ StepResult Session::Step(const Feeds& feeds) {
   const int trained = last_entry_;
   result.loss = ElementAsDouble(Fetched(kLoss), 0);
   result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
-  if (result.updated && accumulates) Run(FindEntry(EntryKind::kUpdate, {}), {});
+  const bool updates_apart = result.updated && accumulates;
+  if (updates_apart) {
+    KeepFetches();
+    Run(FindEntry(EntryKind::kUpdate, {}), {});
+  }
   if (result.updated && HasFetch(kGradNorm)) {
     result.grad_norm = ElementAsDouble(Fetched(kGradNorm), 0);
   }
   last_entry_ = trained;
+  overrun_ = updates_apart;
   ++batch_;
   if (result.updated) ++step_;
   result.step = step_;
@@ -200,7 +218,7 @@ TensorView Session::Fetched(std::string_view name) const {
   if (last_entry_ >= 0) {
     const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
     for (size_t i = 0; i < fetches.size(); ++i) {
-      if (fetches[i].name == name) return executor_->Fetched(last_entry_, static_cast<int>(i));
+      if (fetches[i].name == name) return overrun_ ? overrun_fetches_[i].view() : executor_->Fetched(last_entry_, static_cast<int>(i));
       known += (known.empty() ? "" : ", ") + Escaped(fetches[i].name);
     }
   }

@@ -106,6 +106,7 @@ class Session {
   };
 
   int FindEntry(EntryKind kind, const Feeds& feeds);
+  void KeepFetches();
   void Run(int entry, const Feeds& feeds);
   std::map<std::string, Tensor> FetchAll() const;
 
@@ -114,6 +115,9 @@ class Session {
   std::unique_ptr<Executor> executor_;
   std::vector<TensorView> bound_;  // the feeds of the running entry
   int last_entry_ = -1;
+  // Fetches of that entry where an update ran after it.
+  bool overrun_ = false;
+  std::vector<Tensor> overrun_fetches_;
   int64_t step_ = 0;
   int64_t batch_ = 0;
   double fixed_lr_ = -1;

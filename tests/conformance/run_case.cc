@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "compiler/compile.h"
-#include "runtime/device/device_spec.h"
+#include "runtime/plan/device_spec.h"
 
 namespace gradloom {
 namespace {

@@ -124,8 +124,8 @@ std::shared_ptr<Plan> TwoRanks() {
   }
   Entry entry{.kind = EntryKind::kPredict, .batch = 4};
   entry.feeds.push_back({"x", DType::kFloat32, {4, 3}, 0});
-  entry.fetches = {{"sum", 2, 0}, {"others", 3, 0}};
-  entry.ranks = {{0, {0}, {1}, 0, 2}, {1, {0}, {0}, 2, 2}};
+  entry.fetches = {{"sum", 2, -1}, {"others", 3, 0}};
+  entry.ranks = {{0, {0}, {1}, 0, 2}, {1, {0}, {0}, 2, 2, {2, 3}}};
   plan->entries.push_back(std::move(entry));
   return plan;
 }
@@ -141,10 +141,14 @@ TEST(Ranks, MeetInCollectivesAndTransfers) {
     const TensorView feed = x.view();
     executor.Run(0, {&feed, 1}, {});
     const auto* sum = static_cast<const float*>(executor.Fetched(0, 0).data);
-    const auto* others = static_cast<const float*>(executor.Fetched(0, 1).data);
+    // Gathered: what the first has of the second, then the other way round.
+    const TensorView gathered = executor.Fetched(0, 1);
+    ASSERT_EQ(gathered.shape, (Shape{4, 3}));
+    const auto* others = static_cast<const float*>(gathered.data);
     for (size_t i = 0; i < 6; ++i) {
       ASSERT_EQ(sum[i], x.as<float>()[i] + x.as<float>()[6 + i]) << "step " << step;
       ASSERT_EQ(others[i], x.as<float>()[6 + i]);
+      ASSERT_EQ(others[6 + i], x.as<float>()[i]);
     }
   }
 }

@@ -64,6 +64,25 @@ TEST(ChannelsLast, Pointwise) {
   }
 }
 
+// Sums of values in [low, high]: sums in double of what both kernels see.
+TEST(ChannelsLast, BatchNormalizationByDevices) {
+  std::mt19937_64 random(TestSeed());
+  for (const Shape& x : {Shape{16, 5}, Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{3, 600, 5, 5}}) {
+    const OperandType c = Float({x[1]}), sums{DType::kFloat64, {2, x[1]}, {}};
+    const double count = static_cast<double>(x.elements() / x[1]);
+    for (const OperandType& t : {Float(x), x.rank() > 2 ? Last(x) : Float(x)}) {
+      const Comparison how{.absolute = 1e-3, .relative = 1e-5, .low = 0.5, .high = 2};
+      ExpectSameAsReference(Call("BatchNormSums", "gradloom", {t}, {sums}), random, how, "cpu.BatchNormSums");
+      ExpectSameAsReference(Call("BatchNormGradSums", "gradloom", {t, t, c}, {sums}), random, how, "cpu.BatchNormGradSums");
+      // Sums of any numbers are sums of some values: a variance below 0 counts as 0.
+      ExpectSameAsReference(Call("BatchNormApply", "gradloom", {t, c, c, sums}, {t}, {{"epsilon", 1e-1}, {"count", count}}), random,
+                            {.absolute = 1e-4, .relative = 1e-4, .low = 0.5, .high = 2}, "cpu.BatchNormApply");
+      ExpectSameAsReference(Call("BatchNormGradApply", "gradloom", {t, t, c, c, c, sums}, {t}, {{"count", count}}), random,
+                            {.absolute = 1e-4, .relative = 1e-4, .low = 0.5, .high = 2}, "cpu.BatchNormGradApply");
+    }
+  }
+}
+
 TEST(ChannelsLast, BatchNormalization) {
   std::mt19937_64 random(TestSeed());
   // One part and many, more channels than a group of registers and fewer, more rows than groups.

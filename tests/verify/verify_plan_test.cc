@@ -233,7 +233,7 @@ TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
 
   plan = Sample("sharded");
   OwnProgram(plan, 1).instructions[4].root = 1;
-  ExpectFault(plan, "ranks", {"meets", "another collective, type, root or size"});
+  ExpectFault(plan, "ranks", {"meets", "another collective, type, root, layout or size"});
   plan = Sample("sharded");
   for (Instruction& i : plan.programs[0].instructions) i.root = i.collective == Collective::kBroadcast ? 2 : 0;
   ExpectFault(plan, "ranks", {"root 2 is out of range"});
@@ -250,7 +250,7 @@ TEST(VerifyPlan, RefusesCollectivesOfDifferentSizes) {
   for (Instruction& i : plan.programs[2].instructions) {
     for (Use& use : i.uses) --use.buffer;
   }
-  ExpectFault(plan, "ranks", {"another collective, type, root or size (32 and 64 bytes)", "rank 3"});
+  ExpectFault(plan, "ranks", {"another collective, type, root, layout or size (32 and 64 bytes)", "rank 3"});
 }
 
 TEST(VerifyPlan, RefusesUnorderedCommunication) {

@@ -9,7 +9,7 @@
 #include "compiler/onnx_loss.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
-#include "runtime/device/device_spec.h"
+#include "runtime/plan/device_spec.h"
 
 namespace gradloom {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/device/device_spec.h"
+#include "runtime/plan/device_spec.h"
 
 #include <charconv>
 
@@ -7,7 +7,6 @@
 namespace gradloom {
 
 DeviceSpec ParseDevices(const std::string& text) {
-  constexpr char kHelp[] = "--devices cpu, or cpu:4 for four devices that share the cores";
   if (text == "cpu" || text == "auto") return {};
   if (text.starts_with("cpu:")) {
     int count = 0;
@@ -15,12 +14,13 @@ DeviceSpec ParseDevices(const std::string& text) {
     const auto [stop, error] = std::from_chars(text.data() + 4, end, count);
     if (error == std::errc() && stop == end && count >= 1 && count <= kMaxDevices) return {DeviceKind::kCpu, count};
     throw Error(ErrorCode::kConfig,
-                "devices '" + Escaped(text) + "': behind 'cpu:' goes a number of devices, 1 to " + std::to_string(kMaxDevices), "", kHelp);
+                "devices '" + Escaped(text) + "': behind 'cpu:' goes a number of devices, 1 to " + std::to_string(kMaxDevices), "",
+                "--devices cpu:4");
   }
   if (text.starts_with("cuda")) {
-    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(text) + "' are not supported by this build", "", kHelp);
+    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(text) + "' are not supported by this build", "", "--devices cpu");
   }
-  throw Error(ErrorCode::kConfig, "no devices '" + Escaped(text) + "'", "", kHelp);
+  throw Error(ErrorCode::kConfig, "no devices '" + Escaped(text) + "'", "", "--devices cpu");
 }
 
 }  // namespace gradloom

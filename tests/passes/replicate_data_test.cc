@@ -1,0 +1,336 @@
+// Several devices on one batch against one device on all of it.
+#include "compiler/passes/replicate_data.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+namespace {
+
+Model ModelOf(const std::string& graph) { return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph); }
+
+Tensor Random(std::mt19937& random, Shape shape) {
+  Tensor tensor(DType::kFloat32, shape);
+  std::normal_distribution<float> normal;
+  for (float& value : tensor.as<float>()) value = normal(random);
+  return tensor;
+}
+
+Tensor Classes(std::mt19937& random, int64_t count, int64_t classes) {
+  Tensor tensor(DType::kInt64, Shape{count});
+  for (int64_t& value : tensor.as<int64_t>()) value = static_cast<int64_t>(random() % static_cast<uint64_t>(classes));
+  return tensor;
+}
+
+using Batch = std::map<std::string, Tensor>;
+
+Feeds Views(const Batch& batch) {
+  Feeds feeds;
+  for (const auto& [name, tensor] : batch) feeds.emplace(name, tensor.view());
+  return feeds;
+}
+
+CompileOptions OptionsFor(std::vector<LossTerm> losses, int devices, const std::vector<int64_t>& batches) {
+  CompileOptions options;
+  options.recipe.losses = std::move(losses);
+  options.recipe.optimizer.type = "adam";
+  options.recipe.schedule.lr = options.recipe.optimizer.lr = 0.05;
+  options.recipe.fetch_gradients = true;
+  options.recipe.fetch_outputs = true;
+  options.recipe.devices = devices;
+  for (int64_t batch : batches) options.entries.push_back({EntryKind::kStep, batch});
+  return options;
+}
+
+// What training on the batches in order gives: losses, all fetches of each step, the state after the last.
+std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& options, const std::vector<Batch>& batches,
+                                    uint64_t chaos = 0) {
+  Session session(std::make_shared<const Plan>(Compile(model, options)));
+  if (chaos != 0) session.executor().SetChaos(chaos);
+  std::map<std::string, Tensor> results;
+  for (size_t step = 0; step < batches.size(); ++step) {
+    session.Step(Views(batches[step]));
+    for (const Entry& entry : session.plan().entries) {
+      for (const Fetch& fetch : entry.fetches) {
+        if (session.HasFetch(fetch.name))
+          results.emplace(fetch.name + "@" + std::to_string(step), Tensor::Copy(session.Fetched(fetch.name)));
+      }
+    }
+  }
+  // Every device has the same bits.
+  const StateArena& state = session.executor().state();
+  for (const StateTensor& tensor : session.plan().state) {
+    results.emplace(tensor.name, session.Get(tensor.name));
+    for (size_t rank = 1; rank < state.ranks(); ++rank) {
+      EXPECT_EQ(std::memcmp(state.at(0, tensor.offset), state.at(static_cast<int>(rank), tensor.offset), static_cast<size_t>(tensor.bytes)),
+                0)
+          << tensor.name << " of device " << rank;
+    }
+  }
+  return results;
+}
+
+void ExpectNear(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got, double tolerance) {
+  ASSERT_EQ(want.size(), got.size());
+  for (const auto& [name, tensor] : want) {
+    ASSERT_TRUE(got.contains(name)) << name;
+    const Tensor& other = got.at(name);
+    ASSERT_EQ(tensor.shape(), other.shape()) << name;
+    double largest = 0;
+    for (int64_t i = 0; i < tensor.elements(); ++i) largest = std::max(largest, std::abs(ElementAsDouble(tensor.view(), i)));
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      ASSERT_NEAR(ElementAsDouble(tensor.view(), i), ElementAsDouble(other.view(), i), tolerance * std::max(largest, 1e-3))
+          << name << " " << i;
+    }
+  }
+}
+
+void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got) {
+  ASSERT_EQ(want.size(), got.size());
+  for (const auto& [name, tensor] : want) {
+    EXPECT_EQ(std::memcmp(tensor.data(), got.at(name).data(), static_cast<size_t>(tensor.bytes())), 0) << name;
+  }
+}
+
+// One device and several give the same, and several give the same bits again, whatever the timing.
+void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses, const std::vector<int64_t>& sizes,
+                   const std::function<Batch(std::mt19937&, int64_t)>& make, const std::function<void(CompileOptions&)>& change = {}) {
+  std::mt19937 random(7);
+  std::vector<Batch> batches;
+  for (int64_t size : sizes) batches.push_back(make(random, size));
+  std::vector<int64_t> unlike = sizes;
+  std::sort(unlike.begin(), unlike.end(), std::greater<>());
+  unlike.erase(std::unique(unlike.begin(), unlike.end()), unlike.end());
+  const Model model = ModelOf(graph);
+  const auto options = [&](int devices) {
+    CompileOptions made = OptionsFor(losses, devices, unlike);
+    if (change) change(made);
+    return made;
+  };
+  const auto one = Train(model, options(1), batches);
+  for (int devices : {2, 3, 8}) {
+    SCOPED_TRACE(std::to_string(devices) + " devices");
+    const auto several = Train(model, options(devices), batches);
+    ExpectNear(one, several, 2e-5);
+    ExpectSameBits(several, Train(model, options(devices), batches, 5));
+  }
+}
+
+const std::string kClassifier = R"(
+g (float[N, 4] x) => (float[N, 3] z)
+<float[4, 6] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35},
+ float[6] b = {0.1, -0.2, 0.3, 0.05, -0.15, 0.25},
+ float[6, 3] v = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9}>
+{
+  h = MatMul (x, w)
+  s = Add (h, b)
+  a = Tanh (s)
+  z = MatMul (a, v)
+}
+)";
+
+Batch ClassifierBatch(std::mt19937& random, int64_t size) {
+  Batch batch;
+  batch.emplace("x", Random(random, Shape{size, 4}));
+  batch.emplace("y", Classes(random, size, 3));
+  return batch;
+}
+
+// 10 over 8 is five of 2; 3 over 8 leaves five devices empty; one sample is trained by all.
+TEST(ReplicateData, UnevenShardsAndEmptyDevices) {
+  ExpectDivides(kClassifier, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 10, 3, 1}, ClassifierBatch);
+}
+
+// Denominators are of the whole batch, whatever a device ignores and weighs of its own.
+TEST(ReplicateData, IgnoredClassesAndWeights) {
+  ExpectDivides(
+      kClassifier,
+      {{.type = "cross_entropy", .output = "z", .target = "y", .ignore_index = 1, .label_smoothing = 0.1, .class_weight = {1, 2, 0.5}},
+       {.type = "output", .output = "z", .weight = 0.1}},
+      {7, 7}, ClassifierBatch);
+}
+
+TEST(ReplicateData, ClippingAndAccumulation) {
+  ExpectDivides(kClassifier, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {6, 6, 4, 4}, ClassifierBatch,
+                [](CompileOptions& options) {
+                  options.recipe.optimizer.clip_norm = 0.05;
+                  options.recipe.accumulate = 2;
+                });
+}
+
+// The mask of an element goes by its place in the whole batch.
+TEST(ReplicateData, DropoutIsThatOfOneDevice) {
+  ExpectDivides(R"(
+g (float[N, 4, 3] x) => (float[N, 4, 3] z) <float[4, 1] w = {1, -2, 0.5, 3}, float r = {0.4}, bool t = {1}>
+{
+  h = Mul (x, w)
+  turned = Transpose <perm = [2, 0, 1]> (h)
+  some = Dropout (turned, r, t)
+  z = Transpose <perm = [1, 2, 0]> (some)
+}
+)",
+                {{.type = "mse", .output = "z", .target = "y"}}, {10, 10, 5}, [](std::mt19937& random, int64_t size) {
+                  Batch batch;
+                  batch.emplace("x", Random(random, Shape{size, 4, 3}));
+                  batch.emplace("y", Random(random, Shape{size, 4, 3}));
+                  return batch;
+                });
+}
+
+const std::string kNormalized = R"(
+g (float[N, 3, 2, 2] x) => (float[N, 3, 2, 2] z)
+<float[3] s = {1, 2, -0.5}, float[3] b = {0, 0.1, 0.2}, float[3] m = {0, 0, 0}, float[3] v = {1, 1, 1}, float[3, 1, 1] w = {1, -2, 0.5}>
+{
+  h = Mul (x, w)
+  n = BatchNormalization <momentum = 0.75> (h, s, b, m, v)
+  z = Tanh (n)
+}
+)";
+
+Batch ImageBatch(std::mt19937& random, int64_t size) {
+  Batch batch;
+  batch.emplace("x", Random(random, Shape{size, 3, 2, 2}));
+  batch.emplace("y", Random(random, Shape{size, 3, 2, 2}));
+  return batch;
+}
+
+TEST(ReplicateData, SharedBatchStatisticsAreThoseOfOneDevice) {
+  ExpectDivides(kNormalized, {{.type = "mse", .output = "z", .target = "y"}}, {9, 9, 4}, ImageBatch, [](CompileOptions& options) {
+    options.recipe.sync_bn = true;
+    // The gradient of w is nothing but rounding errors, which adam would make steps of.
+    options.recipe.optimizer.type = "sgd";
+  });
+}
+
+// By default each device normalises by its own samples; what is kept is their average by sample count.
+TEST(ReplicateData, LocalBatchStatisticsAreAveraged) {
+  std::mt19937 random(3);
+  const std::vector<Batch> batches{ImageBatch(random, 5)};
+  const auto results = Train(ModelOf(kNormalized), OptionsFor({{.type = "mse", .output = "z", .target = "y"}}, 2, {5}), batches);
+  const auto x = batches[0].at("x").as<float>();
+  const float weights[3] = {1, -2, 0.5};
+  for (size_t c = 0; c < 3; ++c) {
+    double expected = 0;
+    // Three samples and two.
+    for (const auto& [begin, end] : {std::pair<size_t, size_t>(0, 3), std::pair<size_t, size_t>(3, 5)}) {
+      double sum = 0, squares = 0;
+      const double count = static_cast<double>((end - begin) * 4);
+      for (size_t n = begin; n < end; ++n) {
+        for (size_t i = 0; i < 4; ++i) {
+          const double value = static_cast<double>(x[n * 12 + c * 4 + i] * weights[c]);
+          sum += value;
+          squares += value * value;
+        }
+      }
+      expected += static_cast<double>(end - begin) / 5 * (0.75 + 0.25 * (squares / count - sum * sum / count / count));
+    }
+    EXPECT_NEAR(results.at("v").as<float>()[c], expected, 1e-5);
+  }
+}
+
+// Samples along another axis than the first; targets flattened with them inside.
+TEST(ReplicateData, SamplesAlongTheSecondAxis) {
+  ExpectDivides(R"(
+g (float[5, 6, 3] x) => (float[M, 4] z)
+<float[1, 8, 3] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35},
+ float[1, 8, 2] r = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3}, float[2, 4] v = {1, -1, 2, 0.5, -0.3, 0.7, 1.5, -2},
+ int64[2] flat = {-1, 2}>
+{
+  h = LSTM <hidden_size = 2> (x, w, r)
+  rows = Reshape (h, flat)
+  z = MatMul (rows, v)
+}
+)",
+                {{.type = "cross_entropy", .output = "z", .target = "y"}}, {6},
+                [](std::mt19937& random, int64_t size) {
+                  Batch batch;
+                  batch.emplace("x", Random(random, Shape{5, size, 3}));
+                  batch.emplace("y", Classes(random, 5 * size, 4));
+                  return batch;
+                },
+                [](CompileOptions& options) { options.import.batch_axis = 1; });
+}
+
+// What is predicted comes back in the order of what was fed.
+TEST(ReplicateData, PredictionsAreGatheredInOrder) {
+  std::mt19937 random(11);
+  const Model model = ModelOf(kClassifier);
+  const Tensor x = Random(random, Shape{10, 4});
+  std::map<int, Tensor> outputs;
+  for (int devices : {1, 2, 3, 8}) {
+    CompileOptions options = OptionsFor({}, devices, {});
+    options.entries = {{EntryKind::kPredict, 10}};
+    Session session(std::make_shared<const Plan>(Compile(model, options)));
+    outputs.emplace(devices, session.Predict({{"x", x.view()}}).at("z"));
+    ASSERT_EQ(outputs.at(devices).shape(), (Shape{10, 3}));
+    for (int64_t i = 0; i < 30; ++i) {
+      EXPECT_NEAR(outputs.at(devices).as<float>()[static_cast<size_t>(i)], outputs.at(1).as<float>()[static_cast<size_t>(i)], 1e-6);
+    }
+  }
+}
+
+Error Refused(const std::string& graph, const std::vector<LossTerm>& losses) {
+  try {
+    Compile(ModelOf(graph), OptionsFor(losses, 2, {6}));
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "this model divides";
+  return Error(ErrorCode::kInternal, "none");
+}
+
+// An operator that lets samples meet is named.
+TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
+  const std::vector<LossTerm> losses{{.type = "output", .output = "z"}};
+  for (const auto& [node, why] : std::map<std::string, std::string>{
+           {"z = Softmax <axis = 0> (h)", "it works along the axis of the samples"},
+           {"z = ReduceMax <axes = [0]> (h)", "it takes an extreme, a product or a norm over samples"},
+           {"z = CumSum (h, zero)", "it runs along the samples"},
+           {"t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t)", "each sample beside each other one"},
+           {"z = Gather <axis = 0> (h, zeros)", "it gathers along the axis of the samples"},
+           {"t = Transpose <perm = [1, 0]> (h) z = Reshape (t, six)", "it lays out the elements of a sample anew"},
+       }) {
+    const Error error = Refused(
+        "g (float[N, 6] x) => (float z) <float[6] w = {1, 2, 3, 4, 5, 6}, int64 zero = {0}, int64[2] zeros = {0, 0}, "
+        "int64[2] six = {-1, 6}> { h = Mul (x, w) " +
+            node + " }",
+        losses);
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_NE(error.message().find(why), std::string::npos) << error.message();
+    EXPECT_NE(error.help().find("--devices cpu"), std::string::npos) << error.help();
+  }
+}
+
+// As torch.chunk.
+TEST(DivideBatch, IsThatOfChunk) {
+  const auto lengths = [](int64_t batch, int devices) {
+    std::vector<int64_t> made;
+    int64_t start = 0;
+    for (const BatchShard& shard : DivideBatch(batch, devices)) {
+      EXPECT_EQ(shard.start, start);
+      start += shard.length;
+      made.push_back(shard.length);
+    }
+    EXPECT_EQ(start, batch);
+    return made;
+  };
+  EXPECT_EQ(lengths(30, 8), (std::vector<int64_t>{4, 4, 4, 4, 4, 4, 4, 2}));
+  EXPECT_EQ(lengths(10, 8), (std::vector<int64_t>{2, 2, 2, 2, 2, 0, 0, 0}));
+  EXPECT_EQ(lengths(10, 3), (std::vector<int64_t>{4, 4, 2}));
+  EXPECT_EQ(lengths(1, 2), (std::vector<int64_t>{1, 0}));
+}
+
+}  // namespace
+}  // namespace gradloom
