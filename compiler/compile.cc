@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "compiler/cost/cost_model.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_trainable.h"
@@ -136,6 +137,10 @@ class Compiler {
     std::map<int64_t, std::unique_ptr<Graph>> graphs;  // by samples
   };
 
+  static int64_t BucketOf(const Recipe& recipe) {
+    return recipe.bucket_bytes > 0 ? recipe.bucket_bytes : BucketBytes(DefaultCosts(recipe.device));
+  }
+
   // Where a file's batch is, as far as it does not say so itself; the convention first.
   static std::vector<ImportOptions> Readings(const ImportOptions& options) {
     std::vector<ImportOptions> readings(3, options);
@@ -173,7 +178,8 @@ class Compiler {
     PassControl silent = options_.control;
     silent.log = nullptr;
     RunStage(other, silent, PassStage::kBatch);
-    made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, rules_, whole.gradients);
+    made.replication =
+        std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, rules_, whole.gradients, BucketOf(options_.recipe));
     for (const BatchShard& shard : DivideBatch(batch, options_.recipe.devices)) {
       auto& graph = made.graphs[shard.length];
       if (graph == nullptr) graph = made.replication->ForDevice(shard.length);

@@ -12,10 +12,16 @@ struct DeviceCosts {
   double bytes_per_second = 0;  // of a thread, up to `bandwidth_threads` of them
   int bandwidth_threads = 1;
   double launch_seconds = 0;
+  // Of a meeting of devices, besides moving what is summed, and how fast that moves between neighbours.
+  double meeting_seconds = 0;
+  double link_bytes_per_second = 0;
   double event_seconds = 0;  // from the end of one stream's instruction to the begin of another's that waits for it
 };
 
 DeviceCosts DefaultCosts(DeviceKind device);
+
+// Bytes that make the fixed costs of a meeting small beside those of moving them.
+int64_t BucketBytes(const DeviceCosts& device);
 
 // Seconds of an operator with a team of `threads`.
 double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device);

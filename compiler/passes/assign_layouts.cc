@@ -82,11 +82,14 @@ class LayoutAssigner {
 
   // Every device sends the same bytes, whatever its share of the batch: those of the parameter's layout, or plain ones.
   void Meet(Node& node) {
-    const ValueId state = graph_.Find(node.attributes.String("state", ""));
-    const bool has_layout = state != kNoValue && graph_.value(state).shape == graph_.value(node.outputs[0]).shape;
-    const Layout wanted = has_layout ? layout(state) : Layout{};
-    node.inputs[0] = In(node.inputs[0], wanted);
-    layout(node.outputs[0]) = wanted;
+    const std::vector<std::string> states = node.attributes.Strings("states");
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId state = graph_.Find(states.at(i));
+      const bool has_layout = state != kNoValue && graph_.value(state).shape == graph_.value(node.outputs[i]).shape;
+      const Layout wanted = has_layout ? layout(state) : Layout{};
+      node.inputs[i] = In(node.inputs[i], wanted);
+      layout(node.outputs[i]) = wanted;
+    }
   }
 
   KernelCall PlainCall(const Node& node) const {

@@ -234,7 +234,8 @@ class Emitter {
     meeting.collective = Collective::kAllReduceSum;
     meeting.group = 0;
     meeting.origin = node.origin;
-    meeting.uses = {{BufferOf(node.inputs[0]), Access::kRead}, {BufferOf(node.outputs[0]), Access::kWrite}};
+    for (ValueId id : node.inputs) meeting.uses.push_back({BufferOf(id), Access::kRead});
+    for (ValueId id : node.outputs) meeting.uses.push_back({BufferOf(id), Access::kWrite});
     program_.instructions.push_back(std::move(meeting));
   }
 

@@ -209,16 +209,18 @@ class Planner {
     return false;
   }
 
-  // A meeting sums in place.
-  std::span<const Aliasing> MayAlias(int i) const {
-    static constexpr Aliasing kInPlace[] = {{.output = 0, .input = 0}};
+  // A meeting sums each operand in place.
+  std::span<const Aliasing> MayAlias(int i) {
     const KernelRow* row = plan_.kernels[static_cast<size_t>(i)].row;
-    return row == nullptr ? std::span<const Aliasing>(kInPlace) : std::span<const Aliasing>(row->may_alias);
+    if (row != nullptr) return row->may_alias;
+    const auto operands = static_cast<int>(graph_.nodes[static_cast<size_t>(i)].inputs.size());
+    for (int k = static_cast<int>(in_place_.size()); k < operands; ++k) in_place_.push_back({.output = k, .input = k});
+    return std::span(in_place_).first(static_cast<size_t>(operands));
   }
 
   // Whether the kernel of node i lets this output take the bytes of this input, no other operand of the
   // node lies there, and both are of one size.
-  bool MayLieOn(ValueId output, ValueId input, int i) const {
+  bool MayLieOn(ValueId output, ValueId input, int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     const int storage = storage_of(input);
     const auto on_storage = [&](ValueId id) { return id != kNoValue && storage_of(id) == storage; };
@@ -251,6 +253,7 @@ class Planner {
   std::vector<int> last_read_;   // by value id; -1: never
   std::vector<Reach> reads_;     // by value id
   std::vector<Storage> storages_;
+  std::vector<Aliasing> in_place_;
 };
 
 }  // namespace

@@ -31,10 +31,11 @@ struct Recipe {
   bool fetch_outputs = false;    // training entries also give the model's outputs
 
   DeviceKind device = DeviceKind::kCpu;
-  int devices = 1;       // that share each batch
-  bool sync_bn = false;  // batch statistics are of the whole batch, not of each device's samples
-  int threads = 1;       // of a device: its streams share them
-  int streams = 1;       // of a device; 0: as many as the cost model says
+  int devices = 1;           // that share each batch
+  int64_t bucket_bytes = 0;  // of gradients that devices sum together; 0: as the cost model says
+  bool sync_bn = false;      // batch statistics are of the whole batch, not of each device's samples
+  int threads = 1;           // of a device: its streams share them
+  int streams = 1;           // of a device; 0: as many as the cost model says
 };
 
 }  // namespace gradloom

@@ -47,12 +47,18 @@ class DeviceGraph {
     graph_->AddNode(std::move(node));
   }
 
-  // Value `id` becomes the sum of `part` over the devices.
-  void Meet(ValueId id, ValueId part, const std::string& state, const std::string& origin) {
-    Node meeting{.op = "AllReduce", .domain = std::string(kGradloomDomain), .inputs = {part}, .outputs = {id}, .phase = Phase::kComm};
-    meeting.attributes.set("state", state);
-    meeting.origin = origin;
-    graph_->AddNode(std::move(meeting));
+  // Value `id` is to become the sum of `part` over the devices.
+  void Bring(ValueId id, ValueId part, const std::string& state, const std::string& origin) {
+    meeting_.inputs.push_back(part);
+    meeting_.outputs.push_back(id);
+    meeting_.origin = origin;
+    states_.push_back(state);
+  }
+
+  // What was brought becomes so.
+  void Meet() {
+    meeting_.attributes.set("states", std::exchange(states_, {}));
+    graph_->AddNode(std::exchange(meeting_, kMeeting));
   }
 
   // A value like `id`, for what a device has of it.
@@ -81,10 +87,14 @@ class DeviceGraph {
     graph_->AddNode(std::move(scaled));
   }
 
+  static inline const Node kMeeting{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
+
   std::unique_ptr<Graph> graph_;
   GraphBuilder builder_;
   std::vector<Node> nodes_;
   int64_t batch_, samples_;
+  Node meeting_ = kMeeting;
+  std::vector<std::string> states_;  // by operand of the meeting
 };
 
 }  // namespace
@@ -100,7 +110,7 @@ std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
 }
 
 Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, const TypeRules& rules,
-                         const std::map<ValueId, ValueId>& gradients)
+                         const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes)
     : graph_(graph), batch_(batch), rules_(rules), dependence_(graph, batch, other, other_batch) {
   for (const auto& [parameter, gradient] : gradients) gradient_of_.emplace(gradient, graph.value(parameter).name);
   for (const Value& value : graph.values()) growing_.push_back(dependence_.growing(value.id));
@@ -109,6 +119,7 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
   for (bool apart : {false, true}) {
     try {
       Propagate(apart);
+      FillBuckets(bucket_bytes);
       return;
     } catch (const Error& error) {
       if (first) throw *first;
@@ -174,6 +185,31 @@ bool Replication::Want(ValueId id) {
   return true;
 }
 
+// The same on every device, also where it has none of the nodes between: by the whole graph's order.
+void Replication::FillBuckets(int64_t bucket_bytes) {
+  std::set<ValueId> open;
+  ValueId last = kNoValue;
+  int64_t bytes = 0;
+  const auto close = [&] {
+    if (last != kNoValue) last_in_bucket_.insert(last);
+    open.clear();
+    last = kNoValue;
+    bytes = 0;
+  };
+  for (const Node& node : graph_.nodes) {
+    if (std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return open.contains(id); })) close();
+    for (ValueId id : node.outputs) {
+      if (!Meets(id)) continue;
+      const int64_t own = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
+      if (last != kNoValue && bytes + own > bucket_bytes) close();
+      open.insert(id);
+      last = id;
+      bytes += own;
+    }
+  }
+  close();
+}
+
 // A rule that says something else than the shapes do is wrong.
 void Replication::Check(const Node& node, const std::vector<Shard>& made) const {
   for (size_t k = 0; k < made.size(); ++k) {
@@ -201,12 +237,11 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
     // What a device without samples can make: what no sample has a part in.
     const bool whole = std::all_of(node.inputs.begin(), node.inputs.end(), kept) &&
                        std::all_of(node.outputs.begin(), node.outputs.end(), kept) &&
-                       std::none_of(node.outputs.begin(), node.outputs.end(),
-                                    [&](ValueId id) { return id != kNoValue && (summed_[At(id)] || averaged_[At(id)]); });
+                       std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return Meets(id); });
     std::vector<std::pair<ValueId, ValueId>> parts;  // a value that devices make together, and what this one has of it
     const std::string origin = node.origin;
     for (ValueId& id : node.outputs) {
-      if (id == kNoValue || !(summed_[At(id)] || averaged_[At(id)])) continue;
+      if (!Meets(id)) continue;
       parts.emplace_back(id, samples > 0 ? device.Part(id) : kNoValue);
       if (samples > 0) id = parts.back().second;
     }
@@ -226,7 +261,8 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       ValueId part = made == kNoValue ? device.builder().Zeros(graph.type(id)) : made;
       if (averaged_[At(id)] && samples > 0) part = device.Weighted(part);
       const auto gradient = gradient_of_.find(id);
-      device.Meet(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin);
+      device.Bring(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin);
+      if (last_in_bucket_.contains(id)) device.Meet();
     }
   }
   if (samples == 0) std::erase_if(graph.outputs, [&](ValueId id) { return !shard(id).whole(); });

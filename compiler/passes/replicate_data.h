@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,10 @@ std::vector<BatchShard> DivideBatch(int64_t batch, int devices);
 class Replication {
  public:
   // `graph` is the model's with loss, gradients and updates at `batch` samples, at least 2; `other` at another batch. Both must
-  // outlive this. `gradients`: by parameter. Throws Error(kUnsupported) naming the node that mixes samples.
+  // outlive this. `gradients`: by parameter. Sums that are ready one after the other meet together, up to `bucket_bytes` of
+  // them, before the first of them is read. Throws Error(kUnsupported) naming the node that mixes samples.
   Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, const TypeRules& rules,
-              const std::map<ValueId, ValueId>& gradients);
+              const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes);
 
   const Shard& shard(ValueId id) const { return shards_[static_cast<size_t>(id)]; }
 
@@ -42,6 +44,8 @@ class Replication {
  private:
   void Propagate(bool apart);
   bool Want(ValueId id);
+  bool Meets(ValueId id) const { return id != kNoValue && (summed_[static_cast<size_t>(id)] || averaged_[static_cast<size_t>(id)]); }
+  void FillBuckets(int64_t bucket_bytes);
   void Check(const Node& node, const std::vector<Shard>& made) const;
 
   const Graph& graph_;
@@ -54,6 +58,7 @@ class Replication {
   std::vector<bool> wanted_;                    // by value id: something needs it whole
   std::vector<bool> summed_;                    // by value id: summed over the devices where it is made
   std::vector<bool> averaged_;                  // by value id: the same, by sample count
+  std::set<ValueId> last_in_bucket_;            // with these the meeting takes place
   std::vector<bool> means_;                     // by position in graph.nodes: a mean over samples
 };
 

@@ -65,15 +65,9 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
     case InstructionKind::kRecord: return prepared.event->Record(step.number);
     case InstructionKind::kWait: return prepared.event->Wait(step.number);
     case InstructionKind::kCollective:
-      return prepared.group->Run(prepared.member,
-                                 {.collective = prepared.instruction->collective,
-                                  .dtype = prepared.dtype,
-                                  .root = prepared.instruction->root,
-                                  .read = prepared.inputs[0],
-                                  .write = prepared.outputs[0],
-                                  .read_bytes = prepared.read_bytes,
-                                  .write_bytes = prepared.write_bytes},
-                                 failed);
+      // One that is fed lies elsewhere in each step.
+      for (size_t k = 0; k < prepared.operands.size(); ++k) prepared.operands[k].read = prepared.inputs[k];
+      return prepared.group->Run(prepared.member, prepared.instruction->collective, prepared.instruction->root, prepared.operands, failed);
     case InstructionKind::kSend: return prepared.channel->Send(prepared.inputs[0], ++prepared.transfers);
     case InstructionKind::kRecv: return prepared.channel->Receive(prepared.outputs[0], prepared.write_bytes, ++prepared.transfers, failed);
     case InstructionKind::kIf:

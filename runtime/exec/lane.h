@@ -21,8 +21,8 @@ struct PreparedInstruction {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   void* scratch = nullptr;
-  int64_t read_bytes = 0, write_bytes = 0;  // of the first of each, for what is no launch
-  DType dtype = DType::kUndefined;          // of a collective
+  int64_t write_bytes = 0;                    // of a copy or a transfer
+  std::vector<LocalGroup::Operand> operands;  // of a collective
   Event* event = nullptr;
   LocalGroup* group = nullptr;
   int member = 0;  // of the group

@@ -113,7 +113,6 @@ class Preparation {
       switch (use.access) {
         case Access::kRead:
           if (buffer != nullptr && buffer->arena == Arena::kFeed) BindFeed(*buffer, prepared, lane, address);
-          if (prepared.inputs.empty() && buffer != nullptr) prepared.read_bytes = buffer->bytes;
           prepared.inputs.push_back(address);
           break;
         case Access::kWrite:
@@ -177,10 +176,14 @@ class Preparation {
     }
     prepared.group = groups_[group];
     prepared.member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
-    prepared.dtype = program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].dtype;
     const bool sums = instruction.collective == Collective::kAllReduceSum || instruction.collective == Collective::kReduceScatterSum;
-    if (sums && !LocalGroup::CanSum(prepared.dtype)) {
-      throw Error(ErrorCode::kUnsupported, "no sum over devices of " + std::string(DTypeName(prepared.dtype)), Escaped(instruction.origin));
+    const size_t count = instruction.uses.size() / 2;
+    for (size_t k = 0; k < count; ++k) {
+      const Buffer& read = program.buffers[static_cast<size_t>(instruction.uses[k].buffer)];
+      const Buffer& write = program.buffers[static_cast<size_t>(instruction.uses[count + k].buffer)];
+      prepared.operands.push_back({read.dtype, prepared.inputs[k], prepared.outputs[k], read.bytes, write.bytes});
+      if (!sums || LocalGroup::CanSum(read.dtype)) continue;
+      throw Error(ErrorCode::kUnsupported, "no sum over devices of " + std::string(DTypeName(read.dtype)), Escaped(instruction.origin));
     }
   }
 

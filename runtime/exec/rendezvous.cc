@@ -40,13 +40,15 @@ bool LocalGroup::CanSum(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kInt32 || dtype == DType::kInt64;
 }
 
-void LocalGroup::Sum(int member, DType dtype, int64_t begin, int64_t end, void* to) {
-  WithSummed(dtype, [&]<typename T>(T) {
-    T* const block = reinterpret_cast<T*>(members_[static_cast<size_t>(member)].scratch.data());
+void LocalGroup::Sum(size_t member, size_t k, int64_t begin, int64_t end, void* to) {
+  WithSummed(members_[member].operands[k].dtype, [&]<typename T>(T) {
+    T* const block = reinterpret_cast<T*>(members_[member].scratch.data());
     const size_t count = members_.size();
     for (int64_t at = begin; at < end; at += kBlock) {
       const auto n = static_cast<size_t>(std::min(kBlock, end - at));
-      for (size_t m = 0; m < count; ++m) std::memcpy(block + m * kBlock, static_cast<const T*>(members_[m].read) + at, n * sizeof(T));
+      for (size_t m = 0; m < count; ++m) {
+        std::memcpy(block + m * kBlock, static_cast<const T*>(members_[m].operands[k].read) + at, n * sizeof(T));
+      }
       for (size_t stride = 1; stride < count; stride *= 2) {
         for (size_t m = 0; m + stride < count; m += 2 * stride) {
           T* const sum = block + m * kBlock;
@@ -59,45 +61,55 @@ void LocalGroup::Sum(int member, DType dtype, int64_t begin, int64_t end, void* 
   });
 }
 
+void LocalGroup::Make(size_t me, Collective collective, size_t k) {
+  const Operand& o = members_[me].operands[k];
+  const int64_t size = DTypeBytes(o.dtype);
+  auto* const write = static_cast<std::byte*>(o.write);
+  if (collective == Collective::kAllReduceSum) {
+    const int64_t elements = o.read_bytes / size;
+    const int64_t begin = PartBegin(elements, me, members_.size());
+    Sum(me, k, begin, PartBegin(elements, me + 1, members_.size()), write + begin * size);
+  } else if (collective == Collective::kReduceScatterSum) {
+    const int64_t part = o.write_bytes / size, first = part * static_cast<int64_t>(me);
+    Sum(me, k, first, first + part, write);
+  }
+}
+
+void LocalGroup::Fetch(size_t me, Collective collective, int root, size_t k) {
+  const Operand& o = members_[me].operands[k];
+  const int64_t size = DTypeBytes(o.dtype), elements = o.read_bytes / size;
+  auto* const write = static_cast<std::byte*>(o.write);
+  switch (collective) {
+    case Collective::kAllReduceSum:
+      for (size_t m = 0; m < members_.size(); ++m) {
+        if (m == me) continue;
+        const int64_t begin = PartBegin(elements, m, members_.size()) * size, end = PartBegin(elements, m + 1, members_.size()) * size;
+        Copy(write + begin, static_cast<const std::byte*>(members_[m].operands[k].write) + begin, end - begin);
+      }
+      break;
+    case Collective::kBroadcast:
+      if (const void* from = members_[static_cast<size_t>(root)].operands[k].read; from != o.write) Copy(write, from, o.write_bytes);
+      break;
+    case Collective::kAllGather:
+      for (size_t m = 0; m < members_.size(); ++m) {
+        const Operand& other = members_[m].operands[k];
+        std::byte* const to = write + static_cast<int64_t>(m) * o.read_bytes;
+        if (to != other.read) Copy(to, other.read, o.read_bytes);
+      }
+      break;
+    case Collective::kReduceScatterSum: break;
+  }
+}
+
 // Each member makes its part, and what all are to have they fetch from each other: three meetings, between which nobody
 // writes what another reads. In place too: a member writes, before the second meeting, only the part that it alone reads.
-void LocalGroup::Run(int member, const Operands& o, bool failed) {
+void LocalGroup::Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) {
   const auto me = static_cast<size_t>(member);
-  members_[me].read = o.read;
-  members_[me].write = o.write;
+  members_[me].operands = operands;
   barrier_.arrive_and_wait();
-  const int64_t size = DTypeBytes(o.dtype), elements = o.read_bytes / size;
-  const auto begin = [&](size_t m) { return PartBegin(elements, m, members_.size()); };
-  auto* const write = static_cast<std::byte*>(o.write);
-  if (!failed && o.collective == Collective::kAllReduceSum) Sum(member, o.dtype, begin(me), begin(me + 1), write + begin(me) * size);
-  if (!failed && o.collective == Collective::kReduceScatterSum) {
-    const int64_t part = o.write_bytes / size;
-    Sum(member, o.dtype, part * member, part * (member + 1), write);
-  }
+  for (size_t k = 0; k < operands.size() && !failed; ++k) Make(me, collective, k);
   barrier_.arrive_and_wait();
-  if (!failed) {
-    switch (o.collective) {
-      case Collective::kAllReduceSum:
-        for (size_t m = 0; m < members_.size(); ++m) {
-          if (m == me) continue;
-          Copy(write + begin(m) * size, static_cast<const std::byte*>(members_[m].write) + begin(m) * size,
-               (begin(m + 1) - begin(m)) * size);
-        }
-        break;
-      case Collective::kBroadcast:
-        if (const void* from = members_[static_cast<size_t>(o.root)].read; from != o.write) {
-          Copy(write, from, o.write_bytes);
-        }
-        break;
-      case Collective::kAllGather:
-        for (size_t m = 0; m < members_.size(); ++m) {
-          std::byte* const to = write + static_cast<int64_t>(m) * o.read_bytes;
-          if (to != members_[m].read) Copy(to, members_[m].read, o.read_bytes);
-        }
-        break;
-      case Collective::kReduceScatterSum: break;
-    }
-  }
+  for (size_t k = 0; k < operands.size() && !failed; ++k) Fetch(me, collective, root, k);
   barrier_.arrive_and_wait();
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <barrier>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/base/dtype.h"
@@ -38,26 +39,28 @@ class LocalGroup {
   // Whether collectives can sum this type.
   static bool CanSum(DType dtype);
 
-  // `read` and `write` have `read_bytes` and `write_bytes` bytes and are the same or apart. Sums are made element by
-  // element over the members as a binary tree, ((0 + 1) + (2 + 3)) + ..., whatever the number of threads: every member
-  // gets the same bits, and gets them again.
-  struct Operands {
-    Collective collective;
-    DType dtype;
-    int root = 0;
+  // `read` and `write` have `read_bytes` and `write_bytes` bytes and are the same or apart.
+  struct Operand {
+    DType dtype = DType::kUndefined;
     const void* read = nullptr;
     void* write = nullptr;
     int64_t read_bytes = 0, write_bytes = 0;
   };
-  void Run(int member, const Operands& operands, bool failed);
+
+  // All members bring as many operands of the same types and sizes; they are the caller's until Run returns. Sums are made
+  // element by element over the members as a binary tree, ((0 + 1) + (2 + 3)) + ..., whatever the number of threads: every
+  // member gets the same bits, and gets them again.
+  void Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed);
 
  private:
-  // Elements [begin, end) of all members' operands, summed into `to`, which has place for them alone.
-  void Sum(int member, DType dtype, int64_t begin, int64_t end, void* to);
+  // Between the meetings, what a member makes for all of operand k, and what it fetches from the others.
+  void Make(size_t member, Collective collective, size_t k);
+  void Fetch(size_t member, Collective collective, int root, size_t k);
+  // Elements [begin, end) of all members' operand k, summed into `to`, which has place for them alone.
+  void Sum(size_t member, size_t k, int64_t begin, int64_t end, void* to);
 
   struct Member {
-    const void* read = nullptr;
-    void* write = nullptr;
+    std::span<const Operand> operands;
     std::vector<double> scratch;  // a block of elements of each member
   };
   std::vector<Member> members_;

@@ -82,9 +82,9 @@ struct Instruction {
   Attributes attributes;
   // kCopy: one read, one write, of equal bytes and layout. kSend: one read. kRecv: one write. kCollective:
   // one read, one write; a reduce-scatter's read and an all-gather's write has a part per member of the
-  // group, in the group's order. kIf: the condition (bool), what the bodies read, what both bodies write,
-  // and as scratch what they use on the way. kLoop: the trip count (int64) or -1, the condition (bool) or
-  // -1, what the body reads, what it carries: each write has a read of the same range, the value before.
+  // group, in the group's order; an all-reduce may have several reads, then as many writes, for one meeting. kIf: the condition (bool),
+  // what the bodies read, what both bodies write, and as scratch what they use on the way. kLoop: the trip count (int64) or -1, the
+  // condition (bool) or -1, what the body reads, what it carries: each write has a read of the same range, the value before.
   std::vector<Use> uses;
   int event = -1;  // kRecord, kWait
   Collective collective = Collective::kAllReduceSum;

@@ -109,15 +109,23 @@ class InstructionCheck {
   }
 
   void Collect() {
-    if (!Arity(1, 1) || !Outermost()) return;
+    // Only an all-reduce takes several tensors to one meeting.
+    const bool many = instruction_.collective == Collective::kAllReduceSum && !reads_.empty();
+    if (!(many ? Arity(reads_.size(), reads_.size()) : Arity(1, 1)) || !Outermost()) return;
+    if (!std::is_sorted(instruction_.uses.begin(), instruction_.uses.end(),
+                        [](const Use& a, const Use& b) { return a.access < b.access; })) {
+      return Fault("names", "its uses are not reads, then writes");
+    }
     if (instruction_.group < 0) Fault("names", "names no group");
     if (instruction_.root < 0 || (instruction_.root > 0 && instruction_.collective != Collective::kBroadcast)) {
       Fault("ranks", "root " + std::to_string(instruction_.root) + " is out of range");
     }
-    if (reads_[0]->dtype != writes_[0]->dtype) Fault("bounds", "reads and writes different types");
     const bool equal = instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast;
-    if (equal && reads_[0]->bytes != writes_[0]->bytes) {
-      Fault("bounds", "reads " + std::to_string(reads_[0]->bytes) + " bytes and writes " + std::to_string(writes_[0]->bytes));
+    for (size_t k = 0; k < reads_.size(); ++k) {
+      if (reads_[k]->dtype != writes_[k]->dtype) Fault("bounds", "reads and writes different types");
+      if (equal && reads_[k]->bytes != writes_[k]->bytes) {
+        Fault("bounds", "reads " + std::to_string(reads_[k]->bytes) + " bytes and writes " + std::to_string(writes_[k]->bytes));
+      }
     }
   }
 
@@ -168,7 +176,7 @@ class InstructionCheck {
   bool MayAlias(size_t k, size_t j) const {
     if (Is(InstructionKind::kIf) || Is(InstructionKind::kLoop)) return true;  // the body shows the order
     if (Is(InstructionKind::kCollective)) {
-      return instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast;
+      return j == k && (instruction_.collective == Collective::kAllReduceSum || instruction_.collective == Collective::kBroadcast);
     }
     return std::any_of(may_alias_.begin(), may_alias_.end(),
                        [&](const Aliasing& pair) { return pair.output == static_cast<int>(k) && pair.input == static_cast<int>(j); });

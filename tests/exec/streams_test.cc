@@ -43,6 +43,12 @@ float TreeSum(std::vector<float> values) {
 
 class Collectives : public testing::TestWithParam<size_t> {};
 
+template <typename T>
+LocalGroup::Operand OperandOf(const std::vector<T>& read, std::vector<T>& write) {
+  return {std::is_same_v<T, float> ? DType::kFloat32 : DType::kInt64, read.data(), write.data(),
+          static_cast<int64_t>(read.size() * sizeof(T)), static_cast<int64_t>(write.size() * sizeof(T))};
+}
+
 TEST_P(Collectives, MoveAndSum) {
   const size_t n = GetParam();
   const auto root = static_cast<int>(n / 2);
@@ -61,21 +67,21 @@ TEST_P(Collectives, MoveAndSum) {
       gathered[m].resize(elements * n);
       sent[m] = given;
       const auto run = [&](Collective collective, const std::vector<float>& read, std::vector<float>& write) {
-        group.Run(member,
-                  {.collective = collective,
-                   .dtype = DType::kFloat32,
-                   .root = root,
-                   .read = read.data(),
-                   .write = write.data(),
-                   .read_bytes = static_cast<int64_t>(read.size() * sizeof(float)),
-                   .write_bytes = static_cast<int64_t>(write.size() * sizeof(float))},
-                  false);
+        const LocalGroup::Operand operand = OperandOf(read, write);
+        group.Run(member, collective, root, {&operand, 1}, false);
       };
       run(Collective::kAllReduceSum, in_place[m], in_place[m]);
       run(Collective::kAllReduceSum, given, apart[m]);
       run(Collective::kReduceScatterSum, given, scattered[m]);
       run(Collective::kAllGather, given, gathered[m]);
       run(Collective::kBroadcast, sent[m], sent[m]);
+      // Several at one meeting, of other types and sizes.
+      std::vector<float> none, again(elements);
+      std::vector<int64_t> numbers{member, 7}, sums(2);
+      const LocalGroup::Operand together[] = {OperandOf(given, again), OperandOf(none, none), OperandOf(numbers, sums)};
+      group.Run(member, Collective::kAllReduceSum, 0, together, false);
+      EXPECT_EQ(again, apart[m]);
+      EXPECT_EQ(sums, (std::vector<int64_t>{static_cast<int64_t>(n * (n - 1) / 2), static_cast<int64_t>(7 * n)}));
     });
     for (size_t i = 0; i < elements; ++i) {
       std::vector<float> values(n);

@@ -125,6 +125,11 @@ void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses
     const auto several = Train(model, options(devices), batches);
     ExpectNear(one, several, 2e-5);
     ExpectSameBits(several, Train(model, options(devices), batches, 5));
+    // A meeting for each sum, and streams of computation.
+    CompileOptions apart = options(devices);
+    apart.recipe.bucket_bytes = 1;
+    apart.recipe.streams = 2;
+    ExpectSameBits(several, Train(model, apart, batches, 6));
   }
 }
 
@@ -261,6 +266,26 @@ g (float[5, 6, 3] x) => (float[M, 4] z)
                   return batch;
                 },
                 [](CompileOptions& options) { options.import.batch_axis = 1; });
+}
+
+// Sums that are ready one after the other meet together; what is read earlier meets earlier.
+TEST(ReplicateData, BucketsGatherSums) {
+  const auto meetings = [](int64_t bucket_bytes) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "y"}}, 2, {6});
+    options.recipe.fetch_gradients = false;
+    options.recipe.bucket_bytes = bucket_bytes;
+    const Plan plan = Compile(ModelOf(kClassifier), options);
+    std::vector<size_t> operands;
+    for (const Instruction& instruction : plan.programs[0].instructions) {
+      if (instruction.kind == InstructionKind::kCollective) operands.push_back(instruction.uses.size() / 2);
+    }
+    return operands;
+  };
+  // The denominator of the loss; the loss itself with the gradients of v, b and w.
+  EXPECT_EQ(meetings(1 << 20), (std::vector<size_t>{1, 4}));
+  EXPECT_EQ(meetings(1), (std::vector<size_t>{1, 1, 1, 1, 1}));
+  // 4 bytes of loss and 72 of v, then 24 of b, then 96 of w.
+  EXPECT_EQ(meetings(100), (std::vector<size_t>{1, 3, 1}));
 }
 
 // What is predicted comes back in the order of what was fed.
