@@ -1,4 +1,4 @@
-// The verifier against faults planted in plans as the compiler makes them: of real models, on several streams. A mutant is
+// The verifier against faults planted in plans as the compiler makes them: of real models, on several streams and devices. A mutant is
 // refused, or it computes the plan's bits whatever the delays; those that do are listed.
 //
 // GRADLOOM_MUTANTS: at how many places to try each kind of fault in each plan (default 3; 0: at all).
@@ -32,11 +32,18 @@ uint64_t Number(const char* variable, uint64_t otherwise) {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
 }
 
-Plan PlanOf(const TrainingCase& recorded, int streams) {
+// Of a device, and how many devices share the batch.
+struct Parallel {
+  int streams, devices;
+};
+
+Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
   CompileOptions options;
   options.recipe = recorded.recipe;
   options.recipe.threads = 1;
-  options.recipe.streams = streams;
+  options.recipe.streams = parallel.streams;
+  options.recipe.devices = parallel.devices;
+  options.recipe.sync_bn = parallel.devices % 2 == 0;
   options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
   Plan plan = Compile(Model::Load(recorded.model_path), options);
   plan.model.bytes.clear();  // never read here, and copied for each mutant
@@ -87,8 +94,8 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
   int plans = 0;
   for (const char* name : kCases) {
     const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/cases/") + name);
-    for (int streams : {1, 2, 4}) {
-      const Plan plan = PlanOf(recorded, streams);
+    for (const Parallel& parallel : {Parallel{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 3}, {1, 8}}) {
+      const Plan plan = PlanOf(recorded, parallel);
       const std::string outcome = Outcome(std::make_shared<const Plan>(plan), recorded, 0);
       SampleMutations(wanted, seed + static_cast<uint64_t>(plans));
       ++plans;
@@ -102,8 +109,8 @@ TEST(CompiledMutations, AreRefusedOrChangeNothing) {
             ++row.caught, ++all.caught;
             return;
           }
-          const std::string what =
-              std::string(name) + " on " + std::to_string(streams) + " streams, " + std::string(kind.name) + ", " + site;
+          const std::string what = std::string(name) + " on " + std::to_string(parallel.devices) + " devices with " +
+                                   std::to_string(parallel.streams) + " streams, " + std::string(kind.name) + ", " + site;
           const auto survivor = std::make_shared<const Plan>(mutant);
           for (uint64_t order = 0; order < kOrders; ++order) {
             try {
