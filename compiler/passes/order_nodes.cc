@@ -1,9 +1,13 @@
 #include "compiler/passes/order_nodes.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <utility>
 #include <vector>
 
+#include "compiler/cost/cost_model.h"
+#include "compiler/ops/op.h"
 #include "compiler/passes/node_order.h"
 
 namespace gradloom {
@@ -25,10 +29,33 @@ std::vector<int> LastFixedRead(const Graph& graph) {
   return last;
 }
 
+// By position of a meeting: the position by which it has most likely ended, while other nodes went on. Meetings take place one
+// after the other.
+std::map<int, int> EndsOfMeetings(const Graph& graph, DeviceKind device, int threads) {
+  const DeviceCosts costs = DefaultCosts(device);
+  std::map<int, int> ends;
+  std::deque<std::pair<double, int>> open;  // when it ends, which one
+  double now = 0, free = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (node.phase == Phase::kUpdate) continue;
+    if (IsMeeting(node)) {
+      free = std::max(now, free) + costs.meeting_seconds + CostOf(graph, node).bytes / costs.link_bytes_per_second;
+      open.emplace_back(free, static_cast<int>(i));
+    } else if (!IsView(node)) {
+      now += SecondsOf(CostOf(graph, node), threads, costs);
+    }
+    for (; !open.empty() && open.front().first <= now; open.pop_front()) ends.emplace(open.front().second, static_cast<int>(i));
+  }
+  for (const auto& [time, meeting] : open) ends.emplace(meeting, static_cast<int>(graph.nodes.size()) - 1);
+  return ends;
+}
+
 }  // namespace
 
-void OrderNodes(Graph& graph) {
+void OrderNodes(Graph& graph, DeviceKind device, int threads) {
   const std::vector<int> last_read = LastFixedRead(graph);
+  const std::map<int, int> ends = EndsOfMeetings(graph, device, threads);
   // The position after which each value is there; inputs and data are there before the first node.
   std::vector<int> ready(static_cast<size_t>(graph.num_values()), -1);
   std::vector<std::pair<int, size_t>> keys;  // (position to run after, original position)
@@ -44,7 +71,9 @@ void OrderNodes(Graph& graph) {
       }
     }
     for (ValueId id : node.outputs) {
-      if (id != kNoValue) ready[static_cast<size_t>(id)] = after;
+      if (id == kNoValue) continue;
+      const auto end = ends.find(static_cast<int>(i));
+      ready[static_cast<size_t>(id)] = end == ends.end() ? after : end->second;
     }
     keys.emplace_back(after, i);
   }

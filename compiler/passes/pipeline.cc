@@ -97,7 +97,7 @@ void RunSimplifyDevice(PassContext& c) {
   if (c.divided) Simplify(c.graph);
 }
 
-void RunOrder(PassContext& c) { OrderNodes(c.graph); }
+void RunOrder(PassContext& c) { OrderNodes(c.graph, c.recipe.device, c.recipe.threads); }
 
 void RunFusePointwise(PassContext& c) { FusePointwise(c.graph); }
 

@@ -85,7 +85,7 @@ void RunOne(uint64_t seed, int threads, int streams, bool simplify) {
   const std::vector<Tensor> reference = Interpret(*InDouble(graph), feeds64, wanted);
 
   if (simplify) Simplify(graph);
-  OrderNodes(graph);
+  OrderNodes(graph, DeviceKind::kCpu, 1);
   auto plan = std::make_shared<Plan>();
   ProgramPlan scheduled;
   ChooseStreams(graph, streams, threads, scheduled);

@@ -22,7 +22,7 @@ ALLOWED = {
     "kernels/cpu": ["runtime/base", "kernels/catalog", "kernels/reference", "kernels/scalar"],
     "compiler/graph": ["runtime/base"],
     "compiler/ops": ["runtime/base", "compiler/graph"],
-    "compiler/cost": ["runtime/base", "compiler/graph", "compiler/ops", "kernels/catalog"],
+    "compiler/cost": ["runtime/base", "runtime/plan", "compiler/graph", "compiler/ops", "kernels/catalog"],
     "compiler/onnx": ["runtime/base", "runtime/plan", "compiler/graph", "compiler/ops", "kernels/catalog", "kernels/reference"],
     "compiler/oracle": ["runtime/base", "compiler/graph", "kernels/catalog", "kernels/reference"],
     "compiler/passes": ["runtime/base", "runtime/plan", "compiler/cost", "compiler/graph", "compiler/ops", "kernels/catalog", "kernels/reference"],

@@ -1,4 +1,4 @@
-// The only file that includes toml++.
+// Configuration files; topology.cc reads the other TOML there is.
 #include <algorithm>
 #include <filesystem>
 #include <string>

@@ -38,6 +38,8 @@ constexpr Verb kVerbs[] = {
     {"predict", "outputs of a trained model", "gradloom predict runs/exp1 --data x.npz -o y.npz", DeclarePredict},
     {"export", "trained weights -> inference ONNX", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},
     {"bench", "how fast a model trains here", "gradloom bench model.onnx --batch 64", DeclareBench},
+    {"simulate", "a plan as discrete events, here or on a described cluster",
+     "gradloom simulate model.plan --topology cluster.toml --devices 8,64,4096", DeclareSimulate},
     {"diff", "what differs between two runs, plans or files of weights; exit 11 where something does", "gradloom diff runs/exp1 runs/exp2",
      DeclareDiff},
     {"devices", "what this machine offers", "gradloom devices --json", DeclareDevices},

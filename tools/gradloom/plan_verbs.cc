@@ -6,14 +6,20 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "compiler/cost/simulate.h"
 #include "compiler/onnx/export.h"
+#include "runtime/base/file.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
 #include "runtime/plan/verify_plan.h"
 #include "runtime/session/safetensors.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/report/plan_dot.h"
+#include "tools/report/plan_page.h"
+#include "tools/report/stream_tables.h"
 #include "tools/run/comparison.h"
+#include "tools/run/environment.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
@@ -95,14 +101,38 @@ int PrintMemoryJson(const Plan& plan) {
 }
 
 struct InspectFlags {
-  std::string path;
-  bool memory = false, json = false;
+  std::string path, html, dot;
+  bool memory = false, streams = false, json = false;
 };
+
+void WriteText(const std::string& path, const std::string& text) {
+  WriteFileAtomically(path, text);
+  std::fprintf(stderr, "%s\n", path.c_str());
+}
+
+// The first entry, which trains where the plan does, with its predicted times.
+int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
+  const Simulation simulation = Simulate(plan, 0, LocalCpuCluster(ThisCpu().cores));
+  const Entry& entry = plan.entries[0];
+  const std::string title = plan.model.name.empty() ? "plan " + PlanHash(plan).substr(0, 8) : plan.model.name;
+  if (!flags.html.empty()) WriteText(flags.html, PlanPage(plan, 0, simulation, title));
+  if (!flags.dot.empty())
+    WriteText(flags.dot, ProgramDot(plan.programs[static_cast<size_t>(entry.ranks[0].program)], title + ", " + EntryName(entry)));
+  if (!flags.streams) return 0;
+  std::printf("%s, predicted %s\n%s", EntryName(entry).c_str(), Milliseconds(simulation.seconds).c_str(),
+              SimulationSummary(plan, simulation).c_str());
+  for (const SimulatedProgram& simulated : simulation.programs) {
+    std::printf("program %d\n%s", simulated.program,
+                StreamTables(plan.programs[static_cast<size_t>(simulated.program)], simulated).c_str());
+  }
+  return 0;
+}
 
 int Inspect(const InspectFlags& flags) {
   const Plan plan = ReadPlan(PlanPathOf(flags.path));
   if (flags.json) return PrintMemoryJson(plan);
   if (flags.memory) return PrintMemory(plan);
+  if (flags.streams || !flags.html.empty() || !flags.dot.empty()) return InspectSchedule(flags, plan);
   std::printf("%s", PlanText(plan).c_str());
   return 0;
 }
@@ -158,7 +188,10 @@ Action DeclareInspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   app.add_option("plan", flags->path, "a plan file or the folder of a run")->required();
   app.add_flag("--memory", flags->memory, "planned bytes by role, and the largest buffers with their nodes");
-  app.add_flag("--json", flags->json, "the same as one JSON object");
+  app.add_flag("--streams", flags->streams, "a table a stream: instructions with predicted times, operands and events; the critical path");
+  app.add_option("--html", flags->html, "write one page with the graph, the time line and the memory map");
+  app.add_option("--dot", flags->dot, "write the first device's program for Graphviz");
+  app.add_flag("--json", flags->json, "the memory as one JSON object");
   return [flags] { return Inspect(*flags); };
 }
 

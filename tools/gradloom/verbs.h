@@ -28,5 +28,6 @@ Action DeclareDiff(CLI::App& app);
 Action DeclareExplain(CLI::App& app);
 Action DeclareDoctor(CLI::App& app);
 Action DeclareBench(CLI::App& app);
+Action DeclareSimulate(CLI::App& app);
 
 }  // namespace gradloom

@@ -1,0 +1,41 @@
+#include "compiler/cost/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradloom {
+namespace {
+
+double RingSeconds(double bytes, int members, const Link& link) {
+  if (members < 2) return 0;
+  const double messages = 2.0 * (members - 1);
+  return messages * (link.seconds + bytes / members / link.bytes_per_second);
+}
+
+double TreeSeconds(double bytes, int members, const Link& link) {
+  if (members < 2) return 0;
+  return 2 * std::ceil(std::log2(members)) * (link.seconds + bytes / link.bytes_per_second);
+}
+
+}  // namespace
+
+Cluster LocalCpuCluster(int cores) {
+  Cluster cluster{.device = DefaultCosts(DeviceKind::kCpu), .devices_per_node = 1 << 20, .shared_cores = cores};
+  // Threads of one process meet at a barrier and read each other's memory.
+  cluster.inside = {cluster.device.meeting_seconds / 4, cluster.device.link_bytes_per_second};
+  cluster.between = cluster.inside;
+  return cluster;
+}
+
+double AllReduceSeconds(int64_t bytes, int devices, const Cluster& cluster) {
+  const int inside = std::min(devices, std::max(cluster.devices_per_node, 1)), nodes = (devices + inside - 1) / inside;
+  const double all = static_cast<double>(bytes);
+  // Between the two halves of the ring within a node, each device has its part of the bytes.
+  const double ring = RingSeconds(all / inside, nodes, cluster.between), tree = TreeSeconds(all / inside, nodes, cluster.between);
+  const double across = cluster.algorithm == AllReduceAlgorithm::kRing   ? ring
+                        : cluster.algorithm == AllReduceAlgorithm::kTree ? tree
+                                                                         : std::min(ring, tree);
+  return RingSeconds(all, inside, cluster.inside) + across;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,43 @@
+// A plan as discrete events: when each instruction of each stream begins and ends, by the cost model or a profile.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/cost/cluster.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+struct SimulatedSpan {
+  int instruction = 0;
+  double start = 0, end = 0;  // seconds from the start of the step
+};
+
+// The ranks that run one program: all alike, as they meet each other and share nothing else.
+struct SimulatedProgram {
+  int program = 0;
+  int ranks = 0;                     // that run it
+  std::vector<SimulatedSpan> spans;  // in the program's order: of what takes time
+  std::vector<double> busy;          // seconds, by stream
+  double communication = 0;          // seconds in which a meeting goes on
+  double exposed = 0;                // of them those in which no stream computes
+};
+
+struct Simulation {
+  double seconds = 0;  // of a step
+  int devices = 1;
+  std::vector<SimulatedProgram> programs;
+  // What the step waits for from its begin to its end: (index into programs, instruction).
+  std::vector<std::pair<int, int>> critical;
+};
+
+// Measured seconds of launches, by program and instruction; a negative number where none was measured.
+using Profile = std::vector<std::vector<double>>;
+
+// One step of an entry. `devices` 0: those of the plan; else so many, each with the first rank's program and shard.
+// Throws Error(kPlan) for an entry that is not there; a plan that has been verified comes to its end.
+Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int devices = 0, const Profile* profile = nullptr);
+
+}  // namespace gradloom

@@ -1,0 +1,112 @@
+#include "tools/config/topology.h"
+
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "runtime/base/nearest.h"
+
+namespace gradloom {
+namespace {
+
+class TopologyReader {
+ public:
+  explicit TopologyReader(const std::string& path) : path_(path) {
+    try {
+      root_ = toml::parse(ReadWholeFile(path), path);
+    } catch (const toml::parse_error& error) {
+      throw Error(ErrorCode::kConfig, Escaped(std::string(error.description())), At(error.source()),
+                  "a file like models/clusters/two_nodes.toml");
+    }
+  }
+
+  Cluster Read() {
+    const std::string kind = Text("device", "kind", "cuda", {"cpu", "cuda"});
+    Cluster cluster{.device = DefaultCosts(kind == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda)};
+    Number("device", "flops_per_second", cluster.device.flops_per_second);
+    Number("device", "bytes_per_second", cluster.device.bytes_per_second);
+    Number("device", "launch_seconds", cluster.device.launch_seconds);
+    Number("device", "event_seconds", cluster.device.event_seconds);
+    Count("node", "devices", cluster.devices_per_node);
+    Count("node", "shared_cores", cluster.shared_cores);
+    cluster.inside = {cluster.device.meeting_seconds / 4, cluster.device.link_bytes_per_second};
+    Number("node", "link_bytes_per_second", cluster.inside.bytes_per_second);
+    Number("node", "link_seconds", cluster.inside.seconds);
+    cluster.between = cluster.inside;
+    Number("network", "bytes_per_second", cluster.between.bytes_per_second);
+    Number("network", "seconds", cluster.between.seconds);
+    const std::string algorithm = Text("all_reduce", "algorithm", "fastest", {"fastest", "ring", "tree"});
+    cluster.algorithm = algorithm == "ring"   ? AllReduceAlgorithm::kRing
+                        : algorithm == "tree" ? AllReduceAlgorithm::kTree
+                                              : AllReduceAlgorithm::kFastest;
+    RefuseUnknown();
+    return cluster;
+  }
+
+ private:
+  std::string At(const toml::source_region& source) const { return Escaped(path_, 4096) + ":" + std::to_string(source.begin.line); }
+
+  const toml::node* Find(const char* section, const char* key) {
+    known_[section].insert(key);
+    const toml::table* table = root_[section].as_table();
+    return table == nullptr ? nullptr : table->get(key);
+  }
+
+  [[noreturn]] void Refuse(const toml::node& node, const std::string& why) const {
+    throw Error(ErrorCode::kConfig, why, At(node.source()), "a file like models/clusters/two_nodes.toml");
+  }
+
+  void Number(const char* section, const char* key, double& value) {
+    const toml::node* node = Find(section, key);
+    if (node == nullptr) return;
+    const auto number = node->value<double>();
+    if (!number || !(*number > 0) || *number > 1e30) Refuse(*node, std::string(section) + "." + key + " is no number above 0");
+    value = *number;
+  }
+
+  void Count(const char* section, const char* key, int& value) {
+    const toml::node* node = Find(section, key);
+    if (node == nullptr) return;
+    const auto number = node->value<int64_t>();
+    if (!number || *number < 1 || *number > (1 << 20)) Refuse(*node, std::string(section) + "." + key + " is no count from 1 on");
+    value = static_cast<int>(*number);
+  }
+
+  std::string Text(const char* section, const char* key, const char* absent, const std::set<std::string>& choices) {
+    const toml::node* node = Find(section, key);
+    if (node == nullptr) return absent;
+    const auto text = node->value<std::string>();
+    if (text && choices.contains(*text)) return *text;
+    std::string all;
+    for (const std::string& choice : choices) all += (all.empty() ? "" : ", ") + choice;
+    Refuse(*node, std::string(section) + "." + key + " is one of: " + all);
+  }
+
+  void RefuseUnknown() const {
+    for (const auto& [section, node] : root_) {
+      const auto known = known_.find(std::string(section.str()));
+      if (known == known_.end() || !node.is_table()) Refuse(node, "unknown section '" + Escaped(std::string(section.str())) + "'");
+      for (const auto& [key, value] : *node.as_table()) {
+        if (known->second.contains(std::string(key.str()))) continue;
+        const std::string near = Nearest(std::string(key.str()), {known->second.begin(), known->second.end()});
+        Refuse(value, "unknown key '" + Escaped(std::string(section.str()) + "." + std::string(key.str())) + "'" +
+                          (near.empty() ? "" : ", did you mean '" + near + "'?"));
+      }
+    }
+  }
+
+  const std::string path_;
+  toml::table root_;
+  std::map<std::string, std::set<std::string>> known_;
+};
+
+}  // namespace
+
+Cluster ReadTopology(const std::string& path) { return TopologyReader(path).Read(); }
+
+}  // namespace gradloom

@@ -1,0 +1,18 @@
+// Clusters described in TOML, for the simulator.
+#pragma once
+
+#include <string>
+
+#include "compiler/cost/cluster.h"
+
+namespace gradloom {
+
+// Reads
+//   [device]      kind = "cpu" or "cuda"; flops_per_second, bytes_per_second, launch_seconds, event_seconds; defaults by kind
+//   [node]        devices; link_bytes_per_second, link_seconds: between devices of a node; shared_cores: that CPU devices share
+//   [network]     bytes_per_second, seconds: of a device to another node
+//   [all_reduce]  algorithm = "fastest", "ring" or "tree"
+// Throws Error(kIo) for a file that cannot be read, Error(kConfig) naming the line of what it does not know.
+Cluster ReadTopology(const std::string& path);
+
+}  // namespace gradloom

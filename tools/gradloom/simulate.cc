@@ -1,0 +1,105 @@
+// gradloom simulate: a step of a plan as discrete events, here or on a cluster that a file describes.
+#include "compiler/cost/simulate.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/plan/plan_file.h"
+#include "tools/config/topology.h"
+#include "tools/gradloom/verbs.h"
+#include "tools/report/plan_page.h"
+#include "tools/report/stream_tables.h"
+#include "tools/run/environment.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/trained_model.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+struct Flags {
+  std::string plan, topology;
+  std::vector<int> devices;
+  bool json = false;
+};
+
+int FirstTraining(const Plan& plan) {
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    if (plan.entries[i].kind == EntryKind::kStep || plan.entries[i].kind == EntryKind::kAccumulate) return static_cast<int>(i);
+  }
+  return 0;
+}
+
+nlohmann::ordered_json JsonOf(const Simulation& simulation, int64_t samples, double took_ms) {
+  const SimulatedProgram& first = simulation.programs.front();
+  return {{"devices", simulation.devices},
+          {"step_ms", simulation.seconds * 1e3},
+          {"samples", samples},
+          {"samples_per_second", static_cast<double>(samples) / simulation.seconds},
+          {"communication_ms", first.communication * 1e3},
+          {"exposed_ms", first.exposed * 1e3},
+          {"critical_instructions", simulation.critical.size()},
+          {"simulated_in_ms", took_ms}};
+}
+
+int Simulate(const Flags& flags) {
+  const Plan plan = ReadPlan(PlanPathOf(flags.plan));
+  const Cluster cluster = flags.topology.empty() ? LocalCpuCluster(ThisCpu().cores) : ReadTopology(flags.topology);
+  const int index = FirstTraining(plan);
+  const Entry& entry = plan.entries[static_cast<size_t>(index)];
+  nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+  double one = 0;
+  for (size_t i = 0; i < flags.devices.size() + 1; ++i) {
+    // The plan as it is, then each wanted count.
+    const int devices = i == 0 ? 0 : flags.devices[i - 1];
+    const auto start = std::chrono::steady_clock::now();
+    const Simulation simulation = gradloom::Simulate(plan, index, cluster, devices);
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const int64_t samples = devices == 0 ? entry.batch : entry.ranks[0].shard_length * devices;
+    lines.push_back(JsonOf(simulation, samples, ms));
+    if (flags.json) continue;
+    const double rate = static_cast<double>(samples) / simulation.seconds;
+    if (i == 0) {
+      std::printf("%s on %d %s: step %s, %s samples/s (predicted)\n%s", EntryName(entry).c_str(), simulation.devices,
+                  simulation.devices == 1 ? "device" : "devices", Milliseconds(simulation.seconds).c_str(),
+                  WithCommas(static_cast<int64_t>(rate)).c_str(), SimulationSummary(plan, simulation).c_str());
+      if (!flags.devices.empty()) {
+        std::printf("%lld samples a device:\n%8s %14s %16s %12s %12s\n", static_cast<long long>(entry.ranks[0].shard_length), "devices",
+                    "step", "samples/s", "exposed", "efficiency");
+      }
+      continue;
+    }
+    if (one == 0) one = rate / simulation.devices;
+    std::printf("%8d %14s %16s %12s %10.1f %%\n", simulation.devices, Milliseconds(simulation.seconds).c_str(),
+                WithCommas(static_cast<int64_t>(rate)).c_str(), Milliseconds(simulation.programs.front().exposed).c_str(),
+                100 * rate / simulation.devices / one);
+  }
+  if (flags.json) {
+    std::printf("%s\n",
+                nlohmann::ordered_json{{"plan", PlanHash(plan)}, {"entry", EntryName(entry)}, {"simulations", lines}}.dump().c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action DeclareSimulate(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("plan", flags->plan, "a plan file or the folder of a run")->required();
+  app.add_option("--topology", flags->topology, "a TOML file that describes a cluster; default: CPU devices on this machine");
+  app.add_option("--devices", flags->devices, "also on so many devices, each with what a device of the plan has: 8,64,4096")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_flag("--json", flags->json, "print one JSON object");
+  return [flags] { return Simulate(*flags); };
+}
+
+}  // namespace gradloom

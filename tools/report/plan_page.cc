@@ -1,0 +1,208 @@
+#include "tools/report/plan_page.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/plan/memory_report.h"
+#include "tools/report/page_template.h"
+#include "tools/report/stream_tables.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostDevices = 16;
+constexpr const char* kKinds[] = {"launch", "copy", "record", "wait", "collective", "send", "recv", "if", "loop"};
+constexpr const char* kArenas[] = {"state", "constants", "transient", "step", "feed"};
+constexpr const char* kStreams[] = {"compute", "comm", "copy"};
+
+Json JsonOf(const Program& program, const Instruction& instruction) {
+  Json reads = Json::array(), writes = Json::array();
+  for (const Use& use : instruction.uses) {
+    if (use.buffer >= 0) (use.access == Access::kRead ? reads : writes).push_back(use.buffer);
+  }
+  std::string name = instruction.kernel;
+  if (instruction.kind == InstructionKind::kCollective) {
+    int64_t bytes = 0;
+    for (const Use& use : instruction.uses) {
+      if (use.access == Access::kRead) bytes += program.buffers[static_cast<size_t>(use.buffer)].bytes;
+    }
+    name = "all_reduce of " + std::to_string(reads.size()) + ", " + Bytes(bytes);
+  }
+  return {{"kind", kKinds[static_cast<size_t>(instruction.kind)]},
+          {"name", name},
+          {"op", instruction.op},
+          {"origin", instruction.origin},
+          {"stream", instruction.stream},
+          {"reads", reads},
+          {"writes", writes},
+          {"event", instruction.event}};
+}
+
+Json JsonOf(const Program& program) {
+  Json instructions = Json::array(), streams = Json::array(), buffers = Json::array();
+  // A part lives as long as its whole, and the other way round.
+  std::vector<std::pair<int, int>> life(program.buffers.size(), {-1, -1});
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    instructions.push_back(JsonOf(program, program.instructions[i]));
+    for (const Use& use : program.instructions[i].uses) {
+      for (int id = use.buffer; id >= 0; id = program.buffers[static_cast<size_t>(id)].whole) {
+        auto& [first, last] = life[static_cast<size_t>(id)];
+        if (first < 0) first = static_cast<int>(i);
+        last = static_cast<int>(i);
+      }
+    }
+  }
+  for (size_t s = 0; s < program.streams.size(); ++s) {
+    streams.push_back(std::string(kStreams[static_cast<size_t>(program.streams[s].kind)]) + " " + std::to_string(s));
+  }
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    const std::string type = buffer.dtype == DType::kUndefined ? "scratch" : std::string(DTypeName(buffer.dtype)) + buffer.shape.ToString();
+    buffers.push_back({{"name", buffer.name},
+                       {"arena", kArenas[static_cast<size_t>(buffer.arena)]},
+                       {"offset", buffer.offset},
+                       {"bytes", buffer.bytes},
+                       {"type", type},
+                       {"first", life[i].first},
+                       {"last", life[i].second}});
+  }
+  return {{"instructions", instructions}, {"streams", streams}, {"buffers", buffers}, {"transient_bytes", program.transient_bytes}};
+}
+
+class PageData {
+ public:
+  PageData(const Plan& plan, const Entry& entry, const Simulation& simulation) : plan_(plan), entry_(entry), simulation_(simulation) {
+    for (size_t i = 0; i < simulation.programs.size(); ++i) place_.emplace(simulation.programs[i].program, static_cast<int>(i));
+  }
+
+  Json Make(const std::string& title) {
+    const MemoryReport memory = ReportMemory(plan_, 0);
+    const size_t drawn = std::min(entry_.ranks.size(), kMostDevices);
+    Json data{{"title", title}};
+    data["subtitle"] = EntryName(entry_) + " on " + std::to_string(entry_.ranks.size()) + " x " +
+                       std::string(DeviceKindName(plan_.targets[0].device)) + "; predicted " + Milliseconds(simulation_.seconds);
+    data["programs"] = Json::array();
+    for (const SimulatedProgram& program : simulation_.programs) {
+      data["programs"].push_back(JsonOf(plan_.programs[static_cast<size_t>(program.program)]));
+    }
+    data["devices"] = Json::array();
+    data["arrows"] = Json::array();
+    for (size_t rank = 0; rank < drawn; ++rank) AddDevice(static_cast<int>(rank), data);
+    data["meetings"] = Meetings(drawn);
+    data["critical"] = Json::array();
+    for (const auto& [runner, instruction] : simulation_.critical) {
+      const int program = simulation_.programs[static_cast<size_t>(runner)].program;
+      for (size_t rank = 0; rank < drawn; ++rank) {
+        if (entry_.ranks[rank].program != program) continue;
+        data["critical"].push_back({rank, instruction});
+        break;
+      }
+    }
+    const SimulatedProgram& first = simulation_.programs.front();
+    data["summary"] = Json::array({{"step (predicted)", Milliseconds(simulation_.seconds)},
+                                   {"communication", Milliseconds(first.communication)},
+                                   {"of it exposed", Milliseconds(first.exposed)},
+                                   {"parameters", Bytes(memory.parameters)},
+                                   {"state and optimizer", Bytes(memory.state_bytes)},
+                                   {"arena of a device", Bytes(plan_.programs[static_cast<size_t>(first.program)].transient_bytes)}});
+    return data;
+  }
+
+ private:
+  const SimulatedProgram& SimulatedOf(int rank) const {
+    return simulation_.programs[static_cast<size_t>(place_.at(entry_.ranks[static_cast<size_t>(rank)].program))];
+  }
+
+  void AddDevice(int rank, Json& data) const {
+    const SimulatedProgram& simulated = SimulatedOf(rank);
+    const Program& program = plan_.programs[static_cast<size_t>(simulated.program)];
+    Json spans = Json::array();
+    double busy = 0;
+    for (const SimulatedSpan& span : simulated.spans) spans.push_back({span.instruction, span.start * 1e6, span.end * 1e6});
+    for (size_t s = 0; s < simulated.busy.size(); ++s) {
+      if (program.streams[s].kind == StreamKind::kCompute) busy = std::max(busy, simulated.busy[s]);
+    }
+    data["devices"].push_back({{"name", std::string(DeviceKindName(plan_.targets[0].device)) + ":" + std::to_string(rank)},
+                               {"program", place_.at(simulated.program)},
+                               {"spans", spans},
+                               {"busy", simulation_.seconds > 0 ? busy / simulation_.seconds : 0},
+                               {"exposed_us", simulated.exposed * 1e6},
+                               {"peak_bytes", program.transient_bytes},
+                               {"state_bytes", plan_.state_bytes}});
+    AddArrows(rank, program, data["arrows"]);
+  }
+
+  // From what was done last before a record to what comes next after its wait.
+  static void AddArrows(int rank, const Program& program, Json& arrows) {
+    std::vector<int> recorded(static_cast<size_t>(program.num_events), -1), last(program.streams.size(), -1),
+        waits(program.streams.size(), -1);
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      const auto stream = static_cast<size_t>(instruction.stream);
+      if (instruction.kind == InstructionKind::kRecord) {
+        recorded[static_cast<size_t>(instruction.event)] = last[stream];
+      } else if (instruction.kind == InstructionKind::kWait) {
+        waits[stream] = recorded[static_cast<size_t>(instruction.event)];
+      } else {
+        if (waits[stream] >= 0) arrows.push_back({rank, waits[stream], i});
+        waits[stream] = -1;
+        last[stream] = static_cast<int>(i);
+      }
+    }
+  }
+
+  Json Meetings(size_t drawn) const {
+    std::vector<std::vector<int>> collectives(drawn);
+    for (size_t rank = 0; rank < drawn; ++rank) {
+      const Program& program = plan_.programs[static_cast<size_t>(entry_.ranks[rank].program)];
+      for (size_t i = 0; i < program.instructions.size(); ++i) {
+        if (program.instructions[i].kind == InstructionKind::kCollective) collectives[rank].push_back(static_cast<int>(i));
+      }
+    }
+    Json meetings = Json::array();
+    for (size_t k = 0; drawn > 0 && k < collectives[0].size(); ++k) {
+      const Program& program = plan_.programs[static_cast<size_t>(entry_.ranks[0].program)];
+      Json members = Json::array();
+      for (size_t rank = 0; rank < drawn; ++rank) {
+        if (k < collectives[rank].size()) members.push_back({rank, collectives[rank][k]});
+      }
+      const Json instruction = JsonOf(program, program.instructions[static_cast<size_t>(collectives[0][k])]);
+      meetings.push_back({{"name", instruction["name"]}, {"members", members}});
+    }
+    return meetings;
+  }
+
+  const Plan& plan_;
+  const Entry& entry_;
+  const Simulation& simulation_;
+  std::map<int, int> place_;  // of a program among the simulated ones
+};
+
+}  // namespace
+
+std::string EntryName(const Entry& entry) {
+  static constexpr const char* kNames[] = {"step", "accumulate", "update", "eval", "predict"};
+  return kNames[static_cast<size_t>(entry.kind)] + (entry.batch > 0 ? " of " + std::to_string(entry.batch) : std::string());
+}
+
+std::string PlanPage(const Plan& plan, int entry, const Simulation& simulation, const std::string& title) {
+  std::string data = PageData(plan, plan.entries[static_cast<size_t>(entry)], simulation)
+                         .Make(title)
+                         .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // Within a script element only this ends it.
+  std::string safe;
+  for (char c : data) safe += c == '<' ? "\\u003c" : std::string(1, c);
+  std::string page(kPlanPageTemplate);
+  const std::string_view mark = "__PLAN_JSON__";
+  const size_t at = page.find(mark);
+  GRADLOOM_CHECK(at != std::string::npos);
+  return page.replace(at, mark.size(), safe);
+}
+
+}  // namespace gradloom

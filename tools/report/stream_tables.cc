@@ -1,0 +1,136 @@
+#include "tools/report/stream_tables.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+constexpr const char* kStreams[] = {"compute", "comm", "copy"};
+
+std::string Padded(const std::string& text, size_t width) {
+  return text.size() >= width ? text : text + std::string(width - text.size(), ' ');
+}
+
+std::string Right(const std::string& text, size_t width) {
+  return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
+}
+
+std::string NamesOf(const Program& program, const Instruction& instruction, Access access) {
+  std::string names;
+  int more = 0;
+  for (const Use& use : instruction.uses) {
+    if (use.access != access || use.buffer < 0) continue;
+    if (names.size() > 70) {
+      ++more;
+      continue;
+    }
+    names += (names.empty() ? "" : ", ") + Escaped(program.buffers[static_cast<size_t>(use.buffer)].name, 40);
+  }
+  return names + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
+std::string NameOf(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case InstructionKind::kLaunch: return instruction.kernel;
+    case InstructionKind::kCopy: return "copy";
+    case InstructionKind::kCollective: return "all_reduce of " + std::to_string(instruction.uses.size() / 2);
+    case InstructionKind::kSend: return "send";
+    case InstructionKind::kRecv: return "recv";
+    case InstructionKind::kIf: return "if";
+    case InstructionKind::kLoop: return "loop";
+    default: return "";
+  }
+}
+
+std::string StreamName(const Program& program, size_t s) {
+  return std::string(kStreams[static_cast<size_t>(program.streams[s].kind)]) + " " + std::to_string(s);
+}
+
+// The instructions of a stream; events go to the line of what comes after a wait and before a record.
+std::string TableOf(const Program& program, size_t stream, const std::map<int, SimulatedSpan>& spans) {
+  std::vector<std::string> lines;
+  std::string waits;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (static_cast<size_t>(instruction.stream) != stream) continue;
+    if (instruction.kind == InstructionKind::kWait) {
+      waits += (waits.empty() ? "waits e" : ", e") + std::to_string(instruction.event);
+      continue;
+    }
+    if (instruction.kind == InstructionKind::kRecord) {
+      if (!lines.empty()) lines.back() += "  records e" + std::to_string(instruction.event);
+      continue;
+    }
+    const auto span = spans.find(static_cast<int>(i));
+    const double start = span == spans.end() ? 0 : span->second.start, seconds = span == spans.end() ? 0 : span->second.end - start;
+    char times[48];
+    std::snprintf(times, sizeof times, "%10.3f %9.3f", start * 1e3, seconds * 1e3);
+    lines.push_back("  " + Right("#" + std::to_string(i), 6) + times + "  " + Padded(NameOf(instruction), 26) +
+                    Escaped(instruction.origin, 48) + "  " + NamesOf(program, instruction, Access::kRead) + " -> " +
+                    NamesOf(program, instruction, Access::kWrite) + (waits.empty() ? "" : "  " + waits));
+    waits.clear();
+  }
+  std::string text = StreamName(program, stream) + ": " + std::to_string(lines.size()) + " instructions\n          begin ms        ms\n";
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::string Milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g ms", seconds * 1e3);
+  return text;
+}
+
+std::string StreamTables(const Program& program, const SimulatedProgram& simulated) {
+  std::map<int, SimulatedSpan> spans;
+  for (const SimulatedSpan& span : simulated.spans) spans.emplace(span.instruction, span);
+  std::string text;
+  for (size_t s = 0; s < program.streams.size(); ++s) text += TableOf(program, s, spans);
+  return text;
+}
+
+std::string SimulationSummary(const Plan& plan, const Simulation& simulation, size_t longest) {
+  std::string text;
+  for (const SimulatedProgram& simulated : simulation.programs) {
+    const Program& program = plan.programs[static_cast<size_t>(simulated.program)];
+    text += "program " + std::to_string(simulated.program) + " on " + std::to_string(simulated.ranks) +
+            (simulated.ranks == 1 ? " device" : " devices") + ", arena " + Bytes(program.transient_bytes) + "\n";
+    for (size_t s = 0; s < program.streams.size(); ++s) {
+      char busy[32];
+      std::snprintf(busy, sizeof busy, "busy %5.1f %%", simulation.seconds > 0 ? 100 * simulated.busy[s] / simulation.seconds : 0.0);
+      text += "  " + Padded(StreamName(program, s), 12) + busy + "\n";
+    }
+    if (simulated.communication > 0) {
+      text += "  communication " + Milliseconds(simulated.communication) + ", exposed " + Milliseconds(simulated.exposed) + "\n";
+    }
+  }
+  struct Part {
+    double seconds;
+    int runner, instruction;
+  };
+  std::vector<Part> critical;
+  for (const auto& [runner, instruction] : simulation.critical) {
+    for (const SimulatedSpan& span : simulation.programs[static_cast<size_t>(runner)].spans) {
+      if (span.instruction == instruction) critical.push_back({span.end - span.start, runner, instruction});
+    }
+  }
+  text += "critical path of " + std::to_string(critical.size()) + " instructions, the longest:\n";
+  std::stable_sort(critical.begin(), critical.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
+  if (critical.size() > longest) critical.resize(longest);
+  for (const Part& part : critical) {
+    const Program& program = plan.programs[static_cast<size_t>(simulation.programs[static_cast<size_t>(part.runner)].program)];
+    const Instruction& instruction = program.instructions[static_cast<size_t>(part.instruction)];
+    text += "  " + Right(Milliseconds(part.seconds), 12) + "  " + Padded(NameOf(instruction), 26) + Escaped(instruction.origin, 60) + "\n";
+  }
+  return text;
+}
+
+}  // namespace gradloom
