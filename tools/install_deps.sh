@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a fresh Debian 12 machine able to build the project: apt-get and pip, by package name.
+# Makes a fresh Debian 12 machine able to build the project: apt-get and pip, by package name. With "tests": to run its tests, too.
 set -euo pipefail
 
 packages=(
@@ -9,6 +9,7 @@ packages=(
   libgtest-dev libgmock-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libzip-dev libxxhash-dev libjpeg62-turbo-dev libpng-dev
 )
+if [ "${1:-}" = tests ]; then packages+=(chromium-headless-shell); fi
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi

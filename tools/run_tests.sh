@@ -3,7 +3,7 @@
 # the last line is "N passed, N failed". Arguments go to bazel test.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-tools/install_deps.sh || exit 1
+tools/install_deps.sh tests || exit 1
 tools/python_env.sh >/dev/null || exit 1
 log="$(mktemp)"
 bazel test //... --config=ci "$@" 2>&1 | tee "$log"

@@ -12,6 +12,7 @@ DeviceCosts DefaultCosts(DeviceKind device) {
             .launch_seconds = 0.5e-6,
             .meeting_seconds = 20e-6,
             .link_bytes_per_second = 5e9,
+            .wake_seconds = 50e-6,
             .event_seconds = 5e-6};
   }
   return {.flops_per_second = 30e12,

@@ -15,6 +15,7 @@ struct DeviceCosts {
   // Of a meeting of devices, besides moving what is summed, and how fast that moves between neighbours.
   double meeting_seconds = 0;
   double link_bytes_per_second = 0;
+  double wake_seconds = 0;   // of a step with several streams: to wake them and to join them
   double event_seconds = 0;  // from the end of one stream's instruction to the begin of another's that waits for it
 };
 

@@ -208,6 +208,7 @@ class Simulator {
       at = runners_[static_cast<size_t>(at.runner)].cause[static_cast<size_t>(at.instruction)];
     }
     std::reverse(made_.critical.begin(), made_.critical.end());
+    if (runners_.size() > 1 || runners_[0].ranks > 1 || runners_[0].lanes.size() > 1) made_.seconds += cluster_.device.wake_seconds;
     for (Runner& runner : runners_) made_.programs.push_back(Summary(runner));
   }
 

@@ -9,6 +9,7 @@
 #include "runtime/session/schedule.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/device_forecast.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
@@ -47,6 +48,7 @@ Compiled CompileModel(const Configuration& configuration, bool only_check) {
   }
   made.plan = Compile(model, options, &made.report);
   CheckMemoryLimit(configuration, model, options, made.plan);
+  if (!only_check) AddForecast(model, options, made.plan, made.report, made.notes);
   return made;
 }
 

@@ -85,7 +85,7 @@ std::string TableOf(const Program& program, size_t stream, const std::map<int, S
 
 std::string Milliseconds(double seconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.4g ms", seconds * 1e3);
+  std::snprintf(text, sizeof text, seconds < 10 ? "%.4g ms" : "%.4g s", seconds < 10 ? seconds * 1e3 : seconds);
   return text;
 }
 

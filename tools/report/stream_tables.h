@@ -15,7 +15,7 @@ std::string StreamTables(const Program& program, const SimulatedProgram& simulat
 // What a simulated step tells: streams and how busy they are, exposed communication, the longest links of the critical path.
 std::string SimulationSummary(const Plan& plan, const Simulation& simulation, size_t longest = 5);
 
-// "12.3 ms", with four figures.
+// "12.34 ms", "21.4 s": with four figures.
 std::string Milliseconds(double seconds);
 
 }  // namespace gradloom

@@ -28,6 +28,32 @@ int64_t EpochsOf(const TrainingSetUp& set_up) {
 
 }  // namespace
 
+namespace {
+
+// What a device of the first entry runs, and what the devices do together.
+std::string DevicesLine(const Plan& plan) {
+  const size_t devices = plan.entries.front().ranks.size();
+  const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
+  size_t compute = 0, meetings = 0;
+  int64_t bytes = 0;
+  for (const Stream& stream : program.streams) compute += stream.kind == StreamKind::kCompute ? 1 : 0;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.kind != InstructionKind::kCollective) continue;
+    ++meetings;
+    for (const Use& use : instruction.uses)
+      bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
+  }
+  const auto counted = [](size_t count, const std::string& what) { return std::to_string(count) + " " + what + (count == 1 ? "" : "s"); };
+  std::string line = devices == 1 ? "cpu  " : std::to_string(devices) + " x cpu (virtual)  ";
+  line += counted(static_cast<size_t>(program.streams.front().threads), "thread") + (devices == 1 ? "" : " each") + "  ";
+  if (program.streams.size() > 1)
+    line += counted(compute, "stream") + "  " + counted(static_cast<size_t>(program.num_events), "event") + "  ";
+  if (meetings > 0) line += counted(meetings, "all-reduce") + " (" + Bytes(bytes) + ")  ";
+  return line + std::to_string(program.instructions.size()) + " instructions a step";
+}
+
+}  // namespace
+
 void PrintHeader(Log& log, const Configuration& configuration, const TrainingSetUp& set_up, const std::string& run) {
   const Plan& plan = *set_up.plan;
   const CompileReport& report = set_up.report;
@@ -47,9 +73,7 @@ void PrintHeader(Log& log, const Configuration& configuration, const TrainingSet
   log.Line("data    " + Escaped(configuration.Text("data.train"), 4096) + "  " + WithCommas(set_up.data.train.rows()) + " train  " +
            WithCommas(set_up.data.eval.rows()) + " eval  batch " + std::to_string(set_up.options.batch) +
            (sizes.size() > 1 ? "   (last batch of an epoch " + std::to_string(sizes[1]) + ")" : ""));
-  const Program& program = plan.programs.front();
-  log.Line("devices cpu  " + std::to_string(program.streams.front().threads) + " threads  " + std::to_string(program.instructions.size()) +
-           " instructions a step");
+  log.Line("devices " + DevicesLine(plan));
   log.Line("memory  " + Bytes(report.transient_bytes) + " activations + " + Bytes(plan.state_bytes) +
            " weights and optimizer  (exact)   verified in " + Short(report.verify_ms) + " ms");
 }

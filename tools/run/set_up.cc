@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "runtime/session/safetensors.h"
+#include "tools/run/device_forecast.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
@@ -248,6 +249,7 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const auto start = Clock::now();
   made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
+  AddForecast(model, compile, *made.plan, made.report, made.notes);
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (made.report.trained_elements == 0) {
     throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen", Escaped(made.model_path, 4096),

@@ -1,0 +1,174 @@
+"""What people see of a schedule: the page in a browser that runs its script, tables, Graphviz text, the simulator."""
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+GRADLOOM, LENET, TOPOLOGY = (os.path.abspath(word) for word in sys.argv[1:4])
+sys.argv[1:4] = []
+BROWSER = "chromium-headless-shell"
+
+# Uses the page as a reader would, and leaves what failed in the document.
+VISIT = """<script>
+(() => {
+  const failed = [];
+  const get = id => document.getElementById(id);
+  const check = (name, holds) => { if (!holds) failed.push(name); };
+  const at = (id, type, x, y, more) => {
+    const box = get(id).getBoundingClientRect();
+    const Kind = type === "wheel" ? WheelEvent : PointerEvent;
+    get(id).dispatchEvent(new Kind(type, Object.assign({ bubbles: true, cancelable: true, button: 0, pointerId: 1,
+      clientX: box.left + x, clientY: box.top + y }, more)));
+  };
+  const picture = id => get(id).toDataURL();
+  const drawn = id => {
+    const canvas = get(id), pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    const colours = new Set();
+    for (let i = 0; i < pixels.length; i += 4 * 97) colours.add((pixels[i] << 16) | (pixels[i + 1] << 8) | pixels[i + 2]);
+    return colours.size > 3;
+  };
+  for (const id of ["time", "memory", "graph"]) check(id + " is drawn", drawn(id));
+  let before = picture("time");
+  at("time", "wheel", 600, 60, { deltaY: -400 });
+  check("the wheel zooms", picture("time") !== before);
+  const shows = (x, y) => {
+    at("time", "pointermove", x, y);
+    return get("tip").style.display === "block" && /reads/.test(get("tip").textContent);
+  };
+  let place = null;
+  for (let y = 10; y < 140 && !place; y += 6) for (let x = 200; x < 1400 && !place; x += 20) if (shows(x, y)) place = [x, y];
+  check("hovering shows operands", place);
+  if (place) at("time", "pointerdown", ...place);
+  if (place) at("time", "pointerup", ...place);
+  check("a click selects", /instruction/.test(get("details").textContent));
+  for (const name of ["critical", "arrows", "meetings"]) {
+    before = picture("time");
+    get("show-" + name).click();
+    check("without " + name, picture("time") !== before);
+    get("show-" + name).click();
+  }
+  get("search").value = "__WORD__";
+  get("search").dispatchEvent(new Event("input"));
+  check("the search finds", /[1-9]/.test(get("count").textContent));
+  check("no name became markup", !document.querySelector("img") && !window.broken);
+  document.body.dataset.failed = JSON.stringify(failed);
+})();
+</script>"""
+
+# Every animation frame is drawn at once, so that a picture can be compared with the one before.
+AT_ONCE = "<script>window.requestAnimationFrame = draw => { draw(performance.now()); return 1; };</script>"
+
+
+def gradloom(*words, code=0):
+    done = subprocess.run([GRADLOOM, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def hostile_model(path):
+    """A linear model whose names want to be script."""
+    name = "</script><img src=x onerror=window.broken=1>"
+    weight = numpy_helper.from_array(np.ones((4, 2), np.float32), name + "w")
+    node = helper.make_node("MatMul", ["x", name + "w"], ["y"], name=name)
+    graph = helper.make_graph([node], name, [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 2])], [weight])
+    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+class ScheduleTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def compile(self, model, loss, *flags):
+        gradloom("compile", model, "--loss", loss, "--batch", "12", "-o", self.path("model.plan"), *flags)
+        return self.path("model.plan")
+
+    def visit(self, page, word):
+        """Opens the page, uses it, and gives the attributes of its body."""
+        with open(page) as file:
+            text = file.read()
+        self.assertEqual(text.count("<header>"), 1)
+        text = text.replace("<header>", AT_ONCE + "<header>").replace("</body>", VISIT.replace("__WORD__", word) + "</body>")
+        # The page forbids every script but its own; ours is of this test.
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+        with open(page, "w") as file:
+            file.write(text)
+        done = subprocess.run([BROWSER, "--no-sandbox", "--disable-gpu", "--window-size=1600,1000", "--virtual-time-budget=4000",
+                               "--user-data-dir=" + self.path("browser"), "--dump-dom", "file://" + page],
+                              capture_output=True, text=True, timeout=120)
+        body = re.search(r"<body[^>]*>", done.stdout)
+        self.assertIsNotNone(body, done.stderr[-2000:])
+        return dict((key, html.unescape(value)) for key, value in re.findall(r'data-(\w+)="([^"]*)"', body.group(0)))
+
+    def test_page(self):
+        plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:4", "--streams", "2")
+        gradloom("inspect", plan, "--html", self.path("plan.html"))
+        said = self.visit(self.path("plan.html"), "Conv")
+        self.assertEqual(said.get("ready"), "yes", said)
+        self.assertNotIn("error", said)
+        self.assertEqual(json.loads(said["failed"]), [])
+
+    def test_hostile_names(self):
+        hostile_model(self.path("hostile.onnx"))
+        plan = self.compile(self.path("hostile.onnx"), "mse", "--devices", "cpu:2")
+        gradloom("inspect", plan, "--html", self.path("plan.html"))
+        said = self.visit(self.path("plan.html"), "img")
+        self.assertEqual(said.get("ready"), "yes", said)
+        self.assertEqual(json.loads(said["failed"]), [])
+
+    def test_tables_and_dot(self):
+        plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:2", "--streams", "2")
+        tables = gradloom("inspect", plan, "--streams").stdout
+        for word in ["compute 0:", "compute 1:", "comm 2:", "all_reduce of", "records e", "waits e", "critical path", "exposed"]:
+            self.assertIn(word, tables)
+        gradloom("inspect", plan, "--dot", self.path("plan.dot"))
+        with open(self.path("plan.dot")) as file:
+            dot = file.read()
+        nodes = re.findall(r"^    n(\d+) \[label=", dot, re.M)
+        edges = re.findall(r"^  n(\d+) -> n(\d+)", dot, re.M)
+        self.assertGreater(len(nodes), 20)
+        self.assertGreater(len(edges), len(nodes) // 2)
+        # Every edge joins nodes that are there, the earlier one first.
+        for a, b in edges:
+            self.assertIn(a, nodes)
+            self.assertIn(b, nodes)
+            self.assertLess(int(a), int(b))
+
+    def test_simulate(self):
+        plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:4")
+        said = json.loads(gradloom("simulate", plan, "--topology", TOPOLOGY, "--devices", "1,8,64,4096", "--json").stdout)
+        runs = said["simulations"]
+        self.assertEqual([run["devices"] for run in runs], [4, 1, 8, 64, 4096])
+        self.assertEqual(runs[1]["communication_ms"], 0)
+        for few, many in zip(runs[1:], runs[2:]):
+            self.assertGreater(many["step_ms"], few["step_ms"])
+            self.assertGreater(many["samples_per_second"], few["samples_per_second"])
+        for run in runs:
+            self.assertLessEqual(run["exposed_ms"], run["communication_ms"] + 1e-9)
+            self.assertLess(run["simulated_in_ms"], 5000)
+        with open(self.path("wrong.toml"), "w") as file:
+            file.write("[node]\ndevice = 8\n")
+        wrong = gradloom("simulate", plan, "--topology", self.path("wrong.toml"), code=4)
+        self.assertIn("did you mean 'devices'", wrong.stderr)
+        self.assertIn("wrong.toml:2", wrong.stderr)
+
+    def test_fewer_devices_are_recommended(self):
+        done = gradloom("compile", LENET, "--loss", "cross_entropy", "--batch", "12", "--devices", "cpu:8", "-o", self.path("p"))
+        self.assertRegex(done.stderr, r"predicted step: 1 device .* 2 devices .* 4 devices .* 8 devices")
+        self.assertRegex(done.stderr, r"warning \d devices? would be faster than 8")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

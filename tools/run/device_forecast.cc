@@ -1,0 +1,75 @@
+#include "tools/run/device_forecast.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "compiler/cost/simulate.h"
+#include "tools/run/environment.h"
+
+namespace gradloom {
+namespace {
+
+constexpr double kMostCompileMs = 1000;
+
+std::string Counted(int devices) { return std::to_string(devices) + (devices == 1 ? " device" : " devices"); }
+
+std::string Milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 10 ? "%.4g ms" : "%.4g s", seconds < 10 ? seconds * 1e3 : seconds);
+  return text;
+}
+
+int TrainingEntry(const Plan& plan) {
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    if (plan.entries[i].kind == EntryKind::kStep || plan.entries[i].kind == EntryKind::kAccumulate) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::string DeviceForecast::Line() const {
+  if (step_seconds.size() < 2) return "";
+  std::string text = "predicted step:";
+  for (const auto& [devices, seconds] : step_seconds) {
+    text += (devices == step_seconds.front().first ? " " : ", ") + Counted(devices) + " " + Milliseconds(seconds);
+  }
+  return text;
+}
+
+std::string DeviceForecast::Warning() const {
+  if (step_seconds.size() < 2) return "";
+  const auto best =
+      std::min_element(step_seconds.begin(), step_seconds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (best->first == step_seconds.back().first || best->second > 0.95 * step_seconds.back().second) return "";
+  return Counted(best->first) + " would be faster than " + std::to_string(step_seconds.back().first) + ": " + Milliseconds(best->second) +
+         " a step against " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices cpu" +
+         (best->first == 1 ? "" : ":" + std::to_string(best->first));
+}
+
+DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
+                               const Cluster& cluster) {
+  DeviceForecast forecast;
+  const int entry = TrainingEntry(plan), devices = options.recipe.devices;
+  if (devices < 2 || entry < 0 || report.import_ms + report.passes_ms > kMostCompileMs) return forecast;
+  for (int count = 1; count < devices; count *= 2) {
+    CompileOptions fewer = options;
+    fewer.control = {};
+    fewer.recipe.devices = count;
+    fewer.recipe.threads = std::max(1, options.recipe.threads * devices / count);
+    if (cluster.shared_cores > 0) fewer.recipe.threads = std::min(fewer.recipe.threads, cluster.shared_cores);
+    fewer.entries = {{EntryKind::kStep, plan.entries[static_cast<size_t>(entry)].batch}};
+    forecast.step_seconds.emplace_back(count, Simulate(Compile(model, fewer), 0, cluster).seconds);
+  }
+  forecast.step_seconds.emplace_back(devices, Simulate(plan, entry, cluster).seconds);
+  return forecast;
+}
+
+void AddForecast(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
+                 std::vector<std::string>& notes) {
+  const DeviceForecast forecast = ForecastDevices(model, options, plan, report, LocalCpuCluster(ThisCpu().cores));
+  if (!forecast.Line().empty()) notes.push_back(forecast.Line());
+  if (!forecast.Warning().empty()) notes.push_back("warning " + forecast.Warning());
+}
+
+}  // namespace gradloom
