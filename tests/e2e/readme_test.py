@@ -64,10 +64,12 @@ class ReadmeTest(unittest.TestCase):
 
     def test_readme(self):
         scripts = blocks(README)
-        self.assertEqual(len(scripts), 4)
+        self.assertEqual(len(scripts), 5)
         done = self.run_all(scripts)
         self.assertIn("1 passed, 0 failed", done.stdout)
         self.assertIn("trained models: ", done.stdout)
+        self.assertRegex(done.stdout, r"4096 .* ms .*%")
+        self.assertTrue(os.path.exists(f"{self.folder}/plan.html"))
         evaluation = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
         self.assertLess(evaluation["rmse"], 6)
         table = np.loadtxt(f"{self.folder}/models/data/boston.csv", delimiter=",", skiprows=1, dtype="float32")

@@ -10,6 +10,8 @@ namespace gradloom {
 namespace {
 
 constexpr double kMostCompileMs = 1000;
+// Fewer devices are of interest where they are few.
+constexpr int kMostFewer = 8;
 
 std::string Counted(int devices) { return std::to_string(devices) + (devices == 1 ? " device" : " devices"); }
 
@@ -52,7 +54,7 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
   DeviceForecast forecast;
   const int entry = TrainingEntry(plan), devices = options.recipe.devices;
   if (devices < 2 || entry < 0 || report.import_ms + report.passes_ms > kMostCompileMs) return forecast;
-  for (int count = 1; count < devices; count *= 2) {
+  for (int count = 1; count < devices && count <= kMostFewer; count *= 2) {
     CompileOptions fewer = options;
     fewer.control = {};
     fewer.recipe.devices = count;

@@ -16,4 +16,8 @@ int64_t ParseBytes(const std::string& text, const std::string& what);
 // allows: with its largest buffers and the largest batch that fits.
 void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan);
 
+// Throws Error(kLimit) where the devices of a plan that is to run here need more memory than is free, or more threads than are
+// sensible.
+void CheckMachine(const Plan& plan);
+
 }  // namespace gradloom

@@ -249,6 +249,7 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const auto start = Clock::now();
   made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
+  CheckMachine(*made.plan);
   AddForecast(model, compile, *made.plan, made.report, made.notes);
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (made.report.trained_elements == 0) {
