@@ -146,6 +146,16 @@ std::vector<int64_t> Executor::nanoseconds(int program) const {
   return sums;
 }
 
+std::vector<TimedInstruction> Executor::LastTimes(int entry) const {
+  std::vector<TimedInstruction> times;
+  const auto& prepared = prepared_[static_cast<size_t>(entry)];
+  if (prepared == nullptr) return times;
+  for (const auto& lane : prepared->lanes) {
+    for (const PreparedInstruction& i : lane->instructions) times.push_back({lane->rank, i.index, i.begin_ns, i.end_ns});
+  }
+  return times;
+}
+
 const void* Executor::AddressOf(const Buffer& buffer, int rank) const {
   return buffer.arena == Arena::kFeed ? feeds_[static_cast<size_t>(buffer.feed)] : memory_.Address(buffer, rank);
 }

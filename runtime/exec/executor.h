@@ -53,6 +53,13 @@ class StateArena {
   std::vector<HostArena> memory_;
 };
 
+// When an instruction of a rank ran, by the steady clock.
+struct TimedInstruction {
+  int rank = 0;
+  int instruction = 0;  // of the rank's program
+  int64_t begin_ns = 0, end_ns = 0;
+};
+
 // Runs entries on CPU devices, one entry at a time. An entry of one rank and one stream runs on the caller's thread;
 // otherwise each stream of each rank has a thread, the first one the caller's. Not thread-safe.
 class Executor {
@@ -81,6 +88,8 @@ class Executor {
   void set_timed(bool timed) { step_.timed = timed; }
   // By instruction of the program: the sum over all timed runs of the first rank. Empty where none was.
   std::vector<int64_t> nanoseconds(int program) const;
+  // Of the entry's last run, which was timed: rank by rank, stream by stream, in the order of the stream.
+  std::vector<TimedInstruction> LastTimes(int entry) const;
 
   // From now on every instruction of every stream waits for a random time before it begins, as a test of what the plan
   // orders: nothing that a step computes may change. The delays go by the seed.

@@ -44,7 +44,14 @@ void Lane::RunAll(StepState& step) {
       step.failed.store(true, std::memory_order_relaxed);
       error = std::current_exception();
     }
-    if constexpr (kTimed) prepared.nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    if constexpr (kTimed) {
+      const auto nanoseconds = [](Clock::time_point time) {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+      };
+      prepared.begin_ns = nanoseconds(start);
+      prepared.end_ns = nanoseconds(Clock::now());
+      prepared.nanoseconds += prepared.end_ns - prepared.begin_ns;
+    }
   }
   if (error) std::rethrow_exception(error);
 }

@@ -27,8 +27,9 @@ struct PreparedInstruction {
   LocalGroup* group = nullptr;
   int member = 0;  // of the group
   LocalChannel* channel = nullptr;
-  uint32_t transfers = 0;  // that went through the channel by this side so far
-  int64_t nanoseconds = 0;
+  uint32_t transfers = 0;            // that went through the channel by this side so far
+  int64_t nanoseconds = 0;           // of all timed runs
+  int64_t begin_ns = 0, end_ns = 0;  // of the last one, by the steady clock
 };
 
 // What a step tells its lanes, and what they tell it.

@@ -67,6 +67,8 @@ class Session {
   const Plan& plan() const { return *plan_; }
   // What runs the plan; replaced where an entry is added.
   Executor& executor() { return *executor_; }
+  // The entry that ran last, of a step that accumulates and updates the one that accumulates; -1: none has.
+  int last_entry() const { return last_entry_; }
   int64_t step() const { return step_; }
   int64_t batch() const { return batch_; }
   int64_t seed() const { return options_.seed; }

@@ -10,10 +10,11 @@ import unittest
 
 import numpy as np
 import onnx
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from onnx import TensorProto, helper, numpy_helper
 
-GRADLOOM, LENET, TOPOLOGY = (os.path.abspath(word) for word in sys.argv[1:4])
-sys.argv[1:4] = []
+GRADLOOM, LENET, TOPOLOGY, PERFETTO = (os.path.abspath(word) for word in sys.argv[1:5])
+sys.argv[1:5] = []
 BROWSER = "chromium-headless-shell"
 
 # Uses the page as a reader would, and leaves what failed in the document.
@@ -163,6 +164,49 @@ class ScheduleTest(unittest.TestCase):
         wrong = gradloom("simulate", plan, "--topology", self.path("wrong.toml"), code=4)
         self.assertIn("did you mean 'devices'", wrong.stderr)
         self.assertIn("wrong.toml:2", wrong.stderr)
+
+    def test_trace(self):
+        """A real run's trace, read back by the field numbers of its file format."""
+        np.savez(self.path("data.npz"), x=np.random.default_rng(0).normal(size=(48, 1, 28, 28)).astype("float32"),
+                 target=np.arange(48) % 10)
+        gradloom("train", LENET, "--data", self.path("data.npz"), "--loss", "cross_entropy", "--batch", "12", "--epochs", "2", "--devices",
+                 "cpu:3", "--streams", "2", "--trace", self.path("run.pftrace"), "--trace-steps", "2:4", "--out", self.path("runs"))
+        subprocess.run(["protoc", "-I" + os.path.dirname(PERFETTO), "--descriptor_set_out=" + self.path("set"), PERFETTO], check=True)
+        pool = descriptor_pool.DescriptorPool()
+        with open(self.path("set"), "rb") as file:
+            for described in descriptor_pb2.FileDescriptorSet.FromString(file.read()).file:
+                pool.Add(described)
+        trace = message_factory.GetMessageClass(pool.FindMessageTypeByName("gradloom.perfetto.Trace"))()
+        with open(self.path("run.pftrace"), "rb") as file:
+            trace.ParseFromString(file.read())
+        tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
+        self.assertEqual(sorted(t.name for t in tracks.values() if not t.parent_uuid), ["cpu:0", "cpu:1", "cpu:2"])
+        self.assertEqual(sum(t.name.startswith("comm") for t in tracks.values()), 3)
+        steps, flows, counters, open_at, ends = set(), {}, 0, {}, {}
+        for packet in trace.packet:
+            event = packet.track_event
+            if event.type == 4:
+                counters += 1
+                self.assertGreaterEqual(event.counter_value, 0)
+            elif event.type == 1:
+                # On a stream one thing ends before the next begins.
+                self.assertNotIn(event.track_uuid, open_at)
+                self.assertGreaterEqual(packet.timestamp, ends.get(event.track_uuid, 0))
+                open_at[event.track_uuid] = packet.timestamp
+                steps.update(a.int_value for a in event.debug_annotations if a.name == "step")
+                for flow in [*event.flow_ids, *event.terminating_flow_ids]:
+                    flows.setdefault(flow, []).append(packet.timestamp)
+            elif event.type == 2:
+                self.assertGreaterEqual(packet.timestamp, open_at.pop(event.track_uuid))
+                ends[event.track_uuid] = packet.timestamp
+        self.assertEqual(open_at, {})
+        self.assertEqual(steps, {2, 3, 4})
+        self.assertGreater(counters, 100)
+        # An arrow joins two instructions, a meeting all three devices.
+        self.assertEqual({len(times) for times in flows.values()}, {2, 3})
+        wrong = gradloom("train", LENET, "--data", self.path("data.npz"), "--loss", "cross_entropy", "--epochs", "1", "--trace",
+                         self.path("t"), "--trace-steps", "5:3", "--out", self.path("runs"), code=4)
+        self.assertIn("--trace-steps", wrong.stderr)
 
     def test_fewer_devices_are_recommended(self):
         done = gradloom("compile", LENET, "--loss", "cross_entropy", "--batch", "12", "--devices", "cpu:8", "-o", self.path("p"))

@@ -230,6 +230,8 @@ constexpr Key kKeys[] = {
      {},
      "tb"},
     {"log.progress", "--progress", kText, kUseRun, "auto", "how far the run is, on stderr", "auto|bar|plain|json|none"},
+    {"log.trace", "--trace", kText, kUseRun, "", "write a Perfetto trace of some steps to this file (open it at ui.perfetto.dev)"},
+    {"log.trace_steps", "--trace-steps", kText, kUseRun, "3:5", "the steps to trace, counted from 1: 3:5, or one of them"},
     {"log.report", "--report", kText, kUseRun, "", "json: one line on stdout at the end", "json"},
 
     {"compiler.disable_pass", "--disable-pass", kTexts, kAll, "", "leave an optional compiler pass out"},

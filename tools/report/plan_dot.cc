@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tools/report/schedule.h"
 
 namespace gradloom {
 namespace {
-
-constexpr const char* kStreams[] = {"compute", "comm", "copy"};
 
 // As a quoted identifier of the language.
 std::string Quoted(const std::string& text) {
@@ -18,41 +17,28 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-bool IsSignal(const Instruction& i) { return i.kind == InstructionKind::kRecord || i.kind == InstructionKind::kWait; }
-
 std::string LabelOf(const Instruction& instruction, size_t index) {
-  std::string what = instruction.kernel;
-  if (instruction.kind == InstructionKind::kCopy) what = "copy";
-  if (instruction.kind == InstructionKind::kCollective) what = "all_reduce of " + std::to_string(instruction.uses.size() / 2);
-  return "#" + std::to_string(index) + " " + what + (instruction.origin.empty() ? "" : " " + instruction.origin);
+  return "#" + std::to_string(index) + " " + InstructionName(instruction) + (instruction.origin.empty() ? "" : " " + instruction.origin);
 }
 
 std::string EdgesOf(const Program& program) {
   std::string text;
-  std::vector<int> writer(program.buffers.size(), -1), recorded(static_cast<size_t>(program.num_events), -1);
-  std::vector<int> last(program.streams.size(), -1);
-  std::vector<std::vector<int>> waits(program.streams.size());
+  const auto edge = [&](int from, size_t to, const char* style) {
+    text += "  n" + std::to_string(from) + " -> n" + std::to_string(to) + style + ";\n";
+  };
+  std::vector<int> writer(program.buffers.size(), -1);
+  std::set<std::pair<int, int>> joined;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const Instruction& instruction = program.instructions[i];
-    const auto stream = static_cast<size_t>(instruction.stream);
-    if (instruction.kind == InstructionKind::kRecord) recorded[static_cast<size_t>(instruction.event)] = last[stream];
-    if (instruction.kind == InstructionKind::kWait) waits[stream].push_back(recorded[static_cast<size_t>(instruction.event)]);
-    if (IsSignal(instruction)) continue;
-    std::set<int> from;
-    for (const Use& use : instruction.uses) {
+    for (const Use& use : program.instructions[i].uses) {
       if (use.buffer < 0) continue;
       const int whole = program.buffers[static_cast<size_t>(use.buffer)].whole;
-      const auto bytes = static_cast<size_t>(whole >= 0 ? whole : use.buffer);
-      if (use.access == Access::kRead && writer[bytes] >= 0) from.insert(writer[bytes]);
-      if (use.access == Access::kWrite) writer[bytes] = static_cast<int>(i);
+      int& writes = writer[static_cast<size_t>(whole >= 0 ? whole : use.buffer)];
+      if (use.access == Access::kRead && writes >= 0 && joined.emplace(writes, static_cast<int>(i)).second) edge(writes, i, "");
+      if (use.access == Access::kWrite) writes = static_cast<int>(i);
     }
-    for (int before : from) text += "  n" + std::to_string(before) + " -> n" + std::to_string(i) + ";\n";
-    for (int before : waits[stream]) {
-      if (before >= 0 && !from.contains(before))
-        text += "  n" + std::to_string(before) + " -> n" + std::to_string(i) + " [style=dashed];\n";
-    }
-    waits[stream].clear();
-    last[stream] = static_cast<int>(i);
+  }
+  for (const auto& [before, after] : EventArrows(program)) {
+    if (!joined.contains({before, after})) edge(before, static_cast<size_t>(after), " [style=dashed]");
   }
   return text;
 }
@@ -62,8 +48,7 @@ std::string EdgesOf(const Program& program) {
 std::string ProgramDot(const Program& program, const std::string& title) {
   std::string text = "digraph plan {\n  label=" + Quoted(title) + ";\n  node [shape=box, fontname=\"sans-serif\", fontsize=10];\n";
   for (size_t s = 0; s < program.streams.size(); ++s) {
-    text += "  subgraph cluster_" + std::to_string(s) + " {\n    label=\"" + kStreams[static_cast<size_t>(program.streams[s].kind)] + " " +
-            std::to_string(s) + "\";\n";
+    text += "  subgraph cluster_" + std::to_string(s) + " {\n    label=\"" + StreamName(program, s) + "\";\n";
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
       if (static_cast<size_t>(instruction.stream) != s || IsSignal(instruction)) continue;

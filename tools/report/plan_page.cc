@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/report/page_template.h"
+#include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/screen/screen.h"
 
@@ -19,7 +20,6 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMostDevices = 16;
 constexpr const char* kKinds[] = {"launch", "copy", "record", "wait", "collective", "send", "recv", "if", "loop"};
 constexpr const char* kArenas[] = {"state", "constants", "transient", "step", "feed"};
-constexpr const char* kStreams[] = {"compute", "comm", "copy"};
 
 Json JsonOf(const Program& program, const Instruction& instruction) {
   Json reads = Json::array(), writes = Json::array();
@@ -46,21 +46,9 @@ Json JsonOf(const Program& program, const Instruction& instruction) {
 
 Json JsonOf(const Program& program) {
   Json instructions = Json::array(), streams = Json::array(), buffers = Json::array();
-  // A part lives as long as its whole, and the other way round.
-  std::vector<std::pair<int, int>> life(program.buffers.size(), {-1, -1});
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    instructions.push_back(JsonOf(program, program.instructions[i]));
-    for (const Use& use : program.instructions[i].uses) {
-      for (int id = use.buffer; id >= 0; id = program.buffers[static_cast<size_t>(id)].whole) {
-        auto& [first, last] = life[static_cast<size_t>(id)];
-        if (first < 0) first = static_cast<int>(i);
-        last = static_cast<int>(i);
-      }
-    }
-  }
-  for (size_t s = 0; s < program.streams.size(); ++s) {
-    streams.push_back(std::string(kStreams[static_cast<size_t>(program.streams[s].kind)]) + " " + std::to_string(s));
-  }
+  const std::vector<BufferLife> lives = LivesOf(program);
+  for (const Instruction& instruction : program.instructions) instructions.push_back(JsonOf(program, instruction));
+  for (size_t s = 0; s < program.streams.size(); ++s) streams.push_back(StreamName(program, s));
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     const std::string type = buffer.dtype == DType::kUndefined ? "scratch" : std::string(DTypeName(buffer.dtype)) + buffer.shape.ToString();
@@ -69,8 +57,8 @@ Json JsonOf(const Program& program) {
                        {"offset", buffer.offset},
                        {"bytes", buffer.bytes},
                        {"type", type},
-                       {"first", life[i].first},
-                       {"last", life[i].second}});
+                       {"first", lives[i].first},
+                       {"last", lives[i].last}});
   }
   return {{"instructions", instructions}, {"streams", streams}, {"buffers", buffers}, {"transient_bytes", program.transient_bytes}};
 }
@@ -135,26 +123,7 @@ class PageData {
                                {"exposed_us", simulated.exposed * 1e6},
                                {"peak_bytes", program.transient_bytes},
                                {"state_bytes", plan_.state_bytes}});
-    AddArrows(rank, program, data["arrows"]);
-  }
-
-  // From what was done last before a record to what comes next after its wait.
-  static void AddArrows(int rank, const Program& program, Json& arrows) {
-    std::vector<int> recorded(static_cast<size_t>(program.num_events), -1), last(program.streams.size(), -1),
-        waits(program.streams.size(), -1);
-    for (size_t i = 0; i < program.instructions.size(); ++i) {
-      const Instruction& instruction = program.instructions[i];
-      const auto stream = static_cast<size_t>(instruction.stream);
-      if (instruction.kind == InstructionKind::kRecord) {
-        recorded[static_cast<size_t>(instruction.event)] = last[stream];
-      } else if (instruction.kind == InstructionKind::kWait) {
-        waits[stream] = recorded[static_cast<size_t>(instruction.event)];
-      } else {
-        if (waits[stream] >= 0) arrows.push_back({rank, waits[stream], i});
-        waits[stream] = -1;
-        last[stream] = static_cast<int>(i);
-      }
-    }
+    for (const auto& [before, after] : EventArrows(program)) data["arrows"].push_back({rank, before, after});
   }
 
   Json Meetings(size_t drawn) const {

@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tools/report/schedule.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
 namespace {
-
-constexpr const char* kStreams[] = {"compute", "comm", "copy"};
 
 std::string Padded(const std::string& text, size_t width) {
   return text.size() >= width ? text : text + std::string(width - text.size(), ' ');
@@ -35,23 +34,6 @@ std::string NamesOf(const Program& program, const Instruction& instruction, Acce
   return names + (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
-std::string NameOf(const Instruction& instruction) {
-  switch (instruction.kind) {
-    case InstructionKind::kLaunch: return instruction.kernel;
-    case InstructionKind::kCopy: return "copy";
-    case InstructionKind::kCollective: return "all_reduce of " + std::to_string(instruction.uses.size() / 2);
-    case InstructionKind::kSend: return "send";
-    case InstructionKind::kRecv: return "recv";
-    case InstructionKind::kIf: return "if";
-    case InstructionKind::kLoop: return "loop";
-    default: return "";
-  }
-}
-
-std::string StreamName(const Program& program, size_t s) {
-  return std::string(kStreams[static_cast<size_t>(program.streams[s].kind)]) + " " + std::to_string(s);
-}
-
 // The instructions of a stream; events go to the line of what comes after a wait and before a record.
 std::string TableOf(const Program& program, size_t stream, const std::map<int, SimulatedSpan>& spans) {
   std::vector<std::string> lines;
@@ -71,7 +53,7 @@ std::string TableOf(const Program& program, size_t stream, const std::map<int, S
     const double start = span == spans.end() ? 0 : span->second.start, seconds = span == spans.end() ? 0 : span->second.end - start;
     char times[48];
     std::snprintf(times, sizeof times, "%10.3f %9.3f", start * 1e3, seconds * 1e3);
-    lines.push_back("  " + Right("#" + std::to_string(i), 6) + times + "  " + Padded(NameOf(instruction), 26) +
+    lines.push_back("  " + Right("#" + std::to_string(i), 6) + times + "  " + Padded(InstructionName(instruction), 26) +
                     Escaped(instruction.origin, 48) + "  " + NamesOf(program, instruction, Access::kRead) + " -> " +
                     NamesOf(program, instruction, Access::kWrite) + (waits.empty() ? "" : "  " + waits));
     waits.clear();
@@ -128,7 +110,8 @@ std::string SimulationSummary(const Plan& plan, const Simulation& simulation, si
   for (const Part& part : critical) {
     const Program& program = plan.programs[static_cast<size_t>(simulation.programs[static_cast<size_t>(part.runner)].program)];
     const Instruction& instruction = program.instructions[static_cast<size_t>(part.instruction)];
-    text += "  " + Right(Milliseconds(part.seconds), 12) + "  " + Padded(NameOf(instruction), 26) + Escaped(instruction.origin, 60) + "\n";
+    text += "  " + Right(Milliseconds(part.seconds), 12) + "  " + Padded(InstructionName(instruction), 26) +
+            Escaped(instruction.origin, 60) + "\n";
   }
   return text;
 }

@@ -14,6 +14,7 @@
 #include "tools/run/run_folder.h"
 #include "tools/run/run_records.h"
 #include "tools/run/run_screen.h"
+#include "tools/run/run_trace.h"
 #include "tools/run/set_up.h"
 #include "tools/run/stop_signals.h"
 
@@ -135,7 +136,12 @@ class TrainingRun {
       recorder.emplace(folder_->path(), records);
     }
     screen_.emplace(log_, configuration_, set_up_);
-    Observers observers({&*screen_, &*recorder, &*checkpoints_});
+    std::vector<TrainerObserver*> listening{&*screen_, &*recorder, &*checkpoints_};
+    std::optional<RunTrace> trace;
+    if (const std::string& path = configuration_.Text("log.trace"); !path.empty()) {
+      listening.push_back(&trace.emplace(*session_, path, configuration_.Text("log.trace_steps")));
+    }
+    Observers observers(listening);
     TrainerOptions options = set_up_.options;
     options.stop_requested = [] { return StopSignals::received() != 0; };
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, options, observers);
@@ -150,6 +156,7 @@ class TrainingRun {
       throw;
     }
     screen_->Clear();
+    if (trace) trace->Finish();
     if (trainer.has_best()) best_ = {trainer.best(), trainer.best_step()};
     waited_seconds_ = trainer.waited_seconds();
     skipped_ = trainer.skipped();

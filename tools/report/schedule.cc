@@ -1,0 +1,63 @@
+#include "tools/report/schedule.h"
+
+namespace gradloom {
+
+bool IsSignal(const Instruction& i) { return i.kind == InstructionKind::kRecord || i.kind == InstructionKind::kWait; }
+
+std::string InstructionName(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case InstructionKind::kLaunch: return instruction.kernel;
+    case InstructionKind::kCopy: return "copy";
+    case InstructionKind::kRecord: return "record";
+    case InstructionKind::kWait: return "wait";
+    case InstructionKind::kCollective: return "all_reduce of " + std::to_string(instruction.uses.size() / 2);
+    case InstructionKind::kSend: return "send";
+    case InstructionKind::kRecv: return "recv";
+    case InstructionKind::kIf: return "if";
+    case InstructionKind::kLoop: return "loop";
+  }
+  return "";
+}
+
+std::string StreamName(const Program& program, size_t stream) {
+  static constexpr const char* kKinds[] = {"compute", "comm", "copy"};
+  return std::string(kKinds[static_cast<size_t>(program.streams[stream].kind)]) + " " + std::to_string(stream);
+}
+
+std::vector<std::pair<int, int>> EventArrows(const Program& program) {
+  std::vector<std::pair<int, int>> arrows;
+  std::vector<int> recorded(static_cast<size_t>(program.num_events), -1), last(program.streams.size(), -1);
+  std::vector<std::vector<int>> waits(program.streams.size());
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const auto stream = static_cast<size_t>(instruction.stream);
+    if (instruction.kind == InstructionKind::kRecord) {
+      recorded[static_cast<size_t>(instruction.event)] = last[stream];
+    } else if (instruction.kind == InstructionKind::kWait) {
+      waits[stream].push_back(recorded[static_cast<size_t>(instruction.event)]);
+    } else {
+      for (int before : waits[stream]) {
+        if (before >= 0) arrows.emplace_back(before, static_cast<int>(i));
+      }
+      waits[stream].clear();
+      last[stream] = static_cast<int>(i);
+    }
+  }
+  return arrows;
+}
+
+std::vector<BufferLife> LivesOf(const Program& program) {
+  std::vector<BufferLife> lives(program.buffers.size());
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    for (const Use& use : program.instructions[i].uses) {
+      for (int id = use.buffer; id >= 0; id = program.buffers[static_cast<size_t>(id)].whole) {
+        BufferLife& life = lives[static_cast<size_t>(id)];
+        if (life.first < 0) life.first = static_cast<int>(i);
+        life.last = static_cast<int>(i);
+      }
+    }
+  }
+  return lives;
+}
+
+}  // namespace gradloom

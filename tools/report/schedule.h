@@ -1,0 +1,30 @@
+// What reports share of a program's schedule.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// Whether the instruction only orders others: a record or a wait.
+bool IsSignal(const Instruction& instruction);
+
+// "cpu.Gemm", "copy", "all_reduce of 7".
+std::string InstructionName(const Instruction& instruction);
+
+// "compute 0".
+std::string StreamName(const Program& program, size_t stream);
+
+// By event, from what a stream did last before its record to what the waiting stream does next.
+std::vector<std::pair<int, int>> EventArrows(const Program& program);
+
+// By buffer: the first and the last instruction that uses it or a part of it; -1 where none does.
+struct BufferLife {
+  int first = -1, last = -1;
+};
+std::vector<BufferLife> LivesOf(const Program& program);
+
+}  // namespace gradloom
