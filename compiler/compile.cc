@@ -119,7 +119,8 @@ class Compiler {
     // One sample cannot be divided, and an update has none: every device does all of it.
     if (options_.recipe.devices > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
     const auto start = Clock::now();
-    RunPipeline(context, options_.control);
+    RunStage(context, options_.control, PassStage::kBatch);
+    RunDeviceStage(context);
     report_.passes_ms += MsSince(start);
     Count(context);
     Entry entry = EntryOf(request, whole->imported, context);
@@ -217,7 +218,7 @@ class Compiler {
     device.fetch_names = whole.fetch_names;
     // Later passes put others in their place.
     const std::vector<ValueId> outputs = graph.outputs;
-    RunStage(device, options_.control, PassStage::kDevice);
+    RunDeviceStage(device);
     Count(device);
     std::vector<int> buffers;
     for (ValueId id : whole.graph.outputs) {
@@ -226,6 +227,40 @@ class Compiler {
     }
     plan_.programs.push_back(std::move(device.program));
     return {static_cast<int>(plan_.programs.size()) - 1, std::move(buffers)};
+  }
+
+  // The passes of a device; again with more activations made anew, until the program fits the memory limit or nothing more can go. The
+  // smallest program is kept. Whether it fits is judged by who set the limit.
+  void RunDeviceStage(PassContext& context) {
+    constexpr int kMostRounds = 4;
+    if (StopsBefore(PassStage::kDevice)) return;
+    const int64_t limit = options_.recipe.memory_limit;
+    const std::unique_ptr<Graph> original = limit > 0 ? context.graph.Clone() : nullptr;
+    const auto names = context.fetch_names;
+    RunStage(context, options_.control, PassStage::kDevice);
+    if (limit == 0) return;
+    const auto run = [&](int64_t bytes) {
+      context.recompute_bytes = bytes;
+      context.recomputed = {};
+      context.graph = *original->Clone();
+      context.fetch_names = names;
+      context.scheduled = {};
+      RunStage(context, options_.control, PassStage::kDevice);
+    };
+    std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // arena, and how much is made anew
+    for (int round = 0; round < kMostRounds; ++round) {
+      const int64_t over = plan_.state_bytes + plan_.constants_bytes + context.scheduled.transient_bytes - limit;
+      if (over <= 0 || (round > 0 && context.recomputed.bytes < context.recompute_bytes)) break;
+      run(context.recompute_bytes + over + over / 4);
+      best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});
+    }
+    if (best.second != context.recompute_bytes) run(best.second);
+    if (context.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = context.recomputed;
+  }
+
+  // Whether the control ends the passes in an earlier stage.
+  bool StopsBefore(PassStage stage) const {
+    return stage == PassStage::kDevice && !options_.control.stop_after.empty() && StageOf(options_.control.stop_after) == PassStage::kBatch;
   }
 
   // The group of all ranks.

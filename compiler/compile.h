@@ -41,6 +41,7 @@ struct CompileReport {
   double step_flops = 0;              // of the first entry
   int64_t transient_bytes = 0;        // planned, the most over entries
   int64_t live_bytes_bound = 0;       // no placement of that entry's values needs less
+  Recomputed recomputed;              // by the program that makes the most again, to fit the memory limit
   std::vector<std::string> warnings;  // one line each
   double import_ms = 0, passes_ms = 0, verify_ms = 0;
 };

@@ -97,6 +97,10 @@ void RunSimplifyDevice(PassContext& c) {
   if (c.divided) Simplify(c.graph);
 }
 
+void RunRecompute(PassContext& c) {
+  if (c.recompute_bytes > 0) c.recomputed = Recompute(c.graph, c.recompute_bytes, c.recipe.device, c.recipe.threads);
+}
+
 void RunOrder(PassContext& c) { OrderNodes(c.graph, c.recipe.device, c.recipe.threads); }
 
 void RunFusePointwise(PassContext& c) { FusePointwise(c.graph); }
@@ -157,6 +161,9 @@ constexpr Pass kPasses[] = {
     // Here the batch is divided (replicate_data), where there are several devices; compile.cc does it, as it makes several graphs
     // of one. What was kept apart for its sake is brought together then.
     {"simplify_device", RunSimplifyDevice, true},
+    // After simplification, which would make one of what is there twice. Nothing where memory suffices: compile.cc says how much
+    // must go when it has seen the memory plan.
+    {"recompute", RunRecompute, true},
     // Updates move up to where their gradients are ready, so that gradients die early.
     {"order_nodes", RunOrder, true},
     // In the order in which nodes will run, so that a group is never made later than it is read.
@@ -207,12 +214,14 @@ std::vector<std::string> PassNames() {
 
 void RunPipeline(PassContext& context, const PassControl& control) {
   RunStage(context, control, PassStage::kBatch);
-  if (!control.stop_after.empty()) {
-    for (const Pass& pass : kPasses) {
-      if (control.stop_after == pass.name && pass.stage == PassStage::kBatch) return;
-    }
+  if (control.stop_after.empty() || StageOf(control.stop_after) == PassStage::kDevice) RunStage(context, control, PassStage::kDevice);
+}
+
+PassStage StageOf(const std::string& name) {
+  for (const Pass& pass : kPasses) {
+    if (pass.name == name) return pass.stage;
   }
-  RunStage(context, control, PassStage::kDevice);
+  return PassStage::kDevice;
 }
 
 void RunStage(PassContext& context, const PassControl& control, PassStage stage) {

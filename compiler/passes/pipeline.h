@@ -10,6 +10,7 @@
 #include "compiler/graph/builder.h"
 #include "compiler/passes/program_plan.h"
 #include "compiler/passes/recipe.h"
+#include "compiler/passes/recompute.h"
 
 namespace gradloom {
 
@@ -31,9 +32,11 @@ struct PassContext {
   const TypeRules& rules;
   const Recipe& recipe;
   EntryKind kind;
-  Plan& plan;            // state, constants and step layout are shared by all entries
-  int64_t batch = 0;     // of the imported graph; 0: it has none
-  bool divided = false;  // the batch will be divided over devices
+  Plan& plan;                   // state, constants and step layout are shared by all entries
+  int64_t batch = 0;            // of the imported graph; 0: it has none
+  bool divided = false;         // the batch will be divided over devices
+  int64_t recompute_bytes = 0;  // of activations, to be made again instead of kept
+  Recomputed recomputed;
 
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
@@ -52,6 +55,9 @@ void RunPipeline(PassContext& context, const PassControl& control);
 
 // Runs the passes of one stage.
 void RunStage(PassContext& context, const PassControl& control, PassStage stage);
+
+// The stage of a pass; kDevice for a name that there is not.
+PassStage StageOf(const std::string& pass);
 
 // The names of the passes, in order.
 std::vector<std::string> PassNames();

@@ -35,6 +35,7 @@ struct Recipe {
   int64_t bucket_bytes = 0;  // of gradients that devices sum together; 0: as the cost model says
   bool sync_bn = false;      // batch statistics are of the whole batch, not of each device's samples
   int threads = 1;           // of a device: its streams share them
+  int64_t memory_limit = 0;  // bytes of a device that a plan may need; to fit, activations are made again; 0: any
   int streams = 1;           // of a device; 0: as many as the cost model says
 };
 

@@ -48,6 +48,7 @@ Compiled CompileModel(const Configuration& configuration, bool only_check) {
   }
   made.plan = Compile(model, options, &made.report);
   CheckMemoryLimit(configuration, model, options, made.plan);
+  if (const std::string line = RecomputedLine(made.report); !line.empty()) made.notes.push_back(line);
   if (!only_check) AddForecast(model, options, made.plan, made.report, made.notes);
   return made;
 }

@@ -65,6 +65,13 @@ int64_t ParseBytes(const std::string& text, const std::string& what) {
   throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what, "it reads 6GiB, 500MB, or a number of bytes");
 }
 
+std::string RecomputedLine(const CompileReport& report) {
+  const Recomputed& made = report.recomputed;
+  if (made.values == 0) return "";
+  return "to fit the memory limit " + std::to_string(made.values) + (made.values == 1 ? " activation (" : " activations (") +
+         Bytes(made.bytes) + ") are made again in the backward pass: about " + Short(made.seconds * 1e3) + " ms a step";
+}
+
 void CheckMachine(const Plan& plan) {
   size_t threads = 0;
   for (const RankBinding& rank : plan.entries.front().ranks) threads += plan.programs[static_cast<size_t>(rank.program)].streams.size();

@@ -16,6 +16,9 @@ int64_t ParseBytes(const std::string& text, const std::string& what);
 // allows: with its largest buffers and the largest batch that fits.
 void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan);
 
+// A line on what a plan makes again to fit the limit, or nothing.
+std::string RecomputedLine(const CompileReport& report);
+
 // Throws Error(kLimit) where the devices of a plan that is to run here need more memory than is free, or more threads than are
 // sensible.
 void CheckMachine(const Plan& plan);

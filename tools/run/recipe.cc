@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "runtime/plan/device_spec.h"
+#include "tools/run/memory_limit.h"
 
 namespace gradloom {
 namespace {
@@ -250,6 +251,8 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
     recipe.devices = devices.count;
   });
   recipe.sync_bn = configuration.Switch("devices.sync_bn");
+  if (const std::string& limit = configuration.Text("devices.memory_limit"); !limit.empty())
+    recipe.memory_limit = ParseBytes(limit, "--memory-limit");
   const int64_t threads = configuration.Integer("devices.threads");
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   recipe.threads = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, 1024)) : std::max(1, cores / recipe.devices);

@@ -250,6 +250,7 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
   CheckMachine(*made.plan);
+  if (const std::string line = RecomputedLine(made.report); !line.empty()) made.notes.push_back(line);
   AddForecast(model, compile, *made.plan, made.report, made.notes);
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (made.report.trained_elements == 0) {

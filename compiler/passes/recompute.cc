@@ -1,0 +1,197 @@
+#include "compiler/passes/recompute.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "compiler/cost/cost_model.h"
+#include "compiler/ops/op.h"
+#include "compiler/passes/node_order.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kLeastBytes = 1 << 10;  // smaller values are not worth a launch
+constexpr size_t kLongestChain = 16;
+
+// A value, and the nodes that make it again from values that stay, in order.
+struct Candidate {
+  ValueId value = kNoValue;
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+
+class Recomputer {
+ public:
+  Recomputer(Graph& graph, DeviceKind device, int threads)
+      : graph_(graph),
+        costs_(DefaultCosts(device)),
+        threads_(threads),
+        uses_(graph),
+        saved_(static_cast<size_t>(graph.num_values())),
+        originals_(graph.nodes) {
+    for (size_t id = 0; id < saved_.size(); ++id) saved_[id] = IsForward(static_cast<ValueId>(id)) && ReadLater(static_cast<ValueId>(id));
+  }
+
+  Recomputed Run(int64_t wanted_bytes) {
+    Recomputed made;
+    std::vector<Candidate> candidates = Candidates();
+    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return static_cast<double>(a.bytes) * b.seconds > static_cast<double>(b.bytes) * a.seconds;
+    });
+    for (const Candidate& candidate : candidates) {
+      if (made.bytes >= wanted_bytes) break;
+      // Others are made from it, or it is made from one that is gone by now.
+      if (anchors_.contains(candidate.value)) continue;
+      std::vector<int> chain;
+      std::set<ValueId> anchors;
+      if (!ChainOf(candidate.value, chain, anchors)) continue;
+      anchors_.insert(anchors.begin(), anchors.end());
+      chosen_.emplace(candidate.value, std::move(chain));
+      ++made.values;
+      made.bytes += candidate.bytes;
+      made.seconds += candidate.seconds;
+    }
+    Rewrite();
+    return made;
+  }
+
+ private:
+  const Node* ProducerOf(ValueId id) const {
+    const int at = uses_.producer[static_cast<size_t>(id)];
+    return at < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(at)];
+  }
+
+  bool IsForward(ValueId id) const {
+    const Node* producer = ProducerOf(id);
+    return producer != nullptr && producer->phase == Phase::kForward && graph_.value(id).next_of == kNoValue;
+  }
+
+  bool IsLater(int node) const { return graph_.nodes[static_cast<size_t>(node)].phase == Phase::kBackward; }
+
+  // Whether the backward pass reads the value itself or a view of it that the forward pass made.
+  bool ReadLater(ValueId id) const {
+    for (int reader : uses_.consumers[static_cast<size_t>(id)]) {
+      if (IsLater(reader)) return true;
+      const Node& node = graph_.nodes[static_cast<size_t>(reader)];
+      if (IsView(node) && node.phase == Phase::kForward && ReadLater(node.outputs[0])) return true;
+    }
+    return false;
+  }
+
+  bool IsFetched(ValueId id) const { return std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end(); }
+
+  static bool MayRunTwice(const Node& node) {
+    const Op* op = FindOp(node.domain, node.op);
+    return op != nullptr && !op->has(kMeeting) && !op->has(kUpdate) && node.regions.empty();
+  }
+
+  // The nodes that make the value from what stays, at most so many; false where there are none.
+  bool ChainOf(ValueId id, std::vector<int>& chain, std::set<ValueId>& anchors) const {
+    const int at = uses_.producer[static_cast<size_t>(id)];
+    if (at < 0) return true;
+    if (std::find(chain.begin(), chain.end(), at) != chain.end()) return true;
+    const Node& node = graph_.nodes[static_cast<size_t>(at)];
+    if (node.phase != Phase::kForward || !MayRunTwice(node) || chain.size() >= kLongestChain) return false;
+    bool possible = true;
+    ForEachUse(node, [&](ValueId input) {
+      if (!possible || ProducerOf(input) == nullptr) return;
+      if (saved_[static_cast<size_t>(input)] && !chosen_.contains(input) && !IsView(*ProducerOf(input))) {
+        anchors.insert(input);
+      } else {
+        possible = !chosen_.contains(input) && ChainOf(input, chain, anchors);
+      }
+    });
+    if (possible) chain.push_back(at);
+    return possible;
+  }
+
+  std::vector<Candidate> Candidates() const {
+    std::vector<Candidate> candidates;
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (!saved_[static_cast<size_t>(id)] || IsView(*ProducerOf(id)) || IsFetched(id)) continue;
+      const int64_t bytes = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
+      std::vector<int> chain;
+      std::set<ValueId> anchors;
+      if (bytes < kLeastBytes || !ChainOf(id, chain, anchors)) continue;
+      Candidate candidate{.value = id, .bytes = bytes};
+      for (int node : chain) {
+        if (IsView(graph_.nodes[static_cast<size_t>(node)])) continue;
+        candidate.seconds += SecondsOf(CostOf(graph_, graph_.nodes[static_cast<size_t>(node)]), threads_, costs_);
+      }
+      candidates.push_back(candidate);
+    }
+    return candidates;
+  }
+
+  // Puts the chains before the first later reader of their values, which reads the new ones.
+  void Rewrite() {
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    std::map<ValueId, ValueId> again;  // of a chosen value, or a view of one: the one that the backward pass reads
+    for (Node& node : nodes) {
+      if (node.phase == Phase::kBackward) {
+        for (ValueId& id : node.inputs) {
+          if (id != kNoValue) id = Again(id, again);
+        }
+      }
+      graph_.AddNode(std::move(node));
+    }
+  }
+
+  ValueId Again(ValueId id, std::map<ValueId, ValueId>& again) {
+    if (const auto known = again.find(id); known != again.end()) return known->second;
+    const auto chosen = chosen_.find(id);
+    const int at = uses_.producer[static_cast<size_t>(id)];
+    if (chosen == chosen_.end()) {
+      // A view shows what its operand is now.
+      if (at < 0 || !saved_[static_cast<size_t>(id)] || !IsView(originals_[static_cast<size_t>(at)])) return id;
+      const Node& view = originals_[static_cast<size_t>(at)];
+      const ValueId shown = Again(view.inputs[0], again);
+      if (shown == view.inputs[0]) return id;
+      std::map<ValueId, ValueId> own{{view.inputs[0], shown}};
+      Clone(view, own);
+      return again[id] = own.at(id);
+    }
+    std::map<ValueId, ValueId> own;
+    for (int node : chosen->second) Clone(originals_[static_cast<size_t>(node)], own);
+    return again[id] = own.at(id);
+  }
+
+  void Clone(const Node& node, std::map<ValueId, ValueId>& own) {
+    Node copy{.op = node.op, .domain = node.domain, .inputs = node.inputs, .outputs = {}, .attributes = node.attributes};
+    copy.phase = Phase::kBackward;
+    copy.origin = node.origin;
+    for (ValueId& id : copy.inputs) {
+      if (const auto made = own.find(id); made != own.end()) id = made->second;
+    }
+    for (ValueId id : node.outputs) {
+      if (id == kNoValue) {
+        copy.outputs.push_back(kNoValue);
+        continue;
+      }
+      const Value value = graph_.value(id);
+      copy.outputs.push_back(graph_.AddValue(value.name + "/again", value.dtype, value.shape, Role::kActivation));
+      own[id] = copy.outputs.back();
+    }
+    graph_.AddNode(std::move(copy));
+  }
+
+  Graph& graph_;
+  const DeviceCosts costs_;
+  const int threads_;
+  const Uses uses_;
+  std::vector<bool> saved_;                     // by value id
+  std::map<ValueId, std::vector<int>> chosen_;  // the nodes that make a value again
+  std::set<ValueId> anchors_;                   // what they are made from
+  const std::vector<Node> originals_;           // by position; those in the graph move
+};
+
+}  // namespace
+
+Recomputed Recompute(Graph& graph, int64_t wanted_bytes, DeviceKind device, int threads) {
+  return Recomputer(graph, device, threads).Run(wanted_bytes);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,81 @@
+// A plan that makes activations again computes the same bits in less memory.
+#include "compiler/passes/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "compiler/compile.h"
+#include "runtime/exec/executor.h"
+#include "runtime/plan/memory_report.h"
+#include "tests/conformance/training_case.h"
+
+namespace gradloom {
+namespace {
+
+struct Outcome {
+  std::string bits;  // of all fetches of two steps, and of the state after them
+  int64_t total_bytes = 0, transient_bytes = 0;
+  Recomputed recomputed;
+};
+
+Outcome Train(const TrainingCase& recorded, int64_t limit, int devices, int streams) {
+  CompileOptions options;
+  options.recipe = recorded.recipe;
+  options.recipe.memory_limit = limit;
+  options.recipe.devices = devices;
+  options.recipe.streams = streams;
+  options.recipe.fetch_gradients = true;
+  options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
+  CompileReport report;
+  const auto plan = std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options, &report));
+  Outcome outcome{.total_bytes = ReportMemory(*plan, 0).total_bytes(), .recomputed = report.recomputed};
+  Executor executor(plan);
+  outcome.transient_bytes = executor.transient_bytes();
+  executor.SetChaos(3);
+  const auto keep = [&](const TensorView& view) {
+    outcome.bits.append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes()));
+  };
+  for (int step = 0; step < 2; ++step) {
+    std::vector<TensorView> feeds;
+    for (const Feed& feed : plan->entries[0].feeds) feeds.push_back(recorded.batches.at(feed.name + std::to_string(step)).view());
+    executor.Run(0, feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
+    for (size_t f = 0; f < plan->entries[0].fetches.size(); ++f) keep(executor.Fetched(0, static_cast<int>(f)));
+  }
+  for (const StateTensor& state : plan->state) keep(executor.state().Get(state).view());
+  return outcome;
+}
+
+class Cases : public testing::TestWithParam<const char*> {};
+
+TEST_P(Cases, TheSameBitsInLessMemory) {
+  const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/cases/") + GetParam());
+  for (const auto& [devices, streams] : {std::pair(1, 1), std::pair(2, 2)}) {
+    const Outcome all = Train(recorded, 0, devices, streams);
+    EXPECT_EQ(all.recomputed.values, 0);
+    // What a limit that nothing can satisfy leaves.
+    const Outcome least = Train(recorded, 1, devices, streams);
+    // Where it brings nothing, nothing is made again.
+    EXPECT_EQ(least.recomputed.values > 0, least.transient_bytes < all.transient_bytes);
+    EXPECT_LE(least.transient_bytes, all.transient_bytes);
+    if (devices == 1) {
+      EXPECT_GT(least.recomputed.values, 0);
+      EXPECT_GT(least.recomputed.seconds, 0);
+    }
+    EXPECT_EQ(least.bits == all.bits, true) << GetParam() << " on " << devices << " devices";
+    // In between, no more than is needed.
+    const int64_t limit = (all.total_bytes + least.total_bytes) / 2;
+    const Outcome some = Train(recorded, limit, devices, streams);
+    EXPECT_LE(some.total_bytes, limit);
+    EXPECT_EQ(some.bits == all.bits, true) << GetParam() << " on " << devices << " devices";
+    std::printf("%s, %d devices: arena %lld bytes, %lld with %d values made again\n", GetParam(), devices,
+                static_cast<long long>(all.transient_bytes), static_cast<long long>(least.transient_bytes), least.recomputed.values);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recompute, Cases, testing::Values("unet_small", "tiny_gpt", "mobilenet_v2_tiny", "resnet_cifar"));
+
+}  // namespace
+}  // namespace gradloom
