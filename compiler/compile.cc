@@ -233,7 +233,6 @@ class Compiler {
   // smallest program is kept. Whether it fits is judged by who set the limit.
   void RunDeviceStage(PassContext& context) {
     constexpr int kMostRounds = 4;
-    if (StopsBefore(PassStage::kDevice)) return;
     const int64_t limit = options_.recipe.memory_limit;
     const std::unique_ptr<Graph> original = limit > 0 ? context.graph.Clone() : nullptr;
     const auto names = context.fetch_names;
@@ -256,11 +255,6 @@ class Compiler {
     }
     if (best.second != context.recompute_bytes) run(best.second);
     if (context.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = context.recomputed;
-  }
-
-  // Whether the control ends the passes in an earlier stage.
-  bool StopsBefore(PassStage stage) const {
-    return stage == PassStage::kDevice && !options_.control.stop_after.empty() && StageOf(options_.control.stop_after) == PassStage::kBatch;
   }
 
   // The group of all ranks.

@@ -142,10 +142,7 @@ void SelfAdjoint(GradientContext& c) {
 }
 
 // Neighbouring places of the axis that every sample must keep together, or lose together.
-int64_t Block(const ShardQuery& query, const Shard& shard) {
-  const int64_t inner = shard.inner == 0 ? query.shape(0)[shard.axis] / query.batch() : shard.inner;
-  return query.batch() * inner;
-}
+int64_t Block(const ShardQuery& query, const Shard& shard, int64_t extent) { return query.batch() * shard.InnerOf(extent, query.batch()); }
 
 void ShardConcat(ShardQuery& query) {
   const int axis = query.AxisAttribute("axis", 0, query.out_shape(0).rank());
@@ -170,7 +167,8 @@ void ShardSplit(ShardQuery& query) {
   const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
   if (shard.split() && shard.axis == axis) {
     for (int i = 0; i < query.num_outputs(); ++i) {
-      if (query.node().outputs[static_cast<size_t>(i)] != kNoValue && query.out_shape(i)[axis] % Block(query, shard) != 0) {
+      if (query.node().outputs[static_cast<size_t>(i)] != kNoValue &&
+          query.out_shape(i)[axis] % Block(query, shard, query.shape(0)[axis]) != 0) {
         query.Refuse("it parts samples from others");
       }
     }
@@ -187,8 +185,8 @@ void ExpectWholeBlocks(ShardQuery& query, const Shard& shard, int64_t extent, in
     if (axis != shard.axis) continue;
     const auto place = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + extent : at, 0, extent); };
     const int64_t step = steps.empty() ? 1 : steps[i];
-    const int64_t inner = shard.inner == 0 ? extent / query.batch() : shard.inner;
-    if (step != 1 || place(start[i]) % (query.batch() * inner) != 0 || place(end[i]) % (query.batch() * inner) != 0) {
+    const int64_t block = Block(query, shard, extent);
+    if (step != 1 || place(start[i]) % block != 0 || place(end[i]) % block != 0) {
       query.Refuse("it parts samples from others");
     }
   }

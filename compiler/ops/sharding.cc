@@ -115,9 +115,8 @@ void ShardView(ShardQuery& query) {
   };
   const int axis = query.growing(0);
   if (axis < 0) query.Refuse("its result has no axis for the samples");
-  const int64_t inner = shard.inner == 0 ? from[shard.axis] / query.batch() : shard.inner;
   // Elements that one sample has together, in the order of both.
-  const int64_t together = inner * stride(from, shard.axis), step = stride(to, axis);
+  const int64_t together = shard.InnerOf(from[shard.axis], query.batch()) * stride(from, shard.axis), step = stride(to, axis);
   if (step == 0 || together % step != 0 || to[axis] * step % (query.batch() * together) != 0) {
     query.Refuse("it lays out the elements of a sample anew across those of others");
   }

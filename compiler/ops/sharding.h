@@ -29,6 +29,9 @@ struct Shard {
   static Shard Partial() { return {Kind::kPartial}; }
   static Shard Local() { return {Kind::kLocal}; }
 
+  // kSplit: `inner` along an axis of this extent, whichever of the right ones.
+  int64_t InnerOf(int64_t extent, int64_t batch) const { return inner == 0 ? extent / batch : inner; }
+
   bool whole() const { return kind == Kind::kWhole; }
   bool split() const { return kind == Kind::kSplit; }
   bool partial() const { return kind == Kind::kPartial; }

@@ -186,6 +186,14 @@ bool Contains(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
+// Of a pass; the last one where there is no such name.
+PassStage StageOf(const std::string& name) {
+  for (const Pass& pass : kPasses) {
+    if (pass.name == name) return pass.stage;
+  }
+  return PassStage::kDevice;
+}
+
 void CheckControl(const PassControl& control) {
   const std::vector<std::string> names = PassNames();
   const auto check = [&](const std::string& name, const char* flag) {
@@ -214,18 +222,12 @@ std::vector<std::string> PassNames() {
 
 void RunPipeline(PassContext& context, const PassControl& control) {
   RunStage(context, control, PassStage::kBatch);
-  if (control.stop_after.empty() || StageOf(control.stop_after) == PassStage::kDevice) RunStage(context, control, PassStage::kDevice);
-}
-
-PassStage StageOf(const std::string& name) {
-  for (const Pass& pass : kPasses) {
-    if (pass.name == name) return pass.stage;
-  }
-  return PassStage::kDevice;
+  RunStage(context, control, PassStage::kDevice);
 }
 
 void RunStage(PassContext& context, const PassControl& control, PassStage stage) {
   CheckControl(control);
+  if (StageOf(control.stop_after) < stage) return;
   VerifyGraph(context.graph);
   context.scheduled.device = context.recipe.device;
   context.scheduled.threads = context.recipe.threads;

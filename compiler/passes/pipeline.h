@@ -53,11 +53,8 @@ struct PassContext {
 // Runs every pass on the context; afterwards context.program is complete. Throws Error from any pass.
 void RunPipeline(PassContext& context, const PassControl& control);
 
-// Runs the passes of one stage.
+// Runs the passes of one stage; none where the control ends them in an earlier one.
 void RunStage(PassContext& context, const PassControl& control, PassStage stage);
-
-// The stage of a pass; kDevice for a name that there is not.
-PassStage StageOf(const std::string& pass);
 
 // The names of the passes, in order.
 std::vector<std::string> PassNames();

@@ -39,7 +39,7 @@ class DeviceGraph {
   // The number of an element is that of its place in the whole batch.
   void AddRandom(Node node, const Graph& whole, const Shard& shard) {
     const Shape& shape = whole.value(node.outputs[0]).shape;
-    int64_t together = shard.inner == 0 ? shape[shard.axis] / batch_ : shard.inner;
+    int64_t together = shard.InnerOf(shape[shard.axis], batch_);
     for (int i = shard.axis + 1; i < shape.rank(); ++i) together *= shape[i];
     node.attributes.set("samples", std::vector<int64_t>{batch_, samples_, together});
     while (node.inputs.back() == kNoValue) node.inputs.pop_back();

@@ -17,6 +17,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/report/plan_dot.h"
 #include "tools/report/plan_page.h"
+#include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/comparison.h"
 #include "tools/run/environment.h"
@@ -34,14 +35,12 @@ int64_t InstructionsOf(const Plan& plan) {
 }
 
 std::string EntryTitle(const Plan& plan, size_t program) {
-  static constexpr const char* kKinds[] = {"step", "accumulate", "update", "eval", "predict"};
   std::string title;
   for (const Entry& entry : plan.entries) {
     const bool runs = std::any_of(entry.ranks.begin(), entry.ranks.end(),
                                   [&](const RankBinding& rank) { return rank.program == static_cast<int>(program); });
     if (!runs) continue;
-    title += (title.empty() ? "" : ", ") + std::string(kKinds[static_cast<size_t>(entry.kind)]);
-    if (entry.batch > 0) title += " of " + std::to_string(entry.batch);
+    title += (title.empty() ? "" : ", ") + EntryName(entry);
   }
   return title.empty() ? "program " + std::to_string(program) : title;
 }

@@ -15,7 +15,7 @@
 #include "runtime/plan/plan_file.h"
 #include "tools/config/topology.h"
 #include "tools/gradloom/verbs.h"
-#include "tools/report/plan_page.h"
+#include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/environment.h"
 #include "tools/run/run_folder.h"
@@ -30,13 +30,6 @@ struct Flags {
   std::vector<int> devices;
   bool json = false;
 };
-
-int FirstTraining(const Plan& plan) {
-  for (size_t i = 0; i < plan.entries.size(); ++i) {
-    if (plan.entries[i].kind == EntryKind::kStep || plan.entries[i].kind == EntryKind::kAccumulate) return static_cast<int>(i);
-  }
-  return 0;
-}
 
 nlohmann::ordered_json JsonOf(const Simulation& simulation, int64_t samples, double took_ms) {
   const SimulatedProgram& first = simulation.programs.front();
@@ -53,7 +46,7 @@ nlohmann::ordered_json JsonOf(const Simulation& simulation, int64_t samples, dou
 int Simulate(const Flags& flags) {
   const Plan plan = ReadPlan(PlanPathOf(flags.plan));
   const Cluster cluster = flags.topology.empty() ? LocalCpuCluster(ThisCpu().cores) : ReadTopology(flags.topology);
-  const int index = FirstTraining(plan);
+  const int index = std::max(TrainingEntry(plan), 0);
   const Entry& entry = plan.entries[static_cast<size_t>(index)];
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
   double one = 0;

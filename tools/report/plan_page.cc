@@ -155,11 +155,6 @@ class PageData {
 
 }  // namespace
 
-std::string EntryName(const Entry& entry) {
-  static constexpr const char* kNames[] = {"step", "accumulate", "update", "eval", "predict"};
-  return kNames[static_cast<size_t>(entry.kind)] + (entry.batch > 0 ? " of " + std::to_string(entry.batch) : std::string());
-}
-
 std::string PlanPage(const Plan& plan, int entry, const Simulation& simulation, const std::string& title) {
   std::string data = PageData(plan, plan.entries[static_cast<size_t>(entry)], simulation)
                          .Make(title)

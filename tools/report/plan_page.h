@@ -12,7 +12,4 @@ namespace gradloom {
 // them can become markup or script.
 std::string PlanPage(const Plan& plan, int entry, const Simulation& simulation, const std::string& title);
 
-// A one-line name of what an entry is: "step of 128".
-std::string EntryName(const Entry& entry);
-
 }  // namespace gradloom

@@ -18,6 +18,12 @@ std::string InstructionName(const Instruction& instruction);
 // "compute 0".
 std::string StreamName(const Program& program, size_t stream);
 
+// What an entry is: "step of 128".
+std::string EntryName(const Entry& entry);
+
+// The first entry that trains, or -1.
+int TrainingEntry(const Plan& plan);
+
 // By event, from what a stream did last before its record to what the waiting stream does next.
 std::vector<std::pair<int, int>> EventArrows(const Program& program);
 

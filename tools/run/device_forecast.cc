@@ -1,9 +1,10 @@
 #include "tools/run/device_forecast.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "compiler/cost/simulate.h"
+#include "tools/report/schedule.h"
+#include "tools/report/stream_tables.h"
 #include "tools/run/environment.h"
 
 namespace gradloom {
@@ -14,19 +15,6 @@ constexpr double kMostCompileMs = 1000;
 constexpr int kMostFewer = 8;
 
 std::string Counted(int devices) { return std::to_string(devices) + (devices == 1 ? " device" : " devices"); }
-
-std::string Milliseconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 10 ? "%.4g ms" : "%.4g s", seconds < 10 ? seconds * 1e3 : seconds);
-  return text;
-}
-
-int TrainingEntry(const Plan& plan) {
-  for (size_t i = 0; i < plan.entries.size(); ++i) {
-    if (plan.entries[i].kind == EntryKind::kStep || plan.entries[i].kind == EntryKind::kAccumulate) return static_cast<int>(i);
-  }
-  return -1;
-}
 
 }  // namespace
 
