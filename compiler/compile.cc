@@ -8,11 +8,14 @@
 #include <utility>
 
 #include "compiler/cost/cost_model.h"
+#include "compiler/divide_graph.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_trainable.h"
-#include "compiler/passes/emit_program.h"
-#include "compiler/passes/replicate_data.h"
+#include "compiler/passes/cut_stages.h"
+#include "compiler/passes/gather_tail.h"
+#include "compiler/passes/place_state.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/verify_plan.h"
 
 namespace gradloom {
@@ -57,11 +60,14 @@ std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& impo
 
 class Compiler {
  public:
-  Compiler(const Model& model, const CompileOptions& options, CompileReport& report) : model_(model), options_(options), report_(report) {}
+  // `limit`: what a placement is chosen for, bytes of a device.
+  Compiler(const Model& model, const CompileOptions& options, int64_t limit, CompileReport& report)
+      : model_(model), options_(options), limit_(limit), report_(report) {}
 
   Plan Run() {
     plan_.targets.push_back({options_.recipe.device, "any", options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
+    CountStages();
     for (const LossTerm& term : options_.recipe.losses) {
       std::string& text = plan_.properties["loss"];
       text += (text.empty() ? "" : " + ") + term.ToString();
@@ -76,6 +82,47 @@ class Compiler {
   }
 
  private:
+  void CountStages() {
+    if (gathers()) return GatherStages();
+    stages_.count = gradloom::CountStages(options_.recipe.place);
+    if (options_.recipe.place_auto) CutModel();
+    plan_.places.resize(static_cast<size_t>(stages_.count));
+    if (options_.recipe.devices % stages_.count == 0) return;
+    throw Error(ErrorCode::kConfig,
+                std::to_string(options_.recipe.devices) + " devices do not hold whole copies of a model that is placed on " +
+                    std::to_string(stages_.count),
+                "--place", "--devices cpu:" + std::to_string(stages_.count) + ", or a multiple of it");
+  }
+
+  // What is placed is in the tail.
+  void GatherStages() {
+    const Recipe& recipe = options_.recipe;
+    const std::string name = "cpu:" + std::to_string(recipe.gather_to);
+    if (recipe.gather_to >= recipe.devices) {
+      throw Error(ErrorCode::kConfig, "there is no device " + name + " among " + std::to_string(recipe.devices), "--gather-to",
+                  "--devices cpu:" + std::to_string(recipe.gather_to + 1));
+    }
+    const bool elsewhere =
+        std::any_of(recipe.place.begin(), recipe.place.end(), [&](const PlaceRule& rule) { return rule.stage != recipe.gather_to; });
+    if (recipe.place_auto || elsewhere) {
+      throw Error(ErrorCode::kConfig, "where samples are gathered on " + name + ", parts of the model can be placed there alone", "--place",
+                  "--place 'PATTERN=" + name + "', or no --gather-to");
+    }
+    stages_.count = 2;
+    plan_.places.resize(2);
+  }
+
+  // By the first entry, which trains where any does.
+  void CutModel() {
+    const EntryRequest& request = options_.entries.front();
+    const std::unique_ptr<ImportedBatch> whole = ImportBatch(request, request.batch, options_.import);
+    PassControl silent = options_.control;
+    silent.log = nullptr;
+    silent.stop_after.clear();
+    RunStage(whole->context, silent, PassStage::kBatch);
+    stages_ = CutStages(whole->context.graph, options_.recipe, limit_);
+  }
+
   // What an export is given anew: the plan need not keep the file's own values of these.
   std::vector<std::string> ReplacedAtExport() const {
     std::vector<std::string> names;
@@ -85,13 +132,7 @@ class Compiler {
     return names;
   }
 
-  // A model at a batch, with what the passes know of it.
-  struct Batch {
-    ImportedGraph imported;
-    PassContext context;
-  };
-
-  std::unique_ptr<Batch> ImportBatch(const EntryRequest& request, int64_t batch, ImportOptions import) {
+  std::unique_ptr<ImportedBatch> ImportBatch(const EntryRequest& request, int64_t batch, ImportOptions import) {
     const auto start = Clock::now();
     if (batch > 0) import.batch = batch;
     ImportedGraph imported = Import(model_, import);
@@ -108,125 +149,161 @@ class Compiler {
       graph.outputs.clear();
     }
     report_.import_ms += MsSince(start);
-    return std::make_unique<Batch>(Batch{std::move(imported), std::move(context)});
+    return std::make_unique<ImportedBatch>(ImportedBatch{std::move(imported), std::move(context)});
   }
+
+  // Whether one device gathers the samples of all.
+  bool gathers() const { return options_.recipe.gather_to >= 0; }
+  int copies() const { return gathers() ? options_.recipe.devices : options_.recipe.devices / stages_.count; }
 
   void AddEntry(const EntryRequest& request) {
     // An update has no batch; any size gives its parameters.
     const int64_t batch = request.batch > 0 ? request.batch : plan_.entries.empty() ? 0 : plan_.entries.front().batch;
-    const std::unique_ptr<Batch> whole = ImportBatch(request, batch, options_.import);
+    const std::unique_ptr<ImportedBatch> whole = ImportBatch(request, batch, options_.import);
     PassContext& context = whole->context;
-    // One sample cannot be divided, and an update has none: every device does all of it.
-    if (options_.recipe.devices > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
+    // One sample cannot be divided, and an update has none: every copy of the model does all of it.
+    if (copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
     const auto start = Clock::now();
+    Place(context);
     RunStage(context, options_.control, PassStage::kBatch);
-    RunDeviceStage(context);
-    report_.passes_ms += MsSince(start);
-    Count(context);
     Entry entry = EntryOf(request, whole->imported, context);
-    for (int i = 0; i < options_.recipe.devices; ++i) {
-      entry.ranks.push_back({.program = static_cast<int>(plan_.programs.size()), .shard_start = 0, .shard_length = entry.batch});
+    apart_.clear();
+    const std::vector<BatchShard> shards(static_cast<size_t>(copies()), {0, entry.batch});
+    if (gathers()) {
+      BindGathered(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
+    } else {
+      const CopyPrograms made = AddPrograms(request, context, context.graph, context.batch, false);
+      for (const BatchShard& shard : shards) Bind(made, shard, false, entry);
     }
-    plan_.programs.push_back(std::move(context.program));
+    report_.passes_ms += MsSince(start);
     plan_.entries.push_back(std::move(entry));
-  }
-
-  // A batch that devices share, and the graphs of those with as many of its samples.
-  struct Divided {
-    std::unique_ptr<Batch> whole, other;
-    std::unique_ptr<Replication> replication;
-    std::map<int64_t, std::unique_ptr<Graph>> graphs;  // by samples
-  };
-
-  static int64_t BucketOf(const Recipe& recipe) {
-    return recipe.bucket_bytes > 0 ? recipe.bucket_bytes : BucketBytes(DefaultCosts(recipe.device));
-  }
-
-  // Where a file's batch is, as far as it does not say so itself; the convention first.
-  static std::vector<ImportOptions> Readings(const ImportOptions& options) {
-    std::vector<ImportOptions> readings(3, options);
-    for (ImportOptions& reading : readings) reading.any_batch = true;
-    readings[1].batch_elsewhere = true;
-    readings[2].batch_elsewhere = true;
-    readings[2].batch_axis = 1;
-    return readings;
-  }
-
-  // What depends on the batch shows beside another size; one that simplifies in the same way is near.
-  Divided DivideGraph(const EntryRequest& request, int64_t batch) {
-    std::optional<Error> first;
-    for (const ImportOptions& reading : Readings(options_.import)) {
-      for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {
-        if (other < 2) continue;
-        try {
-          return DivideGraph(request, batch, other, reading);
-        } catch (const Error& error) {
-          if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
-          if (!first) first = error;
-        }
-      }
-    }
-    if (first->message().starts_with("the batch cannot")) throw *first;
-    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + first->message(), first->where(),
-                "train on one device (--devices cpu)");
-  }
-
-  Divided DivideGraph(const EntryRequest& request, int64_t batch, int64_t other_batch, const ImportOptions& reading) {
-    Divided made{ImportBatch(request, batch, reading), ImportBatch(request, other_batch, reading), nullptr, {}};
-    PassContext &whole = made.whole->context, &other = made.other->context;
-    whole.divided = other.divided = true;
-    RunStage(whole, options_.control, PassStage::kBatch);
-    PassControl silent = options_.control;
-    silent.log = nullptr;
-    RunStage(other, silent, PassStage::kBatch);
-    made.replication =
-        std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, rules_, whole.gradients, BucketOf(options_.recipe));
-    for (const BatchShard& shard : DivideBatch(batch, options_.recipe.devices)) {
-      auto& graph = made.graphs[shard.length];
-      if (graph == nullptr) graph = made.replication->ForDevice(shard.length);
-    }
-    return made;
   }
 
   void AddDivided(const EntryRequest& request, int64_t batch) {
     const auto start = Clock::now();
     const double imported = report_.import_ms;
-    const Divided divided = DivideGraph(request, batch);
+    const auto import_at = [&](int64_t size, const ImportOptions& reading) {
+      auto made = ImportBatch(request, size, reading);
+      Place(made->context);
+      return made;
+    };
+    const DividedBatch divided = DivideGraph(import_at, options_, batch, copies());
     const PassContext& whole = divided.whole->context;
     Entry entry = EntryOf(request, divided.whole->imported, whole);
     for (size_t i = 0; i < entry.feeds.size(); ++i) Divide(divided.replication->shard(FeedsOf(whole.graph)[i]), entry.feeds[i]);
     for (size_t i = 0; i < entry.fetches.size(); ++i) Divide(divided.replication->shard(whole.graph.outputs[i]), entry.fetches[i]);
-    std::map<int64_t, std::pair<int, std::vector<int>>> made;  // by samples: the program, and its buffer of each fetch
-    for (const BatchShard& shard : DivideBatch(batch, options_.recipe.devices)) {
-      if (!made.contains(shard.length))
-        made.emplace(shard.length, AddProgram(request, whole, *divided.graphs.at(shard.length), shard.length));
-      const auto& [program, fetches] = made.at(shard.length);
-      RankBinding rank{.program = program, .shard_start = shard.start, .shard_length = shard.length};
-      rank.groups = {Everyone()};
-      if (!entry.ranks.empty() && program != entry.ranks[0].program) rank.fetches = fetches;
-      entry.ranks.push_back(std::move(rank));
+    apart_.clear();
+    for (size_t i = 0; i < entry.feeds.size(); ++i) {
+      const Feed& feed = entry.feeds[i];
+      const auto samples = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, batch);
+      if (samples && samples->outer > 1) apart_.insert(FeedsOf(whole.graph)[i]);
     }
-    for (size_t i = 0; i < entry.fetches.size(); ++i) entry.fetches[i].buffer = made.at(entry.ranks[0].shard_length).second[i];
+    const std::vector<BatchShard> shards = DivideBatch(batch, copies());
+    if (gathers()) {
+      std::map<int64_t, const Graph*> graphs;
+      for (const auto& [samples, graph] : divided.graphs) graphs.emplace(samples, graph.get());
+      BindGathered(request, whole, graphs, shards, true, entry);
+    }
+    std::map<int64_t, CopyPrograms> made;  // by samples
+    for (const BatchShard& shard : gathers() ? std::vector<BatchShard>() : shards) {
+      if (!made.contains(shard.length))
+        made.emplace(shard.length, AddPrograms(request, whole, *divided.graphs.at(shard.length), shard.length, true));
+      Bind(made.at(shard.length), shard, true, entry);
+    }
     report_.passes_ms += MsSince(start) - (report_.import_ms - imported);
     plan_.entries.push_back(std::move(entry));
   }
 
-  // The program of devices with so many samples, and in it the buffers of the whole graph's outputs, -1 for those it lacks.
-  std::pair<int, std::vector<int>> AddProgram(const EntryRequest& request, const PassContext& whole, Graph& graph, int64_t samples) {
-    PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = samples};
-    device.divided = true;
-    device.fetch_names = whole.fetch_names;
-    // Later passes put others in their place.
-    const std::vector<ValueId> outputs = graph.outputs;
-    RunDeviceStage(device);
-    Count(device);
-    std::vector<int> buffers;
-    for (ValueId id : whole.graph.outputs) {
-      const auto at = std::find(outputs.begin(), outputs.end(), id);
-      buffers.push_back(at == outputs.end() ? -1 : device.output_buffers[static_cast<size_t>(at - outputs.begin())]);
+  void Place(PassContext& context) {
+    if (stages_.count > 1) context.stages = &stages_;
+  }
+
+  // What the devices of a copy of the model run, by stage, and the buffers of the whole graph's outputs, -1 for those they lack.
+  struct CopyPrograms {
+    std::vector<int> programs;
+    std::vector<std::vector<int>> fetches;
+  };
+
+  // From the graph of a copy that has so many samples.
+  CopyPrograms AddPrograms(const EntryRequest& request, const PassContext& whole, Graph& graph, int64_t samples, bool divided) {
+    if (stages_.count == 1) return AddStages(request, whole, {&graph}, 0, samples, divided);
+    for (const auto& [state, stage] : stages_.of_state) holders_[state] = {stage};
+    std::vector<Graph*> graphs;
+    const std::vector<std::unique_ptr<Graph>> stages = SplitStages(graph, stages_);
+    for (const auto& stage : stages) graphs.push_back(stage.get());
+    return AddStages(request, whole, graphs, 0, samples, true);
+  }
+
+  // Each device has its samples of the trunk, and one of them the tail: a place of its own.
+  void BindGathered(const EntryRequest& request, const PassContext& whole, const std::map<int64_t, const Graph*>& graphs,
+                    const std::vector<BatchShard>& shards, bool divided, Entry& entry) {
+    const auto tail = static_cast<size_t>(options_.recipe.gather_to);
+    for (const auto& [state, stage] : stages_.of_state)
+      holders_[state] = stage == kTrunk ? std::vector<int>{kTrunk, kTail} : std::vector<int>{kTail};
+    std::map<std::pair<int64_t, bool>, CopyPrograms> made;  // by samples, and whether it has the tail
+    for (size_t r = 0; r < shards.size(); ++r) {
+      const std::pair key(shards[r].length, r == tail);
+      if (!made.contains(key)) {
+        const std::unique_ptr<Graph> part = TailPart(*graphs.at(shards[r].length), rules_, shards, r, tail);
+        made.emplace(key, AddStages(request, whole, {part.get()}, r == tail ? kTail : kTrunk, shards[r].length, true));
+      }
+      const CopyPrograms& mine = made.at(key);
+      RankBinding rank{.program = mine.programs[0], .shard_start = shards[r].start, .shard_length = shards[r].length};
+      if (divided) rank.groups = {GroupOf(kTrunk)};
+      if (r != tail) rank.peers = {static_cast<int>(tail)};
+      for (int peer = 0; r == tail && peer < static_cast<int>(shards.size()); ++peer) rank.peers.push_back(peer);
+      AddRank(std::move(rank), mine.fetches[0], entry);
     }
-    plan_.programs.push_back(std::move(device.program));
-    return {static_cast<int>(plan_.programs.size()) - 1, std::move(buffers)};
+  }
+
+  // Of stages in places from `place` on.
+  CopyPrograms AddStages(const EntryRequest& request, const PassContext& whole, const std::vector<Graph*>& stages, int place,
+                         int64_t samples, bool divided) {
+    CopyPrograms made;
+    // The graph of a single stage may be the whole one, whose outputs the passes change.
+    const std::vector<ValueId> all = whole.graph.outputs;
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      Graph& graph = *stages[stage];
+      PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = samples};
+      device.divided = divided;
+      device.place = place + static_cast<int>(stage);
+      device.holders = &holders_;
+      device.copies = {.all = options_.recipe.copy_inputs, .feeds = apart_};
+      device.fetch_names = whole.fetch_names;
+      // Later passes put others in their place.
+      const std::vector<ValueId> outputs = graph.outputs;
+      RunDeviceStage(device);
+      Count(device);
+      std::vector<int>& buffers = made.fetches.emplace_back();
+      for (ValueId id : all) {
+        const auto at = std::find(outputs.begin(), outputs.end(), id);
+        buffers.push_back(at == outputs.end() ? -1 : device.output_buffers[static_cast<size_t>(at - outputs.begin())]);
+      }
+      made.programs.push_back(static_cast<int>(plan_.programs.size()));
+      plan_.programs.push_back(std::move(device.program));
+    }
+    return made;
+  }
+
+  // The devices of the next copy of the model, which has this part of the batch.
+  void Bind(const CopyPrograms& made, const BatchShard& shard, bool divided, Entry& entry) {
+    const auto first = static_cast<int>(entry.ranks.size());
+    for (int stage = 0; stage < stages_.count; ++stage) {
+      RankBinding rank{.program = made.programs[static_cast<size_t>(stage)], .shard_start = shard.start, .shard_length = shard.length};
+      if (divided) rank.groups = {GroupOf(stage)};
+      for (int peer = 0; stages_.count > 1 && peer < stages_.count; ++peer) rank.peers.push_back(first + peer);
+      AddRank(std::move(rank), made.fetches[static_cast<size_t>(stage)], entry);
+    }
+  }
+
+  // `fetches`: of the rank's program.
+  static void AddRank(RankBinding rank, const std::vector<int>& fetches, Entry& entry) {
+    if (entry.ranks.empty()) {
+      for (size_t i = 0; i < entry.fetches.size(); ++i) entry.fetches[i].buffer = fetches[i];
+    } else if (rank.program != entry.ranks[0].program) {
+      rank.fetches = fetches;
+    }
+    entry.ranks.push_back(std::move(rank));
   }
 
   // The passes of a device; again with more activations made anew, until the program fits the memory limit or nothing more can go. The
@@ -246,9 +323,10 @@ class Compiler {
       context.scheduled = {};
       RunStage(context, options_.control, PassStage::kDevice);
     };
+    const gradloom::Place& place = plan_.places[static_cast<size_t>(context.place)];
     std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // arena, and how much is made anew
     for (int round = 0; round < kMostRounds; ++round) {
-      const int64_t over = plan_.state_bytes + plan_.constants_bytes + context.scheduled.transient_bytes - limit;
+      const int64_t over = place.state_bytes + place.constants_bytes + context.scheduled.transient_bytes - limit;
       if (over <= 0 || (round > 0 && context.recomputed.bytes < context.recompute_bytes)) break;
       run(context.recompute_bytes + over + over / 4);
       best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});
@@ -257,13 +335,14 @@ class Compiler {
     if (context.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = context.recomputed;
   }
 
-  // The group of all ranks.
-  int Everyone() {
+  // The group of the devices that have a stage, one a copy of the model.
+  int GroupOf(int stage) {
     if (plan_.groups.empty()) {
-      plan_.groups.emplace_back();
-      for (int i = 0; i < options_.recipe.devices; ++i) plan_.groups[0].ranks.push_back(i);
+      const int stages = options_.recipe.devices / copies();
+      plan_.groups.resize(static_cast<size_t>(stages));
+      for (int i = 0; i < options_.recipe.devices; ++i) plan_.groups[static_cast<size_t>(i % stages)].ranks.push_back(i);
     }
-    return 0;
+    return stage;
   }
 
   template <typename FeedOrFetch>
@@ -316,13 +395,17 @@ class Compiler {
     if (plan_.programs.empty()) {
       for (const Node& node : context.graph.nodes) report_.step_flops += CostOf(context.graph, node).flops;
     }
+    if (plan_.entries.empty()) {
+      report_.waits += static_cast<int64_t>(context.scheduled.waits.size());
+      report_.waits_bound += context.scheduled.waits_bound;
+    }
     if (context.scheduled.transient_bytes >= report_.transient_bytes) {
       report_.transient_bytes = context.scheduled.transient_bytes;
       report_.live_bytes_bound = context.scheduled.live_bytes_bound;
     }
   }
 
-  // The entry without its ranks; buffers are those of context.output_buffers where there are any.
+  // The entry without its ranks.
   static Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context) {
     Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
     entry.feeds = FeedList(context, imported);
@@ -330,16 +413,19 @@ class Compiler {
       const ValueId id = context.graph.outputs[i];
       const auto named = context.fetch_names.find(id);
       const Value& value = context.graph.value(id);
-      const int buffer = i < context.output_buffers.size() ? context.output_buffers[i] : -1;
-      entry.fetches.push_back({named != context.fetch_names.end() ? named->second : value.name, buffer, BatchAxis(value, entry.batch)});
+      entry.fetches.push_back({named != context.fetch_names.end() ? named->second : value.name, -1, BatchAxis(value, entry.batch)});
     }
     return entry;
   }
 
   const Model& model_;
   const CompileOptions& options_;
+  const int64_t limit_;
   CompileReport& report_;
   OnnxTypeRules rules_;
+  Stages stages_;
+  StateHolders holders_;
+  std::set<ValueId> apart_;  // feeds of the entry of which a device's samples do not lie together
   Plan plan_;
 };
 
@@ -361,8 +447,18 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
 }
 
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
-  CompileReport ignored;
-  return Compiler(model, options, report != nullptr ? *report : ignored).Run();
+  const int64_t limit = options.recipe.memory_limit;
+  std::optional<std::pair<Plan, CompileReport>> best;
+  // Where devices hold parts of the model, what they need is known when memory is planned: with a smaller estimate once more.
+  for (const double share : {1.0, 0.85, 0.7}) {
+    CompileReport made;
+    Plan plan = Compiler(model, options, static_cast<int64_t>(share * static_cast<double>(limit)), made).Run();
+    const auto bytes = [](const Plan& p) { return ReportMemory(p, 0).fullest().total_bytes(); };
+    if (!best || bytes(plan) < bytes(best->first)) best.emplace(std::move(plan), std::move(made));
+    if (!options.recipe.place_auto || limit == 0 || bytes(best->first) <= limit) break;
+  }
+  if (report != nullptr) *report = std::move(best->second);
+  return std::move(best->first);
 }
 
 }  // namespace gradloom

@@ -38,11 +38,12 @@ struct CompileReport {
   std::vector<Reason> frozen;
   int64_t trained_elements = 0;
   int64_t initializer_elements = 0;
-  double step_flops = 0;              // of the first entry
-  int64_t transient_bytes = 0;        // planned, the most over entries
-  int64_t live_bytes_bound = 0;       // no placement of that entry's values needs less
-  Recomputed recomputed;              // by the program that makes the most again, to fit the memory limit
-  std::vector<std::string> warnings;  // one line each
+  double step_flops = 0;               // of the first entry
+  int64_t transient_bytes = 0;         // planned, the most over entries
+  int64_t waits = 0, waits_bound = 0;  // for events, in the first entry, and no choice that keeps its order has fewer
+  int64_t live_bytes_bound = 0;        // no placement of that entry's values needs less
+  Recomputed recomputed;               // by the program that makes the most again, to fit the memory limit
+  std::vector<std::string> warnings;   // one line each
   double import_ms = 0, passes_ms = 0, verify_ms = 0;
 };
 

@@ -27,6 +27,10 @@ Cluster LocalCpuCluster(int cores) {
   return cluster;
 }
 
+double TransferSeconds(int64_t bytes, const Cluster& cluster) {
+  return cluster.inside.seconds + static_cast<double>(bytes) / cluster.inside.bytes_per_second;
+}
+
 double AllReduceSeconds(int64_t bytes, int devices, const Cluster& cluster) {
   const int inside = std::min(devices, std::max(cluster.devices_per_node, 1)), nodes = (devices + inside - 1) / inside;
   const double all = static_cast<double>(bytes);

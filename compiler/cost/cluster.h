@@ -30,6 +30,9 @@ struct Cluster {
 // CPU devices of this process on a machine with so many cores.
 Cluster LocalCpuCluster(int cores);
 
+// Seconds of a transfer between two devices of a node.
+double TransferSeconds(int64_t bytes, const Cluster& cluster);
+
 // Seconds of an all-reduce of so many bytes over `devices`. Within a node a reduce-scatter and an all-gather around a ring;
 // between nodes each device's part around a ring or along a tree, whichever the cluster says or is faster.
 // Rabenseifner, "Optimization of Collective Reduction Operations", 2004; Thakur, Rabenseifner and Gropp, "Optimization of

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -32,10 +33,25 @@ class Simulator {
   Simulator(const Plan& plan, const Entry& entry, const Cluster& cluster, int devices, const Profile* profile)
       : plan_(plan), cluster_(cluster), profile_(profile) {
     made_.devices = devices > 0 ? devices : static_cast<int>(entry.ranks.size());
-    std::map<int, int> ranks;
-    for (const RankBinding& rank : entry.ranks) ++ranks[rank.program];
-    if (devices > 0) ranks = {{entry.ranks[0].program, devices}};
-    for (const auto& [program, count] : ranks) AddRunner(program, count);
+    made_.samples = entry.batch;
+    std::map<int, std::pair<int, int>> ranks;  // by program: a rank that runs it, and how many do
+    if (devices > 0) {
+      const std::set<int> replica = ReplicaOf(entry, 0);
+      const int each = static_cast<int>(replica.size());
+      if (devices % each != 0) {
+        throw Error(ErrorCode::kConfig, "a model on " + std::to_string(each) + " devices has no whole copies on " + std::to_string(devices),
+                    "--devices", "a multiple of " + std::to_string(each));
+      }
+      made_.samples = entry.ranks[0].shard_length * (devices / each);
+      for (int rank : replica) ranks[entry.ranks[static_cast<size_t>(rank)].program] = {rank, devices / each};
+    } else if (!PeersAreUnlike(entry)) {
+      for (size_t r = 0; r < entry.ranks.size(); ++r) AddRunner(entry.ranks[r].program, entry.ranks[r], static_cast<int>(r), 1);
+    } else {
+      for (size_t r = 0; r < entry.ranks.size(); ++r) {
+        ++ranks.emplace(entry.ranks[r].program, std::pair(static_cast<int>(r), 0)).first->second.second;
+      }
+    }
+    for (const auto& [program, rank] : ranks) AddRunner(program, entry.ranks[static_cast<size_t>(rank.first)], rank.first, rank.second);
     // CPU devices share cores: more threads than those take turns.
     int threads = 0;
     for (const Runner& runner : runners_) {
@@ -67,7 +83,8 @@ class Simulator {
 
   struct Runner {
     const Program* program;
-    int index, ranks;
+    const RankBinding* binding;  // of `rank`, which stands for all
+    int rank, index, ranks;
     std::vector<Lane> lanes;
     std::vector<double> event;  // when it was recorded; negative: not yet
     std::vector<Cause> event_cause;
@@ -76,9 +93,38 @@ class Simulator {
     std::vector<SimulatedSpan> spans;
   };
 
-  void AddRunner(int program, int ranks) {
+  // Whether the ranks that any one has transfers with run programs of their own, so that one of each kind stands for all.
+  bool PeersAreUnlike(const Entry& entry) const {
+    std::map<int, std::set<int>> slots;  // by program: those it has transfers with
+    for (const RankBinding& rank : entry.ranks) {
+      const auto [at, fresh] = slots.try_emplace(rank.program);
+      for (const Instruction& i : plan_.programs[static_cast<size_t>(rank.program)].instructions) {
+        if (fresh && (i.kind == InstructionKind::kSend || i.kind == InstructionKind::kRecv)) at->second.insert(i.peer);
+      }
+      std::set<int> programs;
+      for (int slot : at->second) {
+        if (!programs.insert(entry.ranks[static_cast<size_t>(rank.peers[static_cast<size_t>(slot)])].program).second) return false;
+      }
+    }
+    return true;
+  }
+
+  // The ranks that a rank has transfers with, directly or by way of others, and itself.
+  static std::set<int> ReplicaOf(const Entry& entry, int rank) {
+    std::set<int> replica{rank};
+    for (std::vector<int> open{rank}; !open.empty();) {
+      const int at = open.back();
+      open.pop_back();
+      for (int peer : entry.ranks[static_cast<size_t>(at)].peers) {
+        if (peer >= 0 && replica.insert(peer).second) open.push_back(peer);
+      }
+    }
+    return replica;
+  }
+
+  void AddRunner(int program, const RankBinding& binding, int rank, int ranks) {
     const Program& p = plan_.programs[static_cast<size_t>(program)];
-    Runner runner{.program = &p, .index = program, .ranks = ranks};
+    Runner runner{.program = &p, .binding = &binding, .rank = rank, .index = program, .ranks = ranks};
     runner.lanes.resize(p.streams.size());
     for (size_t i = 0; i < p.instructions.size(); ++i) {
       runner.lanes[static_cast<size_t>(p.instructions[i].stream)].instructions.push_back(static_cast<int>(i));
@@ -101,7 +147,9 @@ class Simulator {
     if (instruction.kind == InstructionKind::kLaunch) {
       return turns_ * SecondsOf(CostOfLaunch(*runner.program, instruction), threads, cluster_.device);
     }
-    if (instruction.kind != InstructionKind::kCopy) return 0;
+    // What is copied ahead is there when the step begins.
+    const bool ahead = runner.program->streams[static_cast<size_t>(instruction.stream)].kind == StreamKind::kCopy;
+    if (instruction.kind != InstructionKind::kCopy || ahead) return 0;
     const double bytes = static_cast<double>(runner.program->buffers[static_cast<size_t>(instruction.uses[0].buffer)].bytes);
     return turns_ * SecondsOf({.flops = 0, .bytes = 2 * bytes}, threads, cluster_.device);
   }
@@ -127,7 +175,9 @@ class Simulator {
     const Instruction& instruction = runner.program->instructions[static_cast<size_t>(index)];
     const auto event = static_cast<size_t>(std::max(instruction.event, 0));
     switch (instruction.kind) {
-      case InstructionKind::kCollective: return false;
+      case InstructionKind::kCollective:
+      case InstructionKind::kSend:
+      case InstructionKind::kRecv: return false;
       case InstructionKind::kRecord:
         runner.event[event] = lane.free;
         runner.event_cause[event] = lane.last;
@@ -154,43 +204,95 @@ class Simulator {
     return true;
   }
 
-  Lane* AtMeeting(Runner& runner) {
+  static const Instruction* Next(const Runner& runner, const Lane& lane) {
+    return lane.next == lane.instructions.size() ? nullptr
+                                                 : &runner.program->instructions[static_cast<size_t>(lane.instructions[lane.next])];
+  }
+
+  // A lane of the runner whose next instruction fits; null where there is none.
+  template <typename Fits>
+  static Lane* LaneAt(Runner& runner, Fits fits) {
     for (Lane& lane : runner.lanes) {
-      if (lane.next == lane.instructions.size()) continue;
-      const Instruction& i = runner.program->instructions[static_cast<size_t>(lane.instructions[lane.next])];
-      if (i.kind == InstructionKind::kCollective) return &lane;
+      const Instruction* next = Next(runner, lane);
+      if (next != nullptr && fits(*next)) return &lane;
     }
     return nullptr;
   }
 
-  // The next meeting, to which all have come. Whether there is one.
+  using Arrival = std::pair<size_t, Lane*>;  // which runner, at which of its lanes
+
+  // The next meeting or transfer to which all have come. Whether there is one.
   bool Meet() {
+    for (size_t r = 0; r < runners_.size(); ++r) {
+      for (Lane& lane : runners_[r].lanes) {
+        const Instruction* next = Next(runners_[r], lane);
+        if (next == nullptr) continue;
+        const std::vector<Arrival> together = next->kind == InstructionKind::kCollective ? Collected(r, *next)
+                                              : next->kind == InstructionKind::kSend     ? Joined(r, lane, *next)
+                                                                                         : std::vector<Arrival>();
+        if (together.empty()) continue;
+        Pass(together, BytesRead(*runners_[r].program, *next), next->kind == InstructionKind::kCollective);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  int GroupOf(const Runner& runner, const Instruction& i) const { return runner.binding->groups[static_cast<size_t>(i.group)]; }
+
+  // All members of the collective's group, or none.
+  std::vector<Arrival> Collected(size_t first, const Instruction& collective) {
+    const int group = GroupOf(runners_[first], collective);
+    std::vector<Arrival> together;
+    for (size_t r = 0; r < runners_.size(); ++r) {
+      const std::vector<int>& groups = runners_[r].binding->groups;
+      if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
+      Lane* lane = LaneAt(runners_[r],
+                          [&](const Instruction& i) { return i.kind == InstructionKind::kCollective && GroupOf(runners_[r], i) == group; });
+      if (lane == nullptr) return {};
+      together.emplace_back(r, lane);
+    }
+    return together;
+  }
+
+  // The sender and its receiver, or nobody.
+  std::vector<Arrival> Joined(size_t sender, Lane& lane, const Instruction& send) {
+    const int peer = runners_[sender].binding->peers[static_cast<size_t>(send.peer)];
+    for (size_t r = 0; r < runners_.size(); ++r) {
+      if (runners_[r].rank != peer) continue;
+      Lane* other = LaneAt(runners_[r], [&](const Instruction& i) {
+        return i.kind == InstructionKind::kRecv && runners_[r].binding->peers[static_cast<size_t>(i.peer)] == runners_[sender].rank;
+      });
+      if (other != nullptr) return {{sender, &lane}, {r, other}};
+    }
+    return {};
+  }
+
+  static int64_t BytesRead(const Program& program, const Instruction& instruction) {
+    int64_t bytes = 0;
+    for (const Use& use : instruction.uses)
+      bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
+    return bytes;
+  }
+
+  void Pass(const std::vector<Arrival>& together, int64_t bytes, bool collective) {
     double start = 0;
     Cause cause;
-    std::vector<Lane*> lanes;
-    for (Runner& runner : runners_) {
-      Lane* lane = AtMeeting(runner);
-      if (lane == nullptr) return false;
-      if (lane->free >= start) {
-        start = lane->free;
-        cause = lane->last;
-      }
-      lanes.push_back(lane);
+    int members = 0;
+    for (const auto& [r, lane] : together) {
+      members += runners_[r].ranks;
+      if (lane->free < start) continue;
+      start = lane->free;
+      cause = lane->last;
     }
-    for (size_t r = 0; r < runners_.size(); ++r) {
-      const int index = lanes[r]->instructions[lanes[r]->next++];
-      const Instruction& meeting = runners_[r].program->instructions[static_cast<size_t>(index)];
-      int64_t bytes = 0;
-      for (const Use& use : meeting.uses) {
-        if (use.access == Access::kRead) bytes += runners_[r].program->buffers[static_cast<size_t>(use.buffer)].bytes;
-      }
-      const double end = start + AllReduceSeconds(bytes, made_.devices, cluster_);
+    const double end = start + (collective ? AllReduceSeconds(bytes, members, cluster_) : TransferSeconds(bytes, cluster_));
+    for (const auto& [r, lane] : together) {
+      const int index = lane->instructions[lane->next++];
       runners_[r].cause[static_cast<size_t>(index)] = cause;
       runners_[r].spans.push_back({index, start, end});
-      lanes[r]->free = end;
-      lanes[r]->last = {static_cast<int>(r), index};
+      lane->free = end;
+      lane->last = {static_cast<int>(r), index};
     }
-    return true;
   }
 
   void Finish() {
@@ -220,7 +322,7 @@ class Simulator {
     for (const SimulatedSpan& span : runner.spans) {
       const Instruction& instruction = runner.program->instructions[static_cast<size_t>(span.instruction)];
       summary.busy[static_cast<size_t>(instruction.stream)] += span.end - span.start;
-      if (instruction.kind == InstructionKind::kCollective) {
+      if (Communicates(instruction)) {
         meetings.push_back(span);
         summary.communication += span.end - span.start;
       } else if (span.end > span.start) {

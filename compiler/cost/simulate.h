@@ -15,19 +15,20 @@ struct SimulatedSpan {
   double start = 0, end = 0;  // seconds from the start of the step
 };
 
-// The ranks that run one program: all alike, as they meet each other and share nothing else.
+// The ranks that run one program: all alike, as they meet the same kinds of ranks and share nothing else.
 struct SimulatedProgram {
   int program = 0;
   int ranks = 0;                     // that run it
   std::vector<SimulatedSpan> spans;  // in the program's order: of what takes time
   std::vector<double> busy;          // seconds, by stream
-  double communication = 0;          // seconds in which a meeting goes on
+  double communication = 0;          // seconds in which a meeting or a transfer goes on
   double exposed = 0;                // of them those in which no stream computes
 };
 
 struct Simulation {
   double seconds = 0;  // of a step
   int devices = 1;
+  int64_t samples = 0;  // of the step
   std::vector<SimulatedProgram> programs;
   // What the step waits for from its begin to its end: (index into programs, instruction).
   std::vector<std::pair<int, int>> critical;
@@ -36,8 +37,9 @@ struct Simulation {
 // Measured seconds of launches, by program and instruction; a negative number where none was measured.
 using Profile = std::vector<std::vector<double>>;
 
-// One step of an entry. `devices` 0: those of the plan; else so many, each with the first rank's program and shard.
-// Throws Error(kPlan) for an entry that is not there; a plan that has been verified comes to its end.
+// One step of an entry. `devices` 0: those of the plan; else so many, in groups that do what the first rank and those that it has
+// transfers with do. Throws Error(kPlan) for an entry that is not there, Error(kConfig) where the devices do not make whole
+// groups; a plan that has been verified comes to its end.
 Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int devices = 0, const Profile* profile = nullptr);
 
 }  // namespace gradloom

@@ -50,7 +50,8 @@ struct Value {
   bool derived = false;        // a constant that import computed: no tensor of the file, so nothing to train
 };
 
-enum class Phase : uint8_t { kForward, kBackward, kUpdate, kComm };
+// kCopy: an input that is copied before the step, while the one before it runs.
+enum class Phase : uint8_t { kForward, kBackward, kUpdate, kComm, kCopy };
 
 class Graph;
 

@@ -1,10 +1,16 @@
-// What devices do together: made by replicate_data, after gradients.
+// What devices do together: made by replicate_data and place_devices, after gradients.
 //
-//   gradloom.AllReduce(x...) {states} -> (y...): sums over the devices that share a batch, the same bits on each, in one meeting.
+//   gradloom.AllReduce(x...) {states, tag} -> (y...): sums over the devices that share a batch, the same bits on each, in one meeting.
 //     `states`, by operand: the name of the parameter whose gradient this is, in whose layout it travels; "" for anything else,
-//     which travels plain.
+//     which travels plain. `tag`: the same number on all devices, and another one for each meeting.
+//   gradloom.Send(x) {peer, tag} -> (): gives x to the device that `peer` stands for, which has a Recv for it.
+//   gradloom.Recv() {peer, tag, dtype, shape} -> (y): what that device sends.
+//   gradloom.GatherSamples(x) {axis} -> (y), gradloom.ScatterSamples(x) {axis} -> (y): over the whole batch the same values; where devices
+//     share it, all samples of x on the device that has the tail of the model, and a device's part of what that one has. They become
+//     transfers in gather_tail.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -17,7 +23,41 @@ std::vector<ValueType> InferAllReduce(const Graph& graph, const Node& node) {
   return OutputTypes(node, std::move(types));
 }
 
-constexpr Op kOps[] = {{.name = "AllReduce", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferAllReduce}};
+std::vector<ValueType> InferSend(const Graph& graph, const Node& node) {
+  ExpectArity(node, 1, 1, 0);
+  InputType(graph, node, 0);
+  return {};
+}
+
+std::vector<ValueType> InferRecv(const Graph&, const Node& node) {
+  ExpectArity(node, 0, 0, 1);
+  return OutputTypes(node, {{static_cast<DType>(node.attributes.Int("dtype", 0)), Shape(node.attributes.Ints("shape"))}});
+}
+
+std::vector<ValueType> InferBoundary(const Graph& graph, const Node& node) {
+  ExpectArity(node, 1, 1, 1);
+  return OutputTypes(node, {InputType(graph, node, 0)});
+}
+
+void ShardGathered(ShardQuery& query) {
+  const Shard in = query.in(0);
+  if (in.split() && in.InnerOf(query.shape(0)[in.axis], query.batch()) != query.shape(0)[in.axis] / query.batch()) {
+    query.Refuse("its samples do not lie one behind the other, so they cannot be gathered on one device");
+  }
+  query.set(0, Shard::Whole());
+}
+
+void ShardScattered(ShardQuery& query) {
+  const int axis = query.growing(0);
+  query.set(0, axis < 0 ? Shard::Whole() : Shard::Split(axis, query.out_shape(0)[axis] / query.batch()));
+}
+
+constexpr Op kOps[] = {
+    {.name = "AllReduce", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferAllReduce},
+    {.name = "Send", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferSend},
+    {.name = "Recv", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferRecv},
+    {.name = "GatherSamples", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferBoundary, .shard = ShardGathered},
+    {.name = "ScatterSamples", .domain = kGradloomDomain, .traits = kMeeting, .infer = InferBoundary, .shard = ShardScattered}};
 
 }  // namespace
 

@@ -67,7 +67,7 @@ class LayoutAssigner {
       }
       return;
     }
-    if (op != nullptr && op->has(kMeeting)) return Meet(node);
+    if (op != nullptr && op->has(kMeeting)) return node.op == "AllReduce" ? Meet(node) : Apply(node, PlainCall(node));
     KernelCall call = PlainCall(node);
     if (const KernelRow* row = ChooseKernel(plan_.device, call); row != nullptr && row->prefers != nullptr) {
       KernelCall wish = call;

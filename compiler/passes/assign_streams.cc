@@ -20,7 +20,10 @@ struct Chains {
 
 std::vector<double> SecondsOfNodes(const Graph& graph, int threads, const DeviceCosts& costs) {
   std::vector<double> seconds;
-  for (const Node& node : graph.nodes) seconds.push_back(IsView(node) ? 0 : SecondsOf(CostOf(graph, node), threads, costs));
+  // Copies of inputs have been made when the step begins.
+  for (const Node& node : graph.nodes) {
+    seconds.push_back(IsView(node) || IsInputCopy(node) ? 0 : SecondsOf(CostOf(graph, node), threads, costs));
+  }
   return seconds;
 }
 
@@ -32,16 +35,17 @@ struct Assignment {
 
 Assignment Assign(const Graph& graph, const Chains& chains, int streams, const std::vector<double>& seconds, double event_seconds) {
   Assignment made{std::vector<int>(graph.nodes.size(), -1)};
-  // Behind the streams of computation the one of meetings.
-  std::vector<double> ends(graph.nodes.size(), 0), free(static_cast<size_t>(streams) + 1, 0);
+  // Behind the streams of computation the one of meetings, and then that of copies.
+  const bool any_meets = std::any_of(graph.nodes.begin(), graph.nodes.end(), IsMeeting);
+  std::vector<double> ends(graph.nodes.size(), 0), free(static_cast<size_t>(streams) + 2, 0);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (IsView(graph.nodes[i])) continue;
     const int before = chains.predecessor[i];
     const int home = before < 0 ? -1 : made.stream[static_cast<size_t>(before)];
     int best = -1;
     double best_start = 0;
-    const bool meets = IsMeeting(graph.nodes[i]);
-    for (int s = meets ? streams : 0; s < (meets ? streams + 1 : streams); ++s) {
+    const int only = IsMeeting(graph.nodes[i]) ? streams : IsInputCopy(graph.nodes[i]) ? streams + (any_meets ? 1 : 0) : -1;
+    for (int s = std::max(only, 0); s < (only < 0 ? streams : only + 1); ++s) {
       double start = free[static_cast<size_t>(s)];
       for (int dependency : chains.dependencies[i]) {
         const bool waits = made.stream[static_cast<size_t>(dependency)] != s;
@@ -79,13 +83,14 @@ void ChooseStreams(const Graph& graph, int streams, int threads, ProgramPlan& pl
   }
   plan.threads = std::max(1, threads / plan.streams);
   if (std::any_of(graph.nodes.begin(), graph.nodes.end(), IsMeeting)) plan.comm_stream = plan.streams++;
+  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), IsInputCopy)) plan.copy_stream = plan.streams++;
 }
 
 void AssignStreams(const Graph& graph, ProgramPlan& plan) {
   plan.stream.clear();
   if (plan.streams <= 1) return;
   const DeviceCosts costs = DefaultCosts(plan.device);
-  const int compute = plan.streams - (plan.comm_stream >= 0 ? 1 : 0);
+  const int compute = plan.streams - (plan.comm_stream >= 0 ? 1 : 0) - (plan.copy_stream >= 0 ? 1 : 0);
   plan.stream = Assign(graph, Chains(graph), compute, SecondsOfNodes(graph, plan.threads, costs), costs.event_seconds).stream;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/node_order.h"
 
 namespace gradloom {
 
@@ -24,7 +25,7 @@ void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
-    if (op != nullptr && (op->has(kView) || op->has(kMeeting))) continue;
+    if (IsInputCopy(node) || (op != nullptr && (op->has(kView) || op->has(kMeeting)))) continue;
     const KernelCall call = CallOf(graph, node, plan);
     std::string why;
     const KernelRow* row = ChooseKernel(plan.device, call, &why);

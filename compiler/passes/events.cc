@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/passes/node_order.h"
+#include "compiler/passes/path_cover.h"
 
 namespace gradloom {
 
@@ -18,6 +19,26 @@ void InsertEvents(const Graph& graph, ProgramPlan& plan) {
     }
   }
 }
+
+namespace {
+
+// In the transitive reduction of what must be in order and what streams put in order, the pairs of different streams: nothing else orders
+// them. Counted apart from the choice of waits.
+int WaitsBound(const Graph& graph, const ProgramPlan& plan, const std::vector<int>& previous) {
+  std::vector<std::vector<int>> order = DependenciesOf(graph);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (previous[i] < 0 || std::find(order[i].begin(), order[i].end(), previous[i]) != order[i].end()) continue;
+    order[i].insert(std::upper_bound(order[i].begin(), order[i].end(), previous[i]), previous[i]);
+  }
+  const std::vector<std::vector<int>> reduced = TransitiveReduction(order);
+  int bound = 0;
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    for (int before : reduced[i]) bound += plan.stream[static_cast<size_t>(before)] != plan.stream[i] ? 1 : 0;
+  }
+  return bound;
+}
+
+}  // namespace
 
 void ElideEvents(const Graph& graph, ProgramPlan& plan) {
   if (plan.streams <= 1) return;
@@ -45,6 +66,7 @@ void ElideEvents(const Graph& graph, ProgramPlan& plan) {
     begin = end;
   }
   plan.waits = std::move(kept);
+  plan.waits_bound = WaitsBound(graph, plan, previous);
 }
 
 }  // namespace gradloom

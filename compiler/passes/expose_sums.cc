@@ -18,7 +18,9 @@ void ForEachNode(GraphBuilder& b, Rewrite rewrite) {
   for (Node& node : nodes) {
     b.set_origin(node.origin);
     b.set_phase(node.phase);
+    const size_t before = graph.nodes.size();
     if (!rewrite(node)) graph.nodes.push_back(std::move(node));
+    for (size_t i = before; i < graph.nodes.size(); ++i) graph.nodes[i].device = node.device;
   }
   b.set_origin("");
   b.set_phase(Phase::kForward);

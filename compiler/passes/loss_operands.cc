@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/passes/emit_program.h"
+#include "compiler/passes/place_state.h"
 #include "runtime/base/nearest.h"
 
 namespace gradloom {

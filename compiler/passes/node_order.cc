@@ -8,7 +8,7 @@ namespace gradloom {
 
 bool IsView(const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
-  return op != nullptr && op->has(kView);
+  return op != nullptr && op->has(kView) && !IsInputCopy(node);
 }
 
 bool IsMeeting(const Node& node) {

@@ -14,6 +14,9 @@ bool IsView(const Node& node);
 // Whether all devices do it together.
 bool IsMeeting(const Node& node);
 
+// Whether it copies an input before the step.
+inline bool IsInputCopy(const Node& node) { return node.phase == Phase::kCopy; }
+
 // By node: the nodes that must have ended when it begins, in ascending order, each once: who makes what it reads, views
 // looked through, and for the next value of a state who reads the old one and comes before it in the list. Empty for a
 // view.

@@ -13,13 +13,16 @@
 namespace gradloom {
 namespace {
 
-// By value id, the last position that reads the value or a view of it; nodes of the update phase, which
-// may themselves move, are left out.
+// Whether the node may run later than where it is in the list, or earlier.
+bool Moves(const Node& node) { return node.phase == Phase::kUpdate && !IsMeeting(node); }
+
+// By value id, the last position that reads the value or a view of it; nodes that
+// themselves move are left out.
 std::vector<int> LastFixedRead(const Graph& graph) {
   std::vector<int> last(static_cast<size_t>(graph.num_values()), -1);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    if (node.phase == Phase::kUpdate) continue;
+    if (Moves(node)) continue;
     ForEachUse(node, [&](ValueId id) { last[static_cast<size_t>(id)] = std::max(last[static_cast<size_t>(id)], static_cast<int>(i)); });
     if (IsView(node)) {
       int& of_input = last[static_cast<size_t>(node.inputs[0])];
@@ -38,11 +41,10 @@ std::map<int, int> EndsOfMeetings(const Graph& graph, DeviceKind device, int thr
   double now = 0, free = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    if (node.phase == Phase::kUpdate) continue;
     if (IsMeeting(node)) {
       free = std::max(now, free) + costs.meeting_seconds + CostOf(graph, node).bytes / costs.link_bytes_per_second;
       open.emplace_back(free, static_cast<int>(i));
-    } else if (!IsView(node)) {
+    } else if (!IsView(node) && node.phase != Phase::kUpdate) {
       now += SecondsOf(CostOf(graph, node), threads, costs);
     }
     for (; !open.empty() && open.front().first <= now; open.pop_front()) ends.emplace(open.front().second, static_cast<int>(i));
@@ -51,24 +53,40 @@ std::map<int, int> EndsOfMeetings(const Graph& graph, DeviceKind device, int thr
   return ends;
 }
 
+// By position: before which position a node that moves has to run, as one that does not move reads what comes of it.
+std::vector<int> Deadlines(const Graph& graph) {
+  const int never = static_cast<int>(graph.nodes.size());
+  std::vector<int> of_value(static_cast<size_t>(graph.num_values()), never), of_node(graph.nodes.size(), never);
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    int& deadline = of_node[i];
+    for (ValueId id : node.outputs) deadline = id == kNoValue ? deadline : std::min(deadline, of_value[static_cast<size_t>(id)]);
+    const int needed = Moves(node) ? deadline : static_cast<int>(i);
+    ForEachUse(node, [&](ValueId id) { of_value[static_cast<size_t>(id)] = std::min(of_value[static_cast<size_t>(id)], needed); });
+  }
+  return of_node;
+}
+
 }  // namespace
 
 void OrderNodes(Graph& graph, DeviceKind device, int threads) {
   const std::vector<int> last_read = LastFixedRead(graph);
   const std::map<int, int> ends = EndsOfMeetings(graph, device, threads);
+  const std::vector<int> deadlines = Deadlines(graph);
   // The position after which each value is there; inputs and data are there before the first node.
   std::vector<int> ready(static_cast<size_t>(graph.num_values()), -1);
   std::vector<std::pair<int, size_t>> keys;  // (position to run after, original position)
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     int after = static_cast<int>(i);
-    if (node.phase == Phase::kUpdate) {
+    if (Moves(node)) {
       after = -1;
       ForEachUse(node, [&](ValueId id) { after = std::max(after, ready[static_cast<size_t>(id)]); });
       for (ValueId id : node.outputs) {
         if (id != kNoValue && graph.value(id).next_of != kNoValue)
           after = std::max(after, last_read[static_cast<size_t>(graph.value(id).next_of)]);
       }
+      after = std::min(after, deadlines[i] - 1);
     }
     for (ValueId id : node.outputs) {
       if (id == kNoValue) continue;

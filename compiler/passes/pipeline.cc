@@ -16,6 +16,7 @@
 #include "compiler/passes/events.h"
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fuse_pointwise.h"
+#include "compiler/passes/gather_tail.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/seed_random.h"
@@ -40,10 +41,14 @@ void RunSeedRandom(PassContext& c) {
 
 void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
+  const NodeId first = c.graph.next_node_id();
   GraphBuilder builder(c.graph, c.rules);
   LossOperands operands(builder, c.fetch_names);
   c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
   c.feed_names = operands.feed_names();
+  for (Node& node : c.graph.nodes) {
+    if (c.recipe.gather_to >= 0 && node.id >= first) node.device = kTail;
+  }
   if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
   c.graph.outputs.insert(c.graph.outputs.begin(), c.loss);
   c.fetch_names.emplace(c.loss, "loss");
@@ -90,6 +95,15 @@ void RunExposeBatchNormSums(PassContext& c) {
   ExposeBatchNormSums(builder);
 }
 
+void RunPlaceDevices(PassContext& c) {
+  if (c.stages == nullptr) return;
+  if (c.recipe.gather_to < 0) return PlaceDevices(c.graph, c.recipe.place, *c.stages);
+  std::vector<PlaceRule> rules = c.recipe.place;
+  for (PlaceRule& rule : rules) rule.stage = kTail;
+  PlaceDevices(c.graph, rules, *c.stages);
+  MarkTail(c.graph, *c.stages);
+}
+
 // Two batch sizes must give the same nodes, or it cannot be seen what grows.
 void RunSimplify(PassContext& c) { c.divided ? FoldConstants(c.graph) : Simplify(c.graph); }
 
@@ -104,6 +118,10 @@ void RunRecompute(PassContext& c) {
 void RunOrder(PassContext& c) { OrderNodes(c.graph, c.recipe.device, c.recipe.threads); }
 
 void RunFusePointwise(PassContext& c) { FusePointwise(c.graph); }
+
+void RunCopyInputs(PassContext& c) {
+  if (c.copies.all || !c.copies.feeds.empty()) CopyInputs(c.graph, c.copies);
+}
 
 void RunChooseStreams(PassContext& c) { ChooseStreams(c.graph, c.recipe.streams, c.recipe.threads, c.scheduled); }
 
@@ -127,7 +145,7 @@ void RunAssignLayouts(PassContext& c) {
 void RunChooseKernels(PassContext& c) { ChooseKernels(c.graph, c.scheduled); }
 
 void RunPlanMemory(PassContext& c) {
-  PlaceStateAndConstants(c.graph, c.scheduled, c.plan);
+  PlaceStateAndConstants(c.graph, c.scheduled, c.holders != nullptr ? *c.holders : StateHolders{}, c.plan);
   PlanMemory(c.graph, c.plan, c.scheduled);
 }
 
@@ -158,8 +176,10 @@ constexpr Pass kPasses[] = {
     {"simplify", RunSimplify, true, true, PassStage::kBatch},
     // After differentiation: its gradient has sums of its own.
     {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},
-    // Here the batch is divided (replicate_data), where there are several devices; compile.cc does it, as it makes several graphs
-    // of one. What was kept apart for its sake is brought together then.
+    // Every node is there, and what a device gets is not yet divided by samples.
+    {"place_devices", RunPlaceDevices, false, true, PassStage::kBatch},
+    // Here the batch is divided (replicate_data) and the stages are cut apart, where there are several devices; compile.cc does it,
+    // as it makes several graphs of one. What was kept apart for its sake is brought together then.
     {"simplify_device", RunSimplifyDevice, true},
     // After simplification, which would make one of what is there twice. Nothing where memory suffices: compile.cc says how much
     // must go when it has seen the memory plan.
@@ -168,6 +188,8 @@ constexpr Pass kPasses[] = {
     {"order_nodes", RunOrder, true},
     // In the order in which nodes will run, so that a group is never made later than it is read.
     {"fuse_pointwise", RunFusePointwise, true},
+    // Behind fusion, which would take a copy for arithmetic; before streams, of which it needs one.
+    {"copy_inputs", RunCopyInputs, false},
     // Before anything that goes by the threads of a stream, as kernels and their layouts do.
     {"choose_streams", RunChooseStreams, true, false},
     // After fusion, which would end at every change of layout; before kernels, which are chosen by layout.
@@ -231,6 +253,7 @@ void RunStage(PassContext& context, const PassControl& control, PassStage stage)
   VerifyGraph(context.graph);
   context.scheduled.device = context.recipe.device;
   context.scheduled.threads = context.recipe.threads;
+  context.scheduled.place = context.place;
   std::string before = control.dump_after.empty() ? "" : ToText(context.graph);
   for (const Pass& pass : kPasses) {
     if (pass.stage != stage || Contains(control.disabled, pass.name)) continue;

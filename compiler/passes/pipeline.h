@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "compiler/graph/builder.h"
+#include "compiler/passes/copy_inputs.h"
+#include "compiler/passes/place_devices.h"
+#include "compiler/passes/place_state.h"
 #include "compiler/passes/program_plan.h"
 #include "compiler/passes/recipe.h"
 #include "compiler/passes/recompute.h"
@@ -32,9 +35,13 @@ struct PassContext {
   const TypeRules& rules;
   const Recipe& recipe;
   EntryKind kind;
-  Plan& plan;                   // state, constants and step layout are shared by all entries
-  int64_t batch = 0;            // of the imported graph; 0: it has none
-  bool divided = false;         // the batch will be divided over devices
+  Plan& plan;                // state, constants and step layout are shared by all entries
+  int64_t batch = 0;         // of the imported graph; 0: it has none
+  bool divided = false;      // the batch will be divided over devices
+  Stages* stages = nullptr;  // where parts of the model are placed on devices of their own
+  int place = 0;             // of the ranks that will run the program
+  const StateHolders* holders = nullptr;
+  InputCopies copies;
   int64_t recompute_bytes = 0;  // of activations, to be made again instead of kept
   Recomputed recomputed;
 

@@ -10,6 +10,7 @@
 
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/pack_intervals.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {
@@ -179,9 +180,17 @@ class Planner {
     }
     for (int k = 0; k < static_cast<int>(node.outputs.size()); ++k) {
       const ValueId id = node.outputs[static_cast<size_t>(k)];
-      if (id == kNoValue || PlaceInState(id, i) || PlaceOnInput(id, k, i)) continue;
+      if (id == kNoValue || PlaceInSlot(id, i) || PlaceInState(id, i) || PlaceOnInput(id, k, i)) continue;
       NewStorage(id, i, std::nullopt);
     }
+  }
+
+  // A copied input has a place of its own in the slot.
+  bool PlaceInSlot(ValueId id, int i) {
+    if (!IsInputCopy(graph_.nodes[static_cast<size_t>(i)])) return false;
+    NewStorage(id, i, Placement{Arena::kInput, plan_.input_bytes, -1});
+    plan_.input_bytes = AlignUp(plan_.input_bytes + BytesOf(id), kAlignmentBytes);
+    return true;
   }
 
   // A next value goes straight into its state's place if every read of the old value has ended before, or is
@@ -260,6 +269,7 @@ class Planner {
 
 void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan) {
   plan.copies.clear();
+  plan.input_bytes = 0;
   Planner planner(graph, whole, plan);
   plan.live_bytes_bound = PackingBound(planner.Intervals());
   planner.Pack();

@@ -12,7 +12,7 @@ namespace gradloom {
 
 // How a node runs: set by choose_kernels.
 struct KernelChoice {
-  const KernelRow* row = nullptr;  // null: the node is a view or a meeting of devices
+  const KernelRow* row = nullptr;  // null: the node is a view, a copy or a meeting of devices
   int64_t scratch_bytes = 0;
 };
 
@@ -36,17 +36,21 @@ struct Wait {
 
 struct ProgramPlan {
   DeviceKind device = DeviceKind::kCpu;
+  int place = 0;            // of the ranks that will run it
   int threads = 1;          // of the team of each stream
-  int streams = 1;          // of computation, and one for meetings where there are any; set by choose_streams
-  int comm_stream = -1;     // that one
+  int streams = 1;          // of computation, one for meetings and one for input copies where there are any; set by choose_streams
+  int comm_stream = -1;     // the one for meetings
+  int copy_stream = -1;     // the one for input copies
   std::vector<int> stream;  // by position in graph.nodes; -1: a view, which launches nothing; empty: all on one
   std::vector<Wait> waits;
+  int waits_bound = 0;                  // no choice of waits that keeps this order has fewer; set by elide_events
   std::vector<Layout> layouts;          // by value id, set by assign_layouts; past its end: plain
   std::vector<KernelChoice> kernels;    // by position in graph.nodes
   std::vector<Placement> placement;     // by value id; values that nothing uses stay transient at 0
   std::vector<int64_t> scratch_offset;  // by position in graph.nodes
   std::vector<StateCopy> copies;        // in order, after the last node
   int64_t transient_bytes = 0;          // what the placement needs
+  int64_t input_bytes = 0;              // an input slot
   int64_t live_bytes_bound = 0;         // the largest sum of bytes alive at one node: no placement needs less
 
   Layout layout(ValueId id) const { return static_cast<size_t>(id) < layouts.size() ? layouts[static_cast<size_t>(id)] : Layout{}; }

@@ -15,6 +15,12 @@ namespace gradloom {
 // kGraph trains the file as it is written; kTrain restores training: batch statistics, Dropout.
 enum class GraphMode : uint8_t { kGraph, kTrain };
 
+// Where nodes go whose names, or those of weights that they read, fit the pattern ('*' and '?').
+struct PlaceRule {
+  std::string pattern;
+  int stage = 0;  // the device, of those that hold one copy of the model
+};
+
 struct Recipe {
   GraphMode mode = GraphMode::kTrain;
   std::vector<LossTerm> losses;  // summed
@@ -31,12 +37,16 @@ struct Recipe {
   bool fetch_outputs = false;    // training entries also give the model's outputs
 
   DeviceKind device = DeviceKind::kCpu;
-  int devices = 1;           // that share each batch
-  int64_t bucket_bytes = 0;  // of gradients that devices sum together; 0: as the cost model says
-  bool sync_bn = false;      // batch statistics are of the whole batch, not of each device's samples
-  int threads = 1;           // of a device: its streams share them
-  int64_t memory_limit = 0;  // bytes of a device that a plan may need; to fit, activations are made again; 0: any
-  int streams = 1;           // of a device; 0: as many as the cost model says
+  int devices = 1;               // copies of the model on them share each batch
+  std::vector<PlaceRule> place;  // parts of the model on devices of their own; the first rule that fits
+  int gather_to = -1;            // the device that gathers the samples for the loss and the nodes that `place` puts there; -1: none
+  bool place_auto = false;       // as many parts as the memory limit asks for and the cost model likes
+  int64_t bucket_bytes = 0;      // of gradients that devices sum together; 0: as the cost model says
+  bool copy_inputs = false;      // all of them, ahead of their step; else those alone that a device cannot read where they are
+  bool sync_bn = false;          // batch statistics are of the whole batch, not of each device's samples
+  int threads = 1;               // of a device: its streams share them
+  int64_t memory_limit = 0;      // bytes of a device that a plan may need; to fit, activations are made again; 0: any
+  int streams = 1;               // of a device; 0: as many as the cost model says
 };
 
 }  // namespace gradloom

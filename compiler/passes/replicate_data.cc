@@ -19,6 +19,10 @@ bool IsRandom(const Node& node) {
   return op != nullptr && op->has(kRandom);
 }
 
+bool IsBoundary(const Node& node) { return node.domain == kGradloomDomain && (node.op == "GatherSamples" || node.op == "ScatterSamples"); }
+
+}  // namespace
+
 // A device's graph, node by node from the whole one's.
 class DeviceGraph {
  public:
@@ -47,18 +51,23 @@ class DeviceGraph {
     graph_->AddNode(std::move(node));
   }
 
-  // Value `id` is to become the sum of `part` over the devices.
-  void Bring(ValueId id, ValueId part, const std::string& state, const std::string& origin) {
-    meeting_.inputs.push_back(part);
-    meeting_.outputs.push_back(id);
-    meeting_.origin = origin;
-    states_.push_back(state);
+  // Value `id`, of a stage, is to become the sum of `part` over the devices that have the stage.
+  void Bring(ValueId id, ValueId part, const std::string& state, const std::string& origin, int stage) {
+    auto& [meeting, states] = open_.emplace(stage, Open{}).first->second;
+    meeting.inputs.push_back(part);
+    meeting.outputs.push_back(id);
+    meeting.origin = origin;
+    meeting.device = stage;
+    states.push_back(state);
   }
 
-  // What was brought becomes so.
-  void Meet() {
-    meeting_.attributes.set("states", std::exchange(states_, {}));
-    graph_->AddNode(std::exchange(meeting_, kMeeting));
+  // What was brought of a stage becomes so.
+  void Meet(int stage) {
+    auto& [meeting, states] = open_.at(stage);
+    meeting.attributes.set("states", states);
+    meeting.attributes.set("tag", int64_t{meeting.outputs[0]});  // values have the ids of the whole graph
+    graph_->AddNode(std::move(meeting));
+    open_.erase(stage);
   }
 
   // A value like `id`, for what a device has of it.
@@ -87,17 +96,18 @@ class DeviceGraph {
     graph_->AddNode(std::move(scaled));
   }
 
-  static inline const Node kMeeting{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
-
   std::unique_ptr<Graph> graph_;
   GraphBuilder builder_;
   std::vector<Node> nodes_;
   int64_t batch_, samples_;
-  Node meeting_ = kMeeting;
-  std::vector<std::string> states_;  // by operand of the meeting
-};
 
-}  // namespace
+  // A meeting to come, and by operand the state in whose layout it travels.
+  struct Open {
+    Node meeting{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
+    std::vector<std::string> states;
+  };
+  std::map<int, Open> open_;  // by stage
+};
 
 std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
   const int64_t each = (batch + devices - 1) / devices;
@@ -110,8 +120,22 @@ std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
 }
 
 Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, const TypeRules& rules,
-                         const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes)
-    : graph_(graph), batch_(batch), rules_(rules), dependence_(graph, batch, other, other_batch) {
+                         const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers)
+    : graph_(graph),
+      batch_(batch),
+      rules_(rules),
+      dependence_(graph, batch, other, other_batch),
+      gathers_(gathers),
+      of_tail_(static_cast<size_t>(graph.num_values()), false) {
+  for (const Node& node : graph.nodes) {
+    if (!InTail(node)) continue;
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) of_tail_[At(id)] = true;
+    }
+    ForEachUse(node, [&](ValueId id) {
+      if (graph.value(id).role == Role::kConst) of_tail_[At(id)] = true;
+    });
+  }
   for (const auto& [parameter, gradient] : gradients) gradient_of_.emplace(gradient, graph.value(parameter).name);
   for (const Value& value : graph.values()) growing_.push_back(dependence_.growing(value.id));
   // A fed axis that is a multiple of the batch: samples one behind the other, or else each over and over.
@@ -144,7 +168,7 @@ void Replication::Propagate(bool apart) {
       const int axis = growing_[At(value.id)];
       if (axis < 0) continue;
       if (value.role == Role::kInput) shards_[At(value.id)] = Shard::Split(axis, apart ? 1 : value.shape[axis] / batch_);
-      if (value.role == Role::kConst) shards_[At(value.id)] = Shard::Split(axis, 0);
+      if (value.role == Role::kConst && !of_tail_[At(value.id)]) shards_[At(value.id)] = Shard::Split(axis, 0);
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
@@ -154,7 +178,7 @@ void Replication::Propagate(bool apart) {
       for (ValueId id : node.outputs) growing.push_back(id == kNoValue ? -1 : growing_[At(id)]);
       ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
       AskShards(query);
-      Check(node, query.outputs());
+      if (!InTail(node)) Check(node, query.outputs());
       means_[i] = query.mean();
       for (int k : query.reduced()) again |= Want(node.inputs[static_cast<size_t>(k)]);
       for (size_t k = 0; k < node.outputs.size(); ++k) {
@@ -185,29 +209,34 @@ bool Replication::Want(ValueId id) {
   return true;
 }
 
-// The same on every device, also where it has none of the nodes between: by the whole graph's order.
+// The same on every device, also where it has none of the nodes between: by the whole graph's order. Each stage has buckets of
+// its own.
 void Replication::FillBuckets(int64_t bucket_bytes) {
-  std::set<ValueId> open;
-  ValueId last = kNoValue;
-  int64_t bytes = 0;
-  const auto close = [&] {
-    if (last != kNoValue) last_in_bucket_.insert(last);
-    open.clear();
-    last = kNoValue;
-    bytes = 0;
+  struct Bucket {
+    std::set<ValueId> values;
+    ValueId last = kNoValue;
+    int64_t bytes = 0;
+  };
+  std::map<int, Bucket> open;  // by stage
+  const auto close = [&](Bucket& bucket) {
+    if (bucket.last != kNoValue) last_in_bucket_.insert(bucket.last);
+    bucket = {};
   };
   for (const Node& node : graph_.nodes) {
-    if (std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return open.contains(id); })) close();
+    for (auto& [stage, bucket] : open) {
+      if (std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return bucket.values.contains(id); })) close(bucket);
+    }
+    Bucket& bucket = open[node.device];
     for (ValueId id : node.outputs) {
       if (!Meets(id)) continue;
       const int64_t own = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
-      if (last != kNoValue && bytes + own > bucket_bytes) close();
-      open.insert(id);
-      last = id;
-      bytes += own;
+      if (bucket.last != kNoValue && bucket.bytes + own > bucket_bytes) close(bucket);
+      bucket.values.insert(id);
+      bucket.last = id;
+      bucket.bytes += own;
     }
   }
-  close();
+  for (auto& [stage, bucket] : open) close(bucket);
 }
 
 // A rule that says something else than the shapes do is wrong.
@@ -224,14 +253,24 @@ void Replication::Check(const Node& node, const std::vector<Shard>& made) const 
   }
 }
 
+// Says along which axis samples are gathered or scattered. A device without samples has nothing to give, and yet gathers.
+void Replication::AddBoundary(Node node, DeviceGraph& device, int64_t samples) const {
+  const Shard& divided = shard(InTail(node) ? node.inputs[0] : node.outputs[0]);
+  if (divided.split()) node.attributes.set("axis", int64_t{divided.axis});
+  if (divided.split() && samples == 0 && InTail(node)) node.inputs[0] = kNoValue;
+  device.Add(std::move(node), false);
+}
+
 std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
   DeviceGraph device(graph_, batch_, samples, rules_);
   Graph& graph = device.graph();
   const auto kept = [&](ValueId id) { return id == kNoValue || shard(id).whole(); };
   for (ValueId id = 0; samples > 0 && id < graph_.num_values(); ++id) {
+    if (of_tail_[At(id)]) continue;
     if (growing_[At(id)] >= 0) graph.value(id).shape = dependence_.ShapeAt(id, samples);
     if (graph.value(id).role == Role::kConst && graph.data(id) != nullptr) graph.set_data(id, dependence_.ConstantAt(id, samples));
   }
+  size_t made = 0;  // nodes of the device
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     Node& node = device.nodes()[i];
     // What a device without samples can make: what no sample has a part in.
@@ -240,12 +279,17 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
                        std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return Meets(id); });
     std::vector<std::pair<ValueId, ValueId>> parts;  // a value that devices make together, and what this one has of it
     const std::string origin = node.origin;
+    const int stage = node.device;
     for (ValueId& id : node.outputs) {
       if (!Meets(id)) continue;
       parts.emplace_back(id, samples > 0 ? device.Part(id) : kNoValue);
       if (samples > 0) id = parts.back().second;
     }
-    if (samples > 0) {
+    if (IsBoundary(node)) {
+      AddBoundary(std::move(node), device, samples);
+    } else if (InTail(node)) {
+      device.Add(std::move(node), false);
+    } else if (samples > 0) {
       node.attributes = dependence_.AttributesAt(i, samples);
       const ValueId out = graph_.nodes[i].outputs[0];
       const bool drawn = IsRandom(node) && out != kNoValue && shard(out).split();
@@ -257,29 +301,32 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
     } else if (whole) {
       device.Add(std::move(node), false);
     }
-    for (const auto& [id, made] : parts) {
-      ValueId part = made == kNoValue ? device.builder().Zeros(graph.type(id)) : made;
+    for (const auto& [id, own] : parts) {
+      ValueId part = own == kNoValue ? device.builder().Zeros(graph.type(id)) : own;
       if (averaged_[At(id)] && samples > 0) part = device.Weighted(part);
       const auto gradient = gradient_of_.find(id);
-      device.Bring(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin);
-      if (last_in_bucket_.contains(id)) device.Meet();
+      device.Bring(id, part, gradient == gradient_of_.end() ? "" : gradient->second, origin, stage);
+      if (last_in_bucket_.contains(id)) device.Meet(stage);
     }
+    // What was made for the node is where it is.
+    for (; made < graph.nodes.size(); ++made) graph.nodes[made].device = stage;
   }
   if (samples == 0) std::erase_if(graph.outputs, [&](ValueId id) { return !shard(id).whole(); });
-  std::unique_ptr<Graph> made = device.Take();
+  std::unique_ptr<Graph> taken = device.Take();
   // The operators' own rules must give what was worked out.
-  for (const Node& node : made->nodes) {
-    const std::vector<ValueType> types = rules_.Infer(*made, node);
+  for (const Node& node : taken->nodes) {
+    if (IsBoundary(node)) continue;
+    const std::vector<ValueType> types = rules_.Infer(*taken, node);
     for (size_t k = 0; k < node.outputs.size(); ++k) {
-      if (node.outputs[k] == kNoValue || types[k] == made->type(node.outputs[k])) continue;
+      if (node.outputs[k] == kNoValue || types[k] == taken->type(node.outputs[k])) continue;
       throw Error(ErrorCode::kUnsupported,
                   "the batch cannot be divided over devices: with " + std::to_string(samples) + " samples '" +
-                      Escaped(made->value(node.outputs[k]).name) + "' is " + types[k].ToString() + ", not " +
-                      made->type(node.outputs[k]).ToString(),
+                      Escaped(taken->value(node.outputs[k]).name) + "' is " + types[k].ToString() + ", not " +
+                      taken->type(node.outputs[k]).ToString(),
                   Describe(node), "train on one device (--devices cpu)");
     }
   }
-  return made;
+  return taken;
 }
 
 }  // namespace gradloom

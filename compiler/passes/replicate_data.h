@@ -10,6 +10,7 @@
 #include "compiler/graph/builder.h"
 #include "compiler/ops/sharding.h"
 #include "compiler/passes/batch_dependence.h"
+#include "compiler/passes/place_devices.h"
 
 namespace gradloom {
 
@@ -18,6 +19,9 @@ struct BatchShard {
   int64_t start = 0, length = 0;
 };
 std::vector<BatchShard> DivideBatch(int64_t batch, int devices);
+
+// A device's graph in the making.
+class DeviceGraph;
 
 // How every value of a graph over the whole batch lies on the devices.
 //
@@ -30,9 +34,10 @@ class Replication {
  public:
   // `graph` is the model's with loss, gradients and updates at `batch` samples, at least 2; `other` at another batch. Both must
   // outlive this. `gradients`: by parameter. Sums that are ready one after the other meet together, up to `bucket_bytes` of
-  // them, before the first of them is read. Throws Error(kUnsupported) naming the node that mixes samples.
+  // them, before the first of them is read. `gathers`: the graph is one that gather_tail has marked, and its tail is not divided.
+  // Throws Error(kUnsupported) naming the node that mixes samples.
   Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, const TypeRules& rules,
-              const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes);
+              const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers = false);
 
   const Shard& shard(ValueId id) const { return shards_[static_cast<size_t>(id)]; }
 
@@ -47,6 +52,8 @@ class Replication {
   bool Meets(ValueId id) const { return id != kNoValue && (summed_[static_cast<size_t>(id)] || averaged_[static_cast<size_t>(id)]); }
   void FillBuckets(int64_t bucket_bytes);
   void Check(const Node& node, const std::vector<Shard>& made) const;
+  bool InTail(const Node& node) const { return gathers_ && node.device == kTail; }
+  void AddBoundary(Node node, DeviceGraph& device, int64_t samples) const;
 
   const Graph& graph_;
   const int64_t batch_;
@@ -60,6 +67,8 @@ class Replication {
   std::vector<bool> averaged_;                  // by value id: the same, by sample count
   std::set<ValueId> last_in_bucket_;            // with these the meeting takes place
   std::vector<bool> means_;                     // by position in graph.nodes: a mean over samples
+  bool gathers_;
+  std::vector<bool> of_tail_;  // by value id: made by the tail, or read by it alone
 };
 
 }  // namespace gradloom

@@ -25,7 +25,7 @@ Plan TwoStreams(bool waits) {
   plan.targets.push_back({DeviceKind::kCpu, "any", 1});
   plan.constants.push_back({"one", 0, Tensor::Scalar<float>(1)});
   plan.constants.push_back({"shape", 64, Tensor::From<int64_t>({100, 100}, Shape{2})});
-  plan.constants_bytes = 128;
+  plan.places[0].constants_bytes = 128;
 
   Program program;
   program.streams = {{StreamKind::kCompute}, {StreamKind::kCompute}};

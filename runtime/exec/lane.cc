@@ -19,10 +19,33 @@ namespace {
 
 }  // namespace
 
+void SampleCopy::Scatter(const std::byte* whole, std::byte* part) const {
+  for (int64_t run = 0; run < runs; ++run) {
+    std::memcpy(part + run * bytes, whole + whole_offset + run * whole_step, static_cast<size_t>(bytes));
+  }
+}
+
+void SampleCopy::Gather(const std::byte* part, std::byte* whole) const {
+  for (int64_t run = 0; run < runs; ++run) {
+    std::memcpy(whole + whole_offset + run * whole_step, part + run * bytes, static_cast<size_t>(bytes));
+  }
+}
+
 void Lane::BindFeeds(std::span<const void* const> data) {
   for (const FeedOperand& operand : feeds) {
     instructions[operand.instruction].inputs[operand.input] =
         static_cast<const std::byte*>(data[static_cast<size_t>(operand.feed)]) + operand.offset;
+  }
+}
+
+void Lane::BindSlot(std::byte* slot) {
+  for (const SlotOperand& operand : slots) {
+    PreparedInstruction& prepared = instructions[operand.instruction];
+    if (operand.written) {
+      prepared.outputs[operand.operand] = slot + operand.offset;
+    } else {
+      prepared.inputs[operand.operand] = slot + operand.offset;
+    }
   }
 }
 
@@ -67,7 +90,12 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
       }
       return;
     case InstructionKind::kCopy:
-      if (!failed) std::memcpy(prepared.outputs[0], prepared.inputs[0], static_cast<size_t>(prepared.write_bytes));
+      if (failed) return;
+      if (prepared.samples.runs > 1) {
+        prepared.samples.Scatter(static_cast<const std::byte*>(prepared.inputs[0]), static_cast<std::byte*>(prepared.outputs[0]));
+      } else {
+        std::memcpy(prepared.outputs[0], prepared.inputs[0], static_cast<size_t>(prepared.write_bytes));
+      }
       return;
     case InstructionKind::kRecord: return prepared.event->Record(step.number);
     case InstructionKind::kWait: return prepared.event->Wait(step.number);
@@ -75,8 +103,8 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
       // One that is fed lies elsewhere in each step.
       for (size_t k = 0; k < prepared.operands.size(); ++k) prepared.operands[k].read = prepared.inputs[k];
       return prepared.group->Run(prepared.member, prepared.instruction->collective, prepared.instruction->root, prepared.operands, failed);
-    case InstructionKind::kSend: return prepared.channel->Send(prepared.inputs[0], ++prepared.transfers);
-    case InstructionKind::kRecv: return prepared.channel->Receive(prepared.outputs[0], prepared.write_bytes, ++prepared.transfers, failed);
+    case InstructionKind::kSend: return prepared.channel->Send(prepared.inputs[0]);
+    case InstructionKind::kRecv: return prepared.channel->Receive(prepared.outputs[0], prepared.write_bytes, failed);
     case InstructionKind::kIf:
     case InstructionKind::kLoop: return;  // refused when the plan was loaded
   }

@@ -14,6 +14,16 @@
 
 namespace gradloom {
 
+// Where samples of a device go to or come from: `runs` pieces of `bytes` bytes, at steps apart in the whole batch's tensor and
+// in the device's.
+struct SampleCopy {
+  int64_t runs = 1, bytes = 0;
+  int64_t whole_offset = 0, whole_step = 0;
+
+  void Scatter(const std::byte* whole, std::byte* part) const;
+  void Gather(const std::byte* part, std::byte* whole) const;
+};
+
 struct PreparedInstruction {
   const Instruction* instruction = nullptr;
   int index = 0;                   // in the program
@@ -22,12 +32,12 @@ struct PreparedInstruction {
   std::vector<void*> outputs;
   void* scratch = nullptr;
   int64_t write_bytes = 0;                    // of a copy or a transfer
+  SampleCopy samples;                         // of a copy of a feed whose samples do not lie together: more than one run
   std::vector<LocalGroup::Operand> operands;  // of a collective
   Event* event = nullptr;
   LocalGroup* group = nullptr;
   int member = 0;  // of the group
   LocalChannel* channel = nullptr;
-  uint32_t transfers = 0;            // that went through the channel by this side so far
   int64_t nanoseconds = 0;           // of all timed runs
   int64_t begin_ns = 0, end_ns = 0;  // of the last one, by the steady clock
 };
@@ -48,13 +58,22 @@ class Lane {
     int feed;
     int64_t offset;  // of the rank's shard
   };
+  // An operand in the input slot of the step.
+  struct SlotOperand {
+    size_t instruction, operand;
+    bool written;
+    int64_t offset;
+  };
 
   int rank = 0;
   int stream = 0;
   int threads = 1;
   std::vector<PreparedInstruction> instructions;
   std::vector<FeedOperand> feeds;
+  std::vector<SlotOperand> slots;
 
+  // Where the step's slot begins.
+  void BindSlot(std::byte* slot);
   void BindFeeds(std::span<const void* const> data);
 
   // Runs the instructions in order, with a team of `threads` for those of the calling thread. The first error ends the work,

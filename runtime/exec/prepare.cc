@@ -14,48 +14,60 @@ namespace gradloom {
 
 Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
     : state_(std::move(state)),
-      ranks_(plan.num_ranks()),
+      transient_bytes_(plan.places.size()),
+      slot_bytes_(plan.places.size()),
       step_bytes_(AlignUp(plan.step.bytes, kAlignmentBytes)),
-      constants_(plan.constants_bytes, "constants"),
-      step_(step_bytes_ * static_cast<int64_t>(ranks_), "step") {
+      step_(step_bytes_ * static_cast<int64_t>(plan.num_ranks()), "step") {
+  for (size_t rank = 0; rank < plan.num_ranks(); ++rank) places_.push_back(plan.PlaceOf(rank));
   if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan);
-  if (state_->ranks() != ranks_ || state_->bytes() < plan.state_bytes) {
-    throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
+  bool fits = state_->ranks() == ranks();
+  for (size_t rank = 0; fits && rank < ranks(); ++rank)
+    fits = state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;
+  if (!fits) throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
+  for (size_t i = 0; i < plan.places.size(); ++i) {
+    constants_.emplace_back(plan.places[i].constants_bytes, "constants");
+    for (const Constant& constant : plan.constants) {
+      if (constant.in_place(static_cast<int>(i)))
+        std::memcpy(constants_[i].at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
+    }
   }
-  for (const Constant& constant : plan.constants) {
-    std::memcpy(constants_.at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
+  for (const Program& program : plan.programs) {
+    int64_t& bytes = transient_bytes_[static_cast<size_t>(program.place)];
+    bytes = std::max(bytes, program.transient_bytes);
+    int64_t& slot = slot_bytes_[static_cast<size_t>(program.place)];
+    slot = std::max(slot, AlignUp(program.input_bytes, kAlignmentBytes));
   }
-  for (const Program& program : plan.programs) transient_bytes_ = std::max(transient_bytes_, program.transient_bytes);
   TakeTransient();
 }
 
 void Memory::TakeTransient() {
   std::vector<HostArena> taken;
-  for (size_t rank = 0; rank < ranks_; ++rank) taken.emplace_back(transient_bytes_, "transient");
+  for (size_t rank = 0; rank < ranks(); ++rank) taken.emplace_back(transient_bytes(rank), "transient");
+  std::vector<HostArena> inputs;
+  for (size_t rank = 0; rank < ranks(); ++rank) inputs.emplace_back(input_bytes(rank), "input");
   transient_ = std::move(taken);
+  inputs_ = std::move(inputs);
+}
+
+std::byte* Memory::Slot(int rank, uint32_t step) const {
+  const auto r = static_cast<size_t>(rank);
+  return inputs_[r].at(step % 2 * slot_bytes_[static_cast<size_t>(places_[r])]);
+}
+
+bool Memory::has_inputs() const {
+  return std::any_of(slot_bytes_.begin(), slot_bytes_.end(), [](int64_t bytes) { return bytes > 0; });
 }
 
 std::byte* Memory::Address(const Buffer& buffer, int rank) const {
   switch (buffer.arena) {
     case Arena::kState: return state_->at(rank, buffer.offset);
-    case Arena::kConstants: return constants_.at(buffer.offset);
+    case Arena::kConstants: return constants_[static_cast<size_t>(place(static_cast<size_t>(rank)))].at(buffer.offset);
     case Arena::kTransient: return transient_[static_cast<size_t>(rank)].at(buffer.offset);
     case Arena::kStep: return step(rank, buffer.offset);
     case Arena::kFeed: return nullptr;
+    case Arena::kInput: return nullptr;  // bound at each step
   }
   return nullptr;
-}
-
-void SampleCopy::Scatter(const std::byte* whole, std::byte* part) const {
-  for (int64_t run = 0; run < runs; ++run) {
-    std::memcpy(part + run * bytes, whole + whole_offset + run * whole_step, static_cast<size_t>(bytes));
-  }
-}
-
-void SampleCopy::Gather(const std::byte* part, std::byte* whole) const {
-  for (int64_t run = 0; run < runs; ++run) {
-    std::memcpy(whole + whole_offset + run * whole_step, part + run * bytes, static_cast<size_t>(bytes));
-  }
 }
 
 SampleCopy CopyOf(const Shape& whole, int64_t element_bytes, int axis, int64_t inner, const RankBinding& rank, int64_t batch) {
@@ -83,10 +95,11 @@ class Preparation {
 
   void AddRank(int rank) {
     const Program& program = plan_.programs[static_cast<size_t>(binding(rank).program)];
-    const size_t first = made_.lanes.size();
+    std::vector<Lane*> lanes;
     for (size_t s = 0; s < program.streams.size(); ++s) {
-      made_.lanes.push_back(std::make_unique<Lane>());
-      Lane& lane = *made_.lanes.back();
+      auto& list = program.streams[s].kind == StreamKind::kCopy ? made_.copies : made_.lanes;
+      Lane& lane = *list.emplace_back(std::make_unique<Lane>());
+      lanes.push_back(&lane);
       lane.rank = rank;
       lane.stream = static_cast<int>(s);
       lane.threads = program.streams[s].threads;
@@ -95,7 +108,7 @@ class Preparation {
     for (int i = 0; i < program.num_events; ++i) events.push_back(made_.events.emplace_back(std::make_unique<Event>()).get());
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
-      Lane& lane = *made_.lanes[first + static_cast<size_t>(instruction.stream)];
+      Lane& lane = *lanes[static_cast<size_t>(instruction.stream)];
       PreparedInstruction prepared;
       prepared.instruction = &instruction;
       prepared.index = static_cast<int>(i);
@@ -112,11 +125,13 @@ class Preparation {
       std::byte* address = buffer == nullptr ? nullptr : memory_.Address(*buffer, lane.rank);
       switch (use.access) {
         case Access::kRead:
-          if (buffer != nullptr && buffer->arena == Arena::kFeed) BindFeed(*buffer, prepared, lane, address);
+          if (buffer != nullptr && buffer->arena == Arena::kFeed) BindFeed(*buffer, prepared, lane);
+          BindSlot(buffer, false, prepared.inputs.size(), lane);
           prepared.inputs.push_back(address);
           break;
         case Access::kWrite:
           if (prepared.outputs.empty() && buffer != nullptr) prepared.write_bytes = buffer->bytes;
+          BindSlot(buffer, true, prepared.outputs.size(), lane);
           prepared.outputs.push_back(address);
           break;
         case Access::kScratch: prepared.scratch = address; break;
@@ -124,17 +139,17 @@ class Preparation {
     }
   }
 
-  // A rank's samples are read in place where they lie together in the whole batch, and else copied first.
-  void BindFeed(const Buffer& buffer, const PreparedInstruction& prepared, Lane& lane, std::byte*& address) {
+  static void BindSlot(const Buffer* buffer, bool written, size_t operand, Lane& lane) {
+    if (buffer == nullptr || buffer->arena != Arena::kInput) return;
+    lane.slots.push_back({lane.instructions.size(), operand, written, buffer->offset});
+  }
+
+  // A rank's samples are read in place; where they do not lie together, the verifier has found a copy.
+  void BindFeed(const Buffer& buffer, PreparedInstruction& prepared, Lane& lane) {
     const Feed& feed = entry_.feeds[static_cast<size_t>(buffer.feed)];
     const SampleCopy copy = CopyOf(feed.shape, DTypeBytes(feed.dtype), feed.batch_axis, feed.batch_inner, binding(lane.rank), entry_.batch);
-    if (copy.runs <= 1) {
-      lane.feeds.push_back({lane.instructions.size(), prepared.inputs.size(), buffer.feed, copy.whole_offset});
-      return;
-    }
-    const auto [at, fresh] = staged_.emplace(std::pair(lane.rank, buffer.feed), made_.staged.size());
-    if (fresh) made_.staged.push_back({buffer.feed, copy, HostArena(copy.runs * copy.bytes, "feed")});
-    address = made_.staged[at->second].memory.at(0);
+    if (copy.runs > 1) prepared.samples = copy;
+    lane.feeds.push_back({lane.instructions.size(), prepared.inputs.size(), buffer.feed, copy.runs > 1 ? 0 : copy.whole_offset});
   }
 
   void BindWork(const Program& program, PreparedInstruction& prepared, int rank) {
@@ -193,7 +208,6 @@ class Preparation {
   PreparedEntry made_;
   std::vector<LocalGroup*> groups_;                        // by index into Plan::groups
   std::map<std::pair<int, int>, LocalChannel*> channels_;  // by sender and receiver
-  std::map<std::pair<int, int>, size_t> staged_;           // by rank and feed
 };
 
 }  // namespace

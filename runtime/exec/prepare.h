@@ -18,7 +18,7 @@ class Memory {
   // Throws Error(kResource).
   Memory(const Plan& plan, std::shared_ptr<StateArena> state);
 
-  // Null for a feed.
+  // Null for a feed; within an input slot from its beginning.
   std::byte* Address(const Buffer& buffer, int rank) const;
 
   StateArena& state() const { return *state_; }
@@ -26,53 +26,45 @@ class Memory {
   // A rank's step parameters.
   std::byte* step(int rank, int64_t offset) const { return step_.at(rank * step_bytes_ + offset); }
   // Of a rank, whether it is taken now or not.
-  int64_t transient_bytes() const { return transient_bytes_; }
+  int64_t transient_bytes(size_t rank) const { return transient_bytes_[static_cast<size_t>(places_[rank])]; }
+  int64_t input_bytes(size_t rank) const { return 2 * slot_bytes_[static_cast<size_t>(places_[rank])]; }
+  // The input slot of a step.
+  std::byte* Slot(int rank, uint32_t step) const;
+  // Whether any program has input slots.
+  bool has_inputs() const;
   // Of all ranks.
   bool has_transient() const { return !transient_.empty(); }
   // Throws Error(kResource).
   void TakeTransient();
-  void ReleaseTransient() { transient_.clear(); }
+  void ReleaseTransient() { transient_.clear(), inputs_.clear(); }
 
-  size_t ranks() const { return ranks_; }
-  // Bytes that are there once: constants and the step parameters of all ranks.
-  int64_t shared_bytes() const { return constants_.bytes() + step_.bytes(); }
+  size_t ranks() const { return places_.size(); }
+  int place(size_t rank) const { return places_[rank]; }
+  // Bytes that are there once: the constants of a place, and the step parameters of all ranks.
+  int64_t constants_bytes(int place) const { return constants_[static_cast<size_t>(place)].bytes(); }
+  int64_t step_bytes() const { return step_.bytes(); }
 
  private:
   std::shared_ptr<StateArena> state_;
-  size_t ranks_;
-  int64_t transient_bytes_ = 0;
-  int64_t step_bytes_;  // of a rank
-  HostArena constants_, step_;
-  std::vector<HostArena> transient_;
-};
-
-// Where samples of a device go to or come from: `runs` pieces of `bytes` bytes, at steps apart in the whole batch's tensor and
-// in the device's.
-struct SampleCopy {
-  int64_t runs = 1, bytes = 0;
-  int64_t whole_offset = 0, whole_step = 0;
-
-  void Scatter(const std::byte* whole, std::byte* part) const;
-  void Gather(const std::byte* part, std::byte* whole) const;
+  std::vector<int> places_;               // by rank
+  std::vector<int64_t> transient_bytes_;  // by place
+  std::vector<int64_t> slot_bytes_;       // by place: of one of the two
+  int64_t step_bytes_;                    // of a rank
+  std::vector<HostArena> constants_;      // by place
+  HostArena step_;
+  std::vector<HostArena> transient_, inputs_;  // by rank
 };
 
 // What a rank has of a tensor of the whole batch.
 SampleCopy CopyOf(const Shape& whole, int64_t element_bytes, int axis, int64_t inner, const RankBinding& rank, int64_t batch);
 
-// A feed whose samples do not lie together: copied for a rank before each step.
-struct StagedFeed {
-  int feed = 0;
-  SampleCopy copy;
-  HostArena memory;
-};
-
 // The lanes of all ranks of an entry, those of rank 0 first, with what they meet in.
 struct PreparedEntry {
   std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<Lane>> copies;  // of copy streams: may run ahead
   std::vector<std::unique_ptr<Event>> events;
   std::vector<std::unique_ptr<LocalGroup>> groups;
   std::vector<std::unique_ptr<LocalChannel>> channels;
-  std::vector<StagedFeed> staged;
 };
 
 // Throws Error(kPlan, kUnsupported) naming the instruction.

@@ -113,14 +113,16 @@ void LocalGroup::Run(int member, Collective collective, int root, std::span<cons
   barrier_.arrive_and_wait();
 }
 
-void LocalChannel::Send(const void* data, uint32_t number) {
+void LocalChannel::Send(const void* data) {
+  const uint32_t number = ++sends_;
   data_ = data;
   sent_.store(number, std::memory_order_release);
   sent_.notify_all();
   for (uint32_t seen; (seen = taken_.load(std::memory_order_acquire)) != number;) taken_.wait(seen, std::memory_order_acquire);
 }
 
-void LocalChannel::Receive(void* data, int64_t bytes, uint32_t number, bool failed) {
+void LocalChannel::Receive(void* data, int64_t bytes, bool failed) {
+  const uint32_t number = ++receives_;
   for (uint32_t seen; (seen = sent_.load(std::memory_order_acquire)) != number;) sent_.wait(seen, std::memory_order_acquire);
   if (!failed) Copy(data, data_, bytes);
   taken_.store(number, std::memory_order_release);

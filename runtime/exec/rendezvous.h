@@ -22,9 +22,11 @@ class Event {
     step_.store(step, std::memory_order_release);
     step_.notify_all();
   }
-  // Returns when the event has been recorded in this step.
+  // Returns when the event has been recorded in this step, or in the next one by a stream that runs ahead.
   void Wait(uint32_t step) const {
-    for (uint32_t seen; (seen = step_.load(std::memory_order_acquire)) != step;) step_.wait(seen, std::memory_order_acquire);
+    for (uint32_t seen; static_cast<int32_t>((seen = step_.load(std::memory_order_acquire)) - step) < 0;) {
+      step_.wait(seen, std::memory_order_acquire);
+    }
   }
 
  private:
@@ -71,11 +73,12 @@ class LocalGroup {
 class LocalChannel {
  public:
   // Returns when the other side has taken the bytes.
-  void Send(const void* data, uint32_t number);
-  void Receive(void* data, int64_t bytes, uint32_t number, bool failed);
+  void Send(const void* data);
+  void Receive(void* data, int64_t bytes, bool failed);
 
  private:
   const void* data_ = nullptr;
+  uint32_t sends_ = 0, receives_ = 0;         // as each side counts them
   std::atomic<uint32_t> sent_{0}, taken_{0};  // transfers begun and done
 };
 

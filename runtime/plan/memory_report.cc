@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/checked.h"
+
 namespace gradloom {
 namespace {
 
@@ -96,25 +98,36 @@ ProgramMemory MemoryOf(const Program& program, size_t largest) {
 
 }  // namespace
 
-int64_t MemoryReport::total_bytes() const {
-  int64_t transient = 0;
-  for (const ProgramMemory& program : programs) transient = std::max(transient, program.transient_bytes);
-  return state_bytes + constants_bytes + transient;
+const PlaceMemory& MemoryReport::fullest() const {
+  return *std::max_element(places.begin(), places.end(),
+                           [](const PlaceMemory& a, const PlaceMemory& b) { return a.total_bytes() < b.total_bytes(); });
 }
 
 MemoryReport ReportMemory(const Plan& plan, size_t largest) {
   MemoryReport report;
-  report.state_bytes = plan.state_bytes;
-  report.constants_bytes = plan.constants_bytes;
-  for (const StateTensor& state : plan.state) {
-    switch (state.kind) {
-      case StateKind::kParameter: report.parameters += state.bytes; break;
-      case StateKind::kStatistic: report.statistics += state.bytes; break;
-      case StateKind::kOptimizer: report.optimizer += state.bytes; break;
-      case StateKind::kAccumulator: report.accumulators += state.bytes; break;
+  for (size_t i = 0; i < plan.places.size(); ++i) {
+    PlaceMemory place;
+    place.state_bytes = plan.places[i].state_bytes;
+    place.constants_bytes = plan.places[i].constants_bytes;
+    for (const StateTensor& state : plan.state) {
+      if (!state.in_place(static_cast<int>(i))) continue;
+      switch (state.kind) {
+        case StateKind::kParameter: place.parameters += state.bytes; break;
+        case StateKind::kStatistic: place.statistics += state.bytes; break;
+        case StateKind::kOptimizer: place.optimizer += state.bytes; break;
+        case StateKind::kAccumulator: place.accumulators += state.bytes; break;
+      }
     }
+    report.places.push_back(place);
   }
-  for (const Program& program : plan.programs) report.programs.push_back(MemoryOf(program, largest));
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    report.programs.push_back(MemoryOf(plan.programs[i], largest));
+    PlaceMemory& place = report.places[static_cast<size_t>(plan.programs[i].place)];
+    place.input_bytes = std::max(place.input_bytes, 2 * AlignUp(plan.programs[i].input_bytes, kAlignmentBytes));
+    if (place.fullest >= 0 && plan.programs[i].transient_bytes <= place.transient_bytes) continue;
+    place.transient_bytes = plan.programs[i].transient_bytes;
+    place.fullest = static_cast<int>(i);
+  }
   return report;
 }
 

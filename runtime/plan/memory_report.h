@@ -27,14 +27,22 @@ struct ProgramMemory {
   int64_t live() const { return activations + gradients + scratch; }
 };
 
-struct MemoryReport {
+// Of the devices of a place.
+struct PlaceMemory {
   int64_t parameters = 0, statistics = 0, optimizer = 0, accumulators = 0;  // of the state, padding of layouts included
-  int64_t state_bytes = 0;                                                  // the arena
-  int64_t constants_bytes = 0;
+  int64_t state_bytes = 0, constants_bytes = 0, transient_bytes = 0;        // the arenas; the last is shared by all programs
+  int64_t input_bytes = 0;                                                  // both slots
+  int fullest = -1;                                                         // the program with the largest transient arena
+
+  int64_t total_bytes() const { return state_bytes + constants_bytes + transient_bytes + input_bytes; }
+};
+
+struct MemoryReport {
+  std::vector<PlaceMemory> places;
   std::vector<ProgramMemory> programs;
 
-  // What a device holds: state, constants, and the transient arena, which all programs share.
-  int64_t total_bytes() const;
+  // The place whose devices hold most.
+  const PlaceMemory& fullest() const;
 };
 
 // `largest`: how many buffers of each program to name.

@@ -1,9 +1,27 @@
 #include "runtime/plan/plan.h"
 
+#include <algorithm>
+
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
+
+namespace {
+
+bool Holds(const std::vector<int>& places, int place) {
+  return places.empty() || std::find(places.begin(), places.end(), place) != places.end();
+}
+
+}  // namespace
+
+bool StateTensor::in_place(int place) const { return Holds(places, place); }
+bool Constant::in_place(int place) const { return Holds(places, place); }
+
+int Plan::PlaceOf(size_t rank) const {
+  if (entries.empty()) return 0;
+  return programs[static_cast<size_t>(entries.front().ranks[rank].program)].place;
+}
 
 int Plan::FindEntry(EntryKind kind, int64_t batch) const {
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -33,6 +51,11 @@ std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inne
   SampleStride stride{shape[axis] / *block, inner};
   for (int i = 0; i < shape.rank(); ++i) (i < axis ? stride.outer : stride.together) *= i == axis ? 1 : shape[i];
   return stride;
+}
+
+bool Communicates(const Instruction& instruction) {
+  return instruction.kind == InstructionKind::kCollective || instruction.kind == InstructionKind::kSend ||
+         instruction.kind == InstructionKind::kRecv;
 }
 
 KernelCall CallOf(const Program& program, const Instruction& instruction) {

@@ -28,6 +28,7 @@ enum class Arena : uint8_t {
   kTransient,  // of the running entry alone; nothing in it survives the step but what is fetched
   kStep,       // the step parameters: written by the host before the step, read-only within it
   kFeed,       // memory of the caller, bound at each step: buffer.offset is 0, buffer.feed says which
+  kInput,      // two slots, which steps use in turn: a copy stream fills one while the step before runs on the other
 };
 
 // A buffer is one value: one instruction writes it (or none: it is given), and every read of it means the
@@ -57,6 +58,8 @@ struct Use {
   bool operator==(const Use&) const = default;
 };
 
+// A copy stream copies feeds into the input slot, and does nothing else: it waits for no other stream, so that it may run ahead, while
+// the step before is computed.
 enum class StreamKind : uint8_t { kCompute, kComm, kCopy };
 
 struct Stream {
@@ -91,6 +94,7 @@ struct Instruction {
   int root = 0;                 // kBroadcast: index into the group's ranks
   int group = -1;               // kCollective: slot of the group, bound per rank by the entry
   int peer = -1;                // kSend, kRecv: slot of the peer
+  int tag = 0;                  // kCollective, kSend, kRecv: the same on all that come together, so that none is taken for another
   std::vector<Program> bodies;  // kIf: then, else; kLoop: body. They lie in the arenas of the program
                                 // around them, at the same offsets, and touch what `uses` names alone
   int64_t trip_bound = 0;       // kLoop: the most iterations there can be
@@ -103,6 +107,14 @@ struct Program {
   int num_events = 0;
   std::vector<Instruction> instructions;  // in the order in which the host issues them
   int64_t transient_bytes = 0;            // size of the transient arena; 0 for a body
+  int64_t input_bytes = 0;                // size of an input slot; 0 for a body
+  int place = 0;                          // index into Plan::places: of the ranks that run it; 0 for a body
+};
+
+// What a rank's device holds between steps. Ranks of one place hold the same states and constants at the same offsets; there are
+// several places where parts of the model are on devices of their own.
+struct Place {
+  int64_t state_bytes = 0, constants_bytes = 0;  // sizes of the two arenas
 };
 
 enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator };
@@ -114,16 +126,22 @@ struct StateTensor {
   DType dtype = DType::kFloat32;
   Shape shape;
   Layout layout;
-  int64_t offset = 0;  // in the state arena
-  int64_t bytes = 0;   // layout's padding included
-  int parameter = -1;  // kOptimizer, kAccumulator: index of the parameter it belongs to
-  Tensor initial;      // logical order; undefined: zeros
+  int64_t offset = 0;       // in the state arena of each place that holds it
+  int64_t bytes = 0;        // layout's padding included
+  int parameter = -1;       // kOptimizer, kAccumulator: index of the parameter it belongs to
+  std::vector<int> places;  // that hold it, ascending; empty: all
+  Tensor initial;           // logical order; undefined: zeros
+
+  bool in_place(int place) const;
 };
 
 struct Constant {
   std::string name;
-  int64_t offset = 0;  // in the constants arena
+  int64_t offset = 0;  // in the constants arena of each place that holds it
   Tensor value;
+  std::vector<int> places;  // that hold it, ascending; empty: all
+
+  bool in_place(int place) const;
 };
 
 // A tensor that the caller gives or gets, by its ONNX name.
@@ -138,8 +156,8 @@ struct Feed {
 };
 struct Fetch {
   std::string name;
-  int buffer = -1;  // in the program of rank 0
-  // As of a feed: the whole is gathered from all ranks with samples. -1: every rank has it, rank 0's is taken.
+  int buffer = -1;  // in the program of rank 0; -1: other ranks have it, by their bindings
+  // As of a feed: the whole is gathered from the ranks that have it. -1: the first rank that has it has all of it.
   int batch_axis = -1;
   int64_t batch_inner = 0;
 };
@@ -199,17 +217,16 @@ struct ModelInfo {
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 1;
+  static constexpr int kFormatVersion = 2;
 
   std::vector<Target> targets;
   ModelInfo model;
   Schedule schedule;
   int64_t accumulate = 1;  // batches per update
   StepLayout step;
+  std::vector<Place> places{1};
   std::vector<StateTensor> state;
-  int64_t state_bytes = 0;
   std::vector<Constant> constants;
-  int64_t constants_bytes = 0;
   std::vector<Program> programs;
   std::vector<Entry> entries;
   std::vector<Group> groups;
@@ -217,13 +234,15 @@ struct Plan {
 
   // The devices that an entry runs on: as many in each.
   size_t num_ranks() const { return entries.empty() ? 1 : entries.front().ranks.size(); }
+  // The place of a rank, the same in every entry of a sound plan.
+  int PlaceOf(size_t rank) const;
   // The entry of this kind for a global batch, or -1.
   int FindEntry(EntryKind kind, int64_t batch) const;
   // The state tensor of this name, or -1.
   int FindState(const std::string& name) const;
 };
 
-// The buffer of a fetch in the program of a rank; -1 where the rank does not say.
+// The buffer of a fetch in the program of a rank; -1 where the rank does not have it, or does not say.
 int FetchedBuffer(const Entry& entry, size_t rank, size_t fetch);
 
 // How samples lie in a tensor of a feed or a fetch: for each o < outer, those of sample s are the `together` elements from
@@ -233,6 +252,9 @@ struct SampleStride {
 };
 // Of a tensor that has `samples` samples along the axis. Empty where the axis cannot be divided so.
 std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inner, int64_t samples);
+
+// Whether ranks come together for it.
+bool Communicates(const Instruction& instruction);
 
 // The call that a launch instruction makes, from its buffers. Throws Error(kPlan) for ids out of range.
 KernelCall CallOf(const Program& program, const Instruction& instruction);

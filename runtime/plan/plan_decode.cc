@@ -75,12 +75,13 @@ class Decoder {
     plan.accumulate = from.accumulate();
     const file::StepLayout& step = from.step();
     plan.step = {step.lr(), step.step(), step.batch(), step.seed(), step.first_plus_1() - 1, step.bytes()};
+    plan.places.clear();
+    for (const file::Place& place : from.places()) plan.places.push_back({place.state_bytes(), place.constants_bytes()});
     for (const file::StateTensor& state : from.state()) plan.state.push_back(Decode(state));
-    plan.state_bytes = from.state_bytes();
     for (const file::Constant& constant : from.constants()) {
-      plan.constants.push_back({Name(constant.name()), constant.offset(), Decode(constant.value())});
+      plan.constants.push_back(
+          {Name(constant.name()), constant.offset(), Decode(constant.value()), {constant.places().begin(), constant.places().end()}});
     }
-    plan.constants_bytes = from.constants_bytes();
     for (const file::Program& program : from.programs()) plan.programs.push_back(Decode(program));
     for (const file::Entry& entry : from.entries()) plan.entries.push_back(Decode(entry));
     for (const file::Group& group : from.groups()) {
@@ -201,6 +202,7 @@ class Decoder {
     state.offset = from.offset();
     state.bytes = from.bytes();
     state.parameter = from.parameter();
+    state.places = {from.places().begin(), from.places().end()};
     if (from.has_initial()) state.initial = Decode(from.initial());
     return state;
   }
@@ -208,7 +210,7 @@ class Decoder {
   Buffer Decode(const file::Buffer& from) {
     Buffer buffer;
     buffer.name = Name(from.name());
-    buffer.arena = Enum<Arena>(from.arena(), 5, "arena");
+    buffer.arena = Enum<Arena>(from.arena(), 6, "arena");
     buffer.offset = from.offset();
     buffer.bytes = from.bytes();
     buffer.dtype = Type(from.dtype());
@@ -238,6 +240,7 @@ class Decoder {
     instruction.root = from.root();
     instruction.group = MinusOne(from.group_plus_1(), "group");
     instruction.peer = MinusOne(from.peer_plus_1(), "peer");
+    instruction.tag = from.tag();
     for (const file::Program& body : from.bodies()) instruction.bodies.push_back(Decode(body));
     instruction.trip_bound = from.trip_bound();
     instruction.origin = Name(from.origin());
@@ -253,6 +256,8 @@ class Decoder {
     program.num_events = from.num_events();
     for (const file::Instruction& instruction : from.instructions()) program.instructions.push_back(Decode(instruction));
     program.transient_bytes = from.transient_bytes();
+    program.place = from.place();
+    program.input_bytes = from.input_bytes();
     return program;
   }
 

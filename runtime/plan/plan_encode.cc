@@ -26,14 +26,18 @@ class Encoder {
     to.set_accumulate(plan.accumulate);
     Encode(plan.step, *to.mutable_step());
     for (const StateTensor& state : plan.state) Encode(state, *to.add_state());
-    to.set_state_bytes(plan.state_bytes);
+    for (const Place& place : plan.places) {
+      file::Place& p = *to.add_places();
+      p.set_state_bytes(place.state_bytes);
+      p.set_constants_bytes(place.constants_bytes);
+    }
     for (const Constant& constant : plan.constants) {
       file::Constant& c = *to.add_constants();
       c.set_name(constant.name);
       c.set_offset(constant.offset);
       Encode(constant.value, *c.mutable_value());
+      c.mutable_places()->Add(constant.places.begin(), constant.places.end());
     }
-    to.set_constants_bytes(plan.constants_bytes);
     for (const Program& program : plan.programs) Encode(program, *to.add_programs());
     for (const Entry& entry : plan.entries) Encode(entry, *to.add_entries());
     for (const Group& group : plan.groups) to.add_groups()->mutable_ranks()->Add(group.ranks.begin(), group.ranks.end());
@@ -104,6 +108,7 @@ class Encoder {
     to.set_offset(state.offset);
     to.set_bytes(state.bytes);
     to.set_parameter(state.parameter);
+    to.mutable_places()->Add(state.places.begin(), state.places.end());
     if (state.initial.defined()) Encode(state.initial, *to.mutable_initial());
   }
 
@@ -135,6 +140,7 @@ class Encoder {
     to.set_root(instruction.root);
     to.set_group_plus_1(instruction.group + 1);
     to.set_peer_plus_1(instruction.peer + 1);
+    to.set_tag(instruction.tag);
     for (const Program& body : instruction.bodies) Encode(body, *to.add_bodies());
     to.set_trip_bound(instruction.trip_bound);
     to.set_origin(instruction.origin);
@@ -151,6 +157,8 @@ class Encoder {
     to.set_num_events(program.num_events);
     for (const Instruction& instruction : program.instructions) Encode(instruction, *to.add_instructions());
     to.set_transient_bytes(program.transient_bytes);
+    to.set_place(program.place);
+    to.set_input_bytes(program.input_bytes);
   }
 
   static void Encode(const Entry& entry, file::Entry& to) {

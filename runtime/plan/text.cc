@@ -8,7 +8,7 @@
 namespace gradloom {
 namespace {
 
-constexpr std::string_view kArenas[] = {"state", "constants", "transient", "step", "feed"};
+constexpr std::string_view kArenas[] = {"state", "constants", "transient", "step", "feed", "input"};
 constexpr std::string_view kStreams[] = {"compute", "comm", "copy"};
 constexpr std::string_view kCollectives[] = {"all_reduce_sum", "broadcast", "reduce_scatter_sum", "all_gather"};
 constexpr std::string_view kStates[] = {"parameter", "optimizer", "statistic", "accumulator"};
@@ -51,7 +51,8 @@ class ProgramWriter {
 
   std::string Write() {
     Line(Number(static_cast<int64_t>(program_.instructions.size())) + " instructions, " + Number(program_.num_events) + " events, " +
-         Number(program_.transient_bytes) + " transient bytes");
+         Number(program_.transient_bytes) + " transient bytes" +
+         (program_.input_bytes == 0 ? "" : ", input slots of " + Number(program_.input_bytes) + " bytes"));
     for (size_t i = 0; i < program_.streams.size(); ++i) {
       const Stream& stream = program_.streams[i];
       Line("s" + Number(static_cast<int64_t>(i)) + " " + NameOf(kStreams, stream.kind) + " on target " + Number(stream.device) +
@@ -82,6 +83,8 @@ class ProgramWriter {
     return text;
   }
 
+  static std::string Tag(const Instruction& i) { return i.tag == 0 ? "" : " tag " + Number(i.tag); }
+
   static std::string Verb(const Instruction& i) {
     switch (i.kind) {
       case InstructionKind::kLaunch: return Escaped(i.kernel);
@@ -89,9 +92,9 @@ class ProgramWriter {
       case InstructionKind::kRecord: return "record e" + Number(i.event);
       case InstructionKind::kWait: return "wait e" + Number(i.event);
       case InstructionKind::kCollective:
-        return NameOf(kCollectives, i.collective) + " g" + Number(i.group) + (i.root == 0 ? "" : " root " + Number(i.root));
-      case InstructionKind::kSend: return "send p" + Number(i.peer);
-      case InstructionKind::kRecv: return "recv p" + Number(i.peer);
+        return NameOf(kCollectives, i.collective) + " g" + Number(i.group) + (i.root == 0 ? "" : " root " + Number(i.root)) + Tag(i);
+      case InstructionKind::kSend: return "send p" + Number(i.peer) + Tag(i);
+      case InstructionKind::kRecv: return "recv p" + Number(i.peer) + Tag(i);
       case InstructionKind::kIf: return "if";
       case InstructionKind::kLoop: return "loop at most " + Number(i.trip_bound);
     }
@@ -119,18 +122,26 @@ class ProgramWriter {
   std::string text_;
 };
 
+std::string InPlaces(const std::vector<int>& places) { return places.empty() ? "" : ", in places" + Numbers(places); }
+
 std::string StateText(const Plan& plan) {
-  std::string text = "state: " + Number(plan.state_bytes) + " bytes\n";
+  std::string state, constants;
+  for (const Place& place : plan.places) {
+    state += (state.empty() ? "" : ", ") + Number(place.state_bytes);
+    constants += (constants.empty() ? "" : ", ") + Number(place.constants_bytes);
+  }
+  const std::string each = plan.places.size() == 1 ? " bytes\n" : " bytes by place\n";
+  std::string text = "state: " + state + each;
   for (const StateTensor& state : plan.state) {
     text += "  " + Escaped(state.name) + ": " + NameOf(kStates, state.kind);
     if (state.parameter >= 0) text += " of " + Number(state.parameter);
     text += " " + Type(state.dtype, state.shape, state.layout) + ", bytes " + Number(state.offset) + " to " +
-            Number(state.offset + state.bytes) + (state.initial.defined() ? "" : ", zero at first") + "\n";
+            Number(state.offset + state.bytes) + (state.initial.defined() ? "" : ", zero at first") + InPlaces(state.places) + "\n";
   }
-  text += "constants: " + Number(plan.constants_bytes) + " bytes\n";
+  text += "constants: " + constants + each;
   for (const Constant& constant : plan.constants) {
     text += "  " + Escaped(constant.name) + ": " + Type(constant.value.dtype(), constant.value.shape(), {}) + ", from byte " +
-            Number(constant.offset) + "\n";
+            Number(constant.offset) + InPlaces(constant.places) + "\n";
   }
   return text;
 }
@@ -196,7 +207,8 @@ std::string PlanText(const Plan& plan) {
     text += "group " + Number(static_cast<int64_t>(i)) + ":" + Numbers(plan.groups[i].ranks) + "\n";
   for (size_t i = 0; i < plan.entries.size(); ++i) text += EntryText(plan, i);
   for (size_t i = 0; i < plan.programs.size(); ++i)
-    text += "program " + Number(static_cast<int64_t>(i)) + ":\n" + ProgramText(plan.programs[i]);
+    text += "program " + Number(static_cast<int64_t>(i)) + (plan.places.size() == 1 ? "" : ", place " + Number(plan.programs[i].place)) +
+            ":\n" + ProgramText(plan.programs[i]);
   return text;
 }
 

@@ -29,6 +29,7 @@ class EntryCheck {
     CheckShards();
     CheckFeedsAndFetches();
     CheckStateWrites();
+    CheckHolders();
     if (CheckBindings()) Meet();
   }
 
@@ -51,6 +52,11 @@ class EntryCheck {
         return false;
       }
       if (!facts(r).sound) return false;  // its own faults are known
+      const int first = plan_.entries[0].ranks[r].program;
+      if (first < 0 || first >= static_cast<int>(plan_.programs.size())) return false;
+      if (program(r).place == plan_.PlaceOf(r)) continue;
+      faults_.Add("ranks", Rank(r), "is of place " + std::to_string(program(r).place) + ", and of another in the first entry");
+      return false;
     }
     return true;
   }
@@ -105,11 +111,25 @@ class EntryCheck {
     }
   }
 
+  // Whether the rank's samples of a feed are one piece of it.
+  bool LiesTogether(const Feed& feed, const RankBinding& rank) const {
+    if (feed.batch_axis < 0 || rank.shard_length == entry_.batch) return true;
+    const auto samples = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry_.batch);
+    return !samples || samples->outer <= 1;
+  }
+
   void CheckFeeds(const std::string& where, const Program& program, const RankBinding& rank) {
     for (const Buffer& buffer : program.buffers) {
       if (buffer.arena == Arena::kFeed) CheckFeed(where, buffer, rank);
     }
     for (const Instruction& instruction : program.instructions) {
+      for (const Use& use : instruction.uses) {
+        const Buffer* buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
+        if (buffer == nullptr || buffer->arena != Arena::kFeed || buffer->feed >= static_cast<int>(entry_.feeds.size())) continue;
+        if (instruction.kind == InstructionKind::kCopy || LiesTogether(entry_.feeds[static_cast<size_t>(buffer->feed)], rank)) continue;
+        faults_.Add("bounds", where,
+                    "reads " + Describe(*buffer) + " in place, and its samples do not lie together: they have to be copied");
+      }
       for (const Program& body : instruction.bodies) CheckFeeds(where, body, rank);
     }
   }
@@ -130,12 +150,14 @@ class EntryCheck {
     for (size_t f = 0; f < entry_.fetches.size() && !faults_.full(); ++f) CheckFetch(f);
   }
 
-  // A value in logical order on every rank that is asked for it, and the ranks' parts make a whole. That ids are in range was
-  // checked with the programs.
+  // A value in logical order on every rank that has it. Where the batch is divided these ranks have all of it, each sample once;
+  // else one rank is enough. That ids are in range was checked with the programs.
   void CheckFetch(size_t f) {
     const Fetch& fetch = entry_.fetches[f];
     const std::string what = name_ + ", fetch '" + Escaped(fetch.name) + "'";
     const Buffer* first = nullptr;
+    int64_t first_samples = 0;
+    std::set<std::pair<int64_t, int64_t>> shards;
     for (size_t r = 0; r < entry_.ranks.size(); ++r) {
       const RankBinding& rank = entry_.ranks[r];
       if (!rank.fetches.empty() && rank.fetches.size() != entry_.fetches.size()) {
@@ -143,24 +165,33 @@ class EntryCheck {
                            "binds " + std::to_string(rank.fetches.size()) + " of " + std::to_string(entry_.fetches.size()) + " fetches");
       }
       const int id = FetchedBuffer(entry_, r, f);
-      const bool asked = r == 0 || (fetch.batch_axis >= 0 && rank.shard_length > 0 && rank.shard_length < entry_.batch);
-      if (id < 0 && asked) return faults_.Add("names", what, "rank " + std::to_string(r) + " does not have it");
-      if (!asked) continue;
+      if (id < 0) continue;
       const Buffer& buffer = program(r).buffers[static_cast<size_t>(id)];
       if (buffer.dtype == DType::kUndefined || !buffer.layout.plain() || fetch.batch_axis < -1 || fetch.batch_axis >= buffer.shape.rank() ||
           fetch.batch_inner < 0) {
         return faults_.Add("names", what, Describe(buffer) + " is no value in logical order");
       }
-      if (first == nullptr) first = &buffer;
+      if (fetch.batch_axis >= 0 && rank.shard_length == 0) continue;
+      if (first == nullptr) first = &buffer, first_samples = rank.shard_length;
+      if (!shards.emplace(rank.shard_start, rank.shard_length).second && fetch.batch_axis >= 0 && rank.shard_length < entry_.batch) {
+        return faults_.Add("ranks", what, "two ranks have the samples from " + std::to_string(rank.shard_start));
+      }
       if (fetch.batch_axis < 0 || rank.shard_length == entry_.batch) continue;
       const int axis = fetch.batch_axis;
       const auto samples = SamplesIn(buffer.shape, axis, fetch.batch_inner, rank.shard_length);
-      const auto others = SamplesIn(first->shape, axis, fetch.batch_inner, entry_.ranks[0].shard_length);
+      const auto others = SamplesIn(first->shape, axis, fetch.batch_inner, first_samples);
       if (!samples || !others || buffer.dtype != first->dtype || buffer.shape.rank() != first->shape.rank() ||
           samples->outer != others->outer || samples->together != others->together) {
-        return faults_.Add("bounds", what, Describe(buffer) + " of rank " + std::to_string(r) + " is no part of what rank 0 has");
+        return faults_.Add("bounds", what,
+                           Describe(buffer) + " of rank " + std::to_string(r) + " is no part of what the ranks before it have");
       }
     }
+    if (first == nullptr) return faults_.Add("names", what, "no rank has it");
+    if (fetch.batch_axis < 0) return;
+    int64_t samples = 0;
+    for (const auto& [start, length] : shards) samples = length == entry_.batch ? length : samples + length;
+    if (samples != entry_.batch)
+      faults_.Add("ranks", what, "the ranks that have it have " + std::to_string(samples) + " samples of " + std::to_string(entry_.batch));
   }
 
   bool MayWrite(StateKind kind) const {
@@ -172,6 +203,27 @@ class EntryCheck {
       case EntryKind::kPredict: return false;
     }
     return false;
+  }
+
+  // Every rank that holds a state writes it when any does, or they would no longer hold the same.
+  void CheckHolders() {
+    std::set<int> written, seen;
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) {
+      if (!seen.insert(entry_.ranks[r].program).second) continue;
+      for (const auto& [state, instruction] : facts(r).state_writes) written.insert(state);
+    }
+    seen.clear();
+    for (size_t r = 0; r < entry_.ranks.size() && !faults_.full(); ++r) {
+      if (!seen.insert(entry_.ranks[r].program).second) continue;
+      std::set<int> own;
+      for (const auto& [state, instruction] : facts(r).state_writes) own.insert(state);
+      for (int state : written) {
+        const StateTensor& tensor = plan_.state[static_cast<size_t>(state)];
+        if (!tensor.in_place(program(r).place) || own.contains(state)) continue;
+        faults_.Add("ranks", Rank(r), "holds state '" + Escaped(tensor.name) + "' and does not change it, as others do");
+        break;
+      }
+    }
   }
 
   void CheckStateWrites() {
@@ -254,6 +306,7 @@ class EntryCheck {
   void Meet() {
     next_.assign(entry_.ranks.size(), 0);
     arrived_.assign(plan_.groups.size(), 0);
+    waits_.assign(entry_.ranks.size(), false);
     std::vector<size_t> moved(entry_.ranks.size());
     for (size_t r = 0; r < moved.size(); ++r) moved[r] = r;
     while (!moved.empty() && !faults_.full()) {
@@ -276,8 +329,12 @@ class EntryCheck {
   std::vector<size_t> ArriveAtCollective(size_t rank, const Instruction& i) {
     const size_t group = static_cast<size_t>(entry_.ranks[rank].groups[static_cast<size_t>(i.group)]);
     const std::vector<int>& members = plan_.groups[group].ranks;
+    // A rank can be looked at again before the others have come.
+    if (waits_[rank]) return {};
+    waits_[rank] = true;
     if (++arrived_[group] < members.size()) return {};
     arrived_[group] = 0;
+    for (int member : members) waits_[static_cast<size_t>(member)] = false;
     for (int member : members) CompareCollective(rank, static_cast<size_t>(member));
     return {members.begin(), members.end()};
   }
@@ -290,12 +347,12 @@ class EntryCheck {
                    &two = program(b).buffers[static_cast<size_t>(y.uses[k].buffer)];
       return one.dtype == two.dtype && one.bytes == two.bytes && one.layout == two.layout;
     };
-    bool equal = x.collective == y.collective && x.root == y.root && x.uses.size() == y.uses.size();
+    bool equal = x.collective == y.collective && x.root == y.root && x.tag == y.tag && x.uses.size() == y.uses.size();
     for (size_t k = 0; equal && k < x.uses.size() / 2; ++k) equal = same(k);
     if (equal) return;
     faults_.Add("ranks", Where(b, next_[b]),
-                "meets " + Where(a, next_[a]) + " with another collective, type, root, layout or size (" + std::to_string(Bytes(b, y, 0)) +
-                    " and " + std::to_string(Bytes(a, x, 0)) + " bytes)");
+                "meets " + Where(a, next_[a]) + " with another collective, tag, type, root, layout or size (" +
+                    std::to_string(Bytes(b, y, 0)) + " and " + std::to_string(Bytes(a, x, 0)) + " bytes)");
   }
 
   std::vector<size_t> ArriveAtTransfer(size_t rank, const Instruction& i) {
@@ -304,8 +361,8 @@ class EntryCheck {
     const Instruction& other = At(peer, next_[peer]);
     if (other.kind == InstructionKind::kCollective || other.kind == i.kind) return {};
     if (entry_.ranks[peer].peers[static_cast<size_t>(other.peer)] != static_cast<int>(rank)) return {};
-    if (Type(rank, i) != Type(peer, other) || Bytes(rank, i, 0) != Bytes(peer, other, 0)) {
-      faults_.Add("ranks", Where(rank, next_[rank]), "meets " + Where(peer, next_[peer]) + " with another type or size");
+    if (i.tag != other.tag || Type(rank, i) != Type(peer, other) || Bytes(rank, i, 0) != Bytes(peer, other, 0)) {
+      faults_.Add("ranks", Where(rank, next_[rank]), "meets " + Where(peer, next_[peer]) + " with another tag, type or size");
     }
     return {rank, peer};
   }
@@ -334,6 +391,7 @@ class EntryCheck {
   FaultList& faults_;
   std::vector<size_t> next_;            // by rank: its next meeting
   std::vector<size_t> arrived_;         // by group: members that have come
+  std::vector<bool> waits_;             // by rank: it has come to its next meeting
   std::vector<std::set<int>> members_;  // by group
 };
 

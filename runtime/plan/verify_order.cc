@@ -170,8 +170,9 @@ class Sweep {
         program_(scope.program),
         clocks_(clocks),
         faults_(faults),
-        state_(scope.plan.state_bytes, scope.outer == nullptr ? kBeforeProgram : kNobody),
+        state_(scope.plan.places[static_cast<size_t>(scope.place)].state_bytes, scope.outer == nullptr ? kBeforeProgram : kNobody),
         transient_(scope.transient_bytes, kNobody),
+        input_(scope.program.input_bytes, kNobody),
         family_writer_(program_.buffers.size(), -1) {
     const std::vector<int> writers = Writers(program_);
     for (size_t b = 0; b < writers.size(); ++b) {
@@ -213,6 +214,7 @@ class Sweep {
 
   History* HistoryOf(const Buffer& buffer) {
     if (buffer.arena == Arena::kState) return &state_;
+    if (buffer.arena == Arena::kInput) return &input_;
     return buffer.arena == Arena::kTransient ? &transient_ : nullptr;
   }
 
@@ -323,6 +325,7 @@ class Sweep {
   FaultList& faults_;
   History state_;
   History transient_;
+  History input_;
   std::vector<int> family_writer_;             // by whole: an instruction that writes it or a part, or -1
   std::unordered_map<int, int> state_writes_;  // state tensor -> instruction
   int64_t steps_ = 0;

@@ -13,45 +13,69 @@ namespace gradloom {
 namespace verify {
 namespace {
 
-constexpr std::string_view kArenaNames[] = {"state", "constants", "transient", "step", "feed"};
+// Tensors of all places together.
+constexpr size_t kMaxPlaced = size_t{1} << 26;
 
-// One tensor of a table: its place in an arena of `arena_bytes`.
-struct Place {
+constexpr std::string_view kArenaNames[] = {"state", "constants", "transient", "step", "feed", "input"};
+
+// One tensor of a table: where it lies in an arena.
+struct Range {
   int64_t offset;
   int64_t bytes;
   std::string what;
 };
 
-// Every place is aligned and in the arena, and no two overlap. Sorted by offset, overlap shows in neighbours.
-void CheckPlaces(std::vector<Place> places, int64_t arena_bytes, const std::string& arena, FaultList& faults) {
+// Every range is aligned and in the arena, and no two overlap. Sorted by offset, overlap shows in neighbours.
+void CheckRanges(std::vector<Range> ranges, int64_t arena_bytes, const std::string& arena, FaultList& faults) {
   if (arena_bytes < 0) faults.Add("bounds", arena, "the arena has " + std::to_string(arena_bytes) + " bytes");
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.offset < b.offset; });
-  const Place* before = nullptr;
-  for (const Place& place : places) {
-    const auto end = CheckedAdd(place.offset, place.bytes);
-    if (place.offset < 0 || place.bytes < 0 || !end || *end > arena_bytes) {
-      faults.Add("bounds", place.what,
-                 std::to_string(place.bytes) + " bytes at " + std::to_string(place.offset) + " do not lie in the arena of " +
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
+  const Range* before = nullptr;
+  for (const Range& range : ranges) {
+    const auto end = CheckedAdd(range.offset, range.bytes);
+    if (range.offset < 0 || range.bytes < 0 || !end || *end > arena_bytes) {
+      faults.Add("bounds", range.what,
+                 std::to_string(range.bytes) + " bytes at " + std::to_string(range.offset) + " do not lie in the arena of " +
                      std::to_string(arena_bytes) + " bytes");
       continue;
     }
-    if (place.offset % kAlignmentBytes != 0) {
-      faults.Add("bounds", place.what, "offset " + std::to_string(place.offset) + " is no multiple of " + std::to_string(kAlignmentBytes));
+    if (range.offset % kAlignmentBytes != 0) {
+      faults.Add("bounds", range.what, "offset " + std::to_string(range.offset) + " is no multiple of " + std::to_string(kAlignmentBytes));
     }
-    if (place.bytes == 0) continue;
-    if (before != nullptr && before->offset + before->bytes > place.offset) {
-      faults.Add("bounds", place.what, "shares bytes with " + before->what);
+    if (range.bytes == 0) continue;
+    if (before != nullptr && before->offset + before->bytes > range.offset) {
+      faults.Add("bounds", range.what, "shares bytes with " + before->what);
     }
-    before = &place;
+    before = &range;
   }
 }
 
+// The places that a tensor says it is in: ascending, and there.
+void CheckNames(const Plan& plan, const std::vector<int>& places, const std::string& what, FaultList& faults) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= 0 && places[i] < static_cast<int>(plan.places.size()) && (i == 0 || places[i - 1] < places[i])) continue;
+    return faults.Add("names", what, "place " + std::to_string(places[i]) + " is out of range or order");
+  }
+}
+
+// In each place that a tensor is in.
+void Spread(const std::vector<int>& places, const Range& range, std::vector<std::vector<Range>>& by_place) {
+  if (places.empty()) {
+    for (std::vector<Range>& place : by_place) place.push_back(range);
+  }
+  for (int place : places) {
+    if (place >= 0 && place < static_cast<int>(by_place.size())) by_place[static_cast<size_t>(place)].push_back(range);
+  }
+}
+
+std::string InPlace(const Plan& plan, size_t place) { return plan.places.size() == 1 ? "" : " of place " + std::to_string(place); }
+
 void CheckState(const Plan& plan, FaultList& faults) {
-  std::vector<Place> places;
+  std::vector<std::vector<Range>> ranges(plan.places.size());
   std::set<std::string> names;
   for (const StateTensor& state : plan.state) {
     const std::string what = "state tensor '" + Escaped(state.name) + "'";
-    places.push_back({state.offset, state.bytes, what});
+    CheckNames(plan, state.places, what, faults);
+    Spread(state.places, {state.offset, state.bytes, what}, ranges);
     if (!names.insert(state.name).second) faults.Add("names", what, "the name is there twice");
     if (BytesOf(state.dtype, state.shape, state.layout) != state.bytes) {
       faults.Add("bounds", what, std::to_string(state.bytes) + " bytes are not those of its type, shape and layout");
@@ -63,31 +87,38 @@ void CheckState(const Plan& plan, FaultList& faults) {
     const bool in_range = state.parameter >= 0 && state.parameter < static_cast<int>(plan.state.size());
     if (belongs != in_range || (in_range && plan.state[static_cast<size_t>(state.parameter)].kind != StateKind::kParameter)) {
       faults.Add("names", what, "does not belong to a parameter as its kind says");
+    } else if (in_range && plan.state[static_cast<size_t>(state.parameter)].places != state.places) {
+      faults.Add("names", what, "is in other places than its parameter");
     }
   }
-  CheckPlaces(std::move(places), plan.state_bytes, "state", faults);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    CheckRanges(std::move(ranges[i]), plan.places[i].state_bytes, "state" + InPlace(plan, i), faults);
+  }
 }
 
 void CheckConstants(const Plan& plan, FaultList& faults) {
-  std::vector<Place> places;
+  std::vector<std::vector<Range>> ranges(plan.places.size());
   std::set<std::string> names;
   for (const Constant& constant : plan.constants) {
     const std::string what = "constant '" + Escaped(constant.name) + "'";
     if (!names.insert(constant.name).second) faults.Add("names", what, "the name is there twice");
     if (!constant.value.defined()) faults.Add("bounds", what, "has no value");
-    places.push_back({constant.offset, constant.value.defined() ? constant.value.bytes() : 0, what});
+    CheckNames(plan, constant.places, what, faults);
+    Spread(constant.places, {constant.offset, constant.value.defined() ? constant.value.bytes() : 0, what}, ranges);
   }
-  CheckPlaces(std::move(places), plan.constants_bytes, "constants", faults);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    CheckRanges(std::move(ranges[i]), plan.places[i].constants_bytes, "constants" + InPlace(plan, i), faults);
+  }
 }
 
 void CheckStep(const StepLayout& step, FaultList& faults) {
-  std::vector<Place> places;
+  std::vector<Range> ranges;
   for (const auto& [offset, bytes, what] :
-       {Place{step.lr, 4, "step parameter lr"}, Place{step.step, 8, "step parameter step"}, Place{step.batch, 8, "step parameter batch"},
-        Place{step.seed, 8, "step parameter seed"}, Place{step.first, 8, "step parameter first"}}) {
-    if (offset != -1) places.push_back({offset, bytes, what});
+       {Range{step.lr, 4, "step parameter lr"}, Range{step.step, 8, "step parameter step"}, Range{step.batch, 8, "step parameter batch"},
+        Range{step.seed, 8, "step parameter seed"}, Range{step.first, 8, "step parameter first"}}) {
+    if (offset != -1) ranges.push_back({offset, bytes, what});
   }
-  CheckPlaces(std::move(places), step.bytes, "step", faults);
+  CheckRanges(std::move(ranges), step.bytes, "step", faults);
 }
 
 void CheckGroups(const Plan& plan, FaultList& faults) {
@@ -110,13 +141,14 @@ void FaultList::Add(std::string_view check, std::string where, std::string messa
   if (!full()) faults_.push_back({check, std::move(message), std::move(where)});
 }
 
-Tables::Tables(const Plan& plan) {
+Tables::Tables(const Plan& plan, int place) {
   for (size_t i = 0; i < plan.state.size(); ++i) {
-    if (plan.state[i].bytes > 0) state.emplace(plan.state[i].offset, static_cast<int>(i));
+    if (plan.state[i].bytes > 0 && plan.state[i].in_place(place)) state.emplace(plan.state[i].offset, static_cast<int>(i));
   }
   for (size_t i = 0; i < plan.constants.size(); ++i) {
     const Tensor& value = plan.constants[i].value;
-    if (value.defined() && value.bytes() > 0) constants.emplace(plan.constants[i].offset, static_cast<int>(i));
+    if (value.defined() && value.bytes() > 0 && plan.constants[i].in_place(place))
+      constants.emplace(plan.constants[i].offset, static_cast<int>(i));
   }
   step = {{plan.step.step, DType::kInt64},
           {plan.step.batch, DType::kInt64},
@@ -191,6 +223,15 @@ void CheckTables(const Plan& plan, FaultList& faults) {
   }
   if (plan.accumulate < 1) faults.Add("names", "plan", "accumulates " + std::to_string(plan.accumulate) + " batches");
   if (!std::isfinite(plan.schedule.lr)) faults.Add("names", "plan", "the learning rate is not finite");
+  if (plan.places.empty() || plan.places.size() * (plan.state.size() + plan.constants.size() + 1) > kMaxPlaced) {
+    return faults.Add("names", "plan", "has " + std::to_string(plan.places.size()) + " places");
+  }
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    const int place = plan.programs[i].place;
+    if (place >= 0 && place < static_cast<int>(plan.places.size())) continue;
+    faults.Add("names", "program " + std::to_string(i),
+               "place " + std::to_string(place) + " is out of range: the plan has " + std::to_string(plan.places.size()));
+  }
   CheckState(plan, faults);
   CheckConstants(plan, faults);
   CheckStep(plan.step, faults);
@@ -214,14 +255,22 @@ std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find) {
       if (!seen.emplace(rank.program, rank.fetches).second) continue;
       for (size_t f = 0; f < entry.fetches.size(); ++f) {
         const int buffer = FetchedBuffer(entry, r, f);
-        if (buffer >= 0 || r == 0) fetched[static_cast<size_t>(rank.program)].push_back(buffer);
+        if (buffer != -1) fetched[static_cast<size_t>(rank.program)].push_back(buffer);
       }
     }
   }
-  const verify::Tables tables(plan);
+  std::vector<verify::Tables> tables;
+  for (size_t place = 0; place < plan.places.size(); ++place) tables.emplace_back(plan, static_cast<int>(place));
   std::vector<verify::ProgramFacts> facts(plan.programs.size());
   for (size_t i = 0; i < plan.programs.size() && !faults.full(); ++i) {
-    const verify::Scope scope{plan, tables, find, plan.programs[i], "program " + std::to_string(i), plan.programs[i].transient_bytes};
+    const Program& program = plan.programs[i];
+    const verify::Scope scope{plan,
+                              tables[static_cast<size_t>(program.place)],
+                              find,
+                              program,
+                              "program " + std::to_string(i),
+                              program.place,
+                              program.transient_bytes};
     verify::CheckProgram(scope, fetched[i], faults, facts[i]);
   }
   for (size_t i = 0; i < plan.entries.size() && !faults.full(); ++i) verify::CheckEntry(plan, static_cast<int>(i), facts, faults);

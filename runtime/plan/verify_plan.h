@@ -14,11 +14,13 @@
 //   values     every read gets the bytes of the one instruction that wrote that buffer: memory is reused
 //              only after the last read, nothing uninitialised is read, no update comes too early
 // and for every entry:
-//   ranks      shards cover the batch; feeds and fetches fit; all members of a group meet in the same
+//   ranks      shards cover the batch; feeds and fetches fit; all that hold a state change it together; all members of a group meet in the
+//   same
 //              collectives in the same order with equal sizes, every send meets its receive, none waits
 //              for ever
 // Entries follow each other in any order: all streams join at the end of a step, state has one place and
-// one layout, and no entry reads transient bytes that it has not written. So no pair needs a proof of its own.
+// one layout, and no entry reads transient bytes that it has not written. What alone goes beyond its step is a copy stream: it
+// writes the slot that the step before does not use, and is checked to do nothing else. So no pair needs a proof of its own.
 //
 // What it cannot know is whether the plan computes what the model means: an instruction with another
 // attribute, or with another operand of the same type, is another sound plan.

@@ -16,11 +16,12 @@ bool InArena(const Scope& scope, const Buffer& buffer) {
   const auto end = CheckedAdd(buffer.offset, buffer.bytes);
   if (buffer.offset < 0 || buffer.bytes < 0 || !end) return false;
   switch (buffer.arena) {
-    case Arena::kState: return *end <= scope.plan.state_bytes;
-    case Arena::kConstants: return *end <= scope.plan.constants_bytes;
+    case Arena::kState: return *end <= scope.plan.places[static_cast<size_t>(scope.place)].state_bytes;
+    case Arena::kConstants: return *end <= scope.plan.places[static_cast<size_t>(scope.place)].constants_bytes;
     case Arena::kTransient: return *end <= scope.transient_bytes;
     case Arena::kStep: return *end <= scope.plan.step.bytes;
     case Arena::kFeed: return buffer.offset == 0;
+    case Arena::kInput: return scope.outer == nullptr && *end <= scope.program.input_bytes;
   }
   return false;
 }
@@ -127,6 +128,27 @@ void CheckStreams(const Scope& scope, FaultList& faults) {
   }
 }
 
+bool IsCopyStream(const Program& program, int stream) {
+  return stream >= 0 && stream < static_cast<int>(program.streams.size()) &&
+         program.streams[static_cast<size_t>(stream)].kind == StreamKind::kCopy;
+}
+
+// What a copy stream does while the step before is computed touches nothing of that step: feeds are the caller's and read alone, and the
+// slot is the other one.
+void CheckCopyStream(const Scope& scope, int index, FaultList& faults) {
+  const Program& program = scope.program;
+  const Instruction& instruction = program.instructions[static_cast<size_t>(index)];
+  if (!IsCopyStream(program, instruction.stream) || instruction.kind == InstructionKind::kRecord) return;
+  const bool copies = instruction.kind == InstructionKind::kCopy && scope.outer == nullptr &&
+                      std::all_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+                        if (use.buffer < 0 || use.buffer >= static_cast<int>(program.buffers.size())) return false;
+                        const Arena arena = program.buffers[static_cast<size_t>(use.buffer)].arena;
+                        return arena == (use.access == Access::kRead ? Arena::kFeed : Arena::kInput);
+                      });
+  if (!copies)
+    faults.Add("order", Where(scope, index), "a copy stream runs ahead of its step: it can copy feeds into input slots, and nothing else");
+}
+
 // Ids are in range, and operands may be touched in the way that they are.
 void CheckUses(const Scope& scope, int index, FaultList& faults) {
   const Program& program = scope.program;
@@ -154,7 +176,8 @@ void CheckUses(const Scope& scope, int index, FaultList& faults) {
       fault("names", Describe(buffer) +
                          (use.access == Access::kScratch ? " is a value and is used as scratch" : " is scratch and is used as a value"));
     }
-    if (use.access == Access::kWrite && buffer.arena != Arena::kTransient && buffer.arena != Arena::kState) {
+    const bool fills = buffer.arena == Arena::kInput && IsCopyStream(program, instruction.stream);
+    if (use.access == Access::kWrite && buffer.arena != Arena::kTransient && buffer.arena != Arena::kState && !fills) {
       fault("writes", Describe(buffer) + " is written, but is read-only in a step");
     }
     if (use.access == Access::kWrite && buffer.arena == Arena::kState && buffer.whole != -1) {
@@ -214,6 +237,26 @@ void CheckAllUsed(const Scope& scope, const std::vector<int>& fetched, FaultList
   }
 }
 
+// What is given is the tensor that it says: another one of the same type and size would be read as well.
+void CheckGivenNames(const Scope& scope, FaultList& faults) {
+  const std::vector<Buffer>& buffers = scope.program.buffers;
+  const std::vector<int> writers = Writers(scope.program);
+  std::vector<bool> written(buffers.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (writers[i] >= 0) written[buffers[i].whole < 0 ? i : static_cast<size_t>(buffers[i].whole)] = true;
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& buffer = buffers[i];
+    if (written[i] || buffer.whole >= 0 || buffer.bytes == 0 || (buffer.arena != Arena::kState && buffer.arena != Arena::kConstants))
+      continue;
+    const bool state = buffer.arena == Arena::kState;
+    const int index = (state ? scope.tables.state : scope.tables.constants).at(buffer.offset);
+    const std::string& name =
+        state ? scope.plan.state[static_cast<size_t>(index)].name : scope.plan.constants[static_cast<size_t>(index)].name;
+    if (buffer.name != name) faults.Add("values", scope.name, Describe(buffer) + " is '" + Escaped(name) + "' by the plan's tables");
+  }
+}
+
 // A body touches what its instruction names: it writes within its writes and scratch, and what it reads
 // without writing is one of its reads. Constants, feeds and step parameters are open to it as they are.
 void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
@@ -254,6 +297,7 @@ void CheckBodies(const Scope& scope, FaultList& faults) {
                  scope.find,
                  instruction.bodies[k],
                  scope.name + ", #" + std::to_string(i) + ", body " + std::to_string(k),
+                 scope.place,
                  scope.transient_bytes};
       body.outer = &program;
       body.owner = &instruction;
@@ -270,8 +314,11 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
   const Program& program = scope.program;
   const size_t before = faults.size();
   if (scope.depth > kMaxDepth) return faults.Add("names", scope.name, "bodies are nested more than " + std::to_string(kMaxDepth) + " deep");
+  if (scope.outer != nullptr && program.place != 0) faults.Add("names", scope.name, "a body is of the place around it");
   if (program.transient_bytes < 0 || (scope.outer != nullptr && program.transient_bytes != 0))
     faults.Add("bounds", scope.name, "has a transient arena of " + std::to_string(program.transient_bytes) + " bytes");
+  if (program.input_bytes < 0 || (scope.outer != nullptr && program.input_bytes != 0))
+    faults.Add("bounds", scope.name, "has input slots of " + std::to_string(program.input_bytes) + " bytes");
   if (program.num_events < 0 || program.num_events > static_cast<int>(program.instructions.size()))
     faults.Add("names", scope.name, "has " + std::to_string(program.num_events) + " events");
   CheckStreams(scope, faults);
@@ -284,9 +331,11 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
   // What follows relies on ids and bounds, so each stage ends where one of them is broken.
   if (faults.size() > before) return;
   for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) CheckUses(scope, static_cast<int>(i), faults);
+  for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) CheckCopyStream(scope, static_cast<int>(i), faults);
   if (faults.size() > before) return;
   for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) CheckInstruction(scope, static_cast<int>(i), faults);
   CheckSingleWrites(scope, faults);
+  CheckGivenNames(scope, faults);
   if (scope.outer != nullptr) CheckBodyBoundary(scope, faults);
   CheckBodies(scope, faults);
   if (faults.size() > before) return;

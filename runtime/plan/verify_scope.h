@@ -29,9 +29,9 @@ class FaultList {
   std::vector<PlanFault> faults_;
 };
 
-// The plan's tables by place, for agreement with buffers. Tensors of no bytes are left out.
+// What lies where in the arenas of one place, for agreement with buffers. Tensors of no bytes are left out.
 struct Tables {
-  explicit Tables(const Plan& plan);
+  Tables(const Plan& plan, int place);
   std::map<int64_t, int> state;      // offset -> index
   std::map<int64_t, int> constants;  // offset -> index
   std::map<int64_t, DType> step;     // offset -> dtype
@@ -44,6 +44,7 @@ struct Scope {
   KernelLookup find;
   const Program& program;
   std::string name;             // "program 0", "program 0, #7, body 1"
+  int place = 0;                // of the outermost program, in range
   int64_t transient_bytes = 0;  // of the outermost program
   const Program* outer = nullptr;
   const Instruction* owner = nullptr;  // the if or loop in `outer`, for a body

@@ -25,7 +25,7 @@ Shape BatchShape(const Shape& row, int64_t rows) {
 class Batches::Maker {
  public:
   Maker(const Batches& batches, const BatchesOptions& options)
-      : batches_(batches), draw_(options.draw), slots_(static_cast<size_t>(std::max(options.ahead, 1)) + 1) {
+      : batches_(batches), draw_(options.draw), slots_(static_cast<size_t>(std::max(options.ahead, 1)) + 2) {
     const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
     for (Slot& slot : slots_) {
       for (const auto& [name, column] : batches.data_.made_columns()) {
@@ -44,7 +44,7 @@ class Batches::Maker {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  // Waits for a batch and keeps it until the next call.
+  // Waits for a batch and keeps it until the call after the next.
   const std::map<std::string, Tensor>& Get(int64_t index) {
     std::unique_lock lock(mutex_);
     if (index != current_ && index != current_ + 1) {
@@ -54,9 +54,10 @@ class Batches::Maker {
       for (Slot& slot : slots_) slot.made = 0, slot.failure = nullptr;
       next_batch_ = index;
       next_row_ = 0;
+      kept_ = -1;
     } else if (index == current_ + 1 && current_ >= 0) {
-      Slot& used = SlotOf(current_);
-      used.made = 0, used.failure = nullptr;
+      if (kept_ >= 0) SlotOf(kept_).made = 0, SlotOf(kept_).failure = nullptr;
+      kept_ = current_;
     }
     current_ = index;
     work_.notify_all();
@@ -77,7 +78,7 @@ class Batches::Maker {
 
   bool HasWork() const {
     const int64_t first = std::max<int64_t>(current_, 0);
-    return next_batch_ < batches_.count() && next_batch_ < first + static_cast<int64_t>(slots_.size());
+    return next_batch_ < batches_.count() && next_batch_ < first + static_cast<int64_t>(slots_.size()) - 1;
   }
 
   void Work() {
@@ -119,6 +120,7 @@ class Batches::Maker {
   std::mutex mutex_;
   std::condition_variable work_, done_;
   int64_t current_ = -1;                   // the batch that was asked for last
+  int64_t kept_ = -1;                      // the one before it, where that is still there
   int64_t next_batch_ = 0, next_row_ = 0;  // what is made next
   int busy_ = 0;                           // rows that are being made
   bool closing_ = false;
@@ -129,7 +131,9 @@ Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t ba
     : data_(data), order_(order), batch_(batch) {
   GRADLOOM_CHECK(batch > 0);
   for (const auto& [name, column] : data.columns()) {
-    buffers_.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));
+    for (auto& buffers : buffers_) {
+      buffers.emplace(name, Tensor(column.dtype(), WithRows(column.shape(), std::min(batch, static_cast<int64_t>(order.size())))));
+    }
   }
   if (!data.made_columns().empty() && !order.empty()) maker_ = std::make_unique<Maker>(*this, options);
 }
@@ -144,7 +148,8 @@ std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
   GRADLOOM_CHECK(index >= 0 && index < count());
   const auto rows = order_.subspan(static_cast<size_t>(index * batch_), static_cast<size_t>(size(index)));
   std::map<std::string, TensorView, std::less<>> feeds;
-  for (auto& [name, buffer] : buffers_) {
+  turn_ = 1 - turn_;
+  for (auto& [name, buffer] : buffers_[turn_]) {
     GatherRows(data_.column(name), rows, buffer.data());
     feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});
   }

@@ -33,7 +33,7 @@ class Batches {
   int64_t count() const;              // batches of the epoch
   int64_t size(int64_t index) const;  // rows of one
 
-  // Batch `index`, valid until the next call. In order it is quick; a jump makes what lies ahead anew. What the
+  // Batch `index`, valid until the call after the next. In order it is quick; a jump makes what lies ahead anew. What the
   // threads could not read is thrown here, for the batch that it belongs to.
   std::map<std::string, TensorView, std::less<>> Get(int64_t index);
 
@@ -43,8 +43,9 @@ class Batches {
   const Dataset& data_;
   std::span<const int64_t> order_;
   int64_t batch_;
-  std::map<std::string, Tensor> buffers_;  // of a full batch
-  std::unique_ptr<Maker> maker_;           // null where all rows are in memory
+  std::map<std::string, Tensor> buffers_[2];  // of a full batch, used in turn
+  int turn_ = 0;
+  std::unique_ptr<Maker> maker_;  // null where all rows are in memory
 };
 
 }  // namespace gradloom

@@ -32,9 +32,12 @@ std::string Joined(const std::set<std::string>& texts) {
 
 // The operators that write parameters, with their options.
 std::string OptimizerText(const Plan& plan, const std::set<int>& programs) {
-  std::set<int64_t> parameters;
-  for (const StateTensor& state : plan.state) {
-    if (state.kind == StateKind::kParameter) parameters.insert(state.offset);
+  std::set<std::pair<int, int64_t>> parameters;  // places and offsets
+  for (size_t place = 0; place < plan.places.size(); ++place) {
+    for (const StateTensor& state : plan.state) {
+      if (state.kind == StateKind::kParameter && state.in_place(static_cast<int>(place)))
+        parameters.emplace(static_cast<int>(place), state.offset);
+    }
   }
   std::set<std::string> texts;
   for (int index : programs) {
@@ -43,7 +46,7 @@ std::string OptimizerText(const Plan& plan, const std::set<int>& programs) {
       const bool updates = std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
         if (use.access != Access::kWrite || use.buffer < 0) return false;
         const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
-        return buffer.arena == Arena::kState && parameters.contains(buffer.offset);
+        return buffer.arena == Arena::kState && parameters.contains({program.place, buffer.offset});
       });
       if (updates) texts.insert(instruction.op + "(" + Listed(instruction.attributes) + ")");
     }

@@ -98,7 +98,11 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
               "the plan takes: " + shapes);
 }
 
-void Session::Run(int entry_index, const Feeds& feeds) {
+bool Session::copies_inputs() const {
+  return std::any_of(plan_->programs.begin(), plan_->programs.end(), [](const Program& program) { return program.input_bytes > 0; });
+}
+
+void Session::Run(int entry_index, const Feeds& feeds, NextRun next) {
   const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
   bound_.clear();
   for (const Feed& feed : entry.feeds) bound_.push_back(feeds.find(feed.name)->second);
@@ -107,7 +111,7 @@ void Session::Run(int entry_index, const Feeds& feeds) {
   params.step = step_ + 1;
   params.batch = batch_;
   params.seed = options_.seed;
-  executor_->Run(entry_index, bound_, params);
+  executor_->Run(entry_index, bound_, params, std::move(next));
   last_entry_ = entry_index;
   overrun_ = false;
 }
@@ -124,11 +128,26 @@ void Session::KeepFetches() {
   }
 }
 
-StepResult Session::Step(const Feeds& feeds) {
+StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
   StepResult result;
   result.lr = learning_rate();
   const bool accumulates = plan_->accumulate > 1;
-  Run(FindEntry(accumulates ? EntryKind::kAccumulate : EntryKind::kStep, feeds), feeds);
+  const EntryKind kind = accumulates ? EntryKind::kAccumulate : EntryKind::kStep;
+  const int found = FindEntry(kind, feeds);
+  NextRun ahead;
+  if (next && copies_inputs()) {
+    ahead = [plan = plan_, kind, next](std::vector<TensorView>& views) {
+      const Feeds* const given = next();
+      for (size_t i = 0; given != nullptr && i < plan->entries.size(); ++i) {
+        const Entry& entry = plan->entries[i];
+        if (entry.kind != kind || !Mismatch(entry, *given).empty()) continue;
+        for (const Feed& feed : entry.feeds) views.push_back(given->find(feed.name)->second);
+        return static_cast<int>(i);
+      }
+      return -1;
+    };
+  }
+  Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
   result.loss = ElementAsDouble(Fetched(kLoss), 0);
   result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
@@ -151,18 +170,23 @@ StepResult Session::Step(const Feeds& feeds) {
 
 void Session::KeepState() {
   const StateArena& arena = executor_->state();
-  kept_.state.resize(static_cast<size_t>(arena.bytes()));
-  // All ranks have the same.
-  if (!kept_.state.empty()) std::memcpy(kept_.state.data(), arena.at(0, 0), kept_.state.size());
+  // Ranks of one place have the same.
+  kept_.state.resize(plan_->places.size());
+  for (size_t rank = 0; rank < arena.ranks(); ++rank) {
+    std::vector<std::byte>& kept = kept_.state[static_cast<size_t>(plan_->PlaceOf(rank))];
+    kept.resize(static_cast<size_t>(arena.bytes(rank)));
+    if (!kept.empty()) std::memcpy(kept.data(), arena.at(static_cast<int>(rank), 0), kept.size());
+  }
   kept_.step = step_;
   kept_.batch = batch_;
 }
 
 void Session::UndoStep() {
   const StateArena& arena = executor_->state();
-  GRADLOOM_CHECK(static_cast<int64_t>(kept_.state.size()) == arena.bytes());
-  for (size_t rank = 0; rank < arena.ranks() && !kept_.state.empty(); ++rank) {
-    std::memcpy(arena.at(static_cast<int>(rank), 0), kept_.state.data(), kept_.state.size());
+  for (size_t rank = 0; rank < arena.ranks(); ++rank) {
+    const std::vector<std::byte>& kept = kept_.state.at(static_cast<size_t>(plan_->PlaceOf(rank)));
+    GRADLOOM_CHECK(static_cast<int64_t>(kept.size()) == arena.bytes(rank));
+    if (!kept.empty()) std::memcpy(arena.at(static_cast<int>(rank), 0), kept.data(), kept.size());
   }
   set_position(kept_.step, kept_.batch);
 }
@@ -249,6 +273,13 @@ void Session::ReleaseMemory() {
   last_entry_ = -1;
 }
 
-int64_t Session::planned_bytes() const { return plan_->state_bytes + plan_->constants_bytes + executor_->transient_bytes(); }
+int64_t Session::planned_bytes() const {
+  int64_t most = 0;
+  for (size_t rank = 0; rank < plan_->num_ranks(); ++rank) {
+    const Place& place = plan_->places[static_cast<size_t>(plan_->PlaceOf(rank))];
+    most = std::max(most, place.state_bytes + place.constants_bytes + executor_->transient_bytes(rank));
+  }
+  return most;
+}
 
 }  // namespace gradloom

@@ -48,7 +48,13 @@ class Session {
   // One batch of training: forward, backward, and the update once plan.accumulate batches are in. The
   // batch size is that of the feeds. Throws Error(kData) for missing or misshapen feeds and bad labels,
   // Error(kConfig) where the plan cannot train.
-  StepResult Step(const Feeds& feeds);
+  // `next`: where the plan has copy streams, asked on another thread while the step runs for what the next step will be fed, or null;
+  // that is copied ahead, and must stay as it is until that step has ended.
+  StepResult Step(const Feeds& feeds, const std::function<const Feeds*()>& next = {});
+  // Whether asking for the next feeds is of use.
+  bool copies_inputs() const;
+  // Returns when `next` is not being asked, nor anything copied ahead.
+  void FinishAhead() { executor_->FinishAhead(); }
 
   // The loss and outputs of a batch without training ("loss" and the model's output names).
   std::map<std::string, Tensor> Evaluate(const Feeds& feeds);
@@ -98,18 +104,18 @@ class Session {
   // Gives back what only a running step needs; the next one takes it again. Changes no state.
   void ReleaseMemory();
 
-  // Bytes that the run holds: state, transient and constants arenas.
+  // Bytes that the run holds on the device that holds most: state, transient and constants arenas.
   int64_t planned_bytes() const;
 
  private:
   struct Kept {
-    std::vector<std::byte> state;
+    std::vector<std::vector<std::byte>> state;  // by place
     int64_t step = 0, batch = 0;
   };
 
   int FindEntry(EntryKind kind, const Feeds& feeds);
   void KeepFetches();
-  void Run(int entry, const Feeds& feeds);
+  void Run(int entry, const Feeds& feeds, NextRun next = {});
   std::map<std::string, Tensor> FetchAll() const;
 
   std::shared_ptr<const Plan> plan_;

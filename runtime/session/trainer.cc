@@ -75,6 +75,9 @@ Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, Tr
   plateau_.emplace(*options_.plateau, session.learning_rate());
 }
 
+// Nothing is made ahead for a trainer that is gone.
+Trainer::~Trainer() { session_.FinishAhead(); }
+
 int64_t Trainer::batches_per_epoch() const { return (train_.rows() + options_.batch - 1) / options_.batch; }
 
 int64_t Trainer::total_batches() const {
@@ -115,7 +118,33 @@ StopReason Trainer::Run() {
   return StopReason::kDone;
 }
 
+const Feeds& Trainer::FeedsOf(int64_t index) {
+  session_.FinishAhead();
+  if (ahead_ == index) {
+    feeds_ = std::move(ahead_feeds_);
+  } else {
+    feeds_ = batches_->Get(index);
+  }
+  ahead_ = -1;
+  return feeds_;
+}
+
+// On another thread, while nobody else asks for batches.
+const Feeds* Trainer::MakeAhead() {
+  const int64_t next = session_.batch() % batches_per_epoch() + 1;
+  if (next >= batches_per_epoch()) return nullptr;
+  try {
+    ahead_feeds_ = batches_->Get(next);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+  ahead_ = next;
+  return &ahead_feeds_;
+}
+
 void Trainer::StartEpoch(int64_t epoch) {
+  session_.FinishAhead();
+  ahead_ = -1;
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
   const PhiloxKey draw = NodeKey(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch), kRowStream);
   batches_ = std::make_unique<Batches>(train_, order_, options_.batch, BatchesOptions{.draw = draw});
@@ -129,7 +158,7 @@ StepReport Trainer::Step() {
   const int64_t epoch = session_.batch() / batches_per_epoch(), index = session_.batch() % batches_per_epoch();
   if (epoch != order_epoch_) StartEpoch(epoch);
   const double start = Now();
-  const Feeds feeds = batches_->Get(index);
+  const Feeds& feeds = FeedsOf(index);
   epoch_waited_ += Now() - start;
   StepReport report;
   StepOrSkip(feeds, report);
@@ -150,7 +179,7 @@ StepReport Trainer::Step() {
 
 void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
   if (options_.skip_non_finite) session_.KeepState();
-  report.result = session_.Step(feeds);
+  report.result = session_.Step(feeds, session_.copies_inputs() ? [this] { return MakeAhead(); } : std::function<const Feeds*()>());
   const double loss = report.result.loss;
   // All state is read only where a batch can be taken back, or where training ends anyway.
   const std::string state = options_.skip_non_finite || !std::isfinite(loss) ? session_.NonFiniteState() : "";

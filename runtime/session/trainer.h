@@ -103,6 +103,7 @@ class Trainer {
  public:
   // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) for options that cannot be.
   Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer);
+  ~Trainer();
 
   // Throws Error(kDiverged) for a loss that is not finite (or too many batches in a row that were left out for that),
   // and what steps, metrics and the observer throw.
@@ -128,6 +129,10 @@ class Trainer {
   bool Finished() const;
   bool Enough() const;  // evaluations that were not better
   StepReport Step();
+  // The feeds of a batch of the epoch: those that were made ahead, or made now.
+  const Feeds& FeedsOf(int64_t index);
+  // Makes those of the next batch; null where there is none, or it cannot be read, which is told when it is wanted.
+  const Feeds* MakeAhead();
   void StepOrSkip(const Feeds& feeds, StepReport& report);
   void StartEpoch(int64_t epoch);
   void EndEpoch(int64_t epoch);
@@ -144,6 +149,8 @@ class Trainer {
   std::vector<int64_t> order_;  // of the epoch that batches_ is of
   std::unique_ptr<Batches> batches_;
   int64_t order_epoch_ = -1;
+  Feeds feeds_, ahead_feeds_;  // of the batch under way, and of the next one, made while that one runs
+  int64_t ahead_ = -1;         // which one that is; -1: none
 
   // The epoch under way.
   double loss_sum_ = 0, loss_weight_ = 0;

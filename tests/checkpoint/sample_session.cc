@@ -22,8 +22,8 @@ void AddState(Plan& plan, const std::string& name, StateKind kind, DType dtype, 
   state.shape = shape;
   state.parameter = parameter;
   state.bytes = shape.elements() * DTypeBytes(dtype);
-  state.offset = plan.state_bytes;
-  plan.state_bytes += AlignUp(state.bytes, kAlignmentBytes);
+  state.offset = plan.places[0].state_bytes;
+  plan.places[0].state_bytes += AlignUp(state.bytes, kAlignmentBytes);
   plan.state.push_back(state);
 }
 

@@ -1,4 +1,7 @@
-// replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--chaos SEED] [--disable-pass NAME]... [--out DIR]
+// replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs]
+// [--chaos SEED]
+// [--disable-pass NAME]...
+// [--out DIR]
 //
 // Trains each case (a folder with case.json, or a folder of such folders) through the compiler and the
 // executor, compares with the recording, and prints a line a case:
@@ -30,7 +33,10 @@ struct Arguments {
 };
 
 constexpr char kUsage[] =
-    "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--chaos SEED] [--disable-pass NAME]... [--out DIR]";
+    "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs] "
+    "[--chaos SEED] "
+    "[--disable-pass "
+    "NAME]... [--out DIR]";
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
@@ -53,6 +59,14 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.chaos = std::strtoull(value(i).c_str(), nullptr, 10);
     } else if (flag == "--devices") {
       arguments.run.devices = value(i);
+    } else if (flag == "--stages") {
+      arguments.run.stages = std::atoi(value(i).c_str());
+    } else if (flag == "--copy-inputs") {
+      arguments.run.copy_inputs = true;
+    } else if (flag == "--gather-to") {
+      arguments.run.gather_to = std::atoi(value(i).c_str());
+    } else if (flag == "--place-seed") {
+      arguments.run.place_seed = std::strtoull(value(i).c_str(), nullptr, 10);
     } else if (flag == "--out") {
       arguments.out = value(i);
     } else if (word.starts_with("--")) {

@@ -5,6 +5,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/plan/device_spec.h"
+#include "tests/conformance/random_placement.h"
 
 namespace gradloom {
 namespace {
@@ -15,6 +16,8 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   compile.recipe.threads = options.threads;
   compile.recipe.streams = options.streams;
   compile.recipe.devices = ParseDevices(options.devices).count;
+  compile.recipe.gather_to = options.gather_to;
+  compile.recipe.copy_inputs = options.copy_inputs;
   compile.recipe.sync_bn = true;  // what was recorded is one device's
   compile.recipe.fetch_gradients = true;
   compile.control.disabled = options.disabled_passes;
@@ -22,6 +25,7 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   for (int64_t size : sizes) compile.entries.push_back({EntryKind::kStep, size});
+  if (options.stages > 1) compile.recipe.place = RandomPlacement(model, compile, options.stages, options.place_seed);
   return std::make_shared<const Plan>(Compile(model, compile));
 }
 
@@ -60,8 +64,10 @@ TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
     if (!recorded.lr_factors.empty()) {
       session.set_learning_rate(recorded.recipe.optimizer.lr * recorded.lr_factors[static_cast<size_t>(step)]);
     }
-    const Feeds feeds = FeedsOfStep(recorded, step);
-    run.losses.push_back(session.Step(feeds).loss);
+    // The next step's are copied ahead where the plan says so.
+    const Feeds feeds = FeedsOfStep(recorded, step), next = step + 1 < recorded.steps() ? FeedsOfStep(recorded, step + 1) : Feeds();
+    run.losses.push_back(session.Step(feeds, [&] { return next.empty() ? nullptr : &next; }).loss);
+    session.FinishAhead();
     if (step > 0) continue;
     for (const std::string& name : recorded.trainable) {
       if (session.HasFetch("grad/" + name)) run.gradients.emplace(name, Tensor::Copy(session.Fetched("grad/" + name)));

@@ -16,6 +16,10 @@ struct RunOptions {
   int threads = 1;
   int streams = 1;  // of a device
   std::string devices = "cpu";
+  bool copy_inputs = false;
+  int gather_to = -1;                        // the device that has the loss and all that follows; -1: none
+  int stages = 1;                            // that hold a copy of the model together
+  uint64_t place_seed = 0;                   // which node is on which of them
   std::optional<uint64_t> chaos;             // seed of random delays before every instruction
   std::vector<std::string> disabled_passes;  // to find the one that a deviation comes from
 };

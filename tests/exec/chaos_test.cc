@@ -58,7 +58,8 @@ TEST_P(Chaos, ChangesNoBit) {
   Executor executor(std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options)));
   std::vector<std::string> initial;
   for (int rank = 0; rank < 4; ++rank) {
-    initial.emplace_back(reinterpret_cast<const char*>(executor.state().at(rank, 0)), static_cast<size_t>(executor.state().bytes()));
+    initial.emplace_back(reinterpret_cast<const char*>(executor.state().at(rank, 0)),
+                         static_cast<size_t>(executor.state().bytes(static_cast<size_t>(rank))));
   }
   const std::string undisturbed = Outcome(executor, recorded, initial);
   const int seeds = Seeds();

@@ -41,7 +41,7 @@ class BareLoop {
       : plan_(plan),
         program_(plan.programs[0]),
         state_(plan),
-        constants_(plan.constants_bytes, "constants"),
+        constants_(plan.places[0].constants_bytes, "constants"),
         transient_(program_.transient_bytes, "transient"),
         step_(plan.step.bytes, "step") {
     for (const Constant& constant : plan.constants) {
@@ -95,6 +95,7 @@ class BareLoop {
       case Arena::kTransient: return transient_.at(buffer.offset);
       case Arena::kStep: return step_.at(buffer.offset);
       case Arena::kFeed: return const_cast<void*>(feeds[static_cast<size_t>(buffer.feed)].data);
+      case Arena::kInput: return nullptr;  // one stream has no copies
     }
     return nullptr;
   }
@@ -143,9 +144,9 @@ TEST_P(StepTest, ReleasedMemoryIsTakenAgain) {
     released.ReleaseMemory();
     EXPECT_EQ(released.memory()[0].cached, 0);
     EXPECT_GT(released.memory()[0].free, 0);
-    EXPECT_EQ(std::memcmp(kept.state().at(0, 0), released.state().at(0, 0), static_cast<size_t>(plan_->state_bytes)), 0);
+    EXPECT_EQ(std::memcmp(kept.state().at(0, 0), released.state().at(0, 0), static_cast<size_t>(plan_->places[0].state_bytes)), 0);
   }
-  EXPECT_EQ(released.memory()[0].allocated, plan_->state_bytes + plan_->constants_bytes + plan_->step.bytes);
+  EXPECT_EQ(released.memory()[0].allocated, plan_->places[0].state_bytes + plan_->places[0].constants_bytes + plan_->step.bytes);
 }
 
 TEST_P(StepTest, UsesThePlannedPeak) {

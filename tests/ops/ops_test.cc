@@ -79,6 +79,10 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.BatchNormGradApply",
       "gradloom.BatchNormGradParameters",
       "gradloom.AllReduce",
+      "gradloom.Send",
+      "gradloom.Recv",
+      "gradloom.GatherSamples",
+      "gradloom.ScatterSamples",
   };
   for (const Op* op : AllOps()) {
     if (op->gradient != nullptr || op->has(kNoGradient) || op->has(kUpdate)) continue;

@@ -14,6 +14,7 @@
 #include "compiler/passes/emit_program.h"
 #include "compiler/passes/events.h"
 #include "compiler/passes/order_nodes.h"
+#include "compiler/passes/place_state.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/simplify.h"
 #include "gtest/gtest.h"
@@ -95,7 +96,7 @@ void RunOne(uint64_t seed, int threads, int streams, bool simplify) {
   const size_t needed = scheduled.waits.size();
   if (seed % 4 != 0) ElideEvents(graph, scheduled);
   EXPECT_LE(scheduled.waits.size(), needed);
-  PlaceStateAndConstants(graph, scheduled, *plan);
+  PlaceStateAndConstants(graph, scheduled, {}, *plan);
   PlanMemory(graph, *plan, scheduled);
   EXPECT_GE(scheduled.transient_bytes, scheduled.live_bytes_bound);
   std::vector<int> buffers;

@@ -31,7 +31,7 @@ Outcome Train(const TrainingCase& recorded, int64_t limit, int devices, int stre
   options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
   CompileReport report;
   const auto plan = std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options, &report));
-  Outcome outcome{.total_bytes = ReportMemory(*plan, 0).total_bytes(), .recomputed = report.recomputed};
+  Outcome outcome{.total_bytes = ReportMemory(*plan, 0).fullest().total_bytes(), .recomputed = report.recomputed};
   Executor executor(plan);
   outcome.transient_bytes = executor.transient_bytes();
   executor.SetChaos(3);

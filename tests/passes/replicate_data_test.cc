@@ -14,95 +14,10 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "runtime/session/session.h"
+#include "tests/passes/small_training.h"
 
 namespace gradloom {
 namespace {
-
-Model ModelOf(const std::string& graph) { return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph); }
-
-Tensor Random(std::mt19937& random, Shape shape) {
-  Tensor tensor(DType::kFloat32, shape);
-  std::normal_distribution<float> normal;
-  for (float& value : tensor.as<float>()) value = normal(random);
-  return tensor;
-}
-
-Tensor Classes(std::mt19937& random, int64_t count, int64_t classes) {
-  Tensor tensor(DType::kInt64, Shape{count});
-  for (int64_t& value : tensor.as<int64_t>()) value = static_cast<int64_t>(random() % static_cast<uint64_t>(classes));
-  return tensor;
-}
-
-using Batch = std::map<std::string, Tensor>;
-
-Feeds Views(const Batch& batch) {
-  Feeds feeds;
-  for (const auto& [name, tensor] : batch) feeds.emplace(name, tensor.view());
-  return feeds;
-}
-
-CompileOptions OptionsFor(std::vector<LossTerm> losses, int devices, const std::vector<int64_t>& batches) {
-  CompileOptions options;
-  options.recipe.losses = std::move(losses);
-  options.recipe.optimizer.type = "adam";
-  options.recipe.schedule.lr = options.recipe.optimizer.lr = 0.05;
-  options.recipe.fetch_gradients = true;
-  options.recipe.fetch_outputs = true;
-  options.recipe.devices = devices;
-  for (int64_t batch : batches) options.entries.push_back({EntryKind::kStep, batch});
-  return options;
-}
-
-// What training on the batches in order gives: losses, all fetches of each step, the state after the last.
-std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& options, const std::vector<Batch>& batches,
-                                    uint64_t chaos = 0) {
-  Session session(std::make_shared<const Plan>(Compile(model, options)));
-  if (chaos != 0) session.executor().SetChaos(chaos);
-  std::map<std::string, Tensor> results;
-  for (size_t step = 0; step < batches.size(); ++step) {
-    session.Step(Views(batches[step]));
-    for (const Entry& entry : session.plan().entries) {
-      for (const Fetch& fetch : entry.fetches) {
-        if (session.HasFetch(fetch.name))
-          results.emplace(fetch.name + "@" + std::to_string(step), Tensor::Copy(session.Fetched(fetch.name)));
-      }
-    }
-  }
-  // Every device has the same bits.
-  const StateArena& state = session.executor().state();
-  for (const StateTensor& tensor : session.plan().state) {
-    results.emplace(tensor.name, session.Get(tensor.name));
-    for (size_t rank = 1; rank < state.ranks(); ++rank) {
-      EXPECT_EQ(std::memcmp(state.at(0, tensor.offset), state.at(static_cast<int>(rank), tensor.offset), static_cast<size_t>(tensor.bytes)),
-                0)
-          << tensor.name << " of device " << rank;
-    }
-  }
-  return results;
-}
-
-void ExpectNear(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got, double tolerance) {
-  ASSERT_EQ(want.size(), got.size());
-  for (const auto& [name, tensor] : want) {
-    ASSERT_TRUE(got.contains(name)) << name;
-    const Tensor& other = got.at(name);
-    ASSERT_EQ(tensor.shape(), other.shape()) << name;
-    double largest = 0;
-    for (int64_t i = 0; i < tensor.elements(); ++i) largest = std::max(largest, std::abs(ElementAsDouble(tensor.view(), i)));
-    for (int64_t i = 0; i < tensor.elements(); ++i) {
-      ASSERT_NEAR(ElementAsDouble(tensor.view(), i), ElementAsDouble(other.view(), i), tolerance * std::max(largest, 1e-3))
-          << name << " " << i;
-    }
-  }
-}
-
-void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got) {
-  ASSERT_EQ(want.size(), got.size());
-  for (const auto& [name, tensor] : want) {
-    EXPECT_EQ(std::memcmp(tensor.data(), got.at(name).data(), static_cast<size_t>(tensor.bytes())), 0) << name;
-  }
-}
 
 // One device and several give the same, and several give the same bits again, whatever the timing.
 void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses, const std::vector<int64_t>& sizes,

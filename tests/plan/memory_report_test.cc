@@ -19,8 +19,8 @@ void Launch(Program& program, const std::string& origin, std::vector<Use> uses) 
 Plan Small() {
   Plan plan;
   plan.state = {{.name = "w", .kind = StateKind::kParameter, .bytes = 400}, {.name = "m", .kind = StateKind::kOptimizer, .bytes = 100}};
-  plan.state_bytes = 512;
-  plan.constants_bytes = 64;
+  plan.places[0].state_bytes = 512;
+  plan.places[0].constants_bytes = 64;
   Program program;
   const int w = Add(program, "w", Arena::kState, 0, 400), h = Add(program, "h", Arena::kTransient, 0, 1024),
             s = Add(program, "scratch", Arena::kTransient, 1024, 256, true), g = Add(program, "g", Arena::kTransient, 0, 1024),
@@ -35,10 +35,10 @@ Plan Small() {
 
 TEST(MemoryReport, StateByRole) {
   const MemoryReport report = ReportMemory(Small());
-  EXPECT_EQ(report.parameters, 400);
-  EXPECT_EQ(report.optimizer, 100);
-  EXPECT_EQ(report.statistics, 0);
-  EXPECT_EQ(report.total_bytes(), 512 + 64 + 1280);
+  EXPECT_EQ(report.places[0].parameters, 400);
+  EXPECT_EQ(report.places[0].optimizer, 100);
+  EXPECT_EQ(report.places[0].statistics, 0);
+  EXPECT_EQ(report.fullest().total_bytes(), 512 + 64 + 1280);
 }
 
 TEST(MemoryReport, TheFullestMomentByRole) {

@@ -177,8 +177,8 @@ TEST_F(PlanFileTest, RefusesWhatIsNoPlan) {
   text_mode.erase(4, 1);
   ExpectRefused(text_mode, "no plan");
   std::string newer = bytes;
-  newer[8] = 2;
-  ExpectRefused(newer, "format version 2");
+  newer[8] = Plan::kFormatVersion + 1;
+  ExpectRefused(newer, "format version " + std::to_string(Plan::kFormatVersion + 1));
   for (int percent = 1; percent < 100; ++percent) {
     SCOPED_TRACE(percent);
     ExpectRefused(bytes.substr(0, bytes.size() * static_cast<size_t>(percent) / 100), "");
@@ -225,7 +225,7 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
   refused("no kind of access 3", [&](file::Plan& p) { instruction(p)->set_use_accesses(0, 3); });
   refused("kinds of access", [&](file::Plan& p) { instruction(p)->add_use_buffers(1); });
   refused("event -5 is negative", [&](file::Plan& p) { instruction(p)->set_event_plus_1(-5); });
-  refused("no arena 5", [&](file::Plan& p) { buffer(p)->set_arena(5); });
+  refused("no arena 6", [&](file::Plan& p) { buffer(p)->set_arena(6); });
   refused("no element type 11111", [&](file::Plan& p) { buffer(p)->set_dtype(11111); });
   refused("no element type 8", [&](file::Plan& p) { buffer(p)->set_dtype(8); });
   refused("33 dimensions", [&](file::Plan& p) {
@@ -330,7 +330,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
   };
   const auto training = [&](const std::function<void(Plan&)>& change) { return changed("training", change); };
   ExpectUnsound(training([](Plan& p) { p.programs[0].transient_bytes = 0; }), "do not lie in the arena");                    // P06
-  ExpectUnsound(training([](Plan& p) { p.state_bytes = INT64_MIN; }), "the arena has -");                                    // P06
+  ExpectUnsound(training([](Plan& p) { p.places[0].state_bytes = INT64_MIN; }), "the arena has -");                          // P06
   ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = INT64_MAX - 63; }), "do not lie in the arena");              // P07
   ExpectUnsound(training([&](Plan& p) { p.programs[0].transient_bytes = buffer(p, "loss").offset + 63; }), "do not lie");    // P08
   ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = 4; }), "no multiple of 64");                                 // P09
@@ -367,7 +367,7 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                           std::erase_if(p.programs[0].instructions, [](const Instruction& i) { return i.kind == InstructionKind::kWait; });
                         }),
                 "nothing makes it wait for #0 copy");  // P21
-  ExpectUnsound(changed("stages", [](Plan& p) { p.programs[0].instructions[1].peer = 1; }),
+  ExpectUnsound(changed("stages", [](Plan& p) { p.programs[0].instructions[1].peer = 0; }),
                 "leads to no other rank");  // P22 and P23 in verify_plan_test
   ExpectUnsound(changed("replicas", [](Plan& p) { p.groups[1].ranks = {0, 1, 2}; }), "the rank is no member");  // P22
   ExpectUnsound(changed("sharded",

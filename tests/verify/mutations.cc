@@ -306,6 +306,48 @@ const MutationKind kKinds[] = {
          return p.instructions[i].kind == Kind::kCollective && (p.instructions[i].group += 1, true);
        });
      }},
+    {"another peer of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachMeetingOfARank(plan, visit, [&](Program& p, size_t i) {
+         Instruction& transfer = p.instructions[i];
+         if (transfer.kind == Kind::kCollective) return false;
+         const auto peers = static_cast<int>(plan.entries[0].ranks[0].peers.size());
+         return peers > 1 && (transfer.peer = (transfer.peer + 1) % peers, true);
+       });
+     }},
+    {"another tag of a rank",
+     [](const Plan& plan, const Visit& visit) {
+       EachMeetingOfARank(plan, visit, [](Program& p, size_t i) { return p.instructions[i].tag += 1, true; });
+     }},
+    {"peers of another rank",
+     [](const Plan& plan, const Visit& visit) {
+       const size_t ranks = plan.entries[0].ranks.size();
+       for (size_t r = 0; r < ranks; ++r) {
+         Plan mutant = plan;
+         auto& peers = mutant.entries[0].ranks[r].peers;
+         if (peers.size() < 2) continue;
+         std::rotate(peers.begin(), peers.begin() + 1, peers.end());
+         visit(mutant, "rank " + std::to_string(r));
+       }
+     }},
+    {"another place",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t p = 0; plan.places.size() > 1 && p < plan.programs.size(); ++p) {
+         Plan mutant = plan;
+         mutant.programs[p].place = (mutant.programs[p].place + 1) % static_cast<int>(plan.places.size());
+         visit(mutant, "program " + std::to_string(p));
+       }
+     }},
+    {"state in another place",
+     [](const Plan& plan, const Visit& visit) {
+       for (size_t s = 0; plan.places.size() > 1 && s < plan.state.size(); ++s) {
+         if (plan.state[s].places.size() != 1 || !Sampled(plan.state.size())) continue;
+         Plan mutant = plan;
+         int& place = mutant.state[s].places[0];
+         place = (place + 1) % static_cast<int>(plan.places.size());
+         visit(mutant, "state " + std::to_string(s));
+       }
+     }},
     {"another shard",
      [](const Plan& plan, const Visit& visit) {
        for (size_t r = 0; r < plan.entries[0].ranks.size(); ++r) {

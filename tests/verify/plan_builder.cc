@@ -249,17 +249,17 @@ int AddState(Plan& plan, const std::string& name, int64_t elements, StateKind ki
   state.name = name;
   state.kind = kind;
   state.shape = {elements};
-  state.offset = plan.state_bytes;
+  state.offset = plan.places[0].state_bytes;
   state.bytes = elements * 4;
   state.parameter = parameter;
-  plan.state_bytes = AlignUp(state.offset + state.bytes, kAlignmentBytes);
+  plan.places[0].state_bytes = AlignUp(state.offset + state.bytes, kAlignmentBytes);
   plan.state.push_back(state);
   return static_cast<int>(plan.state.size()) - 1;
 }
 
 int AddConstant(Plan& plan, const std::string& name, int64_t elements) {
-  plan.constants.push_back({name, plan.constants_bytes, Tensor(DType::kFloat32, {elements})});
-  plan.constants_bytes = AlignUp(plan.constants_bytes + elements * 4, kAlignmentBytes);
+  plan.constants.push_back({name, plan.places[0].constants_bytes, Tensor(DType::kFloat32, {elements})});
+  plan.places[0].constants_bytes = AlignUp(plan.places[0].constants_bytes + elements * 4, kAlignmentBytes);
   return static_cast<int>(plan.constants.size()) - 1;
 }
 

@@ -128,17 +128,22 @@ Plan UnevenReplicas() {
   return plan;
 }
 
-// Two stages on two ranks: activations go forth, gradients come back.
+// Two stages on two ranks: activations go forth, gradients come back. Each rank holds its own stage's weight alone, and its peers are both
+// ranks.
 Plan Stages() {
   Plan plan = EmptyPlan();
   const int w0 = AddState(plan, "w0", kN), w1 = AddState(plan, "w1", kN);
+  plan.places = {{kN * 4, 0}, {kN * 4, 0}};
+  plan.state[static_cast<size_t>(w0)].places = {0};
+  plan.state[static_cast<size_t>(w1)].places = {1};
+  plan.state[static_cast<size_t>(w1)].offset = 0;
   {
     ProgramBuilder b(plan);
     const int x = b.Feed(0, kN), s = b.State(w0), h = b.Value("h", kN), dh = b.Value("dh", kN), dw = b.Value("dw", kN),
               next = b.State(w0, "'");
     b.Launch("Mix", {x, s}, {h});
-    b.Send(h);
-    b.Recv(dh);
+    b.Send(h, 1);
+    b.Recv(dh, 1);
     b.Launch("Mix", {dh, x}, {dw});
     b.Launch("Update", {s, dw}, {next});
     AddProgram(plan, b);
@@ -156,11 +161,12 @@ Plan Stages() {
     b.Send(dh, 0, 1);
     b.Launch("Update", {s, dw}, {next});
     AddProgram(plan, b);
+    plan.programs.back().place = 1;
   }
   Entry& entry = AddEntry(plan, EntryKind::kStep, kN, {0, 1});
   entry.feeds.push_back({"x", DType::kFloat32, {kN}, 0});
   for (size_t r = 0; r < 2; ++r) {
-    entry.ranks[r].peers = {1 - static_cast<int>(r)};
+    entry.ranks[r].peers = {0, 1};
     entry.ranks[r].shard_start = 0;
     entry.ranks[r].shard_length = kN;
   }

@@ -54,15 +54,17 @@ class SymbolicMemory {
 };
 
 struct RankMemory {
-  SymbolicMemory state, transient;
+  SymbolicMemory state, transient, input;
 };
 
 class Simulation {
  public:
   Simulation(const Plan& plan, uint32_t seed) : plan_(plan), random_(seed) {
     memory_.resize(plan.entries[0].ranks.size());
-    for (RankMemory& rank : memory_) {
-      rank.state.Write(0, plan.state_bytes, NameOf("state"));
+    for (size_t r = 0; r < memory_.size(); ++r) {
+      RankMemory& rank = memory_[r];
+      const int place = plan.PlaceOf(r);
+      rank.state.Write(0, plan.places[static_cast<size_t>(place)].state_bytes, NameOf("state" + std::to_string(place)));
       int64_t transient = 0;
       for (const Program& program : plan.programs) transient = std::max(transient, program.transient_bytes);
       rank.transient.Write(0, transient, Rubbish());
@@ -74,13 +76,18 @@ class Simulation {
     for (int round = 0; round < 2; ++round) {
       for (const Entry& entry : plan_.entries) {
         if (!RunEntry(entry)) return Rubbish();
-        for (const Fetch& fetch : entry.fetches)
-          result =
-              Join(result, Read(0, plan_.programs[static_cast<size_t>(entry.ranks[0].program)].buffers[static_cast<size_t>(fetch.buffer)]));
+        for (size_t f = 0; f < entry.fetches.size(); ++f) {
+          size_t r = 0;
+          while (FetchedBuffer(entry, r, f) < 0) ++r;
+          const Program& program = plan_.programs[static_cast<size_t>(entry.ranks[r].program)];
+          result = Join(result, Read(r, program.buffers[static_cast<size_t>(FetchedBuffer(entry, r, f))]));
+        }
       }
     }
-    for (const RankMemory& rank : memory_) {
-      for (const StateTensor& state : plan_.state) result = Join(result, rank.state.Read(state.offset, state.offset + state.bytes));
+    for (size_t r = 0; r < memory_.size(); ++r) {
+      for (const StateTensor& state : plan_.state) {
+        if (state.in_place(plan_.PlaceOf(r))) result = Join(result, memory_[r].state.Read(state.offset, state.offset + state.bytes));
+      }
     }
     return result;
   }
@@ -165,6 +172,7 @@ class Simulation {
     switch (b.arena) {
       case Arena::kState: return memory_[rank].state.Read(b.offset, b.offset + b.bytes);
       case Arena::kTransient: return memory_[rank].transient.Read(b.offset, b.offset + b.bytes);
+      case Arena::kInput: return memory_[rank].input.Read(b.offset, b.offset + b.bytes);
       case Arena::kFeed:
         return Join(NameOf("feed"), static_cast<uint64_t>(b.feed) * 1000 + static_cast<uint64_t>(entry_->ranks[rank].shard_start));
       default: return Join(NameOf("given"), static_cast<uint64_t>(b.arena) * 1000000 + static_cast<uint64_t>(b.offset));
@@ -172,7 +180,11 @@ class Simulation {
   }
 
   void Write(size_t rank, const Buffer& b, uint64_t value) {
-    (b.arena == Arena::kState ? memory_[rank].state : memory_[rank].transient).Write(b.offset, b.offset + b.bytes, value);
+    RankMemory& memory = memory_[rank];
+    (b.arena == Arena::kState   ? memory.state
+     : b.arena == Arena::kInput ? memory.input
+                                : memory.transient)
+        .Write(b.offset, b.offset + b.bytes, value);
   }
 
   template <typename F>

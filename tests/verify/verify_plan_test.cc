@@ -233,7 +233,7 @@ TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
 
   plan = Sample("sharded");
   OwnProgram(plan, 1).instructions[4].root = 1;
-  ExpectFault(plan, "ranks", {"meets", "another collective, type, root, layout or size"});
+  ExpectFault(plan, "ranks", {"meets", "another collective, tag, type, root, layout or size"});
   plan = Sample("sharded");
   for (Instruction& i : plan.programs[0].instructions) i.root = i.collective == Collective::kBroadcast ? 2 : 0;
   ExpectFault(plan, "ranks", {"root 2 is out of range"});
@@ -250,7 +250,7 @@ TEST(VerifyPlan, RefusesCollectivesOfDifferentSizes) {
   for (Instruction& i : plan.programs[2].instructions) {
     for (Use& use : i.uses) --use.buffer;
   }
-  ExpectFault(plan, "ranks", {"another collective, type, root, layout or size (32 and 64 bytes)", "rank 3"});
+  ExpectFault(plan, "ranks", {"another collective, tag, type, root, layout or size (32 and 64 bytes)", "rank 3"});
 }
 
 TEST(VerifyPlan, RefusesUnorderedCommunication) {
@@ -271,8 +271,8 @@ TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
   std::swap(plan.programs[0].instructions[1], plan.programs[0].instructions[2]);
   ExpectFault(plan, "ranks", {"rank 0, #1 recv", "waits for ever", "rank 1, #0 recv"});
   plan = Sample("stages");
-  plan.entries[0].ranks[0].peers = {0};
-  ExpectFault(plan, "ranks", {"peer slot 0 leads to no other rank"});
+  plan.entries[0].ranks[0].peers = {0, 0};
+  ExpectFault(plan, "ranks", {"peer slot 1 leads to no other rank"});
 }
 
 TEST(VerifyPlan, ChecksBodies) {

@@ -46,7 +46,7 @@ nlohmann::ordered_json JsonOf(const Benchmark& b) {
           {"wait_ms", b.wait_ms},
           {"compile_s", b.compile_s},
           {"first_step_s", b.first_step_s},
-          {"planned_bytes", b.planned.total_bytes()},
+          {"planned_bytes", b.planned.fullest().total_bytes()},
           {"memory", ToJson(b.memory)["devices"]},
           {"resident_bytes", b.resident_bytes},
           {"peak_bytes", b.peak_bytes},
@@ -67,8 +67,9 @@ void Print(const Benchmark& b) {
   line("throughput", WithCommas(static_cast<int64_t>(b.samples_per_s())) + " samples/s");
   line("first step", Duration(b.first_step_s) + " from the start of the process   (compile " + Duration(b.compile_s) + ")");
   line("data", Escaped(b.data, 4096) + "   wait " + Short(b.wait_ms) + " ms a step");
-  line("memory", "planned " + Bytes(b.planned.total_bytes()) + " (weights and optimizer " + Bytes(b.planned.state_bytes) + ")   resident " +
-                     Bytes(b.resident_bytes) + "   at most " + Bytes(b.peak_bytes));
+  line("memory", "planned " + Bytes(b.planned.fullest().total_bytes()) + " (weights and optimizer " +
+                     Bytes(b.planned.fullest().state_bytes) + ")   resident " + Bytes(b.resident_bytes) + "   at most " +
+                     Bytes(b.peak_bytes));
   const DeviceMemory& held = b.memory.front();
   line("", "allocated " + Bytes(held.allocated) + "   cached " + Bytes(held.cached) + "   free " + Bytes(held.free));
   std::string shares;

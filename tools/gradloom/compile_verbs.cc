@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/compile.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/schedule.h"
 #include "tools/config/flags.h"
@@ -59,6 +60,8 @@ Compiled CompileConfigured(const Configuration& configuration, bool only_check) 
   return made;
 }
 
+int64_t StateBytes(const Plan& plan) { return ReportMemory(plan, 0).fullest().state_bytes; }
+
 nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   nlohmann::json json = nlohmann::json::array();
   for (const auto& [name, reason] : list) json.push_back({{"name", name}, {"reason", reason}});
@@ -72,7 +75,7 @@ int Check(const Configuration& configuration, bool json) {
     const nlohmann::json line{{"model", ModelPathOf(configuration)},   {"trained", Reasons(made.report.trained)},
                               {"frozen", Reasons(made.report.frozen)}, {"parameters_trained", made.report.trained_elements},
                               {"step_flops", made.report.step_flops},  {"transient_bytes", made.report.transient_bytes},
-                              {"state_bytes", made.plan.state_bytes},  {"instructions", program.instructions.size()}};
+                              {"state_bytes", StateBytes(made.plan)},  {"instructions", program.instructions.size()}};
     std::printf("%s\n", line.dump().c_str());
     return 0;
   }
@@ -82,7 +85,7 @@ int Check(const Configuration& configuration, bool json) {
   for (const auto& [name, reason] : made.report.frozen) std::printf("frozen   %s   (%s)\n", Escaped(name).c_str(), reason.c_str());
   std::printf("%s parameters trained   %s FLOPs a step   %zu instructions   %s activations + %s weights and optimizer   sound\n",
               WithCommas(made.report.trained_elements).c_str(), Short(made.report.step_flops).c_str(), program.instructions.size(),
-              Bytes(made.report.transient_bytes).c_str(), Bytes(made.plan.state_bytes).c_str());
+              Bytes(made.report.transient_bytes).c_str(), Bytes(StateBytes(made.plan)).c_str());
   return 0;
 }
 
@@ -90,13 +93,29 @@ int CompileToFile(const Configuration& configuration, const std::string& out, bo
   const Compiled made = CompileConfigured(configuration, false);
   WritePlan(made.plan, out);
   for (const std::string& note : made.notes) std::fprintf(stderr, "%s\n", note.c_str());
-  std::fprintf(stderr, "plan %s -> %s   import %.1f ms, passes %.1f ms, proof %.1f ms\n", PlanHash(made.plan).substr(0, 8).c_str(),
-               out.c_str(), made.report.import_ms, made.report.passes_ms, made.report.verify_ms);
+  const CompileReport& report = made.report;
+  const double all_ms = report.import_ms + report.passes_ms + report.verify_ms;
+  std::fprintf(stderr, "plan %s -> %s   import %.1f ms, passes %.1f ms, proof %.1f ms (%.1f %%)\n",
+               PlanHash(made.plan).substr(0, 8).c_str(), out.c_str(), report.import_ms, report.passes_ms, report.verify_ms,
+               all_ms > 0 ? 100 * report.verify_ms / all_ms : 0);
+  std::fprintf(stderr, "arena %s, and no placement of its values needs less than %s", Bytes(report.transient_bytes).c_str(),
+               Bytes(report.live_bytes_bound).c_str());
+  if (report.waits > 0) {
+    std::fprintf(stderr, "   %lld waits for events, and no choice needs fewer than %lld", static_cast<long long>(report.waits),
+                 static_cast<long long>(report.waits_bound));
+  }
+  std::fprintf(stderr, "\n");
   if (json) {
-    const nlohmann::json line{{"plan", PlanHash(made.plan)},         {"output", out},
-                              {"import_ms", made.report.import_ms},  {"passes_ms", made.report.passes_ms},
-                              {"verify_ms", made.report.verify_ms},  {"transient_bytes", made.report.transient_bytes},
-                              {"state_bytes", made.plan.state_bytes}};
+    const nlohmann::json line{{"plan", PlanHash(made.plan)},
+                              {"output", out},
+                              {"import_ms", made.report.import_ms},
+                              {"passes_ms", made.report.passes_ms},
+                              {"verify_ms", made.report.verify_ms},
+                              {"transient_bytes", made.report.transient_bytes},
+                              {"live_bytes_bound", made.report.live_bytes_bound},
+                              {"waits", made.report.waits},
+                              {"waits_bound", made.report.waits_bound},
+                              {"state_bytes", StateBytes(made.plan)}};
     std::printf("%s\n", line.dump().c_str());
   }
   return 0;

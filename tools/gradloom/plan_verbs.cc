@@ -8,6 +8,7 @@
 
 #include "compiler/cost/simulate.h"
 #include "compiler/onnx/export.h"
+#include "compiler/onnx/scheduled_model.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
@@ -45,17 +46,34 @@ std::string EntryTitle(const Plan& plan, size_t program) {
   return title.empty() ? "program " + std::to_string(program) : title;
 }
 
+// "device 1", "devices 1, 3, 5 ...".
+std::string RanksOfPlace(const Plan& plan, int place) {
+  constexpr size_t kShown = 4;
+  std::string text;
+  size_t count = 0;
+  for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
+    if (plan.PlaceOf(rank) != place || ++count > kShown) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return (count == 1 ? "device " : "devices ") + text + (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "");
+}
+
 int PrintMemory(const Plan& plan) {
   const MemoryReport report = ReportMemory(plan);
   const auto line = [](const char* what, int64_t bytes) {
     if (bytes > 0) std::printf("  %-18s %12s\n", what, Bytes(bytes).c_str());
   };
-  std::printf("state %s\n", Bytes(report.state_bytes).c_str());
-  line("parameters", report.parameters);
-  line("statistics", report.statistics);
-  line("optimizer", report.optimizer);
-  line("gradient sums", report.accumulators);
-  std::printf("constants %s\n", Bytes(report.constants_bytes).c_str());
+  for (size_t i = 0; i < report.places.size(); ++i) {
+    const PlaceMemory& place = report.places[i];
+    const std::string name = report.places.size() == 1 ? "" : RanksOfPlace(plan, static_cast<int>(i)) + ": ";
+    std::printf("%sstate %s\n", name.c_str(), Bytes(place.state_bytes).c_str());
+    line("parameters", place.parameters);
+    line("statistics", place.statistics);
+    line("optimizer", place.optimizer);
+    line("gradient sums", place.accumulators);
+    std::printf("%sconstants %s\n", name.c_str(), Bytes(place.constants_bytes).c_str());
+    if (report.places.size() > 1) std::printf("%sin all %s\n", name.c_str(), Bytes(place.total_bytes()).c_str());
+  }
   for (size_t i = 0; i < report.programs.size(); ++i) {
     const ProgramMemory& memory = report.programs[i];
     std::printf("%s: arena %s, fullest at instruction %d\n", EntryTitle(plan, i).c_str(), Bytes(memory.transient_bytes).c_str(),
@@ -67,7 +85,7 @@ int PrintMemory(const Plan& plan) {
       std::printf("  %18s   %s  %s\n", Bytes(buffer.bytes).c_str(), Escaped(buffer.name, 60).c_str(), Escaped(buffer.origin, 60).c_str());
     }
   }
-  std::printf("in all %s a device\n", Bytes(report.total_bytes()).c_str());
+  std::printf(report.places.size() == 1 ? "in all %s a device\n" : "at most %s a device\n", Bytes(report.fullest().total_bytes()).c_str());
   return 0;
 }
 
@@ -87,20 +105,25 @@ int PrintMemoryJson(const Plan& plan) {
                         {"scratch_bytes", memory.scratch},
                         {"largest", largest}});
   }
-  const nlohmann::ordered_json line{{"plan", PlanHash(plan)},
-                                    {"parameter_bytes", report.parameters},
-                                    {"statistic_bytes", report.statistics},
-                                    {"optimizer_bytes", report.optimizer},
-                                    {"accumulator_bytes", report.accumulators},
-                                    {"constant_bytes", report.constants_bytes},
-                                    {"total_bytes", report.total_bytes()},
-                                    {"programs", programs}};
+  const auto json_of = [](const PlaceMemory& place) {
+    return nlohmann::ordered_json{{"parameter_bytes", place.parameters},     {"statistic_bytes", place.statistics},
+                                  {"optimizer_bytes", place.optimizer},      {"accumulator_bytes", place.accumulators},
+                                  {"constant_bytes", place.constants_bytes}, {"total_bytes", place.total_bytes()}};
+  };
+  nlohmann::ordered_json line{{"plan", PlanHash(plan)}};
+  line.update(json_of(report.fullest()));
+  if (report.places.size() > 1) {
+    for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
+      line["devices"].push_back(json_of(report.places[static_cast<size_t>(plan.PlaceOf(rank))]));
+    }
+  }
+  line["programs"] = programs;
   std::printf("%s\n", line.dump().c_str());
   return 0;
 }
 
 struct InspectFlags {
-  std::string path, html, dot;
+  std::string path, html, dot, onnx;
   bool memory = false, streams = false, json = false;
 };
 
@@ -114,6 +137,7 @@ int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
   const Simulation simulation = Simulate(plan, 0, LocalCpuCluster(ThisCpu().cores));
   const Entry& entry = plan.entries[0];
   const std::string title = plan.model.name.empty() ? "plan " + PlanHash(plan).substr(0, 8) : plan.model.name;
+  if (!flags.onnx.empty()) WriteText(flags.onnx, ScheduledModel(plan, 0));
   if (!flags.html.empty()) WriteText(flags.html, PlanPage(plan, 0, simulation, title));
   if (!flags.dot.empty())
     WriteText(flags.dot, ProgramDot(plan.programs[static_cast<size_t>(entry.ranks[0].program)], title + ", " + EntryName(entry)));
@@ -131,7 +155,7 @@ int Inspect(const InspectFlags& flags) {
   const Plan plan = ReadPlan(PlanPathOf(flags.path));
   if (flags.json) return PrintMemoryJson(plan);
   if (flags.memory) return PrintMemory(plan);
-  if (flags.streams || !flags.html.empty() || !flags.dot.empty()) return InspectSchedule(flags, plan);
+  if (flags.streams || !flags.html.empty() || !flags.dot.empty() || !flags.onnx.empty()) return InspectSchedule(flags, plan);
   std::printf("%s", PlanText(plan).c_str());
   return 0;
 }
@@ -189,6 +213,7 @@ Action DeclareInspect(CLI::App& app) {
   app.add_flag("--memory", flags->memory, "planned bytes by role, and the largest buffers with their nodes");
   app.add_flag("--streams", flags->streams, "a table a stream: instructions with predicted times, operands and events; the critical path");
   app.add_option("--html", flags->html, "write one page with the graph, the time line and the memory map");
+  app.add_option("--onnx", flags->onnx, "write the schedule as an ONNX file for Netron: device, stream and events in the nodes' metadata");
   app.add_option("--dot", flags->dot, "write the first device's program for Graphviz");
   app.add_flag("--json", flags->json, "the memory as one JSON object");
   return [flags] { return Inspect(*flags); };

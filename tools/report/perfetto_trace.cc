@@ -83,19 +83,16 @@ void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times
   const Entry& entry = plan_.entries[static_cast<size_t>(entry_index)];
   // Arrows begin at one instruction and end at another; meetings join those of all ranks in turn.
   std::map<std::pair<int, int>, std::vector<uint64_t>> from, to;  // by rank and instruction
-  std::vector<uint64_t> meetings;
   for (size_t rank = 0; rank < entry.ranks.size(); ++rank) {
     const Program& program = plan_.programs[static_cast<size_t>(entry.ranks[rank].program)];
     for (const auto& [before, after] : EventArrows(program)) {
       from[{static_cast<int>(rank), before}].push_back(next_flow_);
       to[{static_cast<int>(rank), after}].push_back(next_flow_++);
     }
-    size_t meeting = 0;
-    for (size_t i = 0; i < program.instructions.size(); ++i) {
-      if (program.instructions[i].kind != InstructionKind::kCollective) continue;
-      if (meeting == meetings.size()) meetings.push_back(next_flow_++);
-      from[{static_cast<int>(rank), static_cast<int>(i)}].push_back(meetings[meeting++]);
-    }
+  }
+  for (const Encounter& encounter : EncountersOf(plan_, entry)) {
+    for (const auto& member : encounter) from[member].push_back(next_flow_);
+    ++next_flow_;
   }
   std::map<int, std::vector<int64_t>> bytes;  // by program
   for (const TimedInstruction& timed : times) {
@@ -109,7 +106,7 @@ void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times
     begin.set_type(perfetto::TrackEvent::SLICE_BEGIN);
     begin.set_track_uuid(track);
     begin.set_name(InstructionName(instruction));
-    begin.add_categories(instruction.kind == InstructionKind::kCollective ? "communication" : "compute");
+    begin.add_categories(Communicates(instruction) ? "communication" : "compute");
     const auto annotate = [&](const char* name) {
       perfetto::DebugAnnotation& annotation = *begin.add_debug_annotations();
       annotation.set_name(name);

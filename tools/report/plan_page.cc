@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostDevices = 16;
 constexpr const char* kKinds[] = {"launch", "copy", "record", "wait", "collective", "send", "recv", "if", "loop"};
-constexpr const char* kArenas[] = {"state", "constants", "transient", "step", "feed"};
+constexpr const char* kArenas[] = {"state", "constants", "transient", "step", "feed", "input"};
 
 Json JsonOf(const Program& program, const Instruction& instruction) {
   Json reads = Json::array(), writes = Json::array();
@@ -33,6 +33,8 @@ Json JsonOf(const Program& program, const Instruction& instruction) {
       if (use.access == Access::kRead) bytes += program.buffers[static_cast<size_t>(use.buffer)].bytes;
     }
     name = "all_reduce of " + std::to_string(reads.size()) + ", " + Bytes(bytes);
+  } else if (Communicates(instruction)) {
+    name = InstructionName(instruction);
   }
   return {{"kind", kKinds[static_cast<size_t>(instruction.kind)]},
           {"name", name},
@@ -71,6 +73,7 @@ class PageData {
 
   Json Make(const std::string& title) {
     const MemoryReport memory = ReportMemory(plan_, 0);
+    const PlaceMemory& most = memory.fullest();
     const size_t drawn = std::min(entry_.ranks.size(), kMostDevices);
     Json data{{"title", title}};
     data["subtitle"] = EntryName(entry_) + " on " + std::to_string(entry_.ranks.size()) + " x " +
@@ -96,8 +99,8 @@ class PageData {
     data["summary"] = Json::array({{"step (predicted)", Milliseconds(simulation_.seconds)},
                                    {"communication", Milliseconds(first.communication)},
                                    {"of it exposed", Milliseconds(first.exposed)},
-                                   {"parameters", Bytes(memory.parameters)},
-                                   {"state and optimizer", Bytes(memory.state_bytes)},
+                                   {"parameters", Bytes(most.parameters)},
+                                   {"state and optimizer", Bytes(most.state_bytes)},
                                    {"arena of a device", Bytes(plan_.programs[static_cast<size_t>(first.program)].transient_bytes)}});
     return data;
   }
@@ -122,27 +125,21 @@ class PageData {
                                {"busy", simulation_.seconds > 0 ? busy / simulation_.seconds : 0},
                                {"exposed_us", simulated.exposed * 1e6},
                                {"peak_bytes", program.transient_bytes},
-                               {"state_bytes", plan_.state_bytes}});
+                               {"state_bytes", plan_.places[static_cast<size_t>(program.place)].state_bytes}});
     for (const auto& [before, after] : EventArrows(program)) data["arrows"].push_back({rank, before, after});
   }
 
   Json Meetings(size_t drawn) const {
-    std::vector<std::vector<int>> collectives(drawn);
-    for (size_t rank = 0; rank < drawn; ++rank) {
-      const Program& program = plan_.programs[static_cast<size_t>(entry_.ranks[rank].program)];
-      for (size_t i = 0; i < program.instructions.size(); ++i) {
-        if (program.instructions[i].kind == InstructionKind::kCollective) collectives[rank].push_back(static_cast<int>(i));
-      }
-    }
     Json meetings = Json::array();
-    for (size_t k = 0; drawn > 0 && k < collectives[0].size(); ++k) {
-      const Program& program = plan_.programs[static_cast<size_t>(entry_.ranks[0].program)];
+    for (const Encounter& encounter : EncountersOf(plan_, entry_)) {
       Json members = Json::array();
-      for (size_t rank = 0; rank < drawn; ++rank) {
-        if (k < collectives[rank].size()) members.push_back({rank, collectives[rank][k]});
+      for (const auto& [rank, instruction] : encounter) {
+        if (rank < static_cast<int>(drawn)) members.push_back({rank, instruction});
       }
-      const Json instruction = JsonOf(program, program.instructions[static_cast<size_t>(collectives[0][k])]);
-      meetings.push_back({{"name", instruction["name"]}, {"members", members}});
+      if (members.empty()) continue;
+      const auto& [rank, instruction] = encounter.front();
+      const Program& program = plan_.programs[static_cast<size_t>(entry_.ranks[static_cast<size_t>(rank)].program)];
+      meetings.push_back({{"name", JsonOf(program, program.instructions[static_cast<size_t>(instruction)])["name"]}, {"members", members}});
     }
     return meetings;
   }

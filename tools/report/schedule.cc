@@ -1,5 +1,8 @@
 #include "tools/report/schedule.h"
 
+#include <map>
+#include <tuple>
+
 namespace gradloom {
 
 bool IsSignal(const Instruction& i) { return i.kind == InstructionKind::kRecord || i.kind == InstructionKind::kWait; }
@@ -11,8 +14,8 @@ std::string InstructionName(const Instruction& instruction) {
     case InstructionKind::kRecord: return "record";
     case InstructionKind::kWait: return "wait";
     case InstructionKind::kCollective: return "all_reduce of " + std::to_string(instruction.uses.size() / 2);
-    case InstructionKind::kSend: return "send";
-    case InstructionKind::kRecv: return "recv";
+    case InstructionKind::kSend: return "send to " + std::to_string(instruction.peer);
+    case InstructionKind::kRecv: return "recv from " + std::to_string(instruction.peer);
     case InstructionKind::kIf: return "if";
     case InstructionKind::kLoop: return "loop";
   }
@@ -34,6 +37,31 @@ int TrainingEntry(const Plan& plan) {
     if (plan.entries[i].kind == EntryKind::kStep || plan.entries[i].kind == EntryKind::kAccumulate) return static_cast<int>(i);
   }
   return -1;
+}
+
+// The k-th collective of a group is the same on all its members, as is the k-th transfer from one rank to another on both.
+std::vector<Encounter> EncountersOf(const Plan& plan, const Entry& entry) {
+  std::map<std::tuple<int, int, int>, size_t> known;  // (group or sender, receiver or -1, how many before) -> index
+  std::vector<Encounter> encounters;
+  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+    const RankBinding& rank = entry.ranks[r];
+    const Program& program = plan.programs[static_cast<size_t>(rank.program)];
+    const int me = static_cast<int>(r);
+    std::map<std::pair<int, int>, int> counts;
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (!Communicates(instruction)) continue;
+      const bool sends = instruction.kind == InstructionKind::kSend;
+      const int peer = instruction.kind == InstructionKind::kCollective ? -1 : rank.peers[static_cast<size_t>(instruction.peer)];
+      const std::pair<int, int> who =
+          peer < 0 ? std::pair(rank.groups[static_cast<size_t>(instruction.group)], -1) : std::pair(sends ? me : peer, sends ? peer : me);
+      const auto [at, fresh] = known.emplace(std::tuple(who.first, who.second, counts[who]++), encounters.size());
+      if (fresh) encounters.emplace_back();
+      Encounter& encounter = encounters[at->second];
+      encounter.insert(sends ? encounter.begin() : encounter.end(), {me, static_cast<int>(i)});
+    }
+  }
+  return encounters;
 }
 
 std::vector<std::pair<int, int>> EventArrows(const Program& program) {

@@ -27,6 +27,10 @@ int TrainingEntry(const Plan& plan);
 // By event, from what a stream did last before its record to what the waiting stream does next.
 std::vector<std::pair<int, int>> EventArrows(const Program& program);
 
+// What ranks do together in an entry, each with its members: (rank, instruction), the sender of a transfer first.
+using Encounter = std::vector<std::pair<int, int>>;
+std::vector<Encounter> EncountersOf(const Plan& plan, const Entry& entry);
+
 // By buffer: the first and the last instruction that uses it or a part of it; -1 where none does.
 struct BufferLife {
   int first = -1, last = -1;

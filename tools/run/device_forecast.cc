@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "compiler/cost/simulate.h"
+#include "runtime/plan/memory_report.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/environment.h"
+#include "tools/screen/screen.h"
 
 namespace gradloom {
 namespace {
@@ -15,6 +17,20 @@ constexpr double kMostCompileMs = 1000;
 constexpr int kMostFewer = 8;
 
 std::string Counted(int devices) { return std::to_string(devices) + (devices == 1 ? " device" : " devices"); }
+
+// What gathering the samples on one device does to its memory.
+std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan& plan) {
+  const auto tail = static_cast<size_t>(options.recipe.gather_to);
+  const std::vector<PlaceMemory> gathered = ReportMemory(plan, 0).places;
+  options.control = {};
+  options.recipe.gather_to = -1;
+  options.recipe.place.clear();
+  const PlaceMemory shared = ReportMemory(Compile(model, options), 0).fullest();
+  const auto bytes_of = [&](size_t rank) { return gathered[static_cast<size_t>(plan.PlaceOf(rank))].total_bytes(); };
+  std::string text = "memory with the loss on cpu:" + std::to_string(tail) + ": " + Bytes(bytes_of(tail)) + " there";
+  if (plan.num_ranks() > 1) text += ", " + Bytes(bytes_of(tail == 0 ? 1 : 0)) + " on each other device";
+  return text + "; with the loss on every device " + Bytes(shared.total_bytes()) + " each";
+}
 
 }  // namespace
 
@@ -46,6 +62,11 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
     CompileOptions fewer = options;
     fewer.control = {};
     fewer.recipe.devices = count;
+    // A model that was cut to fit has to be.
+    const bool whole = count % static_cast<int>(plan.places.size()) != 0;
+    if (whole && options.recipe.memory_limit > 0) continue;
+    if (whole || count <= options.recipe.gather_to) fewer.recipe.place.clear();
+    if (count <= options.recipe.gather_to) fewer.recipe.gather_to = -1;
     fewer.recipe.threads = std::max(1, options.recipe.threads * devices / count);
     if (cluster.shared_cores > 0) fewer.recipe.threads = std::min(fewer.recipe.threads, cluster.shared_cores);
     fewer.entries = {{EntryKind::kStep, plan.entries[static_cast<size_t>(entry)].batch}};
@@ -59,6 +80,7 @@ void AddForecast(const Model& model, const CompileOptions& options, const Plan& 
                  std::vector<std::string>& notes) {
   const DeviceForecast forecast = ForecastDevices(model, options, plan, report, LocalCpuCluster(ThisCpu().cores));
   if (!forecast.Line().empty()) notes.push_back(forecast.Line());
+  if (options.recipe.gather_to >= 0) notes.push_back(ImbalanceLine(model, options, plan));
   if (!forecast.Warning().empty()) notes.push_back("warning " + forecast.Warning());
 }
 

@@ -19,7 +19,7 @@ int64_t BytesAt(const Model& model, CompileOptions options, int64_t batch) {
   for (EntryRequest& entry : options.entries) entry.batch = batch;
   options.entries.erase(std::unique(options.entries.begin(), options.entries.end()), options.entries.end());
   options.control.log = nullptr;
-  return ReportMemory(Compile(model, options)).total_bytes();
+  return ReportMemory(Compile(model, options), 0).fullest().total_bytes();
 }
 
 // The largest batch below `batch` that fits; 0: none. Bytes grow with the batch in a straight line but for the gaps
@@ -36,12 +36,10 @@ int64_t LargestBatch(const Model& model, const CompileOptions& options, int64_t 
 }
 
 std::string LargestOf(const MemoryReport& report) {
-  const auto fullest = std::max_element(report.programs.begin(), report.programs.end(), [](const ProgramMemory& a, const ProgramMemory& b) {
-    return a.transient_bytes < b.transient_bytes;
-  });
-  std::string text = "weights and optimizer " + Bytes(report.state_bytes);
-  if (fullest == report.programs.end()) return text;
-  for (const LargeBuffer& buffer : fullest->largest) {
+  const PlaceMemory& place = report.fullest();
+  std::string text = "weights and optimizer " + Bytes(place.state_bytes);
+  if (place.fullest < 0) return text;
+  for (const LargeBuffer& buffer : report.programs[static_cast<size_t>(place.fullest)].largest) {
     text += ", '" + Escaped(buffer.name, 60) + "'" + (buffer.origin.empty() ? "" : " of " + Escaped(buffer.origin, 60)) + " " +
             Bytes(buffer.bytes);
   }
@@ -84,12 +82,12 @@ void CheckMachine(const Plan& plan) {
   const auto devices = static_cast<int64_t>(plan.num_ranks());
   const MemoryReport report = ReportMemory(plan, 0);
   // Devices of this process share its constants and its memory.
-  const int64_t each = report.total_bytes() - report.constants_bytes, free = FreeHostBytes();
+  const int64_t each = report.fullest().total_bytes() - report.fullest().constants_bytes, free = FreeHostBytes();
   if (devices == 1 || each <= free / devices) return;
   throw Error(
       ErrorCode::kLimit,
       std::to_string(devices) + " CPU devices need " + Bytes(each) + " each, and this machine has " + Bytes(free) + " free for all of them",
-      "weights and optimizer " + Bytes(report.state_bytes) + " a device",
+      "weights and optimizer " + Bytes(report.fullest().state_bytes) + " a device",
       "--devices cpu:" + std::to_string(std::max<int64_t>(1, free / std::max<int64_t>(each, 1))));
 }
 
@@ -98,7 +96,7 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
   if (text.empty()) return;
   const int64_t limit = ParseBytes(text, "--memory-limit");
   const MemoryReport report = ReportMemory(plan, kNamedBuffers);
-  const int64_t bytes = report.total_bytes();
+  const int64_t bytes = report.fullest().total_bytes();
   if (bytes <= limit) return;
   const int64_t batch = options.entries.front().batch;
   const int64_t fits = LargestBatch(model, options, batch, bytes, limit);

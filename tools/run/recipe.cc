@@ -211,6 +211,25 @@ namespace {
 // Of the rules that are named after it.
 constexpr double kMomentum = 0.9;
 
+// "cpu:1"; -1 for anything else.
+int DeviceIndex(const std::string& device) {
+  int index = -1;
+  const char* const end = device.data() + device.size();
+  const bool numbered = device.starts_with("cpu:") && std::from_chars(device.data() + 4, end, index).ptr == end;
+  return numbered && index < kMaxDevices ? index : -1;
+}
+
+// "encoder.*=cpu:1"
+PlaceRule ParsePlace(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  const int index = equals == std::string::npos ? -1 : DeviceIndex(Trimmed(text.substr(equals + 1)));
+  if (index < 0 || equals == 0) {
+    throw Error(ErrorCode::kConfig, "cannot read the placement '" + Escaped(text) + "'", "",
+                "it reads PATTERN=cpu:1, for example --place 'encoder.*=cpu:1', or auto");
+  }
+  return {Trimmed(text.substr(0, equals)), index};
+}
+
 OptimizerOptions OptimizerOf(const Configuration& c) {
   OptimizerOptions o;
   o.type = c.Text("optimizer.name");
@@ -249,6 +268,25 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
     const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
     recipe.device = devices.kind;
     recipe.devices = devices.count;
+  });
+  Reading(configuration, "devices.place", [&] {
+    for (const std::string& text : configuration.Texts("devices.place")) {
+      if (text == "auto") {
+        recipe.place_auto = true;
+      } else {
+        recipe.place.push_back(ParsePlace(text));
+      }
+    }
+    if (recipe.place_auto && !recipe.place.empty()) {
+      throw Error(ErrorCode::kConfig, "the placement is automatic and given at the same time", "", "leave one of them out");
+    }
+    if (!configuration.is_given("devices.use")) recipe.devices = CountStages(recipe.place);
+  });
+  Reading(configuration, "devices.gather_to", [&] {
+    const std::string& device = configuration.Text("devices.gather_to");
+    recipe.gather_to = DeviceIndex(device);
+    if (!device.empty() && recipe.gather_to < 0)
+      throw Error(ErrorCode::kConfig, "no device '" + Escaped(device) + "' to gather on", "", "--gather-to cpu:0");
   });
   recipe.sync_bn = configuration.Switch("devices.sync_bn");
   if (const std::string& limit = configuration.Text("devices.memory_limit"); !limit.empty())

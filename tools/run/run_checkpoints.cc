@@ -15,7 +15,14 @@ constexpr char kRecords[] = "records";
 
 // The header of a safetensors file may have 100 MB; other state than the plan's is refused by name, not by size, unless
 // it is very large.
-int64_t LimitFor(const Plan& plan) { return 4 * plan.state_bytes + (int64_t{1} << 30); }
+// Of all parts of the model.
+int64_t StateBytes(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const StateTensor& state : plan.state) bytes += state.bytes;
+  return bytes;
+}
+
+int64_t LimitFor(const Plan& plan) { return 4 * StateBytes(plan) + (int64_t{1} << 30); }
 
 CheckpointOptions OptionsOf(const Configuration& configuration) { return {.keep = configuration.Integer("checkpoint.keep")}; }
 

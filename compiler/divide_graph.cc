@@ -1,0 +1,65 @@
+#include "compiler/divide_graph.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/cost/cost_model.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+int64_t BucketOf(const Recipe& recipe) { return recipe.bucket_bytes > 0 ? recipe.bucket_bytes : BucketBytes(DefaultCosts(recipe.device)); }
+
+// Where a file's batch is, as far as it does not say so itself; the convention first.
+std::vector<ImportOptions> Readings(const ImportOptions& options) {
+  std::vector<ImportOptions> readings(3, options);
+  for (ImportOptions& reading : readings) reading.any_batch = true;
+  readings[1].batch_elsewhere = true;
+  readings[2].batch_elsewhere = true;
+  readings[2].batch_axis = 1;
+  return readings;
+}
+
+DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int64_t other_batch, int copies,
+                    const ImportOptions& reading) {
+  DividedBatch made{import_at(batch, reading), import_at(other_batch, reading), nullptr, {}};
+  PassContext &whole = made.whole->context, &other = made.other->context;
+  whole.divided = other.divided = true;
+  RunStage(whole, options.control, PassStage::kBatch);
+  PassControl silent = options.control;
+  silent.log = nullptr;
+  RunStage(other, silent, PassStage::kBatch);
+  made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, whole.rules, whole.gradients,
+                                                   BucketOf(options.recipe), options.recipe.gather_to >= 0);
+  // Whether copies with so many samples can be made shows here, while another reading can be tried.
+  for (const BatchShard& shard : DivideBatch(batch, copies)) {
+    if (!made.graphs.contains(shard.length)) made.graphs.emplace(shard.length, made.replication->ForDevice(shard.length));
+  }
+  return made;
+}
+
+}  // namespace
+
+// A size that simplifies in the same way is near.
+DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies) {
+  std::optional<Error> first;
+  for (const ImportOptions& reading : Readings(options.import)) {
+    for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {
+      if (other < 2) continue;
+      try {
+        return Divide(import_at, options, batch, other, copies, reading);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
+        if (!first) first = error;
+      }
+    }
+  }
+  if (first->message().starts_with("the batch cannot")) throw *first;
+  throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + first->message(), first->where(),
+              "train on one device (--devices cpu)");
+}
+
+}  // namespace gradloom

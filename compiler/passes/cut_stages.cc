@@ -1,0 +1,245 @@
+#include "compiler/passes/cut_stages.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compiler/cost/cost_model.h"
+#include "compiler/passes/node_order.h"
+
+namespace gradloom {
+namespace {
+
+// Cuts are tried before so many nodes, evenly over the work.
+constexpr size_t kMostPlaces = 48;
+constexpr int kMostRounds = 4;
+constexpr int kMostStages = 64;
+
+int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
+
+bool IsKept(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
+
+class Estimator {
+ public:
+  Estimator(const Graph& graph, const Stages& stages, int copies, const Recipe& recipe)
+      : graph_(graph),
+        stages_(stages),
+        copies_(copies),
+        recipe_(recipe),
+        costs_(DefaultCosts(recipe.device)),
+        home_(static_cast<size_t>(graph.num_values()), -1),
+        kept_(static_cast<size_t>(stages.count), 0) {
+    for (const Value& value : graph.values()) {
+      if (!IsKept(value)) continue;
+      home_[At(value.id)] = stages.of_state.at(value.name);
+      kept_[At(home_[At(value.id)])] += BytesOf(value);
+    }
+    for (const Node& node : graph.nodes) {
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) home_[At(id)] = node.device;
+      }
+    }
+  }
+
+  PlacementEstimate Run(int64_t limit) {
+    PlacementEstimate made{.seconds = Seconds()};
+    const std::vector<int64_t> live = MostLive();
+    for (int s = 0; s < stages_.count; ++s) {
+      const int64_t bytes = kept_[At(s)] + live[At(s)];
+      made.bytes = std::max(made.bytes, bytes);
+      if (limit > 0) made.too_much = std::max(made.too_much, bytes - limit);
+    }
+    return made;
+  }
+
+ private:
+  static size_t At(int i) { return static_cast<size_t>(i); }
+
+  // What copies share is divided; states and what is made of them alone are not.
+  double ShareOf(const Node& node) const { return node.phase == Phase::kUpdate ? 1.0 : 1.0 / copies_; }
+
+  // One node after the other on each stage, in the order of the list.
+  double Seconds() const {
+    std::vector<double> free(At(stages_.count), 0), ready(home_.size(), 0);
+    std::set<std::pair<ValueId, int>> sent;
+    for (const Node& node : graph_.nodes) {
+      if (IsView(node)) {
+        ready[At(node.outputs[0])] = ready[At(node.inputs[0])];
+        continue;
+      }
+      double& at = free[At(node.device)];
+      ForEachUse(node, [&](ValueId id) {
+        double there = ready[At(id)];
+        if (home_[At(id)] >= 0 && home_[At(id)] != node.device) {
+          const double bytes = static_cast<double>(BytesOf(graph_.value(id))) * (IsKept(graph_.value(id)) ? 1.0 : 1.0 / copies_);
+          there += costs_.meeting_seconds + bytes / costs_.link_bytes_per_second;
+        }
+        at = std::max(at, there);
+      });
+      at += ShareOf(node) * SecondsOf(CostOf(graph_, node), recipe_.threads, costs_);
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) ready[At(id)] = at;
+      }
+    }
+    if (copies_ > 1) {
+      for (int s = 0; s < stages_.count; ++s) {
+        free[At(s)] += costs_.meeting_seconds + 2 * static_cast<double>(ParameterBytes(s)) / costs_.link_bytes_per_second;
+      }
+    }
+    return *std::max_element(free.begin(), free.end());
+  }
+
+  int64_t ParameterBytes(int stage) const {
+    int64_t bytes = 0;
+    for (const Value& value : graph_.values()) {
+      if (value.role == Role::kParam && IsKept(value) && home_[At(value.id)] == stage) bytes += BytesOf(value);
+    }
+    return bytes;
+  }
+
+  // By stage: the most bytes of computed values that are alive at once, copies of what other stages make included.
+  std::vector<int64_t> MostLive() {
+    std::vector<ValueId> shown(home_.size());
+    for (size_t id = 0; id < shown.size(); ++id) shown[id] = static_cast<ValueId>(id);
+    std::map<std::pair<int, ValueId>, std::pair<size_t, size_t>> lives;  // by stage and value: first and last node
+    std::vector<std::set<ValueId>> constants(At(stages_.count));
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      const auto touch = [&](ValueId id) {
+        const auto [at, fresh] = lives.emplace(std::pair(node.device, shown[At(id)]), std::pair(i, i));
+        if (!fresh) at->second.second = i;
+      };
+      ForEachUse(node, [&](ValueId id) {
+        const Value& value = graph_.value(id);
+        if (value.role == Role::kConst) {
+          if (constants[At(node.device)].insert(id).second) kept_[At(node.device)] += BytesOf(value);
+        } else if (value.role != Role::kInput && !(IsKept(value) && home_[At(id)] == node.device)) {
+          touch(id);
+        }
+      });
+      if (IsView(node)) {
+        shown[At(node.outputs[0])] = shown[At(node.inputs[0])];
+        continue;
+      }
+      for (ValueId id : node.outputs) {
+        // A next value lies where the old one did.
+        if (id != kNoValue && graph_.value(id).next_of == kNoValue) touch(id);
+      }
+    }
+    std::vector<std::tuple<size_t, int, int64_t>> changes;  // when, on which stage, by how much
+    for (const auto& [key, life] : lives) {
+      const int64_t bytes = BytesOf(graph_.value(key.second)) / copies_;
+      changes.emplace_back(2 * life.first, key.first, bytes);
+      changes.emplace_back(2 * life.second + 1, key.first, -bytes);
+    }
+    std::sort(changes.begin(), changes.end());
+    std::vector<int64_t> live(At(stages_.count), 0), most(At(stages_.count), 0);
+    for (const auto& [when, stage, bytes] : changes) {
+      live[At(stage)] += bytes;
+      most[At(stage)] = std::max(most[At(stage)], live[At(stage)]);
+    }
+    return most;
+  }
+
+  const Graph& graph_;
+  const Stages& stages_;
+  const int copies_;
+  const Recipe& recipe_;
+  const DeviceCosts costs_;
+  std::vector<int> home_;      // by value id: the stage that makes or keeps it; -1: each has it
+  std::vector<int64_t> kept_;  // by stage: bytes of states and constants
+};
+
+// Searches for the cuts of a number of stages: each in turn goes where it is best beside the others.
+class CutSearch {
+ public:
+  CutSearch(Graph& graph, const Recipe& recipe, int64_t limit, int count)
+      : graph_(graph), recipe_(recipe), limit_(limit), count_(count), copies_(recipe.devices / count) {
+    const DeviceCosts costs = DefaultCosts(recipe.device);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      const Node& node = graph.nodes[i];
+      if (node.phase != Phase::kForward || node.origin.empty()) continue;
+      if (!names_.empty() && names_.back() == node.origin) continue;
+      names_.push_back(node.origin);
+      work_.push_back((work_.empty() ? 0 : work_.back()) + SecondsOf(CostOf(graph, node), recipe.threads, costs));
+    }
+  }
+
+  // Whether there are as many names as stages.
+  bool possible() const { return names_.size() >= static_cast<size_t>(count_); }
+
+  std::pair<Stages, PlacementEstimate> Run() {
+    std::vector<size_t> cuts;  // the first name of each stage but stage 0
+    for (int s = 1; s < count_; ++s) {
+      const double before = work_.back() * s / count_;
+      const auto at = static_cast<size_t>(std::lower_bound(work_.begin(), work_.end(), before) - work_.begin());
+      const size_t least = cuts.empty() ? 1 : cuts.back() + 1, most = names_.size() - static_cast<size_t>(count_ - s);
+      cuts.push_back(std::clamp(at, least, most));
+    }
+    auto best = Try(cuts);
+    for (int round = 0, better = 1; round < kMostRounds && better > 0; ++round) {
+      better = 0;
+      for (size_t k = 0; k < cuts.size(); ++k) {
+        const size_t first = k == 0 ? 1 : cuts[k - 1] + 1, end = k + 1 == cuts.size() ? names_.size() : cuts[k + 1];
+        const size_t step = std::max<size_t>(1, (end - first) / kMostPlaces);
+        for (size_t at = first; at < end; at += step) {
+          std::vector<size_t> other = cuts;
+          other[k] = at;
+          auto tried = Try(other);
+          if (!tried.second.better_than(best.second)) continue;
+          best = std::move(tried);
+          cuts = other;
+          better = 1;
+        }
+      }
+    }
+    return best;
+  }
+
+ private:
+  std::pair<Stages, PlacementEstimate> Try(const std::vector<size_t>& cuts) {
+    Stages stages{.count = count_};
+    int stage = 0;
+    for (size_t i = 0; i < names_.size(); ++i) {
+      while (stage < static_cast<int>(cuts.size()) && cuts[static_cast<size_t>(stage)] <= i) ++stage;
+      stages.of_node.emplace(names_[i], stage);
+    }
+    for (Node& node : graph_.nodes) node.device = -1;
+    PlaceDevices(graph_, {}, stages);
+    const PlacementEstimate estimate = EstimatePlacement(graph_, stages, copies_, recipe_, limit_);
+    return {std::move(stages), estimate};
+  }
+
+  Graph& graph_;
+  const Recipe& recipe_;
+  const int64_t limit_;
+  const int count_, copies_;
+  std::vector<std::string> names_;  // of nodes of the model, in order
+  std::vector<double> work_;        // seconds of the forward pass up to each, its own included
+};
+
+}  // namespace
+
+bool PlacementEstimate::better_than(const PlacementEstimate& other) const {
+  return std::tie(too_much, seconds, bytes) < std::tie(other.too_much, other.seconds, other.bytes);
+}
+
+PlacementEstimate EstimatePlacement(const Graph& graph, const Stages& stages, int copies, const Recipe& recipe, int64_t limit) {
+  return Estimator(graph, stages, copies, recipe).Run(limit);
+}
+
+Stages CutStages(Graph& graph, const Recipe& recipe, int64_t limit) {
+  std::pair<Stages, PlacementEstimate> best;
+  for (int count = 1; count <= std::min(recipe.devices, kMostStages); ++count) {
+    if (recipe.devices % count != 0) continue;
+    CutSearch search(graph, recipe, limit, count);
+    if (count > 1 && !search.possible()) continue;
+    auto found = search.Run();
+    if (count == 1 || found.second.better_than(best.second)) best = std::move(found);
+  }
+  return std::move(best.first);
+}
+
+}  // namespace gradloom

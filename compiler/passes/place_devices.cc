@@ -1,0 +1,275 @@
+#include "compiler/passes/place_devices.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/choose_trainable.h"
+#include "compiler/passes/place_state.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int kNowhere = -1;
+
+bool IsKept(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
+
+// "/encoder/layer.0/MatMul" as people write it: "encoder.layer.0.MatMul".
+std::string Dotted(std::string name) {
+  name.erase(0, name.find_first_not_of('/') == std::string::npos ? name.size() : name.find_first_not_of('/'));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return name;
+}
+
+class Placer {
+ public:
+  Placer(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages)
+      : graph_(graph), rules_(rules), stages_(stages), stage_(static_cast<size_t>(graph.num_values()), kNowhere), fitted_(rules.size()) {}
+
+  void Run() {
+    const bool first = stages_.of_node.empty() && stages_.of_state.empty();
+    for (ValueId id : FeedsOf(graph_)) At(id) = 0;
+    for (Node& node : graph_.nodes) {
+      if (node.phase == Phase::kForward) Set(node, node.device >= 0 ? node.device : ByName(node));
+    }
+    if (first) CheckRules();
+    Inherit();
+    KeepStates();
+    for (Node& node : graph_.nodes) {
+      if (node.phase == Phase::kBackward) Set(node, ByOrigin(node));
+      if (node.phase == Phase::kUpdate) Set(node, ByStates(node));
+    }
+    for (Node& node : graph_.nodes) {
+      if (node.device == kNowhere) Set(node, 0);
+    }
+  }
+
+ private:
+  int& At(ValueId id) { return stage_[static_cast<size_t>(id)]; }
+
+  void Set(Node& node, int stage) {
+    node.device = stage;
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) At(id) = stage;
+    }
+  }
+
+  int ByName(const Node& node) {
+    if (const auto known = stages_.of_node.find(node.origin); known != stages_.of_node.end() && !node.origin.empty()) return known->second;
+    std::vector<std::string> names;
+    if (!node.origin.empty()) names = {node.origin, Dotted(node.origin)};
+    ForEachUse(node, [&](ValueId id) {
+      if (graph_.data(id) != nullptr) names.push_back(graph_.value(id).name);
+    });
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return FitsPattern(rules_[i].pattern, name); })) continue;
+      fitted_[i] = true;
+      return rules_[i].stage;
+    }
+    return ByOperands(node);
+  }
+
+  // The last stage that makes an operand.
+  int ByOperands(const Node& node) {
+    int stage = kNowhere;
+    ForEachUse(node, [&](ValueId id) { stage = std::max(stage, At(id)); });
+    return stage;
+  }
+
+  // What only weights go into is where it is read first; where nobody knows, on the first stage.
+  void Inherit() {
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      Node& node = graph_.nodes[i];
+      if (node.phase != Phase::kForward) continue;
+      if (node.device == kNowhere) Set(node, FirstReader(node));
+      ForEachUse(node, [&](ValueId id) { readers_[id] = node.device; });
+    }
+    for (Node& node : graph_.nodes) {
+      if (node.phase != Phase::kForward) continue;
+      if (node.device == kNowhere) Set(node, std::max(ByOperands(node), 0));
+      if (!node.origin.empty()) stages_.of_node.emplace(node.origin, node.device);
+    }
+  }
+
+  int FirstReader(const Node& node) const {
+    int stage = kNowhere;
+    for (ValueId id : node.outputs) {
+      const auto reader = readers_.find(id);
+      if (reader != readers_.end() && reader->second != kNowhere)
+        stage = stage == kNowhere ? reader->second : std::min(stage, reader->second);
+    }
+    return stage;
+  }
+
+  // Parameters and statistics where the forward pass reads them first; what an optimizer keeps with its parameter.
+  void KeepStates() {
+    for (const Node& node : graph_.nodes) {
+      if (node.phase != Phase::kForward) continue;
+      ForEachUse(node, [&](ValueId id) {
+        if (IsKept(graph_.value(id))) stages_.of_state.emplace(graph_.value(id).name, node.device);
+      });
+    }
+    for (const Value& value : graph_.values()) {
+      if (!IsKept(value)) continue;
+      const size_t slash = value.name.rfind('/');
+      const auto parameter = slash == std::string::npos ? stages_.of_state.end() : stages_.of_state.find(value.name.substr(0, slash));
+      const int stage = parameter == stages_.of_state.end() ? 0 : parameter->second;
+      At(value.id) = stages_.of_state.emplace(value.name, stage).first->second;
+    }
+  }
+
+  int ByOrigin(const Node& node) {
+    const auto known = node.origin.empty() ? stages_.of_node.end() : stages_.of_node.find(node.origin);
+    return known != stages_.of_node.end() ? known->second : ByOperands(node);
+  }
+
+  // An update is made where its state is kept.
+  int ByStates(const Node& node) {
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue && graph_.value(id).next_of != kNoValue) return At(graph_.value(id).next_of);
+    }
+    int stage = kNowhere;
+    ForEachUse(node, [&](ValueId id) {
+      if (IsKept(graph_.value(id))) stage = At(id);
+    });
+    return stage == kNowhere ? ByOperands(node) : stage;
+  }
+
+  void CheckRules() const {
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      if (fitted_[i]) continue;
+      throw Error(ErrorCode::kConfig,
+                  "--place '" + Escaped(rules_[i].pattern) +
+                      "' fits no node and no weight of the model, or only such as an earlier pattern has taken",
+                  "", "patterns are made of names, * and ?; the nodes are listed by: gradloom check MODEL --dump-after place_devices");
+    }
+  }
+
+  Graph& graph_;
+  const std::vector<PlaceRule>& rules_;
+  Stages& stages_;
+  std::vector<int> stage_;          // by value id: where it is made or kept
+  std::map<ValueId, int> readers_;  // where a value is read first
+  std::vector<bool> fitted_;        // by rule
+};
+
+// Walks the nodes once and gives each stage its own, transfers in between.
+class Splitter {
+ public:
+  Splitter(const Graph& graph, const Stages& stages)
+      : graph_(graph), stages_(stages), home_(static_cast<size_t>(graph.num_values()), kNowhere) {
+    for (int s = 0; s < stages.count; ++s) {
+      made_.push_back(graph.Clone());
+      made_.back()->nodes.clear();
+    }
+    for (const Value& value : graph.values()) {
+      if (IsKept(value)) home_[static_cast<size_t>(value.id)] = stages.of_state.at(value.name);
+    }
+    for (const Node& node : graph.nodes) {
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) home_[static_cast<size_t>(id)] = node.device;
+      }
+    }
+    for (const Node& node : graph.nodes) {
+      ForEachUse(node, [&](ValueId id) {
+        if (Home(id) != kNowhere && Home(id) != node.device) readers_[id].insert(node.device);
+      });
+    }
+  }
+
+  std::vector<std::unique_ptr<Graph>> Run() {
+    for (const Node& node : graph_.nodes) {
+      ForEachUse(node, [&](ValueId id) {
+        if (IsKept(graph_.value(id)) && Home(id) != node.device) Transfer(id, node.device, node);
+      });
+      Graph& graph = *made_[static_cast<size_t>(node.device)];
+      Node own = node;
+      for (ValueId& id : own.inputs) id = There(id, node.device);
+      for (Region& region : own.regions) {
+        for (ValueId& id : region.captures) id = There(id, node.device);
+      }
+      graph.nodes.push_back(std::move(own));
+      for (ValueId id : node.outputs) {
+        if (id == kNoValue || !readers_.contains(id)) continue;
+        for (int stage : readers_.at(id)) Transfer(id, stage, node);
+      }
+    }
+    for (int s = 0; s < stages_.count; ++s) Finish(*made_[static_cast<size_t>(s)], s);
+    return std::move(made_);
+  }
+
+ private:
+  int Home(ValueId id) const { return home_[static_cast<size_t>(id)]; }
+
+  // The value as the stage knows it.
+  ValueId There(ValueId id, int stage) const {
+    const auto received = received_.find({id, stage});
+    return received == received_.end() ? id : received->second;
+  }
+
+  void Transfer(ValueId id, int stage, const Node& cause) {
+    if (received_.contains({id, stage})) return;
+    const Value& value = graph_.value(id);
+    // A parameter is a parameter where it is kept alone; what another stage has of it is a copy.
+    Graph& to = *made_[static_cast<size_t>(stage)];
+    const ValueId copy = IsKept(value) ? to.AddValue(value.name + "/received", value.dtype, value.shape, Role::kActivation) : id;
+    received_.emplace(std::pair(id, stage), copy);
+    const std::string domain(kGradloomDomain);
+    const Phase phase = cause.phase == Phase::kUpdate ? Phase::kUpdate : Phase::kComm;
+    const std::string origin = cause.origin.empty() ? value.name : cause.origin;
+    const int64_t tag = ++transfers_;
+    Node send{.op = "Send",
+              .domain = domain,
+              .inputs = {id},
+              .attributes = {{"peer", int64_t{stage}}, {"tag", tag}},
+              .phase = phase,
+              .origin = origin};
+    made_[static_cast<size_t>(Home(id))]->AddNode(std::move(send));
+    const std::vector<int64_t> dims(value.shape.begin(), value.shape.end());
+    Node recv{.op = "Recv",
+              .domain = domain,
+              .outputs = {copy},
+              .attributes = {{"peer", int64_t{Home(id)}}, {"tag", tag}, {"dtype", static_cast<int64_t>(value.dtype)}, {"shape", dims}},
+              .phase = phase,
+              .origin = origin};
+    to.AddNode(std::move(recv));
+  }
+
+  // What the stage does not make is none of its outputs or next values.
+  void Finish(Graph& graph, int stage) const {
+    for (ValueId id = 0; id < graph_.num_values(); ++id) {
+      if (graph_.value(id).next_of != kNoValue && Home(id) != stage) graph.value(id).next_of = kNoValue;
+      if (IsKept(graph_.value(id)) && Home(id) != stage) Forget(graph, id);
+    }
+    std::erase_if(graph.outputs, [&](ValueId id) { return Home(id) == kNowhere ? stage != 0 : Home(id) != stage; });
+  }
+
+  static void Forget(Graph& graph, ValueId id) {
+    graph.value(id).role = Role::kActivation;
+    graph.drop_data(id);
+  }
+
+  const Graph& graph_;
+  const Stages& stages_;
+  std::vector<std::unique_ptr<Graph>> made_;
+  std::vector<int> home_;                     // by value id: the stage that makes or keeps it; nowhere: each has it
+  std::map<ValueId, std::set<int>> readers_;  // the other stages that read a value
+  std::map<std::pair<ValueId, int>, ValueId> received_;
+  int64_t transfers_ = 0;
+};
+
+}  // namespace
+
+int CountStages(const std::vector<PlaceRule>& rules) {
+  int count = 1;
+  for (const PlaceRule& rule : rules) count = std::max(count, rule.stage + 1);
+  return count;
+}
+
+void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { Placer(graph, rules, stages).Run(); }
+
+std::vector<std::unique_ptr<Graph>> SplitStages(const Graph& graph, const Stages& stages) { return Splitter(graph, stages).Run(); }
+
+}  // namespace gradloom

@@ -1,0 +1,150 @@
+#include "compiler/passes/place_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "compiler/passes/node_order.h"
+#include "runtime/base/checked.h"
+
+namespace gradloom {
+namespace {
+
+constexpr std::string_view kStepParams[] = {kStepLr, kStepNumber, kStepBatch, kStepSeed, kStepFirst};
+
+bool IsStepParam(const Value& value) {
+  return std::find(std::begin(kStepParams), std::end(kStepParams), value.name) != std::end(kStepParams);
+}
+
+bool SameTensor(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+}
+
+// Whether a node reads the value or it can be fetched; by value id.
+std::vector<bool> Used(const Graph& graph) {
+  std::vector<bool> used(static_cast<size_t>(graph.num_values()));
+  for (const Node& node : graph.nodes) {
+    ForEachUse(node, [&](ValueId id) { used[static_cast<size_t>(id)] = true; });
+  }
+  for (ValueId id : graph.outputs) used[static_cast<size_t>(id)] = true;
+  for (const Value& value : graph.values()) {
+    if (value.next_of != kNoValue) used[static_cast<size_t>(value.next_of)] = true;
+  }
+  return used;
+}
+
+StateKind KindOf(const Value& value, const std::map<std::string, int>& parameters) {
+  if (value.role == Role::kParam) return StateKind::kParameter;
+  const size_t slash = value.name.rfind('/');
+  if (slash == std::string::npos || !parameters.contains(value.name.substr(0, slash))) return StateKind::kStatistic;
+  return value.name.ends_with("/grad_sum") ? StateKind::kAccumulator : StateKind::kOptimizer;
+}
+
+std::vector<int> HoldersOf(const StateHolders& holders, const std::string& name) {
+  const auto found = holders.find(name);
+  return found == holders.end() ? std::vector<int>() : found->second;
+}
+
+// In the places that hold it at one offset, behind what each of them has.
+void PlaceState(const Graph& graph, const Value& value, const Layout& layout, const std::vector<int>& places,
+                const std::map<std::string, int>& parameters, Plan& plan) {
+  const int known = plan.FindState(value.name);
+  if (known >= 0) {
+    const StateTensor& state = plan.state[static_cast<size_t>(known)];
+    GRADLOOM_CHECK(state.dtype == value.dtype && state.shape == value.shape && state.layout == layout);
+    return;
+  }
+  StateTensor state;
+  state.name = value.name;
+  state.kind = KindOf(value, parameters);
+  state.dtype = value.dtype;
+  state.shape = value.shape;
+  state.layout = layout;
+  state.bytes = layout.elements(value.shape) * DTypeBytes(value.dtype);
+  state.places = places;
+  for (size_t i = 0; i < plan.places.size(); ++i) {
+    if (state.in_place(static_cast<int>(i))) state.offset = std::max(state.offset, plan.places[i].state_bytes);
+  }
+  if (state.kind == StateKind::kOptimizer || state.kind == StateKind::kAccumulator) {
+    state.parameter = parameters.at(value.name.substr(0, value.name.rfind('/')));
+  }
+  if (const Tensor* initial = graph.data(value.id)) state.initial = *initial;
+  for (size_t i = 0; i < plan.places.size(); ++i) {
+    if (state.in_place(static_cast<int>(i))) plan.places[i].state_bytes = AlignUp(state.offset + state.bytes, kAlignmentBytes);
+  }
+  plan.state.push_back(std::move(state));
+}
+
+// Whether the constant is this tensor and can be in the place: as it is, or at the end of its arena.
+bool Hold(Constant& constant, const Tensor& data, int place, Plan& plan) {
+  if (!SameTensor(constant.value, data)) return false;
+  if (constant.in_place(place)) return true;
+  int64_t& bytes = plan.places[static_cast<size_t>(place)].constants_bytes;
+  if (constant.offset < bytes) return false;
+  bytes = AlignUp(constant.offset + data.bytes(), kAlignmentBytes);
+  constant.places.insert(std::upper_bound(constant.places.begin(), constant.places.end(), place), place);
+  return true;
+}
+
+void PlaceStepParam(const Value& value, StepLayout& step) {
+  int64_t& offset = value.name == kStepLr       ? step.lr
+                    : value.name == kStepNumber ? step.step
+                    : value.name == kStepBatch  ? step.batch
+                    : value.name == kStepSeed   ? step.seed
+                                                : step.first;
+  if (offset >= 0) return;
+  offset = step.bytes;
+  step.bytes += kAlignmentBytes;
+}
+
+}  // namespace
+
+std::vector<ValueId> FeedsOf(const Graph& graph) {
+  std::vector<ValueId> feeds;
+  for (ValueId id : graph.inputs) {
+    if (!IsStepParam(graph.value(id))) feeds.push_back(id);
+  }
+  return feeds;
+}
+
+void PlaceStateAndConstants(Graph& graph, const ProgramPlan& scheduled, const StateHolders& holders, Plan& plan) {
+  const std::vector<bool> used = Used(graph);
+  for (ValueId id : graph.inputs) {
+    if (IsStepParam(graph.value(id)) && used[static_cast<size_t>(id)]) PlaceStepParam(graph.value(id), plan.step);
+  }
+  // Parameters first: optimizer states refer to them.
+  for (Role role : {Role::kParam, Role::kState}) {
+    std::map<std::string, int> parameters;
+    for (size_t i = 0; i < plan.state.size(); ++i) {
+      if (plan.state[i].kind == StateKind::kParameter) parameters.emplace(plan.state[i].name, static_cast<int>(i));
+    }
+    for (const Value& value : graph.values()) {
+      if (value.role == role && value.next_of == kNoValue && used[static_cast<size_t>(value.id)])
+        PlaceState(graph, value, scheduled.layout(value.id), HoldersOf(holders, value.name), parameters, plan);
+    }
+  }
+  std::map<std::string, int> known;
+  for (size_t i = 0; i < plan.constants.size(); ++i) known.emplace(plan.constants[i].name, static_cast<int>(i));
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    Value& value = graph.value(id);
+    if (value.role != Role::kConst || !used[static_cast<size_t>(id)]) continue;
+    const Tensor& data = *graph.data(id);
+    // Entries of other batch sizes make constants of the same name with other bytes, and another place may have no room at the
+    // same offset.
+    std::string name = value.name;
+    for (int n = 1; known.contains(name) && !Hold(plan.constants[static_cast<size_t>(known.at(name))], data, scheduled.place, plan); ++n) {
+      name = value.name + "@" + std::to_string(n);
+    }
+    value.name = name;
+    if (known.contains(name)) continue;
+    known.emplace(name, static_cast<int>(plan.constants.size()));
+    int64_t& bytes = plan.places[static_cast<size_t>(scheduled.place)].constants_bytes;
+    plan.constants.push_back({name, bytes, data, {}});
+    if (plan.places.size() > 1) plan.constants.back().places = {scheduled.place};
+    bytes = AlignUp(bytes + data.bytes(), kAlignmentBytes);
+  }
+}
+
+}  // namespace gradloom

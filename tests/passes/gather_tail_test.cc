@@ -1,0 +1,107 @@
+// A replicated trunk whose tail and loss are on one device, against one device.
+#include "compiler/passes/gather_tail.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/plan/memory_report.h"
+#include "tests/passes/small_training.h"
+
+namespace gradloom {
+namespace {
+
+// Dropout in trunk and tail, a weight that both read.
+const std::string kNet = R"(
+g (float[N, 4] x) => (float[N, 3] z)
+<float[4, 6] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35},
+ float[6] b = {0.1, -0.2, 0.3, 0.05, -0.15, 0.25},
+ float[6, 6] s = {0.3, -0.2, 0.1, 0.4, -0.5, 0.2, 0.7, 0.1, -0.3, 0.2, 0.6, -0.1, 0.15, -0.35, 0.25, 0.45, -0.05, 0.3,
+                  0.5, 0.2, -0.4, 0.1, 0.3, -0.6, 0.35, -0.15, 0.2, 0.55, -0.25, 0.4, -0.3, 0.6, 0.1, -0.2, 0.5, 0.05},
+ float[6, 3] v = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9},
+ float p = {0.25}, bool t = {1}> {
+  [a1] a1 = MatMul (x, w)
+  [a2] a2 = Add (a1, b)
+  [a3] a3 = Tanh (a2)
+  [a4] a4 = MatMul (a3, s)
+  [a5] a5 = Dropout (a4, p, t)
+  [h1] h1 = MatMul (a5, s)
+  [h2] h2 = Dropout (h1, p, t)
+  [h3] z = MatMul (h2, v)
+}
+)";
+
+Batch Make(std::mt19937& random, int64_t size) { return {{"x", Random(random, Shape{size, 4})}, {"target", Classes(random, size, 3)}}; }
+
+void ExpectGathers(const std::function<void(CompileOptions&)>& change) {
+  const Model model = ModelOf(kNet);
+  std::mt19937 random(3);
+  const std::vector<int64_t> sizes = {9, 9, 5, 1};
+  std::vector<Batch> batches;
+  for (int64_t size : sizes) batches.push_back(Make(random, size));
+  const auto options = [&](int devices) {
+    CompileOptions made = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {9, 5, 1});
+    change(made);
+    return made;
+  };
+  const auto one = Train(model, options(1), batches);
+  for (int devices : {2, 3, 8}) {
+    for (int device : {0, devices / 2, devices - 1}) {
+      for (const char* tail : {"", "h*"}) {
+        SCOPED_TRACE(std::to_string(devices) + " devices, tail '" + tail + "' on " + std::to_string(device));
+        CompileOptions gathered = options(devices);
+        gathered.recipe.gather_to = device;
+        if (*tail != '\0') gathered.recipe.place = {{tail, device}};
+        const auto several = Train(model, gathered, batches);
+        ExpectNear(one, several, 2e-5);
+        gathered.recipe.streams = 2;
+        ExpectSameBits(several, Train(model, gathered, batches, 4));
+      }
+    }
+  }
+}
+
+TEST(GatherTail, GivesWhatOneDeviceGives) {
+  ExpectGathers([](CompileOptions&) {});
+}
+
+TEST(GatherTail, ClippedAndAccumulated) {
+  ExpectGathers([](CompileOptions& options) {
+    options.recipe.optimizer.clip_norm = 0.2;
+    options.recipe.accumulate = 2;
+    options.recipe.fetch_gradients = false;
+  });
+}
+
+TEST(GatherTail, TheTailsWeightsAreOnOneDevice) {
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 3, {9});
+  options.recipe.gather_to = 1;
+  options.recipe.place = {{"h*", 1}};
+  const Plan plan = Compile(ModelOf(kNet), options);
+  ASSERT_EQ(plan.places.size(), 2U);
+  EXPECT_EQ(plan.PlaceOf(0), 0);
+  EXPECT_EQ(plan.PlaceOf(1), 1);
+  EXPECT_EQ(plan.PlaceOf(2), 0);
+  for (const StateTensor& state : plan.state) {
+    EXPECT_EQ(state.in_place(0), !state.name.starts_with("v")) << state.name;
+    EXPECT_TRUE(state.in_place(1)) << state.name;
+  }
+  const MemoryReport report = ReportMemory(plan);
+  EXPECT_GT(report.places[1].total_bytes(), report.places[0].total_bytes());
+}
+
+TEST(GatherTail, RefusesWhatIsNoDevice) {
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 2, {9});
+  options.recipe.gather_to = 2;
+  EXPECT_THROW(Compile(ModelOf(kNet), options), Error);
+  options.recipe.gather_to = 1;
+  options.recipe.place = {{"h*", 0}};
+  EXPECT_THROW(Compile(ModelOf(kNet), options), Error);
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,217 @@
+// Parts of a model on devices of their own against the whole of it on one.
+#include "compiler/passes/place_devices.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/plan/memory_report.h"
+#include "tests/passes/small_training.h"
+
+namespace gradloom {
+namespace {
+
+// Two towers that meet, a weight that both read, and a branch around one layer.
+const std::string kTowers = R"(
+g (float[N, 8] x, float[N, 8] y) => (float[N, 4] z)
+<float[8, 8] shared, float[8, 8] left, float[8, 8] right, float[16, 4] head, float[4] bias> {
+  [a1] a1 = MatMul (x, shared)
+  [a2] a2 = Tanh (a1)
+  [a3] a3 = MatMul (a2, left)
+  [a4] a4 = Add (a3, a2)
+  [b1] b1 = MatMul (y, shared)
+  [b2] b2 = Sigmoid (b1)
+  [b3] b3 = MatMul (b2, right)
+  [c1] c1 = Concat <axis = 1> (a4, b3)
+  [c2] c2 = MatMul (c1, head)
+  [c3] z = Add (c2, bias)
+}
+)";
+const std::vector<std::string> kNodes = {"a1", "a2", "a3", "a4", "b1", "b2", "b3", "c1", "c2", "c3"};
+
+class PlaceDevices : public testing::Test {
+ protected:
+  PlaceDevices() : model_(WithWeights()) {
+    for (int64_t size : {9, 9, 4}) {
+      batches_.push_back(
+          {{"x", Random(random_, Shape{size, 8})}, {"y", Random(random_, Shape{size, 8})}, {"target", Classes(random_, size, 4)}});
+    }
+  }
+
+  static CompileOptions Options(int devices) {
+    return OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {9, 4});
+  }
+
+  std::vector<PlaceRule> AnyPlacement(int stages) {
+    std::vector<PlaceRule> rules;
+    for (const std::string& node : kNodes) rules.push_back({node, static_cast<int>(random_() % static_cast<uint64_t>(stages))});
+    rules.back().stage = stages - 1;  // as many as that
+    return rules;
+  }
+
+  std::mt19937 random_{11};
+  Model model_;
+  std::vector<Batch> batches_;
+
+ private:
+  // Values in the text would hide the graph.
+  Model WithWeights() {
+    std::string text = kTowers;
+    std::normal_distribution<float> normal(0, 0.4F);
+    for (const auto& [name, count] :
+         {std::pair("shared", 64), std::pair("left", 64), std::pair("right", 64), std::pair("head", 64), std::pair("bias", 4)}) {
+      std::string values;
+      for (int i = 0; i < count; ++i) values += (i == 0 ? " = {" : ", ") + std::to_string(normal(random_));
+      const size_t at = text.find(std::string(" ") + name + (std::string(name) == "bias" ? ">" : ",")) + 1 + std::string(name).size();
+      text.insert(at, values + "}");
+    }
+    return ModelOf(text);
+  }
+};
+
+TEST_F(PlaceDevices, AnyPlacementGivesTheBitsOfOneDevice) {
+  const auto one = Train(model_, Options(1), batches_);
+  for (int stages : {2, 3, 4}) {
+    for (int round = 0; round < 6; ++round) {
+      SCOPED_TRACE(std::to_string(stages) + " stages, round " + std::to_string(round));
+      CompileOptions options = Options(stages);
+      options.recipe.place = AnyPlacement(stages);
+      if (round % 2 == 1) options.recipe.streams = 2;
+      ExpectSameBits(one, Train(model_, options, batches_));
+      ExpectSameBits(one, Train(model_, options, batches_, static_cast<uint64_t>(round + 1)));
+    }
+  }
+}
+
+TEST_F(PlaceDevices, CopiesShareTheBatch) {
+  const auto one = Train(model_, Options(1), batches_);
+  for (int copies : {2, 3, 8}) {
+    SCOPED_TRACE(std::to_string(copies) + " copies");
+    CompileOptions options = Options(2 * copies);
+    options.recipe.place = AnyPlacement(2);
+    const auto several = Train(model_, options, batches_);
+    ExpectNear(one, several, 2e-5);
+    ExpectSameBits(several, Train(model_, options, batches_, 3));
+  }
+}
+
+TEST_F(PlaceDevices, ClippedAndAccumulated) {
+  const auto change = [](CompileOptions options) {
+    options.recipe.optimizer.clip_norm = 0.1;
+    options.recipe.optimizer.type = "lamb";
+    options.recipe.accumulate = 3;
+    options.recipe.fetch_gradients = false;
+    return options;
+  };
+  const auto one = Train(model_, change(Options(1)), batches_);
+  for (int devices : {2, 4}) {
+    CompileOptions options = change(Options(devices));
+    for (int round = 0; round < 4; ++round) {
+      SCOPED_TRACE(std::to_string(devices) + " devices, round " + std::to_string(round));
+      options.recipe.place = AnyPlacement(2);
+      ExpectNear(one, Train(model_, options, batches_, static_cast<uint64_t>(round)), 2e-5);
+    }
+  }
+}
+
+TEST_F(PlaceDevices, AStateIsInOnePlace) {
+  CompileOptions options = Options(2);
+  options.recipe.place = {{"b*", 1}, {"head", 1}};
+  const Plan plan = Compile(model_, options);
+  ASSERT_EQ(plan.places.size(), 2U);
+  for (const StateTensor& state : plan.state) {
+    const bool second = state.name.starts_with("right") || state.name.starts_with("head") || state.name.starts_with("bias");
+    EXPECT_EQ(state.places, std::vector<int>{second ? 1 : 0}) << state.name;
+  }
+  // A layer's rows behind a boundary need no more than its own memory.
+  EXPECT_LT(plan.places[1].state_bytes, plan.places[0].state_bytes + 1024);
+}
+
+TEST_F(PlaceDevices, ANodeInheritsItsOperandsDevice) {
+  CompileOptions options = Options(3);
+  options.recipe.place = {{"left", 1}, {"head", 2}};
+  const Plan plan = Compile(model_, options);
+  const auto place_of = [&](const std::string& node) {
+    std::set<int> places;
+    for (const RankBinding& rank : plan.entries[0].ranks) {
+      const Program& program = plan.programs[static_cast<size_t>(rank.program)];
+      for (const Instruction& i : program.instructions) {
+        if (i.kind == InstructionKind::kLaunch && i.origin == node) places.insert(program.place);
+      }
+    }
+    return places;
+  };
+  EXPECT_EQ(place_of("a1"), std::set<int>{0});
+  EXPECT_EQ(place_of("a3"), std::set<int>{1});  // reads the weight, forward and backward
+  EXPECT_EQ(place_of("b3"), std::set<int>{0});
+  EXPECT_EQ(place_of("c2"), std::set<int>{2});
+}
+
+void ExpectRefused(const Model& model, const CompileOptions& options, const std::string& message) {
+  try {
+    Compile(model, options);
+    FAIL() << "compiles";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(error.message().find(message), std::string::npos) << error.message();
+  }
+}
+
+TEST_F(PlaceDevices, RefusesWhatFitsNothing) {
+  CompileOptions options = Options(2);
+  options.recipe.place = {{"encoder*", 1}};
+  ExpectRefused(model_, options, "--place 'encoder*' fits no node");
+  options.recipe.place = {{"c2", 1}, {"head", 1}};
+  ExpectRefused(model_, options, "--place 'head' fits no node");
+}
+
+TEST_F(PlaceDevices, RefusesDevicesThatHoldNoWholeCopies) {
+  CompileOptions options = Options(3);
+  options.recipe.place = {{"c*", 1}};
+  ExpectRefused(model_, options, "3 devices do not hold whole copies");
+}
+
+TEST_F(PlaceDevices, AutomaticallyToFitTheLimit) {
+  // Layers whose weights and Adam's moments are what fills a device.
+  std::string text = "g (float[N, 32] x) => (float[N, 32] z)\n<";
+  for (int i = 0; i < 6; ++i) {
+    text += (i == 0 ? "float[32, 32] w" : ", float[32, 32] w") + std::to_string(i) + " = {";
+    for (int k = 0; k < 1024; ++k) text += (k == 0 ? "" : ", ") + std::to_string(static_cast<double>((k * 37 + i * 11) % 61 - 30) / 150);
+    text += "}";
+  }
+  text += "> {\n";
+  for (int i = 0; i < 6; ++i) {
+    const std::string n = std::to_string(i);
+    text += "[m" + n + "] m" + n + " = MatMul (" + (i == 0 ? "x" : "t" + std::to_string(i - 1)) + ", w" + n + ")\n";
+    text += "[t" + n + "] " + (i == 5 ? "z" : "t" + n) + " = Tanh (m" + n + ")\n";
+  }
+  const Model model = ModelOf(text + "}\n");
+  const std::vector<Batch> batches = {{{"x", Random(random_, Shape{8, 32})}, {"target", Random(random_, Shape{8, 32})}}};
+  const auto options = [](int devices) {
+    CompileOptions made = OptionsFor({{.type = "mse", .output = "z", .target = "target"}}, devices, {8});
+    made.recipe.fetch_gradients = made.recipe.fetch_outputs = false;
+    return made;
+  };
+  const auto one = Train(model, options(1), batches);
+  const int64_t all = ReportMemory(Compile(model, options(1))).fullest().total_bytes();
+  CompileOptions placed = options(4);
+  placed.recipe.place_auto = true;
+  // No limit: four copies, as nothing else is faster here.
+  EXPECT_EQ(Compile(model, placed).places.size(), 1U);
+  for (const auto& [share, stages] : {std::pair(0.75, 2U), std::pair(0.45, 4U)}) {
+    SCOPED_TRACE(share);
+    placed.recipe.memory_limit = static_cast<int64_t>(share * static_cast<double>(all));
+    const Plan plan = Compile(model, placed);
+    EXPECT_EQ(plan.places.size(), stages);
+    EXPECT_LE(ReportMemory(plan).fullest().total_bytes(), placed.recipe.memory_limit);
+    ExpectNear(one, Train(model, placed, batches), 2e-5);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

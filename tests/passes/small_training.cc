@@ -1,0 +1,98 @@
+#include "tests/passes/small_training.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace gradloom {
+
+Model ModelOf(const std::string& graph) { return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph); }
+
+Tensor Random(std::mt19937& random, Shape shape) {
+  Tensor tensor(DType::kFloat32, shape);
+  std::normal_distribution<float> normal;
+  for (float& value : tensor.as<float>()) value = normal(random);
+  return tensor;
+}
+
+Tensor Classes(std::mt19937& random, int64_t count, int64_t classes) {
+  Tensor tensor(DType::kInt64, Shape{count});
+  for (int64_t& value : tensor.as<int64_t>()) value = static_cast<int64_t>(random() % static_cast<uint64_t>(classes));
+  return tensor;
+}
+
+Feeds Views(const Batch& batch) {
+  Feeds feeds;
+  for (const auto& [name, tensor] : batch) feeds.emplace(name, tensor.view());
+  return feeds;
+}
+
+CompileOptions OptionsFor(std::vector<LossTerm> losses, int devices, const std::vector<int64_t>& batches) {
+  CompileOptions options;
+  options.recipe.losses = std::move(losses);
+  options.recipe.optimizer.type = "adam";
+  options.recipe.schedule.lr = options.recipe.optimizer.lr = 0.05;
+  options.recipe.fetch_gradients = true;
+  options.recipe.fetch_outputs = true;
+  options.recipe.devices = devices;
+  for (int64_t batch : batches) options.entries.push_back({EntryKind::kStep, batch});
+  return options;
+}
+
+// What training on the batches in order gives: losses, all fetches of each step, the state after the last.
+std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& options, const std::vector<Batch>& batches, uint64_t chaos) {
+  Session session(std::make_shared<const Plan>(Compile(model, options)));
+  if (chaos != 0) session.executor().SetChaos(chaos);
+  std::map<std::string, Tensor> results;
+  for (size_t step = 0; step < batches.size(); ++step) {
+    const Feeds feeds = Views(batches[step]), next = step + 1 < batches.size() ? Views(batches[step + 1]) : Feeds();
+    session.Step(feeds, [&] { return next.empty() ? nullptr : &next; });
+    session.FinishAhead();
+    for (const Entry& entry : session.plan().entries) {
+      for (const Fetch& fetch : entry.fetches) {
+        if (session.HasFetch(fetch.name))
+          results.emplace(fetch.name + "@" + std::to_string(step), Tensor::Copy(session.Fetched(fetch.name)));
+      }
+    }
+  }
+  // Every device that has it has the same bits.
+  const Plan& plan = session.plan();
+  const StateArena& state = session.executor().state();
+  for (const StateTensor& tensor : plan.state) {
+    results.emplace(tensor.name, session.Get(tensor.name));
+    const std::byte* first = nullptr;
+    for (size_t rank = 0; rank < state.ranks(); ++rank) {
+      if (!tensor.in_place(plan.PlaceOf(rank))) continue;
+      const std::byte* const mine = state.at(static_cast<int>(rank), tensor.offset);
+      if (first == nullptr) first = mine;
+      EXPECT_EQ(std::memcmp(first, mine, static_cast<size_t>(tensor.bytes)), 0) << tensor.name << " of device " << rank;
+    }
+  }
+  return results;
+}
+
+void ExpectNear(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got, double tolerance) {
+  ASSERT_EQ(want.size(), got.size());
+  for (const auto& [name, tensor] : want) {
+    ASSERT_TRUE(got.contains(name)) << name;
+    const Tensor& other = got.at(name);
+    ASSERT_EQ(tensor.shape(), other.shape()) << name;
+    double largest = 0;
+    for (int64_t i = 0; i < tensor.elements(); ++i) largest = std::max(largest, std::abs(ElementAsDouble(tensor.view(), i)));
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      ASSERT_NEAR(ElementAsDouble(tensor.view(), i), ElementAsDouble(other.view(), i), tolerance * std::max(largest, 1e-3))
+          << name << " " << i;
+    }
+  }
+}
+
+void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got) {
+  ASSERT_EQ(want.size(), got.size());
+  for (const auto& [name, tensor] : want) {
+    EXPECT_EQ(std::memcmp(tensor.data(), got.at(name).data(), static_cast<size_t>(tensor.bytes())), 0) << name;
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,37 @@
+// Small models trained for a few steps, to compare plans of one model with each other.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/session/session.h"
+
+namespace gradloom {
+
+// ONNX text without its header.
+Model ModelOf(const std::string& graph);
+
+Tensor Random(std::mt19937& random, Shape shape);
+Tensor Classes(std::mt19937& random, int64_t count, int64_t classes);
+
+using Batch = std::map<std::string, Tensor>;
+Feeds Views(const Batch& batch);
+
+// Adam, with gradients and outputs fetched.
+CompileOptions OptionsFor(std::vector<LossTerm> losses, int devices, const std::vector<int64_t>& batches);
+
+// What training on the batches in order gives: losses, all fetches of each step, the state after the last. Checks that devices which
+// hold a state have the same bits of it. `chaos`: seed of random delays; 0: none.
+std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& options, const std::vector<Batch>& batches,
+                                    uint64_t chaos = 0);
+
+// Checks each tensor, relative to its largest element.
+void ExpectNear(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got, double tolerance);
+void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got);
+
+}  // namespace gradloom
