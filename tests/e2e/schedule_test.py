@@ -129,6 +129,63 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(said.get("ready"), "yes", said)
         self.assertEqual(json.loads(said["failed"]), [])
 
+    def test_placed_page_and_simulation(self):
+        plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:4", "--place", "*fc*=cpu:1")
+        gradloom("inspect", plan, "--html", self.path("plan.html"))
+        said = self.visit(self.path("plan.html"), "send to 1")
+        self.assertEqual(said.get("ready"), "yes", said)
+        self.assertEqual(json.loads(said["failed"]), [])
+        tables = gradloom("inspect", plan, "--streams").stdout
+        for word in ["send to 1", "recv from 0", "all_reduce of"]:
+            self.assertIn(word, tables)
+        # Two devices hold a copy: more devices are whole copies.
+        lines = json.loads(gradloom("simulate", plan, "--devices", "2,64", "--topology", TOPOLOGY, "--json").stdout)["simulations"]
+        self.assertEqual([line["devices"] for line in lines], [4, 2, 64])
+        self.assertEqual(lines[2]["samples"], 32 * lines[1]["samples"])
+        self.assertIn("whole copies", gradloom("simulate", plan, "--devices", "3", code=4).stderr)
+
+    def test_onnx(self):
+        plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:4", "--streams", "2", "--gather-to", "cpu:1")
+        gradloom("inspect", plan, "--onnx", self.path("scheduled.onnx"))
+        model = onnx.load(self.path("scheduled.onnx"))
+        self.assertEqual(len(model.graph.initializer), 0)
+        made = {value.name for value in model.graph.input}
+        sent = {name for node in model.graph.node if node.op_type == "Send" for name in node.output}
+        for node in model.graph.node:
+            for name in node.input:
+                self.assertTrue(name in made or name in sent or not name, name)
+            for name in node.output:
+                self.assertNotIn(name, made)
+                made.add(name)
+            told = {entry.key: entry.value for entry in node.metadata_props}
+            self.assertLessEqual({"device", "stream", "instruction"}, set(told), node.name)
+        self.assertEqual({entry.value for node in model.graph.node for entry in node.metadata_props if entry.key == "device"},
+                         {"0", "1", "2", "3"})
+        self.assertTrue({"Conv", "AllReduce", "Send", "Recv"} <= {node.op_type for node in model.graph.node})
+        self.assertTrue(any(entry.key == "waits" for node in model.graph.node for entry in node.metadata_props))
+        onnx.helper.printable_graph(model.graph)
+
+    def test_profile(self):
+        rows = np.random.default_rng(0).normal(size=(96, 5)).astype(np.float32)
+        np.savez(self.path("rows.npz"), x=rows[:, :4], target=rows[:, 4:])
+        weight = numpy_helper.from_array(np.ones((4, 1), np.float32), "w")
+        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+                                  [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 1])], [weight])
+        onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), self.path("line.onnx"))
+        run = self.path("runs")
+        gradloom("train", self.path("line.onnx"), "--data", self.path("rows.npz"), "--loss", "mse(y, target)", "--batch", "12", "--epochs", "3",
+                 "--out", run, "--profile", self.path("profile.json"))
+        with open(self.path("profile.json")) as file:
+            seconds = json.load(file)["seconds"]
+        self.assertTrue(any(0 < value < 1 for program in seconds for value in program))
+        exp = os.path.join(run, "exp1")
+        told = json.loads(gradloom("simulate", exp, "--profile", self.path("profile.json"), "--json").stdout)["simulations"][0]
+        measured = sum(value for value in seconds[0] if value > 0)
+        self.assertAlmostEqual(told["step_ms"], measured * 1e3, delta=measured * 1e2)
+        other = self.compile(LENET, "cross_entropy")
+        self.assertIn("another plan", gradloom("simulate", other, "--profile", self.path("profile.json"), code=4).stderr)
+
     def test_tables_and_dot(self):
         plan = self.compile(LENET, "cross_entropy", "--devices", "cpu:2", "--streams", "2")
         tables = gradloom("inspect", plan, "--streams").stdout

@@ -19,6 +19,7 @@
 #include "tools/report/stream_tables.h"
 #include "tools/run/environment.h"
 #include "tools/run/run_folder.h"
+#include "tools/run/run_profile.h"
 #include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
 
@@ -26,7 +27,7 @@ namespace gradloom {
 namespace {
 
 struct Flags {
-  std::string plan, topology;
+  std::string plan, topology, profile;
   std::vector<int> devices;
   bool json = false;
 };
@@ -50,13 +51,14 @@ int Simulate(const Flags& flags) {
   const Entry& entry = plan.entries[static_cast<size_t>(index)];
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
   double one = 0;
+  const Profile profile = flags.profile.empty() ? Profile() : ReadProfile(flags.profile, plan);
   for (size_t i = 0; i < flags.devices.size() + 1; ++i) {
     // The plan as it is, then each wanted count.
     const int devices = i == 0 ? 0 : flags.devices[i - 1];
     const auto start = std::chrono::steady_clock::now();
-    const Simulation simulation = gradloom::Simulate(plan, index, cluster, devices);
+    const Simulation simulation = gradloom::Simulate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    const int64_t samples = devices == 0 ? entry.batch : entry.ranks[0].shard_length * devices;
+    const int64_t samples = simulation.samples;
     lines.push_back(JsonOf(simulation, samples, ms));
     if (flags.json) continue;
     const double rate = static_cast<double>(samples) / simulation.seconds;
@@ -91,6 +93,7 @@ Action DeclareSimulate(CLI::App& app) {
   app.add_option("--devices", flags->devices, "also on so many devices, each with what a device of the plan has: 8,64,4096")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--profile", flags->profile, "what launches took in a run (gradloom train --profile FILE); default: by the cost model");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] { return Simulate(*flags); };
 }

@@ -12,6 +12,7 @@
 #include "tools/run/environment.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
+#include "tools/run/run_profile.h"
 #include "tools/run/run_records.h"
 #include "tools/run/run_screen.h"
 #include "tools/run/run_trace.h"
@@ -141,6 +142,11 @@ class TrainingRun {
     if (const std::string& path = configuration_.Text("log.trace"); !path.empty()) {
       listening.push_back(&trace.emplace(*session_, path, configuration_.Text("log.trace_steps")));
     }
+    std::optional<RunProfile> profile;
+    if (const std::string& path = configuration_.Text("log.profile"); !path.empty()) {
+      if (trace) throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
+      listening.push_back(&profile.emplace(*session_, path));
+    }
     Observers observers(listening);
     TrainerOptions options = set_up_.options;
     options.stop_requested = [] { return StopSignals::received() != 0; };
@@ -157,6 +163,7 @@ class TrainingRun {
     }
     screen_->Clear();
     if (trace) trace->Finish();
+    if (profile) profile->Finish();
     if (trainer.has_best()) best_ = {trainer.best(), trainer.best_step()};
     waited_seconds_ = trainer.waited_seconds();
     skipped_ = trainer.skipped();
