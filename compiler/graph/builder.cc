@@ -31,7 +31,11 @@ ValueId GraphBuilder::Own(const std::string& op, std::vector<ValueId> inputs, At
   return Ops(op, kGradloomDomain, std::move(inputs), 1, std::move(attributes))[0];
 }
 
-ValueId GraphBuilder::Constant(Tensor data, const std::string& name) { return graph_.AddData(name, std::move(data), Role::kConst); }
+ValueId GraphBuilder::Constant(Tensor data, const std::string& name) {
+  const ValueId id = graph_.AddData(name, std::move(data), Role::kConst);
+  graph_.value(id).derived = true;
+  return id;
+}
 
 ValueId GraphBuilder::Ints(const std::vector<int64_t>& values) {
   return Constant(Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));

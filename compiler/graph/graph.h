@@ -47,7 +47,7 @@ struct Value {
   Shape shape;
   Role role = Role::kActivation;
   ValueId next_of = kNoValue;  // this value replaces that parameter or state after the step
-  bool derived = false;        // a constant that import computed: no tensor of the file, so nothing to train
+  bool derived = false;        // a constant that was computed: no tensor of the file, so nothing to train
 };
 
 // kCopy: an input that is copied before the step, while the one before it runs.

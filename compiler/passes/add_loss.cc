@@ -203,13 +203,18 @@ std::string LossTerm::ToString() const {
 
 ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands) {
   if (terms.empty()) throw Error(ErrorCode::kConfig, "no loss is given", "", "--loss 'cross_entropy(OUTPUT, TARGET)'");
-  builder.set_origin("loss");
   ValueId total = kNoValue;
-  for (const LossTerm& term : terms) {
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const LossTerm& term = terms[i];
+    builder.set_origin(i == 0 ? "loss" : "loss" + std::to_string(i + 1));
     ValueId value = term.graph != nullptr ? AddLossGraph(builder, *term.graph, term.bindings, batch, operands)
                                           : LossBuilder(builder, term, operands).Build();
     if (term.weight != 1) value = builder.Scale(value, term.weight);
-    total = total == kNoValue ? value : builder.Add(total, builder.Cast(value, builder.dtype(total)));
+    if (total != kNoValue) {
+      builder.set_origin("losses");
+      value = builder.Add(total, builder.Cast(value, builder.dtype(total)));
+    }
+    total = value;
   }
   builder.set_origin("");
   return total;

@@ -1,6 +1,7 @@
 #include "compiler/passes/expose_sums.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,62 @@ void BatchNormGrad(GraphBuilder& b, const Node& node) {
 
 }  // namespace
 
+namespace {
+
+// The second sum of gradloom.CrossEntropy and gradloom.Nll: over the rows that count, of 1 or the weights of their classes.
+ValueId CountOfRows(GraphBuilder& b, const Node& node) {
+  const ValueId target = node.inputs[1], weight = node.inputs.size() > 2 ? node.inputs[2] : kNoValue;
+  const DType dtype = b.dtype(node.outputs[1]);
+  const ValueId counts =
+      b.Op("Not", {b.Op("Equal", {target, b.Scalar(static_cast<double>(node.attributes.Int("ignore_index", -100)), DType::kInt64)})});
+  ValueId rows = b.Cast(counts, dtype);
+  if (weight != kNoValue) {
+    // A label that is none is the loss's to refuse.
+    const ValueId classes = b.Scalar(static_cast<double>(b.shape(node.inputs[0])[1]), DType::kInt64), zero = b.Scalar(0, DType::kInt64);
+    const ValueId there = b.Op("And", {b.Op("GreaterOrEqual", {target, zero}), b.Op("Less", {target, classes})});
+    rows = b.Mul(rows, b.Op("Gather", {weight, b.Where(there, target, zero)}, {{"axis", int64_t{0}}}));
+  }
+  return b.ReduceSum(rows, {}, /*keepdims=*/false);
+}
+
+// Moves what makes the value, and what that needs, before everything else.
+void MoveToFront(Graph& graph, const std::set<ValueId>& values) {
+  std::set<ValueId> needed = values;
+  std::vector<bool> first(graph.nodes.size());
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    first[i] = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return needed.contains(id); });
+    if (first[i]) ForEachUse(node, [&](ValueId id) { needed.insert(id); });
+  }
+  std::vector<Node> ordered;
+  for (const bool now : {true, false}) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (first[i] == now) ordered.push_back(std::move(graph.nodes[i]));
+    }
+  }
+  graph.nodes = std::move(ordered);
+}
+
+// Devices need the count of the whole batch before they can go back from the loss. It hangs on the targets alone, so that they can
+// have met for it long before.
+void CountRowsFirst(GraphBuilder& b) {
+  std::set<ValueId> counts;
+  ForEachNode(b, [&](const Node& node) {
+    const bool loss = node.domain == kGradloomDomain && (node.op == "CrossEntropy" || node.op == "Nll");
+    if (!loss) return false;
+    Node own = node;
+    const Value count = b.graph().value(node.outputs[1]);
+    own.outputs[1] = b.graph().AddValue(count.name + "/here", count.dtype, count.shape, count.role);
+    b.graph().nodes.push_back(std::move(own));
+    Become(b, count.id, CountOfRows(b, node));
+    counts.insert(count.id);
+    return true;
+  });
+  MoveToFront(b.graph(), counts);
+}
+
+}  // namespace
+
 void ExposeLossSums(GraphBuilder& builder) {
   ForEachNode(builder, [&](const Node& node) {
     const bool loss = node.domain.empty() && (node.op == "SoftmaxCrossEntropyLoss" || node.op == "NegativeLogLikelihoodLoss") &&
@@ -72,6 +129,7 @@ void ExposeLossSums(GraphBuilder& builder) {
     if (loss) MeanLoss(builder, node);
     return loss;
   });
+  CountRowsFirst(builder);
 }
 
 void ExposeBatchNormSums(GraphBuilder& builder) {

@@ -97,7 +97,13 @@ void RunExposeBatchNormSums(PassContext& c) {
 
 void RunPlaceDevices(PassContext& c) {
   if (c.stages == nullptr) return;
-  if (c.recipe.gather_to < 0) return PlaceDevices(c.graph, c.recipe.place, *c.stages);
+  if (c.recipe.gather_to < 0) {
+    PlaceDevices(c.graph, c.recipe.place, *c.stages);
+    if (c.loss == kNoValue) return;
+    const std::vector<ValueId> terms = PartLoss(c.graph);
+    for (size_t i = 0; i < terms.size(); ++i) c.fetch_names[terms[i]] = "loss/" + std::to_string(i);
+    return;
+  }
   std::vector<PlaceRule> rules = c.recipe.place;
   for (PlaceRule& rule : rules) rule.stage = kTail;
   PlaceDevices(c.graph, rules, *c.stages);

@@ -61,7 +61,7 @@ class Placer {
     std::vector<std::string> names;
     if (!node.origin.empty()) names = {node.origin, Dotted(node.origin)};
     ForEachUse(node, [&](ValueId id) {
-      if (graph_.data(id) != nullptr) names.push_back(graph_.value(id).name);
+      if (graph_.data(id) != nullptr && !graph_.value(id).derived) names.push_back(graph_.value(id).name);
     });
     for (size_t i = 0; i < rules_.size(); ++i) {
       if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return FitsPattern(rules_[i].pattern, name); })) continue;
@@ -269,6 +269,32 @@ int CountStages(const std::vector<PlaceRule>& rules) {
 }
 
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { Placer(graph, rules, stages).Run(); }
+
+std::vector<ValueId> PartLoss(Graph& graph) {
+  if (graph.outputs.empty()) return {};
+  const Uses uses(graph);
+  std::vector<ValueId> terms;
+  std::set<int> stages;
+  std::vector<ValueId> open{graph.outputs[0]};
+  while (!open.empty()) {
+    const ValueId id = open.back();
+    open.pop_back();
+    const int made = uses.producer[static_cast<size_t>(id)];
+    if (made < 0) return {};
+    const Node& node = graph.nodes[static_cast<size_t>(made)];
+    if (node.op == "Add" && node.domain.empty() && node.phase == Phase::kForward && node.origin == "losses") {
+      open.insert(open.end(), {node.inputs[1], node.inputs[0]});
+    } else {
+      terms.push_back(id);
+      stages.insert(node.device);
+    }
+  }
+  if (stages.size() < 2) return {};
+  graph.outputs.erase(graph.outputs.begin());
+  graph.outputs.insert(graph.outputs.begin(), terms.begin(), terms.end());
+  std::erase_if(graph.nodes, [](const Node& node) { return node.origin == "losses" && node.phase == Phase::kForward; });
+  return terms;
+}
 
 std::vector<std::unique_ptr<Graph>> SplitStages(const Graph& graph, const Stages& stages) { return Splitter(graph, stages).Run(); }
 

@@ -34,6 +34,10 @@ int CountStages(const std::vector<PlaceRule>& rules);
 // Throws Error(kConfig) for a rule that fits nothing, where `stages` was empty.
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
 
+// The terms of a sum, the graph's first output, where they are made on several stages: they become outputs in its place, so that stages
+// which share nothing else need not meet for it. Empty: nothing was changed.
+std::vector<ValueId> PartLoss(Graph& graph);
+
 // The graphs of the stages, from one whose nodes are placed: each has its own nodes, and gradloom.Send and gradloom.Recv where a
 // value is made on one stage and read on another; a parameter is sent once a step, before it is first read. All transfers and
 // meetings are in one order over all stages, so that no two wait for each other. Values keep their ids, and each graph has

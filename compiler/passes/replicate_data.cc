@@ -222,11 +222,17 @@ void Replication::FillBuckets(int64_t bucket_bytes) {
     if (bucket.last != kNoValue) last_in_bucket_.insert(bucket.last);
     bucket = {};
   };
+  // What anything but an update reads holds that up: it does not wait for others that are ready later.
+  std::vector<bool> urgent(growing_.size(), false);
+  for (const Node& node : graph_.nodes) {
+    if (node.phase != Phase::kUpdate) ForEachUse(node, [&](ValueId id) { urgent[At(id)] = true; });
+  }
   for (const Node& node : graph_.nodes) {
     for (auto& [stage, bucket] : open) {
       if (std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return bucket.values.contains(id); })) close(bucket);
     }
     Bucket& bucket = open[node.device];
+    bool now = false;
     for (ValueId id : node.outputs) {
       if (!Meets(id)) continue;
       const int64_t own = graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype);
@@ -234,7 +240,9 @@ void Replication::FillBuckets(int64_t bucket_bytes) {
       bucket.values.insert(id);
       bucket.last = id;
       bucket.bytes += own;
+      now |= urgent[At(id)];
     }
+    if (now) close(bucket);
   }
   for (auto& [stage, bucket] : open) close(bucket);
 }

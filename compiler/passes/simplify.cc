@@ -108,6 +108,7 @@ class Simplifier {
       const ValueId id = node.outputs[i];
       if (id == kNoValue) continue;
       graph_.value(id).role = Role::kConst;
+      graph_.value(id).derived = true;
       graph_.set_data(id, outputs[i]);
     }
     return true;

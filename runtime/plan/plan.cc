@@ -1,6 +1,9 @@
 #include "runtime/plan/plan.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
@@ -51,6 +54,47 @@ std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inne
   SampleStride stride{shape[axis] / *block, inner};
   for (int i = 0; i < shape.rank(); ++i) (i < axis ? stride.outer : stride.together) *= i == axis ? 1 : shape[i];
   return stride;
+}
+
+std::vector<std::vector<int>> IndependentRanks(const Plan& plan) {
+  const size_t count = plan.num_ranks();
+  std::vector<int> leader(count);
+  std::iota(leader.begin(), leader.end(), 0);
+  const auto find = [&](int rank) {
+    while (leader[static_cast<size_t>(rank)] != rank)
+      rank = leader[static_cast<size_t>(rank)] = leader[static_cast<size_t>(leader[static_cast<size_t>(rank)])];
+    return rank;
+  };
+  const auto join = [&](int a, int b) { leader[static_cast<size_t>(std::max(find(a), find(b)))] = std::min(find(a), find(b)); };
+  std::vector<std::pair<std::set<int>, std::set<int>>> slots(plan.programs.size());  // of groups and peers that a program uses
+  for (size_t p = 0; p < plan.programs.size(); ++p) {
+    for (const Instruction& i : plan.programs[p].instructions) {
+      if (i.kind == InstructionKind::kCollective) slots[p].first.insert(i.group);
+      if (i.kind == InstructionKind::kSend || i.kind == InstructionKind::kRecv) slots[p].second.insert(i.peer);
+    }
+  }
+  for (const Entry& entry : plan.entries) {
+    for (size_t r = 0; r < entry.ranks.size(); ++r) {
+      const RankBinding& rank = entry.ranks[r];
+      const auto& [groups, peers] = slots[static_cast<size_t>(rank.program)];
+      for (int slot : groups)
+        join(static_cast<int>(r), plan.groups[static_cast<size_t>(rank.groups[static_cast<size_t>(slot)])].ranks.front());
+      for (int slot : peers) join(static_cast<int>(r), rank.peers[static_cast<size_t>(slot)]);
+    }
+  }
+  for (const StateTensor& state : plan.state) {
+    int first = -1;
+    for (size_t r = 0; r < count; ++r) {
+      if (!state.in_place(plan.PlaceOf(r))) continue;
+      if (first >= 0) join(first, static_cast<int>(r));
+      if (first < 0) first = static_cast<int>(r);
+    }
+  }
+  std::map<int, std::vector<int>> groups;
+  for (size_t r = 0; r < count; ++r) groups[find(static_cast<int>(r))].push_back(static_cast<int>(r));
+  std::vector<std::vector<int>> result;
+  for (auto& [first, ranks] : groups) result.push_back(std::move(ranks));
+  return result;
 }
 
 bool Communicates(const Instruction& instruction) {

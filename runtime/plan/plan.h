@@ -253,6 +253,10 @@ struct SampleStride {
 // Of a tensor that has `samples` samples along the axis. Empty where the axis cannot be divided so.
 std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inner, int64_t samples);
 
+// The ranks in groups that have nothing to do with each other in any entry: no meeting, no transfer, no state that ranks of two groups
+// hold. In a plan that the verifier has found sound, what one group does is what it would do alone.
+std::vector<std::vector<int>> IndependentRanks(const Plan& plan);
+
 // Whether ranks come together for it.
 bool Communicates(const Instruction& instruction);
 

@@ -149,7 +149,7 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   }
   Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
-  result.loss = ElementAsDouble(Fetched(kLoss), 0);
+  result.loss = Loss();
   result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
   const bool updates_apart = result.updated && accumulates;
   if (updates_apart) {
@@ -214,9 +214,25 @@ std::string Session::NonFiniteState() const {
   return "";
 }
 
+double Session::Loss() const {
+  if (HasFetch(kLoss)) return ElementAsDouble(Fetched(kLoss), 0);
+  double sum = 0;
+  for (int i = 0;; ++i) {
+    const std::string term = std::string(kLoss) + "/" + std::to_string(i);
+    if (!HasFetch(term)) return sum;
+    sum += ElementAsDouble(Fetched(term), 0);
+  }
+}
+
 std::map<std::string, Tensor> Session::Evaluate(const Feeds& feeds) {
   Run(FindEntry(EntryKind::kEval, feeds), feeds);
-  return FetchAll();
+  std::map<std::string, Tensor> values = FetchAll();
+  if (!values.contains(std::string(kLoss)) && values.contains(std::string(kLoss) + "/0")) {
+    Tensor sum(DType::kFloat64, Shape{});
+    sum.as<double>()[0] = Loss();
+    values.emplace(kLoss, std::move(sum));
+  }
+  return values;
 }
 
 std::map<std::string, Tensor> Session::Predict(const Feeds& feeds) {

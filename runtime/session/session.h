@@ -114,6 +114,8 @@ class Session {
   };
 
   int FindEntry(EntryKind kind, const Feeds& feeds);
+  // Of the entry that ran last; of one that gives its terms apart, "loss/0" and so on, their sum.
+  double Loss() const;
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});
   std::map<std::string, Tensor> FetchAll() const;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <set>
 #include <string>
@@ -150,6 +151,60 @@ TEST_F(PlaceDevices, ANodeInheritsItsOperandsDevice) {
   EXPECT_EQ(place_of("a3"), std::set<int>{1});  // reads the weight, forward and backward
   EXPECT_EQ(place_of("b3"), std::set<int>{0});
   EXPECT_EQ(place_of("c2"), std::set<int>{2});
+}
+
+// Each model has the bits of its run alone, dropout included, as it is told by the names of its nodes.
+TEST_F(PlaceDevices, IndependentModelsInOneJob) {
+  const std::string weights = "float[4, 3] wNAME = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}";
+  const std::string nodes = "[NAME1] hNAME = MatMul (xNAME, wNAME)\n[NAME2] dNAME = Dropout (hNAME, p, t)\n[NAME3] zNAME = Tanh (dNAME)\n";
+  const auto named = [](std::string text, const std::string& name) {
+    for (size_t at; (at = text.find("NAME")) != std::string::npos;) text.replace(at, 4, name);
+    return text;
+  };
+  const auto graph = [&](const std::vector<std::string>& names) {
+    std::string inputs, outputs, initializers, body;
+    for (const std::string& name : names) {
+      inputs += (inputs.empty() ? "" : ", ") + named("float[N, 4] xNAME", name);
+      outputs += (outputs.empty() ? "" : ", ") + named("float[N, 3] zNAME", name);
+      initializers += named(weights, name) + ", ";
+      body += named(nodes, name);
+    }
+    return ModelOf("g (" + inputs + ") => (" + outputs + ")\n<" + initializers + "float p = {0.4}, bool t = {1}> {\n" + body + "}\n");
+  };
+  const auto options = [&](const std::vector<std::string>& names) {
+    std::vector<LossTerm> losses;
+    for (const std::string& name : names) losses.push_back({.type = "mse", .output = "z" + name, .target = "t" + name});
+    return OptionsFor(std::move(losses), static_cast<int>(names.size()), {6});
+  };
+  const std::vector<std::string> names = {"a", "b", "c"};
+  std::vector<Batch> batches(3);
+  for (Batch& batch : batches) {
+    for (const std::string& name : names) {
+      batch.emplace("x" + name, Random(random_, Shape{6, 4}));
+      batch.emplace("t" + name, Random(random_, Shape{6, 3}));
+    }
+  }
+  CompileOptions job = options(names);
+  for (int i = 0; i < 3; ++i) job.recipe.place.push_back({names[static_cast<size_t>(i)] + "*", i});
+  const Model all = graph(names);
+  EXPECT_EQ(IndependentRanks(Compile(all, job)), (std::vector<std::vector<int>>{{0}, {1}, {2}}));
+  const auto together = Train(all, job, batches, 7);
+  for (size_t i = 0; i < names.size(); ++i) {
+    SCOPED_TRACE(names[i]);
+    std::vector<Batch> own(batches.size());
+    for (size_t b = 0; b < batches.size(); ++b) {
+      for (const std::string& name : {"x" + names[i], "t" + names[i]}) own[b].emplace(name, Tensor::Copy(batches[b].at(name).view()));
+    }
+    for (auto& [name, tensor] : Train(graph({names[i]}), options({names[i]}), own)) {
+      const std::string there = name.starts_with("loss@") ? "loss/" + std::to_string(i) + name.substr(4) : name;
+      ASSERT_TRUE(together.contains(there)) << there;
+      EXPECT_EQ(std::memcmp(together.at(there).data(), tensor.data(), static_cast<size_t>(tensor.bytes())), 0) << there;
+    }
+  }
+  // On one device the sum is one loss.
+  CompileOptions one = options(names);
+  one.recipe.devices = 1;
+  EXPECT_TRUE(Train(all, one, batches).contains("loss@0"));
 }
 
 void ExpectRefused(const Model& model, const CompileOptions& options, const std::string& message) {

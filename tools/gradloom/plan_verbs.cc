@@ -165,14 +165,25 @@ int Verify(const std::string& path, bool json) {
   const auto start = std::chrono::steady_clock::now();
   VerifyOrThrow(plan);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const std::vector<std::vector<int>> independent = IndependentRanks(plan);
   if (json) {
-    const nlohmann::json line{
-        {"plan", PlanHash(plan)}, {"sound", true}, {"programs", plan.programs.size()}, {"instructions", InstructionsOf(plan)}, {"ms", ms}};
+    const nlohmann::json line{{"plan", PlanHash(plan)},           {"sound", true},
+                              {"programs", plan.programs.size()}, {"instructions", InstructionsOf(plan)},
+                              {"independent", independent},       {"ms", ms}};
     std::printf("%s\n", line.dump().c_str());
     return 0;
   }
   std::printf("plan %s is sound: %zu programs, %s instructions, proved in %.1f ms\n", PlanHash(plan).substr(0, 8).c_str(),
               plan.programs.size(), WithCommas(InstructionsOf(plan)).c_str(), ms);
+  if (independent.size() > 1) {
+    std::printf("%zu groups of devices share no memory and never meet:", independent.size());
+    for (const std::vector<int>& group : independent) {
+      std::string text;
+      for (int rank : group) text += (text.empty() ? "" : ",") + std::to_string(rank);
+      std::printf(" [%s]", text.c_str());
+    }
+    std::printf("\n");
+  }
   return 0;
 }
 

@@ -219,6 +219,7 @@ class TrainingRun {
                         {"steps", session_->step()},
                         {"compile_s", set_up_.compile_seconds},
                         {"train_s", train_seconds_},
+                        {"waited_s", waited_seconds_},
                         {"planned_bytes", session_->planned_bytes()},
                         {"memory", ToJson(session_->device_memory())["devices"]},
                         {"resident_bytes", ThisProcess().resident_bytes},
