@@ -143,7 +143,7 @@ class Placer {
       throw Error(ErrorCode::kConfig,
                   "--place '" + Escaped(rules_[i].pattern) +
                       "' fits no node and no weight of the model, or only such as an earlier pattern has taken",
-                  "", "patterns are made of names, * and ?; the nodes are listed by: gradloom check MODEL --dump-after place_devices");
+                  "--place", "patterns are made of names, * and ?; the nodes are printed by --dump-after place_devices");
     }
   }
 

@@ -2,9 +2,12 @@
 // of the input of the convolution the other way.
 #include <algorithm>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/catalog/physical.h"
@@ -154,7 +157,7 @@ Prepared Finish(const typename P::primitive_desc& desc, const Desc& weights, std
 }
 
 // Throws dnnl::error for what the library has no implementation of.
-Prepared Prepare(const KernelCall& call, bool channels_last) {
+Prepared Ask(const KernelCall& call, bool channels_last) {
   const OneDnnTeam team(call.threads);
   const Convolution c = ConvolutionOf(call, channels_last);
   const auto algorithm = dnnl::algorithm::convolution_direct;
@@ -177,6 +180,36 @@ Prepared Prepare(const KernelCall& call, bool channels_last) {
                                                              c.pads_end, hint, OneDnnUserScratch());
   return Finish<dnnl::convolution_backward_data>(desc, desc.weights_desc(),
                                                  {{DNNL_ARG_DIFF_DST, c.y}, {DNNL_ARG_WEIGHTS, c.w}, {DNNL_ARG_DIFF_SRC, c.x}});
+}
+
+// Equal keys mean equal answers.
+std::string KeyOf(const KernelCall& call, bool channels_last) {
+  std::string key = call.domain + "." + call.op + (channels_last ? " last " : " ") + std::to_string(call.threads);
+  for (const auto& [name, value] : call.attributes) key += ";" + name + "=" + Attributes::ToString(value);
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    key += "|";
+    for (const OperandType& operand : *operands) {
+      key += operand.present() ? std::string(DTypeName(operand.dtype)) + operand.shape.ToString() + operand.layout.ToString() + "," : "-,";
+    }
+  }
+  return key;
+}
+
+// The same, asked once: a compile, its proof and a load want to know of each call several times, and the library takes a fraction of a
+// millisecond to answer.
+Prepared Prepare(const KernelCall& call, bool channels_last) {
+  constexpr size_t kMostKnown = 1024;
+  static std::mutex mutex;
+  static auto& known = *new std::unordered_map<std::string, Prepared>;
+  const std::string key = KeyOf(call, channels_last);
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(key); found != known.end()) return found->second;
+  }
+  Prepared prepared = Ask(call, channels_last);
+  const std::lock_guard lock(mutex);
+  if (known.size() >= kMostKnown) known.clear();
+  return known.emplace(key, std::move(prepared)).first->second;
 }
 
 class ConvolutionKernel : public Kernel {
