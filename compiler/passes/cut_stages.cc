@@ -19,8 +19,6 @@ constexpr int kMostStages = 64;
 
 int64_t BytesOf(const Value& value) { return value.shape.elements() * DTypeBytes(value.dtype); }
 
-bool IsKept(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
-
 class Estimator {
  public:
   Estimator(const Graph& graph, const Stages& stages, int copies, const Recipe& recipe)

@@ -19,7 +19,7 @@ class Marker {
  public:
   Marker(Graph& graph, const Stages& stages) : graph_(graph), home_(static_cast<size_t>(graph.num_values()), kTrunk) {
     for (const Value& value : graph.values()) {
-      const bool kept = (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue;
+      const bool kept = IsKept(value);
       if (kept) home_[static_cast<size_t>(value.id)] = stages.of_state.at(value.name);
       // The device with the tail has the trunk's states, too.
       here_.push_back(kept || value.role == Role::kInput);

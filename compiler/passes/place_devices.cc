@@ -14,8 +14,6 @@ namespace {
 
 constexpr int kNowhere = -1;
 
-bool IsKept(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
-
 // "/encoder/layer.0/MatMul" as people write it: "encoder.layer.0.MatMul".
 std::string Dotted(std::string name) {
   name.erase(0, name.find_first_not_of('/') == std::string::npos ? name.size() : name.find_first_not_of('/'));

@@ -47,6 +47,7 @@ std::string DevicesLine(const Plan& plan) {
   const auto counted = [](size_t count, const std::string& what) { return std::to_string(count) + " " + what + (count == 1 ? "" : "s"); };
   std::string line = devices == 1 ? "cpu  " : std::to_string(devices) + " x cpu (virtual)  ";
   line += counted(static_cast<size_t>(program.streams.front().threads), "thread") + (devices == 1 ? "" : " each") + "  ";
+  if (plan.places.size() > 1) line += std::to_string(plan.places.size()) + " kinds of parts of the model  ";
   if (program.streams.size() > 1)
     line += counted(compute, "stream") + "  " + counted(static_cast<size_t>(program.num_events), "event") + "  ";
   if (meetings > 0) line += counted(meetings, "all-reduce") + " (" + Bytes(bytes) + ")  ";
