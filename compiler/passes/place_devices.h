@@ -15,9 +15,7 @@
 namespace gradloom {
 
 // Whether it is a parameter or a state as it is before the step.
-inline bool IsKept(const Value& value) {
-  return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue;
-}
+inline bool IsKept(const Value& value) { return (value.role == Role::kParam || value.role == Role::kState) && value.next_of == kNoValue; }
 
 // Which parts of a model are where: decided for one entry, it holds for all.
 struct Stages {
