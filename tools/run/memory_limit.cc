@@ -46,6 +46,16 @@ std::string LargestOf(const MemoryReport& report) {
   return text;
 }
 
+// " on device 1" where devices hold different parts.
+std::string FullestDevice(const Plan& plan, const MemoryReport& report) {
+  if (report.places.size() == 1) return "";
+  const auto fullest = static_cast<int>(&report.fullest() - report.places.data());
+  for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
+    if (plan.PlaceOf(rank) == fullest) return " on device " + std::to_string(rank);
+  }
+  return "";
+}
+
 }  // namespace
 
 int64_t ParseBytes(const std::string& text, const std::string& what) {
@@ -101,7 +111,8 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
   const int64_t batch = options.entries.front().batch;
   const int64_t fits = LargestBatch(model, options, batch, bytes, limit);
   throw Error(ErrorCode::kLimit,
-              "a batch of " + std::to_string(batch) + " needs " + Bytes(bytes) + ", more than the limit of " + Bytes(limit),
+              "a batch of " + std::to_string(batch) + " needs " + Bytes(bytes) + FullestDevice(plan, report) + ", " + Bytes(bytes - limit) +
+                  " more than the limit of " + Bytes(limit),
               "the largest: " + LargestOf(report),
               fits > 0 ? "--batch " + std::to_string(fits) + "   fits" : "not even a batch of 1 fits: --memory-limit needs to be larger");
 }
