@@ -67,8 +67,8 @@ int Simulate(const Flags& flags) {
                   simulation.devices == 1 ? "device" : "devices", Milliseconds(simulation.seconds).c_str(),
                   WithCommas(static_cast<int64_t>(rate)).c_str(), SimulationSummary(plan, simulation).c_str());
       if (!flags.devices.empty()) {
-        std::printf("%lld samples a device:\n%8s %14s %16s %12s %12s\n", static_cast<long long>(entry.ranks[0].shard_length), "devices",
-                    "step", "samples/s", "exposed", "efficiency");
+        std::printf("%lld samples %s:\n%8s %14s %16s %12s %12s\n", static_cast<long long>(entry.ranks[0].shard_length),
+                    plan.places.size() == 1 ? "a device" : "a copy of the model", "devices", "step", "samples/s", "exposed", "efficiency");
       }
       continue;
     }
