@@ -211,7 +211,7 @@ ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t 
                                           : LossBuilder(builder, term, operands).Build();
     if (term.weight != 1) value = builder.Scale(value, term.weight);
     if (total != kNoValue) {
-      builder.set_origin("losses");
+      builder.set_origin(kLossSum);
       value = builder.Add(total, builder.Cast(value, builder.dtype(total)));
     }
     total = value;

@@ -45,6 +45,9 @@ struct LossTerm {
 // The names of the loss types that have a formula here.
 std::vector<std::string> LossTypes();
 
+// The origin of the nodes that add up several terms.
+inline constexpr char kLossSum[] = "losses";
+
 // Appends the weighted sum of the terms and returns it, a scalar. A mean is a sum divided by an explicit
 // denominator, so that parts of a batch add up. Targets become inputs of the graph: int64 classes for
 // cross_entropy and nll, of the output's type and shape otherwise; a target that several terms name is one input.

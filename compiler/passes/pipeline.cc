@@ -41,13 +41,13 @@ void RunSeedRandom(PassContext& c) {
 
 void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
-  const NodeId first = c.graph.next_node_id();
+  c.first_loss_node = c.graph.next_node_id();
   GraphBuilder builder(c.graph, c.rules);
   LossOperands operands(builder, c.fetch_names);
   c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
   c.feed_names = operands.feed_names();
   for (Node& node : c.graph.nodes) {
-    if (c.recipe.gather_to >= 0 && node.id >= first) node.device = kTail;
+    if (c.recipe.gather_to >= 0 && node.id >= c.first_loss_node) node.device = kTail;
   }
   if (Trains(c.kind) && !c.recipe.fetch_outputs) c.graph.outputs.clear();
   c.graph.outputs.insert(c.graph.outputs.begin(), c.loss);
@@ -100,7 +100,7 @@ void RunPlaceDevices(PassContext& c) {
   if (c.recipe.gather_to < 0) {
     PlaceDevices(c.graph, c.recipe.place, *c.stages);
     if (c.loss == kNoValue) return;
-    const std::vector<ValueId> terms = PartLoss(c.graph);
+    const std::vector<ValueId> terms = PartLoss(c.graph, c.first_loss_node);
     for (size_t i = 0; i < terms.size(); ++i) c.fetch_names[terms[i]] = "loss/" + std::to_string(i);
     return;
   }

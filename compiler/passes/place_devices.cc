@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/add_loss.h"
 #include "compiler/passes/choose_trainable.h"
 #include "compiler/passes/place_state.h"
 #include "runtime/base/error.h"
@@ -268,8 +269,11 @@ int CountStages(const std::vector<PlaceRule>& rules) {
 
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages) { Placer(graph, rules, stages).Run(); }
 
-std::vector<ValueId> PartLoss(Graph& graph) {
+std::vector<ValueId> PartLoss(Graph& graph, NodeId first_loss_node) {
   if (graph.outputs.empty()) return {};
+  const auto sums = [&](const Node& node) {
+    return node.id >= first_loss_node && node.phase == Phase::kForward && node.origin == kLossSum && node.op == "Add";
+  };
   const Uses uses(graph);
   std::vector<ValueId> terms;
   std::set<int> stages;
@@ -280,7 +284,7 @@ std::vector<ValueId> PartLoss(Graph& graph) {
     const int made = uses.producer[static_cast<size_t>(id)];
     if (made < 0) return {};
     const Node& node = graph.nodes[static_cast<size_t>(made)];
-    if (node.op == "Add" && node.domain.empty() && node.phase == Phase::kForward && node.origin == "losses") {
+    if (sums(node)) {
       open.insert(open.end(), {node.inputs[1], node.inputs[0]});
     } else {
       terms.push_back(id);
@@ -290,7 +294,7 @@ std::vector<ValueId> PartLoss(Graph& graph) {
   if (stages.size() < 2) return {};
   graph.outputs.erase(graph.outputs.begin());
   graph.outputs.insert(graph.outputs.begin(), terms.begin(), terms.end());
-  std::erase_if(graph.nodes, [](const Node& node) { return node.origin == "losses" && node.phase == Phase::kForward; });
+  std::erase_if(graph.nodes, sums);
   return terms;
 }
 

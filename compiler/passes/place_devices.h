@@ -26,6 +26,10 @@ struct Stages {
 
 // Where the samples are gathered on one device (gather_tail): what all devices have copies of, and what that one has.
 inline constexpr int kTrunk = 0, kTail = 1;
+// Whether a value passes from one to the other here, to the stage that the node is on.
+inline bool IsBoundary(const Node& node) {
+  return node.domain == kGradloomDomain && (node.op == "GatherSamples" || node.op == "ScatterSamples");
+}
 
 // How many stages the rules speak of.
 int CountStages(const std::vector<PlaceRule>& rules);
@@ -37,9 +41,9 @@ int CountStages(const std::vector<PlaceRule>& rules);
 // Throws Error(kConfig) for a rule that fits nothing, where `stages` was empty.
 void PlaceDevices(Graph& graph, const std::vector<PlaceRule>& rules, Stages& stages);
 
-// The terms of a sum, the graph's first output, where they are made on several stages: they become outputs in its place, so that stages
-// which share nothing else need not meet for it. Empty: nothing was changed.
-std::vector<ValueId> PartLoss(Graph& graph);
+// The terms of the loss, the graph's first output, where they are made on several stages: they become outputs in its place, so that stages
+// which share nothing else need not meet for it. Nodes of the model come before `first_loss_node`. Empty: nothing was changed.
+std::vector<ValueId> PartLoss(Graph& graph, NodeId first_loss_node);
 
 // The graphs of the stages, from one whose nodes are placed: each has its own nodes, and gradloom.Send and gradloom.Recv where a
 // value is made on one stage and read on another; a parameter is sent once a step, before it is first read. All transfers and

@@ -207,6 +207,30 @@ TEST_F(PlaceDevices, IndependentModelsInOneJob) {
   EXPECT_TRUE(Train(all, one, batches).contains("loss@0"));
 }
 
+// A node of the model may be called as ours are.
+TEST_F(PlaceDevices, NamesOfTheModelAreItsOwn) {
+  const Model model = ModelOf(R"(
+g (float[N, 4] x) => (float[N, 2] y, float[N, 2] z)
+<float[4, 2] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1}, float[4, 2] v = {0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35}, float[2] b = {0.1, -0.2}> {
+  [a] a = MatMul (x, w)
+  [losses] y = Add (a, b)
+  [c] z = MatMul (x, v)
+}
+)");
+  CompileOptions one = OptionsFor({{.type = "mse", .output = "y", .target = "t"}, {.type = "mse", .output = "z", .target = "u"}}, 1, {5});
+  CompileOptions two = one;
+  two.recipe.devices = 2;
+  two.recipe.place = {{"v", 1}};
+  const std::vector<Batch> batches = {
+      {{"x", Random(random_, Shape{5, 4})}, {"t", Random(random_, Shape{5, 2})}, {"u", Random(random_, Shape{5, 2})}}};
+  const auto apart = Train(model, two, batches);
+  for (const auto& [name, tensor] : Train(model, one, batches)) {
+    if (name.starts_with("loss@")) continue;  // two terms there
+    ASSERT_TRUE(apart.contains(name)) << name;
+    EXPECT_EQ(std::memcmp(apart.at(name).data(), tensor.data(), static_cast<size_t>(tensor.bytes())), 0) << name;
+  }
+}
+
 void ExpectRefused(const Model& model, const CompileOptions& options, const std::string& message) {
   try {
     Compile(model, options);
