@@ -133,7 +133,11 @@ class Emitter {
     Instruction meeting;
     meeting.kind = node.op == "Send" ? InstructionKind::kSend : node.op == "Recv" ? InstructionKind::kRecv : InstructionKind::kCollective;
     meeting.stream = stream;
-    (meeting.kind == InstructionKind::kCollective ? meeting.group : meeting.peer) = static_cast<int>(node.attributes.Int("peer", 0));
+    if (meeting.kind == InstructionKind::kCollective) {
+      meeting.group = 0;
+    } else {
+      meeting.peer = static_cast<int>(node.attributes.Int("peer", 0));
+    }
     meeting.tag = static_cast<int>(node.attributes.Int("tag", 0));
     meeting.origin = node.origin;
     for (ValueId id : node.inputs) meeting.uses.push_back({BufferOf(id), Access::kRead});

@@ -13,8 +13,6 @@ namespace {
 
 const std::string kDomain(kGradloomDomain);
 
-bool IsBoundary(const Node& node, const char* op) { return node.domain == kGradloomDomain && node.op == op; }
-
 class Marker {
  public:
   Marker(Graph& graph, const Stages& stages) : graph_(graph), home_(static_cast<size_t>(graph.num_values()), kTrunk) {
@@ -115,9 +113,9 @@ class Part {
     for (Node& node : nodes) {
       builder_.set_phase(node.phase);
       builder_.set_origin(node.origin);
-      if (IsBoundary(node, "GatherSamples")) {
+      if (IsBoundary(node) && node.device == kTail) {
         has_tail() ? Gather(node) : Give(node);
-      } else if (IsBoundary(node, "ScatterSamples")) {
+      } else if (IsBoundary(node)) {
         has_tail() ? Scatter(node) : Take(node);
       } else if (has_tail() || node.device == kTrunk) {
         graph_->nodes.push_back(std::move(node));

@@ -19,10 +19,6 @@ bool IsRandom(const Node& node) {
   return op != nullptr && op->has(kRandom);
 }
 
-bool IsBoundary(const Node& node) { return node.domain == kGradloomDomain && (node.op == "GatherSamples" || node.op == "ScatterSamples"); }
-
-}  // namespace
-
 // A device's graph, node by node from the whole one's.
 class DeviceGraph {
  public:
@@ -108,6 +104,8 @@ class DeviceGraph {
   };
   std::map<int, Open> open_;  // by stage
 };
+
+}  // namespace
 
 std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
   const int64_t each = (batch + devices - 1) / devices;
@@ -262,11 +260,11 @@ void Replication::Check(const Node& node, const std::vector<Shard>& made) const 
 }
 
 // Says along which axis samples are gathered or scattered. A device without samples has nothing to give, and yet gathers.
-void Replication::AddBoundary(Node node, DeviceGraph& device, int64_t samples) const {
+Node Replication::Boundary(Node node, int64_t samples) const {
   const Shard& divided = shard(InTail(node) ? node.inputs[0] : node.outputs[0]);
   if (divided.split()) node.attributes.set("axis", int64_t{divided.axis});
   if (divided.split() && samples == 0 && InTail(node)) node.inputs[0] = kNoValue;
-  device.Add(std::move(node), false);
+  return node;
 }
 
 std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
@@ -294,7 +292,7 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       if (samples > 0) id = parts.back().second;
     }
     if (IsBoundary(node)) {
-      AddBoundary(std::move(node), device, samples);
+      device.Add(Boundary(std::move(node), samples), false);
     } else if (InTail(node)) {
       device.Add(std::move(node), false);
     } else if (samples > 0) {

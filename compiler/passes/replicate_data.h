@@ -20,9 +20,6 @@ struct BatchShard {
 };
 std::vector<BatchShard> DivideBatch(int64_t batch, int devices);
 
-// A device's graph in the making.
-class DeviceGraph;
-
 // How every value of a graph over the whole batch lies on the devices.
 //
 // What is fed is divided by samples, parameters and states are whole, and each operator's row says what becomes of that. A sum
@@ -53,7 +50,7 @@ class Replication {
   void FillBuckets(int64_t bucket_bytes);
   void Check(const Node& node, const std::vector<Shard>& made) const;
   bool InTail(const Node& node) const { return gathers_ && node.device == kTail; }
-  void AddBoundary(Node node, DeviceGraph& device, int64_t samples) const;
+  Node Boundary(Node node, int64_t samples) const;
 
   const Graph& graph_;
   const int64_t batch_;

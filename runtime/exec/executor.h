@@ -111,6 +111,8 @@ class Executor {
 
   // Bytes of the transient arena of a rank, which all entries share: what a step uses.
   int64_t transient_bytes(size_t rank = 0) const { return memory_.transient_bytes(rank); }
+  // Bytes of a rank's two input slots.
+  int64_t input_bytes(size_t rank) const { return memory_.input_bytes(rank); }
 
  private:
   PreparedEntry& Prepared(int entry);

@@ -25,7 +25,10 @@ Shape BatchShape(const Shape& row, int64_t rows) {
 class Batches::Maker {
  public:
   Maker(const Batches& batches, const BatchesOptions& options)
-      : batches_(batches), draw_(options.draw), slots_(static_cast<size_t>(std::max(options.ahead, 1)) + 2) {
+      : batches_(batches),
+        draw_(options.draw),
+        keeps_(options.kept),
+        slots_(static_cast<size_t>(std::max(options.ahead, 1) + options.kept)) {
     const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
     for (Slot& slot : slots_) {
       for (const auto& [name, column] : batches.data_.made_columns()) {
@@ -44,7 +47,7 @@ class Batches::Maker {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  // Waits for a batch and keeps it until the call after the next.
+  // Waits for a batch and keeps it as many calls as are kept.
   const std::map<std::string, Tensor>& Get(int64_t index) {
     std::unique_lock lock(mutex_);
     if (index != current_ && index != current_ + 1) {
@@ -54,10 +57,10 @@ class Batches::Maker {
       for (Slot& slot : slots_) slot.made = 0, slot.failure = nullptr;
       next_batch_ = index;
       next_row_ = 0;
-      kept_ = -1;
+      first_ = index;
     } else if (index == current_ + 1 && current_ >= 0) {
-      if (kept_ >= 0) SlotOf(kept_).made = 0, SlotOf(kept_).failure = nullptr;
-      kept_ = current_;
+      const int64_t used = index - keeps_;
+      if (used >= first_) SlotOf(used).made = 0, SlotOf(used).failure = nullptr;
     }
     current_ = index;
     work_.notify_all();
@@ -78,7 +81,7 @@ class Batches::Maker {
 
   bool HasWork() const {
     const int64_t first = std::max<int64_t>(current_, 0);
-    return next_batch_ < batches_.count() && next_batch_ < first + static_cast<int64_t>(slots_.size()) - 1;
+    return next_batch_ < batches_.count() && next_batch_ < first + static_cast<int64_t>(slots_.size()) - (keeps_ - 1);
   }
 
   void Work() {
@@ -116,11 +119,12 @@ class Batches::Maker {
 
   const Batches& batches_;
   const PhiloxKey draw_;
+  const int64_t keeps_;
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable work_, done_;
   int64_t current_ = -1;                   // the batch that was asked for last
-  int64_t kept_ = -1;                      // the one before it, where that is still there
+  int64_t first_ = 0;                      // where the present row of batches began
   int64_t next_batch_ = 0, next_row_ = 0;  // what is made next
   int busy_ = 0;                           // rows that are being made
   bool closing_ = false;
@@ -128,7 +132,7 @@ class Batches::Maker {
 };
 
 Batches::Batches(const Dataset& data, std::span<const int64_t> order, int64_t batch, const BatchesOptions& options)
-    : data_(data), order_(order), batch_(batch) {
+    : data_(data), order_(order), batch_(batch), buffers_(static_cast<size_t>(options.kept)) {
   GRADLOOM_CHECK(batch > 0);
   for (const auto& [name, column] : data.columns()) {
     for (auto& buffers : buffers_) {
@@ -148,7 +152,7 @@ std::map<std::string, TensorView, std::less<>> Batches::Get(int64_t index) {
   GRADLOOM_CHECK(index >= 0 && index < count());
   const auto rows = order_.subspan(static_cast<size_t>(index * batch_), static_cast<size_t>(size(index)));
   std::map<std::string, TensorView, std::less<>> feeds;
-  turn_ = 1 - turn_;
+  turn_ = (turn_ + 1) % buffers_.size();
   for (auto& [name, buffer] : buffers_[turn_]) {
     GatherRows(data_.column(name), rows, buffer.data());
     feeds.emplace(name, TensorView{buffer.dtype(), WithRows(buffer.shape(), size(index)), buffer.data()});

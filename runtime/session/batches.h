@@ -19,6 +19,7 @@ struct BatchesOptions {
   // Threads that make rows ahead of their use, where there are such rows, and how many batches they may be ahead.
   int workers = 2;
   int ahead = 3;
+  int kept = 1;  // batches that stay as they are: the one asked for last, or the one before it too
 };
 
 // Rows in memory are copied when a batch is asked for; rows of a source are made ahead by threads of its own.
@@ -33,7 +34,7 @@ class Batches {
   int64_t count() const;              // batches of the epoch
   int64_t size(int64_t index) const;  // rows of one
 
-  // Batch `index`, valid until the call after the next. In order it is quick; a jump makes what lies ahead anew. What the
+  // Batch `index`, valid until as many calls later as are kept. In order it is quick; a jump makes what lies ahead anew. What the
   // threads could not read is thrown here, for the batch that it belongs to.
   std::map<std::string, TensorView, std::less<>> Get(int64_t index);
 
@@ -43,8 +44,8 @@ class Batches {
   const Dataset& data_;
   std::span<const int64_t> order_;
   int64_t batch_;
-  std::map<std::string, Tensor> buffers_[2];  // of a full batch, used in turn
-  int turn_ = 0;
+  std::vector<std::map<std::string, Tensor>> buffers_;  // of full batches, as many as are kept, used in turn
+  size_t turn_ = 0;
   std::unique_ptr<Maker> maker_;  // null where all rows are in memory
 };
 

@@ -293,7 +293,7 @@ int64_t Session::planned_bytes() const {
   int64_t most = 0;
   for (size_t rank = 0; rank < plan_->num_ranks(); ++rank) {
     const Place& place = plan_->places[static_cast<size_t>(plan_->PlaceOf(rank))];
-    most = std::max(most, place.state_bytes + place.constants_bytes + executor_->transient_bytes(rank));
+    most = std::max(most, place.state_bytes + place.constants_bytes + executor_->transient_bytes(rank) + executor_->input_bytes(rank));
   }
   return most;
 }

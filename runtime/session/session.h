@@ -104,7 +104,7 @@ class Session {
   // Gives back what only a running step needs; the next one takes it again. Changes no state.
   void ReleaseMemory();
 
-  // Bytes that the run holds on the device that holds most: state, transient and constants arenas.
+  // Bytes that the run holds on the device that holds most: state, constants, transient and input arenas.
   int64_t planned_bytes() const;
 
  private:

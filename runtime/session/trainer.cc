@@ -147,7 +147,8 @@ void Trainer::StartEpoch(int64_t epoch) {
   ahead_ = -1;
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
   const PhiloxKey draw = NodeKey(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch), kRowStream);
-  batches_ = std::make_unique<Batches>(train_, order_, options_.batch, BatchesOptions{.draw = draw});
+  batches_ =
+      std::make_unique<Batches>(train_, order_, options_.batch, BatchesOptions{.draw = draw, .kept = session_.copies_inputs() ? 2 : 1});
   order_epoch_ = epoch;
   epoch_started_ = Now();
   epoch_waited_ = 0;
