@@ -169,12 +169,7 @@ class Compiler {
     Entry entry = EntryOf(request, whole->imported, context);
     apart_.clear();
     const std::vector<BatchShard> shards(static_cast<size_t>(copies()), {0, entry.batch});
-    if (gathers()) {
-      BindGathered(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
-    } else {
-      const CopyPrograms made = AddPrograms(request, context, context.graph, context.batch, false);
-      for (const BatchShard& shard : shards) Bind(made, shard, false, entry);
-    }
+    BindRanks(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
     report_.passes_ms += MsSince(start);
     plan_.entries.push_back(std::move(entry));
   }
@@ -199,17 +194,9 @@ class Compiler {
       if (samples && samples->outer > 1) apart_.insert(FeedsOf(whole.graph)[i]);
     }
     const std::vector<BatchShard> shards = DivideBatch(batch, copies());
-    if (gathers()) {
-      std::map<int64_t, const Graph*> graphs;
-      for (const auto& [samples, graph] : divided.graphs) graphs.emplace(samples, graph.get());
-      BindGathered(request, whole, graphs, shards, true, entry);
-    }
-    std::map<int64_t, CopyPrograms> made;  // by samples
-    for (const BatchShard& shard : gathers() ? std::vector<BatchShard>() : shards) {
-      if (!made.contains(shard.length))
-        made.emplace(shard.length, AddPrograms(request, whole, *divided.graphs.at(shard.length), shard.length, true));
-      Bind(made.at(shard.length), shard, true, entry);
-    }
+    GraphsBySamples graphs;
+    for (const auto& [samples, graph] : divided.graphs) graphs.emplace(samples, graph.get());
+    BindRanks(request, whole, graphs, shards, true, entry);
     report_.passes_ms += MsSince(start) - (report_.import_ms - imported);
     plan_.entries.push_back(std::move(entry));
   }
@@ -224,6 +211,21 @@ class Compiler {
     std::vector<std::vector<int>> fetches;
   };
 
+  // What a copy of the model computes, by how many samples it has.
+  using GraphsBySamples = std::map<int64_t, Graph*>;
+
+  // Makes the programs of an entry and gives them to its ranks, copy by copy.
+  void BindRanks(const EntryRequest& request, const PassContext& whole, const GraphsBySamples& graphs,
+                 const std::vector<BatchShard>& shards, bool divided, Entry& entry) {
+    if (gathers()) return BindGathered(request, whole, graphs, shards, divided, entry);
+    std::map<int64_t, CopyPrograms> made;  // by samples
+    for (const BatchShard& shard : shards) {
+      if (!made.contains(shard.length))
+        made.emplace(shard.length, AddPrograms(request, whole, *graphs.at(shard.length), shard.length, divided));
+      Bind(made.at(shard.length), shard, divided, entry);
+    }
+  }
+
   // From the graph of a copy that has so many samples.
   CopyPrograms AddPrograms(const EntryRequest& request, const PassContext& whole, Graph& graph, int64_t samples, bool divided) {
     if (stages_.count == 1) return AddStages(request, whole, {&graph}, 0, samples, divided);
@@ -235,7 +237,7 @@ class Compiler {
   }
 
   // Each device has its samples of the trunk, and one of them the tail: a place of its own.
-  void BindGathered(const EntryRequest& request, const PassContext& whole, const std::map<int64_t, const Graph*>& graphs,
+  void BindGathered(const EntryRequest& request, const PassContext& whole, const GraphsBySamples& graphs,
                     const std::vector<BatchShard>& shards, bool divided, Entry& entry) {
     const auto tail = static_cast<size_t>(options_.recipe.gather_to);
     for (const auto& [state, stage] : stages_.of_state)
@@ -326,7 +328,8 @@ class Compiler {
     const gradloom::Place& place = plan_.places[static_cast<size_t>(context.place)];
     std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // arena, and how much is made anew
     for (int round = 0; round < kMostRounds; ++round) {
-      const int64_t over = place.state_bytes + place.constants_bytes + context.scheduled.transient_bytes - limit;
+      const int64_t over =
+          place.state_bytes + place.constants_bytes + context.scheduled.transient_bytes + 2 * context.scheduled.input_bytes - limit;
       if (over <= 0 || (round > 0 && context.recomputed.bytes < context.recompute_bytes)) break;
       run(context.recompute_bytes + over + over / 4);
       best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});

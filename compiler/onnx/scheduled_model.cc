@@ -8,6 +8,7 @@
 #include "compiler/graph/graph.h"
 #include "compiler/onnx/proto_convert.h"
 #include "runtime/base/version.h"
+#include "runtime/plan/text.h"
 
 namespace gradloom {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 constexpr int kIrVersion = 10;  // metadata of nodes
 // Of more devices, only those that run a program of their own.
 constexpr size_t kMostDevices = 16;
-constexpr const char* kArenaNames[] = {"state", "constants", "transient", "step", "feed", "input"};
 
 class Writer {
  public:
@@ -109,8 +109,8 @@ class Writer {
       (use.access == Access::kRead ? node.add_input(name) : node.add_output(name));
       if (use.access != Access::kWrite || use.buffer < 0) continue;
       const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
-      place += (place.empty() ? "" : ", ") + std::string(kArenaNames[static_cast<size_t>(buffer.arena)]) + " " +
-               std::to_string(buffer.offset) + " to " + std::to_string(buffer.offset + buffer.bytes);
+      place += (place.empty() ? "" : ", ") + ArenaName(buffer.arena) + " " + std::to_string(buffer.offset) + " to " +
+               std::to_string(buffer.offset + buffer.bytes);
     }
     // What goes over to another device has one name there and here.
     if (instruction.kind == InstructionKind::kSend) node.add_output(PassedName(rank, instruction));

@@ -18,4 +18,7 @@ struct DeviceSpec {
 // Throws Error(kConfig) for a text that names no devices, Error(kUnsupported) for devices that this build does not know.
 DeviceSpec ParseDevices(const std::string& text);
 
+// The index in "cpu:1", below kMaxDevices; -1 for a text that names no single device.
+int ParseDeviceIndex(const std::string& text);
+
 }  // namespace gradloom

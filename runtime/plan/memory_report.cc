@@ -103,6 +103,12 @@ const PlaceMemory& MemoryReport::fullest() const {
                            [](const PlaceMemory& a, const PlaceMemory& b) { return a.total_bytes() < b.total_bytes(); });
 }
 
+int64_t MostStateBytes(const Plan& plan) {
+  int64_t most = 0;
+  for (const Place& place : plan.places) most = std::max(most, place.state_bytes);
+  return most;
+}
+
 MemoryReport ReportMemory(const Plan& plan, size_t largest) {
   MemoryReport report;
   for (size_t i = 0; i < plan.places.size(); ++i) {

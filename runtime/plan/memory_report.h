@@ -45,6 +45,9 @@ struct MemoryReport {
   const PlaceMemory& fullest() const;
 };
 
+// Of the state arena of the device that has the largest: without a look at any program.
+int64_t MostStateBytes(const Plan& plan);
+
 // `largest`: how many buffers of each program to name.
 MemoryReport ReportMemory(const Plan& plan, size_t largest = 8);
 

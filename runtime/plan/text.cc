@@ -185,6 +185,8 @@ std::string EntryText(const Plan& plan, size_t index) {
 
 }  // namespace
 
+std::string ArenaName(Arena arena) { return NameOf(kArenas, arena); }
+
 std::string ProgramText(const Program& program) { return ProgramWriter(program, "  ").Write(); }
 
 std::string PlanText(const Plan& plan) {

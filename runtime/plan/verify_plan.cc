@@ -7,6 +7,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/plan/text.h"
 #include "runtime/plan/verify_scope.h"
 
 namespace gradloom {
@@ -15,8 +16,6 @@ namespace {
 
 // Tensors of all places together.
 constexpr size_t kMaxPlaced = size_t{1} << 26;
-
-constexpr std::string_view kArenaNames[] = {"state", "constants", "transient", "step", "feed", "input"};
 
 // One tensor of a table: where it lies in an arena.
 struct Range {
@@ -170,7 +169,7 @@ std::string Describe(const Program& program, int index) {
 }
 
 std::string Describe(const Buffer& buffer) {
-  std::string text = "'" + Escaped(buffer.name) + "' (" + std::string(kArenaNames[static_cast<size_t>(buffer.arena)]);
+  std::string text = "'" + Escaped(buffer.name) + "' (" + ArenaName(buffer.arena);
   if (buffer.arena == Arena::kFeed) return text + " " + std::to_string(buffer.feed) + ")";
   return text + " bytes " + std::to_string(buffer.offset) + " to " + std::to_string(buffer.offset + buffer.bytes) + ")";
 }

@@ -60,8 +60,6 @@ Compiled CompileConfigured(const Configuration& configuration, bool only_check) 
   return made;
 }
 
-int64_t StateBytes(const Plan& plan) { return ReportMemory(plan, 0).fullest().state_bytes; }
-
 nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   nlohmann::json json = nlohmann::json::array();
   for (const auto& [name, reason] : list) json.push_back({{"name", name}, {"reason", reason}});
@@ -72,10 +70,10 @@ int Check(const Configuration& configuration, bool json) {
   const Compiled made = CompileConfigured(configuration, true);
   const Program& program = made.plan.programs.front();
   if (json) {
-    const nlohmann::json line{{"model", ModelPathOf(configuration)},   {"trained", Reasons(made.report.trained)},
-                              {"frozen", Reasons(made.report.frozen)}, {"parameters_trained", made.report.trained_elements},
-                              {"step_flops", made.report.step_flops},  {"transient_bytes", made.report.transient_bytes},
-                              {"state_bytes", StateBytes(made.plan)},  {"instructions", program.instructions.size()}};
+    const nlohmann::json line{{"model", ModelPathOf(configuration)},      {"trained", Reasons(made.report.trained)},
+                              {"frozen", Reasons(made.report.frozen)},    {"parameters_trained", made.report.trained_elements},
+                              {"step_flops", made.report.step_flops},     {"transient_bytes", made.report.transient_bytes},
+                              {"state_bytes", MostStateBytes(made.plan)}, {"instructions", program.instructions.size()}};
     std::printf("%s\n", line.dump().c_str());
     return 0;
   }
@@ -85,7 +83,7 @@ int Check(const Configuration& configuration, bool json) {
   for (const auto& [name, reason] : made.report.frozen) std::printf("frozen   %s   (%s)\n", Escaped(name).c_str(), reason.c_str());
   std::printf("%s parameters trained   %s FLOPs a step   %zu instructions   %s activations + %s weights and optimizer   sound\n",
               WithCommas(made.report.trained_elements).c_str(), Short(made.report.step_flops).c_str(), program.instructions.size(),
-              Bytes(made.report.transient_bytes).c_str(), Bytes(StateBytes(made.plan)).c_str());
+              Bytes(made.report.transient_bytes).c_str(), Bytes(MostStateBytes(made.plan)).c_str());
   return 0;
 }
 
@@ -115,7 +113,7 @@ int CompileToFile(const Configuration& configuration, const std::string& out, bo
                               {"live_bytes_bound", made.report.live_bytes_bound},
                               {"waits", made.report.waits},
                               {"waits_bound", made.report.waits_bound},
-                              {"state_bytes", StateBytes(made.plan)}};
+                              {"state_bytes", MostStateBytes(made.plan)}};
     std::printf("%s\n", line.dump().c_str());
   }
   return 0;

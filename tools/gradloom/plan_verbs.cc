@@ -72,6 +72,7 @@ int PrintMemory(const Plan& plan) {
     line("optimizer", place.optimizer);
     line("gradient sums", place.accumulators);
     std::printf("%sconstants %s\n", name.c_str(), Bytes(place.constants_bytes).c_str());
+    if (place.input_bytes > 0) std::printf("%sinput slots %s\n", name.c_str(), Bytes(place.input_bytes).c_str());
     if (report.places.size() > 1) std::printf("%sin all %s\n", name.c_str(), Bytes(place.total_bytes()).c_str());
   }
   for (size_t i = 0; i < report.programs.size(); ++i) {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/plan/memory_report.h"
+#include "runtime/plan/text.h"
 #include "tools/report/page_template.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
@@ -19,7 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostDevices = 16;
 constexpr const char* kKinds[] = {"launch", "copy", "record", "wait", "collective", "send", "recv", "if", "loop"};
-constexpr const char* kArenas[] = {"state", "constants", "transient", "step", "feed", "input"};
 
 Json JsonOf(const Program& program, const Instruction& instruction) {
   Json reads = Json::array(), writes = Json::array();
@@ -55,7 +55,7 @@ Json JsonOf(const Program& program) {
     const Buffer& buffer = program.buffers[i];
     const std::string type = buffer.dtype == DType::kUndefined ? "scratch" : std::string(DTypeName(buffer.dtype)) + buffer.shape.ToString();
     buffers.push_back({{"name", buffer.name},
-                       {"arena", kArenas[static_cast<size_t>(buffer.arena)]},
+                       {"arena", ArenaName(buffer.arena)},
                        {"offset", buffer.offset},
                        {"bytes", buffer.bytes},
                        {"type", type},

@@ -211,18 +211,10 @@ namespace {
 // Of the rules that are named after it.
 constexpr double kMomentum = 0.9;
 
-// "cpu:1"; -1 for anything else.
-int DeviceIndex(const std::string& device) {
-  int index = -1;
-  const char* const end = device.data() + device.size();
-  const bool numbered = device.starts_with("cpu:") && std::from_chars(device.data() + 4, end, index).ptr == end;
-  return numbered && index < kMaxDevices ? index : -1;
-}
-
 // "encoder.*=cpu:1"
 PlaceRule ParsePlace(const std::string& text) {
   const size_t equals = text.rfind('=');
-  const int index = equals == std::string::npos ? -1 : DeviceIndex(Trimmed(text.substr(equals + 1)));
+  const int index = equals == std::string::npos ? -1 : ParseDeviceIndex(Trimmed(text.substr(equals + 1)));
   if (index < 0 || equals == 0) {
     throw Error(ErrorCode::kConfig, "cannot read the placement '" + Escaped(text) + "'", "",
                 "it reads PATTERN=cpu:1, for example --place 'encoder.*=cpu:1', or auto");
@@ -284,7 +276,7 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
   });
   Reading(configuration, "devices.gather_to", [&] {
     const std::string& device = configuration.Text("devices.gather_to");
-    recipe.gather_to = DeviceIndex(device);
+    recipe.gather_to = ParseDeviceIndex(device);
     if (!device.empty() && recipe.gather_to < 0)
       throw Error(ErrorCode::kConfig, "no device '" + Escaped(device) + "' to gather on", "", "--gather-to cpu:0");
   });

@@ -76,7 +76,7 @@ void PrintHeader(Log& log, const Configuration& configuration, const TrainingSet
            WithCommas(set_up.data.eval.rows()) + " eval  batch " + std::to_string(set_up.options.batch) +
            (sizes.size() > 1 ? "   (last batch of an epoch " + std::to_string(sizes[1]) + ")" : ""));
   log.Line("devices " + DevicesLine(plan));
-  log.Line("memory  " + Bytes(report.transient_bytes) + " activations + " + Bytes(ReportMemory(plan, 0).fullest().state_bytes) +
+  log.Line("memory  " + Bytes(report.transient_bytes) + " activations + " + Bytes(MostStateBytes(plan)) +
            " weights and optimizer  (exact)   verified in " + Short(report.verify_ms) + " ms");
 }
 
