@@ -8,6 +8,17 @@
 
 namespace gradloom {
 
+namespace {
+
+// As in a plan: see KernelCall::values.
+TensorView KnownValue(const Graph& graph, ValueId id) {
+  if (id == kNoValue || graph.value(id).role != Role::kConst) return {};
+  const Tensor* const value = graph.data(id);
+  return value == nullptr || !IsInteger(value->dtype()) || value->elements() > kMaxKnownElements ? TensorView() : value->view();
+}
+
+}  // namespace
+
 KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan) {
   KernelCall call{
       .op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}, .threads = plan.threads};
@@ -15,6 +26,9 @@ KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan)
     return id == kNoValue ? OperandType{} : OperandType{graph.value(id).dtype, graph.value(id).shape, plan.layout(id)};
   };
   for (ValueId id : node.inputs) call.inputs.push_back(operand(id));
+  if (plan.device == DeviceKind::kCuda) {
+    for (ValueId id : node.inputs) call.values.push_back(KnownValue(graph, id));
+  }
   for (ValueId id : node.outputs) call.outputs.push_back(operand(id));
   return call;
 }

@@ -37,6 +37,7 @@ const Catalog& TheCatalog() {
       made.reference.push_back({.name = made.names.back(), .op = kernel->op, .domain = kernel->domain, .device = DeviceKind::kCpu});
       made.Add(&made.reference.back());
     }
+    for (const KernelRow* row : CudaKernelRows()) made.Add(row);
     return made;
   }();
   return catalog;

@@ -1,8 +1,20 @@
 #include "kernels/catalog/kernel.h"
 
+#include "runtime/base/error.h"
+
 namespace gradloom {
 
 std::string_view DeviceKindName(DeviceKind kind) { return kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
+
+bool KernelCall::IsKnown(size_t i) const {
+  return i >= inputs.size() || !inputs[i].present() || (i < values.size() && values[i].dtype != DType::kUndefined);
+}
+
+std::vector<int64_t> KernelCall::ConstantInts(size_t i, std::vector<int64_t> absent) const {
+  if (i >= inputs.size() || !inputs[i].present()) return absent;
+  if (!IsKnown(i)) throw Error(ErrorCode::kUnsupported, op + ": input " + std::to_string(i) + " is not a constant");
+  return IntValues(values[i]);
+}
 
 std::string Rejection(const KernelRow& row, const KernelCall& call) {
   if (row.rejects != nullptr) return row.rejects(call);

@@ -12,6 +12,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/shape.h"
+#include "runtime/base/tensor.h"
 
 namespace gradloom {
 
@@ -40,7 +41,18 @@ struct KernelCall {
   std::vector<OperandType> inputs;
   std::vector<OperandType> outputs;
   int threads = 1;  // of the stream that runs it
+  // Of integer inputs that are constants of the plan, by input: their values, borrowed; undefined for all others, and past the end.
+  // Filled for devices alone whose memory the host cannot read at a step (CUDA).
+  std::vector<TensorView> values;
+
+  // The integers of constant input i, or `absent` where the operand is. Throws Error(kUnsupported) for one that is data.
+  std::vector<int64_t> ConstantInts(size_t i, std::vector<int64_t> absent = {}) const;
+  // Whether input i is absent or its values are known.
+  bool IsKnown(size_t i) const;
 };
+
+// Constants of at most so many elements are given to a call.
+inline constexpr int64_t kMaxKnownElements = 4096;
 
 // Output `output` may be given the same address as input `input` (equal bytes): the kernel reads each
 // element before it writes the one in its place.

@@ -19,7 +19,7 @@ struct SamplePlaces {
     return {samples[0], samples[1], samples[2], first};
   }
 
-  uint64_t operator()(int64_t i) const {
+  constexpr uint64_t operator()(int64_t i) const {
     if (together == 0) return static_cast<uint64_t>(i);
     const int64_t part = here * together;
     return static_cast<uint64_t>(i / part * whole * together + first * together + i % part);

@@ -1,4 +1,5 @@
-// float16 and bfloat16 in software: storage types with conversions that round to nearest even.
+// float16 and bfloat16 in software: storage types with conversions that round to nearest even. What is constexpr here and in
+// philox.h is device code too.
 #pragma once
 
 #include <bit>
@@ -8,7 +9,7 @@
 
 namespace gradloom {
 
-inline float HalfToFloat(uint16_t h) {
+constexpr float HalfToFloat(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
   uint32_t exponent = (h >> 10) & 0x1F, mantissa = h & 0x3FF;
   if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000 | (mantissa << 13));
@@ -20,7 +21,7 @@ inline float HalfToFloat(uint16_t h) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-inline uint16_t FloatToHalf(float f) {
+constexpr uint16_t FloatToHalf(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
@@ -35,9 +36,9 @@ inline uint16_t FloatToHalf(float f) {
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000 + 0xFFF + odd) >> 13));
 }
 
-inline float Bfloat16ToFloat(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+constexpr float Bfloat16ToFloat(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
 
-inline uint16_t FloatToBfloat16(float f) {
+constexpr uint16_t FloatToBfloat16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((bits >> 16) | 0x40);  // quiet NaN
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
@@ -46,15 +47,15 @@ inline uint16_t FloatToBfloat16(float f) {
 struct Half {
   uint16_t bits = 0;
   Half() = default;
-  Half(float f) : bits(FloatToHalf(f)) {}  // NOLINT: converts as a number does
-  operator float() const { return HalfToFloat(bits); }
+  constexpr Half(float f) : bits(FloatToHalf(f)) {}  // NOLINT: converts as a number does
+  constexpr operator float() const { return HalfToFloat(bits); }
 };
 
 struct Bfloat16 {
   uint16_t bits = 0;
   Bfloat16() = default;
-  Bfloat16(float f) : bits(FloatToBfloat16(f)) {}  // NOLINT: converts as a number does
-  operator float() const { return Bfloat16ToFloat(bits); }
+  constexpr Bfloat16(float f) : bits(FloatToBfloat16(f)) {}  // NOLINT: converts as a number does
+  constexpr operator float() const { return Bfloat16ToFloat(bits); }
 };
 
 template <>

@@ -11,7 +11,7 @@ namespace gradloom {
 using PhiloxBlock = std::array<uint32_t, 4>;
 using PhiloxKey = std::array<uint32_t, 2>;
 
-inline PhiloxBlock Philox(PhiloxBlock counter, PhiloxKey key) {
+constexpr PhiloxBlock Philox(PhiloxBlock counter, PhiloxKey key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * counter[0], p1 = uint64_t{0xCD9E8D57} * counter[2];
     counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(p1),
@@ -23,10 +23,10 @@ inline PhiloxBlock Philox(PhiloxBlock counter, PhiloxKey key) {
 }
 
 // A uniform number in [0, 1) with 24 bits.
-inline float UniformFloat(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+constexpr float UniformFloat(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
 // The 64 bits of SplitMix64 of `x`: a good hash of small integers (Steele, Lea, Flood, OOPSLA 2014).
-inline uint64_t Mix64(uint64_t x) {
+constexpr uint64_t Mix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
@@ -35,13 +35,13 @@ inline uint64_t Mix64(uint64_t x) {
 
 // The key of the random numbers of one node in one batch (counted over all batches, accumulated ones
 // too). `origin` is a hash of the node's name at import with its call path.
-inline PhiloxKey NodeKey(uint64_t seed, uint64_t batch, uint64_t origin) {
+constexpr PhiloxKey NodeKey(uint64_t seed, uint64_t batch, uint64_t origin) {
   const uint64_t mixed = Mix64(Mix64(Mix64(seed) ^ batch) ^ origin);
   return {static_cast<uint32_t>(mixed), static_cast<uint32_t>(mixed >> 32)};
 }
 
 // The random word of element `index` in row-major order of the unsplit tensor: four elements share a block.
-inline uint32_t ElementBits(uint64_t index, PhiloxKey key) {
+constexpr uint32_t ElementBits(uint64_t index, PhiloxKey key) {
   const uint64_t block = index / 4;
   return Philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0}, key)[index % 4];
 }

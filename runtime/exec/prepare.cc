@@ -160,7 +160,7 @@ class Preparation {
         if (row == nullptr) {
           throw Error(ErrorCode::kPlan, "no kernel '" + Escaped(instruction.kernel) + "' in this build", Escaped(instruction.origin));
         }
-        prepared.kernel = MakeCpuKernel(*row, CallOf(program, instruction));
+        prepared.kernel = MakeCpuKernel(*row, CallOf(plan_, program, instruction));
         return;
       }
       case InstructionKind::kCopy:

@@ -102,19 +102,40 @@ bool Communicates(const Instruction& instruction) {
          instruction.kind == InstructionKind::kRecv;
 }
 
-KernelCall CallOf(const Program& program, const Instruction& instruction) {
+namespace {
+
+// The constant that a buffer is, where its integers decide what a kernel does; undefined for all others.
+TensorView KnownValue(const Plan& plan, const Program& program, const Buffer& buffer) {
+  if (buffer.arena != Arena::kConstants || !IsInteger(buffer.dtype) || buffer.shape.elements() > kMaxKnownElements) return {};
+  for (const Constant& constant : plan.constants) {
+    if (constant.offset == buffer.offset && constant.in_place(program.place) && constant.value.dtype() == buffer.dtype &&
+        constant.value.shape() == buffer.shape) {
+      return constant.value.view();
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+KernelCall CallOf(const Plan& plan, const Program& program, const Instruction& instruction) {
   KernelCall call{.op = instruction.op, .domain = instruction.domain, .attributes = instruction.attributes, .inputs = {}, .outputs = {}};
   if (instruction.stream < 0 || instruction.stream >= static_cast<int>(program.streams.size())) {
     throw Error(ErrorCode::kPlan, "stream " + std::to_string(instruction.stream) + " is out of range", Escaped(instruction.origin));
   }
-  call.threads = program.streams[static_cast<size_t>(instruction.stream)].threads;
+  const Stream& stream = program.streams[static_cast<size_t>(instruction.stream)];
+  call.threads = stream.threads;
+  const bool on_cuda = stream.device >= 0 && stream.device < static_cast<int>(plan.targets.size()) &&
+                       plan.targets[static_cast<size_t>(stream.device)].device == DeviceKind::kCuda;
   for (const Use& use : instruction.uses) {
     if (use.buffer < -1 || use.buffer >= static_cast<int>(program.buffers.size())) {
       throw Error(ErrorCode::kPlan, "buffer " + std::to_string(use.buffer) + " is out of range", Escaped(instruction.origin));
     }
     if (use.access == Access::kScratch) continue;
     OperandType operand;
-    if (use.buffer >= 0) operand = program.buffers[static_cast<size_t>(use.buffer)].operand();
+    const Buffer* const buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
+    if (buffer != nullptr) operand = buffer->operand();
+    if (on_cuda && use.access == Access::kRead) call.values.push_back(buffer == nullptr ? TensorView() : KnownValue(plan, program, *buffer));
     (use.access == Access::kRead ? call.inputs : call.outputs).push_back(std::move(operand));
   }
   return call;

@@ -260,7 +260,8 @@ std::vector<std::vector<int>> IndependentRanks(const Plan& plan);
 // Whether ranks come together for it.
 bool Communicates(const Instruction& instruction);
 
-// The call that a launch instruction makes, from its buffers. Throws Error(kPlan) for ids out of range.
-KernelCall CallOf(const Program& program, const Instruction& instruction);
+// The call that a launch instruction makes, from its buffers; it borrows values of the plan's constants. Throws Error(kPlan) for ids out
+// of range.
+KernelCall CallOf(const Plan& plan, const Program& program, const Instruction& instruction);
 
 }  // namespace gradloom

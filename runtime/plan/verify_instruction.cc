@@ -83,7 +83,7 @@ class InstructionCheck {
       return Fault("names", "its uses are not inputs, outputs, scratch in this order");
     }
     try {
-      const KernelCall call = CallOf(scope_.program, instruction_);
+      const KernelCall call = CallOf(scope_.plan, scope_.program, instruction_);
       const std::string rejection = Rejection(*row, call);
       if (!rejection.empty()) return Fault("names", "the kernel does not take this call: " + rejection);
       Scratch(row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(call));

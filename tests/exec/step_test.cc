@@ -51,7 +51,7 @@ class BareLoop {
       if (instruction.kind != InstructionKind::kLaunch) continue;
       Launch launch;
       launch.name = instruction.kernel;
-      launch.kernel = MakeCpuKernel(*FindKernel(instruction.kernel), CallOf(program_, instruction));
+      launch.kernel = MakeCpuKernel(*FindKernel(instruction.kernel), CallOf(plan, program_, instruction));
       for (const Use& use : instruction.uses) {
         void* address = use.buffer < 0 ? nullptr : Address(program_.buffers[static_cast<size_t>(use.buffer)], feeds);
         if (use.access == Access::kRead) launch.inputs.push_back(address);

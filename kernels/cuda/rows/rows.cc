@@ -1,0 +1,69 @@
+#include "kernels/cuda/rows/rows.h"
+
+#include <vector>
+
+#include "kernels/catalog/backends.h"
+
+namespace gradloom {
+namespace {
+
+using Rows = std::span<const KernelRow> (*)();
+
+// The order is that of trial, where two families serve the same operator. One family a line.
+// clang-format off
+constexpr Rows kFamilies[] = {
+    CudaPointwiseRows,
+    CudaMoveRows,
+};
+// clang-format on
+
+}  // namespace
+
+std::vector<const KernelRow*> CudaKernelRows() {
+  std::vector<const KernelRow*> rows;
+  for (Rows family : kFamilies) {
+    for (const KernelRow& row : family()) rows.push_back(&row);
+  }
+  return rows;
+}
+
+namespace cuda_rows {
+
+std::string Layouts(const KernelCall& call) {
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (!operand.layout.plain()) return "layout " + operand.layout.ToString();
+    }
+  }
+  return "";
+}
+
+std::string Unknown(const KernelCall& call, std::initializer_list<size_t> inputs) {
+  for (size_t i : inputs) {
+    if (!call.IsKnown(i)) return "input " + std::to_string(i) + " is not a constant";
+  }
+  return "";
+}
+
+std::string NotFloating(const KernelCall& call, size_t input) {
+  return input < call.inputs.size() && IsFloating(call.inputs[input].dtype) ? "" : "elements that are no floating-point numbers";
+}
+
+std::string RankAbove(const KernelCall& call, int rank) {
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (operand.shape.rank() > rank) return "rank " + std::to_string(operand.shape.rank());
+    }
+  }
+  return "";
+}
+
+std::string FirstOf(std::initializer_list<std::string> reasons) {
+  for (const std::string& reason : reasons) {
+    if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
+}  // namespace cuda_rows
+}  // namespace gradloom

@@ -1,0 +1,435 @@
+#include "tests/cuda/emulated_runtime.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "kernels/cuda/emulated_launch.h"
+
+// One piece of work of a stream: it may begin when everything before it in its stream is done, and `after`.
+struct Work {
+  std::function<void()> run;        // empty: a record or a wait
+  std::vector<std::shared_ptr<Work>> after;
+  bool done = false;
+};
+using WorkPtr = std::shared_ptr<Work>;
+
+struct CUevent_st {
+  WorkPtr recorded;            // the last record; null: never
+  int capture = 0;             // the capture in which it was recorded; 0: none
+  std::chrono::steady_clock::time_point time;
+};
+
+struct CUgraph_st {
+  std::vector<std::pair<int, WorkPtr>> work;  // by stream of the capture, in order
+  bool joined = true;
+};
+
+struct CUgraphExec_st {
+  CUgraph_st graph;
+};
+
+struct CUstream_st {
+  int number = 0;
+  int device = 0;
+  std::deque<WorkPtr> queue;
+  WorkPtr last;        // of the queue, done or not
+  int capture = 0;     // number of the capture that it takes part in; 0: none
+  WorkPtr captured;    // its last work in that
+  bool origin = false;
+};
+
+namespace gradloom::emulated {
+namespace {
+
+struct Capture {
+  int number = 0;
+  CUstream_st* origin = nullptr;
+  CUgraph_st graph;
+};
+
+struct World {
+  Options options;
+  std::mt19937_64 random{1};
+  int device = 0;
+  CUstream_st legacy;
+  std::vector<std::unique_ptr<CUstream_st>> streams;
+  std::set<CUevent_st*> events;
+  std::map<void*, std::pair<size_t, int>> memory;  // size and device; -1: pinned
+  int captures = 0;
+  std::unique_ptr<Capture> capture;  // one at a time
+  std::vector<Call> calls;
+  cudaError_t last_error = cudaSuccess;
+};
+
+World& TheWorld() {
+  static World world;
+  return world;
+}
+
+cudaError_t Fail(cudaError_t error) { return TheWorld().last_error = error; }
+
+CUstream_st* StreamOf(cudaStream_t stream) { return stream == nullptr ? &TheWorld().legacy : stream; }
+
+// Whether a call that is illegal during a capture must be refused.
+bool Capturing() { return TheWorld().capture != nullptr; }
+
+bool FailsNow() {
+  int& left = TheWorld().options.fails_after;
+  if (left < 0) return false;
+  return left-- == 0;
+}
+
+cudaError_t Enqueue(cudaStream_t given, std::string what, std::function<void()> run, std::vector<WorkPtr> after = {}) {
+  World& world = TheWorld();
+  CUstream_st* const stream = StreamOf(given);
+  if (FailsNow()) return Fail(cudaErrorLaunchFailure);
+  world.calls.push_back({std::move(what), stream->number, stream->capture != 0});
+  auto work = std::make_shared<Work>(Work{std::move(run), std::move(after)});
+  if (stream->capture != 0) {
+    if (stream->captured != nullptr) work->after.push_back(stream->captured);
+    stream->captured = work;
+    world.capture->graph.work.emplace_back(stream->number, work);
+    return cudaSuccess;
+  }
+  if (Capturing() && given == nullptr) return Fail(cudaErrorStreamCaptureImplicit);
+  stream->queue.push_back(work);
+  stream->last = work;
+  return cudaSuccess;
+}
+
+bool Ready(const Work& work) {
+  return std::all_of(work.after.begin(), work.after.end(), [](const WorkPtr& before) { return before->done; });
+}
+
+// Runs what there is, in a random order, until `until` says so or nothing is left.
+template <typename Until>
+void Advance(Until until) {
+  World& world = TheWorld();
+  while (!until()) {
+    std::vector<CUstream_st*> ready;
+    const auto look = [&](CUstream_st& stream) {
+      if (!stream.queue.empty() && Ready(*stream.queue.front())) ready.push_back(&stream);
+    };
+    look(world.legacy);
+    for (const auto& stream : world.streams) look(*stream);
+    if (ready.empty()) return;
+    CUstream_st& chosen = *ready[world.random() % ready.size()];
+    const WorkPtr work = chosen.queue.front();
+    chosen.queue.pop_front();
+    if (work->run) work->run();
+    work->done = true;
+    work->after.clear();
+    work->run = nullptr;
+  }
+}
+
+// All work of a graph as one piece: its parts in a random order that keeps what the capture states.
+void RunGraph(const CUgraph_st& graph) {
+  World& world = TheWorld();
+  std::map<const Work*, bool> done;
+  std::vector<WorkPtr> left;
+  for (const auto& [stream, work] : graph.work) left.push_back(work);
+  while (!left.empty()) {
+    std::vector<size_t> ready;
+    for (size_t i = 0; i < left.size(); ++i) {
+      const auto& after = left[i]->after;
+      if (std::all_of(after.begin(), after.end(), [&](const WorkPtr& before) { return before->done || done[before.get()]; })) ready.push_back(i);
+    }
+    const size_t chosen = ready[world.random() % ready.size()];
+    if (left[chosen]->run) left[chosen]->run();
+    done[left[chosen].get()] = true;
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
+  }
+}
+
+constexpr int kPoison = 0xCB;  // a large negative float, an index out of range
+
+cudaError_t Take(void** address, size_t bytes, int device) {
+  World& world = TheWorld();
+  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
+  int64_t taken = 0;
+  for (const auto& [at, block] : world.memory) taken += block.second == device ? static_cast<int64_t>(block.first) : 0;
+  if (device >= 0 && taken + static_cast<int64_t>(bytes) > world.options.memory_bytes) return Fail(cudaErrorMemoryAllocation);
+  *address = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  if (*address == nullptr) return Fail(cudaErrorMemoryAllocation);
+  std::memset(*address, kPoison, bytes);
+  world.memory[*address] = {bytes, device};
+  return cudaSuccess;
+}
+
+cudaError_t Give(void* address) {
+  if (address == nullptr) return cudaSuccess;
+  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
+  Advance([] { return false; });
+  if (TheWorld().memory.erase(address) == 0) return Fail(cudaErrorInvalidValue);
+  std::free(address);
+  return cudaSuccess;
+}
+
+cudaError_t Synchronize(cudaStream_t given) {
+  CUstream_st* const stream = StreamOf(given);
+  if (stream->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
+  const WorkPtr last = stream->last;
+  if (last != nullptr) Advance([&] { return last->done; });
+  if (last != nullptr && !last->done) return Fail(cudaErrorLaunchTimeout);  // it would wait for ever
+  return cudaSuccess;
+}
+
+}  // namespace
+
+void Reset(const Options& options) {
+  World& world = TheWorld();
+  Advance([] { return false; });
+  const bool leaks = !world.memory.empty() || !world.streams.empty() || !world.events.empty();
+  if (leaks) {
+    std::fprintf(stderr, "leaked: %zu blocks of memory, %zu streams, %zu events\n", world.memory.size(), world.streams.size(),
+                 world.events.size());
+    std::abort();
+  }
+  world.options = options;
+  world.random.seed(options.seed);
+  world.device = 0;
+  world.calls.clear();
+  world.last_error = cudaSuccess;
+  world.capture = nullptr;
+}
+
+const std::vector<Call>& Calls() { return TheWorld().calls; }
+
+int64_t AllocatedBytes() {
+  int64_t bytes = 0;
+  for (const auto& [at, block] : TheWorld().memory) bytes += block.second >= 0 ? static_cast<int64_t>(block.first) : 0;
+  return bytes;
+}
+
+}  // namespace gradloom::emulated
+
+namespace gradloom::cuda {
+
+void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) { emulated::Enqueue(stream, "launch", std::move(work)); }
+
+}  // namespace gradloom::cuda
+
+using namespace gradloom::emulated;  // NOLINT: the functions below are CUDA's, outside every namespace
+
+extern "C" {
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorLaunchTimeout: return "cudaErrorLaunchTimeout";
+    default: return "cudaErrorOther";
+  }
+}
+const char* cudaGetErrorString(cudaError_t) { return "of the emulated runtime"; }
+cudaError_t cudaGetLastError() { return std::exchange(TheWorld().last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return TheWorld().last_error; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = TheWorld().options.devices;
+  return *count > 0 ? cudaSuccess : Fail(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= TheWorld().options.devices) return Fail(cudaErrorInvalidDevice);
+  TheWorld().device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) { return *device = TheWorld().device, cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "Emulated GPU %d", device);
+  properties->totalGlobalMem = static_cast<size_t>(TheWorld().options.memory_bytes);
+  properties->major = 9;
+  properties->multiProcessorCount = 132;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : attribute == cudaDevAttrMultiProcessorCount ? 132 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  int64_t taken = 0;
+  for (const auto& [at, block] : TheWorld().memory) taken += block.second == TheWorld().device ? static_cast<int64_t>(block.first) : 0;
+  *total = static_cast<size_t>(TheWorld().options.memory_bytes);
+  *free = *total - static_cast<size_t>(taken);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 1, cudaSuccess; }
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
+  Advance([] { return false; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** address, size_t bytes) { return Take(address, bytes, TheWorld().device); }
+cudaError_t cudaFree(void* address) { return Give(address); }
+cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned) {
+  if (TheWorld().options.pinning_fails) return Fail(cudaErrorMemoryAllocation);
+  return Take(address, bytes, -1);
+}
+cudaError_t cudaFreeHost(void* address) { return Give(address); }
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  return Enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); });
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
+  Advance([] { return false; });
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
+  return Enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); });
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  return Enqueue(stream, "fill", [=] { std::memset(to, value, bytes); });
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  auto& streams = TheWorld().streams;
+  auto made = std::make_unique<CUstream_st>();
+  made->number = streams.empty() ? 1 : streams.back()->number + 1;
+  made->device = TheWorld().device;
+  *stream = streams.emplace_back(std::move(made)).get();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Synchronize(stream);
+  auto& streams = TheWorld().streams;
+  std::erase_if(streams, [&](const auto& mine) { return mine.get() == stream; });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Synchronize(stream); }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (StreamOf(stream)->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
+  const WorkPtr last = StreamOf(stream)->last;
+  return last == nullptr || last->done ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  TheWorld().events.insert(*event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  TheWorld().events.erase(event);
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t given) {
+  CUstream_st* const stream = StreamOf(given);
+  if (const cudaError_t error = Enqueue(given, "record", [event] { event->time = std::chrono::steady_clock::now(); }); error != cudaSuccess)
+    return error;
+  event->recorded = stream->capture != 0 ? stream->captured : stream->last;
+  event->capture = stream->capture;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned) {
+  CUstream_st* const stream = StreamOf(given);
+  if (event->recorded == nullptr) return cudaSuccess;  // as CUDA: nothing to wait for
+  if (event->capture != 0) {
+    // The stream joins the capture of the event.
+    World& world = TheWorld();
+    if (world.capture == nullptr || world.capture->number != event->capture) return Fail(cudaErrorStreamCaptureIsolation);
+    stream->capture = event->capture;
+  } else if (stream->capture != 0) {
+    return Fail(cudaErrorStreamCaptureIsolation);
+  }
+  return Enqueue(given, "wait", nullptr, {event->recorded});
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->capture != 0) return Fail(cudaErrorCapturedEvent);
+  const WorkPtr recorded = event->recorded;
+  if (recorded != nullptr) Advance([&] { return recorded->done; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->capture != 0) return Fail(cudaErrorCapturedEvent);
+  return event->recorded == nullptr || event->recorded->done ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  *ms = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  World& world = TheWorld();
+  if (Capturing() || stream == nullptr) return Fail(cudaErrorStreamCaptureUnsupported);
+  world.capture = std::make_unique<Capture>();
+  world.capture->number = ++world.captures;
+  world.capture->origin = stream;
+  stream->capture = world.captures;
+  stream->captured = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  World& world = TheWorld();
+  *graph = nullptr;
+  if (!Capturing() || world.capture->origin != stream) return Fail(cudaErrorStreamCaptureUnmatched);
+  // Every stream that took part must have been joined: its last work is before the origin's last.
+  std::set<const Work*> before;
+  std::vector<const Work*> open;
+  if (stream->captured != nullptr) open.push_back(stream->captured.get());
+  while (!open.empty()) {
+    const Work* const work = open.back();
+    open.pop_back();
+    if (!before.insert(work).second) continue;
+    for (const WorkPtr& earlier : work->after) open.push_back(earlier.get());
+  }
+  bool joined = true;
+  for (const auto& [number, work] : world.capture->graph.work) joined = joined && before.contains(work.get());
+  const auto leave = [](CUstream_st& s) { s.capture = 0, s.captured = nullptr; };
+  for (const auto& s : world.streams) leave(*s);
+  if (joined) *graph = new CUgraph_st(std::move(world.capture->graph));
+  world.capture = nullptr;
+  return joined ? cudaSuccess : Fail(cudaErrorStreamCaptureUnjoined);
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = StreamOf(stream)->capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st{*graph};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return Enqueue(stream, "graph", [exec] { RunGraph(exec->graph); });
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
+  *count = graph->work.size();
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,37 @@
+// CUDA's runtime library without a GPU, for tests: the functions that Gradloom calls, over host memory.
+//
+// Streams are queues. Nothing runs until somebody waits; then the heads of the queues are taken in a random order that keeps only what
+// streams and events state, so that a missing event shows as wrong numbers. Fresh memory is poisoned. What is illegal while a graph is
+// captured is refused as CUDA refuses it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradloom::emulated {
+
+struct Options {
+  int devices = 1;
+  int64_t memory_bytes = int64_t{8} << 30;  // of a device
+  uint64_t seed = 1;                        // of the order in which streams advance
+  bool pinning_fails = false;
+  int fails_after = -1;                     // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1: none
+};
+
+// Begins anew: no devices' memory, streams or events are left over from before, or the test has leaked them, which fails.
+void Reset(const Options& options);
+
+// What was enqueued since the last Reset, in the order of the calls: "launch", "copy", "record e3", "wait e3", on which stream. Graph
+// launches are one line, what was captured stands before them.
+struct Call {
+  std::string what;
+  int stream = 0;    // number of the stream in the order of creation; 0: the default stream
+  bool captured = false;
+};
+const std::vector<Call>& Calls();
+
+// Bytes that are allocated now, over all devices.
+int64_t AllocatedBytes();
+
+}  // namespace gradloom::emulated

@@ -1,0 +1,234 @@
+// The table of operator cases on the CUDA device: each node of a case and of its gradient, in four floating types, against the reference
+// kernel over the same operands. Linked with the emulated runtime it tests what kernels compute; with CUDA's own, the GPU.
+//
+// GRADLOOM_OPS=A,B restricts it to these operators (gradloom.A for those of ours).
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+#include "compiler/onnx/type_rules.h"
+#include "compiler/passes/differentiate.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/cuda_kernel.h"
+#include "kernels/reference/reference.h"
+#include "tests/ops/op_case.h"
+
+namespace gradloom {
+namespace {
+
+std::string FullName(const std::string& domain, const std::string& op) { return domain.empty() ? op : domain + "." + op; }
+
+bool Wanted(const std::string& name) {
+  const char* const only = std::getenv("GRADLOOM_OPS");
+  return only == nullptr || ("," + std::string(only) + ",").find("," + name + ",") != std::string::npos;
+}
+
+// A block of the device's memory.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(int64_t bytes) {
+    GRADLOOM_CUDA(cudaMalloc(&data_, static_cast<size_t>(std::max<int64_t>(bytes, 1))));
+  }
+  ~DeviceBytes() { cudaFree(data_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  void* data() const { return data_; }
+  void Write(const void* from, int64_t bytes) { GRADLOOM_CUDA(cudaMemcpy(data_, from, static_cast<size_t>(bytes), cudaMemcpyDefault)); }
+  void Read(void* to, int64_t bytes) const { GRADLOOM_CUDA(cudaMemcpy(to, data_, static_cast<size_t>(bytes), cudaMemcpyDefault)); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+// The outputs of a kernel. `alias`: the operands that share memory, or null.
+std::vector<Tensor> RunKernel(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs, const Aliasing* alias) {
+  DeviceBytes fault(sizeof(cuda::DataFault));
+  const cuda::DataFault none;
+  fault.Write(&none, sizeof none);
+  const std::unique_ptr<Kernel> kernel = cuda::MakeCudaKernel(row, call, {7, static_cast<cuda::DataFault*>(fault.data()), nullptr});
+  std::vector<std::unique_ptr<DeviceBytes>> memory;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (const Tensor& input : inputs) {
+    if (!input.defined()) {
+      in.push_back(nullptr);
+      continue;
+    }
+    memory.push_back(std::make_unique<DeviceBytes>(input.bytes()));
+    memory.back()->Write(input.data(), input.bytes());
+    in.push_back(memory.back()->data());
+  }
+  for (size_t k = 0; k < call.outputs.size(); ++k) {
+    if (!call.outputs[k].present()) {
+      out.push_back(nullptr);
+    } else if (alias != nullptr && alias->output == static_cast<int>(k)) {
+      out.push_back(const_cast<void*>(in[static_cast<size_t>(alias->input)]));
+    } else {
+      memory.push_back(std::make_unique<DeviceBytes>(call.outputs[k].bytes()));
+      out.push_back(memory.back()->data());
+    }
+  }
+  const DeviceBytes scratch(row.scratch_bytes == nullptr ? 0 : row.scratch_bytes(call));
+  kernel->Run(in.data(), out.data(), scratch.data(), nullptr);
+  GRADLOOM_CUDA(cudaDeviceSynchronize());
+  cuda::DataFault found;
+  fault.Read(&found, sizeof found);
+  EXPECT_EQ(found.site, -1) << "the kernel reports index " << found.value << " of " << found.limit;
+  std::vector<Tensor> outputs;
+  for (size_t k = 0; k < call.outputs.size(); ++k) {
+    outputs.emplace_back();
+    if (!call.outputs[k].present()) continue;
+    outputs.back() = Tensor(call.outputs[k].dtype, call.outputs[k].shape);
+    GRADLOOM_CUDA(cudaMemcpy(outputs.back().data(), out[k], static_cast<size_t>(outputs.back().bytes()), cudaMemcpyDefault));
+  }
+  return outputs;
+}
+
+double Epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return 1.2e-7;
+    case DType::kFloat16: return 1e-3;
+    case DType::kBfloat16: return 8e-3;
+    default: return 2.3e-16;
+  }
+}
+
+// "" or where they differ. Sums are made in another order, and functions are other approximations: some roundings of the largest element.
+std::string Difference(const Tensor& got, const Tensor& wanted) {
+  double largest = 0;
+  for (int64_t i = 0; i < wanted.elements(); ++i) {
+    const double w = ElementAsDouble(wanted.view(), i);
+    if (std::isfinite(w)) largest = std::max(largest, std::fabs(w));
+  }
+  const double allowed = IsFloating(wanted.dtype()) ? 40 * Epsilon(wanted.dtype()) * std::max(largest, 1e-3) : 0;
+  for (int64_t i = 0; i < wanted.elements(); ++i) {
+    const double g = ElementAsDouble(got.view(), i), w = ElementAsDouble(wanted.view(), i);
+    if (g == w || (std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= allowed) continue;
+    return "[" + std::to_string(i) + "]: " + std::to_string(g) + " instead of " + std::to_string(w);
+  }
+  return "";
+}
+
+struct Tally {
+  std::map<std::string, int> compared, missing;  // by operator
+  std::map<std::string, std::set<std::string>> why;
+};
+
+std::string Describe(const KernelCall& call) {
+  std::string text = FullName(call.domain, call.op) + "(";
+  for (const OperandType& in : call.inputs) text += " " + (in.present() ? std::string(DTypeName(in.dtype)) + in.shape.ToString() : "-");
+  return text + " )";
+}
+
+void CompareNode(const KernelCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted, Tally& tally) {
+  const std::string name = FullName(call.domain, call.op);
+  if (!Wanted(name)) return;
+  std::string why;
+  const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, call, &why);
+  if (row == nullptr) {
+    ++tally.missing[name];
+    tally.why[name].insert(why.empty() ? "no row" : why);
+    return;
+  }
+  ++tally.compared[name];
+  std::vector<const Aliasing*> aliases{nullptr};
+  for (const Aliasing& alias : row->may_alias) {
+    const auto o = static_cast<size_t>(alias.output), i = static_cast<size_t>(alias.input);
+    if (o < call.outputs.size() && i < call.inputs.size() && call.outputs[o].present() && call.inputs[i].present() &&
+        call.outputs[o].bytes() == call.inputs[i].bytes())
+      aliases.push_back(&alias);
+  }
+  for (const Aliasing* alias : aliases) {
+    try {
+      const std::vector<Tensor> got = RunKernel(*row, call, inputs, alias);
+      for (size_t k = 0; k < got.size(); ++k) {
+        if (!got[k].defined()) continue;
+        EXPECT_EQ(Difference(got[k], wanted[k]), "") << Describe(call) << " output " << k << " by " << row->name
+                                                     << (alias == nullptr ? "" : " in place");
+      }
+    } catch (const Error& error) {
+      ADD_FAILURE() << Describe(call) << " by " << row->name << "\n" << error.Describe();
+    }
+  }
+}
+
+// Every node of the graph, in order, by the reference kernels; each is compared.
+void CompareGraph(const Graph& graph, const std::map<ValueId, Tensor>& feeds, Tally& tally) {
+  std::vector<Tensor> values(static_cast<size_t>(graph.num_values()));
+  for (const Value& value : graph.values()) {
+    if (const Tensor* data = graph.data(value.id)) values[static_cast<size_t>(value.id)] = *data;
+  }
+  for (const auto& [id, tensor] : feeds) values[static_cast<size_t>(id)] = tensor;
+  const auto type = [&](ValueId id) {
+    return id == kNoValue ? OperandType{} : OperandType{graph.value(id).dtype, graph.value(id).shape, Layout{}};
+  };
+  for (const Node& node : graph.nodes) {
+    KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+    std::vector<Tensor> inputs;
+    for (ValueId id : node.inputs) {
+      call.inputs.push_back(type(id));
+      inputs.push_back(id == kNoValue ? Tensor() : values[static_cast<size_t>(id)]);
+      const bool known = id != kNoValue && graph.value(id).role == Role::kConst && IsInteger(call.inputs.back().dtype);
+      call.values.push_back(known ? inputs.back().view() : TensorView());
+    }
+    for (ValueId id : node.outputs) call.outputs.push_back(type(id));
+    const std::vector<Tensor> outputs = RunReference(call, inputs);
+    CompareNode(call, inputs, outputs, tally);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if (node.outputs[k] != kNoValue) values[static_cast<size_t>(node.outputs[k])] = outputs[k];
+    }
+  }
+}
+
+void CompareCase(const OpCase& op_case, const TypeRules& rules, DType dtype, Tally& tally) {
+  OpProgram program;
+  try {
+    program = BuildOpCase(op_case, rules, dtype);
+    if (op_case.gradient) {
+      const ValueId loss = AddLoss(program, rules);
+      GraphBuilder builder(*program.graph, rules);
+      Differentiate(builder, loss, program.wanted);
+    }
+  } catch (const Error&) {
+    return;  // the operator does not take the type
+  }
+  CompareGraph(*program.graph, program.feeds, tally);
+}
+
+TEST(CudaKernels, AgreeWithTheReference) {
+  const OnnxTypeRules rules;
+  Tally tally;
+  for (const OpCase& op_case : AllOpCases()) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16}) {
+      if (!op_case.half && DTypeBytes(dtype) == 2) continue;
+      SCOPED_TRACE(op_case.Name());
+      try {
+        CompareCase(op_case, rules, dtype, tally);
+      } catch (const Error& error) {
+        // The reference does not serve the type.
+        if (error.code() != ErrorCode::kType && error.code() != ErrorCode::kUnsupported) ADD_FAILURE() << error.Describe();
+      }
+    }
+  }
+  int compared = 0;
+  for (const auto& [name, count] : tally.compared) compared += count;
+  std::printf("%d calls of %zu operators compared\n", compared, tally.compared.size());
+  for (const auto& [name, count] : tally.missing) {
+    std::printf("not on CUDA: %s, %d calls, %d served:", name.c_str(), count, tally.compared[name]);
+    for (const std::string& why : tally.why[name]) std::printf(" %s;", why.c_str());
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
