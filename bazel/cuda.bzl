@@ -72,6 +72,8 @@ def _cuda_library_impl(ctx):
         linking_contexts = [below.linking_context],
         # Device code calls into the CUDA runtime; whoever links it gets cudart from deps.
         disallow_dynamic_library = True,
+        # Kernels are found by lists that name them, in libraries that they use.
+        alwayslink = True,
     )
     return [
         DefaultInfo(files = depset(objects)),

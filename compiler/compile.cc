@@ -65,7 +65,7 @@ class Compiler {
       : model_(model), options_(options), limit_(limit), report_(report) {}
 
   Plan Run() {
-    plan_.targets.push_back({options_.recipe.device, "any", options_.recipe.threads});
+    plan_.targets.push_back({options_.recipe.device, options_.recipe.isa, options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
     CountStages();
     for (const LossTerm& term : options_.recipe.losses) {
@@ -270,7 +270,8 @@ class Compiler {
       device.divided = divided;
       device.place = place + static_cast<int>(stage);
       device.holders = &holders_;
-      device.copies = {.all = options_.recipe.copy_inputs, .feeds = apart_};
+      // A device with a memory of its own reads no feed where it is.
+      device.copies = {.all = options_.recipe.copy_inputs || options_.recipe.device != DeviceKind::kCpu, .feeds = apart_};
       device.fetch_names = whole.fetch_names;
       // Later passes put others in their place.
       const std::vector<ValueId> outputs = graph.outputs;

@@ -37,6 +37,7 @@ struct Recipe {
   bool fetch_outputs = false;    // training entries also give the model's outputs
 
   DeviceKind device = DeviceKind::kCpu;
+  std::string isa = "any";       // of the devices: "sm_90"
   int devices = 1;               // copies of the model on them share each batch
   std::vector<PlaceRule> place;  // parts of the model on devices of their own; the first rule that fits
   int gather_to = -1;            // the device that gathers the samples for the loss and the nodes that `place` puts there; -1: none

@@ -20,7 +20,8 @@ struct DataFault {
   int64_t value = 0, limit = 0;
 };
 
-enum FaultKind : int32_t { kIndexOutOfRange = 1 };
+// value and limit: the index and how many there are; the number of the element and how many there are.
+enum FaultKind : int32_t { kIndexOutOfRange = 1, kDivisionByZero = 2 };
 
 class Libraries;  // the handles of cuBLASLt, cuDNN and NVRTC of a device
 
@@ -52,6 +53,7 @@ std::span<const CudaKernel> BatchNormKernels();      // batch_norm.cu
 std::span<const CudaKernel> LossKernels();           // loss.cu
 std::span<const CudaKernel> OptimizerKernels();      // optimizer.cu
 std::span<const CudaKernel> RandomKernels();         // random.cu
+std::span<const CudaKernel> BlasKernels();           // blas.cc
 std::span<const CudaKernel> ProductKernels();        // product.cu
 std::span<const CudaKernel> ConvolutionKernels();    // convolution.cu
 std::span<const CudaKernel> PoolingKernels();        // pooling.cu

@@ -14,8 +14,26 @@ using Family = std::span<const CudaKernel> (*)();
 // One family a line.
 // clang-format off
 constexpr Family kFamilies[] = {
-
+    PointwiseKernels,
+    BlasKernels,
+    ElementwiseKernels,
     MoveKernels,
+    IndexKernels,
+    ReduceKernels,
+    ScanKernels,
+    SoftmaxKernels,
+    NormalizationKernels,
+    BatchNormKernels,
+    LossKernels,
+    OptimizerKernels,
+    RandomKernels,
+    ProductKernels,
+    ConvolutionKernels,
+    PoolingKernels,
+    SampleKernels,
+    AttentionKernels,
+    RecurrentKernels,
+    LinearAlgebraKernels,
 };
 // clang-format on
 

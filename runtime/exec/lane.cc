@@ -5,19 +5,11 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <string>
 #include <thread>
 
+#include "runtime/exec/rethrow.h"
+
 namespace gradloom {
-namespace {
-
-// Kernels know numbers; the plan knows the node.
-[[noreturn]] void RethrowAt(const Error& error, const Instruction& instruction) {
-  const std::string at = instruction.op + (instruction.origin.empty() ? "" : " '" + Escaped(instruction.origin) + "'");
-  throw Error(error.code(), error.message(), error.where().empty() ? at : at + ", " + error.where(), error.help());
-}
-
-}  // namespace
 
 void SampleCopy::Scatter(const std::byte* whole, std::byte* part) const {
   for (int64_t run = 0; run < runs; ++run) {

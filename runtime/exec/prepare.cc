@@ -8,9 +8,29 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/checked.h"
-#include "runtime/exec/executor.h"
+#include "runtime/exec/state_arena.h"
 
 namespace gradloom {
+
+namespace {
+
+class HostArenaMemory : public ArenaMemory {
+ public:
+  explicit HostArenaMemory(int64_t bytes) : memory_(bytes, "state") {}
+  std::byte* at(int64_t offset) const override { return memory_.at(offset); }
+  int64_t bytes() const override { return memory_.bytes(); }
+  void Read(int64_t offset, int64_t bytes, void* to) const override { std::memcpy(to, memory_.at(offset), static_cast<size_t>(bytes)); }
+  void Write(int64_t offset, int64_t bytes, const void* from) override {
+    std::memcpy(memory_.at(offset), from, static_cast<size_t>(bytes));
+  }
+
+ private:
+  HostArena memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<ArenaMemory> TakeHostArena(size_t, int64_t bytes) { return std::make_unique<HostArenaMemory>(bytes); }
 
 Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
     : state_(std::move(state)),
@@ -19,7 +39,7 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
       step_bytes_(AlignUp(plan.step.bytes, kAlignmentBytes)),
       step_(step_bytes_ * static_cast<int64_t>(plan.num_ranks()), "step") {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) places_.push_back(plan.PlaceOf(rank));
-  if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan);
+  if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan, TakeHostArena);
   bool fits = state_->ranks() == ranks();
   for (size_t rank = 0; fits && rank < ranks(); ++rank)
     fits = state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;

@@ -6,11 +6,13 @@
 
 #include "runtime/exec/lane.h"
 #include "runtime/exec/memory.h"
+#include "runtime/exec/state_arena.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
 
-class StateArena;
+// State arenas in host memory.
+std::unique_ptr<ArenaMemory> TakeHostArena(size_t rank, int64_t bytes);
 
 // Addresses of the arenas of all ranks of a process.
 class Memory {

@@ -1,5 +1,6 @@
 #include "runtime/plan/device_spec.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "runtime/base/error.h"
@@ -24,19 +25,78 @@ int ParseDeviceIndex(const std::string& text) {
   return index < kMaxDevices ? index : -1;
 }
 
+namespace {
+
+std::vector<std::string> Split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// The index in "cuda:2", or in "2"; -1 for anything else.
+int Ordinal(const std::string& text) {
+  const std::string number = text.starts_with("cuda:") ? text.substr(5) : text;
+  int ordinal = 0;
+  const char* const end = number.data() + number.size();
+  const auto [stop, error] = std::from_chars(number.data(), end, ordinal);
+  return error == std::errc() && stop == end && ordinal >= 0 && ordinal < kMaxDevices ? ordinal : -1;
+}
+
+DeviceSpec ParseCuda(const std::string& text) {
+  DeviceSpec spec{.kind = DeviceKind::kCuda};
+  std::vector<std::string> parts = Split(text);
+  if (parts.back() == "else=cpu") {
+    spec.else_cpu = true;
+    parts.pop_back();
+  }
+  if (parts.size() == 1 && parts[0] == "cuda") return spec;
+  if (parts.size() == 1 && parts[0] == "cuda:all") {
+    spec.count = 0;
+    return spec;
+  }
+  for (const std::string& part : parts) {
+    if (part.starts_with("cpu")) {
+      throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': cuda and cpu cannot share a batch", "",
+                  "name devices of one kind; --devices cuda:0,else=cpu takes the CPU where there is no such GPU");
+    }
+    const int ordinal = Ordinal(part);
+    if (ordinal < 0) {
+      throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': behind 'cuda:' go numbers of GPUs", "",
+                  "--devices cuda:0,2, or cuda:all; gradloom devices shows them");
+    }
+    spec.ordinals.push_back(ordinal);
+  }
+  spec.count = static_cast<int>(spec.ordinals.size());
+  return spec;
+}
+
+}  // namespace
+
+std::string DeviceSpec::ToString() const {
+  if (kind == DeviceKind::kCpu) return count == 1 ? "cpu" : "cpu:" + std::to_string(count);
+  if (ordinals.empty()) return count == 0 ? "cuda:all" : "cuda";
+  std::string text = "cuda:";
+  for (int ordinal : ordinals) text += (text.back() == ':' ? "" : ",") + std::to_string(ordinal);
+  return text;
+}
+
 DeviceSpec ParseDevices(const std::string& text) {
-  if (text == "cpu" || text == "auto") return {};
+  if (text == "cpu") return {};
+  if (text == "auto") return {.best = true};
   if (text.starts_with("cpu:")) {
     const int count = NumberOf(text);
-    if (count >= 1 && count <= kMaxDevices) return {DeviceKind::kCpu, count};
+    if (count >= 1 && count <= kMaxDevices) return {.count = count};
+    if (text.find("cuda") != std::string::npos) return ParseCuda(text);
     throw Error(ErrorCode::kConfig,
                 "devices '" + Escaped(text) + "': behind 'cpu:' goes a number of devices, 1 to " + std::to_string(kMaxDevices), "",
                 "--devices cpu:4");
   }
-  if (text.starts_with("cuda")) {
-    throw Error(ErrorCode::kUnsupported, "devices '" + Escaped(text) + "' are not supported by this build", "", "--devices cpu");
-  }
-  throw Error(ErrorCode::kConfig, "no devices '" + Escaped(text) + "'", "", "--devices cpu");
+  if (text.starts_with("cuda") || text.starts_with("cpu,")) return ParseCuda(text);
+  throw Error(ErrorCode::kConfig, "no devices '" + Escaped(text) + "'", "", "--devices cpu, or --devices cuda:0");
 }
 
 }  // namespace gradloom

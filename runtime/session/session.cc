@@ -64,7 +64,7 @@ int64_t BatchOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
 }  // namespace
 
 Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options)
-    : plan_(std::move(plan)), options_(std::move(options)), executor_(std::make_unique<Executor>(plan_)) {}
+    : plan_(std::move(plan)), options_(std::move(options)), executor_(Executor::Make(plan_, options_.executor)) {}
 
 int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   std::string why;
@@ -81,7 +81,7 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   const int64_t batch = BatchOf(*plan_, kind, feeds);
   if (entry < 0 && options_.source != nullptr && batch > 0 && plan_->FindEntry(kind, batch) < 0) {
     plan_ = options_.source->Extend(*plan_, kind, batch);
-    executor_ = std::make_unique<Executor>(plan_, executor_->shared_state());
+    executor_ = Executor::Make(plan_, options_.executor, executor_->shared_state());
     why.clear();
     entry = find();
   }

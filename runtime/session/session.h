@@ -38,6 +38,7 @@ class PlanSource {
 struct SessionOptions {
   int64_t seed = 0;
   std::shared_ptr<PlanSource> source;
+  ExecutorOptions executor;
 };
 
 // Not thread-safe; several sessions may live in one process.

@@ -1,5 +1,5 @@
 // replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs]
-// [--chaos SEED]
+// [--chaos SEED] [--cuda-graph on|off]
 // [--disable-pass NAME]...
 // [--out DIR]
 //
@@ -34,7 +34,7 @@ struct Arguments {
 
 constexpr char kUsage[] =
     "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs] "
-    "[--chaos SEED] "
+    "[--chaos SEED] [--cuda-graph on|off] "
     "[--disable-pass "
     "NAME]... [--out DIR]";
 
@@ -59,6 +59,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.chaos = std::strtoull(value(i).c_str(), nullptr, 10);
     } else if (flag == "--devices") {
       arguments.run.devices = value(i);
+    } else if (flag == "--cuda-graph") {
+      arguments.run.graph = value(i) != "off";
     } else if (flag == "--stages") {
       arguments.run.stages = std::atoi(value(i).c_str());
     } else if (flag == "--copy-inputs") {

@@ -15,7 +15,10 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   compile.recipe = recorded.recipe;
   compile.recipe.threads = options.threads;
   compile.recipe.streams = options.streams;
-  compile.recipe.devices = ParseDevices(options.devices).count;
+  const DeviceSpec devices = ParseDevices(options.devices);
+  compile.recipe.device = devices.kind;
+  compile.recipe.devices = devices.count;
+  if (devices.kind == DeviceKind::kCuda) compile.recipe.isa = options.isa;
   compile.recipe.gather_to = options.gather_to;
   compile.recipe.copy_inputs = options.copy_inputs;
   compile.recipe.sync_bn = true;  // what was recorded is one device's
@@ -56,7 +59,10 @@ Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
 
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
   const Model model = Model::Load(recorded.model_path);
-  Session session(CompileCase(recorded, model, options));
+  SessionOptions session_options;
+  session_options.executor.ordinals = ParseDevices(options.devices).ordinals;
+  session_options.executor.graph = options.graph;
+  Session session(CompileCase(recorded, model, options), session_options);
   if (options.chaos) session.executor().SetChaos(*options.chaos);
   TrainingRun run;
   run.initial = Values(session);

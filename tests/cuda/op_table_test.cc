@@ -20,6 +20,7 @@
 #include "compiler/passes/differentiate.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_kernel.h"
+#include "kernels/cuda/libraries.h"
 #include "kernels/reference/reference.h"
 #include "tests/ops/op_case.h"
 
@@ -50,12 +51,17 @@ class DeviceBytes {
   void* data_ = nullptr;
 };
 
+cuda::Libraries& TheLibraries() {
+  static cuda::Libraries libraries(0);
+  return libraries;
+}
+
 // The outputs of a kernel. `alias`: the operands that share memory, or null.
 std::vector<Tensor> RunKernel(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs, const Aliasing* alias) {
   DeviceBytes fault(sizeof(cuda::DataFault));
   const cuda::DataFault none;
   fault.Write(&none, sizeof none);
-  const std::unique_ptr<Kernel> kernel = cuda::MakeCudaKernel(row, call, {7, static_cast<cuda::DataFault*>(fault.data()), nullptr});
+  const std::unique_ptr<Kernel> kernel = cuda::MakeCudaKernel(row, call, {7, static_cast<cuda::DataFault*>(fault.data()), &TheLibraries()});
   std::vector<std::unique_ptr<DeviceBytes>> memory;
   std::vector<const void*> in;
   std::vector<void*> out;

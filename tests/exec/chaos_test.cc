@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
-#include "runtime/exec/executor.h"
+#include "runtime/exec/host_executor.h"
 #include "tests/conformance/training_case.h"
 
 namespace gradloom {
@@ -25,7 +25,7 @@ int Seeds() {
 class Chaos : public testing::TestWithParam<const char*> {};
 
 // The fetches of three steps from the initial state, and every device's state after them.
-std::string Outcome(Executor& executor, const TrainingCase& recorded, const std::vector<std::string>& initial) {
+std::string Outcome(HostExecutor& executor, const TrainingCase& recorded, const std::vector<std::string>& initial) {
   const Plan& plan = executor.plan();
   for (size_t rank = 0; rank < initial.size(); ++rank) {
     std::memcpy(executor.state().at(static_cast<int>(rank), 0), initial[rank].data(), initial[rank].size());
@@ -55,7 +55,7 @@ TEST_P(Chaos, ChangesNoBit) {
   options.recipe.sync_bn = true;
   options.recipe.bucket_bytes = 4096;
   options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
-  Executor executor(std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options)));
+  HostExecutor executor(std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options)));
   std::vector<std::string> initial;
   for (int rank = 0; rank < 4; ++rank) {
     initial.emplace_back(reinterpret_cast<const char*>(executor.state().at(rank, 0)),

@@ -11,7 +11,7 @@
 #include "compiler/compile.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "runtime/exec/executor.h"
+#include "runtime/exec/host_executor.h"
 #include "tests/conformance/training_case.h"
 #include "tests/exec/allocations.h"
 
@@ -40,7 +40,7 @@ class BareLoop {
   BareLoop(const Plan& plan, std::span<const TensorView> feeds)
       : plan_(plan),
         program_(plan.programs[0]),
-        state_(plan),
+        state_(plan, TakeHostArena),
         constants_(plan.places[0].constants_bytes, "constants"),
         transient_(program_.transient_bytes, "transient"),
         step_(plan.step.bytes, "step") {
@@ -126,7 +126,7 @@ TEST_P(StepTest, AllocatesNothingOfItsOwn) {
       EXPECT_EQ(count, 0) << kernel;
     }
   }
-  Executor executor(plan_);
+  HostExecutor executor(plan_);
   executor.Run(0, feeds_, {.lr = 1e-3F});
   for (int64_t step = 2; step <= 100; ++step) {
     const int64_t before = Allocations();
@@ -137,9 +137,9 @@ TEST_P(StepTest, AllocatesNothingOfItsOwn) {
 }
 
 TEST_P(StepTest, ReleasedMemoryIsTakenAgain) {
-  Executor kept(plan_), released(plan_);
+  HostExecutor kept(plan_), released(plan_);
   for (int64_t step = 1; step <= 3; ++step) {
-    for (Executor* executor : {&kept, &released}) executor->Run(0, feeds_, {.lr = 1e-2F, .step = step, .batch = step - 1});
+    for (HostExecutor* executor : {&kept, &released}) executor->Run(0, feeds_, {.lr = 1e-2F, .step = step, .batch = step - 1});
     EXPECT_EQ(released.memory()[0].cached, released.transient_bytes());
     released.ReleaseMemory();
     EXPECT_EQ(released.memory()[0].cached, 0);
@@ -156,7 +156,7 @@ TEST_P(StepTest, UsesThePlannedPeak) {
   }
   EXPECT_GE(plan_->programs[0].transient_bytes, end);
   EXPECT_LT(plan_->programs[0].transient_bytes - end, 64);
-  EXPECT_EQ(Executor(plan_).transient_bytes(), plan_->programs[0].transient_bytes);
+  EXPECT_EQ(HostExecutor(plan_).transient_bytes(0), plan_->programs[0].transient_bytes);
 }
 
 double MedianMicroseconds(const std::function<void()>& run) {
@@ -176,7 +176,7 @@ TEST(StepCost, OfASmallNet) {
   const auto plan = PlanOf(recorded);
   const auto feeds = FeedsOf(*plan, recorded);
   BareLoop bare(*plan, feeds);
-  Executor executor(plan);
+  HostExecutor executor(plan);
   const double of_kernels = MedianMicroseconds([&] { bare.Run(); });
   const double of_step = MedianMicroseconds([&] { executor.Run(0, feeds, {.lr = 1e-3F}); });
   std::printf("step %.2f us, its kernels in a bare loop %.2f us, the executor adds %.2f us\n", of_step, of_kernels, of_step - of_kernels);

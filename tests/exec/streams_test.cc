@@ -10,7 +10,7 @@
 
 #include "compiler/compile.h"
 #include "gtest/gtest.h"
-#include "runtime/exec/executor.h"
+#include "runtime/exec/host_executor.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/conformance/training_case.h"
 
@@ -139,7 +139,7 @@ std::shared_ptr<Plan> TwoRanks() {
 TEST(Ranks, MeetInCollectivesAndTransfers) {
   const auto plan = TwoRanks();
   VerifyOrThrow(*plan);
-  Executor executor(plan);
+  HostExecutor executor(plan);
   executor.SetChaos(1);
   Tensor x(DType::kFloat32, {4, 3});
   for (int step = 0; step < 200; ++step) {
@@ -178,7 +178,7 @@ class StreamsOfCase : public testing::TestWithParam<const char*> {
 
   // All fetches of each step, and the state after the last.
   std::map<std::string, std::string> Run(const std::shared_ptr<const Plan>& plan, std::optional<uint64_t> chaos) const {
-    Executor executor(plan);
+    HostExecutor executor(plan);
     if (chaos) executor.SetChaos(*chaos);
     std::map<std::string, std::string> bytes;
     const auto keep = [&](const std::string& name, const TensorView& view) {
@@ -223,7 +223,7 @@ TEST(Streams, AnErrorEndsTheStepAndNoneAfterIt) {
   options.recipe.streams = 4;
   options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
   const auto plan = std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options));
-  Executor executor(plan);
+  HostExecutor executor(plan);
   executor.SetChaos(3);
   std::vector<TensorView> right, wrong;
   Tensor labels;

@@ -13,6 +13,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/base/nearest.h"
+#include "runtime/device/choose_devices.h"
 #include "runtime/session/session.h"
 #include "tools/gradloom/error_texts.h"
 #include "tools/gradloom/verbs.h"
@@ -112,11 +113,16 @@ Finding CheckDisk() {
 }
 
 Finding CheckGpu() {
+  const CudaDevices machine = ThisMachinesCuda();
+  if (!machine.devices.empty()) {
+    std::string names;
+    for (const DeviceProperties& device : machine.devices) names += (names.empty() ? "" : ", ") + device.name;
+    return {Verdict::kFine, "gpu", names};
+  }
   std::ifstream in("/proc/driver/nvidia/version");
   std::string line;
   if (!std::getline(in, line)) return {Verdict::kFine, "gpu", "no NVIDIA driver on this machine"};
-  return {Verdict::kWarning, "gpu",
-          "an NVIDIA driver is there (" + line + "), but this build has no CUDA kernels: training runs on the CPU"};
+  return {Verdict::kWarning, "gpu", "an NVIDIA driver is there (" + line + "), but training runs on the CPU: " + machine.problem};
 }
 
 // A model of one weight, trained for three steps, against numbers worked out by hand:

@@ -9,6 +9,7 @@
 #include "runtime/session/batches.h"
 #include "runtime/session/session.h"
 #include "tools/run/environment.h"
+#include "tools/run/recipe.h"
 #include "tools/run/set_up.h"
 #include "tools/screen/screen.h"
 
@@ -73,7 +74,7 @@ class Run {
   Run(const Configuration& configuration, const BenchmarkOptions& options)
       : options_(options),
         set_up_(SetUpTraining(configuration)),
-        session_(set_up_.plan, {.seed = configuration.Integer("train.seed")}),
+        session_(set_up_.plan, {.seed = configuration.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration)}),
         feeder_(set_up_.data.train, set_up_.options.batch) {
     made_.model = set_up_.model_path;
     made_.data = configuration.Text("data.train");

@@ -58,11 +58,9 @@ ProcessMemory ThisProcess() {
 
 nlohmann::json ToJson(const std::vector<DeviceMemory>& memory) {
   nlohmann::json devices = nlohmann::json::array();
-  for (size_t i = 0; i < memory.size(); ++i) {
-    devices.push_back({{"id", memory.size() == 1 ? "cpu" : "cpu:" + std::to_string(i)},
-                       {"allocated_bytes", memory[i].allocated},
-                       {"cached_bytes", memory[i].cached},
-                       {"free_bytes", memory[i].free}});
+  for (const DeviceMemory& held : memory) {
+    devices.push_back(
+        {{"id", held.device}, {"allocated_bytes", held.allocated}, {"cached_bytes", held.cached}, {"free_bytes", held.free}});
   }
   return {{"devices", devices}};
 }

@@ -9,6 +9,7 @@
 #include "compiler/onnx_loss.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/device/choose_devices.h"
 #include "runtime/plan/device_spec.h"
 #include "tools/run/memory_limit.h"
 
@@ -241,6 +242,65 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
 
 }  // namespace
 
+namespace {
+
+// "sm_90".
+std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine) {
+  std::string isa;
+  for (int ordinal : devices.ordinals) {
+    const auto found = std::find_if(machine.devices.begin(), machine.devices.end(),
+                                    [&](const DeviceProperties& device) { return device.ordinal == ordinal; });
+    const std::string mine = "sm_" + std::to_string(found->compute_major * 10 + found->compute_minor);
+    if (!isa.empty() && mine != isa) {
+      throw Error(ErrorCode::kConfig, "devices " + devices.ToString() + " are of several kinds: " + isa + " and " + mine, "",
+                  "name GPUs of one kind; gradloom devices shows them");
+    }
+    isa = mine;
+  }
+  return isa;
+}
+
+bool IsArchitecture(const std::string& text) {
+  return text.size() >= 5 && text.size() <= 7 && text.starts_with("sm_") && std::all_of(text.begin() + 3, text.begin() + 5, ::isdigit);
+}
+
+}  // namespace
+
+NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes) {
+  NamedDevices named;
+  Reading(configuration, "devices.use", [&] {
+    const std::string& target = configuration.Text("devices.target");
+    const std::string& text = configuration.Text("devices.use");
+    // A target is a GPU's.
+    const DeviceSpec wanted = ParseDevices(!target.empty() && !configuration.is_given("devices.use") ? "cuda" : text);
+    if (target.empty()) {
+      const bool asks = wanted.best || wanted.kind == DeviceKind::kCuda;
+      const CudaDevices machine = asks ? ThisMachinesCuda() : CudaDevices();
+      std::string note;
+      named.devices = ChooseDevices(wanted, machine, &note);
+      if (!note.empty()) notes.push_back(note);
+      if (named.devices.kind == DeviceKind::kCuda) named.isa = ArchitectureOf(named.devices, machine);
+      return;
+    }
+    if (!IsArchitecture(target)) throw Error(ErrorCode::kConfig, "no target '" + Escaped(target) + "'", "", "--target sm_90");
+    if (wanted.kind != DeviceKind::kCuda) {
+      throw Error(ErrorCode::kConfig, "the target " + target + " is a GPU's, and the devices are " + wanted.ToString(), "",
+                  "--devices cuda:0 with --target " + target);
+    }
+    named.devices = wanted;
+    named.devices.count = std::max(named.devices.count, 1);
+    named.isa = target;
+  });
+  return named;
+}
+
+ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
+  std::vector<std::string> notes;
+  return {.ordinals = DevicesOf(configuration, notes).devices.ordinals,
+          .graph = configuration.Text("devices.cuda_graph") != "off",
+          .pin_memory = configuration.Text("devices.pin_memory") != "off"};
+}
+
 Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes) {
   Recipe recipe;
   recipe.mode = configuration.Text("model.mode") == "train" ? GraphMode::kTrain : GraphMode::kGraph;
@@ -256,11 +316,10 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
   recipe.accumulate = configuration.Integer("train.accumulate");
   recipe.freeze = configuration.Texts("model.freeze");
   recipe.trainable = configuration.Texts("model.trainable");
-  Reading(configuration, "devices.use", [&] {
-    const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
-    recipe.device = devices.kind;
-    recipe.devices = devices.count;
-  });
+  const NamedDevices named = DevicesOf(configuration, notes);
+  recipe.device = named.devices.kind;
+  recipe.devices = named.devices.count;
+  recipe.isa = named.isa;
   Reading(configuration, "devices.place", [&] {
     for (const std::string& text : configuration.Texts("devices.place")) {
       if (text == "auto") {

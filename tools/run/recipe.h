@@ -8,6 +8,8 @@
 
 #include "compiler/compile.h"
 #include "compiler/passes/recipe.h"
+#include "runtime/exec/executor.h"
+#include "runtime/plan/device_spec.h"
 #include "runtime/session/metrics.h"
 #include "tools/config/configuration.h"
 
@@ -16,6 +18,15 @@ namespace gradloom {
 // Fills what the configuration leaves open from the graph's outputs: a loss is guessed from the shape of the first
 // one. `total_updates`: for schedules that end; 0: not known. `notes` gets what was guessed.
 Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes);
+
+// The devices that the configuration names, as this machine has them, and what they are ("sm_90"; "any" for the CPU); with --target as
+// they are named. `notes` gets a line where the CPU stands in. Throws Error(kConfig), Error(kDevice).
+struct NamedDevices {
+  DeviceSpec devices;
+  std::string isa = "any";
+};
+NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes);
+ExecutorOptions ExecutorOptionsOf(const Configuration& configuration);
 
 // `total_updates`: of the whole run, 0 where not known.
 Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates);

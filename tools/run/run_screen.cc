@@ -45,8 +45,11 @@ std::string DevicesLine(const Plan& plan) {
       bytes += use.access == Access::kRead ? program.buffers[static_cast<size_t>(use.buffer)].bytes : 0;
   }
   const auto counted = [](size_t count, const std::string& what) { return std::to_string(count) + " " + what + (count == 1 ? "" : "s"); };
-  std::string line = devices == 1 ? "cpu  " : std::to_string(devices) + " x cpu (virtual)  ";
-  line += counted(static_cast<size_t>(program.streams.front().threads), "thread") + (devices == 1 ? "" : " each") + "  ";
+  const Target& target = plan.targets.front();
+  const bool on_cpu = target.device == DeviceKind::kCpu;
+  std::string line = (devices == 1 ? "" : std::to_string(devices) + " x ") + std::string(DeviceKindName(target.device));
+  line += on_cpu ? (devices == 1 ? "  " : " (virtual)  ") : " " + Escaped(target.isa) + "  ";
+  if (on_cpu) line += counted(static_cast<size_t>(program.streams.front().threads), "thread") + (devices == 1 ? "" : " each") + "  ";
   if (plan.places.size() > 1) line += std::to_string(plan.places.size()) + " kinds of parts of the model  ";
   if (program.streams.size() > 1)
     line += counted(compute, "stream") + "  " + counted(static_cast<size_t>(program.num_events), "event") + "  ";

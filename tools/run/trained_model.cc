@@ -69,6 +69,7 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& pat
 struct TrainedModel::Compiled {
   std::unique_ptr<Model> model;
   CompileOptions options;
+  ExecutorOptions executor;
   ImportedGraph graph;
   std::vector<Feed> feeds;
   int64_t batch = 0;
@@ -77,7 +78,7 @@ struct TrainedModel::Compiled {
   Session Start(EntryKind kind, int64_t rows) {
     batch = std::min(batch, rows);
     for (const int64_t size : BatchSizes(rows, batch)) options.entries.push_back({kind, size});
-    return Session(std::make_shared<const Plan>(Compile(*model, options)));
+    return Session(std::make_shared<const Plan>(Compile(*model, options)), {.executor = executor});
   }
 };
 
@@ -148,6 +149,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
   made.options.recipe = RecipeOf(configuration_, *made.graph.graph, 0, notes);
+  made.executor = ExecutorOptionsOf(configuration_);
   // Nothing is updated, and how many updates there were is not known here.
   made.options.recipe.schedule = {"constant", made.options.recipe.optimizer.lr, {}};
   // The weights are constants now: what follows from them alone is computed once.

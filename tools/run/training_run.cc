@@ -10,6 +10,7 @@
 #include "runtime/base/file.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/run/environment.h"
+#include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_profile.h"
@@ -90,7 +91,7 @@ class TrainingRun {
  private:
   void SetUp() {
     set_up_ = SetUpTraining(configuration_);
-    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed")});
+    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)});
     const std::string& weights = configuration_.Text("model.init_weights");
     if (!weights.empty()) LoadWeights(*session_, weights);
   }

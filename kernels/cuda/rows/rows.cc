@@ -13,7 +13,25 @@ using Rows = std::span<const KernelRow> (*)();
 // clang-format off
 constexpr Rows kFamilies[] = {
     CudaPointwiseRows,
+    CudaBlasRows,
+    CudaElementwiseRows,
     CudaMoveRows,
+    CudaIndexRows,
+    CudaReduceRows,
+    CudaScanRows,
+    CudaSoftmaxRows,
+    CudaNormalizationRows,
+    CudaBatchNormRows,
+    CudaLossRows,
+    CudaOptimizerRows,
+    CudaRandomRows,
+    CudaProductRows,
+    CudaConvolutionRows,
+    CudaPoolingRows,
+    CudaSampleRows,
+    CudaAttentionRows,
+    CudaRecurrentRows,
+    CudaLinearAlgebraRows,
 };
 // clang-format on
 

@@ -23,6 +23,7 @@ std::span<const KernelRow> CudaBatchNormRows();      // batch_norm.cc
 std::span<const KernelRow> CudaLossRows();           // loss.cc
 std::span<const KernelRow> CudaOptimizerRows();      // optimizer.cc
 std::span<const KernelRow> CudaRandomRows();         // random.cc
+std::span<const KernelRow> CudaBlasRows();           // blas.cc: products by cuBLASLt
 std::span<const KernelRow> CudaProductRows();        // product.cc
 std::span<const KernelRow> CudaConvolutionRows();    // convolution.cc
 std::span<const KernelRow> CudaPoolingRows();        // pooling.cc

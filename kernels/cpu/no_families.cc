@@ -1,0 +1,23 @@
+// In place of every family of CPU kernels: none, so that the reference kernels serve all.
+#include "kernels/cpu/families.h"
+
+namespace gradloom {
+
+std::span<const CpuKernel> CpuCopyKernels() { return {}; }
+std::span<const CpuKernel> CpuReorderKernels() { return {}; }
+std::span<const CpuKernel> CpuPointwiseKernels() { return {}; }
+std::span<const CpuKernel> CpuReduceKernels() { return {}; }
+std::span<const CpuKernel> CpuSoftmaxKernels() { return {}; }
+std::span<const CpuKernel> CpuBatchNormKernels() { return {}; }
+std::span<const CpuKernel> CpuSharedBatchNormKernels() { return {}; }
+std::span<const CpuKernel> CpuNormalizationKernels() { return {}; }
+std::span<const CpuKernel> CpuLossKernels() { return {}; }
+std::span<const CpuKernel> CpuOptimizerKernels() { return {}; }
+std::span<const CpuKernel> CpuMoveKernels() { return {}; }
+std::span<const CpuKernel> CpuIndexKernels() { return {}; }
+std::span<const CpuKernel> CpuLstmKernels() { return {}; }
+std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
+std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
+std::span<const CpuKernel> CpuPoolingKernels() { return {}; }
+
+}  // namespace gradloom

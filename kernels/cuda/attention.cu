@@ -1,0 +1,106 @@
+// Attention: once over the keys for the largest score and the sum of each query, then once more for the values. Either makes the scores
+// again, so three products instead of two.
+#include "kernels/cuda/attention.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+template <typename T>
+struct AttentionForward {
+  using A = Arithmetic<T>;
+
+  AttentionData<T> a;
+  T* y;
+  T* scores;     // [batch, heads, queries, keys] or null
+  int64_t mode;  // attribute qk_matmul_output_mode
+
+  // The probabilities of this thread's key, and the scores that someone wants.
+  GRADLOOM_DEVICE Tile<A> Weights(const Block& block, const TilePlace& place, const Sight& sight, const Range& keys, bool first) const {
+    const Tile<A> dots = Dots<A>(block, a.at_q.size, a.Queries(place.b, place.h), place.rows, a.Keys(place.b, place.h), keys);
+    const int64_t j = keys.first + block.thread();
+    Tile<A> weights = {};
+    for (int r = 0; r < kTile<A>; ++r) {
+      const int64_t i = place.rows.first + r;
+      if (j >= keys.last || i >= place.rows.last) continue;
+      const auto score = a.ScoreOf(sight, place.b, place.h, i, j, dots.at[r]);
+      weights.at[r] = a.Probability(score, a.StatisticsOf(place.b, place.h, i));
+      if (scores == nullptr || !first) continue;
+      const A shown = mode == 0 ? score.raw : mode == 1 ? score.capped : mode == 2 ? score.biased : weights.at[r];
+      scores[((place.b * a.at_q.heads + place.h) * a.at_q.length + i) * a.total + j] = static_cast<T>(shown);
+    }
+    return weights;
+  }
+
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
+    const TilePlace place = PlaceOf<A>(tile, a.at_q.heads, a.at_q.length);
+    const Sight sight = a.SightOf(place.b);
+    const HeadRows<const T> values = a.Values(place.b, place.h);
+    const HeadRows<T> out = RowsOf(y, a.at_y, place.b, place.h);
+    Tile<A>* const memory = Shared<2, Tile<A>, kThreads>();
+    // Vectors of more elements than a block has threads are summed part by part.
+    int64_t e0 = 0;
+    do {
+      const Lane lane(block, a.at_v.size, e0);
+      Tile<A> sum = {};
+      Range keys = scores == nullptr ? a.KeysOf(sight, place.rows) : Range{0, a.total};
+      for (; keys.first < keys.last; keys.first += block.threads()) {
+        const Tile<A> weights = Weights(block, place, sight, keys, e0 == 0);
+        memory[block.thread()] = weights;
+        block.Sync();
+        const int64_t end = keys.first + block.threads();
+        AddWeighted(lane, memory, values, {keys.first, end < keys.last ? end : keys.last}, a.at_v.size, sum);
+        block.Sync();
+      }
+      sum = SumOfParts(block, lane, sum, memory);
+      for (int r = 0; r < kTile<A>; ++r) {
+        const int64_t i = place.rows.first + r;
+        if (lane.Leads(a.at_v.size) && i < place.rows.last) out(i)[lane.e] = static_cast<T>(sum.at[r]);
+      }
+      e0 += lane.lanes;
+    } while (e0 < a.at_v.size);
+  }
+};
+
+template <typename T>
+void RunForward(const AttentionForward<T>& forward, cudaStream_t stream) {
+  const AttentionData<T>& a = forward.a;
+  FindStatistics(a, static_cast<const T*>(nullptr), stream);
+  ForEachRow(
+      a.batch * a.at_q.heads * TilesOf<Arithmetic<T>>(a.at_q.length), stream,
+      GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { forward(block, tile); });
+}
+
+// Past and present keys or values in one tensor [batch, heads, keys, size].
+template <typename T>
+void Join(const AttentionData<T>& a, bool keys, int64_t size, T* out, cudaStream_t stream) {
+  if (out == nullptr) return;
+  ForEachElement(
+      a.batch * a.at_k.heads * a.total * size, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient row = Divide(i, size), head = Divide(row.quotient, a.total), sample = Divide(head.quotient, a.at_k.heads);
+        const int64_t b = sample.quotient, h = sample.rest * a.group;
+        out[i] = (keys ? a.Keys(b, h) : a.Values(b, h))(head.rest)[row.rest];
+      });
+}
+
+std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&) {
+  const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
+  return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([mode, operands = OperandCounts(call), a = AttentionData<T>(call)](const Launch& l) mutable {
+      a.Take(operands, l);
+      RunForward(AttentionForward<T>{a, l.Out<T>(0), operands.Out<T>(l, 3), mode}, l.stream);
+      Join(a, true, a.at_k.size, operands.Out<T>(l, 1), l.stream);
+      Join(a, false, a.at_v.size, operands.Out<T>(l, 2), l.stream);
+    });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.Attention", MakeAttention},
+    {"cuda.gradloom.AttentionGrad", MakeAttentionGrad},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> AttentionKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,360 @@
+// What attention and its gradient share: the operands, the scores, and the two products of which all of it is made. No score matrix is
+// kept. See kernels/reference/attention.cc.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/shared.cuh"
+#include "kernels/cuda/walk.cuh"
+
+namespace gradloom::cuda {
+
+enum AttentionOperand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kAttentionOperands };
+
+// A block works on so many queries (or keys) together, and goes over the keys (queries) one a thread.
+template <typename A>
+inline constexpr int kTile = 32 / sizeof(A);
+// Vectors lie in shared memory by slices of so many elements.
+template <typename A>
+inline constexpr int kSlice = 64 / sizeof(A);
+
+template <typename A>
+struct alignas(16) Tile {
+  A at[kTile<A>];
+};
+
+template <typename A>
+constexpr int64_t TilesOf(int64_t length) {
+  return (length + kTile<A> - 1) / kTile<A>;
+}
+
+struct Range {
+  int64_t first, last;
+};
+
+// Some rows of head h of sample b.
+struct TilePlace {
+  int64_t b, h;
+  Range rows;
+};
+template <typename A>
+GRADLOOM_DEVICE TilePlace PlaceOf(int64_t tile, int64_t heads, int64_t length) {
+  const Quotient part = Divide(tile, TilesOf<A>(length)), head = Divide(part.quotient, heads);
+  const int64_t first = part.rest * kTile<A>;
+  return {head.quotient, head.rest, {first, first + kTile<A> < length ? first + kTile<A> : length}};
+}
+
+// Where the vector of (batch, head, position) lies in [batch, heads, length, size], or, with three dimensions, in
+// [batch, length, heads * size].
+struct Vectors {
+  int64_t heads = 0, length = 0, size = 0;
+  bool flat = false;
+
+  Vectors() = default;
+  Vectors(const Shape& shape, int64_t head_count) : flat(shape.rank() == 3) {
+    heads = flat ? head_count : shape[1];
+    length = shape[flat ? 1 : 2];
+    size = flat ? shape[2] / head_count : shape[3];
+  }
+  GRADLOOM_DEVICE int64_t At(int64_t b, int64_t h, int64_t s) const {
+    return (flat ? (b * length + s) * heads + h : (b * heads + h) * length + s) * size;
+  }
+  GRADLOOM_DEVICE int64_t stride() const { return flat ? heads * size : size; }
+};
+
+// The vectors of one head by their position, first those of the past.
+template <typename T>
+struct HeadRows {
+  T *past, *now;
+  int64_t past_length, past_stride, stride;
+
+  // Null where the part with row j is absent.
+  GRADLOOM_DEVICE T* operator()(int64_t j) const {
+    if (j < past_length) return past == nullptr ? nullptr : past + j * past_stride;
+    return now == nullptr ? nullptr : now + (j - past_length) * stride;
+  }
+};
+
+template <typename T>
+GRADLOOM_DEVICE HeadRows<T> RowsOf(T* data, const Vectors& places, int64_t b, int64_t h) {
+  return {nullptr, data + places.At(b, h, 0), 0, 0, places.stride()};
+}
+
+// Those of K or V, or of their gradients.
+template <typename T>
+GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const Vectors& past_places, T* now, const Vectors& places, int64_t b, int64_t h) {
+  return {past == nullptr ? nullptr : past + past_places.At(b, h, 0), now == nullptr ? nullptr : now + places.At(b, h, 0),
+          past_places.length, past_places.stride(), places.stride()};
+}
+
+// The products of rows a.first, a.first + 1 ... of `left` (as many as a tile has, those from a.last on are 0) with row b.first + thread of
+// `right`, where that is below b.last. All vectors have `size` elements.
+template <typename A, typename T>
+GRADLOOM_DEVICE Tile<A> Dots(const Block& block, int64_t size, const HeadRows<const T>& left, const Range& a,
+                             const HeadRows<const T>& right, const Range& b) {
+  constexpr int kStride = kThreads + 1;  // spreads the columns over the banks
+  Tile<A>* const tile = Shared<0, Tile<A>, kSlice<A>>();
+  A* const chunk = Shared<1, A, kSlice<A> * kStride>();
+  Tile<A> dots = {};
+  for (int64_t e0 = 0; e0 < size; e0 += kSlice<A>) {
+    block.Sync();
+    for (int x = block.thread(); x < kTile<A> * kSlice<A>; x += block.threads()) {
+      const int row = x / kSlice<A>, e = x % kSlice<A>;
+      tile[e].at[row] = a.first + row < a.last && e0 + e < size ? static_cast<A>(left(a.first + row)[e0 + e]) : A(0);
+    }
+    for (int x = block.thread(); x < block.threads() * kSlice<A>; x += block.threads()) {
+      const int row = x / kSlice<A>, e = x % kSlice<A>;
+      chunk[e * kStride + row] = b.first + row < b.last && e0 + e < size ? static_cast<A>(right(b.first + row)[e0 + e]) : A(0);
+    }
+    block.Sync();
+    for (int e = 0; e < kSlice<A>; ++e) {
+      const Tile<A> u = tile[e];
+      const A v = chunk[e * kStride + block.thread()];
+      for (int r = 0; r < kTile<A>; ++r) dots.at[r] += u.at[r] * v;
+    }
+  }
+  return dots;
+}
+
+// A thread's part in sums over rows, each times a weight: one element of the vectors, of every `parts`-th row.
+struct Lane {
+  int lanes, part, parts;
+  int64_t e;
+
+  // Of vectors whose elements from e0 on are summed; the next ones are at e0 + lanes.
+  GRADLOOM_DEVICE Lane(const Block& block, int64_t size, int64_t e0)
+      : lanes(LanesOf(block, size)), part(block.thread() / lanes), parts(block.threads() / lanes), e(e0 + block.thread() % lanes) {}
+
+  GRADLOOM_DEVICE static int LanesOf(const Block& block, int64_t size) {
+    return size < 1 ? 1 : size < block.threads() ? static_cast<int>(size) : block.threads();
+  }
+  GRADLOOM_DEVICE bool Leads(int64_t size) const { return part == 0 && e < size; }
+};
+
+// sum[r] += the sum over this thread's rows of weights[row - of.first][r] * row. A weight of 0 is not seen, as by the reference, so that it
+// hides infinite elements.
+template <typename A, typename T>
+GRADLOOM_DEVICE void AddWeighted(const Lane& lane, const Tile<A>* weights, const HeadRows<const T>& rows, const Range& of, int64_t size,
+                                 Tile<A>& sum) {
+  if (lane.part >= lane.parts || lane.e >= size) return;
+  for (int64_t row = of.first + lane.part; row < of.last; row += lane.parts) {
+    const A value = static_cast<A>(rows(row)[lane.e]);
+    const Tile<A> weight = weights[row - of.first];
+    for (int r = 0; r < kTile<A>; ++r) {
+      if (weight.at[r] != 0) sum.at[r] += weight.at[r] * value;
+    }
+  }
+}
+
+// The sums of all parts, for the threads that lead. `memory` has a tile for each thread.
+template <typename A>
+GRADLOOM_DEVICE Tile<A> SumOfParts(const Block& block, const Lane& lane, Tile<A> sum, Tile<A>* memory) {
+  block.Sync();
+  memory[block.thread()] = sum;
+  block.Sync();
+  if (lane.part == 0) {
+    for (int part = 1; part < lane.parts; ++part) {
+      for (int r = 0; r < kTile<A>; ++r) sum.at[r] += memory[part * lane.lanes + block.thread()].at[r];
+    }
+  }
+  block.Sync();
+  return sum;
+}
+
+// Of a query: the largest score, 1 / the sum of exp(score - largest) (0 where it sees nothing), and for the gradient the mean of the
+// gradients of its probabilities.
+template <typename A>
+struct RowStatistics {
+  A highest, inverse, mean;
+};
+
+// What a sample lets its queries see: keys below `length`; query i stands at position i + shift of the keys.
+struct Sight {
+  int64_t length, shift;
+};
+
+template <typename T>
+struct AttentionData {
+  using A = Arithmetic<T>;
+
+  const T *q = nullptr, *k = nullptr, *v = nullptr, *past_key = nullptr, *past_value = nullptr;
+  const void* mask = nullptr;
+  const int64_t* lengths = nullptr;
+  RowStatistics<A>* statistics = nullptr;  // [batch, heads, queries]
+
+  int64_t batch = 0, total = 0, group = 1;  // keys of past and present; heads of Q that share one of K
+  Vectors at_q, at_k, at_v, at_past_key, at_past_value, at_y;
+  A scale, softcap;
+  bool causal;
+  int64_t left, right;  // of the window; -1: none
+  bool mask_is_bool = false;
+  int64_t mask_extent = 0;  // along the keys
+  int64_t mask_strides[4] = {};
+
+  explicit AttentionData(const KernelCall& call);
+  void Take(const OperandCounts& operands, const Launch& l);
+
+  GRADLOOM_DEVICE Sight SightOf(int64_t b) const {
+    return lengths == nullptr ? Sight{total, total - at_k.length} : Sight{lengths[b], lengths[b] - at_q.length};
+  }
+  // A superset of the keys that some query of a range sees, and of the queries that see some key of one.
+  GRADLOOM_DEVICE Range KeysOf(const Sight& sight, const Range& queries) const;
+  GRADLOOM_DEVICE Range QueriesOf(const Sight& sight, const Range& keys) const;
+
+  GRADLOOM_DEVICE HeadRows<const T> Keys(int64_t b, int64_t h) const { return RowsOf(past_key, at_past_key, k, at_k, b, h / group); }
+  GRADLOOM_DEVICE HeadRows<const T> Values(int64_t b, int64_t h) const { return RowsOf(past_value, at_past_value, v, at_v, b, h / group); }
+  GRADLOOM_DEVICE HeadRows<const T> Queries(int64_t b, int64_t h) const { return RowsOf(q, at_q, b, h); }
+  GRADLOOM_DEVICE RowStatistics<A>& StatisticsOf(int64_t b, int64_t h, int64_t i) const {
+    return statistics[(b * at_q.heads + h) * at_q.length + i];
+  }
+
+  GRADLOOM_DEVICE bool Visible(const Sight& sight, int64_t i, int64_t j) const {
+    const int64_t position = i + sight.shift;
+    if (j >= sight.length || (causal && j > position)) return false;
+    return !(left >= 0 && j < position - left) && (right < 0 || j <= position + right);
+  }
+
+  // What is added to a score; minus infinity where the key is not seen.
+  GRADLOOM_DEVICE A Bias(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j) const {
+    constexpr A kHidden = -std::numeric_limits<A>::infinity();
+    if (!Visible(sight, i, j)) return kHidden;
+    if (mask == nullptr) return 0;
+    if (j >= mask_extent) return kHidden;
+    const int64_t at = b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3];
+    if (mask_is_bool) return static_cast<const bool*>(mask)[at] ? A(0) : kHidden;
+    return static_cast<A>(static_cast<const T*>(mask)[at]);
+  }
+
+  // A score from the product of query and key: raw, after the soft cap, with the bias.
+  struct Score {
+    A raw, capped, biased;
+  };
+  GRADLOOM_DEVICE Score ScoreOf(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j, A dot) const {
+    Score score;
+    score.raw = dot * scale;
+    score.capped = softcap > 0 ? softcap * ::tanh(score.raw / softcap) : score.raw;
+    score.biased = score.capped + Bias(sight, b, h, i, j);
+    return score;
+  }
+  GRADLOOM_DEVICE A Probability(const Score& score, const RowStatistics<A>& row) const {
+    return score.biased == -std::numeric_limits<A>::infinity() ? A(0) : ::exp(score.biased - row.highest) * row.inverse;
+  }
+
+  // The statistics of the queries of one tile; with dy, the gradient of Y, the mean too.
+  GRADLOOM_DEVICE void MakeStatistics(const Block& block, int64_t tile, const T* dy) const;
+};
+
+template <typename T>
+AttentionData<T>::AttentionData(const KernelCall& call) {
+  const Attributes& a = call.attributes;
+  const int64_t kv_heads = a.Int("kv_num_heads", 0);
+  batch = call.inputs[kQ].shape[0];
+  at_q = Vectors(call.inputs[kQ].shape, a.Int("q_num_heads", 0));
+  at_k = Vectors(call.inputs[kK].shape, kv_heads);
+  at_v = Vectors(call.inputs[kV].shape, kv_heads);
+  if (Has(call.inputs, kPastKey)) {
+    at_past_key = Vectors(call.inputs[kPastKey].shape, 0);
+    at_past_value = Vectors(call.inputs[kPastValue].shape, 0);
+  }
+  total = at_past_key.length + at_k.length;
+  group = at_q.heads / at_k.heads;
+  at_y = at_q;
+  at_y.size = at_v.size;
+  scale = static_cast<A>(a.Float("scale", 1 / std::sqrt(static_cast<double>(at_q.size))));
+  softcap = static_cast<A>(a.Float("softcap", 0));
+  causal = a.Int("is_causal", 0) != 0;
+  left = a.Int("left_window_size", -1);
+  right = a.Int("right_window_size", -1);
+  if (Has(call.inputs, kMask)) {
+    const Shape& shape = call.inputs[kMask].shape;
+    mask_is_bool = call.inputs[kMask].dtype == DType::kBool;
+    mask_extent = shape[shape.rank() - 1];
+    const std::vector<int64_t> strides = BroadcastStrides(shape, {batch, at_q.heads, at_q.length, mask_extent});
+    std::copy(strides.begin(), strides.end(), mask_strides);
+  }
+}
+
+template <typename T>
+void AttentionData<T>::Take(const OperandCounts& operands, const Launch& l) {
+  q = l.In<T>(kQ);
+  k = l.In<T>(kK);
+  v = l.In<T>(kV);
+  mask = operands.In<void>(l, kMask);
+  past_key = operands.In<T>(l, kPastKey);
+  past_value = operands.In<T>(l, kPastValue);
+  lengths = operands.In<int64_t>(l, kLengths);
+  statistics = static_cast<RowStatistics<A>*>(l.scratch);
+}
+
+template <typename T>
+GRADLOOM_DEVICE Range AttentionData<T>::KeysOf(const Sight& sight, const Range& queries) const {
+  const int64_t first_place = queries.first + sight.shift, last_place = queries.last - 1 + sight.shift;
+  Range keys{0, sight.length < total ? sight.length : total};
+  if (mask != nullptr && mask_extent < keys.last) keys.last = mask_extent;
+  if (left >= 0 && first_place - left > 0) keys.first = first_place - left;
+  if (right >= 0 && last_place + right + 1 < keys.last) keys.last = last_place + right + 1;
+  if (causal && last_place + 1 < keys.last) keys.last = last_place + 1;
+  return keys;
+}
+
+template <typename T>
+GRADLOOM_DEVICE Range AttentionData<T>::QueriesOf(const Sight& sight, const Range& keys) const {
+  Range queries{0, at_q.length};
+  if (keys.first >= sight.length || (mask != nullptr && keys.first >= mask_extent)) return {0, 0};
+  if (right >= 0 && keys.first - sight.shift - right > 0) queries.first = keys.first - sight.shift - right;
+  if (causal && keys.first - sight.shift > queries.first) queries.first = keys.first - sight.shift;
+  if (left >= 0 && keys.last - sight.shift + left < queries.last) queries.last = keys.last - sight.shift + left;
+  return queries;
+}
+
+template <typename T>
+GRADLOOM_DEVICE void AttentionData<T>::MakeStatistics(const Block& block, int64_t tile, const T* dy) const {
+  constexpr A kNone = -std::numeric_limits<A>::infinity();
+  const auto [b, h, queries] = PlaceOf<A>(tile, at_q.heads, at_q.length);
+  const Sight sight = SightOf(b);
+  Range keys = KeysOf(sight, queries);
+  Tile<A> highest, sum = {}, weighted = {};
+  for (int r = 0; r < kTile<A>; ++r) highest.at[r] = kNone;
+  for (; keys.first < keys.last; keys.first += block.threads()) {
+    const Tile<A> dots = Dots<A>(block, at_q.size, Queries(b, h), queries, Keys(b, h), keys);
+    Tile<A> slopes = {};
+    if (dy != nullptr) slopes = Dots<A>(block, at_v.size, RowsOf(dy, at_y, b, h), queries, Values(b, h), keys);
+    const int64_t j = keys.first + block.thread();
+    for (int r = 0; r < kTile<A>; ++r) {
+      if (j >= keys.last || queries.first + r >= queries.last) continue;
+      const A score = ScoreOf(sight, b, h, queries.first + r, j, dots.at[r]).biased;
+      if (score == kNone) continue;
+      if (score > highest.at[r]) {
+        const A factor = ::exp(highest.at[r] - score);
+        sum.at[r] *= factor;
+        weighted.at[r] *= factor;
+        highest.at[r] = score;
+      }
+      const A term = ::exp(score - highest.at[r]);
+      sum.at[r] += term;
+      weighted.at[r] += term * slopes.at[r];
+    }
+  }
+  for (int r = 0; r < kTile<A>; ++r) {
+    const A top = block.Reduce(highest.at[r], Largest());
+    const A factor = top == kNone ? A(0) : ::exp(highest.at[r] - top);
+    const A all = block.Reduce(sum.at[r] * factor, Sum()), mean = block.Reduce(weighted.at[r] * factor, Sum());
+    if (block.thread() != 0 || queries.first + r >= queries.last) continue;
+    StatisticsOf(b, h, queries.first + r) = top == kNone ? RowStatistics<A>{0, 0, 0} : RowStatistics<A>{top, 1 / all, mean / all};
+  }
+}
+
+// The statistics of all queries.
+template <typename T>
+void FindStatistics(const AttentionData<T>& a, const T* dy, cudaStream_t stream) {
+  ForEachRow(
+      a.batch * a.at_q.heads * TilesOf<Arithmetic<T>>(a.at_q.length), stream,
+      GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { a.MakeStatistics(block, tile, dy); });
+}
+
+// attention_grad.cu
+std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite& site);
+
+}  // namespace gradloom::cuda

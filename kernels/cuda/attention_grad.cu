@@ -1,0 +1,231 @@
+// The gradient of attention: the statistics of each query, then the gradient of Q query by query, and those of K and V key by key; each
+// makes the scores again and is the only one that writes its rows.
+#include "kernels/cuda/attention.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+template <typename T>
+struct AttentionBackward {
+  using A = Arithmetic<T>;
+
+  AttentionData<T> a;
+  const T *dy = nullptr, *dpresent_key = nullptr, *dpresent_value = nullptr;
+  T *dq = nullptr, *dk = nullptr, *dv = nullptr, *dpast_key = nullptr, *dpast_value = nullptr;
+
+  GRADLOOM_DEVICE HeadRows<const T> Upstream(int64_t b, int64_t h) const { return RowsOf(dy, a.at_y, b, h); }
+
+  // The probability of key j for query i, and the gradients of its score with the bias and of the raw score.
+  struct Slope {
+    A probability, biased, raw;
+  };
+  GRADLOOM_DEVICE Slope SlopeOf(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j, A dot, A d_probability) const {
+    const auto score = a.ScoreOf(sight, b, h, i, j, dot);
+    const RowStatistics<A> row = a.StatisticsOf(b, h, i);
+    const A p = a.Probability(score, row);
+    if (p == 0) return {0, 0, 0};
+    const A d = p * (d_probability - row.mean);
+    if (!(a.softcap > 0)) return {p, d, d};
+    const A part = score.capped / a.softcap;
+    return {p, d, d * (1 - part * part)};
+  }
+
+  GRADLOOM_DEVICE void QueryGradient(const Block& block, int64_t tile) const;
+  GRADLOOM_DEVICE void KeyGradient(const Block& block, int64_t tile) const;
+
+  // What the score of query i and key j adds to the gradient of the mask.
+  GRADLOOM_DEVICE A MaskTerm(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    const T *query = a.Queries(b, h)(i), *key = a.Keys(b, h)(j), *value = a.Values(b, h)(j), *up = Upstream(b, h)(i);
+    A dot = 0, d_probability = 0;
+    for (int64_t e = 0; e < a.at_q.size; ++e) dot += static_cast<A>(query[e]) * static_cast<A>(key[e]);
+    for (int64_t e = 0; e < a.at_v.size; ++e) d_probability += static_cast<A>(up[e]) * static_cast<A>(value[e]);
+    return SlopeOf(a.SightOf(b), b, h, i, j, dot, d_probability).biased;
+  }
+};
+
+template <typename T>
+GRADLOOM_DEVICE void AttentionBackward<T>::QueryGradient(const Block& block, int64_t tile) const {
+  const TilePlace place = PlaceOf<A>(tile, a.at_q.heads, a.at_q.length);
+  const int64_t b = place.b, h = place.h;
+  const Sight sight = a.SightOf(b);
+  const HeadRows<const T> all_keys = a.Keys(b, h);
+  const HeadRows<T> out = RowsOf(dq, a.at_q, b, h);
+  Tile<A>* const memory = Shared<2, Tile<A>, kThreads>();
+  int64_t e0 = 0;
+  do {
+    const Lane lane(block, a.at_q.size, e0);
+    Tile<A> sum = {};
+    Range keys = dy == nullptr ? Range{0, 0} : a.KeysOf(sight, place.rows);
+    for (; keys.first < keys.last; keys.first += block.threads()) {
+      const Tile<A> dots = Dots<A>(block, a.at_q.size, a.Queries(b, h), place.rows, all_keys, keys);
+      const Tile<A> slopes = Dots<A>(block, a.at_v.size, Upstream(b, h), place.rows, a.Values(b, h), keys);
+      const int64_t j = keys.first + block.thread(), end = keys.first + block.threads();
+      Tile<A> weights = {};
+      for (int r = 0; r < kTile<A>; ++r) {
+        const int64_t i = place.rows.first + r;
+        if (j < keys.last && i < place.rows.last) weights.at[r] = SlopeOf(sight, b, h, i, j, dots.at[r], slopes.at[r]).raw;
+      }
+      memory[block.thread()] = weights;
+      block.Sync();
+      AddWeighted(lane, memory, all_keys, {keys.first, end < keys.last ? end : keys.last}, a.at_q.size, sum);
+      block.Sync();
+    }
+    sum = SumOfParts(block, lane, sum, memory);
+    for (int r = 0; r < kTile<A>; ++r) {
+      const int64_t i = place.rows.first + r;
+      if (lane.Leads(a.at_q.size) && i < place.rows.last) out(i)[lane.e] = static_cast<T>(sum.at[r] * a.scale);
+    }
+    e0 += lane.lanes;
+  } while (e0 < a.at_q.size);
+}
+
+// The gradients of some rows of K and V or of their past, over all heads of Q that share them.
+template <typename T>
+GRADLOOM_DEVICE void AttentionBackward<T>::KeyGradient(const Block& block, int64_t tile) const {
+  const TilePlace place = PlaceOf<A>(tile, a.at_k.heads, a.total);
+  const int64_t b = place.b;
+  const Sight sight = a.SightOf(b);
+  const HeadRows<const T> tile_keys = a.Keys(b, place.h * a.group), tile_values = a.Values(b, place.h * a.group);
+  const HeadRows<T> key_out = RowsOf(dpast_key, a.at_past_key, dk, a.at_k, b, place.h);
+  const HeadRows<T> value_out = RowsOf(dpast_value, a.at_past_value, dv, a.at_v, b, place.h);
+  Tile<A>* const probabilities = Shared<2, Tile<A>, kThreads>();
+  Tile<A>* const scores = Shared<3, Tile<A>, kThreads>();
+  const int64_t size = a.at_k.size < a.at_v.size ? a.at_v.size : a.at_k.size;
+  int64_t e0 = 0;
+  do {
+    const Lane lane(block, size, e0);
+    Tile<A> key_sum = {}, value_sum = {};
+    for (int64_t h = place.h * a.group; h < (place.h + 1) * a.group; ++h) {
+      const HeadRows<const T> all_queries = a.Queries(b, h), upstream = Upstream(b, h);
+      Range queries = dy == nullptr ? Range{0, 0} : a.QueriesOf(sight, place.rows);
+      for (; queries.first < queries.last; queries.first += block.threads()) {
+        const Tile<A> dots = Dots<A>(block, a.at_q.size, tile_keys, place.rows, all_queries, queries);
+        const Tile<A> slopes = Dots<A>(block, a.at_v.size, tile_values, place.rows, upstream, queries);
+        const int64_t i = queries.first + block.thread(), end = queries.first + block.threads();
+        Tile<A> probability = {}, score = {};
+        for (int r = 0; r < kTile<A>; ++r) {
+          const int64_t j = place.rows.first + r;
+          if (i >= queries.last || j >= place.rows.last) continue;
+          const Slope slope = SlopeOf(sight, b, h, i, j, dots.at[r], slopes.at[r]);
+          probability.at[r] = slope.probability;
+          score.at[r] = slope.raw;
+        }
+        probabilities[block.thread()] = probability;
+        scores[block.thread()] = score;
+        block.Sync();
+        const Range chunk{queries.first, end < queries.last ? end : queries.last};
+        AddWeighted(lane, scores, all_queries, chunk, a.at_q.size, key_sum);
+        AddWeighted(lane, probabilities, upstream, chunk, a.at_v.size, value_sum);
+        block.Sync();
+      }
+    }
+    key_sum = SumOfParts(block, lane, key_sum, scores);
+    value_sum = SumOfParts(block, lane, value_sum, probabilities);
+    for (int r = 0; r < kTile<A>; ++r) {
+      const int64_t j = place.rows.first + r, row = (b * a.at_k.heads + place.h) * a.total + j;
+      if (j >= place.rows.last) continue;
+      T *const key = key_out(j), *const value = value_out(j);
+      if (key != nullptr && lane.Leads(a.at_k.size)) {
+        const A present = dpresent_key == nullptr ? A(0) : static_cast<A>(dpresent_key[row * a.at_k.size + lane.e]);
+        key[lane.e] = static_cast<T>(present + key_sum.at[r] * a.scale);
+      }
+      if (value != nullptr && lane.Leads(a.at_v.size)) {
+        const A present = dpresent_value == nullptr ? A(0) : static_cast<A>(dpresent_value[row * a.at_v.size + lane.e]);
+        value[lane.e] = static_cast<T>(present + value_sum.at[r]);
+      }
+    }
+    e0 += lane.lanes;
+  } while (e0 < size);
+}
+
+template <typename T>
+void QueryGradients(const AttentionBackward<T>& backward, cudaStream_t stream) {
+  const AttentionData<T>& a = backward.a;
+  ForEachRow(
+      a.batch * a.at_q.heads * TilesOf<Arithmetic<T>>(a.at_q.length), stream,
+      GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { backward.QueryGradient(block, tile); });
+}
+
+template <typename T>
+void KeyGradients(const AttentionBackward<T>& backward, cudaStream_t stream) {
+  const AttentionData<T>& a = backward.a;
+  ForEachRow(
+      a.batch * a.at_k.heads * TilesOf<Arithmetic<T>>(a.total), stream,
+      GRADLOOM_ON_DEVICE(const Block& block, int64_t tile) { backward.KeyGradient(block, tile); });
+}
+
+// The extents of a mask with leading ones, and how many samples, heads and queries share each of its elements.
+struct MaskShape {
+  int64_t extents[4] = {1, 1, 1, 1}, shared[3] = {1, 1, 1};
+
+  MaskShape(const Shape& mask, int64_t batch, const Vectors& queries) {
+    for (int axis = 0; axis < mask.rank(); ++axis) extents[axis + 4 - mask.rank()] = mask[axis];
+    const int64_t all[] = {batch, queries.heads, queries.length};
+    for (int axis = 0; axis < 3; ++axis) shared[axis] = all[axis] / std::max<int64_t>(extents[axis], 1);
+  }
+
+  int64_t elements() const { return extents[0] * extents[1] * extents[2] * extents[3]; }
+  constexpr int64_t terms() const { return shared[0] * shared[1] * shared[2]; }
+};
+
+// Term n of element i of the mask's gradient.
+template <typename T>
+GRADLOOM_DEVICE Arithmetic<T> MaskTerm(const AttentionBackward<T>& backward, const MaskShape& mask, int64_t i, int64_t n) {
+  const Quotient key = Divide(i, mask.extents[3]), query = Divide(key.quotient, mask.extents[2]),
+                 head = Divide(query.quotient, mask.extents[1]);
+  const Quotient query_term = Divide(n, mask.shared[2]), head_term = Divide(query_term.quotient, mask.shared[1]);
+  return backward.MaskTerm(head.quotient + head_term.quotient, head.rest + head_term.rest, query.rest + query_term.rest, key.rest);
+}
+
+// A block for each element where many scores share it, else a thread. All products are made again, one thread each: 2 * size reads a score.
+template <typename T>
+void MaskGradient(const AttentionBackward<T>& backward, const MaskShape& mask, T* dmask, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const int64_t terms = backward.dy == nullptr ? 0 : mask.terms();
+  if (terms < 32) {
+    ForEachElement(
+        mask.elements(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+          A sum = 0;
+          for (int64_t n = 0; n < terms; ++n) sum += MaskTerm(backward, mask, i, n);
+          dmask[i] = static_cast<T>(sum);
+        });
+    return;
+  }
+  ForEachRow(
+      mask.elements(), stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t i) {
+        A sum = 0;
+        for (int64_t n = block.thread(); n < terms; n += block.threads()) sum += MaskTerm(backward, mask, i, n);
+        sum = block.Reduce(sum, Sum());
+        if (block.thread() == 0) dmask[i] = static_cast<T>(sum);
+      });
+}
+
+}  // namespace
+
+// Inputs: the seven of Attention, then the gradients of Y, present_key and present_value.
+std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite&) {
+  const WantedOutputs wanted(call);
+  const bool keys = wanted.Has(kK) || wanted.Has(kV) || wanted.Has(kPastKey) || wanted.Has(kPastValue);
+  return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
+    const AttentionData<T> data(call);
+    const MaskShape mask(call.inputs[kMask].shape, data.batch, data.at_q);
+    return Runs([data, mask, keys, wanted, operands = OperandCounts(call)](const Launch& l) {
+      AttentionBackward<T> backward{data};
+      backward.a.Take(operands, l);
+      backward.dy = l.In<T>(kAttentionOperands);
+      backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
+      backward.dpresent_value = l.In<T>(kAttentionOperands + 2);
+      backward.dq = wanted.Of<T>(l, kQ);
+      backward.dk = wanted.Of<T>(l, kK);
+      backward.dv = wanted.Of<T>(l, kV);
+      backward.dpast_key = wanted.Of<T>(l, kPastKey);
+      backward.dpast_value = wanted.Of<T>(l, kPastValue);
+      if (backward.dy != nullptr) FindStatistics(backward.a, backward.dy, l.stream);
+      if (wanted.Has(kQ)) QueryGradients(backward, l.stream);
+      if (keys) KeyGradients(backward, l.stream);
+      if (wanted.Has(kMask)) MaskGradient(backward, mask, wanted.Of<T>(l, kMask), l.stream);
+    });
+  });
+}
+
+}  // namespace gradloom::cuda

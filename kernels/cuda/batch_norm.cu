@@ -1,0 +1,296 @@
+// Batch normalisation: sums over each channel in parts, then numbers for each channel, then a line or a plane through each element.
+#include "kernels/cuda/moments.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+// A channel's y = (x - near) slope + shift. What the mean loses when it is rounded to `near` is in the shift: an x near the mean lands on
+// the right side of zero, where a ReLU may follow.
+template <typename R>
+struct ChannelLines {
+  R* numbers;
+  int64_t channels;
+
+  GRADLOOM_DEVICE void Set(int64_t c, double mean, double slope, double bias) const {
+    const R near = static_cast<R>(mean);
+    numbers[c] = near;
+    numbers[channels + c] = static_cast<R>(slope);
+    numbers[2 * channels + c] = static_cast<R>(bias + (static_cast<double>(near) - mean) * slope);
+  }
+  GRADLOOM_DEVICE R operator()(int64_t c, R x) const { return (x - numbers[c]) * numbers[channels + c] + numbers[2 * channels + c]; }
+};
+
+// A channel's dx = slope (dy - level - (x - mean) along).
+template <typename R>
+struct ChannelSlopes {
+  R* numbers;
+  int64_t channels;
+
+  // `sum` of dy and `product` of dy (x - mean) over `count` elements.
+  GRADLOOM_DEVICE void Set(int64_t c, double sum, double product, double count, double scale, double mean, double inv_std) const {
+    numbers[c] = static_cast<R>(scale * inv_std);
+    numbers[channels + c] = static_cast<R>(sum / count);
+    numbers[2 * channels + c] = static_cast<R>(product * inv_std * inv_std / count);
+    numbers[3 * channels + c] = static_cast<R>(mean);
+  }
+  GRADLOOM_DEVICE R operator()(int64_t c, R dy, R x) const {
+    return numbers[c] * (dy - numbers[channels + c] - (x - numbers[3 * channels + c]) * numbers[2 * channels + c]);
+  }
+};
+
+// The scratch memory: records of parts, then four numbers for each channel at most.
+double* Records(const Launch& l) { return static_cast<double*>(l.scratch); }
+template <typename R>
+R* ChannelNumbers(const Slices& s, const Launch& l) {
+  return reinterpret_cast<R*>(Records(l) + s.records());
+}
+
+template <typename T>
+void Apply(const Slices& s, const ChannelLines<Arithmetic<T>>& lines, const T* x, T* y, cudaStream_t stream) {
+  ForEachInPlanes(
+      s, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
+        y[i] = static_cast<T>(lines(Divide(plane, s.slices).rest, static_cast<Arithmetic<T>>(x[i])));
+      });
+}
+
+template <typename T>
+void ApplyGradient(const Slices& s, const ChannelSlopes<Arithmetic<T>>& slopes, const T* dy, const T* x, T* dx, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  ForEachInPlanes(
+      s, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane) {
+        dx[i] = static_cast<T>(slopes(Divide(plane, s.slices).rest, static_cast<R>(dy[i]), static_cast<R>(x[i])));
+      });
+}
+
+template <typename T>
+void Train(const Slices& s, double epsilon, const FloatVectors& v, const Launch& l) {
+  const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
+  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2);
+  const FloatResults means = v.Out(l, 1), inv_stds = v.Out(l, 2), variances = v.Out(l, 3);
+  MomentsOfSlices(
+      s, l.In<T>(0), Records(l), l.stream, GRADLOOM_ON_DEVICE(int64_t c, double mean, double squares) {
+        const double variance = squares / static_cast<double>(s.count()), inv_std = 1 / ::sqrt(variance + epsilon);
+        lines.Set(c, mean, scale[c] * inv_std, bias[c]);
+        means.Set(c, mean);
+        inv_stds.Set(c, inv_std);
+        variances.Set(c, variance);
+      });
+  Apply(s, lines, l.In<T>(0), l.Out<T>(0), l.stream);
+}
+
+std::unique_ptr<Kernel> MakeTrain(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const FloatVectors v(call);
+  return WithFloating(call.inputs[0].dtype,
+                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Train<T>(s, epsilon, v, l); }); });
+}
+
+// The sums of dy and of dy (x - mean) over each channel.
+template <typename T, typename Finish>
+void SumGradients(const Slices& s, const T* dy, const T* x, FloatVector means, double* records, cudaStream_t stream, const Finish& finish) {
+  using R = Arithmetic<T>;
+  const auto term = GRADLOOM_ON_DEVICE(int64_t c, int64_t i) {
+    const R g = static_cast<R>(dy[i]);
+    return Pair<R>{g, g * (static_cast<R>(x[i]) - static_cast<R>(means[c]))};
+  };
+  SumSlices<R>(s, records, stream, term, finish);
+}
+
+template <typename T>
+void TrainGradient(const Slices& s, const FloatVectors& v, const Launch& l) {
+  const ChannelSlopes<Arithmetic<T>> slopes{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
+  const FloatVector scale = v.In(l, 2), means = v.In(l, 3), inv_stds = v.In(l, 4);
+  const FloatResults dscale = v.Out(l, 1), dbias = v.Out(l, 2);
+  const auto finish = GRADLOOM_ON_DEVICE(int64_t c, double sum, double product) {
+    slopes.Set(c, sum, product, static_cast<double>(s.count()), scale[c], means[c], inv_stds[c]);
+    dscale.Set(c, product * inv_stds[c]);
+    dbias.Set(c, sum);
+  };
+  SumGradients(s, l.In<T>(0), l.In<T>(1), means, Records(l), l.stream, finish);
+  if (v.out[0] != DType::kUndefined) ApplyGradient(s, slopes, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream);
+}
+
+std::unique_ptr<Kernel> MakeTrainGrad(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[1].shape);
+  const FloatVectors v(call);
+  return WithFloating(call.inputs[1].dtype,
+                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { TrainGradient<T>(s, v, l); }); });
+}
+
+// ONNX's operator, with given statistics.
+template <typename T>
+void Inference(const Slices& s, double epsilon, const FloatVectors& v, const Launch& l) {
+  const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
+  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2), means = v.In(l, 3), variances = v.In(l, 4);
+  ForEachElement(
+      s.slices, l.stream, GRADLOOM_ON_DEVICE(int64_t c) { lines.Set(c, means[c], scale[c] / ::sqrt(variances[c] + epsilon), bias[c]); });
+  Apply(s, lines, l.In<T>(0), l.Out<T>(0), l.stream);
+}
+
+// ONNX's operator in training mode: running statistics by its rule, with the biased variance.
+template <typename T>
+void Running(const Slices& s, double epsilon, double momentum, const FloatVectors& v, const Launch& l) {
+  const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
+  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2), means = v.In(l, 3), variances = v.In(l, 4);
+  const FloatResults next_means = v.Out(l, 1), next_variances = v.Out(l, 2);
+  MomentsOfSlices(
+      s, l.In<T>(0), Records(l), l.stream, GRADLOOM_ON_DEVICE(int64_t c, double mean, double squares) {
+        const double variance = squares / static_cast<double>(s.count());
+        lines.Set(c, mean, scale[c] / ::sqrt(variance + epsilon), bias[c]);
+        next_means.Set(c, means[c] * momentum + mean * (1 - momentum));
+        next_variances.Set(c, variances[c] * momentum + variance * (1 - momentum));
+      });
+  Apply(s, lines, l.In<T>(0), l.Out<T>(0), l.stream);
+}
+
+std::unique_ptr<Kernel> MakeBatchNormalization(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5), momentum = call.attributes.Float("momentum", 0.9);
+  const bool training = call.attributes.Int("training_mode", 0) == 1;
+  const FloatVectors v(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { training ? Running<T>(s, epsilon, momentum, v, l) : Inference<T>(s, epsilon, v, l); });
+  });
+}
+
+// [2, C] sums in double: of x and of its squares.
+template <typename T>
+void Sums(const Slices& s, const Launch& l) {
+  double* const sums = l.Out<double>(0);
+  MomentsOfSlices(
+      s, l.In<T>(0), Records(l), l.stream, GRADLOOM_ON_DEVICE(int64_t c, double mean, double squares) {
+        const double count = static_cast<double>(s.count());
+        sums[c] = count > 0 ? mean * count : 0;
+        sums[s.slices + c] = count > 0 ? squares + mean * mean * count : 0;
+      });
+}
+
+std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  return WithFloating(call.inputs[0].dtype,
+                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Sums<T>(s, l); }); });
+}
+
+// What the sums say of a channel of the whole batch.
+struct WholeBatch {
+  const double* sums;
+  int64_t channels;
+  double count;
+
+  GRADLOOM_DEVICE double Mean(int64_t c) const { return sums[c] / count; }
+  GRADLOOM_DEVICE double Variance(int64_t c) const {
+    const double variance = sums[channels + c] / count - Mean(c) * Mean(c);
+    return variance < 0 ? 0 : variance;
+  }
+};
+
+void Statistics(const WholeBatch& batch, double epsilon, FloatResults means, FloatResults inv_stds, FloatResults variances,
+                cudaStream_t stream) {
+  ForEachElement(
+      batch.channels, stream, GRADLOOM_ON_DEVICE(int64_t c) {
+        const double variance = batch.Variance(c);
+        means.Set(c, batch.Mean(c));
+        inv_stds.Set(c, 1 / ::sqrt(variance + epsilon));
+        variances.Set(c, variance);
+      });
+}
+
+std::unique_ptr<Kernel> MakeStatistics(const KernelCall& call, const KernelSite&) {
+  const int64_t channels = call.inputs[1].shape.elements();
+  const double epsilon = call.attributes.Float("epsilon", 1e-5), count = call.attributes.Float("count", 1);
+  const FloatVectors v(call);
+  return Runs([=](const Launch& l) {
+    Statistics({l.In<double>(0), channels, count}, epsilon, v.Out(l, 0), v.Out(l, 1), v.Out(l, 2), l.stream);
+  });
+}
+
+template <typename T>
+void ApplySums(const Slices& s, double epsilon, double count, const FloatVectors& v, const Launch& l) {
+  const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
+  const WholeBatch batch{l.In<double>(3), s.slices, count};
+  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2);
+  ForEachElement(
+      s.slices, l.stream,
+      GRADLOOM_ON_DEVICE(int64_t c) { lines.Set(c, batch.Mean(c), scale[c] / ::sqrt(batch.Variance(c) + epsilon), bias[c]); });
+  Apply(s, lines, l.In<T>(0), l.Out<T>(0), l.stream);
+}
+
+std::unique_ptr<Kernel> MakeApply(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5), count = call.attributes.Float("count", 1);
+  const FloatVectors v(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { ApplySums<T>(s, epsilon, count, v, l); });
+  });
+}
+
+// [2, C] sums in double: of dy and of dy (x - mean).
+template <typename T>
+void GradSums(const Slices& s, const FloatVectors& v, const Launch& l) {
+  double* const sums = l.Out<double>(0);
+  const auto finish = GRADLOOM_ON_DEVICE(int64_t c, double sum, double product) {
+    sums[c] = sum;
+    sums[s.slices + c] = product;
+  };
+  SumGradients(s, l.In<T>(0), l.In<T>(1), v.In(l, 2), Records(l), l.stream, finish);
+}
+
+std::unique_ptr<Kernel> MakeGradSums(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[1].shape);
+  const FloatVectors v(call);
+  return WithFloating(call.inputs[1].dtype,
+                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { GradSums<T>(s, v, l); }); });
+}
+
+template <typename T>
+void ApplyGradSums(const Slices& s, double count, const FloatVectors& v, const Launch& l) {
+  const ChannelSlopes<Arithmetic<T>> slopes{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
+  const FloatVector scale = v.In(l, 2), means = v.In(l, 3), inv_stds = v.In(l, 4);
+  const double* const sums = l.In<double>(5);
+  ForEachElement(
+      s.slices, l.stream,
+      GRADLOOM_ON_DEVICE(int64_t c) { slopes.Set(c, sums[c], sums[s.slices + c], count, scale[c], means[c], inv_stds[c]); });
+  ApplyGradient(s, slopes, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream);
+}
+
+std::unique_ptr<Kernel> MakeGradApply(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[1].shape);
+  const double count = call.attributes.Float("count", 1);
+  const FloatVectors v(call);
+  return WithFloating(call.inputs[1].dtype,
+                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { ApplyGradSums<T>(s, count, v, l); }); });
+}
+
+void GradParameters(int64_t channels, const double* sums, FloatVector inv_stds, FloatResults dscale, FloatResults dbias,
+                    cudaStream_t stream) {
+  ForEachElement(
+      channels, stream, GRADLOOM_ON_DEVICE(int64_t c) {
+        dscale.Set(c, sums[channels + c] * inv_stds[c]);
+        dbias.Set(c, sums[c]);
+      });
+}
+
+std::unique_ptr<Kernel> MakeGradParameters(const KernelCall& call, const KernelSite&) {
+  const int64_t channels = call.inputs[1].shape.elements();
+  const FloatVectors v(call);
+  return Runs([=](const Launch& l) { GradParameters(channels, l.In<double>(0), v.In(l, 1), v.Out(l, 0), v.Out(l, 1), l.stream); });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.BatchNormalization", MakeBatchNormalization},
+    {"cuda.gradloom.BatchNormTrain", MakeTrain},
+    {"cuda.gradloom.BatchNormTrainGrad", MakeTrainGrad},
+    {"cuda.gradloom.BatchNormSums", MakeSums},
+    {"cuda.gradloom.BatchNormStatistics", MakeStatistics},
+    {"cuda.gradloom.BatchNormApply", MakeApply},
+    {"cuda.gradloom.BatchNormGradSums", MakeGradSums},
+    {"cuda.gradloom.BatchNormGradApply", MakeGradApply},
+    {"cuda.gradloom.BatchNormGradParameters", MakeGradParameters},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> BatchNormKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

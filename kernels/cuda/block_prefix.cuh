@@ -1,0 +1,35 @@
+// Sums over the threads of a block in front of each.
+#pragma once
+
+#include "kernels/cuda/launch.cuh"
+
+namespace gradloom::cuda {
+
+// The sum of the values of all threads before this one; `total` gets that of all. All threads of the block call it.
+GRADLOOM_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* total) {
+#ifdef __CUDACC__
+  __shared__ int64_t sums[32];  // of warps
+  const int lane = block.thread() % 32, warp = block.thread() / 32;
+  int64_t sum = value;
+  for (int step = 1; step < 32; step *= 2) {
+    const int64_t before = __shfl_up_sync(0xFFFFFFFFu, sum, step);
+    if (lane >= step) sum += before;
+  }
+  if (lane == 31) sums[warp] = sum;
+  block.Sync();
+  int64_t before = sum - value;
+  *total = 0;
+  for (int k = 0; k < block.threads() / 32; ++k) {
+    if (k < warp) before += sums[k];
+    *total += sums[k];
+  }
+  block.Sync();
+  return before;
+#else
+  (void)block;
+  *total = value;
+  return 0;
+#endif
+}
+
+}  // namespace gradloom::cuda

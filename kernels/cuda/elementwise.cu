@@ -1,0 +1,344 @@
+// Pointwise operators of one element in every type; those of several are in elementwise_binary.cu and elementwise_many.cu. One kernel a
+// type holds all functions: which one is a number that all its threads share.
+#include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/elementwise.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+enum class Function : uint8_t {
+  kAbs,
+  kAcos,
+  kAcosh,
+  kAsin,
+  kAsinh,
+  kAtan,
+  kAtanh,
+  kBitwiseNot,
+  kCeil,
+  kCelu,
+  kCos,
+  kCosh,
+  kElu,
+  kErf,
+  kExp,
+  kFloor,
+  kGelu,
+  kGeluTanh,
+  kHardSigmoid,
+  kHardSwish,
+  kLeakyRelu,
+  kLog,
+  kMish,
+  kNeg,
+  kReciprocal,
+  kRelu,
+  kRound,
+  kSelu,
+  kShrink,
+  kSigmoid,
+  kSign,
+  kSin,
+  kSinh,
+  kSoftplus,
+  kSoftsign,
+  kSqrt,
+  kSwish,
+  kTan,
+  kTanh,
+  kThresholdedRelu,
+};
+
+struct FunctionRow {
+  std::string_view op;
+  Function function;
+  // The attributes that the formula takes as p and q.
+  const char* p = nullptr;
+  double p_absent = 0;
+  const char* q = nullptr;
+  double q_absent = 0;
+};
+
+constexpr FunctionRow kFunctions[] = {
+    {"Abs", Function::kAbs},
+    {"Acos", Function::kAcos},
+    {"Acosh", Function::kAcosh},
+    {"Asin", Function::kAsin},
+    {"Asinh", Function::kAsinh},
+    {"Atan", Function::kAtan},
+    {"Atanh", Function::kAtanh},
+    {"BitwiseNot", Function::kBitwiseNot},
+    {"Ceil", Function::kCeil},
+    {"Celu", Function::kCelu, "alpha", 1.0},
+    {"Cos", Function::kCos},
+    {"Cosh", Function::kCosh},
+    {"Elu", Function::kElu, "alpha", 1.0},
+    {"Erf", Function::kErf},
+    {"Exp", Function::kExp},
+    {"Floor", Function::kFloor},
+    {"Gelu", Function::kGelu},
+    {"HardSigmoid", Function::kHardSigmoid, "alpha", 0.20000000298023223876953125, "beta", 0.5},
+    {"HardSwish", Function::kHardSwish},
+    {"LeakyRelu", Function::kLeakyRelu, "alpha", 0.00999999977648258209228515625},
+    {"Log", Function::kLog},
+    {"Mish", Function::kMish},
+    {"Neg", Function::kNeg},
+    {"Reciprocal", Function::kReciprocal},
+    {"Relu", Function::kRelu},
+    {"Round", Function::kRound},
+    {"Selu", Function::kSelu, "alpha", 1.67326319217681884765625, "gamma", 1.05070102214813232421875},
+    {"Shrink", Function::kShrink, "bias", 0.0, "lambd", 0.5},
+    {"Sigmoid", Function::kSigmoid},
+    {"Sign", Function::kSign},
+    {"Sin", Function::kSin},
+    {"Sinh", Function::kSinh},
+    {"Softplus", Function::kSoftplus},
+    {"Softsign", Function::kSoftsign},
+    {"Sqrt", Function::kSqrt},
+    {"Swish", Function::kSwish, "alpha", 1.0},
+    {"Tan", Function::kTan},
+    {"Tanh", Function::kTanh},
+    {"ThresholdedRelu", Function::kThresholdedRelu, "alpha", 1.0},
+};
+
+// A function with its attributes.
+struct Formula {
+  Function function = Function::kAbs;
+  double p = 0, q = 0;
+};
+
+Formula FormulaOf(const KernelCall& call) {
+  for (const FunctionRow& row : kFunctions) {
+    if (row.op != call.op) continue;
+    Formula formula{row.function};
+    if (row.p != nullptr) formula.p = call.attributes.Float(row.p, row.p_absent);
+    if (row.q != nullptr) formula.q = call.attributes.Float(row.q, row.q_absent);
+    if (call.op == "Gelu" && call.attributes.String("approximate", "none") == "tanh") formula.function = Function::kGeluTanh;
+    return formula;
+  }
+  throw Error(ErrorCode::kUnsupported, "no pointwise function '" + Escaped(call.op) + "'");
+}
+
+template <typename A>
+GRADLOOM_DEVICE A Clamp01(A x) {
+  return x < 0 ? A{0} : x > 1 ? A{1} : x;
+}
+
+// No overflow for any x.
+template <typename A>
+GRADLOOM_DEVICE A Softplus(A x) {
+  return (x > 0 ? x : A{0}) + log1p(exp(-fabs(x)));
+}
+
+// The formulas are those of kernels/reference/activation.cc and pointwise_unary.cc.
+template <typename A>
+GRADLOOM_DEVICE A Apply(Function function, A x, A p, A q) {
+  switch (function) {
+    case Function::kAbs: return fabs(x);
+    case Function::kAcos: return acos(x);
+    case Function::kAcosh: return acosh(x);
+    case Function::kAsin: return asin(x);
+    case Function::kAsinh: return asinh(x);
+    case Function::kAtan: return atan(x);
+    case Function::kAtanh: return atanh(x);
+    case Function::kCeil: return ceil(x);
+    case Function::kCelu: return x > 0 ? x : p * expm1(x / p);
+    case Function::kCos: return cos(x);
+    case Function::kCosh: return cosh(x);
+    case Function::kElu: return x > 0 ? x : p * expm1(x);
+    case Function::kErf: return erf(x);
+    case Function::kExp: return exp(x);
+    case Function::kFloor: return floor(x);
+    case Function::kGelu: return x * erfc(-x * A(0.70710678118654752440)) / 2;
+    case Function::kGeluTanh: return x / 2 * (1 + tanh(A(0.79788456080286535588) * (x + A(0.044715) * x * x * x)));
+    case Function::kHardSigmoid: return Clamp01(p * x + q);
+    case Function::kHardSwish: return x * Clamp01(x / 6 + A(0.5));
+    case Function::kLeakyRelu: return x < 0 ? p * x : x;
+    case Function::kLog: return log(x);
+    case Function::kMish: return x * tanh(Softplus(x));
+    case Function::kNeg: return -x;
+    case Function::kReciprocal: return 1 / x;
+    case Function::kRelu: return x < 0 ? A{0} : x;
+    case Function::kRound: return rint(x);
+    case Function::kSelu: return q * (x > 0 ? x : p * expm1(x));
+    case Function::kShrink: return x < -q ? x + p : x > q ? x - p : A{0};
+    case Function::kSigmoid: return Sigmoid(x);
+    case Function::kSign: return x != x ? x : static_cast<A>((x > 0) - (x < 0));
+    case Function::kSin: return sin(x);
+    case Function::kSinh: return sinh(x);
+    case Function::kSoftplus: return Softplus(x);
+    case Function::kSoftsign: return x / (1 + fabs(x));
+    case Function::kSqrt: return sqrt(x);
+    case Function::kSwish: return x * Sigmoid(p * x);
+    case Function::kTan: return tan(x);
+    case Function::kTanh: return tanh(x);
+    case Function::kThresholdedRelu: return x > p ? x : A{0};
+    default: return x;
+  }
+}
+
+// Of integers: results wrap, but for Shrink, which computes in double and saturates.
+template <typename T>
+GRADLOOM_DEVICE T ApplyToInteger(Function function, T x, double p, double q) {
+  const bool negative = std::is_signed_v<T> && x < T{0};
+  const T opposite = static_cast<T>(uint64_t{0} - static_cast<uint64_t>(x));
+  switch (function) {
+    case Function::kAbs: return negative ? opposite : x;
+    case Function::kBitwiseNot: return static_cast<T>(~x);
+    case Function::kNeg: return opposite;
+    case Function::kRelu: return negative ? T{0} : x;
+    case Function::kShrink: return Convert<T>(Apply(function, static_cast<double>(x), p, q));
+    case Function::kSign: return static_cast<T>(negative ? -1 : x != T{0} ? 1 : 0);
+    default: return x;
+  }
+}
+
+template <typename T>
+void Map(int64_t n, const T* in, T* out, const Formula& formula, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  constexpr int kCount = kAtOnce<T>;
+  const Function function = formula.function;
+  const A p = static_cast<A>(formula.p), q = static_cast<A>(formula.q);
+  const int64_t part = (n + kCount - 1) / kCount;
+  ForEachElement(
+      part, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        A x[kCount];
+        for (int k = 0; k < kCount; ++k) x[k] = i + k * part < n ? static_cast<A>(in[i + k * part]) : A{0};
+        for (int k = 0; k < kCount; ++k) {
+          if (i + k * part < n) out[i + k * part] = static_cast<T>(Apply(function, x[k], p, q));
+        }
+      });
+}
+
+template <typename T>
+void MapIntegers(int64_t n, const T* in, T* out, const Formula& formula, cudaStream_t stream) {
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { out[i] = ApplyToInteger(formula.function, in[i], formula.p, formula.q); });
+}
+
+std::unique_ptr<Kernel> MakeUnary(const KernelCall& call, const KernelSite&) {
+  const int64_t n = call.inputs[0].shape.elements();
+  const Formula formula = FormulaOf(call);
+  return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) {
+      if constexpr (std::is_integral_v<T>)
+        MapIntegers(n, l.In<T>(0), l.Out<T>(0), formula, l.stream);
+      else
+        Map(n, l.In<T>(0), l.Out<T>(0), formula, l.stream);
+    });
+  });
+}
+
+void Invert(int64_t n, const bool* in, bool* out, cudaStream_t stream) {
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { out[i] = !in[i]; });
+}
+
+std::unique_ptr<Kernel> MakeNot(const KernelCall& call, const KernelSite&) {
+  const int64_t n = call.inputs[0].shape.elements();
+  return Runs([=](const Launch& l) { Invert(n, l.In<bool>(0), l.Out<bool>(0), l.stream); });
+}
+
+// Which elements a test finds.
+struct Found {
+  bool nan, negative_infinity, positive_infinity;
+};
+
+template <typename T>
+void Test(int64_t n, const T* in, bool* out, const Found& found, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const A x = static_cast<A>(in[i]);
+        const bool nan = x != x, infinite = !nan && x - x != A{0};
+        out[i] = (nan && found.nan) || (infinite && (x < A{0} ? found.negative_infinity : found.positive_infinity));
+      });
+}
+
+std::unique_ptr<Kernel> MakeTest(const KernelCall& call, const KernelSite&) {
+  const int64_t n = call.inputs[0].shape.elements();
+  Found found{true, false, false};
+  if (call.op == "IsInf") found = {false, call.attributes.Int("detect_negative", 1) != 0, call.attributes.Int("detect_positive", 1) != 0};
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { Test(n, l.In<T>(0), l.Out<bool>(0), found, l.stream); });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.Abs", MakeUnary},
+    {"cuda.Acos", MakeUnary},
+    {"cuda.Acosh", MakeUnary},
+    {"cuda.Add", MakeBinary},
+    {"cuda.And", MakeComparison},
+    {"cuda.Asin", MakeUnary},
+    {"cuda.Asinh", MakeUnary},
+    {"cuda.Atan", MakeUnary},
+    {"cuda.Atanh", MakeUnary},
+    {"cuda.BitShift", MakeBinary},
+    {"cuda.BitwiseAnd", MakeBinary},
+    {"cuda.BitwiseNot", MakeUnary},
+    {"cuda.BitwiseOr", MakeBinary},
+    {"cuda.BitwiseXor", MakeBinary},
+    {"cuda.Cast", MakeCast},
+    {"cuda.CastLike", MakeCast},
+    {"cuda.Ceil", MakeUnary},
+    {"cuda.Celu", MakeUnary},
+    {"cuda.Clip", MakeClip},
+    {"cuda.Cos", MakeUnary},
+    {"cuda.Cosh", MakeUnary},
+    {"cuda.Div", MakeBinary},
+    {"cuda.Elu", MakeUnary},
+    {"cuda.Equal", MakeComparison},
+    {"cuda.Erf", MakeUnary},
+    {"cuda.Exp", MakeUnary},
+    {"cuda.Floor", MakeUnary},
+    {"cuda.Gelu", MakeUnary},
+    {"cuda.Greater", MakeComparison},
+    {"cuda.GreaterOrEqual", MakeComparison},
+    {"cuda.HardSigmoid", MakeUnary},
+    {"cuda.HardSwish", MakeUnary},
+    {"cuda.IsInf", MakeTest},
+    {"cuda.IsNaN", MakeTest},
+    {"cuda.LeakyRelu", MakeUnary},
+    {"cuda.Less", MakeComparison},
+    {"cuda.LessOrEqual", MakeComparison},
+    {"cuda.Log", MakeUnary},
+    {"cuda.Max", MakeFold},
+    {"cuda.Mean", MakeFold},
+    {"cuda.Min", MakeFold},
+    {"cuda.Mish", MakeUnary},
+    {"cuda.Mod", MakeBinary},
+    {"cuda.Mul", MakeBinary},
+    {"cuda.Neg", MakeUnary},
+    {"cuda.Not", MakeNot},
+    {"cuda.Or", MakeComparison},
+    {"cuda.PRelu", MakeBinary},
+    {"cuda.Pow", MakePow},
+    {"cuda.Reciprocal", MakeUnary},
+    {"cuda.Relu", MakeUnary},
+    {"cuda.Round", MakeUnary},
+    {"cuda.Selu", MakeUnary},
+    {"cuda.Shrink", MakeUnary},
+    {"cuda.Sigmoid", MakeUnary},
+    {"cuda.Sign", MakeUnary},
+    {"cuda.Sin", MakeUnary},
+    {"cuda.Sinh", MakeUnary},
+    {"cuda.Softplus", MakeUnary},
+    {"cuda.Softsign", MakeUnary},
+    {"cuda.Sqrt", MakeUnary},
+    {"cuda.Sub", MakeBinary},
+    {"cuda.Sum", MakeFold},
+    {"cuda.SwiGLU", MakeBinary},
+    {"cuda.Swish", MakeUnary},
+    {"cuda.Tan", MakeUnary},
+    {"cuda.Tanh", MakeUnary},
+    {"cuda.ThresholdedRelu", MakeUnary},
+    {"cuda.Where", MakeWhere},
+    {"cuda.Xor", MakeComparison},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> ElementwiseKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

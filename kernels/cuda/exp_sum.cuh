@@ -1,0 +1,48 @@
+// Sums of exponentials that do not overflow, in one pass.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace gradloom::cuda {
+
+// The largest of some numbers x and the sum of exp(x - largest): Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+// A NaN among them makes the sum NaN, never the largest.
+template <typename A>
+struct ExpSum {
+  A largest = -std::numeric_limits<A>::infinity();
+  A sum = 0;
+
+  GRADLOOM_DEVICE void Add(A x) {
+    if (x > largest) {
+      sum = sum * ::exp(largest - x) + A(1);
+      largest = x;
+    } else if (x == largest) {
+      // Two infinities differ by nothing; of exp(-infinity) there is nothing to add.
+      sum += x == -std::numeric_limits<A>::infinity() ? A(0) : A(1);
+    } else {
+      sum += ::exp(x - largest);
+    }
+  }
+
+  // The sum as softmax needs it: an infinite number has no finite share.
+  GRADLOOM_DEVICE A Divisor() const { return largest == std::numeric_limits<A>::infinity() ? std::numeric_limits<A>::quiet_NaN() : sum; }
+};
+
+struct JoinExpSums {
+  template <typename A>
+  GRADLOOM_DEVICE ExpSum<A> operator()(const ExpSum<A>& a, const ExpSum<A>& b) const {
+    const A largest = a.largest > b.largest ? a.largest : b.largest;
+    return {largest, Scaled(a, largest) + Scaled(b, largest)};
+  }
+
+ private:
+  template <typename A>
+  GRADLOOM_DEVICE static A Scaled(const ExpSum<A>& part, A largest) {
+    return part.largest == largest ? part.sum : part.sum * ::exp(part.largest - largest);
+  }
+};
+
+}  // namespace gradloom::cuda

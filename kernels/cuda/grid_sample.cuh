@@ -1,0 +1,174 @@
+// GridSample: the samples of X that a point of the grid draws from, over one to three spatial dimensions. Coordinates are double numbers,
+// as in the reference, since their rounding decides which samples are read.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/sample.cuh"
+
+namespace gradloom::cuda {
+
+enum class GridPadding { kZeros, kBorder, kReflection };
+
+inline constexpr double kGridCubicA = -0.75;
+
+GRADLOOM_DEVICE bool IsFinite(double x) { return x - x == 0; }
+
+// x brought back between `low` and `high` by reflection at both; `sign` turns with each reflection.
+GRADLOOM_DEVICE double Reflected(double x, double low, double high, double& sign) {
+  const double range = high - low;
+  if (range <= 0) {
+    sign = 0;
+    return low;
+  }
+  const bool below = x < low;
+  if (!below && x <= high) return x;
+  const double distance = below ? low - x : x - high;
+  const double turns = ::floor(distance / range), rest = distance - turns * range;
+  const bool even = ::fmod(turns, 2.0) == 0;
+  if (even) sign = -sign;
+  return below == even ? low + rest : high - rest;
+}
+
+// The slopes of the cubic kernel at distance t and at distance 1 + t, for t in [0, 1].
+template <typename A>
+GRADLOOM_DEVICE A NearSlope(A a, A t) {
+  return (3 * (a + 2) * t - 2 * (a + 3)) * t;
+}
+template <typename A>
+GRADLOOM_DEVICE A FarSlope(A a, A t) {
+  return a * (1 - t) * (1 - 3 * t);
+}
+
+// What does not depend on the data.
+struct GridPlan {
+  int64_t batch, channels, inputs = 1, points = 1;
+  int64_t extent[3] = {1, 1, 1}, stride[3] = {};  // of the spatial dimensions of X
+  bool nearest;                                   // attribute mode
+  bool align;                                     // attribute align_corners
+  GridPadding padding;
+  FloatOperand grid;
+  int64_t channels_each = 1;  // channels of a thread
+
+  explicit GridPlan(const KernelCall& call);
+  GridPlan For(const Launch& l) const {
+    GridPlan plan = *this;
+    plan.grid.data = l.inputs[1];
+    return plan;
+  }
+  // Gives each thread so many of `count` channels that there are threads enough.
+  void Share(int64_t count) {
+    constexpr int64_t kEnough = 1 << 18;
+    const int64_t groups = std::min(kEnough / std::max<int64_t>(batch * points, 1) + 1, std::max<int64_t>(count, 1));
+    channels_each = (count + groups - 1) / groups;
+  }
+};
+
+// The samples that one point of the grid draws from, by dimension; their offsets add up. kTaps: 4 for cubic, else 2, of
+// which nearest has one.
+template <typename A, int kDims, int kTaps>
+struct GridPoint {
+  int64_t at[kDims][kTaps];  // -1: none, or a zero beyond the border
+  A weight[kDims][kTaps];
+  A slope[kDims][kTaps];  // d weight / d normalized coordinate
+
+  // Point p of sample b; its coordinates are given innermost dimension first.
+  GRADLOOM_DEVICE GridPoint(const GridPlan& plan, int64_t b, int64_t p) {
+    for (int d = 0; d < kDims; ++d) FindTaps(plan, d, plan.grid[(b * plan.points + p) * kDims + kDims - 1 - d]);
+  }
+
+  // Calls f(offset, weight, taps) for every combination of taps within the border.
+  template <typename F>
+  GRADLOOM_DEVICE void ForEach(F&& f) const {
+    constexpr int kCombinations = kDims == 1 ? kTaps : kDims == 2 ? kTaps * kTaps : kTaps * kTaps * kTaps;
+    for (int c = 0; c < kCombinations; ++c) {
+      int tap[kDims];
+      int64_t offset = 0, signs = 0;
+      A all = 1;
+      for (int d = kDims - 1, rest = c; d >= 0; --d, rest /= kTaps) {
+        tap[d] = rest % kTaps;
+        offset += at[d][tap[d]];
+        signs |= at[d][tap[d]];
+        all *= weight[d][tap[d]];
+      }
+      if (signs >= 0) f(offset, all, tap);
+    }
+  }
+
+  // d weight / d normalized coordinate of dimension d.
+  GRADLOOM_DEVICE A SlopeOf(int d, const int (&tap)[kDims]) const {
+    A product = 1;
+    for (int e = 0; e < kDims; ++e) product *= e == d ? slope[e][tap[e]] : weight[e][tap[e]];
+    return product;
+  }
+
+ private:
+  // Of the normalized coordinate n: -1 and 1 are the ends.
+  GRADLOOM_DEVICE void FindTaps(const GridPlan& plan, int d, double n) {
+    const double length = static_cast<double>(plan.extent[d]);
+    double turn = plan.align ? (length - 1) / 2 : length / 2;
+    double x = plan.align ? (n + 1) * turn : (n + 1) * turn - 0.5;
+    const double low = plan.align ? 0 : -0.5, high = plan.align ? length - 1 : length - 0.5;
+    if (plan.nearest) x = ::rint(x);
+    if (!(x >= low && x <= high)) {
+      if (plan.padding == GridPadding::kBorder) {
+        x = x > high ? length - 1 : 0;  // NaN too
+        turn = 0;
+      } else if (plan.padding == GridPadding::kReflection) {
+        x = IsFinite(x) ? Reflected(x, low, high, turn) : 0;
+      } else if (!IsFinite(x)) {
+        x = -10;  // beyond every tap
+      }
+    }
+    // Keeps the taps of a wild coordinate within 64 bits.
+    x = ::fmin(::fmax(x, -10.0), length + 10);
+    SetTaps(plan, d, x, static_cast<A>(turn));
+  }
+
+  GRADLOOM_DEVICE void SetTaps(const GridPlan& plan, int d, double x, A turn) {
+    if (plan.nearest) {
+      Set(plan, d, 0, static_cast<int64_t>(x), 1, 0);
+      at[d][1] = -1;
+      weight[d][1] = slope[d][1] = 0;
+      return;
+    }
+    const double floor = ::floor(x);
+    const A t = static_cast<A>(x - floor), a = static_cast<A>(kGridCubicA);
+    const auto first = static_cast<int64_t>(floor);
+    if constexpr (kTaps == 2) {
+      Set(plan, d, 0, first, 1 - t, -turn);
+      Set(plan, d, 1, first + 1, t, turn);
+    } else {
+      Set(plan, d, 0, first - 1, CubicFar(a, t), FarSlope(a, t) * turn);
+      Set(plan, d, 1, first, CubicNear(a, t), NearSlope(a, t) * turn);
+      Set(plan, d, 2, first + 1, CubicNear(a, 1 - t), -NearSlope(a, 1 - t) * turn);
+      Set(plan, d, 3, first + 2, CubicFar(a, 1 - t), -FarSlope(a, 1 - t) * turn);
+    }
+  }
+
+  // A tap at a sample number that may lie beyond the border.
+  GRADLOOM_DEVICE void Set(const GridPlan& plan, int d, int i, int64_t sample, A tap_weight, A tap_slope) {
+    const int64_t extent = plan.extent[d];
+    bool zero = false;
+    if (sample < 0 || sample >= extent) {
+      double sign = 1;
+      const double last = static_cast<double>(extent);
+      switch (plan.padding) {
+        case GridPadding::kZeros: zero = true; break;
+        case GridPadding::kBorder: break;
+        case GridPadding::kReflection:
+          sample =
+              static_cast<int64_t>(Reflected(static_cast<double>(sample), plan.align ? 0 : -0.5, plan.align ? last - 1 : last - 0.5, sign));
+          break;
+      }
+      sample = sample < 0 ? 0 : sample >= extent ? extent - 1 : sample;
+    }
+    at[d][i] = zero ? -1 : sample * plan.stride[d];
+    weight[d][i] = tap_weight;
+    slope[d][i] = tap_slope;
+  }
+};
+
+}  // namespace gradloom::cuda

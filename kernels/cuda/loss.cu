@@ -1,0 +1,302 @@
+// Classification losses over lines of classes and their gradients. A group of threads has a line; the lines' losses are added up in double
+// in an order that depends on their number alone.
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/exp_sum.cuh"
+#include "kernels/cuda/lines.cuh"
+#include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/rows/scratch.h"
+
+namespace gradloom::cuda {
+namespace {
+
+struct Terms {
+  double loss = 0, weight = 0;
+};
+static_assert(sizeof(Terms) == cuda_rows::kLossTermBytes);
+
+struct AddTerms {
+  GRADLOOM_DEVICE Terms operator()(const Terms& a, const Terms& b) const { return {a.loss + b.loss, a.weight + b.weight}; }
+};
+
+// What is known of the labels before a step.
+struct LabelRule {
+  int64_t classes = 0, ignored = 0;
+  bool wide = true, weighted = false;  // int64 labels; class weights
+  DataFault* fault = nullptr;
+  int site = 0;
+
+  LabelRule(const KernelCall& call, const KernelSite& where, size_t labels, int64_t num_classes, int64_t ignored_unless_stated)
+      : classes(num_classes),
+        ignored(call.attributes.Int("ignore_index", ignored_unless_stated)),
+        wide(call.inputs[labels].dtype == DType::kInt64),
+        weighted(Has(call.inputs, labels + 1)),
+        fault(where.fault),
+        site(where.id) {}
+};
+
+// The labels of a step and the weights of their classes; the weights are the operand behind the labels.
+template <typename T>
+struct Labels {
+  LabelRule rule;
+  const void* labels;
+  const T* weights;
+
+  Labels(const LabelRule& r, const Launch& l, size_t operand)
+      : rule(r), labels(l.inputs[operand]), weights(r.weighted ? l.In<T>(operand + 1) : nullptr) {}
+
+  // The label of a row, or -1 where the row is ignored or has none: then `reports` says who notes it.
+  GRADLOOM_DEVICE int64_t At(int64_t row, bool reports) const {
+    const int64_t label = rule.wide ? static_cast<const int64_t*>(labels)[row] : static_cast<const int32_t*>(labels)[row];
+    if (label == rule.ignored) return -1;
+    if (label >= 0 && label < rule.classes) return label;
+    if (reports) Report(rule.fault, rule.site, kIndexOutOfRange, label, rule.classes);
+    return -1;
+  }
+  GRADLOOM_DEVICE Arithmetic<T> Weight(int64_t label) const {
+    return weights == nullptr ? Arithmetic<T>(1) : static_cast<Arithmetic<T>>(weights[label]);
+  }
+};
+
+// Where the loss of a row goes: to the sum, or to an output of its own.
+template <typename T>
+struct RowLosses {
+  Terms* terms;
+  T* each;
+
+  GRADLOOM_DEVICE void Set(int64_t row, double loss, double weight) const {
+    if (terms != nullptr) terms[row] = {loss, weight};
+    if (each != nullptr) each[row] = static_cast<T>(static_cast<Arithmetic<T>>(loss));
+  }
+};
+
+// With smoothing e, weights w and class t of a line: -(1 - e) w[t] log p[t] - e / C * sum over c of w[c] log p[c]. The scores are read once
+// for their largest and their sum, and once more where more than log p[t] is wanted.
+template <typename T>
+struct CrossEntropyLine {
+  using A = Arithmetic<T>;
+  Lines lines;
+  Labels<T> labels;
+  A smoothing;
+  const T* scores;
+  T* log_prob;  // or null
+  RowLosses<T> losses;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
+    const int64_t start = lines.start(row), label = labels.At(row, group.thread() == 0);
+    const A at_label = label < 0 ? A(0) : static_cast<A>(scores[start + label * lines.step]);
+    ExpSum<A> all;
+    for (int64_t c = group.thread(); c < lines.extent; c += group.threads()) all.Add(static_cast<A>(scores[start + c * lines.step]));
+    all = group.Reduce(all, JoinExpSums{});
+    const A log_sum = static_cast<A>(::log(all.Divisor()));
+    group.Sync();  // all have read the label's score: log_prob may lie on it
+    A smooth = 0;
+    if (log_prob != nullptr || smoothing != 0) {
+      for (int64_t c = group.thread(); c < lines.extent; c += group.threads()) {
+        const int64_t place = start + c * lines.step;
+        const A value = static_cast<A>(scores[place]) - all.largest - log_sum;
+        if (log_prob != nullptr) log_prob[place] = static_cast<T>(value);
+        if (smoothing != 0) smooth += labels.Weight(c) * value;
+      }
+    }
+    if (smoothing != 0) smooth = smoothing / static_cast<A>(lines.extent) * group.Reduce(smooth, Sum{});
+    if (group.thread() != 0) return;
+    if (label < 0) return losses.Set(row, 0, 0);
+    const A weight = labels.Weight(label);
+    losses.Set(row, static_cast<double>(-(1 - smoothing) * weight * (at_label - all.largest - log_sum) - smooth),
+               static_cast<double>(weight));
+  }
+};
+
+// The losses of scores that are logarithms of probabilities already.
+template <typename T>
+void PickLosses(const Lines& lines, const Labels<T>& labels, const T* log_prob, const RowLosses<T>& losses, cudaStream_t stream) {
+  ForEachElement(
+      lines.count, stream, GRADLOOM_ON_DEVICE(int64_t row) {
+        const int64_t label = labels.At(row, true);
+        if (label < 0) return losses.Set(row, 0, 0);
+        const double weight = static_cast<double>(labels.Weight(label));
+        losses.Set(row, -weight * static_cast<double>(log_prob[lines.start(row) + label * lines.step]), weight);
+      });
+}
+
+GRADLOOM_DEVICE Terms SumOf(const Block& block, const Terms* terms, int64_t n) {
+  Terms sum;
+  for (int64_t i = block.thread(); i < n; i += block.threads()) sum = AddTerms{}(sum, terms[i]);
+  return block.Reduce(sum, AddTerms{});
+}
+
+// Adds up the rows' terms, many of them in parts that lie behind. Null where a sum is not wanted.
+template <typename T>
+void SumTerms(int64_t rows, Terms* terms, bool mean, T* loss, T* weights, cudaStream_t stream) {
+  constexpr int64_t kRowsOfPart = 2048;
+  const int64_t wanted = (rows + kRowsOfPart - 1) / kRowsOfPart;
+  const int64_t parts = wanted < cuda_rows::kMostLossParts ? wanted : cuda_rows::kMostLossParts;
+  const int64_t length = parts == 0 ? 0 : (rows + parts - 1) / parts;
+  if (parts > 1) {
+    ForEachRow(
+        parts, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t part) {
+          const int64_t begin = part * length, left = rows - begin;
+          const Terms sum = SumOf(block, terms + begin, left < length ? left : length);
+          if (block.thread() == 0) terms[rows + part] = sum;
+        });
+  }
+  const Terms* const last = parts > 1 ? terms + rows : terms;
+  const int64_t n = parts > 1 ? parts : rows;
+  ForEachRow(
+      1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
+        const Terms sum = SumOf(block, last, n);
+        if (block.thread() != 0) return;
+        if (loss != nullptr) *loss = static_cast<T>(static_cast<Arithmetic<T>>(mean ? sum.loss / sum.weight : sum.loss));
+        if (weights != nullptr) *weights = static_cast<T>(static_cast<Arithmetic<T>>(sum.weight));
+      });
+}
+
+constexpr int64_t kIgnored = -100;
+
+// gradloom.CrossEntropy and gradloom.Nll: sums of losses and weights, and all log-probabilities.
+template <bool kSoftmax>
+std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite& site) {
+  const Lines lines(call, call.inputs[0].shape, 1);
+  const LabelRule rule(call, site, 1, lines.extent, kIgnored);
+  const double smoothing = call.attributes.Float("label_smoothing", 0);
+  const OperandCounts operands(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) {
+      const Labels<T> labels(rule, l, 1);
+      const RowLosses<T> losses{static_cast<Terms*>(l.scratch), nullptr};
+      if constexpr (kSoftmax) {
+        const CrossEntropyLine<T> line{lines, labels, static_cast<Arithmetic<T>>(smoothing), l.In<T>(0), operands.Out<T>(l, 2), losses};
+        ForEachRowOf(lines.count, lines.extent, lines.step, l.stream, line);
+      } else {
+        PickLosses(lines, labels, l.In<T>(0), losses, l.stream);
+      }
+      SumTerms(lines.count, losses.terms, false, operands.Out<T>(l, 0), operands.Out<T>(l, 1), l.stream);
+    });
+  });
+}
+
+// ONNX's losses over scores [N, C, d...]: the loss of each label, or their sum, or that over the sum of weights.
+template <bool kSoftmax>
+std::unique_ptr<Kernel> MakeOnnxLoss(const KernelCall& call, const KernelSite& site) {
+  const Lines lines(call, call.inputs[0].shape, 1);
+  // ONNX has no ignored label unless one is named; a label that cannot occur stands for none.
+  const LabelRule rule(call, site, 1, lines.extent, INT64_MIN);
+  const std::string reduction = call.attributes.String("reduction", "mean");
+  const bool each = reduction == "none", mean = reduction == "mean";
+  const OperandCounts operands(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) {
+      const Labels<T> labels(rule, l, 1);
+      T* const loss = operands.Out<T>(l, 0);
+      const RowLosses<T> losses{each ? nullptr : static_cast<Terms*>(l.scratch), each ? loss : nullptr};
+      if constexpr (kSoftmax) {
+        const CrossEntropyLine<T> line{lines, labels, 0, l.In<T>(0), operands.Out<T>(l, 1), losses};
+        ForEachRowOf(lines.count, lines.extent, lines.step, l.stream, line);
+      } else {
+        PickLosses(lines, labels, l.In<T>(0), losses, l.stream);
+      }
+      if (!each) SumTerms<T>(lines.count, losses.terms, mean, loss, nullptr, l.stream);
+    });
+  });
+}
+
+template <typename T>
+struct CrossEntropyGradLine {
+  using A = Arithmetic<T>;
+  int64_t classes;
+  Labels<T> labels;
+  A smoothing;
+  const double* weight_sum;  // or null: all weights are 1
+  int64_t per_row;           // 0: one upstream factor for all rows
+  const T* log_prob;
+  const T* upstream;
+  T* gradient;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
+    const int64_t label = labels.At(row, group.thread() == 0), start = row * classes;
+    const A up = static_cast<A>(upstream[row * per_row]), spread = smoothing / static_cast<A>(classes) * up;
+    const A own = label < 0 ? A(0) : (1 - smoothing) * labels.Weight(label) * up;
+    const A all = own + spread * (weight_sum == nullptr ? static_cast<A>(classes) : static_cast<A>(*weight_sum));
+    for (int64_t c = group.thread(); c < classes; c += group.threads()) {
+      A value = 0;
+      if (label >= 0) {
+        value = static_cast<A>(::exp(static_cast<A>(log_prob[start + c]))) * all;
+        if (smoothing != 0) value -= spread * labels.Weight(c);
+        if (c == label) value -= own;
+      }
+      gradient[start + c] = static_cast<T>(value);
+    }
+  }
+};
+
+template <typename T>
+void SumWeights(int64_t classes, const T* weights, double* sum, cudaStream_t stream) {
+  ForEachRow(
+      1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
+        double own = 0;
+        for (int64_t c = block.thread(); c < classes; c += block.threads()) own += static_cast<double>(weights[c]);
+        own = block.Reduce(own, Sum{});
+        if (block.thread() == 0) *sum = own;
+      });
+}
+
+std::unique_ptr<Kernel> MakeCrossEntropyGrad(const KernelCall& call, const KernelSite& site) {
+  const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], per_row = call.inputs[3].shape.rank();
+  const LabelRule rule(call, site, 1, classes, kIgnored);
+  const double smoothing = call.attributes.Float("label_smoothing", 0);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) {
+      const Labels<T> labels(rule, l, 1);
+      double* const sum = rule.weighted && smoothing != 0 ? static_cast<double*>(l.scratch) : nullptr;
+      if (sum != nullptr) SumWeights(classes, labels.weights, sum, l.stream);
+      const CrossEntropyGradLine<T> line{classes,    labels,     static_cast<Arithmetic<T>>(smoothing), sum, per_row, l.In<T>(0),
+                                         l.In<T>(3), l.Out<T>(0)};
+      ForEachRowOf(rows, classes, 1, l.stream, line);
+    });
+  });
+}
+
+template <typename T>
+struct NllGradLine {
+  int64_t classes;
+  Labels<T> labels;
+  int64_t per_row;
+  const T* upstream;
+  T* gradient;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t row) const {
+    const int64_t label = labels.At(row, group.thread() == 0);
+    const T own = label < 0 ? T(0) : static_cast<T>(-labels.Weight(label) * static_cast<Arithmetic<T>>(upstream[row * per_row]));
+    for (int64_t c = group.thread(); c < classes; c += group.threads()) gradient[row * classes + c] = c == label ? own : T(0);
+  }
+};
+
+std::unique_ptr<Kernel> MakeNllGrad(const KernelCall& call, const KernelSite& site) {
+  const int64_t rows = call.outputs[0].shape[0], classes = call.outputs[0].shape[1], per_row = call.inputs[2].shape.rank();
+  const LabelRule rule(call, site, 0, classes, kIgnored);
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) {
+      ForEachRowOf(rows, classes, 1, l.stream, NllGradLine<T>{classes, Labels<T>(rule, l, 0), per_row, l.In<T>(2), l.Out<T>(0)});
+    });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.gradloom.CrossEntropy", MakeSums<true>},
+    {"cuda.gradloom.CrossEntropyGrad", MakeCrossEntropyGrad},
+    {"cuda.gradloom.Nll", MakeSums<false>},
+    {"cuda.gradloom.NllGrad", MakeNllGrad},
+    {"cuda.NegativeLogLikelihoodLoss", MakeOnnxLoss<false>},
+    {"cuda.SoftmaxCrossEntropyLoss", MakeOnnxLoss<true>},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> LossKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,177 @@
+// Means and variances. Squares are of distances from a mean that was found first: plain sums of squares lose digits where the mean is
+// larger than the deviation.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/rows/slices.h"
+#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/walk.cuh"
+
+namespace gradloom::cuda {
+
+// Sums over elements of their distances from `near` and of the squares of these. `near` is their mean but for rounding.
+template <typename R>
+struct Distances {
+  R near, sum, squares;
+};
+
+// Of at(k), k < n, for every thread of `block`: a Block, a Warp or one thread.
+template <typename R, typename Threads, typename At>
+GRADLOOM_DEVICE Distances<R> DistancesOf(const Threads& block, int64_t n, At at) {
+  const R near = SumOf<R>(block, n, at) / static_cast<R>(n);
+  const auto sums = SumOf<Pair<R>>(block, n, [=](int64_t k) {
+    const R distance = at(k) - near;
+    return Pair<R>{distance, distance * distance};
+  });
+  return {near, sums.first, sums.second};
+}
+
+// x -> (x - mean) inv_std. What the mean loses when it is rounded to `near` stands in `rest`.
+template <typename R>
+struct Normal {
+  R near, rest, inv_std;
+
+  GRADLOOM_DEVICE R mean() const { return near + rest; }
+  GRADLOOM_DEVICE R operator()(R x) const { return ((x - near) - rest) * inv_std; }
+};
+
+template <typename R>
+GRADLOOM_DEVICE R Variance(const Distances<R>& d, R n) {
+  const R squares = d.squares - d.sum * (d.sum / n);
+  return squares > 0 ? squares / n : squares * 0;  // a NaN stays one
+}
+
+template <typename R>
+GRADLOOM_DEVICE Normal<R> NormalOf(const Distances<R>& d, R n, R epsilon) {
+  return {d.near, d.sum / n, R(1) / static_cast<R>(::sqrt(Variance(d, n) + epsilon))};
+}
+
+// Where element k of a slice lies.
+GRADLOOM_DEVICE int64_t ElementOf(const Slices& s, int64_t slice, int64_t k) {
+  if (s.images == 1) return slice * s.points + k;
+  const Quotient image = Divide(k, s.points);
+  return (image.quotient * s.slices + slice) * s.points + image.rest;
+}
+
+// f(element, plane) for all elements of [images, slices, points]: plane image * slices + slice.
+template <typename F>
+void ForEachInPlanes(const Slices& s, cudaStream_t stream, const F& f) {
+  if (s.points >= kThreads && s.planes() >= 1024) {
+    ForEachRow(
+        s.planes(), stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t plane) {
+          for (int64_t k = block.thread(); k < s.points; k += block.threads()) f(plane * s.points + k, plane);
+        });
+  } else {
+    ForEachElement(
+        s.elements(), stream, GRADLOOM_ON_DEVICE(int64_t i) { f(i, Divide(i, s.points).quotient); });
+  }
+}
+
+// Elements of a part.
+GRADLOOM_DEVICE int64_t PartLength(const Slices& s, int64_t part) {
+  const int64_t left = s.count() - part * s.part();
+  return left < s.part() ? left : s.part();
+}
+
+// record(block, slice, first element, elements) gives the two numbers of a part, which its first thread writes to `records`.
+template <typename F>
+void RecordParts(const Slices& s, double* records, cudaStream_t stream, const F& record) {
+  const int64_t step = s.part() < Slices::kPart ? s.slices * s.points : 1;
+  ForEachRowOf(
+      s.parts() * s.slices, s.work(), step, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t i) {
+        const Quotient at = Divide(i, s.slices);
+        const Pair<double> made = record(block, at.rest, at.quotient * s.part(), PartLength(s, at.quotient));
+        if (block.thread() != 0) return;
+        records[2 * i] = made.first;
+        records[2 * i + 1] = made.second;
+      });
+}
+
+// finish(slice, first, second) with the sums over each slice of term(slice, element), a Pair<R>, by one thread each. `records` has
+// s.records() doubles.
+template <typename R, typename Term, typename Finish>
+void SumSlices(const Slices& s, double* records, cudaStream_t stream, const Term& term, const Finish& finish) {
+  RecordParts(
+      s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice, int64_t first, int64_t n) {
+        return InDouble(SumOf<Pair<R>>(block, n, [=](int64_t k) { return term(slice, ElementOf(s, slice, first + k)); }));
+      });
+  ForEachRowOf(
+      s.slices, s.parts(), s.slices, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice) {
+        const auto sums = SumOf<Pair<double>>(block, s.parts(), [=](int64_t part) {
+          const double* record = records + 2 * (part * s.slices + slice);
+          return Pair<double>{record[0], record[1]};
+        });
+        if (block.thread() == 0) finish(slice, sums.first, sums.second);
+      });
+}
+
+// finish(slice, mean, squared distances from it) for each slice of x. Parts are joined as in Chan, Golub and LeVeque, "Updating formulae
+// and a pairwise algorithm for computing sample variances" (1979), all at once.
+template <typename T, typename Finish>
+void MomentsOfSlices(const Slices& s, const T* x, double* records, cudaStream_t stream, const Finish& finish) {
+  using R = Arithmetic<T>;
+  RecordParts(
+      s, records, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice, int64_t first, int64_t n) {
+        const auto d = DistancesOf<R>(block, n, [=](int64_t k) { return static_cast<R>(x[ElementOf(s, slice, first + k)]); });
+        const double sum = static_cast<double>(d.sum), count = static_cast<double>(n);
+        return Pair<double>{static_cast<double>(d.near) + sum / count, static_cast<double>(d.squares) - sum * sum / count};
+      });
+  ForEachRowOf(
+      s.slices, s.parts(), s.slices, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t slice) {
+        const auto record = [=](int64_t part) { return records + 2 * (part * s.slices + slice); };
+        const auto count = [=](int64_t part) { return static_cast<double>(PartLength(s, part)); };
+        const double mean =
+            SumOf<double>(block, s.parts(), [=](int64_t part) { return count(part) * record(part)[0]; }) / static_cast<double>(s.count());
+        const double squares = SumOf<double>(block, s.parts(), [=](int64_t part) {
+          const double distance = record(part)[0] - mean;
+          return record(part)[1] + count(part) * distance * distance;
+        });
+        if (block.thread() == 0) finish(slice, mean, squares > 0 ? squares : squares * 0);
+      });
+}
+
+// A vector of any floating type, of which a number is needed here and there.
+struct FloatVector {
+  DType dtype;
+  const void* data;
+
+  GRADLOOM_DEVICE double operator[](int64_t i) const {
+    switch (dtype) {
+      case DType::kFloat64: return static_cast<const double*>(data)[i];
+      case DType::kFloat16: return static_cast<double>(static_cast<float>(static_cast<const Half*>(data)[i]));
+      case DType::kBfloat16: return static_cast<double>(static_cast<float>(static_cast<const Bfloat16*>(data)[i]));
+      default: return static_cast<double>(static_cast<const float*>(data)[i]);
+    }
+  }
+};
+
+// The same to write to; nothing happens where `data` is null.
+struct FloatResults {
+  DType dtype;
+  void* data;
+
+  GRADLOOM_DEVICE void Set(int64_t i, double value) const {
+    if (data == nullptr) return;
+    switch (dtype) {
+      case DType::kFloat64: static_cast<double*>(data)[i] = value; return;
+      case DType::kFloat16: static_cast<Half*>(data)[i] = static_cast<float>(value); return;
+      case DType::kBfloat16: static_cast<Bfloat16*>(data)[i] = static_cast<float>(value); return;
+      default: static_cast<float*>(data)[i] = static_cast<float>(value);
+    }
+  }
+};
+
+// The operands of a call as such vectors.
+struct FloatVectors {
+  DType in[6] = {}, out[4] = {};
+
+  explicit FloatVectors(const KernelCall& call) {
+    for (size_t i = 0; i < 6 && i < call.inputs.size(); ++i) in[i] = call.inputs[i].dtype;
+    for (size_t i = 0; i < 4 && i < call.outputs.size(); ++i) out[i] = call.outputs[i].dtype;
+  }
+  FloatVector In(const Launch& l, size_t i) const { return {in[i], l.inputs[i]}; }
+  FloatResults Out(const Launch& l, size_t i) const { return {out[i], out[i] == DType::kUndefined ? nullptr : l.outputs[i]}; }
+};
+
+}  // namespace gradloom::cuda

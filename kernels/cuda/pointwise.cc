@@ -1,0 +1,47 @@
+// Programs over single elements, each compiled for its call.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/catalog/physical.h"
+#include "kernels/cuda/cuda_kernel.h"
+#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/pointwise_source.h"
+#include "kernels/cuda/rows/rows.h"
+
+namespace gradloom::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
+  const PhysicalCall physical = *PhysicalOf(call);
+  const PointwiseProgram program = *PointwiseProgramOf(physical.call);
+  if (physical.call.outputs[0].shape.elements() == 0) return Runs([](const Launch&) {});
+  const PointwiseSource source = WritePointwiseSource(physical.call, program);
+  const std::shared_ptr<RuntimeFunction> function = site.libraries->Function(source.text, kPointwiseName);
+  // Enough blocks to fill any device several times over; what is left goes round.
+  const int64_t blocks = std::min<int64_t>((source.threads + kThreads - 1) / kThreads, 16384);
+  const size_t inputs = call.inputs.size(), outputs = call.outputs.size();
+  return Runs([=](const Launch& l) {
+    const void* addresses[PointwiseProgram::kMaxInputs + PointwiseProgram::kMaxOutputs];
+    std::copy_n(l.inputs, inputs, addresses);
+    std::copy_n(l.outputs, outputs, addresses + inputs);
+    function->Launch(blocks, kThreads, addresses, (inputs + outputs) * sizeof(void*), l.stream);
+  });
+}
+
+// One for each row of kernels/cuda/rows/pointwise.cc.
+const std::vector<CudaKernel>& TheKernels() {
+  static const std::vector<CudaKernel> kernels = [] {
+    std::vector<CudaKernel> made;
+    for (const KernelRow& row : CudaPointwiseRows()) made.push_back({row.name, Make});
+    return made;
+  }();
+  return kernels;
+}
+
+}  // namespace
+
+std::span<const CudaKernel> PointwiseKernels() { return TheKernels(); }
+
+}  // namespace gradloom::cuda

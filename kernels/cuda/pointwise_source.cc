@@ -1,0 +1,207 @@
+#include "kernels/cuda/pointwise_source.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <vector>
+
+#include "kernels/cuda/scalar_text.h"
+#include "kernels/reference/operands.h"
+
+namespace gradloom::cuda {
+namespace {
+
+constexpr const char* kExpressions[] = {
+#define GRADLOOM_POINTWISE(name, operands, expression) #expression,
+#include "kernels/scalar/pointwise.def"
+#undef GRADLOOM_POINTWISE
+};
+
+const char* TypeText(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return "float";
+    case DType::kFloat16: return "Half";
+    case DType::kBfloat16: return "Bfloat16";
+    case DType::kBool: return "unsigned char";
+    default: break;
+  }
+  throw Error(ErrorCode::kType, "pointwise programs have no elements of type " + std::string(DTypeName(dtype)));
+}
+
+std::string Number(int64_t value) { return std::to_string(value); }
+
+// The same bits, whatever the value.
+std::string FloatText(float value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "FromBits((int)0x%08Xu)", std::bit_cast<uint32_t>(value));
+  return text;
+}
+
+// How the elements of the output are walked: axes merged where all inputs allow it.
+struct Axes {
+  std::vector<int64_t> extents;
+  std::vector<std::vector<int64_t>> strides;  // by input
+};
+
+Axes MergedAxes(const KernelCall& call) {
+  const Shape& shape = call.outputs[0].shape;
+  std::vector<std::vector<int64_t>> all;
+  for (const OperandType& input : call.inputs) all.push_back(BroadcastStrides(input.shape, shape));
+  Axes axes;
+  axes.strides.resize(all.size());
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const auto a = static_cast<size_t>(axis);
+    if (shape[axis] == 1) continue;
+    bool merges = !axes.extents.empty();
+    for (size_t k = 0; k < all.size() && merges; ++k) merges = axes.strides[k].back() == all[k][a] * shape[axis];
+    if (merges) {
+      axes.extents.back() *= shape[axis];
+    } else {
+      axes.extents.push_back(shape[axis]);
+    }
+    for (size_t k = 0; k < all.size(); ++k) {
+      if (!merges) axes.strides[k].push_back(0);
+      axes.strides[k].back() = all[k][a];
+    }
+  }
+  if (axes.extents.empty()) {
+    axes.extents.push_back(1);
+    for (auto& strides : axes.strides) strides.push_back(0);
+  }
+  return axes;
+}
+
+// Four neighbours at once where every operand has them side by side, or one value for them all.
+int WidthOf(const Axes& axes) {
+  if (axes.extents.back() % 4 != 0) return 1;
+  for (const auto& strides : axes.strides) {
+    if (strides.back() == 0) continue;
+    if (strides.back() != 1) return 1;
+    for (size_t a = 0; a + 1 < strides.size(); ++a) {
+      if (strides[a] % 4 != 0) return 1;
+    }
+  }
+  return 4;
+}
+
+class Writer {
+ public:
+  Writer(const KernelCall& call, const PointwiseProgram& program)
+      : call_(call), program_(program), axes_(MergedAxes(call)), width_(WidthOf(axes_)) {}
+
+  PointwiseSource Write() {
+    const int64_t elements = call_.outputs[0].shape.elements();
+    const int64_t groups = elements / width_;
+    text_ = ScalarText();
+    Arguments();
+    text_ += "extern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments a) {\n";
+    // 32 bits wide where that will do: divisions by constants are multiplications then.
+    index_ = elements < (int64_t{1} << 31) ? "unsigned" : "long long";
+    text_ += "  const long long step = (long long)gridDim.x * blockDim.x;\n";
+    text_ += "  for (long long g = (long long)blockIdx.x * blockDim.x + threadIdx.x; g < " + Number(groups) + "LL; g += step) {\n";
+    text_ += "    const " + index_ + " i = (" + index_ + ")g * " + Number(width_) + ";\n";
+    Offsets();
+    Loads();
+    text_ += "    for (int j = 0; j < " + Number(width_) + "; ++j) {\n";
+    Compute();
+    text_ += "    }\n";
+    Stores();
+    text_ += "  }\n}\n";
+    return {std::move(text_), groups, width_};
+  }
+
+ private:
+  void Arguments() {
+    text_ += "struct Arguments {\n";
+    for (size_t k = 0; k < call_.inputs.size(); ++k) {
+      text_ += "  const " + std::string(call_.inputs[k].present() ? TypeText(call_.inputs[k].dtype) : "void") + "* in" + Number(Id(k)) + ";\n";
+    }
+    for (size_t k = 0; k < call_.outputs.size(); ++k) text_ += "  " + std::string(TypeText(call_.outputs[k].dtype)) + "* out" + Number(Id(k)) + ";\n";
+    text_ += "};\n";
+  }
+
+  static int64_t Id(size_t k) { return static_cast<int64_t>(k); }
+  bool Read(size_t input) const { return call_.inputs[input].present(); }
+
+  // The place of element i along each axis, then of each input.
+  void Offsets() {
+    const size_t rank = axes_.extents.size();
+    text_ += "    " + index_ + " rest = i;\n";
+    for (size_t a = rank; a-- > 0;) {
+      const std::string name = "x" + Number(Id(a));
+      if (a == 0) {
+        text_ += "    const " + index_ + " x0 = rest;\n";
+      } else {
+        text_ += "    const " + index_ + " " + name + " = rest % " + Number(axes_.extents[a]) + "u;\n    rest /= " + Number(axes_.extents[a]) + "u;\n";
+      }
+    }
+    for (size_t k = 0; k < call_.inputs.size(); ++k) {
+      if (!Read(k)) continue;
+      text_ += "    const long long at" + Number(Id(k)) + " = 0";
+      for (size_t a = 0; a < rank; ++a) {
+        if (axes_.strides[k][a] != 0) text_ += " + (long long)x" + Number(Id(a)) + " * " + Number(axes_.strides[k][a]) + "LL";
+      }
+      text_ += ";\n";
+    }
+  }
+
+  void Loads() {
+    for (size_t k = 0; k < call_.inputs.size(); ++k) {
+      if (!Read(k)) continue;
+      const std::string id = Number(Id(k)), type = TypeText(call_.inputs[k].dtype);
+      if (width_ > 1 && axes_.strides[k].back() == 1) {
+        text_ += "    const Four<" + type + "> v" + id + " = *(const Four<" + type + ">*)(a.in" + id + " + at" + id + ");\n";
+      } else {
+        text_ += "    const " + type + " v" + id + " = a.in" + id + "[at" + id + "];\n";
+      }
+    }
+    for (size_t k = 0; k < call_.outputs.size(); ++k) {
+      text_ += "    Four<" + std::string(TypeText(call_.outputs[k].dtype)) + "> w" + Number(Id(k)) + ";\n";
+    }
+  }
+
+  void Compute() {
+    for (size_t k = 0; k < call_.inputs.size(); ++k) {
+      if (!Read(k)) continue;
+      const std::string id = Number(Id(k));
+      const std::string value = width_ > 1 && axes_.strides[k].back() == 1 ? "v" + id + ".at[j]" : "v" + id;
+      text_ += "      const float r" + id + " = " + (call_.inputs[k].dtype == DType::kBool ? value + " != 0 ? 1.0f : 0.0f" : "(float)" + value) + ";\n";
+    }
+    int result = program_.num_inputs;
+    for (float constant : program_.constants) text_ += "      const float r" + Number(result++) + " = " + FloatText(constant) + ";\n";
+    for (const PointwiseProgram::Instruction& instruction : program_.instructions) {
+      const std::string name = "r" + Number(result++);
+      text_ += "      float " + name + ";\n      {";
+      const char* const operands[] = {"a", "b", "c"};
+      for (int k = 0; k < PointwiseOperands(instruction.op); ++k) {
+        text_ += std::string(" const float ") + operands[k] + " = r" + Number(instruction.operands[static_cast<size_t>(k)]) + ";";
+      }
+      text_ += " " + name + " = " + kExpressions[static_cast<size_t>(instruction.op)] + "; }\n";
+    }
+    for (size_t k = 0; k < call_.outputs.size(); ++k) {
+      const std::string value = "r" + Number(program_.outputs[k]);
+      const std::string type = TypeText(call_.outputs[k].dtype);
+      text_ += "      w" + Number(Id(k)) + ".at[j] = " + (call_.outputs[k].dtype == DType::kBool ? value + " != 0.0f ? 1 : 0" : "(" + type + ")" + value) + ";\n";
+    }
+  }
+
+  void Stores() {
+    for (size_t k = 0; k < call_.outputs.size(); ++k) {
+      const std::string id = Number(Id(k)), type = TypeText(call_.outputs[k].dtype);
+      text_ += width_ > 1 ? "    *(Four<" + type + ">*)(a.out" + id + " + i) = w" + id + ";\n" : "    a.out" + id + "[i] = w" + id + ".at[0];\n";
+    }
+  }
+
+  const KernelCall& call_;
+  const PointwiseProgram& program_;
+  Axes axes_;
+  int width_;
+  std::string index_;
+  std::string text_;
+};
+
+}  // namespace
+
+PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program) { return Writer(call, program).Write(); }
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,321 @@
+// Poolings by their definition. Gradients gather: an input point looks at the windows that have it.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/windows.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+// The windows of `planes` planes.
+struct Pooling {
+  Geometry g;
+  int64_t planes;
+
+  Pooling(const KernelCall& call, const Shape& x, const Shape& y)
+      : g(WindowsOf(call.attributes, x, call.attributes.Ints("kernel_shape")), x, y), planes(x[0] * x[1]) {}
+
+  constexpr int64_t inputs() const { return planes * g.in_points(); }
+  constexpr int64_t outputs() const { return planes * g.out_points(); }
+};
+
+// f(block, output, its plane, its window) for all outputs. Small windows are a thread's each: its neighbours read beside it.
+template <typename F>
+void ForEachOutput(const Pooling& p, cudaStream_t stream, const F& f) {
+  const auto row = GRADLOOM_ON_DEVICE(const auto& block, int64_t at) {
+    const Quotient plane = Divide(at, p.g.out_points());
+    f(block, at, plane.quotient, PointOf(p.g.out, plane.rest));
+  };
+  if (p.g.taps() <= 64) return ForEachRowAlone(p.outputs(), stream, row);
+  ForEachRowOf(p.outputs(), p.g.taps(), 1, stream, row);
+}
+
+// f(input, its plane, its point) for all inputs.
+template <typename F>
+void ForEachInput(const Pooling& p, cudaStream_t stream, const F& f) {
+  ForEachElement(
+      p.inputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient plane = Divide(i, p.g.in_points());
+        f(i, plane.quotient, PointOf(p.g.in, plane.rest));
+      });
+}
+
+// An element and where it is; -1: none.
+template <typename R>
+struct Candidate {
+  R value;
+  int64_t at;
+};
+
+// The larger one, a NaN before all numbers; the first of equals.
+struct First {
+  template <typename R>
+  GRADLOOM_DEVICE Candidate<R> operator()(const Candidate<R>& a, const Candidate<R>& b) const {
+    if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
+    const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
+    if (a_is_nan != b_is_nan) return a_is_nan ? a : b;
+    if (a.value > b.value) return a;
+    if (b.value > a.value) return b;
+    return a.at < b.at ? a : b;
+  }
+};
+
+// The first largest point of a window; -1 where all of it is padding.
+template <typename T, typename Threads>
+GRADLOOM_DEVICE int64_t LargestPoint(const Threads& block, const Geometry& g, const Point3& window, const T* plane) {
+  using R = Arithmetic<T>;
+  Candidate<R> best{R(0), -1};
+  ForEachTap(block, g, window, [&](int64_t i, int64_t) { best = First()(best, Candidate<R>{static_cast<R>(plane[i]), i}); });
+  return block.Reduce(best, First()).at;
+}
+
+template <typename T>
+GRADLOOM_DEVICE T Lowest() {
+  if constexpr (std::is_integral_v<T>)
+    return std::numeric_limits<T>::lowest();
+  else
+    return static_cast<T>(static_cast<Arithmetic<T>>(-INFINITY));
+}
+
+// The spatial dimensions of ONNX's index column-major.
+GRADLOOM_DEVICE int64_t ColumnMajor(const Geometry& g, int64_t point) {
+  const Point3 p = PointOf(g.in, point);
+  return (p.at[2] * g.in[1] + p.at[1]) * g.in[0] + p.at[0];
+}
+
+template <typename T>
+void MaxPool(const Pooling& p, bool column_major, const T* x, T* y, int64_t* indices, cudaStream_t stream) {
+  ForEachOutput(
+      p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
+        const int64_t start = plane * p.g.in_points();
+        const int64_t largest = LargestPoint(block, p.g, window, x + start);
+        if (block.thread() != 0) return;
+        if (y != nullptr) y[at] = largest < 0 ? Lowest<T>() : x[start + largest];
+        if (indices != nullptr) indices[at] = largest < 0 ? -1 : start + (column_major ? ColumnMajor(p.g, largest) : largest);
+      });
+}
+
+// The largest points of all windows go to `largest` first.
+template <typename T>
+void MaxPoolGrad(const Pooling& p, const T* x, const T* dy, T* dx, int32_t* largest, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  ForEachOutput(
+      p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
+        const int64_t found = LargestPoint(block, p.g, window, x + plane * p.g.in_points());
+        if (block.thread() == 0) largest[at] = static_cast<int32_t>(found);
+      });
+  ForEachInput(
+      p, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane, const Point3& point) {
+        const int64_t start = plane * p.g.out_points(), own = NumberOf(p.g.in, point);
+        R sum = 0;
+        ForEachWindowAt(p.g, point, [&](int64_t o, int64_t) {
+          if (largest[start + o] == own) sum += static_cast<R>(dy[start + o]);
+        });
+        dx[i] = static_cast<T>(sum);
+      });
+}
+
+// By how much an average over a window divides its sum, at least 1: its points within the input, or within the padded input (a window may
+// pass the padding's end in ceil mode).
+template <typename R>
+GRADLOOM_DEVICE R Divisor(const Geometry& g, const Point3& window, bool include_pad) {
+  int64_t points = 1;
+  for (int dim = 0; dim < 3; ++dim) {
+    const int64_t o = window.at[dim];
+    points *= include_pad ? g.TapsBefore(dim, o, g.in[dim] + g.pad_end[dim]) : g.TapsBefore(dim, o, g.in[dim]) - g.TapsBefore(dim, o, 0);
+  }
+  return static_cast<R>(points > 1 ? points : 1);
+}
+
+template <typename T>
+void AveragePool(const Pooling& p, bool include_pad, const T* x, T* y, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  ForEachOutput(
+      p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
+        const Elements<T> from{x + plane * p.g.in_points()};
+        R sum = 0;
+        ForEachTap(block, p.g, window, [&](int64_t i, int64_t) { sum += from(i); });
+        sum = block.Reduce(sum, Sum{});
+        if (block.thread() == 0) y[at] = static_cast<T>(sum / Divisor<R>(p.g, window, include_pad));
+      });
+}
+
+template <typename T>
+void AveragePoolGrad(const Pooling& p, bool include_pad, const T* dy, T* dx, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  ForEachInput(
+      p, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane, const Point3& point) {
+        const Elements<T> from{dy + plane * p.g.out_points()};
+        R sum = 0;
+        ForEachWindowAt(p.g, point, [&](int64_t o, int64_t) { sum += from(o) / Divisor<R>(p.g, PointOf(p.g.out, o), include_pad); });
+        dx[i] = static_cast<T>(sum);
+      });
+}
+
+// x^power for x >= 0.
+template <typename R>
+GRADLOOM_DEVICE R Power(R x, R power) {
+  if (power == 1) return x;
+  if (power == 2) return x * x;
+  return static_cast<R>(::pow(x, power));
+}
+
+template <typename R>
+GRADLOOM_DEVICE R Magnitude(R x) {
+  return static_cast<R>(::fabs(x));
+}
+
+template <typename T>
+void LpPool(const Pooling& p, double power, const T* x, T* y, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  ForEachOutput(
+      p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
+        const Elements<T> from{x + plane * p.g.in_points()};
+        R sum = 0;
+        ForEachTap(block, p.g, window, [&](int64_t i, int64_t) { sum += Power(Magnitude(from(i)), static_cast<R>(power)); });
+        sum = block.Reduce(sum, Sum{});
+        if (block.thread() == 0) y[at] = static_cast<T>(Power(sum, static_cast<R>(1 / power)));
+      });
+}
+
+// dx = dy * sign(x) |x|^(p-1) y^(1-p), and 0 where a window is all zero.
+template <typename T>
+void LpPoolGrad(const Pooling& p, double power, const T* x, const T* y, const T* dy, T* dx, cudaStream_t stream) {
+  using R = Arithmetic<T>;
+  ForEachInput(
+      p, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane, const Point3& point) {
+        const int64_t start = plane * p.g.out_points();
+        R sum = 0;
+        ForEachWindowAt(p.g, point, [&](int64_t o, int64_t) {
+          const R norm = static_cast<R>(y[start + o]);
+          if (norm != 0) sum += static_cast<R>(dy[start + o]) * Power(norm, static_cast<R>(1 - power));
+        });
+        const R own = static_cast<R>(x[i]), slope = Power(Magnitude(own), static_cast<R>(power - 1));
+        dx[i] = static_cast<T>(own < 0 ? -slope * sum : slope * sum);
+      });
+}
+
+// The larger one, a NaN before all numbers.
+struct LargestOrNan {
+  template <typename R>
+  GRADLOOM_DEVICE R operator()(R a, R b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+
+struct GlobalAverage {
+  template <typename R, typename Threads>
+  GRADLOOM_DEVICE R Of(const Threads& block, int64_t n, const auto& at) const {
+    return SumOf<R>(block, n, at) / static_cast<R>(n);
+  }
+};
+struct GlobalMax {
+  template <typename R, typename Threads>
+  GRADLOOM_DEVICE R Of(const Threads& block, int64_t n, const auto& at) const {
+    R largest = Lowest<R>();
+    for (int64_t k = block.thread(); k < n; k += block.threads()) largest = LargestOrNan()(largest, at(k));
+    return block.Reduce(largest, LargestOrNan());
+  }
+};
+struct GlobalLp {
+  double power;
+  template <typename R, typename Threads>
+  GRADLOOM_DEVICE R Of(const Threads& block, int64_t n, const auto& at) const {
+    const R exponent = static_cast<R>(power);
+    const R sum = SumOf<R>(block, n, [&](int64_t k) { return Power(Magnitude(at(k)), exponent); });
+    return Power(sum, static_cast<R>(1 / power));
+  }
+};
+
+template <typename T, typename F>
+void PoolPlanes(int64_t planes, int64_t points, const F& pool, const T* x, T* y, cudaStream_t stream) {
+  ForEachRowOf(
+      planes, points, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t plane) {
+        const auto value = pool.template Of<Arithmetic<T>>(block, points, Elements<T>{x + plane * points});
+        if (block.thread() == 0) y[plane] = static_cast<T>(value);
+      });
+}
+
+template <typename F>
+std::unique_ptr<Kernel> PoolsPlanes(const KernelCall& call, const F& pool) {
+  const Shape& x = call.inputs[0].shape;
+  const int64_t planes = x[0] * x[1], points = planes == 0 ? 0 : x.elements() / planes;
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { PoolPlanes(planes, points, pool, l.In<T>(0), l.Out<T>(0), l.stream); });
+  });
+}
+
+std::unique_ptr<Kernel> MakeGlobalAverage(const KernelCall& call, const KernelSite&) { return PoolsPlanes(call, GlobalAverage()); }
+std::unique_ptr<Kernel> MakeGlobalMax(const KernelCall& call, const KernelSite&) { return PoolsPlanes(call, GlobalMax()); }
+std::unique_ptr<Kernel> MakeGlobalLp(const KernelCall& call, const KernelSite&) {
+  return PoolsPlanes(call, GlobalLp{static_cast<double>(call.attributes.Int("p", 2))});
+}
+
+std::unique_ptr<Kernel> MakeMaxPool(const KernelCall& call, const KernelSite&) {
+  const Pooling p(call, call.inputs[0].shape, call.outputs[0].shape);
+  const bool column_major = call.attributes.Int("storage_order", 0) == 1, has_indices = Has(call.outputs, 1);
+  return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs(
+        [=](const Launch& l) { MaxPool(p, column_major, l.In<T>(0), l.Out<T>(0), has_indices ? l.Out<int64_t>(1) : nullptr, l.stream); });
+  });
+}
+
+std::unique_ptr<Kernel> MakeMaxPoolGrad(const KernelCall& call, const KernelSite&) {
+  const Pooling p(call, call.inputs[0].shape, call.inputs[1].shape);
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { MaxPoolGrad(p, l.In<T>(0), l.In<T>(1), l.Out<T>(0), static_cast<int32_t*>(l.scratch), l.stream); });
+  });
+}
+
+bool IncludesPad(const KernelCall& call) { return call.attributes.Int("count_include_pad", 0) != 0; }
+
+std::unique_ptr<Kernel> MakeAveragePool(const KernelCall& call, const KernelSite&) {
+  const Pooling p(call, call.inputs[0].shape, call.outputs[0].shape);
+  const bool include_pad = IncludesPad(call);
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { AveragePool(p, include_pad, l.In<T>(0), l.Out<T>(0), l.stream); });
+  });
+}
+
+std::unique_ptr<Kernel> MakeAveragePoolGrad(const KernelCall& call, const KernelSite&) {
+  const Pooling p(call, call.outputs[0].shape, call.inputs[0].shape);
+  const bool include_pad = IncludesPad(call);
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { AveragePoolGrad(p, include_pad, l.In<T>(0), l.Out<T>(0), l.stream); });
+  });
+}
+
+std::unique_ptr<Kernel> MakeLpPool(const KernelCall& call, const KernelSite&) {
+  const Pooling p(call, call.inputs[0].shape, call.outputs[0].shape);
+  const double power = static_cast<double>(call.attributes.Int("p", 2));
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { LpPool(p, power, l.In<T>(0), l.Out<T>(0), l.stream); });
+  });
+}
+
+std::unique_ptr<Kernel> MakeLpPoolGrad(const KernelCall& call, const KernelSite&) {
+  const Pooling p(call, call.inputs[0].shape, call.inputs[1].shape);
+  const double power = static_cast<double>(call.attributes.Int("p", 2));
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { LpPoolGrad(p, power, l.In<T>(0), l.In<T>(1), l.In<T>(2), l.Out<T>(0), l.stream); });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.MaxPool", MakeMaxPool},
+    {"cuda.gradloom.MaxPoolGrad", MakeMaxPoolGrad},
+    {"cuda.AveragePool", MakeAveragePool},
+    {"cuda.gradloom.AveragePoolGrad", MakeAveragePoolGrad},
+    {"cuda.LpPool", MakeLpPool},
+    {"cuda.gradloom.LpPoolGrad", MakeLpPoolGrad},
+    {"cuda.GlobalAveragePool", MakeGlobalAverage},
+    {"cuda.GlobalMaxPool", MakeGlobalMax},
+    {"cuda.GlobalLpPool", MakeGlobalLp},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> PoolingKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

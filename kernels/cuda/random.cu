@@ -1,0 +1,342 @@
+// Random tensors and dropout: an element comes from the counter of its place in the whole batch alone. A thread has four neighbours, which
+// one block of the counter serves; seed, batch and first sample are read from device memory.
+#include <bit>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/catalog/sample_places.h"
+#include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/rows/scratch.h"
+#include "kernels/cuda/walk.cuh"
+#include "runtime/base/philox.h"
+
+namespace gradloom::cuda {
+namespace {
+
+constexpr int64_t kFour = 4;  // words of a counter's block
+static_assert(kThreads <= cuda_rows::kMostThreads);
+
+// What a thread draws from: the key of the call, and the words of the counter's block that it made last.
+class Draws {
+ public:
+  GRADLOOM_DEVICE Draws(PhiloxKey key, const SamplePlaces& places) : key_(key), places_(places) {}
+
+  // In [0, 1).
+  GRADLOOM_DEVICE float Uniform(int64_t i) { return UniformFloat(WordAt(Place(i))); }
+
+  // Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958: elements 2k and 2k + 1 share the uniform numbers of those
+  // places.
+  template <typename A>
+  GRADLOOM_DEVICE A Normal(int64_t i) {
+    const uint64_t place = Place(i), pair = place & ~uint64_t{1};
+    const A radius = ::sqrt(A(-2) * static_cast<A>(::log(A(1) - static_cast<A>(UniformFloat(WordAt(pair))))));
+    const A angle = 2 * std::numbers::pi_v<A> * static_cast<A>(UniformFloat(WordAt(pair + 1)));
+    return radius * static_cast<A>(place % 2 == 0 ? ::cos(angle) : ::sin(angle));
+  }
+
+ private:
+  // SamplePlaces with divisions of 32 bits where those will do.
+  GRADLOOM_DEVICE uint64_t Place(int64_t i) const {
+    if (places_.together == 0) return static_cast<uint64_t>(i);
+    const Quotient q = Divide(i, places_.here * places_.together);
+    return static_cast<uint64_t>((q.quotient * places_.whole + places_.first) * places_.together + q.rest);
+  }
+
+  GRADLOOM_DEVICE uint32_t WordAt(uint64_t place) {
+    if (place / 4 != block_) {
+      block_ = place / 4;
+      words_ = Philox({static_cast<uint32_t>(block_), static_cast<uint32_t>(block_ >> 32), 0, 0}, key_);
+    }
+    // No index that is known at run time alone, so that the words stay in registers.
+    const uint64_t word = place % 4;
+    return word == 0 ? words_[0] : word == 1 ? words_[1] : word == 2 ? words_[2] : words_[3];
+  }
+
+  PhiloxKey key_;
+  SamplePlaces places_;
+  uint64_t block_ = ~uint64_t{0};  // past all that there are
+  PhiloxBlock words_ = {};
+};
+
+// The seed, the batch number that follows and the first sample behind are operands from `seeds` on. ONNX's own operators have none of them:
+// their attribute `seed` stands for all.
+struct Source {
+  const int64_t *seed = nullptr, *batch = nullptr, *first = nullptr;
+  uint64_t stated = 0, origin = 0;
+  SamplePlaces places;
+
+  GRADLOOM_DEVICE Draws operator()() const {
+    SamplePlaces here = places;
+    if (first != nullptr) here.first = *first;
+    const PhiloxKey key =
+        batch == nullptr ? NodeKey(stated, 0, origin) : NodeKey(static_cast<uint64_t>(*seed), static_cast<uint64_t>(*batch), origin);
+    return Draws(key, here);
+  }
+};
+
+// All of a source but the addresses.
+class Sources {
+ public:
+  Sources(const KernelCall& call, size_t seeds) : seeds_(seeds), fed_(Has(call.inputs, seeds + 1)), divided_(Has(call.inputs, seeds + 2)) {
+    source_.stated = static_cast<uint64_t>(call.attributes.Float("seed", 0));
+    source_.origin = static_cast<uint64_t>(call.attributes.Int("origin", 0));
+    source_.places = SamplePlaces::Of(call, 0);
+  }
+  Source At(const Launch& l) const {
+    Source source = source_;
+    if (fed_) source.seed = l.In<int64_t>(seeds_), source.batch = l.In<int64_t>(seeds_ + 1);
+    if (divided_) source.first = l.In<int64_t>(seeds_ + 2);
+    return source;
+  }
+
+ private:
+  size_t seeds_;
+  bool fed_, divided_;
+  Source source_;
+};
+
+// Four neighbours, moved at once.
+template <typename T>
+struct alignas(4 * sizeof(T)) Quad {
+  T at[kFour];
+};
+
+// The first `n` of the four elements at `from` or `to`.
+template <typename T>
+GRADLOOM_DEVICE Quad<T> Load(const T* from, int64_t n) {
+  if (n == kFour && reinterpret_cast<uintptr_t>(from) % sizeof(Quad<T>) == 0) return *reinterpret_cast<const Quad<T>*>(from);
+  Quad<T> quad = {};
+  for (int k = 0; k < n; ++k) quad.at[k] = from[k];
+  return quad;
+}
+template <typename T>
+GRADLOOM_DEVICE void Store(const Quad<T>& quad, int64_t n, T* to) {
+  if (n == kFour && reinterpret_cast<uintptr_t>(to) % sizeof(Quad<T>) == 0) {
+    *reinterpret_cast<Quad<T>*>(to) = quad;
+    return;
+  }
+  for (int k = 0; k < n; ++k) to[k] = quad.at[k];
+}
+
+// f(i, m) for each four elements from i, of which m < 4 are left at the end.
+template <typename F>
+void ForEachFour(int64_t n, cudaStream_t stream, const F& f) {
+  ForEachElement((n + kFour - 1) / kFour, stream, GRADLOOM_ON_DEVICE(int64_t quad) {
+    const int64_t i = quad * kFour, left = n - i;
+    f(i, left < kFour ? left : kFour);
+  });
+}
+
+template <typename T>
+struct Dropout {
+  Source source;
+  float ratio;
+  Arithmetic<T> scale;
+  const T* in;
+  T* out;
+  bool* mask;  // or null
+
+  GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
+    Draws draws = source();
+    Quad<T> x = Load(in + i, n);
+    Quad<bool> kept;
+    for (int k = 0; k < kFour; ++k) {
+      kept.at[k] = draws.Uniform(i + k) >= ratio;
+      x.at[k] = kept.at[k] ? static_cast<T>(static_cast<Arithmetic<T>>(x.at[k]) * scale) : static_cast<T>(0.0f);
+    }
+    Store(x, n, out + i);
+    if (mask != nullptr) Store(kept, n, mask + i);
+  }
+};
+
+std::unique_ptr<Kernel> MakeDropout(const KernelCall& call, const KernelSite&) {
+  const Sources sources(call, 1);
+  const int64_t n = call.inputs[0].shape.elements();
+  const double ratio = call.attributes.Float("ratio", 0);
+  const OperandCounts operands(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) {
+      bool* const mask = operands.Out<bool>(l, 1);
+      const auto scale = static_cast<Arithmetic<T>>(1 / (1 - ratio));
+      ForEachFour(n, l.stream, Dropout<T>{sources.At(l), static_cast<float>(ratio), scale, l.In<T>(0), l.Out<T>(0), mask});
+    });
+  });
+}
+
+// low + range * u rounded twice, as on the host: a fused operation would give other bits.
+GRADLOOM_DEVICE double Between(double low, double range, double u) {
+#ifdef __CUDA_ARCH__
+  return __dadd_rn(low, __dmul_rn(range, u));
+#else
+  return low + range * u;
+#endif
+}
+
+template <typename T>
+struct RandomUniform {
+  Source source;
+  double low, range;
+  T* out;
+
+  GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
+    Draws draws = source();
+    Quad<T> values;
+    for (int k = 0; k < kFour; ++k) values.at[k] = static_cast<T>(Between(low, range, static_cast<double>(draws.Uniform(i + k))));
+    Store(values, n, out + i);
+  }
+};
+
+template <typename T>
+struct RandomNormal {
+  Source source;
+  double mean, scale;
+  T* out;
+
+  GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
+    using A = Arithmetic<T>;
+    Draws draws = source();
+    Quad<T> values;
+    for (int k = 0; k < kFour; ++k) values.at[k] = static_cast<T>(static_cast<A>(mean) + static_cast<A>(scale) * draws.Normal<A>(i + k));
+    Store(values, n, out + i);
+  }
+};
+
+// The Like forms of ONNX's operators have an input whose values they do not read.
+template <size_t kSeeds>
+std::unique_ptr<Kernel> MakeRandomUniform(const KernelCall& call, const KernelSite&) {
+  const Sources sources(call, kSeeds);
+  const int64_t n = call.outputs[0].shape.elements();
+  const double low = call.attributes.Float("low", 0), range = call.attributes.Float("high", 1) - low;
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { ForEachFour(n, l.stream, RandomUniform<T>{sources.At(l), low, range, l.Out<T>(0)}); });
+  });
+}
+
+template <size_t kSeeds>
+std::unique_ptr<Kernel> MakeRandomNormal(const KernelCall& call, const KernelSite&) {
+  const Sources sources(call, kSeeds);
+  const int64_t n = call.outputs[0].shape.elements();
+  const double mean = call.attributes.Float("mean", 0), scale = call.attributes.Float("scale", 1);
+  return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { ForEachFour(n, l.stream, RandomNormal<T>{sources.At(l), mean, scale, l.Out<T>(0)}); });
+  });
+}
+
+// 1 with the probability that the input states; `one` is its bits.
+template <typename Bits>
+struct Bernoulli {
+  Source source;
+  FloatOperand p;
+  Bits one;
+  Bits* out;
+
+  GRADLOOM_DEVICE void operator()(int64_t i, int64_t n) const {
+    Draws draws = source();
+    Quad<Bits> values = {};
+    for (int k = 0; k < n; ++k) values.at[k] = static_cast<double>(draws.Uniform(i + k)) < p[i + k] ? one : Bits(0);
+    Store(values, n, out + i);
+  }
+};
+
+// The bits of 1 as an element of the type.
+template <typename Bits>
+Bits One(DType dtype) {
+  return WithType(dtype, []<typename T>(std::type_identity<T>) {
+    if constexpr (sizeof(T) == sizeof(Bits))
+      return std::bit_cast<Bits>(static_cast<T>(1.0f));
+    else
+      return Bits(0);
+  });
+}
+
+std::unique_ptr<Kernel> MakeBernoulli(const KernelCall& call, const KernelSite&) {
+  const Sources sources(call, 1);
+  const int64_t n = call.outputs[0].shape.elements();
+  const DType in = call.inputs[0].dtype, out = call.outputs[0].dtype;
+  return WithBytes(out, [&]<typename Bits>(std::type_identity<Bits>) {
+    const Bits one = One<Bits>(out);
+    return Runs([=](const Launch& l) { ForEachFour(n, l.stream, Bernoulli<Bits>{sources.At(l), {l.inputs[0], in}, one, l.Out<Bits>(0)}); });
+  });
+}
+
+// A row of unnormalised log-probabilities -> classes. Each thread of the block adds up the exponentials of a run of classes, then makes the
+// running sums of its run; then each sample is sought among them by halving.
+template <typename Bits>
+struct Multinomial {
+  Source source;
+  FloatOperand scores;
+  int64_t classes, samples;
+  double *sums, *parts;  // of all rows; of the threads' runs in each
+  Bits* out;
+
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t row) const {
+    const int64_t start = row * classes, length = (classes + block.threads() - 1) / block.threads();
+    const int64_t begin = block.thread() * length, past = begin + length, end = past < classes ? past : classes;
+    double* const own = sums + start;
+    double* const part = parts + row * block.threads();
+    double largest = -INFINITY;
+    for (int64_t c = block.thread(); c < classes; c += block.threads()) largest = Largest{}(largest, scores[start + c]);
+    largest = block.Reduce(largest, Largest{});
+    double sum = 0;
+    for (int64_t c = begin; c < end; ++c) sum += ::exp(scores[start + c] - largest);
+    part[block.thread()] = sum;
+    block.Sync();
+    sum = 0;
+    for (int k = 0; k < block.thread(); ++k) sum += part[k];
+    for (int64_t c = begin; c < end; ++c) own[c] = sum += ::exp(scores[start + c] - largest);
+    block.Sync();
+    Draws draws = source();
+    for (int64_t s = row * samples + block.thread(); s < (row + 1) * samples; s += block.threads()) {
+      out[s] = static_cast<Bits>(Find(own, own[classes - 1] * static_cast<double>(draws.Uniform(s))));
+    }
+  }
+
+ private:
+  // The first class whose running sum is past the target; the last one where none is.
+  GRADLOOM_DEVICE int64_t Find(const double* running, double target) const {
+    int64_t low = 0, high = classes - 1;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (target < running[middle])
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  }
+};
+
+std::unique_ptr<Kernel> MakeMultinomial(const KernelCall& call, const KernelSite&) {
+  const Sources sources(call, 1);
+  const DType in = call.inputs[0].dtype;
+  const int64_t rows = call.inputs[0].shape[0], classes = call.inputs[0].shape[1], samples = call.outputs[0].shape[1];
+  return WithBytes(call.outputs[0].dtype, [&]<typename Bits>(std::type_identity<Bits>) {
+    return Runs([=](const Launch& l) {
+      double* const sums = static_cast<double*>(l.scratch);
+      ForEachRow(rows, l.stream,
+                 Multinomial<Bits>{sources.At(l), {l.inputs[0], in}, classes, samples, sums, sums + rows * classes, l.Out<Bits>(0)});
+    });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.gradloom.Dropout", MakeDropout},
+    {"cuda.gradloom.RandomUniform", MakeRandomUniform<0>},
+    {"cuda.gradloom.RandomNormal", MakeRandomNormal<0>},
+    {"cuda.RandomUniform", MakeRandomUniform<1>},
+    {"cuda.RandomUniformLike", MakeRandomUniform<1>},
+    {"cuda.RandomNormal", MakeRandomNormal<1>},
+    {"cuda.RandomNormalLike", MakeRandomNormal<1>},
+    {"cuda.gradloom.Bernoulli", MakeBernoulli},
+    {"cuda.Bernoulli", MakeBernoulli},
+    {"cuda.gradloom.Multinomial", MakeMultinomial},
+    {"cuda.Multinomial", MakeMultinomial},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> RandomKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

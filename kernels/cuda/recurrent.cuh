@@ -1,0 +1,365 @@
+// What LSTM, GRU and RNN share. Everything is kept by the steps of the sequences, so that the cells know nothing of layouts, reversal and
+// sequences of unequal lengths; both directions go through a step together. See kernels/reference/recurrent.h.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/rows/recurrent_scratch.h"
+#include "kernels/cuda/tiled_product.cuh"
+#include "kernels/reference/recurrent.h"
+
+namespace gradloom::cuda {
+
+// The extents of a call, and where X, Y and the states have what belongs to a step.
+struct Sequences {
+  int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 0;
+  int64_t width = 0;                 // gates * hidden
+  bool batch_first = false;          // attribute layout = 1
+  bool reversed = false;             // of a single direction
+  const int32_t* lengths = nullptr;  // of the sequences; null: all have `steps` steps
+
+  constexpr int64_t rows() const { return steps * batch; }
+  constexpr int64_t cells() const { return directions * batch * hidden; }
+  // Of the states before and after all steps: elements from one direction to the next.
+  constexpr int64_t state_stride() const { return (rows() + batch) * hidden; }
+
+  // A sequence of direction d, and one of its hidden units.
+  struct Cell {
+    int64_t d, b, j;
+  };
+  GRADLOOM_DEVICE Cell CellOf(int64_t i) const {
+    const Quotient unit = Divide(i, hidden), sequence = Divide(unit.quotient, batch);
+    return {sequence.quotient, sequence.rest, unit.rest};
+  }
+
+  GRADLOOM_DEVICE int64_t Length(int64_t b) const {
+    if (lengths == nullptr) return steps;
+    const int64_t length = lengths[b];
+    return length < 0 ? 0 : length > steps ? steps : length;
+  }
+  GRADLOOM_DEVICE bool Active(int64_t s, int64_t b) const { return s < Length(b); }
+  // Where step s lies in time. The steps past a sequence's end lie where they are.
+  GRADLOOM_DEVICE int64_t Time(int64_t d, int64_t s, int64_t b) const {
+    const int64_t length = Length(b);
+    return s < length && (reversed || d == 1) ? length - 1 - s : s;
+  }
+
+  GRADLOOM_DEVICE int64_t XAt(int64_t t, int64_t b) const { return (batch_first ? b * steps + t : t * batch + b) * input; }
+  GRADLOOM_DEVICE int64_t YAt(int64_t t, int64_t d, int64_t b) const {
+    return (batch_first ? (b * steps + t) * directions + d : (t * directions + d) * batch + b) * hidden;
+  }
+  GRADLOOM_DEVICE int64_t StateAt(int64_t d, int64_t b) const { return (batch_first ? b * directions + d : d * batch + b) * hidden; }
+};
+
+// The activations of both directions.
+struct ActivationTable {
+  Activation of[2][3];
+};
+
+// What does not change from step to step of training.
+struct RecurrentPlan {
+  OperandCounts operands;
+  Sequences n;
+  RecurrentScratch at;
+  ActivationTable f;
+  double clip;
+  KernelSite site;
+
+  RecurrentPlan(const KernelCall& call, const std::vector<std::string>& activations, int64_t gates, bool gradient, const KernelSite& where)
+      : operands(call), at(call, gates, gradient), clip(call.attributes.Float("clip", 0)), site(where) {
+    const RecurrentSizes size(call, gates);
+    n = {size.steps, size.batch, size.input, size.hidden, size.directions, size.width, size.batch_first};
+    n.reversed = call.attributes.String("direction", "forward") == "reverse";
+    for (int64_t d = 0; d < n.directions; ++d) {
+      const std::vector<Activation> all = ActivationsOf(call, d, activations);
+      std::copy(all.begin(), all.end(), f.of[d]);
+    }
+  }
+};
+
+template <typename A>
+GRADLOOM_DEVICE A Logistic(A x) {
+  return A(1) / (A(1) + ::exp(-x));
+}
+
+template <typename A>
+GRADLOOM_DEVICE A Activate(const Activation& f, A x) {
+  const A p = static_cast<A>(f.alpha), q = static_cast<A>(f.beta);
+  switch (f.kind) {
+    case Activation::Kind::kSigmoid: return Logistic(x);
+    case Activation::Kind::kTanh: return ::tanh(x);
+    case Activation::Kind::kRelu: return x > 0 ? x : A(0);
+    case Activation::Kind::kAffine: return p * x + q;
+    case Activation::Kind::kLeakyRelu: return x >= 0 ? x : p * x;
+    case Activation::Kind::kThresholdedRelu: return x > p ? x : A(0);
+    case Activation::Kind::kScaledTanh: return p * ::tanh(q * x);
+    case Activation::Kind::kHardSigmoid: return p * x + q < 0 ? A(0) : p * x + q > 1 ? A(1) : p * x + q;
+    case Activation::Kind::kElu: return x >= 0 ? x : p * ::expm1(x);
+    case Activation::Kind::kSoftsign: return x / (1 + ::fabs(x));
+    case Activation::Kind::kSoftplus: return (x > 0 ? x : A(0)) + ::log1p(::exp(-::fabs(x)));
+  }
+  return x;
+}
+
+// f'(x), given y = f(x).
+template <typename A>
+GRADLOOM_DEVICE A Slope(const Activation& f, A x, A y) {
+  const A p = static_cast<A>(f.alpha), q = static_cast<A>(f.beta);
+  switch (f.kind) {
+    case Activation::Kind::kSigmoid: return y * (1 - y);
+    case Activation::Kind::kTanh: return 1 - y * y;
+    case Activation::Kind::kRelu: return x > 0 ? A(1) : A(0);
+    case Activation::Kind::kAffine: return p;
+    case Activation::Kind::kLeakyRelu: return x >= 0 ? A(1) : p;
+    case Activation::Kind::kThresholdedRelu: return x > p ? A(1) : A(0);
+    case Activation::Kind::kScaledTanh: {
+      const A t = ::tanh(q * x);
+      return p * q * (1 - t * t);
+    }
+    case Activation::Kind::kHardSigmoid: return y > 0 && y < 1 ? p : A(0);
+    case Activation::Kind::kElu: return x >= 0 ? A(1) : y + p;
+    case Activation::Kind::kSoftsign: return 1 / ((1 + ::fabs(x)) * (1 + ::fabs(x)));
+    case Activation::Kind::kSoftplus: return Logistic(x);
+  }
+  return 1;
+}
+
+// The operands of one run that all three have.
+template <typename T>
+struct Recurrence {
+  using A = Arithmetic<T>;
+
+  Sequences n;
+  ActivationTable f;
+  A clip;  // 0: none
+  const T *x, *w, *r, *bias;
+  A *z, *h;  // see RecurrentScratch
+  A* dh;
+  T* y = nullptr;         // forward
+  const T* dy = nullptr;  // backward
+
+  Recurrence(const RecurrentPlan& plan, const Launch& l)
+      : n(plan.n),
+        f(plan.f),
+        clip(static_cast<A>(plan.clip)),
+        x(l.In<T>(0)),
+        w(l.In<T>(1)),
+        r(l.In<T>(2)),
+        bias(plan.operands.In<T>(l, 3)) {
+    n.lengths = plan.operands.In<int32_t>(l, 4);
+    A* const scratch = static_cast<A*>(l.scratch);
+    z = scratch + plan.at.z;
+    h = scratch + plan.at.h;
+    dh = scratch + plan.at.dh;
+  }
+
+  GRADLOOM_DEVICE int64_t RowOf(int64_t s, const Sequences::Cell& at) const { return at.d * n.rows() + s * n.batch + at.b; }
+  // The state before step s; that after it lies batch * hidden further.
+  GRADLOOM_DEVICE int64_t StateOf(int64_t s, const Sequences::Cell& at) const {
+    return at.d * n.state_stride() + (s * n.batch + at.b) * n.hidden + at.j;
+  }
+  GRADLOOM_DEVICE T* YOf(int64_t s, const Sequences::Cell& at) const { return y + n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j; }
+  // The gradient of the state after a step that is not past the end.
+  GRADLOOM_DEVICE A Upstream(int64_t s, const Sequences::Cell& at, int64_t i) const {
+    return dh[i] + (dy == nullptr ? A(0) : static_cast<A>(dy[n.YAt(n.Time(at.d, s, at.b), at.d, at.b) + at.j]));
+  }
+
+  GRADLOOM_DEVICE A Clipped(A value) const { return clip <= 0 ? value : value < -clip ? -clip : value > clip ? clip : value; }
+  // `gradient`, or 0 where the clip changed the pre-activation z.
+  GRADLOOM_DEVICE A ClippedGradient(A value, A gradient) const { return clip <= 0 || ::fabs(value) < clip ? gradient : A(0); }
+};
+
+// Notes a length that does not fit.
+inline void CheckLengths(const Sequences& n, const KernelSite& site, cudaStream_t stream) {
+  if (n.lengths == nullptr) return;
+  DataFault* const fault = site.fault;
+  const int id = site.id;
+  ForEachElement(
+      n.batch, stream, GRADLOOM_ON_DEVICE(int64_t b) {
+        if (n.lengths[b] < 0 || n.lengths[b] > n.steps) Report(fault, id, kIndexOutOfRange, n.lengths[b], n.steps + 1);
+      });
+}
+
+// A state operand, or zeros where it is absent, as [directions] times [batch, hidden] with `stride` elements between the directions.
+template <typename T>
+void LoadState(const Sequences& n, const T* from, int64_t stride, Arithmetic<T>* to, cudaStream_t stream) {
+  ForEachElement(
+      n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Sequences::Cell at = n.CellOf(i);
+        to[at.d * stride + at.b * n.hidden + at.j] =
+            from == nullptr ? Arithmetic<T>(0) : static_cast<Arithmetic<T>>(from[n.StateAt(at.d, at.b) + at.j]);
+      });
+}
+
+template <typename T>
+void StoreState(const Sequences& n, const Arithmetic<T>* from, int64_t stride, T* to, cudaStream_t stream) {
+  if (to == nullptr) return;
+  ForEachElement(
+      n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Sequences::Cell at = n.CellOf(i);
+        to[n.StateAt(at.d, at.b) + at.j] = static_cast<T>(from[at.d * stride + at.b * n.hidden + at.j]);
+      });
+}
+
+// The state after all steps.
+template <typename T>
+void StoreLastState(const Recurrence<T>& c, const Arithmetic<T>* states, T* to, cudaStream_t stream) {
+  StoreState(c.n, states + c.n.rows() * c.n.hidden, c.n.state_stride(), to, stream);
+}
+
+// X by the steps of a direction, zeros past the ends.
+template <typename T>
+struct StepsOfX {
+  Sequences n;
+  const T* x;
+
+  GRADLOOM_DEVICE Arithmetic<T> operator()(int64_t d, int64_t row, int64_t j) const {
+    const Quotient step = Divide(row, n.batch);
+    if (!n.Active(step.quotient, step.rest)) return 0;
+    return static_cast<Arithmetic<T>>(x[n.XAt(n.Time(d, step.quotient, step.rest), step.rest) + j]);
+  }
+};
+
+// Rows of step s of all directions, of `width` elements each.
+template <typename A>
+Matrix<A, A> StepOf(const Sequences& n, const A* from, int64_t s, int64_t width) {
+  return {from + s * n.batch * width, n.rows() * width, width, 1};
+}
+
+// The states before steps s, s + 1 ...
+template <typename T>
+Matrix<Arithmetic<T>, Arithmetic<T>> StatesFrom(const Recurrence<T>& c, int64_t s) {
+  return {c.h + s * c.n.batch * c.n.hidden, c.n.state_stride(), c.n.hidden, 1};
+}
+
+// Rows of `width` elements for all steps, transposed.
+template <typename A>
+Matrix<A, A> Transposed(const Sequences& n, const A* from, int64_t width) {
+  return {from, n.rows() * width, 1, width};
+}
+
+// z = X * W^T and the biases; the recurrent bias of the first `recurrent` columns alone.
+template <typename T>
+void Project(const Recurrence<T>& c, int64_t recurrent, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const Sequences n = c.n;
+  A* const z = c.z;
+  const T* const bias = c.bias;
+  const Matrix<A, T> w{c.w, n.width * n.input, 1, n.input};
+  TiledProduct<A, 4, Contiguous::kDepth, Contiguous::kDepth>(
+      {n.directions, n.rows(), n.width, n.input}, stream, StepsOfX<T>{n, c.x}, w,
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t row, int64_t j, A value) {
+        if (bias != nullptr) {
+          value += static_cast<A>(bias[2 * d * n.width + j]);
+          if (j < recurrent) value += static_cast<A>(bias[(2 * d + 1) * n.width + j]);
+        }
+        z[(d * n.rows() + row) * n.width + j] = value;
+      });
+}
+
+// The pre-activations of a step += a * R^T, for rows [first, first + count) of R.
+template <typename T>
+void AddRecurrent(const Recurrence<T>& c, int64_t s, const Matrix<Arithmetic<T>, Arithmetic<T>>& a, int64_t first, int64_t count,
+                  cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const Sequences n = c.n;
+  A* const z = c.z + s * n.batch * n.width + first;
+  const Matrix<A, T> r{c.r + first * n.hidden, n.width * n.hidden, 1, n.hidden};
+  TiledProduct<A, 2, Contiguous::kDepth, Contiguous::kDepth>(
+      {n.directions, n.batch, count, n.hidden}, stream, a, r,
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) { z[(d * n.rows() + b) * n.width + j] += value; });
+}
+
+// to [directions, batch, hidden] += dz * R, for rows [first, first + count) of R.
+template <typename T, typename Load>
+void AddBackThrough(const Recurrence<T>& c, const Load& dz, int64_t first, int64_t count, Arithmetic<T>* to, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const Sequences n = c.n;
+  const Matrix<A, T> r{c.r + first * n.hidden, n.width * n.hidden, n.hidden, 1};
+  TiledProduct<A, 2, Contiguous::kDepth, Contiguous::kRow>(
+      {n.directions, n.batch, n.hidden, count}, stream, dz, r,
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t b, int64_t j, A value) { to[(d * n.batch + b) * n.hidden + j] += value; });
+}
+
+// Rows [first, first + count) of the gradient of R: the product of the gradients dz of its columns' sums, [count] times [steps * batch],
+// and the states that they were made with.
+template <typename T, typename Load>
+void RecurrentWeightGradient(const Recurrence<T>& c, const Load& dz, const Matrix<Arithmetic<T>, Arithmetic<T>>& states, int64_t first,
+                             int64_t count, T* dr, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  if (dr == nullptr) return;
+  const Sequences n = c.n;
+  TiledProduct<A, 4, Contiguous::kRow, Contiguous::kRow>(
+      {n.directions, count, n.hidden, n.rows()}, stream, dz, states, GRADLOOM_ON_DEVICE(int64_t d, int64_t i, int64_t j, A value) {
+        dr[(d * n.width + first + i) * n.hidden + j] = static_cast<T>(value);
+      });
+}
+
+// The gradient of the pre-activations by time, the directions side by side.
+template <typename A>
+struct TimesOfGradient {
+  Sequences n;
+  const A* dz;
+
+  GRADLOOM_DEVICE A operator()(int64_t, int64_t row, int64_t column) const {
+    const Quotient time = Divide(row, n.batch), gate = Divide(column, n.width);
+    const int64_t b = time.rest, d = gate.quotient;
+    if (!n.Active(time.quotient, b)) return 0;
+    // Time is its own inverse.
+    return dz[(d * n.rows() + n.Time(d, time.quotient, b) * n.batch + b) * n.width + gate.rest];
+  }
+};
+
+// The gradients of X and W from that of the pre-activations, which lies where they did.
+template <typename T>
+void InputGradients(const Recurrence<T>& c, T* dx, T* dw, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const Sequences n = c.n;
+  if (dx != nullptr) {
+    const Matrix<A, T> w{c.w, 0, n.input, 1};
+    TiledProduct<A, 4, Contiguous::kDepth, Contiguous::kRow>(
+        {1, n.rows(), n.input, n.directions * n.width}, stream, TimesOfGradient<A>{n, c.z}, w,
+        GRADLOOM_ON_DEVICE(int64_t, int64_t row, int64_t j, A value) {
+          const Quotient time = Divide(row, n.batch);
+          dx[n.XAt(time.quotient, time.rest) + j] = static_cast<T>(value);
+        });
+  }
+  if (dw != nullptr) {
+    TiledProduct<A, 4, Contiguous::kRow, Contiguous::kRow>(
+        {n.directions, n.width, n.input, n.rows()}, stream, Transposed(n, c.z, n.width), StepsOfX<T>{n, c.x},
+        GRADLOOM_ON_DEVICE(int64_t d, int64_t i, int64_t j, A value) { dw[(d * n.width + i) * n.input + j] = static_cast<T>(value); });
+  }
+}
+
+// store(direction, column, the sum over all rows of load(direction, row, column)): sums over parts of the rows, then of these. `sums` has
+// kRecurrentSumParts * directions * columns elements.
+template <typename A, typename Load, typename Store>
+void SumRows(const Sequences& n, int64_t columns, const Load& load, A* sums, cudaStream_t stream, const Store& store) {
+  const int64_t part_rows = (n.rows() + kRecurrentSumParts - 1) / kRecurrentSumParts, all = n.directions * columns;
+  ForEachElement(
+      kRecurrentSumParts * all, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient part = Divide(i, all), direction = Divide(part.rest, columns);
+        const int64_t first = part.quotient * part_rows, last = first + part_rows < n.rows() ? first + part_rows : n.rows();
+        A sum = 0;
+        for (int64_t row = first; row < last; ++row) sum += load(direction.quotient, row, direction.rest);
+        sums[i] = sum;
+      });
+  ForEachElement(
+      all, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        A sum = 0;
+        for (int64_t part = 0; part < kRecurrentSumParts; ++part) sum += sums[part * all + i];
+        const Quotient direction = Divide(i, columns);
+        store(direction.quotient, direction.rest, sum);
+      });
+}
+
+// GRU and RNN (recurrent_gru.cu).
+std::unique_ptr<Kernel> MakeGru(const KernelCall& call, const KernelSite& site);
+std::unique_ptr<Kernel> MakeGruGrad(const KernelCall& call, const KernelSite& site);
+std::unique_ptr<Kernel> MakeRnn(const KernelCall& call, const KernelSite& site);
+std::unique_ptr<Kernel> MakeRnnGrad(const KernelCall& call, const KernelSite& site);
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,83 @@
+// gradloom.Reorder: the same tensor in another layout.
+#include "kernels/cuda/move.cuh"
+#include "kernels/cuda/strided_copy.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+// A dimension, or a part of one, as a loop over memory: its index counts `step` of the dimension's elements.
+struct Part {
+  int dim;
+  int64_t extent, step, stride;
+};
+
+inline constexpr int kMaxParts = 2 * kMaxRank;  // a layout has at most 8 blocks
+
+// A layout's loops from the outermost inwards.
+struct Parts {
+  int count = 0;
+  Part at[kMaxParts];
+
+  explicit Parts(const OperandType& operand) {
+    const Shape padded = operand.layout.Padded(operand.shape);
+    std::vector<int64_t> block(static_cast<size_t>(padded.rank()), 1);
+    for (const auto& [dim, size] : operand.layout.blocks) block[static_cast<size_t>(dim)] *= size;
+    for (int i = 0; i < padded.rank(); ++i) {
+      const int dim = operand.layout.order.empty() ? i : operand.layout.order[static_cast<size_t>(i)];
+      const int64_t step = block[static_cast<size_t>(dim)];
+      at[count++] = {dim, padded[dim] / step, step, 0};
+    }
+    for (const auto& [dim, size] : operand.layout.blocks) {
+      block[static_cast<size_t>(dim)] /= size;
+      at[count++] = {dim, size, block[static_cast<size_t>(dim)], 0};
+    }
+    int64_t stride = 1;
+    for (int i = count - 1; i >= 0; --i) {
+      at[i].stride = stride;
+      stride *= at[i].extent;
+    }
+  }
+};
+
+// n: elements of the output in memory, padding and all.
+template <typename T>
+void ReorderParts(int64_t n, const T* in, T* out, const Parts& from, const Parts& to, const AxisNumbers& extents, cudaStream_t stream) {
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        int64_t index[kMaxRank] = {};
+        int64_t rest = i;
+        for (int k = to.count - 1; k >= 0; --k) {
+          const Quotient q = Divide(rest, to.at[k].extent);
+          index[to.at[k].dim] += q.rest * to.at[k].step;
+          rest = q.quotient;
+        }
+        int64_t offset = 0;
+        for (int k = 0; k < from.count; ++k) {
+          const int dim = from.at[k].dim;
+          if (index[dim] >= extents[dim]) {
+            out[i] = T{0};
+            return;
+          }
+          offset += Divide(Divide(index[dim], from.at[k].step).quotient, from.at[k].extent).rest * from.at[k].stride;
+        }
+        out[i] = in[offset];
+      });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeReorder(const KernelCall& call, const KernelSite&) {
+  const OperandType &in = call.inputs[0], &out = call.outputs[0];
+  if (in.layout.blocks.empty() && out.layout.blocks.empty()) {
+    const StridedCopy copy(out.shape, DTypeBytes(out.dtype), {StridesOf(in), 0}, {StridesOf(out), 0});
+    return Runs([copy](const Launch& l) { copy.Run(l.inputs[0], l.outputs[0], l.stream); });
+  }
+  const Parts from(in), to(out);
+  const AxisNumbers extents(out.shape.dims());
+  const int64_t n = out.layout.elements(out.shape);
+  return WithBytes(out.dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { ReorderParts(n, l.In<T>(0), l.Out<T>(0), from, to, extents, l.stream); });
+  });
+}
+
+}  // namespace gradloom::cuda

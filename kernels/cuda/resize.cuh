@@ -1,0 +1,99 @@
+// What Resize and its adjoint know of each axis: tables that are made on the device, since scales and the region of interest are data.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/rows/sample_scratch.h"
+#include "kernels/cuda/sample.cuh"
+
+namespace gradloom::cuda {
+
+enum class ResizeMode { kNearest, kLinear, kCubic };
+enum class ResizeCoordinates { kHalfPixel, kPytorchHalfPixel, kAsymmetric, kAlignCorners, kHalfPixelSymmetric, kCrop };
+enum class ResizeRounding { kPreferFloor, kPreferCeil, kFloor, kCeil };
+
+// The attributes, in numbers, and the operands that are data.
+struct ResizeSampling {
+  ResizeMode mode;
+  ResizeCoordinates coordinates;
+  ResizeRounding rounding;
+  bool antialias, exclude_outside;
+  double cubic_a;
+  int64_t operands;          // elements of scales
+  FloatOperand roi, scales;  // null where absent
+
+  explicit ResizeSampling(const KernelCall& call);
+};
+
+// An axis that is resized.
+struct ResizeAxis {
+  int64_t in = 0, out = 0;  // extents of X and Y
+  int64_t in_stride = 0, out_stride = 0;
+  int64_t entry = 0, range = 0;  // where its tables begin
+  int64_t operand = 0;           // its place in scales and roi
+  double scale = 1;              // where scales are absent
+};
+
+// What output coordinate x of an axis reads: of the elements left + i, -reach < i <= reach, those from left + begin on, `count` of them,
+// held within the axis, with the weights norm * f(shrink * (base + k)), k < count, where f is the mode's function of the distance.
+template <typename A>
+struct ResizeEntry {
+  int64_t left = 0;
+  int32_t begin = 0, count = 1, reach = 1;
+  bool outside = false;  // it takes the extrapolation value
+  A base = 0, shrink = 0, norm = 1;
+
+  GRADLOOM_DEVICE int64_t first() const { return left + begin; }
+};
+static_assert(sizeof(ResizeEntry<double>) <= kResizeEntryBytes);
+
+// The outputs [begin, end) that may read an input coordinate.
+struct ResizeReaders {
+  int64_t begin, end;
+};
+static_assert(sizeof(ResizeReaders) <= kResizeRangeBytes);
+
+// The weight at a distance, before it is made one of a sum of 1. Nearest has but one.
+template <typename A>
+struct ResizeFalloff {
+  bool cubic;
+  A a;
+
+  GRADLOOM_DEVICE A operator()(A distance) const {
+    const A d = ::fabs(distance);
+    if (!cubic) return d < 1 ? 1 - d : A(0);
+    if (d <= 1) return CubicNear(a, d);
+    return d < 2 ? CubicFar(a, d - 1) : A(0);
+  }
+};
+
+struct ResizePlan {
+  ResizeSampling sampling;
+  int count = 0;  // of axes
+  ResizeAxis axes[kMaxRank];
+  int64_t entries = 0, ranges = 0;  // of all axes
+  bool reads_roi, reads_scales;
+
+  // `from` and `to` are the shapes of X and Y. Operands 1, 2 and 3 are roi, scales and sizes.
+  ResizePlan(const KernelCall& call, const Shape& from, const Shape& to);
+
+  // With the operands of a launch.
+  ResizePlan For(const Launch& l) const {
+    ResizePlan plan = *this;
+    if (reads_roi) plan.sampling.roi.data = l.inputs[1];
+    if (reads_scales) plan.sampling.scales.data = l.inputs[2];
+    return plan;
+  }
+};
+
+// `index`, or the end of the axis that is nearest.
+GRADLOOM_DEVICE int64_t HeldWithin(int64_t index, int64_t extent) { return index < 0 ? 0 : index >= extent ? extent - 1 : index; }
+
+// The tables of all axes, for sums in float or double (resize_tables.cu).
+template <typename A>
+void MakeEntries(const ResizePlan& plan, ResizeEntry<A>* entries, cudaStream_t stream);
+template <typename A>
+void FindReaders(const ResizePlan& plan, const ResizeEntry<A>* entries, ResizeReaders* readers, cudaStream_t stream);
+
+}  // namespace gradloom::cuda

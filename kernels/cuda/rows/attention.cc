@@ -1,0 +1,33 @@
+// Attention and its gradient.
+#include <algorithm>
+
+#include "kernels/cuda/rows/rows.h"
+
+namespace gradloom {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the reasons below are its
+
+std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
+
+// Three numbers of each query, in the type that is computed in (attention.cu: RowStatistics).
+int64_t Scratch(const KernelCall& call) {
+  const Shape& q = call.inputs[0].shape;
+  const int64_t queries = q[0] * q[1] * (q.rank() == 3 ? call.attributes.Int("q_num_heads", 0) : q[2]);
+  return 3 * queries * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4);
+}
+
+constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
+  return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch};
+}
+
+constexpr KernelRow kRows[] = {
+    Row("cuda.Attention", "Attention", ""),
+    Row("cuda.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
+};
+
+}  // namespace
+
+std::span<const KernelRow> CudaAttentionRows() { return kRows; }
+
+}  // namespace gradloom

@@ -1,0 +1,62 @@
+// Batch normalisation in training and inference, in one operator or in two parts around the sums of several devices.
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/rows/slices.h"
+
+namespace gradloom {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the reasons below are its
+
+template <int kX>
+std::string Rejects(const KernelCall& call) {
+  if (call.inputs[kX].shape.rank() < 2) return "rank below 2";
+  return FirstOf({Layouts(call), NotFloating(call, kX)});
+}
+
+// Operators on a number for each channel alone: input 1 has the type of their results.
+std::string RejectsVectors(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call, 1)}); }
+
+// The records of all parts, then four numbers for each channel at most.
+template <int kX>
+int64_t Scratch(const KernelCall& call) {
+  const auto s = cuda::Slices::OfChannels(call.inputs[kX].shape);
+  return static_cast<int64_t>(sizeof(double)) * (s.records() + 4 * s.slices);
+}
+
+constexpr Aliasing kInPlace[] = {{0, 0}};
+constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
+
+struct Row {
+  std::string_view name, op, domain;
+  std::string (*rejects)(const KernelCall&);
+  std::span<const Aliasing> may_alias = {};
+  int64_t (*scratch_bytes)(const KernelCall&) = nullptr;
+
+  constexpr operator KernelRow() const {
+    return {.name = name,
+            .op = op,
+            .domain = domain,
+            .device = DeviceKind::kCuda,
+            .rejects = rejects,
+            .may_alias = may_alias,
+            .scratch_bytes = scratch_bytes};
+  }
+};
+
+constexpr KernelRow kRows[] = {
+    Row{"cuda.BatchNormalization", "BatchNormalization", "", Rejects<0>, kInPlace, Scratch<0>},
+    Row{"cuda.gradloom.BatchNormTrain", "BatchNormTrain", "gradloom", Rejects<0>, kInPlace, Scratch<0>},
+    Row{"cuda.gradloom.BatchNormTrainGrad", "BatchNormTrainGrad", "gradloom", Rejects<1>, kGradInPlace, Scratch<1>},
+    Row{"cuda.gradloom.BatchNormSums", "BatchNormSums", "gradloom", Rejects<0>, {}, Scratch<0>},
+    Row{"cuda.gradloom.BatchNormStatistics", "BatchNormStatistics", "gradloom", RejectsVectors},
+    Row{"cuda.gradloom.BatchNormApply", "BatchNormApply", "gradloom", Rejects<0>, kInPlace, Scratch<0>},
+    Row{"cuda.gradloom.BatchNormGradSums", "BatchNormGradSums", "gradloom", Rejects<1>, {}, Scratch<1>},
+    Row{"cuda.gradloom.BatchNormGradApply", "BatchNormGradApply", "gradloom", Rejects<1>, kGradInPlace, Scratch<1>},
+    Row{"cuda.gradloom.BatchNormGradParameters", "BatchNormGradParameters", "gradloom", RejectsVectors},
+};
+
+}  // namespace
+
+std::span<const KernelRow> CudaBatchNormRows() { return kRows; }
+
+}  // namespace gradloom

@@ -1,0 +1,102 @@
+// Products by cuBLASLt.
+#include "kernels/cuda/rows/blas.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/rows/rows.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
+  BlasProduct p;
+  p.transpose_a = call.attributes.Int("transA", 0) != 0;
+  p.transpose_b = call.attributes.Int("transB", 0) != 0;
+  p.m = call.outputs[0].shape[0];
+  p.n = call.outputs[0].shape[1];
+  p.k = call.inputs[0].shape[p.transpose_a ? 0 : 1];
+  p.alpha = call.attributes.Float("alpha", 1);
+  p.beta = call.attributes.Float("beta", 1);
+  const bool has_addend = call.inputs.size() > 2 && call.inputs[2].present() && p.beta != 0;
+  if (!has_addend) {
+    p.beta = 0;
+    return p;
+  }
+  const Shape& addend = call.inputs[2].shape;
+  const int rank = addend.rank();
+  const int64_t rows = rank == 2 ? addend[0] : 1, columns = rank == 0 ? 1 : addend[rank - 1];
+  if (rows == p.m && columns == p.n) {
+    p.addend = BlasProduct::Addend::kMatrix;
+  } else if (rows == 1 && columns == p.n && p.alpha == 1 && p.beta == 1) {
+    p.addend = BlasProduct::Addend::kRow;
+  } else {
+    why = "an addend that is neither a matrix nor a row";
+    return std::nullopt;
+  }
+  return p;
+}
+
+std::optional<BlasProduct> OfMatMul(const KernelCall& call, std::string& why) {
+  BlasProduct p;
+  const Shape &a = call.inputs[0].shape, &b = call.inputs[1].shape;
+  p.m = a.rank() == 1 ? 1 : a[a.rank() - 2];
+  p.k = a[a.rank() - 1];
+  p.n = b.rank() == 1 ? 1 : b[b.rank() - 1];
+  const int a_lead = std::max(a.rank() - 2, 0), b_lead = std::max(b.rank() - 2, 0), lead = std::max(a_lead, b_lead);
+  int64_t a_batch = 1, b_batch = 1;
+  for (int axis = 0; axis < a_lead; ++axis) a_batch *= a[axis];
+  for (int axis = 0; axis < b_lead; ++axis) b_batch *= b[axis];
+  if (b_batch == 1) {
+    // One matrix on the right: all rows on the left are one matrix.
+    p.m *= a_batch;
+    return p;
+  }
+  for (int axis = 0; axis < lead; ++axis) {
+    const int at_a = axis - (lead - a_lead), at_b = axis - (lead - b_lead);
+    p.batch *= std::max(at_a < 0 ? 1 : a[at_a], at_b < 0 ? 1 : b[at_b]);
+  }
+  if ((a_batch != p.batch && a_batch != 1) || b_batch != p.batch) {
+    why = "matrices that are repeated along some leading axes";
+    return std::nullopt;
+  }
+  p.a_step = a_batch == 1 ? 0 : p.m * p.k;
+  p.b_step = p.k * p.n;
+  return p;
+}
+
+std::string Rejects(const KernelCall& call) {
+  const DType dtype = call.inputs[0].dtype;
+  if (!IsFloating(dtype)) return std::string(DTypeName(dtype));
+  if (std::string why = cuda_rows::Layouts(call); !why.empty()) return why;
+  std::string why;
+  const auto product = BlasProductOf(call, &why);
+  if (!product) return why;
+  return product->m * product->n * product->k * product->batch == 0 ? "nothing to multiply" : "";
+}
+
+int64_t Scratch(const KernelCall& call) { return BlasScratchBytes(*BlasProductOf(call)); }
+
+constexpr KernelRow kRows[] = {
+    {.name = "cublas.MatMul", .op = "MatMul", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch},
+    {.name = "cublas.Gemm", .op = "Gemm", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch},
+};
+
+}  // namespace
+
+std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* why) {
+  std::string reason;
+  const auto product = call.op == "Gemm" ? OfGemm(call, reason) : OfMatMul(call, reason);
+  if (why != nullptr) *why = reason;
+  return product;
+}
+
+// NVIDIA advises 32 MiB on Hopper; where the result is small, an algorithm that divides k needs a few times the result.
+int64_t BlasScratchBytes(const BlasProduct& product) {
+  return std::clamp<int64_t>(product.m * product.n * product.batch * 64, kMiB / 16, 32 * kMiB);
+}
+
+std::span<const KernelRow> CudaBlasRows() { return kRows; }
+
+}  // namespace gradloom

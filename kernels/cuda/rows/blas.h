@@ -1,0 +1,30 @@
+// What a call multiplies, as cuBLASLt wants to know it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+// d[i] = alpha a[i] b[i] + the addend, for i < batch: row-major matrices, each transposed as it lies where the flag says so.
+struct BlasProduct {
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  int64_t batch = 1;
+  int64_t a_step = 0, b_step = 0;  // elements from one matrix to the next; 0: one for all
+  double alpha = 1;
+  enum class Addend : uint8_t { kNone, kRow, kMatrix };
+  Addend addend = Addend::kNone;  // input 2: added to each row (alpha is 1 then), or beta times a whole matrix
+  double beta = 0;
+};
+
+// Of MatMul and Gemm, or nullopt, and why.
+std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* why = nullptr);
+
+// Bytes that its algorithms may use.
+int64_t BlasScratchBytes(const BlasProduct& product);
+
+}  // namespace gradloom

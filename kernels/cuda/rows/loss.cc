@@ -1,0 +1,70 @@
+// Classification losses over rows of classes, and their gradients.
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/rows/scratch.h"
+
+namespace gradloom {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the reasons below are its
+
+// Input `labels` has int64 labels, or int32 ones; the type of input `floats` is that of all others.
+template <size_t labels, size_t floats>
+std::string Rejects(const KernelCall& call) {
+  const DType dtype = call.inputs[labels].dtype;
+  const bool integers = dtype == DType::kInt64 || dtype == DType::kInt32;
+  return FirstOf({Layouts(call), NotFloating(call, floats), integers ? "" : "labels that are no int64 or int32"});
+}
+
+template <size_t labels>
+int64_t RowTerms(const KernelCall& call) {
+  return (call.inputs[labels].shape.elements() + kMostLossParts) * kLossTermBytes;
+}
+
+// The sum of the class weights.
+int64_t WeightSum(const KernelCall&) { return 8; }
+
+// Each element is written by the thread that alone reads it, or behind a barrier.
+constexpr Aliasing kInPlace[] = {{0, 0}}, kLogInPlace[] = {{2, 0}}, kScoresInPlace[] = {{1, 0}};
+
+constexpr KernelRow kRows[] = {
+    {.name = "cuda.gradloom.CrossEntropy",
+     .op = "CrossEntropy",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<1, 0>,
+     .may_alias = kLogInPlace,
+     .scratch_bytes = RowTerms<1>},
+    {.name = "cuda.gradloom.CrossEntropyGrad",
+     .op = "CrossEntropyGrad",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<1, 0>,
+     .may_alias = kInPlace,
+     .scratch_bytes = WeightSum},
+    {.name = "cuda.gradloom.Nll",
+     .op = "Nll",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<1, 0>,
+     .scratch_bytes = RowTerms<1>},
+    {.name = "cuda.gradloom.NllGrad", .op = "NllGrad", .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = Rejects<0, 2>},
+    {.name = "cuda.NegativeLogLikelihoodLoss",
+     .op = "NegativeLogLikelihoodLoss",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<1, 0>,
+     .scratch_bytes = RowTerms<1>},
+    {.name = "cuda.SoftmaxCrossEntropyLoss",
+     .op = "SoftmaxCrossEntropyLoss",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<1, 0>,
+     .may_alias = kScoresInPlace,
+     .scratch_bytes = RowTerms<1>},
+};
+
+}  // namespace
+
+std::span<const KernelRow> CudaLossRows() { return kRows; }
+
+}  // namespace gradloom

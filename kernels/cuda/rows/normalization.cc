@@ -1,0 +1,105 @@
+// Normalisation over rows, groups of channels, neighbouring channels and axes.
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/rows/slices.h"
+
+namespace gradloom {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the reasons below are its
+
+constexpr int64_t kDouble = sizeof(double);
+
+template <int kX>
+std::string Rejects(const KernelCall& call) {
+  return FirstOf({Layouts(call), NotFloating(call, kX)});
+}
+
+template <int kX>
+std::string RejectsWide(const KernelCall& call) {
+  return FirstOf({Rejects<kX>(call), RankAbove(call, 8)});
+}
+
+std::string RejectsScaleToo(const KernelCall& call) { return FirstOf({RejectsWide<0>(call), NotFloating(call, 1)}); }
+
+// Three numbers for each row, then two sums for each column of each chunk.
+int64_t RowGradScratch(const KernelCall& call) {
+  const cuda::Columns shape = cuda::NormalizedRows(call, call.inputs[1].shape);
+  return kDouble * (3 * shape.rows + 2 * shape.partials());
+}
+
+int64_t GroupScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).forward_numbers(); }
+int64_t GroupGradScratch(const KernelCall& call) { return kDouble * cuda::ChannelGroups(call).backward_numbers(); }
+
+// A number for each element.
+int64_t ResponseScratch(const KernelCall& call) { return kDouble * call.inputs[1].shape.elements(); }
+
+constexpr Aliasing kInPlace[] = {{0, 0}};
+constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
+
+constexpr KernelRow kRows[] = {
+    {.name = "cuda.LayerNormalization",
+     .op = "LayerNormalization",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsWide<0>,
+     .may_alias = kInPlace},
+    {.name = "cuda.gradloom.LayerNormGrad",
+     .op = "LayerNormGrad",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsWide<1>,
+     .scratch_bytes = RowGradScratch},
+    {.name = "cuda.RMSNormalization",
+     .op = "RMSNormalization",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsScaleToo,
+     .may_alias = kInPlace},
+    {.name = "cuda.gradloom.RmsNormGrad",
+     .op = "RmsNormGrad",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsWide<1>,
+     .scratch_bytes = RowGradScratch},
+    {.name = "cuda.GroupNormalization",
+     .op = "GroupNormalization",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<0>,
+     .may_alias = kInPlace,
+     .scratch_bytes = GroupScratch},
+    {.name = "cuda.InstanceNormalization",
+     .op = "InstanceNormalization",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<0>,
+     .may_alias = kInPlace,
+     .scratch_bytes = GroupScratch},
+    {.name = "cuda.gradloom.GroupNormGrad",
+     .op = "GroupNormGrad",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<1>,
+     .may_alias = kGradInPlace,
+     .scratch_bytes = GroupGradScratch},
+    {.name = "cuda.MeanVarianceNormalization",
+     .op = "MeanVarianceNormalization",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsWide<0>,
+     .may_alias = kInPlace},
+    {.name = "cuda.LRN", .op = "LRN", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects<0>},
+    {.name = "cuda.gradloom.LrnGrad",
+     .op = "LrnGrad",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = Rejects<1>,
+     .may_alias = kInPlace,
+     .scratch_bytes = ResponseScratch},
+};
+
+}  // namespace
+
+std::span<const KernelRow> CudaNormalizationRows() { return kRows; }
+
+}  // namespace gradloom

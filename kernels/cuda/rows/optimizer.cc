@@ -1,0 +1,92 @@
+// Optimizers: the next values may lie on the present ones.
+#include "kernels/catalog/update.h"
+#include "kernels/cuda/rows/rows.h"
+#include "kernels/cuda/rows/scratch.h"
+
+namespace gradloom {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the reasons below are its
+
+// The numbers of states that an optimizer may have.
+struct States {
+  std::string_view op;
+  size_t least, most;
+};
+constexpr States kStates[] = {{"Sgd", 0, 1},      {"Adam", 2, 3},   {"RmsProp", 1, 3},      {"Adagrad", 1, 1},
+                              {"Adadelta", 2, 2}, {"Adamax", 2, 2}, {"LambDirection", 2, 2}};
+
+std::string WrongStates(const KernelCall& call) {
+  const size_t states = call.outputs.size() - 1;
+  for (const States& known : kStates) {
+    if (known.op == call.op && states >= known.least && states <= known.most && call.inputs.size() == kUpdateStates + states) return "";
+  }
+  return "a number of states";
+}
+
+std::string NotFloat(const OperandType& operand) {
+  return operand.dtype == DType::kFloat32 || operand.dtype == DType::kFloat64 ? "" : std::string(DTypeName(operand.dtype));
+}
+
+// Parameter, gradient, states and what becomes of them in one layout. Padding stays zero, because every update of zeros by a zero gradient
+// is zero; but Adamax adds epsilon to its norm.
+std::string Differing(const KernelCall& call) {
+  const OperandType& parameter = call.inputs[kUpdateParameter];
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const bool scalar = i >= kUpdateLr && i < kUpdateStates;
+    if (!scalar && call.inputs[i] != parameter) return "operands that differ from the parameter";
+  }
+  for (const OperandType& output : call.outputs) {
+    if (output != parameter) return "outputs that differ from the parameter";
+  }
+  const bool padded = parameter.layout.Padded(parameter.shape) != parameter.shape;
+  return padded && call.op == "Adamax" ? "padding that would not stay zero" : "";
+}
+
+std::string RejectsUpdate(const KernelCall& call) {
+  if (std::string why = WrongStates(call); !why.empty()) return why;
+  return FirstOf({Differing(call), NotFloat(call.inputs[kUpdateParameter]), NotFloating(call, kUpdateLr)});
+}
+
+std::string RejectsLambApply(const KernelCall& call) {
+  return FirstOf({Layouts(call), NotFloat(call.inputs[kLambParameter]), NotFloating(call, kLambLr)});
+}
+
+int64_t StepBytes(const KernelCall&) { return kUpdateBytes; }
+
+constexpr Aliasing kInPlace[] = {{0, kUpdateParameter}, {1, kUpdateStates}, {2, kUpdateStates + 1}, {3, kUpdateStates + 2}};
+// The direction is no next parameter, but may lie on the gradient.
+constexpr Aliasing kDirectionInPlace[] = {{0, kUpdateGradient}, {1, kUpdateStates}, {2, kUpdateStates + 1}};
+constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
+
+constexpr KernelRow Row(std::string_view name, std::string_view op, std::span<const Aliasing> may_alias) {
+  return {.name = name,
+          .op = op,
+          .domain = "gradloom",
+          .device = DeviceKind::kCuda,
+          .rejects = RejectsUpdate,
+          .may_alias = may_alias,
+          .scratch_bytes = StepBytes};
+}
+
+constexpr KernelRow kRows[] = {
+    Row("cuda.gradloom.Sgd", "Sgd", kInPlace),
+    Row("cuda.gradloom.Adam", "Adam", kInPlace),
+    Row("cuda.gradloom.RmsProp", "RmsProp", kInPlace),
+    Row("cuda.gradloom.Adagrad", "Adagrad", kInPlace),
+    Row("cuda.gradloom.Adadelta", "Adadelta", kInPlace),
+    Row("cuda.gradloom.Adamax", "Adamax", kInPlace),
+    Row("cuda.gradloom.LambDirection", "LambDirection", kDirectionInPlace),
+    {.name = "cuda.gradloom.LambApply",
+     .op = "LambApply",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsLambApply,
+     .may_alias = kApplyInPlace},
+};
+
+}  // namespace
+
+std::span<const KernelRow> CudaOptimizerRows() { return kRows; }
+
+}  // namespace gradloom

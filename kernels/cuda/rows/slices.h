@@ -1,0 +1,87 @@
+// How sums over many elements are cut into pieces that blocks take side by side: the same in a row, which states the scratch memory, and
+// in its kernel, which uses it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom::cuda {
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The product of extents [begin, end).
+inline int64_t Extent(const Shape& shape, int begin, int end) {
+  int64_t product = 1;
+  for (int axis = begin; axis < end; ++axis) product *= shape[axis];
+  return product;
+}
+
+// [images, slices, points]: a slice is a channel with its points in all images. Its elements are summed in parts.
+struct Slices {
+  int64_t images, slices, points;
+
+  // The channels of [N, C, ...].
+  static Slices OfChannels(const Shape& shape) { return {shape[0], shape[1], Extent(shape, 2, shape.rank())}; }
+
+  constexpr int64_t count() const { return images * points; }  // of elements of a slice
+  constexpr int64_t elements() const { return count() * slices; }
+  constexpr int64_t planes() const { return images * slices; }
+
+  // Elements of a part, few enough for a second look at it to find it in the first-level cache. Where points are few, neighbours in
+  // memory are of other slices: then the parts are short, so that neighbouring threads take neighbouring slices.
+  static constexpr int64_t kPart = 8192;
+  constexpr int64_t part() const { return images > 1 && points < 8 ? 64 : kPart; }
+  constexpr int64_t parts() const { return CeilDiv(count(), part()); }
+  constexpr int64_t work() const { return part() < count() ? part() : count(); }
+
+  // Two numbers for each part of each slice, in doubles.
+  constexpr int64_t records() const { return 2 * parts() * slices; }
+};
+
+// [rows, columns] to be summed over the rows: chunks of rows first.
+struct Columns {
+  int64_t rows, columns;
+
+  // Enough for the threads of a large GPU, of 16 rows or more.
+  constexpr int64_t chunks() const {
+    const int64_t wanted = (int64_t{1} << 18) / (columns > 0 ? columns : 1), most = CeilDiv(rows, 16);
+    const int64_t chunks = wanted < most ? wanted : most;
+    return chunks > 1 ? chunks : 1;
+  }
+  constexpr int64_t partials() const { return chunks() * columns; }
+};
+
+// Rows over the dimensions from the attribute `axis` on.
+inline Columns NormalizedRows(const KernelCall& call, const Shape& shape) {
+  const int axis = NormalAxis(call.attributes.Int("axis", -1), shape.rank()).value_or(0);
+  return {Extent(shape, 0, axis), Extent(shape, axis, shape.rank())};
+}
+
+// [N, C, ...] whose channels are normalised in groups of neighbours.
+struct ChannelGroups {
+  int64_t images, channels, groups, points;
+
+  explicit ChannelGroups(const KernelCall& call) {
+    const Shape& x = call.inputs[call.op == "GroupNormGrad" ? 1 : 0].shape;
+    images = x[0];
+    channels = x[1];
+    groups = call.op == "InstanceNormalization" ? channels : call.attributes.Int("num_groups", 1);
+    points = Extent(x, 2, x.rank());
+  }
+
+  constexpr int64_t per_group() const { return groups == 0 ? 0 : channels / groups; }
+  constexpr int64_t size() const { return per_group() * points; }  // of a group
+  constexpr Slices of_groups() const { return {1, images * groups, size()}; }
+  constexpr Slices of_channels() const { return {1, images * channels, points}; }
+
+  // Doubles of scratch memory: three for each group, then the records of parts.
+  constexpr int64_t forward_numbers() const { return 3 * images * groups + of_groups().records(); }
+  // The same with two more for each group and for each channel of each image, before the records.
+  constexpr int64_t backward_numbers() const {
+    const int64_t by_group = of_groups().records(), by_channel = of_channels().records();
+    return images * (5 * groups + 2 * channels) + (by_group > by_channel ? by_group : by_channel);
+  }
+};
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,198 @@
+// Resize and its adjoint. Along each axis an output element is a weighted sum of neighbouring input elements: tables, which are made first,
+// say which. Then a thread sums up each element over all axes at once; of the adjoint, over the outputs that read it.
+#include <limits>
+#include <vector>
+
+#include "kernels/cuda/resize.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+// The elements of X along one axis that an output element reads.
+template <typename A>
+struct Reads {
+  ResizeEntry<A> entry;
+  ResizeFalloff<A> falloff;
+  int64_t extent = 1, stride = 0;
+
+  GRADLOOM_DEVICE int64_t count() const { return entry.count; }
+  GRADLOOM_DEVICE int64_t Offset(int64_t k) const { return HeldWithin(entry.first() + k, extent) * stride; }
+  GRADLOOM_DEVICE A Weight(int64_t k) const { return entry.norm * falloff(entry.shrink * (entry.base + static_cast<A>(k))); }
+};
+
+// The elements of Y along one axis that read input coordinate x.
+template <typename A>
+struct IsRead {
+  const ResizeEntry<A>* entries = nullptr;  // null: one element with weight 1
+  ResizeReaders readers{0, 1};
+  ResizeFalloff<A> falloff;
+  bool exclude_outside = false;
+  int64_t x = 0, extent = 1, stride = 0;
+
+  GRADLOOM_DEVICE int64_t count() const { return readers.end - readers.begin; }
+  GRADLOOM_DEVICE int64_t Offset(int64_t k) const { return (readers.begin + k) * stride; }
+  GRADLOOM_DEVICE A Weight(int64_t k) const {
+    if (entries == nullptr) return 1;
+    const ResizeEntry<A> entry = entries[readers.begin + k];
+    if (entry.outside) return 0;
+    // Elements beyond an end are read as the end's.
+    int64_t first = x - entry.first(), last = first;
+    if (!exclude_outside && x == 0) first = 0;
+    if (!exclude_outside && x == extent - 1) last = entry.count - 1;
+    A sum = 0;
+    for (int64_t i = first < 0 ? 0 : first; i <= last && i < entry.count; ++i) {
+      sum += falloff(entry.shrink * (entry.base + static_cast<A>(i)));
+    }
+    return sum * entry.norm;
+  }
+};
+
+// The sum over the products of the lines' elements.
+template <int kAxes, typename A, typename Line, typename T>
+GRADLOOM_DEVICE A WeightedSum(const Line* lines, const T* from) {
+  if constexpr (kAxes == 0) {
+    return static_cast<A>(*from);
+  } else {
+    A sum = 0;
+    for (int64_t k = 0; k < lines->count(); ++k) {
+      const A weight = lines->Weight(k);
+      if (weight != 0) sum += weight * WeightedSum<kAxes - 1, A>(lines + 1, from + lines->Offset(k));
+    }
+    return sum;
+  }
+}
+
+template <typename T>
+using Computed = std::conditional_t<kIsHalf<T> || std::is_same_v<T, float>, float, double>;
+
+// Integers are cut towards zero, as a cast does, and held in their range.
+template <typename T>
+GRADLOOM_DEVICE T Stored(Computed<T> value) {
+  if constexpr (kIsHalf<T> || std::is_floating_point_v<T>) {
+    return static_cast<T>(value);
+  } else {
+    if (value <= static_cast<double>(std::numeric_limits<T>::lowest())) return std::numeric_limits<T>::lowest();
+    if (value >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+    return static_cast<T>(value);
+  }
+}
+
+GRADLOOM_DEVICE int64_t Coordinate(int64_t i, int64_t stride, int64_t extent) { return Divide(Divide(i, stride).quotient, extent).rest; }
+
+// Element i of Y; `base` is the element of X at its place along the axes that are not resized.
+template <int kAxes, typename T, typename A>
+GRADLOOM_DEVICE T Resized(const ResizePlan& plan, const ResizeEntry<A>* entries, int64_t i, const T* base, A extrapolation) {
+  const ResizeFalloff<A> falloff{plan.sampling.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.cubic_a)};
+  Reads<A> lines[kAxes];
+  bool outside = false;
+  for (int k = 0; k < kAxes; ++k) {
+    lines[k].falloff = falloff;
+    if (k >= plan.count) continue;
+    const ResizeAxis& axis = plan.axes[k];
+    lines[k].entry = entries[axis.entry + Coordinate(i, axis.out_stride, axis.out)];
+    lines[k].extent = axis.in;
+    lines[k].stride = axis.in_stride;
+    outside = outside || lines[k].entry.outside;
+  }
+  return Stored<T>(outside ? extrapolation : WeightedSum<kAxes, A>(lines, base));
+}
+
+// Element i of the gradient of X, likewise from that of Y.
+template <int kAxes, typename T, typename A>
+GRADLOOM_DEVICE T Returned(const ResizePlan& plan, const ResizeEntry<A>* entries, const ResizeReaders* readers, int64_t i, const T* base) {
+  const ResizeFalloff<A> falloff{plan.sampling.mode == ResizeMode::kCubic, static_cast<A>(plan.sampling.cubic_a)};
+  IsRead<A> lines[kAxes];
+  for (int k = 0; k < kAxes; ++k) {
+    lines[k].falloff = falloff;
+    if (k >= plan.count) continue;
+    const ResizeAxis& axis = plan.axes[k];
+    const int64_t x = Coordinate(i, axis.in_stride, axis.in);
+    lines[k].entries = entries + axis.entry;
+    lines[k].readers = readers[axis.range + x];
+    lines[k].exclude_outside = plan.sampling.exclude_outside;
+    lines[k].x = x;
+    lines[k].extent = axis.in;
+    lines[k].stride = axis.out_stride;
+  }
+  return static_cast<T>(WeightedSum<kAxes, A>(lines, base));
+}
+
+// One tensor's elements by those of another of which the axes that are resized have their first.
+Walk<1> AlongOthers(const KernelCall& call, const Shape& to, const Shape& from) {
+  std::vector<int64_t> strides = from.strides();
+  for (int64_t axis : call.attributes.Ints("axes")) strides[static_cast<size_t>(AxisOf(call, axis, from.rank()))] = 0;
+  if (call.attributes.Ints("axes").empty()) std::fill(strides.begin(), strides.end(), 0);
+  return Walk<1>(to, {strides});
+}
+
+template <int kAxes, typename T>
+void RunResize(const ResizePlan& plan, const Walk<1>& walk, int64_t n, const T* x, T* y, Computed<T> extrapolation, void* scratch,
+               cudaStream_t stream) {
+  using A = Computed<T>;
+  ResizeEntry<A>* const entries = static_cast<ResizeEntry<A>*>(scratch);
+  MakeEntries(plan, entries, stream);
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { y[i] = Resized<kAxes>(plan, entries, i, x + walk(i).at[0], extrapolation); });
+}
+
+template <int kAxes, typename T>
+void RunResizeGrad(const ResizePlan& plan, const Walk<1>& walk, int64_t n, const T* dy, T* dx, void* scratch, cudaStream_t stream) {
+  using A = Computed<T>;
+  ResizeEntry<A>* const entries = static_cast<ResizeEntry<A>*>(scratch);
+  ResizeReaders* const readers = reinterpret_cast<ResizeReaders*>(static_cast<char*>(scratch) + plan.entries * kResizeEntryBytes);
+  MakeEntries(plan, entries, stream);
+  FindReaders(plan, entries, readers, stream);
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { dx[i] = Returned<kAxes>(plan, entries, readers, i, dy + walk(i).at[0]); });
+}
+
+// Calls f with a number of axes, known to the compiler, that is at least `count`.
+template <typename T, typename F>
+void WithAxes(int count, F&& f) {
+  if constexpr (kIsHalf<T> || std::is_floating_point_v<T>) {
+    if (count <= 2) return f(std::integral_constant<int, 2>());
+  }
+  if (count <= 4) return f(std::integral_constant<int, 4>());
+  f(std::integral_constant<int, kMaxRank>());
+}
+
+std::unique_ptr<Kernel> MakeResize(const KernelCall& call, const KernelSite&) {
+  const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
+  const Walk<1> walk = AlongOthers(call, to, from);
+  const int64_t n = to.elements();
+  const double extrapolation = call.attributes.Float("extrapolation_value", 0);
+  return WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, plan = ResizePlan(call, from, to)](const Launch& l) {
+      WithAxes<T>(plan.count, [&]<int kAxes>(std::integral_constant<int, kAxes>) {
+        RunResize<kAxes>(plan.For(l), walk, n, l.In<T>(0), l.Out<T>(0), static_cast<Computed<T>>(extrapolation), l.scratch, l.stream);
+      });
+    });
+  });
+}
+
+// Operand 0 is the gradient of Y.
+std::unique_ptr<Kernel> MakeResizeGrad(const KernelCall& call, const KernelSite&) {
+  const Shape &from = call.outputs[0].shape, &to = call.inputs[0].shape;
+  const Walk<1> walk = AlongOthers(call, from, to);
+  const int64_t n = from.elements();
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, plan = ResizePlan(call, from, to)](const Launch& l) {
+      WithAxes<T>(plan.count, [&]<int kAxes>(std::integral_constant<int, kAxes>) {
+        RunResizeGrad<kAxes>(plan.For(l), walk, n, l.In<T>(0), l.Out<T>(0), l.scratch, l.stream);
+      });
+    });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.Resize", MakeResize},
+    {"cuda.gradloom.ResizeGrad", MakeResizeGrad},
+    {"cuda.GridSample", MakeGridSample},
+    {"cuda.gradloom.GridSampleGrad", MakeGridSampleGrad},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> SampleKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

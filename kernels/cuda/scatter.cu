@@ -1,0 +1,333 @@
+// Rows that are added to, or otherwise combined with, rows chosen by index: the adjoints of gathers, and the scatters.
+//
+// Floating sums must not depend on timing, so that updates are sorted by their places first, stably: a radix sort of two passes for a
+// table of 50,000 rows. Then each thread walks a run of 32 updates of one column in that order. A place whose updates lie in several runs
+// gets their sums from the thread of its first run. So the cost is that of reading the updates once, however they are spread.
+#include "kernels/cuda/block_prefix.cuh"
+#include "kernels/cuda/index.cuh"
+#include "kernels/cuda/rows/scattering.h"
+
+namespace gradloom::cuda {
+namespace {
+
+// Places of updates and the updates' numbers. In a sorted list the places ascend, and the updates of each.
+struct UpdateList {
+  int64_t* places = nullptr;
+  int64_t* numbers = nullptr;
+};
+
+// The scratch memory that rows/scattering.h states.
+struct ScatterScratch {
+  UpdateList lists[2];
+  int64_t* counts;  // by digit, then by thread
+  int64_t* digits;  // totals by digit
+  void* sums;
+
+  ScatterScratch(const Scattering& s, void* scratch) {
+    auto* at = static_cast<int64_t*>(scratch);
+    for (UpdateList& list : lists) {
+      list = {at, at + s.count};
+      at += 2 * s.count;
+    }
+    sums = at + s.CountBytes() / 8;
+    digits = at;
+    counts = at + (int64_t{1} << s.DigitBits());
+  }
+};
+
+// An index that is out of range has the place `extent`, behind all others.
+template <typename P>
+void FindPlaces(const Scattering& s, const Indices& indices, const P& places, const UpdateList& list, const IndexFault& fault,
+                cudaStream_t stream) {
+  const int64_t nowhere = s.extent;
+  ForEachElement(
+      s.count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const int64_t place = places(indices, i, fault);
+        list.places[i] = place < 0 ? nowhere : place;
+        list.numbers[i] = i;
+      });
+}
+
+void SortFew(int64_t count, const UpdateList& from, const UpdateList& to, cudaStream_t stream) {
+  ForEachElement(
+      count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const int64_t place = from.places[i];
+        int64_t rank = 0;
+        for (int64_t k = 0; k < count; ++k) rank += from.places[k] < place || (from.places[k] == place && k < i) ? 1 : 0;
+        to.places[rank] = place;
+        to.numbers[rank] = from.numbers[i];
+      });
+}
+
+// A pass of the radix sort: thread c has the updates [c * chunk, (c + 1) * chunk).
+struct Pass {
+  int64_t count, chunk, chunks;
+  int shift, digits;
+  GRADLOOM_DEVICE int64_t Digit(int64_t place) const { return (place >> shift) & (digits - 1); }
+  GRADLOOM_DEVICE int64_t End(int64_t c) const { return (c + 1) * chunk < count ? (c + 1) * chunk : count; }
+};
+
+void CountDigits(const Pass& pass, const UpdateList& list, int64_t* counts, cudaStream_t stream) {
+  ForEachElement(
+      pass.chunks, stream, GRADLOOM_ON_DEVICE(int64_t c) {
+        for (int64_t d = 0; d < pass.digits; ++d) counts[d * pass.chunks + c] = 0;
+        const int64_t end = pass.End(c);
+        for (int64_t i = c * pass.chunk; i < end; ++i) ++counts[pass.Digit(list.places[i]) * pass.chunks + c];
+      });
+}
+
+// Each row of numbers becomes the sums of those in front of each; `totals` gets the sums of rows.
+void SumRows(int64_t rows, int64_t length, int64_t* numbers, int64_t* totals, cudaStream_t stream) {
+  ForEachRow(
+      rows, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
+        int64_t* const x = numbers + row * length;
+        int64_t sum = 0;
+        for (int64_t begin = 0; begin < length; begin += block.threads()) {
+          const int64_t i = begin + block.thread();
+          int64_t total;
+          const int64_t before = SumBefore(block, i < length ? x[i] : 0, &total);
+          if (i < length) x[i] = sum + before;
+          sum += total;
+        }
+        if (totals != nullptr && block.thread() == 0) totals[row] = sum;
+      });
+}
+
+void Distribute(const Pass& pass, const UpdateList& from, const UpdateList& to, const int64_t* digits, int64_t* counts,
+                cudaStream_t stream) {
+  ForEachElement(
+      pass.chunks, stream, GRADLOOM_ON_DEVICE(int64_t c) {
+        const int64_t end = pass.End(c);
+        for (int64_t i = c * pass.chunk; i < end; ++i) {
+          const int64_t place = from.places[i], d = pass.Digit(place);
+          const int64_t at = digits[d] + counts[d * pass.chunks + c]++;
+          to.places[at] = place;
+          to.numbers[at] = from.numbers[i];
+        }
+      });
+}
+
+// Sorts list 0 and returns the one that has the result.
+const UpdateList& Sort(const Scattering& s, const ScatterScratch& scratch, cudaStream_t stream) {
+  if (s.count <= Scattering::kFew) {
+    SortFew(s.count, scratch.lists[0], scratch.lists[1], stream);
+    return scratch.lists[1];
+  }
+  for (int k = 0; k < s.Passes(); ++k) {
+    const Pass pass{s.count, s.Chunk(), s.Chunks(), k * s.DigitBits(), 1 << s.DigitBits()};
+    const UpdateList &from = scratch.lists[k % 2], &to = scratch.lists[(k + 1) % 2];
+    CountDigits(pass, from, scratch.counts, stream);
+    SumRows(pass.digits, pass.chunks, scratch.counts, scratch.digits, stream);
+    SumRows(1, pass.digits, scratch.digits, nullptr, stream);
+    Distribute(pass, from, to, scratch.digits, scratch.counts, stream);
+  }
+  return scratch.lists[s.Passes() % 2];
+}
+
+enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
+
+Reduction ReductionOf(const KernelCall& call) {
+  const std::string name = call.attributes.String("reduction", "none");
+  if (name == "none") return Reduction::kNone;
+  if (name == "add") return Reduction::kAdd;
+  if (name == "mul") return Reduction::kMul;
+  if (name == "max") return Reduction::kMax;
+  if (name == "min") return Reduction::kMin;
+  throw Error(ErrorCode::kAttr, call.op + ": reduction '" + Escaped(name) + "' is none of none, add, mul, max, min");
+}
+
+template <typename A>
+GRADLOOM_DEVICE A Combine(Reduction reduction, A old, A update) {
+  using Wide = std::conditional_t<std::is_integral_v<A>, uint64_t, A>;
+  switch (reduction) {
+    case Reduction::kNone: return update;
+    case Reduction::kAdd: return static_cast<A>(static_cast<Wide>(old) + static_cast<Wide>(update));
+    case Reduction::kMul: return static_cast<A>(static_cast<Wide>(old) * static_cast<Wide>(update));
+    case Reduction::kMax: return old > update || old != old ? old : update;
+    case Reduction::kMin: return old < update || old != old ? old : update;
+  }
+  return update;
+}
+
+// Sorted updates, and where their unfinished sums are kept.
+template <typename T>
+struct SortedUpdates {
+  using A = Arithmetic<T>;
+  static constexpr int64_t kRun = Scattering::kRun;
+
+  Reduction reduction;
+  int64_t outer, count, extent, inner, runs;
+  UpdateList list;
+  const T* updates;
+  T* out;
+  A* sums;  // by part, run, whether the place's updates begin in the run, and column
+
+  SortedUpdates(const Scattering& s, Reduction by, const UpdateList& sorted, const void* from, void* to, void* unfinished)
+      : reduction(by),
+        outer(s.outer),
+        count(s.count),
+        extent(s.extent),
+        inner(s.inner),
+        runs(s.Runs()),
+        list(sorted),
+        updates(static_cast<const T*>(from)),
+        out(static_cast<T*>(to)),
+        sums(static_cast<A*>(unfinished)) {}
+
+  GRADLOOM_DEVICE A Update(int64_t part, int64_t p, int64_t column) const {
+    return static_cast<A>(updates[(part * count + list.numbers[p]) * inner + column]);
+  }
+  GRADLOOM_DEVICE A& Sum(int64_t part, int64_t run, int place_begins, int64_t column) const {
+    return sums[((part * runs + run) * 2 + place_begins) * inner + column];
+  }
+  GRADLOOM_DEVICE void Finish(int64_t part, int64_t place, int64_t column, A total) const {
+    if (place == extent) return;
+    T& element = out[(part * extent + place) * inner + column];
+    element = static_cast<T>(Combine(reduction, static_cast<A>(element), total));
+  }
+  GRADLOOM_DEVICE int64_t End(int64_t run) const { return (run + 1) * kRun < count ? (run + 1) * kRun : count; }
+  GRADLOOM_DEVICE bool BeginsAt(int64_t p) const { return p == 0 || list.places[p - 1] != list.places[p]; }
+
+  // Combines the updates of a run, place by place.
+  GRADLOOM_DEVICE void CombineRun(int64_t part, int64_t run, int64_t column) const {
+    const int64_t end = End(run);
+    int64_t p = run * kRun;
+    while (p < end) {
+      const int64_t first = p, place = list.places[p];
+      A total = Update(part, p, column);
+      for (++p; p < end && list.places[p] == place; ++p) total = Combine(reduction, total, Update(part, p, column));
+      const bool begins = BeginsAt(first), ends = p == count || list.places[p] != place;
+      if (begins && ends)
+        Finish(part, place, column, total);
+      else
+        Sum(part, run, begins ? 1 : 0, column) = total;
+    }
+  }
+
+  // The place that begins in this run and goes on in the next ones, if there is one.
+  GRADLOOM_DEVICE void JoinRun(int64_t part, int64_t run, int64_t column) const {
+    const int64_t end = End(run), place = list.places[end - 1];
+    if (end == count || list.places[end] != place) return;
+    if (list.places[run * kRun] == place && !BeginsAt(run * kRun)) return;
+    // The last update of the place lies in [low, high).
+    int64_t low = end, step = 1;
+    for (; low + step < count && list.places[low + step] == place; step *= 2) low += step;
+    int64_t high = low + step < count ? low + step : count;
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (list.places[middle] == place ? low : high) = middle;
+    }
+    const int64_t last = Divide(low, kRun).quotient;
+    A total = Sum(part, run, 1, column);
+    for (int64_t next = run + 1; next <= last; ++next) total = Combine(reduction, total, Sum(part, next, 0, column));
+    Finish(part, place, column, total);
+  }
+};
+
+template <typename T>
+void CombineRuns(const SortedUpdates<T>& sorted, cudaStream_t stream) {
+  ForEachElement(
+      sorted.outer * sorted.runs * sorted.inner, stream, GRADLOOM_ON_DEVICE(int64_t e) {
+        const Quotient at = Divide(e, sorted.inner), part = Divide(at.quotient, sorted.runs);
+        sorted.CombineRun(part.quotient, part.rest, at.rest);
+      });
+}
+
+template <typename T>
+void JoinRuns(const SortedUpdates<T>& sorted, cudaStream_t stream) {
+  ForEachElement(
+      sorted.outer * (sorted.runs - 1) * sorted.inner, stream, GRADLOOM_ON_DEVICE(int64_t e) {
+        const Quotient at = Divide(e, sorted.inner), part = Divide(at.quotient, sorted.runs - 1);
+        sorted.JoinRun(part.quotient, part.rest, at.rest);
+      });
+}
+
+// Elements that are only moved are words of their width.
+template <typename F>
+std::unique_ptr<Kernel> WithElement(DType dtype, Reduction reduction, F&& f) {
+  return reduction == Reduction::kNone ? WithBytes(dtype, f) : WithType(dtype, f);
+}
+
+// The output begins as zeros where `data` is null, else as the data.
+void Begin(const void* data, void* out, int64_t bytes, cudaStream_t stream) {
+  if (bytes == 0 || data == out) return;
+  if (data == nullptr)
+    GRADLOOM_CUDA(cudaMemsetAsync(out, 0, static_cast<size_t>(bytes), stream));
+  else
+    GRADLOOM_CUDA(cudaMemcpyAsync(out, data, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
+}
+
+// Which inputs a kernel reads; -1: none.
+struct ScatterInputs {
+  int data, indices, updates;
+};
+
+template <typename P>
+std::unique_ptr<Kernel> Scatters(const KernelCall& call, const ScatterInputs& inputs, Reduction reduction, const P& places,
+                                 const KernelSite& site) {
+  const Scattering s = ScatteringOf(call);
+  const bool wide = IsWide(call.inputs[static_cast<size_t>(inputs.indices)]);
+  const int64_t bytes = call.outputs[0].bytes();
+  return WithElement(call.outputs[0].dtype, reduction, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, fault = IndexFault(site)](const Launch& l) {
+      Begin(inputs.data < 0 ? nullptr : l.inputs[inputs.data], l.outputs[0], bytes, l.stream);
+      if (s.count == 0) return;
+      const ScatterScratch scratch(s, l.scratch);
+      FindPlaces(s, Indices{l.inputs[inputs.indices], wide}, places, scratch.lists[0], fault, l.stream);
+      const UpdateList& list = Sort(s, scratch, l.stream);
+      const SortedUpdates<T> sorted(s, reduction, list, l.inputs[inputs.updates], l.outputs[0], scratch.sums);
+      CombineRuns(sorted, l.stream);
+      JoinRuns(sorted, l.stream);
+    });
+  });
+}
+
+// One thread for each line of updates along the axis: only they go to that line of the output.
+template <typename T>
+void ScatterLines(int64_t lines, Reduction reduction, const Indices& indices, const T* updates, T* out, const ElementPlaces& places,
+                  const IndexFault& fault, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  ForEachElement(
+      lines, stream, GRADLOOM_ON_DEVICE(int64_t line) {
+        const int64_t first = places.FirstIndex(line);
+        T* const data = out + places.FirstElement(line);
+        for (int64_t k = 0; k < places.length; ++k) {
+          const int64_t i = first + k * places.inner, at = fault.Checked(indices[i], places.extent);
+          if (at < 0) continue;
+          T& element = data[at * places.stride];
+          element = static_cast<T>(Combine(reduction, static_cast<A>(element), static_cast<A>(updates[i])));
+        }
+      });
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeGatherGrad(const KernelCall& call, const KernelSite& site) {
+  const Scattering s = ScatteringOf(call);
+  return Scatters(call, {-1, 0, 1}, Reduction::kAdd, AxisPlaces{s.extent}, site);
+}
+
+std::unique_ptr<Kernel> MakeGatherNdGrad(const KernelCall& call, const KernelSite& site) {
+  const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
+  return Scatters(call, {-1, 0, 1}, Reduction::kAdd, TuplePlaces(call.outputs[0].shape, call.inputs[0].shape, batch_dims), site);
+}
+
+std::unique_ptr<Kernel> MakeScatterNd(const KernelCall& call, const KernelSite& site) {
+  return Scatters(call, {0, 1, 2}, ReductionOf(call), TuplePlaces(call.outputs[0].shape, call.inputs[1].shape, 0), site);
+}
+
+std::unique_ptr<Kernel> MakeScatterElements(const KernelCall& call, const KernelSite& site) {
+  const Shape &data = call.inputs[0].shape, &indices = call.inputs[1].shape;
+  const ElementPlaces places(data, indices, AxisOf(call, call.attributes.Int("axis", 0), data.rank()));
+  const Reduction reduction = ReductionOf(call);
+  if (!ScattersByLines(call)) return Scatters(call, {0, 1, 2}, reduction, places, site);
+  const int64_t lines = places.length == 0 ? 0 : indices.elements() / places.length, bytes = call.outputs[0].bytes();
+  return WithElement(call.outputs[0].dtype, reduction, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, wide = IsWide(call.inputs[1]), fault = IndexFault(site)](const Launch& l) {
+      Begin(l.inputs[0], l.outputs[0], bytes, l.stream);
+      ScatterLines(lines, reduction, Indices{l.inputs[1], wide}, l.In<T>(2), l.Out<T>(0), places, fault, l.stream);
+    });
+  });
+}
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,132 @@
+// Softmax, LogSoftmax, Hardmax and LpNormalization: a group of threads a line, which reads it once for what all elements need and once more
+// to write.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/exp_sum.cuh"
+#include "kernels/cuda/lines.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+template <typename T>
+struct Softmax {
+  Lines lines;
+  bool logarithm;
+  const T* in;
+  T* out;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t line) const {
+    using A = Arithmetic<T>;
+    const int64_t start = lines.start(line);
+    ExpSum<A> all;
+    for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) all.Add(static_cast<A>(in[start + j * lines.step]));
+    all = group.Reduce(all, JoinExpSums{});
+    const A sum = all.Divisor(), scale = logarithm ? static_cast<A>(::log(sum)) : 1 / sum;
+    for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
+      const int64_t place = start + j * lines.step;
+      const A shifted = static_cast<A>(in[place]) - all.largest;
+      out[place] = static_cast<T>(logarithm ? shifted - scale : static_cast<A>(::exp(shifted)) * scale);
+    }
+  }
+};
+
+// The first of the largest elements. A NaN is the largest in the first place and the smallest elsewhere: so it is where each element is
+// compared with the largest before it.
+template <typename A>
+struct Leader {
+  A value = -std::numeric_limits<A>::infinity();
+  int64_t place = 0;
+};
+
+struct Ahead {
+  template <typename A>
+  GRADLOOM_DEVICE Leader<A> operator()(const Leader<A>& a, const Leader<A>& b) const {
+    return b.value > a.value || (b.value == a.value && b.place < a.place) ? b : a;
+  }
+};
+
+template <typename T>
+struct Hardmax {
+  Lines lines;
+  const T* in;
+  T* out;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t line) const {
+    using A = Arithmetic<T>;
+    const int64_t start = lines.start(line);
+    Leader<A> leader;
+    for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
+      const A x = static_cast<A>(in[start + j * lines.step]);
+      leader = Ahead{}(leader, Leader<A>{j == 0 && x != x ? std::numeric_limits<A>::infinity() : x, j});
+    }
+    leader = group.Reduce(leader, Ahead{});
+    for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
+      out[start + j * lines.step] = static_cast<T>(j == leader.place ? 1.0f : 0.0f);
+    }
+  }
+};
+
+// x / norm, 0 where the norm is 0.
+template <typename T>
+struct LpNormalization {
+  Lines lines;
+  bool absolute;
+  const T* in;
+  T* out;
+
+  template <typename Group>
+  GRADLOOM_DEVICE void operator()(const Group& group, int64_t line) const {
+    using A = Arithmetic<T>;
+    const int64_t start = lines.start(line);
+    A sum = 0;
+    for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
+      const A x = static_cast<A>(in[start + j * lines.step]);
+      sum += absolute ? static_cast<A>(::fabs(x)) : x * x;
+    }
+    sum = group.Reduce(sum, Sum{});
+    const A norm = absolute ? sum : static_cast<A>(::sqrt(sum));
+    for (int64_t j = group.thread(); j < lines.extent; j += group.threads()) {
+      const int64_t place = start + j * lines.step;
+      out[place] = norm == 0 ? static_cast<T>(0.0f) : static_cast<T>(static_cast<A>(in[place]) / norm);
+    }
+  }
+};
+
+// f(lines) makes the function of a line from the addresses of a launch.
+template <typename F>
+std::unique_ptr<Kernel> OverLines(const KernelCall& call, F f) {
+  const Lines lines(call, call.inputs[0].shape, call.attributes.Int("axis", -1));
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=](const Launch& l) { ForEachRowOf(lines.count, lines.extent, lines.step, l.stream, f(lines, l.In<T>(0), l.Out<T>(0))); });
+  });
+}
+
+template <bool kLog>
+std::unique_ptr<Kernel> MakeSoftmax(const KernelCall& call, const KernelSite&) {
+  return OverLines(call, []<typename T>(const Lines& lines, const T* in, T* out) { return Softmax<T>{lines, kLog, in, out}; });
+}
+
+std::unique_ptr<Kernel> MakeHardmax(const KernelCall& call, const KernelSite&) {
+  return OverLines(call, []<typename T>(const Lines& lines, const T* in, T* out) { return Hardmax<T>{lines, in, out}; });
+}
+
+std::unique_ptr<Kernel> MakeLpNormalization(const KernelCall& call, const KernelSite&) {
+  const bool absolute = call.attributes.Int("p", 2) == 1;
+  return OverLines(call, [=]<typename T>(const Lines& lines, const T* in, T* out) { return LpNormalization<T>{lines, absolute, in, out}; });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.Softmax", MakeSoftmax<false>},
+    {"cuda.LogSoftmax", MakeSoftmax<true>},
+    {"cuda.Hardmax", MakeHardmax},
+    {"cuda.LpNormalization", MakeLpNormalization},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> SoftmaxKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,71 @@
+#include "runtime/device/choose_devices.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+std::string Names(const CudaDevices& machine) {
+  std::string names;
+  for (const DeviceProperties& device : machine.devices) names += (names.empty() ? "cuda:" : ", cuda:") + std::to_string(device.ordinal);
+  return names;
+}
+
+bool Has(const CudaDevices& machine, int ordinal) {
+  return std::any_of(machine.devices.begin(), machine.devices.end(), [&](const DeviceProperties& d) { return d.ordinal == ordinal; });
+}
+
+// The first ordinal that is asked for and not there; -1: all are.
+int Missing(const DeviceSpec& wanted, const CudaDevices& machine) {
+  for (int ordinal : wanted.ordinals) {
+    if (!Has(machine, ordinal)) return ordinal;
+  }
+  return wanted.ordinals.empty() && machine.devices.empty() ? 0 : -1;
+}
+
+}  // namespace
+
+CudaDevices ThisMachinesCuda() {
+  CudaDevices machine;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) machine.visible = visible;
+  DevicePlatform* const platform = CudaPlatform(&machine.problem);
+  if (platform == nullptr) return machine;
+  machine.problem = platform->problem();
+  if (machine.problem.empty()) machine.devices = platform->devices();
+  return machine;
+}
+
+DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, std::string* note) {
+  const std::string why = machine.problem.empty() ? "there is no GPU" : machine.problem;
+  if (wanted.best) {
+    if (!machine.devices.empty()) return {.kind = DeviceKind::kCuda, .count = 1, .ordinals = {machine.devices.front().ordinal}};
+    if (note != nullptr) *note = "the CPU trains: " + why;
+    return {};
+  }
+  if (wanted.kind == DeviceKind::kCpu) return wanted;
+  const int missing = Missing(wanted, machine);
+  if (missing >= 0 && wanted.else_cpu) {
+    if (note != nullptr) *note = "the CPU trains instead of " + wanted.ToString() + ": " + (machine.devices.empty() ? why : "there is " + Names(machine));
+    return {};
+  }
+  if (missing >= 0) {
+    const std::string seen = machine.visible.empty() ? "" : "CUDA_VISIBLE_DEVICES=" + Escaped(machine.visible);
+    throw Error(ErrorCode::kDevice,
+                "there is no device cuda:" + std::to_string(missing) + ": " + (machine.devices.empty() ? why : "this machine has " + Names(machine)),
+                seen, "gradloom devices shows what there is; --devices cpu, or ,else=cpu behind the name");
+  }
+  DeviceSpec chosen = wanted;
+  if (chosen.ordinals.empty()) {
+    for (const DeviceProperties& device : machine.devices) {
+      chosen.ordinals.push_back(device.ordinal);
+      if (wanted.count == 1) break;
+    }
+  }
+  chosen.count = static_cast<int>(chosen.ordinals.size());
+  return chosen;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,26 @@
+// From the devices that a person names to those of a machine.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "runtime/device/device.h"
+#include "runtime/plan/device_spec.h"
+
+namespace gradloom {
+
+// What a machine has of CUDA.
+struct CudaDevices {
+  std::vector<DeviceProperties> devices;
+  std::string problem;  // why there is none
+  std::string visible;  // CUDA_VISIBLE_DEVICES, which renumbers them; empty: not set
+};
+
+// Of this process.
+CudaDevices ThisMachinesCuda();
+
+// The specification with kind, count and ordinals that are there. `note` gets a line where another choice was made than somebody might
+// expect: the CPU instead of a GPU. Throws Error(kDevice) for devices that are not there, naming those that are.
+DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, std::string* note);
+
+}  // namespace gradloom

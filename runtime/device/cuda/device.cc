@@ -1,0 +1,185 @@
+#include "runtime/device/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/cuda_kernel.h"
+#include "kernels/cuda/delay.h"
+#include "kernels/cuda/libraries.h"
+
+namespace gradloom::cuda {
+namespace {
+
+cudaStream_t Stream(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
+
+class CudaGraph : public DeviceGraph {
+ public:
+  CudaGraph(int ordinal, cudaGraph_t graph) : ordinal_(ordinal) {
+    const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
+    cudaGraphDestroy(graph);
+    CheckCuda(error, "cudaGraphInstantiate");
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(exec_); }
+  void Launch(void* stream) override {
+    GRADLOOM_CUDA(cudaSetDevice(ordinal_));
+    GRADLOOM_CUDA(cudaGraphLaunch(exec_, Stream(stream)));
+  }
+
+ private:
+  int ordinal_;
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
+    Use();
+    libraries_ = std::make_unique<Libraries>(ordinal);
+    fault_ = reinterpret_cast<DataFault*>(Allocate(sizeof(DataFault)));
+    ForgetFault();
+  }
+  ~CudaDevice() override {
+    Free(reinterpret_cast<std::byte*>(fault_));
+  }
+
+  int ordinal() const override { return ordinal_; }
+
+  std::byte* Allocate(int64_t bytes) override {
+    Use();
+    void* memory = nullptr;
+    GRADLOOM_CUDA(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))));
+    return static_cast<std::byte*>(memory);
+  }
+  void Free(std::byte* memory) noexcept override {
+    cudaSetDevice(ordinal_);
+    cudaFree(memory);
+  }
+  std::byte* AllocatePinned(int64_t bytes) override {
+    Use();
+    void* memory = nullptr;
+    if (cudaHostAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable) != cudaSuccess) {
+      cudaGetLastError();  // the next launch would report it
+      return nullptr;
+    }
+    return static_cast<std::byte*>(memory);
+  }
+  void FreePinned(std::byte* memory) noexcept override { cudaFreeHost(memory); }
+  int64_t free_bytes() override {
+    Use();
+    size_t free = 0, total = 0;
+    GRADLOOM_CUDA(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
+  }
+
+  void* NewStream() override {
+    Use();
+    cudaStream_t stream = nullptr;
+    // Not the legacy stream's: nothing of ours waits for work that others put there.
+    GRADLOOM_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+  }
+  void DeleteStream(void* stream) noexcept override { cudaStreamDestroy(Stream(stream)); }
+  void* NewEvent(bool timed) override {
+    Use();
+    cudaEvent_t event = nullptr;
+    GRADLOOM_CUDA(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+    return event;
+  }
+  void DeleteEvent(void* event) noexcept override { cudaEventDestroy(Event(event)); }
+
+  void Record(void* event, void* stream) override {
+    Use();
+    GRADLOOM_CUDA(cudaEventRecord(Event(event), Stream(stream)));
+  }
+  void Wait(void* stream, void* event) override {
+    Use();
+    GRADLOOM_CUDA(cudaStreamWaitEvent(Stream(stream), Event(event), 0));
+  }
+  void Copy(void* to, const void* from, int64_t bytes, void* stream) override {
+    if (bytes == 0) return;
+    Use();
+    GRADLOOM_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, Stream(stream)));
+  }
+  void Zero(void* to, int64_t bytes, void* stream) override {
+    if (bytes == 0) return;
+    Use();
+    GRADLOOM_CUDA(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), Stream(stream)));
+  }
+  void Delay(int64_t nanoseconds, void* stream) override {
+    Use();
+    EnqueueDelay(nanoseconds, Stream(stream));
+  }
+
+  void Synchronize(void* stream) override {
+    Use();
+    GRADLOOM_CUDA(cudaStreamSynchronize(Stream(stream)));
+  }
+  double Milliseconds(void* begin, void* end) override {
+    float ms = 0;
+    GRADLOOM_CUDA(cudaEventElapsedTime(&ms, Event(begin), Event(end)));
+    return static_cast<double>(ms);
+  }
+
+  void BeginCapture(void* stream) override {
+    Use();
+    // Of this thread alone: another one may be copying inputs meanwhile.
+    GRADLOOM_CUDA(cudaStreamBeginCapture(Stream(stream), cudaStreamCaptureModeThreadLocal));
+  }
+  std::unique_ptr<DeviceGraph> EndCapture(void* stream) override {
+    cudaGraph_t graph = nullptr;
+    GRADLOOM_CUDA(cudaStreamEndCapture(Stream(stream), &graph));
+    return std::make_unique<CudaGraph>(ordinal_, graph);
+  }
+  void AbandonCapture(void* stream) noexcept override {
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(Stream(stream), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+  }
+
+  std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) override {
+    Use();
+    return MakeCudaKernel(row, call, {site, fault_, libraries_.get()});
+  }
+  std::optional<FoundFault> TakeFault() override {
+    Use();
+    DataFault found;
+    GRADLOOM_CUDA(cudaMemcpy(&found, fault_, sizeof found, cudaMemcpyDefault));
+    if (found.site < 0) return std::nullopt;
+    ForgetFault();
+    const std::string value = std::to_string(found.value), limit = std::to_string(found.limit);
+    if (found.kind == kDivisionByZero) return FoundFault{found.site, "element " + value + " of " + limit + " is divided by zero"};
+    return FoundFault{found.site, "index " + value + " is out of range, there are " + limit};
+  }
+
+ private:
+  void Use() { GRADLOOM_CUDA(cudaSetDevice(ordinal_)); }
+  void ForgetFault() {
+    const DataFault none;
+    GRADLOOM_CUDA(cudaMemcpy(fault_, &none, sizeof none, cudaMemcpyDefault));
+  }
+
+  int ordinal_;
+  std::unique_ptr<Libraries> libraries_;
+  DataFault* fault_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> OpenDevice(int ordinal) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+  cudaGetLastError();
+  if (ordinal < 0 || ordinal >= count) {
+    throw Error(ErrorCode::kDevice, "there is no device cuda:" + std::to_string(ordinal) + "; this process sees " + std::to_string(count), "",
+                "gradloom devices shows them; CUDA_VISIBLE_DEVICES chooses");
+  }
+  return std::make_unique<CudaDevice>(ordinal);
+}
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,124 @@
+// All CUDA devices of a process, and the library's entry.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "kernels/cuda/check.h"
+#include "runtime/device/cuda/device.h"
+#include "runtime/device/cuda/nccl_group.h"
+#include "runtime/device/cuda/sensors.h"
+#include "runtime/device/cuda/versions.h"
+#include "runtime/device/plugin.h"
+
+namespace gradloom::cuda {
+namespace {
+
+std::string UuidOf(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char byte[3];
+    std::snprintf(byte, sizeof byte, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    text += byte;
+    if (i == 3 || i == 5 || i == 7 || i == 9) text += '-';
+  }
+  return text;
+}
+
+class CudaDevicePlatform : public DevicePlatform {
+ public:
+  CudaDevicePlatform() : versions_(ReadVersions()) {}
+
+  const PlatformVersions& versions() const override { return versions_; }
+
+  std::string problem() const override {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    cudaGetLastError();
+    if (error == cudaErrorInsufficientDriver && versions_.driver == 0) return "there is no NVIDIA driver";
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+    return count == 0 ? "there is no NVIDIA GPU" : "";
+  }
+
+  std::vector<DeviceProperties> devices() override {
+    std::vector<DeviceProperties> found;
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+    cudaGetLastError();
+    for (int ordinal = 0; ordinal < count; ++ordinal) found.push_back(PropertiesOf(ordinal, count));
+    return found;
+  }
+
+  std::unique_ptr<Device> Open(int ordinal) override { return OpenDevice(ordinal); }
+
+  std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) override {
+    bool apart = true, readable = true;
+    for (size_t a = 0; a < members.size(); ++a) {
+      for (size_t b = 0; b < members.size(); ++b) {
+        if (a == b) continue;
+        const bool same = members[a]->ordinal() == members[b]->ordinal();
+        apart = apart && !same;
+        readable = readable && (same || LetRead(members[a]->ordinal(), members[b]->ordinal()));
+      }
+    }
+    // NCCL wants a GPU for each member, and is the faster there.
+    if (apart && members.size() > 1) return NewNcclGroup(members);
+    if (readable) return NewLocalGroup(members);
+    throw Error(ErrorCode::kDevice, "devices on one GPU meet others whose memory they cannot read", "",
+                "name each GPU once in --devices, or GPUs with peer access to each other");
+  }
+
+ private:
+  static bool LetRead(int reader, int other) {
+    int can = 0;
+    GRADLOOM_CUDA(cudaDeviceCanAccessPeer(&can, reader, other));
+    if (can == 0) return false;
+    GRADLOOM_CUDA(cudaSetDevice(reader));
+    const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+    cudaGetLastError();
+    return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
+  }
+
+  static DeviceProperties PropertiesOf(int ordinal, int count) {
+    cudaDeviceProp device{};
+    GRADLOOM_CUDA(cudaGetDeviceProperties(&device, ordinal));
+    DeviceProperties p;
+    p.ordinal = ordinal;
+    p.name = device.name;
+    char bus[32] = "";
+    std::snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", static_cast<unsigned>(device.pciDomainID), static_cast<unsigned>(device.pciBusID),
+                  static_cast<unsigned>(device.pciDeviceID));
+    p.pci_bus = bus;
+    p.uuid = UuidOf(device.uuid);
+    p.compute_major = device.major;
+    p.compute_minor = device.minor;
+    p.multiprocessors = device.multiProcessorCount;
+    p.memory_total_bytes = static_cast<int64_t>(device.totalGlobalMem);
+    p.l2_bytes = device.l2CacheSize;
+    p.shared_bytes_per_block = static_cast<int64_t>(device.sharedMemPerBlockOptin);
+    p.memory_bus_bits = device.memoryBusWidth;
+    size_t free = 0, total = 0;
+    // Opens a context there, which takes memory of its own: what is said is what is left for work.
+    if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess) p.memory_free_bytes = static_cast<int64_t>(free);
+    for (int other = 0; other < count; ++other) {
+      int can = 0;
+      if (other != ordinal && cudaDeviceCanAccessPeer(&can, ordinal, other) == cudaSuccess && can != 0) p.peers.push_back(other);
+    }
+    ReadSensors(p);
+    cudaGetLastError();
+    return p;
+  }
+
+  PlatformVersions versions_;
+};
+
+}  // namespace
+}  // namespace gradloom::cuda
+
+extern "C" __attribute__((visibility("default"))) gradloom::DevicePlatform* gradloom_cuda_platform(int version) {
+  if (version != gradloom::kPluginVersion) return nullptr;
+  static gradloom::cuda::CudaDevicePlatform platform;
+  return &platform;
+}

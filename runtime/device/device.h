@@ -1,0 +1,139 @@
+// A device with a memory of its own, as the executor sees it: memory, streams, events, graphs, kernels. The CPU is none: its executor works
+// on threads and host memory directly.
+//
+// Nothing here waits for the device but what says so. All calls throw Error(kDevice), Error(kResource) for memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "runtime/base/dtype.h"
+
+namespace gradloom {
+
+// What a person wants to know of a device. Negative numbers are not known.
+struct DeviceProperties {
+  int ordinal = 0;  // among those that the process sees
+  std::string name;
+  std::string pci_bus, uuid;
+  int compute_major = 0, compute_minor = 0;
+  int multiprocessors = 0;
+  int64_t memory_total_bytes = 0, memory_free_bytes = 0;
+  int64_t l2_bytes = 0, shared_bytes_per_block = 0;
+  int memory_bus_bits = -1;
+  std::vector<int> peers;  // ordinals of devices whose memory it reads directly
+  int busy_percent = -1, temperature_c = -1, power_w = -1;
+};
+
+// Of the driver and the libraries, as they number themselves; 0: not there.
+struct PlatformVersions {
+  int driver = 0, runtime = 0, cublas = 0, cudnn = 0, nccl = 0, nvrtc = 0;
+};
+
+// A captured sequence of work on one or several streams.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  virtual void Launch(void* stream) = 0;
+};
+
+// What a kernel found wrong with its data.
+struct FoundFault {
+  int site = 0;      // as given to NewKernel
+  std::string what;  // "index 12 is out of range, there are 10"
+};
+
+// Streams and events are the device's handles; they are deleted by the device that made them.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual int ordinal() const = 0;
+
+  // At least 256 bytes aligned. Contents are undefined.
+  virtual std::byte* Allocate(int64_t bytes) = 0;
+  virtual void Free(std::byte* memory) noexcept = 0;
+  // Host memory that copies read and write directly; null where the system refuses.
+  virtual std::byte* AllocatePinned(int64_t bytes) = 0;
+  virtual void FreePinned(std::byte* memory) noexcept = 0;
+  virtual int64_t free_bytes() = 0;
+
+  virtual void* NewStream() = 0;
+  virtual void DeleteStream(void* stream) noexcept = 0;
+  virtual void* NewEvent(bool timed) = 0;
+  virtual void DeleteEvent(void* event) noexcept = 0;
+
+  virtual void Record(void* event, void* stream) = 0;
+  // The stream goes on when the event's last record has been reached.
+  virtual void Wait(void* stream, void* event) = 0;
+  // Between and of host memory and the memory of any device.
+  virtual void Copy(void* to, const void* from, int64_t bytes, void* stream) = 0;
+  virtual void Zero(void* to, int64_t bytes, void* stream) = 0;
+  // Keeps the stream busy for about so long.
+  virtual void Delay(int64_t nanoseconds, void* stream) = 0;
+
+  // Returns when the stream has done all that was enqueued.
+  virtual void Synchronize(void* stream) = 0;
+  // Of two timed events that have been reached.
+  virtual double Milliseconds(void* begin, void* end) = 0;
+
+  // What this thread enqueues from now on, on this stream and on those that wait for events of it, is captured and not run. EndCapture
+  // wants all those streams joined again. After an error the capture is over.
+  virtual void BeginCapture(void* stream) = 0;
+  virtual std::unique_ptr<DeviceGraph> EndCapture(void* stream) = 0;
+  virtual void AbandonCapture(void* stream) noexcept = 0;
+
+  // `site` comes back in a FoundFault.
+  virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) = 0;
+  // The first fault that a kernel has found since the last call. Waits for the device.
+  virtual std::optional<FoundFault> TakeFault() = 0;
+};
+
+// Devices of one process that meet in collectives.
+class DeviceGroup {
+ public:
+  virtual ~DeviceGroup() = default;
+
+  struct Operand {
+    DType dtype = DType::kUndefined;
+    const void* read = nullptr;
+    void* write = nullptr;  // the same as read, or apart
+    int64_t read_bytes = 0, write_bytes = 0;
+  };
+  // One collective of all members, enqueued on a stream of each. `operands` by member: as many of the same types and sizes. Every member
+  // gets the same bits.
+  virtual void AllReduceSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
+  virtual void Broadcast(int root, std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
+  virtual void ReduceScatterSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
+  virtual void AllGather(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
+};
+
+// The devices of one kind that a process can open.
+class DevicePlatform {
+ public:
+  virtual ~DevicePlatform() = default;
+
+  virtual const PlatformVersions& versions() const = 0;
+  // As the driver numbers them for this process; empty where there is none, and then `problem` says why.
+  virtual std::vector<DeviceProperties> devices() = 0;
+  virtual std::string problem() const = 0;
+
+  // A logical device: several may be on one ordinal. Throws Error(kDevice) for one that is not there.
+  virtual std::unique_ptr<Device> Open(int ordinal) = 0;
+  // `members` outlive it.
+  virtual std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) = 0;
+};
+
+// The platform of CUDA devices, from the library that is opened at the first call: libgradloom_cuda.so beside the program, where
+// GRADLOOM_CUDA_LIBRARY says, or where the system looks for libraries. Null where there is none, and then `why`, if given, gets the reason.
+DevicePlatform* CudaPlatform(std::string* why = nullptr);
+// For tests: what CudaPlatform gives from now on; null: the library again.
+void SetCudaPlatform(DevicePlatform* platform);
+
+}  // namespace gradloom

@@ -1,0 +1,243 @@
+#include "runtime/exec/device_issue.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/exec/rethrow.h"
+
+namespace gradloom {
+
+DeviceIssuer::DeviceIssuer(const Plan& plan, DeviceMemories& memories)
+    : plan_(plan),
+      memories_(memories),
+      origin_(*memories.rank(0).device),
+      forked_(*memories.rank(0).device, false),
+      streams_(memories.ranks()),
+      joined_(memories.ranks()) {
+  for (size_t rank = 0; rank < memories.ranks(); ++rank) begin_.emplace_back(*memories.rank(rank).device, true);
+}
+
+void DeviceIssuer::SetChaos(uint64_t seed) {
+  chaotic_ = true;
+  random_.seed(seed);
+}
+
+void* DeviceIssuer::StreamOf(size_t rank, size_t stream) {
+  Device& device = *memories_.rank(rank).device;
+  while (streams_[rank].size() <= stream) {
+    streams_[rank].emplace_back(device);
+    joined_[rank].emplace_back(device, false);
+  }
+  return streams_[rank][stream].get();
+}
+
+void DeviceIssuer::Issue(DeviceEntry& entry, int slot, bool timed) {
+  Fork(entry, timed);
+  IssueLanes(entry, slot, timed);
+  Join(entry, slot);
+}
+
+std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot) {
+  Device& device = *memories_.rank(0).device;
+  device.BeginCapture(origin());
+  try {
+    Issue(entry, slot, false);
+  } catch (...) {
+    device.AbandonCapture(origin());
+    throw;
+  }
+  return device.EndCapture(origin());
+}
+
+// Every lane begins behind the origin; a rank's step parameters are there before its first instruction.
+void DeviceIssuer::Fork(DeviceEntry& entry, bool timed) {
+  lanes_.clear();
+  recorded_.assign(entry.ranks.size(), {});
+  memories_.rank(0).device->Record(forked_.get(), origin());
+  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+    DeviceRank& rank = entry.ranks[r];
+    RankMemory& memory = memories_.rank(r);
+    recorded_[r] = rank.of_copies;  // their streams were waited for at the fork
+    DeviceEvent* ready = nullptr;
+    for (size_t s = 0; s < rank.lanes.size(); ++s) {
+      if (rank.lanes[s].empty()) continue;
+      void* const stream = StreamOf(r, s);
+      lanes_.push_back({r, &rank.lanes[s], 0, stream});
+      if (ready != nullptr) {
+        memory.device->Wait(stream, ready->get());
+        continue;
+      }
+      memory.device->Wait(stream, forked_.get());
+      memory.device->Copy(memory.step.at(0), memory.host_step.at(0), memory.step.bytes(), stream);
+      if (timed) memory.device->Record(begin_[r].get(), stream);
+      ready = &joined_[r][s];
+      memory.device->Record(ready->get(), stream);
+    }
+  }
+}
+
+void DeviceIssuer::Join(DeviceEntry& entry, int slot) {
+  Device& first = *memories_.rank(0).device;
+  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+    for (size_t s = 0; s < entry.ranks[r].lanes.size(); ++s) {
+      if (entry.ranks[r].lanes[s].empty()) continue;
+      memories_.rank(r).device->Record(joined_[r][s].get(), StreamOf(r, s));
+      first.Wait(origin(), joined_[r][s].get());
+    }
+  }
+  for (const StagedFetch& fetch : entry.fetches) {
+    first.Copy(entry.fetched.at(fetch.offset), memories_.Address(*fetch.buffer, fetch.rank, slot), fetch.buffer->bytes, origin());
+  }
+}
+
+// In the order of the plan's list where nothing is in the way.
+void DeviceIssuer::IssueLanes(DeviceEntry& entry, int slot, bool timed) {
+  while (true) {
+    bool moved = false, left = false;
+    for (size_t begin = 0; begin < lanes_.size();) {
+      size_t end = begin;
+      while (end < lanes_.size() && lanes_[end].rank == lanes_[begin].rank) ++end;
+      while (true) {
+        std::vector<Lane*> order;
+        for (size_t i = begin; i < end; ++i) {
+          if (!lanes_[i].done()) order.push_back(&lanes_[i]);
+        }
+        std::sort(order.begin(), order.end(), [](const Lane* a, const Lane* b) { return a->front().index < b->front().index; });
+        if (std::none_of(order.begin(), order.end(), [&](Lane* lane) { return Advance(*lane, entry, slot, timed); })) {
+          left = left || !order.empty();
+          break;
+        }
+        moved = true;
+      }
+      begin = end;
+    }
+    if (!left) return;
+    // The verifier has proved that no plan comes here.
+    if (!moved) throw Error(ErrorCode::kInternal, "the streams of a step wait for each other");
+  }
+}
+
+bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry, int slot, bool timed) {
+  const DeviceInstruction& front = lane.front();
+  const auto event = static_cast<size_t>(std::max(front.instruction->event, 0));
+  DeviceRank& rank = entry.ranks[lane.rank];
+  Device& device = *memories_.rank(lane.rank).device;
+  try {
+    switch (front.instruction->kind) {
+      case InstructionKind::kRecord:
+        Begin(lane, timed);
+        device.Record(rank.events[event].get(), lane.stream);
+        recorded_[lane.rank][event] = true;
+        End(lane, timed);
+        return true;
+      case InstructionKind::kWait:
+        if (!recorded_[lane.rank][event]) return false;
+        Begin(lane, timed);
+        if (!rank.of_copies[event]) device.Wait(lane.stream, rank.events[event].get());
+        End(lane, timed);
+        return true;
+      case InstructionKind::kCollective: return Meet(lane, slot, timed);
+      case InstructionKind::kSend:
+      case InstructionKind::kRecv: return Transfer(lane, slot, timed);
+      default: Enqueue(lane, slot, timed); return true;
+    }
+  } catch (const Error& error) {
+    if (lane.done()) throw;
+    RethrowAt(error, *lane.front().instruction);
+  }
+}
+
+void DeviceIssuer::Begin(Lane& lane, bool timed) {
+  Device& device = *memories_.rank(lane.rank).device;
+  if (chaotic_) {
+    const uint64_t drawn = random_();
+    if (drawn % 4 == 0) device.Delay(static_cast<int64_t>(drawn / 4 % 100000), lane.stream);
+  }
+  if (!timed) return;
+  DeviceInstruction& front = lane.front();
+  if (front.begin.get() == nullptr) front.begin = DeviceEvent(device, true), front.end = DeviceEvent(device, true);
+  device.Record(front.begin.get(), lane.stream);
+}
+
+void DeviceIssuer::End(Lane& lane, bool timed) {
+  if (timed) memories_.rank(lane.rank).device->Record(lane.front().end.get(), lane.stream);
+  ++lane.next;
+}
+
+void DeviceIssuer::Enqueue(Lane& lane, int slot, bool timed) {
+  DeviceInstruction& front = lane.front();
+  const auto s = static_cast<size_t>(slot);
+  Begin(lane, timed);
+  if (front.instruction->kind == InstructionKind::kCopy) {
+    memories_.rank(lane.rank).device->Copy(front.outputs[s][0], front.inputs[s][0], front.write_bytes, lane.stream);
+  } else {
+    front.kernel->Run(front.inputs[s].data(), front.outputs[s].data(), front.scratch, lane.stream);
+  }
+  End(lane, timed);
+}
+
+// When the last member has come.
+bool DeviceIssuer::Meet(Lane& lane, int slot, bool timed) {
+  const DeviceInstruction& mine = lane.front();
+  std::vector<Lane*> members;
+  std::vector<Device*> devices;
+  for (int member : plan_.groups[static_cast<size_t>(mine.group)].ranks) {
+    const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& other) {
+      return other.rank == static_cast<size_t>(member) && !other.done() && other.front().group == mine.group &&
+             other.front().instruction->kind == InstructionKind::kCollective && other.front().instruction->tag == mine.instruction->tag;
+    });
+    if (found == lanes_.end()) return false;
+    members.push_back(&*found);
+    devices.push_back(memories_.rank(static_cast<size_t>(member)).device.get());
+  }
+  std::unique_ptr<DeviceGroup>& group = groups_[mine.group];
+  if (group == nullptr) group = CudaPlatform()->NewGroup(devices);
+  std::vector<std::vector<DeviceGroup::Operand>> operands;
+  std::vector<void*> streams;
+  for (Lane* member : members) {
+    Begin(*member, timed);
+    operands.push_back(member->front().operands[static_cast<size_t>(slot)]);
+    streams.push_back(member->stream);
+  }
+  switch (mine.instruction->collective) {
+    case Collective::kAllReduceSum: group->AllReduceSum(operands, streams); break;
+    case Collective::kBroadcast: group->Broadcast(mine.instruction->root, operands, streams); break;
+    case Collective::kReduceScatterSum: group->ReduceScatterSum(operands, streams); break;
+    case Collective::kAllGather: group->AllGather(operands, streams); break;
+  }
+  for (Lane* member : members) End(*member, timed);
+  return true;
+}
+
+// When both sides have come: the receiver copies behind the sender, and the sender's stream goes on when that is done.
+bool DeviceIssuer::Transfer(Lane& lane, int slot, bool timed) {
+  const DeviceInstruction& mine = lane.front();
+  const bool sends = mine.instruction->kind == InstructionKind::kSend;
+  const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& other) {
+    return other.rank == static_cast<size_t>(mine.peer) && !other.done() && other.front().peer == static_cast<int>(lane.rank) &&
+           other.front().instruction->kind == (sends ? InstructionKind::kRecv : InstructionKind::kSend) &&
+           other.front().instruction->tag == mine.instruction->tag;
+  });
+  if (found == lanes_.end()) return false;
+  Lane& from = sends ? lane : *found;
+  Lane& to = sends ? *found : lane;
+  Device& sender = *memories_.rank(from.rank).device;
+  Device& receiver = *memories_.rank(to.rank).device;
+  auto& [sent, taken] = transfers_[{from.rank, to.rank}];
+  if (sent.get() == nullptr) sent = DeviceEvent(sender, false), taken = DeviceEvent(receiver, false);
+  Begin(from, timed);
+  Begin(to, timed);
+  sender.Record(sent.get(), from.stream);
+  receiver.Wait(to.stream, sent.get());
+  const DeviceInstruction& put = to.front();
+  const auto s = static_cast<size_t>(slot);
+  receiver.Copy(put.outputs[s][0], from.front().inputs[s][0], put.write_bytes, to.stream);
+  receiver.Record(taken.get(), to.stream);
+  sender.Wait(from.stream, taken.get());
+  End(from, timed);
+  End(to, timed);
+  return true;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,84 @@
+// The memory of a plan's ranks on their devices.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "runtime/device/device.h"
+#include "runtime/exec/executor.h"
+
+namespace gradloom {
+
+// One block of a device's memory, or of pinned host memory.
+class DeviceArena {
+ public:
+  DeviceArena() = default;
+  // Zeroed. Throws Error(kResource) naming `what`.
+  DeviceArena(std::shared_ptr<Device> device, int64_t bytes, const char* what);
+  ~DeviceArena();
+  DeviceArena(DeviceArena&& other) noexcept;
+  DeviceArena& operator=(DeviceArena&& other) noexcept;
+
+  std::byte* at(int64_t offset) const { return data_ + offset; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Host memory for copies: pinned, or plain where that is not wanted or cannot be had.
+class StagingMemory {
+ public:
+  StagingMemory() = default;
+  StagingMemory(std::shared_ptr<Device> device, int64_t bytes, bool pin);
+  ~StagingMemory();
+  StagingMemory(StagingMemory&& other) noexcept;
+  StagingMemory& operator=(StagingMemory&& other) noexcept;
+
+  std::byte* at(int64_t offset) const { return data_ + offset; }
+  bool pinned() const { return device_ != nullptr; }
+
+ private:
+  std::shared_ptr<Device> device_;  // null: plain memory
+  std::vector<std::byte> plain_;
+  std::byte* data_ = nullptr;
+};
+
+// What a rank has on its device.
+struct RankMemory {
+  std::shared_ptr<Device> device;
+  DeviceArena constants, step;
+  DeviceArena transient, inputs;  // only while steps run
+  StagingMemory host_step;
+  std::array<StagingMemory, 2> host_inputs;  // by slot
+  int64_t transient_bytes = 0, slot_bytes = 0;  // of all entries
+};
+
+class DeviceMemories {
+ public:
+  // Opens the ranks' devices. Throws Error(kDevice, kResource, kPlan).
+  DeviceMemories(const Plan& plan, const ExecutorOptions& options, std::shared_ptr<StateArena> state);
+
+  // The address of a buffer for steps of a slot; null for a feed.
+  std::byte* Address(const Buffer& buffer, size_t rank, int slot) const;
+
+  void TakeTransient();
+  void ReleaseTransient();
+  bool has_transient() const { return has_transient_; }
+
+  size_t ranks() const { return ranks_.size(); }
+  RankMemory& rank(size_t rank) { return ranks_[rank]; }
+  const RankMemory& rank(size_t rank) const { return ranks_[rank]; }
+  const std::shared_ptr<StateArena>& state() const { return state_; }
+
+ private:
+  bool pin_;
+  bool has_transient_ = false;
+  std::vector<RankMemory> ranks_;
+  std::shared_ptr<StateArena> state_;
+};
+
+}  // namespace gradloom

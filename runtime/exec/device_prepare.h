@@ -1,0 +1,107 @@
+// Prepares the entries of a plan for devices: kernels, addresses, streams and events.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "runtime/exec/device_memory.h"
+#include "runtime/exec/prepare.h"
+
+namespace gradloom {
+
+// A stream or an event, deleted with the object. Empty ones have none.
+class DeviceStream {
+ public:
+  DeviceStream() = default;
+  explicit DeviceStream(Device& device) : device_(&device), stream_(device.NewStream()) {}
+  ~DeviceStream() {
+    if (stream_ != nullptr) device_->DeleteStream(stream_);
+  }
+  DeviceStream(DeviceStream&& other) noexcept { *this = std::move(other); }
+  DeviceStream& operator=(DeviceStream&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  void* get() const { return stream_; }
+
+ private:
+  Device* device_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+class DeviceEvent {
+ public:
+  DeviceEvent() = default;
+  DeviceEvent(Device& device, bool timed) : device_(&device), event_(device.NewEvent(timed)) {}
+  ~DeviceEvent() {
+    if (event_ != nullptr) device_->DeleteEvent(event_);
+  }
+  DeviceEvent(DeviceEvent&& other) noexcept { *this = std::move(other); }
+  DeviceEvent& operator=(DeviceEvent&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  void* get() const { return event_; }
+
+ private:
+  Device* device_ = nullptr;
+  void* event_ = nullptr;
+};
+
+struct DeviceInstruction {
+  const Instruction* instruction = nullptr;
+  int index = 0;                   // in the program
+  std::unique_ptr<Kernel> kernel;  // of a launch
+  // By input slot; the same but for operands that lie in one.
+  std::array<std::vector<const void*>, 2> inputs;
+  std::array<std::vector<void*>, 2> outputs;
+  void* scratch = nullptr;
+  int64_t write_bytes = 0;  // of a copy or a transfer
+  int group = -1;           // of a collective: index into Plan::groups
+  int peer = -1;            // of a transfer: rank
+  std::array<std::vector<DeviceGroup::Operand>, 2> operands;  // of a collective, by input slot
+  DeviceEvent begin, end;                                     // where the step is timed
+};
+
+// A feed's samples of a rank, into its place of the input slot.
+struct InputCopy {
+  int feed = 0;
+  SampleCopy samples;
+  int64_t bytes = 0, slot_offset = 0;
+};
+
+struct DeviceRank {
+  std::vector<std::vector<DeviceInstruction>> lanes;  // by stream of the program, copy streams left out (they are empty)
+  std::vector<InputCopy> copies;
+  std::vector<DeviceEvent> events;
+  std::vector<bool> of_copies;  // by event: recorded by a copy stream
+};
+
+// A fetch that is small enough to be brought to the host with every step.
+struct StagedFetch {
+  int fetch = 0;
+  size_t rank = 0;
+  const Buffer* buffer = nullptr;
+  int64_t offset = 0;  // in the staging memory
+};
+
+struct DeviceEntry {
+  std::vector<DeviceRank> ranks;
+  std::vector<StagedFetch> fetches;
+  StagingMemory fetched;
+  std::array<std::unique_ptr<DeviceGraph>, 2> graphs;  // by slot
+  int runs = 0;
+};
+
+// Where a kernel stands, for what it finds wrong.
+struct KernelPlace {
+  const Instruction* instruction = nullptr;
+};
+
+// Throws Error(kPlan, kUnsupported) naming the instruction. Appends to `places`, whose indices are the sites of kernels.
+DeviceEntry PrepareOnDevices(const Plan& plan, int entry, DeviceMemories& memories, std::vector<KernelPlace>& places);
+
+}  // namespace gradloom

@@ -1,0 +1,169 @@
+#include "runtime/exec/host_executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace gradloom {
+
+HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state)
+    : plan_(std::move(plan)), memory_(*plan_, std::move(state)), prepared_(plan_->entries.size()) {}
+
+HostExecutor::~HostExecutor() = default;
+
+std::vector<DeviceMemory> HostExecutor::memory() const {
+  std::vector<DeviceMemory> memory(memory_.ranks());
+  const int64_t free = FreeHostBytes();
+  std::set<int> counted;
+  for (size_t rank = 0; rank < memory.size(); ++rank) {
+    memory[rank] = {memory.size() == 1 ? "cpu" : "cpu:" + std::to_string(rank), memory_.state().bytes(rank), memory_.has_transient() ? memory_.transient_bytes(rank) + memory_.input_bytes(rank) : 0,
+                    free};
+    if (counted.insert(memory_.place(rank)).second) memory[rank].allocated += memory_.constants_bytes(memory_.place(rank));
+  }
+  memory.front().allocated += memory_.step_bytes();
+  return memory;
+}
+
+void HostExecutor::ReleaseMemory() {
+  FinishAhead();
+  ahead_entry_ = -1;
+  for (auto& entry : prepared_) entry.reset();
+  gathered_.clear();
+  memory_.ReleaseTransient();
+}
+
+namespace {
+
+void SeedLanes(PreparedEntry& entry, uint64_t seed) {
+  for (auto* lanes : {&entry.lanes, &entry.copies}) {
+    for (const auto& lane : *lanes) lane->Seed(seed++);
+  }
+}
+
+}  // namespace
+
+PreparedEntry& HostExecutor::Prepared(int entry) {
+  if (!memory_.has_transient()) memory_.TakeTransient();
+  auto& slot = prepared_[static_cast<size_t>(entry)];
+  if (slot == nullptr) {
+    slot = std::make_unique<PreparedEntry>(Prepare(*plan_, entry, memory_));
+    SeedLanes(*slot, chaos_seed_);
+  }
+  return *slot;
+}
+
+void HostExecutor::SetChaos(uint64_t seed) {
+  FinishAhead();
+  step_.chaos = ahead_step_.chaos = true;
+  chaos_seed_ = seed * 1000003;
+  for (const auto& entry : prepared_) {
+    if (entry != nullptr) SeedLanes(*entry, chaos_seed_);
+  }
+}
+
+void HostExecutor::CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step) {
+  ahead_step_.number = step;
+  for (const auto& lane : entry.copies) {
+    lane->BindFeeds(feeds);
+    lane->BindSlot(memory_.Slot(lane->rank, step));
+    lane->Run(ahead_step_);
+  }
+}
+
+// On the background thread. An entry that has not run yet is left to its first run.
+void HostExecutor::CopyAhead(const NextRun& next, uint32_t step) {
+  std::vector<TensorView> feeds;
+  const int entry = next(feeds);
+  if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
+  for (const TensorView& feed : feeds) ahead_feeds_.push_back(feed.data);
+  CopyInputs(*prepared_[static_cast<size_t>(entry)], ahead_feeds_, step);
+  ahead_entry_ = entry;
+}
+
+void HostExecutor::Run(int entry_index, std::span<const TensorView> feeds, const StepParams& params, NextRun next) {
+  FinishAhead();
+  CheckFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
+  PreparedEntry& entry = Prepared(entry_index);
+  feeds_.clear();
+  for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
+  const std::vector<RankBinding>& ranks = plan_->entries[static_cast<size_t>(entry_index)].ranks;
+  for (size_t r = 0; r < ranks.size(); ++r) WriteStepParams(plan_->step, params, ranks[r], memory_.step(static_cast<int>(r), 0));
+  step_.failed.store(false, std::memory_order_relaxed);
+  ++step_.number;
+  for (const auto& lane : entry.lanes) {
+    lane->BindFeeds(feeds_);
+    if (!lane->slots.empty()) lane->BindSlot(memory_.Slot(lane->rank, step_.number));
+  }
+  if (!entry.copies.empty() && (ahead_entry_ != entry_index || ahead_feeds_ != feeds_)) CopyInputs(entry, feeds_, step_.number);
+  ahead_entry_ = -1;
+  ahead_feeds_.clear();
+  if (next && memory_.has_inputs()) {
+    background_.Start([this, next = std::move(next), step = step_.number + 1] { CopyAhead(next, step); });
+  }
+  if (entry.lanes.size() == 1) return entry.lanes[0]->Run(step_);
+  errors_.assign(entry.lanes.size(), nullptr);
+  threads_.Run(static_cast<int>(entry.lanes.size()), [&](int i) {
+    const auto lane = static_cast<size_t>(i);
+    try {
+      entry.lanes[lane]->Run(step_);
+    } catch (...) {
+      errors_[lane] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& error : errors_) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+std::vector<int64_t> HostExecutor::nanoseconds(int program) const {
+  std::vector<int64_t> sums;
+  for (size_t e = 0; e < prepared_.size(); ++e) {
+    if (prepared_[e] == nullptr) continue;
+    const std::vector<RankBinding>& ranks = plan_->entries[e].ranks;
+    const auto first = std::find_if(ranks.begin(), ranks.end(), [&](const RankBinding& rank) { return rank.program == program; });
+    if (first == ranks.end()) continue;
+    sums.resize(plan_->programs[static_cast<size_t>(program)].instructions.size());
+    for (const auto& lane : prepared_[e]->lanes) {
+      if (lane->rank != static_cast<int>(first - ranks.begin())) continue;
+      for (const PreparedInstruction& prepared : lane->instructions) sums[static_cast<size_t>(prepared.index)] += prepared.nanoseconds;
+    }
+  }
+  return sums;
+}
+
+std::vector<TimedInstruction> HostExecutor::LastTimes(int entry) const {
+  std::vector<TimedInstruction> times;
+  const auto& prepared = prepared_[static_cast<size_t>(entry)];
+  if (prepared == nullptr) return times;
+  for (const auto& lane : prepared->lanes) {
+    for (const PreparedInstruction& i : lane->instructions) times.push_back({lane->rank, i.index, i.begin_ns, i.end_ns});
+  }
+  return times;
+}
+
+const void* HostExecutor::AddressOf(const Buffer& buffer, int rank) const {
+  if (buffer.arena == Arena::kInput) return memory_.Slot(rank, step_.number) + buffer.offset;
+  return buffer.arena == Arena::kFeed ? feeds_[static_cast<size_t>(buffer.feed)] : memory_.Address(buffer, rank);
+}
+
+TensorView HostExecutor::Fetched(int entry_index, int index) {
+  const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
+  const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
+  const FetchParts found = PartsOf(*plan_, entry_index, index);
+  const Buffer& first = *found.parts.front().buffer;
+  // A feed is whole as it was given.
+  if (found.whole || first.arena == Arena::kFeed) {
+    return {first.dtype, found.shape, AddressOf(first, static_cast<int>(found.parts.front().rank))};
+  }
+  Tensor& whole = gathered_[{entry_index, index}];
+  if (!whole.defined()) whole = Tensor(first.dtype, found.shape);
+  for (const auto& [rank, part] : found.parts) {
+    CopyOf(whole.shape(), DTypeBytes(first.dtype), fetch.batch_axis, fetch.batch_inner, entry.ranks[rank], entry.batch)
+        .Gather(static_cast<const std::byte*>(AddressOf(*part, static_cast<int>(rank))), static_cast<std::byte*>(whole.data()));
+  }
+  return whole.view();
+}
+
+}  // namespace gradloom

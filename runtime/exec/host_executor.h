@@ -1,0 +1,60 @@
+// Runs plans for the CPU.
+#pragma once
+
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "runtime/exec/background.h"
+#include "runtime/exec/executor.h"
+#include "runtime/exec/memory.h"
+#include "runtime/exec/prepare.h"
+#include "runtime/exec/stream_threads.h"
+
+namespace gradloom {
+
+// An entry of one rank and one stream runs on the caller's thread, and reads feeds in place; otherwise each stream of each rank has a
+// thread, the first one the caller's.
+class HostExecutor : public Executor {
+ public:
+  explicit HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state = nullptr);
+  ~HostExecutor() override;
+
+  void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
+  void FinishAhead() override { background_.Wait(); }
+  TensorView Fetched(int entry, int fetch) override;
+  const Plan& plan() const override { return *plan_; }
+  const std::shared_ptr<StateArena>& shared_state() const override { return memory_.shared_state(); }
+  void set_timed(bool timed) override { step_.timed = timed; }
+  std::vector<int64_t> nanoseconds(int program) const override;
+  std::vector<TimedInstruction> LastTimes(int entry) const override;
+  void SetChaos(uint64_t seed) override;
+  std::vector<DeviceMemory> memory() const override;
+  void ReleaseMemory() override;
+  int64_t transient_bytes(size_t rank) const override { return memory_.transient_bytes(rank); }
+  int64_t input_bytes(size_t rank) const override { return memory_.input_bytes(rank); }
+
+ private:
+  PreparedEntry& Prepared(int entry);
+  const void* AddressOf(const Buffer& buffer, int rank) const;
+  // Runs an entry's copy streams for a step.
+  void CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step);
+  void CopyAhead(const NextRun& next, uint32_t step);
+
+  std::shared_ptr<const Plan> plan_;
+  Memory memory_;
+  StepState step_;
+  uint64_t chaos_seed_ = 0;
+  std::vector<const void*> feeds_;                        // of the entry that ran last
+  std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
+  std::map<std::pair<int, int>, Tensor> gathered_;        // by entry and fetch
+  std::vector<std::exception_ptr> errors_;                // by lane, of the run
+  StreamThreads threads_;
+  // What has been copied for the next step: its entry and feeds. Written by the background thread alone while that works.
+  int ahead_entry_ = -1;
+  std::vector<const void*> ahead_feeds_;
+  StepState ahead_step_;
+  Background background_;  // last: its work uses all of the above
+};
+
+}  // namespace gradloom

@@ -1,0 +1,83 @@
+// From what a person writes to devices, on recorded machines.
+#include "runtime/device/choose_devices.h"
+
+#include <gtest/gtest.h>
+
+namespace gradloom {
+namespace {
+
+CudaDevices Machine(int count) {
+  CudaDevices machine;
+  for (int i = 0; i < count; ++i) machine.devices.push_back({.ordinal = i, .name = "NVIDIA H200", .compute_major = 9});
+  return machine;
+}
+
+CudaDevices NoGpu() { return {.devices = {}, .problem = "there is no NVIDIA driver", .visible = ""}; }
+
+DeviceSpec Choose(const std::string& text, const CudaDevices& machine, std::string* note = nullptr) {
+  return ChooseDevices(ParseDevices(text), machine, note);
+}
+
+std::string MessageOf(const std::string& text, const CudaDevices& machine) {
+  try {
+    Choose(text, machine);
+  } catch (const Error& error) {
+    return error.Describe();
+  }
+  return "";
+}
+
+TEST(ChooseDevices, NamesBecomeOrdinals) {
+  const CudaDevices four = Machine(4);
+  EXPECT_EQ(Choose("cuda", four).ToString(), "cuda:0");
+  EXPECT_EQ(Choose("cuda:all", four).ToString(), "cuda:0,1,2,3");
+  // A list with a gap keeps its order and its gap.
+  EXPECT_EQ(Choose("cuda:0,2", four).ordinals, (std::vector<int>{0, 2}));
+  EXPECT_EQ(Choose("cuda:3,cuda:1", four).ordinals, (std::vector<int>{3, 1}));
+  // Two logical devices on one GPU.
+  EXPECT_EQ(Choose("cuda:0,cuda:0", four).count, 2);
+  EXPECT_EQ(Choose("cpu:3", four).ToString(), "cpu:3");
+}
+
+TEST(ChooseDevices, AutoTakesWhatThereIsAndSaysSo) {
+  std::string note;
+  EXPECT_EQ(Choose("auto", Machine(2), &note).ToString(), "cuda:0");
+  EXPECT_EQ(note, "");
+  EXPECT_EQ(Choose("auto", NoGpu(), &note).ToString(), "cpu");
+  EXPECT_EQ(note, "the CPU trains: there is no NVIDIA driver");
+}
+
+TEST(ChooseDevices, ElseCpuStandsInForOneThatIsNotThere) {
+  std::string note;
+  EXPECT_EQ(Choose("cuda:1,else=cpu", Machine(2), &note).ToString(), "cuda:1");
+  EXPECT_EQ(note, "");
+  EXPECT_EQ(Choose("cuda:1,else=cpu", Machine(1), &note).ToString(), "cpu");
+  EXPECT_EQ(note, "the CPU trains instead of cuda:1: there is cuda:0");
+  EXPECT_EQ(Choose("cuda,else=cpu", NoGpu(), &note).ToString(), "cpu");
+}
+
+// CUDA_VISIBLE_DEVICES=2,3 on a machine of four: the process sees 0 and 1.
+TEST(ChooseDevices, WhatIsNotThereIsNamedWithWhatIs) {
+  CudaDevices visible = Machine(2);
+  visible.visible = "2,3";
+  EXPECT_EQ(Choose("cuda:1", visible).ordinals, std::vector<int>{1});
+  const std::string message = MessageOf("cuda:0,2", visible);
+  EXPECT_NE(message.find("E-DEVICE"), std::string::npos);
+  EXPECT_NE(message.find("there is no device cuda:2: this machine has cuda:0, cuda:1"), std::string::npos) << message;
+  EXPECT_NE(message.find("CUDA_VISIBLE_DEVICES=2,3"), std::string::npos) << message;
+  EXPECT_NE(MessageOf("cuda:0", NoGpu()).find("there is no NVIDIA driver"), std::string::npos);
+}
+
+TEST(ChooseDevices, KindsDoNotMix) {
+  for (const char* text : {"cuda:0,cpu:1", "cpu:1,cuda:0", "cuda:0,cpu"}) {
+    const std::string message = MessageOf(text, Machine(1));
+    EXPECT_NE(message.find("cuda and cpu cannot share a batch"), std::string::npos) << message;
+    EXPECT_NE(message.find(text), std::string::npos);
+  }
+  for (const char* text : {"cuda:", "cuda:x", "cuda:-1", "cuda:0,,1", "cuda:1.5", "gpu", "cpu:0", "cuda:all,0"}) {
+    EXPECT_NE(MessageOf(text, Machine(4)).find("E-CONFIG"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

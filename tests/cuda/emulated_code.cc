@@ -1,0 +1,88 @@
+// Code that is compiled at run time, without NVRTC and a GPU: by the host's compiler, as one block of one thread.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "kernels/cuda/dnn_handle.h"
+#include "kernels/cuda/emulated_launch.h"
+#include "kernels/cuda/runtime_code.h"
+#include "runtime/base/error.h"
+
+namespace gradloom::cuda {
+namespace {
+
+constexpr char kBefore[] = R"(
+#define __global__
+struct Place { unsigned x; };
+static const Place gridDim{1}, blockDim{1}, blockIdx{0}, threadIdx{0};
+#include "runtime/base/half.h"
+using gradloom::Half;
+using gradloom::Bfloat16;
+)";
+
+class Emulated : public RuntimeFunction {
+ public:
+  using Function = void (*)(const void* arguments);
+  explicit Emulated(Function function) : function_(function) {}
+  void Launch(int64_t, int, const void* arguments, size_t bytes, cudaStream_t stream) override {
+    EmulatedLaunch(stream, [function = function_, copy = std::string(static_cast<const char*>(arguments), bytes)] {
+      // The struct wants its alignment.
+      alignas(16) char aligned[4096];
+      copy.copy(aligned, copy.size());
+      function(aligned);
+    });
+  }
+
+ private:
+  Function function_;
+};
+
+// The folder of this process's compiled code, removed at its end.
+const std::string& Folder() {
+  static const struct Made {
+    std::string path;
+    Made() {
+      const char* const base = std::getenv("TEST_TMPDIR");
+      path = std::string(base != nullptr ? base : "/tmp") + "/emulated_code." + std::to_string(getpid());
+      std::filesystem::create_directories(path);
+    }
+    ~Made() { std::filesystem::remove_all(path); }
+  } folder;
+  return folder.path;
+}
+
+Emulated::Function Compiled(const std::string& source, const std::string& name) {
+  static int count = 0;
+  const std::string path = Folder() + "/" + std::to_string(count++);
+  const std::string wrapped = std::string(kBefore) + source + "\nextern \"C\" void emulated(const void* a) { " + name + "(*(const Arguments*)a); }\n";
+  std::ofstream(path + ".cc") << wrapped;
+  const std::string command = "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + path + ".so " + path + ".cc 2> " + path + ".log";
+  if (std::system(command.c_str()) != 0) {
+    std::ifstream log(path + ".log");
+    throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);
+  }
+  void* const library = dlopen((path + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw Error(ErrorCode::kDevice, dlerror());
+  return reinterpret_cast<Emulated::Function>(dlsym(library, "emulated"));
+}
+
+}  // namespace
+
+std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const std::string& name, const std::string&, int) {
+  static std::map<std::string, Emulated::Function> compiled;  // by source
+  Emulated::Function& function = compiled[source];
+  if (function == nullptr) function = Compiled(source, name);
+  return std::make_shared<Emulated>(function);
+}
+
+// There is no cuDNN in emulation: its rows are served by reference kernels.
+cudnnContext* NewDnn() { throw Error(ErrorCode::kDevice, "the emulated runtime has no cuDNN"); }
+void DeleteDnn(cudnnContext*) noexcept {}
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,134 @@
+// Plans on emulated GPUs: the executor's streams, events, graphs and memory, with the numbers of the CPU.
+#include "runtime/exec/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/run_case.h"
+#include "tests/cuda/emulated_runtime.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kCases[] = "tests/conformance/cases/";
+
+class OnEmulatedGpus : public testing::Test {
+ protected:
+  void SetUp() override { emulated::Reset({.devices = 2, .seed = 7}); }
+  // What is left over aborts.
+  void TearDown() override { emulated::Reset({}); }
+};
+
+TrainingCase Case(const std::string& name) { return ReadTrainingCase(kCases + name); }
+
+std::string Failures(const TrainingCase& recorded, const RunOptions& options) {
+  std::string text;
+  for (const std::string& failure : Compare(recorded, RunCase(recorded, options)).failures) text += failure + "\n";
+  return text;
+}
+
+int Count(const std::string& what) {
+  const auto& calls = emulated::Calls();
+  return static_cast<int>(std::count_if(calls.begin(), calls.end(), [&](const emulated::Call& call) { return call.what == what; }));
+}
+
+TEST_F(OnEmulatedGpus, ACaseTrainsAsRecorded) {
+  const TrainingCase recorded = Case("housing_mlp");
+  EXPECT_EQ(Failures(recorded, {.devices = "cuda:0"}), "");
+  // Every step but the first of each entry was one launch.
+  EXPECT_GT(Count("graph"), 0);
+}
+
+TEST_F(OnEmulatedGpus, GraphsAndSingleLaunchesGiveTheSameBits) {
+  const TrainingCase recorded = Case("lenet");
+  const TrainingRun captured = RunCase(recorded, {.devices = "cuda:0"});
+  const int graphs = Count("graph");
+  const TrainingRun single = RunCase(recorded, {.devices = "cuda:0", .graph = false});
+  EXPECT_GT(graphs, 0);
+  EXPECT_EQ(Count("graph"), graphs);
+  EXPECT_EQ(captured.losses, single.losses);
+}
+
+// Streams advance in a random order that keeps only what events state.
+TEST_F(OnEmulatedGpus, NoOrderOfStreamsChangesABit) {
+  const TrainingCase recorded = Case("lenet");
+  std::vector<double> losses;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    emulated::Reset({.devices = 2, .seed = seed});
+    for (const bool graph : {true, false}) {
+      const TrainingRun run = RunCase(recorded, {.streams = 3, .devices = "cuda:0", .graph = graph});
+      if (losses.empty()) losses = run.losses;
+      EXPECT_EQ(run.losses, losses) << "seed " << seed << ", graph " << graph;
+    }
+  }
+}
+
+TEST_F(OnEmulatedGpus, SeveralDevicesShareABatch) {
+  const TrainingCase recorded = Case("lenet");
+  for (const char* devices : {"cuda:0,cuda:0", "cuda:0,1", "cuda:0,0,0"}) {
+    EXPECT_EQ(Failures(recorded, {.streams = 2, .devices = devices}), "") << devices;
+    EXPECT_EQ(Failures(recorded, {.devices = devices, .graph = false}), "") << devices;
+  }
+}
+
+TEST_F(OnEmulatedGpus, PartsOfAModelAreOnDevicesOfTheirOwn) {
+  const TrainingCase recorded = Case("lenet");
+  EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1", .stages = 2, .place_seed = 3}), "");
+  EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,0", .gather_to = 0}), "");
+}
+
+TEST_F(OnEmulatedGpus, DelaysChangeNoBit) {
+  const TrainingCase recorded = Case("housing_mlp");
+  const TrainingRun calm = RunCase(recorded, {.devices = "cuda:0"});
+  EXPECT_EQ(RunCase(recorded, {.devices = "cuda:0", .chaos = 5}).losses, calm.losses);
+}
+
+TEST_F(OnEmulatedGpus, WithoutPinnedMemoryCopiesArePlain) {
+  emulated::Reset({.devices = 1, .seed = 2, .pinning_fails = true});
+  EXPECT_EQ(Failures(Case("housing_mlp"), {.devices = "cuda:0"}), "");
+}
+
+TEST_F(OnEmulatedGpus, WorkThatFailsNamesItsNode) {
+  const TrainingCase recorded = Case("housing_mlp");
+  int named = 0;
+  for (int call = 0; call < 60; call += 7) {
+    emulated::Reset({.devices = 1, .seed = 2, .fails_after = call});
+    try {
+      RunCase(recorded, {.devices = "cuda:0"});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDevice);
+      EXPECT_NE(error.message().find("cudaErrorLaunchFailure"), std::string::npos) << error.Describe();
+      named += error.where().find('\'') != std::string::npos;
+    }
+  }
+  EXPECT_GT(named, 0);
+}
+
+TEST_F(OnEmulatedGpus, ADeviceThatIsNotThereIsAnError) {
+  try {
+    RunCase(Case("housing_mlp"), {.devices = "cuda:5"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_NE(error.message().find("cuda:5"), std::string::npos);
+  }
+}
+
+TEST_F(OnEmulatedGpus, MemoryThatIsShortIsSaidInBytes) {
+  emulated::Reset({.devices = 1, .memory_bytes = 4096});
+  try {
+    RunCase(Case("housing_mlp"), {.devices = "cuda:0"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    EXPECT_NE(error.message().find("arena of"), std::string::npos) << error.Describe();
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

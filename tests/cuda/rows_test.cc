@@ -1,0 +1,33 @@
+// The rows of the catalog and the kernels of the CUDA library: one for each, and names by one rule.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "kernels/cuda/cuda_kernel.h"
+
+namespace gradloom {
+namespace {
+
+TEST(CudaRows, EachHasAKernelAndEachKernelARow) {
+  std::set<std::string> rows, kernels;
+  for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) rows.emplace(row->name);
+  for (const cuda::CudaKernel* kernel : cuda::AllCudaKernels()) kernels.emplace(kernel->row);
+  EXPECT_EQ(rows, kernels);
+}
+
+// Operators that run on the CPU and not on a GPU: this list is what is missing.
+TEST(CudaRows, EveryOperatorOfTheCpuIsThere) {
+  const std::set<std::string> missing = {};
+  std::set<std::string> cpu, cuda;
+  for (const KernelRow* row : KernelRows(DeviceKind::kCpu)) cpu.insert(std::string(row->domain) + "." + std::string(row->op));
+  for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) cuda.insert(std::string(row->domain) + "." + std::string(row->op));
+  std::set<std::string> found;
+  for (const std::string& op : cpu) {
+    if (!cuda.contains(op)) found.insert(op);
+  }
+  EXPECT_EQ(found, missing);
+}
+
+}  // namespace
+}  // namespace gradloom

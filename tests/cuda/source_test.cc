@@ -1,0 +1,59 @@
+// Every source that is compiled at run time, by the compiler that will do it: NVRTC needs no GPU.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/pointwise_source.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+TEST(RuntimeSources, CompileForEveryArchitecture) {
+  // Every function of pointwise programs in one call each, so that none is left out.
+  for (int op = 0; op < kNumPointwiseOps; ++op) {
+    const auto function = static_cast<PointwiseOp>(op);
+    const int operands = PointwiseOperands(function);
+    PointwiseProgram program{.num_inputs = 3, .constants = {0.5F}};
+    program.outputs = {program.Emit(function, 0, operands > 1 ? 1 : -1, operands > 2 ? 3 : -1)};
+    const OperandType wide{DType::kFloat32, {2, 8}, {}}, row{DType::kFloat32, {8}, {}}, truth{DType::kBool, {2, 1}, {}};
+    const KernelCall call{.op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {wide, row, truth}, .outputs = {wide}};
+    const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program);
+    EXPECT_EQ(source.width, 4);
+    try {
+      EXPECT_FALSE(cuda::CompileForDevice(source.text, "sm_90").empty());
+    } catch (const Error& error) {
+      ADD_FAILURE() << PointwiseOpName(function) << "\n" << error.Describe() << "\n" << source.text.substr(source.text.find("struct Arguments"));
+    }
+  }
+}
+
+TEST(RuntimeSources, ShapesDecideTheWidth) {
+  PointwiseProgram program{.num_inputs = 2};
+  program.outputs = {program.Emit(PointwiseOp::kAdd, 0, 1)};
+  const auto width = [&](const Shape& a, const Shape& b, const Shape& out, DType dtype) {
+    const KernelCall call{.op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {{dtype, a, {}}, {dtype, b, {}}},
+                          .outputs = {{dtype, out, {}}}};
+    const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program);
+    EXPECT_FALSE(cuda::CompileForDevice(source.text, "sm_80").empty());
+    return source.width;
+  };
+  EXPECT_EQ(width({4, 8}, {4, 8}, {4, 8}, DType::kFloat32), 4);
+  EXPECT_EQ(width({4, 8}, {}, {4, 8}, DType::kBfloat16), 4);
+  EXPECT_EQ(width({4, 8}, {4, 1}, {4, 8}, DType::kFloat16), 4);
+  EXPECT_EQ(width({4, 7}, {7}, {4, 7}, DType::kFloat32), 1);
+  EXPECT_EQ(width({3, 4, 1}, {3, 4, 6}, {3, 4, 6}, DType::kFloat32), 1);
+  EXPECT_EQ(width({}, {}, {}, DType::kFloat32), 1);
+}
+
+TEST(RuntimeSources, WhatDoesNotCompileSaysWhy) {
+  try {
+    cuda::CompileForDevice("extern \"C\" __global__ void f( {", "sm_90");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_NE(error.where().find("expected"), std::string::npos) << error.Describe();
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
