@@ -1,4 +1,6 @@
 // Products by cuBLASLt. It thinks in columns: a row-major matrix is the transpose of what it sees, so d = a b is asked as d' = b' a'.
+#include "kernels/cuda/rows/blas.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -7,7 +9,6 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/libraries.h"
-#include "kernels/cuda/rows/blas.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -52,8 +53,10 @@ class BlasKernel : public Kernel {
         type_(TypeOf(call.inputs[0].dtype)),
         blas_(libraries.blas()),
         // The left operand of the transposed product is b.
-        b_(type_, product_.transpose_b ? product_.k : product_.n, product_.transpose_b ? product_.n : product_.k, product_.batch, product_.b_step),
-        a_(type_, product_.transpose_a ? product_.m : product_.k, product_.transpose_a ? product_.k : product_.m, product_.batch, product_.a_step),
+        b_(type_, product_.transpose_b ? product_.k : product_.n, product_.transpose_b ? product_.n : product_.k, product_.batch,
+           product_.b_step),
+        a_(type_, product_.transpose_a ? product_.m : product_.k, product_.transpose_a ? product_.k : product_.m, product_.batch,
+           product_.a_step),
         d_(type_, product_.n, product_.m, product_.batch, product_.m * product_.n),
         scratch_(BlasScratchBytes(product_)) {
     const bool wide = type_ == CUDA_R_64F;

@@ -1,5 +1,4 @@
 #include "kernels/cuda/collective.h"
-
 #include "kernels/cuda/launch.cuh"
 #include "kernels/reference/operands.h"
 
@@ -14,14 +13,15 @@ struct Members {
 
 template <typename T>
 void TreeSum(const Members<T>& members, int64_t count, T* to, cudaStream_t stream) {
-  ForEachElement(count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-    Arithmetic<T> sums[kMaxGroupMembers];
-    for (int m = 0; m < members.count; ++m) sums[m] = static_cast<Arithmetic<T>>(members.from[m][i]);
-    for (int stride = 1; stride < members.count; stride *= 2) {
-      for (int m = 0; m + stride < members.count; m += 2 * stride) sums[m] += sums[m + stride];
-    }
-    to[i] = static_cast<T>(sums[0]);
-  });
+  ForEachElement(
+      count, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        Arithmetic<T> sums[kMaxGroupMembers];
+        for (int m = 0; m < members.count; ++m) sums[m] = static_cast<Arithmetic<T>>(members.from[m][i]);
+        for (int stride = 1; stride < members.count; stride *= 2) {
+          for (int m = 0; m + stride < members.count; m += 2 * stride) sums[m] += sums[m + stride];
+        }
+        to[i] = static_cast<T>(sums[0]);
+      });
 }
 
 template <typename F>

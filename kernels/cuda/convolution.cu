@@ -35,7 +35,9 @@ void Forward(const Convolution& conv, const T* x, const T* w, const T* bias, T* 
         const T* const weights = w + m * channels * taps;
         R sum = bias == nullptr ? R(0) : static_cast<R>(bias[m]);
         ForEachTap(Alone{}, g, PointOf(g.out, plane.rest), [&](int64_t i, int64_t tap) {
-          for (int64_t c = 0; c < channels; ++c) sum += static_cast<R>(from[c * in + i]) * static_cast<R>(weights[c * taps + tap]);
+          R part = 0;  // of one tap: a sum of sums rounds less than one long sum
+          for (int64_t c = 0; c < channels; ++c) part += static_cast<R>(from[c * in + i]) * static_cast<R>(weights[c * taps + tap]);
+          sum += part;
         });
         y[at] = static_cast<T>(sum);
       });
@@ -54,7 +56,9 @@ void GradInput(const Convolution& conv, const T* dy, const T* w, const T* bias, 
         const T* const weights = w + group.quotient * channels * filter + group.rest * taps;
         R sum = bias == nullptr ? R(0) : static_cast<R>(bias[image.rest]);
         ForEachWindowAt(g, PointOf(g.in, plane.rest), [&](int64_t o, int64_t tap) {
-          for (int64_t m = 0; m < channels; ++m) sum += static_cast<R>(from[m * out + o]) * static_cast<R>(weights[m * filter + tap]);
+          R part = 0;
+          for (int64_t m = 0; m < channels; ++m) part += static_cast<R>(from[m * out + o]) * static_cast<R>(weights[m * filter + tap]);
+          sum += part;
         });
         dx[at] = static_cast<T>(sum);
       });

@@ -27,9 +27,9 @@ class Libraries;  // the handles of cuBLASLt, cuDNN and NVRTC of a device
 
 // Where a kernel runs.
 struct KernelSite {
-  int id = 0;                       // stands in the DataFault of what it finds
-  DataFault* fault = nullptr;       // memory of the device
-  Libraries* libraries = nullptr;   // of the device; the kernel may keep it
+  int id = 0;                      // stands in the DataFault of what it finds
+  DataFault* fault = nullptr;      // memory of the device
+  Libraries* libraries = nullptr;  // of the device; the kernel may keep it
 };
 
 struct CudaKernel {

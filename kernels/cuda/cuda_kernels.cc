@@ -62,9 +62,11 @@ std::span<const CudaKernel* const> AllCudaKernels() { return TheIndex().all; }
 
 std::unique_ptr<Kernel> MakeCudaKernel(const KernelRow& row, const KernelCall& call, const KernelSite& site) {
   const std::string why = Rejection(row, call);
-  if (!why.empty()) throw Error(ErrorCode::kPlan, "kernel '" + Escaped(row.name) + "' cannot run operator '" + Escaped(call.op) + "': " + why);
+  if (!why.empty())
+    throw Error(ErrorCode::kPlan, "kernel '" + Escaped(row.name) + "' cannot run operator '" + Escaped(call.op) + "': " + why);
   const auto found = TheIndex().by_row.find(row.name);
-  if (found == TheIndex().by_row.end()) throw Error(ErrorCode::kPlan, "the CUDA library of this build has no kernel '" + Escaped(row.name) + "'");
+  if (found == TheIndex().by_row.end())
+    throw Error(ErrorCode::kPlan, "the CUDA library of this build has no kernel '" + Escaped(row.name) + "'");
   return found->second->make(call, site);
 }
 

@@ -17,7 +17,6 @@ inline constexpr int kAtOnce = kIsHalf<T> ? 2 : 1;
 // Operands in the order in which they lie in memory, whatever the layout that they share.
 inline KernelCall InMemoryOrder(const KernelCall& call) { return PhysicalOf(call)->call; }
 
-
 // No overflow for any x.
 template <typename A>
 GRADLOOM_DEVICE A Sigmoid(A x) {

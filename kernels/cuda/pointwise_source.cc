@@ -114,9 +114,11 @@ class Writer {
   void Arguments() {
     text_ += "struct Arguments {\n";
     for (size_t k = 0; k < call_.inputs.size(); ++k) {
-      text_ += "  const " + std::string(call_.inputs[k].present() ? TypeText(call_.inputs[k].dtype) : "void") + "* in" + Number(Id(k)) + ";\n";
+      text_ +=
+          "  const " + std::string(call_.inputs[k].present() ? TypeText(call_.inputs[k].dtype) : "void") + "* in" + Number(Id(k)) + ";\n";
     }
-    for (size_t k = 0; k < call_.outputs.size(); ++k) text_ += "  " + std::string(TypeText(call_.outputs[k].dtype)) + "* out" + Number(Id(k)) + ";\n";
+    for (size_t k = 0; k < call_.outputs.size(); ++k)
+      text_ += "  " + std::string(TypeText(call_.outputs[k].dtype)) + "* out" + Number(Id(k)) + ";\n";
     text_ += "};\n";
   }
 
@@ -132,7 +134,8 @@ class Writer {
       if (a == 0) {
         text_ += "    const " + index_ + " x0 = rest;\n";
       } else {
-        text_ += "    const " + index_ + " " + name + " = rest % " + Number(axes_.extents[a]) + "u;\n    rest /= " + Number(axes_.extents[a]) + "u;\n";
+        text_ += "    const " + index_ + " " + name + " = rest % " + Number(axes_.extents[a]) +
+                 "u;\n    rest /= " + Number(axes_.extents[a]) + "u;\n";
       }
     }
     for (size_t k = 0; k < call_.inputs.size(); ++k) {
@@ -165,7 +168,8 @@ class Writer {
       if (!Read(k)) continue;
       const std::string id = Number(Id(k));
       const std::string value = width_ > 1 && axes_.strides[k].back() == 1 ? "v" + id + ".at[j]" : "v" + id;
-      text_ += "      const float r" + id + " = " + (call_.inputs[k].dtype == DType::kBool ? value + " != 0 ? 1.0f : 0.0f" : "(float)" + value) + ";\n";
+      text_ += "      const float r" + id + " = " +
+               (call_.inputs[k].dtype == DType::kBool ? value + " != 0 ? 1.0f : 0.0f" : "(float)" + value) + ";\n";
     }
     int result = program_.num_inputs;
     for (float constant : program_.constants) text_ += "      const float r" + Number(result++) + " = " + FloatText(constant) + ";\n";
@@ -181,14 +185,16 @@ class Writer {
     for (size_t k = 0; k < call_.outputs.size(); ++k) {
       const std::string value = "r" + Number(program_.outputs[k]);
       const std::string type = TypeText(call_.outputs[k].dtype);
-      text_ += "      w" + Number(Id(k)) + ".at[j] = " + (call_.outputs[k].dtype == DType::kBool ? value + " != 0.0f ? 1 : 0" : "(" + type + ")" + value) + ";\n";
+      text_ += "      w" + Number(Id(k)) +
+               ".at[j] = " + (call_.outputs[k].dtype == DType::kBool ? value + " != 0.0f ? 1 : 0" : "(" + type + ")" + value) + ";\n";
     }
   }
 
   void Stores() {
     for (size_t k = 0; k < call_.outputs.size(); ++k) {
       const std::string id = Number(Id(k)), type = TypeText(call_.outputs[k].dtype);
-      text_ += width_ > 1 ? "    *(Four<" + type + ">*)(a.out" + id + " + i) = w" + id + ";\n" : "    a.out" + id + "[i] = w" + id + ".at[0];\n";
+      text_ +=
+          width_ > 1 ? "    *(Four<" + type + ">*)(a.out" + id + " + i) = w" + id + ";\n" : "    a.out" + id + "[i] = w" + id + ".at[0];\n";
     }
   }
 

@@ -10,8 +10,8 @@
 namespace gradloom::cuda {
 
 struct PointwiseSource {
-  std::string text;      // extern "C" __global__ void gradloom_pointwise(const Arguments)
-  int64_t threads = 0;   // that have work: each computes `width` neighbouring elements
+  std::string text;     // extern "C" __global__ void gradloom_pointwise(const Arguments)
+  int64_t threads = 0;  // that have work: each computes `width` neighbouring elements
   int width = 1;
 };
 

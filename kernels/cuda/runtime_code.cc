@@ -38,7 +38,8 @@ class Program {
       nvrtcGetProgramLogSize(program_, &size);
       std::string log(size, '\0');
       nvrtcGetProgramLog(program_, log.data());
-      throw Error(ErrorCode::kDevice, "NVRTC does not compile for " + architecture + ": " + nvrtcGetErrorString(result), log.substr(0, 2000));
+      throw Error(ErrorCode::kDevice, "NVRTC does not compile for " + architecture + ": " + nvrtcGetErrorString(result),
+                  log.substr(0, 2000));
     }
     size_t size = 0;
     CheckCompiler(nvrtcGetCUBINSize(program_, &size), "nvrtcGetCUBINSize");

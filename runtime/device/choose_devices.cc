@@ -48,13 +48,15 @@ DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, s
   if (wanted.kind == DeviceKind::kCpu) return wanted;
   const int missing = Missing(wanted, machine);
   if (missing >= 0 && wanted.else_cpu) {
-    if (note != nullptr) *note = "the CPU trains instead of " + wanted.ToString() + ": " + (machine.devices.empty() ? why : "there is " + Names(machine));
+    if (note != nullptr)
+      *note = "the CPU trains instead of " + wanted.ToString() + ": " + (machine.devices.empty() ? why : "there is " + Names(machine));
     return {};
   }
   if (missing >= 0) {
     const std::string seen = machine.visible.empty() ? "" : "CUDA_VISIBLE_DEVICES=" + Escaped(machine.visible);
     throw Error(ErrorCode::kDevice,
-                "there is no device cuda:" + std::to_string(missing) + ": " + (machine.devices.empty() ? why : "this machine has " + Names(machine)),
+                "there is no device cuda:" + std::to_string(missing) + ": " +
+                    (machine.devices.empty() ? why : "this machine has " + Names(machine)),
                 seen, "gradloom devices shows what there is; --devices cpu, or ,else=cpu behind the name");
   }
   DeviceSpec chosen = wanted;

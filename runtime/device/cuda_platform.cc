@@ -35,7 +35,8 @@ std::vector<std::string> Places() {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) {
     const std::filesystem::path folder = program.parent_path();
-    for (const char* beside : {"", "../lib", "../../runtime/device/cuda"}) places.push_back((folder / beside / kLibrary).lexically_normal().string());
+    for (const char* beside : {"", "../lib", "../../runtime/device/cuda"})
+      places.push_back((folder / beside / kLibrary).lexically_normal().string());
   }
   places.emplace_back(kLibrary);
   return places;

@@ -68,10 +68,10 @@ class DeviceExecutor : public Executor {
   std::vector<DeviceEvent> copied_;                     // by rank: the inputs of the next step are there
   bool timed_ = false;
   uint32_t step_ = 0;
-  std::vector<const void*> feeds_;                  // of the entry that ran last
-  std::map<std::pair<int, int>, Tensor> fetched_;   // by entry and fetch: what was brought to the host
-  std::map<int, std::vector<TimedInstruction>> times_;       // by entry: of its last timed run
-  std::map<int, std::vector<int64_t>> sums_;                 // by program, by instruction: nanoseconds of all timed runs
+  std::vector<const void*> feeds_;                      // of the entry that ran last
+  std::map<std::pair<int, int>, Tensor> fetched_;       // by entry and fetch: what was brought to the host
+  std::map<int, std::vector<TimedInstruction>> times_;  // by entry: of its last timed run
+  std::map<int, std::vector<int64_t>> sums_;            // by program, by instruction: nanoseconds of all timed runs
   int ahead_entry_ = -1;
   std::vector<const void*> ahead_feeds_;
   Background background_;  // last: its work uses all of the above
@@ -200,8 +200,9 @@ std::vector<DeviceMemory> DeviceExecutor::memory() const {
   std::vector<DeviceMemory> memory;
   for (size_t r = 0; r < memories_.ranks(); ++r) {
     const RankMemory& rank = memories_.rank(r);
-    memory.push_back({"cuda:" + std::to_string(rank.device->ordinal()), memories_.state()->bytes(r) + rank.constants.bytes() + rank.step.bytes(), rank.transient.bytes() + rank.inputs.bytes(),
-                      rank.device->free_bytes()});
+    memory.push_back({"cuda:" + std::to_string(rank.device->ordinal()),
+                      memories_.state()->bytes(r) + rank.constants.bytes() + rank.step.bytes(),
+                      rank.transient.bytes() + rank.inputs.bytes(), rank.device->free_bytes()});
   }
   return memory;
 }

@@ -59,20 +59,20 @@ void DeviceIssuer::Fork(DeviceEntry& entry, bool timed) {
     DeviceRank& rank = entry.ranks[r];
     RankMemory& memory = memories_.rank(r);
     recorded_[r] = rank.of_copies;  // their streams were waited for at the fork
-    DeviceEvent* ready = nullptr;
+    void* ready = nullptr;          // an event
     for (size_t s = 0; s < rank.lanes.size(); ++s) {
       if (rank.lanes[s].empty()) continue;
       void* const stream = StreamOf(r, s);
       lanes_.push_back({r, &rank.lanes[s], 0, stream});
       if (ready != nullptr) {
-        memory.device->Wait(stream, ready->get());
+        memory.device->Wait(stream, ready);
         continue;
       }
       memory.device->Wait(stream, forked_.get());
       memory.device->Copy(memory.step.at(0), memory.host_step.at(0), memory.step.bytes(), stream);
       if (timed) memory.device->Record(begin_[r].get(), stream);
-      ready = &joined_[r][s];
-      memory.device->Record(ready->get(), stream);
+      ready = joined_[r][s].get();
+      memory.device->Record(ready, stream);
     }
   }
 }

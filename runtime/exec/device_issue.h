@@ -56,13 +56,13 @@ class DeviceIssuer {
   DeviceMemories& memories_;
   DeviceStream origin_;
   DeviceEvent forked_;
-  std::vector<DeviceEvent> begin_;                         // by rank
-  std::vector<std::vector<DeviceStream>> streams_;         // by rank, by stream of a program
-  std::vector<std::vector<DeviceEvent>> joined_;           // the same
-  std::map<int, std::unique_ptr<DeviceGroup>> groups_;     // by index into Plan::groups
+  std::vector<DeviceEvent> begin_;                                                      // by rank
+  std::vector<std::vector<DeviceStream>> streams_;                                      // by rank, by stream of a program
+  std::vector<std::vector<DeviceEvent>> joined_;                                        // the same
+  std::map<int, std::unique_ptr<DeviceGroup>> groups_;                                  // by index into Plan::groups
   std::map<std::pair<size_t, size_t>, std::pair<DeviceEvent, DeviceEvent>> transfers_;  // by sender and receiver: sent, taken
-  std::vector<Lane> lanes_;                                // of the step that is being enqueued
-  std::vector<std::vector<bool>> recorded_;                // by rank and event
+  std::vector<Lane> lanes_;                                                             // of the step that is being enqueued
+  std::vector<std::vector<bool>> recorded_;                                             // by rank and event
   bool chaotic_ = false;
   std::mt19937_64 random_;
 };

@@ -53,8 +53,13 @@ DeviceArena::DeviceArena(std::shared_ptr<Device> device, int64_t bytes, const ch
                     InMiB(device_->free_bytes()) + " are free",
                 error.where(), "a smaller --batch, --recompute full, --memory-limit, or --precision bf16");
   }
-  device_->Zero(data_, bytes, nullptr);
-  device_->Synchronize(nullptr);
+  try {
+    device_->Zero(data_, bytes, nullptr);
+    device_->Synchronize(nullptr);
+  } catch (...) {
+    device_->Free(data_);
+    throw;
+  }
 }
 
 DeviceArena::~DeviceArena() {
@@ -108,9 +113,8 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
     }
   }
   if (state_ == nullptr) {
-    state_ = std::make_shared<StateArena>(plan, [&](size_t rank, int64_t bytes) {
-      return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes);
-    });
+    state_ = std::make_shared<StateArena>(
+        plan, [&](size_t rank, int64_t bytes) { return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes); });
   }
   for (size_t r = 0; r < ranks_.size(); ++r) {
     RankMemory& rank = ranks_[r];

@@ -53,7 +53,7 @@ struct RankMemory {
   DeviceArena constants, step;
   DeviceArena transient, inputs;  // only while steps run
   StagingMemory host_step;
-  std::array<StagingMemory, 2> host_inputs;  // by slot
+  std::array<StagingMemory, 2> host_inputs;     // by slot
   int64_t transient_bytes = 0, slot_bytes = 0;  // of all entries
 };
 

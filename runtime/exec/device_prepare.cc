@@ -106,8 +106,7 @@ class DevicePreparation {
           for (size_t k = 0; k < count; ++k) {
             const Buffer& read = program.buffers[static_cast<size_t>(instruction.uses[k].buffer)];
             const Buffer& write = program.buffers[static_cast<size_t>(instruction.uses[count + k].buffer)];
-            prepared.operands[slot].push_back(
-                {read.dtype, prepared.inputs[slot][k], prepared.outputs[slot][k], read.bytes, write.bytes});
+            prepared.operands[slot].push_back({read.dtype, prepared.inputs[slot][k], prepared.outputs[slot][k], read.bytes, write.bytes});
           }
         }
         return;

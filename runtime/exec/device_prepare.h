@@ -59,9 +59,9 @@ struct DeviceInstruction {
   std::array<std::vector<const void*>, 2> inputs;
   std::array<std::vector<void*>, 2> outputs;
   void* scratch = nullptr;
-  int64_t write_bytes = 0;  // of a copy or a transfer
-  int group = -1;           // of a collective: index into Plan::groups
-  int peer = -1;            // of a transfer: rank
+  int64_t write_bytes = 0;                                    // of a copy or a transfer
+  int group = -1;                                             // of a collective: index into Plan::groups
+  int peer = -1;                                              // of a transfer: rank
   std::array<std::vector<DeviceGroup::Operand>, 2> operands;  // of a collective, by input slot
   DeviceEvent begin, end;                                     // where the step is timed
 };

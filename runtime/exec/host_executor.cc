@@ -18,8 +18,8 @@ std::vector<DeviceMemory> HostExecutor::memory() const {
   const int64_t free = FreeHostBytes();
   std::set<int> counted;
   for (size_t rank = 0; rank < memory.size(); ++rank) {
-    memory[rank] = {memory.size() == 1 ? "cpu" : "cpu:" + std::to_string(rank), memory_.state().bytes(rank), memory_.has_transient() ? memory_.transient_bytes(rank) + memory_.input_bytes(rank) : 0,
-                    free};
+    memory[rank] = {memory.size() == 1 ? "cpu" : "cpu:" + std::to_string(rank), memory_.state().bytes(rank),
+                    memory_.has_transient() ? memory_.transient_bytes(rank) + memory_.input_bytes(rank) : 0, free};
     if (counted.insert(memory_.place(rank)).second) memory[rank].allocated += memory_.constants_bytes(memory_.place(rank));
   }
   memory.front().allocated += memory_.step_bytes();

@@ -135,7 +135,8 @@ KernelCall CallOf(const Plan& plan, const Program& program, const Instruction& i
     OperandType operand;
     const Buffer* const buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
     if (buffer != nullptr) operand = buffer->operand();
-    if (on_cuda && use.access == Access::kRead) call.values.push_back(buffer == nullptr ? TensorView() : KnownValue(plan, program, *buffer));
+    if (on_cuda && use.access == Access::kRead)
+      call.values.push_back(buffer == nullptr ? TensorView() : KnownValue(plan, program, *buffer));
     (use.access == Access::kRead ? call.inputs : call.outputs).push_back(std::move(operand));
   }
   return call;

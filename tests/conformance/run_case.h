@@ -16,8 +16,8 @@ struct RunOptions {
   int threads = 1;
   int streams = 1;  // of a device
   std::string devices = "cpu";
-  std::string isa = "sm_90";                 // of CUDA devices
-  bool graph = true;                         // of CUDA devices: steps are captured
+  std::string isa = "sm_90";  // of CUDA devices
+  bool graph = true;          // of CUDA devices: steps are captured
   bool copy_inputs = false;
   int gather_to = -1;                        // the device that has the loss and all that follows; -1: none
   int stages = 1;                            // that hold a copy of the model together

@@ -83,7 +83,8 @@ void Multiply(const Desc& desc, double alpha, const Matrix& a, const Matrix& b, 
     }
     size_t next = 0;
     for (int64_t column = 0; column < d.columns(); ++column) {
-      for (int64_t row = 0; row < d.rows(); ++row) Store(d.layout.type, const_cast<void*>(d.data), d.Place(batch, row, column), made[next++]);
+      for (int64_t row = 0; row < d.rows(); ++row)
+        Store(d.layout.type, const_cast<void*>(d.data), d.Place(batch, row, column), made[next++]);
     }
   }
 }
@@ -102,7 +103,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "of the emulated library"; }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows, uint64_t columns, int64_t leading) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows, uint64_t columns,
+                                          int64_t leading) {
   if (leading < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
   *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, leading, {}});
   return CUBLAS_STATUS_SUCCESS;
@@ -147,16 +149,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
-                              const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void* c, cublasLtMatrixLayout_t c_layout,
-                              void* d, cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
   const Desc desc = *Of(given);
-  const auto transposed = [&](int attribute) {
-    return Get(desc.attributes, attribute, CUBLAS_OP_N) != CUBLAS_OP_N;
-  };
-  const Matrix left{*Of(a_layout), a, transposed(CUBLASLT_MATMUL_DESC_TRANSA)}, right{*Of(b_layout), b, transposed(CUBLASLT_MATMUL_DESC_TRANSB)};
+  const auto transposed = [&](int attribute) { return Get(desc.attributes, attribute, CUBLAS_OP_N) != CUBLAS_OP_N; };
+  const Matrix left{*Of(a_layout), a, transposed(CUBLASLT_MATMUL_DESC_TRANSA)},
+      right{*Of(b_layout), b, transposed(CUBLASLT_MATMUL_DESC_TRANSB)};
   const Matrix addend{*Of(c_layout), c}, result{*Of(d_layout), d};
-  if (left.columns() != right.rows() || left.rows() != result.rows() || right.columns() != result.columns()) return CUBLAS_STATUS_INVALID_VALUE;
+  if (left.columns() != right.rows() || left.rows() != result.rows() || right.columns() != result.columns())
+    return CUBLAS_STATUS_INVALID_VALUE;
   const double scale = Load(desc.scale, alpha, 0), add = Load(desc.scale, beta, 0);
   gradloom::cuda::EmulatedLaunch(stream, [=] { Multiply(desc, scale, left, right, add, addend, result); });
   return CUBLAS_STATUS_SUCCESS;

@@ -60,9 +60,11 @@ const std::string& Folder() {
 Emulated::Function Compiled(const std::string& source, const std::string& name) {
   static int count = 0;
   const std::string path = Folder() + "/" + std::to_string(count++);
-  const std::string wrapped = std::string(kBefore) + source + "\nextern \"C\" void emulated(const void* a) { " + name + "(*(const Arguments*)a); }\n";
+  const std::string wrapped =
+      std::string(kBefore) + source + "\nextern \"C\" void emulated(const void* a) { " + name + "(*(const Arguments*)a); }\n";
   std::ofstream(path + ".cc") << wrapped;
-  const std::string command = "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + path + ".so " + path + ".cc 2> " + path + ".log";
+  const std::string command =
+      "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + path + ".so " + path + ".cc 2> " + path + ".log";
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(path + ".log");
     throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);

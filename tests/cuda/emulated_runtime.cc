@@ -18,15 +18,15 @@
 
 // One piece of work of a stream: it may begin when everything before it in its stream is done, and `after`.
 struct Work {
-  std::function<void()> run;        // empty: a record or a wait
+  std::function<void()> run;  // empty: a record or a wait
   std::vector<std::shared_ptr<Work>> after;
   bool done = false;
 };
 using WorkPtr = std::shared_ptr<Work>;
 
 struct CUevent_st {
-  WorkPtr recorded;            // the last record; null: never
-  int capture = 0;             // the capture in which it was recorded; 0: none
+  WorkPtr recorded;  // the last record; null: never
+  int capture = 0;   // the capture in which it was recorded; 0: none
   std::chrono::steady_clock::time_point time;
 };
 
@@ -43,9 +43,9 @@ struct CUstream_st {
   int number = 0;
   int device = 0;
   std::deque<WorkPtr> queue;
-  WorkPtr last;        // of the queue, done or not
-  int capture = 0;     // number of the capture that it takes part in; 0: none
-  WorkPtr captured;    // its last work in that
+  WorkPtr last;      // of the queue, done or not
+  int capture = 0;   // number of the capture that it takes part in; 0: none
+  WorkPtr captured;  // its last work in that
   bool origin = false;
 };
 
@@ -144,7 +144,8 @@ void RunGraph(const CUgraph_st& graph) {
     std::vector<size_t> ready;
     for (size_t i = 0; i < left.size(); ++i) {
       const auto& after = left[i]->after;
-      if (std::all_of(after.begin(), after.end(), [&](const WorkPtr& before) { return before->done || done[before.get()]; })) ready.push_back(i);
+      if (std::all_of(after.begin(), after.end(), [&](const WorkPtr& before) { return before->done || done[before.get()]; }))
+        ready.push_back(i);
     }
     const size_t chosen = ready[world.random() % ready.size()];
     if (left[chosen]->run) left[chosen]->run();

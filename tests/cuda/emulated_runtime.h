@@ -16,7 +16,7 @@ struct Options {
   int64_t memory_bytes = int64_t{8} << 30;  // of a device
   uint64_t seed = 1;                        // of the order in which streams advance
   bool pinning_fails = false;
-  int fails_after = -1;                     // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1: none
+  int fails_after = -1;  // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1: none
 };
 
 // Begins anew: no devices' memory, streams or events are left over from before, or the test has leaked them, which fails.
@@ -26,7 +26,7 @@ void Reset(const Options& options);
 // launches are one line, what was captured stands before them.
 struct Call {
   std::string what;
-  int stream = 0;    // number of the stream in the order of creation; 0: the default stream
+  int stream = 0;  // number of the stream in the order of creation; 0: the default stream
   bool captured = false;
 };
 const std::vector<Call>& Calls();

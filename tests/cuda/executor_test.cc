@@ -96,7 +96,7 @@ TEST_F(OnEmulatedGpus, WithoutPinnedMemoryCopiesArePlain) {
 TEST_F(OnEmulatedGpus, WorkThatFailsNamesItsNode) {
   const TrainingCase recorded = Case("housing_mlp");
   int named = 0;
-  for (int call = 0; call < 60; call += 7) {
+  for (int call = 0; call < 300; call += 23) {
     emulated::Reset({.devices = 1, .seed = 2, .fails_after = call});
     try {
       RunCase(recorded, {.devices = "cuda:0"});

@@ -1,4 +1,5 @@
-// What events are for: a plan of several streams whose waits were taken out gives wrong numbers, and the plan as it was compiled never does.
+// What events are for: a plan of several streams whose waits were taken out gives wrong numbers, and the plan as it was compiled never
+// does.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -18,7 +18,8 @@ TEST(CudaRows, EachHasAKernelAndEachKernelARow) {
 
 // Operators that run on the CPU and not on a GPU: this list is what is missing.
 TEST(CudaRows, EveryOperatorOfTheCpuIsThere) {
-  const std::set<std::string> missing = {};
+  // Constants are gone when a plan is made.
+  const std::set<std::string> missing = {".Constant"};
   std::set<std::string> cpu, cuda;
   for (const KernelRow* row : KernelRows(DeviceKind::kCpu)) cpu.insert(std::string(row->domain) + "." + std::string(row->op));
   for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) cuda.insert(std::string(row->domain) + "." + std::string(row->op));

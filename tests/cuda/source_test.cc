@@ -16,13 +16,16 @@ TEST(RuntimeSources, CompileForEveryArchitecture) {
     PointwiseProgram program{.num_inputs = 3, .constants = {0.5F}};
     program.outputs = {program.Emit(function, 0, operands > 1 ? 1 : -1, operands > 2 ? 3 : -1)};
     const OperandType wide{DType::kFloat32, {2, 8}, {}}, row{DType::kFloat32, {8}, {}}, truth{DType::kBool, {2, 1}, {}};
-    const KernelCall call{.op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {wide, row, truth}, .outputs = {wide}};
+    const KernelCall call{
+        .op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {wide, row, truth}, .outputs = {wide}};
     const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program);
     EXPECT_EQ(source.width, 4);
     try {
       EXPECT_FALSE(cuda::CompileForDevice(source.text, "sm_90").empty());
     } catch (const Error& error) {
-      ADD_FAILURE() << PointwiseOpName(function) << "\n" << error.Describe() << "\n" << source.text.substr(source.text.find("struct Arguments"));
+      ADD_FAILURE() << PointwiseOpName(function) << "\n"
+                    << error.Describe() << "\n"
+                    << source.text.substr(source.text.find("struct Arguments"));
     }
   }
 }
@@ -31,7 +34,10 @@ TEST(RuntimeSources, ShapesDecideTheWidth) {
   PointwiseProgram program{.num_inputs = 2};
   program.outputs = {program.Emit(PointwiseOp::kAdd, 0, 1)};
   const auto width = [&](const Shape& a, const Shape& b, const Shape& out, DType dtype) {
-    const KernelCall call{.op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {{dtype, a, {}}, {dtype, b, {}}},
+    const KernelCall call{.op = "Fused",
+                          .domain = "gradloom",
+                          .attributes = program.ToAttributes(),
+                          .inputs = {{dtype, a, {}}, {dtype, b, {}}},
                           .outputs = {{dtype, out, {}}}};
     const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program);
     EXPECT_FALSE(cuda::CompileForDevice(source.text, "sm_80").empty());

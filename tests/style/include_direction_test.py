@@ -12,7 +12,8 @@ import sys
 ALLOWED = {
     "runtime/base": [],
     "runtime/plan": ["runtime/base", "kernels/catalog"],
-    "runtime/device": ["runtime/base"],
+    "runtime/device": ["runtime/base", "runtime/plan", "kernels/catalog"],
+    "runtime/device/cuda": ["runtime/base", "runtime/device", "kernels/catalog", "kernels/cuda"],
     "runtime/comm": ["runtime/base", "runtime/device"],
     "runtime/exec": ["runtime/base", "runtime/plan", "runtime/device", "runtime/comm", "kernels/catalog", "kernels/cpu"],
     "runtime/session": ["runtime/base", "runtime/plan", "runtime/exec"],
@@ -20,6 +21,8 @@ ALLOWED = {
     "kernels/catalog": ["runtime/base", "kernels/reference", "kernels/scalar"],
     "kernels/reference": ["runtime/base", "kernels/catalog", "kernels/scalar"],
     "kernels/cpu": ["runtime/base", "kernels/catalog", "kernels/reference", "kernels/scalar"],
+    "kernels/cuda/rows": ["runtime/base", "kernels/catalog"],
+    "kernels/cuda": ["runtime/base", "kernels/catalog", "kernels/cuda/rows", "kernels/reference", "kernels/scalar"],
     "compiler/graph": ["runtime/base"],
     "compiler/ops": ["runtime/base", "compiler/graph"],
     "compiler/cost": ["runtime/base", "runtime/plan", "compiler/graph", "compiler/ops", "kernels/catalog"],
@@ -35,7 +38,7 @@ ONLY_IN = {
     re.compile(r"onnx/"): ["compiler/onnx", "tests"],
     re.compile(r"(oneapi/)?dnnl"): ["kernels/cpu", "tests"],
     re.compile(r"google/protobuf/"): ["compiler/onnx", "runtime/plan", "tests"],
-    re.compile(r"(cuda|cublas|cudnn|nccl|nvrtc)"): ["kernels/cuda", "runtime/device/cuda", "runtime/comm/nccl", "tests"],
+    re.compile(r"(cuda|cublas|cudnn|nccl|nvrtc|driver_types)"): ["kernels/cuda", "runtime/device/cuda", "runtime/comm/nccl", "tests"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 ROOMS = ("runtime/", "compiler/", "kernels/", "tools/", "tests/", "models/")
@@ -61,7 +64,7 @@ def violations(files):
             continue
         for _, target in INCLUDE.findall(text):
             for pattern, rooms in ONLY_IN.items():
-                if pattern.match(target) and not any(path.startswith(r + "/") for r in rooms):
+                if pattern.match(target) and room not in rooms:
                     found.append(f"{path}: includes {target}, which only {', '.join(rooms)} may")
             if not target.startswith(ROOMS):
                 continue
@@ -75,8 +78,9 @@ def violations(files):
 
 def main():
     root = pathlib.Path(sys.argv[1]).resolve().parent
-    planted = violations({"kernels/cpu/x.cc": '#include "compiler/graph/graph.h"\n', "runtime/exec/y.h": "#include <onnx/checker.h>\n"})
-    assert len(planted) == 2, f"the check does not see planted violations: {planted}"
+    planted = violations({"kernels/cpu/x.cc": '#include "compiler/graph/graph.h"\n', "runtime/exec/y.h": "#include <onnx/checker.h>\n",
+                          "kernels/cuda/rows/z.cc": "#include <cuda_runtime.h>\n"})
+    assert len(planted) == 3, f"the check does not see planted violations: {planted}"
     files = {}
     for room in ("runtime", "compiler", "kernels", "tools", "tests", "models"):
         for path in (root / room).rglob("*"):

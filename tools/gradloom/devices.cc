@@ -82,8 +82,9 @@ int PrintJson(const CpuDevice& cpu, const CudaDevices& cuda, DevicePlatform* pla
 
 void PrintDevice(size_t number, const DeviceProperties& device) {
   std::printf("%zu. %s  cuda:%d  sm_%d, %d multiprocessors  %.1f GB, %.1f GB free  %s\n", number, device.name.c_str(), device.ordinal,
-              device.compute_major * 10 + device.compute_minor, device.multiprocessors, static_cast<double>(device.memory_total_bytes) / 1e9,
-              static_cast<double>(device.memory_free_bytes) / 1e9, device.pci_bus.c_str());
+              device.compute_major * 10 + device.compute_minor, device.multiprocessors,
+              static_cast<double>(device.memory_total_bytes) / 1e9, static_cast<double>(device.memory_free_bytes) / 1e9,
+              device.pci_bus.c_str());
   if (device.busy_percent >= 0) std::printf("   %d %% busy, %d C, %d W\n", device.busy_percent, device.temperature_c, device.power_w);
   if (device.peers.empty()) return;
   std::printf("   reads the memory of");

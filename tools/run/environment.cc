@@ -59,8 +59,7 @@ ProcessMemory ThisProcess() {
 nlohmann::json ToJson(const std::vector<DeviceMemory>& memory) {
   nlohmann::json devices = nlohmann::json::array();
   for (const DeviceMemory& held : memory) {
-    devices.push_back(
-        {{"id", held.device}, {"allocated_bytes", held.allocated}, {"cached_bytes", held.cached}, {"free_bytes", held.free}});
+    devices.push_back({{"id", held.device}, {"allocated_bytes", held.allocated}, {"cached_bytes", held.cached}, {"free_bytes", held.free}});
   }
   return {{"devices", devices}};
 }

@@ -91,7 +91,8 @@ class TrainingRun {
  private:
   void SetUp() {
     set_up_ = SetUpTraining(configuration_);
-    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)});
+    session_.emplace(set_up_.plan,
+                     SessionOptions{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)});
     const std::string& weights = configuration_.Text("model.init_weights");
     if (!weights.empty()) LoadWeights(*session_, weights);
   }

@@ -40,11 +40,8 @@ class CudaDevice : public Device {
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
     Use();
     libraries_ = std::make_unique<Libraries>(ordinal);
-    fault_ = reinterpret_cast<DataFault*>(Allocate(sizeof(DataFault)));
+    fault_.reset(reinterpret_cast<DataFault*>(Allocate(sizeof(DataFault))));
     ForgetFault();
-  }
-  ~CudaDevice() override {
-    Free(reinterpret_cast<std::byte*>(fault_));
   }
 
   int ordinal() const override { return ordinal_; }
@@ -144,12 +141,12 @@ class CudaDevice : public Device {
 
   std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) override {
     Use();
-    return MakeCudaKernel(row, call, {site, fault_, libraries_.get()});
+    return MakeCudaKernel(row, call, {site, fault_.get(), libraries_.get()});
   }
   std::optional<FoundFault> TakeFault() override {
     Use();
     DataFault found;
-    GRADLOOM_CUDA(cudaMemcpy(&found, fault_, sizeof found, cudaMemcpyDefault));
+    GRADLOOM_CUDA(cudaMemcpy(&found, fault_.get(), sizeof found, cudaMemcpyDefault));
     if (found.site < 0) return std::nullopt;
     ForgetFault();
     const std::string value = std::to_string(found.value), limit = std::to_string(found.limit);
@@ -161,12 +158,16 @@ class CudaDevice : public Device {
   void Use() { GRADLOOM_CUDA(cudaSetDevice(ordinal_)); }
   void ForgetFault() {
     const DataFault none;
-    GRADLOOM_CUDA(cudaMemcpy(fault_, &none, sizeof none, cudaMemcpyDefault));
+    GRADLOOM_CUDA(cudaMemcpy(fault_.get(), &none, sizeof none, cudaMemcpyDefault));
   }
+
+  struct FreeMemory {
+    void operator()(DataFault* memory) const { cudaFree(memory); }
+  };
 
   int ordinal_;
   std::unique_ptr<Libraries> libraries_;
-  DataFault* fault_ = nullptr;
+  std::unique_ptr<DataFault, FreeMemory> fault_;  // memory of the device
 };
 
 }  // namespace
@@ -176,8 +177,8 @@ std::unique_ptr<Device> OpenDevice(int ordinal) {
   if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
   cudaGetLastError();
   if (ordinal < 0 || ordinal >= count) {
-    throw Error(ErrorCode::kDevice, "there is no device cuda:" + std::to_string(ordinal) + "; this process sees " + std::to_string(count), "",
-                "gradloom devices shows them; CUDA_VISIBLE_DEVICES chooses");
+    throw Error(ErrorCode::kDevice, "there is no device cuda:" + std::to_string(ordinal) + "; this process sees " + std::to_string(count),
+                "", "gradloom devices shows them; CUDA_VISIBLE_DEVICES chooses");
   }
   return std::make_unique<CudaDevice>(ordinal);
 }

@@ -39,7 +39,8 @@ class LocalGroup : public DeviceGroup {
         for (size_t other = 0; other < members_.size(); ++other) {
           const DeviceGroup::Operand& mine = operands[m][k];
           const int64_t begin = PartBegin(mine, other), bytes = (PartBegin(mine, other + 1) - begin) * DTypeBytes(mine.dtype);
-          if (other != m) members_[m]->Copy(At(mine.write, mine.dtype, begin), At(operands[other][k].write, mine.dtype, begin), bytes, streams[m]);
+          if (other != m)
+            members_[m]->Copy(At(mine.write, mine.dtype, begin), At(operands[other][k].write, mine.dtype, begin), bytes, streams[m]);
         }
       }
     }

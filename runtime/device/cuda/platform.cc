@@ -101,7 +101,8 @@ class CudaDevicePlatform : public DevicePlatform {
     p.memory_bus_bits = device.memoryBusWidth;
     size_t free = 0, total = 0;
     // Opens a context there, which takes memory of its own: what is said is what is left for work.
-    if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess) p.memory_free_bytes = static_cast<int64_t>(free);
+    if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
+      p.memory_free_bytes = static_cast<int64_t>(free);
     for (int other = 0; other < count; ++other) {
       int can = 0;
       if (other != ordinal && cudaDeviceCanAccessPeer(&can, ordinal, other) == cudaSuccess && can != 0) p.peers.push_back(other);

@@ -19,8 +19,8 @@ class Nvml {
     if (library == nullptr) return;
     int (*init)() = nullptr;
     const bool whole = Find(library, "nvmlInit_v2", init) && Find(library, "nvmlDeviceGetHandleByPciBusId_v2", by_bus) &&
-                       Find(library, "nvmlDeviceGetUtilizationRates", utilization) && Find(library, "nvmlDeviceGetTemperature", temperature) &&
-                       Find(library, "nvmlDeviceGetPowerUsage", power);
+                       Find(library, "nvmlDeviceGetUtilizationRates", utilization) &&
+                       Find(library, "nvmlDeviceGetTemperature", temperature) && Find(library, "nvmlDeviceGetPowerUsage", power);
     works = whole && init() == 0;
   }
 
