@@ -19,9 +19,10 @@ double TreeSeconds(double bytes, int members, const Link& link) {
 
 }  // namespace
 
-Cluster LocalCpuCluster(int cores) {
-  Cluster cluster{.device = DefaultCosts(DeviceKind::kCpu), .devices_per_node = 1 << 20, .shared_cores = cores};
-  // Threads of one process meet at a barrier and read each other's memory.
+Cluster LocalCluster(DeviceKind device, int cores) {
+  const int shared = device == DeviceKind::kCpu ? cores : 0;
+  Cluster cluster{.device = DefaultCosts(device), .devices_per_node = 1 << 20, .shared_cores = shared};
+  // Threads of one process meet at a barrier, and devices read each other's memory.
   cluster.inside = {cluster.device.meeting_seconds / 4, cluster.device.link_bytes_per_second};
   cluster.between = cluster.inside;
   return cluster;

@@ -27,8 +27,8 @@ struct Cluster {
   int shared_cores = 0;
 };
 
-// CPU devices of this process on a machine with so many cores.
-Cluster LocalCpuCluster(int cores);
+// The devices of one process: of the CPU on a machine with so many cores, or GPUs of one node.
+Cluster LocalCluster(DeviceKind device, int cores);
 
 // Seconds of a transfer between two devices of a node.
 double TransferSeconds(int64_t bytes, const Cluster& cluster);

@@ -57,7 +57,7 @@ DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, s
     throw Error(ErrorCode::kDevice,
                 "there is no device cuda:" + std::to_string(missing) + ": " +
                     (machine.devices.empty() ? why : "this machine has " + Names(machine)),
-                seen, "gradloom devices shows what there is; --devices cpu, or ,else=cpu behind the name");
+                seen, "--devices cpu, or --devices cuda:0,else=cpu; the verb devices shows what there is");
   }
   DeviceSpec chosen = wanted;
   if (chosen.ordinals.empty()) {

@@ -66,7 +66,7 @@ DeviceSpec ParseCuda(const std::string& text) {
     const int ordinal = Ordinal(part);
     if (ordinal < 0) {
       throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': behind 'cuda:' go numbers of GPUs", "",
-                  "--devices cuda:0,2, or cuda:all; gradloom devices shows them");
+                  "--devices cuda:0,2, or --devices cuda:all");
     }
     spec.ordinals.push_back(ordinal);
   }

@@ -37,9 +37,10 @@ int Count(const std::string& what) {
   return static_cast<int>(std::count_if(calls.begin(), calls.end(), [&](const emulated::Call& call) { return call.what == what; }));
 }
 
-TEST_F(OnEmulatedGpus, ACaseTrainsAsRecorded) {
-  const TrainingCase recorded = Case("housing_mlp");
-  EXPECT_EQ(Failures(recorded, {.devices = "cuda:0"}), "");
+TEST_F(OnEmulatedGpus, CasesTrainAsRecorded) {
+  for (const char* name : {"housing_mlp", "linear_5_2", "lstm_classifier", "recommender", "tiny_gpt"}) {
+    EXPECT_EQ(Failures(Case(name), {.devices = "cuda:0"}), "") << name;
+  }
   // Every step but the first of each entry was one launch.
   EXPECT_GT(Count("graph"), 0);
 }

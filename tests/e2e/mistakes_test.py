@@ -18,7 +18,7 @@ import sample_files  # noqa: E402
 
 # What belongs into a debugger, not before people.
 INTERNALS = re.compile(r"std::|gradloom::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|0x[0-9a-f]{6}|core dumped|Traceback|_ZN|Sanitizer")
-EXIT_CODES = {"E-UNSUPPORTED": 3, "E-VERSION": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7, "E-LIMIT": 8,
+EXIT_CODES = {"E-UNSUPPORTED": 3, "E-VERSION": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7, "E-DEVICE": 9, "E-LIMIT": 8,
               "E-RESOURCE": 8, "E-DIVERGED": 10}
 
 
@@ -73,7 +73,7 @@ class MistakesTest(unittest.TestCase):
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
         return subprocess.run([GRADLOOM, *words], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60,
-                              preexec_fn=limit, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                              preexec_fn=limit, env={**os.environ, "OMP_NUM_THREADS": "1", "GRADLOOM_CUDA_LIBRARY": "/nowhere/libgradloom_cuda.so"})
 
     def right(self, words):
         done = MistakesTest.gradloom(self, words)

@@ -135,7 +135,7 @@ void WriteText(const std::string& path, const std::string& text) {
 
 // The first entry, which trains where the plan does, with its predicted times.
 int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
-  const Simulation simulation = Simulate(plan, 0, LocalCpuCluster(ThisCpu().cores));
+  const Simulation simulation = Simulate(plan, 0, LocalCluster(plan.targets.front().device, ThisCpu().cores));
   const Entry& entry = plan.entries[0];
   const std::string title = plan.model.name.empty() ? "plan " + PlanHash(plan).substr(0, 8) : plan.model.name;
   if (!flags.onnx.empty()) WriteText(flags.onnx, ScheduledModel(plan, 0));

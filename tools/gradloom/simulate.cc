@@ -46,7 +46,8 @@ nlohmann::ordered_json JsonOf(const Simulation& simulation, int64_t samples, dou
 
 int Simulate(const Flags& flags) {
   const Plan plan = ReadPlan(PlanPathOf(flags.plan));
-  const Cluster cluster = flags.topology.empty() ? LocalCpuCluster(ThisCpu().cores) : ReadTopology(flags.topology);
+  const Cluster cluster =
+      flags.topology.empty() ? LocalCluster(plan.targets.front().device, ThisCpu().cores) : ReadTopology(flags.topology);
   const int index = std::max(TrainingEntry(plan), 0);
   const Entry& entry = plan.entries[static_cast<size_t>(index)];
   nlohmann::ordered_json lines = nlohmann::ordered_json::array();
@@ -89,7 +90,7 @@ int Simulate(const Flags& flags) {
 Action DeclareSimulate(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("plan", flags->plan, "a plan file or the folder of a run")->required();
-  app.add_option("--topology", flags->topology, "a TOML file that describes a cluster; default: CPU devices on this machine");
+  app.add_option("--topology", flags->topology, "a TOML file that describes a cluster; default: devices of this machine");
   app.add_option("--devices", flags->devices, "also on so many devices, each with what a device of the plan has: 8,64,4096")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));

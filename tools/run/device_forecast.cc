@@ -48,14 +48,16 @@ std::string DeviceForecast::Warning() const {
   const auto best =
       std::min_element(step_seconds.begin(), step_seconds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   if (best->first == step_seconds.back().first || best->second > 0.95 * step_seconds.back().second) return "";
+  std::string names = gpus ? "cuda:0" : best->first == 1 ? "cpu" : "cpu:" + std::to_string(best->first);
+  for (int i = 1; gpus && i < best->first; ++i) names += "," + std::to_string(i);
   return Counted(best->first) + " would be faster than " + std::to_string(step_seconds.back().first) + ": " + Milliseconds(best->second) +
-         " a step against " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices cpu" +
-         (best->first == 1 ? "" : ":" + std::to_string(best->first));
+         " a step against " + Milliseconds(step_seconds.back().second) + ", predicted; try --devices " + names;
 }
 
 DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
                                const Cluster& cluster) {
   DeviceForecast forecast;
+  forecast.gpus = options.recipe.device == DeviceKind::kCuda;
   const int entry = TrainingEntry(plan), devices = options.recipe.devices;
   if (devices < 2 || entry < 0 || report.import_ms + report.passes_ms > kMostCompileMs) return forecast;
   for (int count = 1; count < devices && count <= kMostFewer; count *= 2) {
@@ -78,7 +80,7 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
 
 void AddForecast(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
                  std::vector<std::string>& notes) {
-  const DeviceForecast forecast = ForecastDevices(model, options, plan, report, LocalCpuCluster(ThisCpu().cores));
+  const DeviceForecast forecast = ForecastDevices(model, options, plan, report, LocalCluster(options.recipe.device, ThisCpu().cores));
   if (!forecast.Line().empty()) notes.push_back(forecast.Line());
   if (options.recipe.gather_to >= 0) notes.push_back(ImbalanceLine(model, options, plan));
   if (!forecast.Warning().empty()) notes.push_back("warning " + forecast.Warning());

@@ -11,6 +11,7 @@
 namespace gradloom {
 
 struct DeviceForecast {
+  bool gpus = false;
   std::vector<std::pair<int, double>> step_seconds;  // by number of devices: 1, 2, 4 ... and the one that was asked for
 
   // "predicted step: 1 device 0.05 ms, 2 devices 0.1 ms"; empty where there is one device.

@@ -253,7 +253,7 @@ std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine
     const std::string mine = "sm_" + std::to_string(found->compute_major * 10 + found->compute_minor);
     if (!isa.empty() && mine != isa) {
       throw Error(ErrorCode::kConfig, "devices " + devices.ToString() + " are of several kinds: " + isa + " and " + mine, "",
-                  "name GPUs of one kind; gradloom devices shows them");
+                  "name GPUs of one kind; the verb devices shows them");
     }
     isa = mine;
   }
@@ -268,8 +268,12 @@ bool IsArchitecture(const std::string& text) {
 
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes) {
   NamedDevices named;
+  const std::string& target = configuration.Text("devices.target");
+  Reading(configuration, "devices.target", [&] {
+    if (target.empty() || IsArchitecture(target)) return;
+    throw Error(ErrorCode::kConfig, "no target '" + Escaped(target) + "'", "", "--target sm_90");
+  });
   Reading(configuration, "devices.use", [&] {
-    const std::string& target = configuration.Text("devices.target");
     const std::string& text = configuration.Text("devices.use");
     // A target is a GPU's.
     const DeviceSpec wanted = ParseDevices(!target.empty() && !configuration.is_given("devices.use") ? "cuda" : text);
@@ -282,7 +286,6 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
       if (named.devices.kind == DeviceKind::kCuda) named.isa = ArchitectureOf(named.devices, machine);
       return;
     }
-    if (!IsArchitecture(target)) throw Error(ErrorCode::kConfig, "no target '" + Escaped(target) + "'", "", "--target sm_90");
     if (wanted.kind != DeviceKind::kCuda) {
       throw Error(ErrorCode::kConfig, "the target " + target + " is a GPU's, and the devices are " + wanted.ToString(), "",
                   "--devices cuda:0 with --target " + target);

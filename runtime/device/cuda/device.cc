@@ -178,7 +178,7 @@ std::unique_ptr<Device> OpenDevice(int ordinal) {
   cudaGetLastError();
   if (ordinal < 0 || ordinal >= count) {
     throw Error(ErrorCode::kDevice, "there is no device cuda:" + std::to_string(ordinal) + "; this process sees " + std::to_string(count),
-                "", "gradloom devices shows them; CUDA_VISIBLE_DEVICES chooses");
+                "", "the verb devices shows what there is; CUDA_VISIBLE_DEVICES chooses");
   }
   return std::make_unique<CudaDevice>(ordinal);
 }
