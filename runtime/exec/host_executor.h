@@ -20,7 +20,7 @@ class HostExecutor : public Executor {
   explicit HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state = nullptr);
   ~HostExecutor() override;
 
-  void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
+  void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
   void FinishAhead() override { background_.Wait(); }
   TensorView Fetched(int entry, int fetch) override;
   const Plan& plan() const override { return *plan_; }
@@ -31,7 +31,7 @@ class HostExecutor : public Executor {
   void SetChaos(uint64_t seed) override;
   std::vector<DeviceMemory> memory() const override;
   void ReleaseMemory() override;
-  int64_t transient_bytes(size_t rank) const override { return memory_.transient_bytes(rank); }
+  int64_t transient_bytes(size_t rank = 0) const override { return memory_.transient_bytes(rank); }
   int64_t input_bytes(size_t rank) const override { return memory_.input_bytes(rank); }
 
  private:
