@@ -8,7 +8,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/base/error.h"
-#include "runtime/exec/executor.h"
+#include "runtime/exec/host_executor.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
 #include "runtime/plan/verify_plan.h"
@@ -60,7 +60,7 @@ void Judge(const char* what, const Plan& plan) {
   const auto faults = Verify(plan);
   for (const PlanFault& fault : faults) std::printf("  refused: %s: %s\n", fault.where.c_str(), fault.message.c_str());
   if (!faults.empty()) return;
-  Executor executor(std::make_shared<const Plan>(plan));
+  HostExecutor executor(std::make_shared<const Plan>(plan));
   // Delays at random places: the sum is right all the same.
   executor.SetChaos(1);
   int right = 0;

@@ -1,5 +1,5 @@
 // The executor against the oracle on random training graphs: forward, backward and update.
-#include "runtime/exec/executor.h"
+#include "runtime/exec/host_executor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -109,7 +109,7 @@ void RunOne(uint64_t seed, int threads, int streams, bool simplify) {
   plan->entries.push_back(entry);
   VerifyOrThrow(*plan);
 
-  Executor executor(plan);
+  HostExecutor executor(plan);
   std::vector<TensorView> bound;
   for (ValueId id : FeedsOf(graph)) bound.push_back(made.random.feeds.at(id).view());
   if (streams > 1) executor.SetChaos(seed);

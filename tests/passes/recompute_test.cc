@@ -8,7 +8,7 @@
 #include <string>
 
 #include "compiler/compile.h"
-#include "runtime/exec/executor.h"
+#include "runtime/exec/host_executor.h"
 #include "runtime/plan/memory_report.h"
 #include "tests/conformance/training_case.h"
 
@@ -32,7 +32,7 @@ Outcome Train(const TrainingCase& recorded, int64_t limit, int devices, int stre
   CompileReport report;
   const auto plan = std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options, &report));
   Outcome outcome{.total_bytes = ReportMemory(*plan, 0).fullest().total_bytes(), .recomputed = report.recomputed};
-  Executor executor(plan);
+  HostExecutor executor(plan);
   outcome.transient_bytes = executor.transient_bytes();
   executor.SetChaos(3);
   const auto keep = [&](const TensorView& view) {

@@ -13,7 +13,7 @@
 
 #include "compiler/compile.h"
 #include "gtest/gtest.h"
-#include "runtime/exec/executor.h"
+#include "runtime/exec/host_executor.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/conformance/random_placement.h"
 #include "tests/conformance/training_case.h"
@@ -56,7 +56,7 @@ Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
 
 // The bytes of all fetches of two steps, and of the state after them.
 std::string Outcome(const std::shared_ptr<const Plan>& plan, const TrainingCase& recorded, uint64_t chaos) {
-  Executor executor(plan);
+  HostExecutor executor(plan);
   executor.SetChaos(chaos);
   std::string bytes;
   const auto keep = [&](const TensorView& view) { bytes.append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes())); };
