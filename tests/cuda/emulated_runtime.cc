@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/emulated_launch.h"
 
 // One piece of work of a stream: it may begin when everything before it in its stream is done, and `after`.
@@ -218,7 +219,10 @@ int64_t AllocatedBytes() {
 
 namespace gradloom::cuda {
 
-void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) { emulated::Enqueue(stream, "launch", std::move(work)); }
+// Throws what a launch on a GPU leaves for cudaGetLastError.
+void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) {
+  CheckCuda(emulated::Enqueue(stream, "launch", std::move(work)), "launch");
+}
 
 }  // namespace gradloom::cuda
 
