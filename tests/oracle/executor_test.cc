@@ -1,6 +1,4 @@
 // The executor against the oracle on random training graphs: forward, backward and update.
-#include "runtime/exec/host_executor.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -18,6 +16,7 @@
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/simplify.h"
 #include "gtest/gtest.h"
+#include "runtime/exec/host_executor.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/oracle/random_graph.h"
 
