@@ -14,7 +14,7 @@ namespace {
 TensorView KnownValue(const Graph& graph, ValueId id) {
   if (id == kNoValue || graph.value(id).role != Role::kConst) return {};
   const Tensor* const value = graph.data(id);
-  return value == nullptr || !IsInteger(value->dtype()) || value->elements() > kMaxKnownElements ? TensorView() : value->view();
+  return value == nullptr || !IsKnownConstant(value->dtype(), value->elements()) ? TensorView() : value->view();
 }
 
 }  // namespace

@@ -6,6 +6,8 @@ namespace gradloom {
 
 std::string_view DeviceKindName(DeviceKind kind) { return kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
 
+bool IsKnownConstant(DType dtype, int64_t elements) { return IsInteger(dtype) && elements <= 4096; }
+
 bool KernelCall::IsKnown(size_t i) const {
   return i >= inputs.size() || !inputs[i].present() || (i < values.size() && values[i].dtype != DType::kUndefined);
 }

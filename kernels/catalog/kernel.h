@@ -51,8 +51,8 @@ struct KernelCall {
   bool IsKnown(size_t i) const;
 };
 
-// Constants of at most so many elements are given to a call.
-inline constexpr int64_t kMaxKnownElements = 4096;
+// Whether a constant of this type is given to a call: few integers, which are shapes, axes and pads.
+bool IsKnownConstant(DType dtype, int64_t elements);
 
 // Output `output` may be given the same address as input `input` (equal bytes): the kernel reads each
 // element before it writes the one in its place.

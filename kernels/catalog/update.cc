@@ -40,4 +40,17 @@ scalar::AdamaxOptions AdamaxOptionsOf(const Attributes& a) {
           .weight_decay = a.Float("weight_decay", 0)};
 }
 
+std::string RejectsUnequalOperands(const KernelCall& call) {
+  const OperandType& parameter = call.inputs[kUpdateParameter];
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const bool scalar = i >= kUpdateLr && i < kUpdateStates;
+    if (!scalar && call.inputs[i] != parameter) return "operands that differ from the parameter";
+  }
+  for (const OperandType& output : call.outputs) {
+    if (output != parameter) return "outputs that differ from the parameter";
+  }
+  const bool padded = parameter.layout.Padded(parameter.shape) != parameter.shape;
+  return padded && call.op == "Adamax" ? "padding that would not stay zero" : "";
+}
+
 }  // namespace gradloom

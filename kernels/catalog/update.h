@@ -1,6 +1,8 @@
 // The operands and attributes that all optimizer operators share.
 #pragma once
 
+#include <string>
+
 #include "kernels/catalog/kernel.h"
 #include "kernels/scalar/optimizers.h"
 
@@ -20,6 +22,10 @@ enum UpdateInput : int {
 
 // gradloom.LambApply(parameter, direction, lr, sum of squares of the parameter, of the direction, apply).
 enum LambApplyInput : int { kLambParameter, kLambDirection, kLambLr, kLambParameterSquares, kLambDirectionSquares, kLambApply };
+
+// Why an update cannot go element by element, or "": parameter, gradient, states and what becomes of them must have one type and layout.
+// Padding stays zero, because every update of zeros by a zero gradient is zero; but Adamax adds epsilon to its norm.
+std::string RejectsUnequalOperands(const KernelCall& call);
 
 // The factor of the node's parameter group.
 inline double LrScale(const Attributes& attributes) { return attributes.Float("lr_scale", 1); }

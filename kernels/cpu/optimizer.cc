@@ -128,21 +128,12 @@ class LambApply : public Kernel {
   int64_t elements_;
 };
 
-// Parameter, gradient and states in one layout. Padding stays zero, because every update of zeros by a zero
-// gradient is zero; but Adamax adds epsilon to its norm.
 std::string RejectsUpdate(const KernelCall& call) {
   if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + call.outputs.size() - 1) return "a number of states";
-  const OperandType& parameter = call.inputs[kUpdateParameter];
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const bool scalar = i >= kUpdateLr && i < kUpdateStates;
-    if (!scalar && call.inputs[i] != parameter) return "operands that differ from the parameter";
-  }
-  for (const OperandType& output : call.outputs) {
-    if (output != parameter) return "outputs that differ from the parameter";
-  }
-  if (call.op == "Adamax" && parameter.layout.Padded(parameter.shape) != parameter.shape) return "padding that would not stay zero";
+  if (std::string why = RejectsUnequalOperands(call); !why.empty()) return why;
   if (HasInput(call, kUpdateClip) && call.inputs[kUpdateClip].dtype != DType::kFloat32) return "a clip factor that is not float32";
-  return parameter.dtype == DType::kFloat32 ? "" : std::string(DTypeName(parameter.dtype));
+  const DType dtype = call.inputs[kUpdateParameter].dtype;
+  return dtype == DType::kFloat32 ? "" : std::string(DTypeName(dtype));
 }
 
 std::string RejectsLambApply(const KernelCall& call) {

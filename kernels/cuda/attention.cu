@@ -37,7 +37,7 @@ struct AttentionForward {
     const HeadRows<const T> values = a.Values(place.b, place.h);
     const HeadRows<T> out = RowsOf(y, a.at_y, place.b, place.h);
     Tile<A>* const memory = Shared<2, Tile<A>, kThreads>();
-    // Vectors of more elements than a block has threads are summed part by part.
+    // AttentionVectors of more elements than a block has threads are summed part by part.
     int64_t e0 = 0;
     do {
       const Lane lane(block, a.at_v.size, e0);

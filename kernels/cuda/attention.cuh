@@ -8,6 +8,7 @@
 #include "kernels/cuda/operands.cuh"
 #include "kernels/cuda/shared.cuh"
 #include "kernels/cuda/walk.cuh"
+#include "kernels/reference/attention_vectors.h"
 
 namespace gradloom::cuda {
 
@@ -16,7 +17,7 @@ enum AttentionOperand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kAtte
 // A block works on so many queries (or keys) together, and goes over the keys (queries) one a thread.
 template <typename A>
 inline constexpr int kTile = 32 / sizeof(A);
-// Vectors lie in shared memory by slices of so many elements.
+// AttentionVectors lie in shared memory by slices of so many elements.
 template <typename A>
 inline constexpr int kSlice = 64 / sizeof(A);
 
@@ -46,24 +47,6 @@ GRADLOOM_DEVICE TilePlace PlaceOf(int64_t tile, int64_t heads, int64_t length) {
   return {head.quotient, head.rest, {first, first + kTile<A> < length ? first + kTile<A> : length}};
 }
 
-// Where the vector of (batch, head, position) lies in [batch, heads, length, size], or, with three dimensions, in
-// [batch, length, heads * size].
-struct Vectors {
-  int64_t heads = 0, length = 0, size = 0;
-  bool flat = false;
-
-  Vectors() = default;
-  Vectors(const Shape& shape, int64_t head_count) : flat(shape.rank() == 3) {
-    heads = flat ? head_count : shape[1];
-    length = shape[flat ? 1 : 2];
-    size = flat ? shape[2] / head_count : shape[3];
-  }
-  GRADLOOM_DEVICE int64_t At(int64_t b, int64_t h, int64_t s) const {
-    return (flat ? (b * length + s) * heads + h : (b * heads + h) * length + s) * size;
-  }
-  GRADLOOM_DEVICE int64_t stride() const { return flat ? heads * size : size; }
-};
-
 // The vectors of one head by their position, first those of the past.
 template <typename T>
 struct HeadRows {
@@ -78,13 +61,14 @@ struct HeadRows {
 };
 
 template <typename T>
-GRADLOOM_DEVICE HeadRows<T> RowsOf(T* data, const Vectors& places, int64_t b, int64_t h) {
+GRADLOOM_DEVICE HeadRows<T> RowsOf(T* data, const AttentionVectors& places, int64_t b, int64_t h) {
   return {nullptr, data + places.At(b, h, 0), 0, 0, places.stride()};
 }
 
 // Those of K or V, or of their gradients.
 template <typename T>
-GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const Vectors& past_places, T* now, const Vectors& places, int64_t b, int64_t h) {
+GRADLOOM_DEVICE HeadRows<T> RowsOf(T* past, const AttentionVectors& past_places, T* now, const AttentionVectors& places, int64_t b,
+                                   int64_t h) {
   return {past == nullptr ? nullptr : past + past_places.At(b, h, 0), now == nullptr ? nullptr : now + places.At(b, h, 0),
           past_places.length, past_places.stride(), places.stride()};
 }
@@ -185,7 +169,7 @@ struct AttentionData {
   RowStatistics<A>* statistics = nullptr;  // [batch, heads, queries]
 
   int64_t batch = 0, total = 0, group = 1;  // keys of past and present; heads of Q that share one of K
-  Vectors at_q, at_k, at_v, at_past_key, at_past_value, at_y;
+  AttentionVectors at_q, at_k, at_v, at_past_key, at_past_value, at_y;
   A scale, softcap;
   bool causal;
   int64_t left, right;  // of the window; -1: none
@@ -251,12 +235,12 @@ AttentionData<T>::AttentionData(const KernelCall& call) {
   const Attributes& a = call.attributes;
   const int64_t kv_heads = a.Int("kv_num_heads", 0);
   batch = call.inputs[kQ].shape[0];
-  at_q = Vectors(call.inputs[kQ].shape, a.Int("q_num_heads", 0));
-  at_k = Vectors(call.inputs[kK].shape, kv_heads);
-  at_v = Vectors(call.inputs[kV].shape, kv_heads);
+  at_q = AttentionVectors(call.inputs[kQ].shape, a.Int("q_num_heads", 0));
+  at_k = AttentionVectors(call.inputs[kK].shape, kv_heads);
+  at_v = AttentionVectors(call.inputs[kV].shape, kv_heads);
   if (Has(call.inputs, kPastKey)) {
-    at_past_key = Vectors(call.inputs[kPastKey].shape, 0);
-    at_past_value = Vectors(call.inputs[kPastValue].shape, 0);
+    at_past_key = AttentionVectors(call.inputs[kPastKey].shape, 0);
+    at_past_value = AttentionVectors(call.inputs[kPastValue].shape, 0);
   }
   total = at_past_key.length + at_k.length;
   group = at_q.heads / at_k.heads;

@@ -158,7 +158,7 @@ void KeyGradients(const AttentionBackward<T>& backward, cudaStream_t stream) {
 struct MaskShape {
   int64_t extents[4] = {1, 1, 1, 1}, shared[3] = {1, 1, 1};
 
-  MaskShape(const Shape& mask, int64_t batch, const Vectors& queries) {
+  MaskShape(const Shape& mask, int64_t batch, const AttentionVectors& queries) {
     for (int axis = 0; axis < mask.rank(); ++axis) extents[axis + 4 - mask.rank()] = mask[axis];
     const int64_t all[] = {batch, queries.heads, queries.length};
     for (int axis = 0; axis < 3; ++axis) shared[axis] = all[axis] / std::max<int64_t>(extents[axis], 1);

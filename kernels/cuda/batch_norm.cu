@@ -65,7 +65,7 @@ void ApplyGradient(const Slices& s, const ChannelSlopes<Arithmetic<T>>& slopes, 
 template <typename T>
 void Train(const Slices& s, double epsilon, const FloatVectors& v, const Launch& l) {
   const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
-  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2);
+  const FloatOperand scale = v.In(l, 1), bias = v.In(l, 2);
   const FloatResults means = v.Out(l, 1), inv_stds = v.Out(l, 2), variances = v.Out(l, 3);
   MomentsOfSlices(
       s, l.In<T>(0), Records(l), l.stream, GRADLOOM_ON_DEVICE(int64_t c, double mean, double squares) {
@@ -88,7 +88,8 @@ std::unique_ptr<Kernel> MakeTrain(const KernelCall& call, const KernelSite&) {
 
 // The sums of dy and of dy (x - mean) over each channel.
 template <typename T, typename Finish>
-void SumGradients(const Slices& s, const T* dy, const T* x, FloatVector means, double* records, cudaStream_t stream, const Finish& finish) {
+void SumGradients(const Slices& s, const T* dy, const T* x, FloatOperand means, double* records, cudaStream_t stream,
+                  const Finish& finish) {
   using R = Arithmetic<T>;
   const auto term = GRADLOOM_ON_DEVICE(int64_t c, int64_t i) {
     const R g = static_cast<R>(dy[i]);
@@ -100,7 +101,7 @@ void SumGradients(const Slices& s, const T* dy, const T* x, FloatVector means, d
 template <typename T>
 void TrainGradient(const Slices& s, const FloatVectors& v, const Launch& l) {
   const ChannelSlopes<Arithmetic<T>> slopes{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
-  const FloatVector scale = v.In(l, 2), means = v.In(l, 3), inv_stds = v.In(l, 4);
+  const FloatOperand scale = v.In(l, 2), means = v.In(l, 3), inv_stds = v.In(l, 4);
   const FloatResults dscale = v.Out(l, 1), dbias = v.Out(l, 2);
   const auto finish = GRADLOOM_ON_DEVICE(int64_t c, double sum, double product) {
     slopes.Set(c, sum, product, static_cast<double>(s.count()), scale[c], means[c], inv_stds[c]);
@@ -122,7 +123,7 @@ std::unique_ptr<Kernel> MakeTrainGrad(const KernelCall& call, const KernelSite&)
 template <typename T>
 void Inference(const Slices& s, double epsilon, const FloatVectors& v, const Launch& l) {
   const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
-  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2), means = v.In(l, 3), variances = v.In(l, 4);
+  const FloatOperand scale = v.In(l, 1), bias = v.In(l, 2), means = v.In(l, 3), variances = v.In(l, 4);
   ForEachElement(
       s.slices, l.stream, GRADLOOM_ON_DEVICE(int64_t c) { lines.Set(c, means[c], scale[c] / ::sqrt(variances[c] + epsilon), bias[c]); });
   Apply(s, lines, l.In<T>(0), l.Out<T>(0), l.stream);
@@ -132,7 +133,7 @@ void Inference(const Slices& s, double epsilon, const FloatVectors& v, const Lau
 template <typename T>
 void Running(const Slices& s, double epsilon, double momentum, const FloatVectors& v, const Launch& l) {
   const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
-  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2), means = v.In(l, 3), variances = v.In(l, 4);
+  const FloatOperand scale = v.In(l, 1), bias = v.In(l, 2), means = v.In(l, 3), variances = v.In(l, 4);
   const FloatResults next_means = v.Out(l, 1), next_variances = v.Out(l, 2);
   MomentsOfSlices(
       s, l.In<T>(0), Records(l), l.stream, GRADLOOM_ON_DEVICE(int64_t c, double mean, double squares) {
@@ -209,7 +210,7 @@ template <typename T>
 void ApplySums(const Slices& s, double epsilon, double count, const FloatVectors& v, const Launch& l) {
   const ChannelLines<Arithmetic<T>> lines{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
   const WholeBatch batch{l.In<double>(3), s.slices, count};
-  const FloatVector scale = v.In(l, 1), bias = v.In(l, 2);
+  const FloatOperand scale = v.In(l, 1), bias = v.In(l, 2);
   ForEachElement(
       s.slices, l.stream,
       GRADLOOM_ON_DEVICE(int64_t c) { lines.Set(c, batch.Mean(c), scale[c] / ::sqrt(batch.Variance(c) + epsilon), bias[c]); });
@@ -246,7 +247,7 @@ std::unique_ptr<Kernel> MakeGradSums(const KernelCall& call, const KernelSite&) 
 template <typename T>
 void ApplyGradSums(const Slices& s, double count, const FloatVectors& v, const Launch& l) {
   const ChannelSlopes<Arithmetic<T>> slopes{ChannelNumbers<Arithmetic<T>>(s, l), s.slices};
-  const FloatVector scale = v.In(l, 2), means = v.In(l, 3), inv_stds = v.In(l, 4);
+  const FloatOperand scale = v.In(l, 2), means = v.In(l, 3), inv_stds = v.In(l, 4);
   const double* const sums = l.In<double>(5);
   ForEachElement(
       s.slices, l.stream,
@@ -262,7 +263,7 @@ std::unique_ptr<Kernel> MakeGradApply(const KernelCall& call, const KernelSite&)
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { ApplyGradSums<T>(s, count, v, l); }); });
 }
 
-void GradParameters(int64_t channels, const double* sums, FloatVector inv_stds, FloatResults dscale, FloatResults dbias,
+void GradParameters(int64_t channels, const double* sums, FloatOperand inv_stds, FloatResults dscale, FloatResults dbias,
                     cudaStream_t stream) {
   ForEachElement(
       channels, stream, GRADLOOM_ON_DEVICE(int64_t c) {

@@ -31,6 +31,18 @@ inline constexpr int kThreads = 256;  // of a block
 
 #ifdef __CUDACC__
 
+// The value of the thread of this warp whose number differs in the bits of `mask`. All threads of the warp call it together.
+template <typename T>
+GRADLOOM_DEVICE T ShuffleXor(const T& value, int mask) {
+  constexpr int kWords = (sizeof(T) + 3) / 4;
+  union {
+    T value;
+    unsigned words[kWords];
+  } all{value};
+  for (int k = 0; k < kWords; ++k) all.words[k] = __shfl_xor_sync(0xFFFFFFFFu, all.words[k], mask);
+  return all.value;
+}
+
 // The threads that share a row. All of them call the same members in the same order.
 struct Block {
   GRADLOOM_DEVICE int thread() const { return static_cast<int>(threadIdx.x); }
@@ -44,26 +56,13 @@ struct Block {
     __shared__ alignas(16) unsigned char memory[32 * 16];
     static_assert(sizeof(T) <= 16 && std::is_trivially_copyable_v<T>);
     T* const shared = reinterpret_cast<T*>(memory);
-    for (int step = 16; step > 0; step >>= 1) value = combine(value, Shuffle(value, step));
+    for (int step = 16; step > 0; step >>= 1) value = combine(value, ShuffleXor(value, step));
     if (thread() % 32 == 0) shared[thread() / 32] = value;
     __syncthreads();
     value = shared[0];
     for (int warp = 1; warp < threads() / 32; ++warp) value = combine(value, shared[warp]);
     __syncthreads();
     return value;
-  }
-
- private:
-  // The value of the thread whose number differs in this bit.
-  template <typename T>
-  GRADLOOM_DEVICE static T Shuffle(const T& value, int bit) {
-    constexpr int kWords = (sizeof(T) + 3) / 4;
-    union {
-      T value;
-      unsigned words[kWords];
-    } all{value};
-    for (int k = 0; k < kWords; ++k) all.words[k] = __shfl_xor_sync(0xFFFFFFFFu, all.words[k], bit);
-    return all.value;
   }
 };
 

@@ -29,21 +29,8 @@ struct Warp {
   template <typename T, typename Combine>
   GRADLOOM_DEVICE T Reduce(T value, Combine combine) const {
     static_assert(std::is_trivially_copyable_v<T>);
-    for (int step = 16; step > 0; step >>= 1) value = combine(value, Shuffle(value, step));
+    for (int step = 16; step > 0; step >>= 1) value = combine(value, ShuffleXor(value, step));
     return value;
-  }
-
- private:
-  // The value of the thread whose number differs in this bit.
-  template <typename T>
-  GRADLOOM_DEVICE static T Shuffle(const T& value, int bit) {
-    constexpr int kWords = (sizeof(T) + 3) / 4;
-    union {
-      T value;
-      unsigned words[kWords];
-    } all{value};
-    for (int k = 0; k < kWords; ++k) all.words[k] = __shfl_xor_sync(0xFFFFFFFFu, all.words[k], bit);
-    return all.value;
   }
 };
 

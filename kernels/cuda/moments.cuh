@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/rows/slices.h"
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/walk.cuh"
@@ -131,22 +132,7 @@ void MomentsOfSlices(const Slices& s, const T* x, double* records, cudaStream_t 
       });
 }
 
-// A vector of any floating type, of which a number is needed here and there.
-struct FloatVector {
-  DType dtype;
-  const void* data;
-
-  GRADLOOM_DEVICE double operator[](int64_t i) const {
-    switch (dtype) {
-      case DType::kFloat64: return static_cast<const double*>(data)[i];
-      case DType::kFloat16: return static_cast<double>(static_cast<float>(static_cast<const Half*>(data)[i]));
-      case DType::kBfloat16: return static_cast<double>(static_cast<float>(static_cast<const Bfloat16*>(data)[i]));
-      default: return static_cast<double>(static_cast<const float*>(data)[i]);
-    }
-  }
-};
-
-// The same to write to; nothing happens where `data` is null.
+// A FloatOperand to write to; nothing happens where `data` is null.
 struct FloatResults {
   DType dtype;
   void* data;
@@ -170,7 +156,7 @@ struct FloatVectors {
     for (size_t i = 0; i < 6 && i < call.inputs.size(); ++i) in[i] = call.inputs[i].dtype;
     for (size_t i = 0; i < 4 && i < call.outputs.size(); ++i) out[i] = call.outputs[i].dtype;
   }
-  FloatVector In(const Launch& l, size_t i) const { return {in[i], l.inputs[i]}; }
+  FloatOperand In(const Launch& l, size_t i) const { return {l.inputs[i], in[i]}; }
   FloatResults Out(const Launch& l, size_t i) const { return {out[i], out[i] == DType::kUndefined ? nullptr : l.outputs[i]}; }
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/walk.cuh"
+#include "kernels/reference/batched_product.h"
 #include "runtime/base/einsum.h"
 
 namespace gradloom::cuda {
@@ -52,27 +53,6 @@ std::unique_ptr<Kernel> Multiplies(const KernelCall& call, const Product& p) {
   });
 }
 
-// numpy.matmul: vectors stand for a row on the left, a column on the right; leading axes broadcast.
-struct BatchedProduct {
-  int64_t m, n, k;
-  Shape batch;
-  std::vector<int64_t> a_matrices, b_matrices;  // strides along the batch, in matrices
-
-  explicit BatchedProduct(const KernelCall& call) {
-    const Shape &a = call.inputs[0].shape, &b = call.inputs[1].shape, &out = call.outputs[0].shape;
-    const bool row = a.rank() == 1, column = b.rank() == 1;
-    m = row ? 1 : a[a.rank() - 2];
-    k = a[a.rank() - 1];
-    n = column ? 1 : b[b.rank() - 1];
-    const auto leading = [](const Shape& shape, int drop) {
-      return Shape(std::vector<int64_t>(shape.begin(), shape.end() - std::min(drop, shape.rank())));
-    };
-    batch = leading(out, (row ? 0 : 1) + (column ? 0 : 1));
-    a_matrices = BroadcastStrides(leading(a, 2), batch);
-    b_matrices = BroadcastStrides(leading(b, 2), batch);
-  }
-};
-
 // Strides in elements along the batch, then those along rows and columns.
 std::vector<int64_t> Strides(std::vector<int64_t> matrices, int64_t matrix, int64_t row, int64_t column) {
   for (int64_t& stride : matrices) stride *= matrix;
@@ -82,12 +62,12 @@ std::vector<int64_t> Strides(std::vector<int64_t> matrices, int64_t matrix, int6
 }
 
 std::unique_ptr<Kernel> MakeMatMul(const KernelCall& call, const KernelSite&) {
-  const BatchedProduct b(call);
+  const BatchedProduct b(call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape);
   Shape result = b.batch;
   result.push_back(b.m);
   result.push_back(b.n);
   const std::vector<int64_t> none(static_cast<size_t>(result.rank()), 0);
-  const Walk<3> places(result, {Strides(b.a_matrices, b.m * b.k, b.k, 0), Strides(b.b_matrices, b.k * b.n, 0, 1), none});
+  const Walk<3> places(result, {Strides(b.a_strides, b.m * b.k, b.k, 0), Strides(b.b_strides, b.k * b.n, 0, 1), none});
   return Multiplies(call, {result.elements(), b.k, 1, b.n, places});
 }
 
@@ -120,7 +100,7 @@ void MultiplyIntegers(const BatchedProduct& shape, int64_t a_points, int64_t b_p
   const A* const a = l.In<A>(0);
   const B* const b = l.In<B>(1);
   int32_t* const out = l.Out<int32_t>(0);
-  const Walk<2> matrices(shape.batch, {shape.a_matrices, shape.b_matrices});
+  const Walk<2> matrices(shape.batch, {shape.a_strides, shape.b_strides});
   const ZeroPoints<A> a_zero{a_points > 0 ? l.In<A>(2) : nullptr, a_points, m};
   const ZeroPoints<B> b_zero{b_points > 0 ? l.In<B>(3) : nullptr, b_points, n};
   ForEachElement(
@@ -137,7 +117,7 @@ void MultiplyIntegers(const BatchedProduct& shape, int64_t a_points, int64_t b_p
 }
 
 std::unique_ptr<Kernel> MakeMatMulInteger(const KernelCall& call, const KernelSite&) {
-  const BatchedProduct shape(call);
+  const BatchedProduct shape(call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape);
   const auto points = [&](size_t i) { return Has(call.inputs, i) ? call.inputs[i].shape.elements() : 0; };
   const auto with_byte = [](DType dtype, auto f) {
     return dtype == DType::kInt8 ? f(std::type_identity<int8_t>{}) : f(std::type_identity<uint8_t>{});

@@ -65,18 +65,6 @@ GRADLOOM_DEVICE A WeightedSum(const Line* lines, const T* from) {
 template <typename T>
 using Computed = std::conditional_t<kIsHalf<T> || std::is_same_v<T, float>, float, double>;
 
-// Integers are cut towards zero, as a cast does, and held in their range.
-template <typename T>
-GRADLOOM_DEVICE T Stored(Computed<T> value) {
-  if constexpr (kIsHalf<T> || std::is_floating_point_v<T>) {
-    return static_cast<T>(value);
-  } else {
-    if (value <= static_cast<double>(std::numeric_limits<T>::lowest())) return std::numeric_limits<T>::lowest();
-    if (value >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
-    return static_cast<T>(value);
-  }
-}
-
 GRADLOOM_DEVICE int64_t Coordinate(int64_t i, int64_t stride, int64_t extent) { return Divide(Divide(i, stride).quotient, extent).rest; }
 
 // Element i of Y; `base` is the element of X at its place along the axes that are not resized.
@@ -94,7 +82,7 @@ GRADLOOM_DEVICE T Resized(const ResizePlan& plan, const ResizeEntry<A>* entries,
     lines[k].stride = axis.in_stride;
     outside = outside || lines[k].entry.outside;
   }
-  return Stored<T>(outside ? extrapolation : WeightedSum<kAxes, A>(lines, base));
+  return Saturated<T>(outside ? extrapolation : WeightedSum<kAxes, A>(lines, base));
 }
 
 // Element i of the gradient of X, likewise from that of Y.

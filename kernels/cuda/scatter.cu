@@ -6,6 +6,7 @@
 #include "kernels/cuda/block_prefix.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/rows/scattering.h"
+#include "kernels/reference/scatter_reduction.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -124,27 +125,15 @@ const UpdateList& Sort(const Scattering& s, const ScatterScratch& scratch, cudaS
   return scratch.lists[s.Passes() % 2];
 }
 
-enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
-
-Reduction ReductionOf(const KernelCall& call) {
-  const std::string name = call.attributes.String("reduction", "none");
-  if (name == "none") return Reduction::kNone;
-  if (name == "add") return Reduction::kAdd;
-  if (name == "mul") return Reduction::kMul;
-  if (name == "max") return Reduction::kMax;
-  if (name == "min") return Reduction::kMin;
-  throw Error(ErrorCode::kAttr, call.op + ": reduction '" + Escaped(name) + "' is none of none, add, mul, max, min");
-}
-
 template <typename A>
-GRADLOOM_DEVICE A Combine(Reduction reduction, A old, A update) {
+GRADLOOM_DEVICE A Combine(ScatterReduction reduction, A old, A update) {
   using Wide = std::conditional_t<std::is_integral_v<A>, uint64_t, A>;
   switch (reduction) {
-    case Reduction::kNone: return update;
-    case Reduction::kAdd: return static_cast<A>(static_cast<Wide>(old) + static_cast<Wide>(update));
-    case Reduction::kMul: return static_cast<A>(static_cast<Wide>(old) * static_cast<Wide>(update));
-    case Reduction::kMax: return old > update || old != old ? old : update;
-    case Reduction::kMin: return old < update || old != old ? old : update;
+    case ScatterReduction::kNone: return update;
+    case ScatterReduction::kAdd: return static_cast<A>(static_cast<Wide>(old) + static_cast<Wide>(update));
+    case ScatterReduction::kMul: return static_cast<A>(static_cast<Wide>(old) * static_cast<Wide>(update));
+    case ScatterReduction::kMax: return old > update || old != old ? old : update;
+    case ScatterReduction::kMin: return old < update || old != old ? old : update;
   }
   return update;
 }
@@ -155,14 +144,14 @@ struct SortedUpdates {
   using A = Arithmetic<T>;
   static constexpr int64_t kRun = Scattering::kRun;
 
-  Reduction reduction;
+  ScatterReduction reduction;
   int64_t outer, count, extent, inner, runs;
   UpdateList list;
   const T* updates;
   T* out;
   A* sums;  // by part, run, whether the place's updates begin in the run, and column
 
-  SortedUpdates(const Scattering& s, Reduction by, const UpdateList& sorted, const void* from, void* to, void* unfinished)
+  SortedUpdates(const Scattering& s, ScatterReduction by, const UpdateList& sorted, const void* from, void* to, void* unfinished)
       : reduction(by),
         outer(s.outer),
         count(s.count),
@@ -244,8 +233,8 @@ void JoinRuns(const SortedUpdates<T>& sorted, cudaStream_t stream) {
 
 // Elements that are only moved are words of their width.
 template <typename F>
-std::unique_ptr<Kernel> WithElement(DType dtype, Reduction reduction, F&& f) {
-  return reduction == Reduction::kNone ? WithBytes(dtype, f) : WithType(dtype, f);
+std::unique_ptr<Kernel> WithElement(DType dtype, ScatterReduction reduction, F&& f) {
+  return reduction == ScatterReduction::kNone ? WithBytes(dtype, f) : WithType(dtype, f);
 }
 
 // The output begins as zeros where `data` is null, else as the data.
@@ -263,7 +252,7 @@ struct ScatterInputs {
 };
 
 template <typename P>
-std::unique_ptr<Kernel> Scatters(const KernelCall& call, const ScatterInputs& inputs, Reduction reduction, const P& places,
+std::unique_ptr<Kernel> Scatters(const KernelCall& call, const ScatterInputs& inputs, ScatterReduction reduction, const P& places,
                                  const KernelSite& site) {
   const Scattering s = ScatteringOf(call);
   const bool wide = IsWide(call.inputs[static_cast<size_t>(inputs.indices)]);
@@ -284,7 +273,7 @@ std::unique_ptr<Kernel> Scatters(const KernelCall& call, const ScatterInputs& in
 
 // One thread for each line of updates along the axis: only they go to that line of the output.
 template <typename T>
-void ScatterLines(int64_t lines, Reduction reduction, const Indices& indices, const T* updates, T* out, const ElementPlaces& places,
+void ScatterLines(int64_t lines, ScatterReduction reduction, const Indices& indices, const T* updates, T* out, const ElementPlaces& places,
                   const IndexFault& fault, cudaStream_t stream) {
   using A = Arithmetic<T>;
   ForEachElement(
@@ -304,22 +293,22 @@ void ScatterLines(int64_t lines, Reduction reduction, const Indices& indices, co
 
 std::unique_ptr<Kernel> MakeGatherGrad(const KernelCall& call, const KernelSite& site) {
   const Scattering s = ScatteringOf(call);
-  return Scatters(call, {-1, 0, 1}, Reduction::kAdd, AxisPlaces{s.extent}, site);
+  return Scatters(call, {-1, 0, 1}, ScatterReduction::kAdd, AxisPlaces{s.extent}, site);
 }
 
 std::unique_ptr<Kernel> MakeGatherNdGrad(const KernelCall& call, const KernelSite& site) {
   const int batch_dims = static_cast<int>(call.attributes.Int("batch_dims", 0));
-  return Scatters(call, {-1, 0, 1}, Reduction::kAdd, TuplePlaces(call.outputs[0].shape, call.inputs[0].shape, batch_dims), site);
+  return Scatters(call, {-1, 0, 1}, ScatterReduction::kAdd, TuplePlaces(call.outputs[0].shape, call.inputs[0].shape, batch_dims), site);
 }
 
 std::unique_ptr<Kernel> MakeScatterNd(const KernelCall& call, const KernelSite& site) {
-  return Scatters(call, {0, 1, 2}, ReductionOf(call), TuplePlaces(call.outputs[0].shape, call.inputs[1].shape, 0), site);
+  return Scatters(call, {0, 1, 2}, ScatterReductionOf(call), TuplePlaces(call.outputs[0].shape, call.inputs[1].shape, 0), site);
 }
 
 std::unique_ptr<Kernel> MakeScatterElements(const KernelCall& call, const KernelSite& site) {
   const Shape &data = call.inputs[0].shape, &indices = call.inputs[1].shape;
   const ElementPlaces places(data, indices, AxisOf(call, call.attributes.Int("axis", 0), data.rank()));
-  const Reduction reduction = ReductionOf(call);
+  const ScatterReduction reduction = ScatterReductionOf(call);
   if (!ScattersByLines(call)) return Scatters(call, {0, 1, 2}, reduction, places, site);
   const int64_t lines = places.length == 0 ? 0 : indices.elements() / places.length, bytes = call.outputs[0].bytes();
   return WithElement(call.outputs[0].dtype, reduction, [&]<typename T>(std::type_identity<T>) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/reference/attention_vectors.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
@@ -13,27 +14,12 @@ namespace {
 
 enum Operand { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
 
-// Where the vector of (batch, head, position) lies in [batch, heads, length, size], or, with three
-// dimensions, in [batch, length, heads * size].
-struct Places {
-  int64_t heads = 0, length = 0, size = 0;
-  bool flat = false;
-
-  Places() = default;
-  Places(const Shape& shape, int64_t head_count) : flat(shape.rank() == 3) {
-    heads = flat ? head_count : shape[1];
-    length = shape[flat ? 1 : 2];
-    size = flat ? shape[2] / head_count : shape[3];
-  }
-  int64_t at(int64_t b, int64_t h, int64_t s) const { return (flat ? (b * length + s) * heads + h : (b * heads + h) * length + s) * size; }
-};
-
 template <typename T>
 struct AttentionCall {
   const KernelCall& call;
   const void* const* inputs;
   int64_t batch, past, total;
-  Places q, k, v, past_k, past_v, y;
+  AttentionVectors q, k, v, past_k, past_v, y;
   T scale, softcap;
   bool causal;
   int64_t left, right;
@@ -44,13 +30,13 @@ struct AttentionCall {
     const Attributes& a = call.attributes;
     const int64_t q_heads = a.Int("q_num_heads", 0), kv_heads = a.Int("kv_num_heads", 0);
     batch = call.inputs[kQ].shape[0];
-    q = Places(call.inputs[kQ].shape, q_heads);
-    k = Places(call.inputs[kK].shape, kv_heads);
-    v = Places(call.inputs[kV].shape, kv_heads);
+    q = AttentionVectors(call.inputs[kQ].shape, q_heads);
+    k = AttentionVectors(call.inputs[kK].shape, kv_heads);
+    v = AttentionVectors(call.inputs[kV].shape, kv_heads);
     past = Has(call.inputs, kPastKey) ? call.inputs[kPastKey].shape[2] : 0;
     if (past > 0) {
-      past_k = Places(call.inputs[kPastKey].shape, 0);
-      past_v = Places(call.inputs[kPastValue].shape, 0);
+      past_k = AttentionVectors(call.inputs[kPastKey].shape, 0);
+      past_v = AttentionVectors(call.inputs[kPastValue].shape, 0);
     }
     total = past + k.length;
     y = q;
@@ -71,10 +57,10 @@ struct AttentionCall {
 
   // Element offsets of key and value j, in the past or in K and V.
   const T* Key(int64_t b, int64_t h, int64_t j) const {
-    return j < past ? In<T>(inputs, kPastKey) + past_k.at(b, kv_head(h), j) : In<T>(inputs, kK) + k.at(b, kv_head(h), j - past);
+    return j < past ? In<T>(inputs, kPastKey) + past_k.At(b, kv_head(h), j) : In<T>(inputs, kK) + k.At(b, kv_head(h), j - past);
   }
   const T* Value(int64_t b, int64_t h, int64_t j) const {
-    return j < past ? In<T>(inputs, kPastValue) + past_v.at(b, kv_head(h), j) : In<T>(inputs, kV) + v.at(b, kv_head(h), j - past);
+    return j < past ? In<T>(inputs, kPastValue) + past_v.At(b, kv_head(h), j) : In<T>(inputs, kV) + v.At(b, kv_head(h), j - past);
   }
 
   // Whether positions alone let query i see key j.
@@ -115,7 +101,7 @@ struct AttentionCall {
   void Row(int64_t b, int64_t h, int64_t i, Rows* rows) const {
     const size_t n = static_cast<size_t>(total);
     for (auto* row : {&rows->raw, &rows->capped, &rows->biased, &rows->probability}) row->assign(n, 0);
-    const T* query = In<T>(inputs, kQ) + q.at(b, h, i);
+    const T* query = In<T>(inputs, kQ) + q.At(b, h, i);
     T highest = -std::numeric_limits<T>::infinity();
     for (size_t j = 0; j < n; ++j) {
       const T* key = Key(b, h, static_cast<int64_t>(j));
@@ -153,7 +139,7 @@ void Attention(const KernelCall& call, const void* const* inputs, void* const* o
     const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
     T* scores = call.outputs.size() > 3 ? Out<T>(outputs, 3) : nullptr;
     a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
-      T* y = Out<T>(outputs, 0) + a.y.at(b, h, i);
+      T* y = Out<T>(outputs, 0) + a.y.At(b, h, i);
       std::fill_n(y, a.v.size, T(0));
       for (int64_t j = 0; j < a.total; ++j) {
         const T p = rows.probability[static_cast<size_t>(j)];
@@ -179,9 +165,10 @@ void Attention(const KernelCall& call, const void* const* inputs, void* const* o
 
 // Where the gradient of a key or value goes: K's or V's, or the past's.
 template <typename T>
-T* Cell(T* now, T* past, const Places& places, const Places& past_places, int64_t b, int64_t h, int64_t j, int64_t past_length) {
-  if (j < past_length) return past == nullptr ? nullptr : past + past_places.at(b, h, j);
-  return now == nullptr ? nullptr : now + places.at(b, h, j - past_length);
+T* Cell(T* now, T* past, const AttentionVectors& places, const AttentionVectors& past_places, int64_t b, int64_t h, int64_t j,
+        int64_t past_length) {
+  if (j < past_length) return past == nullptr ? nullptr : past + past_places.At(b, h, j);
+  return now == nullptr ? nullptr : now + places.At(b, h, j - past_length);
 }
 
 template <typename T>
@@ -209,8 +196,8 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
     if (inputs[kOperands] == nullptr) return;
     std::vector<T> ds(static_cast<size_t>(a.total));
     a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
-      const T* dy = In<T>(inputs, kOperands) + a.y.at(b, h, i);
-      const T* query = In<T>(inputs, kQ) + a.q.at(b, h, i);
+      const T* dy = In<T>(inputs, kOperands) + a.y.At(b, h, i);
+      const T* query = In<T>(inputs, kQ) + a.q.At(b, h, i);
       const int64_t g = a.kv_head(h);
       T mean = 0;
       for (int64_t j = 0; j < a.total; ++j) {
@@ -230,7 +217,7 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
         T d = p * (ds[at] - mean);
         if (dmask != nullptr) dmask[a.MaskAt(b, h, i, j)] += d;
         if (a.softcap > 0) d *= 1 - rows.capped[at] * rows.capped[at] / (a.softcap * a.softcap);
-        if (dq != nullptr) AddScaled(d * a.scale, a.Key(b, h, j), a.q.size, dq + a.q.at(b, h, i));
+        if (dq != nullptr) AddScaled(d * a.scale, a.Key(b, h, j), a.q.size, dq + a.q.At(b, h, i));
         AddScaled(d * a.scale, query, a.q.size, key_cell(b, g, j));
       }
     });

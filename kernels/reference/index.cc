@@ -4,6 +4,7 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/reference/scatter_reduction.h"
 
 namespace gradloom {
 namespace {
@@ -125,27 +126,15 @@ void GatherNdGrad(const KernelCall& call, const void* const* in, void* const* ou
   });
 }
 
-enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
-
-Reduction ReductionOf(const KernelCall& call) {
-  const std::string name = call.attributes.String("reduction", "none");
-  if (name == "none") return Reduction::kNone;
-  if (name == "add") return Reduction::kAdd;
-  if (name == "mul") return Reduction::kMul;
-  if (name == "max") return Reduction::kMax;
-  if (name == "min") return Reduction::kMin;
-  throw Error(ErrorCode::kAttr, call.op + ": reduction '" + Escaped(name) + "' is none of none, add, mul, max, min");
-}
-
 template <typename T>
-T Combined(Reduction reduction, T old, T update) {
+T Combined(ScatterReduction reduction, T old, T update) {
   using A = std::conditional_t<std::is_integral_v<T>, uint64_t, Arithmetic<T>>;
   switch (reduction) {
-    case Reduction::kNone: return update;
-    case Reduction::kAdd: return static_cast<T>(static_cast<A>(old) + static_cast<A>(update));
-    case Reduction::kMul: return static_cast<T>(static_cast<A>(old) * static_cast<A>(update));
-    case Reduction::kMax: return old > update || old != old ? old : update;
-    case Reduction::kMin: return old < update || old != old ? old : update;
+    case ScatterReduction::kNone: return update;
+    case ScatterReduction::kAdd: return static_cast<T>(static_cast<A>(old) + static_cast<A>(update));
+    case ScatterReduction::kMul: return static_cast<T>(static_cast<A>(old) * static_cast<A>(update));
+    case ScatterReduction::kMax: return old > update || old != old ? old : update;
+    case ScatterReduction::kMin: return old < update || old != old ? old : update;
   }
   return update;
 }
@@ -153,7 +142,7 @@ T Combined(Reduction reduction, T old, T update) {
 // Copies the data, then calls scatter(combine): combine(place, i) puts update element i at a place.
 template <typename Scatter>
 void ScatterInto(const KernelCall& call, const void* const* in, void* const* out, Scatter&& scatter) {
-  const Reduction reduction = ReductionOf(call);
+  const ScatterReduction reduction = ScatterReductionOf(call);
   const int64_t bytes = call.inputs[0].shape.elements() * DTypeBytes(call.inputs[0].dtype);
   if (bytes > 0) std::memcpy(out[0], in[0], static_cast<size_t>(bytes));
   const auto run = [&]<typename T>(std::type_identity<T>) {
@@ -162,7 +151,7 @@ void ScatterInto(const KernelCall& call, const void* const* in, void* const* out
       element = Combined<T>(reduction, element, In<T>(in, 2)[i]);
     });
   };
-  if (reduction == Reduction::kNone)
+  if (reduction == ScatterReduction::kNone)
     WithBytes(call.inputs[0].dtype, run);
   else
     WithType(call.inputs[0].dtype, run);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/reference/batched_product.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 
@@ -40,26 +41,6 @@ template <typename T>
 T Rounded(Accumulator<T> sum) {
   return static_cast<T>(static_cast<Arithmetic<T>>(sum));
 }
-
-// numpy.matmul: vectors stand for a row on the left, a column on the right; leading axes broadcast.
-struct BatchedProduct {
-  int64_t m, n, k;
-  Shape batch;
-  std::vector<int64_t> a_strides, b_strides;  // in matrices
-
-  BatchedProduct(const Shape& a, const Shape& b, const Shape& out) {
-    const bool row = a.rank() == 1, column = b.rank() == 1;
-    m = row ? 1 : a[a.rank() - 2];
-    k = a[a.rank() - 1];
-    n = column ? 1 : b[b.rank() - 1];
-    const auto leading = [](const Shape& shape, int drop) {
-      return Shape(std::vector<int64_t>(shape.begin(), shape.end() - std::min(drop, shape.rank())));
-    };
-    batch = leading(out, (row ? 0 : 1) + (column ? 0 : 1));
-    a_strides = BroadcastStrides(leading(a, 2), batch);
-    b_strides = BroadcastStrides(leading(b, 2), batch);
-  }
-};
 
 void MatMul(const KernelCall& call, const void* const* in, void* const* out) {
   const BatchedProduct p(call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -23,6 +24,18 @@ using Arithmetic = std::conditional_t<kIsHalf<T>, float, T>;
 // The type of a long sum: double for floating elements; integers wrap at 64 bits, then at their own.
 template <typename T>
 using Accumulator = std::conditional_t<kIsHalf<T> || std::is_floating_point_v<T>, double, uint64_t>;
+
+// `value` as an element: integers are cut towards zero, as a cast does, and held in their range. Device code too.
+template <typename T, typename V>
+constexpr T Saturated(V value) {
+  if constexpr (kIsHalf<T> || std::is_floating_point_v<T>) {
+    return static_cast<T>(value);
+  } else {
+    if (value <= static_cast<double>(std::numeric_limits<T>::lowest())) return std::numeric_limits<T>::lowest();
+    if (value >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+    return static_cast<T>(value);
+  }
+}
 
 // Calls f(std::type_identity<T>{}) for the four floating types; others throw Error(kType).
 template <typename F>

@@ -231,18 +231,6 @@ void Extrapolate(const std::vector<AxisMap>& maps, const Shape& shape, A value, 
 template <typename T>
 using Sum = std::conditional_t<kIsHalf<T> || std::is_same_v<T, float>, float, double>;
 
-// Integers are cut towards zero, as a cast does, and held in their range.
-template <typename T>
-T Stored(Sum<T> value) {
-  if constexpr (kIsHalf<T> || std::is_floating_point_v<T>) {
-    return static_cast<T>(value);
-  } else {
-    if (value <= static_cast<double>(std::numeric_limits<T>::lowest())) return std::numeric_limits<T>::lowest();
-    if (value >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
-    return static_cast<T>(value);
-  }
-}
-
 template <typename T>
 std::vector<Sum<T>> Loaded(const T* from, int64_t n) {
   std::vector<Sum<T>> values(static_cast<size_t>(n));
@@ -257,7 +245,7 @@ void Resize(const KernelCall& call, const void* const* inputs, void* const* outp
     using T = typename decltype(type)::type;
     std::vector<Sum<T>> values = ApplyAll<false>(maps, from, Loaded(In<T>(inputs, 0), from.elements()));
     Extrapolate(maps, to, static_cast<Sum<T>>(call.attributes.Float("extrapolation_value", 0)), values);
-    for (size_t i = 0; i < values.size(); ++i) Out<T>(outputs, 0)[i] = Stored<T>(values[i]);
+    for (size_t i = 0; i < values.size(); ++i) Out<T>(outputs, 0)[i] = Saturated<T>(values[i]);
   });
 }
 

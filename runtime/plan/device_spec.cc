@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 
 #include "runtime/base/error.h"
 
@@ -9,23 +10,12 @@ namespace gradloom {
 
 namespace {
 
-// The number behind "cpu:"; -1 where there is none.
-int NumberOf(const std::string& text) {
-  if (!text.starts_with("cpu:")) return -1;
+// The whole of `text` as a number; -1 where it is none, or below 0.
+int Number(std::string_view text) {
   int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + 4, end, number);
-  return error == std::errc() && stop == end ? number : -1;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && stop == text.data() + text.size() ? std::max(number, -1) : -1;
 }
-
-}  // namespace
-
-int ParseDeviceIndex(const std::string& text) {
-  const int index = NumberOf(text);
-  return index < kMaxDevices ? index : -1;
-}
-
-namespace {
 
 std::vector<std::string> Split(const std::string& text) {
   std::vector<std::string> parts;
@@ -35,15 +25,6 @@ std::vector<std::string> Split(const std::string& text) {
     begin = end + 1;
   }
   return parts;
-}
-
-// The index in "cuda:2", or in "2"; -1 for anything else.
-int Ordinal(const std::string& text) {
-  const std::string number = text.starts_with("cuda:") ? text.substr(5) : text;
-  int ordinal = 0;
-  const char* const end = number.data() + number.size();
-  const auto [stop, error] = std::from_chars(number.data(), end, ordinal);
-  return error == std::errc() && stop == end && ordinal >= 0 && ordinal < kMaxDevices ? ordinal : -1;
 }
 
 DeviceSpec ParseCuda(const std::string& text) {
@@ -63,8 +44,8 @@ DeviceSpec ParseCuda(const std::string& text) {
       throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': cuda and cpu cannot share a batch", "",
                   "name devices of one kind; --devices cuda:0,else=cpu takes the CPU where there is no such GPU");
     }
-    const int ordinal = Ordinal(part);
-    if (ordinal < 0) {
+    const int ordinal = Number(part.starts_with("cuda:") ? std::string_view(part).substr(5) : part);
+    if (ordinal < 0 || ordinal >= kMaxDevices) {
       throw Error(ErrorCode::kConfig, "devices '" + Escaped(text) + "': behind 'cuda:' go numbers of GPUs", "",
                   "--devices cuda:0,2, or --devices cuda:all");
     }
@@ -75,6 +56,11 @@ DeviceSpec ParseCuda(const std::string& text) {
 }
 
 }  // namespace
+
+int ParseDeviceIndex(const std::string& text) {
+  const int index = text.starts_with("cpu:") ? Number(std::string_view(text).substr(4)) : -1;
+  return index < kMaxDevices ? index : -1;
+}
 
 std::string DeviceSpec::ToString() const {
   if (kind == DeviceKind::kCpu) return count == 1 ? "cpu" : "cpu:" + std::to_string(count);
@@ -88,7 +74,7 @@ DeviceSpec ParseDevices(const std::string& text) {
   if (text == "cpu") return {};
   if (text == "auto") return {.best = true};
   if (text.starts_with("cpu:")) {
-    const int count = NumberOf(text);
+    const int count = Number(std::string_view(text).substr(4));
     if (count >= 1 && count <= kMaxDevices) return {.count = count};
     if (text.find("cuda") != std::string::npos) return ParseCuda(text);
     throw Error(ErrorCode::kConfig,

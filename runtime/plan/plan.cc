@@ -106,7 +106,7 @@ namespace {
 
 // The constant that a buffer is, where its integers decide what a kernel does; undefined for all others.
 TensorView KnownValue(const Plan& plan, const Program& program, const Buffer& buffer) {
-  if (buffer.arena != Arena::kConstants || !IsInteger(buffer.dtype) || buffer.shape.elements() > kMaxKnownElements) return {};
+  if (buffer.arena != Arena::kConstants || !IsKnownConstant(buffer.dtype, buffer.shape.elements())) return {};
   for (const Constant& constant : plan.constants) {
     if (constant.offset == buffer.offset && constant.in_place(program.place) && constant.value.dtype() == buffer.dtype &&
         constant.value.shape() == buffer.shape) {

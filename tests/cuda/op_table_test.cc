@@ -204,7 +204,8 @@ void CompareGraph(const Graph& graph, const std::map<ValueId, Tensor>& feeds, Ta
     for (ValueId id : node.inputs) {
       call.inputs.push_back(type(id));
       inputs.push_back(id == kNoValue ? Tensor() : values[static_cast<size_t>(id)]);
-      const bool known = id != kNoValue && graph.value(id).role == Role::kConst && IsInteger(call.inputs.back().dtype);
+      const bool known =
+          id != kNoValue && graph.value(id).role == Role::kConst && IsKnownConstant(call.inputs.back().dtype, inputs.back().elements());
       call.values.push_back(known ? inputs.back().view() : TensorView());
     }
     for (ValueId id : node.outputs) call.outputs.push_back(type(id));

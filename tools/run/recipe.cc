@@ -240,9 +240,11 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   return o;
 }
 
-}  // namespace
-
-namespace {
+// This machine's GPUs, asked once: the first question loads the driver.
+const CudaDevices& Machine() {
+  static const CudaDevices machine = ThisMachinesCuda();
+  return machine;
+}
 
 // "sm_90".
 std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine) {
@@ -279,7 +281,7 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
     const DeviceSpec wanted = ParseDevices(!target.empty() && !configuration.is_given("devices.use") ? "cuda" : text);
     if (target.empty()) {
       const bool asks = wanted.best || wanted.kind == DeviceKind::kCuda;
-      const CudaDevices machine = asks ? ThisMachinesCuda() : CudaDevices();
+      const CudaDevices machine = asks ? Machine() : CudaDevices();
       std::string note;
       named.devices = ChooseDevices(wanted, machine, &note);
       if (!note.empty()) notes.push_back(note);

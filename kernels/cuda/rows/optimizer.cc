@@ -28,24 +28,9 @@ std::string NotFloat(const OperandType& operand) {
   return operand.dtype == DType::kFloat32 || operand.dtype == DType::kFloat64 ? "" : std::string(DTypeName(operand.dtype));
 }
 
-// Parameter, gradient, states and what becomes of them in one layout. Padding stays zero, because every update of zeros by a zero gradient
-// is zero; but Adamax adds epsilon to its norm.
-std::string Differing(const KernelCall& call) {
-  const OperandType& parameter = call.inputs[kUpdateParameter];
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const bool scalar = i >= kUpdateLr && i < kUpdateStates;
-    if (!scalar && call.inputs[i] != parameter) return "operands that differ from the parameter";
-  }
-  for (const OperandType& output : call.outputs) {
-    if (output != parameter) return "outputs that differ from the parameter";
-  }
-  const bool padded = parameter.layout.Padded(parameter.shape) != parameter.shape;
-  return padded && call.op == "Adamax" ? "padding that would not stay zero" : "";
-}
-
 std::string RejectsUpdate(const KernelCall& call) {
   if (std::string why = WrongStates(call); !why.empty()) return why;
-  return FirstOf({Differing(call), NotFloat(call.inputs[kUpdateParameter]), NotFloating(call, kUpdateLr)});
+  return FirstOf({RejectsUnequalOperands(call), NotFloat(call.inputs[kUpdateParameter]), NotFloating(call, kUpdateLr)});
 }
 
 std::string RejectsLambApply(const KernelCall& call) {

@@ -1,0 +1,30 @@
+// Where attention finds its vectors.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/shape.h"
+
+namespace gradloom {
+
+// The vector of (batch, head, position) in [batch, heads, length, size], or, with three dimensions, in [batch, length, heads * size].
+// What is constexpr here is device code too.
+struct AttentionVectors {
+  int64_t heads = 0, length = 0, size = 0;
+  bool flat = false;
+
+  AttentionVectors() = default;
+  AttentionVectors(const Shape& shape, int64_t head_count) : flat(shape.rank() == 3) {
+    heads = flat ? head_count : shape[1];
+    length = shape[flat ? 1 : 2];
+    size = flat ? shape[2] / head_count : shape[3];
+  }
+  // The offset of its first element.
+  constexpr int64_t At(int64_t b, int64_t h, int64_t s) const {
+    return (flat ? (b * length + s) * heads + h : (b * heads + h) * length + s) * size;
+  }
+  // From one position to the next, in elements.
+  constexpr int64_t stride() const { return flat ? heads * size : size; }
+};
+
+}  // namespace gradloom
