@@ -34,6 +34,7 @@ def _cuda_library_impl(ctx):
         args.add_all(["-O0", "-g", "-lineinfo"] if debug else ["-O3", "-DNDEBUG"])
         args.add_all(["-Xcompiler=-fPIC", "-Xcompiler=-Wall", "--expt-relaxed-constexpr", "--extended-lambda", "--threads=2"])
         args.add("-compress-mode=size")  # a tenth of the size; a module is unpacked when it is first used
+        args.add("--objdir-as-tempdir")  # in /tmp, compilers in sandboxes of their own would take the same names
         args.add_all(_gencode_flags())
         args.add("-I.")
         args.add("-I" + ctx.bin_dir.path)
