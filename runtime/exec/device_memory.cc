@@ -1,6 +1,7 @@
 #include "runtime/exec/device_memory.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,8 @@ class DeviceArenaMemory : public ArenaMemory {
 
 std::string InMiB(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
+constexpr char kLessMemory[] = "--memory-limit to make activations again instead of keeping them, or --precision bf16";
+
 DevicePlatform& ThePlatform() {
   std::string why;
   DevicePlatform* const platform = CudaPlatform(&why);
@@ -38,6 +41,25 @@ DevicePlatform& ThePlatform() {
     throw Error(ErrorCode::kDevice, "the plan is for CUDA devices, and there is none here: " + problem);
   }
   return *platform;
+}
+
+// What is compiled for one architecture is not run on another, whose code may not even be there.
+void CheckTarget(const Plan& plan, DevicePlatform& platform, int ordinal) {
+  const std::string& isa = plan.targets.front().isa;
+  if (!isa.starts_with("sm_")) return;
+  for (const DeviceProperties& device : platform.devices()) {
+    const std::string mine = "sm_" + std::to_string(device.compute_major * 10 + device.compute_minor);
+    if (device.ordinal != ordinal || mine == isa) continue;
+    throw Error(ErrorCode::kDevice,
+                "the plan was compiled for " + isa + ", and cuda:" + std::to_string(ordinal) + " (" + device.name + ") is " + mine, "",
+                "compile the model for this device: --target " + mine);
+  }
+}
+
+int64_t LargestBatch(const Plan& plan) {
+  int64_t batch = 0;
+  for (const Entry& entry : plan.entries) batch = std::max(batch, entry.batch);
+  return batch;
 }
 
 }  // namespace
@@ -51,7 +73,7 @@ DeviceArena::DeviceArena(std::shared_ptr<Device> device, int64_t bytes, const ch
     throw Error(ErrorCode::kResource,
                 "no memory on cuda:" + std::to_string(device_->ordinal()) + " for the " + what + " arena of " + InMiB(bytes) + "; " +
                     InMiB(device_->free_bytes()) + " are free",
-                error.where(), "a smaller --batch, --recompute full, --memory-limit, or --precision bf16");
+                error.where(), "a smaller --batch, " + std::string(kLessMemory));
   }
   try {
     device_->Zero(data_, bytes, nullptr);
@@ -103,7 +125,9 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
     : pin_(options.pin_memory), ranks_(plan.num_ranks()), state_(std::move(state)) {
   DevicePlatform& platform = ThePlatform();
   for (size_t r = 0; r < ranks_.size(); ++r) {
-    ranks_[r].device = platform.Open(r < options.ordinals.size() ? options.ordinals[r] : static_cast<int>(r));
+    const int ordinal = r < options.ordinals.size() ? options.ordinals[r] : static_cast<int>(r);
+    ranks_[r].device = platform.Open(ordinal);
+    CheckTarget(plan, platform, ordinal);
   }
   for (const Program& program : plan.programs) {
     for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -112,6 +136,7 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
       ranks_[r].slot_bytes = std::max(ranks_[r].slot_bytes, AlignUp(program.input_bytes, kAlignmentBytes));
     }
   }
+  CheckRoom(plan);
   if (state_ == nullptr) {
     state_ = std::make_shared<StateArena>(
         plan, [&](size_t rank, int64_t bytes) { return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes); });
@@ -129,6 +154,32 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
     rank.host_step = StagingMemory(rank.device, plan.step.bytes, true);
   }
   TakeTransient();
+}
+
+void DeviceMemories::CheckRoom(const Plan& plan) const {
+  // Several ranks may share a device.
+  struct Need {
+    int64_t fixed = 0, by_batch = 0, free = 0;
+  };
+  std::map<int, Need> needs;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const Place& place = plan.places[static_cast<size_t>(plan.PlaceOf(r))];
+    Need& need = needs[ranks_[r].device->ordinal()];
+    need.fixed += place.constants_bytes + plan.step.bytes + (state_ == nullptr ? place.state_bytes : 0);
+    need.by_batch += ranks_[r].transient_bytes + 2 * ranks_[r].slot_bytes;
+    need.free = ranks_[r].device->free_bytes();
+  }
+  for (const auto& [ordinal, need] : needs) {
+    if (need.fixed + need.by_batch <= need.free) continue;
+    const int64_t batch = LargestBatch(plan);
+    // What a step needs grows with its samples, in proportion but for what is as large for one sample.
+    const auto fits = static_cast<int64_t>(static_cast<double>(batch) * static_cast<double>(need.free - need.fixed) /
+                                           static_cast<double>(std::max<int64_t>(need.by_batch, 1)));
+    throw Error(ErrorCode::kResource,
+                "cuda:" + std::to_string(ordinal) + " has " + InMiB(need.free) + " free, and the plan needs " + InMiB(need.fixed) +
+                    " for state and constants and " + InMiB(need.by_batch) + " for steps of " + std::to_string(batch) + " samples",
+                "", (fits > 0 ? "--batch " + std::to_string(fits) + ", which fits, " : "") + kLessMemory);
+  }
 }
 
 void DeviceMemories::TakeTransient() {

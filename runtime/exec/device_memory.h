@@ -59,7 +59,7 @@ struct RankMemory {
 
 class DeviceMemories {
  public:
-  // Opens the ranks' devices. Throws Error(kDevice, kResource, kPlan).
+  // Opens the ranks' devices. Throws Error(kDevice, kResource, kPlan), kDevice too for a device of another kind than the plan's.
   DeviceMemories(const Plan& plan, const ExecutorOptions& options, std::shared_ptr<StateArena> state);
 
   // The address of a buffer for steps of a slot; null for a feed.
@@ -75,6 +75,9 @@ class DeviceMemories {
   const std::shared_ptr<StateArena>& state() const { return state_; }
 
  private:
+  // Throws Error(kResource) with what fits, where the plan does not.
+  void CheckRoom(const Plan& plan) const;
+
   bool pin_;
   bool has_transient_ = false;
   std::vector<RankMemory> ranks_;

@@ -121,13 +121,39 @@ TEST_F(OnEmulatedGpus, ADeviceThatIsNotThereIsAnError) {
 }
 
 TEST_F(OnEmulatedGpus, MemoryThatIsShortIsSaidInBytes) {
-  emulated::Reset({.devices = 1, .memory_bytes = 4096});
+  const TrainingCase recorded = Case("lenet");
+  const auto refusal = [&](int64_t memory_bytes) {
+    emulated::Reset({.devices = 1, .memory_bytes = memory_bytes});
+    try {
+      RunCase(recorded, {.devices = "cuda:0"});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResource);
+      return error.message() + " | " + error.help();
+    }
+    return std::string();
+  };
+  const std::string nothing = refusal(4096);
+  EXPECT_NE(nothing.find("0 MiB"), std::string::npos) << nothing;
+  EXPECT_EQ(nothing.find("--batch"), std::string::npos) << "no batch fits: " << nothing;
+  EXPECT_NE(nothing.find("--precision bf16"), std::string::npos) << nothing;
+  // Somewhere between nothing and enough a smaller batch is advised, and with enough there is no refusal.
+  std::string some;
+  int64_t bytes = 4096;
+  for (std::string last = nothing; !last.empty(); bytes += bytes / 4) {
+    last = refusal(bytes);
+    if (last.find("--batch") != std::string::npos) some = last;
+  }
+  EXPECT_NE(some.find(", which fits"), std::string::npos) << some;
+}
+
+TEST_F(OnEmulatedGpus, APlanForAnotherKindOfDeviceIsRefused) {
   try {
-    RunCase(Case("housing_mlp"), {.devices = "cuda:0"});
+    RunCase(Case("housing_mlp"), {.devices = "cuda:0", .isa = "sm_80"});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kResource);
-    EXPECT_NE(error.message().find("arena of"), std::string::npos) << error.Describe();
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_NE(error.message().find("compiled for sm_80"), std::string::npos) << error.Describe();
+    EXPECT_NE(error.help().find("--target sm_90"), std::string::npos) << error.Describe();
   }
 }
 
