@@ -46,13 +46,15 @@ void BatchNormalizationGradient(GradientContext& c) {
   const ValueId variance = b.Add(c.in(4), b.Scalar(c.attributes().Float("epsilon", 1e-5), dtype));
   const ValueId inv_std = b.Op("Reciprocal", {b.Op("Sqrt", {variance})});
   const ValueId slope = b.Mul(c.in(1), inv_std);
-  if (c.needs(0)) c.set(0, b.Mul(c.grad(0), PerChannel(b, slope, rank)));
-  const ValueId sum = c.needs(2) || c.needs(3) ? SumPerChannel(b, c.grad(0)) : kNoValue;
+  // x may have 16 bits where the statistics have 32.
+  const ValueId dy = b.Cast(c.grad(0), dtype);
+  if (c.needs(0)) c.set(0, b.Cast(b.Mul(dy, PerChannel(b, slope, rank)), b.dtype(c.in(0))));
+  const ValueId sum = c.needs(2) || c.needs(3) ? SumPerChannel(b, dy) : kNoValue;
   if (c.needs(2)) c.set(2, sum);
   if (c.needs(3)) c.set(3, b.Neg(b.Mul(sum, slope)));
   if (!c.needs(1) && !c.needs(4)) return;
-  const ValueId centred = b.Sub(c.in(0), PerChannel(b, c.in(3), rank));
-  const ValueId product = SumPerChannel(b, b.Mul(c.grad(0), centred));
+  const ValueId centred = b.Sub(b.Cast(c.in(0), dtype), PerChannel(b, c.in(3), rank));
+  const ValueId product = SumPerChannel(b, b.Mul(dy, centred));
   if (c.needs(1)) c.set(1, b.Mul(product, inv_std));
   // d inv_std / d var = -inv_std^3 / 2
   if (c.needs(4)) c.set(4, b.Scale(b.Mul(b.Mul(product, slope), b.Mul(inv_std, inv_std)), -0.5));
@@ -91,8 +93,14 @@ void BatchNormTrainGradient(GradientContext& c) {
   const auto per_channel = [&](ValueId id) { return id == kNoValue ? kNoValue : PerChannel(b, id, shape.rank()); };
   const ThroughStatistics through{per_channel(c.out(1)), per_channel(c.out(2)),
                                   static_cast<double>(shape.elements() / std::max<int64_t>(1, shape[1]))};
-  dx = through.Add(b, dx, c.in(0), per_channel(c.grad(1)), per_channel(c.grad(2)), per_channel(c.grad(3)));
-  if (dx != kNoValue) c.set(0, dx);
+  // x may have 16 bits where the statistics have 32.
+  const DType dtype = b.dtype(c.out(1));
+  const bool any = c.grad(1) != kNoValue || c.grad(2) != kNoValue || c.grad(3) != kNoValue;
+  if (any) {
+    dx = through.Add(b, dx == kNoValue ? dx : b.Cast(dx, dtype), b.Cast(c.in(0), dtype), per_channel(c.grad(1)), per_channel(c.grad(2)),
+                     per_channel(c.grad(3)));
+  }
+  if (dx != kNoValue) c.set(0, b.Cast(dx, b.dtype(c.in(0))));
 }
 
 void LayerNormalizationGradient(GradientContext& c) {

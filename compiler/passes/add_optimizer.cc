@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "compiler/passes/choose_trainable.h"
@@ -84,20 +85,32 @@ class Updates {
     step_ = StepParam(graph_, kStepNumber);
   }
 
-  // The norm of all gradients, in the order of the parameters.
-  ValueId Norm(const std::map<ValueId, ValueId>& gradients) {
+  // The sum of all squares, in the order of the parameters.
+  ValueId Squares(const std::map<ValueId, ValueId>& gradients) {
     ValueId squares = kNoValue;
     for (const auto& [parameter, gradient] : gradients) {
       const ValueId sum = b_.Op("ReduceSumSquare", {gradient}, {{"keepdims", int64_t{0}}});
       squares = squares == kNoValue ? sum : b_.Add(squares, sum);
     }
-    return b_.Op("Sqrt", {squares});
+    return squares;
+  }
+
+  // The gradients are of `scale` times the loss: 1 / scale, by which all of them are multiplied.
+  ValueId Unscale(const LossScale& scale, ValueId squares) {
+    // Where one gradient is not finite, neither is the sum; nor where it overflows, which is as good a reason for a smaller scale.
+    apply_ = b_.Op("Less", {squares, b_.Scalar(std::numeric_limits<double>::infinity(), b_.dtype(squares))});
+    clip_ = b_.Op("Reciprocal", {b_.Cast(LossScaleValue(b_, scale), b_.dtype(squares))});
+    // An update that was left out is not counted.
+    step_ = b_.Sub(step_, SkippedUpdates(b_));
+    AddLossScaleUpdate(b_, scale, apply_);
+    return clip_;
   }
 
   void Clip(ValueId norm) {
     const DType dtype = b_.dtype(norm);
     const ValueId ratio = b_.Div(b_.Scalar(options_.clip_norm, dtype), b_.Add(norm, b_.Scalar(1e-6, dtype)));
-    clip_ = b_.Op("Min", {ratio, b_.Scalar(1, dtype)});
+    const ValueId factor = b_.Op("Min", {ratio, b_.Scalar(1, dtype)});
+    clip_ = clip_ == kNoValue ? factor : b_.Mul(clip_, factor);
   }
 
   void Update(ValueId parameter, ValueId gradient) {
@@ -106,7 +119,7 @@ class Updates {
     b_.set_origin(name);
     Attributes attributes = rule_.attributes;
     SetGroup(name, type.shape, attributes);
-    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, clip_, kNoValue};
+    std::vector<ValueId> inputs{parameter, gradient, lr_, step_, clip_, apply_};
     std::vector<ValueId> replaced{parameter};
     for (const std::string& state : rule_.states) {
       const double initial = rule_.op == "Adagrad" ? options_.initial_accumulator_value : 0.0;
@@ -148,14 +161,14 @@ class Updates {
     const ParameterGroup* group = GroupOf(name);
     Attributes attributes;
     if (group != nullptr && group->lr_scale != 1) attributes.set("lr_scale", group->lr_scale);
-    return b_.Own("LambApply", {parameter, direction, lr_, squares(parameter), squares(direction), kNoValue}, std::move(attributes));
+    return b_.Own("LambApply", {parameter, direction, lr_, squares(parameter), squares(direction), apply_}, std::move(attributes));
   }
 
   GraphBuilder& b_;
   Graph& graph_;
   const OptimizerOptions& options_;
   Rule rule_;
-  ValueId lr_ = kNoValue, step_ = kNoValue, clip_ = kNoValue;
+  ValueId lr_ = kNoValue, step_ = kNoValue, clip_ = kNoValue, apply_ = kNoValue;
 };
 
 }  // namespace
@@ -164,15 +177,22 @@ std::vector<std::string> OptimizerTypes() {
   return {"sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "lamb"};
 }
 
-ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients) {
+ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
+                     const LossScale& scale) {
   if (gradients.empty()) return kNoValue;
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kUpdate);
   Updates updates(builder, options);
   ValueId norm = kNoValue;
-  if (options.clip_norm > 0) {
-    norm = updates.Norm(gradients);
-    updates.Clip(norm);
+  const bool scaled = scale.initial > 0;
+  if (scaled || options.clip_norm > 0) {
+    const ValueId squares = updates.Squares(gradients);
+    const ValueId factor = scaled ? updates.Unscale(scale, squares) : kNoValue;
+    if (options.clip_norm > 0) {
+      norm = builder.Op("Sqrt", {squares});
+      if (scaled) norm = builder.Mul(norm, factor);
+      updates.Clip(norm);
+    }
   }
   for (const auto& [parameter, gradient] : gradients) updates.Update(parameter, gradient);
   builder.set_phase(phase);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/graph/builder.h"
+#include "compiler/passes/loss_scale.h"
 
 namespace gradloom {
 
@@ -42,7 +43,9 @@ std::vector<std::string> OptimizerTypes();
 // Appends one update per parameter (parameter -> gradient), in phase kUpdate: next values of the parameter
 // and of its states, which are made here as "<parameter>/exp_avg" and so on. With clipping, gradients are
 // scaled by min(1, clip_norm / (norm + 1e-6)); then the norm before clipping is returned, else kNoValue.
-// Throws Error(kConfig) for an unknown type or an option out of its range.
-ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients);
+// `scale`: of the loss that the gradients were made of; they are divided by it, and nothing is updated where
+// one of them is not finite. Throws Error(kConfig) for an unknown type or an option out of its range.
+ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
+                     const LossScale& scale = {});
 
 }  // namespace gradloom

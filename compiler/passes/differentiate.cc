@@ -126,7 +126,7 @@ void DifferentiateNode(GraphBuilder& builder, const Node& node, const std::vecto
 
 }  // namespace
 
-std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted) {
+std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, ValueId scale) {
   Graph& graph = builder.graph();
   const ValueType type = graph.type(loss);
   if (!IsFloating(type.dtype))
@@ -141,7 +141,7 @@ std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, st
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kBackward);
   Accumulator gradients(builder);
-  gradients.Add(loss, builder.Fill(type, 1.0));
+  gradients.Add(loss, scale == kNoValue ? builder.Fill(type, 1.0) : builder.Reshape(builder.Cast(scale, type.dtype), type.shape));
   // Copies: appending to the graph moves its nodes.
   for (size_t i : path) DifferentiateNode(builder, Node(graph.nodes[i]), depends, gradients);
   builder.set_phase(phase);

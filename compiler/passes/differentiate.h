@@ -15,6 +15,8 @@ namespace gradloom {
 //
 // Throws Error(kUnsupported) naming every operator without a gradient at once, each with a node and a
 // wanted value that needs it; Error(kShape, kType) where `loss` is no floating scalar.
-std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted);
+//
+// `scale`, a scalar: the gradients are of `scale` times the loss.
+std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, ValueId scale = kNoValue);
 
 }  // namespace gradloom

@@ -28,13 +28,25 @@ struct FusionGroup {
   bool sealed = false;  // a node outside has read one of its values
 };
 
+// What rounds the result of a node to its 16 bits, as it would be in memory; none where it has more, or needs no rounding.
+std::optional<PointwiseOp> RoundingOf(const Graph& graph, const Node& node, const PointwiseProgram& program) {
+  const DType dtype = graph.value(node.outputs[0]).dtype;
+  if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::nullopt;
+  const bool exact = std::all_of(program.instructions.begin(), program.instructions.end(), [](const auto& i) { return IsExact(i.op); }) &&
+                     std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+                       return id == kNoValue || !IsFloating(graph.value(id).dtype) || graph.value(id).dtype == dtype;
+                     });
+  if (exact) return std::nullopt;
+  return dtype == DType::kFloat16 ? PointwiseOp::kToFloat16 : PointwiseOp::kToBfloat16;
+}
+
 // Whether a node can be a member, and how many functions it is.
 std::optional<int> FunctionsOf(const Graph& graph, const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
   if (op == nullptr || !op->has(kPointwise) || op->has(kView) || node.outputs.size() != 1) return std::nullopt;
   const auto program = PointwiseProgramOf(CallOf(graph, node, {}));
   if (!program) return std::nullopt;
-  return static_cast<int>(program->instructions.size());
+  return static_cast<int>(program->instructions.size()) + (RoundingOf(graph, node, *program) ? 1 : 0);
 }
 
 class Grouping {
@@ -143,7 +155,11 @@ class Program {
       operands.push_back({Operand::kResult, static_cast<int>(steps_.size())});
       steps_.push_back(step);
     }
-    made_[node.outputs[0]] = operands[static_cast<size_t>(part.outputs[0])];
+    Operand& result = made_[node.outputs[0]] = operands[static_cast<size_t>(part.outputs[0])];
+    if (const auto rounding = RoundingOf(graph_, node, part)) {
+      steps_.push_back({*rounding, {result}});
+      result = {Operand::kResult, static_cast<int>(steps_.size()) - 1};
+    }
   }
 
   const std::vector<ValueId>& inputs() const { return inputs_; }
@@ -189,7 +205,8 @@ class Program {
     if (const auto found = made_.find(id); found != made_.end()) return found->second;
     const Value& value = graph_.value(id);
     const Tensor* data = value.role == Role::kConst ? graph_.data(id) : nullptr;
-    if (data != nullptr && value.dtype == DType::kFloat32 && value.shape.elements() == 1) return Constant(data->as<float>()[0]);
+    if (data != nullptr && IsFloating(value.dtype) && value.shape.elements() == 1)
+      return Constant(static_cast<float>(ElementAsDouble(data->view(), 0)));
     const auto known = std::find(inputs_.begin(), inputs_.end(), id);
     if (known == inputs_.end()) inputs_.push_back(id);
     return {Operand::kInput, static_cast<int>(std::find(inputs_.begin(), inputs_.end(), id) - inputs_.begin())};

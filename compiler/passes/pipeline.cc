@@ -17,6 +17,8 @@
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
+#include "compiler/passes/loss_scale.h"
+#include "compiler/passes/lower_precision.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/seed_random.h"
@@ -54,18 +56,34 @@ void RunAddLoss(PassContext& c) {
   c.fetch_names.emplace(c.loss, "loss");
 }
 
+void RunLowerPrecision(PassContext& c) {
+  const Precision precision = c.recipe.precision;
+  if (c.kind == EntryKind::kUpdate || (precision != Precision::kBfloat16 && precision != Precision::kFloat16)) return;
+  GraphBuilder builder(c.graph, c.rules);
+  LowerPrecision(builder, precision == Precision::kBfloat16 ? DType::kBfloat16 : DType::kFloat16, c.first_loss_node);
+}
+
+void FetchGradients(PassContext& c, GraphBuilder& builder, ValueId scale) {
+  builder.set_phase(Phase::kBackward);
+  for (const auto& [parameter, gradient] : c.gradients) {
+    const ValueId whole = scale == kNoValue ? gradient : builder.Div(gradient, builder.Cast(scale, builder.dtype(gradient)));
+    // A copy of its own name: the gradient itself may be shared with another parameter.
+    Node copy{.op = "Identity", .inputs = {whole}, .phase = Phase::kBackward};
+    copy.outputs = {c.graph.AddValue("grad/" + c.graph.value(parameter).name, builder.dtype(whole), builder.shape(whole), Role::kGradient)};
+    c.graph.outputs.push_back(c.graph.AddNode(std::move(copy)).outputs[0]);
+  }
+}
+
 void RunDifferentiate(PassContext& c) {
   if (!Trains(c.kind)) return;
   GraphBuilder builder(c.graph, c.rules);
-  c.gradients = Differentiate(builder, c.loss, c.parameters);
-  if (!c.recipe.fetch_gradients) return;
-  for (const auto& [parameter, gradient] : c.gradients) {
-    // A copy of its own name: the gradient itself may be shared with another parameter.
-    Node copy{.op = "Identity", .inputs = {gradient}, .phase = Phase::kBackward};
-    copy.outputs = {c.graph.AddValue("grad/" + c.graph.value(parameter).name, c.graph.value(gradient).dtype, c.graph.value(gradient).shape,
-                                     Role::kGradient)};
-    c.graph.outputs.push_back(c.graph.AddNode(std::move(copy)).outputs[0]);
-  }
+  const ValueId scale = c.recipe.loss_scale.initial > 0 ? LossScaleValue(builder, c.recipe.loss_scale) : kNoValue;
+  c.gradients = Differentiate(builder, c.loss, c.parameters, scale);
+  if (c.recipe.fetch_gradients) FetchGradients(c, builder, scale);
+}
+
+void RunAllowTf32(PassContext& c) {
+  if (c.recipe.precision == Precision::kTf32) AllowTf32(c.graph);
 }
 
 void RunAddOptimizer(PassContext& c) {
@@ -77,7 +95,7 @@ void RunAddOptimizer(PassContext& c) {
     return;
   }
   if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters);
-  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients);
+  const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale);
   if (norm == kNoValue) return;
   c.graph.outputs.push_back(norm);
   c.fetch_names.emplace(norm, "grad_norm");
@@ -176,10 +194,14 @@ constexpr Pass kPasses[] = {
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},
     // Shape arithmetic and constants are gone before differentiation, so that it sees only what computes.
     {"simplify_forward", RunSimplify, true, true, PassStage::kBatch},
+    // Before differentiation: gradients have the types of their values. After simplification: what is known has no precision.
+    {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
     {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
     {"add_optimizer", RunAddOptimizer, false, true, PassStage::kBatch},
     // The gradients of operators repeat each other's work and multiply by ones: once more.
     {"simplify", RunSimplify, true, true, PassStage::kBatch},
+    // Gradients too.
+    {"allow_tf32", RunAllowTf32, true, true, PassStage::kBatch},
     // After differentiation: its gradient has sums of its own.
     {"expose_batch_norm_sums", RunExposeBatchNormSums, false, true, PassStage::kBatch},
     // Every node is there, and what a device gets is not yet divided by samples.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "compiler/passes/loss_scale.h"
 #include "compiler/passes/node_order.h"
 #include "runtime/base/checked.h"
 
@@ -37,6 +38,7 @@ std::vector<bool> Used(const Graph& graph) {
 
 StateKind KindOf(const Value& value, const std::map<std::string, int>& parameters) {
   if (value.role == Role::kParam) return StateKind::kParameter;
+  if (value.name == kLossScaleState || value.name == kGoodUpdatesState || value.name == kSkippedUpdatesState) return StateKind::kLossScale;
   const size_t slash = value.name.rfind('/');
   if (slash == std::string::npos || !parameters.contains(value.name.substr(0, slash))) return StateKind::kStatistic;
   return value.name.ends_with("/grad_sum") ? StateKind::kAccumulator : StateKind::kOptimizer;

@@ -8,12 +8,16 @@
 
 #include "compiler/passes/add_loss.h"
 #include "compiler/passes/add_optimizer.h"
+#include "compiler/passes/loss_scale.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
 
 // kGraph trains the file as it is written; kTrain restores training: batch statistics, Dropout.
 enum class GraphMode : uint8_t { kGraph, kTrain };
+
+// What products compute in: float32, float32 whose operands are rounded to TensorFloat-32, or mixed precision (lower_precision.h).
+enum class Precision : uint8_t { kFloat32, kTf32, kBfloat16, kFloat16 };
 
 // Where nodes go whose names, or those of weights that they read, fit the pattern ('*' and '?').
 struct PlaceRule {
@@ -27,6 +31,8 @@ struct Recipe {
   OptimizerOptions optimizer;
   Schedule schedule;
   int64_t accumulate = 1;  // batches per update
+  Precision precision = Precision::kFloat32;
+  LossScale loss_scale;
 
   // Patterns over initializer names ('*' and '?'). `only` replaces the analysis: exactly these are trained.
   std::vector<std::string> trainable;

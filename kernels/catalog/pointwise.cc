@@ -124,7 +124,7 @@ std::optional<P> StandardProgram(const KernelCall& call) {
   return p;
 }
 
-// Operands that are truth values, by operator: the rest is float32.
+// Operands that are truth values, by operator: the rest are numbers.
 bool TakesBool(const KernelCall& call, size_t input) {
   if (call.op == "Where") return input == 0;
   return call.op == "And" || call.op == "Or" || call.op == "Xor" || call.op == "Not";
@@ -135,18 +135,35 @@ bool GivesBool(const KernelCall& call) {
          call.op == "GreaterOrEqual" || call.op == "Less" || call.op == "LessOrEqual" || call.op == "IsNaN";
 }
 
+bool IsNumber(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
+// Of an operator that takes numbers and truth values alike.
+std::string RejectsConversion(const KernelCall& call) {
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (size_t i = 0; i < operands->size(); ++i) {
+      const DType dtype = (*operands)[i].dtype;
+      const bool ignored = dtype == DType::kUndefined || (call.op == "CastLike" && operands == &call.inputs && i == 1);
+      if (!ignored && !IsNumber(dtype) && dtype != DType::kBool) return std::string(DTypeName(dtype));
+    }
+  }
+  return "";
+}
+
+// Numbers are all of one type.
 std::string DTypeRejection(const KernelCall& call) {
-  const auto number = [](DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBool; };
-  const bool any = call.domain == "gradloom" || call.op == "Cast" || call.op == "CastLike" || call.op == "Identity";
+  if (call.domain == "gradloom" || call.op == "Cast" || call.op == "CastLike" || call.op == "Identity") return RejectsConversion(call);
+  DType number = DType::kUndefined;
+  const auto fits = [&](DType dtype, bool truth) {
+    if (truth) return dtype == DType::kBool;
+    if (number == DType::kUndefined) number = dtype;
+    return IsNumber(dtype) && dtype == number;
+  };
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const DType dtype = call.inputs[i].dtype;
-    if (dtype == DType::kUndefined) continue;
-    if (call.op == "CastLike" && i == 1) continue;
-    if (any ? !number(dtype) : dtype != (TakesBool(call, i) ? DType::kBool : DType::kFloat32)) return std::string(DTypeName(dtype));
+    if (dtype != DType::kUndefined && !fits(dtype, TakesBool(call, i))) return std::string(DTypeName(dtype));
   }
   for (const OperandType& output : call.outputs) {
-    const DType wanted = GivesBool(call) ? DType::kBool : DType::kFloat32;
-    if (any ? !number(output.dtype) : output.dtype != wanted) return std::string(DTypeName(output.dtype));
+    if (!fits(output.dtype, GivesBool(call))) return std::string(DTypeName(output.dtype));
   }
   return "";
 }
@@ -164,6 +181,30 @@ std::optional<PointwiseOp> PointwiseOpFromName(std::string_view name) {
   const auto found = index.find(name);
   if (found == index.end()) return std::nullopt;
   return found->second;
+}
+
+bool IsExact(PointwiseOp op) {
+  switch (op) {
+    case Op::kCopy:
+    case Op::kAbs:
+    case Op::kNeg:
+    case Op::kRelu:
+    case Op::kMax:
+    case Op::kMin:
+    case Op::kWhere:
+    case Op::kClip:
+    case Op::kReluGrad: return true;
+    default: return false;
+  }
+}
+
+bool HasOneSize(const KernelCall& call) {
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (operand.present() && DTypeBytes(operand.dtype) != DTypeBytes(call.outputs[0].dtype)) return false;
+    }
+  }
+  return true;
 }
 
 int PointwiseOperands(PointwiseOp op) { return kFunctions[static_cast<size_t>(op)].operands; }

@@ -63,8 +63,15 @@ struct PointwiseProgram {
   static PointwiseProgram FromAttributes(const Attributes& attributes, int num_inputs);
 };
 
-// The program of a call to a standard operator or to gradloom.Fused over float32 (bool where truth values
-// are meant), or nullopt where it has none; `why`, if given, gets the reason.
+// The program of a call to a standard operator or to gradloom.Fused over float32, float16 or bfloat16 (bool
+// where truth values are meant), or nullopt where it has none; `why`, if given, gets the reason. Numbers are
+// loaded as float32 and rounded when they are stored.
 std::optional<PointwiseProgram> PointwiseProgramOf(const KernelCall& call, std::string* why = nullptr);
+
+// Whether a result of this function over numbers that 16 bits hold is such a number: it need not be rounded.
+bool IsExact(PointwiseOp op);
+
+// Whether all operands have elements of as many bytes.
+bool HasOneSize(const KernelCall& call);
 
 }  // namespace gradloom

@@ -33,6 +33,7 @@ constexpr Rows kFamilies[] = {
     CpuMatMulKernels,
     CpuConvolutionKernels,
     CpuPoolingKernels,
+    CpuWidenedKernels,
 };
 // clang-format on
 

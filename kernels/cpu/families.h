@@ -24,6 +24,7 @@ std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
 std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc
+std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc
 
 // The `make` of a kernel whose constructor takes the call.
 template <typename T>

@@ -19,5 +19,6 @@ std::span<const CpuKernel> CpuLstmKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuPoolingKernels() { return {}; }
+std::span<const CpuKernel> CpuWidenedKernels() { return {}; }
 
 }  // namespace gradloom

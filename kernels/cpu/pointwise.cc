@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/parallel.h"
 #include "runtime/base/error.h"
@@ -96,6 +97,8 @@ bool KeepsZero(const KernelCall& call, const PointwiseProgram& program) {
       case PointwiseOp::kTanh:
       case PointwiseOp::kElu:
       case PointwiseOp::kSelu:
+      case PointwiseOp::kToBfloat16:
+      case PointwiseOp::kToFloat16:
       case PointwiseOp::kLeakyRelu: result = is_zero(0); break;
       case PointwiseOp::kAdd:
       case PointwiseOp::kSub:
@@ -153,7 +156,7 @@ PointwiseKernel::PointwiseKernel(const KernelCall& stated, PointwiseProgram prog
 int PointwiseKernel::NewTile() { return num_tiles_++; }
 
 void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram& program) {
-  for (const OperandType& input : call.inputs) is_bool_.push_back(input.dtype == DType::kBool);
+  for (const OperandType& input : call.inputs) dtypes_.push_back(input.dtype);
   std::vector<bool> used(places_.size());
   for (const auto& [op, operands] : program.instructions) {
     for (int k = 0; k < PointwiseOperands(op); ++k) used[static_cast<size_t>(operands[static_cast<size_t>(k)])] = true;
@@ -183,8 +186,7 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
     } else {
       operand = {Kind::kGeneral, 1, steps[at]};
     }
-    const bool is_bool = input.dtype == DType::kBool;
-    if (operand.kind == Kind::kDense && !is_bool) {
+    if (operand.kind == Kind::kDense && input.dtype == DType::kFloat32) {
       places_[at] = {Place::Kind::kInput, i};
       continue;
     }
@@ -195,7 +197,7 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
     } else if (operand.kind == Kind::kScalar) {
       fills_.push_back({.input = i, .constant = -1, .place = i});
     } else {
-      gathers_.push_back({i, i, is_bool});
+      gathers_.push_back({i, i});
     }
   }
   for (int i = program.num_inputs; i < program.first_result(); ++i) {
@@ -221,14 +223,14 @@ void PointwiseKernel::PlaceResults(const KernelCall& call, const PointwiseProgra
   }
   for (size_t k = 0; k < program.outputs.size(); ++k) {
     const auto id = static_cast<size_t>(program.outputs[k]);
-    const bool is_bool = call.outputs[k].dtype == DType::kBool;
-    const bool direct =
-        !is_bool && places_[id].kind == Place::Kind::kNone && program.outputs[k] - program.first_result() >= last_input_read;
+    const DType dtype = call.outputs[k].dtype;
+    const bool direct = dtype == DType::kFloat32 && places_[id].kind == Place::Kind::kNone &&
+                        program.outputs[k] - program.first_result() >= last_input_read;
     if (direct) {
       places_[id] = {Place::Kind::kOutput, static_cast<int>(k)};
     } else {
       last_use[id] = count;
-      copies_.push_back({program.outputs[k], static_cast<int>(k), is_bool});
+      copies_.push_back({program.outputs[k], static_cast<int>(k), dtype});
     }
   }
   std::vector<int> free_tiles;
@@ -259,10 +261,8 @@ void PointwiseKernel::Run(const void* const* inputs, void* const* outputs, void*
 
 void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float* tile, int64_t begin, int64_t n) const {
   const BroadcastOperand& operand = operands_[static_cast<size_t>(gather.input)];
-  if (operand.kind == Kind::kDense) {
-    loops_->load_bool(static_cast<const unsigned char*>(input) + begin, tile, n);
-    return;
-  }
+  const DType dtype = dtypes_[static_cast<size_t>(gather.input)];
+  if (operand.kind == Kind::kDense) return LoadFloats(*loops_, dtype, input, begin, n, tile);
   const size_t last = extents_.size() - 1;
   std::array<int64_t, kMaxRank> index{};
   int64_t rest = begin, offset = 0;
@@ -274,14 +274,9 @@ void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float*
   const int64_t step = operand.steps[last];
   while (n > 0) {
     const int64_t run = std::min(n, extents_[last] - index[last]);
-    if (gather.is_bool) {
-      const unsigned char* from = static_cast<const unsigned char*>(input) + offset;
-      for (int64_t i = 0; i < run; ++i) tile[i] = static_cast<float>(from[i * step]);
-    } else if (step == 0) {
-      loops_->fill(tile, static_cast<const float*>(input)[offset], run);
-    } else {
-      std::memcpy(tile, static_cast<const float*>(input) + offset, static_cast<size_t>(run) * sizeof(float));
-    }
+    // The innermost step of a plain operand is 1, or 0.
+    LoadFloats(*loops_, dtype, input, offset, step == 0 ? 1 : run, tile);
+    if (step == 0) loops_->fill(tile, tile[0], run);
     tile += run;
     n -= run;
     // To the next row of the innermost axis.
@@ -301,18 +296,18 @@ void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, 
   float* at[PointwiseProgram::kMaxInputs + 2 * PointwiseProgram::kMaxInstructions];
   for (size_t p = 0; p < places_.size(); ++p) at[p] = places_[p].kind == Place::Kind::kTile ? tiles + places_[p].index * kTile : nullptr;
   const int64_t longest = std::min(end - begin, kTile);
-  const auto element = [&](int input, int64_t i) {
-    const auto k = static_cast<size_t>(input);
-    return is_bool_[k] ? static_cast<float>(static_cast<const unsigned char*>(inputs[k])[i]) : static_cast<const float*>(inputs[k])[i];
+  const auto load = [&](int input, int64_t n, float* tile) {
+    LoadFloats(*loops_, dtypes_[static_cast<size_t>(input)], inputs[input], 0, n, tile);
   };
   for (const Fill& fill : fills_) {
-    const float value = fill.input >= 0 ? element(fill.input, 0) : constants_[static_cast<size_t>(fill.constant)];
-    loops_->fill(at[fill.place], value, longest);
+    float value = 0;
+    if (fill.input >= 0) load(fill.input, 1, &value);
+    loops_->fill(at[fill.place], fill.input >= 0 ? value : constants_[static_cast<size_t>(fill.constant)], longest);
   }
   for (int input : periodic_) {
     const int64_t period = operands_[static_cast<size_t>(input)].period;
     float* tile = at[input];
-    for (int64_t i = 0; i < period; ++i) tile[i] = element(input, i);
+    load(input, period, tile);
     for (int64_t i = period; i < period + longest; ++i) tile[i] = tile[i - period];
   }
   for (int64_t off = begin; off < end; off += kTile) {
@@ -330,12 +325,7 @@ void PointwiseKernel::RunRange(const void* const* inputs, void* const* outputs, 
     for (const Gather& gather : gathers_) GatherTile(gather, inputs[gather.input], at[gather.place], off, n);
     for (const Step& step : steps_) step.loop({at[step.a], at[step.b], at[step.c], at[step.d], n});
     for (const Copy& copy : copies_) {
-      const auto k = static_cast<size_t>(copy.output);
-      if (copy.is_bool) {
-        loops_->store_bool(at[copy.place], static_cast<unsigned char*>(outputs[k]) + off, n);
-      } else {
-        std::memcpy(static_cast<float*>(outputs[k]) + off, at[copy.place], static_cast<size_t>(n) * sizeof(float));
-      }
+      StoreFloats(*loops_, copy.dtype, at[copy.place], n, outputs[copy.output], off);
     }
   }
 }

@@ -56,11 +56,10 @@ class PointwiseKernel : public Kernel {
   struct Gather {
     int input = 0;
     int place = 0;
-    bool is_bool = false;
   };
   struct Copy {
     int place = 0, output = 0;
-    bool is_bool = false;
+    DType dtype = DType::kFloat32;  // of the output
   };
 
   void PlaceInputs(const KernelCall& call, const PointwiseProgram& program);
@@ -74,7 +73,7 @@ class PointwiseKernel : public Kernel {
   int threads_ = 1;
   std::vector<int64_t> extents_;  // of the merged axes
   std::vector<BroadcastOperand> operands_;
-  std::vector<bool> is_bool_;  // by input
+  std::vector<DType> dtypes_;  // by input
   std::vector<float> constants_;
   std::vector<Place> places_;  // by operand number of the program
   std::vector<Step> steps_;

@@ -10,8 +10,8 @@ std::unique_ptr<Kernel> Make(const KernelCall& call) {
   return std::make_unique<PointwiseKernel>(call, *PointwiseProgramOf(call), BestLoops());
 }
 
-// Operands of equal bytes have equal shapes where all are float32, and every loop reads an element before it
-// writes it. A truth value is a byte: those operands are left out.
+// Operands of equal bytes have equal shapes where all elements are of one size, and every loop reads an element
+// before it writes it. A truth value is a byte: those operands are left out.
 constexpr Aliasing kFloatInputs[] = {{0, 0}, {0, 1}, {0, 2}};
 constexpr Aliasing kBranches[] = {{0, 1}, {0, 2}};
 
@@ -22,16 +22,7 @@ constexpr auto kFusedAliasing = [] {
   return all;
 }();
 
-bool HasBool(const KernelCall& call) {
-  for (const auto* operands : {&call.inputs, &call.outputs}) {
-    for (const OperandType& operand : *operands) {
-      if (operand.dtype == DType::kBool) return true;
-    }
-  }
-  return false;
-}
-
-std::string RejectsFusedInPlace(const KernelCall& call) { return HasBool(call) ? "truth values" : RejectsPointwise(call); }
+std::string RejectsFusedInPlace(const KernelCall& call) { return HasOneSize(call) ? RejectsPointwise(call) : "elements of several sizes"; }
 
 #define GRADLOOM_ROW(op_name, aliasing)                                                                                            \
   CpuKernel {                                                                                                                      \
@@ -105,7 +96,7 @@ constexpr CpuKernel kKernels[] = {
     GRADLOOM_TRUTH("Xor"),
     {.row = {.name = "cpu.Fused", .op = "Fused", .domain = "gradloom", .rejects = RejectsFusedInPlace, .may_alias = kFusedAliasing},
      .make = Make},
-    {.row = {.name = "cpu.FusedTruth", .op = "Fused", .domain = "gradloom", .rejects = RejectsPointwise}, .make = Make},
+    {.row = {.name = "cpu.FusedMixed", .op = "Fused", .domain = "gradloom", .rejects = RejectsPointwise}, .make = Make},
 };
 
 }  // namespace

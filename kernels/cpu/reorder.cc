@@ -89,7 +89,8 @@ bool Pads(const OperandType& operand) { return operand.layout.Padded(operand.sha
 
 constexpr int64_t kElementsPerThread = 1 << 15;
 
-// Between any two layouts of four-byte elements, padding and all, by tables of places. Padding becomes zero.
+// Between any two layouts of elements of this unsigned type's size, padding and all, by tables of places. Padding becomes zero.
+template <typename Element>
 class TableReorder : public Kernel {
  public:
   explicit TableReorder(const KernelCall& call) : bytes_(Pads(call.outputs[0]) ? call.outputs[0].bytes() : 0), threads_(call.threads) {
@@ -112,8 +113,8 @@ class TableReorder : public Kernel {
   }
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    const auto* from = static_cast<const float*>(inputs[0]);
-    auto* to = static_cast<float*>(outputs[0]);
+    const auto* from = static_cast<const Element*>(inputs[0]);
+    auto* to = static_cast<Element*>(outputs[0]);
     if (bytes_ > 0) std::memset(to, 0, static_cast<size_t>(bytes_));
     ParallelRanges(rows_, 1, ThreadsFor(elements_, kElementsPerThread, threads_), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) CopyRow(row, from, to);
@@ -143,7 +144,7 @@ class TableReorder : public Kernel {
     }
   }
 
-  void CopyRow(int64_t row, const float* from, float* to) const {
+  void CopyRow(int64_t row, const Element* from, Element* to) const {
     for (size_t i = outer_.size(); i-- > 0;) {
       const auto index = static_cast<size_t>(row % outer_[i].extent);
       row /= outer_[i].extent;
@@ -194,12 +195,17 @@ std::string Rejects(const KernelCall& call) {
 std::string RejectsTable(const KernelCall& call) {
   const OperandType &from = call.inputs[0], &to = call.outputs[0];
   if (std::string why = RejectsTypes(from, to); !why.empty()) return why;
-  return DTypeBytes(from.dtype) == 4 ? "" : std::string(DTypeName(from.dtype));
+  return DTypeBytes(from.dtype) == 4 || DTypeBytes(from.dtype) == 2 ? "" : std::string(DTypeName(from.dtype));
+}
+
+std::unique_ptr<Kernel> MakeTable(const KernelCall& call) {
+  if (DTypeBytes(call.inputs[0].dtype) == 2) return std::make_unique<TableReorder<uint16_t>>(call);
+  return std::make_unique<TableReorder<uint32_t>>(call);
 }
 
 constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.Reorder", .op = "Reorder", .domain = "gradloom", .rejects = Rejects}, .make = MakeKernel<Reorder>},
-    {.row = {.name = "cpu.TableReorder", .op = "Reorder", .domain = "gradloom", .rejects = RejectsTable}, .make = MakeKernel<TableReorder>},
+    {.row = {.name = "cpu.TableReorder", .op = "Reorder", .domain = "gradloom", .rejects = RejectsTable}, .make = MakeTable},
 };
 
 }  // namespace

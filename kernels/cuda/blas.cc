@@ -59,9 +59,9 @@ class BlasKernel : public Kernel {
            product_.a_step),
         d_(type_, product_.n, product_.m, product_.batch, product_.m * product_.n),
         scratch_(BlasScratchBytes(product_)) {
-    const bool wide = type_ == CUDA_R_64F;
-    Check(cublasLtMatmulDescCreate(&desc_, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, wide ? CUDA_R_64F : CUDA_R_32F),
-          "cublasLtMatmulDescCreate");
+    const bool wide = type_ == CUDA_R_64F, tf32 = type_ == CUDA_R_32F && call.attributes.Int("allow_tf32", 0) != 0;
+    const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    Check(cublasLtMatmulDescCreate(&desc_, compute, wide ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
     Set(CUBLASLT_MATMUL_DESC_TRANSA, product_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_TRANSB, product_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (product_.addend == BlasProduct::Addend::kRow) {

@@ -113,14 +113,31 @@ T Apply(PointwiseOp op, T a, T b, T c) {
     case PointwiseOp::kReluGrad: return a <= 0 ? T{0} : b;
     case PointwiseOp::kSigmoidGrad: return b * (a * (1 - a));
     case PointwiseOp::kTanhGrad: return b * (1 - a * a);
+    case PointwiseOp::kToFloat16: return static_cast<float>(Half(static_cast<float>(a)));
+    case PointwiseOp::kToBfloat16: return static_cast<float>(Bfloat16(static_cast<float>(a)));
   }
   return a;
 }
 
-// Element `offset` of an operand that is a number of type T or a truth value.
+// Element `offset` of an operand that is a number of type T, one of 16 bits, or a truth value.
 template <typename T>
 T Element(const OperandType& type, const void* data, int64_t offset) {
-  return type.dtype == DType::kBool ? static_cast<T>(static_cast<const bool*>(data)[offset]) : static_cast<const T*>(data)[offset];
+  switch (type.dtype) {
+    case DType::kBool: return static_cast<T>(static_cast<const bool*>(data)[offset]);
+    case DType::kFloat16: return static_cast<float>(static_cast<const Half*>(data)[offset]);
+    case DType::kBfloat16: return static_cast<float>(static_cast<const Bfloat16*>(data)[offset]);
+    default: return static_cast<const T*>(data)[offset];
+  }
+}
+
+template <typename T>
+void SetElement(const OperandType& type, void* data, int64_t offset, T value) {
+  switch (type.dtype) {
+    case DType::kBool: static_cast<bool*>(data)[offset] = value != 0; return;
+    case DType::kFloat16: static_cast<Half*>(data)[offset] = static_cast<float>(value); return;
+    case DType::kBfloat16: static_cast<Bfloat16*>(data)[offset] = static_cast<float>(value); return;
+    default: static_cast<T*>(data)[offset] = value;
+  }
 }
 
 void Fused(const KernelCall& call, const void* const* in, void* const* out) {
@@ -145,12 +162,7 @@ void Fused(const KernelCall& call, const void* const* in, void* const* out) {
         values[result++] = Apply<T>(op, operand(0), operand(1), operand(2));
       }
       for (size_t k = 0; k < program.outputs.size(); ++k) {
-        const T value = values[static_cast<size_t>(program.outputs[k])];
-        if (call.outputs[k].dtype == DType::kBool) {
-          Out<bool>(out, k)[i] = value != 0;
-        } else {
-          Out<T>(out, k)[i] = value;
-        }
+        SetElement(call.outputs[k], out[k], i, values[static_cast<size_t>(program.outputs[k])]);
       }
     }
   });

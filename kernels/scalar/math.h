@@ -50,6 +50,29 @@ GRADLOOM_MATH float Abs(float x) { return FromBits(Bits(x) & 0x7FFFFFFF); }
 GRADLOOM_MATH float WithSign(float magnitude, float sign) {
   return FromBits((Bits(magnitude) & 0x7FFFFFFF) | (Bits(sign) & static_cast<int>(0x80000000u)));
 }
+// float16 and bfloat16, rounded to nearest even: what runtime/base/half.h does, without branches.
+GRADLOOM_MATH float HalfValue(int bits) {
+  const int magnitude = bits & 0x7FFF;
+  // The exponent is 112 too small: a power of two mends it, for subnormal numbers too.
+  const float value = magnitude >= 0x7C00 ? FromBits((magnitude << 13) | 0x7F800000) : FromBits(magnitude << 13) * 5.192296858534827628e33f;
+  return WithSign(value, FromBits((bits & 0x8000) << 16));
+}
+GRADLOOM_MATH int HalfBits(float x) {
+  const int magnitude = Bits(x) & 0x7FFFFFFF;
+  // Adding 0.5 puts the rounded multiple of 2^-24 into the low bits.
+  const int subnormal = Bits(FromBits(magnitude) + 0.5f) - 0x3F000000;
+  const int normal = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
+  const int finite = magnitude < 0x38800000 ? subnormal : normal;
+  const int rounded = magnitude > 0x7F800000 ? 0x7E00 : magnitude >= 0x477FF000 ? 0x7C00 : finite;
+  return rounded | ((Bits(x) >> 16) & 0x8000);
+}
+GRADLOOM_MATH float Bfloat16Value(int bits) { return FromBits(static_cast<int>(static_cast<unsigned>(bits) << 16)); }
+GRADLOOM_MATH int Bfloat16Bits(float x) {
+  const unsigned bits = static_cast<unsigned>(Bits(x));
+  const unsigned rounded = bits + 0x7FFFu + ((bits >> 16) & 1u), quiet = bits | 0x400000u;
+  return static_cast<int>(((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded) >> 16);
+}
+
 GRADLOOM_MATH float Sqrt(float x) { return GRADLOOM_LIBM(sqrtf)(x); }
 
 // 2^n by parts: n in [-150, 128] reaches zero, the subnormal numbers and infinity.

@@ -120,6 +120,7 @@ MemoryReport ReportMemory(const Plan& plan, size_t largest) {
       switch (state.kind) {
         case StateKind::kParameter: place.parameters += state.bytes; break;
         case StateKind::kStatistic: place.statistics += state.bytes; break;
+        case StateKind::kLossScale:
         case StateKind::kOptimizer: place.optimizer += state.bytes; break;
         case StateKind::kAccumulator: place.accumulators += state.bytes; break;
       }

@@ -117,7 +117,7 @@ struct Place {
   int64_t state_bytes = 0, constants_bytes = 0;  // sizes of the two arenas
 };
 
-enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator };
+enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator, kLossScale };
 
 // A tensor that lives between steps: one place and one layout over all entries.
 struct StateTensor {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/schedule.h"
 
 namespace gradloom {
@@ -212,6 +213,12 @@ std::string Session::NonFiniteState() const {
     }
   }
   return "";
+}
+
+std::optional<Session::LossScaleCounts> Session::loss_scale() const {
+  if (plan_->FindState(std::string(kLossScaleState)) < 0) return std::nullopt;
+  return LossScaleCounts{.scale = ElementAsDouble(Get(kLossScaleState).view(), 0),
+                         .skipped = IntValues(Get(kSkippedUpdatesState).view())[0]};
 }
 
 double Session::Loss() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -90,6 +91,13 @@ class Session {
   // The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity; "" where there is
   // none.
   std::string NonFiniteState() const;
+
+  // The scale of the losses that gradients are made of, and the updates left out because of it; nothing where losses are not scaled.
+  struct LossScaleCounts {
+    double scale = 0;
+    int64_t skipped = 0;
+  };
+  std::optional<LossScaleCounts> loss_scale() const;
 
   // Goes on from a checkpoint's counters.
   void set_position(int64_t step, int64_t batch);

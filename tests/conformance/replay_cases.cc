@@ -1,5 +1,5 @@
 // replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs]
-// [--chaos SEED] [--cuda-graph on|off]
+// [--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16]
 // [--disable-pass NAME]...
 // [--out DIR]
 //
@@ -34,9 +34,17 @@ struct Arguments {
 
 constexpr char kUsage[] =
     "replay_cases DIR... [--threads N] [--streams N] [--devices SPEC] [--stages N] [--place-seed SEED] [--gather-to N] [--copy-inputs] "
-    "[--chaos SEED] [--cuda-graph on|off] "
+    "[--chaos SEED] [--cuda-graph on|off] [--precision fp32|tf32|bf16|fp16] "
     "[--disable-pass "
     "NAME]... [--out DIR]";
+
+Precision PrecisionOf(const std::string& text) {
+  if (text == "fp32") return Precision::kFloat32;
+  if (text == "tf32") return Precision::kTf32;
+  if (text == "bf16") return Precision::kBfloat16;
+  if (text == "fp16") return Precision::kFloat16;
+  throw Error(ErrorCode::kConfig, "no precision '" + Escaped(text) + "'", "", kUsage);
+}
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
@@ -61,6 +69,9 @@ Arguments Parse(int argc, char** argv) {
       arguments.run.devices = value(i);
     } else if (flag == "--cuda-graph") {
       arguments.run.graph = value(i) != "off";
+    } else if (flag == "--precision") {
+      arguments.run.precision = PrecisionOf(value(i));
+      if (arguments.run.precision == Precision::kFloat16) arguments.run.loss_scale = {.initial = 1024, .dynamic = true};
     } else if (flag == "--stages") {
       arguments.run.stages = std::atoi(value(i).c_str());
     } else if (flag == "--copy-inputs") {

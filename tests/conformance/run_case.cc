@@ -14,6 +14,8 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   CompileOptions compile;
   compile.recipe = recorded.recipe;
   compile.recipe.threads = options.threads;
+  compile.recipe.precision = options.precision;
+  compile.recipe.loss_scale = options.loss_scale;
   compile.recipe.streams = options.streams;
   const DeviceSpec devices = ParseDevices(options.devices);
   compile.recipe.device = devices.kind;

@@ -19,6 +19,8 @@ struct RunOptions {
   std::string isa = "sm_90";  // of CUDA devices
   bool graph = true;          // of CUDA devices: steps are captured
   bool copy_inputs = false;
+  Precision precision = Precision::kFloat32;
+  LossScale loss_scale;
   int gather_to = -1;                        // the device that has the loss and all that follows; -1: none
   int stages = 1;                            // that hold a copy of the model together
   uint64_t place_seed = 0;                   // which node is on which of them

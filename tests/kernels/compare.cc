@@ -113,6 +113,25 @@ bool CanAlias(const KernelCall& call, const Aliasing& alias) {
          call.inputs[in].bytes() == call.outputs[out].bytes();
 }
 
+// What the reference kernel of float32 gives, in the types of the call.
+std::vector<Tensor> RunWidened(KernelCall call, std::vector<Tensor> inputs) {
+  const std::vector<OperandType> outputs = call.outputs;
+  const auto is_low = [](DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; };
+  for (auto* operands : {&call.inputs, &call.outputs}) {
+    for (OperandType& operand : *operands) {
+      if (is_low(operand.dtype)) operand.dtype = DType::kFloat32;
+    }
+  }
+  for (Tensor& input : inputs) {
+    if (input.defined() && is_low(input.dtype())) input = Converted(input.view(), DType::kFloat32);
+  }
+  std::vector<Tensor> results = RunReference(call, inputs);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined() && results[i].dtype() != outputs[i].dtype) results[i] = Converted(results[i].view(), outputs[i].dtype);
+  }
+  return results;
+}
+
 }  // namespace
 
 uint64_t TestSeed() {
@@ -145,7 +164,7 @@ void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Compa
   for (auto* operands : {&plain.inputs, &plain.outputs}) {
     for (OperandType& operand : *operands) operand.layout = {};
   }
-  const std::vector<Tensor> wanted = RunReference(plain, inputs);
+  const std::vector<Tensor> wanted = how.widen ? RunWidened(plain, inputs) : RunReference(plain, inputs);
   for (int threads : {2, 1}) {
     call.threads = threads;
     std::string why;

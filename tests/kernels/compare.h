@@ -25,6 +25,8 @@ struct Comparison {
   std::function<bool(int input, Tensor& tensor, std::mt19937_64& random)> fill = nullptr;
   // Runs once more for each permitted aliasing on its own.
   bool check_aliasing = true;
+  // The reference kernel runs in float32 where operands have 16 bits; its results are rounded.
+  bool widen = false;
 };
 
 // A plain operand.

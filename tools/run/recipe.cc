@@ -240,6 +240,21 @@ OptimizerOptions OptimizerOf(const Configuration& c) {
   return o;
 }
 
+Precision PrecisionOf(const std::string& text) {
+  if (text == "tf32") return Precision::kTf32;
+  if (text == "bf16") return Precision::kBfloat16;
+  return text == "fp16" ? Precision::kFloat16 : Precision::kFloat32;
+}
+
+LossScale LossScaleOf(const std::string& text, Precision precision) {
+  constexpr double kInitial = 65536;
+  if (text == "off" || (text.empty() && precision != Precision::kFloat16)) return {};
+  if (text == "dynamic" || text.empty()) return {.initial = kInitial, .dynamic = true};
+  const double number = Number(text, "the loss scale");
+  if (std::isfinite(number) && number > 0) return {.initial = number};
+  throw Error(ErrorCode::kConfig, "the loss scale '" + Escaped(text) + "' is not above 0", "", "dynamic, off, or a number such as 1024");
+}
+
 // This machine's GPUs, asked once: the first question loads the driver.
 const CudaDevices& Machine() {
   static const CudaDevices machine = ThisMachinesCuda();
@@ -319,6 +334,9 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
   if (recipe.losses.empty()) recipe.losses.push_back(GuessLoss(graph, notes));
   recipe.optimizer = OptimizerOf(configuration);
   recipe.accumulate = configuration.Integer("train.accumulate");
+  recipe.precision = PrecisionOf(configuration.Text("train.precision"));
+  Reading(configuration, "train.loss_scale",
+          [&] { recipe.loss_scale = LossScaleOf(configuration.Text("train.loss_scale"), recipe.precision); });
   recipe.freeze = configuration.Texts("model.freeze");
   recipe.trainable = configuration.Texts("model.trainable");
   const NamedDevices named = DevicesOf(configuration, notes);

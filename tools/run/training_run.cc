@@ -204,6 +204,10 @@ class TrainingRun {
     if (best_) line += "   best " + watched + " " + Short(best_->first) + " @ step " + std::to_string(best_->second);
     log_.Line(line);
     if (skipped_ > 0) log_.Line("left out " + WithCommas(skipped_) + " batches whose loss was not finite");
+    if (const auto scale = session_->loss_scale(); scale && scale->skipped > 0) {
+      log_.Line("left out " + WithCommas(scale->skipped) + " updates whose gradients were not finite; the loss scale is " +
+                Short(scale->scale));
+    }
     if (stopped_ == StopReason::kNoBetter) {
       log_.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up_.options.patience) + " evaluations");
     }
@@ -234,6 +238,10 @@ class TrainingRun {
       line["model"] = folder_->ExportPath();
     }
     if (skipped_ > 0) line["batches_left_out"] = skipped_;
+    if (const auto scale = session_->loss_scale()) {
+      line["loss_scale"] = scale->scale;
+      line["updates_left_out"] = scale->skipped;
+    }
     // None where a resume found nothing to do.
     if (!screen_->epochs().empty()) {
       const EpochReport& last = screen_->epochs().back();

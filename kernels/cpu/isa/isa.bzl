@@ -10,6 +10,7 @@ def isa_library(name, flags):
     native.cc_library(
         name = name,
         srcs = [
+            "convert_loops.cc",
             "matrix_loops.cc",
             "normalization_loops.cc",
             "optimizer_loops.cc",

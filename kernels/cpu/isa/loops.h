@@ -59,6 +59,11 @@ struct Loops {
   // Truth values, a byte each, to floats and back.
   void (*load_bool)(const unsigned char* from, float* to, Index n);
   void (*store_bool)(const float* from, unsigned char* to, Index n);
+  // The same for 16-bit floats; stores round to nearest even.
+  void (*load_float16)(const unsigned short* from, float* to, Index n);
+  void (*store_float16)(const float* from, unsigned short* to, Index n);
+  void (*load_bfloat16)(const unsigned short* from, float* to, Index n);
+  void (*store_bfloat16)(const float* from, unsigned short* to, Index n);
   void (*fill)(float* to, float value, Index n);
 
   // The reduction of n contiguous elements, in an order that depends on n alone; n >= 1.

@@ -34,16 +34,6 @@ const PointwiseLoop kPointwiseLoops[] = {
 #undef GRADLOOM_POINTWISE
 };
 
-void LoadBool(const unsigned char* from, float* to, Index n) {
-#pragma omp simd
-  for (Index i = 0; i < n; ++i) to[i] = static_cast<float>(static_cast<int>(from[i]));
-}
-
-void StoreBool(const float* from, unsigned char* to, Index n) {
-#pragma omp simd
-  for (Index i = 0; i < n; ++i) to[i] = static_cast<unsigned char>(from[i] != 0.0f ? 1 : 0);
-}
-
 void Fill(float* to, float value, Index n) {
 #pragma omp simd
   for (Index i = 0; i < n; ++i) to[i] = value;

@@ -8,6 +8,10 @@ namespace gradloom::GRADLOOM_ISA {
 extern const PointwiseLoop kPointwiseLoops[];
 void LoadBool(const unsigned char* from, float* to, Index n);
 void StoreBool(const float* from, unsigned char* to, Index n);
+void LoadFloat16(const unsigned short* from, float* to, Index n);
+void StoreFloat16(const float* from, unsigned short* to, Index n);
+void LoadBfloat16(const unsigned short* from, float* to, Index n);
+void StoreBfloat16(const float* from, unsigned short* to, Index n);
 void Fill(float* to, float value, Index n);
 void ExpScaled(const float* x, float* y, Index n, float factor);
 

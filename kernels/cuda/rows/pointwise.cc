@@ -17,14 +17,7 @@ std::string Rejects(const KernelCall& call) {
 }
 
 // Operands of equal bytes have equal shapes where all elements are of one size.
-std::string RejectsMixed(const KernelCall& call) {
-  for (const auto* operands : {&call.inputs, &call.outputs}) {
-    for (const OperandType& operand : *operands) {
-      if (operand.present() && DTypeBytes(operand.dtype) != DTypeBytes(call.outputs[0].dtype)) return "elements of several sizes";
-    }
-  }
-  return Rejects(call);
-}
+std::string RejectsMixed(const KernelCall& call) { return HasOneSize(call) ? Rejects(call) : "elements of several sizes"; }
 
 // Numbers may lie on any input of their size: an element is read by the thread that writes it, before. A truth value has
 // another size.
