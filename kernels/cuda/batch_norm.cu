@@ -79,7 +79,7 @@ void Train(const Slices& s, double epsilon, const FloatVectors& v, const Launch&
 }
 
 std::unique_ptr<Kernel> MakeTrain(const KernelCall& call, const KernelSite&) {
-  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  const Slices s = Slices::OfChannels(call.inputs[0]);
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype,
@@ -113,7 +113,7 @@ void TrainGradient(const Slices& s, const FloatVectors& v, const Launch& l) {
 }
 
 std::unique_ptr<Kernel> MakeTrainGrad(const KernelCall& call, const KernelSite&) {
-  const Slices s = Slices::OfChannels(call.inputs[1].shape);
+  const Slices s = Slices::OfChannels(call.inputs[1]);
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype,
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { TrainGradient<T>(s, v, l); }); });
@@ -146,7 +146,7 @@ void Running(const Slices& s, double epsilon, double momentum, const FloatVector
 }
 
 std::unique_ptr<Kernel> MakeBatchNormalization(const KernelCall& call, const KernelSite&) {
-  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  const Slices s = Slices::OfChannels(call.inputs[0]);
   const double epsilon = call.attributes.Float("epsilon", 1e-5), momentum = call.attributes.Float("momentum", 0.9);
   const bool training = call.attributes.Int("training_mode", 0) == 1;
   const FloatVectors v(call);
@@ -168,7 +168,7 @@ void Sums(const Slices& s, const Launch& l) {
 }
 
 std::unique_ptr<Kernel> MakeSums(const KernelCall& call, const KernelSite&) {
-  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  const Slices s = Slices::OfChannels(call.inputs[0]);
   return WithFloating(call.inputs[0].dtype,
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Sums<T>(s, l); }); });
 }
@@ -218,7 +218,7 @@ void ApplySums(const Slices& s, double epsilon, double count, const FloatVectors
 }
 
 std::unique_ptr<Kernel> MakeApply(const KernelCall& call, const KernelSite&) {
-  const Slices s = Slices::OfChannels(call.inputs[0].shape);
+  const Slices s = Slices::OfChannels(call.inputs[0]);
   const double epsilon = call.attributes.Float("epsilon", 1e-5), count = call.attributes.Float("count", 1);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
@@ -238,7 +238,7 @@ void GradSums(const Slices& s, const FloatVectors& v, const Launch& l) {
 }
 
 std::unique_ptr<Kernel> MakeGradSums(const KernelCall& call, const KernelSite&) {
-  const Slices s = Slices::OfChannels(call.inputs[1].shape);
+  const Slices s = Slices::OfChannels(call.inputs[1]);
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype,
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { GradSums<T>(s, v, l); }); });
@@ -256,7 +256,7 @@ void ApplyGradSums(const Slices& s, double count, const FloatVectors& v, const L
 }
 
 std::unique_ptr<Kernel> MakeGradApply(const KernelCall& call, const KernelSite&) {
-  const Slices s = Slices::OfChannels(call.inputs[1].shape);
+  const Slices s = Slices::OfChannels(call.inputs[1]);
   const double count = call.attributes.Float("count", 1);
   const FloatVectors v(call);
   return WithFloating(call.inputs[1].dtype,

@@ -1,27 +1,46 @@
 // Convolutions by their definition: a thread, or a group of them, for each element of the result. They mostly run in cuDNN.
+#include "kernels/catalog/physical.h"
+#include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/windows.cuh"
 
 namespace gradloom::cuda {
 namespace {
 
+// Elements from one to the next along the dimensions of [N, C, points], or of weights [M, C, taps].
+struct Steps {
+  int64_t outer, channel, point;
+
+  // The operand is plain or has its channels innermost.
+  explicit Steps(const OperandType& operand) {
+    const Shape& shape = operand.shape;
+    int64_t points = 1;
+    for (int dim = 2; dim < shape.rank(); ++dim) points *= shape[dim];
+    const bool plain = SamePlaces(operand.layout, {}, shape);
+    outer = shape[1] * points, channel = plain ? points : 1, point = plain ? 1 : shape[1];
+  }
+};
+
 // A convolution y[N, M, ...] = x[N, C, ...] * w[M, C / groups, ...]; all three directions use it.
 struct Convolution {
   Geometry g;
+  Steps x, w, y;
   int64_t images, c, m, groups;
 
-  Convolution(const Windows& windows, const Shape& x, const Shape& y, int64_t groups)
-      : g(windows, x, y), images(x[0]), c(x[1]), m(y[1]), groups(groups) {}
+  explicit Convolution(const KernelCall& call) : Convolution(call, ConvolutionOperandsOf(call)) {}
+  Convolution(const KernelCall& call, const ConvolutionOperands& operands)
+      : g(WindowsOfConvolution(call), operands.x->shape, operands.y->shape),
+        x(*operands.x),
+        w(*operands.w),
+        y(*operands.y),
+        images(operands.x->shape[0]),
+        c(operands.x->shape[1]),
+        m(operands.y->shape[1]),
+        groups(call.attributes.Int("group", 1)) {}
 
   constexpr int64_t group_c() const { return c / groups; }
   constexpr int64_t group_m() const { return m / groups; }
 };
-
-std::vector<int64_t> KernelExtents(const Shape& weights) { return {weights.begin() + 2, weights.end()}; }
-
-Convolution Describe(const Attributes& attributes, const Shape& x, const Shape& w, const Shape& y) {
-  return {WindowsOf(attributes, x, KernelExtents(w)), x, y, attributes.Int("group", 1)};
-}
 
 template <typename T>
 void Forward(const Convolution& conv, const T* x, const T* w, const T* bias, T* y, cudaStream_t stream) {
@@ -30,16 +49,18 @@ void Forward(const Convolution& conv, const T* x, const T* w, const T* bias, T* 
       conv.images * conv.m * conv.g.out_points(), stream, GRADLOOM_ON_DEVICE(int64_t at) {
         const Geometry& g = conv.g;
         const Quotient plane = Divide(at, g.out_points()), image = Divide(plane.quotient, conv.m);
-        const int64_t m = image.rest, channels = conv.group_c(), in = g.in_points(), taps = g.taps();
-        const T* const from = x + (image.quotient * conv.c + Divide(m, conv.group_m()).quotient * channels) * in;
-        const T* const weights = w + m * channels * taps;
+        const Steps &xs = conv.x, &ws = conv.w;
+        const int64_t m = image.rest, channels = conv.group_c();
+        const T* const from = x + image.quotient * xs.outer + Divide(m, conv.group_m()).quotient * channels * xs.channel;
+        const T* const weights = w + m * ws.outer;
         R sum = bias == nullptr ? R(0) : static_cast<R>(bias[m]);
         ForEachTap(Alone{}, g, PointOf(g.out, plane.rest), [&](int64_t i, int64_t tap) {
           R part = 0;  // of one tap: a sum of sums rounds less than one long sum
-          for (int64_t c = 0; c < channels; ++c) part += static_cast<R>(from[c * in + i]) * static_cast<R>(weights[c * taps + tap]);
+          const T *const point = from + i * xs.point, *const element = weights + tap * ws.point;
+          for (int64_t c = 0; c < channels; ++c) part += static_cast<R>(point[c * xs.channel]) * static_cast<R>(element[c * ws.channel]);
           sum += part;
         });
-        y[at] = static_cast<T>(sum);
+        y[image.quotient * conv.y.outer + m * conv.y.channel + plane.rest * conv.y.point] = static_cast<T>(sum);
       });
 }
 
@@ -51,16 +72,18 @@ void GradInput(const Convolution& conv, const T* dy, const T* w, const T* bias, 
         const Geometry& g = conv.g;
         const Quotient plane = Divide(at, g.in_points()), image = Divide(plane.quotient, conv.c),
                        group = Divide(image.rest, conv.group_c());
-        const int64_t channels = conv.group_m(), out = g.out_points(), taps = g.taps(), filter = conv.group_c() * taps;
-        const T* const from = dy + (image.quotient * conv.m + group.quotient * channels) * out;
-        const T* const weights = w + group.quotient * channels * filter + group.rest * taps;
+        const Steps &ys = conv.y, &ws = conv.w;
+        const int64_t channels = conv.group_m();
+        const T* const from = dy + image.quotient * ys.outer + group.quotient * channels * ys.channel;
+        const T* const weights = w + group.quotient * channels * ws.outer + group.rest * ws.channel;
         R sum = bias == nullptr ? R(0) : static_cast<R>(bias[image.rest]);
         ForEachWindowAt(g, PointOf(g.in, plane.rest), [&](int64_t o, int64_t tap) {
           R part = 0;
-          for (int64_t m = 0; m < channels; ++m) part += static_cast<R>(from[m * out + o]) * static_cast<R>(weights[m * filter + tap]);
+          const T *const point = from + o * ys.point, *const element = weights + tap * ws.point;
+          for (int64_t m = 0; m < channels; ++m) part += static_cast<R>(point[m * ys.channel]) * static_cast<R>(element[m * ws.outer]);
           sum += part;
         });
-        dx[at] = static_cast<T>(sum);
+        dx[image.quotient * conv.x.outer + image.rest * conv.x.channel + plane.rest * conv.x.point] = static_cast<T>(sum);
       });
 }
 
@@ -82,41 +105,34 @@ void GradWeight(const Convolution& conv, const T* x, const T* dy, T* dw, cudaStr
             i.at[dim] = g.Start(dim, i.at[dim]) + tap.at[dim] * g.dilation[dim];
             if (i.at[dim] < 0 || i.at[dim] >= g.in[dim]) return R(0);
           }
-          return static_cast<R>(dy[(image.quotient * conv.m + m.quotient) * g.out_points() + image.rest]) *
-                 static_cast<R>(x[(image.quotient * conv.c + c) * g.in_points() + NumberOf(g.in, i)]);
+          const Steps &xs = conv.x, &ys = conv.y;
+          return static_cast<R>(dy[image.quotient * ys.outer + m.quotient * ys.channel + image.rest * ys.point]) *
+                 static_cast<R>(x[image.quotient * xs.outer + c * xs.channel + NumberOf(g.in, i) * xs.point]);
         });
-        if (block.thread() == 0) dw[at] = static_cast<T>(sum);
+        if (block.thread() != 0) return;
+        dw[m.quotient * conv.w.outer + m.rest * conv.w.channel + filter.rest * conv.w.point] = static_cast<T>(sum);
       });
 }
 
 std::unique_ptr<Kernel> MakeConv(const KernelCall& call, const KernelSite&) {
-  const Convolution conv = Describe(call.attributes, call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape);
+  const Convolution conv(call);
   const bool has_bias = Has(call.inputs, 2);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return Runs([=](const Launch& l) { Forward(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
   });
 }
 
-std::unique_ptr<Kernel> GradsInput(const KernelCall& call, const Convolution& conv) {
+// A transposed convolution is the gradient, with respect to its input, of the convolution the other way.
+std::unique_ptr<Kernel> MakeGradInput(const KernelCall& call, const KernelSite&) {
+  const Convolution conv(call);
   const bool has_bias = Has(call.inputs, 2);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return Runs([=](const Launch& l) { GradInput(conv, l.In<T>(0), l.In<T>(1), has_bias ? l.In<T>(2) : nullptr, l.Out<T>(0), l.stream); });
   });
 }
 
-std::unique_ptr<Kernel> MakeConvGradInput(const KernelCall& call, const KernelSite&) {
-  return GradsInput(call, Describe(call.attributes, call.outputs[0].shape, call.inputs[1].shape, call.inputs[0].shape));
-}
-
-// A transposed convolution is the gradient, with respect to its input, of the convolution the other way.
-std::unique_ptr<Kernel> MakeConvTranspose(const KernelCall& call, const KernelSite&) {
-  const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
-  const Windows windows = TransposedWindowsOf(call.attributes, x, y, KernelExtents(call.inputs[1].shape));
-  return GradsInput(call, {windows, y, x, call.attributes.Int("group", 1)});
-}
-
-std::unique_ptr<Kernel> MakeConvGradWeight(const KernelCall& call, const KernelSite&) {
-  const Convolution conv = Describe(call.attributes, call.inputs[0].shape, call.outputs[0].shape, call.inputs[1].shape);
+std::unique_ptr<Kernel> MakeGradWeight(const KernelCall& call, const KernelSite&) {
+  const Convolution conv(call);
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     return Runs([=](const Launch& l) { GradWeight(conv, l.In<T>(0), l.In<T>(1), l.Out<T>(0), l.stream); });
   });
@@ -124,9 +140,9 @@ std::unique_ptr<Kernel> MakeConvGradWeight(const KernelCall& call, const KernelS
 
 constexpr CudaKernel kKernels[] = {
     {"cuda.Conv", MakeConv},
-    {"cuda.ConvTranspose", MakeConvTranspose},
-    {"cuda.gradloom.ConvGradInput", MakeConvGradInput},
-    {"cuda.gradloom.ConvGradWeight", MakeConvGradWeight},
+    {"cuda.ConvTranspose", MakeGradInput},
+    {"cuda.gradloom.ConvGradInput", MakeGradInput},
+    {"cuda.gradloom.ConvGradWeight", MakeGradWeight},
 };
 
 }  // namespace

@@ -55,9 +55,11 @@ std::span<const CudaKernel> OptimizerKernels();      // optimizer.cu
 std::span<const CudaKernel> RandomKernels();         // random.cu
 std::span<const CudaKernel> BlasKernels();           // blas.cc
 std::span<const CudaKernel> ProductKernels();        // product.cu
+std::span<const CudaKernel> DnnConvKernels();        // dnn_convolution.cc
 std::span<const CudaKernel> ConvolutionKernels();    // convolution.cu
 std::span<const CudaKernel> PoolingKernels();        // pooling.cu
 std::span<const CudaKernel> SampleKernels();         // sample.cu
+std::span<const CudaKernel> DnnAttentionKernels();   // dnn_attention.cc
 std::span<const CudaKernel> AttentionKernels();      // attention.cu
 std::span<const CudaKernel> RecurrentKernels();      // recurrent.cu
 std::span<const CudaKernel> LinearAlgebraKernels();  // linear_algebra.cu

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 struct CUstream_st;
 struct cublasLtContext;
@@ -37,9 +39,14 @@ class Libraries {
   // programs are kept, in memory and in the user's cache. Throws Error(kDevice) with the compiler's words.
   std::shared_ptr<RuntimeFunction> Function(const std::string& source, const std::string& name);
 
+  // What a person should know of the kernels that were prepared: where a slower one stands in for one of a library.
+  void Note(std::string what) { notes_.push_back(std::move(what)); }
+  const std::vector<std::string>& notes() const { return notes_; }
+
  private:
   struct Opened;
   std::string architecture_;
+  std::vector<std::string> notes_;
   std::unique_ptr<Opened> opened_;
 };
 

@@ -9,7 +9,6 @@
 #include <map>
 #include <string>
 
-#include "kernels/cuda/dnn_handle.h"
 #include "kernels/cuda/emulated_launch.h"
 #include "kernels/cuda/runtime_code.h"
 #include "runtime/base/error.h"
@@ -82,9 +81,5 @@ std::shared_ptr<RuntimeFunction> LoadFunction(const std::string& source, const s
   if (function == nullptr) function = Compiled(source, name);
   return std::make_shared<Emulated>(function);
 }
-
-// There is no cuDNN in emulation: its rows are served by reference kernels.
-cudnnContext* NewDnn() { throw Error(ErrorCode::kDevice, "the emulated runtime has no cuDNN"); }
-void DeleteDnn(cudnnContext*) noexcept {}
 
 }  // namespace gradloom::cuda

@@ -2,14 +2,12 @@
 // kernel over the same operands. Linked with the emulated runtime it tests what kernels compute; with CUDA's own, the GPU.
 //
 // GRADLOOM_OPS=A,B restricts it to these operators (gradloom.A for those of ours).
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -18,10 +16,10 @@
 #include "compiler/graph/builder.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/passes/differentiate.h"
-#include "kernels/cuda/check.h"
+#include "kernels/catalog/physical.h"
 #include "kernels/cuda/cuda_kernel.h"
-#include "kernels/cuda/libraries.h"
 #include "kernels/reference/reference.h"
+#include "tests/cuda/run_kernel.h"
 #include "tests/ops/op_case.h"
 
 namespace gradloom {
@@ -32,70 +30,6 @@ std::string FullName(const std::string& domain, const std::string& op) { return 
 bool Wanted(const std::string& name) {
   const char* const only = std::getenv("GRADLOOM_OPS");
   return only == nullptr || ("," + std::string(only) + ",").find("," + name + ",") != std::string::npos;
-}
-
-// A block of the device's memory.
-class DeviceBytes {
- public:
-  explicit DeviceBytes(int64_t bytes) { GRADLOOM_CUDA(cudaMalloc(&data_, static_cast<size_t>(std::max<int64_t>(bytes, 1)))); }
-  ~DeviceBytes() { cudaFree(data_); }
-  DeviceBytes(const DeviceBytes&) = delete;
-  DeviceBytes& operator=(const DeviceBytes&) = delete;
-  void* data() const { return data_; }
-  void Write(const void* from, int64_t bytes) { GRADLOOM_CUDA(cudaMemcpy(data_, from, static_cast<size_t>(bytes), cudaMemcpyDefault)); }
-  void Read(void* to, int64_t bytes) const { GRADLOOM_CUDA(cudaMemcpy(to, data_, static_cast<size_t>(bytes), cudaMemcpyDefault)); }
-
- private:
-  void* data_ = nullptr;
-};
-
-cuda::Libraries& TheLibraries() {
-  static cuda::Libraries libraries(0);
-  return libraries;
-}
-
-// The outputs of a kernel. `alias`: the operands that share memory, or null.
-std::vector<Tensor> RunKernel(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs, const Aliasing* alias) {
-  DeviceBytes fault(sizeof(cuda::DataFault));
-  const cuda::DataFault none;
-  fault.Write(&none, sizeof none);
-  const std::unique_ptr<Kernel> kernel = cuda::MakeCudaKernel(row, call, {7, static_cast<cuda::DataFault*>(fault.data()), &TheLibraries()});
-  std::vector<std::unique_ptr<DeviceBytes>> memory;
-  std::vector<const void*> in;
-  std::vector<void*> out;
-  for (const Tensor& input : inputs) {
-    if (!input.defined()) {
-      in.push_back(nullptr);
-      continue;
-    }
-    memory.push_back(std::make_unique<DeviceBytes>(input.bytes()));
-    memory.back()->Write(input.data(), input.bytes());
-    in.push_back(memory.back()->data());
-  }
-  for (size_t k = 0; k < call.outputs.size(); ++k) {
-    if (!call.outputs[k].present()) {
-      out.push_back(nullptr);
-    } else if (alias != nullptr && alias->output == static_cast<int>(k)) {
-      out.push_back(const_cast<void*>(in[static_cast<size_t>(alias->input)]));
-    } else {
-      memory.push_back(std::make_unique<DeviceBytes>(call.outputs[k].bytes()));
-      out.push_back(memory.back()->data());
-    }
-  }
-  const DeviceBytes scratch(row.scratch_bytes == nullptr ? 0 : row.scratch_bytes(call));
-  kernel->Run(in.data(), out.data(), scratch.data(), nullptr);
-  GRADLOOM_CUDA(cudaDeviceSynchronize());
-  cuda::DataFault found;
-  fault.Read(&found, sizeof found);
-  EXPECT_EQ(found.site, -1) << "the kernel reports index " << found.value << " of " << found.limit;
-  std::vector<Tensor> outputs;
-  for (size_t k = 0; k < call.outputs.size(); ++k) {
-    outputs.emplace_back();
-    if (!call.outputs[k].present()) continue;
-    outputs.back() = Tensor(call.outputs[k].dtype, call.outputs[k].shape);
-    GRADLOOM_CUDA(cudaMemcpy(outputs.back().data(), out[k], static_cast<size_t>(outputs.back().bytes()), cudaMemcpyDefault));
-  }
-  return outputs;
 }
 
 double Epsilon(DType dtype) {
@@ -143,7 +77,10 @@ constexpr int kCompiledCalls = 2;
 
 std::string Describe(const KernelCall& call) {
   std::string text = FullName(call.domain, call.op) + "(";
-  for (const OperandType& in : call.inputs) text += " " + (in.present() ? std::string(DTypeName(in.dtype)) + in.shape.ToString() : "-");
+  for (const OperandType& in : call.inputs) {
+    text += " " + (in.present() ? std::string(DTypeName(in.dtype)) + in.shape.ToString() : "-");
+    if (!in.layout.plain()) text += " as " + in.layout.ToString();
+  }
   return text + " )";
 }
 
@@ -170,7 +107,32 @@ void CompareRow(const KernelRow& row, const KernelCall& call, const std::vector<
   }
 }
 
-// By every row that serves the call. Of rows that are compiled for each call the first few calls will do: emulation compiles them slowly.
+// The call; as the rows of its operator wish its operands to lie; and with the channels innermost in all operands of full rank.
+std::vector<KernelCall> InLayouts(const KernelCall& call) {
+  std::vector<KernelCall> calls{call};
+  for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) {
+    if (row->op != call.op || row->domain != call.domain || row->prefers == nullptr || !Rejection(*row, call).empty()) continue;
+    KernelCall wish = call;
+    if (!row->prefers(wish)) continue;
+    EXPECT_EQ(Rejection(*row, wish), "") << row->name;
+    calls.push_back(std::move(wish));
+  }
+  KernelCall last = call;
+  int rank = 0;
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) rank = std::max(rank, operand.shape.rank());
+  }
+  for (auto* operands : {&last.inputs, &last.outputs}) {
+    for (OperandType& operand : *operands) {
+      if (operand.present() && operand.shape.rank() == rank) operand.layout = ChannelsLast(rank);
+    }
+  }
+  if (rank > 2) calls.push_back(std::move(last));
+  return calls;
+}
+
+// By every row that serves the call, in any layout. Of rows that are compiled for each call the first few calls will do: emulation compiles
+// them slowly.
 void CompareNode(const KernelCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted, Tally& tally) {
   const std::string name = FullName(call.domain, call.op);
   if (!Wanted(name)) return;
@@ -180,11 +142,13 @@ void CompareNode(const KernelCall& call, const std::vector<Tensor>& inputs, cons
     tally.why[name].insert(why.empty() ? "no row" : why);
     return;
   }
-  for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) {
-    if (row->op != call.op || row->domain != call.domain || !Rejection(*row, call).empty()) continue;
-    if (row->name.starts_with("cuda.pointwise.") && ++tally.compiled[std::string(row->name)] > kCompiledCalls) continue;
-    ++tally.compared[name];
-    CompareRow(*row, call, inputs, wanted);
+  for (const KernelCall& each : InLayouts(call)) {
+    for (const KernelRow* row : KernelRows(DeviceKind::kCuda)) {
+      if (row->op != each.op || row->domain != each.domain || !Rejection(*row, each).empty()) continue;
+      if (row->name.starts_with("cuda.pointwise.") && ++tally.compiled[std::string(row->name)] > kCompiledCalls) continue;
+      ++tally.compared[name];
+      CompareRow(*row, each, inputs, wanted);
+    }
   }
 }
 
@@ -250,6 +214,7 @@ TEST(CudaKernels, AgreeWithTheReference) {
   int compared = 0;
   for (const auto& [name, count] : tally.compared) compared += count;
   std::printf("%d calls of %zu operators compared\n", compared, tally.compared.size());
+  for (const std::string& note : TheLibraries().notes()) std::printf("%s\n", note.c_str());
   for (const auto& [name, count] : tally.missing) {
     std::printf("not on CUDA: %s, %d calls, %d served:", name.c_str(), count, tally.compared[name]);
     for (const std::string& why : tally.why[name]) std::printf(" %s;", why.c_str());

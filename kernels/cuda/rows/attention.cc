@@ -1,4 +1,6 @@
-// Attention and its gradient.
+// Attention and its gradient, without a library: behind those that have one.
+#include "kernels/cuda/rows/attention.h"
+
 #include <algorithm>
 
 #include "kernels/cuda/rows/rows.h"
@@ -10,15 +12,9 @@ using namespace cuda_rows;  // NOLINT: the reasons below are its
 
 std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
 
-// Three numbers of each query, in the type that is computed in (attention.cu: RowStatistics).
-int64_t Scratch(const KernelCall& call) {
-  const Shape& q = call.inputs[0].shape;
-  const int64_t queries = q[0] * q[1] * (q.rank() == 3 ? call.attributes.Int("q_num_heads", 0) : q[2]);
-  return 3 * queries * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4);
-}
-
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
-  return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch};
+  return {
+      .name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = AttentionScratchBytes};
 }
 
 constexpr KernelRow kRows[] = {
@@ -27,6 +23,13 @@ constexpr KernelRow kRows[] = {
 };
 
 }  // namespace
+
+// Three numbers of each query, in the type that is computed in (attention.cu: RowStatistics).
+int64_t AttentionScratchBytes(const KernelCall& call) {
+  const Shape& q = call.inputs[0].shape;
+  const int64_t queries = q[0] * q[1] * (q.rank() == 3 ? call.attributes.Int("q_num_heads", 0) : q[2]);
+  return 3 * queries * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4);
+}
 
 std::span<const KernelRow> CudaAttentionRows() { return kRows; }
 

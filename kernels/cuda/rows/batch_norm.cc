@@ -1,4 +1,5 @@
 // Batch normalisation in training and inference, in one operator or in two parts around the sums of several devices.
+#include "kernels/catalog/physical.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/slices.h"
 
@@ -7,10 +8,24 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: the reasons below are its
 
+// What has x's shape lies as x does, plain or with its channels innermost; vectors are plain.
+std::string OtherLayouts(const KernelCall& call, const OperandType& x) {
+  const bool plain = SamePlaces(x.layout, {}, x.shape);
+  if (!plain && !SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape)) return "layout " + x.layout.ToString();
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      const Layout& expected = operand.shape == x.shape ? x.layout : Layout{};
+      if (operand.present() && !SamePlaces(operand.layout, expected, operand.shape)) return "layout " + operand.layout.ToString();
+    }
+  }
+  return "";
+}
+
 template <int kX>
 std::string Rejects(const KernelCall& call) {
-  if (call.inputs[kX].shape.rank() < 2) return "rank below 2";
-  return FirstOf({Layouts(call), NotFloating(call, kX)});
+  const OperandType& x = call.inputs[kX];
+  if (x.shape.rank() < 2) return "rank below 2";
+  return FirstOf({OtherLayouts(call, x), NotFloating(call, kX)});
 }
 
 // Operators on a number for each channel alone: input 1 has the type of their results.
@@ -19,7 +34,7 @@ std::string RejectsVectors(const KernelCall& call) { return FirstOf({Layouts(cal
 // The records of all parts, then four numbers for each channel at most.
 template <int kX>
 int64_t Scratch(const KernelCall& call) {
-  const auto s = cuda::Slices::OfChannels(call.inputs[kX].shape);
+  const auto s = cuda::Slices::OfChannels(call.inputs[kX]);
   return static_cast<int64_t>(sizeof(double)) * (s.records() + 4 * s.slices);
 }
 

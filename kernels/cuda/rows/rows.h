@@ -25,9 +25,11 @@ std::span<const KernelRow> CudaOptimizerRows();      // optimizer.cc
 std::span<const KernelRow> CudaRandomRows();         // random.cc
 std::span<const KernelRow> CudaBlasRows();           // blas.cc: products by cuBLASLt
 std::span<const KernelRow> CudaProductRows();        // product.cc
+std::span<const KernelRow> CudaDnnConvRows();        // dnn_convolution.cc: by cuDNN
 std::span<const KernelRow> CudaConvolutionRows();    // convolution.cc
 std::span<const KernelRow> CudaPoolingRows();        // pooling.cc
 std::span<const KernelRow> CudaSampleRows();         // sample.cc: Resize, GridSample
+std::span<const KernelRow> CudaDnnAttentionRows();   // dnn_attention.cc: by cuDNN
 std::span<const KernelRow> CudaAttentionRows();      // attention.cc
 std::span<const KernelRow> CudaRecurrentRows();      // recurrent.cc
 std::span<const KernelRow> CudaLinearAlgebraRows();  // linear_algebra.cc: Det

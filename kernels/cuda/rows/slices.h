@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/catalog/physical.h"
 
 namespace gradloom::cuda {
 
@@ -21,8 +22,12 @@ inline int64_t Extent(const Shape& shape, int begin, int end) {
 struct Slices {
   int64_t images, slices, points;
 
-  // The channels of [N, C, ...].
-  static Slices OfChannels(const Shape& shape) { return {shape[0], shape[1], Extent(shape, 2, shape.rank())}; }
+  // The channels of [N, C, ...], plain or with its channels innermost: there each point is an image of its own.
+  static Slices OfChannels(const OperandType& operand) {
+    const Shape& shape = operand.shape;
+    const int64_t points = Extent(shape, 2, shape.rank());
+    return SamePlaces(operand.layout, {}, shape) ? Slices{shape[0], shape[1], points} : Slices{shape[0] * points, shape[1], 1};
+  }
 
   constexpr int64_t count() const { return images * points; }  // of elements of a slice
   constexpr int64_t elements() const { return count() * slices; }

@@ -1,0 +1,183 @@
+// Problems as graphs of cuDNN's front end, and what its heuristics choose for them.
+#include "kernels/cuda/dnn_plan.h"
+
+#include <cudnn_frontend.h>
+
+#include <array>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/libraries.h"
+#include "runtime/base/error.h"
+
+namespace gradloom::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+
+using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+using Note = fe::NumericalNote_t;
+
+fe::DataType_t TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return fe::DataType_t::HALF;
+    case DType::kBfloat16: return fe::DataType_t::BFLOAT16;
+    default: return fe::DataType_t::FLOAT;
+  }
+}
+
+std::unique_ptr<fe::graph::Graph> NewGraph(DType dtype) {
+  auto graph = std::make_unique<fe::graph::Graph>();
+  graph->set_io_data_type(TypeOf(dtype)).set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+  return graph;
+}
+
+// The library is used to memory as CUDA allocates it; a plan's scratch memory is aligned to less.
+constexpr int64_t kScratchAlignment = 256;
+
+void* Aligned(void* scratch) {
+  const auto address = reinterpret_cast<uintptr_t>(scratch);
+  return reinterpret_cast<void*>((address + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment);
+}
+
+// `place`: among the addresses of Run, which finds tensors by this number.
+Tensor Input(fe::graph::Graph& graph, const DnnTensor& tensor, int place) {
+  return graph.tensor(fe::graph::Tensor_attributes().set_dim(tensor.dims).set_stride(tensor.strides).set_uid(place + 1));
+}
+
+fe::graph::Tensor_attributes& Output(const Tensor& made, const DnnTensor& tensor, int place) {
+  return made->set_output(true).set_dim(tensor.dims).set_stride(tensor.strides).set_uid(place + 1);
+}
+
+class FrontendPlan : public DnnPlan {
+ public:
+  FrontendPlan(std::unique_ptr<fe::graph::Graph> graph, cudnnHandle_t handle) : graph_(std::move(graph)), handle_(handle) {}
+
+  void Run(std::span<const void* const> addresses, void* scratch, CUstream_st* stream) override {
+    if (const cudnnStatus_t status = cudnnSetStream(handle_, stream); status != CUDNN_STATUS_SUCCESS)
+      throw Error(ErrorCode::kDevice, "cudnnSetStream failed: " + std::string(cudnnGetErrorString(status)));
+    std::array<void*, 9> all;
+    for (size_t i = 0; i < addresses.size(); ++i) all.at(i) = const_cast<void*>(addresses[i]);
+    if (auto status = graph_->execute(handle_, all.data(), static_cast<int>(addresses.size()), Aligned(scratch)); status.is_bad())
+      throw Error(ErrorCode::kDevice, "cuDNN could not begin its work: " + status.get_message());
+  }
+
+ private:
+  std::unique_ptr<fe::graph::Graph> graph_;
+  cudnnHandle_t handle_;
+};
+
+fe::error_t Refused(std::string why) { return {fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED, std::move(why)}; }
+
+// Builds the first plan that is allowed, for Run with so many addresses.
+fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<Note>& barred, int64_t scratch_bytes,
+                   cudnnHandle_t handle) {
+  if (auto status = graph.validate(); status.is_bad()) return status;
+  if (auto status = graph.build_operation_graph(handle); status.is_bad()) return status;
+  if (auto status = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}); status.is_bad()) return status;
+  graph.deselect_numeric_notes(barred).deselect_workspace_greater_than(scratch_bytes);
+  if (auto status = graph.check_support(); status.is_bad()) return status;
+  if (auto status = graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); status.is_bad()) return status;
+  // What the front end keeps there itself is no part of the limit above.
+  int64_t bytes = 0;
+  if (auto status = graph.get_workspace_size(bytes); status.is_bad()) return status;
+  if (bytes > scratch_bytes) return Refused("it needs " + std::to_string(bytes) + " bytes");
+  std::vector<int64_t> uids(addresses);
+  for (size_t i = 0; i < addresses; ++i) uids[i] = static_cast<int64_t>(i) + 1;
+  return graph.get_variant_pack_uids_sorted() == uids ? fe::error_t{} : Refused("it wants other tensors");
+}
+
+std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t addresses, const std::vector<Note>& barred,
+                              int64_t scratch_bytes, Libraries& libraries, std::string& why) {
+  const cudnnHandle_t handle = libraries.dnn();
+  try {
+    auto status = Choose(*graph, addresses, barred, scratch_bytes - kScratchAlignment, handle);
+    if (status.is_good()) return std::make_unique<FrontendPlan>(std::move(graph), handle);
+    why = status.get_message();
+  } catch (const fe::cudnnException& error) {
+    why = error.what();
+  }
+  return nullptr;
+}
+
+// What no algorithm may do: sums in an order that differs from run to run, sums in 16 bits.
+std::vector<Note> Barred() { return {Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION}; }
+
+// Nor transforms that lose digits. Float32 operands stay what they are: on tensor cores they would be rounded to TF32.
+std::vector<Note> BarredOf(const DnnConvolution& c) {
+  std::vector<Note> barred = Barred();
+  barred.insert(barred.end(), {Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13});
+  if (!c.allow_tf32) barred.push_back(Note::DOWN_CONVERT_INPUTS);
+  if (!c.allow_tf32 && c.dtype == DType::kFloat32) barred.push_back(Note::TENSOR_CORE);
+  return barred;
+}
+
+template <typename Options>
+Options OptionsOf(const DnnConvolution& c) {
+  return Options().set_padding(c.pads).set_stride(c.strides).set_dilation(c.dilations);
+}
+
+template <typename Options>
+Options OptionsOf(const DnnAttention& a) {
+  Options options = Options().set_attn_scale(static_cast<float>(a.scale));
+  if (a.causal) options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+  return options;
+}
+
+// A number for each query.
+DnnTensor SumsOf(const DnnAttention& a) {
+  const int64_t batch = a.q.dims[0], heads = a.q.dims[1], queries = a.q.dims[2];
+  return {{batch, heads, queries, 1}, {heads * queries, queries, 1, 1}};
+}
+
+}  // namespace
+
+std::unique_ptr<DnnPlan> PlanDnnConvolution(const DnnConvolution& c, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
+  auto graph = NewGraph(c.dtype);
+  enum { kX, kW, kY };
+  switch (c.direction) {
+    case DnnConvolution::Direction::kForward: {
+      const Tensor x = Input(*graph, c.x, kX), w = Input(*graph, c.w, kW);
+      Output(graph->conv_fprop(x, w, OptionsOf<fe::graph::Conv_fprop_attributes>(c)), c.y, kY);
+      break;
+    }
+    case DnnConvolution::Direction::kGradInput: {
+      const Tensor dy = Input(*graph, c.y, kY), w = Input(*graph, c.w, kW);
+      Output(graph->conv_dgrad(dy, w, OptionsOf<fe::graph::Conv_dgrad_attributes>(c)), c.x, kX);
+      break;
+    }
+    case DnnConvolution::Direction::kGradWeight: {
+      const Tensor dy = Input(*graph, c.y, kY), x = Input(*graph, c.x, kX);
+      Output(graph->conv_wgrad(dy, x, OptionsOf<fe::graph::Conv_wgrad_attributes>(c)), c.w, kW);
+      break;
+    }
+  }
+  return Plan(std::move(graph), 3, BarredOf(c), scratch_bytes, libraries, why);
+}
+
+std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& a, bool sums, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
+  auto graph = NewGraph(a.dtype);
+  const Tensor q = Input(*graph, a.q, 0), k = Input(*graph, a.k, 1), v = Input(*graph, a.v, 2);
+  const auto [o, stats] = graph->sdpa(q, k, v, OptionsOf<fe::graph::SDPA_attributes>(a).set_generate_stats(sums));
+  Output(o, a.o, 3);
+  if (sums) Output(stats, SumsOf(a), 4).set_data_type(fe::DataType_t::FLOAT);
+  return Plan(std::move(graph), sums ? 5 : 4, Barred(), scratch_bytes, libraries, why);
+}
+
+std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& a, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
+  auto graph = NewGraph(a.dtype);
+  const Tensor q = Input(*graph, a.q, 0), k = Input(*graph, a.k, 1), v = Input(*graph, a.v, 2), o = Input(*graph, a.o, 3),
+               dy = Input(*graph, a.o, 4), stats = Input(*graph, SumsOf(a), 5);
+  stats->set_data_type(fe::DataType_t::FLOAT);
+  auto options = OptionsOf<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(true);
+  const auto [dq, dk, dv] = graph->sdpa_backward(q, k, v, o, dy, stats, std::move(options));
+  Output(dq, a.q, 6);
+  Output(dk, a.k, 7);
+  Output(dv, a.v, 8);
+  return Plan(std::move(graph), 9, Barred(), scratch_bytes, libraries, why);
+}
+
+}  // namespace gradloom::cuda

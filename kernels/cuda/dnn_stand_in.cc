@@ -1,0 +1,26 @@
+#include "kernels/cuda/dnn_stand_in.h"
+
+#include "kernels/cuda/libraries.h"
+#include "runtime/base/error.h"
+
+namespace gradloom::cuda {
+namespace {
+
+// cuDNN gives a page of reasons, the weightiest first.
+constexpr size_t kMostWords = 600;
+
+}  // namespace
+
+std::unique_ptr<Kernel> StandInForDnn(std::span<const CudaKernel> kernels, const KernelCall& call, const KernelSite& site,
+                                      const std::string& why) {
+  const std::string row = "cuda." + (call.domain.empty() ? call.op : call.domain + "." + call.op);
+  for (const CudaKernel& kernel : kernels) {
+    if (kernel.row != row) continue;
+    site.libraries->Note("cuDNN has nothing for a " + call.op + " of " + call.inputs[0].shape.ToString() + ", " + row +
+                         " runs: " + why.substr(0, kMostWords));
+    return kernel.make(call, site);
+  }
+  throw Error(ErrorCode::kInternal, "there is no kernel " + row);
+}
+
+}  // namespace gradloom::cuda

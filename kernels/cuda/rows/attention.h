@@ -1,0 +1,38 @@
+// What a call of Attention or AttentionGrad attends to, as cuDNN wants to know it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/catalog/kernel.h"
+#include "kernels/cuda/rows/dnn_tensor.h"
+
+namespace gradloom {
+
+// o = softmax(scale q k') v for each head; tensors are [batch, heads, positions, elements]. Heads of q share those of k and v in order.
+struct DnnAttention {
+  DType dtype = DType::kFloat16;  // of all four; sums are float32
+  double scale = 1;
+  bool causal = false;  // query i sees the keys up to i
+  DnnTensor q, k, v, o;
+};
+
+// Of a call, or nullopt, and why.
+std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why = nullptr);
+
+// How scratch memory is divided, in bytes from its start. The gradient computes o again, with the logarithm of each query's sum; gradients
+// that nobody wants go there, too. cuDNN has what follows.
+struct DnnAttentionScratch {
+  int64_t o = 0, sums = 0;
+  std::array<int64_t, 3> gradients{-1, -1, -1};  // of q, k, v; -1: wanted, and not here
+  int64_t library = 0, library_bytes = 0;
+  int64_t bytes() const { return library + library_bytes; }
+};
+DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAttention& attention);
+
+// Of the kernels of ours.
+int64_t AttentionScratchBytes(const KernelCall& call);
+
+}  // namespace gradloom

@@ -1,0 +1,136 @@
+// Attention in 16 bits by cuDNN.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/rows/attention.h"
+#include "kernels/cuda/rows/rows.h"
+
+namespace gradloom {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the reasons below are its
+
+enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kOperands };
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+bool IsGradient(const KernelCall& call) { return call.op == "AttentionGrad"; }
+bool Has(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
+int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+// [batch, heads, positions, elements], or with the heads side by side [batch, positions, heads * elements].
+DnnTensor TensorOf(const Shape& shape, int64_t heads) {
+  if (shape.rank() == 4) return {shape.dims(), {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
+  const int64_t size = shape[2] / heads;
+  return {{shape[0], heads, shape[1], size}, {shape[1] * shape[2], size, shape[2], 1}};
+}
+
+std::string NotServed(const KernelCall& call) {
+  const DType dtype = call.inputs[kQ].dtype;
+  if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::string(DTypeName(dtype));
+  for (size_t i : {kMask, kPastKey, kPastValue, kLengths}) {
+    if (Has(call, i)) return "input " + std::to_string(i);
+  }
+  const Attributes& a = call.attributes;
+  if (a.Float("softcap", 0) > 0) return "attribute softcap";
+  if (a.Int("left_window_size", -1) >= 0 || a.Int("right_window_size", -1) >= 0) return "a window";
+  if (IsGradient(call)) {
+    if (!Has(call, kOperands) || Has(call, kOperands + 1) || Has(call, kOperands + 2)) return "gradients of other outputs than Y";
+    for (int64_t i : a.Ints("wanted")) {
+      if (i < 0 || i > 2) return "a gradient of input " + std::to_string(i);
+    }
+    return "";
+  }
+  for (size_t k = 1; k < call.outputs.size(); ++k) {
+    if (call.outputs[k].present()) return "output " + std::to_string(k);
+  }
+  return "";
+}
+
+std::string NotFitting(const DnnAttention& a) {
+  const auto &q = a.q.dims, &k = a.k.dims, &v = a.v.dims;
+  if (a.q.elements() == 0 || a.k.elements() == 0 || a.v.elements() == 0) return "nothing to compute";
+  if (q[0] != k[0] || q[0] != v[0] || k[1] != v[1] || k[2] != v[2] || q[3] != k[3] || q[1] % k[1] != 0) return "shapes that do not fit";
+  if (q[3] % 8 != 0 || v[3] % 8 != 0 || q[3] > 128 || v[3] > 128) return "vectors of other than 8, 16 .. 128 elements";
+  return "";
+}
+
+// The gradients of all scores of a head: with them kept the sums have one order.
+int64_t ScoreBytes(const DnnAttention& a) { return a.q.dims[0] * a.q.dims[1] * RoundUp(a.q.dims[2], 64) * RoundUp(a.k.dims[2], 128) * 2; }
+
+std::string Rejects(const KernelCall& call) {
+  if (std::string why = Layouts(call); !why.empty()) return why;
+  std::string why;
+  DnnAttentionOf(call, &why);
+  return why;
+}
+
+int64_t Scratch(const KernelCall& call) {
+  return std::max(DnnAttentionScratchOf(call, *DnnAttentionOf(call)).bytes(), AttentionScratchBytes(call));
+}
+
+constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain) {
+  return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch};
+}
+
+constexpr KernelRow kRows[] = {
+    Row("cudnn.Attention", "Attention", ""),
+    Row("cudnn.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
+};
+
+}  // namespace
+
+std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why) {
+  const auto no = [&](std::string reason) {
+    if (why != nullptr) *why = std::move(reason);
+    return std::nullopt;
+  };
+  if (std::string reason = NotServed(call); !reason.empty()) return no(std::move(reason));
+  const Shape &q = call.inputs[kQ].shape, &k = call.inputs[kK].shape, &v = call.inputs[kV].shape;
+  const int64_t q_heads = call.attributes.Int("q_num_heads", 0), kv_heads = call.attributes.Int("kv_num_heads", 0);
+  if ((q.rank() != 4 && (q.rank() != 3 || q_heads < 1 || kv_heads < 1)) || k.rank() != q.rank() || v.rank() != q.rank())
+    return no("rank " + std::to_string(q.rank()));
+
+  DnnAttention a{.dtype = call.inputs[kQ].dtype,
+                 .causal = call.attributes.Int("is_causal", 0) != 0,
+                 .q = TensorOf(q, q_heads),
+                 .k = TensorOf(k, kv_heads),
+                 .v = TensorOf(v, kv_heads)};
+  if (std::string reason = NotFitting(a); !reason.empty()) return no(std::move(reason));
+  const auto &dims = a.q.dims, &values = a.v.dims;
+  a.scale = call.attributes.Float("scale", 1 / std::sqrt(static_cast<double>(dims[3])));
+  a.o = TensorOf(q.rank() == 4 ? Shape{dims[0], dims[1], dims[2], values[3]} : Shape{dims[0], dims[2], dims[1] * values[3]}, dims[1]);
+  if (IsGradient(call) && ScoreBytes(a) > 256 * kMiB) return no("scores of more than 256 MiB");
+  return a;
+}
+
+DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAttention& a) {
+  DnnAttentionScratch s;
+  int64_t end = 0;
+  const auto take = [&](int64_t bytes) {
+    const int64_t begin = end;
+    end += RoundUp(bytes, 256);
+    return begin;
+  };
+  const int64_t queries = a.q.dims[0] * a.q.dims[1] * a.q.dims[2];
+  if (IsGradient(call)) {
+    s.o = take(a.o.elements() * 2);
+    s.sums = take(queries * 4);
+    const std::array tensors{&a.q, &a.k, &a.v};
+    const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (std::find(wanted.begin(), wanted.end(), static_cast<int64_t>(i)) == wanted.end())
+        s.gradients[i] = take(tensors[i]->elements() * 2);
+    }
+    // Sums of each query; where heads of q share one of k and v, gradients of those by head of q.
+    const int64_t by_head = queries / a.q.dims[2] * a.k.dims[2] * (a.k.dims[3] + a.v.dims[3]) * 4;
+    s.library_bytes = ScoreBytes(a) + by_head + (a.q.elements() + queries) * 4;
+  }
+  s.library = end;
+  s.library_bytes += 4 * kMiB;
+  return s;
+}
+
+std::span<const KernelRow> CudaDnnAttentionRows() { return kRows; }
+
+}  // namespace gradloom

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gradloom {
+
+// A tensor as cuDNN sees it, in any order in memory. Strides count elements.
+struct DnnTensor {
+  std::vector<int64_t> dims, strides;
+
+  int64_t elements() const {
+    int64_t product = 1;
+    for (int64_t extent : dims) product *= extent;
+    return product;
+  }
+};
+
+}  // namespace gradloom

@@ -1,0 +1,119 @@
+// What cuDNN is asked for, and what runs where it has nothing.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "kernels/catalog/physical.h"
+#include "kernels/cuda/rows/attention.h"
+#include "kernels/cuda/rows/convolution.h"
+#include "kernels/reference/reference.h"
+#include "tests/cuda/emulated_dnn.h"
+#include "tests/cuda/run_kernel.h"
+
+namespace gradloom {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+KernelCall Conv(Shape x, Shape w, Shape y, Attributes attributes = {}, DType dtype = DType::kFloat32) {
+  return {.op = "Conv",
+          .domain = "",
+          .attributes = std::move(attributes),
+          .inputs = {{dtype, std::move(x), {}}, {dtype, std::move(w), {}}},
+          .outputs = {{dtype, std::move(y), {}}}};
+}
+
+std::string Why(const KernelCall& call) { return Rejection(*FindKernel("cudnn." + call.op), call); }
+
+TEST(DnnConvolution, OneDimensionIsTwo) {
+  const auto c = DnnConvolutionOf(
+      Conv({2, 6, 20}, {4, 3, 3}, {2, 4, 9}, {{"group", int64_t{2}}, {"strides", Ints{2}}, {"dilations", Ints{2}}, {"pads", Ints{1, 1}}}));
+  ASSERT_TRUE(c.has_value());
+  EXPECT_EQ(c->x.dims, (Ints{2, 6, 1, 20}));
+  EXPECT_EQ(c->x.strides, (Ints{120, 20, 20, 1}));
+  EXPECT_EQ(c->w.dims, (Ints{4, 3, 1, 3}));
+  EXPECT_EQ(c->strides, (Ints{1, 2}));
+  EXPECT_EQ(c->dilations, (Ints{1, 2}));
+  EXPECT_EQ(c->pads, (Ints{0, 1}));
+  EXPECT_FALSE(c->allow_tf32);
+}
+
+TEST(DnnConvolution, PadsThatDifferWithoutEffect) {
+  // A step of 2: the pad behind the last window is not seen.
+  EXPECT_EQ(Why(Conv({1, 1, 8, 8}, {1, 1, 3, 3}, {1, 1, 4, 4}, {{"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 0, 0}}})), "");
+  EXPECT_EQ(Why(Conv({1, 1, 8, 8}, {1, 1, 3, 3}, {1, 1, 4, 4}, {{"strides", Ints{2, 2}}, {"pads", Ints{0, 0, 1, 1}}})),
+            "pads that differ at both sides");
+  EXPECT_EQ(Why(Conv({1, 1, 8, 8}, {1, 1, 2, 2}, {1, 1, 8, 8}, {{"auto_pad", std::string("SAME_UPPER")}})),
+            "pads that differ at both sides");
+}
+
+TEST(DnnConvolution, Refuses) {
+  EXPECT_EQ(Why(Conv({1, 1, 8, 8}, {1, 1, 3, 3}, {1, 1, 6, 6}, {}, DType::kFloat64)), "float64");
+  EXPECT_EQ(Why(Conv({0, 1, 8, 8}, {1, 1, 3, 3}, {0, 1, 6, 6})), "nothing to compute");
+  EXPECT_EQ(Why(Conv({1, 4, 8, 8}, {1, 1, 3, 3}, {1, 1, 6, 6})), "shapes that do not fit");
+  KernelCall mixed = Conv({1, 4, 8, 8}, {2, 4, 3, 3}, {1, 2, 6, 6});
+  mixed.inputs[0].layout = ChannelsLast(4);
+  EXPECT_EQ(Why(mixed), "operands in several layouts");
+}
+
+// 16-bit operands have their channels innermost, weights too; float32 ones stay as they are.
+TEST(DnnConvolution, Layouts) {
+  KernelCall call = Conv({2, 4, 8, 6}, {8, 4, 3, 3}, {2, 8, 6, 4});
+  const KernelRow& row = *FindKernel("cudnn.Conv");
+  EXPECT_FALSE(row.prefers(call));
+  call = Conv({2, 4, 8, 6}, {8, 4, 3, 3}, {2, 8, 6, 4}, {}, DType::kBfloat16);
+  ASSERT_TRUE(row.prefers(call));
+  EXPECT_EQ(Rejection(row, call), "");
+  EXPECT_EQ(Rejection(*FindKernel("cuda.Conv"), call), "");
+  const auto c = DnnConvolutionOf(call);
+  EXPECT_EQ(c->x.strides, (Ints{192, 1, 24, 4}));
+  EXPECT_EQ(c->w.strides, (Ints{36, 1, 12, 4}));
+  EXPECT_EQ(c->y.strides, (Ints{192, 1, 32, 8}));
+}
+
+TEST(DnnAttention, Refuses) {
+  const OperandType q{DType::kFloat16, {2, 4, 16, 32}, {}};
+  KernelCall call{.op = "Attention", .domain = "", .attributes = {}, .inputs = {q, q, q}, .outputs = {q}};
+  EXPECT_EQ(Why(call), "");
+  KernelCall wide = call;
+  wide.attributes.set("softcap", 2.0);
+  EXPECT_EQ(Why(wide), "attribute softcap");
+  wide = call;
+  wide.inputs.push_back({DType::kBool, {16, 16}, {}});
+  EXPECT_EQ(Why(wide), "input 3");
+  wide = call;
+  for (OperandType& in : wide.inputs) in.dtype = DType::kFloat32;
+  EXPECT_EQ(Why(wide), "float32");
+  wide = call;
+  for (OperandType& in : wide.inputs) in.shape = {2, 4, 16, 36};
+  EXPECT_EQ(Why(wide), "vectors of other than 8, 16 .. 128 elements");
+}
+
+// A row of ours takes what cuDNN's takes, and needs no more scratch memory.
+TEST(Dnn, KernelsOfOursStandIn) {
+  KernelCall call = Conv({2, 4, 8, 6}, {8, 2, 3, 3}, {2, 8, 6, 4}, {{"group", int64_t{2}}});
+  std::vector<Tensor> inputs;
+  for (const OperandType& in : call.inputs) {
+    inputs.emplace_back(in.dtype, in.shape);
+    for (size_t i = 0; i < inputs.back().as<float>().size(); ++i) inputs.back().as<float>()[i] = static_cast<float>(i * 7 % 13) / 8;
+  }
+  const Tensor wanted = RunReference(call, inputs)[0];
+  for (auto* operands : {&call.inputs, &call.outputs}) {
+    for (OperandType& operand : *operands) operand.layout = ChannelsLast(4);
+  }
+  const size_t before = TheLibraries().notes().size();
+  emulated::SetDnnHasAlgorithms(false);
+  const Tensor got = RunKernel(*FindKernel("cudnn.Conv"), call, inputs)[0];
+  emulated::SetDnnHasAlgorithms(true);
+  for (int64_t i = 0; i < wanted.elements(); ++i) {
+    const double w = ElementAsDouble(wanted.view(), i);
+    EXPECT_NEAR(ElementAsDouble(got.view(), i), w, 1e-5 * w) << i;
+  }
+  ASSERT_EQ(TheLibraries().notes().size(), before + 1);
+  EXPECT_NE(TheLibraries().notes().back().find("cuda.Conv runs: a test wants it so"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradloom

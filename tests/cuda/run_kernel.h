@@ -1,0 +1,93 @@
+// One kernel of the CUDA device over tensors of the host.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/cuda_kernel.h"
+#include "kernels/cuda/libraries.h"
+#include "runtime/base/layout.h"
+#include "runtime/base/tensor.h"
+
+namespace gradloom {
+
+// A block of the device's memory.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(int64_t bytes) { GRADLOOM_CUDA(cudaMalloc(&data_, static_cast<size_t>(std::max<int64_t>(bytes, 1)))); }
+  ~DeviceBytes() { cudaFree(data_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  void* data() const { return data_; }
+  void Write(const void* from, int64_t bytes) { GRADLOOM_CUDA(cudaMemcpy(data_, from, static_cast<size_t>(bytes), cudaMemcpyDefault)); }
+  void Read(void* to, int64_t bytes) const { GRADLOOM_CUDA(cudaMemcpy(to, data_, static_cast<size_t>(bytes), cudaMemcpyDefault)); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+inline cuda::Libraries& TheLibraries() {
+  static cuda::Libraries libraries(0);
+  return libraries;
+}
+
+// The outputs of a kernel over plain operands, which lie in the layouts of the call while it runs. `alias`: the operands that share memory,
+// or null.
+inline std::vector<Tensor> RunKernel(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs,
+                                     const Aliasing* alias = nullptr) {
+  DeviceBytes fault(sizeof(cuda::DataFault));
+  const cuda::DataFault none;
+  fault.Write(&none, sizeof none);
+  const std::unique_ptr<Kernel> kernel = cuda::MakeCudaKernel(row, call, {7, static_cast<cuda::DataFault*>(fault.data()), &TheLibraries()});
+  std::vector<std::unique_ptr<DeviceBytes>> memory;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const Tensor& input = inputs[k];
+    if (!input.defined()) {
+      in.push_back(nullptr);
+      continue;
+    }
+    const OperandType& type = call.inputs[k];
+    std::vector<std::byte> stored(static_cast<size_t>(type.bytes()));
+    ToLayout(type.layout, type.shape, DTypeBytes(type.dtype), input.data(), stored.data());
+    memory.push_back(std::make_unique<DeviceBytes>(type.bytes()));
+    memory.back()->Write(stored.data(), type.bytes());
+    in.push_back(memory.back()->data());
+  }
+  for (size_t k = 0; k < call.outputs.size(); ++k) {
+    if (!call.outputs[k].present()) {
+      out.push_back(nullptr);
+    } else if (alias != nullptr && alias->output == static_cast<int>(k)) {
+      out.push_back(const_cast<void*>(in[static_cast<size_t>(alias->input)]));
+    } else {
+      memory.push_back(std::make_unique<DeviceBytes>(call.outputs[k].bytes()));
+      out.push_back(memory.back()->data());
+    }
+  }
+  const DeviceBytes scratch(row.scratch_bytes == nullptr ? 0 : row.scratch_bytes(call));
+  kernel->Run(in.data(), out.data(), scratch.data(), nullptr);
+  GRADLOOM_CUDA(cudaDeviceSynchronize());
+  cuda::DataFault found;
+  fault.Read(&found, sizeof found);
+  EXPECT_EQ(found.site, -1) << "the kernel reports index " << found.value << " of " << found.limit;
+  std::vector<Tensor> outputs;
+  for (size_t k = 0; k < call.outputs.size(); ++k) {
+    outputs.emplace_back();
+    if (!call.outputs[k].present()) continue;
+    const OperandType& type = call.outputs[k];
+    outputs.back() = Tensor(type.dtype, type.shape);
+    std::vector<std::byte> stored(static_cast<size_t>(type.bytes()));
+    GRADLOOM_CUDA(cudaMemcpy(stored.data(), out[k], stored.size(), cudaMemcpyDefault));
+    FromLayout(type.layout, type.shape, DTypeBytes(type.dtype), stored.data(), outputs.back().data());
+  }
+  return outputs;
+}
+
+}  // namespace gradloom
