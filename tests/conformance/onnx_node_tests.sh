@@ -1,0 +1,15 @@
+#!/bin/bash
+# onnx_node_tests.sh RUNNER TESTS.tar [DIR] [FLAG]...: runs the tests of DIR, or where none is given those of the archive.
+set -eu
+runner="$1" archive="$2"
+shift 2
+if [ "$#" -gt 0 ] && [ "${1#--}" = "$1" ]; then
+  # A relative path is the caller's: `bazel run` starts programs elsewhere.
+  folder="$(cd "${BUILD_WORKING_DIRECTORY:-.}" && realpath "$1")"
+  shift
+  exec "$runner" "$folder" "$@"
+fi
+folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
+tar xf "$archive" -C "$folder"
+"$runner" "$folder" "$@"
