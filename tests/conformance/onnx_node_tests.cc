@@ -1,4 +1,4 @@
-// onnx_node_tests DIR [--only TEXT] [--pending FILE] [--failures]
+// onnx_node_tests DIR [--only TEXT] [--pending FILE] [--failures] [--page] [--same-page FILE]
 //
 // Runs ONNX's backend tests (folders of DIR with a model.onnx) through the compiler and the executor, and prints a
 // line an operator, with the reasons of those that did not pass:
@@ -9,7 +9,8 @@
 // Ends with "N passed, N failed, N skipped": what is skipped asks for something that is not supported. --only runs the
 // tests with TEXT in their name. Without --pending it is an error that a test fails; with it, that a test of the list
 // (a line: the name, two spaces, why) passes, or that one does not that is not in it. --failures prints only those that
-// did not pass, in the form of that list.
+// did not pass, in the form of that list; --page prints docs/operators.md instead, with the reasons of the list, and
+// --same-page makes it an error that FILE is not that.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,18 +21,20 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "tests/conformance/node_test.h"
+#include "tests/conformance/operators_page.h"
 
 namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kUsage[] = "onnx_node_tests DIR [--only TEXT] [--pending FILE] [--failures]";
+constexpr char kUsage[] = "onnx_node_tests DIR [--only TEXT] [--pending FILE] [--failures] [--page] [--same-page FILE]";
 
 struct Arguments {
-  std::string folder, only, pending;
-  bool failures = false;
+  std::string folder, only, pending, same_page;
+  bool failures = false, page = false;
 };
 
 Arguments Parse(int argc, char** argv) {
@@ -46,6 +49,10 @@ Arguments Parse(int argc, char** argv) {
       arguments.only = value();
     } else if (word == "--pending") {
       arguments.pending = value();
+    } else if (word == "--same-page") {
+      arguments.same_page = value();
+    } else if (word == "--page") {
+      arguments.page = true;
     } else if (word == "--failures") {
       arguments.failures = true;
     } else if (word.starts_with("--") || !arguments.folder.empty()) {
@@ -99,9 +106,7 @@ const char* VerdictName(NodeVerdict verdict) {
   return verdict == NodeVerdict::kPassed ? "passed" : verdict == NodeVerdict::kFailed ? "failed" : "skipped";
 }
 
-using Results = std::map<std::string, NodeOutcome>;
-
-void Print(const std::string& op, const Results& results) {
+void Print(const std::string& op, const std::map<std::string, NodeOutcome>& results) {
   std::map<NodeVerdict, int> counts;
   for (const auto& [name, outcome] : results) ++counts[outcome.verdict];
   std::printf("%s  passed %d  failed %d  skipped %d\n", op.c_str(), counts[NodeVerdict::kPassed], counts[NodeVerdict::kFailed],
@@ -115,7 +120,7 @@ void Print(const std::string& op, const Results& results) {
 int Run(int argc, char** argv) {
   const Arguments arguments = Parse(argc, argv);
   const std::map<std::string, std::string> pending = ReadPending(arguments.pending);
-  std::map<std::string, Results> by_operator;
+  NodeResults by_operator;
   std::map<NodeVerdict, int> counts;
   std::vector<std::string> surprises;
   for (const std::string& name : FindTests(arguments)) {
@@ -126,6 +131,11 @@ int Run(int argc, char** argv) {
       surprises.push_back(name + (passed ? " passes: take it off the list" : ": " + outcome.reason));
     by_operator[OperatorOf(arguments.folder, name)].emplace(name, outcome);
   }
+  const std::string page = OperatorsPage(by_operator, pending);
+  if (arguments.page) {
+    std::printf("%s", page.c_str());
+    return 0;
+  }
   for (const auto& [op, results] : by_operator) {
     if (!arguments.failures) Print(op, results);
     for (const auto& [name, outcome] : results) {
@@ -135,8 +145,10 @@ int Run(int argc, char** argv) {
   for (const std::string& surprise : surprises) std::printf("not as %s says: %s\n", arguments.pending.c_str(), surprise.c_str());
   std::printf("%d passed, %d failed, %d skipped\n", counts[NodeVerdict::kPassed], counts[NodeVerdict::kFailed],
               counts[NodeVerdict::kSkipped]);
+  const bool same_page = arguments.same_page.empty() || ReadWholeFile(arguments.same_page) == page;
+  if (!same_page) std::printf("%s is out of date: it says how it is made\n", arguments.same_page.c_str());
   const bool as_expected = arguments.pending.empty() ? counts[NodeVerdict::kFailed] == 0 : surprises.empty();
-  return as_expected ? 0 : ExitCode(ErrorCode::kCheckFailed);
+  return as_expected && same_page ? 0 : ExitCode(ErrorCode::kCheckFailed);
 }
 
 }  // namespace
