@@ -69,7 +69,7 @@ void Count(const std::map<std::string, NodeOutcome>& results, int& passed, std::
 constexpr char kHead[] =
     "# Operators\n"
     "\n"
-    "What Gradloom makes of each operator of ONNX @VERSION@, and which of ONNX's backend node tests pass on the CPU. This page is "
+    "What Gradloom makes of each operator of ONNX (opset @VERSION@), and which of ONNX's backend node tests pass on the CPU. This page is "
     "generated; a test compares it:\n"
     "\n"
     "```\n"
