@@ -3,6 +3,7 @@
 
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/schema.h"
 #include "compiler/onnx/tensor_data.h"
 
 namespace gradloom {
@@ -53,6 +54,14 @@ void CheckForm(const Proto& attribute, const ModelLimits& limits, const std::str
                     std::to_string(limits.attribute_elements),
                 where);
   }
+}
+
+// Whether the operator is written out with this graph in its body.
+bool TakesGraph(const Node& node, const std::string& attribute) {
+  const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
+  if (schema == nullptr || !schema->HasContextDependentFunction()) return false;
+  const auto found = schema->attributes().find(attribute);
+  return found != schema->attributes().end() && found->second.type == Proto::GRAPH;
 }
 
 }  // namespace
@@ -113,6 +122,10 @@ void Importer::AddAttributes(const onnx::NodeProto& proto, const Scope& scope, N
         node.attributes.set(name, std::vector<std::string>(attribute->strings().begin(), attribute->strings().end()));
         break;
       case Proto::TENSOR: node.attributes.set(name, TensorAt(attribute->t())); break;
+      // The operator's body takes it in (ExpandBySchema); a node has no graphs.
+      case Proto::GRAPH:
+        if (TakesGraph(node, name)) break;
+        Fail(written, "is a graph, which operator '" + Escaped(proto.op_type()) + "' cannot have here", Describe(node));
       case Proto::SPARSE_TENSOR: node.attributes.set(name, file_.tensors.at(&attribute->sparse_tensor()).data); break;
       default: Fail(written, "is of a kind that operator '" + Escaped(proto.op_type()) + "' cannot have here", Describe(node));
     }

@@ -165,10 +165,10 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
 void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   const std::string where = WhereOf(proto, scope);
   const onnx::GraphProto& graph = GraphOf(FindAttribute(proto, "body", scope), "body", where);
+  if (const auto version = scope.opsets->find(""); version != scope.opsets->end() && version->second < 9)
+    throw Error(ErrorCode::kUnsupported, "a Scan of opset 8, which scans batches of sequences", where,
+                "export the model for opset 9 or newer");
   const std::string origin = Origin(proto, scope);
-  Node node;  // for its attributes
-  node.op = "Scan";
-  node.origin = origin;
   const auto ints = [&](const char* name) {
     const auto* attribute = FindAttribute(proto, name, scope);
     return attribute == nullptr ? std::vector<int64_t>{} : std::vector<int64_t>(attribute->ints().begin(), attribute->ints().end());

@@ -7,6 +7,7 @@
 #include "compiler/onnx/batch_axis.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
+#include "kernels/reference/dynamic.h"
 #include "kernels/reference/reference.h"
 
 namespace gradloom {
@@ -171,6 +172,32 @@ void Emitter::CheckSizes(const Node& node, const std::vector<ValueType>& types) 
   }
 }
 
+std::vector<ValueId> Emitter::EmitKnown(const Node& node, const std::vector<std::string>& names) {
+  std::vector<Tensor> inputs;
+  for (ValueId id : node.inputs) {
+    const ValueId computed = Computed(id);
+    // What is trained is data, too.
+    if (id != kNoValue && (computed == kNoValue || Flag(may_train_, id))) {
+      throw Error(ErrorCode::kUnsupported,
+                  "how many elements output 0 of " + Escaped(node.op) + " has is not known before the run; it depends on the data of '" +
+                      Escaped(graph_.value(id).name) + "'",
+                  Describe(node), "shapes are fixed when a model is compiled: make this operand a constant");
+    }
+    inputs.push_back(id == kNoValue ? Tensor() : *Constant(computed));
+  }
+  std::vector<Tensor> made;
+  try {
+    made = FindDynamic(node.domain, node.op)(CallOf(graph_, node, {}), inputs);
+  } catch (const Error& e) {
+    throw Error(e.code(), e.message(), e.where().empty() ? Describe(node) : e.where(), e.help());
+  }
+  std::vector<ValueId> results(names.size(), kNoValue);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty()) results[i] = AddConstant(names[i], made.at(i));
+  }
+  return results;
+}
+
 std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& names) {
   std::vector<ValueId> results(names.size(), kNoValue);
   if (static_cast<int64_t>(graph_.nodes.size()) >= limits_.nodes) {
@@ -179,6 +206,7 @@ std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& na
                 Describe(node));
   }
   node.outputs.assign(names.size(), kNoValue);
+  if (FindDynamic(node.domain, node.op) != nullptr) return EmitKnown(node, names);
   if (batch_watch_ != nullptr) batch_watch_->Before(*this, node);
   const std::vector<ValueType> types = InferTypes(node);
   CheckSizes(node, types);

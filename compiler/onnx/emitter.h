@@ -57,6 +57,8 @@ class Emitter {
   static void SetFlag(std::vector<bool>& flags, ValueId id);
 
   std::vector<ValueType> InferTypes(Node& node);
+  // Of an operator whose extents depend on data: computed here, where all of that is known.
+  std::vector<ValueId> EmitKnown(const Node& node, const std::vector<std::string>& names);
   bool ShapeOnly(const Node& node, Tensor& result) const;
   bool Computable(const Node& node) const;
   bool Foldable(const Node& node, const std::vector<ValueType>& types, const std::vector<std::string>& names) const;

@@ -16,9 +16,10 @@ namespace {
 // What a schema's body builder asks of the node that it is for.
 class BuildContext : public onnx::FunctionBodyBuildContext {
  public:
-  BuildContext(const Graph& graph, const Node& node, const std::vector<std::string>& output_names)
-      : node_(node), output_names_(output_names), types_(node.inputs.size()) {
-    for (const auto& [name, value] : node.attributes) SetAttribute(name, value, &attributes_[name]);
+  using NamedAttributes = std::unordered_map<std::string, onnx::AttributeProto>;
+
+  BuildContext(const Graph& graph, const Node& node, const NamedAttributes& attributes, const std::vector<std::string>& output_names)
+      : node_(node), attributes_(attributes), output_names_(output_names), types_(node.inputs.size()) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] != kNoValue) SetTensorType(graph.type(node.inputs[i]), &types_[i]);
     }
@@ -37,9 +38,9 @@ class BuildContext : public onnx::FunctionBodyBuildContext {
 
  private:
   const Node& node_;
+  const NamedAttributes& attributes_;
   const std::vector<std::string>& output_names_;
   std::vector<onnx::TypeProto> types_;
-  std::unordered_map<std::string, onnx::AttributeProto> attributes_;
 };
 
 }  // namespace
@@ -113,27 +114,53 @@ void Importer::RunFunction(const onnx::FunctionProto& function, const onnx::Node
   }
 }
 
-bool Importer::ExpandBySchema(const Node& node, const std::vector<std::string>& output_names, std::vector<ValueId>& results) {
+void Importer::RestoreTensors(const onnx::GraphProto& graph, onnx::GraphProto& copy) const {
+  const auto restore = [&](const onnx::TensorProto& from, onnx::TensorProto* to) {
+    const auto found = file_.tensors.find(&from);
+    if (found != file_.tensors.end()) SetTensor(found->second.data.view(), to);
+  };
+  for (int i = 0; i < graph.initializer_size(); ++i) restore(graph.initializer(i), copy.mutable_initializer(i));
+  for (int i = 0; i < graph.node_size(); ++i) {
+    for (int k = 0; k < graph.node(i).attribute_size(); ++k) {
+      const onnx::AttributeProto& attribute = graph.node(i).attribute(k);
+      onnx::AttributeProto* to = copy.mutable_node(i)->mutable_attribute(k);
+      if (attribute.has_t()) restore(attribute.t(), to->mutable_t());
+      if (attribute.has_g()) RestoreTensors(attribute.g(), *to->mutable_g());
+    }
+  }
+}
+
+bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, const Scope& scope,
+                              const std::vector<std::string>& output_names, std::vector<ValueId>& results) {
   if (!node.regions.empty()) return false;
   // An operator that we have both a row and a kernel for stays whole.
   if (FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr) return false;
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   if (schema == nullptr || (!schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
   CheckNode(emitter_.graph(), node, *schema);
+  std::unordered_map<std::string, onnx::AttributeProto> attributes;
+  for (const auto& [name, value] : node.attributes) SetAttribute(name, value, &attributes[name]);
+  for (const auto& written : proto.attribute()) {
+    const onnx::AttributeProto* attribute = Resolve(written, scope);
+    if (attribute == nullptr || !attribute->has_g()) continue;
+    onnx::AttributeProto& copy = attributes[written.name()] = *attribute;
+    copy.set_name(written.name());
+    RestoreTensors(attribute->g(), *copy.mutable_g());
+  }
   auto body = std::make_unique<onnx::FunctionProto>();
   const int newest = node.domain.empty() ? kOpset : schema->since_version();
   if (const onnx::FunctionProto* fixed = schema->GetFunction(newest)) {
     *body = *fixed;
   } else {
-    const BuildContext context(emitter_.graph(), node, output_names);
+    const BuildContext context(emitter_.graph(), node, attributes, output_names);
     if (!schema->BuildContextDependentFunction(context, *body, newest)) return false;
   }
+  // Bodies of operators of other domains use ONNX's own, and need not say of which version.
+  if (!VersionsOf(*body).contains("")) body->add_opset_import()->set_version(kOpset);
   Call call;
   call.origin = node.origin;
   call.output_names = output_names;
   for (ValueId id : node.inputs) call.inputs.push_back({id, nullptr});
-  std::unordered_map<std::string, onnx::AttributeProto> attributes;
-  for (const auto& [name, value] : node.attributes) SetAttribute(name, value, &attributes[name]);
   for (const auto& [name, attribute] : schema->attributes()) {
     if (attribute.default_value.has_name()) call.attributes[name] = &attribute.default_value;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
+#include "runtime/base/tensor.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
@@ -85,6 +86,9 @@ struct ImportOptions {
   // and where the file declares a batch as a number, the batch; `batch` and `shapes` are for the rest. Error(kShape)
   // where one is not as the file declares it.
   std::map<std::string, Shape> inputs;
+  // Graph inputs whose data is known before the run, by name: constants, which nobody feeds. What shapes depend on (a
+  // target shape, axes, a number of repeats) can be given so. Error(kShape, kType) where one is not as the file declares it.
+  std::map<std::string, Tensor> values;
 };
 
 struct ImportedGraph {

@@ -180,7 +180,7 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   std::vector<ValueId> results;
   if (CastsToItself(node)) {
     results = {node.inputs[0]};
-  } else if (!ExpandBySchema(node, names, results)) {
+  } else if (!ExpandBySchema(node, proto, scope, names, results)) {
     results = emitter_.Emit(std::move(node), names);
   }
   for (size_t i = 0; i < results.size(); ++i) {

@@ -89,7 +89,11 @@ class Importer {
 
   // functions.cc
   std::vector<Binding> RunBody(const onnx::FunctionProto& function, const Call& call);
-  bool ExpandBySchema(const Node& node, const std::vector<std::string>& output_names, std::vector<ValueId>& results);
+  // `proto`: the node as the file has it, for its graphs.
+  bool ExpandBySchema(const Node& node, const onnx::NodeProto& proto, const Scope& scope, const std::vector<std::string>& output_names,
+                      std::vector<ValueId>& results);
+  // Puts the elements of tensors, which the file keeps apart, into a copy of one of its graphs.
+  void RestoreTensors(const onnx::GraphProto& graph, onnx::GraphProto& copy) const;
   void RunFunction(const onnx::FunctionProto& function, const onnx::NodeProto& proto, Scope& scope);
   void CheckUnsupported();
 

@@ -184,6 +184,14 @@ void CheckDeclaredShape(const onnx::ValueInfoProto& info) {
   }
 }
 
+const Tensor& KnownInput(const onnx::ValueInfoProto& info, const Tensor& value, DType dtype, const Shape& shape) {
+  if (value.dtype() == dtype && value.shape() == shape) return value;
+  throw Error(value.dtype() == dtype ? ErrorCode::kShape : ErrorCode::kType,
+              "the input is given as " + ValueType{value.dtype(), value.shape()}.ToString() + ", and the file says " +
+                  ValueType{dtype, shape}.ToString(),
+              WhereOf(info));
+}
+
 // Before IR version 4 every initializer was listed as an input, too.
 std::vector<const onnx::ValueInfoProto*> FedInputs(const onnx::GraphProto& graph) {
   std::set<std::string> initializers;
@@ -235,6 +243,10 @@ void Importer::AddInputs(Scope& scope) {
                   "a graph input of shape " + shape.ToString() + " is past the limit of " +
                       std::to_string(file_.options.limits.value_bytes) + " bytes a value",
                   WhereOf(*info), "a smaller --batch or --shape");
+    }
+    if (const auto known = options_.values.find(info->name()); known != options_.values.end()) {
+      scope.names[info->name()] = {emitter_.AddConstant(info->name(), KnownInput(*info, known->second, dtype, shape)), nullptr};
+      continue;
     }
     if (batch_axis >= 0) result_.batch = shape[batch_axis];
     const ValueId id = emitter_.graph().AddValue(info->name(), dtype, shape, Role::kInput);

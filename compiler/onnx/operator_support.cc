@@ -44,6 +44,7 @@ bool IsReplaced(const std::string& op) {
                                                   "If",
                                                   "Identity",
                                                   "Loop",
+                                                  "NonMaxSuppression",
                                                   "Optional",
                                                   "OptionalGetElement",
                                                   "Scan",
@@ -56,6 +57,7 @@ bool IsReplaced(const std::string& op) {
                                                   "SequenceInsert",
                                                   "SequenceLength",
                                                   "SplitToSequence",
+                                                  "Unique",
                                                   "Upsample"};
   return kReplaced.contains(op);
 }

@@ -1,27 +1,21 @@
 #include "compiler/onnx/proto_convert.h"
 
 #include <type_traits>
+#include <utility>
+
+#include "runtime/base/narrow.h"
 
 namespace gradloom {
 
 std::optional<DType> DTypeFromProto(int32_t data_type) {
   switch (data_type) {
-    case onnx::TensorProto::FLOAT:
-    case onnx::TensorProto::UINT8:
-    case onnx::TensorProto::INT8:
-    case onnx::TensorProto::UINT16:
-    case onnx::TensorProto::INT16:
-    case onnx::TensorProto::INT32:
-    case onnx::TensorProto::INT64:
-    case onnx::TensorProto::STRING:
-    case onnx::TensorProto::BOOL:
-    case onnx::TensorProto::FLOAT16:
-    case onnx::TensorProto::DOUBLE:
-    case onnx::TensorProto::UINT32:
-    case onnx::TensorProto::UINT64:
-    case onnx::TensorProto::BFLOAT16: return static_cast<DType>(data_type);
-    default: return std::nullopt;
+    case onnx::TensorProto::UNDEFINED:
+    case onnx::TensorProto::COMPLEX64:
+    case onnx::TensorProto::COMPLEX128: return std::nullopt;
+    default: break;
   }
+  if (!onnx::TensorProto::DataType_IsValid(data_type) || data_type >= kDTypes) return std::nullopt;
+  return static_cast<DType>(data_type);
 }
 
 std::string ProtoTypeName(int32_t data_type) {
@@ -56,6 +50,13 @@ void SetTensor(const TensorView& tensor, onnx::TensorProto* proto) {
   proto->clear_dims();
   proto->set_data_type(static_cast<int32_t>(tensor.dtype));
   for (int64_t dim : tensor.shape) proto->add_dims(dim);
+  if (IsNarrow(tensor.dtype)) {
+    std::string packed(static_cast<size_t>(PackedBytes(tensor.dtype, tensor.elements())), '\0');
+    PackNarrow(tensor.dtype, {static_cast<const uint8_t*>(tensor.data), static_cast<size_t>(tensor.elements())},
+               reinterpret_cast<uint8_t*>(packed.data()));
+    proto->set_raw_data(std::move(packed));
+    return;
+  }
   // ONNX's raw data is little-endian, as is every machine we run on.
   proto->set_raw_data(tensor.data, static_cast<size_t>(tensor.bytes()));
 }

@@ -12,10 +12,10 @@
 
 namespace gradloom {
 
-// The dtype of a TensorProto.DataType, or nullopt for one that no Graph holds (complex, 4-bit, 8-bit floats ...).
+// The dtype of a TensorProto.DataType, or nullopt for one that no Graph holds (complex numbers).
 std::optional<DType> DTypeFromProto(int32_t data_type);
 
-// "float32" or, where we have no such type, ONNX's own name ("FLOAT8E4M3FN") or the number.
+// "float32" or, where we have no such type, ONNX's own name ("COMPLEX64") or the number.
 std::string ProtoTypeName(int32_t data_type);
 
 void SetTensorType(const ValueType& type, onnx::TypeProto* proto);

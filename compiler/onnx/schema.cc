@@ -32,17 +32,16 @@ uint32_t BitOf(DType dtype) { return uint32_t{1} << static_cast<uint32_t>(dtype)
 
 // ONNX writes the types that a parameter admits as strings: "tensor(float)", "seq(tensor(int64))".
 uint32_t BitsOf(const onnx::DataTypeSet& types) {
-  static const std::unordered_map<std::string_view, DType> kNames = {
-      {"tensor(float)", DType::kFloat32}, {"tensor(double)", DType::kFloat64},    {"tensor(float16)", DType::kFloat16},
-      {"tensor(int8)", DType::kInt8},     {"tensor(int16)", DType::kInt16},       {"tensor(int32)", DType::kInt32},
-      {"tensor(int64)", DType::kInt64},   {"tensor(uint8)", DType::kUint8},       {"tensor(uint16)", DType::kUint16},
-      {"tensor(uint32)", DType::kUint32}, {"tensor(uint64)", DType::kUint64},     {"tensor(bool)", DType::kBool},
-      {"tensor(string)", DType::kString}, {"tensor(bfloat16)", DType::kBfloat16},
-  };
+  // Where ONNX's name is not ours.
+  static const std::unordered_map<std::string_view, DType> kNames = {{"float", DType::kFloat32}, {"double", DType::kFloat64}};
   uint32_t bits = 0;
   for (const std::string* type : types) {
-    const auto found = kNames.find(*type);
-    if (found != kNames.end()) bits |= BitOf(found->second);
+    std::string_view name = *type;
+    if (!name.starts_with("tensor(") || !name.ends_with(")")) continue;
+    name = name.substr(7, name.size() - 8);
+    const auto found = kNames.find(name);
+    const auto dtype = found != kNames.end() ? found->second : DTypeFromName(name);
+    if (dtype) bits |= BitOf(*dtype);
   }
   return bits;
 }

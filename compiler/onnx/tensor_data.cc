@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "compiler/onnx/proto_convert.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/dispatch.h"
+#include "runtime/base/narrow.h"
 
 namespace gradloom {
 namespace {
@@ -72,6 +74,25 @@ void StoreBits16(const google::protobuf::RepeatedField<int32_t>& from, Tensor& t
   for (int i = 0; i < from.size(); ++i) out[i] = static_cast<uint16_t>(from[i]);
 }
 
+// Narrow elements: what would be a byte of raw data is a number each. A float6 has one of its own.
+std::vector<uint8_t> PackedField(const TensorProto& proto) { return {proto.int32_data().begin(), proto.int32_data().end()}; }
+
+bool IsPackedInField(DType dtype) { return NarrowBits(dtype) != 6; }
+
+// How many entries of its field a tensor takes.
+int64_t FieldEntries(DType dtype, int64_t elements) {
+  return IsNarrow(dtype) && IsPackedInField(dtype) ? PackedBytes(dtype, elements) : elements;
+}
+
+// How many bytes it takes in raw data and in external files; nothing where that is more than memory has.
+std::optional<int64_t> FileBytes(DType dtype, int64_t elements) {
+  return IsNarrow(dtype) ? PackedBytes(dtype, elements) : CheckedMul(elements, DTypeBytes(dtype));
+}
+
+void Unpack(const uint8_t* packed, Tensor& tensor) {
+  UnpackNarrow(tensor.dtype(), packed, {static_cast<uint8_t*>(tensor.data()), static_cast<size_t>(tensor.elements())});
+}
+
 // ONNX's table of which field holds which type.
 int64_t FieldCount(DType dtype, const Fields& fields) {
   switch (dtype) {
@@ -85,6 +106,13 @@ int64_t FieldCount(DType dtype, const Fields& fields) {
 }
 
 void StoreField(const TensorProto& proto, Tensor& tensor) {
+  if (IsNarrow(tensor.dtype())) {
+    const std::vector<uint8_t> bytes = PackedField(proto);
+    if (IsPackedInField(tensor.dtype())) return Unpack(bytes.data(), tensor);
+    auto* out = static_cast<uint8_t*>(tensor.data());
+    for (size_t i = 0; i < bytes.size(); ++i) out[i] = bytes[i] & 0x3F;
+    return;
+  }
   switch (tensor.dtype()) {
     case DType::kFloat32: return Store<float>(proto.float_data(), tensor);
     case DType::kFloat64: return Store<double>(proto.double_data(), tensor);
@@ -117,28 +145,36 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
   if (fields.used() > 1) Fail("a tensor holds its elements in several fields", where);
   const Shape shape = ReadDims(proto.dims(), where, limits);
   const DType dtype = ReadDType(proto, where);
-  const auto bytes = CheckedMul(shape.elements(), DTypeBytes(dtype));
+  const auto bytes = FileBytes(dtype, shape.elements());
   if (!bytes) Fail("the extents " + shape.ToString() + " are too large for any memory", where);
   if (proto.has_data_location() && proto.data_location() == TensorProto::EXTERNAL) {
     if (fields.used() > 0) Fail("a tensor has external data and its own as well", where);
     external.Check(proto, where, *bytes);
     Tensor tensor(dtype, shape);
+    if (IsNarrow(dtype)) {
+      std::vector<uint8_t> packed(static_cast<size_t>(*bytes));
+      external.Read(proto, where, packed.data(), *bytes);
+      Unpack(packed.data(), tensor);
+      return tensor;
+    }
     external.Read(proto, where, tensor.data(), *bytes);
     NormalizeBools(tensor);
     return tensor;
   }
-  const int64_t elements = shape.elements(), in_field = FieldCount(dtype, fields);
+  const int64_t entries = FieldEntries(dtype, shape.elements()), in_field = FieldCount(dtype, fields);
   if (fields.used() == 1 && fields.raw == 0 && in_field == 0) {
     Fail("elements of type " + std::string(DTypeName(dtype)) + " are in a field for another type", where);
   }
-  if (fields.raw > 0 ? fields.raw != *bytes : in_field != elements) {
+  if (fields.raw > 0 ? fields.raw != *bytes : in_field != entries) {
     Fail("a tensor of shape " + shape.ToString() + " and type " + std::string(DTypeName(dtype)) + " takes " +
              (fields.raw > 0 ? std::to_string(*bytes) + " bytes, it has " + std::to_string(fields.raw)
-                             : std::to_string(elements) + " elements, it has " + std::to_string(in_field)),
+                             : std::to_string(entries) + " elements, it has " + std::to_string(in_field)),
          where);
   }
   Tensor tensor(dtype, shape);
-  if (fields.raw > 0) {
+  if (fields.raw > 0 && IsNarrow(dtype)) {
+    Unpack(reinterpret_cast<const uint8_t*>(proto.raw_data().data()), tensor);
+  } else if (fields.raw > 0) {
     std::memcpy(tensor.data(), proto.raw_data().data(), proto.raw_data().size());
   } else {
     StoreField(proto, tensor);

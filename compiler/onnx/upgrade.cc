@@ -197,11 +197,9 @@ void RoiAlign(Upgrade& u) { u.node.attributes.set("coordinate_transformation_mod
 void Scatter(Upgrade& u) { u.node.op = "ScatterElements"; }
 
 void Dft(Upgrade& u) {
-  u.SetInput(2, u.Ints("axis", {u.node.attributes.Int("axis", 1)}));
+  u.SetInput(2, u.Number("axis", static_cast<double>(u.node.attributes.Int("axis", 1)), DType::kInt64));
   u.node.attributes.erase("axis");
 }
-
-void Scan8(Upgrade& u) { u.Unsupported("it scans batches of sequences"); }
 
 struct Row {
   std::string_view op;
@@ -238,7 +236,6 @@ constexpr Row kRows[] = {
     {"Resize", 10, OldResize},
     {"Resize", 19, DropEmptyOperands},
     {"RoiAlign", 10, RoiAlign},
-    {"Scan", 8, Scan8},
     {"Scatter", 11, Scatter},
     {"Slice", 1, Slice},
     {"Softmax", 11, FlatSoftmax},

@@ -39,6 +39,11 @@ constexpr Rows kFamilies[] = {
     FusedOps,
     ReorderOps,
     MeetingOps,
+    QuantizedOps,
+    RegionOps,
+    SignalOps,
+    TensorScatterOps,
+    TraditionalOps,
 };
 // clang-format on
 

@@ -8,6 +8,7 @@
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
+#include "kernels/reference/wide.h"
 
 namespace gradloom {
 namespace {
@@ -225,8 +226,8 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"Attention", "", Attention},
-    {"AttentionGrad", "gradloom", AttentionGrad},
+    {"Attention", "", Wide<Attention>},
+    {"AttentionGrad", "gradloom", Wide<AttentionGrad>},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/spatial.h"
+#include "kernels/reference/wide.h"
 #include "runtime/base/dispatch.h"
 
 namespace gradloom {
@@ -120,10 +121,10 @@ void RunConvGradWeight(const KernelCall& call, const void* const* inputs, void* 
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"Conv", "", RunConv},
-    {"ConvTranspose", "", RunConvTranspose},
-    {"ConvGradInput", "gradloom", RunConvGradInput},
-    {"ConvGradWeight", "gradloom", RunConvGradWeight},
+    {"Conv", "", Wide<RunConv>},
+    {"ConvTranspose", "", Wide<RunConvTranspose>},
+    {"ConvGradInput", "gradloom", Wide<RunConvGradInput>},
+    {"ConvGradWeight", "gradloom", Wide<RunConvGradWeight>},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
+#include "kernels/reference/wide.h"
 
 namespace gradloom {
 namespace {
@@ -223,8 +224,8 @@ void RunGridSampleGrad(const KernelCall& call, const void* const* inputs, void* 
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"GridSample", "", RunGridSample},
-    {"GridSampleGrad", "gradloom", RunGridSampleGrad},
+    {"GridSample", "", Wide<RunGridSample>},
+    {"GridSampleGrad", "gradloom", Wide<RunGridSampleGrad>},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "runtime/base/convert.h"
+#include "runtime/base/narrow.h"
 
 namespace gradloom {
 namespace {
@@ -105,7 +106,31 @@ void Clip(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
+NarrowRounding RoundingOf(const KernelCall& call) {
+  NarrowRounding rounding{.saturate = call.attributes.Int("saturate", 1) != 0};
+  const std::string power = call.attributes.String("round_mode", "up");
+  if (power == "down") rounding.power = NarrowRounding::Power::kDown;
+  if (power == "nearest") rounding.power = NarrowRounding::Power::kNearest;
+  return rounding;
+}
+
+// To or from a narrow type, by way of double, which has all of their numbers.
+void CastNarrow(const KernelCall& call, const void* const* in, void* const* out) {
+  const TensorView from = InputView(call, in, 0);
+  const DType dtype = call.outputs[0].dtype;
+  const NarrowRounding rounding = RoundingOf(call);
+  const int64_t n = from.elements();
+  if (IsNarrow(dtype)) {
+    for (int64_t i = 0; i < n; ++i) Out<uint8_t>(out, 0)[i] = NarrowElement(dtype, ElementAsDouble(from, i), rounding);
+    return;
+  }
+  WithType(dtype, [&]<typename To>(std::type_identity<To>) {
+    for (int64_t i = 0; i < n; ++i) Out<To>(out, 0)[i] = ConvertElement<To>(ElementAsDouble(from, i));
+  });
+}
+
 void Cast(const KernelCall& call, const void* const* in, void* const* out) {
+  if (IsNarrow(call.inputs[0].dtype) || IsNarrow(call.outputs[0].dtype)) return CastNarrow(call, in, out);
   const int64_t n = call.inputs[0].shape.elements();
   WithType(call.inputs[0].dtype, [&]<typename From>(std::type_identity<From>) {
     WithType(call.outputs[0].dtype, [&]<typename To>(std::type_identity<To>) {

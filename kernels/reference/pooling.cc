@@ -4,6 +4,7 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/spatial.h"
+#include "kernels/reference/wide.h"
 #include "runtime/base/dispatch.h"
 
 namespace gradloom {
@@ -64,11 +65,9 @@ void RunMaxPool(const KernelCall& call, const void* const* inputs, void* const* 
   const Pooling p = Describe(call, call.inputs[0].shape, call.outputs[0].shape);
   int64_t* indices = call.outputs.size() > 1 && call.outputs[1].present() ? static_cast<int64_t*>(outputs[1]) : nullptr;
   WithType(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
-      throw Error(ErrorCode::kUnsupported, "MaxPool of 16-bit floating numbers has no reference kernel");
-    } else {
+    // Wide has made floats of them.
+    if constexpr (!std::is_same_v<T, Half> && !std::is_same_v<T, Bfloat16>)
       MaxPool(call, p, static_cast<const T*>(inputs[0]), static_cast<T*>(outputs[0]), indices);
-    }
   });
 }
 
@@ -191,15 +190,15 @@ void RunGlobalLpPool(const KernelCall& call, const void* const* inputs, void* co
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"MaxPool", "", RunMaxPool},
-    {"MaxPoolGrad", "gradloom", RunMaxPoolGrad},
-    {"AveragePool", "", RunAveragePool},
-    {"AveragePoolGrad", "gradloom", RunAveragePoolGrad},
-    {"LpPool", "", RunLpPool},
-    {"LpPoolGrad", "gradloom", RunLpPoolGrad},
-    {"GlobalAveragePool", "", RunGlobalAveragePool},
-    {"GlobalMaxPool", "", RunGlobalMaxPool},
-    {"GlobalLpPool", "", RunGlobalLpPool},
+    {"MaxPool", "", Wide<RunMaxPool>},
+    {"MaxPoolGrad", "gradloom", Wide<RunMaxPoolGrad>},
+    {"AveragePool", "", Wide<RunAveragePool>},
+    {"AveragePoolGrad", "gradloom", Wide<RunAveragePoolGrad>},
+    {"LpPool", "", Wide<RunLpPool>},
+    {"LpPoolGrad", "gradloom", Wide<RunLpPoolGrad>},
+    {"GlobalAveragePool", "", Wide<RunGlobalAveragePool>},
+    {"GlobalMaxPool", "", Wide<RunGlobalMaxPool>},
+    {"GlobalLpPool", "", Wide<RunGlobalLpPool>},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // GRU and RNN with their gradients, which compute the forward pass again as LSTM's does.
 #include "kernels/reference/families.h"
 #include "kernels/reference/recurrent.h"
+#include "kernels/reference/wide.h"
 
 namespace gradloom {
 namespace {
@@ -209,10 +210,10 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"GRU", "", Forward<true>},
-    {"GruGrad", "gradloom", Gradient<true>},
-    {"RNN", "", Forward<false>},
-    {"RnnGrad", "gradloom", Gradient<false>},
+    {"GRU", "", Wide<Forward<true>>},
+    {"GruGrad", "gradloom", Wide<Gradient<true>>},
+    {"RNN", "", Wide<Forward<false>>},
+    {"RnnGrad", "gradloom", Wide<Gradient<false>>},
 };
 
 }  // namespace

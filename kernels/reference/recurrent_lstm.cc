@@ -2,6 +2,7 @@
 // the initial states alone, which costs one more forward pass and no memory between the phases.
 #include "kernels/reference/families.h"
 #include "kernels/reference/recurrent.h"
+#include "kernels/reference/wide.h"
 
 namespace gradloom {
 namespace {
@@ -186,8 +187,8 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"LSTM", "", Forward},
-    {"LstmGrad", "gradloom", Gradient},
+    {"LSTM", "", Wide<Forward>},
+    {"LstmGrad", "gradloom", Wide<Gradient>},
 };
 
 }  // namespace

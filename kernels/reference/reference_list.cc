@@ -37,6 +37,12 @@ constexpr Rows kFamilies[] = {
     ReferenceAttention,
     ReferenceGridSample,
     ReferenceFused,
+    ReferenceQuantized,
+    ReferenceRegions,
+    ReferenceSignal,
+    ReferenceTensorScatter,
+    ReferenceTraditional,
+    ReferenceTraining,
 };
 // clang-format on
 

@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`, for every fixed-size type.
+// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`, for every fixed-size type but the narrow ones.
 template <typename F>
 decltype(auto) WithType(DType dtype, F&& f) {
   switch (dtype) {
@@ -28,8 +28,7 @@ decltype(auto) WithType(DType dtype, F&& f) {
     case DType::kUint32: return f(std::type_identity<uint32_t>{});
     case DType::kUint64: return f(std::type_identity<uint64_t>{});
     case DType::kBool: return f(std::type_identity<bool>{});
-    case DType::kUndefined:
-    case DType::kString: break;
+    default: break;
   }
   throw Error(ErrorCode::kType, "elements of type " + std::string(DTypeName(dtype)) + " have no numeric value");
 }

@@ -23,7 +23,23 @@ enum class DType : uint8_t {
   kUint32 = 12,
   kUint64 = 13,
   kBfloat16 = 16,
+  // Narrow ones (narrow.h): one byte an element.
+  kFloat8E4M3Fn = 17,
+  kFloat8E4M3Fnuz = 18,
+  kFloat8E5M2 = 19,
+  kFloat8E5M2Fnuz = 20,
+  kUint4 = 21,
+  kInt4 = 22,
+  kFloat4E2M1 = 23,
+  kFloat8E8M0 = 24,
+  kUint2 = 25,
+  kInt2 = 26,
+  kFloat6E2M3 = 27,
+  kFloat6E3M2 = 28,
 };
+
+// Past the largest number of a type.
+inline constexpr int kDTypes = 29;
 
 // "float32", "int64", ... and "undefined".
 std::string_view DTypeName(DType dtype);
@@ -34,10 +50,10 @@ std::optional<DType> DTypeFromName(std::string_view name);
 // Bytes of one element; 0 for kUndefined and kString, which have no fixed size.
 int64_t DTypeBytes(DType dtype);
 
-// float16, bfloat16, float32, float64.
+// float16, bfloat16, float32, float64: what is computed in, so no narrow type.
 bool IsFloating(DType dtype);
 
-// The eight integer types; bool is none of them.
+// The eight integer types of whole bytes; bool is none of them.
 bool IsInteger(DType dtype);
 
 // DTypeOf<float>::value == DType::kFloat32, for the C++ types that a tensor's elements can have.

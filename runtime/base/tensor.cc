@@ -7,6 +7,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/dispatch.h"
+#include "runtime/base/narrow.h"
 
 namespace gradloom {
 
@@ -39,6 +40,7 @@ Tensor Tensor::Reshaped(Shape shape) const {
 }
 
 double ElementAsDouble(const TensorView& view, int64_t i) {
+  if (IsNarrow(view.dtype)) return NarrowValue(view.dtype, static_cast<const uint8_t*>(view.data)[i]);
   return WithType(view.dtype,
                   [&]<typename T>(std::type_identity<T>) -> double { return static_cast<double>(static_cast<const T*>(view.data)[i]); });
 }
@@ -61,6 +63,19 @@ Tensor Converted(const TensorView& view, DType dtype) {
   if (view.dtype == dtype) return Tensor::Copy(view);
   Tensor out(dtype, view.shape);
   const int64_t n = view.elements();
+  // By way of double, which has every number of the narrow types.
+  if (IsNarrow(dtype)) {
+    auto* to = static_cast<uint8_t*>(out.data());
+    for (int64_t i = 0; i < n; ++i) to[i] = NarrowElement(dtype, ElementAsDouble(view, i));
+    return out;
+  }
+  if (IsNarrow(view.dtype)) {
+    WithType(dtype, [&]<typename To>(std::type_identity<To>) {
+      To* to = static_cast<To*>(out.data());
+      for (int64_t i = 0; i < n; ++i) to[i] = ConvertElement<To>(ElementAsDouble(view, i));
+    });
+    return out;
+  }
   WithType(view.dtype, [&]<typename From>(std::type_identity<From>) {
     WithType(dtype, [&]<typename To>(std::type_identity<To>) {
       const From* from = static_cast<const From*>(view.data);

@@ -109,7 +109,7 @@ class Decoder {
   static std::string Name(const std::string& name) { return Text(name, kMaxNameBytes); }
 
   static DType Type(int value) {
-    const DType dtype = Enum<DType>(value, 17, "element type");
+    const DType dtype = Enum<DType>(value, kDTypes, "element type");
     if (dtype != DType::kUndefined && DTypeBytes(dtype) == 0) Refuse("there is no element type " + std::to_string(value));
     return dtype;
   }

@@ -25,6 +25,9 @@ constexpr Cases kFamilies[] = {
     ResizeCases,
     AttentionCases,
     GridSampleCases,
+    QuantizedCases,
+    RegionCases,
+    SignalCases,
 };
 // clang-format on
 

@@ -24,5 +24,8 @@ std::vector<OpCase> LossCases();        // cases_loss.cc
 std::vector<OpCase> ResizeCases();      // cases_resize.cc
 std::vector<OpCase> GridSampleCases();  // cases_grid_sample.cc
 std::vector<OpCase> AttentionCases();   // cases_attention.cc
+std::vector<OpCase> QuantizedCases();   // cases_quantized.cc
+std::vector<OpCase> RegionCases();      // cases_regions.cc
+std::vector<OpCase> SignalCases();      // cases_signal.cc
 
 }  // namespace gradloom

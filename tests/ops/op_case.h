@@ -53,6 +53,8 @@ struct OpCase {
   bool gradient = true;
   // Whether the forward values are compared in float16 and bfloat16 too; not where rounding decides a branch.
   bool half = true;
+  // Whether the operator takes float64. Where not, a case is built in float32 and computed in float64 all the same.
+  bool float64 = true;
   // The most by which a gradient may differ from them, relative to the largest element.
   double tolerance = 1e-6;
 

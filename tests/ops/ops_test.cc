@@ -69,6 +69,8 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.ResizeGrad",
       "gradloom.AttentionGrad",
       "gradloom.GridSampleGrad",
+      "gradloom.DeformConvGrad",
+      "gradloom.RoiAlignGrad",
       "gradloom.Fused",
       "gradloom.Reorder",
       // Made after differentiation.

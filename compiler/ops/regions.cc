@@ -1,0 +1,132 @@
+// Windows that are not a plain convolution's.
+//
+//   gradloom.Im2Col(image) {shape: of the columns, block, dilations, pads, strides}: the adjoint of Col2Im
+//   gradloom.DeformConvGrad(X, W, offset, B, mask, dY) {wanted, and DeformConv's} -> gradients of the inputs listed in wanted
+//   gradloom.RoiAlignGrad(X, rois, images, dY) {RoiAlign's} -> dX
+#include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
+#include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
+
+namespace gradloom {
+namespace {
+
+void Col2ImGradient(GradientContext& c) {
+  if (!c.needs(0)) return;
+  Attributes attributes = c.attributes();
+  attributes.set("block", ConstantInts(c, 2));
+  attributes.set("shape", c.b.shape(c.in(0)).dims());
+  c.set(0, c.b.Own("Im2Col", {c.grad(0)}, attributes));
+}
+
+void Im2ColGradient(GradientContext& c) {
+  if (!c.needs(0)) return;
+  GraphBuilder& b = c.b;
+  const Shape image = b.shape(c.in(0));
+  Attributes attributes = c.attributes();
+  const std::vector<int64_t> block = attributes.Ints("block");
+  attributes.erase("block");
+  attributes.erase("shape");
+  c.set(0, b.Op("Col2Im", {c.grad(0), b.Ints({image.begin() + 2, image.end()}), b.Ints(block)}, attributes));
+}
+
+constexpr int kDeformOperands = 5;
+
+void DeformConvGradient(GradientContext& c) {
+  std::vector<int64_t> wanted;
+  std::vector<ValueId> inputs;
+  for (int i = 0; i < kDeformOperands; ++i) {
+    inputs.push_back(c.in(i));
+    if (c.needs(i)) wanted.push_back(i);
+  }
+  if (wanted.empty()) return;
+  inputs.push_back(c.grad(0));
+  Attributes attributes = c.attributes();
+  attributes.set("wanted", wanted);
+  const std::vector<ValueId> made =
+      c.b.Ops("DeformConvGrad", kGradloomDomain, inputs, static_cast<int>(wanted.size()), std::move(attributes));
+  for (size_t i = 0; i < wanted.size(); ++i) c.set(static_cast<int>(wanted[i]), made[i]);
+}
+
+std::vector<ValueType> InferDeformConvGrad(const Graph& graph, const Node& node) {
+  ExpectArity(node, kDeformOperands + 1, kDeformOperands + 1, kDeformOperands);
+  ExpectRank(graph, node, 0, 4);
+  ExpectRank(graph, node, 1, 4);
+  ExpectRank(graph, node, kDeformOperands, 4);
+  std::vector<ValueType> types;
+  for (int64_t i : node.attributes.Ints("wanted")) {
+    if (i < 0 || i >= kDeformOperands) throw Error(ErrorCode::kAttr, "attribute wanted lists " + std::to_string(i), Describe(node));
+    types.push_back(InputType(graph, node, static_cast<int>(i)));
+  }
+  return types;
+}
+
+// Filters, and their gradients, are the same for all samples.
+void ShardDeformConvGrad(ShardQuery& query) { ShardWantedGradients(query, "0.0.0", "0"); }
+
+// Of the images; boxes are data.
+void RoiAlignGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Own("RoiAlignGrad", {c.in(0), c.in(1), c.in(2), c.grad(0)}, c.attributes()));
+}
+
+std::vector<ValueType> InferLikeImages(const Graph& graph, const Node& node) {
+  ExpectArity(node, 4, 4, 1);
+  ExpectRank(graph, node, 0, 4);
+  ExpectRank(graph, node, 3, 4);
+  return {InputType(graph, node, 0)};
+}
+
+// As large as the attributes say, or as the operand does.
+Shape PlainUnpooled(const Graph& graph, const Node& node) {
+  Shape shape = InputType(graph, node, 0).shape;
+  const std::vector<int64_t> kernel = node.attributes.Ints("kernel_shape");
+  const size_t rank = kernel.size();
+  const std::vector<int64_t> strides = node.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
+                             pads = node.attributes.Ints("pads", std::vector<int64_t>(2 * rank, 0));
+  if (shape.rank() != static_cast<int>(rank) + 2 || strides.size() != rank || pads.size() != 2 * rank)
+    throw Error(ErrorCode::kAttr, "windows of " + std::to_string(rank) + " dimensions over a tensor " + shape.ToString(), Describe(node));
+  for (size_t d = 0; d < rank; ++d) {
+    int64_t& extent = shape[static_cast<int>(d) + 2];
+    extent = (extent - 1) * strides[d] + kernel[d] - pads[d] - pads[rank + d];
+  }
+  return shape;
+}
+
+std::vector<ValueType> InferMaxUnpool(const Graph& graph, const Node& node) {
+  const DType dtype = InputType(graph, node, 0).dtype;
+  if (InputType(graph, node, 1).shape != InputType(graph, node, 0).shape)
+    throw Error(ErrorCode::kShape, "the places of MaxUnpool have another shape than its elements", Describe(node));
+  if (!HasInput(node, 2)) return {{dtype, PlainUnpooled(graph, node)}};
+  const Tensor* given = graph.data(node.inputs[2]);
+  if (given == nullptr)
+    throw Error(ErrorCode::kUnsupported, "the shape of output 0 of MaxUnpool is not known before the run", Describe(node));
+  return {{dtype, Shape(IntValues(given->view()))}};
+}
+
+void MaxUnpoolGradient(GradientContext& c) {
+  if (!c.needs(0)) return;
+  GraphBuilder& b = c.b;
+  const Shape plain = PlainUnpooled(b.graph(), c.node()), x = b.shape(c.in(0));
+  const std::vector<int64_t> begin(static_cast<size_t>(plain.rank()), 0);
+  const ValueId within = plain == b.shape(c.grad(0)) ? c.grad(0) : b.Op("Slice", {c.grad(0), b.Ints(begin), b.Ints(plain.dims())});
+  const ValueId flat = b.Reshape(within, Shape{plain.elements()}), places = b.Reshape(c.in(1), Shape{x.elements()});
+  c.set(0, b.Reshape(b.Op("GatherElements", {flat, places}, {{"axis", int64_t{0}}}), x));
+}
+
+const Op kOps[] = {
+    {.name = "Col2Im", .domain = "", .since_version = 18, .gradient = Col2ImGradient, .samples = "0..>0"},
+    {.name = "Im2Col", .domain = kGradloomDomain, .gradient = Im2ColGradient, .infer = InferFromShapeAttribute<0>, .samples = "0>0"},
+    {.name = "DeformConv", .domain = "", .since_version = 22, .gradient = DeformConvGradient, .samples = "0.0.0>0"},
+    {.name = "DeformConvGrad", .domain = kGradloomDomain, .infer = InferDeformConvGrad, .shard = ShardDeformConvGrad},
+    // Boxes name their images by number: a batch cannot be divided.
+    {.name = "RoiAlign", .domain = "", .since_version = 22, .gradient = RoiAlignGradient},
+    {.name = "RoiAlignGrad", .domain = kGradloomDomain, .infer = InferLikeImages},
+    // So do places.
+    {.name = "MaxUnpool", .domain = "", .since_version = 22, .gradient = MaxUnpoolGradient, .infer = InferMaxUnpool},
+};
+
+}  // namespace
+
+std::span<const Op> RegionOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,161 @@
+#include "tests/conformance/node_test.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "compiler/compile.h"
+#include "compiler/onnx/model_file.h"
+#include "compiler/onnx/operator_support.h"
+#include "compiler/onnx/tensor_data.h"
+#include "runtime/base/file.h"
+#include "runtime/exec/executor.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Tensors = std::map<std::string, Tensor>;
+
+Tensor ReadTensorFile(const std::string& path) {
+  const std::string bytes = ReadWholeFile(path);
+  onnx::TensorProto proto;
+  if (!proto.ParseFromString(bytes)) throw Error(ErrorCode::kParse, "no tensor", path);
+  const LoadOptions options;
+  ExternalData none("", options);
+  return ReadTensor(proto, path, none, options.limits);
+}
+
+// The tensors FOLDER/WHAT_i.pb by the names of the operands that they are for.
+template <typename Infos>
+Tensors ReadTensors(const fs::path& folder, const std::string& what, const Infos& infos) {
+  Tensors tensors;
+  for (int i = 0; i < infos.size(); ++i) {
+    const std::string where = what + " '" + Escaped(infos[i].name()) + "'";
+    if (infos[i].type().value_case() != onnx::TypeProto::kTensorType)
+      throw Error(ErrorCode::kUnsupported, "a graph " + what + " that is no tensor", where);
+    if (infos[i].type().tensor_type().elem_type() == onnx::TensorProto::STRING)
+      throw Error(ErrorCode::kUnsupported, "a graph " + what + " of strings", where);
+    tensors.emplace(infos[i].name(), ReadTensorFile((folder / (what + "_" + std::to_string(i) + ".pb")).string()));
+  }
+  return tensors;
+}
+
+std::shared_ptr<const Plan> CompileFor(const Model& model, const Tensors& inputs, const Tensors& known) {
+  CompileOptions options;
+  options.entries = {{EntryKind::kPredict, 0}};
+  for (const auto& [name, tensor] : inputs) options.import.inputs.emplace(name, tensor.shape());
+  options.import.values = known;
+  return std::make_shared<const Plan>(Compile(model, options));
+}
+
+// Inputs that say what shape something has are short lists of integers or numbers beside the data.
+bool MayShape(const Tensor& tensor) { return tensor.shape().rank() <= 1 && tensor.elements() <= 64; }
+
+// Fed as much as can be: shapes are fixed at compile time, so that what they depend on must be known by then.
+std::shared_ptr<const Plan> CompileWithFewKnown(const Model& model, const std::vector<std::string>& names, const Tensors& inputs) {
+  Tensors shaping;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Tensor& tensor = inputs.at(names[i]);
+    if (i > 0 && MayShape(tensor)) shaping.emplace(names[i], tensor);
+  }
+  const Tensors none;
+  for (const Tensors* known : {&none, static_cast<const Tensors*>(&shaping)}) {
+    try {
+      return CompileFor(model, inputs, *known);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
+    }
+  }
+  return CompileFor(model, inputs, inputs);
+}
+
+bool Near(double made, double wanted, double relative) {
+  if (std::isnan(made) || std::isnan(wanted)) return std::isnan(made) && std::isnan(wanted);
+  if (made == wanted) return true;
+  if (std::isinf(made) || std::isinf(wanted)) return false;
+  return std::abs(made - wanted) <= 1e-7 + relative * std::abs(wanted);
+}
+
+// What is wrong with an output, or "".
+std::string Difference(const std::string& name, const TensorView& made, const TensorView& wanted) {
+  const std::string what = "output '" + Escaped(name) + "' ";
+  if (made.dtype != wanted.dtype || made.shape != wanted.shape) {
+    return what + "is " + std::string(DTypeName(made.dtype)) + made.shape.ToString() + ", not " + std::string(DTypeName(wanted.dtype)) +
+           wanted.shape.ToString();
+  }
+  const double relative = made.dtype == DType::kBfloat16 ? 0x1p-6 : 1e-3;
+  for (int64_t i = 0; i < made.elements(); ++i) {
+    const double a = ElementAsDouble(made, i), b = ElementAsDouble(wanted, i);
+    if (Near(a, b, relative)) continue;
+    char text[100];
+    std::snprintf(text, sizeof text, "has %.7g at element %lld, not %.7g", a, static_cast<long long>(i), b);
+    return what + text;
+  }
+  return "";
+}
+
+std::string RunDataSet(const Model& model, const fs::path& folder, std::vector<DType>& dtypes) {
+  const onnx::GraphProto& graph = model.file().proto.graph();
+  const Tensors inputs = ReadTensors(folder, "input", graph.input()), wanted = ReadTensors(folder, "output", graph.output());
+  for (const Tensors* tensors : {&inputs, &wanted}) {
+    for (const auto& [name, tensor] : *tensors) dtypes.push_back(tensor.dtype());
+  }
+  std::vector<std::string> names;
+  for (const auto& info : graph.input()) names.push_back(info.name());
+  const std::shared_ptr<const Plan> plan = CompileWithFewKnown(model, names, inputs);
+  const std::unique_ptr<Executor> executor = Executor::Make(plan);
+  const Entry& entry = plan->entries.at(0);
+  std::vector<TensorView> feeds;
+  for (const Feed& feed : entry.feeds) feeds.push_back(inputs.at(feed.name).view());
+  executor->Run(0, feeds, {});
+  size_t compared = 0;
+  for (size_t i = 0; i < entry.fetches.size(); ++i) {
+    const auto found = wanted.find(entry.fetches[i].name);
+    if (found == wanted.end()) return "output '" + Escaped(entry.fetches[i].name) + "' is none of the test's";
+    const std::string difference = Difference(found->first, executor->Fetched(0, static_cast<int>(i)), found->second.view());
+    if (!difference.empty()) return difference;
+    ++compared;
+  }
+  return compared == wanted.size() ? "" : "an output is missing";
+}
+
+}  // namespace
+
+std::string OperatorOfNodeTest(const std::string& folder) {
+  const Model model = Model::Load((fs::path(folder) / "model.onnx").string());
+  const onnx::GraphProto& graph = model.file().proto.graph();
+  return graph.node_size() == 0 ? "" : OperatorName(graph.node(0));
+}
+
+NodeOutcome RunNodeTest(const std::string& folder) {
+  NodeOutcome outcome;
+  try {
+    const Model model = Model::Load((fs::path(folder) / "model.onnx").string());
+    for (int set = 0;; ++set) {
+      const fs::path data = fs::path(folder) / ("test_data_set_" + std::to_string(set));
+      if (!fs::is_directory(data)) {
+        if (set == 0) throw Error(ErrorCode::kIo, "a test without data", folder);
+        break;
+      }
+      outcome.reason = RunDataSet(model, data, outcome.dtypes);
+      if (!outcome.reason.empty()) {
+        outcome.verdict = NodeVerdict::kFailed;
+        break;
+      }
+    }
+  } catch (const Error& error) {
+    const bool unsupported = error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kVersion;
+    outcome.verdict = unsupported ? NodeVerdict::kSkipped : NodeVerdict::kFailed;
+    outcome.reason = std::string(ErrorName(error.code())) + " " + error.message();
+  }
+  std::sort(outcome.dtypes.begin(), outcome.dtypes.end());
+  outcome.dtypes.erase(std::unique(outcome.dtypes.begin(), outcome.dtypes.end()), outcome.dtypes.end());
+  return outcome;
+}
+
+}  // namespace gradloom
