@@ -10,9 +10,9 @@
 namespace gradloom {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kBool,    DType::kUint8,   DType::kInt8,    DType::kUint16, DType::kInt16,
-                             DType::kInt32,   DType::kUint32,  DType::kInt64,   DType::kUint64, DType::kFloat16,
-                             DType::kFloat32, DType::kFloat64, DType::kBfloat16};
+constexpr DType kStateTypes[] = {DType::kBool,    DType::kUint8,   DType::kInt8,    DType::kUint16, DType::kInt16,
+                                 DType::kInt32,   DType::kUint32,  DType::kInt64,   DType::kUint64, DType::kFloat16,
+                                 DType::kFloat32, DType::kFloat64, DType::kBfloat16};
 
 void AddState(Plan& plan, const std::string& name, StateKind kind, DType dtype, const Shape& shape, int parameter = -1) {
   StateTensor state;
@@ -46,7 +46,7 @@ Plan SamplePlan() {
   plan.targets = {{DeviceKind::kCpu, "any", 1}};
   plan.model = {"sample", "0123456789abcdef", ""};
   plan.schedule = {"cosine", 0.125, {{"total_steps", int64_t{100}}}};
-  for (DType dtype : kDTypes) AddState(plan, "state/" + std::string(DTypeName(dtype)), StateKind::kStatistic, dtype, {3, 5});
+  for (DType dtype : kStateTypes) AddState(plan, "state/" + std::string(DTypeName(dtype)), StateKind::kStatistic, dtype, {3, 5});
   AddState(plan, "fc.weight", StateKind::kParameter, DType::kFloat32, {16, 9});
   AddState(plan, "fc.weight/momentum_buffer", StateKind::kOptimizer, DType::kFloat32, {16, 9}, static_cast<int>(plan.state.size()) - 1);
   AddState(plan, "scalar", StateKind::kStatistic, DType::kInt64, {});
