@@ -132,15 +132,16 @@ std::string Difference(const std::string& name, const TensorView& made, const Te
   return "";
 }
 
-std::string RunDataSet(const Model& model, const fs::path& folder, std::vector<DType>& dtypes) {
+std::string RunDataSet(const Model& model, const fs::path& folder, NodeOutcome& outcome) {
   const onnx::GraphProto& graph = model.file().proto.graph();
   const Inputs inputs = ReadOperands(folder, "input", graph.input());
   const Tensors wanted = TensorsOf(ReadOperands(folder, "output", graph.output()));
-  for (const auto& [name, tensor] : TensorsOf(inputs)) dtypes.push_back(tensor.dtype());
-  for (const auto& [name, tensor] : wanted) dtypes.push_back(tensor.dtype());
+  for (const auto& [name, tensor] : TensorsOf(inputs)) outcome.dtypes.push_back(tensor.dtype());
+  for (const auto& [name, tensor] : wanted) outcome.dtypes.push_back(tensor.dtype());
   const std::shared_ptr<const Plan> plan = CompileWithFewKnown(model, graph, inputs);
   const std::unique_ptr<Executor> executor = Executor::Make(plan);
   const Entry& entry = plan->entries.at(0);
+  outcome.known = entry.feeds.empty() && !inputs.empty();
   std::vector<TensorView> feeds;
   for (const Feed& feed : entry.feeds) feeds.push_back(inputs.at(feed.name).tensor.view());
   executor->Run(0, feeds, {});
@@ -176,7 +177,7 @@ NodeOutcome RunNodeTest(const std::string& folder) {
         if (set == 0) throw Error(ErrorCode::kIo, "a test without data", folder);
         break;
       }
-      outcome.reason = RunDataSet(model, data, outcome.dtypes);
+      outcome.reason = RunDataSet(model, data, outcome);
       if (!outcome.reason.empty()) {
         outcome.verdict = NodeVerdict::kFailed;
         break;
