@@ -71,6 +71,12 @@ void Importer::RunIf(const onnx::NodeProto& proto, Scope& scope) {
   BindOutputs(proto, RunGraph(branch, body), scope);
 }
 
+void Importer::CountUnrolled(int64_t nodes, const std::string& where) {
+  unrolled_nodes_ += nodes;
+  if (unrolled_nodes_ > kMaxUnrolledNodes)
+    throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(kMaxUnrolledNodes) + " nodes", where);
+}
+
 void Importer::BindOutputs(const onnx::NodeProto& proto, const std::vector<Binding>& values, Scope& scope) const {
   for (int i = 0; i < proto.output_size() && static_cast<size_t>(i) < values.size(); ++i) {
     if (!proto.output(i).empty()) scope.names.insert_or_assign(proto.output(i), values[static_cast<size_t>(i)]);
@@ -131,10 +137,7 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
   for (int i = 0; i < carried; ++i) state.push_back(Lookup(proto.input(i + 2), proto, scope));
   std::vector<std::vector<ValueId>> rows(static_cast<size_t>(scans));
   for (int64_t trip = 0; going && trip < trips; ++trip) {
-    unrolled_nodes_ += graph.node_size() + 1;
-    if (unrolled_nodes_ > kMaxUnrolledNodes) {
-      throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(kMaxUnrolledNodes) + " nodes", where);
-    }
+    CountUnrolled(graph.node_size() + 1, where);
     Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");
     body.names[graph.input(0).name()] = {emitter_.AddConstant(body.path + "trip", Tensor::Scalar<int64_t>(trip)), nullptr};
     body.names[graph.input(1).name()] = {emitter_.AddConstant(body.path + "condition", Tensor::Scalar<bool>(true)), nullptr};
@@ -205,10 +208,7 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   }
   std::vector<std::vector<ValueId>> rows(static_cast<size_t>(gathered));
   for (int64_t trip = 0; trip < trips; ++trip) {
-    unrolled_nodes_ += graph.node_size() + scanned;
-    if (unrolled_nodes_ > kMaxUnrolledNodes) {
-      throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(kMaxUnrolledNodes) + " nodes", where);
-    }
+    CountUnrolled(graph.node_size() + scanned, where);
     Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");
     for (int64_t i = 0; i < carried; ++i) body.names[graph.input(static_cast<int>(i)).name()] = state[static_cast<size_t>(i)];
     for (int64_t i = 0; i < scanned; ++i) {

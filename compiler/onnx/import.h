@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -71,6 +72,12 @@ class Model {
   std::shared_ptr<const ModelFile> file_;
 };
 
+// What a graph input stands for: a tensor, a sequence of them, or with neither an optional without an element.
+struct KnownInput {
+  Tensor tensor;
+  std::optional<std::vector<Tensor>> sequence;
+};
+
 struct ImportOptions {
   // The extent of the batch axis. 0: the declared one.
   int64_t batch = 0;
@@ -87,8 +94,9 @@ struct ImportOptions {
   // where one is not as the file declares it.
   std::map<std::string, Shape> inputs;
   // Graph inputs whose data is known before the run, by name: constants, which nobody feeds. What shapes depend on (a
-  // target shape, axes, a number of repeats) can be given so. Error(kShape, kType) where one is not as the file declares it.
-  std::map<std::string, Tensor> values;
+  // target shape, axes, a number of repeats) can be given so, and sequences and optionals in no other way. Error(kShape,
+  // kType) where one is not as the file declares it.
+  std::map<std::string, KnownInput> values;
 };
 
 struct ImportedGraph {

@@ -55,26 +55,34 @@ ValueId Importer::ConstantOf(const void* site) {
 }
 
 void Importer::AddOutputs(Scope& scope) {
-  Graph& graph = *result_.graph;
   for (const auto& info : file_.proto.graph().output()) {
     const Binding* binding = scope.Find(info.name());
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);
-    if (binding->tensor == kNoValue) throw Error(ErrorCode::kUnsupported, "a graph output that is no tensor", where);
-    ValueId id = binding->tensor;
-    const bool taken = std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
-    if (graph.value(id).name != info.name() || graph.value(id).role != Role::kActivation || taken) {
-      Node node;
-      node.op = "Identity";
-      node.inputs = {id};
-      node.outputs = {graph.AddValue(info.name(), graph.value(id).dtype, graph.value(id).shape, Role::kActivation)};
-      node.origin = info.name();
-      id = node.outputs[0];
-      graph.AddNode(std::move(node));
+    if (binding->sequence != nullptr) {
+      for (size_t i = 0; i < binding->sequence->size(); ++i) AddOutput(info.name() + "/" + std::to_string(i), (*binding->sequence)[i]);
+    } else if (binding->tensor != kNoValue) {
+      AddOutput(info.name(), binding->tensor);
+    } else if (info.type().value_case() != onnx::TypeProto::kOptionalType) {
+      throw Error(ErrorCode::kUnsupported, "a graph output that is no tensor", where);
     }
-    if (graph.value(id).name != info.name()) result_.output_names.emplace(id, info.name());
-    graph.outputs.push_back(id);
   }
+}
+
+void Importer::AddOutput(const std::string& name, ValueId id) {
+  Graph& graph = *result_.graph;
+  const bool taken = std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
+  if (graph.value(id).name != name || graph.value(id).role != Role::kActivation || taken) {
+    Node node;
+    node.op = "Identity";
+    node.inputs = {id};
+    node.outputs = {graph.AddValue(name, graph.value(id).dtype, graph.value(id).shape, Role::kActivation)};
+    node.origin = name;
+    id = node.outputs[0];
+    graph.AddNode(std::move(node));
+  }
+  if (graph.value(id).name != name) result_.output_names.emplace(id, name);
+  graph.outputs.push_back(id);
 }
 
 std::string Importer::NameOf(const std::string& name, const Scope& scope) const {
@@ -203,6 +211,10 @@ bool Importer::RunSpecial(const onnx::NodeProto& proto, Scope& scope) {
     // The same value under another name; a graph output gets a node of its own at the end.
     const Binding same = Lookup(proto.input(0), proto, scope);
     scope.names.insert_or_assign(proto.output(0), same);
+    return true;
+  }
+  if (op == "SequenceMap") {
+    RunSequenceMap(proto, scope);
     return true;
   }
   return RunSequence(proto, scope);

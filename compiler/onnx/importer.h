@@ -63,10 +63,12 @@ class Importer {
 
   // inputs.cc
   void AddInputs(Scope& scope);
+  Binding BindingOf(const std::string& name, const KnownInput& known);
 
   // importer.cc
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
   void AddOutputs(Scope& scope);
+  void AddOutput(const std::string& name, ValueId id);
   void RunNodes(const NodeList& nodes, Scope& scope);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
   bool CastsToItself(Node& node) const;
@@ -103,6 +105,8 @@ class Importer {
   void RunIf(const onnx::NodeProto& proto, Scope& scope);
   void RunLoop(const onnx::NodeProto& proto, Scope& scope);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
+  // Of a round that is written out. Throws Error(kLimit) where all of them come to too many.
+  void CountUnrolled(int64_t nodes, const std::string& where);
   void BindOutputs(const onnx::NodeProto& proto, const std::vector<Binding>& values, Scope& scope) const;
   ValueId Stack(const std::vector<ValueId>& rows, int64_t axis, const std::string& origin, const std::string& name);
   // A standard operator of one output; its value is named after the origin where `name` is empty.
@@ -112,6 +116,7 @@ class Importer {
 
   // sequences.cc
   bool RunSequence(const onnx::NodeProto& proto, Scope& scope);
+  void RunSequenceMap(const onnx::NodeProto& proto, Scope& scope);
   const std::vector<ValueId>& SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const;
   int64_t Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope);
   Binding SequenceEmpty(const onnx::NodeProto& proto, Scope& scope);

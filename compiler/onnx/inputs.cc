@@ -184,7 +184,7 @@ void CheckDeclaredShape(const onnx::ValueInfoProto& info) {
   }
 }
 
-const Tensor& KnownInput(const onnx::ValueInfoProto& info, const Tensor& value, DType dtype, const Shape& shape) {
+const Tensor& Declared(const onnx::ValueInfoProto& info, const Tensor& value, DType dtype, const Shape& shape) {
   if (value.dtype() == dtype && value.shape() == shape) return value;
   throw Error(value.dtype() == dtype ? ErrorCode::kShape : ErrorCode::kType,
               "the input is given as " + ValueType{value.dtype(), value.shape()}.ToString() + ", and the file says " +
@@ -192,14 +192,19 @@ const Tensor& KnownInput(const onnx::ValueInfoProto& info, const Tensor& value, 
               WhereOf(info));
 }
 
+// Sequences and optionals, which have no shape of their own and are known or refused.
+bool IsGivenWhole(const onnx::ValueInfoProto& info, const ImportOptions& options) {
+  return info.type().value_case() != onnx::TypeProto::kTensorType && options.values.contains(info.name());
+}
+
 // Before IR version 4 every initializer was listed as an input, too.
-std::vector<const onnx::ValueInfoProto*> FedInputs(const onnx::GraphProto& graph) {
+std::vector<const onnx::ValueInfoProto*> FedInputs(const onnx::GraphProto& graph, const ImportOptions& options) {
   std::set<std::string> initializers;
   for (const auto& tensor : graph.initializer()) initializers.insert(tensor.name());
   for (const auto& tensor : graph.sparse_initializer()) initializers.insert(tensor.values().name());
   std::vector<const onnx::ValueInfoProto*> infos;
   for (const auto& info : graph.input()) {
-    if (initializers.contains(info.name())) continue;
+    if (initializers.contains(info.name()) || IsGivenWhole(info, options)) continue;
     TensorTypeOf(info);
     infos.push_back(&info);
   }
@@ -209,14 +214,14 @@ std::vector<const onnx::ValueInfoProto*> FedInputs(const onnx::GraphProto& graph
 }  // namespace
 
 BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options) {
-  const Extents extents(FedInputs(file.proto.graph()), options);
+  const Extents extents(FedInputs(file.proto.graph(), options), options);
   if (extents.declared_batch() == 0) return {};
   return {extents.declared_batch(), extents.batch()};
 }
 
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch) {
   options.batch = batch;
-  for (const auto* info : FedInputs(file.proto.graph())) {
+  for (const auto* info : FedInputs(file.proto.graph(), options)) {
     const auto& shape = info->type().tensor_type().shape();
     const auto known = options.inputs.find(info->name());
     if (known == options.inputs.end() || known->second.rank() == 0 || shape.dim_size() == 0) continue;
@@ -226,8 +231,19 @@ ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t de
   return options;
 }
 
+Binding Importer::BindingOf(const std::string& name, const KnownInput& known) {
+  if (!known.sequence) return {known.tensor.defined() ? emitter_.AddConstant(name, known.tensor) : kNoValue, nullptr};
+  std::vector<ValueId> elements;
+  for (const Tensor& tensor : *known.sequence)
+    elements.push_back(emitter_.AddConstant(name + "/" + std::to_string(elements.size()), tensor));
+  return {kNoValue, std::make_shared<const std::vector<ValueId>>(std::move(elements))};
+}
+
 void Importer::AddInputs(Scope& scope) {
-  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_.proto.graph());
+  for (const auto& info : file_.proto.graph().input()) {
+    if (IsGivenWhole(info, options_)) scope.names[info.name()] = BindingOf(info.name(), options_.values.at(info.name()));
+  }
+  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_.proto.graph(), options_);
   Extents extents(infos, options_);
   for (const auto* info : infos) {
     const DType dtype = InputDType(*info);
@@ -245,7 +261,7 @@ void Importer::AddInputs(Scope& scope) {
                   WhereOf(*info), "a smaller --batch or --shape");
     }
     if (const auto known = options_.values.find(info->name()); known != options_.values.end()) {
-      scope.names[info->name()] = {emitter_.AddConstant(info->name(), KnownInput(*info, known->second, dtype, shape)), nullptr};
+      scope.names[info->name()] = {emitter_.AddConstant(info->name(), Declared(*info, known->second.tensor, dtype, shape)), nullptr};
       continue;
     }
     if (batch_axis >= 0) result_.batch = shape[batch_axis];

@@ -56,6 +56,7 @@ bool IsReplaced(const std::string& op) {
                                                   "Scatter",
                                                   "SequenceInsert",
                                                   "SequenceLength",
+                                                  "SequenceMap",
                                                   "SplitToSequence",
                                                   "Unique",
                                                   "Upsample"};

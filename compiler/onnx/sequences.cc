@@ -69,6 +69,40 @@ bool Importer::RunSequence(const onnx::NodeProto& proto, Scope& scope) {
   return true;
 }
 
+// The body on each element of the first sequence; of other sequences it sees the element at that place, tensors whole.
+void Importer::RunSequenceMap(const onnx::NodeProto& proto, Scope& scope) {
+  const std::string where = WhereOf(proto, scope);
+  const auto* attribute = FindAttribute(proto, "body", scope);
+  if (attribute == nullptr || !attribute->has_g()) throw Error(ErrorCode::kAttr, "operator 'SequenceMap' needs the graph 'body'", where);
+  const onnx::GraphProto& graph = attribute->g();
+  if (proto.input_size() < 1 || graph.input_size() != proto.input_size() || graph.output_size() < proto.output_size())
+    throw Error(ErrorCode::kArity, "the inputs and outputs of a SequenceMap are not those of its body", where);
+  const size_t length = SequenceOf(proto.input(0), proto, scope).size();
+  const std::string origin = Origin(proto, scope);
+  std::vector<Sequence> made(static_cast<size_t>(proto.output_size()));
+  for (size_t place = 0; place < length; ++place) {
+    CountUnrolled(graph.node_size() + 1, where);
+    Scope body = Nested(scope, origin + "/" + std::to_string(place) + "/");
+    for (int i = 0; i < proto.input_size(); ++i) {
+      Binding binding = Lookup(proto.input(i), proto, scope);
+      if (binding.sequence != nullptr) {
+        if (binding.sequence->size() != length) throw Error(ErrorCode::kShape, "the sequences of a SequenceMap differ in length", where);
+        binding = {(*binding.sequence)[place], nullptr};
+      }
+      body.names[graph.input(i).name()] = binding;
+    }
+    const std::vector<Binding> results = RunGraph(graph, body);
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (results[i].tensor == kNoValue) throw Error(ErrorCode::kType, "a SequenceMap gathers something that is no tensor", where);
+      made[i].push_back(results[i].tensor);
+    }
+  }
+  for (size_t i = 0; i < made.size(); ++i) {
+    const std::string& output = proto.output(static_cast<int>(i));
+    if (!output.empty()) scope.names.insert_or_assign(output, Of(std::move(made[i])));
+  }
+}
+
 Binding Importer::SequenceEmpty(const onnx::NodeProto&, Scope&) { return Of({}); }
 
 Binding Importer::SequenceConstruct(const onnx::NodeProto& proto, Scope& scope) {

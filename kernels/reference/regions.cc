@@ -37,6 +37,11 @@ std::vector<int64_t> PlacesOfColumns(const KernelCall& call, const std::vector<i
   const size_t rank = image.size();
   const std::vector<int64_t> dilations = IntsOr(call.attributes, "dilations", rank, 1),
                              strides = IntsOr(call.attributes, "strides", rank, 1), pads = IntsOr(call.attributes, "pads", 2 * rank, 0);
+  const auto positive = [](const std::vector<int64_t>& values, size_t count) {
+    return values.size() == count && std::all_of(values.begin(), values.end(), [](int64_t value) { return value > 0; });
+  };
+  if (!positive(block, rank) || !positive(strides, rank) || !positive(dilations, rank) || pads.size() != 2 * rank)
+    throw Error(ErrorCode::kAttr, call.op + ": windows that do not fit an image " + Shape(image).ToString());
   std::vector<int64_t> counts;
   for (size_t d = 0; d < rank; ++d) {
     const int64_t reach = image[d] + pads.at(d) + pads.at(rank + d) - dilations.at(d) * (block.at(d) - 1) - 1;
@@ -144,8 +149,9 @@ struct Deform {
     groups = c.attributes.Int("group", 1), offset_groups = c.attributes.Int("offset_group", 1);
     pads = IntsOr(c.attributes, "pads", 4, 0), strides = IntsOr(c.attributes, "strides", 2, 1),
     dilations = IntsOr(c.attributes, "dilations", 2, 1);
-    const bool fits = groups > 0 && offset_groups > 0 && channels % offset_groups == 0 && filters % groups == 0 &&
-                      ws[1] * groups == channels && c.inputs[kOffset].shape == Shape{batch, offset_groups * kh * kw * 2, oh, ow} &&
+    const bool fits = pads.size() == 4 && strides.size() == 2 && dilations.size() == 2 && groups > 0 && offset_groups > 0 &&
+                      channels % offset_groups == 0 && filters % groups == 0 && ws[1] * groups == channels &&
+                      c.inputs[kOffset].shape == Shape{batch, offset_groups * kh * kw * 2, oh, ow} &&
                       (!Has(c.inputs, kMask) || c.inputs[kMask].shape == Shape{batch, offset_groups * kh * kw, oh, ow});
     if (!fits) throw Error(ErrorCode::kShape, c.op + ": operands that do not fit a tensor " + xs.ToString());
     x = NumbersOf(c, in, kX), w = NumbersOf(c, in, kW), offset = NumbersOf(c, in, kOffset);
@@ -256,7 +262,12 @@ struct Regions {
     shift = a.String("coordinate_transformation_mode", "half_pixel") == "half_pixel" ? 0.5 : 0.0;
     ratio = a.Int("sampling_ratio", 0);
     takes_max = a.String("mode", "avg") == "max";
-    for (int64_t& image : images) {
+    if (call.inputs[1].shape != Shape{count, 4} || static_cast<int64_t>(images.size()) != count)
+      throw Error(ErrorCode::kShape,
+                  call.op + ": boxes " + call.inputs[1].shape.ToString() + " of " + std::to_string(images.size()) + " images");
+    constexpr int64_t kMostPoints = 4096;  // of a bin, along an axis
+    if (ratio > kMostPoints) throw Error(ErrorCode::kLimit, call.op + ": a sampling_ratio of " + std::to_string(ratio));
+    for (int64_t image : images) {
       if (image < 0 || image >= x[0])
         throw Error(ErrorCode::kData, call.op + ": image " + std::to_string(image) + " of a batch of " + std::to_string(x[0]));
     }

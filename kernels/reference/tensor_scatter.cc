@@ -17,11 +17,13 @@ void ForEachRow(const KernelCall& call, const void* const* in, const Shape& cach
   if (!fits) throw Error(ErrorCode::kShape, call.op + ": an update " + update.ToString() + " of a cache " + cache.ToString());
   const bool circular = call.attributes.String("mode", "linear") == "circular";
   const std::vector<int64_t> starts = InputInts(call, in, indices, std::vector<int64_t>(static_cast<size_t>(cache[0]), 0));
+  if (static_cast<int64_t>(starts.size()) != cache[0])
+    throw Error(ErrorCode::kShape, call.op + ": " + std::to_string(starts.size()) + " places for " + std::to_string(cache[0]) + " samples");
   const int64_t bytes = Product(cache, axis + 1, cache.rank()) * DTypeBytes(call.inputs[0].dtype);
   const int64_t rows = Product(cache, 1, axis);  // of a sample
   for (int64_t row = 0; row < cache[0] * rows; ++row) {
-    const int64_t start = starts.at(static_cast<size_t>(row / rows));
-    if (start < 0 || (!circular && start + update[axis] > cache[axis]))
+    const int64_t start = starts[static_cast<size_t>(row / rows)];
+    if (start < 0 || (!circular && start > cache[axis] - update[axis]))
       throw Error(ErrorCode::kData, call.op + ": place " + std::to_string(start) + " of an axis of extent " + std::to_string(cache[axis]));
     for (int64_t i = 0; i < update[axis]; ++i) {
       const int64_t at = (start % cache[axis] + i) % cache[axis];

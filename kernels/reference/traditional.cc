@@ -46,6 +46,8 @@ class Trees {
     next_[0] = attributes_.Ints("nodes_falsenodeids"), next_[1] = attributes_.Ints("nodes_truenodeids");
     leaf_[0] = attributes_.Ints("nodes_falseleafs"), leaf_[1] = attributes_.Ints("nodes_trueleafs");
     missing_ = attributes_.Ints("nodes_missing_value_tracks_true");
+    if (!missing_.empty() && missing_.size() != modes_.size())
+      throw Error(ErrorCode::kAttr, call.op + ": the lists of nodes differ in length");
     ReadMembers();
   }
 
@@ -90,7 +92,7 @@ class Trees {
   }
 
   bool Holds(size_t at, double x) const {
-    if (x != x && !missing_.empty() && missing_.at(at) != 0) return true;
+    if (x != x && !missing_.empty() && missing_[at] != 0) return true;
     switch (modes_[at]) {
       case 0: return x <= splits_[at];
       case 1: return x < splits_[at];

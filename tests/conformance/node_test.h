@@ -16,6 +16,8 @@ struct NodeOutcome {
   std::string reason;
   // The element types of the model's inputs and outputs, where they could be read.
   std::vector<DType> dtypes;
+  // Whether all inputs had to be known when it was compiled, so that the compiler computed the outputs.
+  bool known = false;
 };
 
 // The operator that a test is for, with its domain where that is not ONNX's own; of a test that has an operator written
