@@ -9,6 +9,8 @@ namespace gradloom {
 // A device as a roofline: what it computes and moves at best, and what it takes to begin.
 struct DeviceCosts {
   double flops_per_second = 0;  // of a thread on the CPU
+  // Of products by matrix units; 0: the same.
+  double tf32_flops_per_second = 0, half_flops_per_second = 0;
   double bytes_per_second = 0;  // of a thread, up to `bandwidth_threads` of them
   int bandwidth_threads = 1;
   double launch_seconds = 0;

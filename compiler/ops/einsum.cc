@@ -155,6 +155,7 @@ const Op kOps[] = {
     {.name = "Einsum",
      .domain = "",
      .since_version = 28,
+     .traits = kProduct,
      .gradient = EinsumGradient,
      .infer = InferEinsum,
      .cost = EinsumCost,

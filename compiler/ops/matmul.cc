@@ -150,8 +150,20 @@ void ShardMatrices(ShardQuery& query) {
 const Op kOps[] = {
     {.name = "Det", .domain = "", .since_version = 22, .gradient = DetGradient, .shard = ShardMatrices},
     {.name = "DetGrad", .domain = kGradloomDomain, .infer = InferDetGrad},
-    {.name = "Gemm", .domain = "", .since_version = 13, .gradient = GemmGradient, .cost = ProductCost, .shard = ShardGemm},
-    {.name = "MatMul", .domain = "", .since_version = 13, .gradient = MatMulGradient, .cost = ProductCost, .shard = ShardMatMul},
+    {.name = "Gemm",
+     .domain = "",
+     .since_version = 13,
+     .traits = kProduct,
+     .gradient = GemmGradient,
+     .cost = ProductCost,
+     .shard = ShardGemm},
+    {.name = "MatMul",
+     .domain = "",
+     .since_version = 13,
+     .traits = kProduct,
+     .gradient = MatMulGradient,
+     .cost = ProductCost,
+     .shard = ShardMatMul},
     {.name = "MatMulInteger", .domain = "", .since_version = 10, .traits = kNoGradient, .cost = ProductCost},
 };
 

@@ -22,15 +22,20 @@ enum Trait : uint32_t {
   kCommutative = 1u << 4,  // the first two inputs may be swapped
   kUpdate = 1u << 5,       // an optimizer: output i is the next value of a parameter or state input
   kMeeting = 1u << 6,      // all devices do it together: never folded, merged or left out on one of them
+  kProduct = 1u << 7,      // sums of products of its operands: what the matrix units of a device compute
 };
 
 class GradientContext;
 class ShardQuery;
 
+// What matrix units are given: nothing, float32 that is rounded to TensorFloat-32, 16-bit elements.
+enum class MatrixWork : uint8_t { kNone, kTf32, kHalf };
+
 // Bytes are those that a kernel must move at least once each; flops count a multiply-add as two.
 struct Cost {
   double flops = 0;
   double bytes = 0;
+  MatrixWork matrix = MatrixWork::kNone;
 };
 
 struct Op {

@@ -76,9 +76,24 @@ const Op* FindOp(std::string_view domain, std::string_view name) {
 
 std::span<const Op* const> AllOps() { return TheIndex().all; }
 
+namespace {
+
+MatrixWork MatrixWorkOf(const Op& op, const Graph& graph, const Node& node) {
+  if (!op.has(kProduct)) return MatrixWork::kNone;
+  const DType dtype = graph.value(node.inputs[0]).dtype;
+  if (dtype == DType::kFloat16 || dtype == DType::kBfloat16) return MatrixWork::kHalf;
+  return node.attributes.Int("allow_tf32", 0) != 0 ? MatrixWork::kTf32 : MatrixWork::kNone;
+}
+
+}  // namespace
+
 Cost CostOf(const Graph& graph, const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
-  if (op != nullptr && op->cost != nullptr) return op->cost(graph, node);
+  if (op != nullptr && op->cost != nullptr) {
+    Cost cost = op->cost(graph, node);
+    cost.matrix = MatrixWorkOf(*op, graph, node);
+    return cost;
+  }
   Cost cost;
   const auto bytes = [&](ValueId id) {
     return static_cast<double>(graph.value(id).shape.elements()) * static_cast<double>(DTypeBytes(graph.value(id).dtype));

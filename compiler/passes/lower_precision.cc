@@ -212,19 +212,15 @@ class Lowering {
   std::map<ValueId, Lowered> lowered_;
 };
 
-bool IsProduct(const Node& node) {
-  constexpr std::string_view kProducts[] = {"Attention",     "AttentionGrad", "Conv", "ConvGradInput", "ConvGradWeight",
-                                            "ConvTranspose", "Einsum",        "Gemm", "MatMul"};
-  return std::find(std::begin(kProducts), std::end(kProducts), node.op) != std::end(kProducts);
-}
-
 }  // namespace
 
 void LowerPrecision(GraphBuilder& builder, DType low, NodeId first_loss_node) { Lowering(builder, low, first_loss_node).Run(); }
 
 void AllowTf32(Graph& graph) {
   for (Node& node : graph.nodes) {
-    if (IsProduct(node) && graph.value(node.outputs[0]).dtype == DType::kFloat32) node.attributes.set("allow_tf32", int64_t{1});
+    const Op* const op = FindOp(node.domain, node.op);
+    if (op != nullptr && op->has(kProduct) && graph.value(node.outputs[0]).dtype == DType::kFloat32)
+      node.attributes.set("allow_tf32", int64_t{1});
   }
 }
 

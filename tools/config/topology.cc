@@ -28,7 +28,13 @@ class TopologyReader {
   Cluster Read() {
     const std::string kind = Text("device", "kind", "cuda", {"cpu", "cuda"});
     Cluster cluster{.device = DefaultCosts(kind == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda)};
+    if (Find("device", "flops_per_second") != nullptr) {
+      // Another device: what its matrix units do is said, or they are none.
+      cluster.device.tf32_flops_per_second = cluster.device.half_flops_per_second = 0;
+    }
     Number("device", "flops_per_second", cluster.device.flops_per_second);
+    Number("device", "tf32_flops_per_second", cluster.device.tf32_flops_per_second);
+    Number("device", "half_flops_per_second", cluster.device.half_flops_per_second);
     Number("device", "bytes_per_second", cluster.device.bytes_per_second);
     Number("device", "launch_seconds", cluster.device.launch_seconds);
     Number("device", "event_seconds", cluster.device.event_seconds);
