@@ -234,7 +234,7 @@ TEST_F(PlanFileTest, RefusesStructuresThatNoPlanHas) {
   refused("is not a layout", [&](file::Plan& p) { buffer(p)->set_layout("sideways"); });
   refused("no kind of stream", [&](file::Plan& p) { p.mutable_programs(0)->mutable_streams(0)->set_kind(3); });
   refused("no kind of entry", [&](file::Plan& p) { p.mutable_entries(0)->set_kind(5); });
-  refused("no kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(4); });
+  refused("no kind of state", [&](file::Plan& p) { p.mutable_state(0)->set_kind(5); });
   refused("no device kind", [&](file::Plan& p) { p.mutable_targets(0)->set_device(2); });
   refused("property 'options' is there twice", [&](file::Plan& p) { p.mutable_properties(1)->set_name("options"); });
   refused("has no value", [&](file::Plan& p) { instruction(p)->add_attributes()->set_name("x"); });
