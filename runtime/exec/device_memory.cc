@@ -176,8 +176,9 @@ void DeviceMemories::CheckRoom(const Plan& plan) const {
     const auto fits = static_cast<int64_t>(static_cast<double>(batch) * static_cast<double>(need.free - need.fixed) /
                                            static_cast<double>(std::max<int64_t>(need.by_batch, 1)));
     throw Error(ErrorCode::kResource,
-                "cuda:" + std::to_string(ordinal) + " has " + InMiB(need.free) + " free, and the plan needs " + InMiB(need.fixed) +
-                    " for state and constants and " + InMiB(need.by_batch) + " for steps of " + std::to_string(batch) + " samples",
+                "cuda:" + std::to_string(ordinal) + " has " + std::to_string(need.free >> 20) + " MiB free, and the plan needs " +
+                    InMiB(need.fixed) + " for state and constants and " + InMiB(need.by_batch) + " for steps of " + std::to_string(batch) +
+                    " samples",
                 "", (fits > 0 ? "--batch " + std::to_string(fits) + ", which fits, " : "") + kLessMemory);
   }
 }

@@ -169,13 +169,6 @@ TEST_P(HalfTest, KernelsThatWiden) {
           .inputs = {Low({4, 3, 5, 5}), Wide({3}), Wide({3})},
           .outputs = {Low({4, 3, 5, 5}), Wide({3}), Wide({3}), Wide({3})}},
          "cpu.widened.BatchNormTrain");
-  // No kernel but the reference, which takes 16 bits itself.
-  expect({.op = "Attention",
-          .domain = "",
-          .attributes = {},
-          .inputs = {Low({2, 3, 5, 8}), Low({2, 3, 6, 8}), Low({2, 3, 6, 4})},
-          .outputs = {Low({2, 3, 5, 4})}},
-         "reference.Attention");
 }
 
 TEST_P(HalfTest, Layouts) {
