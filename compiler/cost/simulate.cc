@@ -28,6 +28,31 @@ Cost CostOfLaunch(const Program& program, const Instruction& launch) {
   return CostOf(graph, node);
 }
 
+// Rounds of a loop that says no number count as one.
+constexpr int64_t kMostRounds = 1 << 20;
+
+// What an instruction takes that meets nobody; of a branch the longer way, of a loop all rounds that it may go.
+double SecondsOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
+  const auto body = [&](const Program& inside) {
+    double sum = 0;
+    for (const Instruction& i : inside.instructions) sum += SecondsOf(inside, i, threads, device);
+    return sum;
+  };
+  switch (instruction.kind) {
+    case InstructionKind::kLaunch: return SecondsOf(CostOfLaunch(program, instruction), threads, device);
+    case InstructionKind::kCopy: {
+      const double bytes = static_cast<double>(program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].bytes);
+      return SecondsOf({.flops = 0, .bytes = 2 * bytes}, threads, device);
+    }
+    case InstructionKind::kIf: return std::max(body(instruction.bodies[0]), body(instruction.bodies[1]));
+    case InstructionKind::kLoop: {
+      const double rounds = instruction.trip_bound > kMostRounds ? 1 : static_cast<double>(instruction.trip_bound);
+      return rounds * body(instruction.bodies[0]);
+    }
+    default: return 0;
+  }
+}
+
 class Simulator {
  public:
   Simulator(const Plan& plan, const Entry& entry, const Cluster& cluster, int devices, const Profile* profile)
@@ -144,14 +169,9 @@ class Simulator {
     }
     const Instruction& instruction = runner.program->instructions[static_cast<size_t>(index)];
     const int threads = runner.program->streams[static_cast<size_t>(instruction.stream)].threads;
-    if (instruction.kind == InstructionKind::kLaunch) {
-      return turns_ * SecondsOf(CostOfLaunch(*runner.program, instruction), threads, cluster_.device);
-    }
     // What is copied ahead is there when the step begins.
     const bool ahead = runner.program->streams[static_cast<size_t>(instruction.stream)].kind == StreamKind::kCopy;
-    if (instruction.kind != InstructionKind::kCopy || ahead) return 0;
-    const double bytes = static_cast<double>(runner.program->buffers[static_cast<size_t>(instruction.uses[0].buffer)].bytes);
-    return turns_ * SecondsOf({.flops = 0, .bytes = 2 * bytes}, threads, cluster_.device);
+    return ahead ? 0 : turns_ * SecondsOf(*runner.program, instruction, threads, cluster_.device);
   }
 
   // Everything that no meeting holds up. Whether anything happened.

@@ -47,9 +47,6 @@ void ForEachUse(const Node& node, const std::function<void(ValueId)>& f) {
   for (ValueId id : node.inputs) {
     if (id != kNoValue) f(id);
   }
-  for (const Region& region : node.regions) {
-    for (ValueId id : region.captures) f(id);
-  }
 }
 
 Uses::Uses(const Graph& graph) : producer(static_cast<size_t>(graph.num_values()), -1), consumers(static_cast<size_t>(graph.num_values())) {

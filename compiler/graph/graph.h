@@ -55,12 +55,10 @@ enum class Phase : uint8_t { kForward, kBackward, kUpdate, kComm, kCopy };
 
 class Graph;
 
-// A sub-graph of a control-flow node. The last captures.size() inputs of the body are, in order, the
-// values of the surrounding graph that it reads.
+// A body of a branch or a loop (compiler/ops/control_flow.cc). It sees its own inputs alone, which the node's operands are.
 struct Region {
   std::string attribute;  // "then_branch", "body" ...
   std::shared_ptr<Graph> body;
-  std::vector<ValueId> captures;
 };
 
 struct Node {
@@ -127,7 +125,7 @@ class Graph {
   NodeId next_node_id_ = 0;
 };
 
-// Calls `f` on every value that the node reads, captures of its regions included, absent ones left out.
+// Calls `f` on every value that the node reads, absent ones left out.
 void ForEachUse(const Node& node, const std::function<void(ValueId)>& f);
 
 // Who makes and who reads each value, by positions in graph.nodes. Stale once the nodes change.

@@ -73,9 +73,7 @@ std::string NodeText(const Graph& graph, const Node& node) {
   if (node.stream >= 0) text += " stream=" + std::to_string(node.stream);
   text += "\n";
   for (const Region& region : node.regions) {
-    text += "  region " + Escaped(region.attribute) + " captures (";
-    for (size_t i = 0; i < region.captures.size(); ++i) text += (i > 0 ? ", " : "") + NameOf(graph, region.captures[i]);
-    text += ")\n" + Indented(ToText(*region.body));
+    text += "  region " + Escaped(region.attribute) + "\n" + Indented(ToText(*region.body));
   }
   return text;
 }

@@ -1,4 +1,5 @@
-// If, Loop and Scan whose way is known: the branch that is taken, and the rounds of a loop, written out.
+// If, Loop and Scan. Where their way is known before the run, they are the branch that is taken and the rounds, written out; else
+// regions.cc makes bodies of their graphs.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -7,9 +8,6 @@
 
 namespace gradloom {
 namespace {
-
-// Nodes that written-out rounds of loops may add up to.
-constexpr int64_t kMaxUnrolledNodes = 100'000;
 
 const onnx::GraphProto& GraphOf(const onnx::AttributeProto* attribute, const char* name, const std::string& where) {
   if (attribute == nullptr || !attribute->has_g()) throw Error(ErrorCode::kAttr, std::string("the graph '") + name + "' is missing", where);
@@ -28,7 +26,7 @@ std::vector<Binding> Importer::RunGraph(const onnx::GraphProto& graph, Scope& sc
   RunNodes(graph.node(), scope);
   std::vector<Binding> results;
   for (const auto& output : graph.output()) {
-    const Binding* made = scope.Find(output.name());
+    const Binding* made = Find(output.name(), scope);
     if (made == nullptr)
       throw Error(ErrorCode::kGraph, "a nested graph does not make its output '" + Escaped(output.name()) + "'", Escaped(scope.path));
     results.push_back(*made);
@@ -39,6 +37,7 @@ std::vector<Binding> Importer::RunGraph(const onnx::GraphProto& graph, Scope& sc
 Scope Importer::Nested(const Scope& outer, const std::string& path) const {
   Scope scope;
   scope.outer = &outer;
+  scope.depth = outer.depth;
   scope.path = path;
   scope.opsets = outer.opsets;
   scope.attributes = outer.attributes;
@@ -50,20 +49,18 @@ void Importer::RunIf(const onnx::NodeProto& proto, Scope& scope) {
   if (proto.input_size() != 1) throw Error(ErrorCode::kArity, "operator 'If' takes 1 input", where);
   const onnx::GraphProto& then_branch = GraphOf(FindAttribute(proto, "then_branch", scope), "then_branch", where);
   const onnx::GraphProto& else_branch = GraphOf(FindAttribute(proto, "else_branch", scope), "else_branch", where);
-  const Tensor* condition = emitter_.Constant(emitter_.Computed(TensorOf(proto.input(0), proto, scope)));
-  if (condition == nullptr) {
-    throw Error(ErrorCode::kUnsupported, "the condition of an If is not known before the run", where,
-                "export the model with fixed shapes, or without control flow");
-  }
-  if (condition->dtype() != DType::kBool || condition->elements() != 1)
-    throw Error(ErrorCode::kType, "the condition of an If is no single bool", where);
-  const bool taken = condition->as<bool>()[0];
-  const onnx::GraphProto& branch = taken ? then_branch : else_branch;
-  if (branch.output_size() != proto.output_size()) {
+  const ValueId id = TensorOf(proto.input(0), proto, scope);
+  CheckSingle(id, DType::kBool, "the condition of an If is no single bool", where);
+  for (const onnx::GraphProto* branch : {&then_branch, &else_branch}) {
+    if (branch->output_size() == proto.output_size()) continue;
     throw Error(ErrorCode::kArity,
-                "an If of " + std::to_string(proto.output_size()) + " outputs has a branch of " + std::to_string(branch.output_size()),
+                "an If of " + std::to_string(proto.output_size()) + " outputs has a branch of " + std::to_string(branch->output_size()),
                 where);
   }
+  const Tensor* condition = emitter().Constant(emitter().Computed(id));
+  if (condition == nullptr) return RunIfRegion(proto, id, then_branch, else_branch, scope);
+  const bool taken = condition->as<bool>()[0];
+  const onnx::GraphProto& branch = taken ? then_branch : else_branch;
   Scope body = Nested(scope, Origin(proto, scope) + "/" + (taken ? "then" : "else") + "/");
   for (int i = 0; i < proto.output_size(); ++i) {
     if (!proto.output(i).empty()) body.renamed.emplace(branch.output(i).name(), NameOf(proto.output(i), scope));
@@ -71,10 +68,20 @@ void Importer::RunIf(const onnx::NodeProto& proto, Scope& scope) {
   BindOutputs(proto, RunGraph(branch, body), scope);
 }
 
+void Importer::CheckSingle(ValueId id, DType dtype, const std::string& message, const std::string& where) {
+  const Value* value = id == kNoValue ? nullptr : &emitter().graph().value(id);
+  if (value == nullptr || value->dtype != dtype || value->shape.elements() != 1) throw Error(ErrorCode::kType, message, where);
+}
+
+bool Importer::MayUnroll(int64_t trips, int64_t nodes) const {
+  const int64_t most = options_.unrolled_nodes;
+  return trips <= (most - std::min(unrolled_nodes_, most)) / std::max<int64_t>(nodes, 1);
+}
+
 void Importer::CountUnrolled(int64_t nodes, const std::string& where) {
+  if (!MayUnroll(1, nodes))
+    throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(options_.unrolled_nodes) + " nodes", where);
   unrolled_nodes_ += nodes;
-  if (unrolled_nodes_ > kMaxUnrolledNodes)
-    throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(kMaxUnrolledNodes) + " nodes", where);
 }
 
 void Importer::BindOutputs(const onnx::NodeProto& proto, const std::vector<Binding>& values, Scope& scope) const {
@@ -96,15 +103,72 @@ ValueId Importer::EmitOp(const std::string& op, std::vector<ValueId> inputs, Att
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);
   node.origin = origin;
-  return emitter_.Emit(std::move(node), {name.empty() ? origin + "/" + op : name})[0];
+  return emitter().Emit(std::move(node), {name.empty() ? origin + "/" + op : name})[0];
 }
 
 ValueId Importer::Ints(const std::string& origin, const std::vector<int64_t>& values) {
-  return emitter_.AddConstant(origin + "/ints", Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
+  return emitter().AddConstant(origin + "/ints", Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
 }
 
-// A loop is written out where the number of its rounds comes out of constants: the trip count, or a condition that
-// every round computes from constants.
+// False where a round does not say whether there is another one, or there are too many: what was written out is not used then.
+bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results) {
+  const int64_t trips = parts.trip_count == kNoValue ? std::numeric_limits<int64_t>::max() : parts.trips;
+  if (trips < 0 || parts.condition != kNoValue || (!parts.gives_condition && !MayUnroll(trips, parts.graph.node_size() + 1))) return false;
+  const auto carried = static_cast<int64_t>(parts.states.size());
+  const int64_t first = parts.gives_condition ? 1 : 0;
+  std::vector<std::vector<ValueId>> rows(static_cast<size_t>(parts.graph.output_size() - first - carried));
+  results = parts.states;
+  bool going = true;
+  for (int64_t trip = 0; going && trip < trips; ++trip) {
+    if (!MayUnroll(1, parts.graph.node_size() + 1)) return false;
+    unrolled_nodes_ += parts.graph.node_size() + 1;
+    Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");
+    parts.enter(body, emitter().AddConstant(body.path + "trip", Tensor::Scalar<int64_t>(trip)), results);
+    std::vector<Binding> made = RunGraph(parts.graph, body);
+    if (parts.gives_condition) {
+      CheckSingle(made[0].tensor, DType::kBool, "the condition of a Loop is no single bool", Escaped(origin));
+      const Tensor* condition = emitter().Constant(emitter().Computed(made[0].tensor));
+      if (condition == nullptr) return false;
+      going = condition->as<bool>()[0];
+      made.erase(made.begin());
+      // A long one is better found out early, where the number is one and not a way to say that there is none.
+      const bool is_number = parts.trips >= 0 && parts.trips < std::numeric_limits<int32_t>::max();
+      if (trip == 0 && going && is_number && !MayUnroll(parts.trips, parts.graph.node_size() + 1)) return false;
+    }
+    results.assign(made.begin(), made.begin() + carried);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const Binding& row = made[static_cast<size_t>(carried) + i];
+      if (row.tensor == kNoValue) throw Error(ErrorCode::kType, "a loop gathers something that is no tensor", Escaped(origin));
+      rows[i].push_back(row.tensor);
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string& name = parts.names[static_cast<size_t>(carried) + i];
+    results.emplace_back();
+    if (name.empty()) continue;
+    if (rows[i].empty()) throw Error(ErrorCode::kUnsupported, "a loop without a round gathers outputs", Escaped(origin));
+    // In the order of their places.
+    std::vector<ValueId> sorted(rows[i].size(), kNoValue);
+    for (size_t k = 0; k < rows[i].size(); ++k) {
+      const ValueId trip = emitter().AddConstant(origin + "/trip", Tensor::Scalar<int64_t>(static_cast<int64_t>(k)));
+      sorted[static_cast<size_t>(emitter().Constant(emitter().Computed(parts.place(trip, i)))->as<int64_t>()[0])] = rows[i][k];
+    }
+    results.back().tensor = Stack(sorted, 0, origin, name);
+  }
+  return true;
+}
+
+std::vector<Binding> Importer::RunRounds(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope) {
+  for (int i = 0; i < parts.graph.output_size() - (parts.gives_condition ? 1 : 0); ++i) {
+    parts.names.push_back(i < proto.output_size() && !proto.output(i).empty() ? NameOf(proto.output(i), scope) : "");
+  }
+  std::vector<Binding> results;
+  if (UnrollLoop(parts, origin, scope, results)) return results;
+  results.clear();
+  for (ValueId id : RunLoopRegion(parts, origin, scope)) results.push_back({id, nullptr});
+  return results;
+}
+
 void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
   const std::string where = WhereOf(proto, scope);
   const onnx::GraphProto& graph = GraphOf(FindAttribute(proto, "body", scope), "body", where);
@@ -113,56 +177,34 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
       proto.output_size() > graph.output_size() - 1) {
     throw Error(ErrorCode::kArity, "the inputs and outputs of a Loop are not those of its body", where);
   }
-  const int scans = graph.output_size() - 1 - carried;
-  const auto constant = [&](const std::string& name) { return emitter_.Constant(emitter_.Computed(TensorOf(name, proto, scope))); };
-  int64_t trips = std::numeric_limits<int64_t>::max();
+  const std::string origin = Origin(proto, scope);
+  LoopParts parts{.graph = graph, .gives_condition = true};
   if (!proto.input(0).empty()) {
-    const Tensor* count = constant(proto.input(0));
-    if (count == nullptr) throw Error(ErrorCode::kUnsupported, "the number of rounds of a Loop is not known before the run", where);
-    if (count->dtype() != DType::kInt64 || count->elements() != 1)
-      throw Error(ErrorCode::kType, "the trip count of a Loop is no single int64", where);
-    trips = std::max<int64_t>(0, count->as<int64_t>()[0]);
+    parts.trip_count = TensorOf(proto.input(0), proto, scope);
+    CheckSingle(parts.trip_count, DType::kInt64, "the trip count of a Loop is no single int64", where);
+    if (const Tensor* count = emitter().Constant(emitter().Computed(parts.trip_count)))
+      parts.trips = std::max<int64_t>(0, count->as<int64_t>()[0]);
   }
-  bool going = true;
   if (!proto.input(1).empty()) {
-    const Tensor* condition = constant(proto.input(1));
-    if (condition == nullptr) throw Error(ErrorCode::kUnsupported, "the condition of a Loop is not known before the run", where);
-    if (condition->dtype() != DType::kBool || condition->elements() != 1)
-      throw Error(ErrorCode::kType, "the condition of a Loop is no single bool", where);
-    going = condition->as<bool>()[0];
+    parts.condition = TensorOf(proto.input(1), proto, scope);
+    CheckSingle(parts.condition, DType::kBool, "the condition of a Loop is no single bool", where);
+    if (const Tensor* known = emitter().Constant(emitter().Computed(parts.condition))) {
+      if (!known->as<bool>()[0]) {
+        parts.trips = 0;
+        parts.trip_count = emitter().AddConstant(origin + "/trips", Tensor::Scalar<int64_t>(0));
+      }
+      parts.condition = kNoValue;
+    }
   }
   if (proto.input(0).empty() && proto.input(1).empty()) throw Error(ErrorCode::kUnsupported, "a Loop without an end", where);
-  const std::string origin = Origin(proto, scope);
-  std::vector<Binding> state;
-  for (int i = 0; i < carried; ++i) state.push_back(Lookup(proto.input(i + 2), proto, scope));
-  std::vector<std::vector<ValueId>> rows(static_cast<size_t>(scans));
-  for (int64_t trip = 0; going && trip < trips; ++trip) {
-    CountUnrolled(graph.node_size() + 1, where);
-    Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");
-    body.names[graph.input(0).name()] = {emitter_.AddConstant(body.path + "trip", Tensor::Scalar<int64_t>(trip)), nullptr};
-    body.names[graph.input(1).name()] = {emitter_.AddConstant(body.path + "condition", Tensor::Scalar<bool>(true)), nullptr};
-    for (int i = 0; i < carried; ++i) body.names[graph.input(i + 2).name()] = state[static_cast<size_t>(i)];
-    const std::vector<Binding> results = RunGraph(graph, body);
-    const Tensor* condition = emitter_.Constant(emitter_.Computed(results[0].tensor));
-    if (condition == nullptr) throw Error(ErrorCode::kUnsupported, "whether a Loop goes on is not known before the run", where);
-    going = condition->elements() == 1 && condition->dtype() == DType::kBool && condition->as<bool>()[0];
-    for (int i = 0; i < carried; ++i) state[static_cast<size_t>(i)] = results[static_cast<size_t>(i) + 1];
-    for (int i = 0; i < scans; ++i) {
-      const Binding& row = results[static_cast<size_t>(i + 1 + carried)];
-      if (row.tensor == kNoValue) throw Error(ErrorCode::kType, "a Loop gathers something that is no tensor", where);
-      rows[static_cast<size_t>(i)].push_back(row.tensor);
-    }
-  }
-  for (int i = 0; i < scans && carried + i < proto.output_size(); ++i) {
-    const std::string& output = proto.output(carried + i);
-    if (output.empty()) {
-      state.emplace_back();
-      continue;
-    }
-    if (rows[static_cast<size_t>(i)].empty()) throw Error(ErrorCode::kUnsupported, "a Loop without a round gathers outputs", where);
-    state.push_back({Stack(rows[static_cast<size_t>(i)], 0, origin, NameOf(output, scope)), nullptr});
-  }
-  BindOutputs(proto, state, scope);
+  for (int i = 0; i < carried; ++i) parts.states.push_back(Lookup(proto.input(i + 2), proto, scope));
+  parts.enter = [&](Scope& body, ValueId trip, const std::vector<Binding>& states) {
+    body.names[graph.input(0).name()] = {trip, nullptr};
+    body.names[graph.input(1).name()] = {emitter().AddConstant(body.path + "condition", Tensor::Scalar<bool>(true)), nullptr};
+    for (size_t i = 0; i < states.size(); ++i) body.names[graph.input(static_cast<int>(i) + 2).name()] = states[i];
+  };
+  parts.place = [](ValueId trip, size_t) { return trip; };
+  BindOutputs(proto, RunRounds(proto, parts, origin, scope), scope);
 }
 
 void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
@@ -171,7 +213,6 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   if (const auto version = scope.opsets->find(""); version != scope.opsets->end() && version->second < 9)
     throw Error(ErrorCode::kUnsupported, "a Scan of opset 8, which scans batches of sequences", where,
                 "export the model for opset 9 or newer");
-  const std::string origin = Origin(proto, scope);
   const auto ints = [&](const char* name) {
     const auto* attribute = FindAttribute(proto, name, scope);
     return attribute == nullptr ? std::vector<int64_t>{} : std::vector<int64_t>(attribute->ints().begin(), attribute->ints().end());
@@ -188,56 +229,56 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   }
   const std::vector<int64_t> in_axes = ints("scan_input_axes"), out_axes = ints("scan_output_axes");
   const std::vector<int64_t> in_directions = ints("scan_input_directions"), out_directions = ints("scan_output_directions");
-  const auto at = [](const std::vector<int64_t>& list, int64_t i) {
-    return static_cast<size_t>(i) < list.size() ? list[static_cast<size_t>(i)] : 0;
-  };
-  std::vector<Binding> state;
-  for (int64_t i = 0; i < carried; ++i) state.push_back(Lookup(proto.input(static_cast<int>(i)), proto, scope));
-  std::vector<ValueId> inputs;
+  const auto at = [](const std::vector<int64_t>& list, size_t i) { return i < list.size() ? list[i] : 0; };
+  LoopParts parts{.graph = graph};
+  for (int64_t i = 0; i < carried; ++i) parts.states.push_back(Lookup(proto.input(static_cast<int>(i)), proto, scope));
+  std::vector<Binding> inputs;
   std::vector<int> axes;
-  int64_t trips = -1;
   for (int64_t i = 0; i < scanned; ++i) {
-    inputs.push_back(TensorOf(proto.input(static_cast<int>(carried + i)), proto, scope));
-    const Shape& shape = emitter_.graph().value(inputs.back()).shape;
-    const auto axis = NormalAxis(at(in_axes, i), shape.rank());
-    if (!axis)
-      throw Error(ErrorCode::kAttr, "scan_input_axes names axis " + std::to_string(at(in_axes, i)) + " of " + shape.ToString(), where);
+    const ValueId id = TensorOf(proto.input(static_cast<int>(carried + i)), proto, scope);
+    inputs.push_back({id, nullptr});
+    const Shape& shape = emitter().graph().value(id).shape;
+    const int64_t wanted = at(in_axes, static_cast<size_t>(i));
+    const auto axis = NormalAxis(wanted, shape.rank());
+    if (!axis) throw Error(ErrorCode::kAttr, "scan_input_axes names axis " + std::to_string(wanted) + " of " + shape.ToString(), where);
     axes.push_back(*axis);
-    if (trips >= 0 && shape[*axis] != trips) throw Error(ErrorCode::kShape, "the inputs of a Scan have different lengths", where);
-    trips = shape[*axis];
+    if (parts.trips >= 0 && shape[*axis] != parts.trips)
+      throw Error(ErrorCode::kShape, "the inputs of a Scan have different lengths", where);
+    parts.trips = shape[*axis];
   }
-  std::vector<std::vector<ValueId>> rows(static_cast<size_t>(gathered));
-  for (int64_t trip = 0; trip < trips; ++trip) {
-    CountUnrolled(graph.node_size() + scanned, where);
-    Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");
-    for (int64_t i = 0; i < carried; ++i) body.names[graph.input(static_cast<int>(i)).name()] = state[static_cast<size_t>(i)];
-    for (int64_t i = 0; i < scanned; ++i) {
-      const int64_t index = at(in_directions, i) == 1 ? trips - 1 - trip : trip;
-      const ValueId position = emitter_.AddConstant(body.path + "index", Tensor::Scalar<int64_t>(index));
-      const ValueId row =
-          EmitOp("Gather", {inputs[static_cast<size_t>(i)], position}, {{"axis", int64_t{axes[static_cast<size_t>(i)]}}}, origin, "");
-      body.names[graph.input(static_cast<int>(carried + i)).name()] = {row, nullptr};
+  const std::string origin = Origin(proto, scope);
+  parts.trip_count = emitter().AddConstant(origin + "/trips", Tensor::Scalar<int64_t>(parts.trips));
+  // Round `trip` of one that goes backwards.
+  const auto directed = [&](ValueId trip, bool backwards) {
+    if (!backwards) return trip;
+    const ValueId last = emitter().AddConstant(origin + "/last", Tensor::Scalar<int64_t>(parts.trips - 1));
+    return EmitOp("Sub", {last, trip}, {}, origin, "");
+  };
+  parts.enter = [&](Scope& body, ValueId trip, const std::vector<Binding>& states) {
+    for (size_t i = 0; i < states.size(); ++i) body.names[graph.input(static_cast<int>(i)).name()] = states[i];
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const ValueId whole = Inner(inputs[i].tensor, scope.depth);
+      const ValueId place = directed(trip, at(in_directions, i) == 1);
+      const ValueId row = EmitOp("Gather", {whole, place}, {{"axis", int64_t{axes[i]}}}, origin, "");
+      body.names[graph.input(static_cast<int>(static_cast<size_t>(carried) + i)).name()] = {row, nullptr};
     }
-    const std::vector<Binding> results = RunGraph(graph, body);
-    for (int64_t i = 0; i < carried; ++i) state[static_cast<size_t>(i)] = results[static_cast<size_t>(i)];
-    for (int64_t i = 0; i < gathered; ++i) rows[static_cast<size_t>(i)].push_back(results[static_cast<size_t>(carried + i)].tensor);
-  }
-  for (int64_t i = 0; i < gathered && carried + i < proto.output_size(); ++i) {
-    const std::string& output = proto.output(static_cast<int>(carried + i));
-    std::vector<ValueId>& list = rows[static_cast<size_t>(i)];
-    if (output.empty() || list.empty()) {
-      state.emplace_back();
-      continue;
-    }
-    if (at(out_directions, i) == 1) std::reverse(list.begin(), list.end());
-    const int rank = emitter_.graph().value(list[0]).shape.rank() + 1;
+  };
+  parts.place = [&](ValueId trip, size_t output) { return directed(trip, at(out_directions, output) == 1); };
+  std::vector<Binding> results = RunRounds(proto, parts, origin, scope);
+  for (size_t i = 0; i < static_cast<size_t>(gathered) && static_cast<size_t>(carried) + i < results.size(); ++i) {
+    Binding& rows = results[static_cast<size_t>(carried) + i];
+    if (rows.tensor == kNoValue || at(out_axes, i) == 0) continue;
+    const int rank = emitter().graph().value(rows.tensor).shape.rank();
     const auto axis = NormalAxis(at(out_axes, i), rank);
     if (!axis)
       throw Error(ErrorCode::kAttr, "scan_output_axes names axis " + std::to_string(at(out_axes, i)) + " of rank " + std::to_string(rank),
                   where);
-    state.push_back({Stack(list, *axis, origin, NameOf(output, scope)), nullptr});
+    std::vector<int64_t> perm;
+    for (int k = 1; k < rank; ++k) perm.push_back(k);
+    perm.insert(perm.begin() + *axis, 0);
+    rows.tensor = EmitOp("Transpose", {rows.tensor}, {{"perm", perm}}, origin, "");
   }
-  BindOutputs(proto, state, scope);
+  BindOutputs(proto, results, scope);
 }
 
 }  // namespace gradloom

@@ -198,13 +198,36 @@ std::vector<ValueId> Emitter::EmitKnown(const Node& node, const std::vector<std:
   return results;
 }
 
+void Emitter::CheckCount(const Node& node) const {
+  if (static_cast<int64_t>(graph_.nodes.size()) < limits_.nodes) return;
+  throw Error(ErrorCode::kLimit,
+              "the model has more than " + std::to_string(limits_.nodes) + " nodes once functions and loops are written out",
+              Describe(node));
+}
+
+std::vector<ValueId> Emitter::Append(Node node, const std::vector<std::string>& names, const std::vector<ValueType>& types) {
+  CheckCount(node);
+  CheckSizes(node, types);
+  node.outputs.assign(names.size(), kNoValue);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty()) node.outputs[i] = AddOutput(names[i], types[i]);
+  }
+  const std::vector<ValueId> results = node.outputs;
+  graph_.AddNode(std::move(node));
+  return results;
+}
+
+// Of the node that is added next.
+ValueId Emitter::AddOutput(const std::string& name, const ValueType& type) {
+  const ValueId id = graph_.AddValue(name, type.dtype, type.shape, Role::kActivation);
+  if (producer_.size() <= static_cast<size_t>(id)) producer_.resize(static_cast<size_t>(id) + 1, -1);
+  producer_[static_cast<size_t>(id)] = static_cast<int>(graph_.nodes.size());
+  return id;
+}
+
 std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& names) {
   std::vector<ValueId> results(names.size(), kNoValue);
-  if (static_cast<int64_t>(graph_.nodes.size()) >= limits_.nodes) {
-    throw Error(ErrorCode::kLimit,
-                "the model has more than " + std::to_string(limits_.nodes) + " nodes once functions and loops are written out",
-                Describe(node));
-  }
+  CheckCount(node);
   node.outputs.assign(names.size(), kNoValue);
   if (FindDynamic(node.domain, node.op) != nullptr) return EmitKnown(node, names);
   if (batch_watch_ != nullptr) batch_watch_->Before(*this, node);
@@ -235,13 +258,9 @@ std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& na
   }
   bool weights = false;
   for (ValueId id : node.inputs) weights = weights || (id != kNoValue && Flag(may_train_, id));
-  const int position = static_cast<int>(graph_.nodes.size());
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty()) continue;
-    const ValueId id = graph_.AddValue(names[i], types[i].dtype, types[i].shape, Role::kActivation);
-    results[i] = node.outputs[i] = id;
-    if (producer_.size() <= static_cast<size_t>(id)) producer_.resize(static_cast<size_t>(id) + 1, -1);
-    producer_[static_cast<size_t>(id)] = position;
+    const ValueId id = results[i] = node.outputs[i] = AddOutput(names[i], types[i]);
     if (computable) SetFlag(computable_, id);
     if (computable && weights && IsFloating(types[i].dtype)) SetFlag(may_train_, id);
   }

@@ -29,6 +29,9 @@ class Emitter {
   // no sense, kLimit for a value past the limits.
   std::vector<ValueId> Emit(Node node, const std::vector<std::string>& names);
 
+  // Adds a node as it is, with outputs of these types: nothing is inferred, nothing folded. For one with bodies. Throws kLimit.
+  std::vector<ValueId> Append(Node node, const std::vector<std::string>& names, const std::vector<ValueType>& types);
+
   // Sees every node before and after it is emitted; null: nobody does.
   void set_batch_watch(BatchWatch* watch) { batch_watch_ = watch; }
 
@@ -64,6 +67,8 @@ class Emitter {
   bool Foldable(const Node& node, const std::vector<ValueType>& types, const std::vector<std::string>& names) const;
   std::vector<Tensor> Run(const Node& node, const std::vector<ValueType>& types);
   void CheckSizes(const Node& node, const std::vector<ValueType>& types) const;
+  void CheckCount(const Node& node) const;
+  ValueId AddOutput(const std::string& name, const ValueType& type);
 
   Graph& graph_;
   const TypeRules& rules_;

@@ -74,6 +74,7 @@ std::vector<Binding> Importer::RunBody(const onnx::FunctionProto& function, cons
   }
   const OpsetVersions versions = VersionsOf(function);
   Scope body;
+  body.depth = frames_.size();
   body.path = call.origin + "/";
   body.opsets = &versions;
   body.attributes = &call.attributes;
@@ -87,7 +88,7 @@ std::vector<Binding> Importer::RunBody(const onnx::FunctionProto& function, cons
   std::vector<Binding> results;
   for (size_t i = 0; i < call.output_names.size(); ++i) {
     const std::string& name = function.output(static_cast<int>(i));
-    const Binding* made = body.Find(name);
+    const Binding* made = Find(name, body);
     if (made == nullptr && !call.output_names[i].empty()) {
       throw Error(ErrorCode::kGraph, "function '" + Escaped(function.name()) + "' does not make its output '" + Escaped(name) + "'",
                   "node '" + Escaped(call.origin) + "'");
@@ -132,12 +133,11 @@ void Importer::RestoreTensors(const onnx::GraphProto& graph, onnx::GraphProto& c
 
 bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, const Scope& scope,
                               const std::vector<std::string>& output_names, std::vector<ValueId>& results) {
-  if (!node.regions.empty()) return false;
   // An operator that we have both a row and a kernel for stays whole.
   if (FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr) return false;
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   if (schema == nullptr || (!schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
-  CheckNode(emitter_.graph(), node, *schema);
+  CheckNode(emitter().graph(), node, *schema);
   std::unordered_map<std::string, onnx::AttributeProto> attributes;
   for (const auto& [name, value] : node.attributes) SetAttribute(name, value, &attributes[name]);
   for (const auto& written : proto.attribute()) {
@@ -152,7 +152,7 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
   if (const onnx::FunctionProto* fixed = schema->GetFunction(newest)) {
     *body = *fixed;
   } else {
-    const BuildContext context(emitter_.graph(), node, attributes, output_names);
+    const BuildContext context(emitter().graph(), node, attributes, output_names);
     if (!schema->BuildContextDependentFunction(context, *body, newest)) return false;
   }
   // Bodies of operators of other domains use ONNX's own, and need not say of which version.

@@ -97,6 +97,8 @@ struct ImportOptions {
   // target shape, axes, a number of repeats) can be given so, and sequences and optionals in no other way. Error(kShape,
   // kType) where one is not as the file declares it.
   std::map<std::string, KnownInput> values;
+  // Nodes that the rounds of loops are written out to, where it is known how many there are. A loop of more is decided during the step.
+  int64_t unrolled_nodes = 100'000;
 };
 
 struct ImportedGraph {

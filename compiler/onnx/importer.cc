@@ -10,21 +10,13 @@
 
 namespace gradloom {
 
-const Binding* Scope::Find(const std::string& name) const {
-  for (const Scope* scope = this; scope != nullptr; scope = scope->outer) {
-    const auto found = scope->names.find(name);
-    if (found != scope->names.end()) return &found->second;
-  }
-  return nullptr;
-}
-
 Importer::Importer(const ModelFile& file, const ImportOptions& options, BatchWatch* watch)
     : file_(file),
       options_(options),
       emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file_.options.limits),
       functions_(file.proto),
       opsets_(VersionsOf(file.proto)) {
-  emitter_.set_batch_watch(watch);
+  emitter().set_batch_watch(watch);
 }
 
 ImportedGraph Importer::Run() {
@@ -45,18 +37,19 @@ void Importer::AddInitializers(const onnx::GraphProto& graph, Scope& scope) {
   for (const auto& tensor : graph.sparse_initializer()) scope.names[tensor.values().name()] = {ConstantOf(&tensor), nullptr};
 }
 
+// Tensors of bodies are the outermost graph's: what is trained is there.
 ValueId Importer::ConstantOf(const void* site) {
-  const auto made = constants_.find(site);
-  if (made != constants_.end()) return made->second;
-  const ModelTensor& tensor = file_.tensors.at(site);
-  const ValueId id = emitter_.AddConstant(tensor.name, tensor.data, /*of_file=*/true);
-  constants_.emplace(site, id);
-  return id;
+  auto made = constants_.find(site);
+  if (made == constants_.end()) {
+    const ModelTensor& tensor = file_.tensors.at(site);
+    made = constants_.emplace(site, emitter_.AddConstant(tensor.name, tensor.data, /*of_file=*/true)).first;
+  }
+  return Inner(made->second, 0);
 }
 
 void Importer::AddOutputs(Scope& scope) {
   for (const auto& info : file_.proto.graph().output()) {
-    const Binding* binding = scope.Find(info.name());
+    const Binding* binding = Find(info.name(), scope);
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);
     if (binding->sequence != nullptr) {
@@ -104,8 +97,28 @@ std::string Importer::Origin(const onnx::NodeProto& proto, const Scope& scope) {
   return unique;
 }
 
-const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const {
-  const Binding* found = scope.Find(name);
+const Binding* Importer::Find(const std::string& name, const Scope& scope) {
+  for (const Scope* s = &scope; s != nullptr; s = s->outer) {
+    const auto found = s->names.find(name);
+    if (found == s->names.end()) continue;
+    const Binding& binding = found->second;
+    if (s->depth == frames_.size()) return &binding;
+    const auto [at, fresh] = frames_.back().translated.try_emplace(&binding);
+    if (!fresh) return &at->second;
+    Binding inner;
+    if (binding.tensor != kNoValue) inner.tensor = Inner(binding.tensor, s->depth);
+    if (binding.sequence != nullptr) {
+      auto elements = *binding.sequence;
+      for (ValueId& id : elements) id = Inner(id, s->depth);
+      inner.sequence = std::make_shared<const std::vector<ValueId>>(std::move(elements));
+    }
+    return &(frames_.back().translated[&binding] = inner);
+  }
+  return nullptr;
+}
+
+const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
+  const Binding* found = Find(name, scope);
   if (found != nullptr) return *found;
   std::vector<std::string> names;
   for (const Scope* s = &scope; s != nullptr; s = s->outer) {
@@ -118,7 +131,7 @@ const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& 
               near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
 }
 
-ValueId Importer::TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const {
+ValueId Importer::TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
   if (name.empty()) return kNoValue;
   const Binding& binding = Lookup(name, proto, scope);
   if (binding.sequence != nullptr) {
@@ -159,7 +172,7 @@ Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
 // an operand. True for one that changes nothing.
 bool Importer::CastsToItself(Node& node) const {
   if (!node.domain.empty() || (node.op != "Cast" && node.op != "CastLike")) return false;
-  const Graph& graph = *result_.graph;
+  const Graph& graph = emitter().graph();
   if (node.op == "CastLike") {
     node.op = "Cast";
     node.attributes.set("to", static_cast<int64_t>(graph.value(node.inputs[1]).dtype));
@@ -180,16 +193,16 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   for (const std::string& output : proto.output()) names.push_back(output.empty() ? "" : NameOf(output, scope));
   while (!names.empty() && names.back().empty()) names.pop_back();
   node.outputs.assign(names.size(), kNoValue);
-  CheckNode(emitter_.graph(), node, *schema);
+  CheckNode(emitter().graph(), node, *schema);
   size_t num_outputs = names.size();
-  UpgradeNode(emitter_, node, schema->since_version(), num_outputs);
+  UpgradeNode(emitter(), node, schema->since_version(), num_outputs);
   names.resize(num_outputs);
   node.outputs.assign(num_outputs, kNoValue);
   std::vector<ValueId> results;
   if (CastsToItself(node)) {
     results = {node.inputs[0]};
   } else if (!ExpandBySchema(node, proto, scope, names, results)) {
-    results = emitter_.Emit(std::move(node), names);
+    results = emitter().Emit(std::move(node), names);
   }
   for (size_t i = 0; i < results.size(); ++i) {
     if (!names[i].empty()) scope.names.insert_or_assign(proto.output(static_cast<int>(i)), Binding{results[i], nullptr});
@@ -236,7 +249,7 @@ void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {
   if (site != nullptr && file_.tensors.contains(site)) {
     id = ConstantOf(site);
   } else {
-    id = emitter_.AddConstant(name, ConstantValue(proto.attribute(0).name(), *attribute, where));
+    id = emitter().AddConstant(name, ConstantValue(proto.attribute(0).name(), *attribute, where));
   }
   scope.names.insert_or_assign(proto.output(0), Binding{id, nullptr});
 }

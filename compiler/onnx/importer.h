@@ -1,6 +1,8 @@
 // The walk over a model's nodes that makes a Graph of it. Private to this room.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -23,6 +25,7 @@ struct Binding {
 // The names that nodes of one graph or function body see.
 struct Scope {
   const Scope* outer = nullptr;  // the graph around a nested one; null for the main graph and for functions
+  size_t depth = 0;              // bodies of branches and loops around it: its values are those of the innermost one
   std::string path;              // the calls that led here, before names and origins: "" or "layer1/"
   const OpsetVersions* opsets = nullptr;
   std::unordered_map<std::string, Binding> names;
@@ -30,8 +33,30 @@ struct Scope {
   std::unordered_map<std::string, std::string> renamed;
   // Of the call of a function, for attributes that refer to them; null outside of functions.
   const std::unordered_map<std::string, const onnx::AttributeProto*>* attributes = nullptr;
+};
 
-  const Binding* Find(const std::string& name) const;
+// A body of a branch or a loop that is decided during a step, while it is made: a graph of its own.
+struct RegionFrame {
+  std::unique_ptr<Graph> graph;
+  std::unique_ptr<Emitter> emitter;
+  std::vector<ValueId> captured;                           // of the graph around it: its last inputs, in order
+  std::map<ValueId, ValueId> inner;                        // what stands for a value of the graph around it
+  std::unordered_map<const Binding*, Binding> translated;  // bindings of scopes outside, as they are here
+};
+
+// A Loop or a Scan.
+struct LoopParts {
+  const onnx::GraphProto& graph;
+  std::vector<Binding> states = {};
+  ValueId trip_count = kNoValue;   // kNoValue: no number ends it
+  int64_t trips = -1;              // the same where it is known
+  ValueId condition = kNoValue;    // before the first round; kNoValue: true
+  bool gives_condition = false;    // the body's first output says whether to go on
+  std::vector<std::string> names;  // of what it makes; empty where that is not wanted
+  // Names what a round begins with: its number and the states.
+  std::function<void(Scope& body, ValueId trip, const std::vector<Binding>& states)> enter = {};
+  // Where round `trip` puts its row of gathered output `output`.
+  std::function<ValueId(ValueId trip, size_t output)> place = {};
 };
 
 // A function body with what it is applied to.
@@ -77,8 +102,10 @@ class Importer {
   void RunConstant(const onnx::NodeProto& proto, Scope& scope);
   Node MakeNode(const onnx::NodeProto& proto, Scope& scope);
   std::string Origin(const onnx::NodeProto& proto, const Scope& scope);
-  const Binding& Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const;
-  ValueId TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const;
+  // What the name stands for in the innermost body, or null.
+  const Binding* Find(const std::string& name, const Scope& scope);
+  const Binding& Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
+  ValueId TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   ValueId ConstantOf(const void* site);
   std::string NameOf(const std::string& name, const Scope& scope) const;
 
@@ -104,9 +131,16 @@ class Importer {
   Scope Nested(const Scope& outer, const std::string& path) const;
   void RunIf(const onnx::NodeProto& proto, Scope& scope);
   void RunLoop(const onnx::NodeProto& proto, Scope& scope);
+  // One that is written out; false: whether it goes on is not known before the run.
+  bool UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
-  // Of a round that is written out. Throws Error(kLimit) where all of them come to too many.
+  std::vector<Binding> RunRounds(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope);
+  // Whether so many rounds of so many nodes may be written out.
+  bool MayUnroll(int64_t trips, int64_t nodes) const;
+  // Of a round that has to be written out. Throws Error(kLimit) where all of them come to too many.
   void CountUnrolled(int64_t nodes, const std::string& where);
+  // Throws Error(kType) where the value is not one element of this type.
+  void CheckSingle(ValueId id, DType dtype, const std::string& message, const std::string& where);
   void BindOutputs(const onnx::NodeProto& proto, const std::vector<Binding>& values, Scope& scope) const;
   ValueId Stack(const std::vector<ValueId>& rows, int64_t axis, const std::string& origin, const std::string& name);
   // A standard operator of one output; its value is named after the origin where `name` is empty.
@@ -114,10 +148,26 @@ class Importer {
                  const std::string& name);
   ValueId Ints(const std::string& origin, const std::vector<int64_t>& values);
 
+  // regions.cc: branches and loops that are decided during a step
+  Emitter& emitter() { return frames_.empty() ? emitter_ : *frames_.back().emitter; }
+  const Emitter& emitter() const { return frames_.empty() ? emitter_ : *frames_.back().emitter; }
+  Graph& GraphAt(size_t depth) { return depth == 0 ? *result_.graph : *frames_[depth - 1].graph; }
+  // A value of the graph at `depth` as the innermost body has it.
+  ValueId Inner(ValueId id, size_t depth);
+  ValueId Capture(RegionFrame& frame, size_t depth, ValueId id);
+  void BeginRegion();
+  RegionFrame EndRegion(const std::vector<ValueId>& results);
+  std::vector<ValueId> Tensors(const std::vector<Binding>& bindings, const std::string& where) const;
+  void RunIfRegion(const onnx::NodeProto& proto, ValueId condition, const onnx::GraphProto& then_branch,
+                   const onnx::GraphProto& else_branch, Scope& scope);
+  // The states after the last round, then what the rounds gathered, all along axis 0.
+  class LoopRegion;
+  std::vector<ValueId> RunLoopRegion(const LoopParts& parts, const std::string& origin, const Scope& scope);
+
   // sequences.cc
   bool RunSequence(const onnx::NodeProto& proto, Scope& scope);
   void RunSequenceMap(const onnx::NodeProto& proto, Scope& scope);
-  const std::vector<ValueId>& SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const;
+  const std::vector<ValueId>& SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   int64_t Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope);
   Binding SequenceEmpty(const onnx::NodeProto& proto, Scope& scope);
   Binding SequenceConstruct(const onnx::NodeProto& proto, Scope& scope);
@@ -135,6 +185,7 @@ class Importer {
   OnnxTypeRules rules_;
   ImportedGraph result_;
   Emitter emitter_;  // of result_.graph
+  std::vector<RegionFrame> frames_;
   const FunctionIndex functions_;
   OpsetVersions opsets_;
   // The value of each tensor of the file, so that a function called twice has its weights once.

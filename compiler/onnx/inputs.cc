@@ -232,10 +232,10 @@ ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t de
 }
 
 Binding Importer::BindingOf(const std::string& name, const KnownInput& known) {
-  if (!known.sequence) return {known.tensor.defined() ? emitter_.AddConstant(name, known.tensor) : kNoValue, nullptr};
+  if (!known.sequence) return {known.tensor.defined() ? emitter().AddConstant(name, known.tensor) : kNoValue, nullptr};
   std::vector<ValueId> elements;
   for (const Tensor& tensor : *known.sequence)
-    elements.push_back(emitter_.AddConstant(name + "/" + std::to_string(elements.size()), tensor));
+    elements.push_back(emitter().AddConstant(name + "/" + std::to_string(elements.size()), tensor));
   return {kNoValue, std::make_shared<const std::vector<ValueId>>(std::move(elements))};
 }
 
@@ -261,12 +261,12 @@ void Importer::AddInputs(Scope& scope) {
                   WhereOf(*info), "a smaller --batch or --shape");
     }
     if (const auto known = options_.values.find(info->name()); known != options_.values.end()) {
-      scope.names[info->name()] = {emitter_.AddConstant(info->name(), Declared(*info, known->second.tensor, dtype, shape)), nullptr};
+      scope.names[info->name()] = {emitter().AddConstant(info->name(), Declared(*info, known->second.tensor, dtype, shape)), nullptr};
       continue;
     }
     if (batch_axis >= 0) result_.batch = shape[batch_axis];
-    const ValueId id = emitter_.graph().AddValue(info->name(), dtype, shape, Role::kInput);
-    emitter_.graph().inputs.push_back(id);
+    const ValueId id = emitter().graph().AddValue(info->name(), dtype, shape, Role::kInput);
+    emitter().graph().inputs.push_back(id);
     result_.batch_axes.push_back(batch_axis);
     scope.names[info->name()] = {id, nullptr};
   }

@@ -135,8 +135,6 @@ void CheckAttributes(const Node& node, const OpSchema& schema) {
   }
   for (const auto& [name, attribute] : known) {
     if (!attribute.required || node.attributes.has(name)) continue;
-    const auto is_region = [&](const Region& region) { return region.attribute == name; };
-    if (std::any_of(node.regions.begin(), node.regions.end(), is_region)) continue;
     throw Error(ErrorCode::kAttr, "operator '" + schema.Name() + "' needs the attribute '" + name + "'", Describe(node));
   }
 }

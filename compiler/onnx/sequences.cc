@@ -19,7 +19,7 @@ Binding Of(Sequence sequence) { return {kNoValue, std::make_shared<const Sequenc
 
 }  // namespace
 
-const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) const {
+const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
   const Binding& binding = Lookup(name, proto, scope);
   if (binding.sequence == nullptr) throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is no sequence", WhereOf(proto, scope));
   return *binding.sequence;
@@ -27,7 +27,7 @@ const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodePr
 
 // A position in a sequence of `size` elements, negative ones from the end.
 int64_t Importer::Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope) {
-  const Tensor* data = emitter_.Constant(emitter_.Computed(TensorOf(name, proto, scope)));
+  const Tensor* data = emitter().Constant(emitter().Computed(TensorOf(name, proto, scope)));
   if (data == nullptr) throw Error(ErrorCode::kUnsupported, "a position in a sequence is not known before the run", WhereOf(proto, scope));
   if (data->elements() != 1) throw Error(ErrorCode::kShape, "a position in a sequence is no single number", WhereOf(proto, scope));
   const int64_t at = ElementAsInt(data->view(), 0);
@@ -118,7 +118,7 @@ Binding Importer::SequenceInsert(const onnx::NodeProto& proto, Scope& scope) {
   const bool at_end = proto.input_size() < 3 || proto.input(2).empty();
   int64_t at = size;
   if (!at_end) {
-    const Tensor* data = emitter_.Constant(emitter_.Computed(TensorOf(proto.input(2), proto, scope)));
+    const Tensor* data = emitter().Constant(emitter().Computed(TensorOf(proto.input(2), proto, scope)));
     at = data != nullptr && data->elements() == 1 && ElementAsInt(data->view(), 0) == size ? size
                                                                                            : Position(proto.input(2), size, proto, scope);
   }
@@ -143,13 +143,13 @@ Binding Importer::SequenceAt(const onnx::NodeProto& proto, Scope& scope) {
 
 Binding Importer::SequenceLength(const onnx::NodeProto& proto, Scope& scope) {
   const int64_t size = static_cast<int64_t>(SequenceOf(proto.input(0), proto, scope).size());
-  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<int64_t>(size)), nullptr};
+  return {emitter().AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<int64_t>(size)), nullptr};
 }
 
 Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
   const std::string origin = Origin(proto, scope), where = WhereOf(proto, scope);
   const ValueId input = TensorOf(proto.input(0), proto, scope);
-  const Shape shape = emitter_.graph().value(input).shape;
+  const Shape shape = emitter().graph().value(input).shape;
   const auto* axis_attribute = FindAttribute(proto, "axis", scope);
   const auto* keep_attribute = FindAttribute(proto, "keepdims", scope);
   const int64_t wanted = axis_attribute == nullptr ? 0 : axis_attribute->i();
@@ -161,7 +161,7 @@ Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
   std::vector<int64_t> sizes;
   int64_t each = 1;
   if (given) {
-    const Tensor* split = emitter_.Constant(emitter_.Computed(TensorOf(proto.input(1), proto, scope)));
+    const Tensor* split = emitter().Constant(emitter().Computed(TensorOf(proto.input(1), proto, scope)));
     if (split == nullptr) throw Error(ErrorCode::kUnsupported, "where a sequence is split is not known before the run", where);
     if (split->shape().rank() == 1) sizes = IntValues(split->view());
     if (split->shape().rank() == 0) each = ElementAsInt(split->view(), 0);
@@ -179,7 +179,7 @@ Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
   node.origin = origin;
   std::vector<std::string> names;
   for (size_t i = 0; i < sizes.size(); ++i) names.push_back(NameOf(proto.output(0), scope) + "/" + std::to_string(i));
-  Sequence parts = emitter_.Emit(std::move(node), names);
+  Sequence parts = emitter().Emit(std::move(node), names);
   if (drop_axis) {
     for (ValueId& part : parts) part = EmitOp("Squeeze", {part, Ints(origin, {*axis})}, {}, origin, "");
   }
@@ -195,7 +195,7 @@ Binding Importer::ConcatFromSequence(const onnx::NodeProto& proto, Scope& scope)
   const std::string origin = Origin(proto, scope), name = NameOf(proto.output(0), scope);
   if (new_axis == nullptr || new_axis->i() == 0)
     return {EmitOp("Concat", sequence, {{"axis", static_cast<int64_t>(axis->i())}}, origin, name), nullptr};
-  const auto at = NormalAxis(axis->i(), emitter_.graph().value(sequence[0]).shape.rank() + 1);
+  const auto at = NormalAxis(axis->i(), emitter().graph().value(sequence[0]).shape.rank() + 1);
   if (!at) throw Error(ErrorCode::kAttr, "axis " + std::to_string(axis->i()) + " of a stack of tensors", WhereOf(proto, scope));
   return {Stack(sequence, *at, origin, name), nullptr};
 }
@@ -215,7 +215,7 @@ Binding Importer::OptionalHasElement(const onnx::NodeProto& proto, Scope& scope)
     const Binding& binding = Lookup(proto.input(0), proto, scope);
     has = binding.tensor != kNoValue || binding.sequence != nullptr;
   }
-  return {emitter_.AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<bool>(has)), nullptr};
+  return {emitter().AddConstant(NameOf(proto.output(0), scope), Tensor::Scalar<bool>(has)), nullptr};
 }
 
 }  // namespace gradloom

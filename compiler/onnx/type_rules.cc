@@ -15,26 +15,6 @@ namespace {
 // Shapes, axes, pads, scales: data that a shape can depend on is small. Larger constants are weights.
 constexpr int64_t kMaxShapeDataElements = 1 << 16;
 
-// A body whose types are known since import: nothing is left to infer.
-class KnownBody : public onnx::GraphInferencer {
- public:
-  explicit KnownBody(const Graph& body) {
-    for (ValueId id : body.outputs) {
-      types_.emplace_back();
-      SetTensorType(body.type(id), &types_.back());
-    }
-  }
-  std::vector<const onnx::TypeProto*> doInferencing(const std::vector<const onnx::TypeProto*>&,
-                                                    const std::vector<const onnx::TensorProto*>&) override {
-    std::vector<const onnx::TypeProto*> types;
-    for (const onnx::TypeProto& type : types_) types.push_back(&type);
-    return types;
-  }
-
- private:
-  std::vector<onnx::TypeProto> types_;
-};
-
 // What ONNX's inference functions ask of a node; protobuf forms are made only when asked for.
 class NodeContext : public onnx::InferenceContext {
  public:
@@ -74,12 +54,6 @@ class NodeContext : public onnx::InferenceContext {
   // A builder asks for types before it has made the values: every listed output counts as wanted.
   bool hasOutput(size_t index) override { return index < outputs_.size(); }
   onnx::GraphInferencer* getGraphAttributeInferencer(const std::string& name) override {
-    for (const Region& region : node_.regions) {
-      if (region.attribute != name) continue;
-      auto& body = bodies_[name];
-      if (body == nullptr) body = std::make_unique<KnownBody>(*region.body);
-      return body.get();
-    }
     throw Error(ErrorCode::kAttr, "operator '" + Escaped(node_.op) + "' needs the graph '" + Escaped(name) + "'", Describe(node_));
   }
   const onnx::SparseTensorProto* getInputSparseData(size_t) const override { return nullptr; }
@@ -93,7 +67,6 @@ class NodeContext : public onnx::InferenceContext {
   std::vector<onnx::TypeProto> outputs_;
   mutable std::vector<std::unique_ptr<onnx::TensorProto>> data_;
   mutable std::map<std::string, std::unique_ptr<onnx::AttributeProto>> attributes_;
-  std::map<std::string, std::unique_ptr<KnownBody>> bodies_;
 };
 
 std::string OperandTypes(const Graph& graph, const Node& node) {

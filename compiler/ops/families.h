@@ -37,5 +37,6 @@ std::span<const Op> RegionOps();             // regions.cc
 std::span<const Op> SignalOps();             // signal.cc
 std::span<const Op> TensorScatterOps();      // tensor_scatter.cc
 std::span<const Op> TraditionalOps();        // traditional.cc
+std::span<const Op> ControlFlowOps();        // control_flow.cc
 
 }  // namespace gradloom

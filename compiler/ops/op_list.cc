@@ -44,6 +44,7 @@ constexpr Rows kFamilies[] = {
     SignalOps,
     TensorScatterOps,
     TraditionalOps,
+    ControlFlowOps,
 };
 // clang-format on
 

@@ -1,5 +1,6 @@
 #include "compiler/oracle/interpreter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/reference/reference.h"
@@ -24,6 +25,28 @@ std::vector<bool> Needed(const Graph& graph, std::span<const ValueId> wanted) {
     if (node_needed[i]) ForEachUse(graph.nodes[i], [&](ValueId id) { value_needed[static_cast<size_t>(id)] = true; });
   }
   return node_needed;
+}
+
+std::vector<Tensor> RunBody(const Graph& body, std::span<const Tensor> inputs) {
+  std::map<ValueId, Tensor> feeds;
+  for (size_t i = 0; i < body.inputs.size(); ++i) feeds.emplace(body.inputs[i], inputs[i]);
+  return Interpret(body, feeds, body.outputs);
+}
+
+// A branch or a loop (compiler/ops/control_flow.cc).
+std::vector<Tensor> Decide(const Node& node, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> operands(inputs.begin() + 1, inputs.end());
+  if (node.op == "If") return RunBody(*node.regions[inputs[0].as<bool>()[0] ? 0 : 1].body, operands);
+  const auto carried = node.attributes.Int("carried", 0);
+  const bool conditional = node.attributes.Int("conditional", 0) != 0;
+  for (int64_t trip = 0; !inputs[0].defined() || trip < inputs[0].as<int64_t>()[0]; ++trip) {
+    if (conditional && !operands[0].as<bool>()[0]) break;
+    if (trip >= node.attributes.Int("trip_bound", 0)) throw Error(ErrorCode::kData, "a loop goes on past its bound", Describe(node));
+    std::vector<Tensor> next = RunBody(*node.regions[0].body, operands);
+    std::move(next.begin(), next.end(), operands.begin());
+  }
+  operands.resize(static_cast<size_t>(carried));
+  return operands;
 }
 
 }  // namespace
@@ -53,7 +76,7 @@ std::vector<Tensor> Interpret(const Graph& graph, const std::map<ValueId, Tensor
       }
     }
     for (ValueId id : node.outputs) call.outputs.push_back(OperandOf(graph, id));
-    std::vector<Tensor> outputs = RunReference(call, inputs);
+    std::vector<Tensor> outputs = node.regions.empty() ? RunReference(call, inputs) : Decide(node, inputs);
     for (size_t k = 0; k < outputs.size(); ++k) {
       if (node.outputs[k] != kNoValue) values[static_cast<size_t>(node.outputs[k])] = std::move(outputs[k]);
     }
@@ -78,6 +101,7 @@ std::unique_ptr<Graph> InDouble(const Graph& graph) {
     if (data != nullptr && data->dtype() == DType::kFloat32) copy->set_data(id, Converted(data->view(), DType::kFloat64));
   }
   for (Node& node : copy->nodes) {
+    for (Region& region : node.regions) region.body = InDouble(*region.body);
     for (const char* name : {"to", "dtype", "stash_type"}) {
       if (node.attributes.has(name) && node.attributes.Int(name, 0) == static_cast<int64_t>(DType::kFloat32)) {
         node.attributes.set(name, static_cast<int64_t>(DType::kFloat64));

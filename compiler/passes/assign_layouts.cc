@@ -133,9 +133,6 @@ class LayoutAssigner {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] != kNoValue) node.inputs[i] = In(node.inputs[i], Simplest(call.inputs[i].layout, call.inputs[i].shape));
     }
-    for (Region& region : node.regions) {
-      for (ValueId& id : region.captures) id = In(id, {});
-    }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] != kNoValue) layout(node.outputs[i]) = Simplest(call.outputs[i].layout, call.outputs[i].shape);
     }

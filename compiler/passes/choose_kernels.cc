@@ -35,10 +35,25 @@ KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan)
 
 void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
   plan.kernels.assign(graph.nodes.size(), {});
+  plan.bodies.assign(graph.nodes.size(), {});
   std::string missing, where;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
+    if (!node.regions.empty()) {
+      if (plan.device != DeviceKind::kCpu) {
+        missing += (missing.empty() ? "'" : ", '") + Escaped(node.op) + "'";
+        where += (where.empty() ? "" : "\n      ") + Describe(node) + ": what is decided during a step runs on the CPU alone";
+        continue;
+      }
+      for (const Region& region : node.regions) {
+        ProgramPlan& body = plan.bodies[i].emplace_back();
+        body.device = plan.device;
+        body.threads = plan.threads;
+        ChooseKernels(*region.body, body);
+      }
+      continue;
+    }
     if (IsInputCopy(node) || (op != nullptr && (op->has(kView) || op->has(kMeeting)))) continue;
     const KernelCall call = CallOf(graph, node, plan);
     std::string why;

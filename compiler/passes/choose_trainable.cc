@@ -124,7 +124,22 @@ class Chooser {
     return false;
   }
 
+  // What a body makes of its input `position`.
+  static bool ActsAsWeightIn(const Graph& body, size_t position, bool single, const Tensor& data, std::string& why) {
+    const Chooser inside(body);
+    const ValueId id = body.inputs[position];
+    if (!inside.reaches_[static_cast<size_t>(id)]) return false;
+    std::set<ValueId> seen;
+    return inside.Walk(id, single, data, why, seen);
+  }
+
   bool ActsAsWeight(const Node& node, ValueId id, bool single, const Tensor& data, std::string& why) const {
+    for (const Region& region : node.regions) {
+      for (size_t i = 1; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == id && ActsAsWeightIn(*region.body, i - 1, single, data, why)) return true;
+      }
+    }
+    if (!node.regions.empty()) return false;
     const auto operands = WeightOperands().find(node.op);
     if (operands != WeightOperands().end()) {
       for (size_t i = 0; i < node.inputs.size(); ++i) {

@@ -21,12 +21,8 @@ void CopyInputs(Graph& graph, const InputCopies& copies) {
     copied.emplace(id, copy);
   }
   for (Node& node : nodes) {
-    const auto replace = [&](ValueId& id) {
+    for (ValueId& id : node.inputs) {
       if (const auto found = copied.find(id); found != copied.end()) id = found->second;
-    };
-    for (ValueId& id : node.inputs) replace(id);
-    for (Region& region : node.regions) {
-      for (ValueId& id : region.captures) replace(id);
     }
     graph.nodes.push_back(std::move(node));
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/differentiate_regions.h"
 
 namespace gradloom {
 namespace {
@@ -28,10 +29,10 @@ std::vector<ValueId> Dependence(const Graph& graph, std::span<const ValueId> wan
   return depends;
 }
 
-// The nodes, last first, that lie between a wanted value and the loss.
-std::vector<size_t> NodesOnPath(const Graph& graph, ValueId loss, const std::vector<ValueId>& depends) {
+// The nodes, last first, that lie between a wanted value and one that has a gradient.
+std::vector<size_t> NodesOnPath(const Graph& graph, const Gradients& seeds, const std::vector<ValueId>& depends) {
   std::vector<bool> reaches(static_cast<size_t>(graph.num_values()));
-  reaches[static_cast<size_t>(loss)] = true;
+  for (const auto& [value, gradient] : seeds) reaches[static_cast<size_t>(value)] = true;
   std::vector<size_t> nodes;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
@@ -54,6 +55,7 @@ void RefuseMissingGradients(const Graph& graph, const std::vector<size_t>& path,
   for (size_t i : path) {
     const Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
+    if (!node.regions.empty()) continue;  // their bodies see to it
     if (op == nullptr || op->gradient == nullptr) missing[node.domain.empty() ? node.op : node.domain + "." + node.op].push_back(&node);
   }
   if (missing.empty()) return;
@@ -97,7 +99,11 @@ class Accumulator {
   std::map<ValueId, ValueId> sums_;
 };
 
-void DifferentiateNode(GraphBuilder& builder, const Node& node, const std::vector<ValueId>& depends, Accumulator& gradients) {
+Gradients Backpropagate(GraphBuilder& builder, const Gradients& seeds, std::span<const ValueId> wanted);
+
+void DifferentiateNode(GraphBuilder& builder, size_t position, const std::vector<ValueId>& depends, Accumulator& gradients) {
+  // A copy: appending to the graph moves its nodes.
+  const Node node = builder.graph().nodes[position];
   std::vector<ValueId> output_gradients;
   bool any = false;
   for (ValueId id : node.outputs) {
@@ -110,6 +116,13 @@ void DifferentiateNode(GraphBuilder& builder, const Node& node, const std::vecto
     needed.push_back(id != kNoValue && depends[static_cast<size_t>(id)] != kNoValue && IsFloating(builder.graph().value(id).dtype));
   }
   builder.set_origin(node.origin);
+  if (!node.regions.empty()) {
+    const std::vector<ValueId> made = DifferentiateRegions(builder, position, output_gradients, needed, Backpropagate);
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (made[i] != kNoValue && needed[i]) gradients.Add(node.inputs[i], made[i]);
+    }
+    return;
+  }
   GradientContext context(builder, node, std::move(output_gradients), std::move(needed));
   const Op* op = FindOp(node.domain, node.op);
   try {
@@ -124,6 +137,25 @@ void DifferentiateNode(GraphBuilder& builder, const Node& node, const std::vecto
   }
 }
 
+Gradients Backpropagate(GraphBuilder& builder, const Gradients& seeds, std::span<const ValueId> wanted) {
+  Graph& graph = builder.graph();
+  const std::vector<ValueId> depends = Dependence(graph, wanted);
+  const std::vector<size_t> path = NodesOnPath(graph, seeds, depends);
+  RefuseMissingGradients(graph, path, depends);
+  const Phase phase = builder.phase();
+  builder.set_phase(Phase::kBackward);
+  Accumulator gradients(builder);
+  for (const auto& [value, gradient] : seeds) gradients.Add(value, gradient);
+  for (size_t i : path) DifferentiateNode(builder, i, depends, gradients);
+  builder.set_phase(phase);
+  builder.set_origin("");
+  Gradients result;
+  for (ValueId id : wanted) {
+    if (gradients.at(id) != kNoValue) result.emplace(id, gradients.at(id));
+  }
+  return result;
+}
+
 }  // namespace
 
 std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, ValueId scale) {
@@ -134,24 +166,11 @@ std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, st
   if (type.shape.elements() != 1) {
     throw Error(ErrorCode::kShape, "the loss '" + Escaped(graph.value(loss).name) + "' is " + type.ToString() + ", not a scalar");
   }
-  const std::vector<ValueId> depends = Dependence(graph, wanted);
-  const std::vector<size_t> path = NodesOnPath(graph, loss, depends);
-  RefuseMissingGradients(graph, path, depends);
-
   const Phase phase = builder.phase();
   builder.set_phase(Phase::kBackward);
-  Accumulator gradients(builder);
-  gradients.Add(loss, scale == kNoValue ? builder.Fill(type, 1.0) : builder.Reshape(builder.Cast(scale, type.dtype), type.shape));
-  // Copies: appending to the graph moves its nodes.
-  for (size_t i : path) DifferentiateNode(builder, Node(graph.nodes[i]), depends, gradients);
+  const ValueId seed = scale == kNoValue ? builder.Fill(type, 1.0) : builder.Reshape(builder.Cast(scale, type.dtype), type.shape);
   builder.set_phase(phase);
-  builder.set_origin("");
-
-  std::map<ValueId, ValueId> result;
-  for (ValueId id : wanted) {
-    if (gradients.at(id) != kNoValue) result.emplace(id, gradients.at(id));
-  }
-  return result;
+  return Backpropagate(builder, {{loss, seed}}, wanted);
 }
 
 }  // namespace gradloom

@@ -10,17 +10,24 @@
 namespace gradloom {
 namespace {
 
+// What a body finds around it.
+struct Surroundings {
+  std::vector<Buffer> operands;  // of its node: behind the first input, then the outputs
+  int64_t scratch_offset = 0;
+};
+
 class Emitter {
  public:
-  Emitter(const Graph& graph, const ProgramPlan& scheduled)
-      : graph_(graph), scheduled_(scheduled), buffer_of_(static_cast<size_t>(graph.num_values()), -1) {
+  // `around`: null for a program of its own.
+  Emitter(const Graph& graph, const ProgramPlan& scheduled, const Surroundings* around)
+      : graph_(graph), scheduled_(scheduled), around_(around), buffer_of_(static_cast<size_t>(graph.num_values()), -1) {
     for (int s = 0; s < std::max(scheduled.streams, 1); ++s) {
       const StreamKind kind = s == scheduled.comm_stream   ? StreamKind::kComm
                               : s == scheduled.copy_stream ? StreamKind::kCopy
                                                            : StreamKind::kCompute;
       program_.streams.push_back({kind, 0, kind == StreamKind::kCompute ? scheduled.threads : 1});
     }
-    program_.transient_bytes = scheduled.transient_bytes;
+    program_.transient_bytes = around == nullptr ? scheduled.transient_bytes : 0;
     program_.input_bytes = scheduled.input_bytes;
     program_.place = scheduled.place;
     FindViews();
@@ -40,6 +47,8 @@ class Emitter {
       for (int before : waits[i]) Signal(InstructionKind::kWait, stream, event_of.at(before));
       if (IsInputCopy(graph_.nodes[i])) {
         Copy(graph_.nodes[i], stream);
+      } else if (!graph_.nodes[i].regions.empty()) {
+        Decide(i, stream);
       } else {
         IsMeeting(graph_.nodes[i]) ? Communicate(graph_.nodes[i], stream) : Launch(i, stream);
       }
@@ -49,7 +58,9 @@ class Emitter {
     }
     CopyStates();
     output_buffers.clear();
-    for (ValueId id : graph_.outputs) output_buffers.push_back(BufferOf(id));
+    if (around_ == nullptr) {
+      for (ValueId id : graph_.outputs) output_buffers.push_back(BufferOf(id));
+    }
     return std::move(program_);
   }
 
@@ -72,17 +83,31 @@ class Emitter {
     const ValueId whole = viewed_[static_cast<size_t>(id)];
     const int whole_index = whole == id ? -1 : BufferOf(whole);
     const Value& value = graph_.value(id);
-    const Placement& place = scheduled_.placement[static_cast<size_t>(id)];
-    program_.buffers.push_back({.name = value.name,
-                                .arena = place.arena,
-                                .offset = place.offset,
-                                .bytes = scheduled_.layout(id).elements(value.shape) * DTypeBytes(value.dtype),
-                                .dtype = value.dtype,
-                                .shape = value.shape,
-                                .layout = scheduled_.layout(id),
-                                .feed = place.feed,
-                                .whole = whole_index});
+    Buffer buffer{.name = value.name,
+                  .bytes = scheduled_.layout(id).elements(value.shape) * DTypeBytes(value.dtype),
+                  .dtype = value.dtype,
+                  .shape = value.shape,
+                  .layout = scheduled_.layout(id),
+                  .whole = whole_index};
+    Place(scheduled_.placement[static_cast<size_t>(id)], buffer);
+    program_.buffers.push_back(std::move(buffer));
     return buffer_of_[static_cast<size_t>(id)] = static_cast<int>(program_.buffers.size()) - 1;
+  }
+
+  void Place(const Placement& place, Buffer& buffer) const {
+    buffer.arena = place.arena;
+    buffer.offset = place.offset;
+    buffer.feed = place.feed;
+    if (around_ == nullptr) return;
+    if (place.arena == Arena::kTransient) {
+      buffer.offset += around_->scratch_offset;
+      return;
+    }
+    const Buffer& operand = around_->operands[static_cast<size_t>(place.feed)];
+    buffer.name = operand.name;
+    buffer.arena = operand.arena;
+    buffer.offset = operand.offset;
+    buffer.feed = operand.feed;
   }
 
   void Signal(InstructionKind kind, int stream, int event) {
@@ -105,18 +130,47 @@ class Emitter {
     launch.origin = node.origin;
     for (ValueId id : node.inputs) launch.uses.push_back({BufferOf(id), Access::kRead});
     for (ValueId id : node.outputs) launch.uses.push_back({BufferOf(id), Access::kWrite});
-    if (choice.scratch_bytes > 0) {
-      launch.uses.push_back({static_cast<int>(program_.buffers.size()), Access::kScratch});
-      program_.buffers.push_back({.name = "scratch",
-                                  .arena = Arena::kTransient,
-                                  .offset = scheduled_.scratch_offset[i],
-                                  .bytes = choice.scratch_bytes,
-                                  .dtype = DType::kUndefined,
-                                  .shape = {},
-                                  .layout = {},
-                                  .feed = -1});
-    }
+    AddScratch(i, launch);
     program_.instructions.push_back(std::move(launch));
+  }
+
+  void AddScratch(size_t i, Instruction& instruction) {
+    if (scheduled_.kernels[i].scratch_bytes == 0) return;
+    Buffer scratch{.name = "scratch", .bytes = scheduled_.kernels[i].scratch_bytes, .dtype = DType::kUndefined};
+    Place({Arena::kTransient, scheduled_.scratch_offset[i], -1}, scratch);
+    instruction.uses.push_back({static_cast<int>(program_.buffers.size()), Access::kScratch});
+    program_.buffers.push_back(std::move(scratch));
+  }
+
+  // A branch or a loop, with its bodies.
+  void Decide(size_t i, int stream) {
+    const Node& node = graph_.nodes[i];
+    const bool loop = node.op == "Loop";
+    Instruction decision;
+    decision.kind = loop ? InstructionKind::kLoop : InstructionKind::kIf;
+    decision.stream = stream;
+    decision.origin = node.origin;
+    decision.uses.push_back({BufferOf(node.inputs[0]), Access::kRead});
+    if (loop) {
+      decision.trip_bound = node.attributes.Int("trip_bound", 0);
+      const bool conditional = node.attributes.Int("conditional", 0) != 0;
+      decision.uses.push_back({conditional ? BufferOf(node.inputs[1]) : -1, Access::kRead});
+    }
+    Surroundings around{.operands = {},
+                        .scratch_offset = scheduled_.scratch_offset[i] + (around_ == nullptr ? 0 : around_->scratch_offset)};
+    const auto add = [&](ValueId id, Access access) {
+      const int buffer = BufferOf(id);
+      decision.uses.push_back({buffer, access});
+      around.operands.push_back(program_.buffers[static_cast<size_t>(buffer)]);
+    };
+    for (size_t k = 1; k < node.inputs.size(); ++k) add(node.inputs[k], Access::kRead);
+    for (ValueId id : node.outputs) add(id, Access::kWrite);
+    AddScratch(i, decision);
+    for (size_t r = 0; r < node.regions.size(); ++r) {
+      std::vector<int> outputs;
+      decision.bodies.push_back(Emitter(*node.regions[r].body, scheduled_.bodies[i][r], &around).Run(outputs));
+    }
+    program_.instructions.push_back(std::move(decision));
   }
 
   void Copy(const Node& node, int stream) {
@@ -157,9 +211,7 @@ class Emitter {
       instruction.kind = InstructionKind::kCopy;
       // The state's new value is not its old one: another buffer at the same place.
       Buffer next = program_.buffers[static_cast<size_t>(BufferOf(copy.from))];
-      const Placement& place = scheduled_.placement[static_cast<size_t>(copy.to)];
-      next.arena = place.arena;
-      next.offset = place.offset;
+      Place(scheduled_.placement[static_cast<size_t>(copy.to)], next);
       next.whole = -1;
       instruction.uses = {{BufferOf(copy.from), Access::kRead}, {static_cast<int>(program_.buffers.size()), Access::kWrite}};
       program_.buffers.push_back(std::move(next));
@@ -169,6 +221,7 @@ class Emitter {
 
   const Graph& graph_;
   const ProgramPlan& scheduled_;
+  const Surroundings* around_;
   Program program_;
   std::vector<ValueId> viewed_;
   std::vector<int> buffer_of_;  // by value id
@@ -177,7 +230,7 @@ class Emitter {
 }  // namespace
 
 Program EmitProgram(const Graph& graph, const ProgramPlan& scheduled, std::vector<int>& output_buffers) {
-  return Emitter(graph, scheduled).Run(output_buffers);
+  return Emitter(graph, scheduled, nullptr).Run(output_buffers);
 }
 
 }  // namespace gradloom

@@ -134,7 +134,6 @@ class LossGraphBuilder {
       made.emplace(value.id, id);
     }
     for (const Node& node : from.nodes) {
-      GRADLOOM_CHECK(node.regions.empty());
       Node copy = node;
       for (ValueId& id : copy.inputs) id = id == kNoValue ? kNoValue : made.at(id);
       for (ValueId& id : copy.outputs) {

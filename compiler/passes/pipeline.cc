@@ -21,6 +21,7 @@
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
+#include "compiler/passes/region_bodies.h"
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/training_view.h"
@@ -141,7 +142,12 @@ void RunRecompute(PassContext& c) {
 
 void RunOrder(PassContext& c) { OrderNodes(c.graph, c.recipe.device, c.recipe.threads); }
 
-void RunFusePointwise(PassContext& c) { FusePointwise(c.graph); }
+void RunFusePointwise(PassContext& c) {
+  ForEachBody(c.graph, FusePointwise);
+  FusePointwise(c.graph);
+}
+
+void RunLowerBodies(PassContext& c) { LowerBodies(c.graph); }
 
 void RunCopyInputs(PassContext& c) {
   if (c.copies.all || !c.copies.feeds.empty()) CopyInputs(c.graph, c.copies);
@@ -216,6 +222,8 @@ constexpr Pass kPasses[] = {
     {"order_nodes", RunOrder, true},
     // In the order in which nodes will run, so that a group is never made later than it is read.
     {"fuse_pointwise", RunFusePointwise, true},
+    // Behind fusion, for which bodies have the constants of their arithmetic; before layouts, as constants become operands.
+    {"lower_bodies", RunLowerBodies},
     // Behind fusion, which would take a copy for arithmetic; before streams, of which it needs one.
     {"copy_inputs", RunCopyInputs, false},
     // Before anything that goes by the threads of a stream, as kernels and their layouts do.

@@ -186,9 +186,6 @@ class Splitter {
       Graph& graph = *made_[static_cast<size_t>(node.device)];
       Node own = node;
       for (ValueId& id : own.inputs) id = There(id, node.device);
-      for (Region& region : own.regions) {
-        for (ValueId& id : region.captures) id = There(id, node.device);
-      }
       graph.nodes.push_back(std::move(own));
       for (ValueId id : node.outputs) {
         if (id == kNoValue || !readers_.contains(id)) continue;

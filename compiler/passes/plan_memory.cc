@@ -26,7 +26,8 @@ struct Storage {
 
 class Planner {
  public:
-  Planner(const Graph& graph, const Plan& whole, ProgramPlan& plan)
+  // `whole`: null for a body.
+  Planner(const Graph& graph, const Plan* whole, ProgramPlan& plan)
       : graph_(graph), whole_(whole), plan_(plan), order_(graph, plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
     FindReads();
     PlaceGiven();
@@ -144,14 +145,15 @@ class Planner {
 
   // Inputs, constants, parameters and states have their places already.
   void PlaceGiven() {
+    if (whole_ == nullptr) return PlaceOperands();
     std::map<std::string, int64_t> constant_offset, state_offset;
-    for (const Constant& constant : whole_.constants) constant_offset.emplace(constant.name, constant.offset);
-    for (const StateTensor& state : whole_.state) state_offset.emplace(state.name, state.offset);
-    const std::map<std::string, int64_t> step_offset = {{kStepLr, whole_.step.lr},
-                                                        {kStepNumber, whole_.step.step},
-                                                        {kStepBatch, whole_.step.batch},
-                                                        {kStepSeed, whole_.step.seed},
-                                                        {kStepFirst, whole_.step.first}};
+    for (const Constant& constant : whole_->constants) constant_offset.emplace(constant.name, constant.offset);
+    for (const StateTensor& state : whole_->state) state_offset.emplace(state.name, state.offset);
+    const std::map<std::string, int64_t> step_offset = {{kStepLr, whole_->step.lr},
+                                                        {kStepNumber, whole_->step.step},
+                                                        {kStepBatch, whole_->step.batch},
+                                                        {kStepSeed, whole_->step.seed},
+                                                        {kStepFirst, whole_->step.first}};
     int feeds = 0;
     for (ValueId id : graph_.inputs) {
       const auto step = step_offset.find(graph_.value(id).name);
@@ -167,6 +169,22 @@ class Planner {
     }
   }
 
+  void PlaceOperands() {
+    int operand = 0;
+    for (ValueId id : graph_.inputs) NewStorage(id, 0, Placement{Arena::kFeed, 0, operand++});
+  }
+
+  // What a branch gives is made where its node wants it; what goes round in a loop has its place as the next value of what a round began
+  // with.
+  bool PlaceResult(ValueId id, int i) {
+    if (whole_ != nullptr || graph_.value(id).next_of != kNoValue) return false;
+    const auto result = std::find(graph_.outputs.begin(), graph_.outputs.end(), id);
+    if (result == graph_.outputs.end()) return false;
+    NewStorage(id, i,
+               Placement{Arena::kFeed, 0, static_cast<int>(graph_.inputs.size() + static_cast<size_t>(result - graph_.outputs.begin()))});
+    return true;
+  }
+
   void PlaceOutputs(int i) {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
     ForEachUse(node, [&](ValueId id) {
@@ -180,7 +198,7 @@ class Planner {
     }
     for (int k = 0; k < static_cast<int>(node.outputs.size()); ++k) {
       const ValueId id = node.outputs[static_cast<size_t>(k)];
-      if (id == kNoValue || PlaceInSlot(id, i) || PlaceInState(id, i) || PlaceOnInput(id, k, i)) continue;
+      if (id == kNoValue || PlaceInSlot(id, i) || PlaceResult(id, i) || PlaceInState(id, i) || PlaceOnInput(id, k, i)) continue;
       NewStorage(id, i, std::nullopt);
     }
   }
@@ -222,9 +240,15 @@ class Planner {
   std::span<const Aliasing> MayAlias(int i) {
     const KernelRow* row = plan_.kernels[static_cast<size_t>(i)].row;
     if (row != nullptr) return row->may_alias;
-    const auto operands = static_cast<int>(graph_.nodes[static_cast<size_t>(i)].inputs.size());
-    for (int k = static_cast<int>(in_place_.size()); k < operands; ++k) in_place_.push_back({.output = k, .input = k});
-    return std::span(in_place_).first(static_cast<size_t>(operands));
+    const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    const auto list = [](std::vector<Aliasing>& known, size_t operands, int first_input) {
+      for (int k = static_cast<int>(known.size()); k < static_cast<int>(operands); ++k)
+        known.push_back({.output = k, .input = k + first_input});
+      return std::span(known).first(operands);
+    };
+    if (node.regions.empty()) return list(in_place_, node.inputs.size(), 0);
+    // A loop writes over what it begins with; of a branch nothing is known.
+    return list(carried_, node.op == "Loop" ? node.outputs.size() : 0, 1);
   }
 
   // Whether the kernel of node i lets this output take the bytes of this input, no other operand of the
@@ -255,24 +279,33 @@ class Planner {
   }
 
   const Graph& graph_;
-  const Plan& whole_;
+  const Plan* whole_;
   ProgramPlan& plan_;
   const NodeOrder order_;
   std::vector<int> storage_of_;  // by value id; -1: no place yet
   std::vector<int> last_read_;   // by value id; -1: never
   std::vector<Reach> reads_;     // by value id
   std::vector<Storage> storages_;
-  std::vector<Aliasing> in_place_;
+  std::vector<Aliasing> in_place_, carried_;
 };
 
-}  // namespace
-
-void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan) {
+void PlanAll(const Graph& graph, const Plan* whole, ProgramPlan& plan) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    int64_t& scratch = plan.kernels[i].scratch_bytes;
+    for (size_t r = 0; r < graph.nodes[i].regions.size(); ++r) {
+      PlanAll(*graph.nodes[i].regions[r].body, nullptr, plan.bodies[i][r]);
+      scratch = std::max(scratch, plan.bodies[i][r].transient_bytes);
+    }
+  }
   plan.copies.clear();
   plan.input_bytes = 0;
   Planner planner(graph, whole, plan);
   plan.live_bytes_bound = PackingBound(planner.Intervals());
   planner.Pack();
 }
+
+}  // namespace
+
+void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan) { PlanAll(graph, &whole, plan); }
 
 }  // namespace gradloom

@@ -1,9 +1,11 @@
 #include "compiler/passes/seed_random.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "compiler/passes/program_plan.h"
+#include "compiler/passes/region_bodies.h"
 #include "compiler/passes/step_params.h"
 #include "runtime/base/philox.h"
 
@@ -29,6 +31,12 @@ int64_t OriginKey(const std::string& origin) {
 
 void SeedRandom(GraphBuilder& builder) {
   Graph& graph = builder.graph();
+  ForEachBody(graph, [](const Graph& body) {
+    const auto drawing = std::find_if(body.nodes.begin(), body.nodes.end(), Draws);
+    if (drawing == body.nodes.end()) return;
+    throw Error(ErrorCode::kUnsupported, "random numbers are not supported in a branch or a loop that is decided during a step",
+                Describe(*drawing));
+  });
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (!Draws(graph.nodes[i])) continue;
     // Read before the reference: the step parameters are new values, not nodes.

@@ -11,6 +11,7 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/region_bodies.h"
 #include "kernels/reference/reference.h"
 
 namespace gradloom {
@@ -64,9 +65,8 @@ class Simplifier {
     graph_.nodes.clear();
     for (Node& node : nodes) {
       for (ValueId& id : node.inputs) id = Current(id);
-      for (Region& region : node.regions) {
-        for (ValueId& id : region.captures) id = Current(id);
-      }
+      if (!node.regions.empty()) SinkConstants(graph_, node);
+      for (Region& region : node.regions) merges_ ? Simplify(*region.body) : FoldConstants(*region.body);
       if (!Fold(node) && !DropNeutral(node) && !(merges_ && MergeEqual(node))) graph_.nodes.push_back(std::move(node));
     }
   }
@@ -183,6 +183,7 @@ void RemoveDeadNodes(Graph& graph) {
     if (!meets && std::none_of(node.outputs.begin(), node.outputs.end(),
                                [&](ValueId id) { return id != kNoValue && wanted[static_cast<size_t>(id)]; }))
       continue;
+    if (!node.regions.empty()) TrimBodies(node, wanted);
     ForEachUse(node, [&](ValueId id) { wanted[static_cast<size_t>(id)] = true; });
     kept.push_back(std::move(node));
   }

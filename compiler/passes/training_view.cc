@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "compiler/passes/program_plan.h"
+#include "compiler/passes/region_bodies.h"
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/step_params.h"
 
@@ -14,13 +15,20 @@ namespace {
 
 class View {
  public:
-  View(GraphBuilder& builder, ModelView view) : b_(builder), graph_(builder.graph()), view_(view) {}
+  // `within`: in a body of a branch or a loop.
+  View(GraphBuilder& builder, ModelView view, bool within) : b_(builder), graph_(builder.graph()), view_(view), within_(within) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
       b_.set_origin(node.origin);
+      // The ratio of a dropout, for one, is known outside.
+      if (!node.regions.empty()) SinkConstants(graph_, node);
+      for (Region& region : node.regions) {
+        GraphBuilder inner(*region.body, b_.rules());
+        View(inner, view_, true).Run();
+      }
       if (node.domain.empty() && node.op == "BatchNormalization") {
         BatchNormalization(std::move(node));
       } else if (node.domain.empty() && node.op == "Dropout") {
@@ -47,6 +55,7 @@ class View {
       graph_.nodes.push_back(std::move(node));
       return;
     }
+    RefuseWithin(node, "batch statistics are");
     const double momentum = node.attributes.Float("momentum", 0.9);
     const std::vector<ValueId> made = b_.Ops("BatchNormTrain", kGradloomDomain, {node.inputs[0], node.inputs[1], node.inputs[2]}, 4,
                                              {{"epsilon", node.attributes.Float("epsilon", 1e-5)}});
@@ -74,6 +83,12 @@ class View {
     latest_[running] = next;
   }
 
+  void RefuseWithin(const Node& node, const std::string& what) const {
+    if (!within_) return;
+    throw Error(ErrorCode::kUnsupported, what + " not supported in a branch or a loop that is decided during a step", Describe(node),
+                "--mode graph trains the file as it is written");
+  }
+
   // The value of a constant scalar operand, or `absent`.
   double ScalarOr(const Node& node, size_t i, double absent) {
     if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return absent;
@@ -94,6 +109,7 @@ class View {
     const ValueId x = node.inputs[0];
     const ValueId mask = node.outputs.size() > 1 ? node.outputs[1] : kNoValue;
     if (active) {
+      RefuseWithin(node, "dropout is");
       const ValueId seed = StepParam(graph_, kStepSeed), batch = StepParam(graph_, kStepBatch);
       b_.Ops("Dropout", kGradloomDomain, {x, seed, batch}, mask == kNoValue ? 1 : 2,
              {{"ratio", ratio}, {"origin", OriginKey(node.origin)}});
@@ -112,11 +128,12 @@ class View {
   GraphBuilder& b_;
   Graph& graph_;
   ModelView view_;
+  bool within_;
   std::map<ValueId, ValueId> latest_;  // of a running statistic: its value after the nodes so far
 };
 
 }  // namespace
 
-void ApplyTrainingView(GraphBuilder& builder, ModelView view) { View(builder, view).Run(); }
+void ApplyTrainingView(GraphBuilder& builder, ModelView view) { View(builder, view, false).Run(); }
 
 }  // namespace gradloom

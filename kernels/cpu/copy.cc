@@ -1,4 +1,4 @@
-// Operators that only rename the elements: the same bytes in the same order.
+// Operators that only rename the elements, and gradloom.Copy: the same bytes in the same order.
 #include <cstring>
 
 #include "kernels/catalog/physical.h"
@@ -39,13 +39,13 @@ std::string Rejects(const KernelCall& call) {
 
 constexpr Aliasing kInPlace[] = {{0, 0}};
 
-constexpr CpuKernel Row(std::string_view name, std::string_view op) {
-  return {.row = {.name = name, .op = op, .domain = "", .rejects = Rejects, .may_alias = kInPlace}, .make = MakeKernel<CopyKernel>};
+constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain = "") {
+  return {.row = {.name = name, .op = op, .domain = domain, .rejects = Rejects, .may_alias = kInPlace}, .make = MakeKernel<CopyKernel>};
 }
 
 constexpr CpuKernel kKernels[] = {
     Row("cpu.Identity", "Identity"), Row("cpu.Reshape", "Reshape"),     Row("cpu.Flatten", "Flatten"),
-    Row("cpu.Squeeze", "Squeeze"),   Row("cpu.Unsqueeze", "Unsqueeze"),
+    Row("cpu.Squeeze", "Squeeze"),   Row("cpu.Unsqueeze", "Unsqueeze"), Row("cpu.Copy", "Copy", "gradloom"),
 };
 
 }  // namespace

@@ -115,6 +115,37 @@ std::string RejectsIndices(const KernelCall& call, size_t indices, const Shape& 
   return RejectsLayouts(call);
 }
 
+// gradloom.SetRow(x, i, row): in place, the row is all that moves.
+class SetRow : public Kernel {
+ public:
+  explicit SetRow(const KernelCall& call)
+      : call_(call), bytes_(static_cast<size_t>(call.outputs[0].bytes())), row_bytes_(static_cast<size_t>(call.inputs[2].bytes())) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const int64_t place = *static_cast<const int64_t*>(inputs[1]), extent = call_.inputs[0].shape[0];
+    if (place < 0 || place >= extent) RefuseIndex(call_, place, extent);
+    if (inputs[0] != outputs[0] && bytes_ > 0) std::memcpy(outputs[0], inputs[0], bytes_);
+    if (row_bytes_ > 0) std::memcpy(static_cast<char*>(outputs[0]) + static_cast<size_t>(place) * row_bytes_, inputs[2], row_bytes_);
+  }
+
+ private:
+  KernelCall call_;
+  size_t bytes_, row_bytes_;
+};
+
+std::string RejectsSetRow(const KernelCall& call) {
+  if (call.inputs.size() != 3 || call.outputs.size() != 1) return "not three inputs and one output";
+  const OperandType &x = call.inputs[0], &place = call.inputs[1], &row = call.inputs[2];
+  const Shape& all = x.shape;
+  const bool fits = x.layout.plain() && row.layout.plain() && call.outputs[0].layout.plain() && all.rank() > 0 &&
+                    call.outputs[0].shape == all && row.shape == Shape(std::vector<int64_t>(all.begin() + 1, all.end())) &&
+                    row.dtype == x.dtype && call.outputs[0].dtype == x.dtype;
+  if (!fits) return "a row of another type";
+  return place.dtype == DType::kInt64 && place.shape.elements() == 1 ? "" : "a place that is no single int64";
+}
+
+constexpr Aliasing kRowInPlace[] = {{0, 0}};
+
 std::string RejectsGather(const KernelCall& call) { return RejectsIndices(call, 1, call.inputs[0].shape); }
 
 std::string RejectsGatherGrad(const KernelCall& call) {
@@ -126,6 +157,8 @@ constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.Gather", .op = "Gather", .domain = "", .rejects = RejectsGather}, .make = MakeKernel<Gather>},
     {.row = {.name = "cpu.GatherGrad", .op = "GatherGrad", .domain = "gradloom", .rejects = RejectsGatherGrad},
      .make = MakeKernel<GatherGrad>},
+    {.row = {.name = "cpu.SetRow", .op = "SetRow", .domain = "gradloom", .rejects = RejectsSetRow, .may_alias = kRowInPlace},
+     .make = MakeKernel<SetRow>},
 };
 
 }  // namespace

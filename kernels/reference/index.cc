@@ -255,6 +255,14 @@ void TopK(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
+// gradloom.SetRow(x, i, row)
+void SetRow(const KernelCall& call, const void* const* in, void* const* out) {
+  const int64_t place = CheckedIndex(call, *In<int64_t>(in, 1), call.inputs[0].shape[0]);
+  const int64_t all = call.outputs[0].bytes(), bytes = call.inputs[2].bytes();
+  if (all > 0) std::memcpy(out[0], in[0], static_cast<size_t>(all));
+  if (bytes > 0) std::memcpy(Out<char>(out, 0) + place * bytes, in[2], static_cast<size_t>(bytes));
+}
+
 constexpr ReferenceKernel kKernels[] = {
     {"Compress", "", Compress},
     {"NonZero", "", NonZero},
@@ -265,6 +273,7 @@ constexpr ReferenceKernel kKernels[] = {
     {"GatherNDGrad", "gradloom", GatherNdGrad},
     {"ScatterElements", "", ScatterElements},
     {"ScatterND", "", ScatterNd},
+    {"SetRow", "gradloom", SetRow},
     {"TopK", "", TopK},
 };
 

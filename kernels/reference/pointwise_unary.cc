@@ -93,6 +93,7 @@ constexpr ReferenceKernel kKernels[] = {
     {"BitCast", "", Copy},
     {"BitwiseNot", "", BitwiseNot},
     {"Ceil", "", Floating<[](auto x) { return std::ceil(x); }>},
+    {"Copy", "gradloom", Copy},
     {"Cos", "", Floating<[](auto x) { return std::cos(x); }>},
     {"Cosh", "", Floating<[](auto x) { return std::cosh(x); }>},
     {"Erf", "", Floating<[](auto x) { return std::erf(x); }>},

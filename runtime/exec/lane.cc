@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <thread>
 
 #include "runtime/exec/rethrow.h"
@@ -24,6 +25,7 @@ void SampleCopy::Gather(const std::byte* part, std::byte* whole) const {
 }
 
 void Lane::BindFeeds(std::span<const void* const> data) {
+  for (Lane* body : nested) body->BindFeeds(data);
   for (const FeedOperand& operand : feeds) {
     instructions[operand.instruction].inputs[operand.input] =
         static_cast<const std::byte*>(data[static_cast<size_t>(operand.feed)]) + operand.offset;
@@ -31,6 +33,7 @@ void Lane::BindFeeds(std::span<const void* const> data) {
 }
 
 void Lane::BindSlot(std::byte* slot) {
+  for (Lane* body : nested) body->BindSlot(slot);
   for (const SlotOperand& operand : slots) {
     PreparedInstruction& prepared = instructions[operand.instruction];
     if (operand.written) {
@@ -98,7 +101,34 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
     case InstructionKind::kSend: return prepared.channel->Send(prepared.inputs[0]);
     case InstructionKind::kRecv: return prepared.channel->Receive(prepared.outputs[0], prepared.write_bytes, failed);
     case InstructionKind::kIf:
-    case InstructionKind::kLoop: return;  // refused when the plan was loaded
+      if (!failed) prepared.bodies[*static_cast<const bool*>(prepared.inputs[0]) ? 0 : 1]->RunBody(step);
+      return;
+    case InstructionKind::kLoop:
+      if (!failed) RunLoop(prepared, step);
+      return;
+  }
+}
+
+// What goes round lies where it lay, the condition too.
+void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
+  const auto* trips = static_cast<const int64_t*>(prepared.inputs[0]);
+  const auto* condition = static_cast<const bool*>(prepared.inputs[1]);
+  // Read once: the body may write over it.
+  const int64_t count = trips != nullptr ? *trips : std::numeric_limits<int64_t>::max();
+  for (int64_t trip = 0; trip < count && (condition == nullptr || *condition); ++trip) {
+    if (trip >= prepared.instruction->trip_bound) {
+      throw Error(ErrorCode::kData, "the loop goes on past the " + std::to_string(prepared.instruction->trip_bound) + " rounds of its plan",
+                  Escaped(prepared.instruction->origin));
+    }
+    prepared.bodies[0]->RunBody(step);
+  }
+}
+
+// In the order of the list, which streams and events permit.
+void Lane::RunBody(StepState& step) {
+  for (PreparedInstruction& prepared : instructions) {
+    const InstructionKind kind = prepared.instruction->kind;
+    if (kind != InstructionKind::kRecord && kind != InstructionKind::kWait) RunOne(prepared, step, false);
   }
 }
 

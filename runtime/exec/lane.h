@@ -24,6 +24,8 @@ struct SampleCopy {
   void Gather(const std::byte* part, std::byte* whole) const;
 };
 
+class Lane;
+
 struct PreparedInstruction {
   const Instruction* instruction = nullptr;
   int index = 0;                   // in the program
@@ -38,8 +40,9 @@ struct PreparedInstruction {
   LocalGroup* group = nullptr;
   int member = 0;  // of the group
   LocalChannel* channel = nullptr;
-  int64_t nanoseconds = 0;           // of all timed runs
-  int64_t begin_ns = 0, end_ns = 0;  // of the last one, by the steady clock
+  std::vector<std::unique_ptr<Lane>> bodies;  // of an if: then, else; of a loop one
+  int64_t nanoseconds = 0;                    // of all timed runs
+  int64_t begin_ns = 0, end_ns = 0;           // of the last one, by the steady clock
 };
 
 // What a step tells its lanes, and what they tell it.
@@ -71,10 +74,14 @@ class Lane {
   std::vector<PreparedInstruction> instructions;
   std::vector<FeedOperand> feeds;
   std::vector<SlotOperand> slots;
+  std::vector<Lane*> nested;  // the bodies of its instructions, and theirs
 
   // Where the step's slot begins.
   void BindSlot(std::byte* slot);
   void BindFeeds(std::span<const void* const> data);
+
+  // Runs the instructions of a body in order, on the thread of its lane. Throws what the first one throws.
+  void RunBody(StepState& step);
 
   // Runs the instructions in order, with a team of `threads` for those of the calling thread. The first error ends the work,
   // here and in all other lanes, but no meeting; it is thrown after the last. Whoever threw first: step.failed was not set.
@@ -87,6 +94,7 @@ class Lane {
   template <bool kTimed>
   void RunAll(StepState& step);
   void RunOne(PreparedInstruction& prepared, StepState& step, bool failed);
+  void RunLoop(PreparedInstruction& prepared, StepState& step);
   void Delay();
 
   std::mt19937_64 random_;

@@ -135,7 +135,28 @@ class Preparation {
       if (instruction.event >= 0) prepared.event = events[static_cast<size_t>(instruction.event)];
       BindOperands(program, prepared, lane);
       BindWork(program, prepared, rank);
+      AddBodies(instruction, prepared, lane);
       lane.instructions.push_back(std::move(prepared));
+    }
+  }
+
+  // A body runs on the lane of its instruction, whatever streams it has.
+  void AddBodies(const Instruction& instruction, PreparedInstruction& prepared, Lane& lane) {
+    for (const Program& program : instruction.bodies) {
+      Lane& body = *prepared.bodies.emplace_back(std::make_unique<Lane>());
+      body.rank = lane.rank;
+      body.stream = lane.stream;
+      body.threads = lane.threads;
+      for (size_t i = 0; i < program.instructions.size(); ++i) {
+        PreparedInstruction inner;
+        inner.instruction = &program.instructions[i];
+        inner.index = static_cast<int>(i);
+        BindOperands(program, inner, body);
+        BindWork(program, inner, lane.rank);
+        AddBodies(program.instructions[i], inner, body);
+        body.instructions.push_back(std::move(inner));
+      }
+      lane.nested.push_back(&body);
     }
   }
 
@@ -197,8 +218,7 @@ class Preparation {
         return;
       }
       case InstructionKind::kIf:
-      case InstructionKind::kLoop:
-        throw Error(ErrorCode::kUnsupported, "this executor does not run If and Loop yet", Escaped(instruction.origin));
+      case InstructionKind::kLoop: return;
     }
   }
 

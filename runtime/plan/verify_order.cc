@@ -172,7 +172,7 @@ class Sweep {
         faults_(faults),
         state_(scope.plan.places[static_cast<size_t>(scope.place)].state_bytes, scope.outer == nullptr ? kBeforeProgram : kNobody),
         transient_(scope.transient_bytes, kNobody),
-        input_(scope.program.input_bytes, kNobody),
+        input_(scope.input_bytes, kNobody),
         family_writer_(program_.buffers.size(), -1) {
     const std::vector<int> writers = Writers(program_);
     for (size_t b = 0; b < writers.size(); ++b) {

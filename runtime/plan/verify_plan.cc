@@ -269,7 +269,8 @@ std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find) {
                               program,
                               "program " + std::to_string(i),
                               program.place,
-                              program.transient_bytes};
+                              program.transient_bytes,
+                              program.input_bytes};
     verify::CheckProgram(scope, fetched[i], faults, facts[i]);
   }
   for (size_t i = 0; i < plan.entries.size() && !faults.full(); ++i) verify::CheckEntry(plan, static_cast<int>(i), facts, faults);

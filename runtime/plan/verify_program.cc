@@ -21,7 +21,7 @@ bool InArena(const Scope& scope, const Buffer& buffer) {
     case Arena::kTransient: return *end <= scope.transient_bytes;
     case Arena::kStep: return *end <= scope.plan.step.bytes;
     case Arena::kFeed: return buffer.offset == 0;
-    case Arena::kInput: return scope.outer == nullptr && *end <= scope.program.input_bytes;
+    case Arena::kInput: return *end <= scope.input_bytes;
   }
   return false;
 }
@@ -273,7 +273,8 @@ void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
   };
   for (size_t b = 0; b < writers.size(); ++b) {
     const Buffer& buffer = scope.program.buffers[b];
-    if (buffer.whole >= 0 || (buffer.arena != Arena::kTransient && buffer.arena != Arena::kState)) continue;
+    const bool open = buffer.arena != Arena::kTransient && buffer.arena != Arena::kState && buffer.arena != Arena::kInput;
+    if (buffer.whole >= 0 || open) continue;
     const bool changes = family_written[b] || buffer.dtype == DType::kUndefined;
     const bool allowed = any_use([&](const Use& use, const Buffer& named) {
       if (!changes) return use.access == Access::kRead && SamePlace(named, buffer);
@@ -298,7 +299,8 @@ void CheckBodies(const Scope& scope, FaultList& faults) {
                  instruction.bodies[k],
                  scope.name + ", #" + std::to_string(i) + ", body " + std::to_string(k),
                  scope.place,
-                 scope.transient_bytes};
+                 scope.transient_bytes,
+                 scope.input_bytes};
       body.outer = &program;
       body.owner = &instruction;
       body.depth = scope.depth + 1;

@@ -46,6 +46,7 @@ struct Scope {
   std::string name;             // "program 0", "program 0, #7, body 1"
   int place = 0;                // of the outermost program, in range
   int64_t transient_bytes = 0;  // of the outermost program
+  int64_t input_bytes = 0;      // of the outermost program
   const Program* outer = nullptr;
   const Instruction* owner = nullptr;  // the if or loop in `outer`, for a body
   int depth = 0;

@@ -77,7 +77,7 @@ constexpr char kHead[] =
     "```\n"
     "\n"
     "- **forward**: a *kernel* of ours; *written out* as ONNX's function body says, where there is no kernel; resolved *at import*, "
-    "where what it depends on is known then; or none.\n"
+    "where what it depends on is known then (If and Loop also run as branches and loops of the plan); or none.\n"
     "- **gradient**: *zero* where an operator is piecewise constant or gives integers; *by its parts* where none of it is left in the "
     "graph that is differentiated.\n"
     "- **CPU**, **CUDA**: *plain* is a loop that serves every type and layout; *fast* has a kernel for the common ones.\n"

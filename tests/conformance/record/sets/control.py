@@ -58,6 +58,34 @@ class Scanned(nn.Module):
         return self.out(h)
 
 
+class Gated(nn.Module):
+    """Two branches one behind the other, the second of what the first gives; one weight is in all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        h = torch.cond(x.mean() > 0, lambda x: torch.tanh(self.a(x)), lambda x: self.a(x) * x, (x,))
+        h = torch.cond(h.sum() > 0.5, lambda h: self.b(torch.sin(h)), lambda h: self.a(self.b(h)).clone(), (h,))
+        return self.out(h)
+
+
+class Until(nn.Module):
+    """A layer again and again, until what it gives is large enough."""
+
+    def __init__(self):
+        super().__init__()
+        self.f, self.out = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        from torch._higher_order_ops.while_loop import while_loop
+
+        go_on = lambda i, h: (h.abs().sum() < 30) & (i < 12)
+        i, h = while_loop(go_on, lambda i, h: (i + 1, h + torch.tanh(self.f(h)) * 0.5), (torch.tensor(0), x))
+        return self.out(h)
+
+
 def cases():
     def control(name, module, batch, **o):
         return Case(f"control_{name}", module, batch, CE, optimizer("momentum"), **{"batch_size": 4, "steps": 4, **o})
@@ -66,3 +94,5 @@ def cases():
     yield control("loop_over_time", Scripted, sequence_classes(4, 5, 4), exporter="legacy", opset=17, script=True)
     yield control("branch", Branch, vector_classes(6, 4), opset=18)
     yield control("scan", Scanned, sequence_classes(4, 5, 4), opset=18)
+    yield control("branches", Gated, vector_classes(6, 4), opset=18)
+    yield control("until", Until, vector_classes(6, 4), opset=18)

@@ -1,0 +1,266 @@
+// If and Loop that are decided during a step: their graphs become bodies of gradloom.If and gradloom.Loop (compiler/ops/control_flow.cc).
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "compiler/onnx/importer.h"
+
+namespace gradloom {
+namespace {
+
+// Rounds of a loop that says no number.
+constexpr int64_t kMostTrips = int64_t{1} << 31;
+
+// Gives a body the inputs of all captured values, in their order.
+void AlignInputs(RegionFrame& frame, const std::vector<ValueId>& all, const Graph& outer) {
+  Graph& graph = *frame.graph;
+  graph.inputs.clear();
+  for (ValueId id : all) {
+    const auto known = std::find(frame.captured.begin(), frame.captured.end(), id);
+    const Value& value = outer.value(id);
+    graph.inputs.push_back(known != frame.captured.end() ? frame.inner.at(id)
+                                                         : graph.AddValue(value.name, value.dtype, value.shape, Role::kInput));
+  }
+}
+
+std::vector<ValueType> TypesOf(const Graph& graph, const std::vector<ValueId>& values) {
+  std::vector<ValueType> types;
+  for (ValueId id : values) types.push_back(graph.type(id));
+  return types;
+}
+
+}  // namespace
+
+ValueId Importer::Inner(ValueId id, size_t depth) {
+  for (size_t level = depth; level < frames_.size(); ++level) id = Capture(frames_[level], level, id);
+  return id;
+}
+
+// Constants that cannot be trained are copied into the body, where shapes can hang on them.
+ValueId Importer::Capture(RegionFrame& frame, size_t depth, ValueId id) {
+  const auto known = frame.inner.find(id);
+  if (known != frame.inner.end()) return known->second;
+  const Emitter& outer = depth == 0 ? emitter_ : *frames_[depth - 1].emitter;
+  const Value& value = outer.graph().value(id);
+  const Tensor* data = outer.Constant(id);
+  if (data != nullptr && !outer.may_train(id)) return frame.inner[id] = frame.emitter->AddConstant(value.name, *data);
+  const ValueId inner = frame.graph->AddValue(value.name, value.dtype, value.shape, Role::kInput);
+  frame.graph->inputs.push_back(inner);
+  frame.captured.push_back(id);
+  return frame.inner[id] = inner;
+}
+
+void Importer::BeginRegion() {
+  RegionFrame frame;
+  frame.graph = std::make_unique<Graph>();
+  frame.emitter = std::make_unique<Emitter>(*frame.graph, rules_, file_.options.limits);
+  frames_.push_back(std::move(frame));
+}
+
+RegionFrame Importer::EndRegion(const std::vector<ValueId>& results) {
+  RegionFrame frame = std::move(frames_.back());
+  frames_.pop_back();
+  frame.graph->outputs = results;
+  return frame;
+}
+
+std::vector<ValueId> Importer::Tensors(const std::vector<Binding>& bindings, const std::string& where) const {
+  std::vector<ValueId> tensors;
+  for (const Binding& binding : bindings) {
+    if (binding.tensor == kNoValue)
+      throw Error(ErrorCode::kUnsupported, "a sequence, or nothing, goes through a branch or a loop that is decided during a step", where);
+    tensors.push_back(binding.tensor);
+  }
+  return tensors;
+}
+
+void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, const onnx::GraphProto& then_branch,
+                           const onnx::GraphProto& else_branch, Scope& scope) {
+  Node node{.op = "If", .domain = std::string(kGradloomDomain), .inputs = {condition}};
+  node.origin = Origin(proto, scope);
+  const std::string where = Describe(node);
+  std::vector<RegionFrame> made;
+  for (const auto& [name, branch] : {std::pair("then", &then_branch), std::pair("else", &else_branch)}) {
+    BeginRegion();
+    Scope body = Nested(scope, node.origin + "/" + name + "/");
+    body.depth = frames_.size();
+    made.push_back(EndRegion(Tensors(RunGraph(*branch, body), where)));
+  }
+  const std::vector<ValueType> types = TypesOf(*made[0].graph, made[0].graph->outputs);
+  const std::vector<ValueType> others = TypesOf(*made[1].graph, made[1].graph->outputs);
+  for (size_t i = 0; i < types.size() && i < others.size(); ++i) {
+    if (types[i] == others[i]) continue;
+    throw Error(ErrorCode::kUnsupported,
+                "output " + std::to_string(i) + " is " + types[i].ToString() + " of one branch and " + others[i].ToString() +
+                    " of the other, and which is taken is not known before the run",
+                where, "shapes are fixed when a model is compiled: let both branches give the same");
+  }
+  std::vector<ValueId> captured = made[0].captured;
+  for (ValueId id : made[1].captured) {
+    if (!made[0].inner.contains(id)) captured.push_back(id);
+  }
+  node.inputs.insert(node.inputs.end(), captured.begin(), captured.end());
+  const char* const names[] = {"then_branch", "else_branch"};
+  for (size_t i = 0; i < made.size(); ++i) {
+    AlignInputs(made[i], captured, emitter().graph());
+    node.regions.push_back({names[i], std::move(made[i].graph)});
+  }
+  std::vector<std::string> outputs;
+  for (const std::string& output : proto.output()) outputs.push_back(output.empty() ? "" : NameOf(output, scope));
+  std::vector<Binding> results;
+  for (ValueId id : emitter().Append(std::move(node), outputs, types)) results.push_back({id, nullptr});
+  BindOutputs(proto, results, scope);
+}
+
+// What goes round, in this order: whether to go on, the number of the round, the states, the rows that were gathered so far.
+class Importer::LoopRegion {
+ public:
+  LoopRegion(Importer& importer, const LoopParts& parts, const std::string& origin) : i_(importer), parts_(parts) {
+    node_ = {.op = "Loop", .domain = std::string(kGradloomDomain)};
+    node_.origin = origin;
+    states_ = i_.Tensors(parts.states, Describe(node_));
+  }
+
+  std::vector<ValueId> Run(const Scope& scope) {
+    RegionFrame frame = MakeBody(scope);
+    AddOperands();
+    frame.graph->inputs = own_;
+    for (ValueId id : frame.captured) frame.graph->inputs.push_back(frame.inner.at(id));
+    const auto carried = static_cast<int64_t>(node_.inputs.size()) - 1;
+    node_.inputs.insert(node_.inputs.end(), frame.captured.begin(), frame.captured.end());
+    node_.attributes = {{"carried", carried},
+                        {"conditional", int64_t{conditional_ ? 1 : 0}},
+                        {"trip_bound", parts_.trips >= 0 ? std::min(parts_.trips, kMostTrips) : kMostTrips}};
+    const std::vector<ValueType> types = TypesOf(*frame.graph, frame.graph->outputs);
+    node_.regions.push_back({"body", std::move(frame.graph)});
+    // Carried values are there, whoever wants them.
+    std::vector<std::string> names(static_cast<size_t>(carried), node_.origin + "/carried");
+    const size_t hidden = conditional_ ? 2 : 1;
+    for (size_t i = 0; i < parts_.names.size(); ++i) {
+      if (!parts_.names[i].empty()) names[hidden + i] = parts_.names[i];
+    }
+    std::vector<ValueId> made = i_.emitter().Append(std::move(node_), names, types);
+    made.erase(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(hidden));
+    return made;
+  }
+
+ private:
+  [[noreturn]] void Refuse(const std::string& message, const std::string& help) const {
+    throw Error(ErrorCode::kUnsupported, message, Describe(node_), help);
+  }
+
+  ValueId AddInput(const std::string& name, const ValueType& type) {
+    Graph& graph = i_.emitter().graph();
+    own_.push_back(graph.AddValue(name, type.dtype, type.shape, Role::kInput));
+    return own_.back();
+  }
+
+  RegionFrame MakeBody(const Scope& scope) {
+    std::vector<ValueType> before = TypesOf(i_.emitter().graph(), states_);
+    i_.BeginRegion();
+    Scope body = i_.Nested(scope, node_.origin + "/body/");
+    body.depth = i_.frames_.size();
+    const ValueId trip = AddInput("trip", {DType::kInt64, {}});
+    std::vector<Binding> states;
+    for (const ValueType& type : before) states.push_back({AddInput("state", type), nullptr});
+    parts_.enter(body, trip, states);
+    std::vector<ValueId> made = i_.Tensors(i_.RunGraph(parts_.graph, body), Describe(node_));
+    const ValueId going = parts_.gives_condition ? made[0] : kNoValue;
+    if (going != kNoValue) made.erase(made.begin());
+    FindCondition(going);
+    CheckStates(before, made);
+    std::vector<ValueId> results{Next(trip)};
+    results.insert(results.end(), made.begin(), made.begin() + static_cast<std::ptrdiff_t>(states_.size()));
+    for (size_t i = states_.size(); i < made.size(); ++i) results.push_back(Gathered(made[i], i - states_.size(), trip));
+    if (conditional_) {
+      results.insert(results.begin(), going);
+      const ValueId condition = AddInput("condition", condition_);
+      own_.pop_back();
+      own_.insert(own_.begin(), condition);
+    }
+    return i_.EndRegion(results);
+  }
+
+  // Where the body says that it goes on whatever happens, it needs no condition.
+  void FindCondition(ValueId going) {
+    conditional_ = parts_.condition != kNoValue;
+    if (going == kNoValue) return;
+    condition_ = i_.emitter().graph().type(going);
+    if (condition_.dtype != DType::kBool || condition_.shape.elements() != 1)
+      throw Error(ErrorCode::kType, "the condition of a loop is " + condition_.ToString() + ", not a single bool", Describe(node_));
+    const Tensor* known = i_.emitter().Constant(i_.emitter().Computed(going));
+    conditional_ = conditional_ || known == nullptr || !known->as<bool>()[0];
+  }
+
+  void CheckStates(const std::vector<ValueType>& before, const std::vector<ValueId>& made) const {
+    for (size_t i = 0; i < before.size(); ++i) {
+      const ValueType after = i_.emitter().graph().type(made[i]);
+      if (after == before[i]) continue;
+      Refuse("what the loop carries as number " + std::to_string(i) + " is " + before[i].ToString() + " before a round and " +
+                 after.ToString() + " after it",
+             "shapes are fixed when a model is compiled");
+    }
+  }
+
+  ValueId Append(const std::string& op, std::vector<ValueId> inputs, const std::string& name, const ValueType& type) {
+    Node node{.op = op, .domain = op == "SetRow" ? std::string(kGradloomDomain) : "", .inputs = std::move(inputs)};
+    node.origin = node_.origin;
+    return i_.emitter().Append(std::move(node), {name}, {type})[0];
+  }
+
+  ValueId Next(ValueId trip) {
+    return Append("Add", {trip, i_.emitter().AddConstant("one", Tensor::Scalar<int64_t>(1))}, "trip_next", {DType::kInt64, {}});
+  }
+
+  ValueId Gathered(ValueId row, size_t output, ValueId trip) {
+    if (parts_.trips < 0 || conditional_) {
+      Refuse("how many rows output " + std::to_string(states_.size() + output) + " of the loop has is not known before the run",
+             "shapes are fixed when a model is compiled: give the loop a constant number of rounds");
+    }
+    ValueType type = i_.emitter().graph().type(row);
+    std::vector<int64_t> dims{parts_.trips};
+    dims.insert(dims.end(), type.shape.begin(), type.shape.end());
+    type.shape = Shape(dims);
+    gathered_.push_back(type);
+    const ValueId rows = AddInput("rows", type);
+    return Append("SetRow", {rows, parts_.place(trip, output), row}, "rows_next", type);
+  }
+
+  void AddOperands() {
+    if (!conditional_ && parts_.trips > kMostTrips) {
+      throw Error(ErrorCode::kLimit, "a loop of " + std::to_string(parts_.trips) + " rounds; the limit is " + std::to_string(kMostTrips),
+                  Describe(node_));
+    }
+    Emitter& outer = i_.emitter();
+    const std::string& origin = node_.origin;
+    node_.inputs = {parts_.trip_count};
+    if (conditional_) {
+      ValueId start = parts_.condition != kNoValue ? parts_.condition : outer.AddConstant(origin + "/going", Tensor::Scalar<bool>(true));
+      if (outer.graph().value(start).shape != condition_.shape)
+        start = i_.EmitOp("Reshape", {start, i_.Ints(origin, condition_.shape.dims())}, {}, origin, "");
+      node_.inputs.push_back(start);
+    }
+    node_.inputs.push_back(outer.AddConstant(origin + "/first", Tensor::Scalar<int64_t>(0)));
+    node_.inputs.insert(node_.inputs.end(), states_.begin(), states_.end());
+    for (const ValueType& type : gathered_) {
+      // No constant: it would be as large as what is gathered.
+      const ValueId zero = outer.AddConstant(origin + "/zero", Converted(Tensor::Scalar<double>(0).view(), type.dtype));
+      node_.inputs.push_back(Append("Expand", {zero, i_.Ints(origin, type.shape.dims())}, origin + "/rows", type));
+    }
+  }
+
+  Importer& i_;
+  const LoopParts& parts_;
+  Node node_;
+  std::vector<ValueId> states_;
+  std::vector<ValueId> own_;  // the body's inputs but for what it captures
+  std::vector<ValueType> gathered_;
+  bool conditional_ = false;
+  ValueType condition_{DType::kBool, {}};
+};
+
+std::vector<ValueId> Importer::RunLoopRegion(const LoopParts& parts, const std::string& origin, const Scope& scope) {
+  return LoopRegion(*this, parts, origin).Run(scope);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,149 @@
+// Branches and loops that are decided during a step.
+//
+//   gradloom.If(condition, x...) {then_branch, else_branch} -> (y...): what the branch that the condition (one bool) picks makes of x. Both
+//     branches take all of x and give types alike.
+//   gradloom.Loop(trips, x...) {body, carried, conditional, trip_bound} -> (y...): the first `carried` of x go round: the body makes the
+//   next
+//     ones of all of x, which has the latest ones in front. It runs `trips` times (one int64; absent: without end), and, where
+//     `conditional` is 1, as long as the first of x, one bool, is true before a round. More than `trip_bound` rounds are an error of the
+//     run.
+//   gradloom.Copy(x) -> y: the same elements, in a place of their own
+//   gradloom.SetRow(x, i, row) -> x with another row i; i: one int64, from 0
+//
+// The inputs of a body are the node's, but the condition or the trip count, one by one: it captures nothing. Their gradients are in
+// passes/differentiate_regions.cc, as they are made of the gradients of bodies.
+#include <algorithm>
+
+#include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
+
+namespace gradloom {
+namespace {
+
+const Graph& BodyOf(const Node& node, size_t region) {
+  if (region >= node.regions.size() || node.regions[region].body == nullptr)
+    throw Error(ErrorCode::kArity, "a graph of the node is missing", Describe(node));
+  return *node.regions[region].body;
+}
+
+// A body takes what the node has behind its first input.
+void ExpectOperands(const Graph& graph, const Node& node, const Graph& body) {
+  if (body.inputs.size() + 1 != node.inputs.size()) {
+    throw Error(ErrorCode::kArity,
+                "a body of " + std::to_string(body.inputs.size()) + " inputs for " + std::to_string(node.inputs.size()) + " operands",
+                Describe(node));
+  }
+  for (size_t i = 0; i < body.inputs.size(); ++i) ExpectInput(graph, node, static_cast<int>(i) + 1, body.type(body.inputs[i]));
+}
+
+void ExpectResults(const Node& node, const Graph& body, const std::vector<ValueType>& types) {
+  bool fits = body.outputs.size() == types.size();
+  for (size_t i = 0; fits && i < types.size(); ++i) fits = body.type(body.outputs[i]) == types[i];
+  if (!fits) throw Error(ErrorCode::kType, "its bodies give other types than it does", Describe(node));
+}
+
+std::vector<ValueType> InferIf(const Graph& graph, const Node& node) {
+  const ValueType condition = InputType(graph, node, 0);
+  if (condition.dtype != DType::kBool || condition.shape.elements() != 1)
+    throw Error(ErrorCode::kType, "the condition is no single bool", Describe(node));
+  std::vector<ValueType> types;
+  for (ValueId id : BodyOf(node, 0).outputs) types.push_back(BodyOf(node, 0).type(id));
+  for (size_t region : {0, 1}) {
+    ExpectOperands(graph, node, BodyOf(node, region));
+    ExpectResults(node, BodyOf(node, region), types);
+  }
+  return OutputTypes(node, std::move(types));
+}
+
+std::vector<ValueType> InferLoop(const Graph& graph, const Node& node) {
+  if (HasInput(node, 0)) {
+    const ValueType trips = InputType(graph, node, 0);
+    if (trips.dtype != DType::kInt64 || trips.shape.elements() != 1)
+      throw Error(ErrorCode::kType, "the trip count is no single int64", Describe(node));
+  }
+  const Graph& body = BodyOf(node, 0);
+  ExpectOperands(graph, node, body);
+  const int64_t carried = node.attributes.Int("carried", 0);
+  if (carried < 0 || carried >= static_cast<int64_t>(node.inputs.size()))
+    throw Error(ErrorCode::kArity, "carries " + std::to_string(carried) + " values", Describe(node));
+  std::vector<ValueType> types;
+  for (int i = 0; i < static_cast<int>(carried); ++i) types.push_back(InputType(graph, node, i + 1));
+  ExpectResults(node, body, types);
+  if (node.attributes.Int("conditional", 0) != 0 && (types.empty() || types[0].dtype != DType::kBool || types[0].shape.elements() != 1))
+    throw Error(ErrorCode::kType, "the condition of the loop is no single bool", Describe(node));
+  return OutputTypes(node, std::move(types));
+}
+
+std::vector<ValueType> InferCopy(const Graph& graph, const Node& node) {
+  ExpectArity(node, 1, 1, 1);
+  return OutputTypes(node, {InputType(graph, node, 0)});
+}
+
+// The type of a row of input 0.
+Shape RowShape(const Graph& graph, const Node& node) {
+  const ValueType x = InputType(graph, node, 0), index = InputType(graph, node, 1);
+  if (x.shape.rank() < 1) throw Error(ErrorCode::kShape, "a row of a scalar", Describe(node));
+  if (index.dtype != DType::kInt64 || index.shape.elements() != 1)
+    throw Error(ErrorCode::kType, "the place of the row is no single int64", Describe(node));
+  return Shape(std::vector<int64_t>(x.shape.begin() + 1, x.shape.end()));
+}
+
+std::vector<ValueType> InferSetRow(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, 3, 1);
+  const ValueType x = InputType(graph, node, 0);
+  ExpectInput(graph, node, 2, {x.dtype, RowShape(graph, node)});
+  return OutputTypes(node, {x});
+}
+
+void CopyGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.grad(0));
+}
+
+void SetRowGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Own("SetRow", {c.grad(0), c.in(1), c.b.Zeros(c.b.graph().type(c.in(2)))}));
+  if (c.needs(2)) c.set(2, c.b.Op("Gather", {c.grad(0), c.b.Reshape(c.in(1), {})}, {{"axis", int64_t{0}}}));
+}
+
+Cost CostOfBody(const Graph& body) {
+  Cost sum;
+  for (const Node& node : body.nodes) {
+    const Cost cost = CostOf(body, node);
+    sum.flops += cost.flops;
+    sum.bytes += cost.bytes;
+  }
+  return sum;
+}
+
+Cost CostOfIf(const Graph&, const Node& node) {
+  const Cost a = CostOfBody(BodyOf(node, 0)), b = CostOfBody(BodyOf(node, 1));
+  return {std::max(a.flops, b.flops), std::max(a.bytes, b.bytes)};
+}
+
+// As often as it may run, where the file says that; otherwise once.
+Cost CostOfLoop(const Graph&, const Node& node) {
+  constexpr int64_t kMost = 1 << 20;
+  const int64_t bound = node.attributes.Int("trip_bound", 1);
+  const double trips = bound > kMost ? 1 : static_cast<double>(bound);
+  const Cost once = CostOfBody(BodyOf(node, 0));
+  return {trips * once.flops, trips * once.bytes};
+}
+
+// A row is all that moves: what it is put into stays where it is.
+Cost CostOfRow(const Graph& graph, const Node& node) {
+  const ValueType x = InputType(graph, node, 0);
+  const double rows = x.shape[0] > 0 ? static_cast<double>(x.shape[0]) : 1;
+  return {0, 2 * static_cast<double>(x.shape.elements() * DTypeBytes(x.dtype)) / rows};
+}
+
+const Op kOps[] = {
+    {.name = "If", .domain = kGradloomDomain, .infer = InferIf, .cost = CostOfIf},
+    {.name = "Loop", .domain = kGradloomDomain, .infer = InferLoop, .cost = CostOfLoop},
+    {.name = "Copy", .domain = kGradloomDomain, .gradient = CopyGradient, .infer = InferCopy},
+    {.name = "SetRow", .domain = kGradloomDomain, .gradient = SetRowGradient, .infer = InferSetRow, .cost = CostOfRow},
+};
+
+}  // namespace
+
+std::span<const Op> ControlFlowOps() { return kOps; }
+
+}  // namespace gradloom

@@ -1,0 +1,335 @@
+#include "compiler/passes/differentiate_regions.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "compiler/passes/simplify.h"
+
+namespace gradloom {
+namespace {
+
+// Rows of a kept value; a loop that says no number of rounds has another bound.
+constexpr int64_t kMostKeptRounds = int64_t{1} << 24;
+
+// What a body makes, made again for its gradient: in the backward phase.
+std::unique_ptr<Graph> Again(const Graph& body) {
+  std::unique_ptr<Graph> again = body.Clone();
+  for (Node& node : again->nodes) node.phase = Phase::kBackward;
+  again->outputs.clear();
+  return again;
+}
+
+ValueId AddInput(Graph& graph, const std::string& name, const ValueType& type) {
+  const ValueId id = graph.AddValue(name, type.dtype, type.shape, Role::kInput);
+  graph.inputs.push_back(id);
+  return id;
+}
+
+Node NodeLike(const Node& node, const std::string& op) {
+  Node made{.op = op, .domain = std::string(kGradloomDomain), .phase = Phase::kBackward};
+  made.origin = node.origin;
+  return made;
+}
+
+// Appends the node with outputs of these types.
+std::vector<ValueId> Append(Graph& graph, Node node, const std::vector<ValueType>& types) {
+  for (const ValueType& type : types)
+    node.outputs.push_back(graph.AddValue(node.origin + "/" + node.op, type.dtype, type.shape, Role::kGradient));
+  return graph.AddNode(std::move(node)).outputs;
+}
+
+class IfGradient {
+ public:
+  IfGradient(GraphBuilder& builder, const Node& node, const std::vector<ValueId>& output_gradients, const std::vector<bool>& needed,
+             const Backpropagation& backpropagate)
+      : b_(builder), node_(node), output_gradients_(output_gradients), needed_(needed), backpropagate_(backpropagate) {}
+
+  std::vector<ValueId> Run() {
+    Node made = NodeLike(node_, "If");
+    made.inputs = node_.inputs;
+    for (ValueId id : output_gradients_) {
+      if (id != kNoValue) made.inputs.push_back(id);
+    }
+    std::vector<ValueType> types;
+    for (size_t i = 1; i < needed_.size(); ++i) {
+      if (needed_[i]) types.push_back(b_.graph().type(node_.inputs[i]));
+    }
+    for (const Region& region : node_.regions) made.regions.push_back({region.attribute, Branch(*region.body)});
+    const std::vector<ValueId> gradients = Append(b_.graph(), std::move(made), types);
+    std::vector<ValueId> result(node_.inputs.size(), kNoValue);
+    size_t next = 0;
+    for (size_t i = 1; i < needed_.size(); ++i) {
+      if (needed_[i]) result[i] = gradients[next++];
+    }
+    return result;
+  }
+
+ private:
+  std::shared_ptr<Graph> Branch(const Graph& body) {
+    std::shared_ptr<Graph> graph = Again(body);
+    Gradients seeds;
+    for (size_t i = 0; i < output_gradients_.size(); ++i) {
+      if (output_gradients_[i] == kNoValue) continue;
+      const ValueId id = AddInput(*graph, "gradient", b_.graph().type(output_gradients_[i]));
+      // An output that is there twice has both gradients.
+      GraphBuilder inner = Inner(*graph);
+      const auto [at, fresh] = seeds.emplace(body.outputs[i], id);
+      if (!fresh) at->second = inner.Add(at->second, id);
+    }
+    std::vector<ValueId> wanted;
+    for (size_t i = 0; i < body.inputs.size(); ++i) {
+      if (needed_[i + 1]) wanted.push_back(body.inputs[i]);
+    }
+    GraphBuilder inner = Inner(*graph);
+    const Gradients gradients = backpropagate_(inner, seeds, wanted);
+    for (ValueId id : wanted) {
+      const auto found = gradients.find(id);
+      graph->outputs.push_back(found != gradients.end() ? found->second : inner.Zeros(graph->type(id)));
+    }
+    RemoveDeadNodes(*graph);
+    return graph;
+  }
+
+  GraphBuilder Inner(Graph& graph) const {
+    GraphBuilder inner(graph, b_.rules());
+    inner.set_phase(Phase::kBackward);
+    inner.set_origin(node_.origin);
+    return inner;
+  }
+
+  GraphBuilder& b_;
+  const Node& node_;
+  const std::vector<ValueId>& output_gradients_;
+  const std::vector<bool>& needed_;
+  const Backpropagation& backpropagate_;
+};
+
+// The body of the gradient takes, in this order: the number of the round that it goes through, the gradients of what goes round, the sums
+// of the gradients of what does not; then what it only reads: the kept rows, and what the loop itself only read.
+class LoopGradient {
+ public:
+  LoopGradient(GraphBuilder& builder, size_t position, const std::vector<ValueId>& output_gradients, const std::vector<bool>& needed,
+               const Backpropagation& backpropagate)
+      : b_(builder),
+        position_(position),
+        node_(builder.graph().nodes[position]),
+        body_(*node_.regions[0].body),
+        output_gradients_(output_gradients),
+        needed_(needed),
+        backpropagate_(backpropagate),
+        carried_(static_cast<size_t>(node_.attributes.Int("carried", 0))) {}
+
+  std::vector<ValueId> Run() {
+    FindActive();
+    MakeBody();
+    KeepRounds();
+    return MakeLoop();
+  }
+
+ private:
+  Graph& graph() { return b_.graph(); }
+  ValueId operand(size_t input) const { return node_.inputs[input + 1]; }
+
+  // Which of the body's inputs have a gradient: those that are wanted, and what goes round and depends on one that has.
+  void FindActive() {
+    active_.assign(body_.inputs.size(), false);
+    for (size_t i = 0; i < active_.size(); ++i) active_[i] = needed_[i + 1];
+    for (bool grows = true; grows;) {
+      grows = false;
+      std::set<ValueId> depends;
+      for (size_t i = 0; i < active_.size(); ++i) {
+        if (active_[i]) depends.insert(body_.inputs[i]);
+      }
+      for (const Node& node : body_.nodes) {
+        bool any = false;
+        ForEachUse(node, [&](ValueId id) { any |= depends.contains(id); });
+        if (any) depends.insert(node.outputs.begin(), node.outputs.end());
+      }
+      for (size_t i = 0; i < carried_; ++i) {
+        if (active_[i] || !depends.contains(body_.outputs[i]) || !IsFloating(body_.value(body_.inputs[i]).dtype)) continue;
+        active_[i] = grows = true;
+      }
+    }
+  }
+
+  void MakeBody() {
+    made_ = Again(body_);
+    made_->inputs.clear();
+    GraphBuilder inner(*made_, b_.rules());
+    inner.set_phase(Phase::kBackward);
+    inner.set_origin(node_.origin);
+    round_ = AddInput(*made_, "round", {DType::kInt64, {}});
+    Gradients seeds;
+    std::vector<ValueId> wanted, sums;
+    for (size_t i = 0; i < carried_; ++i) {
+      if (!active_[i]) continue;
+      const ValueId gradient = AddInput(*made_, "gradient", body_.type(body_.inputs[i]));
+      const auto [at, fresh] = seeds.emplace(body_.outputs[i], gradient);
+      if (!fresh) at->second = inner.Add(at->second, gradient);
+      wanted.push_back(body_.inputs[i]);
+    }
+    const size_t rounds = wanted.size();
+    for (size_t i = carried_; i < active_.size(); ++i) {
+      if (!active_[i]) continue;
+      sums.push_back(AddInput(*made_, "sum", body_.type(body_.inputs[i])));
+      wanted.push_back(body_.inputs[i]);
+    }
+    const Gradients gradients = backpropagate_(inner, seeds, wanted);
+    const auto gradient_of = [&](ValueId id) {
+      const auto found = gradients.find(id);
+      return found == gradients.end() ? kNoValue : found->second;
+    };
+    made_->outputs = {inner.Sub(round_, inner.Constant(Tensor::Scalar<int64_t>(1)))};
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      const ValueId gradient = gradient_of(wanted[k]);
+      if (k >= rounds) {
+        made_->outputs.push_back(gradient == kNoValue ? sums[k - rounds] : Summed(inner, sums[k - rounds], gradient));
+      } else {
+        made_->outputs.push_back(gradient != kNoValue ? gradient : inner.Zeros(made_->type(wanted[k])));
+      }
+    }
+    RemoveDeadNodes(*made_);
+  }
+
+  // A row of what is read round by round has its gradient in one round alone: it goes there, and all other rows stay as they are.
+  ValueId Summed(GraphBuilder& inner, ValueId sum, ValueId gradient) {
+    const auto found = std::find_if(made_->nodes.begin(), made_->nodes.end(),
+                                    [&](const Node& node) { return !node.outputs.empty() && node.outputs[0] == gradient; });
+    if (found == made_->nodes.end()) return inner.Add(sum, gradient);
+    const Node node = *found;
+    if (node.op == "Add" && node.domain.empty() && inner.shape(node.inputs[0]) == inner.shape(gradient) &&
+        inner.shape(node.inputs[1]) == inner.shape(gradient)) {
+      return Summed(inner, Summed(inner, sum, node.inputs[0]), node.inputs[1]);
+    }
+    const bool row = node.op == "GatherGrad" && node.attributes.Int("axis", 0) == 0 && inner.shape(node.inputs[0]).rank() == 0 &&
+                     inner.dtype(node.inputs[0]) == DType::kInt64;
+    if (!row) return inner.Add(sum, gradient);
+    const ValueId place = node.inputs[0], before = inner.Op("Gather", {sum, place}, {{"axis", int64_t{0}}});
+    return inner.Own("SetRow", {sum, place, inner.Add(before, node.inputs[1])});
+  }
+
+  // The loop keeps what each round began with, as far as the gradient reads it, and counts its rounds.
+  void KeepRounds() {
+    std::vector<bool> read(static_cast<size_t>(made_->num_values()));
+    for (const Node& node : made_->nodes) ForEachUse(node, [&](ValueId id) { read[static_cast<size_t>(id)] = true; });
+    for (ValueId id : made_->outputs) read[static_cast<size_t>(id)] = true;
+    const int64_t bound = node_.attributes.Int("trip_bound", 0);
+    const std::shared_ptr<Graph> counting = body_.Clone();
+    Node loop = node_;
+    loop.regions[0].body = counting;
+    const size_t before = graph().nodes.size();
+    const Phase phase = b_.phase();
+    b_.set_phase(Phase::kForward);
+    std::vector<ValueId> inner_inputs, operands, results;
+    std::vector<Node> reads;  // of the gradient's body
+    const auto go_round = [&](ValueId start, ValueId inside, ValueId next) {
+      operands.push_back(start);
+      inner_inputs.push_back(inside);
+      results.push_back(next);
+      const Value& value = counting->value(inside);
+      loop.outputs.push_back(graph().AddValue(node_.origin + "/kept", value.dtype, value.shape, Role::kActivation));
+      return loop.outputs.back();
+    };
+    GraphBuilder counter(*counting, b_.rules());
+    counter.set_origin(node_.origin);
+    const ValueId count = counting->AddValue("count", DType::kInt64, {}, Role::kInput);
+    rounds_ = go_round(b_.Constant(Tensor::Scalar<int64_t>(0)), count, kNoValue);
+    for (size_t i = 0; i < carried_; ++i) {
+      const ValueId id = body_.inputs[i];
+      if (!read[static_cast<size_t>(id)]) continue;
+      if (bound > kMostKeptRounds) {
+        throw Error(ErrorCode::kUnsupported,
+                    "what its rounds begin with is kept for the gradient, and the file does not say how many rounds there are at most",
+                    Describe(node_), "give the loop a constant number of rounds, or freeze what lies before it (--freeze PATTERN)");
+      }
+      ValueType type = body_.type(id);
+      std::vector<int64_t> dims{bound};
+      dims.insert(dims.end(), type.shape.begin(), type.shape.end());
+      type.shape = Shape(dims);
+      const ValueId rows = counting->AddValue("kept", type.dtype, type.shape, Role::kInput);
+      kept_.push_back(go_round(b_.Zeros(type), rows, counter.Own("SetRow", {rows, count, id})));
+      // The gradient's body finds it there.
+      Node gather{.op = "Gather", .inputs = {AddInput(*made_, "kept", type), round_}, .outputs = {id}, .phase = Phase::kBackward};
+      gather.attributes.set("axis", int64_t{0});
+      gather.origin = node_.origin;
+      reads.push_back(std::move(gather));
+    }
+    results[0] = counter.Add(count, counter.Constant(Tensor::Scalar<int64_t>(1)));
+    for (size_t i = carried_; i < body_.inputs.size(); ++i) {
+      if (!read[static_cast<size_t>(body_.inputs[i])]) continue;
+      made_->inputs.push_back(body_.inputs[i]);
+      only_read_.push_back(operand(i));
+    }
+    Graph holder;
+    for (Node& node : reads) {
+      made_->value(node.outputs[0]).role = Role::kActivation;
+      holder.nodes.push_back(std::move(node));
+    }
+    holder.nodes.insert(holder.nodes.end(), made_->nodes.begin(), made_->nodes.end());
+    made_->nodes = std::move(holder.nodes);
+    const auto at = [&](auto& list) { return list.begin() + static_cast<std::ptrdiff_t>(carried_); };
+    loop.inputs.insert(at(loop.inputs) + 1, operands.begin(), operands.end());
+    counting->inputs.insert(at(counting->inputs), inner_inputs.begin(), inner_inputs.end());
+    counting->outputs.insert(counting->outputs.end(), results.begin(), results.end());
+    loop.attributes.set("carried", static_cast<int64_t>(carried_ + operands.size()));
+    b_.set_phase(phase);
+    graph().nodes[position_] = std::move(loop);
+    // What the rows begin as comes before the loop.
+    std::rotate(graph().nodes.begin() + static_cast<std::ptrdiff_t>(position_), graph().nodes.begin() + static_cast<std::ptrdiff_t>(before),
+                graph().nodes.end());
+  }
+
+  std::vector<ValueId> MakeLoop() {
+    Node loop = NodeLike(node_, "Loop");
+    const ValueId one = b_.Constant(Tensor::Scalar<int64_t>(1));
+    loop.inputs = {rounds_, b_.Sub(rounds_, one)};
+    std::vector<ValueType> types{{DType::kInt64, {}}};
+    std::vector<size_t> of;
+    for (size_t i = 0; i < active_.size(); ++i) {
+      if (!active_[i]) continue;
+      const ValueType type = body_.type(body_.inputs[i]);
+      const ValueId given = i < carried_ ? output_gradients_[i] : kNoValue;
+      loop.inputs.push_back(given != kNoValue ? given : b_.Zeros(type));
+      types.push_back(type);
+      of.push_back(i);
+    }
+    loop.inputs.insert(loop.inputs.end(), kept_.begin(), kept_.end());
+    loop.inputs.insert(loop.inputs.end(), only_read_.begin(), only_read_.end());
+    loop.attributes = {{"carried", static_cast<int64_t>(types.size())},
+                       {"conditional", int64_t{0}},
+                       {"trip_bound", node_.attributes.Int("trip_bound", 0)}};
+    loop.regions.push_back({"body", std::move(made_)});
+    const std::vector<ValueId> made = Append(graph(), std::move(loop), types);
+    std::vector<ValueId> result(node_.inputs.size(), kNoValue);
+    for (size_t k = 0; k < of.size(); ++k) result[of[k] + 1] = made[k + 1];
+    return result;
+  }
+
+  GraphBuilder& b_;
+  const size_t position_;
+  const Node node_;  // as it was
+  const Graph& body_;
+  const std::vector<ValueId>& output_gradients_;
+  const std::vector<bool>& needed_;
+  const Backpropagation& backpropagate_;
+  const size_t carried_;
+  std::vector<bool> active_;  // by the body's inputs
+  std::shared_ptr<Graph> made_;
+  ValueId round_ = kNoValue;               // in the gradient's body
+  ValueId rounds_ = kNoValue;              // how many there were
+  std::vector<ValueId> kept_, only_read_;  // what the gradient's loop reads
+};
+
+}  // namespace
+
+std::vector<ValueId> DifferentiateRegions(GraphBuilder& builder, size_t position, const std::vector<ValueId>& output_gradients,
+                                          const std::vector<bool>& needed, const Backpropagation& backpropagate) {
+  const Node node = builder.graph().nodes[position];
+  builder.set_origin(node.origin);
+  if (node.op == "If") return IfGradient(builder, node, output_gradients, needed, backpropagate).Run();
+  return LoopGradient(builder, position, output_gradients, needed, backpropagate).Run();
+}
+
+}  // namespace gradloom
