@@ -9,6 +9,7 @@
 
 #include "compiler/cost/cost_model.h"
 #include "compiler/divide_graph.h"
+#include "compiler/initial_values.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_trainable.h"
@@ -58,6 +59,28 @@ std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& impo
   return feeds;
 }
 
+// A prediction needs nothing of the file's own algorithm.
+int TrainingInfoFor(const Recipe& recipe, EntryKind kind) { return kind == EntryKind::kPredict ? -1 : recipe.training_info(); }
+
+// A file's own algorithm is all there is: it has its learning rate, its precision and its updates.
+void CheckAlgorithm(const Recipe& recipe) {
+  for (const LossTerm& term : recipe.losses) {
+    if (term.type == "algorithm" && (recipe.losses.size() > 1 || term.weight != 1))
+      throw Error(ErrorCode::kConfig, "the file's own algorithm has a loss; no other goes with it", "--loss algorithm");
+  }
+  if (!recipe.TrainsByFile()) return;
+  const std::pair<bool, const char*> unknown[] = {{recipe.accumulate > 1, "--accumulate"},
+                                                  {recipe.precision != Precision::kFloat32, "--precision"},
+                                                  {recipe.loss_scale.initial > 0, "--loss-scale"},
+                                                  {recipe.fetch_gradients, "gradients by name"}};
+  for (const auto& [given, name] : unknown) {
+    if (given) {
+      throw Error(ErrorCode::kConfig, std::string(name) + " cannot be joined with the file's own algorithm, which updates as it is written",
+                  "--loss algorithm", "--loss NAME trains with a loss and an optimizer of Gradloom's");
+    }
+  }
+}
+
 class Compiler {
  public:
   // `limit`: what a placement is chosen for, bytes of a device.
@@ -65,6 +88,7 @@ class Compiler {
       : model_(model), options_(options), limit_(limit), report_(report) {}
 
   Plan Run() {
+    CheckAlgorithm(options_.recipe);
     plan_.targets.push_back({options_.recipe.device, options_.recipe.isa, options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
     CountStages();
@@ -135,12 +159,16 @@ class Compiler {
   std::unique_ptr<ImportedBatch> ImportBatch(const EntryRequest& request, int64_t batch, ImportOptions import) {
     const auto start = Clock::now();
     if (batch > 0) import.batch = batch;
+    import.training_info = TrainingInfoFor(options_.recipe, request.kind);
     ImportedGraph imported = Import(model_, import);
     Graph& graph = *imported.graph;
     PassContext context{
         .graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = imported.batch};
     context.fetch_names = imported.output_names;
+    context.file_loss = imported.loss;
+    context.file_updates = imported.updates;
     context.parameters = SelectTrained(imported);
+    SetInitial(graph);
     ReadKeptState(graph);
     if (request.kind == EntryKind::kUpdate) {
       // The update reads accumulated gradients; nothing of the model itself runs.
@@ -363,8 +391,46 @@ class Compiler {
     }
   }
 
+  // What a file's own initialization gives its initializers.
+  void SetInitial(Graph& graph) {
+    const int info = options_.recipe.training_info();
+    if (info < 0 || !model_.has_initialization(info)) return;
+    if (initial_.empty()) initial_ = InitialValues(model_, info);
+    for (const auto& [name, tensor] : initial_) {
+      const ValueId id = graph.Find(name);
+      if (id == kNoValue) continue;
+      const Value& value = graph.value(id);
+      if (tensor.dtype() != value.dtype || tensor.shape() != value.shape) {
+        throw Error(ErrorCode::kType,
+                    "the file's initialization gives '" + Escaped(name) + "' " + ValueType{tensor.dtype(), tensor.shape()}.ToString() +
+                        ", and it is " + graph.type(id).ToString(),
+                    Escaped(model_.path(), 4096));
+      }
+      graph.set_data(id, tensor);
+    }
+  }
+
+  // Where the file has its own algorithm, what that updates is trained.
+  TrainableChoice ChooseTrained(ImportedGraph& imported) const {
+    if (!options_.recipe.TrainsByFile()) return ChooseTrainable(*imported.graph, TrainableOf(options_.recipe));
+    Graph& graph = *imported.graph;
+    TrainableChoice choice;
+    for (const std::string& name : model_.updated_initializers(options_.recipe.training_info())) {
+      const ValueId id = graph.Find(name);
+      if (id == kNoValue) continue;
+      graph.value(id).role = Role::kParam;
+      choice.parameters.push_back(id);
+      choice.trained.emplace_back(name, "updated by the file's algorithm");
+    }
+    for (const Value& value : graph.values()) {
+      if (value.role == Role::kConst && !value.derived && IsFloating(value.dtype))
+        choice.frozen.emplace_back(value.name, "not updated by the file's algorithm");
+    }
+    return choice;
+  }
+
   std::vector<ValueId> SelectTrained(ImportedGraph& imported) {
-    const TrainableChoice choice = ChooseTrainable(*imported.graph, TrainableOf(options_.recipe));
+    const TrainableChoice choice = ChooseTrained(imported);
     if (report_.trained.empty() && report_.frozen.empty()) {
       for (const auto& [name, reason] : choice.trained) report_.trained.push_back({name, reason});
       for (const auto& [name, reason] : choice.frozen) report_.frozen.push_back({name, reason});
@@ -429,7 +495,8 @@ class Compiler {
   OnnxTypeRules rules_;
   Stages stages_;
   StateHolders holders_;
-  std::set<ValueId> apart_;  // feeds of the entry of which a device's samples do not lie together
+  std::vector<std::pair<std::string, Tensor>> initial_;  // by the file's own initialization
+  std::set<ValueId> apart_;                              // feeds of the entry of which a device's samples do not lie together
   Plan plan_;
 };
 
@@ -438,12 +505,14 @@ class Compiler {
 std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
   ImportOptions import = options.import;
   if (request.batch > 0) import.batch = request.batch;
+  import.training_info = TrainingInfoFor(options.recipe, request.kind);
   ImportedGraph imported = Import(model, import);
   const OnnxTypeRules rules;
   Plan plan;
   PassContext context{
       .graph = *imported.graph, .rules = rules, .recipe = options.recipe, .kind = request.kind, .plan = plan, .batch = imported.batch};
   context.fetch_names = imported.output_names;
+  context.file_loss = imported.loss;
   PassControl control;
   control.stop_after = "add_loss";
   RunPipeline(context, control);

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/graph/graph.h"
@@ -62,6 +63,12 @@ class Model {
   // The graph's inputs that must be fed, in order.
   std::vector<std::string> input_names() const;
 
+  // How many training_info the file has; whether one says what its initializers begin as, and which floating initializers of the
+  // model it updates.
+  int num_algorithms() const;
+  bool has_initialization(int info) const;
+  std::vector<std::string> updated_initializers(int info) const;
+
   // What is odd about the file and no error, one line each.
   const std::vector<std::string>& warnings() const;
 
@@ -99,6 +106,12 @@ struct ImportOptions {
   std::map<std::string, KnownInput> values;
   // Nodes that the rounds of loops are written out to, where it is known how many there are. A loop of more is decided during the step.
   int64_t unrolled_nodes = 100'000;
+  // Rounds of a loop that has no number of them, where what they begin with is kept for its gradient.
+  int64_t loop_bound = 256;
+  // With the algorithm of this training_info of the file behind the model's graph, as if they were one; -1: the model alone.
+  int training_info = -1;
+  // The initialization of that training_info instead: a graph of its own.
+  bool initialization = false;
 };
 
 struct ImportedGraph {
@@ -112,7 +125,12 @@ struct ImportedGraph {
   // Floating tensors of the file that hold a copy for each sample of the batch that it was made for, of which this graph
   // uses one: at this batch they cannot be trained.
   std::set<std::string> batch_copies;
-  int64_t declared_batch = 0;         // as a number; 0: none
+  int64_t declared_batch = 0;  // as a number; 0: none
+  // With training_info: what is kept between steps (role kState) with its next value, and what its first Gradient differentiates.
+  std::vector<std::pair<ValueId, ValueId>> updates;
+  ValueId loss = kNoValue;
+  // Of an initialization: names of initializers with their values.
+  std::vector<std::pair<std::string, ValueId>> initial;
   std::vector<std::string> warnings;  // one line each
 };
 

@@ -5,6 +5,7 @@
 
 #include "compiler/onnx/batch_axis.h"
 #include "compiler/onnx/schema.h"
+#include "compiler/onnx/training_info.h"
 #include "compiler/onnx/upgrade.h"
 #include "runtime/base/nearest.h"
 
@@ -21,14 +22,16 @@ Importer::Importer(const ModelFile& file, const ImportOptions& options, BatchWat
 
 ImportedGraph Importer::Run() {
   CheckUnsupported();
-  const onnx::GraphProto& graph = file_.proto.graph();
-  result_.graph->name = graph.name();
+  const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file_, options_);
+  result_.graph->name = graphs[0]->name();
+  FindUpdated(graphs);
   Scope scope;
   scope.opsets = &opsets_;
-  AddInitializers(graph, scope);
+  for (const onnx::GraphProto* graph : graphs) AddInitializers(*graph, scope);
   AddInputs(scope);
-  RunNodes(graph.node(), scope);
-  AddOutputs(scope);
+  for (const onnx::GraphProto* graph : graphs) RunNodes(graph->node(), scope);
+  AddBindings(scope);
+  for (const onnx::GraphProto* graph : graphs) AddOutputs(*graph, scope);
   return std::move(result_);
 }
 
@@ -42,13 +45,22 @@ ValueId Importer::ConstantOf(const void* site) {
   auto made = constants_.find(site);
   if (made == constants_.end()) {
     const ModelTensor& tensor = file_.tensors.at(site);
-    made = constants_.emplace(site, emitter_.AddConstant(tensor.name, tensor.data, /*of_file=*/true)).first;
+    // What is updated is no constant.
+    const ValueId id = updated_.contains(site) ? result_.graph->AddData(tensor.name, tensor.data, Role::kState)
+                                               : emitter_.AddConstant(tensor.name, tensor.data, /*of_file=*/true);
+    made = constants_.emplace(site, id).first;
   }
   return Inner(made->second, 0);
 }
 
-void Importer::AddOutputs(Scope& scope) {
-  for (const auto& info : file_.proto.graph().output()) {
+void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
+  for (const auto& info : graph.output()) {
+    // Next values are kept, and nobody fetches them.
+    const Binding* bound = Find(info.name(), scope);
+    const auto is_it = [&](const auto& update) {
+      return bound != nullptr && bound->tensor == emitter().Producer(update.second)->inputs[0];
+    };
+    if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_it)) continue;
     const Binding* binding = Find(info.name(), scope);
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);
@@ -210,6 +222,10 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
 }
 
 bool Importer::RunSpecial(const onnx::NodeProto& proto, Scope& scope) {
+  if (proto.domain() == "ai.onnx.preview.training" && proto.op_type() == "Gradient") {
+    RunGradient(proto, scope);
+    return true;
+  }
   if (!proto.domain().empty() && proto.domain() != "ai.onnx") return false;
   const std::string& op = proto.op_type();
   if (op == "Constant") {

@@ -92,7 +92,7 @@ class Importer {
 
   // importer.cc
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
-  void AddOutputs(Scope& scope);
+  void AddOutputs(const onnx::GraphProto& graph, const Scope& scope);
   void AddOutput(const std::string& name, ValueId id);
   void RunNodes(const NodeList& nodes, Scope& scope);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
@@ -108,6 +108,11 @@ class Importer {
   ValueId TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   ValueId ConstantOf(const void* site);
   std::string NameOf(const std::string& name, const Scope& scope) const;
+
+  // training_info.cc
+  void FindUpdated(const std::vector<const onnx::GraphProto*>& graphs);
+  void AddBindings(const Scope& scope);
+  void RunGradient(const onnx::NodeProto& proto, Scope& scope);
 
   // attributes.cc
   const onnx::AttributeProto* Resolve(const onnx::AttributeProto& attribute, const Scope& scope) const;
@@ -191,6 +196,7 @@ class Importer {
   // The value of each tensor of the file, so that a function called twice has its weights once.
   std::unordered_map<const void*, ValueId> constants_;
   std::set<std::string> origins_;
+  std::set<const void*> updated_;  // tensors of the file that an algorithm updates
   int64_t unrolled_nodes_ = 0;
 };
 

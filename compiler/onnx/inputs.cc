@@ -4,6 +4,7 @@
 
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/training_info.h"
 
 namespace gradloom {
 namespace {
@@ -198,15 +199,20 @@ bool IsGivenWhole(const onnx::ValueInfoProto& info, const ImportOptions& options
 }
 
 // Before IR version 4 every initializer was listed as an input, too.
-std::vector<const onnx::ValueInfoProto*> FedInputs(const onnx::GraphProto& graph, const ImportOptions& options) {
+std::vector<const onnx::ValueInfoProto*> FedInputs(const ModelFile& file, const ImportOptions& options) {
+  const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file, options);
   std::set<std::string> initializers;
-  for (const auto& tensor : graph.initializer()) initializers.insert(tensor.name());
-  for (const auto& tensor : graph.sparse_initializer()) initializers.insert(tensor.values().name());
+  for (const onnx::GraphProto* graph : graphs) {
+    for (const auto& tensor : graph->initializer()) initializers.insert(tensor.name());
+    for (const auto& tensor : graph->sparse_initializer()) initializers.insert(tensor.values().name());
+  }
   std::vector<const onnx::ValueInfoProto*> infos;
-  for (const auto& info : graph.input()) {
-    if (initializers.contains(info.name()) || IsGivenWhole(info, options)) continue;
-    TensorTypeOf(info);
-    infos.push_back(&info);
+  for (const onnx::GraphProto* graph : graphs) {
+    for (const auto& info : graph->input()) {
+      if (initializers.contains(info.name()) || IsGivenWhole(info, options)) continue;
+      TensorTypeOf(info);
+      infos.push_back(&info);
+    }
   }
   return infos;
 }
@@ -214,14 +220,14 @@ std::vector<const onnx::ValueInfoProto*> FedInputs(const onnx::GraphProto& graph
 }  // namespace
 
 BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options) {
-  const Extents extents(FedInputs(file.proto.graph(), options), options);
+  const Extents extents(FedInputs(file, options), options);
   if (extents.declared_batch() == 0) return {};
   return {extents.declared_batch(), extents.batch()};
 }
 
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch) {
   options.batch = batch;
-  for (const auto* info : FedInputs(file.proto.graph(), options)) {
+  for (const auto* info : FedInputs(file, options)) {
     const auto& shape = info->type().tensor_type().shape();
     const auto known = options.inputs.find(info->name());
     if (known == options.inputs.end() || known->second.rank() == 0 || shape.dim_size() == 0) continue;
@@ -240,10 +246,12 @@ Binding Importer::BindingOf(const std::string& name, const KnownInput& known) {
 }
 
 void Importer::AddInputs(Scope& scope) {
-  for (const auto& info : file_.proto.graph().input()) {
-    if (IsGivenWhole(info, options_)) scope.names[info.name()] = BindingOf(info.name(), options_.values.at(info.name()));
+  for (const onnx::GraphProto* graph : GraphsOf(file_, options_)) {
+    for (const auto& info : graph->input()) {
+      if (IsGivenWhole(info, options_)) scope.names[info.name()] = BindingOf(info.name(), options_.values.at(info.name()));
+    }
   }
-  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_.proto.graph(), options_);
+  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_, options_);
   Extents extents(infos, options_);
   for (const auto* info : infos) {
     const DType dtype = InputDType(*info);

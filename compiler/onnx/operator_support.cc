@@ -112,6 +112,7 @@ NodesByOperator UnknownOperators(const onnx::ModelProto& model) {
 Support SupportOf(const onnx::NodeProto& node) {
   const std::string domain = ShortDomain(node.domain());
   if (domain.empty() && IsReplaced(node.op_type())) return Support::kFull;
+  if (domain == "ai.onnx.preview.training" && node.op_type() == "Gradient") return Support::kFull;
   if (const Op* op = FindOp(domain, node.op_type())) {
     return op->gradient != nullptr || op->has(kNoGradient) ? Support::kFull : Support::kNoGradient;
   }

@@ -130,7 +130,8 @@ class Importer::LoopRegion {
     node_.inputs.insert(node_.inputs.end(), frame.captured.begin(), frame.captured.end());
     node_.attributes = {{"carried", carried},
                         {"conditional", int64_t{conditional_ ? 1 : 0}},
-                        {"trip_bound", parts_.trips >= 0 ? std::min(parts_.trips, kMostTrips) : kMostTrips}};
+                        {"trip_bound", parts_.trips >= 0 ? std::min(parts_.trips, kMostTrips) : kMostTrips},
+                        {"kept_bound", i_.options_.loop_bound}};
     const std::vector<ValueType> types = TypesOf(*frame.graph, frame.graph->outputs);
     node_.regions.push_back({"body", std::move(frame.graph)});
     // Carried values are there, whoever wants them.

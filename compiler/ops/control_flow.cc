@@ -2,11 +2,10 @@
 //
 //   gradloom.If(condition, x...) {then_branch, else_branch} -> (y...): what the branch that the condition (one bool) picks makes of x. Both
 //     branches take all of x and give types alike.
-//   gradloom.Loop(trips, x...) {body, carried, conditional, trip_bound} -> (y...): the first `carried` of x go round: the body makes the
-//   next
-//     ones of all of x, which has the latest ones in front. It runs `trips` times (one int64; absent: without end), and, where
-//     `conditional` is 1, as long as the first of x, one bool, is true before a round. More than `trip_bound` rounds are an error of the
-//     run.
+//   gradloom.Loop(trips, x...) {body, carried, conditional, trip_bound, kept_bound} -> (y...): the first `carried` of x go round: the body
+//     makes the next ones of all of x, which has the latest ones in front. It runs `trips` times (one int64; absent: without end), and,
+//     where `conditional` is 1, as long as the first of x, one bool, is true before a round. More than `trip_bound` rounds are an error of
+//     the run. Where that is no number to keep a row for each round, `kept_bound` takes its place in training.
 //   gradloom.Copy(x) -> y: the same elements, in a place of their own
 //   gradloom.SetRow(x, i, row) -> x with another row i; i: one int64, from 0
 //

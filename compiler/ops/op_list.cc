@@ -45,6 +45,7 @@ constexpr Rows kFamilies[] = {
     TensorScatterOps,
     TraditionalOps,
     ControlFlowOps,
+    DerivativeOps,
 };
 // clang-format on
 

@@ -189,10 +189,11 @@ class LossBuilder {
 }  // namespace
 
 std::vector<std::string> LossTypes() {
-  return {"cross_entropy", "nll", "mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl_div", "output"};
+  return {"cross_entropy", "nll", "mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl_div", "output", "algorithm"};
 }
 
 std::string LossTerm::ToString() const {
+  if (type == "algorithm") return "algorithm(training_info=" + std::to_string(training_info) + ")";
   std::string text = type + "(" + Escaped(output) + (type == "output" ? "" : ", " + (target.empty() ? "target" : Escaped(target))) + ")";
   if (graph != nullptr) {
     text = Escaped(graph->name().substr(graph->name().rfind('/') + 1)) + " " + graph->hash();

@@ -17,7 +17,8 @@ namespace gradloom {
 // One term. Formulas and defaults are those of PyTorch's functions of the same name.
 struct LossTerm {
   // cross_entropy, nll, mse, l1, smooth_l1, huber, bce, bce_with_logits, kl_div, output: the mean of a model output,
-  // which has no target; or graph: a graph of its own, of which the other options mean nothing but for `weight`.
+  // which has no target; graph: a graph of its own, of which the other options mean nothing but for `weight`; or algorithm: the file's own
+  // (training_info), which has a loss, gradients and updates, and stands alone.
   std::string type;
   std::string output;  // name of a graph output; empty: the first
   std::string target;  // name of the target, made an input of the graph; empty: "target"
@@ -35,6 +36,8 @@ struct LossTerm {
   double delta = 1;                // huber
   std::vector<double> pos_weight;  // bce_with_logits: broadcast against the output; empty: none
 
+  int training_info = 0;  // algorithm: which of the file's
+
   std::shared_ptr<const LossGraph> graph;       // of type graph
   std::map<std::string, std::string> bindings;  // graph: its inputs that stand for something of another name
 
@@ -42,7 +45,7 @@ struct LossTerm {
   std::string ToString() const;
 };
 
-// The names of the loss types that have a formula here.
+// The names of the loss types, but for graph.
 std::vector<std::string> LossTypes();
 
 // The origin of the nodes that add up several terms.

@@ -10,7 +10,7 @@
 namespace gradloom {
 namespace {
 
-// Rows of a kept value; a loop that says no number of rounds has another bound.
+// More rounds than this are no number that the file means.
 constexpr int64_t kMostKeptRounds = int64_t{1} << 24;
 
 // What a body makes, made again for its gradient: in the backward phase.
@@ -119,7 +119,10 @@ class LoopGradient {
         output_gradients_(output_gradients),
         needed_(needed),
         backpropagate_(backpropagate),
-        carried_(static_cast<size_t>(node_.attributes.Int("carried", 0))) {}
+        carried_(static_cast<size_t>(node_.attributes.Int("carried", 0))),
+        bound_(node_.attributes.Int("trip_bound", 0)) {
+    if (bound_ > kMostKeptRounds) bound_ = node_.attributes.Int("kept_bound", 0);
+  }
 
   std::vector<ValueId> Run() {
     FindActive();
@@ -215,7 +218,6 @@ class LoopGradient {
     std::vector<bool> read(static_cast<size_t>(made_->num_values()));
     for (const Node& node : made_->nodes) ForEachUse(node, [&](ValueId id) { read[static_cast<size_t>(id)] = true; });
     for (ValueId id : made_->outputs) read[static_cast<size_t>(id)] = true;
-    const int64_t bound = node_.attributes.Int("trip_bound", 0);
     const std::shared_ptr<Graph> counting = body_.Clone();
     Node loop = node_;
     loop.regions[0].body = counting;
@@ -224,6 +226,7 @@ class LoopGradient {
     b_.set_phase(Phase::kForward);
     std::vector<ValueId> inner_inputs, operands, results;
     std::vector<Node> reads;  // of the gradient's body
+    bool keeps = false;
     const auto go_round = [&](ValueId start, ValueId inside, ValueId next) {
       operands.push_back(start);
       inner_inputs.push_back(inside);
@@ -239,13 +242,9 @@ class LoopGradient {
     for (size_t i = 0; i < carried_; ++i) {
       const ValueId id = body_.inputs[i];
       if (!read[static_cast<size_t>(id)]) continue;
-      if (bound > kMostKeptRounds) {
-        throw Error(ErrorCode::kUnsupported,
-                    "what its rounds begin with is kept for the gradient, and the file does not say how many rounds there are at most",
-                    Describe(node_), "give the loop a constant number of rounds, or freeze what lies before it (--freeze PATTERN)");
-      }
       ValueType type = body_.type(id);
-      std::vector<int64_t> dims{bound};
+      std::vector<int64_t> dims{bound_};
+      keeps = true;
       dims.insert(dims.end(), type.shape.begin(), type.shape.end());
       type.shape = Shape(dims);
       const ValueId rows = counting->AddValue("kept", type.dtype, type.shape, Role::kInput);
@@ -274,6 +273,7 @@ class LoopGradient {
     counting->inputs.insert(at(counting->inputs), inner_inputs.begin(), inner_inputs.end());
     counting->outputs.insert(counting->outputs.end(), results.begin(), results.end());
     loop.attributes.set("carried", static_cast<int64_t>(carried_ + operands.size()));
+    if (keeps) loop.attributes.set("trip_bound", bound_);
     b_.set_phase(phase);
     graph().nodes[position_] = std::move(loop);
     // What the rows begin as comes before the loop.
@@ -299,7 +299,8 @@ class LoopGradient {
     loop.inputs.insert(loop.inputs.end(), only_read_.begin(), only_read_.end());
     loop.attributes = {{"carried", static_cast<int64_t>(types.size())},
                        {"conditional", int64_t{0}},
-                       {"trip_bound", node_.attributes.Int("trip_bound", 0)}};
+                       {"trip_bound", node_.attributes.Int("trip_bound", 0)},
+                       {"kept_bound", bound_}};
     loop.regions.push_back({"body", std::move(made_)});
     const std::vector<ValueId> made = Append(graph(), std::move(loop), types);
     std::vector<ValueId> result(node_.inputs.size(), kNoValue);
@@ -315,6 +316,7 @@ class LoopGradient {
   const std::vector<bool>& needed_;
   const Backpropagation& backpropagate_;
   const size_t carried_;
+  int64_t bound_;             // rounds to keep
   std::vector<bool> active_;  // by the body's inputs
   std::shared_ptr<Graph> made_;
   ValueId round_ = kNoValue;               // in the gradient's body

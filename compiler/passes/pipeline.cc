@@ -14,6 +14,7 @@
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
 #include "compiler/passes/events.h"
+#include "compiler/passes/expand_derivatives.h"
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
@@ -42,13 +43,34 @@ void RunSeedRandom(PassContext& c) {
   SeedRandom(builder);
 }
 
+void RunExpandDerivatives(PassContext& c) {
+  GraphBuilder builder(c.graph, c.rules);
+  ExpandDerivatives(builder);
+}
+
+// The loss of the file's own algorithm is there; what it keeps gets its next values.
+void TakeFileLoss(PassContext& c) {
+  c.loss = c.file_loss;
+  if (c.graph.value(c.loss).shape.elements() != 1) {
+    throw Error(ErrorCode::kShape, "the file's algorithm differentiates '" + Escaped(c.graph.value(c.loss).name) + "' " +
+                                       c.graph.type(c.loss).ToString() + ", which is no single number that could be shown as loss");
+  }
+  for (const auto& [state, next] : c.file_updates) {
+    if (Trains(c.kind)) c.graph.value(next).next_of = state;
+  }
+}
+
 void RunAddLoss(PassContext& c) {
   if (c.kind == EntryKind::kPredict || c.kind == EntryKind::kUpdate || c.recipe.losses.empty()) return;
   c.first_loss_node = c.graph.next_node_id();
-  GraphBuilder builder(c.graph, c.rules);
-  LossOperands operands(builder, c.fetch_names);
-  c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
-  c.feed_names = operands.feed_names();
+  if (c.recipe.TrainsByFile()) {
+    TakeFileLoss(c);
+  } else {
+    GraphBuilder builder(c.graph, c.rules);
+    LossOperands operands(builder, c.fetch_names);
+    c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
+    c.feed_names = operands.feed_names();
+  }
   for (Node& node : c.graph.nodes) {
     if (c.recipe.gather_to >= 0 && node.id >= c.first_loss_node) node.device = kTail;
   }
@@ -76,7 +98,7 @@ void FetchGradients(PassContext& c, GraphBuilder& builder, ValueId scale) {
 }
 
 void RunDifferentiate(PassContext& c) {
-  if (!Trains(c.kind)) return;
+  if (!Trains(c.kind) || c.recipe.TrainsByFile()) return;
   GraphBuilder builder(c.graph, c.rules);
   const ValueId scale = c.recipe.loss_scale.initial > 0 ? LossScaleValue(builder, c.recipe.loss_scale) : kNoValue;
   c.gradients = Differentiate(builder, c.loss, c.parameters, scale);
@@ -88,7 +110,7 @@ void RunAllowTf32(PassContext& c) {
 }
 
 void RunAddOptimizer(PassContext& c) {
-  if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict) return;
+  if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.TrainsByFile()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
   if (c.kind == EntryKind::kAccumulate) {
@@ -195,6 +217,8 @@ constexpr Pass kPasses[] = {
     {"training_view", RunTrainingView, false, true, PassStage::kBatch},
     // Before simplification, which must not fold what differs between batches.
     {"seed_random", RunSeedRandom, false, true, PassStage::kBatch},
+    // Of the graph as it will be trained, before anything looks for what computes.
+    {"expand_derivatives", RunExpandDerivatives, false, true, PassStage::kBatch},
     {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
     // Before differentiation, which sees the sums then.
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},

@@ -45,7 +45,9 @@ struct PassContext {
   int64_t recompute_bytes = 0;  // of activations, to be made again instead of kept
   Recomputed recomputed;
 
-  NodeId first_loss_node = -1;  // the model's nodes come before it
+  ValueId file_loss = kNoValue;                           // of the file's own algorithm
+  std::vector<std::pair<ValueId, ValueId>> file_updates;  // and what it keeps, with the next values
+  NodeId first_loss_node = -1;                            // the model's nodes come before it
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
   std::map<ValueId, ValueId> gradients;  // by parameter

@@ -54,6 +54,10 @@ struct Recipe {
   int threads = 1;               // of a device: its streams share them
   int64_t memory_limit = 0;      // bytes of a device that a plan may need; to fit, activations are made again; 0: any
   int streams = 1;               // of a device; 0: as many as the cost model says
+
+  // Whether loss, gradients and updates are those of the file's own algorithm, and which of its training_info that is.
+  bool TrainsByFile() const { return losses.size() == 1 && losses[0].type == "algorithm"; }
+  int training_info() const { return TrainsByFile() ? losses[0].training_info : -1; }
 };
 
 }  // namespace gradloom

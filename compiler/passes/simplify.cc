@@ -127,6 +127,7 @@ class Simplifier {
 
   // The input that the node's output equals, or kNoValue.
   ValueId Neutral(const Node& node) const {
+    if (node.op == "Copy" && node.domain == kGradloomDomain) return node.inputs[0];
     if (!node.domain.empty() || node.inputs.empty()) return kNoValue;
     const ValueId a = node.inputs[0], b = node.inputs.size() > 1 ? node.inputs[1] : kNoValue;
     if (node.op == "Identity" || (node.op == "Cast" && graph_.value(a).dtype == graph_.value(node.outputs[0]).dtype)) return a;

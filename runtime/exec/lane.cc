@@ -118,7 +118,7 @@ void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
   for (int64_t trip = 0; trip < count && (condition == nullptr || *condition); ++trip) {
     if (trip >= prepared.instruction->trip_bound) {
       throw Error(ErrorCode::kData, "the loop goes on past the " + std::to_string(prepared.instruction->trip_bound) + " rounds of its plan",
-                  Escaped(prepared.instruction->origin));
+                  Escaped(prepared.instruction->origin), "--loop-bound N, where it may go on for N rounds");
     }
     prepared.bodies[0]->RunBody(step);
   }

@@ -224,13 +224,17 @@ counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most
     EXPECT_EQ(ElementAsDouble(executor.Fetched(0, 0), 0), 3 * std::pow(0.5, rounds));
     EXPECT_EQ(ElementAsDouble(executor.Fetched(0, 0), 1), std::pow(2, rounds));
   }
-  // With one, what a round begins with is kept: for how many?
+  // With one, what a round begins with is kept, for so many rounds.
+  const auto feeds = [](int64_t n) { return Feeds{{"x", Tensor::From<float>({3, 1}, {2})}, {"n", Tensor::Scalar<int64_t>(n)}}; };
+  ImportOptions three;
+  three.loop_bound = 3;
+  for (int64_t n : {0, 1, 3}) ExpectGradients(model, feeds(n), {"w"}, 2, three);
   try {
-    Compile(model, options);
+    Train(model, feeds(4), three);
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_NE(error.message().find("how many rounds"), std::string::npos) << error.message();
+    EXPECT_EQ(error.code(), ErrorCode::kData);
+    EXPECT_NE(error.message().find("past the 3 rounds"), std::string::npos) << error.message();
   }
 }
 

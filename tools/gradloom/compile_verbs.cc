@@ -39,7 +39,7 @@ Compiled CompileModel(const Configuration& configuration, bool only_check) {
   if (options.import.batch == 0) options.import.batch = 32;
   const int64_t steps = configuration.Integer("train.steps");
   const ImportedGraph probe = Import(model, options.import);
-  options.recipe = RecipeOf(configuration, *probe.graph, steps > 0 || !only_check ? steps : kSomeSteps, made.notes);
+  options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !only_check ? steps : kSomeSteps, made.notes);
   const int64_t batch = probe.batch;
   options.entries = {{EntryKind::kStep, batch}};
   if (!only_check) {

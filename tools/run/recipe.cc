@@ -47,7 +47,9 @@ std::vector<double> Numbers(const std::string& text, const std::string& what) {
 
 void SetOption(LossTerm& term, const std::string& key, const std::string& value) {
   const std::string what = "option " + key + " of the loss";
-  if (key == "reduction") {
+  if (key == "training_info" && term.type == "algorithm") {
+    term.training_info = static_cast<int>(Number(value, what));
+  } else if (key == "reduction") {
     term.reduction = value;
   } else if (key == "class_axis") {
     term.class_axis = static_cast<int64_t>(Number(value, what));
@@ -321,7 +323,31 @@ ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
           .pin_memory = configuration.Text("devices.pin_memory") != "off"};
 }
 
-Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes) {
+namespace {
+
+// The one that the file has of its own, where nobody asks for another; or a guess from the first output.
+LossTerm LossByModel(const Configuration& configuration, const Model& model, const Graph& graph, std::vector<std::string>& notes) {
+  const auto own = [](const Key& key) { return key.section() == "optimizer"; };
+  const bool chosen =
+      std::any_of(Keys().begin(), Keys().end(), [&](const Key& key) { return own(key) && configuration.is_given(key.name); });
+  if (model.num_algorithms() == 0 || chosen) return GuessLoss(graph, notes);
+  notes.push_back("loss    algorithm   [the file's own: loss, gradients and updates of its training_info; set --loss to change]");
+  return {.type = "algorithm"};
+}
+
+void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe) {
+  if (!recipe.TrainsByFile()) return;
+  for (const Key& key : Keys()) {
+    if (!configuration.is_given(key.name) || !(key.section() == "optimizer" || key.section() == "schedule")) continue;
+    throw Error(ErrorCode::kConfig, std::string(key.flag) + " says what the file's own algorithm says, too",
+                Escaped(configuration.origin(key.name).place, 4096), "--loss NAME trains with a loss and an optimizer of Gradloom's");
+  }
+}
+
+}  // namespace
+
+Recipe RecipeOf(const Configuration& configuration, const Model& model, const Graph& graph, int64_t total_updates,
+                std::vector<std::string>& notes) {
   Recipe recipe;
   recipe.mode = configuration.Text("model.mode") == "train" ? GraphMode::kTrain : GraphMode::kGraph;
   const std::map<std::string, int64_t> shapes = ImportOptionsOf(configuration).shapes;
@@ -331,7 +357,8 @@ Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t 
   if (const std::string& file = configuration.Text("loss.onnx"); !file.empty()) {
     recipe.losses.push_back(FileTerm({.name = file, .output = "", .target = "", .options = {}}, shapes));
   }
-  if (recipe.losses.empty()) recipe.losses.push_back(GuessLoss(graph, notes));
+  if (recipe.losses.empty()) recipe.losses.push_back(LossByModel(configuration, model, graph, notes));
+  CheckOwnAlgorithm(configuration, recipe);
   recipe.optimizer = OptimizerOf(configuration);
   recipe.accumulate = configuration.Integer("train.accumulate");
   recipe.precision = PrecisionOf(configuration.Text("train.precision"));
@@ -393,6 +420,7 @@ Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates) {
 ImportOptions ImportOptionsOf(const Configuration& configuration) {
   ImportOptions options;
   options.batch = configuration.Integer("data.batch");
+  options.loop_bound = configuration.Integer("model.loop_bound");
   for (const auto& [name, values] : configuration.Named("model.shape")) options.shapes[name] = std::stoll(values[0]);
   return options;
 }

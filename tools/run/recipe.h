@@ -17,7 +17,8 @@ namespace gradloom {
 
 // Fills what the configuration leaves open from the graph's outputs: a loss is guessed from the shape of the first
 // one. `total_updates`: for schedules that end; 0: not known. `notes` gets what was guessed.
-Recipe RecipeOf(const Configuration& configuration, const Graph& graph, int64_t total_updates, std::vector<std::string>& notes);
+Recipe RecipeOf(const Configuration& configuration, const Model& model, const Graph& graph, int64_t total_updates,
+                std::vector<std::string>& notes);
 
 // The devices that the configuration names, as this machine has them, and what they are ("sm_90"; "any" for the CPU); with --target as
 // they are named. `notes` gets a line where the CPU stands in. Throws Error(kConfig), Error(kDevice).

@@ -179,7 +179,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     for (const LossTerm& term : recipe.losses) {
       if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
     }
-    if (about->graph != nullptr && spec.target.empty()) {
+    if ((about->graph != nullptr || about->type == "algorithm") && spec.target.empty()) {
       throw Error(ErrorCode::kConfig, "the loss is a graph, which does not say what '" + Escaped(text) + "' compares", "eval.metric",
                   "name both: --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
     }
@@ -222,9 +222,11 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   compile.control = PassControlOf(configuration);
   const ImportedGraph probe = Import(model, compile.import);
   NoteOverruled(configuration, made.notes);
-  compile.recipe = RecipeOf(configuration, *probe.graph, 0, made.notes);
+  compile.recipe = RecipeOf(configuration, model, *probe.graph, 0, made.notes);
   const LossTerm& loss = compile.recipe.losses.front();
-  made.loss = loss.graph != nullptr ? loss.graph->name() : loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
+  made.loss = loss.graph != nullptr      ? loss.graph->name()
+              : loss.type == "algorithm" ? loss.ToString()
+                                         : loss.type + "(" + loss.output + ", " + TargetOf(loss) + ")";
   const int64_t batch = probe.batch > 0 ? probe.batch : kDefaultBatch;
   made.options = TrainerOptionsOf(configuration, compile.recipe, *probe.graph, batch);
 
@@ -241,7 +243,8 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   made.options.batch = std::min(batch, train_rows);
   const int64_t batches = (train_rows + made.options.batch - 1) / made.options.batch;
   const int64_t updates = made.options.updates > 0 ? made.options.updates : batches * made.options.epochs / compile.recipe.accumulate;
-  compile.recipe.schedule = ScheduleOf(configuration, updates);
+  // The file's own algorithm has a learning rate of its own, where it has any.
+  compile.recipe.schedule = compile.recipe.TrainsByFile() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration, updates);
   for (const int64_t size : BatchSizes(train_rows, made.options.batch)) compile.entries.push_back({EntryKind::kStep, size});
   if (eval_rows > 0) {
     for (const int64_t size : BatchSizes(eval_rows, made.options.batch)) compile.entries.push_back({EntryKind::kEval, size});

@@ -148,7 +148,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
   if (made.options.import.batch == 0) made.options.import.batch = kDefaultBatch;
   made.graph = Import(*made.model, made.options.import);
   std::vector<std::string> notes;
-  made.options.recipe = RecipeOf(configuration_, *made.graph.graph, 0, notes);
+  made.options.recipe = RecipeOf(configuration_, *made.model, *made.graph.graph, 0, notes);
   made.executor = ExecutorOptionsOf(configuration_);
   // Nothing is updated, and how many updates there were is not known here.
   made.options.recipe.schedule = {"constant", made.options.recipe.optimizer.lr, {}};
