@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/upgrade.h"
 #include "runtime/base/nearest.h"
@@ -59,6 +60,7 @@ void Importer::AddOutputs(Scope& scope) {
     const Binding* binding = scope.Find(info.name());
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);
+    CheckDeclared(info, *binding, where);
     if (binding->sequence != nullptr) {
       for (size_t i = 0; i < binding->sequence->size(); ++i) AddOutput(info.name() + "/" + std::to_string(i), (*binding->sequence)[i]);
     } else if (binding->tensor != kNoValue) {
@@ -67,6 +69,16 @@ void Importer::AddOutputs(Scope& scope) {
       throw Error(ErrorCode::kUnsupported, "a graph output that is no tensor", where);
     }
   }
+}
+
+void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const {
+  const int32_t declared = info.type().tensor_type().elem_type();
+  if (!info.type().has_tensor_type() || declared == onnx::TensorProto::UNDEFINED || made.tensor == kNoValue) return;
+  const DType dtype = result_.graph->value(made.tensor).dtype;
+  if (DTypeFromProto(declared) == dtype) return;
+  throw Error(ErrorCode::kType,
+              "a graph output is declared as " + ProtoTypeName(declared) + " and made as " + std::string(DTypeName(dtype)), where,
+              "change its type in the file, or cast the value");
 }
 
 void Importer::AddOutput(const std::string& name, ValueId id) {
@@ -100,7 +112,7 @@ std::string Importer::Origin(const onnx::NodeProto& proto, const Scope& scope) {
   if (origins_.insert(origin).second) return origin;
   origin += "/" + first_output;
   std::string unique = origin;
-  for (int i = 1; !origins_.insert(unique).second; ++i) unique = origin + "." + std::to_string(i);
+  while (!origins_.insert(unique).second) unique = origin + "." + std::to_string(++origin_numbers_[origin]);
   return unique;
 }
 
@@ -271,7 +283,9 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
 
 }  // namespace
 
-ImportedGraph Import(const Model& model, const ImportOptions& options) {
+namespace {
+
+ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
   const ModelFile& file = model.file();
   const BatchNumbers batch = BatchNumbersOf(file, options);
   BatchChanges changes;
@@ -283,6 +297,19 @@ ImportedGraph Import(const Model& model, const ImportOptions& options) {
   imported.declared_batch = batch.declared;
   imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
   return imported;
+}
+
+}  // namespace
+
+ImportedGraph Import(const Model& model, const ImportOptions& options) {
+  try {
+    return ImportFile(model, options);
+  } catch (const Error& e) {
+    // What is wrong with the model is told with its file; what is wrong with the options is not.
+    const std::string file = Escaped(model.path(), 1000);
+    if (e.code() == ErrorCode::kConfig || e.code() == ErrorCode::kInternal || e.where().starts_with(file)) throw;
+    throw Error(e.code(), e.message(), file + (e.where().empty() ? "" : "  " + e.where()), e.help());
+  }
 }
 
 }  // namespace gradloom

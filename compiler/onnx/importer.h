@@ -68,6 +68,7 @@ class Importer {
   // importer.cc
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
   void AddOutputs(Scope& scope);
+  void CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const;
   void AddOutput(const std::string& name, ValueId id);
   void RunNodes(const NodeList& nodes, Scope& scope);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
@@ -140,6 +141,7 @@ class Importer {
   // The value of each tensor of the file, so that a function called twice has its weights once.
   std::unordered_map<const void*, ValueId> constants_;
   std::set<std::string> origins_;
+  std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins
   int64_t unrolled_nodes_ = 0;
 };
 

@@ -112,6 +112,12 @@ onnx::AttributeProto::AttributeType KindOf(const Attribute& value) {
   return kKinds[value.index()];
 }
 
+std::string Joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
 void CheckAttributes(const Node& node, const OpSchema& schema) {
   const auto& known = schema.attributes();
   for (const auto& [name, value] : node.attributes) {
@@ -124,7 +130,7 @@ void CheckAttributes(const Node& node, const OpSchema& schema) {
       std::sort(names.begin(), names.end());
       const std::string near = Nearest(name, names);
       throw Error(ErrorCode::kAttr, "operator '" + schema.Name() + "' has no attribute '" + Escaped(name) + "'", Describe(node),
-                  near.empty() ? "" : "did you mean '" + near + "'?");
+                  near.empty() ? "its attributes are: " + Joined(names) : "did you mean '" + near + "'?");
     }
     if (KindOf(value) != found->second.type) {
       throw Error(ErrorCode::kAttr,

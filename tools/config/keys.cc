@@ -19,6 +19,13 @@ constexpr Key kKeys[] = {
     {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers that are trained although the analysis would not"},
     {"model.mode", "--mode", kText, kAll, "train", "train restores batch statistics and dropout; graph trains the file as it is written",
      "train|graph"},
+    {"model.external_dir", "--external-dir", kPath, kAll, "",
+     "where the tensors lie that the model keeps in other files; default: beside it"},
+    {"model.allow_hardlinks", "--allow-hardlinks", kSwitch, kAll, "false",
+     "read such files also where they have another name (a hard link)"},
+    {"model.limit", "--limit", kNamedCounts, kAll, "",
+     "NAME=N: what a model may ask for: nodes, node_inputs, name_bytes, attribute_elements, fold_bytes, "
+     "fold_total_bytes, value_bytes, external_files"},
     {"model.init_weights",
      "--init-weights",
      kPath,
