@@ -16,6 +16,16 @@ const onnx::GraphProto& GraphOf(const onnx::AttributeProto* attribute, const cha
   return attribute->g();
 }
 
+// Whether the body of a Loop hands its condition on as it is, so that the trip count alone ends it.
+bool KeepsCondition(const onnx::GraphProto& body) {
+  std::string name = body.output(0).name();
+  for (int i = body.node_size() - 1; i >= 0; --i) {
+    const onnx::NodeProto& node = body.node(i);
+    if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1 && node.output(0) == name) name = node.input(0);
+  }
+  return name == body.input(1).name();
+}
+
 std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
   return Escaped(proto.op_type()) + " '" +
          Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
@@ -72,9 +82,12 @@ void Importer::RunIf(const onnx::NodeProto& proto, Scope& scope) {
 }
 
 void Importer::CountUnrolled(int64_t nodes, const std::string& where) {
-  unrolled_nodes_ += nodes;
-  if (unrolled_nodes_ > kMaxUnrolledNodes)
-    throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(kMaxUnrolledNodes) + " nodes", where);
+  // Not the sum, which may overflow.
+  if (nodes <= kMaxUnrolledNodes - unrolled_nodes_) {
+    unrolled_nodes_ += nodes;
+    return;
+  }
+  throw Error(ErrorCode::kLimit, "the rounds of loops come to more than " + std::to_string(kMaxUnrolledNodes) + " nodes", where);
 }
 
 void Importer::BindOutputs(const onnx::NodeProto& proto, const std::vector<Binding>& values, Scope& scope) const {
@@ -136,6 +149,8 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
   std::vector<Binding> state;
   for (int i = 0; i < carried; ++i) state.push_back(Lookup(proto.input(i + 2), proto, scope));
   std::vector<std::vector<ValueId>> rows(static_cast<size_t>(scans));
+  // Told at once where it is certain.
+  if (going && trips > kMaxUnrolledNodes && KeepsCondition(graph)) CountUnrolled(trips, where);
   for (int64_t trip = 0; going && trip < trips; ++trip) {
     CountUnrolled(graph.node_size() + 1, where);
     Scope body = Nested(scope, origin + "/" + std::to_string(trip) + "/");

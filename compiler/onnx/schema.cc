@@ -167,10 +167,10 @@ void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, c
                   Describe(node));
     }
     const Value& value = graph.value(id);
-    const std::string here = "input " + std::to_string(i) + " (" + parameter.name + ", value '" + Escaped(value.name) + "')";
+    const auto here = [&] { return "input " + std::to_string(i) + " (" + parameter.name + ", value '" + Escaped(value.name) + "')"; };
     if ((parameter.dtypes & BitOf(value.dtype)) == 0) {
       throw Error(ErrorCode::kType,
-                  here + " of operator '" + schema.Name() + "' is " + std::string(DTypeName(value.dtype)) + ", allowed are " +
+                  here() + " of operator '" + schema.Name() + "' is " + std::string(DTypeName(value.dtype)) + ", allowed are " +
                       DTypeList(parameter.dtypes),
                   Describe(node));
     }
@@ -183,7 +183,7 @@ void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, c
     const Value& other = graph.value(node.inputs[static_cast<size_t>(first)]);
     if (other.dtype != value.dtype) {
       throw Error(ErrorCode::kType,
-                  here + " is " + std::string(DTypeName(value.dtype)) + " but input " + std::to_string(first) + " ('" +
+                  here() + " is " + std::string(DTypeName(value.dtype)) + " but input " + std::to_string(first) + " ('" +
                       Escaped(other.name) + "') is " + std::string(DTypeName(other.dtype)) + "; operator '" + schema.Name() +
                       "' wants both alike",
                   Describe(node));

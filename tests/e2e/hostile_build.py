@@ -136,7 +136,7 @@ def chain(length):
     """A long way from the input to the weights."""
     nodes = [helper.make_node("Relu", [f"v{i}" if i else "x"], [f"v{i + 1}"]) for i in range(length - 1)]
     nodes.append(node("Gemm", [f"v{length - 1}", "w", "b"], ["y"]))
-    made = helper.make_graph(nodes, "g", [info("x")], [info("y", (2, 3))], [tensor(n, s) for n, s in WEIGHTS.items()])
+    made = helper.make_graph(nodes, "g", [info("x", ("N", 4))], [info("y", ("N", 3))], [tensor(n, s) for n, s in WEIGHTS.items()])
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
