@@ -3,11 +3,33 @@
 #include <utility>
 
 namespace gradloom {
+namespace {
+
+// A number from 1 on that is not taken, the least where the numbers below it are all taken. Asks a logarithmic number of times: counting up
+// from 1 for each of n values that want the same name would take n * n.
+template <typename Taken>
+int64_t FirstFree(Taken taken) {
+  int64_t below = 0, free = 1;
+  while (taken(free)) {
+    below = free;
+    free *= 2;
+  }
+  while (free - below > 1) {
+    const int64_t middle = below + (free - below) / 2;
+    (taken(middle) ? below : free) = middle;
+  }
+  return free;
+}
+
+}  // namespace
 
 ValueId Graph::AddValue(std::string name, DType dtype, Shape shape, Role role) {
   const ValueId id = static_cast<ValueId>(values_.size());
   std::string unique = name;
-  for (int i = 1; unique.empty() || by_name_.contains(unique); ++i) unique = name + "." + std::to_string(i);
+  if (unique.empty() || by_name_.contains(unique)) {
+    const auto numbered = [&](int64_t i) { return name + "." + std::to_string(i); };
+    unique = numbered(FirstFree([&](int64_t i) { return by_name_.contains(numbered(i)); }));
+  }
   by_name_.emplace(unique, id);
   values_.push_back({.id = id, .name = std::move(unique), .dtype = dtype, .shape = std::move(shape), .role = role});
   return id;

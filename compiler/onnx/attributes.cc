@@ -1,6 +1,5 @@
 // Attributes of nodes: from protobuf to the graph's, with references of functions resolved.
-#include <algorithm>
-
+#include "compiler/onnx/attribute_form.h"
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
@@ -13,47 +12,6 @@ using Proto = onnx::AttributeProto;
 
 [[noreturn]] void Fail(const Proto& attribute, const std::string& why, const std::string& where) {
   throw Error(ErrorCode::kAttr, "attribute '" + Escaped(attribute.name()) + "' " + why, where);
-}
-
-// Which values an attribute holds, one bit each; a well-formed one holds that of its type and no other.
-int HeldValues(const Proto& a) {
-  return a.has_f() + a.has_i() + a.has_s() + a.has_t() + a.has_g() + a.has_sparse_tensor() + a.has_tp() + (a.floats_size() > 0) +
-         (a.ints_size() > 0) + (a.strings_size() > 0) + (a.tensors_size() > 0) + (a.graphs_size() > 0) + (a.sparse_tensors_size() > 0) +
-         (a.type_protos_size() > 0);
-}
-
-bool HoldsItsType(const Proto& a) {
-  switch (a.type()) {
-    case Proto::FLOAT: return a.has_f();
-    case Proto::INT: return a.has_i();
-    case Proto::STRING: return a.has_s();
-    case Proto::TENSOR: return a.has_t();
-    case Proto::GRAPH: return a.has_g();
-    case Proto::SPARSE_TENSOR: return a.has_sparse_tensor();
-    case Proto::TYPE_PROTO: return a.has_tp();
-    case Proto::FLOATS: return a.floats_size() > 0;
-    case Proto::INTS: return a.ints_size() > 0;
-    case Proto::STRINGS: return a.strings_size() > 0;
-    case Proto::TENSORS: return a.tensors_size() > 0;
-    case Proto::GRAPHS: return a.graphs_size() > 0;
-    case Proto::SPARSE_TENSORS: return a.sparse_tensors_size() > 0;
-    case Proto::TYPE_PROTOS: return a.type_protos_size() > 0;
-    default: return false;
-  }
-}
-
-void CheckForm(const Proto& attribute, const ModelLimits& limits, const std::string& where) {
-  if (attribute.type() == Proto::UNDEFINED) Fail(attribute, "has no type", where);
-  const int held = HeldValues(attribute);
-  // Numbers equal to protobuf's default, and empty lists, may be left out of the file.
-  if (held > 1 || (held == 1 && !HoldsItsType(attribute))) Fail(attribute, "holds values of another kind than its type says", where);
-  const int64_t count = std::max({attribute.floats_size(), attribute.ints_size(), attribute.strings_size(), attribute.tensors_size()});
-  if (count > limits.attribute_elements) {
-    throw Error(ErrorCode::kLimit,
-                "attribute '" + Escaped(attribute.name()) + "' has " + std::to_string(count) + " elements, the limit is " +
-                    std::to_string(limits.attribute_elements),
-                where);
-  }
 }
 
 // Whether the operator is written out with this graph in its body.
@@ -90,7 +48,7 @@ Tensor Importer::TensorAt(const onnx::TensorProto& proto) const {
 }
 
 Tensor Importer::ConstantValue(const std::string& name, const Proto& attribute, const std::string& where) const {
-  CheckForm(attribute, file_.options.limits, where);
+  CheckForm(attribute, file_.options.limits, [&] { return where; });
   const auto list = [](const auto& values) {
     using T = std::decay_t<decltype(values[0])>;
     return Tensor::From<T>(std::vector<T>(values.begin(), values.end()), Shape{values.size()});
@@ -109,7 +67,7 @@ void Importer::AddAttributes(const onnx::NodeProto& proto, const Scope& scope, N
     const Proto* attribute = Resolve(written, scope);
     // A reference to an attribute that the call left out leaves it out as well.
     if (attribute == nullptr) continue;
-    CheckForm(*attribute, file_.options.limits, Describe(node));
+    CheckForm(*attribute, file_.options.limits, [&] { return Describe(node); });
     const std::string& name = written.name();
     if (node.attributes.has(name)) Fail(written, "is given twice", Describe(node));
     switch (attribute->type()) {

@@ -9,9 +9,8 @@
 
 namespace gradloom {
 
-// Throws Error(kSchema, kVersion, kName, kGraph, kAttr, kLimit) naming what is wrong with versions, names, the order
+// Throws Error(kSchema, kVersion, kName, kGraph, kAttr, kType, kLimit) naming what is wrong with versions, names, the order
 // and uniqueness of values, attributes and functions; appends to `warnings` what is odd. `where` is the file.
-// Sorts the nodes of graphs that are out of order.
-void CheckModel(onnx::ModelProto& model, const std::string& where, const ModelLimits& limits, std::vector<std::string>& warnings);
+void CheckModel(const onnx::ModelProto& model, const std::string& where, const ModelLimits& limits, std::vector<std::string>& warnings);
 
 }  // namespace gradloom

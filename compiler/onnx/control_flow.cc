@@ -14,6 +14,16 @@ const onnx::GraphProto& GraphOf(const onnx::AttributeProto* attribute, const cha
   return attribute->g();
 }
 
+// Whether the body of a Loop hands its condition on as it is, so that the trip count alone ends it.
+bool KeepsCondition(const onnx::GraphProto& body) {
+  std::string name = body.output(0).name();
+  for (int i = body.node_size() - 1; i >= 0; --i) {
+    const onnx::NodeProto& node = body.node(i);
+    if (node.op_type() == "Identity" && node.input_size() == 1 && node.output_size() == 1 && node.output(0) == name) name = node.input(0);
+  }
+  return name == body.input(1).name();
+}
+
 std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
   return Escaped(proto.op_type()) + " '" +
          Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
@@ -114,6 +124,8 @@ ValueId Importer::Ints(const std::string& origin, const std::vector<int64_t>& va
 bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results) {
   const int64_t trips = parts.trip_count == kNoValue ? std::numeric_limits<int64_t>::max() : parts.trips;
   if (trips < 0 || parts.condition != kNoValue || (!parts.gives_condition && !MayUnroll(trips, parts.graph.node_size() + 1))) return false;
+  // Told at once where it is certain.
+  if (!MayUnroll(trips, parts.graph.node_size() + 1) && parts.gives_condition && KeepsCondition(parts.graph)) return false;
   const auto carried = static_cast<int64_t>(parts.states.size());
   const int64_t first = parts.gives_condition ? 1 : 0;
   std::vector<std::vector<ValueId>> rows(static_cast<size_t>(parts.graph.output_size() - first - carried));
@@ -131,9 +143,6 @@ bool Importer::UnrollLoop(const LoopParts& parts, const std::string& origin, con
       if (condition == nullptr) return false;
       going = condition->as<bool>()[0];
       made.erase(made.begin());
-      // A long one is better found out early, where the number is one and not a way to say that there is none.
-      const bool is_number = parts.trips >= 0 && parts.trips < std::numeric_limits<int32_t>::max();
-      if (trip == 0 && going && is_number && !MayUnroll(parts.trips, parts.graph.node_size() + 1)) return false;
     }
     results.assign(made.begin(), made.begin() + carried);
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/training_info.h"
 #include "compiler/onnx/upgrade.h"
@@ -55,15 +56,13 @@ ValueId Importer::ConstantOf(const void* site) {
 
 void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
   for (const auto& info : graph.output()) {
-    // Next values are kept, and nobody fetches them.
-    const Binding* bound = Find(info.name(), scope);
-    const auto is_it = [&](const auto& update) {
-      return bound != nullptr && bound->tensor == emitter().Producer(update.second)->inputs[0];
-    };
-    if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_it)) continue;
     const Binding* binding = Find(info.name(), scope);
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);
+    // Next values are kept, and nobody fetches them.
+    const auto is_it = [&](const auto& update) { return binding->tensor == emitter().Producer(update.second)->inputs[0]; };
+    if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_it)) continue;
+    CheckDeclared(info, *binding, where);
     if (binding->sequence != nullptr) {
       for (size_t i = 0; i < binding->sequence->size(); ++i) AddOutput(info.name() + "/" + std::to_string(i), (*binding->sequence)[i]);
     } else if (binding->tensor != kNoValue) {
@@ -72,6 +71,16 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
       throw Error(ErrorCode::kUnsupported, "a graph output that is no tensor", where);
     }
   }
+}
+
+void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const {
+  const int32_t declared = info.type().tensor_type().elem_type();
+  if (!info.type().has_tensor_type() || declared == onnx::TensorProto::UNDEFINED || made.tensor == kNoValue) return;
+  const DType dtype = result_.graph->value(made.tensor).dtype;
+  if (DTypeFromProto(declared) == dtype) return;
+  throw Error(ErrorCode::kType,
+              "a graph output is declared as " + ProtoTypeName(declared) + " and made as " + std::string(DTypeName(dtype)), where,
+              "change its type in the file, or cast the value");
 }
 
 void Importer::AddOutput(const std::string& name, ValueId id) {
@@ -105,7 +114,7 @@ std::string Importer::Origin(const onnx::NodeProto& proto, const Scope& scope) {
   if (origins_.insert(origin).second) return origin;
   origin += "/" + first_output;
   std::string unique = origin;
-  for (int i = 1; !origins_.insert(unique).second; ++i) unique = origin + "." + std::to_string(i);
+  while (!origins_.insert(unique).second) unique = origin + "." + std::to_string(++origin_numbers_[origin]);
   return unique;
 }
 
@@ -300,7 +309,9 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
 
 }  // namespace
 
-ImportedGraph Import(const Model& model, const ImportOptions& options) {
+namespace {
+
+ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
   const ModelFile& file = model.file();
   const BatchNumbers batch = BatchNumbersOf(file, options);
   BatchChanges changes;
@@ -312,6 +323,19 @@ ImportedGraph Import(const Model& model, const ImportOptions& options) {
   imported.declared_batch = batch.declared;
   imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
   return imported;
+}
+
+}  // namespace
+
+ImportedGraph Import(const Model& model, const ImportOptions& options) {
+  try {
+    return ImportFile(model, options);
+  } catch (const Error& e) {
+    // What is wrong with the model is told with its file; what is wrong with the options is not.
+    const std::string file = Escaped(model.path(), 1000);
+    if (e.code() == ErrorCode::kConfig || e.code() == ErrorCode::kInternal || e.where().starts_with(file)) throw;
+    throw Error(e.code(), e.message(), file + (e.where().empty() ? "" : "  " + e.where()), e.help());
+  }
 }
 
 }  // namespace gradloom

@@ -93,6 +93,7 @@ class Importer {
   // importer.cc
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
   void AddOutputs(const onnx::GraphProto& graph, const Scope& scope);
+  void CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const;
   void AddOutput(const std::string& name, ValueId id);
   void RunNodes(const NodeList& nodes, Scope& scope);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
@@ -197,6 +198,7 @@ class Importer {
   std::unordered_map<const void*, ValueId> constants_;
   std::set<std::string> origins_;
   std::set<const void*> updated_;  // tensors of the file that an algorithm updates
+  std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins
   int64_t unrolled_nodes_ = 0;
 };
 

@@ -17,6 +17,9 @@
 namespace gradloom {
 namespace {
 
+// Of one kind.
+constexpr size_t kMostWarnings = 100;
+
 void ParseBinary(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
   CheckWire(bytes, where, limits);
   google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
@@ -50,13 +53,23 @@ void ParseText(std::string_view text, const std::string& where, const ModelLimit
 // Moves the elements of every tensor out of the messages.
 void TakeTensors(ModelFile& file, ContentHash& hash) {
   ExternalData external(file.path, file.options);
+  size_t with_nan = 0;
   const auto note_nan = [&](const std::string& name, const Tensor& data) {
     if (data.dtype() != DType::kFloat32) return;
     for (float v : data.as<float>()) {
       if (v != v) {
-        file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
+        if (++with_nan <= kMostWarnings) file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
         return;
       }
+    }
+  };
+  // Keys say how to read a tensor and nothing else; each unknown one is told once.
+  std::set<std::string> unknown_keys;
+  const auto note_keys = [&](const std::string& name, const onnx::TensorProto& tensor) {
+    for (const auto& entry : tensor.external_data()) {
+      const bool known = entry.key() == "location" || entry.key() == "offset" || entry.key() == "length" || entry.key() == "checksum";
+      if (known || unknown_keys.size() >= kMostWarnings || !unknown_keys.insert(entry.key()).second) continue;
+      file.warnings.push_back("external data of '" + Escaped(name) + "' has the key '" + Escaped(entry.key()) + "', which is ignored");
     }
   };
   ForEachTensor(file.proto, [&](const TensorSite& site) {
@@ -67,10 +80,18 @@ void TakeTensors(ModelFile& file, ContentHash& hash) {
     if (site.dense != nullptr && site.dense->data_location() == onnx::TensorProto::EXTERNAL)
       hash.Add(data.data(), static_cast<size_t>(data.bytes()));
     if (site.parameter_like) note_nan(site.name, data);
+    if (site.dense != nullptr) {
+      note_keys(site.name, *site.dense);
+    } else {
+      note_keys(site.name, site.sparse->values());
+      note_keys(site.name, site.sparse->indices());
+    }
     if (site.dense != nullptr) ClearElements(site.dense);
     file.tensors.emplace(site.dense != nullptr ? static_cast<const void*>(site.dense) : site.sparse,
                          ModelTensor{site.name, std::move(data)});
   });
+  if (with_nan > kMostWarnings)
+    file.warnings.push_back("initial weights contain NaN: " + std::to_string(with_nan - kMostWarnings) + " more tensors");
 }
 
 bool IsTextName(const std::string& path) { return path.ends_with(".onnxtxt") || path.ends_with(".txt"); }

@@ -93,6 +93,10 @@ std::string OperatorName(const onnx::NodeProto& node) {
   return domain.empty() ? node.op_type() : domain + "." + node.op_type();
 }
 
+std::string FunctionName(const onnx::FunctionProto& function) {
+  return function.domain() + "." + function.name() + (function.overload().empty() ? "" : ":" + function.overload());
+}
+
 std::string DisplayName(const onnx::NodeProto& node) {
   return node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
 }

@@ -34,6 +34,9 @@ void ForEachNodeOf(const onnx::ModelProto& model, const std::function<void(const
 // "Conv", or with a domain that is not ONNX's own "com.example.Conv".
 std::string OperatorName(const onnx::NodeProto& node);
 
+// "my.Gelu", with its overload behind a colon.
+std::string FunctionName(const onnx::FunctionProto& function);
+
 // The node's name; where it has none, that of its first output.
 std::string DisplayName(const onnx::NodeProto& node);
 

@@ -112,6 +112,12 @@ onnx::AttributeProto::AttributeType KindOf(const Attribute& value) {
   return kKinds[value.index()];
 }
 
+std::string Joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
 void CheckAttributes(const Node& node, const OpSchema& schema) {
   const auto& known = schema.attributes();
   for (const auto& [name, value] : node.attributes) {
@@ -124,7 +130,7 @@ void CheckAttributes(const Node& node, const OpSchema& schema) {
       std::sort(names.begin(), names.end());
       const std::string near = Nearest(name, names);
       throw Error(ErrorCode::kAttr, "operator '" + schema.Name() + "' has no attribute '" + Escaped(name) + "'", Describe(node),
-                  near.empty() ? "" : "did you mean '" + near + "'?");
+                  near.empty() ? "its attributes are: " + Joined(names) : "did you mean '" + near + "'?");
     }
     if (KindOf(value) != found->second.type) {
       throw Error(ErrorCode::kAttr,
@@ -159,10 +165,10 @@ void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, c
                   Describe(node));
     }
     const Value& value = graph.value(id);
-    const std::string here = "input " + std::to_string(i) + " (" + parameter.name + ", value '" + Escaped(value.name) + "')";
+    const auto here = [&] { return "input " + std::to_string(i) + " (" + parameter.name + ", value '" + Escaped(value.name) + "')"; };
     if ((parameter.dtypes & BitOf(value.dtype)) == 0) {
       throw Error(ErrorCode::kType,
-                  here + " of operator '" + schema.Name() + "' is " + std::string(DTypeName(value.dtype)) + ", allowed are " +
+                  here() + " of operator '" + schema.Name() + "' is " + std::string(DTypeName(value.dtype)) + ", allowed are " +
                       DTypeList(parameter.dtypes),
                   Describe(node));
     }
@@ -175,7 +181,7 @@ void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, c
     const Value& other = graph.value(node.inputs[static_cast<size_t>(first)]);
     if (other.dtype != value.dtype) {
       throw Error(ErrorCode::kType,
-                  here + " is " + std::string(DTypeName(value.dtype)) + " but input " + std::to_string(first) + " ('" +
+                  here() + " is " + std::string(DTypeName(value.dtype)) + " but input " + std::to_string(first) + " ('" +
                       Escaped(other.name) + "') is " + std::string(DTypeName(other.dtype)) + "; operator '" + schema.Name() +
                       "' wants both alike",
                   Describe(node));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "compiler/onnx/proto_convert.h"
@@ -17,7 +18,7 @@ using onnx::TensorProto;
 
 [[noreturn]] void Fail(const std::string& message, const std::string& where) { throw Error(ErrorCode::kTensor, message, where); }
 
-Shape ReadDims(const google::protobuf::RepeatedField<int64_t>& dims, const std::string& where, const ModelLimits& limits) {
+Shape ReadDims(const google::protobuf::RepeatedField<int64_t>& dims, const std::string& where) {
   if (dims.size() > kMaxRank) Fail("a tensor of rank " + std::to_string(dims.size()) + ", the limit is " + std::to_string(kMaxRank), where);
   Shape shape;
   for (int64_t dim : dims) {
@@ -26,18 +27,31 @@ Shape ReadDims(const google::protobuf::RepeatedField<int64_t>& dims, const std::
   }
   const auto elements = shape.checked_elements();
   if (!elements) Fail("the extents " + shape.ToString() + " are too large for any memory", where);
-  if (*elements > limits.value_bytes) {
-    throw Error(ErrorCode::kLimit,
-                "a tensor of shape " + shape.ToString() + " is past the limit of " + std::to_string(limits.value_bytes) + " bytes a value",
-                where);
-  }
   return shape;
+}
+
+// Before memory is taken.
+void CheckSize(const Shape& shape, int64_t bytes, const std::string& where, const ModelLimits& limits) {
+  if (bytes <= limits.value_bytes) return;
+  throw Error(ErrorCode::kLimit,
+              "a tensor of shape " + shape.ToString() + " takes " + std::to_string(bytes) + " bytes, the limit is " +
+                  std::to_string(limits.value_bytes) + " a value",
+              where);
 }
 
 // How many elements each data field of the message holds.
 struct Fields {
   int64_t raw = 0;  // bytes
   int64_t floats = 0, int32s = 0, int64s = 0, doubles = 0, uint64s = 0, strings = 0;
+  std::string used_names() const {
+    std::string text;
+    for (const auto& [name, count] :
+         {std::pair("raw_data", raw), std::pair("float_data", floats), std::pair("int32_data", int32s), std::pair("int64_data", int64s),
+          std::pair("double_data", doubles), std::pair("uint64_data", uint64s), std::pair("string_data", strings)}) {
+      if (count > 0) text += (text.empty() ? "" : ", ") + std::string(name);
+    }
+    return text;
+  }
   int used() const { return (raw > 0) + (floats > 0) + (int32s > 0) + (int64s > 0) + (doubles > 0) + (uint64s > 0) + (strings > 0); }
 };
 
@@ -139,17 +153,22 @@ void NormalizeBools(Tensor& tensor) {
 }  // namespace
 
 Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits) {
-  if (proto.has_segment()) Fail("a tensor in segments, which ONNX no longer has", where);
+  if (proto.has_segment()) {
+    Fail("a tensor has the segment " + std::to_string(proto.segment().begin()) + " to " + std::to_string(proto.segment().end()) +
+             "; ONNX has no tensors in segments any more",
+         where);
+  }
   const Fields fields = FieldsOf(proto);
   if (proto.data_type() == TensorProto::STRING && fields.raw > 0) Fail("strings in raw_data", where);
-  if (fields.used() > 1) Fail("a tensor holds its elements in several fields", where);
-  const Shape shape = ReadDims(proto.dims(), where, limits);
+  if (fields.used() > 1) Fail("a tensor holds its elements in several fields: " + fields.used_names(), where);
+  const Shape shape = ReadDims(proto.dims(), where);
   const DType dtype = ReadDType(proto, where);
   const auto bytes = FileBytes(dtype, shape.elements());
   if (!bytes) Fail("the extents " + shape.ToString() + " are too large for any memory", where);
   if (proto.has_data_location() && proto.data_location() == TensorProto::EXTERNAL) {
     if (fields.used() > 0) Fail("a tensor has external data and its own as well", where);
     external.Check(proto, where, *bytes);
+    CheckSize(shape, *bytes, where, limits);
     Tensor tensor(dtype, shape);
     if (IsNarrow(dtype)) {
       std::vector<uint8_t> packed(static_cast<size_t>(*bytes));
@@ -163,7 +182,7 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
   }
   const int64_t entries = FieldEntries(dtype, shape.elements()), in_field = FieldCount(dtype, fields);
   if (fields.used() == 1 && fields.raw == 0 && in_field == 0) {
-    Fail("elements of type " + std::string(DTypeName(dtype)) + " are in a field for another type", where);
+    Fail("elements of type " + std::string(DTypeName(dtype)) + " are in a field for another type: " + fields.used_names(), where);
   }
   if (fields.raw > 0 ? fields.raw != *bytes : in_field != entries) {
     Fail("a tensor of shape " + shape.ToString() + " and type " + std::string(DTypeName(dtype)) + " takes " +
@@ -184,9 +203,9 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
 }
 
 Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits) {
-  const Tensor values = ReadTensor(proto.values(), where, external, limits);
-  const Tensor indices = ReadTensor(proto.indices(), where, external, limits);
-  const Shape shape = ReadDims(proto.dims(), where, limits);
+  const Tensor values = ReadTensor(proto.values(), where + " (its values)", external, limits);
+  const Tensor indices = ReadTensor(proto.indices(), where + " (its indices)", external, limits);
+  const Shape shape = ReadDims(proto.dims(), where);
   if (values.shape().rank() != 1)
     Fail("the values of a sparse tensor have rank " + std::to_string(values.shape().rank()) + ", not 1", where);
   if (indices.dtype() != DType::kInt64) Fail("the indices of a sparse tensor are not int64", where);
@@ -222,7 +241,11 @@ Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string&
         offset += index * strides[static_cast<size_t>(axis)];
       }
     }
-    if (offset <= previous) Fail("the indices of a sparse tensor are not in ascending order", where);
+    if (offset <= previous) {
+      Fail("the indices of a sparse tensor are not in ascending order: element " + std::to_string(offset) + " comes after " +
+               std::to_string(previous),
+           where);
+    }
     previous = offset;
     std::memcpy(static_cast<char*>(dense.data()) + offset * bytes_each, static_cast<const char*>(values.data()) + i * bytes_each,
                 static_cast<size_t>(bytes_each));

@@ -1,3 +1,4 @@
+#include <map>
 #include <set>
 
 #include "compiler/onnx/model_file.h"
@@ -53,12 +54,14 @@ class Walk {
 
   void Found(TensorSite site) {
     const std::string name = site.name;
-    for (int i = 1; !taken_.insert(site.name).second; ++i) site.name = name + "." + std::to_string(i);
+    // Counting on from the last number: many tensors may want one name.
+    while (!taken_.insert(site.name).second) site.name = name + "." + std::to_string(++numbers_[name]);
     f_(site);
   }
 
   const std::function<void(const TensorSite&)>& f_;
   std::set<std::string> taken_;
+  std::map<std::string, int> numbers_;  // the last ones given
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "compiler/onnx/node_rules.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
@@ -69,25 +70,52 @@ class NodeContext : public onnx::InferenceContext {
   mutable std::map<std::string, std::unique_ptr<onnx::AttributeProto>> attributes_;
 };
 
+constexpr size_t kMostShown = 2000;  // bytes of operands or attributes in a message
+
+// " = [2,-1]" of a short constant list, such as a target shape.
+std::string NumbersOf(const Graph& graph, ValueId id) {
+  constexpr int64_t kMost = 8;
+  const Tensor* data = graph.value(id).role == Role::kConst && graph.value(id).dtype == DType::kInt64 ? graph.data(id) : nullptr;
+  if (data == nullptr || data->elements() > kMost) return "";
+  std::string text;
+  for (int64_t number : data->as<int64_t>()) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return " = " + (data->shape().rank() == 0 ? text : "[" + text + "]");
+}
+
 std::string OperandTypes(const Graph& graph, const Node& node) {
   std::string text;
   for (ValueId id : node.inputs) {
     text += text.empty() ? "" : ", ";
     text += id == kNoValue ? "-" : "'" + Escaped(graph.value(id).name) + "' " + graph.type(id).ToString();
+    if (id != kNoValue) text += NumbersOf(graph, id);
+    if (text.size() > kMostShown) return text + ", ...";
+  }
+  return text;
+}
+
+std::string AttributesOf(const Node& node) {
+  std::string text;
+  for (const auto& [name, value] : node.attributes) {
+    text += (text.empty() ? "" : ", ") + Escaped(name) + "=" + Escaped(Attributes::ToString(value));
+    if (text.size() > kMostShown) return text + ", ...";
   }
   return text;
 }
 
 std::string Where(const Graph& graph, const Node& node) {
   const std::string operands = OperandTypes(graph, node);
-  return Describe(node) + (operands.empty() ? "" : "  inputs " + operands);
+  const std::string attributes = AttributesOf(node);
+  return Describe(node) + (operands.empty() ? "" : "  inputs " + operands) + (attributes.empty() ? "" : "  attributes " + attributes);
 }
 
 // ONNX's functions throw one type for all that is wrong, and say which attribute or shape only in words.
 ErrorCode ClassOf(const std::string& message) {
-  if (message.find("[TypeInferenceError]") != std::string::npos) return ErrorCode::kType;
-  for (const char* word : {"ttribute", " axis", "Axis", "axes", "perm", "equation"}) {
-    if (message.find(word) != std::string::npos) return ErrorCode::kAttr;
+  const auto says = [&](const char* word) { return message.find(word) != std::string::npos; };
+  if (says("ttribute")) return ErrorCode::kAttr;
+  if (says("[TypeInferenceError]")) return ErrorCode::kType;
+  if (says("Integer overflow while")) return ErrorCode::kLimit;
+  for (const char* word : {"axis", "Axis", "axes", "perm", "equation"}) {
+    if (says(word)) return ErrorCode::kAttr;
   }
   return ErrorCode::kShape;
 }
@@ -137,14 +165,16 @@ ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx:
   return type;
 }
 
-void CheckExtents(const Node& node, const ValueType& type) {
+void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
   if (type.shape.rank() > kMaxRank) {
     throw Error(ErrorCode::kLimit, "an output has rank " + std::to_string(type.shape.rank()) + ", the limit is " + std::to_string(kMaxRank),
                 Describe(node));
   }
   for (int64_t dim : type.shape) {
-    if (dim < 0)
-      throw Error(ErrorCode::kShape, "an output has the extent " + std::to_string(dim) + " in " + type.shape.ToString(), Describe(node));
+    if (dim < 0) {
+      throw Error(ErrorCode::kShape, "an output has the extent " + std::to_string(dim) + " in " + type.shape.ToString(),
+                  Where(graph, node));
+    }
   }
   const auto elements = type.shape.checked_elements();
   // 16 bytes an element is more than any dtype has: byte counts cannot overflow later.
@@ -177,15 +207,22 @@ std::vector<ValueType> OnnxTypeRules::Infer(const Graph& graph, const Node& node
   const Op* op = FindOp(node.domain, node.op);
   const onnx::OpSchema* schema = node.domain == kGradloomDomain ? nullptr : FindSchema(node.domain, node.op);
   if (schema != nullptr) CheckNode(graph, node, *schema);
+  CheckOperands(graph, node);
   std::vector<ValueType> types;
   if (op != nullptr && op->infer != nullptr) {
-    types = op->infer(graph, node);
+    try {
+      types = op->infer(graph, node);
+    } catch (const Error& e) {
+      if (!e.where().empty()) throw;
+      throw Error(e.code(), e.message(), Where(graph, node), e.help());
+    }
   } else if (schema != nullptr) {
     types = InferBySchema(graph, node, *schema);
   } else {
     ThrowUnknownOperator(node);
   }
-  for (const ValueType& type : types) CheckExtents(node, type);
+  for (const ValueType& type : types) CheckExtents(graph, node, type);
+  CheckTypes(graph, node, types);
   return types;
 }
 

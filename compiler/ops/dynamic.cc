@@ -32,7 +32,7 @@ std::vector<ValueType> InferRange(const Graph& graph, const Node& node) {
   }
   const DType dtype = graph.value(node.inputs[0]).dtype;
   const auto count = [&](auto start, auto limit, auto delta) -> double {
-    if (delta == 0) throw Error(ErrorCode::kValue, "Range with a step of 0", Describe(node));
+    if (delta == 0) throw Error(ErrorCode::kValue, "the delta of Range is 0", Describe(node));
     return std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
   };
   const auto view = [&](size_t i) { return graph.data(node.inputs[i])->view(); };

@@ -21,6 +21,13 @@ constexpr Key kKeys[] = {
      "train|graph"},
     {"model.loop_bound", "--loop-bound", kInteger, kAll, "256",
      "rounds of a loop without a number that are kept for its gradient; more are an error of the step", "", 1},
+    {"model.external_dir", "--external-dir", kPath, kAll, "",
+     "where the tensors lie that the model keeps in other files; default: beside it"},
+    {"model.allow_hardlinks", "--allow-hardlinks", kSwitch, kAll, "false",
+     "read such files also where they have another name (a hard link)"},
+    {"model.limit", "--limit", kNamedCounts, kAll, "",
+     "NAME=N: what a model may ask for: nodes, node_inputs, name_bytes, attribute_elements, fold_bytes, "
+     "fold_total_bytes, value_bytes, external_files"},
     {"model.init_weights",
      "--init-weights",
      kPath,

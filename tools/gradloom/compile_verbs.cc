@@ -30,7 +30,7 @@ constexpr int64_t kSomeSteps = 1000;
 
 // `only_check`: the plan is not kept.
 Compiled CompileModel(const Configuration& configuration, bool only_check) {
-  const Model model = Model::Load(ModelPathOf(configuration));
+  const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
   Compiled made;
   CompileOptions options;
   options.import = ImportOptionsOf(configuration);

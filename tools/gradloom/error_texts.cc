@@ -46,7 +46,9 @@ constexpr ErrorText kTexts[] = {
      "an operator of a domain of its own\na gradient through an operator that has none\n",
      "gradloom check MODEL lists all of it at once; freeze what lies before it (--freeze), or cut the graph there"},
     {ErrorCode::kLimit, "a limit that keeps hostile files harmless has been reached",
-     "a very large model or file\na model that asks for terabytes\n", "the message names the limit"},
+     "a very large model or file\na model that asks for terabytes\n",
+     "the message names the limit; where the model is to be trusted: gradloom train MODEL --limit nodes=2000000 (gradloom config --keys "
+     "model lists them)"},
     {ErrorCode::kConfig, "the command line or the configuration is wrong",
      "a typo in a flag or key; the message says what is near\na value out of its range\n", "gradloom VERB --help, gradloom config --keys"},
     {ErrorCode::kData, "the training data are wrong",

@@ -16,9 +16,12 @@ void NamingAllObstacles(const Configuration& configuration, const std::function<
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported) throw;
     const std::vector<std::string>& freeze = configuration.Texts("model.freeze");
-    obstacles = FindObstacles(ModelPathOf(configuration), [&](const std::string& name) {
-      return std::any_of(freeze.begin(), freeze.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
-    });
+    obstacles = FindObstacles(
+        ModelPathOf(configuration),
+        [&](const std::string& name) {
+          return std::any_of(freeze.begin(), freeze.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
+        },
+        LoadOptionsOf(configuration));
     for (const std::string& path : LossFilesOf(configuration)) {
       std::vector<Error> more = FindObstacles(path, [](const std::string&) { return true; });
       obstacles.insert(obstacles.end(), more.begin(), more.end());

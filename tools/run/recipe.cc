@@ -425,6 +425,30 @@ ImportOptions ImportOptionsOf(const Configuration& configuration) {
   return options;
 }
 
+LoadOptions LoadOptionsOf(const Configuration& configuration) {
+  LoadOptions options;
+  options.external_dir = configuration.Text("model.external_dir");
+  options.allow_hardlinks = configuration.Switch("model.allow_hardlinks");
+  ModelLimits& limits = options.limits;
+  const std::map<std::string, int64_t*> known = {{"nodes", &limits.nodes},
+                                                 {"node_inputs", &limits.node_inputs},
+                                                 {"name_bytes", &limits.name_bytes},
+                                                 {"attribute_elements", &limits.attribute_elements},
+                                                 {"fold_bytes", &limits.fold_bytes},
+                                                 {"fold_total_bytes", &limits.fold_total_bytes},
+                                                 {"value_bytes", &limits.value_bytes},
+                                                 {"external_files", &limits.external_files}};
+  std::vector<std::string> names;
+  for (const auto& [name, limit] : known) names.push_back(name);
+  Reading(configuration, "model.limit", [&] {
+    for (const auto& [name, values] : configuration.Named("model.limit")) {
+      CheckName(name, names, "limit");
+      *known.at(name) = std::stoll(values[0]);
+    }
+  });
+  return options;
+}
+
 PassControl PassControlOf(const Configuration& configuration) {
   PassControl control;
   control.dump_after = configuration.Text("compiler.dump_after");

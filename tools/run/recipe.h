@@ -34,6 +34,9 @@ Schedule ScheduleOf(const Configuration& configuration, int64_t total_updates);
 ImportOptions ImportOptionsOf(const Configuration& configuration);
 PassControl PassControlOf(const Configuration& configuration);
 
+// How the model's file is read. Throws Error(kConfig) for a limit that there is not.
+LoadOptions LoadOptionsOf(const Configuration& configuration);
+
 // The path of the model. Throws Error(kConfig) where none is given.
 const std::string& ModelPathOf(const Configuration& configuration);
 

@@ -214,7 +214,7 @@ namespace {
 TrainingSetUp SetUp(const Configuration& configuration) {
   TrainingSetUp made;
   made.model_path = ModelPathOf(configuration);
-  const Model model = Model::Load(made.model_path);
+  const Model model = Model::Load(made.model_path, LoadOptionsOf(configuration));
   CompileOptions compile;
   compile.import = ImportOptionsOf(configuration);
   // A symbolic batch needs some size before the data are known.

@@ -1,0 +1,192 @@
+#include "compiler/onnx/node_rules.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <unordered_map>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// Extents of windows are int32 in the kernels of libraries.
+constexpr int64_t kMostWindow = std::numeric_limits<int32_t>::max();
+
+class Rules {
+ public:
+  Rules(const Graph& graph, const Node& node) : graph_(graph), node_(node) {}
+
+  bool has(size_t i) const { return i < node_.inputs.size() && node_.inputs[i] != kNoValue; }
+  const Shape& shape(size_t i) const { return graph_.value(node_.inputs[i]).shape; }
+  std::string operand(size_t i) const {
+    const Value& value = graph_.value(node_.inputs[i]);
+    return "'" + Escaped(value.name) + "' " + graph_.type(value.id).ToString();
+  }
+  // The data of a constant input, or null.
+  const Tensor* constant(size_t i) const {
+    return has(i) && graph_.value(node_.inputs[i]).role == Role::kConst ? graph_.data(node_.inputs[i]) : nullptr;
+  }
+  std::vector<int64_t> ints(const char* name) const { return node_.attributes.Ints(name); }
+
+  [[noreturn]] void Fail(ErrorCode code, const std::string& message) const {
+    std::string operands;
+    for (size_t i = 0; i < std::min<size_t>(node_.inputs.size(), 8); ++i) {
+      if (has(i)) operands += (operands.empty() ? "  inputs " : ", ") + operand(i);
+    }
+    throw Error(code, message, Describe(node_) + operands);
+  }
+
+  // Strides, dilations and kernels are lists of positive numbers.
+  void Window() const {
+    for (const char* name : {"kernel_shape", "strides", "dilations"}) {
+      for (int64_t extent : ints(name)) {
+        if (extent >= 1 && extent <= kMostWindow) continue;
+        Fail(ErrorCode::kAttr,
+             std::string("attribute '") + name + "' is " + List(ints(name)) + ", each must be from 1 to " + std::to_string(kMostWindow));
+      }
+    }
+    for (int64_t pad : ints("pads")) {
+      if (pad < -kMostWindow || pad > kMostWindow) {
+        Fail(ErrorCode::kAttr, "attribute 'pads' is " + List(ints("pads")) + ", none may be past " + std::to_string(kMostWindow));
+      }
+    }
+  }
+
+  // `weight`: the number of the weight among the inputs.
+  void Convolution(size_t weight, bool transposed) const {
+    Window();
+    if (!has(0) || !has(weight) || shape(0).rank() < 3 || shape(weight).rank() != shape(0).rank()) return;
+    const Shape &x = shape(0), &w = shape(weight);
+    const int64_t group = node_.attributes.Int("group", 1);
+    if (group < 1) Fail(ErrorCode::kAttr, "attribute 'group' is " + std::to_string(group) + ", it must be 1 or more");
+    const std::string groups = std::to_string(group) + (group == 1 ? " group" : " groups");
+    if (transposed) {
+      if (w[0] != x[1]) Fail(ErrorCode::kShape, "a weight of " + w.ToString() + " does not fit " + std::to_string(x[1]) + " channels");
+      if (x[1] % group != 0) Fail(ErrorCode::kAttr, std::to_string(x[1]) + " channels cannot be divided into " + groups);
+    } else {
+      // Not the product, which may overflow.
+      if (x[1] % group != 0 || w[1] != x[1] / group)
+        Fail(ErrorCode::kShape, "a weight of " + w.ToString() + " does not fit " + std::to_string(x[1]) + " channels in " + groups);
+      if (w[0] % group != 0) Fail(ErrorCode::kAttr, std::to_string(w[0]) + " output channels cannot be divided into " + groups);
+    }
+    const std::vector<int64_t> kernel = ints("kernel_shape"), dilations = ints("dilations");
+    if (!kernel.empty() && kernel != std::vector<int64_t>(w.begin() + 2, w.end()))
+      Fail(ErrorCode::kAttr, "attribute 'kernel_shape' is " + List(kernel) + ", the weight is " + w.ToString());
+    for (size_t i = 0; i < dilations.size() && static_cast<int>(i) + 2 < w.rank(); ++i) {
+      if (w[static_cast<int>(i) + 2] > 0 && dilations[i] > kMostWindow / w[static_cast<int>(i) + 2])
+        Fail(ErrorCode::kAttr, "attribute 'dilations' is " + List(dilations) + ": a kernel of " + w.ToString() + " would span more than " +
+                                   std::to_string(kMostWindow));
+    }
+    const size_t bias = weight == 1 ? 2 : 8;
+    const int64_t outputs = transposed ? w[1] * group : w[0];
+    const bool has_bias = node_.op == "Conv" || node_.op == "ConvTranspose" || node_.op == "QLinearConv";
+    if (has_bias && has(bias) && shape(bias) != Shape{outputs})
+      Fail(ErrorCode::kShape, "a bias of " + shape(bias).ToString() + " does not fit " + std::to_string(outputs) + " output channels");
+  }
+
+  void Loss() const {
+    const std::string reduction = node_.attributes.String("reduction", "mean");
+    if (reduction != "none" && reduction != "sum" && reduction != "mean")
+      Fail(ErrorCode::kAttr, "attribute 'reduction' is \"" + Escaped(reduction) + "\", it is none, sum or mean");
+    const Shape &scores = shape(0), &labels = shape(1);
+    Shape wanted;
+    for (int i = 0; i < scores.rank(); ++i) {
+      if (i != 1) wanted.push_back(scores[i]);
+    }
+    if (scores.rank() < 2 || labels != wanted)
+      Fail(ErrorCode::kShape,
+           "labels of " + labels.ToString() + " do not fit scores of " + scores.ToString() + ": they have all but axis 1");
+    if (has(2) && shape(2) != Shape{scores[1]})
+      Fail(ErrorCode::kShape, "weights of " + shape(2).ToString() + " do not fit " + std::to_string(scores[1]) + " classes");
+  }
+
+  // Constant indices into one axis. Those that depend on data are looked at when they are used.
+  void Indices(const char* axis_name) const {
+    const Tensor* indices = constant(1);
+    const auto axis = NormalAxis(node_.attributes.Int(axis_name, 0), shape(0).rank());
+    if (indices == nullptr || !axis) return;
+    const int64_t extent = shape(0)[*axis];
+    for (int64_t i = 0; i < indices->elements(); ++i) {
+      const int64_t index = indices->dtype() == DType::kInt64 ? indices->as<int64_t>()[static_cast<size_t>(i)]
+                                                              : indices->as<int32_t>()[static_cast<size_t>(i)];
+      if (index >= -extent && index < extent) continue;
+      Fail(ErrorCode::kValue, "index " + std::to_string(index) + " is outside an axis of extent " + std::to_string(extent));
+    }
+  }
+
+  void Depth() const {
+    const Tensor* depth = constant(1);
+    if (depth == nullptr || depth->elements() != 1) return;
+    const double value = ElementAsDouble(depth->view(), 0);
+    if (!(value >= 0)) Fail(ErrorCode::kValue, "the depth is " + Number(value) + ", it must not be negative");
+  }
+
+  void Ratio() const {
+    const Tensor* ratio = constant(1);
+    if (ratio == nullptr || ratio->elements() != 1) return;
+    const double value = ElementAsDouble(ratio->view(), 0);
+    if (!(value >= 0 && value <= 1)) Fail(ErrorCode::kValue, "the ratio is " + Number(value) + ", it must be at least 0 and below 1");
+  }
+
+  void NoScalar() const {
+    if (shape(0).rank() == 0) Fail(ErrorCode::kShape, "a scalar has no axis");
+  }
+
+  void Count(const std::vector<ValueType>& types) const {
+    if (types[0].shape.elements() == shape(0).elements()) return;
+    Fail(ErrorCode::kShape, shape(0).ToString() + " has " + std::to_string(shape(0).elements()) + " elements, " +
+                                types[0].shape.ToString() + " takes " + std::to_string(types[0].shape.elements()));
+  }
+
+  static std::string List(const std::vector<int64_t>& numbers) {
+    std::string text;
+    for (size_t i = 0; i < std::min<size_t>(numbers.size(), 16); ++i) text += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
+    return "[" + text + (numbers.size() > 16 ? ",..." : "") + "]";
+  }
+  static std::string Number(double value) {
+    const std::string text = std::to_string(value);
+    return text.substr(0, text.find_last_not_of('0') + (text[text.find_last_not_of('0')] == '.' ? 0 : 1));
+  }
+
+ private:
+  const Graph& graph_;
+  const Node& node_;
+};
+
+using Rule = void (*)(const Rules& rules);
+
+const std::unordered_map<std::string_view, Rule>& OperandRules() {
+  static const std::unordered_map<std::string_view, Rule> rules = {
+      {"AveragePool", [](const Rules& r) { r.Window(); }},
+      {"Conv", [](const Rules& r) { r.Convolution(1, false); }},
+      {"ConvInteger", [](const Rules& r) { r.Convolution(1, false); }},
+      {"ConvTranspose", [](const Rules& r) { r.Convolution(1, true); }},
+      {"Dropout", [](const Rules& r) { r.Ratio(); }},
+      {"Gather", [](const Rules& r) { r.Indices("axis"); }},
+      {"GatherElements", [](const Rules& r) { r.Indices("axis"); }},
+      {"LpPool", [](const Rules& r) { r.Window(); }},
+      {"MaxPool", [](const Rules& r) { r.Window(); }},
+      {"NegativeLogLikelihoodLoss", [](const Rules& r) { r.Loss(); }},
+      {"OneHot", [](const Rules& r) { r.Depth(); }},
+      {"QLinearConv", [](const Rules& r) { r.Convolution(3, false); }},
+      {"ScatterElements", [](const Rules& r) { r.Indices("axis"); }},
+      {"Slice", [](const Rules& r) { r.NoScalar(); }},
+      {"SoftmaxCrossEntropyLoss", [](const Rules& r) { r.Loss(); }},
+  };
+  return rules;
+}
+
+}  // namespace
+
+void CheckOperands(const Graph& graph, const Node& node) {
+  if (!node.domain.empty()) return;
+  const auto rule = OperandRules().find(node.op);
+  if (rule != OperandRules().end()) rule->second(Rules(graph, node));
+}
+
+void CheckTypes(const Graph& graph, const Node& node, const std::vector<ValueType>& types) {
+  if (node.domain.empty() && node.op == "Reshape") Rules(graph, node).Count(types);
+}
+
+}  // namespace gradloom

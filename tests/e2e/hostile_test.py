@@ -1,0 +1,111 @@
+"""Models from strangers (hostile_models.py, hostile_external.py): each that is wrong is refused with its class and exit code, naming file, place
+and value, soon and without memory; each that is right is accepted."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Before anything large is imported: see there.
+RUNS = subprocess.Popen([sys.executable, "-S", os.path.join(HERE, "measured_runs.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                        env={**os.environ, "OMP_NUM_THREADS": "1", "GRADLOOM_CUDA_LIBRARY": "/nowhere/libgradloom_cuda.so"})
+sys.path.insert(0, HERE)
+import hostile_external  # noqa: E402
+import hostile_models  # noqa: E402
+
+# Refused in a second and 256 MiB on an idle machine, which a test machine is not.
+MOST_SECONDS, MOST_MIB = 10, 256
+EXIT_CODES = {"E-UNSUPPORTED": 3, "E-VERSION": 3, "E-LIMIT": 8}
+INTERNALS = re.compile(r"std::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|core dumped|Traceback|Sanitizer|runtime error|E-INTERNAL|E-RESOURCE")
+
+
+def gradloom(*words, cwd=None, seconds=120):
+    RUNS.stdin.write(json.dumps({"words": [GRADLOOM, *words], "cwd": cwd, "seconds": seconds}) + "\n")
+    RUNS.stdin.flush()
+    return json.loads(RUNS.stdout.readline())
+
+
+class HostileTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.start_kib = gradloom("--version")["kib"]
+        cls.worst = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        for what, (value, of) in sorted(cls.worst.items()):
+            print(f"worst {what}: {value:.2f} ({of})")
+
+    def note(self, what, value, of):
+        if value > self.worst.get(what, (-1, ""))[0]:
+            self.worst[what] = (value, of)
+
+    def check(self, name, model, classes, words, folder, verb=("check",), file="model.onnx", seconds=1):
+        with open(os.path.join(folder, file), "wb") as out:
+            out.write(model if isinstance(model, bytes) else model.SerializeToString())
+        done = gradloom(*verb, file, cwd=folder)
+        said, mib = done["said"], (done["kib"] - self.start_kib) / 1024
+        context = f"exit {done['code']} after {done['seconds']:.2f} s, {mib:.0f} MiB\n{said[:3000]}"
+        self.assertNotRegex(said, INTERNALS)
+        # Only what is meant for a terminal.
+        self.assertRegex(said, r"\A[^\x00-\x08\x0b-\x1f\x7f]*\Z", context)
+        self.assertLess(len(said), 20_000)
+        for word in words:
+            self.assertIn(word, said, context)
+        self.assertLess(done["seconds"], MOST_SECONDS * seconds, context)
+        if not classes:
+            self.assertEqual(done["code"], 0, context)
+            if seconds != 1:
+                self.note(f"seconds of {name}", done["seconds"], f"{mib:.0f} MiB")
+            return
+        found = re.search(r"error\[(E-[A-Z]+)\]: ([^\n]*)\n  --> ([^\n]*)", said)
+        self.assertIsNotNone(found, context)
+        self.assertIn(found[1], (classes,) if isinstance(classes, str) else classes, context)
+        self.assertEqual(done["code"], EXIT_CODES.get(found[1], 2), context)
+        self.assertTrue(found[3].startswith(file), context)
+        self.assertLess(mib, MOST_MIB, context)
+        self.note("seconds of a refused model", done["seconds"], name)
+        self.note("MiB of a refused model", mib, name)
+
+    def test_files_and_graphs(self):
+        for name, (what, make, classes, words) in hostile_models.ROWS.items():
+            with self.subTest(name, what=what), tempfile.TemporaryDirectory() as folder:
+                model = make()
+                self.check(name, model, classes, words, folder, seconds=hostile_models.SECONDS.get(name, 1))
+                if classes:
+                    self.check(name, model, classes, words, folder, verb=("compile", "-o", "out.plan"))
+                    self.assertEqual(os.listdir(folder), ["model.onnx"])
+
+    def test_external_data_in_every_place(self):
+        for place, put in hostile_external.PLACES.items():
+            for name, (what, entries, classes, words) in hostile_external.ROWS.items():
+                with self.subTest(name, what=what, place=place), tempfile.TemporaryDirectory() as folder:
+                    model_folder = hostile_external.layout(folder, place)
+                    model = put(entries(model_folder))
+                    self.check(f"{name} in {place}", model, classes, words if classes == () else [*words, "tensor '"], model_folder)
+
+    def test_a_hard_link_is_a_decision(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model_folder = hostile_external.layout(folder, "initializer")
+            model = hostile_external.PLACES["initializer"](hostile_external.ROWS["H06"][1](model_folder))
+            self.check("H06", model, "E-PATH", [], model_folder)
+            self.check("H06", model, (), ["trained  w"], model_folder, verb=("check", "--allow-hardlinks"))
+
+    def test_the_table_is_whole(self):
+        rows = {**hostile_models.ROWS, **hostile_external.ROWS}
+        refused = {name for name, row in rows.items() if row[2] and not name.endswith("b")}
+        refused |= {alias for alias, (name, place) in hostile_external.ALIASES.items() if name in rows and place in hostile_external.PLACES}
+        self.assertEqual(len(refused), 143, sorted(refused))
+        self.assertGreaterEqual(len(hostile_external.PLACES), 7)
+
+
+if __name__ == "__main__":
+    try:
+        unittest.main()
+    finally:
+        RUNS.stdin.close()
+        RUNS.wait()
