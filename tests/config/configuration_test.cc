@@ -132,6 +132,16 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
   std::string deep = "[model]\nfreeze = ";
   for (int i = 0; i < 10000; ++i) deep += "[";
   EXPECT_EQ(Refused(deep).code(), ErrorCode::kConfig);
+  // Each part of a dotted key is a table in a table.
+  std::string parts = "a";
+  for (int i = 0; i < 200000; ++i) parts += ".a";
+  for (const std::string& text : {parts + " = 1\n", "[" + parts + "]\n", "x = {" + parts + " = 1}\n"}) {
+    EXPECT_EQ(Refused(text).message(), "a key of more than 32 parts");
+  }
+  EXPECT_EQ(Refused("\n[x]\n" + parts + " = 1\n").where(), "g.toml:3:64");
+  // What the parser takes for impossible.
+  EXPECT_EQ(Refused(std::string("a = 1979-05-27T\0r\n", 18)).code(), ErrorCode::kConfig);
+  EXPECT_EQ(Refused("[[[[").code(), ErrorCode::kConfig);
   EXPECT_EQ(ErrorOf([&] { Configuration().ReadFile(folder_ / "none.toml"); }).code(), ErrorCode::kIo);
   WriteQuickly(folder_ / "large.toml", std::string((1 << 20) + 1, '#'));
   EXPECT_EQ(ErrorOf([&] { Configuration().ReadFile(folder_ / "large.toml"); }).code(), ErrorCode::kLimit);

@@ -6,17 +6,12 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "tools/config/configuration.h"
-
-#define TOML_ENABLE_FORMATTERS 0
-#include <toml++/toml.h>
+#include "tools/config/toml_text.h"
 
 namespace gradloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-// No configuration that a person writes is larger.
-constexpr int64_t kLimitBytes = 1 << 20;
 
 std::string PlaceOf(const std::string& file, const toml::source_region& source) {
   return file + ":" + std::to_string(source.begin.line) + ":" + std::to_string(source.begin.column);
@@ -175,7 +170,7 @@ namespace {
 
 toml::table Parse(const std::string& text, const std::string& where, bool with_position) {
   try {
-    return toml::parse(text);
+    return ParseToml(text);
   } catch (const toml::parse_error& error) {
     throw Error(ErrorCode::kConfig, Escaped(error.description()), with_position ? PlaceOf(where, error.source()) : where,
                 "a value reads 3, 1e-3, true, \"text\", [\"a\", \"b\"] or { name = \"text\" }");
@@ -190,7 +185,7 @@ bool LooksLikeToml(const std::string& value) {
 }  // namespace
 
 void Configuration::ReadFile(const std::string& path) {
-  const std::string text = ReadWholeFile(path, kLimitBytes);
+  const std::string text = ReadWholeFile(path, kTomlLimitBytes);
   const std::string folder = fs::path(path).parent_path().string();
   TomlReader(*this, Escaped(path, 4096), OriginKind::kFile, folder).ReadRoot(Parse(text, Escaped(path, 4096), true));
 }

@@ -1,8 +1,5 @@
 #include "tools/config/topology.h"
 
-#define TOML_ENABLE_FORMATTERS 0
-#include <toml++/toml.h>
-
 #include <map>
 #include <set>
 #include <string>
@@ -10,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
+#include "tools/config/toml_text.h"
 
 namespace gradloom {
 namespace {
@@ -18,7 +16,7 @@ class TopologyReader {
  public:
   explicit TopologyReader(const std::string& path) : path_(path) {
     try {
-      root_ = toml::parse(ReadWholeFile(path), path);
+      root_ = ParseToml(ReadWholeFile(path, kTomlLimitBytes));
     } catch (const toml::parse_error& error) {
       throw Error(ErrorCode::kConfig, Escaped(std::string(error.description())), At(error.source()),
                   "a file like models/clusters/two_nodes.toml");

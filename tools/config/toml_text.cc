@@ -1,0 +1,73 @@
+#include "tools/config/toml_text.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string_view>
+
+namespace gradloom {
+namespace {
+
+constexpr int kMostParts = 32;
+
+// Behind the string that begins at `at`, as far as its quotes say; what is wrong within is the parser's to find.
+size_t EndOfString(std::string_view text, size_t at) {
+  const char quote = text[at];
+  const bool lines = text.substr(at, 3) == std::string(3, quote);
+  for (at += lines ? 3 : 1; at < text.size(); ++at) {
+    if (text[at] == '\\' && quote == '"') {
+      ++at;
+    } else if (text[at] == '\n' && !lines) {
+      return at;
+    } else if (text[at] == quote && (!lines || text.substr(at, 3) == std::string(3, quote))) {
+      at += lines ? 3 : 1;
+      // Up to two quotes may stand before the three that end it.
+      while (lines && at < text.size() && text[at] == quote) ++at;
+      return at;
+    }
+  }
+  return text.size();
+}
+
+void CheckKeys(std::string_view text) {
+  int parts = 1;
+  toml::source_position place{1, 1};
+  for (size_t at = 0; at < text.size();) {
+    size_t next = at + 1;
+    switch (text[at]) {
+      case '"':
+      case '\'': next = EndOfString(text, at); break;
+      case '#': next = std::min(text.find('\n', at), text.size()); break;
+      case '.':
+        if (++parts > kMostParts) throw toml::parse_error("a key of more than 32 parts", place);
+        break;
+      // None of these is within a key.
+      case '=':
+      case ',':
+      case '[':
+      case ']':
+      case '{':
+      case '}':
+      case '\n': parts = 1; break;
+      default: break;
+    }
+    for (; at < next; ++at) {
+      ++place.column;
+      if (text[at] == '\n') place = {place.line + 1, 1};
+    }
+  }
+}
+
+}  // namespace
+
+void ThrowMalformedToml() { throw std::logic_error("the text is malformed"); }
+
+toml::table ParseToml(const std::string& text) {
+  CheckKeys(text);
+  try {
+    return toml::parse(text);
+  } catch (const std::logic_error& error) {
+    throw toml::parse_error(error.what(), toml::source_position{1, 1});
+  }
+}
+
+}  // namespace gradloom
