@@ -15,51 +15,54 @@ class Verifier {
   Verifier(const Graph& graph, const TypeRules* rules) : graph_(graph), rules_(rules), made_(static_cast<size_t>(graph.num_values())) {}
 
   void Run() {
-    for (ValueId id : graph_.inputs) Make(id, "graph inputs");
+    for (ValueId id : graph_.inputs) Make(id, [] { return "graph inputs"; });
     for (const Value& value : graph_.values()) CheckData(value);
     for (const Node& node : graph_.nodes) CheckNode(node);
     for (ValueId id : graph_.outputs) {
-      CheckRange(id, "graph outputs");
+      CheckRange(id, [] { return "graph outputs"; });
       if (!made_[static_cast<size_t>(id)]) Fail("output '" + Escaped(graph_.value(id).name) + "' is never made", "graph outputs");
     }
   }
 
  private:
-  void CheckRange(ValueId id, const std::string& where) {
-    if (id < 0 || id >= graph_.num_values()) Fail("value id " + std::to_string(id) + " is out of range", where);
+  // `where` gives the place, and is called only where something is wrong.
+  template <typename Where>
+  void CheckRange(ValueId id, const Where& where) {
+    if (id < 0 || id >= graph_.num_values()) Fail("value id " + std::to_string(id) + " is out of range", where());
   }
 
-  void Make(ValueId id, const std::string& where) {
+  template <typename Where>
+  void Make(ValueId id, const Where& where) {
     CheckRange(id, where);
-    if (made_[static_cast<size_t>(id)]) Fail("value '" + Escaped(graph_.value(id).name) + "' is made twice", where);
+    if (made_[static_cast<size_t>(id)]) Fail("value '" + Escaped(graph_.value(id).name) + "' is made twice", where());
     made_[static_cast<size_t>(id)] = true;
   }
 
   void CheckData(const Value& value) {
-    const std::string where = "value '" + Escaped(value.name) + "'";
+    const auto where = [&] { return "value '" + Escaped(value.name) + "'"; };
     if (value.next_of != kNoValue) {
       CheckRange(value.next_of, where);
-      if (graph_.type(value.next_of) != graph_.type(value.id)) Fail("its type is not that of the state it is the next value of", where);
+      if (graph_.type(value.next_of) != graph_.type(value.id)) Fail("its type is not that of the state it is the next value of", where());
     }
     const Tensor* data = graph_.data(value.id);
     if (data == nullptr) {
-      if (value.role == Role::kConst) Fail("a constant without data", where);
+      if (value.role == Role::kConst) Fail("a constant without data", where());
       // A state without data is zero before the first step.
       if (value.role == Role::kState && value.next_of == kNoValue) Make(value.id, where);
       return;
     }
-    if (data->dtype() != value.dtype || data->shape() != value.shape) Fail("its data has another type", where);
+    if (data->dtype() != value.dtype || data->shape() != value.shape) Fail("its data has another type", where());
     Make(value.id, where);
   }
 
   void CheckNode(const Node& node) {
-    const std::string where = Describe(node);
+    const auto where = [&] { return Describe(node); };
     ForEachUse(node, [&](ValueId id) {
       CheckRange(id, where);
-      if (!made_[static_cast<size_t>(id)]) Fail("'" + Escaped(graph_.value(id).name) + "' is read before it is made", where);
+      if (!made_[static_cast<size_t>(id)]) Fail("'" + Escaped(graph_.value(id).name) + "' is read before it is made", where());
     });
     for (const Region& region : node.regions) {
-      if (region.body == nullptr) Fail("a region without a body", where);
+      if (region.body == nullptr) Fail("a region without a body", where());
       VerifyGraph(*region.body, rules_);
     }
     for (ValueId id : node.outputs) {
@@ -70,7 +73,7 @@ class Verifier {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue || types[i] == graph_.type(node.outputs[i])) continue;
       Fail("output " + std::to_string(i) + " is " + graph_.type(node.outputs[i]).ToString() + ", its operator gives " + types[i].ToString(),
-           where);
+           where());
     }
   }
 

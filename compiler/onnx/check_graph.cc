@@ -24,6 +24,9 @@ using Nodes = google::protobuf::RepeatedPtrField<NodeProto>;
 // Who makes a value, where it is no node.
 constexpr int kInput = -1, kInitializer = -2;
 
+// Comparing two names takes time in proportion to the product of their lengths.
+constexpr size_t kMostCompared = 256;
+
 // The names that nodes of one body see.
 struct Names {
   const Names* outer = nullptr;
@@ -179,10 +182,12 @@ class GraphChecker {
       Fail(ErrorCode::kGraph, fault, Describe(node), "nodes are listed so that each comes after those that make its inputs");
     std::vector<std::string> known;
     for (const Names* scope = &names; scope != nullptr; scope = scope->outer) {
-      for (const auto& [other, maker] : scope->made) known.emplace_back(other);
+      for (const auto& [other, maker] : scope->made) {
+        if (other.size() <= kMostCompared) known.emplace_back(other);
+      }
     }
     std::sort(known.begin(), known.end());
-    const std::string near = Nearest(name, known);
+    const std::string near = name.size() <= kMostCompared ? Nearest(name, known) : "";
     Fail(ErrorCode::kGraph, "input '" + Escaped(name) + "' names no value", Describe(node),
          near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
   }

@@ -14,38 +14,46 @@ namespace {
 
 using Together = std::function<bool(size_t, size_t)>;
 
-// Placed intervals by time, so that only those alive together are looked at: buckets of steps hold the
-// indices of the intervals that touch them. With `together` time alone does not tell, and there is one bucket.
+// Placed intervals by time, so that only those alive together are looked at, and each once: buckets of steps hold the
+// indices of the intervals that begin in them, and of those that reach into them from before. With `together` time alone
+// does not tell, and there is one bucket.
 class PlacedIntervals {
  public:
   PlacedIntervals(int steps, const Together& together)
       : together_(together), steps_per_bucket_(together ? steps + 1 : 16), buckets_(static_cast<size_t>(steps / steps_per_bucket_ + 1)) {}
 
   void Add(const Interval& interval, int index) {
-    for (int bucket = interval.first / steps_per_bucket_; bucket <= interval.last / steps_per_bucket_; ++bucket) {
-      buckets_[static_cast<size_t>(bucket)].push_back(index);
-    }
+    const int begin = interval.first / steps_per_bucket_;
+    buckets_[static_cast<size_t>(begin)].begin.push_back(index);
+    for (int bucket = begin + 1; bucket <= interval.last / steps_per_bucket_; ++bucket)
+      buckets_[static_cast<size_t>(bucket)].go_on.push_back(index);
   }
 
   // The placed intervals that are alive together with that of this index, by offset.
   void Overlapping(const std::vector<Interval>& all, int mine, std::vector<std::pair<int64_t, int64_t>>& ranges) const {
     const Interval& interval = all[static_cast<size_t>(mine)];
     ranges.clear();
-    for (int bucket = interval.first / steps_per_bucket_; bucket <= interval.last / steps_per_bucket_; ++bucket) {
-      for (int index : buckets_[static_cast<size_t>(bucket)]) {
+    const auto look = [&](const std::vector<int>& indices) {
+      for (int index : indices) {
         const Interval& other = all[static_cast<size_t>(index)];
         const bool apart = other.first > interval.last || other.last < interval.first;
         if (apart && !(together_ && together_(static_cast<size_t>(mine), static_cast<size_t>(index)))) continue;
         ranges.emplace_back(other.offset, other.offset + AlignUp(other.bytes, kAlignmentBytes));
       }
-    }
+    };
+    const int begin = interval.first / steps_per_bucket_;
+    look(buckets_[static_cast<size_t>(begin)].go_on);
+    for (int bucket = begin; bucket <= interval.last / steps_per_bucket_; ++bucket) look(buckets_[static_cast<size_t>(bucket)].begin);
     std::sort(ranges.begin(), ranges.end());
   }
 
  private:
   const Together& together_;
   int steps_per_bucket_;
-  std::vector<std::vector<int>> buckets_;
+  struct Bucket {
+    std::vector<int> begin, go_on;
+  };
+  std::vector<Bucket> buckets_;
 };
 
 // The smallest gap between the ranges that holds `bytes`, else the end of the last range.

@@ -60,7 +60,7 @@ class HostileTest(unittest.TestCase):
         if not classes:
             self.assertEqual(done["code"], 0, context)
             if seconds != 1:
-                self.note(f"seconds of {name}", done["seconds"], f"{mib:.0f} MiB")
+                self.note(f"seconds of {name}", done["seconds"], f"{done['cpu']:.2f} s of CPU, {mib:.0f} MiB")
             return
         found = re.search(r"error\[(E-[A-Z]+)\]: ([^\n]*)\n  --> ([^\n]*)", said)
         self.assertIsNotNone(found, context)
@@ -69,6 +69,7 @@ class HostileTest(unittest.TestCase):
         self.assertTrue(found[3].startswith(file), context)
         self.assertLess(mib, MOST_MIB, context)
         self.note("seconds of a refused model", done["seconds"], name)
+        self.note("CPU seconds of a refused model", done["cpu"], name)
         self.note("MiB of a refused model", mib, name)
 
     def test_files_and_graphs(self):
@@ -94,6 +95,25 @@ class HostileTest(unittest.TestCase):
             model = hostile_external.PLACES["initializer"](hostile_external.ROWS["H06"][1](model_folder))
             self.check("H06", model, "E-PATH", [], model_folder)
             self.check("H06", model, (), ["trained  w"], model_folder, verb=("check", "--allow-hardlinks"))
+
+    def test_a_limit_is_raised(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = hostile_models.ROWS["C17"][1]()
+            self.check("C17", model, "E-LIMIT", ["65536"], folder)
+            self.check("C17", model, (), ["trained  w"], folder, verb=("check", "--limit", "name_bytes=2000000"))
+            said = gradloom("check", "model.onnx", "--limit", "name_byte=5", cwd=folder)["said"]
+            self.assertIn("error[E-CONFIG]: no limit 'name_byte'", said)
+            self.assertIn("did you mean 'name_bytes'?", said)
+
+    def test_external_data_in_a_folder_that_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model_folder = hostile_external.layout(folder, "initializer")
+            os.rename(os.path.join(model_folder, "w.bin"), os.path.join(folder, "w.bin"))
+            model = hostile_external.PLACES["initializer"]([("location", "w.bin")])
+            self.check("H07", model, "E-IO", ["--external-dir"], model_folder)
+            self.check("H07", model, (), ["trained  w"], model_folder, verb=("check", "--external-dir", "../.."))
+            climbs = hostile_external.PLACES["initializer"]([("location", "../w.bin")])
+            self.check("H01", climbs, "E-PATH", ["../w.bin"], model_folder, verb=("check", "--external-dir", "../../a"))
 
     def test_the_table_is_whole(self):
         rows = {**hostile_models.ROWS, **hostile_external.ROWS}
