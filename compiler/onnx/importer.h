@@ -197,7 +197,7 @@ class Importer {
   // The value of each tensor of the file, so that a function called twice has its weights once.
   std::unordered_map<const void*, ValueId> constants_;
   std::set<std::string> origins_;
-  std::set<const void*> updated_;  // tensors of the file that an algorithm updates
+  std::set<const void*> updated_;                        // tensors of the file that an algorithm updates
   std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins
   int64_t unrolled_nodes_ = 0;
 };

@@ -29,7 +29,8 @@ ALLOWED = {
     "compiler/onnx": ["runtime/base", "runtime/plan", "compiler/graph", "compiler/ops", "kernels/catalog", "kernels/reference"],
     "compiler/oracle": ["runtime/base", "compiler/graph", "kernels/catalog", "kernels/reference"],
     "compiler/passes": ["runtime/base", "runtime/plan", "compiler/cost", "compiler/graph", "compiler/ops", "kernels/catalog", "kernels/reference"],
-    "compiler": ["runtime/base", "runtime/plan", "compiler/cost", "compiler/graph", "compiler/ops", "compiler/onnx", "compiler/passes", "kernels/catalog"],
+    "compiler": ["runtime/base", "runtime/plan", "compiler/cost", "compiler/graph", "compiler/ops", "compiler/onnx", "compiler/oracle", "compiler/passes",
+                 "kernels/catalog"],
 }
 # Everything may be included from here.
 FREE = ("tools", "tests", "models")
