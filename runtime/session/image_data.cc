@@ -1,6 +1,7 @@
 #include "runtime/session/image_data.h"
 
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -23,6 +24,12 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
   for (size_t i = 0; i < images.classes.size() && i < 8; ++i) classes += (i > 0 ? ", " : "") + Escaped(images.classes[i], 40);
   if (images.classes.size() > 8) classes += ", ...";
   notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + classes);
+  const std::set<int64_t> present(images.labels.begin(), images.labels.end());
+  // It is a class all the same, as training and evaluation data must number them alike.
+  for (size_t i = 0; i < images.classes.size(); ++i) {
+    if (!present.contains(static_cast<int64_t>(i)))
+      notes.push_back("warning no images of the class '" + Escaped(images.classes[i], 40) + "'");
+  }
   Dataset data;
   for (size_t i = 0; i < feeds.size(); ++i) {
     const auto mapped = columns.find(feeds[i].name);

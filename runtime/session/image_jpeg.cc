@@ -14,6 +14,7 @@ namespace {
 
 struct Failure {
   jpeg_error_mgr manager;  // first: libjpeg hands back its address
+  jpeg_progress_mgr progress;
   std::jmp_buf jump;
   char message[JMSG_LENGTH_MAX];
 };
@@ -23,6 +24,16 @@ Failure& FailureOf(j_common_ptr state) { return *reinterpret_cast<Failure*>(stat
 void Fail(j_common_ptr state) {
   Failure& failure = FailureOf(state);
   failure.manager.format_message(state, failure.message);
+  std::longjmp(failure.jump, 1);
+}
+
+// A progressive image has about ten scans; each costs as much as a whole image of one, and a few bytes of the file.
+constexpr int kMostScans = 500;
+
+void CountScans(j_common_ptr state) {
+  if (reinterpret_cast<j_decompress_ptr>(state)->input_scan_number <= kMostScans) return;
+  Failure& failure = FailureOf(state);
+  std::snprintf(failure.message, sizeof failure.message, "more than %d scans", kMostScans);
   std::longjmp(failure.jump, 1);
 }
 
@@ -37,6 +48,7 @@ enum class Outcome { kDone, kFailed, kTooLarge };
 Outcome Decode(jpeg_decompress_struct& jpeg, Failure& failure, const std::string& bytes, int channels, Image& image) {
   if (setjmp(failure.jump) != 0) return Outcome::kFailed;
   jpeg_create_decompress(&jpeg);
+  jpeg.progress = &failure.progress;
   jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<unsigned long>(bytes.size()));
   jpeg_read_header(&jpeg, TRUE);
   image.height = jpeg.image_height;
@@ -61,6 +73,7 @@ Image DecodeJpeg(const std::string& bytes, int channels, const std::string& wher
   jpeg.err = jpeg_std_error(&failure.manager);
   failure.manager.error_exit = Fail;
   failure.manager.emit_message = Warn;
+  failure.progress.progress_monitor = CountScans;
   Image image{0, 0, channels, {}};
   const Outcome outcome = Decode(jpeg, failure, bytes, channels, image);
   jpeg_destroy_decompress(&jpeg);

@@ -21,13 +21,25 @@ struct Geometric {
   int64_t pad = 0;
 };
 
+// Refuses what scaling would make too large: an image of few pixels may be very long. Rows are scaled first, with all of the height.
+Image ResizedWithin(const Image& image, int64_t height, int64_t width, const std::string& path) {
+  const int64_t most = std::max(image.height, height);
+  if (most > kMostPixels / width) {
+    throw Error(ErrorCode::kLimit,
+                "an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) + " takes " + std::to_string(width) +
+                    " x " + std::to_string(most) + " pixels while it is scaled, more than " + std::to_string(kMostPixels),
+                Escaped(path, 4096), "cut the image to another shape, or take it out of the data");
+  }
+  return Resized(image, height, width);
+}
+
 // The shorter side as long as the model's, relative to it; the middle of the rest.
-Image ResizedAndCropped(const Image& image, int64_t height, int64_t width) {
+Image ResizedAndCropped(const Image& image, int64_t height, int64_t width, const std::string& path) {
   const double scale = std::max(static_cast<double>(height) / static_cast<double>(image.height),
                                 static_cast<double>(width) / static_cast<double>(image.width));
   const int64_t tall = std::max(height, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.height))));
   const int64_t wide = std::max(width, static_cast<int64_t>(std::lround(scale * static_cast<double>(image.width))));
-  return Cropped(Resized(image, tall, wide), (tall - height) / 2, (wide - width) / 2, height, width);
+  return Cropped(ResizedWithin(image, tall, wide, path), (tall - height) / 2, (wide - width) / 2, height, width);
 }
 
 class ImageRows : public RowSource {
@@ -53,7 +65,7 @@ class ImageRows : public RowSource {
       const PhiloxBlock random = Philox({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32), number++, 0}, draw);
       image = Applied(step, std::move(image), random, path);
     }
-    if (image.height != height_ || image.width != width_) image = Resized(image, height_, width_);
+    if (image.height != height_ || image.width != width_) image = ResizedWithin(image, height_, width_, path);
     const int64_t plane = height_ * width_;
     for (int64_t i = 0; i < plane; ++i) {
       for (int c = 0; c < channels_; ++c) out[c * plane + i] = image.samples[static_cast<size_t>(i * channels_ + c)];
@@ -100,8 +112,8 @@ class ImageRows : public RowSource {
 
   Image Applied(const Geometric& step, Image image, const PhiloxBlock& random, const std::string& path) const {
     switch (step.step) {
-      case Step::kResize: return Resized(image, height_, width_);
-      case Step::kResizeCrop: return ResizedAndCropped(image, height_, width_);
+      case Step::kResize: return ResizedWithin(image, height_, width_, path);
+      case Step::kResizeCrop: return ResizedAndCropped(image, height_, width_, path);
       case Step::kRandomFlip: return random[0] % 2 == 0 ? Flipped(image) : std::move(image);
       case Step::kRandomCrop: break;
     }

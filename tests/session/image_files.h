@@ -27,7 +27,7 @@ inline std::string PngOf(const Image& image) {
   return text;
 }
 
-inline std::string JpegOf(const Image& image, int quality = 95) {
+inline std::string JpegOf(const Image& image, int quality = 95, bool progressive = false) {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
   jpeg.err = jpeg_std_error(&errors);
@@ -41,6 +41,7 @@ inline std::string JpegOf(const Image& image, int quality = 95) {
   jpeg.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, quality, TRUE);
+  if (progressive) jpeg_simple_progression(&jpeg);
   jpeg_start_compress(&jpeg, TRUE);
   while (jpeg.next_scanline < jpeg.image_height) {
     JSAMPROW row = const_cast<JSAMPROW>(image.at(jpeg.next_scanline, 0));

@@ -82,6 +82,17 @@ TEST(Image, ClaimsOfAHugePictureTakeNoMemory) {
   EXPECT_EQ(CodeOf([&] { DecodeImage(jpeg, 1, "x"); }), ErrorCode::kLimit);
 }
 
+TEST(Image, ScansWithoutEndAreRefused) {
+  Image grey = Picture(64, 64, 1);
+  const std::string jpeg = JpegOf(grey, 95, true);
+  const size_t last = jpeg.rfind("\xFF\xDA");
+  ASSERT_NE(last, std::string::npos);
+  EXPECT_EQ(DecodeImage(jpeg, 1, "x").width, 64);
+  std::string many = jpeg.substr(0, jpeg.size() - 2);
+  for (int i = 0; i < 600; ++i) many += jpeg.substr(last, jpeg.size() - 2 - last);
+  EXPECT_EQ(CodeOf([&] { DecodeImage(many, 1, "x"); }), ErrorCode::kData);
+}
+
 TEST(Image, ResizingAverages) {
   Image image{2, 4, 1, {0, 100, 200, 40, 0, 100, 200, 40}};
   EXPECT_EQ(Resized(image, 2, 4).samples, image.samples);
@@ -194,6 +205,31 @@ TEST(ImageRows, ABrokenFileIsNamedWhenItsBatchIsAskedFor) {
   EXPECT_NE(where.find("dogs/1.JPG"), std::string::npos);
   EXPECT_NO_THROW(batches.Get(2));
   EXPECT_NO_THROW(batches.Get(0));  // back: made anew
+}
+
+TEST(ImageRows, AClassWithoutImagesIsAClassAndIsWarnedOf) {
+  const Pictures pictures;
+  std::filesystem::create_directory(pictures.folder / "ants");
+  const TrainingData data = LoadTrainingData({.train = pictures.root()}, kFeeds, 1);
+  EXPECT_EQ(data.train.column("y").as<int64_t>()[0], 1);
+  EXPECT_NE(std::find(data.notes.begin(), data.notes.end(), "warning no images of the class 'ants'"), data.notes.end());
+}
+
+// Few pixels, and many once the shorter side is as long as the model's.
+TEST(ImageRows, LongImagesAreRefusedBeforeTheyAreScaled) {
+  const Pictures pictures;
+  WriteFileAtomically(pictures.folder / "cats/0.png", PngOf(Picture(60000, 1, 3)));
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {2, 3, 64, 64}, 0}, kFeeds[1]};
+  const auto read = [&](const std::string& transform, std::string* where) {
+    const TrainingData data = LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {transform}}}}, feeds, 1);
+    std::vector<int64_t> order{0};
+    Batches(data.train, order, 1).Get(0);
+    where->clear();
+  };
+  std::string where;
+  EXPECT_NO_THROW(read("resize", &where));
+  EXPECT_EQ(CodeOf([&] { read("resize_crop", &where); }, &where), ErrorCode::kLimit);
+  EXPECT_NE(where.find("cats/0.png"), std::string::npos);
 }
 
 TEST(ImageRows, RefusesOtherTransformsAndShapes) {
