@@ -26,7 +26,8 @@ struct Range {
 
 // Every range is aligned and in the arena, and no two overlap. Sorted by offset, overlap shows in neighbours.
 void CheckRanges(std::vector<Range> ranges, int64_t arena_bytes, const std::string& arena, FaultList& faults) {
-  if (arena_bytes < 0) faults.Add("bounds", arena, "the arena has " + std::to_string(arena_bytes) + " bytes");
+  if (arena_bytes < 0 || arena_bytes > kMaxArenaBytes)
+    faults.Add("bounds", arena, "the arena has " + std::to_string(arena_bytes) + " bytes");
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
   const Range* before = nullptr;
   for (const Range& range : ranges) {

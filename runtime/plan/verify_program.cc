@@ -315,9 +315,9 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
   const size_t before = faults.size();
   if (scope.depth > kMaxDepth) return faults.Add("names", scope.name, "bodies are nested more than " + std::to_string(kMaxDepth) + " deep");
   if (scope.outer != nullptr && program.place != 0) faults.Add("names", scope.name, "a body is of the place around it");
-  if (program.transient_bytes < 0 || (scope.outer != nullptr && program.transient_bytes != 0))
+  if (program.transient_bytes < 0 || program.transient_bytes > kMaxArenaBytes || (scope.outer != nullptr && program.transient_bytes != 0))
     faults.Add("bounds", scope.name, "has a transient arena of " + std::to_string(program.transient_bytes) + " bytes");
-  if (program.input_bytes < 0 || (scope.outer != nullptr && program.input_bytes != 0))
+  if (program.input_bytes < 0 || program.input_bytes > kMaxArenaBytes || (scope.outer != nullptr && program.input_bytes != 0))
     faults.Add("bounds", scope.name, "has input slots of " + std::to_string(program.input_bytes) + " bytes");
   if (program.num_events < 0 || program.num_events > static_cast<int>(program.instructions.size()))
     faults.Add("names", scope.name, "has " + std::to_string(program.num_events) + " events");

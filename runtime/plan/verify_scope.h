@@ -15,7 +15,8 @@ namespace gradloom::verify {
 
 inline constexpr size_t kMaxFaults = 100;
 inline constexpr size_t kMaxStreams = 256;
-inline constexpr int kMaxDepth = 16;  // of bodies in bodies
+inline constexpr int kMaxDepth = 16;                         // of bodies in bodies
+inline constexpr int64_t kMaxArenaBytes = int64_t{1} << 47;  // what a process can address: sums of a few cannot overflow
 
 class FaultList {
  public:

@@ -13,7 +13,6 @@
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
-#include "runtime/plan/verify_plan.h"
 #include "runtime/session/safetensors.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/report/plan_dot.h"
@@ -23,6 +22,7 @@
 #include "tools/run/comparison.h"
 #include "tools/run/environment.h"
 #include "tools/run/run_folder.h"
+#include "tools/run/sound_plan.h"
 #include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
 
@@ -119,7 +119,7 @@ int PrintMemoryJson(const Plan& plan) {
     }
   }
   line["programs"] = programs;
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   return 0;
 }
 
@@ -153,18 +153,21 @@ int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
 }
 
 int Inspect(const InspectFlags& flags) {
-  const Plan plan = ReadPlan(PlanPathOf(flags.path));
+  // The text shows any plan, so that one that is refused can be looked at.
+  if (!flags.json && !flags.memory && !flags.streams && flags.html.empty() && flags.dot.empty() && flags.onnx.empty()) {
+    std::printf("%s", PlanText(ReadPlan(PlanPathOf(flags.path))).c_str());
+    return 0;
+  }
+  const Plan plan = ReadSoundPlan(flags.path);
   if (flags.json) return PrintMemoryJson(plan);
   if (flags.memory) return PrintMemory(plan);
-  if (flags.streams || !flags.html.empty() || !flags.dot.empty() || !flags.onnx.empty()) return InspectSchedule(flags, plan);
-  std::printf("%s", PlanText(plan).c_str());
-  return 0;
+  return InspectSchedule(flags, plan);
 }
 
 int Verify(const std::string& path, bool json) {
   const Plan plan = ReadPlan(PlanPathOf(path));
   const auto start = std::chrono::steady_clock::now();
-  VerifyOrThrow(plan);
+  ProveSound(plan);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   const std::vector<std::vector<int>> independent = IndependentRanks(plan);
   if (json) {

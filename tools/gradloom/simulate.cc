@@ -20,6 +20,7 @@
 #include "tools/run/environment.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_profile.h"
+#include "tools/run/sound_plan.h"
 #include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
 
@@ -45,7 +46,7 @@ nlohmann::ordered_json JsonOf(const Simulation& simulation, int64_t samples, dou
 }
 
 int Simulate(const Flags& flags) {
-  const Plan plan = ReadPlan(PlanPathOf(flags.plan));
+  const Plan plan = ReadSoundPlan(flags.plan);
   const Cluster cluster =
       flags.topology.empty() ? LocalCluster(plan.targets.front().device, ThisCpu().cores) : ReadTopology(flags.topology);
   const int index = std::max(TrainingEntry(plan), 0);

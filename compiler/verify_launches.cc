@@ -1,0 +1,90 @@
+#include "compiler/verify_launches.h"
+
+#include <map>
+#include <string>
+
+#include "compiler/graph/graph.h"
+#include "compiler/onnx/type_rules.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// Constants larger than this are weights: no shape depends on them.
+constexpr int64_t kMostElements = 1 << 16;
+
+class LaunchVerifier {
+ public:
+  explicit LaunchVerifier(const Plan& plan) {
+    for (const Constant& constant : plan.constants) constants_.emplace(constant.offset, &constant);
+  }
+
+  void Check(const Program& program, const std::string& where) {
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      const std::string place = where + ", #" + std::to_string(i);
+      for (size_t k = 0; k < instruction.bodies.size(); ++k) Check(instruction.bodies[k], place + ", body " + std::to_string(k));
+      if (instruction.kind == InstructionKind::kLaunch) CheckLaunch(program, instruction, place);
+    }
+  }
+
+ private:
+  // Places hold different constants at one offset: then the value is not known, and is looked for by type.
+  const Tensor* ValueOf(const Buffer& buffer) const {
+    if (buffer.arena != Arena::kConstants) return nullptr;
+    const auto [first, last] = constants_.equal_range(buffer.offset);
+    for (auto it = first; it != last; ++it) {
+      const Tensor& value = it->second->value;
+      if (value.dtype() == buffer.dtype && value.shape() == buffer.shape && value.elements() <= kMostElements) return &value;
+    }
+    return nullptr;
+  }
+
+  void CheckLaunch(const Program& program, const Instruction& launch, const std::string& place) const {
+    Graph graph;
+    Node node{.op = launch.op, .domain = launch.domain};
+    node.attributes = launch.attributes;
+    for (const Use& use : launch.uses) {
+      if (use.buffer < -1 || use.buffer >= static_cast<int>(program.buffers.size())) return;
+      if (use.access == Access::kScratch) continue;
+      ValueId id = kNoValue;
+      if (use.buffer >= 0) {
+        const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
+        const Tensor* value = use.access == Access::kRead ? ValueOf(buffer) : nullptr;
+        id = value != nullptr ? graph.AddData(buffer.name, *value, Role::kConst)
+                              : graph.AddValue(buffer.name, buffer.dtype, buffer.shape, Role::kActivation);
+      }
+      (use.access == Access::kRead ? node.inputs : node.outputs).push_back(id);
+    }
+    const std::string where = place + " launch " + Escaped(launch.kernel) + " ('" + Escaped(launch.origin) + "')";
+    try {
+      const std::vector<ValueType> types = rules_.Infer(graph, node);
+      for (size_t i = 0; i < node.outputs.size(); ++i) {
+        if (node.outputs[i] == kNoValue || types[i] == graph.type(node.outputs[i])) continue;
+        Refuse(
+            "output " + std::to_string(i) + " is " + graph.type(node.outputs[i]).ToString() + ", its operator gives " + types[i].ToString(),
+            where);
+      }
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kPlan) throw;
+      Refuse("its operator does not take these operands: " + error.message(), where);
+    }
+  }
+
+  [[noreturn]] static void Refuse(const std::string& message, const std::string& where) {
+    throw Error(ErrorCode::kPlan, "unsound plan (types): " + message, where,
+                "compile the model again; a plan of a fresh compile that is refused is a bug of Gradloom");
+  }
+
+  OnnxTypeRules rules_;
+  std::multimap<int64_t, const Constant*> constants_;  // by offset
+};
+
+}  // namespace
+
+void VerifyLaunches(const Plan& plan) {
+  LaunchVerifier verifier(plan);
+  for (size_t i = 0; i < plan.programs.size(); ++i) verifier.Check(plan.programs[i], "program " + std::to_string(i));
+}
+
+}  // namespace gradloom

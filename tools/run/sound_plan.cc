@@ -1,0 +1,25 @@
+#include "tools/run/sound_plan.h"
+
+#include "compiler/verify_launches.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/plan/verify_plan.h"
+#include "tools/run/trained_model.h"
+
+namespace gradloom {
+
+void ProveSound(const Plan& plan) {
+  VerifyLaunches(plan);
+  VerifyOrThrow(plan);
+}
+
+Plan ReadSoundPlan(const std::string& path) {
+  const std::string file = PlanPathOf(path);
+  Plan plan = ReadPlan(file);
+  ProveSound(plan);
+  if (plan.entries.empty())
+    throw Error(ErrorCode::kPlan, "the plan has no entry: nothing can be run", Escaped(file, 4096), "compile the model again");
+  return plan;
+}
+
+}  // namespace gradloom
