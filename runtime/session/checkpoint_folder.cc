@@ -95,7 +95,7 @@ CheckpointFolder::~CheckpointFolder() { ::close(lock_); }
 
 bool CheckpointFolder::Lock() {
   const std::string file = path_ + "/LOCK";
-  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (lock_ < 0) throw WriteError("cannot write the file", file, errno);
   // The system releases it when the process ends, however it ends.
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return true;

@@ -74,6 +74,21 @@ RunFolder RunFolder::Open(const std::string& path) {
   return RunFolder(path);
 }
 
+void RunFolder::CheckWritten() const {
+  const auto check = [&](const char* name, fs::file_type wanted) {
+    std::error_code error;
+    const fs::file_type type = fs::symlink_status(File(name), error).type();
+    if (type == wanted || type == fs::file_type::not_found) return;
+    const std::string what = type == fs::file_type::symlink
+                                 ? "a symbolic link"
+                                 : "no " + std::string(wanted == fs::file_type::regular ? "regular file" : "folder");
+    throw Error(ErrorCode::kPath, what + " where the run would be written", Escaped(File(name), 4096),
+                "put the file or folder itself there");
+  };
+  for (const char* name : {"log.txt", "metrics.jsonl", "results.csv"}) check(name, fs::file_type::regular);
+  check("export", fs::file_type::directory);
+}
+
 void RunFolder::WriteState(const std::map<std::string, Tensor>& state, int64_t step, int64_t batch, int64_t seed) const {
   WriteSafetensors(StatePath(), state, {{"step", std::to_string(step)}, {"batch", std::to_string(batch)}, {"seed", std::to_string(seed)}});
 }

@@ -26,6 +26,10 @@ class RunFolder {
   // One that is there. Throws Error(kConfig) for a path that is no folder of a run.
   static RunFolder Open(const std::string& path);
 
+  // Throws Error(kPath) where something else lies in the place of a file that a run goes on writing: a link could lead anywhere, and a
+  // pipe would wait for a reader.
+  void CheckWritten() const;
+
   // Whether a path is a folder of a run.
   static bool IsRun(const std::string& path);
 

@@ -68,6 +68,7 @@ class TrainingRun {
 
   int Resume(const ResumeOptions& options) {
     folder_ = RunFolder::Open(options.run);
+    folder_->CheckWritten();
     SetUp();
     PrintHeader(log_, configuration_, set_up_, folder_->path());
     checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, *session_, log_);
