@@ -1,0 +1,205 @@
+"""S01 to S34: safetensors files as weights, checkpoints of a run that is resumed, and what else lies in the folder of a run."""
+import json
+import os
+import shutil
+import struct
+
+import hostile_files
+import numpy as np
+import safetensors.numpy
+import sample_files
+from hostile_files import Elsewhere, Row, read, write
+
+DATA = "--data train.csv --map x=a..d --map label=label"
+TRAIN = f"train model.onnx {DATA} --loss 'cross_entropy(logits, label)' --epochs 1 --batch 30 --progress none"
+WEIGHTS = f"eval runs/done --data train.csv --weights w.safetensors"
+RESUME = "resume runs/done --epochs 2 --progress none"
+STEP = "runs/done/checkpoints/step-000002"
+RANK = STEP + "/rank-0.safetensors"
+
+
+def sealed(header, data=b"", length=None):
+    """A safetensors file of a header's text."""
+    text = header if isinstance(header, bytes) else header.encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(dtype="F32", shape=(2,), offsets=(0, 8)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+def rows(tools):
+    rng = np.random.default_rng(0)
+    sample_files.models(rng)
+    sample_files.tables(rng)
+    tools.right(TRAIN + " --save-every 1 --keep 2 --name done")
+    good = safetensors.numpy.load_file("runs/done/state.safetensors")
+    safetensors.numpy.save_file(good, "w.safetensors")
+    Manifest = tools.message(tools.checkpoint_proto, "Manifest")
+
+    def weights(id, what, content, says, wanted="E-CHECKPOINT", place="w.safetensors"):
+        return Row(id, what, lambda: write("w.safetensors", content), WEIGHTS, wanted, says, place)
+
+    def header(id, what, entries, says, data=bytes(8), **more):
+        """A header of entries: a dict, or text."""
+        return weights(id, what, sealed(entries if isinstance(entries, str) else json.dumps(entries), data), says, **more)
+
+    def other_state(id, what, change, says, wanted="E-CHECKPOINT", place="w.safetensors"):
+        def make():
+            state = {name: value.copy() for name, value in good.items()}
+            change(state)
+            safetensors.numpy.save_file(state, "w.safetensors")
+        return Row(id, what, make, WEIGHTS, wanted, says, place)
+
+    def step(id, what, make, says, place="step-000002", wanted="E-CHECKPOINT", command=RESUME + " --from step-000002", **more):
+        return Row(id, what, make, command, wanted, says, place, **more)
+
+    def forged(id, what, change, says, place="step-000002", wanted="E-CHECKPOINT", **more):
+        """A manifest with something changed and a hash that is right."""
+        def make():
+            file = read(STEP + "/MANIFEST")
+            message = Manifest.FromString(file[32:])
+            change(message)
+            body = message.SerializeToString()
+            write(STEP + "/MANIFEST", file[:16] + struct.pack("<q", len(body)) + bytes(8) + body)
+            tools.hash(STEP + "/MANIFEST")
+        return step(id, what, make, says, place, wanted, **more)
+
+    def changed_rank(id, what, change, says, place="step-000002", **more):
+        """Another rank file, which the manifest describes as it is."""
+        def make_file(message):
+            state = safetensors.numpy.load_file(RANK)
+            change(state)
+            safetensors.numpy.save_file(state, RANK)
+            message.files[0].bytes = os.path.getsize(RANK)
+            message.files[0].hash = tools.hash(RANK)
+        return forged(id, what, make_file, says, place, **more)
+
+    def callback(name, text):
+        def change(message):
+            for kept in message.callbacks:
+                if kept.name.decode() == name:
+                    kept.text = text.encode()
+        return change
+
+    def loop():
+        shutil.rmtree(STEP)
+        os.symlink("step-000002", STEP)
+
+    def link(path, target):
+        os.remove(path)
+        os.symlink(target, path)
+
+    def set_nan(state):
+        next(value for value in state.values() if value.dtype == np.float32)[...] = np.nan
+
+    two = {"a": tensor(), "b": tensor(offsets=(8, 16))}
+    return [
+        Row("S00", "good weights", lambda: None, WEIGHTS, "OK", "loss"),
+        Row("S00", "a good checkpoint", lambda: None, RESUME + " --from step-000002", "OK", "step-000002"),
+        forged("S00", "a manifest taken apart and put together", lambda message: None, "step-000002", wanted="OK"),
+        weights("S01", "empty", b"", "too short"),
+        weights("S02", "a header longer than the file", sealed("{}", length=1000), "ends within its header"),
+        weights("S03", "a header of 100,000,001 bytes", sealed("{}", length=100000001), "a header of 100000001 bytes"),
+        weights("S03", "a header of 2^64 - 1 bytes", sealed("{}", length=(1 << 64) - 1), "a header of 18446744073709551615 bytes"),
+        header("S04", "not JSON", "{'a': 1}", "not JSON, at its byte"),
+        header("S04", "cut off", '{"a":{"dtype":"F32"', "not JSON, at its byte"),
+        weights("S05", "not UTF-8", sealed(b'{"\xff":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', bytes(8)), "not JSON"),
+        header("S06", "starts with a space", " " + json.dumps({"a": tensor()}), "does not start with '{'"),
+        header("S07", "200,000 brackets", '{"a":' + "[" * 200000, "."),
+        header("S07", "200,000 braces", '{"a":' * 200000, "."),
+        header("S08", "a tensor twice", '{"a":%s,"a":%s}' % ((json.dumps(tensor()),) * 2), "the key 'a' occurs twice"),
+        header("S08", "metadata twice", '{"__metadata__":{},"__metadata__":{}}', "the key '__metadata__' occurs twice"),
+        header("S08", "a shape twice", '{"a":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]}}', "'shape' occurs twice"),
+        header("S09", "metadata that is a number", {"__metadata__": {"format": 3}}, "a number"),
+        header("S10", "unknown dtype", {"a": tensor("F8_E9")}, "the dtype 'F8_E9' is not supported", place="w.safetensors tensor 'a'"),
+        header("S11", "negative offset", {"a": tensor(offsets=(-8, 0))}, "negative number -8", place="w.safetensors tensor 'a'"),
+        header("S11", "backward offsets", {"a": tensor(offsets=(8, 0))}, ".", place="w.safetensors tensor 'a'"),
+        header("S12", "overlap", {**two, "b": tensor(offsets=(4, 12))}, "overlap", bytes(12), place="w.safetensors tensor 'b'"),
+        header("S13", "hole", {**two, "b": tensor(offsets=(12, 20))}, "4 bytes before it belong to no tensor", bytes(20), place="tensor 'b'"),
+        header("S14", "bytes at the end", {"a": tensor()}, "the last 2 bytes belong to no tensor", bytes(10)),
+        header("S15", "short data", two, "its bytes end at 16, the data at 10", bytes(10), place="tensor 'b'"),
+        header("S16", "a shape past 64 bits", {"a": tensor(shape=(1 << 32, 1 << 32, 2))}, ".", place="tensor 'a'"),
+        header("S16", "bytes past 64 bits", {"a": tensor(shape=(1 << 62,))}, ".", place="tensor 'a'"),
+        header("S16", "an extent past 63 bits", {"a": tensor(shape=((1 << 64) - 1,))}, "too large", place="tensor 'a'"),
+        header("S17", "three floats in eight bytes", {"a": tensor(shape=(3,))}, ".", place="tensor 'a'"),
+        weights("S18", "100,000 tensors", sealed(json.dumps({f"t{i}": tensor("F32", (0,), (0, 0)) for i in range(100000)})),
+                "more tensors than the limit of 65536", "E-LIMIT"),
+        header("S19", "offsets 0.0 and 8e0", '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0.0,8e0]}}', "'0.0' is not an integer",
+               place="tensor 'a'"),
+        other_state("S20", "a tensor missing", lambda state: state.pop("w1"), "w1"),
+        other_state("S21", "a tensor more, as the optimizer's are", lambda state: state.update(w9=np.zeros(2, "float32")), "loss", "OK", ""),
+        changed_rank("S21", "a tensor more in a checkpoint", lambda state: state.update({"w9\x1b[31m": np.zeros(2, "float32")}),
+                     r"'w9\\x1b\[31m' is not known here"),
+        other_state("S22", "another shape", lambda state: state.update(w1=np.zeros((8, 4), "float32")), r"w1.*\[8,4\].*\[4,8\]|\[4,8\].*\[8,4\]"),
+        other_state("S23", "another dtype, which is converted", lambda state: state.update(w1=np.zeros((4, 8), "float64")), "loss", "OK", ""),
+        changed_rank("S23", "another dtype in a checkpoint", lambda state: state.update(w1=np.zeros((4, 8), "float64")),
+                     r"'w1' is float64\[4,8\] there, float32\[4,8\] here"),
+        step("S24", "no MANIFEST", lambda: os.remove(STEP + "/MANIFEST"), "it has no MANIFEST", "MANIFEST"),
+        step("S24", "an empty MANIFEST", lambda: write(STEP + "/MANIFEST", b""), "0 bytes, too few", "MANIFEST"),
+        step("S24", "a folder for it", lambda: (os.remove(STEP + "/MANIFEST"), os.mkdir(STEP + "/MANIFEST")), "not a regular file", "MANIFEST"),
+        step("S24", "a pipe for it", lambda: (os.remove(STEP + "/MANIFEST"), os.mkfifo(STEP + "/MANIFEST")), "not a regular file", "MANIFEST"),
+        step("S24", "a bit of it flipped", lambda: write(STEP + "/MANIFEST", flipped(read(STEP + "/MANIFEST"), 200)), "damaged", "MANIFEST"),
+        step("S24", "half of it", lambda: write(STEP + "/MANIFEST", read(STEP + "/MANIFEST")[:100]), "damaged", "MANIFEST"),
+        step("S25", "a file that is absent", lambda: os.remove(RANK), "'rank-0.safetensors' is absent", "rank-0.safetensors"),
+        step("S25", "a link in its place", lambda: (shutil.move(RANK, "elsewhere"), os.symlink(os.path.abspath("elsewhere"), RANK)),
+             "not a regular file", "rank-0.safetensors"),
+        forged("S25", "a file above the folder", lambda m: setattr(m.files[0], "name", b"../rank-0.safetensors"),
+               r"lists '\.\./rank-0\.safetensors' in place of", "MANIFEST"),
+        forged("S25", "a file of 2^62 bytes", lambda m: setattr(m.files[0], "bytes", 1 << 62), "the manifest says 4611686018427387904", "rank-0"),
+        step("S26", "a flipped bit", lambda: write(RANK, flipped(read(RANK), 900)), "do not match their hash", "rank-0.safetensors"),
+        Row("S26", "a flipped bit in the newest: the one before it is taken", lambda: write(RANK, flipped(read(RANK), 900)), RESUME, "OK",
+            "skipped .*step-000002: the file is damaged.*\n(.*\n)*.*resume +.*step-000001"),
+        Row("S26", "a flipped bit in both", lambda: [write(p, flipped(read(p), 900)) for p in (RANK, RANK.replace("0002", "0001"))], RESUME,
+            "E-CHECKPOINT", "no checkpoint of the run loads", "runs/done/checkpoints"),
+        step("S27", "the file of another step", lambda: shutil.copy(RANK.replace("0002", "0001"), RANK), "do not match their hash|bytes",
+             "rank-0.safetensors"),
+        forged("S28", "two ranks", lambda m: (setattr(m, "world_size", 2), m.files.add(name=b"rank-1.safetensors")), "rank", "step-000002"),
+        forged("S28", "2^40 ranks", lambda m: setattr(m, "world_size", 1 << 40), "number of ranks is 1099511627776", "MANIFEST"),
+        forged("S28", "no rank", lambda m: (setattr(m, "world_size", 0), m.files.pop()), "number of ranks is 0", "MANIFEST"),
+        step("S29", "another optimizer", lambda: None, "optimizer", command="resume runs/done --epochs 2 --optimizer sgd --progress none"),
+        forged("S30", "a batch beyond the epoch", lambda m: setattr(m.cursor, "batch", 77), "batch within the epoch is 77", "MANIFEST"),
+        forged("S30", "other rows", lambda m: setattr(m.cursor, "rows", 61), "61 rows in batches of 30; there are now 60", "step-000002"),
+        forged("S30", "a negative epoch", lambda m: setattr(m.cursor, "epoch", -1), "epoch is -1", "MANIFEST"),
+        step("S30", "fewer rows in the data", lambda: write("train.csv", b"\n".join(read("train.csv").split(b"\n")[:41])),
+             "60 rows in batches of 30; there are now 40", "step-000002",
+             command=RESUME + " --from step-000002 --data train.csv"),
+        step("S31", "a folder that is a link to itself", loop, ".", "step-000002"),
+        Row("S31", "checkpoints that are a link to themselves", lambda: (shutil.rmtree("runs/done/checkpoints"), os.symlink("checkpoints", "runs/done/checkpoints")),
+            RESUME, "E-RESOURCE", ".", "checkpoints"),
+        Elsewhere("S32", "files are read, never mapped (runtime/base/file.h), so none can shrink under a mapping; tests/checkpoint:checkpoint_test "
+                         "and tests/session:safetensors_test cut files at every byte"),
+        forged("S33", "step 2^63 - 1", lambda m: setattr(m, "step", (1 << 63) - 1), "step is 9223372036854775807", "MANIFEST"),
+        forged("S33", "step -1", lambda m: setattr(m, "step", -1), "step is -1", "MANIFEST"),
+        forged("S33", "a learning rate that is NaN", lambda m: setattr(m, "fixed_learning_rate", float("nan")), "no number that can be", "MANIFEST"),
+        step("S33", "a name past 64 bits", lambda: None, "there is no such checkpoint", "step-9", command=RESUME + " --from step-99999999999999999999"),
+        step("S33", "a name that leads out", lambda: None, "absent|no name|no checkpoint", "", command=RESUME + " --from ../../../../etc"),
+        Row("S33", "a pointer that leads out", lambda: write("runs/done/checkpoints/BEST", "../../../secret\n"), WEIGHTS.split(" --weights")[0] + " --from best",
+            "E-CHECKPOINT", r"'\.\./\.\./\.\./secret' is no name of a checkpoint", "checkpoints"),
+        forged("S33", "no state of the trainer", callback("trainer", "[[[[" * 100000), "cannot be read", ""),
+        forged("S33", "no state of the records", callback("records", '{"loss_sum": "\x1b"}'), "cannot be read", ""),
+        changed_rank("S34", "NaN in weights: said, and training ends at once", set_nan, "has \\d+ values that are NaN or infinite|not finite", "",
+                     wanted="E-DIVERGED", before=True),
+        changed_rank("S20", "a tensor missing in a checkpoint", lambda state: state.pop("w1"), "'w1' is missing"),
+        changed_rank("S22", "another shape in a checkpoint", lambda state: state.update(w1=np.zeros((8, 4), "float32")), r"'w1' is float32\[8,4\] there"),
+        Row("S24", "columns and transforms that are no JSON", lambda: write("runs/done/data.json", "{" * 100000), "eval runs/done --data train.csv",
+            "E-CONFIG", "cannot be read", "data.json"),
+        Row("S24", "transforms without numbers", lambda: write("runs/done/data.json", '{"columns": {}, "transforms": {"x": [{"shift": [], "scale": []}]}}'),
+            "eval runs/done --data train.csv", "E-CONFIG", "empty", "data.json"),
+        Row("S24", "a configuration cut off", lambda: write("runs/done/config.toml", read("runs/done/config.toml")[:60]), RESUME, "E-CONFIG", ".", "config.toml:"),
+        Row("S31", "records that are a link to another file", lambda: (write("secret", "mine\n"), link("runs/done/metrics.jsonl", os.path.abspath("secret"))),
+            RESUME, "E-PATH", "symbolic link", "metrics.jsonl"),
+        Row("S31", "a log that is a link to another file", lambda: (write("secret", "mine\n"), link("runs/done/log.txt", os.path.abspath("secret"))),
+            RESUME, "E-PATH", "symbolic link", "log.txt"),
+        Row("S31", "a log that is a pipe", lambda: (os.remove("runs/done/log.txt"), os.mkfifo("runs/done/log.txt")), RESUME, "E-PATH", "no regular file",
+            "log.txt"),
+        Row("S31", "an export folder elsewhere", lambda: (shutil.rmtree("runs/done/export"), os.symlink("/tmp", "runs/done/export")), RESUME, "E-PATH",
+            "symbolic link", "export"),
+        Row("S31", "a lock that is a link to another file", lambda: link("runs/done/checkpoints/LOCK", os.path.abspath("secret")), RESUME, "E-RESOURCE",
+            "symbolic links", "LOCK"),
+    ]
+
+
+def flipped(content, at):
+    at = min(at, len(content) - 1)
+    return content[:at] + bytes([content[at] ^ 4]) + content[at + 1:]

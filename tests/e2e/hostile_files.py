@@ -1,0 +1,109 @@
+"""What the catalogues of malformed files (hostile_plans, hostile_checkpoints, hostile_data, hostile_config) are made of: a row makes a
+file in the folder it is called in, gives it to the command, and says what the command answers."""
+import dataclasses
+import os
+import resource
+import shlex
+import subprocess
+import tempfile
+import time
+from typing import Callable, Optional
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+EXIT_CODES = {"OK": 0, "DIFFERS": 11, "E-PARSE": 2, "E-IO": 2, "E-PATH": 2, "E-SHAPE": 2, "E-UNSUPPORTED": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7,
+              "E-LIMIT": 8, "E-RESOURCE": 8, "E-DEVICE": 9, "E-DIVERGED": 10}
+
+# No malformed file of a few kilobytes takes longer, or more memory, than this to be refused.
+MOST_SECONDS = 20
+MOST_RESIDENT_MB = 700
+MOST_ADDRESSES_MB = 6000
+
+
+@dataclasses.dataclass
+class Row:
+    """`says` stands in the error, or with `before` in what the command says before it; `place` in the line that says where. Of what is
+    accepted, `says` stands anywhere. "": nothing is looked for."""
+    id: str
+    what: str
+    make: Callable[[], None]
+    command: str
+    wanted: str
+    says: str = ""
+    place: str = ""
+    environment: Optional[dict] = None
+    before: bool = False
+
+
+@dataclasses.dataclass
+class Elsewhere:
+    """An id of the list that has no row here: `why` says where it is tested, or why it cannot be."""
+    id: str
+    why: str
+
+
+@dataclasses.dataclass
+class Answer:
+    code: int
+    out: str
+    err: str
+    seconds: float
+    resident_mb: float
+
+
+def write(path, content):
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+@dataclasses.dataclass
+class Tools:
+    """What rows are made with: a command that must succeed, the program that puts right hashes into files, and our messages."""
+    right: Callable[[str], None]
+    seal: str
+    plan_proto: str
+    checkpoint_proto: str
+
+    def hash(self, path):
+        """Of a plan or manifest: put into it; of any other file: returned."""
+        said = subprocess.run([self.seal, path], check=True, stdout=subprocess.PIPE, text=True).stdout
+        return int(said) if said else None
+
+    def message(self, proto, name):
+        """The class of a message of a .proto file."""
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["protoc", "-I" + os.path.dirname(proto), f"--descriptor_set_out={folder}/set", proto], check=True)
+            pool = descriptor_pool.DescriptorPool()
+            for described in descriptor_pb2.FileDescriptorSet.FromString(read(f"{folder}/set")).file:
+                pool.Add(described)
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName("gradloom.file." + name))
+
+
+def ask(gradloom, command, folder, environment=None):
+    """Runs the command in the folder. A child that waits for one that writes its words into files, so that nothing blocks."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES_MB << 20, MOST_ADDRESSES_MB << 20))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    start = time.monotonic()
+    with open(folder + ".out", "w+b") as out, open(folder + ".err", "w+b") as err:
+        child = subprocess.Popen([gradloom, *shlex.split(command)], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                 preexec_fn=limit, env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
+        while True:
+            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+            if pid != 0:
+                break
+            if time.monotonic() - start > 3 * MOST_SECONDS:
+                child.kill()
+            time.sleep(0.002)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode(errors="backslashreplace"))
+    return Answer(child.returncode, said[0], said[1], time.monotonic() - start, usage.ru_maxrss / 1024)
