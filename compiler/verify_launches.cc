@@ -19,28 +19,30 @@ class LaunchVerifier {
     for (const Constant& constant : plan.constants) constants_.emplace(constant.offset, &constant);
   }
 
-  void Check(const Program& program, const std::string& where) {
+  // `held`: the place of the ranks that run it, which a body does not say.
+  void Check(const Program& program, int held, const std::string& where) const {
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
       const std::string place = where + ", #" + std::to_string(i);
-      for (size_t k = 0; k < instruction.bodies.size(); ++k) Check(instruction.bodies[k], place + ", body " + std::to_string(k));
-      if (instruction.kind == InstructionKind::kLaunch) CheckLaunch(program, instruction, place);
+      for (size_t k = 0; k < instruction.bodies.size(); ++k) Check(instruction.bodies[k], held, place + ", body " + std::to_string(k));
+      if (instruction.kind == InstructionKind::kLaunch) CheckLaunch(program, held, instruction, place);
     }
   }
 
  private:
-  // Places hold different constants at one offset: then the value is not known, and is looked for by type.
-  const Tensor* ValueOf(const Buffer& buffer) const {
+  // Places hold different constants at one offset.
+  const Tensor* ValueOf(const Buffer& buffer, int held) const {
     if (buffer.arena != Arena::kConstants) return nullptr;
     const auto [first, last] = constants_.equal_range(buffer.offset);
     for (auto it = first; it != last; ++it) {
       const Tensor& value = it->second->value;
-      if (value.dtype() == buffer.dtype && value.shape() == buffer.shape && value.elements() <= kMostElements) return &value;
+      if (it->second->in_place(held) && value.dtype() == buffer.dtype && value.shape() == buffer.shape && value.elements() <= kMostElements)
+        return &value;
     }
     return nullptr;
   }
 
-  void CheckLaunch(const Program& program, const Instruction& launch, const std::string& place) const {
+  void CheckLaunch(const Program& program, int held, const Instruction& launch, const std::string& place) const {
     Graph graph;
     Node node{.op = launch.op, .domain = launch.domain};
     node.attributes = launch.attributes;
@@ -50,7 +52,7 @@ class LaunchVerifier {
       ValueId id = kNoValue;
       if (use.buffer >= 0) {
         const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
-        const Tensor* value = use.access == Access::kRead ? ValueOf(buffer) : nullptr;
+        const Tensor* value = use.access == Access::kRead ? ValueOf(buffer, held) : nullptr;
         id = value != nullptr ? graph.AddData(buffer.name, *value, Role::kConst)
                               : graph.AddValue(buffer.name, buffer.dtype, buffer.shape, Role::kActivation);
       }
@@ -83,8 +85,9 @@ class LaunchVerifier {
 }  // namespace
 
 void VerifyLaunches(const Plan& plan) {
-  LaunchVerifier verifier(plan);
-  for (size_t i = 0; i < plan.programs.size(); ++i) verifier.Check(plan.programs[i], "program " + std::to_string(i));
+  const LaunchVerifier verifier(plan);
+  for (size_t i = 0; i < plan.programs.size(); ++i)
+    verifier.Check(plan.programs[i], plan.programs[i].place, "program " + std::to_string(i));
 }
 
 }  // namespace gradloom
