@@ -1,0 +1,13 @@
+// Changes to the fields of a protobuf message, which reach further than changes to its bytes.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <cstdint>
+
+namespace gradloom {
+
+// One to three fields, anywhere within the message: another number, a number of another field, an element more, one fewer, two exchanged.
+void MutateMessage(google::protobuf::Message& message, uint64_t seed);
+
+}  // namespace gradloom

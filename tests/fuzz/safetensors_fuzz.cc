@@ -1,0 +1,62 @@
+// Files of weights and the rank files of checkpoints, which are read in two ways.
+#include <cstring>
+
+#include "runtime/session/safetensors.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kLimitBytes = int64_t{16} << 20;
+
+std::string File(const std::string& header, size_t data_bytes) {
+  const uint64_t length = header.size();
+  std::string file(8, '\0');
+  std::memcpy(file.data(), &length, 8);
+  return file + header + std::string(data_bytes, '\1');
+}
+
+// The length that the header has in fact: else a change that inserts a byte ends there.
+std::string Repaired(std::string bytes) {
+  if (bytes.size() < 8) return bytes;
+  const size_t end = bytes.rfind('}');
+  const uint64_t length = end == std::string::npos || end < 8 ? 0 : end + 1 - 8;
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes;
+}
+
+void ReadBothWays(const std::string& bytes) {
+  const FileInMemory file(bytes);
+  MayRefuse([&] {
+    const SafetensorsFile read(file.path(), kLimitBytes);
+    for (const auto& [name, entry] : read.entries()) MayRefuse([&, &tensor = name] { read.Read(tensor); });
+    MayRefuse([&] { read.Read("w"); });
+  });
+  // From memory that is aligned as a string's is.
+  MayRefuse([&] { ViewSafetensors(bytes, "fuzz"); });
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() {
+  return {
+      File(R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24),
+      File(R"({"__metadata__":{"format":"pt","step":"12"},"b":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
+           R"("w":{"dtype":"BF16","shape":[4,1],"data_offsets":[16,24]}}  )",
+           24),
+      File(R"({"flag":{"dtype":"BOOL","shape":[],"data_offsets":[0,1]},"none":{"shape":[0,7],"data_offsets":[1,1],"dtype":"F64"}})", 1),
+      File(
+          R"({"a\u0000\ud83d\ude00":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"w":{"dtype":"F16","shape":[4],"data_offsets":[8,16]}})",
+          16),
+      File("{}", 0),
+      File(std::string(64, '[') + R"({"w":1e2})", 0)};
+}
+
+}  // namespace gradloom
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  gradloom::ReadBothWays(bytes);
+  gradloom::ReadBothWays(gradloom::Repaired(bytes));
+  return 0;
+}
