@@ -28,10 +28,11 @@ size_t EndOfString(std::string_view text, size_t at) {
   return text.size();
 }
 
-void CheckKeys(std::string_view text) {
+void CheckText(std::string_view text) {
   int parts = 1;
   toml::source_position place{1, 1};
-  for (size_t at = 0; at < text.size();) {
+  // The mark of UTF-8 may begin a file.
+  for (size_t at = text.starts_with("\xEF\xBB\xBF") ? 3 : 0; at < text.size();) {
     size_t next = at + 1;
     switch (text[at]) {
       case '"':
@@ -48,7 +49,9 @@ void CheckKeys(std::string_view text) {
       case '{':
       case '}':
       case '\n': parts = 1; break;
-      default: break;
+      default:
+        // The parser's table of blanks is wrong for some letters.
+        if (static_cast<unsigned char>(text[at]) >= 0x80) throw toml::parse_error("a character beyond ASCII outside of quotes", place);
     }
     for (; at < next; ++at) {
       ++place.column;
@@ -62,7 +65,7 @@ void CheckKeys(std::string_view text) {
 void ThrowMalformedToml() { throw std::logic_error("the text is malformed"); }
 
 toml::table ParseToml(const std::string& text) {
-  CheckKeys(text);
+  CheckText(text);
   try {
     return toml::parse(text);
   } catch (const std::logic_error& error) {

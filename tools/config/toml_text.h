@@ -25,7 +25,7 @@ namespace gradloom {
 inline constexpr int64_t kTomlLimitBytes = 1 << 20;
 
 // Throws toml::parse_error with its place, also for dotted keys of more than 32 parts: each part is a table in a table, which the
-// parser neither counts nor survives.
+// parser neither counts nor survives; and for letters beyond ASCII outside of quotes and comments.
 toml::table ParseToml(const std::string& text);
 
 }  // namespace gradloom
