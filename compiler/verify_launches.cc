@@ -59,6 +59,7 @@ class LaunchVerifier {
       (use.access == Access::kRead ? node.inputs : node.outputs).push_back(id);
     }
     const std::string where = place + " launch " + Escaped(launch.kernel) + " ('" + Escaped(launch.origin) + "')";
+    CheckOutputs(node, where);
     try {
       const std::vector<ValueType> types = rules_.Infer(graph, node);
       for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -71,6 +72,15 @@ class LaunchVerifier {
       if (error.code() == ErrorCode::kPlan) throw;
       Refuse("its operator does not take these operands: " + error.message(), where);
     }
+  }
+
+  // Rules are made for nodes of a model, whose outputs are there. What is absent at the end is as if it were not listed, so that a rule
+  // counts the outputs that an operator must have; of those before another one only recurrent operators of ONNX do without the first.
+  static void CheckOutputs(Node& node, const std::string& where) {
+    while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
+    if (node.outputs.empty()) Refuse("it has no output", where);
+    const bool may_lack = node.domain == kGradloomDomain || node.op == "LSTM" || node.op == "GRU" || node.op == "RNN";
+    if (node.outputs[0] == kNoValue && !may_lack) Refuse("its first output is absent", where);
   }
 
   [[noreturn]] static void Refuse(const std::string& message, const std::string& where) {

@@ -35,6 +35,7 @@ def rows(tools):
     tools.right(TRAIN + " --save-every 1 --keep 2 --name done")
     good = safetensors.numpy.load_file("runs/done/state.safetensors")
     safetensors.numpy.save_file(good, "w.safetensors")
+    hostile_files.keep_only("model.onnx", "train.csv", "w.safetensors", "runs")
     Manifest = tools.message(tools.checkpoint_proto, "Manifest")
 
     def weights(id, what, content, says, wanted="E-CHECKPOINT", place="w.safetensors"):

@@ -14,6 +14,7 @@ def rows(tools):
     sample_files.tables(rng)
     tools.right(f"compile model.onnx {LOSS} --batch 8 -o good.plan")
     hostile_files.write("good.toml", HEAD)
+    hostile_files.keep_only("model.onnx", "train.csv", "good.toml", "good.plan")
 
     def config(id, what, text, says, place, wanted="E-CONFIG", command="config -c f.toml", **more):
         return Row(id, what, lambda: hostile_files.write("f.toml", text), command, wanted, says, place, **more)
@@ -49,6 +50,7 @@ def rows(tools):
         config("K07", "no closing quote", HEAD.replace('.onnx"', ".onnx"), ".", r"f\.toml:3:"),
         config("K07", "no value", "[optimizer]\nlr =\n", ".", r"f\.toml:2:"),
         config("K07", "not UTF-8", b'[model]\npath = "\xff\xfe"\n', ".", r"f\.toml:2:"),
+        config("K07", "a letter beyond ASCII as a key", "[train]\n\u01e5 = 1\n", "a character beyond ASCII", r"f\.toml:2:1"),
         config("K07", "NUL in a date", b"[train]\nepochs = 1979-05-27T\x00r\n", ".", r"f\.toml:"),
         config("K07", "half a file of zeros", HEAD.encode() + bytes(4096), ".", r"f\.toml:"),
         config("K07", "a model", hostile_files.read("model.onnx"), ".", r"f\.toml:"),
