@@ -142,6 +142,8 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
   // What the parser takes for impossible.
   EXPECT_EQ(Refused(std::string("a = 1979-05-27T\0r\n", 18)).code(), ErrorCode::kConfig);
   EXPECT_EQ(Refused("[[[[").code(), ErrorCode::kConfig);
+  // A number past 64 bits is written as one that reads back.
+  EXPECT_EQ(Read(Read("[optimizer]\nlr = 9223372036854775808.0\n").ToToml(false)).Number("optimizer.lr"), 0x1p63);
   EXPECT_EQ(Refused("\n \xC7\xA5 = 1\n").where(), "g.toml:2:2");
   EXPECT_EQ(Refused("\xC7\xA5 = 1\n").message(), "a character beyond ASCII outside of quotes");
   EXPECT_EQ(Read("\xEF\xBB\xBF# \xC7\xA5\n[run]\nname = \"\xC7\xA5\"\n").Text("run.name"), "\xC7\xA5");

@@ -32,6 +32,7 @@ namespace {
 
 // No input of a few kilobytes takes longer.
 constexpr unsigned kMostSeconds = 20;
+constexpr double kSlowSeconds = 3;
 
 std::string g_input, g_path;
 
@@ -41,7 +42,7 @@ void KeepInput() {
   if (fd < 0) return;
   const ssize_t written = ::write(fd, g_input.data(), g_input.size());
   ::close(fd);
-  const char text[] = "finding: the input that did it is kept in ";
+  const char text[] = "the input is kept in ";
   if (written >= 0 && ::write(2, text, sizeof text - 1) > 0 && ::write(2, g_path.data(), g_path.size()) > 0) (void)!::write(2, "\n", 1);
 }
 
@@ -174,11 +175,21 @@ int main(int argc, char** argv) {
   }
   gradloom::Mutator mutator(options.seed);
   const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  double slowest = 0;
+  uint64_t slowest_run = 0;
   for (; runs < options.runs && (options.seconds == 0 || passed() < static_cast<double>(options.seconds)); ++runs) {
     g_path = prefix + std::to_string(runs);
+    const double before = passed();
     RunOne(Changed(seeds, mutator, options.max_bytes));
+    const double seconds = passed() - before;
+    if (seconds <= slowest) continue;
+    slowest = seconds;
+    slowest_run = runs;
+    // To be looked at; no finding.
+    if (seconds > kSlowSeconds) KeepInput();
   }
-  std::printf("%llu executions of %zu seeds in %.1f s\n", static_cast<unsigned long long>(runs), seeds.size(), passed());
+  std::printf("%llu executions of %zu seeds in %.1f s; the slowest, number %llu, took %.2f s\n", static_cast<unsigned long long>(runs),
+              seeds.size(), passed(), static_cast<unsigned long long>(slowest_run), slowest);
   // Less than this and nothing was tried.
   return runs > seeds.size() ? 0 : 1;
 }

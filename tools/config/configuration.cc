@@ -64,8 +64,8 @@ std::string NumberText(double number) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, number);
   std::string out(text, end);
-  // TOML wants a fraction or an exponent in a floating number; 1 would be an integer, which is accepted as well.
-  return out;
+  // TOML wants a fraction or an exponent in a floating number; 1 would be an integer, which is accepted as well, up to 64 bits.
+  return std::abs(number) < 1e18 || out.find('e') != std::string::npos ? out : out + ".0";
 }
 
 std::string Quoted(const std::string& text) {
