@@ -503,6 +503,7 @@ class Compiler {
 }  // namespace
 
 std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
+  CheckAlgorithm(options.recipe);
   ImportOptions import = options.import;
   if (request.batch > 0) import.batch = request.batch;
   import.training_info = TrainingInfoFor(options.recipe, request.kind);

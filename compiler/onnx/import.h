@@ -63,9 +63,9 @@ class Model {
   // The graph's inputs that must be fed, in order.
   std::vector<std::string> input_names() const;
 
-  // How many training_info the file has; whether one says what its initializers begin as, and which floating initializers of the
-  // model it updates.
-  int num_algorithms() const;
+  // Whether the file's first training_info has an algorithm that takes gradients and updates something. Of one of them: whether it says
+  // what initializers begin as, and which floating initializers of the model it updates.
+  bool has_algorithm() const;
   bool has_initialization(int info) const;
   std::vector<std::string> updated_initializers(int info) const;
 

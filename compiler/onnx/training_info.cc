@@ -1,6 +1,7 @@
 // ONNX's training standard: training_info, whose algorithm is a graph behind the model's own, and the operator Gradient.
 #include "compiler/onnx/training_info.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -119,7 +120,11 @@ void Importer::RunGradient(const onnx::NodeProto& proto, Scope& scope) {
   }
 }
 
-int Model::num_algorithms() const { return file_->proto.training_info_size(); }
+bool Model::has_algorithm() const {
+  if (file_->proto.training_info().empty() || file_->proto.training_info(0).update_binding().empty()) return false;
+  const auto& nodes = file_->proto.training_info(0).algorithm().node();
+  return std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) { return node.op_type() == "Gradient"; });
+}
 
 bool Model::has_initialization(int info) const { return file_->proto.training_info(info).has_initialization(); }
 

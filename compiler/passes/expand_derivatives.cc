@@ -17,19 +17,12 @@ class Expansion {
   void Run() {
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& node : nodes) {
-      for (ValueId& id : node.inputs) id = Current(id);
       if (node.op == "Derivative" && node.domain == kGradloomDomain) {
         Expand(node);
       } else {
         graph_.nodes.push_back(std::move(node));
       }
     }
-    for (ValueId& id : graph_.outputs) id = Current(id);
-  }
-
-  ValueId Current(ValueId id) const {
-    const auto found = replaced_.find(id);
-    return found == replaced_.end() ? id : found->second;
   }
 
  private:
@@ -53,7 +46,9 @@ class Expansion {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       const auto found = gradients.find(leaves[i]);
-      replaced_.emplace(node.outputs[i], found != gradients.end() ? found->second : b_.Zeros(graph_.type(leaves[i])));
+      b_.Op("Identity", {found != gradients.end() ? found->second : b_.Zeros(graph_.type(leaves[i]))});
+      // The value that the rest of the graph reads stays the same.
+      graph_.nodes.back().outputs[0] = node.outputs[i];
     }
     b_.set_phase(Phase::kForward);
     b_.set_origin("");
@@ -96,7 +91,6 @@ class Expansion {
 
   GraphBuilder& b_;
   Graph& graph_;
-  std::map<ValueId, ValueId> replaced_;
 };
 
 }  // namespace

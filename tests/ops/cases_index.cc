@@ -13,6 +13,9 @@ void AddGathers(std::vector<OpCase>& cases) {
   cases.push_back({"Gather", {In({2, 5}), Indices({}, 0, 5)}, {{"axis", kOne}}, "", 1, "one index"});
   cases.push_back(
       {"GatherGrad", {Indices({6}, -5, 5), In({2, 6, 3})}, {{"axis", kOne}, {"shape", std::vector<int64_t>{2, 5, 3}}}, "gradloom"});
+  cases.push_back({"SetRow", {In({5, 3}), Indices({}, 0, 5), In({3})}, {}, "gradloom"});
+  cases.push_back({"SetRow", {In({4, 2, 3}), Indices({1}, 0, 4), In({2, 3})}, {}, "gradloom"});
+  cases.push_back({"Copy", {In({2, 3})}, {}, "gradloom"});
   cases.push_back({"GatherElements", {In({3, 4}), Indices({2, 4}, -3, 3)}});
   cases.push_back({"GatherElements", {In({3, 4}), Indices({3, 5}, -4, 4)}, {{"axis", kOne}}});
   cases.push_back({"GatherND", {In({3, 4, 2}), Indices({5, 2}, -3, 3)}});

@@ -325,12 +325,17 @@ ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
 
 namespace {
 
+// What a run has kept of its configuration names every key.
+bool IsChanged(const Configuration& configuration, const Key& key) {
+  static const Configuration defaults;
+  return configuration.value(key.name) != defaults.value(key.name);
+}
+
 // The one that the file has of its own, where nobody asks for another; or a guess from the first output.
 LossTerm LossByModel(const Configuration& configuration, const Model& model, const Graph& graph, std::vector<std::string>& notes) {
-  const auto own = [](const Key& key) { return key.section() == "optimizer"; };
-  const bool chosen =
-      std::any_of(Keys().begin(), Keys().end(), [&](const Key& key) { return own(key) && configuration.is_given(key.name); });
-  if (model.num_algorithms() == 0 || chosen) return GuessLoss(graph, notes);
+  const bool chosen = std::any_of(Keys().begin(), Keys().end(),
+                                  [&](const Key& key) { return key.section() == "optimizer" && IsChanged(configuration, key); });
+  if (!model.has_algorithm() || chosen) return GuessLoss(graph, notes);
   notes.push_back("loss    algorithm   [the file's own: loss, gradients and updates of its training_info; set --loss to change]");
   return {.type = "algorithm"};
 }
@@ -338,7 +343,7 @@ LossTerm LossByModel(const Configuration& configuration, const Model& model, con
 void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe) {
   if (!recipe.TrainsByFile()) return;
   for (const Key& key : Keys()) {
-    if (!configuration.is_given(key.name) || !(key.section() == "optimizer" || key.section() == "schedule")) continue;
+    if (!IsChanged(configuration, key) || !(key.section() == "optimizer" || key.section() == "schedule")) continue;
     throw Error(ErrorCode::kConfig, std::string(key.flag) + " says what the file's own algorithm says, too",
                 Escaped(configuration.origin(key.name).place, 4096), "--loss NAME trains with a loss and an optimizer of Gradloom's");
   }
