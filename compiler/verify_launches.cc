@@ -63,6 +63,7 @@ class LaunchVerifier {
     try {
       const std::vector<ValueType> types = rules_.Infer(graph, node);
       for (size_t i = 0; i < node.outputs.size(); ++i) {
+        if (i >= types.size()) Refuse("its operator gives " + std::to_string(types.size()) + " outputs", where);
         if (node.outputs[i] == kNoValue || types[i] == graph.type(node.outputs[i])) continue;
         Refuse(
             "output " + std::to_string(i) + " is " + graph.type(node.outputs[i]).ToString() + ", its operator gives " + types[i].ToString(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace gradloom {
@@ -16,14 +17,49 @@ std::mt19937_64 sampling;
 // Whether this one of so many places is among those that are tried.
 bool Sampled(size_t places) { return sampled_places == 0 || sampling() % std::max<size_t>(places, 1) < sampled_places; }
 
-// One mutant for each instruction of a program that `change` has something to change in (it says so).
+// A program of a plan, or a body within one: the way to it, by instruction and body.
+struct Way {
+  size_t program = 0;
+  std::vector<std::pair<size_t, size_t>> bodies;
+
+  const Program& In(const Plan& plan) const {
+    const Program* at = &plan.programs[program];
+    for (const auto& [instruction, body] : bodies) at = &at->instructions[instruction].bodies[body];
+    return *at;
+  }
+  Program& In(Plan& plan) const { return const_cast<Program&>(In(static_cast<const Plan&>(plan))); }
+  std::string ToString() const {
+    std::string text = "program " + std::to_string(program);
+    for (const auto& [instruction, body] : bodies) text += " #" + std::to_string(instruction) + " body " + std::to_string(body);
+    return text;
+  }
+};
+
+std::vector<Way> WaysOf(const Plan& plan) {
+  std::vector<Way> ways;
+  for (size_t p = 0; p < plan.programs.size(); ++p) ways.push_back({p, {}});
+  for (size_t w = 0; w < ways.size(); ++w) {
+    const Program& program = ways[w].In(plan);
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      for (size_t k = 0; k < program.instructions[i].bodies.size(); ++k) {
+        Way inner = ways[w];
+        inner.bodies.emplace_back(i, k);
+        ways.push_back(std::move(inner));
+      }
+    }
+  }
+  return ways;
+}
+
+// One mutant for each instruction of a program or a body that `change` has something to change in (it says so).
 template <typename F>
 void EachInstruction(const Plan& plan, const Visit& visit, F&& change) {
-  for (size_t p = 0; p < plan.programs.size(); ++p) {
-    for (size_t i = 0; i < plan.programs[p].instructions.size(); ++i) {
-      if (!Sampled(plan.programs[p].instructions.size())) continue;
+  for (const Way& way : WaysOf(plan)) {
+    const size_t count = way.In(plan).instructions.size();
+    for (size_t i = 0; i < count; ++i) {
+      if (!Sampled(count)) continue;
       Plan mutant = plan;
-      if (change(mutant, mutant.programs[p], i)) visit(mutant, "program " + std::to_string(p) + " #" + std::to_string(i));
+      if (change(mutant, way.In(mutant), i)) visit(mutant, way.ToString() + " #" + std::to_string(i));
     }
   }
 }
@@ -37,12 +73,13 @@ void EachOfKind(const Plan& plan, const Visit& visit, Kind kind, F&& change) {
 
 template <typename F>
 void EachBuffer(const Plan& plan, const Visit& visit, F&& change) {
-  for (size_t p = 0; p < plan.programs.size(); ++p) {
-    for (size_t b = 0; b < plan.programs[p].buffers.size(); ++b) {
-      if (!Sampled(plan.programs[p].buffers.size())) continue;
+  for (const Way& way : WaysOf(plan)) {
+    const size_t count = way.In(plan).buffers.size();
+    for (size_t b = 0; b < count; ++b) {
+      if (!Sampled(count)) continue;
       Plan mutant = plan;
-      if (change(mutant.programs[p], mutant.programs[p].buffers[b]))
-        visit(mutant, "program " + std::to_string(p) + " %" + std::to_string(b));
+      Program& program = way.In(mutant);
+      if (change(program, program.buffers[b])) visit(mutant, way.ToString() + " %" + std::to_string(b));
     }
   }
 }
