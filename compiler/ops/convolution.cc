@@ -5,6 +5,7 @@
 //
 // A transposed convolution is ConvGradInput with a bias, so the gradients of both are each other's operators.
 #include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -71,7 +72,7 @@ void ConvGradWeightGradient(GradientContext& c) {
 }
 
 std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
-  return {{graph.value(node.inputs[0]).dtype, Shape(node.attributes.Ints("shape"))}};
+  return {{InputType(graph, node, 0).dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
 // Two flops for each tap of each output of the convolution, whichever way it goes.

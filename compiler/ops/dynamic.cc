@@ -4,6 +4,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/own_types.h"
 
 namespace gradloom {
 namespace {
@@ -30,7 +31,7 @@ std::vector<ValueType> InferRange(const Graph& graph, const Node& node) {
     const Tensor& data = KnownData(graph, node, i);
     if (data.elements() != 1) throw Error(ErrorCode::kShape, "operand " + std::to_string(i) + " of Range is no scalar", Describe(node));
   }
-  const DType dtype = graph.value(node.inputs[0]).dtype;
+  const DType dtype = InputType(graph, node, 0).dtype;
   const auto count = [&](auto start, auto limit, auto delta) -> double {
     if (delta == 0) throw Error(ErrorCode::kValue, "the delta of Range is 0", Describe(node));
     return std::ceil((static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta));
@@ -65,7 +66,7 @@ std::vector<int64_t> KeptPlaces(const Graph& graph, const Node& node) {
 
 std::vector<ValueType> InferCompress(const Graph& graph, const Node& node) {
   const std::vector<int64_t> places = KeptPlaces(graph, node);
-  ValueType type = graph.type(node.inputs[0]);
+  ValueType type = InputType(graph, node, 0);
   int64_t extent = type.shape.elements();
   int axis = 0;
   if (node.attributes.has("axis")) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/ops/op.h"
+#include "compiler/ops/own_types.h"
 
 namespace gradloom {
 
@@ -37,7 +38,7 @@ Cost CostWithFlops(const Graph& graph, const Node& node, double flops);
 // The type of output 0 of an operator of ours: the dtype of input `i` and the attribute "shape".
 template <int i>
 std::vector<ValueType> InferFromShapeAttribute(const Graph& graph, const Node& node) {
-  return {{graph.value(node.inputs[i]).dtype, Shape(node.attributes.Ints("shape"))}};
+  return {{InputType(graph, node, i).dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
 }  // namespace gradloom

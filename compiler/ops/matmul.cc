@@ -3,6 +3,7 @@
 //   gradloom.DetGrad(x, g) -> g times the matrix of cofactors of x, for singular x too
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 
 namespace gradloom {
@@ -74,7 +75,7 @@ void DetGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("DetGrad", {c.in(0), c.grad(0)}));
 }
 
-std::vector<ValueType> InferDetGrad(const Graph& graph, const Node& node) { return {graph.type(node.inputs[0])}; }
+std::vector<ValueType> InferDetGrad(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
 
 // Two flops for each element of the result and each term of its sum.
 Cost ProductCost(const Graph& graph, const Node& node) {

@@ -132,8 +132,8 @@ std::vector<ValueType> Cut(std::vector<ValueType> types, const Node& node) {
 }
 
 std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node) {
-  const ValueType x = graph.type(node.inputs[0]), scale = graph.type(node.inputs[1]);
-  if (x.shape.rank() < 2 || scale.shape != Shape{x.shape[1]} || graph.type(node.inputs[2]).shape != scale.shape) {
+  const ValueType x = InputType(graph, node, 0), scale = InputType(graph, node, 1);
+  if (x.shape.rank() < 2 || scale.shape != Shape{x.shape[1]} || InputType(graph, node, 2).shape != scale.shape) {
     throw Error(ErrorCode::kShape, "scale " + scale.shape.ToString() + " does not fit the channels of " + x.shape.ToString(),
                 Describe(node));
   }
@@ -141,12 +141,12 @@ std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node)
 }
 
 std::vector<ValueType> InferBatchNormTrainGrad(const Graph& graph, const Node& node) {
-  const ValueType scale = graph.type(node.inputs[2]);
-  return Cut({graph.type(node.inputs[1]), scale, scale}, node);
+  const ValueType scale = InputType(graph, node, 2);
+  return Cut({InputType(graph, node, 1), scale, scale}, node);
 }
 
 std::vector<ValueType> InferLayerNormGrad(const Graph& graph, const Node& node) {
-  const ValueType x = graph.type(node.inputs[1]);
+  const ValueType x = InputType(graph, node, 1);
   const auto axis = NormalAxis(node.attributes.Int("axis", -1), x.shape.rank());
   if (!axis) throw Error(ErrorCode::kAttr, "axis is out of range", Describe(node));
   const ValueType normalized{x.dtype, Shape(std::vector<int64_t>(x.shape.begin() + *axis, x.shape.end()))};

@@ -5,6 +5,7 @@
 //   gradloom.AveragePoolGrad(dy) {shape, count_include_pad} -> dx of `shape`
 //   gradloom.LpPoolGrad(x, y, dy) {p} -> dx
 #include "compiler/ops/families.h"
+#include "compiler/ops/own_types.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -58,10 +59,10 @@ void GlobalLpPoolGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("LpPoolGrad", {c.in(0), c.out(0), c.grad(0)}, std::move(attributes)));
 }
 
-std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {graph.type(node.inputs[0])}; }
+std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
 
 std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
-  return {{graph.value(node.inputs[0]).dtype, Shape(node.attributes.Ints("shape"))}};
+  return {{InputType(graph, node, 0).dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
 const Op kOps[] = {

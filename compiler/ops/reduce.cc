@@ -6,6 +6,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 
 namespace gradloom {
@@ -140,7 +141,7 @@ void CumProd(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("CumProdGrad", {c.in(0), c.grad(0), c.in(1)}, Running(c, /*turned=*/false)));
 }
 
-std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {graph.type(node.inputs[0])}; }
+std::vector<ValueType> InferLikeFirst(const Graph& graph, const Node& node) { return {InputType(graph, node, 0)}; }
 
 // The axes of a reduction, not negative.
 std::vector<int64_t> AxesOf(const ShardQuery& query) {
