@@ -277,7 +277,8 @@ void CheckBodyBoundary(const Scope& scope, FaultList& faults) {
     if (buffer.whole >= 0 || open) continue;
     const bool changes = family_written[b] || buffer.dtype == DType::kUndefined;
     const bool allowed = any_use([&](const Use& use, const Buffer& named) {
-      if (!changes) return use.access == Access::kRead && SamePlace(named, buffer);
+      // By name, too: another operand of the same type would be read as well.
+      if (!changes) return use.access == Access::kRead && SamePlace(named, buffer) && named.name == buffer.name;
       return use.access != Access::kRead && named.arena == buffer.arena && named.offset <= buffer.offset &&
              buffer.offset + buffer.bytes <= named.offset + named.bytes;
     });
