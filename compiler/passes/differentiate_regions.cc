@@ -40,6 +40,19 @@ std::vector<ValueId> Append(Graph& graph, Node node, const std::vector<ValueType
   return graph.AddNode(std::move(node)).outputs;
 }
 
+GraphBuilder BackwardBuilder(Graph& body, const TypeRules& rules, const std::string& origin) {
+  GraphBuilder builder(body, rules);
+  builder.set_phase(Phase::kBackward);
+  builder.set_origin(origin);
+  return builder;
+}
+
+// A value that is an output twice has both gradients.
+void AddSeed(GraphBuilder& builder, Gradients& seeds, ValueId value, ValueId gradient) {
+  const auto [at, fresh] = seeds.emplace(value, gradient);
+  if (!fresh) at->second = builder.Add(at->second, gradient);
+}
+
 class IfGradient {
  public:
   IfGradient(GraphBuilder& builder, const Node& node, const std::vector<ValueId>& output_gradients, const std::vector<bool>& needed,
@@ -69,20 +82,16 @@ class IfGradient {
  private:
   std::shared_ptr<Graph> Branch(const Graph& body) {
     std::shared_ptr<Graph> graph = Again(body);
+    GraphBuilder inner = BackwardBuilder(*graph, b_.rules(), node_.origin);
     Gradients seeds;
     for (size_t i = 0; i < output_gradients_.size(); ++i) {
       if (output_gradients_[i] == kNoValue) continue;
-      const ValueId id = AddInput(*graph, "gradient", b_.graph().type(output_gradients_[i]));
-      // An output that is there twice has both gradients.
-      GraphBuilder inner = Inner(*graph);
-      const auto [at, fresh] = seeds.emplace(body.outputs[i], id);
-      if (!fresh) at->second = inner.Add(at->second, id);
+      AddSeed(inner, seeds, body.outputs[i], AddInput(*graph, "gradient", b_.graph().type(output_gradients_[i])));
     }
     std::vector<ValueId> wanted;
     for (size_t i = 0; i < body.inputs.size(); ++i) {
       if (needed_[i + 1]) wanted.push_back(body.inputs[i]);
     }
-    GraphBuilder inner = Inner(*graph);
     const Gradients gradients = backpropagate_(inner, seeds, wanted);
     for (ValueId id : wanted) {
       const auto found = gradients.find(id);
@@ -90,13 +99,6 @@ class IfGradient {
     }
     RemoveDeadNodes(*graph);
     return graph;
-  }
-
-  GraphBuilder Inner(Graph& graph) const {
-    GraphBuilder inner(graph, b_.rules());
-    inner.set_phase(Phase::kBackward);
-    inner.set_origin(node_.origin);
-    return inner;
   }
 
   GraphBuilder& b_;
@@ -160,17 +162,13 @@ class LoopGradient {
   void MakeBody() {
     made_ = Again(body_);
     made_->inputs.clear();
-    GraphBuilder inner(*made_, b_.rules());
-    inner.set_phase(Phase::kBackward);
-    inner.set_origin(node_.origin);
+    GraphBuilder inner = BackwardBuilder(*made_, b_.rules(), node_.origin);
     round_ = AddInput(*made_, "round", {DType::kInt64, {}});
     Gradients seeds;
     std::vector<ValueId> wanted, sums;
     for (size_t i = 0; i < carried_; ++i) {
       if (!active_[i]) continue;
-      const ValueId gradient = AddInput(*made_, "gradient", body_.type(body_.inputs[i]));
-      const auto [at, fresh] = seeds.emplace(body_.outputs[i], gradient);
-      if (!fresh) at->second = inner.Add(at->second, gradient);
+      AddSeed(inner, seeds, body_.outputs[i], AddInput(*made_, "gradient", body_.type(body_.inputs[i])));
       wanted.push_back(body_.inputs[i]);
     }
     const size_t rounds = wanted.size();
@@ -261,13 +259,8 @@ class LoopGradient {
       made_->inputs.push_back(body_.inputs[i]);
       only_read_.push_back(operand(i));
     }
-    Graph holder;
-    for (Node& node : reads) {
-      made_->value(node.outputs[0]).role = Role::kActivation;
-      holder.nodes.push_back(std::move(node));
-    }
-    holder.nodes.insert(holder.nodes.end(), made_->nodes.begin(), made_->nodes.end());
-    made_->nodes = std::move(holder.nodes);
+    for (const Node& node : reads) made_->value(node.outputs[0]).role = Role::kActivation;
+    made_->nodes.insert(made_->nodes.begin(), reads.begin(), reads.end());
     const auto at = [&](auto& list) { return list.begin() + static_cast<std::ptrdiff_t>(carried_); };
     loop.inputs.insert(at(loop.inputs) + 1, operands.begin(), operands.end());
     counting->inputs.insert(at(counting->inputs), inner_inputs.begin(), inner_inputs.end());

@@ -11,6 +11,8 @@ from typing import Callable, Optional
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from sample_files import read, write
+
 EXIT_CODES = {"OK": 0, "DIFFERS": 11, "E-PARSE": 2, "E-IO": 2, "E-PATH": 2, "E-SHAPE": 2, "E-UNSUPPORTED": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7,
               "E-LIMIT": 8, "E-RESOURCE": 8, "E-DEVICE": 9, "E-DIVERGED": 10}
 
@@ -49,16 +51,6 @@ class Answer:
     err: str
     seconds: float
     resident_mb: float
-
-
-def write(path, content):
-    with open(path, "wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode())
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def keep_only(*names):
