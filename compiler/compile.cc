@@ -165,6 +165,7 @@ class Compiler {
     PassContext context{
         .graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = imported.batch};
     context.fetch_names = imported.output_names;
+    context.extents = imported.extents;
     context.file_loss = imported.loss;
     context.file_updates = imported.updates;
     context.parameters = SelectTrained(imported);
@@ -485,6 +486,15 @@ class Compiler {
       const Value& value = context.graph.value(id);
       entry.fetches.push_back({named != context.fetch_names.end() ? named->second : value.name, -1, BatchAxis(value, entry.batch)});
     }
+    const std::vector<ValueId>& outputs = context.graph.outputs;
+    for (const auto& [output, extents] : imported.extents) {
+      const auto place = [&](ValueId id) { return static_cast<size_t>(std::find(outputs.begin(), outputs.end(), id) - outputs.begin()); };
+      if (place(output) == outputs.size()) continue;
+      Fetch& fetch = entry.fetches[place(output)];
+      // As many as there happen to be are no samples.
+      fetch.batch_axis = -1;
+      for (const auto& [axis, count] : extents) fetch.extents.push_back({axis, static_cast<int>(place(count))});
+    }
     return entry;
   }
 
@@ -513,6 +523,7 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
   PassContext context{
       .graph = *imported.graph, .rules = rules, .recipe = options.recipe, .kind = request.kind, .plan = plan, .batch = imported.batch};
   context.fetch_names = imported.output_names;
+  context.extents = imported.extents;
   context.file_loss = imported.loss;
   PassControl control;
   control.stop_after = "add_loss";

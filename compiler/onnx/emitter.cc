@@ -208,6 +208,13 @@ void Emitter::CheckCount(const Node& node) const {
 std::vector<ValueId> Emitter::Append(Node node, const std::vector<std::string>& names, const std::vector<ValueType>& types) {
   CheckCount(node);
   CheckSizes(node, types);
+  for (ValueId id : node.inputs) {
+    if (id == kNoValue || extents_.Of(id).empty()) continue;
+    throw Error(ErrorCode::kUnsupported,
+                "the data of a step decides the extent of axis " + std::to_string(extents_.Of(id).begin()->first) + " of '" +
+                    Escaped(graph_.value(id).name) + "', and whether or how often what reads it runs",
+                Describe(node), "make one of the two known before the run");
+  }
   node.outputs.assign(names.size(), kNoValue);
   for (size_t i = 0; i < names.size(); ++i) {
     if (!names[i].empty()) node.outputs[i] = AddOutput(names[i], types[i]);
@@ -226,6 +233,23 @@ ValueId Emitter::AddOutput(const std::string& name, const ValueType& type) {
 }
 
 std::vector<ValueId> Emitter::Emit(Node node, const std::vector<std::string>& names) {
+  return extents_.Concerns(node) ? extents_.Emit(std::move(node), names) : EmitStatic(std::move(node), names);
+}
+
+bool Emitter::ComputeOn(const Node& node, const std::vector<Tensor>& operands, Tensor& result) const {
+  if (FindReference(node.domain, node.op) == nullptr) return false;
+  Node shaped = node;
+  shaped.outputs = {kNoValue};
+  KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+  for (const Tensor& operand : operands) {
+    call.inputs.push_back(operand.defined() ? OperandType{operand.dtype(), operand.shape(), Layout{}} : OperandType{});
+  }
+  call.outputs = {{DType::kInt64, rules_.Infer(graph_, shaped)[0].shape, Layout{}}};
+  result = RunReference(call, operands)[0];
+  return true;
+}
+
+std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::string>& names) {
   std::vector<ValueId> results(names.size(), kNoValue);
   CheckCount(node);
   node.outputs.assign(names.size(), kNoValue);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/graph/builder.h"
+#include "compiler/onnx/extents.h"
 #include "compiler/onnx/import.h"
 
 namespace gradloom {
@@ -16,7 +17,8 @@ class BatchWatch;
 class Emitter {
  public:
   // All must outlive the emitter.
-  Emitter(Graph& graph, const TypeRules& rules, const ModelLimits& limits) : graph_(graph), rules_(rules), limits_(limits) {}
+  Emitter(Graph& graph, const TypeRules& rules, const ModelLimits& limits)
+      : graph_(graph), rules_(rules), limits_(limits), extents_(*this) {}
 
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
@@ -26,8 +28,15 @@ class Emitter {
   // Adds a node of opset kOpset with known inputs. `names` has one entry per output; an empty name is an output
   // that nobody wants (kNoValue in the result). A node whose inputs are all constant is computed at once, unless a
   // tensor that may be trained flows through it. Throws what TypeRules throws, kValue where constant operands make
-  // no sense, kLimit for a value past the limits.
+  // no sense, kLimit for a value past the limits. Where the data of a step decides extents, other nodes compute the same (extents.h).
   std::vector<ValueId> Emit(Node node, const std::vector<std::string>& names);
+  // The same for a node whose operands are as their shapes say.
+  std::vector<ValueId> EmitStatic(Node node, const std::vector<std::string>& names);
+
+  DataExtents& extents() { return extents_; }
+
+  // Output 0 of the node for these operands instead of its own, as int64; false: it cannot be computed here.
+  bool ComputeOn(const Node& node, const std::vector<Tensor>& operands, Tensor& result) const;
 
   // Adds a node as it is, with outputs of these types: nothing is inferred, nothing folded. For one with bodies. Throws kLimit.
   std::vector<ValueId> Append(Node node, const std::vector<std::string>& names, const std::vector<ValueType>& types);
@@ -78,6 +87,7 @@ class Emitter {
   std::vector<bool> computable_;  // by value: depends on constants alone
   std::vector<int> producer_;     // by value: position of its node, -1 where there is none
   int64_t folded_bytes_ = 0;
+  DataExtents extents_;
 };
 
 // Whether an operator gives the same result for the same inputs, by its ONNX schema.

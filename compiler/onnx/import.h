@@ -122,6 +122,9 @@ struct ImportedGraph {
   std::vector<int> batch_axes;
   // The ONNX names of graph outputs whose values are called otherwise: an input or initializer has the name already.
   std::map<ValueId, std::string> output_names;
+  // Extents of graph outputs that the data of a step decides, by output and axis: an int64 scalar, which is an output, too, says how
+  // many elements along the axis count, from the front.
+  std::map<ValueId, std::map<int, ValueId>> extents;
   // Floating tensors of the file that hold a copy for each sample of the batch that it was made for, of which this graph
   // uses one: at this batch they cannot be trained.
   std::set<std::string> batch_copies;

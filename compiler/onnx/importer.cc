@@ -83,7 +83,16 @@ void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& ma
               "change its type in the file, or cast the value");
 }
 
-void Importer::AddOutput(const std::string& name, ValueId id) {
+// What counts of an output is an output, too.
+void Importer::AddExtents(const std::string& name, ValueId value, ValueId output) {
+  for (const auto& [axis, scalar] : emitter_.extents().ScalarsOf(value)) {
+    const ValueId count = AddOutput("extent " + std::to_string(axis) + " of " + name, scalar);
+    result_.extents[output].emplace(axis, count);
+  }
+}
+
+ValueId Importer::AddOutput(const std::string& name, ValueId value) {
+  ValueId id = value;
   Graph& graph = *result_.graph;
   const bool taken = std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
   if (graph.value(id).name != name || graph.value(id).role != Role::kActivation || taken) {
@@ -97,6 +106,8 @@ void Importer::AddOutput(const std::string& name, ValueId id) {
   }
   if (graph.value(id).name != name) result_.output_names.emplace(id, name);
   graph.outputs.push_back(id);
+  AddExtents(name, value, id);
+  return id;
 }
 
 std::string Importer::NameOf(const std::string& name, const Scope& scope) const {

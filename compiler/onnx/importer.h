@@ -94,7 +94,8 @@ class Importer {
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
   void AddOutputs(const onnx::GraphProto& graph, const Scope& scope);
   void CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const;
-  void AddOutput(const std::string& name, ValueId id);
+  ValueId AddOutput(const std::string& name, ValueId id);
+  void AddExtents(const std::string& name, ValueId value, ValueId output);
   void RunNodes(const NodeList& nodes, Scope& scope);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
   bool CastsToItself(Node& node) const;

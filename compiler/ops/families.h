@@ -38,6 +38,7 @@ std::span<const Op> SignalOps();             // signal.cc
 std::span<const Op> TensorScatterOps();      // tensor_scatter.cc
 std::span<const Op> TraditionalOps();        // traditional.cc
 std::span<const Op> ControlFlowOps();        // control_flow.cc
+std::span<const Op> ExtentOps();             // extents.cc
 std::span<const Op> DerivativeOps();         // derivative.cc
 
 }  // namespace gradloom

@@ -45,6 +45,7 @@ constexpr Rows kFamilies[] = {
     TensorScatterOps,
     TraditionalOps,
     ControlFlowOps,
+    ExtentOps,
     DerivativeOps,
 };
 // clang-format on

@@ -53,11 +53,33 @@ class LossBuilder {
 
   ValueId Target() { return Target(b_.graph().type(output_), "compared with the output " + OutputText() + ", element by element"); }
 
+  // Of terms by element of the output: zeros for those that the data of the step says do not count.
+  ValueId Counted(ValueId elements) {
+    const ValueId counts = operands_.Counts(operands_.Extents(output_), b_.shape(elements));
+    return counts == kNoValue ? elements : b_.Where(counts, elements, Scalar(0));
+  }
+
+  // How many there are along these axes of the output.
+  ValueId CountOf(int first, int last) {
+    const auto& extents = operands_.Extents(output_);
+    int64_t known = 1;
+    ValueId count = kNoValue;
+    for (int axis = first; axis < last; ++axis) {
+      const auto found = extents.find(axis);
+      if (found == extents.end()) {
+        known *= b_.shape(output_)[axis];
+      } else {
+        count = count == kNoValue ? found->second : b_.Mul(count, found->second);
+      }
+    }
+    const ValueId factor = Scalar(static_cast<double>(known));
+    return count == kNoValue ? factor : b_.Mul(b_.Cast(count, b_.dtype(output_)), factor);
+  }
+
   // Sums, or averages over all elements.
   ValueId Reduce(ValueId elements) {
-    const int64_t count = b_.shape(elements).elements();
-    const ValueId sum = b_.ReduceSum(elements, {}, /*keepdims=*/false);
-    return term_.reduction == "sum" ? sum : b_.Div(sum, Scalar(static_cast<double>(count)));
+    const ValueId sum = b_.ReduceSum(Counted(elements), {}, /*keepdims=*/false);
+    return term_.reduction == "sum" ? sum : b_.Div(sum, CountOf(0, b_.shape(output_).rank()));
   }
 
   int ClassAxis() const {
@@ -81,11 +103,22 @@ class LossBuilder {
       if (i != axis) target_shape.push_back(shape[i]);
     }
     LossRows rows{.scores = FlattenClasses(b_, output_, axis), .axis = axis};
+    rows.ignore_index = term_.ignore_index.value_or(-100);
+    std::map<int, ValueId> extents;  // of the target
+    for (const auto& [at, count] : operands_.Extents(output_)) {
+      if (at == axis || term_.probabilities) {
+        throw Error(ErrorCode::kUnsupported,
+                    "the data of a step decides the extent of axis " + std::to_string(at) + " of the output " + OutputText(), Where(),
+                    "classes as targets, and a class axis whose extent is known");
+      }
+      extents.emplace(at < axis ? at : at - 1, count);
+    }
     if (!term_.probabilities) {
-      const ValueId target = Target({DType::kInt64, target_shape}, "the classes of the output " + OutputText());
+      ValueId target = Target({DType::kInt64, target_shape}, "the classes of the output " + OutputText());
+      const ValueId counts = operands_.Counts(extents, target_shape);
+      if (counts != kNoValue) target = b_.Where(counts, target, b_.Scalar(static_cast<double>(rows.ignore_index), DType::kInt64));
       rows.target = b_.Reshape(target, Shape{target_shape.elements()});
     }
-    rows.ignore_index = term_.ignore_index.value_or(-100);
     if (!term_.class_weight.empty()) {
       if (static_cast<int64_t>(term_.class_weight.size()) != shape[axis]) {
         throw Error(ErrorCode::kConfig,
@@ -174,10 +207,8 @@ class LossBuilder {
     const ValueId positive = b_.Op("Greater", {target, Scalar(0)});
     const ValueId log_target = b_.Op("Log", {b_.Where(positive, target, Scalar(1))});
     const ValueId terms = b_.Sub(b_.Mul(target, log_target), b_.Mul(target, output_));
-    const ValueId sum = b_.ReduceSum(terms, {}, /*keepdims=*/false);
-    const Shape& shape = b_.shape(output_);
-    if (term_.reduction == "sum" || shape.rank() == 0) return sum;
-    return b_.Div(sum, Scalar(static_cast<double>(shape[0])));
+    const ValueId sum = b_.ReduceSum(Counted(terms), {}, /*keepdims=*/false);
+    return term_.reduction == "sum" || b_.shape(output_).rank() == 0 ? sum : b_.Div(sum, CountOf(0, 1));
   }
 
   GraphBuilder& b_;

@@ -23,7 +23,12 @@ class LossGraphBuilder {
     std::map<std::string, Shape> known;
     for (const std::string& input : loss_.inputs()) {
       const ValueId id = Known(OperandOf(input));
-      if (id != kNoValue) known.emplace(input, b_.shape(id));
+      if (id == kNoValue) continue;
+      if (!operands_.Extents(id).empty()) {
+        throw Error(ErrorCode::kUnsupported, "the data of a step decides an extent of '" + Escaped(OperandOf(input)) + "'", where_,
+                    "a loss by name takes such an output, or the model computes its loss: --loss 'output(NAME)'");
+      }
+      known.emplace(input, b_.shape(id));
     }
     CheckOutputsRead();
     std::unique_ptr<Graph> graph;

@@ -16,8 +16,32 @@ bool SameButForTrailingOnes(const Shape& a, const Shape& b) {
   return true;
 }
 
-LossOperands::LossOperands(GraphBuilder& builder, const std::map<ValueId, std::string>& output_names)
-    : b_(builder), output_names_(output_names), inputs_(FeedsOf(builder.graph())) {}
+LossOperands::LossOperands(GraphBuilder& builder, const std::map<ValueId, std::string>& output_names, const OutputExtents& extents)
+    : b_(builder), output_names_(output_names), extents_(extents), inputs_(FeedsOf(builder.graph())) {}
+
+const std::map<int, ValueId>& LossOperands::Extents(ValueId output) const {
+  static const std::map<int, ValueId> kNone;
+  const auto found = extents_.find(output);
+  return found == extents_.end() ? kNone : found->second;
+}
+
+bool LossOperands::SaysExtent(ValueId output) const {
+  return std::any_of(extents_.begin(), extents_.end(), [&](const auto& of) {
+    return std::any_of(of.second.begin(), of.second.end(), [&](const auto& axis) { return axis.second == output; });
+  });
+}
+
+ValueId LossOperands::Counts(const std::map<int, ValueId>& extents, const Shape& shape) {
+  ValueId counts = kNoValue;
+  for (const auto& [axis, count] : extents) {
+    std::vector<int64_t> places(static_cast<size_t>(shape[axis])), dims(static_cast<size_t>(shape.rank()), 1);
+    for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i);
+    dims[static_cast<size_t>(axis)] = shape[axis];
+    const ValueId below = b_.Op("Less", {b_.Reshape(b_.Ints(places), Shape(dims)), count});
+    counts = counts == kNoValue ? below : b_.Op("And", {counts, below});
+  }
+  return counts;
+}
 
 std::string LossOperands::NameOf(ValueId output) const {
   const auto named = output_names_.find(output);
@@ -26,7 +50,9 @@ std::string LossOperands::NameOf(ValueId output) const {
 
 std::vector<std::string> LossOperands::OutputNames() const {
   std::vector<std::string> names;
-  for (ValueId id : b_.graph().outputs) names.push_back(NameOf(id));
+  for (ValueId id : b_.graph().outputs) {
+    if (!SaysExtent(id)) names.push_back(NameOf(id));
+  }
   return names;
 }
 

@@ -9,10 +9,19 @@
 
 namespace gradloom {
 
+// Extents of outputs that the data of a step decides, by output and axis: the int64 scalar that says how many elements along the axis
+// count, from the front.
+using OutputExtents = std::map<ValueId, std::map<int, ValueId>>;
+
 class LossOperands {
  public:
-  // `output_names`: of graph outputs whose values are called otherwise. Both must outlive the operands.
-  LossOperands(GraphBuilder& builder, const std::map<ValueId, std::string>& output_names);
+  // `output_names`: of graph outputs whose values are called otherwise. All must outlive the operands.
+  LossOperands(GraphBuilder& builder, const std::map<ValueId, std::string>& output_names, const OutputExtents& extents);
+
+  // Of an output; empty where its shape is what counts.
+  const std::map<int, ValueId>& Extents(ValueId output) const;
+  // bool, to be broadcast to `shape`: what counts of a value of that shape that has these extents; kNoValue where all does.
+  ValueId Counts(const std::map<int, ValueId>& extents, const Shape& shape);
 
   // The output of this name, the first one where it is empty. Throws Error(kConfig) naming those there are.
   ValueId Output(const std::string& name, const std::string& where) const;
@@ -36,9 +45,12 @@ class LossOperands {
 
  private:
   std::string NameOf(ValueId output) const;
+  // Whether it says an extent of another one: nothing that the model gives.
+  bool SaysExtent(ValueId output) const;
 
   GraphBuilder& b_;
   const std::map<ValueId, std::string>& output_names_;
+  const OutputExtents& extents_;
   const std::vector<ValueId> inputs_;  // of the model
   std::map<std::string, ValueId> targets_;
   std::map<ValueId, std::string> feed_names_;

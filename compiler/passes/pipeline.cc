@@ -67,7 +67,7 @@ void RunAddLoss(PassContext& c) {
     TakeFileLoss(c);
   } else {
     GraphBuilder builder(c.graph, c.rules);
-    LossOperands operands(builder, c.fetch_names);
+    LossOperands operands(builder, c.fetch_names, c.extents);
     c.loss = AddLoss(builder, c.recipe.losses, c.batch, operands);
     c.feed_names = operands.feed_names();
   }

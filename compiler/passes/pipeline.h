@@ -56,6 +56,8 @@ struct PassContext {
   std::vector<int> output_buffers;  // by position in graph.outputs
   // The names under which outputs are fetched where they are not the values': "loss", "grad_norm".
   std::map<ValueId, std::string> fetch_names;
+  // Extents of the model's outputs that the data of a step decides: by output and axis, which scalar says how much counts.
+  OutputExtents extents;
   // The names under which targets are fed where they are not the values'.
   std::map<ValueId, std::string> feed_names;
 };

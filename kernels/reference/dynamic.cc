@@ -82,7 +82,7 @@ struct Box {
 
   double area() const { return (y1 - y0) * (x1 - x0); }
 
-  static Box Of(const float* p, bool centred) {
+  static Box Of(const double* p, bool centred) {
     if (centred) return {p[1] - p[3] / 2.0, p[0] - p[2] / 2.0, p[1] + p[3] / 2.0, p[0] + p[2] / 2.0};
     return {std::min(p[0], p[2]), std::min(p[1], p[3]), std::max(p[0], p[2]), std::max(p[1], p[3])};
   }
@@ -110,7 +110,8 @@ std::vector<Tensor> NonMaxSuppression(const KernelCall& call, std::span<const Te
   const double least = number(4, 0);
   const bool centred = call.attributes.Int("center_point_box", 0) != 0;
   const int64_t n = scores.shape()[2], classes = scores.shape()[1];
-  const float *box = boxes.as<float>().data(), *score = scores.as<float>().data();
+  const Tensor exact_boxes = Converted(boxes.view(), DType::kFloat64), exact_scores = Converted(scores.view(), DType::kFloat64);
+  const double *box = exact_boxes.as<double>().data(), *score = exact_scores.as<double>().data();
   std::vector<int64_t> chosen;
   for (int64_t row = 0; row < scores.shape()[0] * classes; ++row) {
     const int64_t b = row / classes;

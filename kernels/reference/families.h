@@ -25,6 +25,7 @@ std::span<const ReferenceKernel> ReferenceEinsum();      // einsum.cc
 std::span<const ReferenceKernel> ReferencePad();         // pad.cc
 std::span<const ReferenceKernel> ReferenceGenerate();    // generate.cc
 std::span<const ReferenceKernel> ReferenceIndex();       // index.cc
+std::span<const ReferenceKernel> ReferenceExtents();     // extents.cc
 std::span<const ReferenceKernel> ReferenceLstm();
 std::span<const ReferenceKernel> ReferenceGru();  // RNN too
 std::span<const ReferenceKernel> ReferenceResize();

@@ -31,6 +31,7 @@ constexpr Rows kFamilies[] = {
     ReferencePad,
     ReferenceGenerate,
     ReferenceIndex,
+    ReferenceExtents,
     ReferenceLstm,
     ReferenceGru,
     ReferenceResize,

@@ -36,7 +36,7 @@ class DeviceExecutor : public Executor {
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
   void FinishAhead() override { background_.Wait(); }
-  TensorView Fetched(int entry, int fetch) override;
+  TensorView FetchedWhole(int entry, int fetch) override;
 
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<StateArena>& shared_state() const override { return memories_.state(); }
@@ -221,7 +221,7 @@ void DeviceExecutor::Read(const void* from, int64_t bytes, size_t rank, void* to
   device.Synchronize(copy_streams_[rank].get());
 }
 
-TensorView DeviceExecutor::Fetched(int entry_index, int index) {
+TensorView DeviceExecutor::FetchedWhole(int entry_index, int index) {
   const Entry& stated = plan_->entries[static_cast<size_t>(entry_index)];
   const Fetch& fetch = stated.fetches[static_cast<size_t>(index)];
   const FetchParts found = PartsOf(*plan_, entry_index, index);

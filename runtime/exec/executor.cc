@@ -15,6 +15,52 @@ std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const
   return std::make_unique<HostExecutor>(std::move(plan), std::move(state));
 }
 
+namespace {
+
+// What lies below the extents of `to`, which has the same rank, in order.
+void CopyBelow(const TensorView& from, Tensor& to) {
+  const int rank = from.shape.rank();
+  // From the last axis that is cut on, all lies together.
+  int cut = rank - 1;
+  while (cut > 0 && from.shape[cut] == to.shape()[cut]) --cut;
+  int64_t run = DTypeBytes(from.dtype), stride = run;
+  for (int axis = cut; axis < rank; ++axis) run *= to.shape()[axis], stride *= from.shape[axis];
+  int64_t runs = 1;
+  for (int axis = 0; axis < cut; ++axis) runs *= to.shape()[axis];
+  for (int64_t i = 0; i < runs && run > 0; ++i) {
+    int64_t place = 0, rest = i, step = 1;
+    for (int axis = cut - 1; axis >= 0; --axis) {
+      place += rest % to.shape()[axis] * step;
+      rest /= to.shape()[axis];
+      step *= from.shape[axis];
+    }
+    std::memcpy(static_cast<std::byte*>(to.data()) + i * run, static_cast<const std::byte*>(from.data) + place * stride,
+                static_cast<size_t>(run));
+  }
+}
+
+}  // namespace
+
+TensorView Executor::Fetched(int entry, int index) {
+  const TensorView whole = FetchedWhole(entry, index);
+  const Fetch& fetch = plan().entries[static_cast<size_t>(entry)].fetches[static_cast<size_t>(index)];
+  if (fetch.extents.empty()) return whole;
+  Shape shape = whole.shape;
+  for (const FetchExtent& extent : fetch.extents) {
+    const int64_t count = ElementAsInt(FetchedWhole(entry, extent.fetch), 0);
+    if (count < 0 || count > shape[extent.axis]) {
+      throw Error(ErrorCode::kData, "'" + Escaped(fetch.name) + "' has " + std::to_string(count) + " elements along axis " +
+                                        std::to_string(extent.axis) + ", there is room for " + std::to_string(shape[extent.axis]));
+    }
+    shape[extent.axis] = count;
+  }
+  if (fetch.extents.back().axis == 0) return {whole.dtype, shape, whole.data};
+  Tensor& cut = cut_[{entry, index}];
+  if (!cut.defined() || cut.shape() != shape) cut = Tensor(whole.dtype, shape);
+  CopyBelow(whole, cut);
+  return cut.view();
+}
+
 void Executor::CheckFeeds(const Entry& entry, std::span<const TensorView> feeds) {
   if (feeds.size() != entry.feeds.size()) {
     throw Error(ErrorCode::kShape, "the entry takes " + std::to_string(entry.feeds.size()) + " feeds, got " + std::to_string(feeds.size()));

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/tensor.h"
@@ -64,9 +66,9 @@ class Executor {
   // Returns when nothing of a next run is being copied.
   virtual void FinishAhead() = 0;
 
-  // A fetch of the entry that ran last, gathered from the ranks: valid until the next Run, and where it is a feed, as long as
-  // that.
-  virtual TensorView Fetched(int entry, int fetch) = 0;
+  // A fetch of the entry that ran last, gathered from the ranks, what counts of it alone: valid until the next Run, and where it is a
+  // feed, as long as that. Throws Error(kData) where an extent is none.
+  TensorView Fetched(int entry, int fetch);
 
   virtual const Plan& plan() const = 0;
   virtual const std::shared_ptr<StateArena>& shared_state() const = 0;
@@ -95,6 +97,8 @@ class Executor {
   virtual int64_t input_bytes(size_t rank) const = 0;
 
  protected:
+  // A fetch with all that there is room for.
+  virtual TensorView FetchedWhole(int entry, int fetch) = 0;
   // Throws Error(kShape).
   static void CheckFeeds(const Entry& entry, std::span<const TensorView> feeds);
   // The ranks that have samples of a fetch, or all of it.
@@ -110,6 +114,9 @@ class Executor {
   static FetchParts PartsOf(const Plan& plan, int entry, int fetch);
   // The step parameters of a rank at their places; `step` has StepLayout::bytes bytes.
   static void WriteStepParams(const StepLayout& layout, const StepParams& params, const RankBinding& rank, std::byte* step);
+
+ private:
+  std::map<std::pair<int, int>, Tensor> cut_;  // by entry and fetch: what counts, where it does not lie together
 };
 
 }  // namespace gradloom

@@ -148,7 +148,7 @@ const void* HostExecutor::AddressOf(const Buffer& buffer, int rank) const {
   return buffer.arena == Arena::kFeed ? feeds_[static_cast<size_t>(buffer.feed)] : memory_.Address(buffer, rank);
 }
 
-TensorView HostExecutor::Fetched(int entry_index, int index) {
+TensorView HostExecutor::FetchedWhole(int entry_index, int index) {
   const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
   const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
   const FetchParts found = PartsOf(*plan_, entry_index, index);

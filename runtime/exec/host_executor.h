@@ -22,7 +22,7 @@ class HostExecutor : public Executor {
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
   void FinishAhead() override { background_.Wait(); }
-  TensorView Fetched(int entry, int fetch) override;
+  TensorView FetchedWhole(int entry, int fetch) override;
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<StateArena>& shared_state() const override { return memory_.shared_state(); }
   void set_timed(bool timed) override { step_.timed = timed; }

@@ -40,6 +40,15 @@ int Plan::FindState(const std::string& name) const {
   return -1;
 }
 
+bool SaysExtent(const Entry& entry, size_t fetch) {
+  for (const Fetch& other : entry.fetches) {
+    for (const FetchExtent& extent : other.extents) {
+      if (extent.fetch == static_cast<int>(fetch)) return true;
+    }
+  }
+  return false;
+}
+
 int FetchedBuffer(const Entry& entry, size_t rank, size_t fetch) {
   const RankBinding& binding = entry.ranks[rank];
   if (rank > 0 && !binding.fetches.empty()) return fetch < binding.fetches.size() ? binding.fetches[fetch] : -1;

@@ -154,12 +154,19 @@ struct Feed {
   // it has, extent / batch.
   int64_t batch_inner = 0;
 };
+// An extent that the data of a step decides: of what a buffer has room for along the axis, as many elements count, from the front, as
+// another fetch of the entry says (int64, rank 0).
+struct FetchExtent {
+  int axis = 0;
+  int fetch = -1;
+};
 struct Fetch {
   std::string name;
   int buffer = -1;  // in the program of rank 0; -1: other ranks have it, by their bindings
   // As of a feed: the whole is gathered from the ranks that have it. -1: the first rank that has it has all of it.
   int batch_axis = -1;
   int64_t batch_inner = 0;
+  std::vector<FetchExtent> extents = {};  // axes ascending; the caller gets what counts alone
 };
 
 enum class EntryKind : uint8_t { kStep, kAccumulate, kUpdate, kEval, kPredict };
@@ -241,6 +248,9 @@ struct Plan {
   // The state tensor of this name, or -1.
   int FindState(const std::string& name) const;
 };
+
+// Whether a fetch is there to say an extent of another one, and nothing that the model gives.
+bool SaysExtent(const Entry& entry, size_t fetch);
 
 // The buffer of a fetch in the program of a rank; -1 where the rank does not have it, or does not say.
 int FetchedBuffer(const Entry& entry, size_t rank, size_t fetch);

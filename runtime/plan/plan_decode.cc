@@ -270,6 +270,7 @@ class Decoder {
     }
     for (const file::Fetch& fetch : from.fetches()) {
       entry.fetches.push_back({Name(fetch.name()), fetch.buffer(), fetch.batch_axis(), fetch.batch_inner()});
+      for (const file::FetchExtent& extent : fetch.extents()) entry.fetches.back().extents.push_back({extent.axis(), extent.fetch()});
     }
     for (const file::Rank& rank : from.ranks()) {
       entry.ranks.push_back({rank.program(),

@@ -178,6 +178,11 @@ class Encoder {
       f.set_buffer(fetch.buffer);
       f.set_batch_axis(fetch.batch_axis);
       f.set_batch_inner(fetch.batch_inner);
+      for (const FetchExtent& extent : fetch.extents) {
+        file::FetchExtent& e = *f.add_extents();
+        e.set_axis(extent.axis);
+        e.set_fetch(extent.fetch);
+      }
     }
     for (const RankBinding& rank : entry.ranks) {
       file::Rank& r = *to.add_ranks();

@@ -178,7 +178,9 @@ std::string EntryText(const Plan& plan, size_t index) {
   }
   for (const Fetch& fetch : entry.fetches) {
     text += "  fetch " + Escaped(fetch.name) + ": %" + Number(fetch.buffer);
-    text += (fetch.batch_axis < 0 ? "" : ", batch along " + Number(fetch.batch_axis)) + "\n";
+    text += fetch.batch_axis < 0 ? "" : ", batch along " + Number(fetch.batch_axis);
+    for (const FetchExtent& extent : fetch.extents) text += ", extent " + Number(extent.axis) + " by fetch " + Number(extent.fetch);
+    text += "\n";
   }
   return text + RanksText(entry);
 }

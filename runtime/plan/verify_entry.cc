@@ -187,11 +187,35 @@ class EntryCheck {
       }
     }
     if (first == nullptr) return faults_.Add("names", what, "no rank has it");
+    CheckExtents(fetch, *first, what);
     if (fetch.batch_axis < 0) return;
     int64_t samples = 0;
     for (const auto& [start, length] : shards) samples = length == entry_.batch ? length : samples + length;
     if (samples != entry_.batch)
       faults_.Add("ranks", what, "the ranks that have it have " + std::to_string(samples) + " samples of " + std::to_string(entry_.batch));
+  }
+
+  // What says an extent is a number that is the same for all ranks.
+  void CheckExtents(const Fetch& fetch, const Buffer& buffer, const std::string& what) {
+    int last = -1;
+    for (const FetchExtent& extent : fetch.extents) {
+      if (extent.axis <= last || extent.axis >= buffer.shape.rank() || fetch.batch_axis >= 0)
+        return faults_.Add("bounds", what,
+                           "axis " + std::to_string(extent.axis) + " of " + Describe(buffer) + " cannot have an extent of its own");
+      last = extent.axis;
+      if (extent.fetch < 0 || extent.fetch >= static_cast<int>(entry_.fetches.size()))
+        return faults_.Add("names", what, "its extent is fetch " + std::to_string(extent.fetch) + ", which is none");
+      const Fetch& number = entry_.fetches[static_cast<size_t>(extent.fetch)];
+      if (!number.extents.empty() || number.batch_axis >= 0)
+        return faults_.Add("bounds", what, "its extent '" + Escaped(number.name) + "' is no single number");
+      for (size_t r = 0; r < entry_.ranks.size(); ++r) {
+        const int id = FetchedBuffer(entry_, r, static_cast<size_t>(extent.fetch));
+        if (id < 0) continue;
+        const Buffer& says = program(r).buffers[static_cast<size_t>(id)];
+        if (says.dtype != DType::kInt64 || says.shape.rank() != 0)
+          return faults_.Add("bounds", what, "its extent '" + Escaped(number.name) + "' is " + Describe(says) + ", not one int64");
+      }
+    }
   }
 
   bool MayWrite(StateKind kind) const {

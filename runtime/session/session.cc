@@ -249,8 +249,10 @@ std::map<std::string, Tensor> Session::Predict(const Feeds& feeds) {
 
 std::map<std::string, Tensor> Session::FetchAll() const {
   std::map<std::string, Tensor> values;
-  for (const Fetch& fetch : plan_->entries[static_cast<size_t>(last_entry_)].fetches)
-    values.emplace(fetch.name, Tensor::Copy(Fetched(fetch.name)));
+  const Entry& entry = plan_->entries[static_cast<size_t>(last_entry_)];
+  for (size_t i = 0; i < entry.fetches.size(); ++i) {
+    if (!SaysExtent(entry, i)) values.emplace(entry.fetches[i].name, Tensor::Copy(Fetched(entry.fetches[i].name)));
+  }
   return values;
 }
 

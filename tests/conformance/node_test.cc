@@ -147,6 +147,7 @@ std::string RunDataSet(const Model& model, const fs::path& folder, NodeOutcome& 
   executor->Run(0, feeds, {});
   size_t compared = 0;
   for (size_t i = 0; i < entry.fetches.size(); ++i) {
+    if (SaysExtent(entry, i)) continue;
     const auto found = wanted.find(entry.fetches[i].name);
     if (found == wanted.end()) return "output '" + Escaped(entry.fetches[i].name) + "' is none of the test's";
     const std::string difference = Difference(found->first, executor->Fetched(0, static_cast<int>(i)), found->second.view());

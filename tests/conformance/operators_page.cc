@@ -77,15 +77,17 @@ constexpr char kHead[] =
     "```\n"
     "\n"
     "- **forward**: a *kernel* of ours; *written out* as ONNX's function body says, where there is no kernel; resolved *at import*, "
-    "where what it depends on is known then (If and Loop also run as branches and loops of the plan); or none.\n"
+    "where what it depends on is known then (If and Loop also run as branches and loops of the plan, Unique and NonMaxSuppression also "
+    "with room for the most there can be); or none.\n"
     "- **gradient**: *zero* where an operator is piecewise constant or gives integers; *by its parts* where none of it is left in the "
     "graph that is differentiated.\n"
     "- **CPU**, **CUDA**: *plain* is a loop that serves every type and layout; *fast* has a kernel for the common ones.\n"
     "- **types**: of the operands in the tests that pass, which is not all that work.\n"
     "- **tests**: passed of all, those with the operator written out as its function body included.\n"
     "\n"
-    "Extents are fixed when a model is compiled. Operators whose extents depend on data (NonZero, Unique, NonMaxSuppression, Compress "
-    "and others) work where that data is known by then; their tests give it as known.\n"
+    "Extents are fixed when a model is compiled. Operators whose extents depend on the data of a step (NonZero, Unique, "
+    "NonMaxSuppression, Compress) have room for the most there can be, and what follows them is computed of what counts alone "
+    "([architecture.md](architecture.md)); an operator that is not taken over such an axis says so at compile time.\n"
     "\n";
 
 }  // namespace

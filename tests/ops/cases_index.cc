@@ -56,12 +56,43 @@ void AddScatters(std::vector<OpCase>& cases) {
                    "zeros"});
 }
 
+// Results with as many elements as the data says, in room for the most.
+void AddExtents(std::vector<OpCase>& cases) {
+  const auto add = [&](OpCase one) {
+    one.domain = "gradloom";
+    cases.push_back(std::move(one));
+  };
+  add({.op = "NonZero", .operands = {Fed({0, 1, 2, 0, 0, 3}, {2, 3})}, .outputs = 2, .gradient = false});
+  add({.op = "NonZero", .operands = {Bools({2, 3, 2})}, .outputs = 2, .gradient = false});
+  add({.op = "NonZero", .operands = {Fed({0, 0}, {2})}, .outputs = 2, .note = "none", .gradient = false});
+  add({.op = "NonZero", .operands = {Fed({3}, {})}, .outputs = 2, .note = "scalar", .gradient = false});
+  add({.op = "Unique", .operands = {At({3, 1, 3, 2, 1}, {5})}, .outputs = 4, .gradient = false});
+  add({.op = "Unique",
+       .operands = {At({1, 2, 1, 0, 3, 0}, {2, 3})},
+       .attributes = {{"axis", kOne}, {"sorted", kZero}},
+       .outputs = 4,
+       .gradient = false});
+  add({.op = "NonMaxSuppression",
+       .operands = {Fed({0, 0, 1, 1, 0, 0.1, 1, 1.1, 2, 2, 3, 3}, {1, 3, 4}), Distinct({1, 2, 3}, 0, 1), Int(2), Fixed({0.5}, {})},
+       .attributes = {{"bound", int64_t{4}}},
+       .outputs = 2,
+       .gradient = false,
+       .half = false,
+       .float64 = false});
+  add({.op = "SameExtent", .operands = {Fed(Tensor::Scalar<int64_t>(3)), Fed(Tensor::Scalar<int64_t>(3))}, .gradient = false});
+  const std::vector<int64_t> vector{7}, matrix{3, 3};
+  add({.op = "Repack", .operands = {In({2, 4}), At({2, 3}, {2}), At({6}, {1})}, .attributes = {{"shape", vector}, {"repeat", kZero}}});
+  add({.op = "Repack", .operands = {In({7}), At({6}, {1}), At({2, 3}, {2})}, .attributes = {{"shape", matrix}, {"repeat", kZero}}});
+  add({.op = "Repack", .operands = {In({2, 2}), At({0, 2}, {2}), At({0}, {1})}, .attributes = {{"shape", vector}}, .note = "none"});
+}
+
 }  // namespace
 
 std::vector<OpCase> IndexCases() {
   std::vector<OpCase> cases;
   AddGathers(cases);
   AddScatters(cases);
+  AddExtents(cases);
   cases.push_back({"TopK", {Distinct({3, 6}), Ints({2})}, {}, "", 2});
   cases.push_back({"TopK", {Distinct({4, 3}), Ints({3})}, {{"axis", kZero}, {"largest", kZero}}, "", 2});
   cases.push_back({.op = "OneHot", .operands = {Indices({2, 3}, -4, 4), Int(4), In({2})}, .gradient = false});

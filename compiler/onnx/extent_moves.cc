@@ -1,0 +1,336 @@
+// Operators that move elements, or treat each by itself, where the data of a step decides extents.
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "compiler/onnx/extent_node.h"
+
+namespace gradloom {
+
+// Output element i hangs on elements i of the broadcast operands, or on their places from the front.
+void ExtentNode::Pointwise() {
+  const std::vector<ValueId> operands = node_.op == "Dropout" || node_.op == "Trilu" ? std::vector<ValueId>{in(0)} : node_.inputs;
+  for (size_t i = operands.size(); i < num_inputs(); ++i) Only(i);
+  int most = 0;
+  for (ValueId id : operands) most = std::max(most, id == kNoValue ? 0 : rank(id));
+  const Axes merged = Broadcast(operands, most);
+  Same();
+  for (size_t i = 0; i < results_.size(); ++i) Give(i, merged);
+}
+
+void ExtentNode::Transpose() {
+  const int n = rank(in(0));
+  std::vector<int64_t> perm = node_.attributes.Ints("perm");
+  for (int i = n - 1; i >= 0 && static_cast<int>(perm.size()) < n; --i) perm.push_back(i);
+  const Axes before = axes(in(0));
+  Axes after;
+  for (int i = 0; i < n; ++i) {
+    const auto found = before.find(static_cast<int>(perm[static_cast<size_t>(i)]));
+    if (found != before.end()) after[i] = found->second;
+  }
+  Same();
+  Give(0, after);
+}
+
+void ExtentNode::Squeeze() {
+  const int n = rank(in(0));
+  const Axes before = axes(in(0));
+  std::set<int> gone;
+  for (int64_t axis : KnownInts(1)) gone.insert(Axis(axis, n));
+  if (in(1) == kNoValue) {
+    for (int axis = 0; axis < n; ++axis) {
+      if (shape(in(0))[axis] == 1 && !before.contains(axis)) gone.insert(axis);
+    }
+  }
+  Axes after;
+  for (const auto& [axis, size] : before) {
+    if (gone.contains(axis)) Refuse(0, axis, "it may be none");
+    after[axis - static_cast<int>(std::distance(gone.begin(), gone.lower_bound(axis)))] = size;
+  }
+  Same({in(0), Ints({gone.begin(), gone.end()})});
+  Give(0, after);
+}
+
+void ExtentNode::Unsqueeze() {
+  std::vector<int64_t> added = KnownInts(1);
+  const int n = rank(in(0)) + static_cast<int>(added.size());
+  std::set<int> fresh;
+  for (int64_t axis : added) fresh.insert(Axis(axis, n));
+  Axes after;
+  int from = 0;
+  const Axes before = axes(in(0));
+  for (int axis = 0; axis < n; ++axis) {
+    if (fresh.contains(axis)) continue;
+    const auto found = before.find(from++);
+    if (found != before.end()) after[axis] = found->second;
+  }
+  Same();
+  Give(0, after);
+}
+
+void ExtentNode::Reshape() {
+  const auto numbers = Numbers(in(1));
+  if (!numbers) KnownInts(1);
+  std::vector<Size> target = *numbers;
+  for (size_t i = 0; i < target.size() && Attr("allowzero", 0) == 0; ++i) {
+    if (target[i] == Size{0}) target[i] = ExtentOf(in(0), static_cast<int>(i));
+  }
+  ReshapeTo(std::move(target));
+}
+
+void ExtentNode::Flatten() {
+  const int n = rank(in(0)), axis = static_cast<int>(Attr("axis", 1) < 0 ? Attr("axis", 1) + n : Attr("axis", 1));
+  Size rows{1}, columns{1};
+  for (int i = 0; i < n; ++i) (i < axis ? rows : columns) = Times(i < axis ? rows : columns, ExtentOf(in(0), i));
+  ReshapeTo({rows, columns});
+}
+
+// Elements stay in their order, so those that count stay where they are if each unknown extent has as many elements before it and
+// behind it as it had, padding counted.
+void ExtentNode::ReshapeTo(std::vector<Size> target) {
+  const ValueId data = in(0);
+  Size all{1}, rest{1};
+  int64_t bound = 1;
+  for (int i = 0; i < rank(data); ++i) {
+    all = Times(all, ExtentOf(data, i));
+    bound *= shape(data)[i];
+  }
+  const auto open = std::find(target.begin(), target.end(), Size{-1});
+  for (const Size& size : target) {
+    if (!(size == Size{-1})) rest = Times(rest, size);
+  }
+  if (open != target.end()) {
+    const auto quotient = Quotient(all, rest);
+    if (!quotient) {
+      // For one scalar in place of another that the model holds to be the same.
+      if (rest.factor <= 0 || !rest.known())
+        Refuse(0, axes(data).empty() ? 0 : axes(data).begin()->first, "what the open extent of the result is, is not known");
+      *open = NewSize(Op("Div", {ScalarOf(all), Int(rest.factor)}), bound / rest.factor);
+    } else {
+      *open = *quotient;
+    }
+  }
+  std::vector<int64_t> bounds;
+  for (const Size& size : target) bounds.push_back(Bound(size));
+  // The parts between unknown extents: elements of one with all that is behind it, up to the next.
+  const auto parts = [&](const std::vector<Size>& sizes, const std::vector<int64_t>& most) {
+    std::vector<std::pair<Size, int64_t>> found;  // of an unknown extent with the known ones behind it: what counts, and the bound
+    int64_t before = 1;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (!sizes[i].known()) {
+        if (found.empty()) found.push_back({Size{before}, before});
+        found.push_back({sizes[i], most[i]});
+      } else if (found.empty()) {
+        before *= sizes[i].factor;
+      } else {
+        found.back() = {Times(found.back().first, sizes[i]), found.back().second * most[i]};
+      }
+    }
+    return found;
+  };
+  std::vector<Size> sizes;
+  for (int i = 0; i < rank(data); ++i) sizes.push_back(ExtentOf(data, i));
+  const std::vector<int64_t> dims = shape(data).dims();
+  if (parts(sizes, dims) == parts(target, bounds)) {
+    node_.op = "Reshape";
+    node_.attributes = {};
+    node_.attributes.set("allowzero", int64_t{1});
+    Same({data, Ints(bounds)});
+  } else {
+    // They are moved together.
+    const auto lengths = [&](const std::vector<Size>& list) {
+      std::vector<ValueId> scalars;
+      for (const Size& size : list) scalars.push_back(Reshaped(ScalarOf(size), {1}));
+      return scalars.empty() ? Ints({}) : Op("Concat", scalars, {{"axis", int64_t{0}}});
+    };
+    const ValueId from = lengths(sizes), to = lengths(target);
+    node_.domain = kGradloomDomain;
+    Last("Repack", {data, from, to}, {{"shape", bounds}});
+  }
+  Axes after;
+  for (size_t i = 0; i < target.size(); ++i) after[static_cast<int>(i)] = target[i];
+  Give(0, after);
+}
+
+void ExtentNode::Expand() {
+  const auto numbers = Numbers(in(1));
+  if (!numbers) KnownInts(1);
+  const int own = rank(in(0)), wanted = static_cast<int>(numbers->size()), n = std::max(own, wanted);
+  std::vector<int64_t> bounds(static_cast<size_t>(n), 1);
+  Axes after;
+  for (int axis = 0; axis < n; ++axis) {
+    const int from = axis - (n - own), to = axis - (n - wanted);
+    Size size = to >= 0 ? (*numbers)[static_cast<size_t>(to)] : Size{1};
+    const Size has = from >= 0 ? ExtentOf(in(0), from) : Size{1};
+    // An extent that is not 1 stays; where neither is, both are the same.
+    if (!has.known() || has.factor != 1) {
+      if (!has.known() && !size.known() && !(has == size)) {
+        Axes same{{axis, has}};
+        Merge(same, axis, size, Bound(size), Bound(has));
+        size = same[axis];
+      } else {
+        size = has;
+      }
+    }
+    bounds[static_cast<size_t>(axis)] = has.known() && has.factor == 1 ? Bound(size) : (from >= 0 ? shape(in(0))[from] : 1);
+    after[axis] = size;
+  }
+  Same({in(0), Ints(bounds)});
+  Give(0, after);
+}
+
+void ExtentNode::ConstantOfShape() {
+  const auto numbers = Numbers(in(0));
+  if (!numbers) KnownInts(0);
+  std::vector<int64_t> bounds;
+  Axes after;
+  for (size_t i = 0; i < numbers->size(); ++i) {
+    bounds.push_back(Bound((*numbers)[i]));
+    after[static_cast<int>(i)] = (*numbers)[i];
+  }
+  Same({Ints(bounds)});
+  Give(0, after);
+}
+
+// From start on by steps of delta, below limit.
+void ExtentNode::Range() {
+  const auto start = Numbers(in(0)), limit = Numbers(in(1)), delta = Numbers(in(2));
+  if (!start) KnownInts(0);
+  if (!limit) KnownInts(1);
+  if (!delta) KnownInts(2);
+  const Size from = start->at(0), to = limit->at(0), by = delta->at(0);
+  if (!by.known() || by.factor <= 0) {
+    throw Error(ErrorCode::kUnsupported, "Range has a delta that is not known to be above zero, and ends where the data of a step says",
+                Describe(node_));
+  }
+  const DType type = dtype(in(1));
+  Size count = to;
+  int64_t bound = Bound(to);
+  if (!(from == Size{0}) || by.factor != 1) {
+    bound = std::max<int64_t>(0, (bound - (from.known() ? from.factor : 0) + by.factor - 1) / by.factor);
+    const ValueId span = Add(Sub(ScalarOf(to), ScalarOf(from)), Int(by.factor - 1));
+    count = NewSize(Op("Max", {Op("Div", {span, Int(by.factor)}), Int(0)}), bound);
+  }
+  std::vector<int64_t> places(static_cast<size_t>(bound));
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i) * by.factor;
+  const ValueId steps = emitter_.AddConstant(node_.origin + "/steps", Converted(Tensor::From(places, Shape{bound}).view(), type));
+  Last("Add", {steps, in(0)});
+  Give(0, {{0, count}});
+}
+
+void ExtentNode::Concat() {
+  const int n = rank(in(0)), axis = Axis(Attr("axis", 0), n);
+  Axes after;
+  Size total{0};
+  bool gaps = false, open = false;  // an operand behind one with padding
+  std::vector<Size> sizes;
+  for (size_t i = 0; i < num_inputs(); ++i) {
+    for (const auto& [other, size] : axes(in(i))) {
+      if (other != axis) Merge(after, other, size, shape(in(i))[other], after.contains(other) ? shape(in(i))[other] : -1);
+    }
+    gaps = gaps || open;
+    sizes.push_back(ExtentOf(in(i), axis));
+    open = open || !sizes.back().known();
+  }
+  for (const Size& size : sizes) total = Sum(total, size);
+  after[axis] = total;
+  if (!gaps) {
+    Same();
+    return Give(0, after);
+  }
+  // What counts moves together: place i is found as many places on as there is padding before it.
+  const ValueId padded = Op("Concat", node_.inputs, {{"axis", int64_t{axis}}});
+  const int64_t bound = shape(padded)[axis];
+  std::vector<int64_t> places(static_cast<size_t>(bound));
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i);
+  const ValueId all = Ints(places);
+  ValueId from = all;
+  Size begin{0};
+  for (size_t i = 0; i + 1 < num_inputs(); ++i) {
+    begin = Sum(begin, sizes[i]);
+    if (sizes[i].known()) continue;
+    const ValueId gap = Sub(Int(shape(in(i))[axis]), ScalarOf(sizes[i]));
+    from = Op("Where", {Op("Less", {all, ScalarOf(begin)}), from, Add(from, gap)});
+  }
+  Last("Gather", {padded, Op("Min", {from, Int(bound - 1)})}, {{"axis", int64_t{axis}}});
+  Give(0, after);
+}
+
+void ExtentNode::Split() {
+  const Axes before = axes(in(0));
+  const int axis = Axis(Attr("axis", 0), rank(in(0)));
+  if (before.contains(axis)) Refuse(0, axis);
+  Same();
+  for (size_t i = 0; i < results_.size(); ++i) Give(i, before);
+}
+
+// Behind what counts comes what is added.
+void ExtentNode::Pad() {
+  const int n = rank(in(0));
+  const std::vector<int64_t> pads = KnownInts(1);
+  std::vector<int64_t> padded_axes = KnownInts(3);
+  if (in(3) == kNoValue) {
+    for (int i = 0; i < n; ++i) padded_axes.push_back(i);
+  }
+  Axes after = axes(in(0));
+  ValueId data = in(0);
+  for (size_t i = 0; i < padded_axes.size(); ++i) {
+    const int axis = Axis(padded_axes[i], n);
+    const int64_t begin = pads.at(i), end = pads.at(i + padded_axes.size());
+    if (!after.contains(axis) || (begin == 0 && end == 0)) continue;
+    if (node_.attributes.String("mode", "constant") != "constant" || begin < 0 || end < 0) Refuse(0, axis);
+    const ValueId value = in(2) != kNoValue ? Reshaped(in(2), {}) : Scalar(0, dtype(data));
+    data = Op("Where", {Mask(after[axis], shape(data)[axis], axis, n), data, value});
+    after[axis] = Sum(after[axis], {begin + end});
+  }
+  std::vector<ValueId> operands = node_.inputs;
+  operands[0] = data;
+  Same(operands);
+  Give(0, after);
+}
+
+void ExtentNode::Tile() {
+  const auto numbers = Numbers(in(1));
+  if (!numbers) KnownInts(1);
+  std::vector<int64_t> bounds;
+  Axes after;
+  for (int axis = 0; axis < rank(in(0)); ++axis) {
+    const Size has = ExtentOf(in(0), axis), times = numbers->at(static_cast<size_t>(axis));
+    if (!has.known() && !(times == Size{1})) Refuse(0, axis);
+    after[axis] = Times(has, times);
+    bounds.push_back(Bound(times));
+  }
+  Same({in(0), Ints(bounds)});
+  Give(0, after);
+}
+
+void ExtentNode::OneHot() {
+  const int n = rank(in(0)) + 1, axis = Axis(Attr("axis", -1), n);
+  Axes after;
+  for (const auto& [from, size] : axes(in(0))) after[from < axis ? from : from + 1] = size;
+  Same();
+  Give(0, after);
+}
+
+void ExtentNode::ShapeOf() {
+  const int n = rank(in(0));
+  const auto clamp = [&](int64_t at) { return static_cast<int>(std::clamp<int64_t>(at < 0 ? at + n : at, 0, n)); };
+  const int begin = clamp(Attr("start", 0)), end = std::max(begin, clamp(Attr("end", n)));
+  std::vector<Size> numbers;
+  std::vector<ValueId> scalars;
+  for (int axis = begin; axis < end; ++axis) {
+    numbers.push_back(ExtentOf(in(0), axis));
+    scalars.push_back(numbers.back().known() ? Ints({numbers.back().factor}) : Reshaped(ScalarOf(numbers.back()), {1}));
+  }
+  scalars.empty() ? Last("Identity", {Ints({})}) : Last("Concat", scalars, {{"axis", int64_t{0}}});
+  if (std::any_of(numbers.begin(), numbers.end(), [](const Size& size) { return !size.known(); })) extents_.numbers_[results_[0]] = numbers;
+}
+
+void ExtentNode::SizeOf() {
+  Size all{1};
+  for (int axis = 0; axis < rank(in(0)); ++axis) all = Times(all, ExtentOf(in(0), axis));
+  Last("Identity", {ScalarOf(all)});
+  if (!all.known()) extents_.numbers_[results_[0]] = {all};
+}
+
+}  // namespace gradloom

@@ -1,0 +1,155 @@
+// What the rules of compiler/onnx/extents.h write a node with. Private to this room.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/emitter.h"
+#include "compiler/onnx/extents.h"
+
+namespace gradloom {
+
+// A node of which an operand has an extent that is not known, and what is made of it.
+class ExtentNode {
+ public:
+  ExtentNode(DataExtents& extents, Node node, const std::vector<std::string>& names)
+      : extents_(extents), emitter_(extents.emitter_), node_(std::move(node)), names_(names), results_(names.size(), kNoValue) {}
+
+  // Writes it, by the rule of its operator.
+  std::vector<ValueId> Run();
+
+  // int64, rank 0.
+  ValueId ScalarOf(const Size& size);
+
+ private:
+  using Rule = void (ExtentNode::*)();
+  static Rule RuleOf(const Node& node);
+
+  // The node's operands.
+  size_t num_inputs() const { return node_.inputs.size(); }
+  ValueId in(size_t i) const { return i < node_.inputs.size() ? node_.inputs[i] : kNoValue; }
+  Shape shape(ValueId id) const { return emitter_.graph().value(id).shape; }
+  int rank(ValueId id) const { return shape(id).rank(); }
+  DType dtype(ValueId id) const { return emitter_.graph().value(id).dtype; }
+  // A copy: what is made on the way changes the maps.
+  Axes axes(ValueId id) const { return id == kNoValue ? Axes{} : extents_.Of(id); }
+  int64_t Attr(const std::string& name, int64_t absent) const { return node_.attributes.Int(name, absent); }
+  // An axis attribute or operand as one in [0, rank).
+  int Axis(int64_t axis, int rank) const;
+  // The elements of an integer operand, empty where it is absent; kUnsupported where they are not known.
+  std::vector<int64_t> KnownInts(size_t i) const;
+  // Of a small integer vector: what is known of each element; nothing where one is not known at all.
+  std::optional<std::vector<Size>> Numbers(ValueId id) const;
+
+  // Throws Error(kUnsupported): this operator is not taken over such an axis of operand i.
+  [[noreturn]] void Refuse(size_t i, int axis, const std::string& why = "") const;
+  // Refuses every unknown extent of operand i but those that `may` names.
+  void Only(size_t i, const std::vector<int>& may = {}) const;
+
+  // Adding nodes.
+  ValueId Op(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {});
+  std::vector<ValueId> Ops(const std::string& op, std::string_view domain, std::vector<ValueId> inputs, size_t outputs,
+                           Attributes attributes = {});
+  // The last one: it has the names of the node's outputs.
+  ValueId Last(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {});
+  // The node itself over other operands.
+  void Same(std::vector<ValueId> inputs);
+  void Same() { Same(node_.inputs); }
+  void Give(size_t output, const Axes& axes);
+  ValueId Ints(const std::vector<int64_t>& values);
+  ValueId Int(int64_t value);
+  ValueId Scalar(double value, DType dtype);
+  ValueId Add(ValueId a, ValueId b) { return Op("Add", {a, b}); }
+  ValueId Sub(ValueId a, ValueId b) { return Op("Sub", {a, b}); }
+  ValueId Mul(ValueId a, ValueId b) { return Op("Mul", {a, b}); }
+  ValueId Reshaped(ValueId a, const std::vector<int64_t>& dims) { return Op("Reshape", {a, Ints(dims)}); }
+
+  // Numbers.
+  int64_t Bound(const Size& size) const;
+  Size NewSize(ValueId scalar, int64_t bound);
+  Size Times(const Size& a, const Size& b) const;
+  Size Sum(const Size& a, const Size& b);
+  // a / b where b is a factor of it.
+  static std::optional<Size> Quotient(const Size& a, const Size& b);
+  // The extent of an axis: unknown or known.
+  Size ExtentOf(ValueId id, int axis) const;
+  bool RunNumbers();
+  std::optional<std::vector<Size>> MovedNumbers();
+  std::vector<Size> Arithmetic(const std::vector<std::vector<Size>>& operands, ValueId result);
+
+  // Padding.
+  // bool: true where places along the axis count; of `rank` dimensions, all others 1.
+  ValueId Mask(const Size& size, int64_t bound, int axis, int rank);
+  // The value with `fill` for padding along these axes.
+  ValueId Masked(ValueId id, const Axes& along, double fill);
+  ValueId MaskedAll(ValueId id, double fill) { return Masked(id, axes(id), fill); }
+  // bool, broadcast to `shape`: what counts; kNoValue where all does.
+  ValueId Counts(const Axes& along, const Shape& shape);
+  // Those axes of a value that are among these and unknown.
+  Axes AxesAmong(ValueId id, const std::vector<int>& wanted) const;
+  double Lowest(DType dtype) const;
+  double Highest(DType dtype) const;
+  // Indices whose padding is in range: copies of indices stay as they are, others come into [-extents, extents).
+  ValueId Sanitised(ValueId indices, const std::vector<int64_t>& extents);
+  // Negative ones count from the end of what counts.
+  ValueId FromFront(ValueId indices, const Size& extent);
+
+  // Axes of results.
+  void Merge(Axes& into, int axis, const Size& size, int64_t bound, int64_t into_bound);
+  Axes Broadcast(const std::vector<ValueId>& ids, int rank);
+
+  // Rules (extent_moves.cc).
+  void Pointwise();
+  void Transpose();
+  void Squeeze();
+  void Unsqueeze();
+  void Reshape();
+  void Flatten();
+  void ReshapeTo(std::vector<Size> target);
+  void Expand();
+  void ConstantOfShape();
+  void Range();
+  void Concat();
+  void Split();
+  void Pad();
+  void Tile();
+  void OneHot();
+  void ShapeOf();
+  void SizeOf();
+  // (extent_index.cc)
+  void Slice();
+  ValueId SliceAxis(ValueId data, int axis, Size& extent, const Size& start, const Size& end, int64_t step);
+  void Gather();
+  void GatherElements();
+  void GatherNd();
+  void ScatterNd();
+  void ScatterElements();
+  // (extent_mixes.cc)
+  void Reduce();
+  void ArgExtreme();
+  void Softmax();
+  void CumSum();
+  void TopK();
+  void MatMul();
+  void Gemm();
+  void Einsum();
+  void RowNormalization();
+  void FirstAxisFree();
+  void ClassLoss();
+  // (extent_sources.cc)
+  void NonZero();
+  void Compress();
+  void Unique();
+  void NonMaxSuppression();
+  // Where a condition holds, int64[rank, bound], and how many places that is.
+  std::pair<ValueId, Size> PlacesOf(ValueId condition);
+
+  DataExtents& extents_;
+  Emitter& emitter_;
+  Node node_;
+  const std::vector<std::string>& names_;
+  std::vector<ValueId> results_;
+};
+
+}  // namespace gradloom
