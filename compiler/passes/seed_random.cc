@@ -29,15 +29,42 @@ int64_t OriginKey(const std::string& origin) {
   return static_cast<int64_t>(hash >> 1);
 }
 
-void SeedRandom(GraphBuilder& builder) {
+namespace {
+
+bool AnyDraws(Graph& graph, const NodePredicate& draws) {
+  bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), draws);
+  ForEachBody(graph, [&](Graph& body) { any = any || std::any_of(body.nodes.begin(), body.nodes.end(), draws); });
+  return any;
+}
+
+// What the seed moves on by in a round of a loop that is in so many others: so that rounds within rounds have seeds of their own.
+int64_t SeedStep(int loops) {
+  constexpr int kBits = 20;
+  return int64_t{1} << std::max(2 * kBits - loops * kBits, 0);
+}
+
+bool IsInput(const Graph& body, ValueId id) { return std::find(body.inputs.begin(), body.inputs.end(), id) != body.inputs.end(); }
+
+ValueId AddInput(Graph& body, std::string_view name, size_t place) {
+  // One that was there, and that nobody wanted.
+  ValueId id = body.Find(name);
+  if (id == kNoValue) id = body.AddValue(std::string(name), DType::kInt64, Shape{}, Role::kInput);
+  body.inputs.insert(body.inputs.begin() + static_cast<std::ptrdiff_t>(place), id);
+  return id;
+}
+
+void Seed(GraphBuilder& builder, int loops) {
   Graph& graph = builder.graph();
-  ForEachBody(graph, [](const Graph& body) {
-    const auto drawing = std::find_if(body.nodes.begin(), body.nodes.end(), Draws);
-    if (drawing == body.nodes.end()) return;
-    throw Error(ErrorCode::kUnsupported, "random numbers are not supported in a branch or a loop that is decided during a step",
-                Describe(*drawing));
-  });
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!graph.nodes[i].regions.empty()) {
+      Node node = std::move(graph.nodes[i]);
+      SeedBodies(builder, node, Draws, loops);
+      for (Region& region : node.regions) {
+        GraphBuilder inner(*region.body, builder.rules());
+        Seed(inner, loops + (node.op == "Loop" ? 1 : 0));
+      }
+      graph.nodes[i] = std::move(node);
+    }
     if (!Draws(graph.nodes[i])) continue;
     // Read before the reference: the step parameters are new values, not nodes.
     const ValueId seed = StepParam(graph, kStepSeed), batch = StepParam(graph, kStepBatch);
@@ -57,5 +84,34 @@ void SeedRandom(GraphBuilder& builder) {
     node.inputs.insert(node.inputs.end(), {seed, batch});
   }
 }
+
+}  // namespace
+
+void SeedBodies(GraphBuilder& builder, Node& node, const NodePredicate& draws, int loops) {
+  const bool any = std::any_of(node.regions.begin(), node.regions.end(), [&](Region& region) { return AnyDraws(*region.body, draws); });
+  if (!any) return;
+  const Graph& first = *node.regions[0].body;
+  Graph& graph = builder.graph();
+  const ValueId seed = StepParam(graph, kStepSeed), batch = StepParam(graph, kStepBatch);
+  if (!IsInput(first, first.Find(kStepBatch))) {
+    node.inputs.push_back(batch);
+    for (Region& region : node.regions) AddInput(*region.body, kStepBatch, region.body->inputs.size());
+  }
+  if (IsInput(first, first.Find(kStepSeed))) return;
+  const auto carried = static_cast<size_t>(node.attributes.Int("carried", 0));
+  node.inputs.insert(node.inputs.begin() + 1 + static_cast<std::ptrdiff_t>(carried), seed);
+  for (Region& region : node.regions) {
+    const ValueId inner = AddInput(*region.body, kStepSeed, carried);
+    if (node.op != "Loop") continue;
+    GraphBuilder b(*region.body, builder.rules());
+    b.set_origin(node.origin);
+    region.body->outputs.push_back(b.Add(inner, b.Constant(Tensor::Scalar<int64_t>(SeedStep(loops)))));
+  }
+  if (node.op != "Loop") return;
+  node.attributes.set("carried", static_cast<int64_t>(carried) + 1);
+  node.outputs.push_back(graph.AddValue(node.origin + "/seed", DType::kInt64, Shape{}, Role::kActivation));
+}
+
+void SeedRandom(GraphBuilder& builder) { Seed(builder, 0); }
 
 }  // namespace gradloom

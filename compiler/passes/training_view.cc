@@ -15,8 +15,9 @@ namespace {
 
 class View {
  public:
-  // `within`: in a body of a branch or a loop.
-  View(GraphBuilder& builder, ModelView view, bool within) : b_(builder), graph_(builder.graph()), view_(view), within_(within) {}
+  // `bodies`: of branches and loops, that it is in; `loops`: those of loops.
+  View(GraphBuilder& builder, ModelView view, int bodies, int loops)
+      : b_(builder), graph_(builder.graph()), view_(view), bodies_(bodies), loops_(loops) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -24,10 +25,14 @@ class View {
     for (Node& node : nodes) {
       b_.set_origin(node.origin);
       // The ratio of a dropout, for one, is known outside.
-      if (!node.regions.empty()) SinkConstants(graph_, node);
+      if (!node.regions.empty()) {
+        SinkConstants(graph_, node);
+        const auto is_dropout = [](const Node& inner) { return inner.domain.empty() && inner.op == "Dropout"; };
+        if (view_ != ModelView::kInference) SeedBodies(b_, node, is_dropout, loops_);
+      }
       for (Region& region : node.regions) {
         GraphBuilder inner(*region.body, b_.rules());
-        View(inner, view_, true).Run();
+        View(inner, view_, bodies_ + 1, loops_ + (node.op == "Loop" ? 1 : 0)).Run();
       }
       if (node.domain.empty() && node.op == "BatchNormalization") {
         BatchNormalization(std::move(node));
@@ -55,7 +60,10 @@ class View {
       graph_.nodes.push_back(std::move(node));
       return;
     }
-    RefuseWithin(node, "batch statistics are");
+    if (bodies_ > 0) {
+      throw Error(ErrorCode::kUnsupported, "batch statistics are not supported in a branch or a loop that is decided during a step",
+                  Describe(node), "--mode graph trains the file as it is written");
+    }
     const double momentum = node.attributes.Float("momentum", 0.9);
     const std::vector<ValueId> made = b_.Ops("BatchNormTrain", kGradloomDomain, {node.inputs[0], node.inputs[1], node.inputs[2]}, 4,
                                              {{"epsilon", node.attributes.Float("epsilon", 1e-5)}});
@@ -83,12 +91,6 @@ class View {
     latest_[running] = next;
   }
 
-  void RefuseWithin(const Node& node, const std::string& what) const {
-    if (!within_) return;
-    throw Error(ErrorCode::kUnsupported, what + " not supported in a branch or a loop that is decided during a step", Describe(node),
-                "--mode graph trains the file as it is written");
-  }
-
   // The value of a constant scalar operand, or `absent`.
   double ScalarOr(const Node& node, size_t i, double absent) {
     if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return absent;
@@ -109,7 +111,6 @@ class View {
     const ValueId x = node.inputs[0];
     const ValueId mask = node.outputs.size() > 1 ? node.outputs[1] : kNoValue;
     if (active) {
-      RefuseWithin(node, "dropout is");
       const ValueId seed = StepParam(graph_, kStepSeed), batch = StepParam(graph_, kStepBatch);
       b_.Ops("Dropout", kGradloomDomain, {x, seed, batch}, mask == kNoValue ? 1 : 2,
              {{"ratio", ratio}, {"origin", OriginKey(node.origin)}});
@@ -128,12 +129,12 @@ class View {
   GraphBuilder& b_;
   Graph& graph_;
   ModelView view_;
-  bool within_;
+  int bodies_, loops_;
   std::map<ValueId, ValueId> latest_;  // of a running statistic: its value after the nodes so far
 };
 
 }  // namespace
 
-void ApplyTrainingView(GraphBuilder& builder, ModelView view) { View(builder, view, false).Run(); }
+void ApplyTrainingView(GraphBuilder& builder, ModelView view) { View(builder, view, 0, 0).Run(); }
 
 }  // namespace gradloom

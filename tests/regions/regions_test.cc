@@ -238,6 +238,59 @@ counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most
   }
 }
 
+// What is dropped in a round is dropped in its gradient too, and each round, and each round within it, drops something else.
+TEST(Regions, RoundsDropDifferentElements) {
+  constexpr int64_t kElements = 64;
+  std::string ones;
+  for (int64_t i = 0; i < kElements; ++i) ones += i > 0 ? ", 1" : "1";
+  const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 20]>
+dropping (float[64] x, int64 n) => (float[64] y)
+<float[64] w = {)" + ones + R"(}, int64 most = {2}, int64 two = {2}, bool yes = {1}, float half = {0.5}, float zero = {0}>
+{
+  few = Min (n, most)
+  start = Mul (x, zero)
+  y = Loop (few, yes, start) <
+    body = outer (int64 i, bool going, float[64] s) => (bool again, float[64] next) {
+      again = Identity (going)
+      inside = Less (i, n)
+      d, mask = Dropout (x, half, yes)
+      p = Mul (d, w)
+      t = Add (s, p)
+      next = Loop (few, yes, t) <
+        body = inner (int64 j, bool on, float[64] u) => (bool more, float[64] v) {
+          more = Identity (on)
+          q = If (inside) <
+            then_branch = then_graph () => (float[64] a) { e, m = Dropout (x, half, yes) a = Mul (e, w) },
+            else_branch = else_graph () => (float[64] b) { b = Mul (x, w) }
+          >
+          v = Add (u, q)
+        }
+      >
+    }
+  >
+}
+)");
+  std::vector<float> values(kElements, 1);
+  const Feeds feeds{{"x", Tensor::From<float>(values, {kElements})}, {"n", Tensor::Scalar<int64_t>(2)}};
+  const Trained trained = Train(model, feeds), streams = Train(model, feeds, {}, 3, 2);
+  // The loss is linear in w, which is all ones.
+  double sum = 0;
+  std::map<int, int> drawn;  // how often an element was kept in the six draws
+  for (int64_t i = 0; i < kElements; ++i) {
+    const double gradient = ElementAsDouble(trained.gradients.at("w").view(), i);
+    EXPECT_EQ(gradient, ElementAsDouble(streams.gradients.at("w").view(), i));
+    sum += gradient;
+    ++drawn[static_cast<int>(std::lround(gradient * kElements / 2))];
+  }
+  EXPECT_NEAR(trained.loss, sum, 1e-5);
+  // Binomial: were two of the draws the same, odd counts would be fewer.
+  int odd = 0;
+  for (const auto& [count, times] : drawn) odd += count % 2 == 1 ? times : 0;
+  EXPECT_GE(drawn.size(), 5u);
+  EXPECT_GT(odd, 20);
+  EXPECT_LT(odd, 44);
+}
+
 // A recurrent layer over a Scan that goes forwards and one that goes backwards, whose rows are put along another axis.
 constexpr char kScan[] = R"(<ir_version: 10, opset_import: ["" : 20]>
 scanned (float[5,2,3] x) => (float[2,5,4] y)
