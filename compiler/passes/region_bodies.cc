@@ -54,12 +54,12 @@ std::vector<bool> LiveRounds(const Node& node, std::vector<bool> live) {
   return live;
 }
 
-// A node of its own for each output: no view, no input or constant, no output twice.
+// A node of its own for each output: no view, no input or constant, no output twice; and no loop, whose outputs lie where it begins.
 void MakeOutputs(Graph& body) {
   std::set<ValueId> made;
   for (const Node& node : body.nodes) {
     const Op* op = FindOp(node.domain, node.op);
-    if (op != nullptr && op->has(kView)) continue;
+    if ((op != nullptr && op->has(kView)) || (IsLoop(node) && !node.regions.empty())) continue;
     made.insert(node.outputs.begin(), node.outputs.end());
   }
   for (ValueId& id : body.outputs) {
