@@ -1,7 +1,9 @@
 #include "compiler/onnx/emitter.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "compiler/onnx/batch_axis.h"
@@ -96,18 +98,39 @@ std::vector<ValueType> Emitter::InferTypes(Node& node) {
   try {
     return rules_.Infer(graph_, node);
   } catch (const Error& e) {
-    // A shape may hang on an operand that only weights or floating scalars stand in the way of knowing.
     if (e.code() != ErrorCode::kUnsupported && e.code() != ErrorCode::kShape) throw;
-    bool forced = false;
-    for (ValueId& id : node.inputs) {
-      const ValueId computed = Computed(id);
-      if (computed == kNoValue || computed == id) continue;
-      id = computed;
-      forced = true;
+    // A shape may hang on an operand that only weights or floating scalars stand in the way of knowing. A value in the
+    // place of an operand cuts its gradient off, so integers come first, then what stands behind the data.
+    if (ForceOperands(node, [&](size_t i) { return !IsFloating(graph_.value(node.inputs[i]).dtype); })) {
+      if (std::optional<std::vector<ValueType>> types = TryInfer(node)) return *types;
     }
-    if (!forced) throw;
+    for (size_t last = node.inputs.size(); last-- > 0;) {
+      if (!ForceOperands(node, [&](size_t i) { return i == last; })) continue;
+      if (std::optional<std::vector<ValueType>> types = TryInfer(node)) return *types;
+    }
   }
   return rules_.Infer(graph_, node);
+}
+
+std::optional<std::vector<ValueType>> Emitter::TryInfer(const Node& node) {
+  try {
+    return rules_.Infer(graph_, node);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported && e.code() != ErrorCode::kShape) throw;
+    return std::nullopt;
+  }
+}
+
+bool Emitter::ForceOperands(Node& node, const std::function<bool(size_t)>& chosen) {
+  bool forced = false;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue || !chosen(i)) continue;
+    const ValueId computed = Computed(node.inputs[i]);
+    if (computed == kNoValue || computed == node.inputs[i]) continue;
+    node.inputs[i] = computed;
+    forced = true;
+  }
+  return forced;
 }
 
 // Shape and Size need types alone.

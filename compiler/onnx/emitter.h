@@ -2,6 +2,8 @@
 // may be a weight. Private to this room.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +71,10 @@ class Emitter {
   static void SetFlag(std::vector<bool>& flags, ValueId id);
 
   std::vector<ValueType> InferTypes(Node& node);
+  // The types, or nothing where operands must be known first.
+  std::optional<std::vector<ValueType>> TryInfer(const Node& node);
+  // Puts constants in the place of the chosen operands that are computed from constants; false where there are none.
+  bool ForceOperands(Node& node, const std::function<bool(size_t)>& chosen);
   // Of an operator whose extents depend on data: computed here, where all of that is known.
   std::vector<ValueId> EmitKnown(const Node& node, const std::vector<std::string>& names);
   bool ShapeOnly(const Node& node, Tensor& result) const;

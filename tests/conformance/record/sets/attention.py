@@ -325,6 +325,8 @@ def cases():
     yield att("llama_block", lambda: GPT(rotary, False, RMSNorm, positions=False), text, CE_LAST, "adamw")
     yield att("bert", BERT, lambda b: {"x": classes(V, b, T), "segment": classes(2, b, T), "y": classes(4, b)}, inputs=("x", "segment"), opt="sgd")
     yield att("vit", ViT, image_classes(3, 8, 4), opt="adamw", style=False, opset=20)
+    yield att("vit_position_grid", PositionGrid, image_classes(3, 10, 4), style=False, exporter="legacy", opset=16, mode="eval",
+              notes="the shape of the table's grid hangs on a power of its length, which the exporter leaves to the reader")
     yield att("mixer", lambda: Mean(Mixer()), opt="adam")
     yield att("layer_norm_no_affine", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.LayerNorm(D, elementwise_affine=False), nn.Tanh())))
     yield att("layer_norm_no_bias", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.LayerNorm(D, bias=False), nn.Tanh())))
@@ -337,6 +339,23 @@ def cases():
               notes="two normalisations of equal initial values: the legacy export makes one an Identity of the other")
     yield att("layer_norm_merged", lambda: TwoNorms(), style=False, opset=18, optimize=True, keep_constants=True, as_file=_one_norm, mode="eval",
               notes="two normalisations of equal initial values: the default export merges them into one initializer, which is trained as one")
+
+
+class PositionGrid(nn.Module):
+    """Patches, and learned positions that are resized to their grid as in DINOv2."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch, self.positions, self.norm, self.fc = nn.Conv2d(3, D, 2, 2), nn.Parameter(torch.randn(1, 10, D)), nn.LayerNorm(D), nn.Linear(D, 4)
+
+    def forward(self, x):
+        x = self.patch(x)
+        n = self.positions.shape[1] - 1
+        side = (n**0.5).to(torch.int64) if torch.jit.is_tracing() else int(n**0.5)
+        grid = self.positions[:, 1:].reshape(1, side, side, D).permute(0, 3, 1, 2)
+        grid = F.interpolate(grid, size=x.shape[2:], mode="bicubic", align_corners=False)
+        x = torch.cat([self.positions[:, :1].expand(x.shape[0], 1, D), (x + grid).flatten(2).transpose(1, 2)], 1)
+        return self.fc(torch.tanh(self.norm(x)).mean(1))
 
 
 class TwoNorms(nn.Module):
