@@ -1,10 +1,12 @@
 #include "compiler/onnx/export.h"
 
+#include <utility>
 #include <vector>
 
 #include "compiler/onnx/inference_form.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/write_algorithm.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "runtime/base/file.h"
@@ -101,7 +103,6 @@ onnx::ModelProto WithValues(const ModelInfo& info, const std::map<std::string, T
   });
   // After the walk, which these would lead astray.
   for (const Trained& trained : sparse) MakeDense(trained);
-  ToInferenceForm(model);
   return model;
 }
 
@@ -145,18 +146,32 @@ void WriteExternal(onnx::ModelProto& model, const std::string& path) {
   file.Commit();
 }
 
+void Write(onnx::ModelProto model, const std::string& path, const ExportOptions& options) {
+  // The data first: a model that is there is complete.
+  if (model.ByteSizeLong() > static_cast<size_t>(options.inline_bytes)) WriteExternal(model, path);
+  WriteFileAtomically(path, Serialized(model, path));
+}
+
 }  // namespace
 
-std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values) {
-  return Serialized(WithValues(info, values), info.name);
+std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form) {
+  onnx::ModelProto model = WithValues(info, values);
+  if (form == ModelForm::kInference) ToInferenceForm(model);
+  return Serialized(model, info.name);
 }
 
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options) {
   onnx::ModelProto model = WithValues(info, values);
-  // The data first: a model that is there is complete.
-  if (model.ByteSizeLong() > static_cast<size_t>(options.inline_bytes)) WriteExternal(model, path);
-  WriteFileAtomically(path, Serialized(model, path));
+  ToInferenceForm(model);
+  Write(std::move(model), path, options);
+}
+
+void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
+                         const std::string& path, const ExportOptions& options) {
+  onnx::ModelProto model = WithValues(info, values);
+  WriteAlgorithm(algorithm, values, info.name, model);
+  Write(std::move(model), path, options);
 }
 
 }  // namespace gradloom

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "compiler/graph/graph.h"
 #include "compiler/onnx/import.h"
 #include "runtime/base/tensor.h"
 
@@ -24,7 +28,32 @@ struct ExportOptions {
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options = {});
 
-// The same to memory, as one file whatever its size up to 2 GiB.
-std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values);
+// The same to memory, as one file whatever its size up to 2 GiB; or with nodes of training as they are.
+enum class ModelForm : uint8_t { kInference, kAsWritten };
+std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form = ModelForm::kInference);
+
+// The name of an extent of a target that has none.
+inline constexpr char kUnnamedExtent[] = "?";
+
+// How a model is trained, as a graph behind the model's own, for its training_info.
+struct Algorithm {
+  std::unique_ptr<Graph> graph;  // the model's nodes, and from `first` on those of the algorithm, all of them ONNX's
+  NodeId first = -1;
+  ValueId loss = kNoValue;
+  std::vector<std::pair<ValueId, ValueId>> gradients;   // by parameter: what stands for the gradient of the loss
+  std::vector<ValueId> model_inputs;                    // the other inputs of the graph are targets
+  std::map<ValueId, std::string> output_names;          // of the model's outputs whose values are called otherwise
+  std::map<ValueId, std::string> target_names;          // of targets whose values are called otherwise
+  std::map<ValueId, std::vector<std::string>> symbols;  // of targets: names of extents; "": the number, kUnnamedExtent: any
+  bool restores_training = true;                        // whatever the file's nodes say: batch statistics, dropout
+};
+
+// ExportTrained's file with the algorithm as its one training_info: loss, ONNX's Gradient of it, updates, and states with the values that
+// `values` has of them (else the graph's, else zeros). Where training differs from inference, the algorithm has the nodes that differ, and
+// all that depend on them, once more; trained tensors of Constant nodes become initializers, as an algorithm binds nothing else. Throws
+// what ExportTrained throws; Error(kUnsupported) for an operator that the file's opset lacks, batch statistics and dropout within
+// functions and nested graphs, and trained tensors there.
+void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
+                         const std::string& path, const ExportOptions& options = {});
 
 }  // namespace gradloom

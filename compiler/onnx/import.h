@@ -114,6 +114,18 @@ struct ImportOptions {
   bool initialization = false;
 };
 
+// An extent of the model's inputs that the file leaves open: a symbol, or the batch that it declares as a number.
+struct OpenExtent {
+  std::string symbol;  // "N", or "input[axis]" where it has no name; empty: the declared batch
+  std::string input;   // the first input that has it, and where
+  int axis = 0;
+  bool is_batch = false;
+  int64_t value = 0;  // in these options
+
+  // The options with another value of it.
+  ImportOptions At(ImportOptions options, int64_t other) const;
+};
+
 struct ImportedGraph {
   std::unique_ptr<Graph> graph;
   // The extent of the batch axis in this graph; 0 where no input has one.
@@ -147,5 +159,8 @@ struct ImportedGraph {
 // Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
 // kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
 ImportedGraph Import(const Model& model, const ImportOptions& options = {});
+
+// In the order of the inputs. Throws Error(kConfig) for a symbol that nothing fixes.
+std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& options = {});
 
 }  // namespace gradloom

@@ -1,4 +1,5 @@
 // Graph inputs: their symbolic dimensions fixed, their batch axis found.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -223,6 +224,29 @@ BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options)
   const Extents extents(FedInputs(file, options), options);
   if (extents.declared_batch() == 0) return {};
   return {extents.declared_batch(), extents.batch()};
+}
+
+ImportOptions OpenExtent::At(ImportOptions options, int64_t other) const {
+  (is_batch ? options.batch : options.shapes[symbol]) = other;
+  return options;
+}
+
+std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& options) {
+  std::vector<OpenExtent> open;
+  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(model.file(), options);
+  Extents extents(infos, options);
+  for (const auto* info : infos) {
+    for (int axis = 0; axis < info->type().tensor_type().shape().dim_size(); ++axis) {
+      const auto& dim = info->type().tensor_type().shape().dim(axis);
+      const bool is_batch = extents.IsBatch(*info, axis);
+      if (dim.has_dim_value() && !is_batch) continue;
+      const std::string symbol = dim.has_dim_value() ? "" : SymbolOf(dim, info->name(), axis);
+      const auto same = [&](const OpenExtent& other) { return other.symbol == symbol; };
+      if (std::any_of(open.begin(), open.end(), same)) continue;
+      open.push_back({symbol, info->name(), axis, is_batch, extents.Of(*info, axis)});
+    }
+  }
+  return open;
 }
 
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch) {

@@ -1,6 +1,7 @@
 #include "compiler/onnx/upgrade.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -258,6 +259,17 @@ void UpgradeNode(Emitter& emitter, Node& node, int since, size_t& num_outputs) {
   for (const Row& row : kRows) {
     if (row.op == op && since <= row.last && node.op == op) row.rule(upgrade);
   }
+}
+
+bool IsUpgraded(const Graph& graph, const Node& node, int since) {
+  if (!node.domain.empty()) return false;
+  const auto changes = [&](const Row& row) {
+    if (row.op != node.op || since > row.last) return false;
+    // Without what moved, both forms are one.
+    if (row.rule == AxesToInput && node.op.starts_with("Reduce")) return node.inputs.size() > 1;
+    return row.rule != FlatSoftmax || graph.value(node.inputs[0]).shape.rank() != 2 || node.attributes.Int("axis", -1) != 1;
+  };
+  return std::any_of(std::begin(kRows), std::end(kRows), changes);
 }
 
 }  // namespace gradloom

@@ -15,4 +15,7 @@ namespace gradloom {
 // version's outputs are gone. Throws Error(kUnsupported, kAttr) where there is no equal form.
 void UpgradeNode(Emitter& emitter, Node& node, int since, size_t& num_outputs);
 
+// Whether a node as it is at kOpset would be another one at version `since` of its operator.
+bool IsUpgraded(const Graph& graph, const Node& node, int since);
+
 }  // namespace gradloom

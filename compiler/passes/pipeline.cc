@@ -34,8 +34,9 @@ bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKi
 
 void RunTrainingView(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
-  ApplyTrainingView(
-      builder, Trains(c.kind) ? (c.recipe.mode == GraphMode::kTrain ? ModelView::kTrain : ModelView::kAsWritten) : ModelView::kInference);
+  // The file's own algorithm says itself what training does.
+  const bool restores = c.recipe.mode == GraphMode::kTrain && !c.recipe.TrainsByFile();
+  ApplyTrainingView(builder, Trains(c.kind) ? (restores ? ModelView::kTrain : ModelView::kAsWritten) : ModelView::kInference);
 }
 
 void RunSeedRandom(PassContext& c) {
@@ -55,9 +56,14 @@ void TakeFileLoss(PassContext& c) {
     throw Error(ErrorCode::kShape, "the file's algorithm differentiates '" + Escaped(c.graph.value(c.loss).name) + "' " +
                                        c.graph.type(c.loss).ToString() + ", which is no single number that could be shown as loss");
   }
-  for (const auto& [state, next] : c.file_updates) {
-    if (Trains(c.kind)) c.graph.value(next).next_of = state;
+  if (!Trains(c.kind)) return;
+  std::map<ValueId, ValueId> next_of;
+  for (const auto& [state, next] : c.file_updates) next_of.emplace(state, next);
+  // A statistic that is bound is not also kept by the node that makes it.
+  for (const Value& value : c.graph.values()) {
+    if (next_of.contains(value.next_of)) c.graph.value(value.id).next_of = kNoValue;
   }
+  for (const auto& [state, next] : next_of) c.graph.value(next).next_of = state;
 }
 
 void RunAddLoss(PassContext& c) {

@@ -4,6 +4,9 @@
 //
 // Each optimizer has options (constants of the node), coefficients (what one step makes of them, computed
 // in double and then rounded to T), and a function that updates one element in place.
+//
+// T is float or double, or a number that writes down what is done to it (compiler/passes/traced.h), from which the
+// compiler has these formulas as ONNX operators: what depends on data is therefore chosen by Select.
 #pragma once
 
 #ifndef __CUDACC_RTC__
@@ -25,6 +28,11 @@ namespace gradloom::scalar {
 GRADLOOM_SCALAR float Root(float x) { return sqrtf(x); }
 GRADLOOM_SCALAR double Root(double x) { return sqrt(x); }
 
+template <typename T>
+GRADLOOM_SCALAR T Select(bool condition, T a, T b) {
+  return condition ? a : b;
+}
+
 // Adds the L2 penalty; an exact 0 leaves the gradient's bits alone even where the parameter is infinite.
 template <typename T>
 GRADLOOM_SCALAR T Decayed(T gradient, T parameter, T weight_decay) {
@@ -36,27 +44,28 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
-template <typename T>
+template <typename T, typename Truth = bool>
 struct SgdStep {
   T lr, momentum, one_minus_dampening, weight_decay;
-  bool nesterov, first;
+  bool nesterov;
+  Truth first;
 };
 
-// `step` counts the updates from 1; `lr` has every factor in it.
-template <typename T>
-GRADLOOM_SCALAR SgdStep<T> MakeStep(const SgdOptions& o, double lr, int64_t step) {
-  return {T(lr), T(o.momentum), T(1 - o.dampening), T(o.weight_decay), o.nesterov, step <= 1};
+// `step` counts the updates from 1; `lr` has every factor in it. D is a double and N an int64_t, or such a number that is traced.
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR auto MakeStep(const SgdOptions& o, D lr, N step) {
+  return SgdStep<T, decltype(step <= 1)>{T(lr), T(o.momentum), T(1 - o.dampening), T(o.weight_decay), o.nesterov, step <= 1};
 }
 
-template <typename T>
-GRADLOOM_SCALAR void SgdElement(const SgdStep<T>& s, T gradient, T& parameter) {
+template <typename T, typename Truth>
+GRADLOOM_SCALAR void SgdElement(const SgdStep<T, Truth>& s, T gradient, T& parameter) {
   parameter -= s.lr * Decayed(gradient, parameter, s.weight_decay);
 }
 
-template <typename T>
-GRADLOOM_SCALAR void MomentumElement(const SgdStep<T>& s, T gradient, T& parameter, T& buffer) {
+template <typename T, typename Truth>
+GRADLOOM_SCALAR void MomentumElement(const SgdStep<T, Truth>& s, T gradient, T& parameter, T& buffer) {
   const T g = Decayed(gradient, parameter, s.weight_decay);
-  buffer = s.first ? g : s.momentum * buffer + s.one_minus_dampening * g;
+  buffer = Select(s.first, g, s.momentum * buffer + s.one_minus_dampening * g);
   parameter -= s.lr * (s.nesterov ? g + s.momentum * buffer : buffer);
 }
 
@@ -71,10 +80,10 @@ struct AdamStep {
   bool decoupled;
 };
 
-template <typename T>
-GRADLOOM_SCALAR AdamStep<T> MakeStep(const AdamOptions& o, double lr, int64_t step) {
-  const double correction1 = 1 - pow(o.beta1, static_cast<double>(step));
-  const double correction2 = 1 - pow(o.beta2, static_cast<double>(step));
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR AdamStep<T> MakeStep(const AdamOptions& o, D lr, N step) {
+  const D correction1 = 1 - pow(D(o.beta1), D(step));
+  const D correction2 = 1 - pow(D(o.beta2), D(step));
   return {T(1 - o.beta1),
           T(o.beta2),
           T(1 - o.beta2),
@@ -111,7 +120,7 @@ template <typename T>
 GRADLOOM_SCALAR void AmsgradElement(const AdamStep<T>& s, T gradient, T& parameter, T& average, T& square, T& largest) {
   if (s.decoupled) parameter *= s.shrink;
   AdamMoments(s, s.decoupled ? gradient : Decayed(gradient, parameter, s.weight_decay), average, square);
-  largest = largest > square ? largest : square;
+  largest = Select(largest > square, largest, square);
   AdamMove(s, average, largest, parameter);
 }
 
@@ -126,7 +135,7 @@ GRADLOOM_SCALAR T LambElement(const AdamStep<T>& s, T gradient, T parameter, T& 
 // norm(w) / norm(u), 1 where either is 0, from the sums of squares.
 template <typename T>
 GRADLOOM_SCALAR T TrustRatio(T parameter_squares, T direction_squares) {
-  return parameter_squares > T(0) && direction_squares > T(0) ? Root(parameter_squares) / Root(direction_squares) : T(1);
+  return Select(parameter_squares > T(0) && direction_squares > T(0), Root(parameter_squares) / Root(direction_squares), T(1));
 }
 
 struct RmsPropOptions {
@@ -140,8 +149,8 @@ struct RmsPropStep {
   bool centered;
 };
 
-template <typename T>
-GRADLOOM_SCALAR RmsPropStep<T> MakeStep(const RmsPropOptions& o, double lr, int64_t) {
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR RmsPropStep<T> MakeStep(const RmsPropOptions& o, D lr, N) {
   return {T(lr), T(o.alpha), T(1 - o.alpha), T(o.eps), T(o.weight_decay), T(o.momentum), o.centered};
 }
 
@@ -173,9 +182,9 @@ struct AdagradStep {
   T lr, eps, weight_decay;
 };
 
-template <typename T>
-GRADLOOM_SCALAR AdagradStep<T> MakeStep(const AdagradOptions& o, double lr, int64_t step) {
-  return {T(lr / (1 + static_cast<double>(step - 1) * o.lr_decay)), T(o.eps), T(o.weight_decay)};
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR AdagradStep<T> MakeStep(const AdagradOptions& o, D lr, N step) {
+  return {T(lr / (1 + D(step - 1) * o.lr_decay)), T(o.eps), T(o.weight_decay)};
 }
 
 template <typename T>
@@ -194,8 +203,8 @@ struct AdadeltaStep {
   T lr, rho, one_minus_rho, eps, weight_decay;
 };
 
-template <typename T>
-GRADLOOM_SCALAR AdadeltaStep<T> MakeStep(const AdadeltaOptions& o, double lr, int64_t) {
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR AdadeltaStep<T> MakeStep(const AdadeltaOptions& o, D lr, N) {
   return {T(lr), T(o.rho), T(1 - o.rho), T(o.eps), T(o.weight_decay)};
 }
 
@@ -217,18 +226,18 @@ struct AdamaxStep {
   T one_minus_beta1, beta2, eps, weight_decay, step_size;
 };
 
-template <typename T>
-GRADLOOM_SCALAR AdamaxStep<T> MakeStep(const AdamaxOptions& o, double lr, int64_t step) {
-  return {T(1 - o.beta1), T(o.beta2), T(o.eps), T(o.weight_decay), T(lr / (1 - pow(o.beta1, static_cast<double>(step))))};
+template <typename T, typename D, typename N>
+GRADLOOM_SCALAR AdamaxStep<T> MakeStep(const AdamaxOptions& o, D lr, N step) {
+  return {T(1 - o.beta1), T(o.beta2), T(o.eps), T(o.weight_decay), T(lr / (1 - pow(D(o.beta1), D(step))))};
 }
 
 template <typename T>
 GRADLOOM_SCALAR void AdamaxElement(const AdamaxStep<T>& s, T gradient, T& parameter, T& average, T& norm) {
   const T g = Decayed(gradient, parameter, s.weight_decay);
   average += s.one_minus_beta1 * (g - average);
-  const T decayed = s.beta2 * norm, magnitude = (g < T(0) ? -g : g) + s.eps;
+  const T decayed = s.beta2 * norm, magnitude = Select(g < T(0), -g, g) + s.eps;
   // A NaN gradient must show, so the comparison keeps `magnitude` where it is unordered.
-  norm = decayed > magnitude ? decayed : magnitude;
+  norm = Select(decayed > magnitude, decayed, magnitude);
   parameter -= s.step_size * (average / norm);
 }
 

@@ -2,44 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "runtime/base/error.h"
+#include "runtime/plan/schedule_formula.h"
 
 namespace gradloom {
 namespace {
 
+using schedule_formula::StepSize;
+using schedule_formula::TotalSteps;
+using schedule_formula::WarmupSteps;
+
 [[noreturn]] void Refuse(const Schedule& schedule, const std::string& what, const std::string& help = "") {
   throw Error(ErrorCode::kConfig, "schedule " + Escaped(schedule.kind) + ": " + what, "", help);
-}
-
-int64_t TotalSteps(const Schedule& schedule) { return schedule.attributes.Int("total_steps", 0); }
-int64_t WarmupSteps(const Schedule& schedule) { return schedule.attributes.Int("warmup_steps", 0); }
-
-int64_t StepSize(const Schedule& schedule) {
-  const int64_t length = TotalSteps(schedule) - WarmupSteps(schedule);
-  return schedule.attributes.Int("step_size", std::max<int64_t>(1, (length + 2) / 3));
-}
-
-double CosineBetween(double from, double to, double share) { return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * share)); }
-
-double OneCycle(const Schedule& schedule, int64_t step) {
-  const Attributes& a = schedule.attributes;
-  const double total = static_cast<double>(TotalSteps(schedule));
-  const double pct_start = a.has("warmup_steps") ? static_cast<double>(WarmupSteps(schedule)) / total : a.Float("pct_start", 0.3);
-  const double first = schedule.lr / a.Float("div_factor", 25), last = first / a.Float("final_div_factor", 1e4);
-  const double top = pct_start * total - 1, end = total - 1, at = std::min(static_cast<double>(step), end);
-  if (at <= top) return top > 0 ? CosineBetween(first, schedule.lr, at / top) : schedule.lr;
-  return end > top ? CosineBetween(schedule.lr, last, (at - top) / (end - top)) : last;
-}
-
-// The factor of kind step after t steps.
-double Decays(const Schedule& schedule, int64_t t) {
-  const std::vector<int64_t> milestones = schedule.attributes.Ints("milestones");
-  const int64_t count = schedule.attributes.has("milestones")
-                            ? std::ranges::count_if(milestones, [&](int64_t milestone) { return milestone <= t; })
-                            : t / StepSize(schedule);
-  return std::pow(schedule.attributes.Float("gamma", 0.1), static_cast<double>(count));
 }
 
 }  // namespace
@@ -79,27 +54,7 @@ void CheckSchedule(const Schedule& schedule) {
 
 double LearningRate(const Schedule& schedule, int64_t step) {
   CheckSchedule(schedule);
-  const std::string& kind = schedule.kind;
-  const double lr = schedule.lr;
-  step = std::max<int64_t>(step, 0);
-  if (kind == "one_cycle") return OneCycle(schedule, step);
-
-  const Attributes& a = schedule.attributes;
-  const int64_t warmup = WarmupSteps(schedule);
-  if (step < warmup) {
-    const double start = a.Float("warmup_start", 0);
-    return lr * (start + (1 - start) * static_cast<double>(step) / static_cast<double>(warmup));
-  }
-  if (kind == "constant") return lr;
-  if (kind == "factors") {
-    const std::vector<double> factors = a.Floats("factors");
-    return lr * factors[static_cast<size_t>(std::min(step, static_cast<int64_t>(factors.size()) - 1))];
-  }
-  if (kind == "step") return lr * Decays(schedule, step - warmup);
-  const int64_t length = TotalSteps(schedule) - warmup;
-  const double share = length < 1 ? 1.0 : std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(length));
-  if (kind == "linear") return lr * (1 - (1 - a.Float("end_factor", 0)) * share);
-  return CosineBetween(lr, a.Float("min_lr", 0), share);
+  return schedule_formula::Rate<double, int64_t>(schedule, std::max<int64_t>(step, 0));
 }
 
 }  // namespace gradloom

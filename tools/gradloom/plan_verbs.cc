@@ -14,6 +14,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
 #include "runtime/session/safetensors.h"
+#include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/report/plan_dot.h"
 #include "tools/report/plan_page.h"
@@ -24,6 +25,7 @@
 #include "tools/run/run_folder.h"
 #include "tools/run/sound_plan.h"
 #include "tools/run/trained_model.h"
+#include "tools/run/training_export.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -191,17 +193,34 @@ int Verify(const std::string& path, bool json) {
   return 0;
 }
 
-int Export(const TrainedSource& source, const std::string& out, bool json) {
+struct ExportFlags {
+  TrainedSource source;
+  std::string out;
+  bool training = false, json = false;
+};
+
+int Export(const ExportFlags& flags) {
+  const auto& [source, out, training, json] = flags;
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   const std::string weights = WeightsPathOf(source);
   const std::map<std::string, Tensor> values = WeightsOf(plan, weights);
-  if (out.ends_with(".safetensors")) {
+  if (training && out.ends_with(".onnx")) {
+    if (!RunFolder::IsRun(source.path)) {
+      throw Error(ErrorCode::kConfig, "a plan alone does not say its recipe", Escaped(source.path, 4096),
+                  "name the folder of a run for --training");
+    }
+    std::vector<std::string> notes;
+    ExportTraining(source, ConfigurationFlags().Resolve(RunFolder::Open(source.path).ConfigPath()), out, notes);
+    for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
+  } else if (out.ends_with(".safetensors") && !training) {
     WriteSafetensors(out, values);
   } else if (out.ends_with(".onnx")) {
     ExportTrained(plan.model, values, out);
   } else {
-    throw Error(ErrorCode::kConfig, "a trained model is written as .onnx, its weights alone as .safetensors", Escaped(out, 4096),
-                "-o trained.onnx");
+    throw Error(
+        ErrorCode::kConfig,
+        training ? "how a model is trained is written as .onnx" : "a trained model is written as .onnx, its weights alone as .safetensors",
+        Escaped(out, 4096), "-o trained.onnx");
   }
   if (json) std::printf("%s\n", nlohmann::json{{"tensors", values.size()}, {"weights", weights}, {"output", out}}.dump().c_str());
   std::fprintf(stderr, "%zu tensors of %s -> %s\n", values.size(), weights.c_str(), out.c_str());
@@ -243,15 +262,14 @@ Action DeclareVerify(CLI::App& app) {
 }
 
 Action DeclareExport(CLI::App& app) {
-  auto source = std::make_shared<TrainedSource>();
-  auto out = std::make_shared<std::string>();
-  auto json = std::make_shared<bool>(false);
-  app.add_option("run", source->path, "the folder of a run, or a plan")->required();
-  app.add_option("--weights", source->weights, "a safetensors file in place of the run's own weights");
-  app.add_option("--from", source->from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
-  app.add_option("-o,--output", *out, "the file to write: .onnx, or .safetensors for the weights alone")->required();
-  app.add_flag("--json", *json, "print one JSON object");
-  return [source, out, json] { return Export(*source, *out, *json); };
+  auto flags = std::make_shared<ExportFlags>();
+  app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
+  app.add_option("--weights", flags->source.weights, "a safetensors file in place of the run's own weights");
+  app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
+  app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for the weights alone")->required();
+  app.add_flag("--training", flags->training, "with loss, gradients, updates and their states as ONNX's training_info, to go on from");
+  app.add_flag("--json", flags->json, "print one JSON object");
+  return [flags] { return Export(*flags); };
 }
 
 Action DeclareDiff(CLI::App& app) {

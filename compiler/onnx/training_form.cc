@@ -1,0 +1,168 @@
+#include "compiler/onnx/training_form.h"
+
+#include <algorithm>
+#include <set>
+
+#include "compiler/onnx/operator_support.h"
+#include "compiler/onnx/proto_convert.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+bool IsStandard(const onnx::NodeProto& node, const char* op) {
+  return node.op_type() == op && (node.domain().empty() || node.domain() == "ai.onnx");
+}
+
+class Rewriter {
+ public:
+  Rewriter(const onnx::ModelProto& model, bool restores, const NewName& new_name)
+      : model_(model), restores_(restores), new_name_(new_name), functions_(model), opset_(VersionsOf(model)[""]) {
+    for (const auto& tensor : model.graph().initializer()) initializers_.emplace(tensor.name(), &tensor);
+    for (const auto& node : model.graph().node()) {
+      if (!IsStandard(node, "Constant") || node.output_size() != 1) continue;
+      for (const auto& attribute : node.attribute()) {
+        if (attribute.has_t()) constants_.emplace(node.output(0), &attribute.t());
+      }
+    }
+  }
+
+  TrainingForm Run() {
+    for (const onnx::NodeProto& node : model_.graph().node()) {
+      RefuseWithin(node);
+      if (!Trains(node) && !ReadsRenamed(node)) continue;
+      onnx::NodeProto& copy = *made_.nodes.Add();
+      copy = node;
+      Rename(copy);
+      if (Trains(node)) Train(node, copy);
+      for (std::string& output : *copy.mutable_output()) {
+        if (!output.empty() && !made_.renamed.contains(output)) made_.renamed.emplace(output, new_name_("training/" + output));
+        if (!output.empty()) output = made_.renamed.at(output);
+      }
+      if (IsStandard(node, "BatchNormalization") && Trains(node)) BindStatistics(node, copy);
+    }
+    for (const auto& [from, to] : latest_) made_.statistics.emplace_back(from, to);
+    return std::move(made_);
+  }
+
+ private:
+  // Whether training runs the node in another way than inference.
+  bool Trains(const onnx::NodeProto& node) const {
+    if (IsStandard(node, "BatchNormalization")) {
+      const bool written = node.output_size() > 1 ||
+                           std::any_of(node.attribute().begin(), node.attribute().end(),
+                                       [](const auto& attribute) { return attribute.name() == "training_mode" && attribute.i() == 1; });
+      return restores_ || written;
+    }
+    return IsStandard(node, "Dropout") && (restores_ || (node.input_size() > 2 && IsTrue(node.input(2))));
+  }
+
+  bool IsTrue(const std::string& name) const {
+    for (const auto* known : {&initializers_, &constants_}) {
+      const auto found = known->find(name);
+      if (found == known->end()) continue;
+      const onnx::TensorProto& tensor = *found->second;
+      return tensor.has_raw_data() ? !tensor.raw_data().empty() && tensor.raw_data()[0] != 0
+                                   : tensor.int32_data_size() > 0 && tensor.int32_data(0) != 0;
+    }
+    return false;
+  }
+
+  // Reads of a nested graph, whose names no other graph around it has.
+  template <typename F>
+  static void ForEachRead(onnx::NodeProto& node, const F& f) {
+    for (std::string& input : *node.mutable_input()) f(input);
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (!attribute.has_g()) continue;
+      for (auto& inner : *attribute.mutable_g()->mutable_node()) ForEachRead(inner, f);
+      for (auto& output : *attribute.mutable_g()->mutable_output()) f(*output.mutable_name());
+    }
+  }
+
+  bool ReadsRenamed(const onnx::NodeProto& node) const {
+    bool reads = false;
+    onnx::NodeProto copy = node;
+    ForEachRead(copy, [&](const std::string& name) { reads |= made_.renamed.contains(name); });
+    return reads;
+  }
+
+  void Rename(onnx::NodeProto& node) {
+    ForEachRead(node, [&](std::string& name) {
+      if (const auto found = made_.renamed.find(name); found != made_.renamed.end()) name = found->second;
+    });
+  }
+
+  // Nodes of training in nested graphs and functions.
+  void RefuseWithin(const onnx::NodeProto& node) const {
+    std::string found;
+    const std::function<void(const onnx::NodeProto&)> look = [&](const onnx::NodeProto& inner) {
+      if (&inner != &node && Trains(inner) && found.empty()) found = inner.op_type() + " '" + Escaped(DisplayName(inner)) + "'";
+      for (const auto& attribute : inner.attribute()) {
+        for (const auto& nested : attribute.g().node()) look(nested);
+      }
+      if (const onnx::FunctionProto* function = functions_.Find(inner)) {
+        for (const auto& nested : function->node()) look(nested);
+      }
+    };
+    look(node);
+    if (found.empty()) return;
+    throw Error(ErrorCode::kUnsupported, "an algorithm cannot train " + found + ", which is within a function or a nested graph",
+                "node '" + Escaped(DisplayName(node)) + "'",
+                "inline the functions of the model (onnx.inliner), or train it as it is written: --mode graph");
+  }
+
+  void RequireOpset(const onnx::NodeProto& node, int opset) const {
+    if (opset_ >= opset) return;
+    throw Error(
+        ErrorCode::kUnsupported,
+        "operator '" + node.op_type() + "' has no form for training in opset " + std::to_string(opset_) + " that an algorithm can use",
+        "node '" + Escaped(DisplayName(node)) + "'",
+        "export the model for opset " + std::to_string(opset) + " or newer, or train it as it is written: --mode graph");
+  }
+
+  void Train(const onnx::NodeProto& node, onnx::NodeProto& copy) {
+    if (IsStandard(node, "Dropout")) {
+      RequireOpset(node, 12);
+      if (made_.true_name.empty()) made_.true_name = new_name_("training/true");
+      while (copy.input_size() < 3) copy.add_input("");
+      copy.set_input(2, made_.true_name);
+      return;
+    }
+    RequireOpset(node, 14);
+    const auto written = std::find_if(copy.mutable_attribute()->begin(), copy.mutable_attribute()->end(),
+                                      [](const auto& attribute) { return attribute.name() == "training_mode"; });
+    onnx::AttributeProto* mode = written != copy.mutable_attribute()->end() ? &*written : copy.add_attribute();
+    mode->set_name("training_mode");
+    mode->set_type(onnx::AttributeProto::INT);
+    mode->set_i(1);
+    for (int i = 3; i < 5; ++i) {
+      if (const auto found = latest_.find(node.input(i)); found != latest_.end()) copy.set_input(i, found->second);
+      if (copy.output_size() < i - 1) copy.add_output("");
+      if (copy.output(i - 2).empty()) copy.set_output(i - 2, node.input(i) + "/next");
+    }
+  }
+
+  // What becomes of the running statistics, where these are initializers.
+  void BindStatistics(const onnx::NodeProto& node, const onnx::NodeProto& copy) {
+    for (int i = 3; i < 5; ++i) {
+      if (initializers_.contains(node.input(i))) latest_[node.input(i)] = copy.output(i - 2);
+    }
+  }
+
+  const onnx::ModelProto& model_;
+  const bool restores_;
+  const NewName& new_name_;
+  const FunctionIndex functions_;
+  const int opset_;
+  std::map<std::string, const onnx::TensorProto*> initializers_, constants_;
+  std::map<std::string, std::string> latest_;  // of a running statistic: its value after the nodes so far
+  TrainingForm made_;
+};
+
+}  // namespace
+
+TrainingForm TrainingFormOf(const onnx::ModelProto& model, bool restores, const NewName& new_name) {
+  return Rewriter(model, restores, new_name).Run();
+}
+
+}  // namespace gradloom

@@ -1,0 +1,89 @@
+// Learning-rate schedules as formulas over the number of updates: on numbers for the host (runtime/session/schedule.h), on numbers that
+// write themselves down for files that say themselves how they are trained (compiler/passes/traced.h).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+
+namespace gradloom::schedule_formula {
+
+inline double Select(bool condition, double a, double b) { return condition ? a : b; }
+inline int64_t Smaller(int64_t a, int64_t b) { return std::min(a, b); }
+inline double Smaller(double a, double b) { return std::min(a, b); }
+
+inline int64_t TotalSteps(const Schedule& s) { return s.attributes.Int("total_steps", 0); }
+inline int64_t WarmupSteps(const Schedule& s) { return s.attributes.Int("warmup_steps", 0); }
+
+inline int64_t StepSize(const Schedule& s) {
+  const int64_t length = TotalSteps(s) - WarmupSteps(s);
+  return s.attributes.Int("step_size", std::max<int64_t>(1, (length + 2) / 3));
+}
+
+template <typename D>
+D CosineBetween(double from, double to, D share) {
+  using std::cos;
+  return to + (from - to) / 2 * (1 + cos(std::numbers::pi * share));
+}
+
+template <typename D, typename N>
+D OneCycle(const Schedule& s, N step) {
+  const Attributes& a = s.attributes;
+  const double total = static_cast<double>(TotalSteps(s));
+  const double pct_start = a.has("warmup_steps") ? static_cast<double>(WarmupSteps(s)) / total : a.Float("pct_start", 0.3);
+  const double first = s.lr / a.Float("div_factor", 25), last = first / a.Float("final_div_factor", 1e4);
+  const double top = pct_start * total - 1, end = total - 1;
+  const D at = Smaller(D(step), D(end));
+  const D up = top > 0 ? CosineBetween(first, s.lr, D(at / top)) : D(s.lr);
+  const D down = end > top ? CosineBetween(s.lr, last, D((at - top) / (end - top))) : D(last);
+  return Select(at <= top, up, down);
+}
+
+// The factor of kind step after t steps.
+template <typename D, typename N>
+D Decays(const Schedule& s, N t) {
+  using std::pow;
+  D count = D(0);
+  if (s.attributes.has("milestones")) {
+    for (const int64_t milestone : s.attributes.Ints("milestones")) {
+      count += Select(N(static_cast<double>(milestone)) <= t, D(1), D(0));
+    }
+  } else {
+    count = D(t / StepSize(s));
+  }
+  return pow(D(s.attributes.Float("gamma", 0.1)), count);
+}
+
+template <typename D, typename N>
+D AfterWarmup(const Schedule& s, N step, int64_t warmup) {
+  const double lr = s.lr;
+  const Attributes& a = s.attributes;
+  if (s.kind == "factors") {
+    const std::vector<double> factors = a.Floats("factors");
+    D factor = D(factors.back());
+    for (size_t i = factors.size() - 1; i-- > 0;) factor = Select(step <= static_cast<int64_t>(i), D(factors[i]), factor);
+    return lr * factor;
+  }
+  if (s.kind == "step") return lr * Decays<D>(s, N(step - warmup));
+  const int64_t length = TotalSteps(s) - warmup;
+  const D share = length < 1 ? D(1) : Smaller(D(1), D(D(step - warmup) / static_cast<double>(length)));
+  if (s.kind == "linear") return lr * (1 - (1 - a.Float("end_factor", 0)) * share);
+  return CosineBetween(lr, a.Float("min_lr", 0), share);
+}
+
+// The learning rate of the update after `step` (at least 0) of them, of a schedule that CheckSchedule accepts.
+template <typename D, typename N>
+D Rate(const Schedule& s, N step) {
+  if (s.kind == "one_cycle") return OneCycle<D>(s, step);
+  const int64_t warmup = WarmupSteps(s);
+  const D behind = s.kind == "constant" ? D(s.lr) : AfterWarmup<D>(s, step, warmup);
+  if (warmup == 0) return behind;
+  const double start = s.attributes.Float("warmup_start", 0);
+  return Select(step < warmup, s.lr * (start + (1 - start) * D(step) / static_cast<double>(warmup)), behind);
+}
+
+}  // namespace gradloom::schedule_formula

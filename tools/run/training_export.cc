@@ -1,0 +1,88 @@
+#include "tools/run/training_export.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "compiler/onnx/export.h"
+#include "compiler/training_algorithm.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/session/checkpoint.h"
+#include "runtime/session/safetensors.h"
+#include "tools/run/recipe.h"
+#include "tools/run/run_folder.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kDefaultBatch = 32;
+
+// Updates that the states of a file have seen: a checkpoint's manifest says it, or the file itself.
+int64_t UpdatesOf(const std::string& path, const SafetensorsFile& file) {
+  const std::string folder = fs::path(path).parent_path().string();
+  if (fs::exists(folder + "/MANIFEST")) return ReadManifest(folder).step;
+  const auto found = file.metadata().find("step");
+  return found == file.metadata().end() ? 0 : std::atoll(found->second.c_str());
+}
+
+// What a run has reached.
+struct TrainedState {
+  std::map<std::string, Tensor> values;  // parameters, statistics and states of the optimizer, by the plan's names
+  int64_t updates = 0;                   // done so far
+};
+
+// States of the optimizer join the weights where the file has them.
+TrainedState StateOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
+  TrainedState state{WeightsOf(plan, path), 0};
+  const SafetensorsFile file(path);
+  size_t wanted = 0, found = 0;
+  for (const StateTensor& tensor : plan.state) {
+    if (tensor.kind != StateKind::kOptimizer) continue;
+    ++wanted;
+    const auto entry = file.entries().find(tensor.name);
+    if (entry == file.entries().end() || entry->second.shape != tensor.shape) continue;
+    state.values.emplace(tensor.name, file.Read(tensor.name));
+    ++found;
+  }
+  if (found == wanted) {
+    state.updates = UpdatesOf(path, file);
+  } else {
+    notes.push_back("the file has weights and no states of the optimizer, which begins anew: " + Escaped(path, 4096));
+  }
+  return state;
+}
+
+}  // namespace
+
+void ExportTraining(const TrainedSource& source, const Configuration& configuration, const std::string& out,
+                    std::vector<std::string>& notes) {
+  const RunFolder run = RunFolder::Open(source.path);
+  const Plan plan = ReadPlan(run.PlanPath());
+  const TrainedState state = StateOf(plan, WeightsPathOf(source), notes);
+  const Model model = Model::FromBytes(ExportedBytes(plan.model, state.values, ModelForm::kAsWritten), plan.model.name);
+  ImportOptions import = ImportOptionsOf(configuration);
+  if (import.batch == 0) import.batch = kDefaultBatch;
+  std::vector<std::string> guesses;
+  Recipe recipe = RecipeOf(configuration, model, *Import(model, import).graph, 0, guesses);
+  if (recipe.TrainsByFile()) {
+    notes.push_back("the run is one of the file's own algorithm, which the file keeps");
+    return ExportTrained(plan.model, state.values, out);
+  }
+  if (configuration.has_value("schedule.plateau_patience")) {
+    throw Error(ErrorCode::kUnsupported, "a learning rate that goes by evaluations cannot be written as an algorithm of ONNX",
+                Escaped(configuration.origin("schedule.plateau_patience").place, 4096), "train without --plateau-patience");
+  }
+  recipe.schedule = plan.schedule;
+  std::vector<std::string> parameters;
+  for (const StateTensor& tensor : plan.state) {
+    if (tensor.kind == StateKind::kParameter) parameters.push_back(tensor.name);
+  }
+  const Algorithm algorithm = MakeAlgorithm(model, recipe, import, parameters, state.updates);
+  ExportWithAlgorithm(plan.model, state.values, algorithm, out);
+}
+
+}  // namespace gradloom
