@@ -33,7 +33,7 @@ std::span<const Op> FusedOps();              // fused.cc
 std::span<const Op> ReorderOps();            // reorder.cc
 std::span<const Op> MeetingOps();            // meeting.cc
 std::span<const Op> QuantizedOps();          // quantized.cc
-std::span<const Op> RegionOps();             // regions.cc
+std::span<const Op> RegionOfInterestOps();   // regions_of_interest.cc
 std::span<const Op> SignalOps();             // signal.cc
 std::span<const Op> TensorScatterOps();      // tensor_scatter.cc
 std::span<const Op> TraditionalOps();        // traditional.cc

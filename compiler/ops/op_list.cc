@@ -40,7 +40,7 @@ constexpr Rows kFamilies[] = {
     ReorderOps,
     MeetingOps,
     QuantizedOps,
-    RegionOps,
+    RegionOfInterestOps,
     SignalOps,
     TensorScatterOps,
     TraditionalOps,

@@ -1,8 +1,11 @@
 #include "compiler/passes/pack_intervals.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
+#include <queue>
+#include <set>
 #include <utility>
 
 #include "runtime/base/checked.h"
@@ -85,6 +88,106 @@ int64_t PackInOrder(std::vector<Interval>& intervals, const std::vector<int>& or
   return size;
 }
 
+// Free ranges of an arena that grows at its end, by place and by size.
+class FreeRanges {
+ public:
+  // Takes the smallest one that holds the bytes, else the end, of which the last free range is a part.
+  int64_t Take(int64_t bytes) {
+    const auto fits = by_size_.lower_bound({bytes, 0});
+    if (fits == by_size_.end()) {
+      int64_t offset = end_;
+      if (!by_place_.empty()) {
+        const auto last = std::prev(by_place_.end());
+        if (last->first + last->second == end_) {
+          offset = last->first;
+          Remove(last);
+        }
+      }
+      end_ = offset + bytes;
+      return offset;
+    }
+    const auto [size, offset] = *fits;
+    Remove(by_place_.find(offset));
+    if (size > bytes) Insert(offset + bytes, size - bytes);
+    return offset;
+  }
+
+  void Give(int64_t offset, int64_t bytes) {
+    if (bytes == 0) return;
+    const auto after = by_place_.lower_bound(offset);
+    if (after != by_place_.begin()) {
+      const auto before = std::prev(after);
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        bytes += before->second;
+        Remove(before);
+      }
+    }
+    if (after != by_place_.end() && after->first == offset + bytes) {
+      bytes += after->second;
+      Remove(after);
+    }
+    Insert(offset, bytes);
+  }
+
+  int64_t end() const { return end_; }
+
+ private:
+  void Insert(int64_t offset, int64_t bytes) {
+    by_place_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+  void Remove(std::map<int64_t, int64_t>::iterator range) {
+    by_size_.erase({range->second, range->first});
+    by_place_.erase(range);
+  }
+
+  std::map<int64_t, int64_t> by_place_;            // offset -> bytes
+  std::set<std::pair<int64_t, int64_t>> by_size_;  // (bytes, offset)
+  int64_t end_ = 0;                                // past which nothing was ever taken
+};
+
+// Best fit in the order of time: n log n, however many are alive together.
+int64_t PackByTime(std::vector<Interval>& intervals) {
+  std::vector<size_t> order(intervals.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return intervals[a].first < intervals[b].first; });
+  std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> alive;  // by the last step
+  FreeRanges ranges;
+  for (size_t index : order) {
+    Interval& interval = intervals[index];
+    while (!alive.empty() && alive.top().first < interval.first) {
+      const Interval& ended = intervals[alive.top().second];
+      ranges.Give(ended.offset, AlignUp(ended.bytes, kAlignmentBytes));
+      alive.pop();
+    }
+    interval.offset = ranges.Take(AlignUp(interval.bytes, kAlignmentBytes));
+    alive.emplace(interval.last, index);
+  }
+  return ranges.end();
+}
+
+// How many pairs of intervals are alive together.
+int64_t CountPairs(const std::vector<Interval>& intervals) {
+  std::vector<int> begins, ends;
+  for (const Interval& interval : intervals) {
+    begins.push_back(interval.first);
+    ends.push_back(interval.last);
+  }
+  std::sort(begins.begin(), begins.end());
+  std::sort(ends.begin(), ends.end());
+  int64_t pairs = 0;
+  size_t ended = 0;
+  for (size_t i = 0; i < begins.size(); ++i) {
+    while (ends[ended] < begins[i]) ++ended;
+    pairs += static_cast<int64_t>(i - ended);
+  }
+  return pairs;
+}
+
+// With more pairs, as in the training of a chain of many thousands of nodes, looking at all of them takes seconds.
+constexpr int64_t kMostPairs = 20'000'000;
+
 }  // namespace
 
 int64_t PackIntervals(std::vector<Interval>& intervals, const Together& together) {
@@ -97,11 +200,14 @@ int64_t PackIntervals(std::vector<Interval>& intervals, const Together& together
   const auto bytes = [&](int i) { return intervals[static_cast<size_t>(i)].bytes; };
   const auto first = [&](int i) { return intervals[static_cast<size_t>(i)].first; };
 
+  if (!together && CountPairs(intervals) > kMostPairs) return PackByTime(intervals);
+  const int64_t bound = PackingBound(intervals);
   std::vector<int> order(intervals.size());
   std::iota(order.begin(), order.end(), 0);
   std::vector<Interval> best;
   int64_t best_size = -1;
   const auto attempt = [&](auto less) {
+    if (best_size == bound) return;
     std::vector<Interval> packed = intervals;
     std::stable_sort(order.begin(), order.end(), less);
     const int64_t size = PackInOrder(packed, order, steps, together);

@@ -33,7 +33,7 @@ std::span<const ReferenceKernel> ReferenceAttention();
 std::span<const ReferenceKernel> ReferenceGridSample();
 std::span<const ReferenceKernel> ReferenceFused();  // fused.cc
 std::span<const ReferenceKernel> ReferenceQuantized();
-std::span<const ReferenceKernel> ReferenceRegions();
+std::span<const ReferenceKernel> ReferenceRegionsOfInterest();
 std::span<const ReferenceKernel> ReferenceSignal();
 std::span<const ReferenceKernel> ReferenceTensorScatter();
 std::span<const ReferenceKernel> ReferenceTraditional();

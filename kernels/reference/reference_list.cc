@@ -39,7 +39,7 @@ constexpr Rows kFamilies[] = {
     ReferenceGridSample,
     ReferenceFused,
     ReferenceQuantized,
-    ReferenceRegions,
+    ReferenceRegionsOfInterest,
     ReferenceSignal,
     ReferenceTensorScatter,
     ReferenceTraditional,

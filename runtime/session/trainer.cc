@@ -303,6 +303,19 @@ void Trainer::set_state(const std::string& text) {
   }
 }
 
+namespace {
+
+// Of a target what stands beside the rows of an output that count, where the data of the batch decides how many do.
+TensorView TargetOf(const Session& session, const std::string& output, const TensorView& rows, TensorView target) {
+  for (const Fetch& fetch : session.plan().entries[static_cast<size_t>(session.last_entry())].fetches) {
+    if (fetch.name != output || fetch.extents.empty() || fetch.extents[0].axis != 0 || target.shape.rank() == 0) continue;
+    target.shape[0] = std::min(target.shape[0], rows.shape[0]);
+  }
+  return target;
+}
+
+}  // namespace
+
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options) {
   std::vector<int64_t> order(static_cast<size_t>(data.rows()));
   std::iota(order.begin(), order.end(), 0);
@@ -321,7 +334,8 @@ std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data
     weights += weight;
     for (size_t m = 0; m < metrics.size(); ++m) {
       const MetricSpec& spec = options.metrics[m];
-      metrics[m]->Add(Named(outputs, spec.output, spec.name, "output"), Named(feeds, spec.target, spec.name, "target"));
+      const TensorView& output = Named(outputs, spec.output, spec.name, "output");
+      metrics[m]->Add(output, TargetOf(session, spec.output, output, Named(feeds, spec.target, spec.name, "target")));
     }
   }
   std::map<std::string, double> values{{"loss", loss / weights}};

@@ -26,7 +26,7 @@ constexpr Cases kFamilies[] = {
     AttentionCases,
     GridSampleCases,
     QuantizedCases,
-    RegionCases,
+    RegionOfInterestCases,
     SignalCases,
 };
 // clang-format on

@@ -19,13 +19,13 @@ std::vector<OpCase> PoolingCases();
 std::vector<OpCase> RecurrentCases();      // cases_recurrent.cc
 std::vector<OpCase> NormalizationCases();  // cases_normalization.cc
 std::vector<OpCase> SoftmaxCases();
-std::vector<OpCase> RandomCases();      // dropout too
-std::vector<OpCase> LossCases();        // cases_loss.cc
-std::vector<OpCase> ResizeCases();      // cases_resize.cc
-std::vector<OpCase> GridSampleCases();  // cases_grid_sample.cc
-std::vector<OpCase> AttentionCases();   // cases_attention.cc
-std::vector<OpCase> QuantizedCases();   // cases_quantized.cc
-std::vector<OpCase> RegionCases();      // cases_regions.cc
-std::vector<OpCase> SignalCases();      // cases_signal.cc
+std::vector<OpCase> RandomCases();            // dropout too
+std::vector<OpCase> LossCases();              // cases_loss.cc
+std::vector<OpCase> ResizeCases();            // cases_resize.cc
+std::vector<OpCase> GridSampleCases();        // cases_grid_sample.cc
+std::vector<OpCase> AttentionCases();         // cases_attention.cc
+std::vector<OpCase> QuantizedCases();         // cases_quantized.cc
+std::vector<OpCase> RegionOfInterestCases();  // cases_regions_of_interest.cc
+std::vector<OpCase> SignalCases();            // cases_signal.cc
 
 }  // namespace gradloom

@@ -412,6 +412,6 @@ constexpr ReferenceKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const ReferenceKernel> ReferenceRegions() { return kKernels; }
+std::span<const ReferenceKernel> ReferenceRegionsOfInterest() { return kKernels; }
 
 }  // namespace gradloom

@@ -2,7 +2,7 @@
 
 namespace gradloom {
 
-std::vector<OpCase> RegionCases() {
+std::vector<OpCase> RegionOfInterestCases() {
   const std::vector<int64_t> ones{1, 1}, twos{2, 2};
   std::vector<OpCase> cases = {
       {.op = "Col2Im", .operands = {In({2, 12, 9}), Ints({4, 4}), Ints({2, 2})}},

@@ -127,6 +127,6 @@ const Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> RegionOps() { return kOps; }
+std::span<const Op> RegionOfInterestOps() { return kOps; }
 
 }  // namespace gradloom
