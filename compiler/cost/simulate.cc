@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "compiler/ops/rounds.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -28,9 +29,6 @@ Cost CostOfLaunch(const Program& program, const Instruction& launch) {
   return CostOf(graph, node);
 }
 
-// Rounds of a loop that says no number count as one.
-constexpr int64_t kMostRounds = 1 << 20;
-
 // What an instruction takes that meets nobody; of a branch the longer way, of a loop all rounds that it may go.
 double SecondsOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
   const auto body = [&](const Program& inside) {
@@ -45,10 +43,7 @@ double SecondsOf(const Program& program, const Instruction& instruction, int thr
       return SecondsOf({.flops = 0, .bytes = 2 * bytes}, threads, device);
     }
     case InstructionKind::kIf: return std::max(body(instruction.bodies[0]), body(instruction.bodies[1]));
-    case InstructionKind::kLoop: {
-      const double rounds = instruction.trip_bound > kMostRounds ? 1 : static_cast<double>(instruction.trip_bound);
-      return rounds * body(instruction.bodies[0]);
-    }
+    case InstructionKind::kLoop: return CountedRounds(instruction.trip_bound) * body(instruction.bodies[0]);
     default: return 0;
   }
 }

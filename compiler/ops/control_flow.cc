@@ -15,6 +15,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/rounds.h"
 
 namespace gradloom {
 namespace {
@@ -118,11 +119,8 @@ Cost CostOfIf(const Graph&, const Node& node) {
   return {std::max(a.flops, b.flops), std::max(a.bytes, b.bytes)};
 }
 
-// As often as it may run, where the file says that; otherwise once.
 Cost CostOfLoop(const Graph&, const Node& node) {
-  constexpr int64_t kMost = 1 << 20;
-  const int64_t bound = node.attributes.Int("trip_bound", 1);
-  const double trips = bound > kMost ? 1 : static_cast<double>(bound);
+  const double trips = CountedRounds(node.attributes.Int("trip_bound", 1));
   const Cost once = CostOfBody(BodyOf(node, 0));
   return {trips * once.flops, trips * once.bytes};
 }
