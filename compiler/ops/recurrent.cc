@@ -1,6 +1,9 @@
 // LSTM, GRU and RNN. Their gradients are operators of ours that take the forward operator's inputs and the
 // gradients of its outputs, run the forward pass again and go back through it; the outputs are the
-// gradients of the inputs that the attribute "wanted" lists.
+// gradients of the inputs that the attribute "wanted" lists. LSTM and GRU have training forms with one more output, what their
+// gradients need of each step; a gradient that is given Y and that output runs no forward pass (compiler/passes/keep_steps).
+#include "compiler/ops/recurrent.h"
+
 #include <array>
 #include <string>
 
@@ -11,19 +14,7 @@
 namespace gradloom {
 namespace {
 
-// What tells the three apart.
-struct Kind {
-  std::string_view op;
-  std::string_view gradient;
-  int64_t gates;
-  int inputs;
-  int outputs;
-  int activations;  // a direction
-};
-
-constexpr Kind kLstm{"LSTM", "LstmGrad", 4, 8, 3, 3};
-constexpr Kind kGru{"GRU", "GruGrad", 3, 6, 2, 2};
-constexpr Kind kRnn{"RNN", "RnnGrad", 1, 6, 2, 1};
+using Kind = RecurrentKind;
 
 // The inputs whose gradient there is: all but sequence_lens.
 constexpr int kLengths = 4;
@@ -73,6 +64,22 @@ std::vector<ValueType> Types(const Graph& graph, const Node& node, const Kind& k
   return {y, state, state};
 }
 
+// What a training form keeps: gates and, behind them, LSTM's cell state or the product with R that a linear GRU resets.
+ValueType KeptType(const Graph& graph, const Node& node, const Kind& kind) {
+  const ValueType x = InputType(graph, node, 0), r = InputType(graph, node, 2);
+  const bool more = kind.gates == 4 || (kind.gates == 3 && node.attributes.Int("linear_before_reset", 0) != 0);
+  return {x.dtype, {r.shape[0], x.shape[0], x.shape[1], (kind.gates + (more ? 1 : 0)) * r.shape[2]}};
+}
+
+template <const Kind& kKind>
+std::vector<ValueType> TrainingTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, kKind.inputs, kKind.outputs + 1);
+  std::vector<ValueType> types = Types(graph, node, kKind);
+  types.resize(static_cast<size_t>(kKind.outputs));
+  types.push_back(KeptType(graph, node, kKind));
+  return OutputTypes(node, types);
+}
+
 template <const Kind& kKind>
 std::vector<ValueType> ForwardTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, 3, kKind.inputs, kKind.outputs);
@@ -82,8 +89,11 @@ std::vector<ValueType> ForwardTypes(const Graph& graph, const Node& node) {
 template <const Kind& kKind>
 std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node) {
   const std::vector<int64_t> wanted = node.attributes.Ints("wanted");
-  ExpectArity(node, kKind.inputs + kKind.outputs, kKind.inputs + kKind.outputs, static_cast<int>(wanted.size()));
+  constexpr int kSavedY = kKind.inputs + kKind.outputs;
+  ExpectArity(node, kSavedY, kSavedY + (kKind.training.empty() ? 1 : 2), static_cast<int>(wanted.size()));
   const std::vector<ValueType> outputs = Types(graph, node, kKind);
+  if (HasInput(node, kSavedY)) ExpectInput(graph, node, kSavedY, outputs[0]);
+  if (HasInput(node, kSavedY + 1)) ExpectInput(graph, node, kSavedY + 1, KeptType(graph, node, kKind));
   for (int i = 0; i < kKind.outputs; ++i) {
     if (HasInput(node, kKind.inputs + i)) ExpectInput(graph, node, kKind.inputs + i, outputs[static_cast<size_t>(i)]);
   }
@@ -114,17 +124,18 @@ void Gradient(GradientContext& context) {
   for (size_t i = 0; i < wanted.size(); ++i) context.set(static_cast<int>(wanted[i]), gradients[i]);
 }
 
-// The products with W and R; the gradient runs them three times, once for the forward pass.
+// The products with W and R; the gradient runs them three times, once for the forward pass where that is not kept.
 template <const Kind& kKind, int kPasses>
 Cost RecurrentCost(const Graph& graph, const Node& node) {
   Cost cost;
+  const int passes = kPasses - (kPasses == 3 && HasInput(node, kKind.inputs + kKind.outputs) ? 1 : 0);
   const auto add_bytes = [&](ValueId id) {
     if (id != kNoValue) cost.bytes += static_cast<double>(graph.value(id).shape.elements() * DTypeBytes(graph.value(id).dtype));
   };
   for (ValueId id : node.inputs) add_bytes(id);
   for (ValueId id : node.outputs) add_bytes(id);
   const Shape &x = graph.value(node.inputs[0]).shape, &w = graph.value(node.inputs[1]).shape, &r = graph.value(node.inputs[2]).shape;
-  cost.flops = 2.0 * kPasses * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements() + r.elements());
+  cost.flops = 2.0 * passes * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements() + r.elements());
   return cost;
 }
 
@@ -158,6 +169,8 @@ constexpr Op kOps[] = {
      .infer = ForwardTypes<kRnn>,
      .cost = RecurrentCost<kRnn, 1>,
      .shard = ShardRecurrent},
+    {.name = kLstm.training, .domain = kGradloomDomain, .infer = TrainingTypes<kLstm>, .cost = RecurrentCost<kLstm, 1>},
+    {.name = kGru.training, .domain = kGradloomDomain, .infer = TrainingTypes<kGru>, .cost = RecurrentCost<kGru, 1>},
     {.name = kLstm.gradient,
      .domain = kGradloomDomain,
      .infer = GradientTypes<kLstm>,

@@ -18,6 +18,7 @@
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
+#include "compiler/passes/keep_steps.h"
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
 #include "compiler/passes/order_nodes.h"
@@ -164,6 +165,8 @@ void RunSimplifyDevice(PassContext& c) {
   if (c.divided) Simplify(c.graph);
 }
 
+void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
+
 void RunRecompute(PassContext& c) {
   if (c.recompute_bytes > 0) c.recomputed = Recompute(c.graph, c.recompute_bytes, c.recipe.device, c.recipe.threads);
 }
@@ -245,6 +248,8 @@ constexpr Pass kPasses[] = {
     // Here the batch is divided (replicate_data) and the stages are cut apart, where there are several devices; compile.cc does it,
     // as it makes several graphs of one. What was kept apart for its sake is brought together then.
     {"simplify_device", RunSimplifyDevice, true},
+    // By device, and before recompute, which may undo it where memory is short.
+    {"keep_steps", RunKeepSteps, true},
     // After simplification, which would make one of what is there twice. Nothing where memory suffices: compile.cc says how much
     // must go when it has seen the memory plan.
     {"recompute", RunRecompute, true},

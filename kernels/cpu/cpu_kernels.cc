@@ -30,6 +30,7 @@ constexpr Rows kFamilies[] = {
     CpuMoveKernels,
     CpuIndexKernels,
     CpuLstmKernels,
+    CpuGruKernels,
     CpuMatMulKernels,
     CpuConvolutionKernels,
     CpuPoolingKernels,

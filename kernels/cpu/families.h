@@ -21,6 +21,7 @@ std::span<const CpuKernel> CpuOptimizerKernels();        // optimizer.cc
 std::span<const CpuKernel> CpuMoveKernels();             // move_rows.cc
 std::span<const CpuKernel> CpuIndexKernels();            // index.cc
 std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
+std::span<const CpuKernel> CpuGruKernels();              // gru.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
 std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc

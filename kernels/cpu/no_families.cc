@@ -16,6 +16,7 @@ std::span<const CpuKernel> CpuOptimizerKernels() { return {}; }
 std::span<const CpuKernel> CpuMoveKernels() { return {}; }
 std::span<const CpuKernel> CpuIndexKernels() { return {}; }
 std::span<const CpuKernel> CpuLstmKernels() { return {}; }
+std::span<const CpuKernel> CpuGruKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuPoolingKernels() { return {}; }

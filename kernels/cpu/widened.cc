@@ -120,6 +120,8 @@ constexpr std::pair<std::string_view, std::string_view> kOperators[] = {
     {"ConvTranspose", ""},
     {"Gemm", ""},
     {"GlobalAveragePool", ""},
+    {"GRU", ""},
+    {"GruGrad", "gradloom"},
     {"LSTM", ""},
     {"LayerNormGrad", "gradloom"},
     {"LayerNormalization", ""},
@@ -133,6 +135,8 @@ constexpr std::pair<std::string_view, std::string_view> kOperators[] = {
     {"ReduceMin", ""},
     {"ReduceSum", ""},
     {"ReduceSumSquare", ""},
+    {"RNN", ""},
+    {"RnnGrad", "gradloom"},
     {"Softmax", ""},
 };
 

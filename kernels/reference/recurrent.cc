@@ -275,6 +275,23 @@ void Lane<T>::WriteState(const T* last, void* y_h) const {
 }
 
 template <typename T>
+void Lane<T>::WriteKept(int64_t first, const T* rows, int64_t count, int64_t blocks, void* kept) const {
+  if (kept == nullptr) return;
+  const int64_t width = blocks * size.hidden;
+  T* const out = static_cast<T*>(kept) + direction * size.steps * size.batch * width + first * size.hidden;
+  const auto at = [&](int64_t t, int64_t b) { return out + (size.batch_first ? b * size.steps + t : t * size.batch + b) * width; };
+  // A sequence of n steps has the times [0, n).
+  for (size_t i = 0; i < times.size(); ++i) {
+    const int64_t s = static_cast<int64_t>(i) / size.batch, b = static_cast<int64_t>(i) % size.batch;
+    if (times[i] < 0) {
+      std::fill_n(at(s, b), count * size.hidden, T(0));
+    } else {
+      std::copy_n(rows + static_cast<int64_t>(i) * count * size.hidden, count * size.hidden, at(times[i], b));
+    }
+  }
+}
+
+template <typename T>
 void Lane<T>::AddSequenceGradient(int64_t s, const void* dy, T* dh) const {
   if (dy == nullptr) return;
   for (int64_t b = 0; b < size.batch; ++b) {

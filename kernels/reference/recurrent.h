@@ -84,6 +84,9 @@ struct Lane {
   // Writes Y from h [steps + 1, batch, hidden] (h[0] is the initial state) and a last state.
   void WriteSequence(const T* h, void* y) const;
   void WriteState(const T* last, void* y_h) const;
+  // Writes `count` blocks of `hidden` elements of each step from `rows` [steps, batch, count * hidden] to block `first` of the
+  // `blocks` that a training form keeps of it, by the rows of X; zeros past the ends. Null: unwanted.
+  void WriteKept(int64_t first, const T* rows, int64_t count, int64_t blocks, void* kept) const;
 
   // dh[batch, hidden] += the gradient of Y at step s.
   void AddSequenceGradient(int64_t s, const void* dy, T* dh) const;

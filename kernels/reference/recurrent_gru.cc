@@ -171,11 +171,16 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
       gru.Forward();
       gru.lane.WriteSequence(gru.h.data(), outputs[0]);
       if (call.outputs.size() > 1) gru.lane.WriteState(gru.h.data() + gru.lane.size.steps * gru.cells(), outputs[1]);
+      if (call.outputs.size() > 2) {
+        const int64_t blocks = gru.linear ? 4 : 3;
+        gru.lane.WriteKept(0, gru.gates.data(), 3, blocks, outputs[2]);
+        if (gru.linear) gru.lane.WriteKept(3, gru.reset.data(), 1, blocks, outputs[2]);
+      }
     }
   });
 }
 
-// Inputs: the six of GRU or RNN, then the gradients of Y and Y_h.
+// Inputs: the six of GRU or RNN, then the gradients of Y and Y_h. What the forward pass kept is not looked at.
 template <bool kGru>
 void Gradient(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[0].dtype, [&](auto type) {
@@ -210,10 +215,8 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"GRU", "", Wide<Forward<true>>},
-    {"GruGrad", "gradloom", Wide<Gradient<true>>},
-    {"RNN", "", Wide<Forward<false>>},
-    {"RnnGrad", "gradloom", Wide<Gradient<false>>},
+    {"GRU", "", Wide<Forward<true>>},  {"GruTraining", "gradloom", Wide<Forward<true>>}, {"GruGrad", "gradloom", Wide<Gradient<true>>},
+    {"RNN", "", Wide<Forward<false>>}, {"RnnGrad", "gradloom", Wide<Gradient<false>>},
 };
 
 }  // namespace

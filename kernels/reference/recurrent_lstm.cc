@@ -146,11 +146,15 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
       lstm.lane.WriteSequence(lstm.h.data(), outputs[0]);
       if (call.outputs.size() > 1) lstm.lane.WriteState(lstm.h.data() + last, outputs[1]);
       if (call.outputs.size() > 2) lstm.lane.WriteState(lstm.c.data() + last, outputs[2]);
+      if (call.outputs.size() > 3) {
+        lstm.lane.WriteKept(0, lstm.gates.data(), kGates, 5, outputs[3]);
+        lstm.lane.WriteKept(kGates, lstm.c.data() + lstm.cells(), 1, 5, outputs[3]);
+      }
     }
   });
 }
 
-// Inputs: the eight of LSTM, then the gradients of Y, Y_h and Y_c.
+// Inputs: the eight of LSTM, then the gradients of Y, Y_h and Y_c. What the training form kept is not looked at.
 void Gradient(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[0].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
@@ -188,6 +192,7 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
 
 constexpr ReferenceKernel kKernels[] = {
     {"LSTM", "", Wide<Forward>},
+    {"LstmTraining", "gradloom", Wide<Forward>},
     {"LstmGrad", "gradloom", Wide<Gradient>},
 };
 

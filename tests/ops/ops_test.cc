@@ -77,6 +77,8 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.Fused",
       "gradloom.Reorder",
       // Made after differentiation.
+      "gradloom.LstmTraining",
+      "gradloom.GruTraining",
       "gradloom.BatchNormSums",
       "gradloom.BatchNormApply",
       "gradloom.BatchNormStatistics",

@@ -19,7 +19,7 @@ using PointwiseLoop = void (*)(const PointwiseArgs&);
 enum class Reduction : int { kSum, kSumSquare, kSumAbs, kMax, kMin, kProd };
 inline constexpr int kNumReductions = 6;
 
-// c = alpha a b + beta bias, for small extents.
+// c = alpha a b + beta bias, for small extents; or alpha (c + a b) + beta bias.
 struct MatrixArgs {
   Index m, n, k;
   const float *a, *b;
@@ -29,6 +29,7 @@ struct MatrixArgs {
   float* c;
   Index c_row;  // elements of a row are contiguous
   float alpha, beta;
+  bool adds;
 };
 
 // Rows of n elements that are normalised; bias may be null.
@@ -51,6 +52,52 @@ struct UpdateArgs {
 };
 using UpdateFunction = void (*)(const UpdateArgs&);
 enum class UpdateLoop : int { kSgd, kMomentum, kAdam, kAmsgrad, kRmsProp1, kRmsProp2, kRmsProp3, kAdagrad, kAdadelta, kAdamax, kLamb };
+
+// Cells of recurrent operators: `n` hidden units of one sequence at one step. Blocks of a row of gates (in ONNX's order, after
+// their activations) and of biases lie `hidden` apart; of `step`, the product of the state with R, `step_stride`. All pointers are
+// at the first of the units.
+struct LstmCell {
+  Index n, hidden, step_stride;
+  const float *step, *bias;
+  const float* peephole;  // i, o, f; or null
+  const float* c0;
+  float* gates;  // i, o, f, c: the projection of X before; and behind them the cell state
+  float *h1, *y;
+};
+// dh and dc: of the states after the step, then what of those before it does not go through R. dz: of the gates' arguments.
+struct LstmGradCell {
+  Index n, hidden;
+  const float *gates, *peephole, *c0;
+  const float *dy, *through;  // the parts of h's gradient by Y and through R
+  float *dh, *dc, *dz;
+};
+// Biases z, r, h and, where `linear` (linear_before_reset), that of R's h; `gates` as many: the last is R h + bias.
+struct GruCell {
+  Index n, hidden, step_stride;
+  bool linear;
+  const float *step, *bias, *h0;
+  float *gates, *h1, *y;
+  float* reset;  // not linear: r * h0
+};
+struct GruGradCell {
+  Index n, hidden;
+  bool linear;
+  const float *gates, *h0, *dy, *through;
+  float *dh, *dz;  // dz: as many blocks as gates; the last is the gradient of R h + bias
+  float* reset;
+};
+struct RnnCell {
+  Index n;
+  bool relu;  // instead of the hyperbolic tangent
+  const float *projected, *step, *bias;
+  float *h1, *y;
+};
+struct RnnGradCell {
+  Index n;
+  bool relu;
+  const float *y, *dy, *through;
+  float *dh, *dz;
+};
 
 struct Loops {
   const char* name;                // "avx512", "avx2", "baseline"
@@ -102,8 +149,22 @@ struct Loops {
 
   const UpdateFunction* updates;  // by UpdateLoop
 
-  // A product of small matrices; `pack` has matrix_pack_floats(k, n) floats.
+  // A product of small matrices; `pack` has MatrixPackFloats(k, n) floats.
   void (*matrix)(const MatrixArgs& args, float* pack);
+  // The same in two parts, for a b that is used many times: panels of `matrix_panel` columns, each k * matrix_panel floats.
+  Index matrix_panel;
+  void (*pack_matrix)(const MatrixArgs& args, float* pack);
+  void (*multiply_packed)(const MatrixArgs& args, const float* pack);
+
+  void (*lstm)(const LstmCell& cell);
+  void (*lstm_grad)(const LstmGradCell& cell);
+  void (*rnn)(const RnnCell& cell);
+  void (*rnn_grad)(const RnnGradCell& cell);
+  // Where not linear, the second of each follows the product with R's h.
+  void (*gru_gates)(const GruCell& cell);
+  void (*gru_candidate)(const GruCell& cell);
+  void (*gru_grad_gates)(const GruGradCell& cell);
+  void (*gru_grad_reset)(const GruGradCell& cell);
 
   // to[i, j] = from[j, i] over rows * columns elements of `to`.
   void (*transpose)(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);

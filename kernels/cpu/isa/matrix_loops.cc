@@ -5,11 +5,14 @@
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-constexpr Index kPanel = 2 * kLanes;  // columns that a tile covers
-constexpr Index kTileRows = 4;
+constexpr Index kPanel = kMatrixPanel;  // columns that a tile covers
+// As many as the registers hold next to two vectors of b and one of a.
+constexpr Index kTileRows = kLanes == 16 ? 12 : 6;
+
+}  // namespace
 
 // b as panels of kPanel columns, k rows each, zero past n.
-void Pack(const MatrixArgs& args, float* pack) {
+void PackMatrix(const MatrixArgs& args, float* pack) {
   for (Index j = 0; j < args.n; j += kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
     const float* b = args.b + j * args.b_col;
@@ -24,49 +27,72 @@ void Pack(const MatrixArgs& args, float* pack) {
   }
 }
 
-GRADLOOM_INLINE Vector BiasOf(const MatrixArgs& args, Index column, Index width) {
-  Vector v{};
-  if (args.bias == nullptr) return v;
-  for (Index i = 0; i < kLanes && i < width; ++i) v[i] = args.bias[(column + i) * args.bias_step];
-  return v * args.beta;
-}
+namespace {
 
-GRADLOOM_INLINE void StorePart(float* to, Vector v, Index width) {
-  if (width >= kLanes) return Store(to, v);
-  for (Index i = 0; i < width; ++i) to[i] = v[i];
-}
-
-// kRows rows of c times one panel of b.
+// c[kRows, kPanel] of a and one panel of b; `bias` has kPanel elements. Loops are unrolled, so that the sums stay in registers.
 template <Index kRows>
-GRADLOOM_INLINE void Tile(const MatrixArgs& args, Index row, Index column, const float* panel) {
-  Vector acc[kRows][2] = {};
-  const float* a = args.a + row * args.a_row;
+void Tile(const MatrixArgs& args, const float* a, const float* panel, const float* bias, float* c, Index c_row) {
+  Vector sums[kRows][2];
+#pragma GCC unroll 16
+  for (Index r = 0; r < kRows; ++r) {
+    sums[r][0] = args.adds ? Load(c + r * c_row) : Vector{};
+    sums[r][1] = args.adds ? Load(c + r * c_row + kLanes) : Vector{};
+  }
   for (Index p = 0; p < args.k; ++p, panel += kPanel, a += args.a_col) {
     const Vector b0 = Load(panel), b1 = Load(panel + kLanes);
+#pragma GCC unroll 16
     for (Index r = 0; r < kRows; ++r) {
       const Vector x = Broadcast(a[r * args.a_row]);
-      acc[r][0] = Fma(x, b0, acc[r][0]);
-      acc[r][1] = Fma(x, b1, acc[r][1]);
+      sums[r][0] = Fma(x, b0, sums[r][0]);
+      sums[r][1] = Fma(x, b1, sums[r][1]);
     }
   }
-  const Index width = args.n - column;
-  const Vector bias0 = BiasOf(args, column, width), bias1 = BiasOf(args, column + kLanes, width - kLanes);
+#pragma GCC unroll 16
   for (Index r = 0; r < kRows; ++r) {
-    float* c = args.c + (row + r) * args.c_row + column;
-    StorePart(c, acc[r][0] * args.alpha + bias0, width);
-    if (width > kLanes) StorePart(c + kLanes, acc[r][1] * args.alpha + bias1, width - kLanes);
+    Store(c + r * c_row, sums[r][0] * args.alpha + Load(bias));
+    Store(c + r * c_row + kLanes, sums[r][1] * args.alpha + Load(bias + kLanes));
+  }
+}
+
+using TileFunction = void (*)(const MatrixArgs&, const float*, const float*, const float*, float*, Index);
+constexpr TileFunction kTiles[] = {nullptr, Tile<1>, Tile<2>, Tile<3>,  Tile<4>,  Tile<5>, Tile<6>,
+                                   Tile<7>, Tile<8>, Tile<9>, Tile<10>, Tile<11>, Tile<12>};
+
+// The columns of a panel that are there, between c and rows of kPanel elements.
+void CopyColumns(const float* from, Index from_row, float* to, Index to_row, Index rows, Index columns) {
+  for (Index r = 0; r < rows; ++r) {
+    for (Index i = 0; i < columns; ++i) to[r * to_row + i] = from[r * from_row + i];
   }
 }
 
 }  // namespace
 
-void Matrix(const MatrixArgs& args, float* pack) {
-  Pack(args, pack);
+void MultiplyPacked(const MatrixArgs& args, const float* pack) {
+  alignas(64) float bias[kPanel], part[kTileRows * kPanel];
+  // Tiles of nearly equal height: one of a row or two would wait for its own additions.
+  const Index tiles = (args.m + kTileRows - 1) / kTileRows;
   for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
-    Index i = 0;
-    for (; i + kTileRows <= args.m; i += kTileRows) Tile<kTileRows>(args, i, j, pack);
-    for (; i < args.m; ++i) Tile<1>(args, i, j, pack);
+    const Index width = args.n - j < kPanel ? args.n - j : kPanel;
+    for (Index i = 0; i < kPanel; ++i) bias[i] = args.bias != nullptr && i < width ? args.bias[(j + i) * args.bias_step] * args.beta : 0.0f;
+    for (Index t = 0, row = 0; t < tiles; ++t) {
+      const Index rows = args.m / tiles + (t < args.m % tiles ? 1 : 0);
+      const float* a = args.a + row * args.a_row;
+      float* c = args.c + row * args.c_row + j;
+      if (width == kPanel) {
+        kTiles[rows](args, a, pack, bias, c, args.c_row);
+      } else {
+        if (args.adds) CopyColumns(c, args.c_row, part, kPanel, rows, width);
+        kTiles[rows](args, a, pack, bias, part, kPanel);
+        CopyColumns(part, kPanel, c, args.c_row, rows, width);
+      }
+      row += rows;
+    }
   }
+}
+
+void Matrix(const MatrixArgs& args, float* pack) {
+  PackMatrix(args, pack);
+  MultiplyPacked(args, pack);
 }
 
 void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns) {

@@ -36,6 +36,17 @@ const Loops kLoops = {
     .layer_norm_grad_row = LayerNormGradRow,
     .updates = kUpdates,
     .matrix = Matrix,
+    .matrix_panel = kMatrixPanel,
+    .pack_matrix = PackMatrix,
+    .multiply_packed = MultiplyPacked,
+    .lstm = LstmForward,
+    .lstm_grad = LstmBackward,
+    .rnn = RnnForward,
+    .rnn_grad = RnnBackward,
+    .gru_gates = GruForwardGates,
+    .gru_candidate = GruForwardCandidate,
+    .gru_grad_gates = GruBackwardGates,
+    .gru_grad_reset = GruBackwardReset,
     .transpose = Transpose,
 };
 

@@ -40,6 +40,17 @@ void LayerNormGradRow(const LayerNormArgs& args, const float* g, const float* x,
 extern const UpdateFunction kUpdates[];
 
 void Matrix(const MatrixArgs& args, float* pack);
+void PackMatrix(const MatrixArgs& args, float* pack);
+void MultiplyPacked(const MatrixArgs& args, const float* pack);
+void LstmForward(const LstmCell& cell);
+void LstmBackward(const LstmGradCell& cell);
+void RnnForward(const RnnCell& cell);
+void RnnBackward(const RnnGradCell& cell);
+void GruForwardGates(const GruCell& cell);
+void GruForwardCandidate(const GruCell& cell);
+void GruBackwardGates(const GruGradCell& cell);
+void GruBackwardReset(const GruGradCell& cell);
+
 void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);
 
 }  // namespace gradloom::GRADLOOM_ISA

@@ -21,6 +21,8 @@ inline constexpr Index kLanes = 8;
 inline constexpr Index kLanes = 4;
 #endif
 
+inline constexpr Index kMatrixPanel = 2 * kLanes;  // columns of a packed matrix that lie together
+
 #define GRADLOOM_INLINE static inline __attribute__((always_inline, unused))
 
 typedef float Vector __attribute__((vector_size(kLanes * 4)));
@@ -29,7 +31,12 @@ typedef int IntVector __attribute__((vector_size(kLanes * 4)));
 
 GRADLOOM_INLINE Vector Load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 GRADLOOM_INLINE void Store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
-GRADLOOM_INLINE Vector Broadcast(float x) { return Vector{} + x; }
+// One instruction, which reads memory by itself: a sum with zero would be one more.
+GRADLOOM_INLINE Vector Broadcast(float x) {
+  Vector v;
+  for (Index i = 0; i < kLanes; ++i) v[i] = x;
+  return v;
+}
 
 // Lane by lane; the compiler makes one instruction of it.
 GRADLOOM_INLINE Vector Fma(Vector a, Vector b, Vector c) {

@@ -1,0 +1,167 @@
+#include "kernels/cpu/recurrent.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/operands.h"
+#include "runtime/base/checked.h"
+
+namespace gradloom::recurrent {
+namespace {
+
+// "" where the activations are those that the operator has by itself, or Relu for RNN.
+std::string RejectsActivations(const KernelCall& call, const Kind& kind) {
+  const std::vector<std::string> names = call.attributes.Strings("activations");
+  std::vector<std::string> usual{"Sigmoid", "Tanh"};
+  if (kind.gates == 4) usual.emplace_back("Tanh");
+  if (kind.gates == 1) usual.erase(usual.begin());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool relu = kind.gates == 1 && names[i] == "Relu" && names[i] == names[0];
+    if (names[i] != usual[i % usual.size()] && !relu) return "activation " + names[i];
+    if (relu != (kind.gates == 1 && names[0] == "Relu")) return "activations that differ";
+  }
+  return "";
+}
+
+}  // namespace
+
+Sizes::Sizes(const KernelCall& call, const Kind& kind) {
+  const Shape &x = call.inputs[kX].shape, &r = call.inputs[kR].shape;
+  batch_first = call.attributes.Int("layout", 0) != 0;
+  steps = x[batch_first ? 1 : 0];
+  batch = x[batch_first ? 0 : 1];
+  input = x[2];
+  directions = r[0];
+  hidden = r[2];
+  gates = kind.gates;
+  reverse = call.attributes.String("direction", "forward") == "reverse";
+  has_lengths = HasInput(call, kLengths);
+  linear = gates == 3 && call.attributes.Int("linear_before_reset", 0) != 0;
+  const std::vector<std::string> activations = call.attributes.Strings("activations");
+  relu = gates == 1 && !activations.empty() && activations.front() == "Relu";
+  kept = gates + (gates == 4 || linear ? 1 : 0);
+  slots = gates + (linear ? 1 : 0);
+}
+
+void Lane::Project(const Share& share, int64_t s) const {
+  const int64_t panel = loops.matrix_panel, hidden = n.hidden, gate = AlignUp(hidden, panel) * n.input;
+  const int64_t end = std::min(n.steps, s + chunk());
+  const int64_t first = n.backwards(direction) ? n.steps - end : s;
+  // Columns outermost: a panel of W stays in the first-level cache for all rows.
+  for (int64_t g = 0; g < n.gates; ++g) {
+    for (int64_t j = share.j0; j < share.j1; j += panel) {
+      MatrixArgs args{.m = share.b1 - share.b0,
+                      .n = std::min(panel, share.j1 - j),
+                      .k = n.input,
+                      .a_row = n.batch_step() * n.input,
+                      .a_col = 1,
+                      .c_row = n.batch_step() * n.kept * hidden,
+                      .alpha = 1};
+      for (int64_t t = first; t < first + end - s; ++t) {
+        args.a = x + n.row(t, share.b0) * n.input;
+        args.c = kept_row(t, share.b0) + g * hidden + j;
+        loops.multiply_packed(args, packed_w + g * gate + j * n.input);
+      }
+    }
+  }
+}
+
+void Lane::MultiplyState(const Share& share, const float* state, int64_t first, int64_t blocks) const {
+  const int64_t units = share.j1 - share.j0, hidden = n.hidden, gate = AlignUp(hidden, loops.matrix_panel) * hidden;
+  for (int64_t g = 0; g < blocks; ++g) {
+    const MatrixArgs args{.m = share.b1 - share.b0,
+                          .n = units,
+                          .k = hidden,
+                          .a = state + share.b0 * hidden,
+                          .a_row = hidden,
+                          .a_col = 1,
+                          .c = step_part(share, blocks) + g * units,
+                          .c_row = blocks * units,
+                          .alpha = 1};
+    loops.multiply_packed(args, packed + (first + g) * gate + share.j0 * hidden);
+  }
+}
+
+void Lane::MultiplyGradient(const Share& share, int64_t s, int64_t slot, int64_t first, int64_t blocks, bool adds) const {
+  const int64_t hidden = n.hidden, row = n.slots * hidden, padded = AlignUp(hidden, loops.matrix_panel);
+  const bool backwards = n.backwards(direction);
+  const float* a = dz_row(backwards ? n.steps - 1 - s : s, share.b0) + slot * hidden;
+  int64_t a_row = n.batch_step() * row;
+  if (lengths != nullptr && backwards) {
+    // The rows of one step lie at times of their own.
+    for (int64_t b = share.b0; b < share.b1; ++b) {
+      const int64_t t = time(s, b);
+      float* to = gathered + b * row;
+      t < 0 ? std::fill_n(to, blocks * hidden, 0.0f) : std::copy_n(dz_row(t, b) + slot * hidden, blocks * hidden, to);
+    }
+    a = gathered + share.b0 * row;
+    a_row = row;
+  }
+  const MatrixArgs args{.m = share.b1 - share.b0,
+                        .n = share.j1 - share.j0,
+                        .k = blocks * hidden,
+                        .a = a,
+                        .a_row = a_row,
+                        .a_col = 1,
+                        .c = through + share.b0 * hidden + share.j0,
+                        .c_row = hidden,
+                        .alpha = 1,
+                        .adds = adds};
+  loops.multiply_packed(args, packed + first * hidden * padded + share.j0 * blocks * hidden);
+}
+
+std::string Rejects(const KernelCall& call, const Kind& kind) {
+  if (call.attributes.Float("clip", 0) > 0 || call.attributes.Int("input_forget", 0) != 0) return "clip or input_forget";
+  if (std::string why = RejectsActivations(call, kind); !why.empty()) return why;
+  if (std::string why = RejectsLayouts(call); !why.empty()) return why;
+  if (call.inputs.size() < 3) return "operands are missing";
+  for (size_t i : {kX, kW, kR}) {
+    if (!call.inputs[i].present() || call.inputs[i].shape.rank() != 3) return "operands of another rank";
+    if (call.inputs[i].shape.elements() == 0) return "nothing to compute";
+  }
+  const Sizes n(call, kind);
+  if (n.directions > 2) return "more than two directions";
+  const Shape state = n.batch_first ? Shape{n.batch, n.directions, n.hidden} : Shape{n.directions, n.batch, n.hidden};
+  const Shape y = n.batch_first ? Shape{n.batch, n.steps, n.directions, n.hidden} : Shape{n.steps, n.directions, n.batch, n.hidden};
+  const Shape kept{n.directions, call.inputs[kX].shape[0], call.inputs[kX].shape[1], n.kept * n.hidden};
+  std::vector<Shape> inputs{call.inputs[kX].shape,
+                            {n.directions, n.width(), n.input},
+                            {n.directions, n.width(), n.hidden},
+                            {n.directions, 2 * n.width()},
+                            {n.batch},
+                            state};
+  if (kind.inputs > kPeephole) {
+    inputs.push_back(state);
+    inputs.push_back({n.directions, 3 * n.hidden});
+  }
+  std::vector<Shape> outputs{y};
+  outputs.resize(kind.outputs, state);
+  const bool gradient = call.op.ends_with("Grad");
+  if (gradient) {
+    inputs.insert(inputs.end(), outputs.begin(), outputs.end());
+    inputs.push_back(y);
+  }
+  if (kind.gates > 1) (gradient ? inputs : outputs).push_back(kept);
+  if (call.inputs.size() > inputs.size()) return "too many operands";
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i].present()) continue;
+    if (call.inputs[i].dtype != (i == kLengths ? DType::kInt32 : DType::kFloat32)) return std::string(DTypeName(call.inputs[i].dtype));
+    if (call.inputs[i].shape != inputs[i]) return "an operand of another shape";
+  }
+  const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
+  if (gradient ? wanted.size() != call.outputs.size() || call.inputs.size() < kind.saved_y() : call.outputs.size() > outputs.size()) {
+    return "a number of operands";
+  }
+  if (call.op.ends_with("Training") != HasOutput(call, kind.outputs) && !gradient) return "what is kept for the gradient";
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!call.outputs[i].present()) continue;
+    if (call.outputs[i].dtype != DType::kFloat32) return std::string(DTypeName(call.outputs[i].dtype));
+    const bool has = !gradient || (wanted[i] >= 0 && wanted[i] < static_cast<int64_t>(kind.inputs) && wanted[i] != kLengths &&
+                                   HasInput(call, static_cast<size_t>(wanted[i])));
+    if (!has) return "the gradient of an input that it has not";
+    if (call.outputs[i].shape != (gradient ? inputs[static_cast<size_t>(wanted[i])] : outputs[i])) return "a result of another shape";
+  }
+  return "";
+}
+
+}  // namespace gradloom::recurrent

@@ -1,0 +1,373 @@
+// The kernels of LSTM, GRU and RNN, whatever their cells.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/recurrent.h"
+#include "kernels/cpu/recurrent_plan.h"
+#include "kernels/reference/wanted.h"
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+
+namespace gradloom::recurrent {
+namespace {
+
+constexpr int64_t kElementsPerThread = 1 << 14;
+
+void Meet() {
+#pragma omp barrier
+}
+
+// f(share, meets) for every share, a thread each. Where `meets`, all of them call Meet equally often.
+template <typename F>
+void InShares(const Sizes& n, const Loops& loops, const Partition& parts, F&& f) {
+  const Share all{0, n.batch, 0, n.hidden};
+  const int threads = parts.rows * parts.units;
+  if (!kTeams || threads == 1) return f(all, false);
+#pragma omp parallel num_threads(threads)
+  {
+    const int me = omp_get_thread_num();
+    if (omp_get_num_threads() < threads) {
+      if (me == 0) f(all, false);
+    } else {
+      const int64_t r = me / parts.units, u = me % parts.units, panel = loops.matrix_panel;
+      const int64_t panels = (n.hidden + panel - 1) / panel;
+      f(Share{n.batch * r / parts.rows, n.batch * (r + 1) / parts.rows, panels * u / parts.units * panel,
+              std::min(n.hidden, panels * (u + 1) / parts.units * panel)},
+        parts.units > 1);
+    }
+  }
+}
+
+// The lengths of a run's sequences, or null. Throws Error(kData) for one outside [0, steps].
+const int* LengthsOf(const Sizes& n, const Kind& kind, const void* const* inputs) {
+  if (!n.has_lengths) return nullptr;
+  const int* lengths = static_cast<const int*>(inputs[kLengths]);
+  for (int64_t b = 0; b < n.batch; ++b) {
+    if (lengths[b] >= 0 && lengths[b] <= n.steps) continue;
+    throw Error(ErrorCode::kData, std::string(kind.op) + ": sequence " + std::to_string(b) + " has length " + std::to_string(lengths[b]) +
+                                      ", there are " + std::to_string(n.steps) + " steps");
+  }
+  return lengths;
+}
+
+// What both passes share: the forward pass over one direction.
+class Recurrence : public Kernel {
+ protected:
+  Recurrence(const KernelCall& call, const Kind& kind, const Cells& cells, bool gradient, bool keeps)
+      : Recurrence(call, kind, cells, gradient, keeps, Products(Sizes(call, kind), gradient, call.threads)) {}
+  Recurrence(const KernelCall& call, const Kind& kind, const Cells& cells, bool gradient, bool keeps, const Products& products)
+      : call_(call),
+        kind_(kind),
+        cells_(cells),
+        n_(call, kind),
+        places_(n_, products, loops_, gradient, keeps),
+        parts_(n_, loops_, call.threads) {}
+
+  // The lane of a direction, with what does not change during a run. Y and the kept rows are the caller's to set.
+  Lane LaneOf(const void* const* inputs, char* scratch, int64_t d) const {
+    const auto at = [&](int64_t place) { return reinterpret_cast<float*>(scratch + place); };
+    Lane lane{.n = n_, .loops = loops_, .direction = d, .lengths = LengthsOf(n_, kind_, inputs)};
+    lane.bias = at(places_.bias);
+    lane.zeros = at(places_.zeros);
+    std::fill_n(at(places_.zeros), n_.hidden, 0.0f);
+    if (kind_.inputs > kPeephole && HasInput(call_, kPeephole)) lane.peephole = In(inputs, kPeephole) + d * 3 * n_.hidden;
+    lane.packed = at(places_.packed);
+    lane.packed_w = at(places_.packed_w);
+    lane.x = In(inputs, kX);
+    lane.first_h = at(places_.first_h);
+    lane.first_c = at(places_.first_c);
+    CopyState(HasInput(call_, kInitialH) ? inputs[kInitialH] : nullptr, d, lane.first_h);
+    if (n_.gates == 4) CopyState(HasInput(call_, kInitialC) ? inputs[kInitialC] : nullptr, d, lane.first_c);
+    for (int i : {0, 1}) lane.states[i] = at(places_.states[i]);
+    lane.step = at(places_.step);
+    lane.reset = at(places_.reset);
+    return lane;
+  }
+
+  void Forward(const Lane& lane, const void* const* inputs, char* scratch) {
+    const int64_t width = n_.width(), hidden = n_.hidden, d = lane.direction;
+    PrepareBias(HasInput(call_, kB) ? In(inputs, kB) + d * 2 * width : nullptr, reinterpret_cast<float*>(scratch + places_.bias));
+    const float *w = In(inputs, kW) + d * width * n_.input, *r = In(inputs, kR) + d * width * hidden;
+    for (int64_t g = 0; g < n_.gates; ++g) {
+      Pack(w + g * hidden * n_.input, n_.input, true, g, reinterpret_cast<float*>(scratch + places_.packed_w));
+      Pack(r + g * hidden * hidden, hidden, true, g, reinterpret_cast<float*>(scratch + places_.packed));
+    }
+    std::copy_n(lane.first_h, n_.cells(), lane.states[0]);
+    const int phases = cells_.Phases(n_);
+    InShares(n_, loops_, parts_, [&](const Share& share, bool meets) {
+      for (int64_t s = 0; s < n_.steps; ++s) {
+        if (s % lane.chunk() == 0) lane.Project(share, s);
+        for (int phase = 0; phase < phases; ++phase) {
+          cells_.Forward(lane, share, s, phase);
+          if (meets) Meet();
+        }
+      }
+    });
+    ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
+      std::fill_n(lane.kept_row(t, b), n_.kept * hidden, 0.0f);
+      if (lane.y != nullptr) std::fill_n(lane.y_row(t, b), hidden, 0.0f);
+    });
+  }
+
+  // Packs a matrix of `hidden` columns and k rows for products over k, from gate `first` on; `transposed`: it lies as its transpose.
+  void Pack(const float* b, int64_t k, bool transposed, int64_t first, float* packed) const {
+    const int64_t hidden = n_.hidden, panel = loops_.matrix_panel, panels = (hidden + panel - 1) / panel;
+    packed += panels * panel * first * (transposed ? k : hidden);
+    const int threads = ThreadsFor(k * hidden, kElementsPerThread, call_.threads);
+    ParallelRanges(panels, 1, threads, [&](int64_t begin, int64_t end) {
+      MatrixArgs args{};
+      args.n = std::min(hidden, end * panel) - begin * panel;
+      args.k = k;
+      args.b_row = transposed ? 1 : hidden;
+      args.b_col = transposed ? k : 1;
+      args.b = b + begin * panel * args.b_col;
+      loops_.pack_matrix(args, packed + begin * panel * k);
+    });
+  }
+
+  // visit(t, b) for all times of a sequence behind its end.
+  template <typename F>
+  void ForEachPastTheEnd(const Lane& lane, F&& visit) const {
+    if (lane.lengths == nullptr) return;
+    for (int64_t b = 0; b < n_.batch; ++b) {
+      for (int64_t t = lane.lengths[b]; t < n_.steps; ++t) visit(t, b);
+    }
+  }
+
+  // A state operand's part of a direction, zeros where there is none; and back.
+  void CopyState(const void* from, int64_t direction, float* to) const {
+    if (from == nullptr) {
+      std::fill_n(to, n_.cells(), 0.0f);
+      return;
+    }
+    for (int64_t b = 0; b < n_.batch; ++b) {
+      std::copy_n(static_cast<const float*>(from) + n_.state_at(direction, b), n_.hidden, to + b * n_.hidden);
+    }
+  }
+  void WriteState(const float* state, int64_t direction, void* to) const {
+    if (to == nullptr) return;
+    for (int64_t b = 0; b < n_.batch; ++b) {
+      std::copy_n(state + b * n_.hidden, n_.hidden, static_cast<float*>(to) + n_.state_at(direction, b));
+    }
+  }
+
+  static const float* In(const void* const* inputs, size_t i) { return static_cast<const float*>(inputs[i]); }
+
+  const Loops& loops_ = BestLoops();
+  const KernelCall call_;
+  const Kind& kind_;
+  const Cells& cells_;
+  const Sizes n_;
+  const Places places_;
+  const Partition parts_;
+
+ private:
+  // The biases of W and R summed; a linear GRU needs those of its candidate apart.
+  void PrepareBias(const float* both, float* bias) const {
+    const int64_t width = n_.width(), hidden = n_.hidden;
+    std::fill_n(bias, 4 * hidden, 0.0f);
+    if (both == nullptr) return;
+    const int64_t summed = n_.linear ? 2 * hidden : width;
+    for (int64_t j = 0; j < summed; ++j) bias[j] = both[j] + both[width + j];
+    if (!n_.linear) return;
+    std::copy_n(both + summed, hidden, bias + summed);
+    std::copy_n(both + width + summed, hidden, bias + width);
+  }
+};
+
+// Outputs: those of the operator and, of a training form, what is kept: [directions, rows of X, kept * hidden].
+class ForwardKernel : public Recurrence {
+ public:
+  ForwardKernel(const KernelCall& call, const Kind& kind, const Cells& cells)
+      : Recurrence(call, kind, cells, false, HasOutput(call, kind.outputs)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    char* memory = static_cast<char*>(scratch);
+    const auto out = [&](size_t i) { return HasOutput(call_, i) ? static_cast<float*>(outputs[i]) : nullptr; };
+    float* kept = out(kind_.outputs);
+    for (int64_t d = 0; d < n_.directions; ++d) {
+      Lane lane = LaneOf(inputs, memory, d);
+      lane.kept = kept != nullptr ? kept + d * n_.rows() * n_.kept * n_.hidden : reinterpret_cast<float*>(memory + places_.kept);
+      lane.y = out(0) == nullptr ? nullptr : out(0) + n_.y_at(0, d, 0);
+      lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
+      lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
+      Forward(lane, inputs, memory);
+      WriteState(lane.states[n_.steps % 2], d, out(1));
+      float* c = kind_.outputs > 2 ? out(2) : nullptr;
+      for (int64_t b = 0; b < n_.batch && c != nullptr; ++b) {
+        const int64_t length = lane.lengths == nullptr ? n_.steps : lane.lengths[b];
+        std::copy_n(lane.c_before(length, b), n_.hidden, c + n_.state_at(d, b));
+      }
+    }
+  }
+};
+
+class GradientKernel : public Recurrence {
+ public:
+  GradientKernel(const KernelCall& call, const Kind& kind, const Cells& cells)
+      : GradientKernel(call, kind, cells, Products(Sizes(call, kind), true, call.threads)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    for (int64_t d = 0; d < n_.directions; ++d) Direction(inputs, outputs, static_cast<char*>(scratch), d);
+  }
+
+ private:
+  GradientKernel(const KernelCall& call, const Kind& kind, const Cells& cells, const Products& products)
+      : Recurrence(call, kind, cells, true, HasSaved(call, kind), products),
+        saved_(HasSaved(call, kind)),
+        dx_(*products.dx),
+        add_dx_(*products.add_dx),
+        dw_(*products.dw),
+        dr_(*products.dr) {
+    if (products.dr_candidate) dr_candidate_.emplace(*products.dr_candidate);
+  }
+
+  void Direction(const void* const* inputs, void* const* outputs, char* scratch, int64_t d) {
+    const auto at = [&](int64_t place) { return reinterpret_cast<float*>(scratch + place); };
+    const auto in = [&](size_t i) { return HasInput(call_, i) ? In(inputs, i) : nullptr; };
+    const auto out = [&](size_t i) { return static_cast<float*>(GradientOf(call_, outputs, static_cast<int64_t>(i))); };
+    Lane lane = LaneOf(inputs, scratch, d);
+    if (saved_) {
+      // Read only from here on.
+      lane.kept = const_cast<float*>(in(kind_.saved_rows())) + (n_.gates == 1 ? 0 : d * n_.rows() * n_.kept * n_.hidden);
+      lane.y = const_cast<float*>(in(kind_.saved_y())) + n_.y_at(0, d, 0);
+      lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
+      lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
+    } else {
+      lane.kept = at(places_.kept);
+      lane.y = at(places_.y);
+      lane.y_time = n_.time_step() * n_.hidden;
+      lane.y_batch = n_.batch_step() * n_.hidden;
+      Forward(lane, inputs, scratch);
+    }
+    lane.dh = at(places_.dh);
+    lane.dc = at(places_.dc);
+    lane.through = at(places_.through);
+    lane.dz = at(places_.dz);
+    lane.before = at(places_.before);
+    lane.reset_before = at(places_.reset_before);
+    lane.gathered = at(places_.gathered);
+    lane.dy = in(kind_.grad(0));
+    CopyState(in(kind_.grad(1)), d, lane.dh);
+    if (n_.gates == 4) CopyState(in(kind_.grad(2)), d, lane.dc);
+    Backward(lane, In(inputs, kR) + d * n_.width() * n_.hidden, scratch);
+
+    void* library = at(places_.library);
+    const float* x = lane.lengths == nullptr ? In(inputs, kX) : MaskedX(lane, In(inputs, kX), at(places_.x));
+    const int64_t width = n_.width(), hidden = n_.hidden;
+    if (float* dx = out(kX)) (d == 0 ? dx_ : add_dx_).Run(lane.dz, In(inputs, kW) + d * width * n_.input, dx, library);
+    if (float* dw = out(kW)) dw_.Run(lane.dz, x, dw + d * width * n_.input, library);
+    if (float* dr = out(kR)) {
+      dr += d * width * hidden;
+      dr_.Run(lane.dz, lane.before, dr, library);
+      if (dr_candidate_) {
+        dr_candidate_->Run(lane.dz + (n_.linear ? 3 : 2) * hidden, n_.linear ? lane.before : lane.reset_before, dr + 2 * hidden * hidden,
+                           library);
+      }
+    }
+    if (float* db = out(kB)) BiasGradient(lane, db + d * 2 * width);
+    if (kind_.inputs > kPeephole) {
+      if (float* dp = out(kPeephole)) PeepholeGradient(lane, dp + d * 3 * hidden);
+      WriteState(lane.dc, d, out(kInitialC));
+    }
+    WriteState(lane.dh, d, out(kInitialH));
+  }
+
+  // Leaves the gradients of the initial states in lane.dh and lane.dc.
+  void Backward(const Lane& lane, const float* r, char* scratch) const {
+    const int64_t hidden = n_.hidden;
+    for (int64_t g = 0; g < n_.gates; g += cells_.GradientBlocks(n_, g)) {
+      Pack(r + g * hidden * hidden, cells_.GradientBlocks(n_, g) * hidden, false, g, reinterpret_cast<float*>(scratch + places_.packed));
+    }
+    std::fill_n(lane.through, n_.cells(), 0.0f);
+    ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
+      std::fill_n(lane.dz_row(t, b), n_.slots * hidden, 0.0f);
+      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);
+      if (n_.gates == 3 && !n_.linear) std::fill_n(lane.reset_before + n_.row(t, b) * hidden, hidden, 0.0f);
+    });
+    const int phases = cells_.Phases(n_);
+    InShares(n_, loops_, parts_, [&](const Share& share, bool meets) {
+      for (int64_t s = n_.steps; s-- > 0;) {
+        for (int phase = 0; phase < phases; ++phase) {
+          cells_.Backward(lane, share, s, phase);
+          if (meets) Meet();
+        }
+        for (int64_t b = share.b0; b < share.b1; ++b) {
+          const int64_t t = lane.time(s, b);
+          if (t >= 0)
+            std::copy(lane.h_before(s, b) + share.j0, lane.h_before(s, b) + share.j1, lane.before + n_.row(t, b) * hidden + share.j0);
+        }
+      }
+      cells_.BackThrough(lane, share, 0);
+      for (int64_t b = share.b0; b < share.b1; ++b) {
+        for (int64_t i = b * hidden + share.j0; i < b * hidden + share.j1; ++i) lane.dh[i] += lane.through[i];
+      }
+    });
+  }
+
+  // X with zeros past the ends of sequences: there may be anything.
+  const float* MaskedX(const Lane& lane, const float* x, float* to) const {
+    std::copy_n(x, n_.rows() * n_.input, to);
+    ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) { std::fill_n(to + n_.row(t, b) * n_.input, n_.input, 0.0f); });
+    return to;
+  }
+
+  void BiasGradient(const Lane& lane, float* db) const {
+    const int64_t width = n_.width(), hidden = n_.hidden, slots = n_.slots * hidden;
+    const int threads = ThreadsFor(n_.rows() * slots, kElementsPerThread, call_.threads);
+    const auto sum = [&](int64_t slot, int64_t columns, float* to) {
+      ParallelRanges(columns, 16, threads, [&](int64_t begin, int64_t end) {
+        std::fill(to + begin, to + end, 0.0f);
+        loops_.reduce_columns[static_cast<size_t>(Reduction::kSum)](lane.dz + slot * hidden + begin, n_.rows(), slots, end - begin,
+                                                                    to + begin);
+      });
+    };
+    sum(0, width, db);
+    std::copy_n(db, width, db + width);
+    if (n_.linear) sum(3, hidden, db + width + 2 * hidden);
+  }
+
+  // Sums of the gates' gradients times the cell state that each saw: i and f the one before the step, o the one after it.
+  void PeepholeGradient(const Lane& lane, float* dp) const {
+    const int64_t hidden = n_.hidden;
+    std::fill_n(dp, 3 * hidden, 0.0f);
+    for (int64_t s = 0; s < n_.steps; ++s) {
+      for (int64_t b = 0; b < n_.batch; ++b) {
+        const int64_t t = lane.time(s, b);
+        if (t < 0) continue;
+        const float *dz = lane.dz_row(t, b), *c0 = lane.c_before(s, b), *c1 = lane.kept_row(t, b) + n_.gates * hidden;
+        for (int64_t j = 0; j < hidden; ++j) dp[j] += dz[j] * c0[j];
+        for (int64_t j = 0; j < hidden; ++j) dp[hidden + j] += dz[hidden + j] * c1[j];
+        for (int64_t j = 0; j < hidden; ++j) dp[2 * hidden + j] += dz[2 * hidden + j] * c0[j];
+      }
+    }
+  }
+
+  const bool saved_;
+  PreparedProduct dx_, add_dx_, dw_, dr_;
+  std::optional<PreparedProduct> dr_candidate_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const Kind& kind, const Cells& cells) {
+  return std::make_unique<ForwardKernel>(call, kind, cells);
+}
+
+std::unique_ptr<Kernel> MakeGradient(const KernelCall& call, const Kind& kind, const Cells& cells) {
+  return std::make_unique<GradientKernel>(call, kind, cells);
+}
+
+int64_t ScratchBytes(const KernelCall& call, const Kind& kind) {
+  const Sizes n(call, kind);
+  const bool gradient = call.op.ends_with("Grad");
+  const bool keeps = gradient ? HasSaved(call, kind) : HasOutput(call, kind.outputs);
+  return Places(n, Products(n, gradient, call.threads), BestLoops(), gradient, keeps).bytes;
+}
+
+}  // namespace gradloom::recurrent

@@ -1,0 +1,122 @@
+// What is decided of a recurrent call before it runs: its products over all steps, its scratch memory, and how threads share it.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/recurrent.h"
+#include "runtime/base/checked.h"
+
+namespace gradloom::recurrent {
+
+// Multiply-adds of a whole call that are worth a thread, and those of a step that are worth a meeting.
+inline constexpr int64_t kWorkPerThread = 1 << 17;
+inline constexpr int64_t kStepWorkPerThread = 1 << 18;
+inline constexpr int64_t kSequencesPerThread = 8;
+
+// Floats of R or W packed gate by gate for products over k, or of R the other way.
+inline int64_t PackedFloats(const Sizes& n, const Loops& loops, int64_t k) { return AlignUp(n.hidden, loops.matrix_panel) * k * n.gates; }
+
+// The products of a gradient over all steps.
+struct Products {
+  std::optional<ProductPlan> dx, add_dx, dw, dr, dr_candidate;
+
+  Products(const Sizes& n, bool gradient, int threads) {
+    if (!gradient) return;
+    const int64_t dz_row = n.slots * n.hidden;
+    ProductShape x{.m = n.rows(), .n = n.input, .k = n.width(), .a_row = dz_row, .b_row = n.input, .c_row = n.input};
+    dx.emplace(x, threads);
+    x.adds = true;
+    add_dx.emplace(x, threads);
+    ProductShape w{.m = n.width(), .n = n.input, .k = n.rows(), .a_row = 1, .a_col = dz_row, .b_row = n.input, .c_row = n.input};
+    dw.emplace(w, threads);
+    // The candidate of GRU has another operand than its gates.
+    w.n = w.b_row = w.c_row = n.hidden;
+    w.m = n.gates == 3 ? 2 * n.hidden : n.width();
+    dr.emplace(w, threads);
+    w.m = n.hidden;
+    if (n.gates == 3) dr_candidate.emplace(w, threads);
+  }
+  int64_t scratch_bytes() const {
+    int64_t most = 0;
+    for (const auto* plan : {&dx, &add_dx, &dw, &dr, &dr_candidate}) {
+      if (*plan) most = std::max(most, (*plan)->scratch_bytes());
+    }
+    return most;
+  }
+};
+
+// Whether a gradient has what the forward pass kept.
+inline bool HasSaved(const KernelCall& call, const Kind& kind) {
+  return HasInput(call, kind.saved_y()) && (kind.gates == 1 || HasInput(call, kind.saved_rows()));
+}
+
+// Where things lie in the scratch, in bytes.
+struct Places {
+  int64_t bias, zeros, packed, packed_w, library, first_h, first_c, states[2], step, reset, kept, y;
+  int64_t dh, dc, through, dz, before, reset_before, gathered, x;
+  int64_t bytes = 0;
+
+  // `keeps`: rows and Y are operands.
+  Places(const Sizes& n, const Products& products, const Loops& loops, bool gradient, bool keeps) {
+    const int64_t rows = n.rows() * n.hidden, cells = n.cells();
+    const auto when = [](bool wanted, int64_t floats) { return wanted ? floats : 0; };
+    bias = Take(4 * n.hidden);
+    zeros = Take(n.hidden);
+    packed = Take(PackedFloats(n, loops, n.hidden));
+    first_h = Take(cells);
+    first_c = Take(when(n.gates == 4, cells));
+    const bool forward = !gradient || !keeps;
+    packed_w = Take(when(forward, PackedFloats(n, loops, n.input)));
+    for (int64_t& state : states) state = Take(when(forward, cells));
+    step = Take(when(forward, n.gates * cells));
+    reset = Take(when(forward && n.gates == 3, cells));
+    kept = Take(when(!keeps, n.kept * rows));
+    y = Take(when(gradient && !keeps, rows));
+    dh = Take(when(gradient, cells));
+    dc = Take(when(gradient && n.gates == 4, cells));
+    through = Take(when(gradient, cells));
+    dz = Take(when(gradient, n.slots * rows));
+    before = Take(when(gradient, rows));
+    reset_before = Take(when(gradient && n.gates == 3 && !n.linear, rows));
+    gathered = Take(when(gradient && n.has_lengths, n.slots * cells));
+    x = Take(when(gradient && n.has_lengths, n.rows() * n.input));
+    library = TakeBytes(products.scratch_bytes());
+  }
+
+ private:
+  int64_t Take(int64_t floats) { return TakeBytes(floats * static_cast<int64_t>(sizeof(float))); }
+  int64_t TakeBytes(int64_t size) {
+    const int64_t at = bytes;
+    bytes = AlignUp(bytes + size, kAlignmentBytes);
+    return at;
+  }
+};
+
+// How many threads share the sequences of a step, and how many its hidden units.
+struct Partition {
+  int rows = 1, units = 1;
+
+  Partition(const Sizes& n, const Loops& loops, int threads) {
+    const int64_t step_work = n.cells() * n.width();
+    threads = ThreadsFor(n.steps * step_work, kWorkPerThread, threads);
+    double best = 0;
+    for (int r = static_cast<int>(std::min<int64_t>(threads, n.batch)); r >= 1; --r) {
+      // What is gathered for a product is gathered for all hidden units.
+      const int64_t most = n.has_lengths ? 1 : std::min(step_work / r / kStepWorkPerThread, n.hidden / loops.matrix_panel);
+      const int u = static_cast<int>(std::clamp<int64_t>(most, 1, threads / r));
+      // A product of fewer rows is that much further from the machine's speed.
+      const double filled = static_cast<double>(std::min(n.batch / r, kSequencesPerThread)) / kSequencesPerThread;
+      const double speed = r * u * (0.5 + 0.5 * filled);
+      if (speed <= best) continue;
+      best = speed;
+      rows = r;
+      units = u;
+    }
+  }
+};
+
+}  // namespace gradloom::recurrent
