@@ -31,6 +31,7 @@ constexpr Rows kFamilies[] = {
     CpuIndexKernels,
     CpuLstmKernels,
     CpuGruKernels,
+    CpuAttentionKernels,
     CpuMatMulKernels,
     CpuConvolutionKernels,
     CpuPoolingKernels,

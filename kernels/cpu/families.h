@@ -22,6 +22,7 @@ std::span<const CpuKernel> CpuMoveKernels();             // move_rows.cc
 std::span<const CpuKernel> CpuIndexKernels();            // index.cc
 std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
 std::span<const CpuKernel> CpuGruKernels();              // gru.cc
+std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
 std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc

@@ -17,6 +17,7 @@ std::span<const CpuKernel> CpuMoveKernels() { return {}; }
 std::span<const CpuKernel> CpuIndexKernels() { return {}; }
 std::span<const CpuKernel> CpuLstmKernels() { return {}; }
 std::span<const CpuKernel> CpuGruKernels() { return {}; }
+std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuPoolingKernels() { return {}; }

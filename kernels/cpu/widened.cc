@@ -109,6 +109,8 @@ int64_t ScratchBytes(const KernelCall& call) {
 
 // Operators that have fast float32 kernels; moves, conversions and the reference kernels take 16 bits themselves.
 constexpr std::pair<std::string_view, std::string_view> kOperators[] = {
+    {"Attention", ""},
+    {"AttentionGrad", "gradloom"},
     {"AveragePool", ""},
     {"AveragePoolGrad", "gradloom"},
     {"BatchNormTrain", "gradloom"},

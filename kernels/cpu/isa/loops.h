@@ -124,6 +124,8 @@ struct Loops {
   // The same down `columns` columns of n elements that lie `stride` apart; `work` has 2 * columns floats.
   void (*softmax_columns)(const float* x, float* y, Index n, Index stride, Index columns, float* work);
   void (*log_softmax_columns)(const float* x, float* y, Index n, Index stride, Index columns, float* work);
+  // g = scale p (g - sum(p g)): from the gradient of n probabilities that of what the softmax took.
+  void (*softmax_grad_row)(const float* p, float* g, Index n, float scale);
   // y[j] = exp(x[j]) * factor.
   void (*exp_scaled)(const float* x, float* y, Index n, float factor);
 

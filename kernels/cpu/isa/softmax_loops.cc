@@ -21,6 +21,12 @@ void SoftmaxRow(const float* x, float* y, Index n) {
   for (Index i = 0; i < n; ++i) y[i] *= scale;
 }
 
+void SoftmaxGradRow(const float* p, float* g, Index n, float scale) {
+  const float mean = static_cast<float>(SumProductCentred(p, g, n, 0.0f));
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) g[i] = scale * p[i] * (g[i] - mean);
+}
+
 // The exponentials go through a buffer on the stack, because y may be x.
 void LogSoftmaxRow(const float* x, float* y, Index n) {
   constexpr Index kBlock = 1024;

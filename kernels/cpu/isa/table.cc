@@ -23,6 +23,7 @@ const Loops kLoops = {
     .log_softmax_row = LogSoftmaxRow,
     .softmax_columns = SoftmaxColumns,
     .log_softmax_columns = LogSoftmaxColumns,
+    .softmax_grad_row = SoftmaxGradRow,
     .exp_scaled = ExpScaled,
     .sum_squared_distance = SumSquaredDistance,
     .sum_product_centred = SumProductCentred,

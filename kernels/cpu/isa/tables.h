@@ -22,6 +22,7 @@ extern const ColumnReduction kColumnReductions[];
 
 void SoftmaxRow(const float* x, float* y, Index n);
 void LogSoftmaxRow(const float* x, float* y, Index n);
+void SoftmaxGradRow(const float* p, float* g, Index n, float scale);
 void SoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work);
 void LogSoftmaxColumns(const float* x, float* y, Index n, Index stride, Index columns, float* work);
 

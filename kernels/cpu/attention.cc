@@ -1,0 +1,390 @@
+// Attention and its gradient over tiles of queries: of the scores there are never more than a tile's rows, and the gradient
+// makes them again. Keys and values of a head are packed once for all its tiles.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/pointwise.h"
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/reference/attention_vectors.h"
+#include "kernels/reference/operands.h"
+#include "kernels/reference/wanted.h"
+#include "runtime/base/checked.h"
+
+namespace gradloom {
+namespace {
+
+enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kGradY };
+
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+// Queries of a tile: few enough for its scores to stay in a second-level cache, as long as a tile is worth its products.
+int64_t TileRows(int64_t keys) { return std::clamp<int64_t>((1 << 16) / std::max<int64_t>(keys, 1), 12, 96); }
+
+// What a call computes, apart from where.
+struct AttentionSizes {
+  int64_t batch;
+  AttentionVectors q, k, v, y;
+  float scale, softcap;
+  bool causal;
+  int64_t left, right;
+  std::vector<int64_t> mask_strides;  // by batch, head, query and key; empty: no mask
+  int64_t mask_keys = 0;
+  bool mask_is_bool = false;
+
+  explicit AttentionSizes(const KernelCall& call) {
+    const Attributes& a = call.attributes;
+    batch = call.inputs[kQ].shape[0];
+    q = AttentionVectors(call.inputs[kQ].shape, a.Int("q_num_heads", 0));
+    k = AttentionVectors(call.inputs[kK].shape, a.Int("kv_num_heads", 0));
+    v = AttentionVectors(call.inputs[kV].shape, a.Int("kv_num_heads", 0));
+    y = q;
+    y.size = v.size;
+    scale = static_cast<float>(a.Float("scale", 1 / std::sqrt(static_cast<double>(q.size))));
+    softcap = static_cast<float>(a.Float("softcap", 0));
+    causal = a.Int("is_causal", 0) != 0;
+    left = a.Int("left_window_size", -1);
+    right = a.Int("right_window_size", -1);
+    if (!HasInput(call, kMask)) return;
+    const OperandType& mask = call.inputs[kMask];
+    mask_keys = mask.shape[mask.shape.rank() - 1];
+    mask_is_bool = mask.dtype == DType::kBool;
+    mask_strides = BroadcastStrides(mask.shape, {batch, q.heads, q.length, mask_keys});
+  }
+  int64_t group() const { return q.heads / k.heads; }
+};
+
+struct Range {
+  int64_t begin, end;
+};
+
+// Floats that one thread needs, part by part.
+struct AttentionPlaces {
+  int64_t keys, values, scores, gradients, slopes, keys_back, values_back, queries, outputs, floats = 0;
+
+  AttentionPlaces(const AttentionSizes& n, bool gradient) {
+    const int64_t total = n.k.length, rows = std::min(TileRows(total), n.q.length), row = AlignUp(total, 32);
+    keys = Take(MatrixPackFloats(n.q.size, total));
+    values = Take(MatrixPackFloats(gradient ? n.v.size : total, gradient ? total : n.v.size));
+    scores = Take(rows * row);
+    gradients = Take(gradient ? rows * row : 0);
+    slopes = Take(gradient && n.softcap > 0 ? rows * row : 0);
+    keys_back = Take(gradient ? MatrixPackFloats(total, n.q.size) : 0);
+    queries = Take(gradient ? MatrixPackFloats(rows, n.q.size) : 0);
+    outputs = Take(gradient ? MatrixPackFloats(rows, n.v.size) : 0);
+  }
+
+ private:
+  int64_t Take(int64_t count) {
+    const int64_t at = floats;
+    floats += AlignUp(count, kAlignmentBytes / static_cast<int64_t>(sizeof(float)));
+    return at;
+  }
+};
+
+class AttentionKernel : public Kernel {
+ protected:
+  AttentionKernel(const KernelCall& call, bool gradient) : n_(call), call_(call), places_(n_, gradient) {}
+
+  // Which part of the scratch memory is the calling thread's, within a team.
+  static int ThreadPlace() { return kTeams ? omp_get_thread_num() : 0; }
+
+  // Scores lie in rows of this many floats.
+  int64_t row() const { return AlignUp(n_.k.length, 32); }
+
+  // Keys that query i sees by its position alone.
+  Range Visible(const int64_t* lengths, int64_t b, int64_t i) const {
+    int64_t position = i, end = n_.k.length;
+    if (lengths != nullptr) {
+      end = std::min(end, lengths[b]);
+      position = i + lengths[b] - n_.q.length;
+    }
+    if (n_.causal) end = std::min(end, position + 1);
+    if (n_.right >= 0) end = std::min(end, position + n_.right + 1);
+    const int64_t begin = n_.left >= 0 ? std::max<int64_t>(position - n_.left, 0) : 0;
+    return {std::min(begin, std::max<int64_t>(end, 0)), std::max<int64_t>(end, 0)};
+  }
+
+  // Of all queries of a tile; whole panels of packed keys.
+  Range VisibleOfTile(const int64_t* lengths, int64_t b, int64_t i, int64_t rows) const {
+    Range all{n_.k.length, 0};
+    for (int64_t r = i; r < i + rows; ++r) {
+      const Range one = Visible(lengths, b, r);
+      if (one.begin == one.end) continue;
+      all = {std::min(all.begin, one.begin), std::max(all.end, one.end)};
+    }
+    if (all.begin >= all.end) return {0, 0};
+    return {all.begin / loops_.matrix_panel * loops_.matrix_panel, all.end};
+  }
+
+  void Pack(const float* b, int64_t k, int64_t n, int64_t b_row, int64_t b_col, float* packed) const {
+    MatrixArgs args{};
+    args.k = k;
+    args.n = n;
+    args.b = b;
+    args.b_row = b_row;
+    args.b_col = b_col;
+    loops_.pack_matrix(args, packed);
+  }
+
+  // c[rows, keys] = factor a[rows, size] times packed [size, all keys].
+  void MultiplyByKeys(const float* a, int64_t a_row, int64_t rows, int64_t size, const float* packed, Range keys, float factor,
+                      float* c) const {
+    const MatrixArgs args{.m = rows,
+                          .n = keys.end - keys.begin,
+                          .k = size,
+                          .a = a,
+                          .a_row = a_row,
+                          .a_col = 1,
+                          .c = c + keys.begin,
+                          .c_row = row(),
+                          .alpha = factor};
+    loops_.multiply_packed(args, packed + keys.begin * size);
+  }
+
+  // c[rows, size] = a[rows, keys] times packed [all keys, size].
+  void MultiplyOverKeys(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
+    for (int64_t column = 0; column < size; column += loops_.matrix_panel) {
+      const MatrixArgs args{.m = rows,
+                            .n = std::min<int64_t>(loops_.matrix_panel, size - column),
+                            .k = keys.end - keys.begin,
+                            .a = a + keys.begin,
+                            .a_row = row(),
+                            .a_col = 1,
+                            .c = c + column,
+                            .c_row = c_row,
+                            .alpha = 1};
+      loops_.multiply_packed(args, packed + column * n_.k.length + keys.begin * loops_.matrix_panel);
+    }
+  }
+
+  // c[keys, size] += a[rows, keys]^T times packed [rows, size].
+  void AddTransposed(const float* a, int64_t rows, const float* packed, Range keys, int64_t size, float* c, int64_t c_row) const {
+    const MatrixArgs args{.m = keys.end - keys.begin,
+                          .n = size,
+                          .k = rows,
+                          .a = a + keys.begin,
+                          .a_row = 1,
+                          .a_col = row(),
+                          .c = c + keys.begin * c_row,
+                          .c_row = c_row,
+                          .alpha = 1,
+                          .adds = true};
+    loops_.multiply_packed(args, packed);
+  }
+
+  // From the scaled scores of a tile its probabilities, zero where nothing is seen. With a soft cap the slopes go to `slopes`.
+  void Probabilities(const void* const* inputs, int64_t b, int64_t h, int64_t i, int64_t rows, Range keys, float* scores,
+                     float* slopes) const {
+    const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
+    for (int64_t r = 0; r < rows; ++r, scores += row()) {
+      const Range seen = Visible(lengths, b, i + r);
+      std::fill(scores + keys.begin, scores + std::clamp(seen.begin, keys.begin, keys.end), 0.0f);
+      std::fill(scores + std::clamp(seen.end, keys.begin, keys.end), scores + keys.end, 0.0f);
+      const int64_t count = seen.end - seen.begin;
+      if (count <= 0) continue;
+      float* s = scores + seen.begin;
+      if (n_.softcap > 0) Cap(s, slopes == nullptr ? nullptr : slopes + r * row() + seen.begin, count);
+      if (!n_.mask_strides.empty()) AddMask(inputs[kMask], b, h, i + r, seen, s);
+      if (loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](s, count) == kHidden) {
+        std::fill_n(s, count, 0.0f);
+      } else {
+        loops_.softmax_row(s, s, count);
+      }
+    }
+  }
+
+  const AttentionSizes n_;
+  const KernelCall call_;
+  const AttentionPlaces places_;
+  const Loops& loops_ = BestLoops();
+
+ private:
+  void Cap(float* s, float* slopes, int64_t count) const {
+    for (int64_t j = 0; j < count; ++j) s[j] /= n_.softcap;
+    loops_.pointwise[static_cast<size_t>(PointwiseOp::kTanh)]({s, s, s, s, count});
+    for (int64_t j = 0; j < count && slopes != nullptr; ++j) slopes[j] = 1 - s[j] * s[j];
+    for (int64_t j = 0; j < count; ++j) s[j] *= n_.softcap;
+  }
+
+  void AddMask(const void* mask, int64_t b, int64_t h, int64_t i, Range seen, float* s) const {
+    const int64_t at = b * n_.mask_strides[0] + h * n_.mask_strides[1] + i * n_.mask_strides[2];
+    const int64_t step = n_.mask_strides[3];
+    const int64_t end = std::max(seen.begin, std::min(seen.end, n_.mask_keys));
+    if (n_.mask_is_bool) {
+      const bool* m = static_cast<const bool*>(mask) + at;
+      for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] = m[j * step] ? s[j - seen.begin] : kHidden;
+    } else {
+      const float* m = static_cast<const float*>(mask) + at;
+      for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] += m[j * step];
+    }
+    // Keys behind a shorter mask are hidden.
+    std::fill(s + (end - seen.begin), s + (seen.end - seen.begin), kHidden);
+  }
+};
+
+class Attention : public AttentionKernel {
+ public:
+  explicit Attention(const KernelCall& call) : AttentionKernel(call, false) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const auto in = [&](size_t i) { return static_cast<const float*>(inputs[i]); };
+    const int64_t heads = n_.batch * n_.q.heads, tile = TileRows(n_.k.length);
+    const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
+    ParallelRanges(heads, 1, call_.threads, [&](int64_t begin, int64_t end) {
+      float* memory = static_cast<float*>(scratch) + ThreadPlace() * places_.floats;
+      float *keys = memory + places_.keys, *values = memory + places_.values, *scores = memory + places_.scores;
+      int64_t packed = -1;
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t b = task / n_.q.heads, h = task % n_.q.heads, g = h / n_.group();
+        if (packed != b * n_.k.heads + g) {
+          Pack(in(kK) + n_.k.At(b, g, 0), n_.q.size, n_.k.length, 1, n_.k.stride(), keys);
+          Pack(in(kV) + n_.v.At(b, g, 0), n_.k.length, n_.v.size, n_.v.stride(), 1, values);
+          packed = b * n_.k.heads + g;
+        }
+        for (int64_t i = 0; i < n_.q.length; i += tile) {
+          const int64_t rows = std::min(tile, n_.q.length - i);
+          const Range range = VisibleOfTile(lengths, b, i, rows);
+          MultiplyByKeys(in(kQ) + n_.q.At(b, h, i), n_.q.stride(), rows, n_.q.size, keys, range, n_.scale, scores);
+          Probabilities(inputs, b, h, i, rows, range, scores, nullptr);
+          MultiplyOverKeys(scores, rows, values, range, n_.v.size, static_cast<float*>(outputs[0]) + n_.y.At(b, h, i), n_.y.stride());
+        }
+      }
+    });
+  }
+};
+
+// A head of K and V is one thread's, with all heads of Q that look at it.
+class AttentionGrad : public AttentionKernel {
+ public:
+  explicit AttentionGrad(const KernelCall& call) : AttentionKernel(call, true) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    ZeroOutputs(call_, outputs);
+    if (inputs[kGradY] == nullptr) return;
+    ParallelRanges(n_.batch * n_.k.heads, 1, call_.threads, [&](int64_t begin, int64_t end) {
+      float* memory = static_cast<float*>(scratch) + ThreadPlace() * places_.floats;
+      for (int64_t task = begin; task < end; ++task) Head(inputs, outputs, task / n_.k.heads, task % n_.k.heads, memory);
+    });
+  }
+
+ private:
+  void Head(const void* const* inputs, void* const* outputs, int64_t b, int64_t g, float* memory) const {
+    const auto in = [&](size_t i) { return static_cast<const float*>(inputs[i]); };
+    const auto out = [&](size_t i) { return static_cast<float*>(GradientOf(call_, outputs, static_cast<int64_t>(i))); };
+    float *keys = memory + places_.keys, *values = memory + places_.values, *keys_back = memory + places_.keys_back;
+    float *p = memory + places_.scores, *ds = memory + places_.gradients;
+    float *queries = memory + places_.queries, *dys = memory + places_.outputs;
+    const float *k = in(kK) + n_.k.At(b, g, 0), *v = in(kV) + n_.v.At(b, g, 0);
+    float* slopes = n_.softcap > 0 ? memory + places_.slopes : nullptr;
+    Pack(k, n_.q.size, n_.k.length, 1, n_.k.stride(), keys);
+    Pack(v, n_.v.size, n_.k.length, 1, n_.v.stride(), values);
+    if (out(kQ) != nullptr) Pack(k, n_.k.length, n_.q.size, n_.k.stride(), 1, keys_back);
+    const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
+    const int64_t tile = TileRows(n_.k.length);
+    for (int64_t h = g * n_.group(); h < (g + 1) * n_.group(); ++h) {
+      for (int64_t i = 0; i < n_.q.length; i += tile) {
+        const int64_t rows = std::min(tile, n_.q.length - i);
+        const Range range = VisibleOfTile(lengths, b, i, rows);
+        if (range.begin == range.end) continue;
+        const float *q = in(kQ) + n_.q.At(b, h, i), *dy = in(kGradY) + n_.y.At(b, h, i);
+        MultiplyByKeys(q, n_.q.stride(), rows, n_.q.size, keys, range, n_.scale, p);
+        Probabilities(inputs, b, h, i, rows, range, p, slopes);
+        if (float* dv = out(kV)) {
+          Pack(dy, rows, n_.v.size, n_.y.stride(), 1, dys);
+          AddTransposed(p, rows, dys, range, n_.v.size, dv + n_.v.At(b, g, 0), n_.v.stride());
+        }
+        MultiplyByKeys(dy, n_.y.stride(), rows, n_.v.size, values, range, 1, ds);
+        for (int64_t r = 0; r < rows; ++r) {
+          const int64_t at = r * row() + range.begin, count = range.end - range.begin;
+          loops_.softmax_grad_row(p + at, ds + at, count, n_.scale);
+          // Where nothing is seen the gradient is 0 already, and the slope was never written.
+          for (int64_t j = at; j < at + count && slopes != nullptr; ++j) ds[j] = p[j] == 0 ? 0 : ds[j] * slopes[j];
+        }
+        if (float* dq = out(kQ)) MultiplyOverKeys(ds, rows, keys_back, range, n_.q.size, dq + n_.q.At(b, h, i), n_.q.stride());
+        if (float* dk = out(kK)) {
+          Pack(q, rows, n_.q.size, n_.q.stride(), 1, queries);
+          AddTransposed(ds, rows, queries, range, n_.q.size, dk + n_.k.At(b, g, 0), n_.k.stride());
+        }
+      }
+    }
+  }
+};
+
+std::string Rejects(const KernelCall& call) {
+  const bool gradient = call.op == "AttentionGrad";
+  if (std::string why = RejectsLayouts(call); !why.empty()) return why;
+  if (call.inputs.size() < 3) return "operands are missing";
+  if (HasInput(call, kPastKey) || HasInput(call, kPastValue)) return "a past";
+  for (size_t i : {kQ, kK, kV}) {
+    const OperandType& operand = call.inputs[i];
+    if (!operand.present() || operand.dtype != DType::kFloat32) return "operands that are not float32";
+    if (operand.shape.rank() != call.inputs[kQ].shape.rank() || (operand.shape.rank() != 3 && operand.shape.rank() != 4))
+      return "operands of another rank";
+    if (operand.shape.elements() == 0) return "nothing to compute";
+    const char* heads = i == kQ ? "q_num_heads" : "kv_num_heads";
+    if (operand.shape.rank() == 4) continue;
+    const int64_t count = call.attributes.Int(heads, 0);
+    if (count <= 0 || operand.shape[2] % count != 0) return "a number of heads";
+  }
+  const Shape &q = call.inputs[kQ].shape, &k = call.inputs[kK].shape, &v = call.inputs[kV].shape;
+  const AttentionVectors qs(q, call.attributes.Int("q_num_heads", 0)), ks(k, call.attributes.Int("kv_num_heads", 0)),
+      vs(v, call.attributes.Int("kv_num_heads", 0));
+  if (q[0] != k[0] || q[0] != v[0] || qs.size != ks.size || ks.heads != vs.heads || ks.length != vs.length || qs.heads % ks.heads != 0) {
+    return "operands that do not fit";
+  }
+  if (HasInput(call, kMask)) {
+    const OperandType& mask = call.inputs[kMask];
+    if (mask.dtype != DType::kFloat32 && mask.dtype != DType::kBool) return std::string(DTypeName(mask.dtype));
+    const int last = mask.shape.rank() - 1;
+    if (last < 0 || last > 3 || mask.shape[last] > ks.length) return "a mask of another shape";
+    const Shape all{q[0], qs.heads, qs.length, mask.shape[last]};
+    if (Broadcast(mask.shape, all) != all) return "a mask of another shape";
+  }
+  if (HasInput(call, kLengths) && (call.inputs[kLengths].dtype != DType::kInt64 || call.inputs[kLengths].shape != Shape{q[0]}))
+    return "lengths of another type";
+  Shape y = q;
+  y[q.rank() - 1] = qs.flat ? qs.heads * vs.size : vs.size;
+  if (!gradient) {
+    if (call.inputs.size() > kGradY) return "too many operands";
+    for (size_t i = 1; i < call.outputs.size(); ++i) {
+      if (call.outputs[i].present()) return "results beside Y";
+    }
+    return HasOutput(call, 0) && call.outputs[0].dtype == DType::kFloat32 && call.outputs[0].shape == y ? "" : "a result of another shape";
+  }
+  if (call.inputs.size() != kGradY + 3 || HasInput(call, kGradY + 1) || HasInput(call, kGradY + 2)) return "gradients of results beside Y";
+  if (HasInput(call, kGradY) && (call.inputs[kGradY].dtype != DType::kFloat32 || call.inputs[kGradY].shape != y))
+    return "a gradient of another shape";
+  const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
+  if (wanted.size() != call.outputs.size()) return "a number of operands";
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!call.outputs[i].present()) continue;
+    if (wanted[i] < 0 || wanted[i] > static_cast<int64_t>(kV)) return "the gradient of the mask";
+    const OperandType& of = call.inputs[static_cast<size_t>(wanted[i])];
+    if (call.outputs[i].dtype != DType::kFloat32 || call.outputs[i].shape != of.shape) return "a result of another shape";
+  }
+  return "";
+}
+
+int64_t Scratch(const KernelCall& call) {
+  const AttentionPlaces places(AttentionSizes(call), call.op == "AttentionGrad");
+  return std::max(call.threads, 1) * places.floats * static_cast<int64_t>(sizeof(float));
+}
+
+constexpr CpuKernel kKernels[] = {
+    {.row = {.name = "cpu.Attention", .op = "Attention", .domain = "", .rejects = Rejects, .scratch_bytes = Scratch},
+     .make = MakeKernel<Attention>},
+    {.row = {.name = "cpu.AttentionGrad", .op = "AttentionGrad", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = Scratch},
+     .make = MakeKernel<AttentionGrad>},
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuAttentionKernels() { return kKernels; }
+
+}  // namespace gradloom

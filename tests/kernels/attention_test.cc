@@ -1,0 +1,147 @@
+// Attention over tiles of queries against the reference kernel.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/compare.h"
+
+namespace gradloom {
+namespace {
+
+struct Case {
+  int64_t batch, q_heads, kv_heads, q_length, kv_length, size, v_size;
+  bool flat = false;
+  Attributes attributes = {};
+  Shape mask = {};  // rank 0: none
+  DType mask_dtype = DType::kFloat32;
+  bool lengths = false;
+};
+
+const Attributes kCausal{{"is_causal", int64_t{1}}};
+
+const Case kCases[] = {
+    {2, 3, 3, 5, 7, 4, 6},
+    {2, 3, 3, 5, 7, 4, 6, true},
+    {1, 2, 2, 130, 130, 8, 8, false, kCausal},
+    {2, 6, 2, 20, 20, 5, 3, true, {{"is_causal", int64_t{1}}, {"scale", 0.3}}},
+    {1, 2, 1, 9, 70, 16, 40, false, {{"softcap", 1.5}, {"is_causal", int64_t{1}}}},
+    {2, 2, 2, 6, 9, 4, 4, false, {}, {2, 1, 6, 9}},
+    {2, 2, 2, 6, 9, 4, 4, true, {{"softcap", 2.0}}, {6, 9}, DType::kBool},
+    {2, 4, 2, 6, 9, 4, 4, false, {}, {2, 4, 6, 5}},
+    {2, 4, 2, 6, 9, 4, 4, false, kCausal, {1, 1, 1, 9}, DType::kBool},
+    {1, 1, 1, 80, 90, 8, 8, false, {{"left_window_size", int64_t{3}}, {"right_window_size", int64_t{40}}}},
+    {3, 2, 2, 4, 40, 8, 8, false, kCausal, {}, DType::kFloat32, true},
+    {1, 1, 1, 1, 1, 1, 1},
+};
+
+OperandType Float(Shape shape) { return Plain(DType::kFloat32, std::move(shape)); }
+
+Shape ShapeOf(const Case& c, int64_t heads, int64_t length, int64_t size) {
+  return c.flat ? Shape{c.batch, length, heads * size} : Shape{c.batch, heads, length, size};
+}
+
+KernelCall CallOf(const Case& c) {
+  KernelCall call{.op = "Attention", .domain = "", .attributes = c.attributes, .inputs = {}, .outputs = {}};
+  if (c.flat) {
+    call.attributes.set("q_num_heads", c.q_heads);
+    call.attributes.set("kv_num_heads", c.kv_heads);
+  }
+  call.inputs = {Float(ShapeOf(c, c.q_heads, c.q_length, c.size)),
+                 Float(ShapeOf(c, c.kv_heads, c.kv_length, c.size)),
+                 Float(ShapeOf(c, c.kv_heads, c.kv_length, c.v_size)),
+                 c.mask.rank() > 0 ? Plain(c.mask_dtype, c.mask) : OperandType{},
+                 {},
+                 {},
+                 c.lengths ? Plain(DType::kInt64, {c.batch}) : OperandType{}};
+  call.outputs = {Float(ShapeOf(c, c.q_heads, c.q_length, c.v_size))};
+  return call;
+}
+
+KernelCall GradientOf(const Case& c, std::vector<int64_t> wanted) {
+  KernelCall call = CallOf(c);
+  call.op = "AttentionGrad";
+  call.domain = "gradloom";
+  call.inputs.push_back(call.outputs[0]);
+  call.inputs.resize(10);
+  call.outputs.clear();
+  for (int64_t i : wanted) call.outputs.push_back(call.inputs[static_cast<size_t>(i)]);
+  call.attributes.set("wanted", std::move(wanted));
+  return call;
+}
+
+// Sums of some hundred products in another order. Some of a float mask is minus infinity; lengths lie in [0, keys].
+Comparison How(const Case& c) {
+  Comparison how{.absolute = 2e-5, .relative = 2e-5, .scale = 1, .low = -1, .high = 1};
+  how.fill = [&c](int input, Tensor& tensor, std::mt19937_64& random) {
+    if (input == 6) {
+      for (int64_t& length : tensor.as<int64_t>()) length = static_cast<int64_t>(random() % static_cast<uint64_t>(c.kv_length + 1));
+      return true;
+    }
+    if (input != 3 || tensor.dtype() != DType::kFloat32) return false;
+    for (float& value : tensor.as<float>()) {
+      value = random() % 3 == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(random() % 5) * 0.3F;
+    }
+    return true;
+  };
+  return how;
+}
+
+TEST(Attention, Forward) {
+  std::mt19937_64 random(TestSeed());
+  for (const Case& c : kCases) ExpectSameAsReference(CallOf(c), random, How(c), "cpu.Attention");
+}
+
+TEST(Attention, Gradient) {
+  std::mt19937_64 random(TestSeed());
+  for (const Case& c : kCases) {
+    for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1, 2}, {0}, {1}, {2, 0}}) {
+      ExpectSameAsReference(GradientOf(c, wanted), random, How(c), "cpu.AttentionGrad");
+    }
+  }
+}
+
+// A query that sees no key gives zero, and no gradient.
+TEST(Attention, NothingToSee) {
+  std::mt19937_64 random(TestSeed());
+  Case c = kCases[5];
+  Comparison how = How(c);
+  how.fill = [](int input, Tensor& tensor, std::mt19937_64&) {
+    if (input != 3) return false;
+    for (float& value : tensor.as<float>()) value = -std::numeric_limits<float>::infinity();
+    return true;
+  };
+  ExpectSameAsReference(CallOf(c), random, how, "cpu.Attention");
+  ExpectSameAsReference(GradientOf(c, {0, 1, 2}), random, how, "cpu.AttentionGrad");
+}
+
+TEST(Attention, LeavesTheUnusualToTheReference) {
+  const auto chosen = [](const KernelCall& call) { return std::string(ChooseKernel(DeviceKind::kCpu, call)->name); };
+  const Case& c = kCases[5];
+  EXPECT_EQ(chosen(CallOf(c)), "cpu.Attention");
+  KernelCall call = CallOf(c);
+  call.inputs[4] = Float({2, 2, 3, 4});
+  call.inputs[5] = Float({2, 2, 3, 4});
+  EXPECT_EQ(chosen(call), "reference.Attention");
+  EXPECT_EQ(chosen(GradientOf(c, {0, 3})), "reference.gradloom.AttentionGrad");
+  // A hostile plan's shapes are refused.
+  const KernelRow& row = *FindKernel("cpu.Attention");
+  const auto refused = [&](size_t input, Shape shape) {
+    KernelCall wrong = CallOf(c);
+    wrong.inputs[input].shape = std::move(shape);
+    return !Rejection(row, wrong).empty();
+  };
+  EXPECT_TRUE(refused(0, {2, 2, 6, 5}));
+  EXPECT_TRUE(refused(1, {2, 2, 8, 4}));
+  EXPECT_TRUE(refused(1, {2, 3, 9, 4}));
+  EXPECT_TRUE(refused(2, {1, 2, 9, 4}));
+  EXPECT_TRUE(refused(3, {2, 1, 6, 10}));
+  EXPECT_TRUE(refused(3, {2, 2, 5, 9}));
+  call = CallOf(c);
+  call.outputs[0].shape = {2, 2, 6, 5};
+  EXPECT_NE(Rejection(row, call), "");
+}
+
+}  // namespace
+}  // namespace gradloom
