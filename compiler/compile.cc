@@ -40,7 +40,9 @@ std::vector<EntryRequest> Expanded(const CompileOptions& options) {
   return entries;
 }
 
-TrainableOptions TrainableOf(const Recipe& recipe) { return {recipe.trainable, recipe.freeze, recipe.only}; }
+TrainableOptions TrainableOf(const Recipe& recipe, const ImportedGraph& imported) {
+  return {recipe.trainable, recipe.freeze, recipe.only, imported.node_constants};
+}
 
 // Targets and outputs have the batch in front if they have it at all.
 int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
@@ -413,7 +415,7 @@ class Compiler {
 
   // Where the file has its own algorithm, what that updates is trained.
   TrainableChoice ChooseTrained(ImportedGraph& imported) const {
-    if (!options_.recipe.TrainsByFile()) return ChooseTrainable(*imported.graph, TrainableOf(options_.recipe));
+    if (!options_.recipe.TrainsByFile()) return ChooseTrainable(*imported.graph, TrainableOf(options_.recipe, imported));
     Graph& graph = *imported.graph;
     TrainableChoice choice;
     for (const std::string& name : model_.updated_initializers(options_.recipe.training_info())) {

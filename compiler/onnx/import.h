@@ -140,6 +140,8 @@ struct ImportedGraph {
   // Floating tensors of the file that hold a copy for each sample of the batch that it was made for, of which this graph
   // uses one: at this batch they cannot be trained.
   std::set<std::string> batch_copies;
+  // Floating tensors of the file that its Constant nodes hold; the others are initializers.
+  std::set<std::string> node_constants;
   int64_t declared_batch = 0;  // as a number; 0: none
   // With training_info: what is kept between steps (role kState) with its next value, and what its first Gradient differentiates.
   std::vector<std::pair<ValueId, ValueId>> updates;

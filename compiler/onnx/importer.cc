@@ -284,6 +284,8 @@ void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {
   ValueId id = kNoValue;
   if (site != nullptr && file_.tensors.contains(site)) {
     id = ConstantOf(site);
+    const ModelTensor& tensor = file_.tensors.at(site);
+    if (IsFloating(tensor.data.dtype())) result_.node_constants.insert(tensor.name);
   } else {
     id = emitter().AddConstant(name, ConstantValue(proto.attribute(0).name(), *attribute, where));
   }

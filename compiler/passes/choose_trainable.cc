@@ -1,11 +1,11 @@
 #include "compiler/passes/choose_trainable.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/fixed_tensors.h"
 
 namespace gradloom {
 namespace {
@@ -42,20 +42,6 @@ bool IsSum(const std::string& op) {
 }
 bool IsProduct(const std::string& op) { return op == "Mul" || op == "Div"; }
 
-template <typename F>
-bool All(const Tensor& tensor, F f) {
-  for (int64_t i = 0; i < tensor.elements(); ++i) {
-    if (!f(ElementAsDouble(tensor.view(), i))) return false;
-  }
-  return true;
-}
-
-bool LooksLikeMask(const Tensor& data, bool product) {
-  if (product) return All(data, [](double v) { return v == 0 || v == 1; });
-  const bool two_valued = All(data, [](double v) { return v == 0 || v <= -1e4; });
-  return two_valued && !All(data, [](double v) { return v == 0; });
-}
-
 class Chooser {
  public:
   explicit Chooser(const Graph& graph) : graph_(graph), uses_(graph) {
@@ -83,9 +69,11 @@ class Chooser {
       why = "no differentiable path to an output";
       return false;
     }
+    why = FixedByName(value.name);
+    if (!why.empty()) return false;
     why = "used as no weight";
     std::set<ValueId> seen;
-    return Walk(id, value.shape.elements() == 1, data, why, seen);
+    return Walk(id, value.shape.elements() == 1 && !IsModulePath(value.name), data, why, seen);
   }
 
  private:
@@ -113,7 +101,9 @@ class Chooser {
       if (op != nullptr && op->has(kNoGradient)) continue;
       const bool fixed = std::all_of(node.outputs.begin(), node.outputs.end(),
                                      [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
-      if (fixed) {
+      if (fixed && (node.op == "Sin" || node.op == "Cos")) {
+        why = "frequencies, of " + Describe(node);
+      } else if (fixed) {
         for (ValueId out : node.outputs) {
           if (out != kNoValue && Walk(out, single, data, why, seen)) return true;
         }
@@ -146,8 +136,16 @@ class Chooser {
         if (node.inputs[i] != id || !operands->second.contains(static_cast<int>(i))) continue;
         // A recurrent layer's initial states are zeros unless someone learns them.
         const bool recurrent = node.op == "LSTM" || node.op == "GRU" || node.op == "RNN";
-        if (recurrent && (i == 5 || i == 6) && All(data, [](double v) { return v == 0; })) {
+        if (recurrent && (i == 5 || i == 6) && AllZero(data)) {
           why = "a zero initial state of " + Describe(node);
+          continue;
+        }
+        if (single && data.shape().rank() == 0) {
+          why = "a single number in " + Describe(node);
+          continue;
+        }
+        if (IsSinusoidTable(data)) {
+          why = "a table of sines and cosines in " + Describe(node);
           continue;
         }
         why = "a weight of " + Describe(node);
@@ -161,7 +159,8 @@ class Chooser {
       why = "a fixed operand of " + Describe(node);
       return false;
     }
-    if (single) {
+    // A number that scales what was looked up in a table is the root of its width, also where it is called as a module's attribute.
+    if (single || (product && data.elements() == 1 && ScalesLookup(node))) {
       why = "a single number in " + Describe(node);
       return false;
     }
@@ -169,8 +168,27 @@ class Chooser {
       why = "a mask in " + Describe(node);
       return false;
     }
+    if (IsSinusoidTable(data) || (product && IsHalfOfRotation(data))) {
+      why = "a table of sines and cosines in " + Describe(node);
+      return false;
+    }
     why = (sum ? "a bias in " : "a scale in ") + Describe(node);
     return true;
+  }
+
+  bool ScalesLookup(const Node& node) const {
+    return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      const int producer = id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)];
+      return producer >= 0 && graph_.nodes[static_cast<size_t>(producer)].op == "Gather";
+    });
+  }
+
+  // Whether another constant of the same shape holds the sines to these cosines.
+  bool IsHalfOfRotation(const Tensor& data) const {
+    return std::any_of(graph_.values().begin(), graph_.values().end(), [&](const Value& other) {
+      const Tensor* tensor = other.role == Role::kConst ? graph_.data(other.id) : nullptr;
+      return tensor != nullptr && tensor != &data && IsRotation(data, *tensor);
+    });
   }
 
   const Graph& graph_;
@@ -236,26 +254,43 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
   const Chooser chooser(graph);
   const std::set<std::string> only =
       options.only ? std::set<std::string>(options.only->begin(), options.only->end()) : std::set<std::string>();
-  TrainableChoice choice;
+  struct Decision {
+    ValueId id;
+    bool trained;
+    std::string why;
+    bool asked;  // by name
+  };
+  std::vector<Decision> decisions;
+  bool initializers = false;
   for (ValueId id = 0; id < graph.num_values(); ++id) {
     const Value& value = graph.value(id);
     if (value.role != Role::kConst || value.derived || !IsFloating(value.dtype) || graph.data(id) == nullptr) continue;
-    std::string why;
-    bool trained = false;
+    Decision decision{id, false, "", false};
     if (options.only) {
-      trained = only.contains(value.name);
-      why = trained ? "named" : "not named";
+      decision.trained = decision.asked = only.contains(value.name);
+      decision.why = decision.trained ? "named" : "not named";
     } else if (Fits(options.freeze, value.name)) {
-      why = "frozen by --freeze";
+      decision.why = "frozen by --freeze";
     } else {
-      trained = chooser.Trained(id, why);
-      if (!trained && Fits(options.trainable, value.name)) {
-        trained = true;
-        why = "named by --trainable";
+      decision.trained = chooser.Trained(id, decision.why);
+      decision.asked = Fits(options.trainable, value.name);
+      if (!decision.trained && decision.asked) {
+        decision.trained = true;
+        decision.why = "named by --trainable";
       }
     }
-    (trained ? choice.trained : choice.frozen).emplace_back(value.name, why);
-    if (trained) choice.parameters.push_back(id);
+    initializers |= decision.trained && !options.node_constants.contains(value.name);
+    decisions.push_back(std::move(decision));
+  }
+  TrainableChoice choice;
+  for (Decision& decision : decisions) {
+    const std::string& name = graph.value(decision.id).name;
+    if (decision.trained && !decision.asked && initializers && options.node_constants.contains(name)) {
+      decision.trained = false;
+      decision.why = "a Constant node, where weights are initializers";
+    }
+    (decision.trained ? choice.trained : choice.frozen).emplace_back(name, decision.why);
+    if (decision.trained) choice.parameters.push_back(decision.id);
   }
   // Only now: the analysis goes by the role.
   for (ValueId id : choice.parameters) graph.value(id).role = Role::kParam;

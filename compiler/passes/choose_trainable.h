@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ struct TrainableOptions {
   std::vector<std::string> trainable;            // patterns: trained also where the analysis would not
   std::vector<std::string> freeze;               // patterns: not trained; they win
   std::optional<std::vector<std::string>> only;  // exactly these names; the analysis is not asked
+  // Tensors that nodes of the file hold. They are not trained where an initializer is: the exporter then kept the weights there.
+  std::set<std::string> node_constants;
 };
 
 struct TrainableChoice {
@@ -28,7 +31,8 @@ struct TrainableChoice {
 // Trained is what acts as a weight on a value that depends on the input, directly or through operators over
 // constants alone (Transpose, Reshape, a weight norm ...), and reaches an output differentiably: filters,
 // matrices, biases, scales of normalizations, tables, recurrent weights. Not trained: running statistics,
-// masks (0 and 1 in a product, 0 and large negative numbers in a sum), single numbers, bounds and exponents.
+// masks (0 and 1 in a product, 0 and large negative numbers in a sum), tables of sines and cosines and what they are
+// computed from, tensors that the exporter made of numbers in the code, single numbers, bounds and exponents.
 // Throws Error(kConfig) for a name or pattern that fits no initializer.
 TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options);
 

@@ -332,6 +332,8 @@ def cases():
     yield att("layer_norm_no_bias", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.LayerNorm(D, bias=False), nn.Tanh())))
     yield att("layer_norm_two_axes", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.LayerNorm([T, D]), nn.Tanh())))
     yield att("rms_norm", lambda: Mean(nn.Sequential(nn.Linear(D, D), RMSNorm(D), nn.Tanh())))
+    yield att("rms_norm_fresh", Fresh, style=False, exporter="legacy", opset=13, keep_constants=True,
+              notes="scales that are all ones, a gate of zero and a temperature of one number, as they are before any training")
     yield att("rms_norm_torch", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.RMSNorm(D), nn.Tanh())), exporter="dynamo")
     yield att("layer_norm_opset13", lambda: Mean(nn.Sequential(nn.Linear(D, D), nn.LayerNorm(D), nn.Tanh())), style=False, exporter="legacy", opset=13,
               notes="before opset 17 the exporter writes the normalisation out")
@@ -339,6 +341,19 @@ def cases():
               notes="two normalisations of equal initial values: the legacy export makes one an Identity of the other")
     yield att("layer_norm_merged", lambda: TwoNorms(), style=False, opset=18, optimize=True, keep_constants=True, as_file=_one_norm, mode="eval",
               notes="two normalisations of equal initial values: the default export merges them into one initializer, which is trained as one")
+
+
+class Fresh(nn.Module):
+    """Scales and single numbers as modules begin with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.norm, self.gate, self.fc2 = nn.Linear(D, D), RMSNorm(D), nn.Parameter(torch.zeros(D)), nn.Linear(D, 4)
+        self.head = nn.ParameterDict({"temperature": nn.Parameter(torch.tensor(0.5))})
+
+    def forward(self, x):
+        y = self.norm(self.fc1(x))
+        return self.fc2((y + torch.tanh(y) * self.gate).mean(1)) * self.head["temperature"].exp()
 
 
 class PositionGrid(nn.Module):

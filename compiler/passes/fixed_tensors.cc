@@ -1,0 +1,108 @@
+#include "compiler/passes/fixed_tensors.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+namespace gradloom {
+namespace {
+
+constexpr double kTolerance = 1e-3;  // relative, of squares: tables are rounded, to 16 bits at the most
+constexpr int64_t kFewest = 8;       // elements that a table has: fewer can agree by chance
+
+template <typename F>
+bool All(const Tensor& tensor, F f) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    if (!f(ElementAsDouble(tensor.view(), i))) return false;
+  }
+  return true;
+}
+
+// Collects pairs that must lie on one circle around zero, and not all in one place of it.
+class Circle {
+ public:
+  bool Holds(double a, double b) {
+    const double square = a * a + b * b;
+    if (count_++ == 0) {
+      square_ = square;
+      least_ = most_ = a;
+    }
+    least_ = std::min(least_, a);
+    most_ = std::max(most_, a);
+    return square > 0 && std::abs(square - square_) <= kTolerance * square_;
+  }
+  bool spread() const { return (most_ - least_) * (most_ - least_) > 0.01 * square_; }
+  int64_t count() const { return count_; }
+
+ private:
+  int64_t count_ = 0;
+  double square_ = 0, least_ = 0, most_ = 0;
+};
+
+// Element k of a row is paired with element k + `step` of the same row, for k = 0, `stride`, 2 * `stride` ... of the first `width`.
+bool PairsOfRows(const Tensor& data, int64_t extent, int64_t width, int64_t stride, int64_t step) {
+  Circle circle;
+  for (int64_t row = 0; row < data.elements() / extent; ++row) {
+    bool zero = true;
+    for (int64_t k = 0; k < extent && zero; ++k) zero = ElementAsDouble(data.view(), row * extent + k) == 0;
+    if (zero) continue;
+    for (int64_t k = 0; k < width; k += stride) {
+      const int64_t at = row * extent + k;
+      if (!circle.Holds(ElementAsDouble(data.view(), at), ElementAsDouble(data.view(), at + step))) return false;
+    }
+  }
+  return 2 * circle.count() >= kFewest && circle.spread();
+}
+
+}  // namespace
+
+bool IsModulePath(const std::string& name) {
+  const auto is_part_of_word = [](unsigned char c) { return c == '_' || c == '.' || std::isalnum(c) != 0; };
+  const size_t dot = name.rfind('.');
+  return dot != std::string::npos && dot > 0 && dot + 1 < name.size() && std::isdigit(static_cast<unsigned char>(name[dot + 1])) == 0 &&
+         std::all_of(name.begin(), name.end(), is_part_of_word);
+}
+
+std::string FixedByName(const std::string& name) {
+  const std::string last = name.substr(name.rfind('.') + 1);
+  if (last == "running_mean" || last == "running_var") return "a running statistic by its name";
+  return last.starts_with("lifted_tensor_") ? "a tensor of numbers in the code" : "";
+}
+
+bool AllZero(const Tensor& data) {
+  return All(data, [](double v) { return v == 0; });
+}
+
+bool LooksLikeMask(const Tensor& data, bool product) {
+  double least = 0, most = 0;
+  bool zeros = false;
+  for (int64_t i = 0; i < data.elements(); ++i) {
+    const double v = ElementAsDouble(data.view(), i);
+    zeros |= v == 0;
+    least = std::min(least, v);
+    most = std::max(most, v);
+  }
+  // Scales begin as ones, and gates as zeros.
+  if (product) return zeros && most == 1 && All(data, [](double v) { return v == 0 || v == 1; });
+  if (AllZero(data)) return false;
+  return All(data, [](double v) { return v == 0 || v <= -1e4; }) ||
+         (zeros && least <= -100 && All(data, [least](double v) { return v == 0 || v == least; }));
+}
+
+bool IsSinusoidTable(const Tensor& data) {
+  const int rank = data.shape().rank();
+  const int64_t extent = rank >= 2 ? data.shape()[rank - 1] : 0;
+  if (extent < 2 || extent % 2 != 0 || data.elements() < kFewest) return false;
+  return PairsOfRows(data, extent, extent / 2, 1, extent / 2) || PairsOfRows(data, extent, extent, 2, 1);
+}
+
+bool IsRotation(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.elements() < kFewest) return false;
+  Circle circle;
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    if (!circle.Holds(ElementAsDouble(a.view(), i), ElementAsDouble(b.view(), i))) return false;
+  }
+  return circle.spread();
+}
+
+}  // namespace gradloom

@@ -1,0 +1,81 @@
+// What is trained without anybody saying so, against the parameters of the modules that the recorded files were exported from.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/import.h"
+#include "compiler/passes/choose_trainable.h"
+#include "tests/conformance/training_case.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::set<std::string>;
+
+// Tensors that nothing in the file tells from the other kind: grids of places, and single numbers with the name of no module.
+const std::map<std::string, Names>& Mistaken() {
+  static const std::map<std::string, Names> cases = {
+      {"block_spatial_transformer", {"view_4"}},
+      {"resize_linear_1d", {"clamp_2"}},
+      {"kan_splines", {"grid"}},
+      {"contrastive", {"scale"}},
+      {"matrix_factorisation", {"mean"}},
+      {"scalar_parameters", {"gain", "power", "shift"}},
+  };
+  return cases;
+}
+
+std::string Listing(const Names& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+Names Without(const Names& from, const Names& these) {
+  Names rest;
+  std::set_difference(from.begin(), from.end(), these.begin(), these.end(), std::inserter(rest, rest.end()));
+  return rest;
+}
+
+bool Check(const std::string& folder) {
+  const TrainingCase recorded = ReadTrainingCase(folder);
+  ImportOptions options;
+  options.batch = recorded.batch_sizes.front();
+  const ImportedGraph imported = Import(Model::Load(recorded.model_path), options);
+  TrainableOptions by_itself;
+  by_itself.node_constants = imported.node_constants;
+  Names chosen, parameters(recorded.trainable.begin(), recorded.trainable.end());
+  for (const auto& [name, why] : ChooseTrainable(*imported.graph, by_itself).trained) chosen.insert(name);
+  parameters.insert(recorded.frozen.begin(), recorded.frozen.end());
+  if (const auto known = Mistaken().find(recorded.name); known != Mistaken().end()) {
+    chosen = Without(chosen, known->second);
+    parameters = Without(parameters, known->second);
+  }
+  if (chosen == parameters) return true;
+  std::printf("%s: trained and no parameter: %s; not trained: %s\n", recorded.name.c_str(), Listing(Without(chosen, parameters)).c_str(),
+              Listing(Without(parameters, chosen)).c_str());
+  return false;
+}
+
+int Main(const std::vector<std::string>& roots) {
+  int failed = 0, count = 0;
+  for (const std::string& root : roots) {
+    for (const auto& entry : fs::directory_iterator(root)) {
+      if (!fs::exists(entry.path() / "case.json")) continue;
+      ++count;
+      failed += Check(entry.path().string()) ? 0 : 1;
+    }
+  }
+  std::printf("%d files, %d failed\n", count, failed);
+  return failed == 0 && count > 400 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gradloom
+
+int main(int argc, char** argv) { return gradloom::Main(std::vector<std::string>(argv + 1, argv + argc)); }
