@@ -8,7 +8,6 @@
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/reference.h"
-#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {
@@ -55,12 +54,7 @@ void Importer::CheckUnsupported() {
                (nodes.size() == 1 ? " node)" : " nodes)");
     for (size_t i = 0; i < std::min<size_t>(nodes.size(), 3); ++i) where += " '" + Escaped(nodes[i]) + "'";
   }
-  std::string help;
-  if (unknown.size() == 1) {
-    const std::string near = Nearest(unknown.begin()->first, AllOperatorNames());
-    if (!near.empty()) help = "did you mean '" + near + "'?";
-  }
-  throw Error(ErrorCode::kUnsupported, message, where, help);
+  throw Error(ErrorCode::kUnsupported, message, where, unknown.size() == 1 ? HelpForUnknown(unknown.begin()->first, file_.proto) : "");
 }
 
 std::vector<Binding> Importer::RunBody(const onnx::FunctionProto& function, const Call& call) {

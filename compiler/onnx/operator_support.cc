@@ -4,6 +4,7 @@
 
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
+#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {
@@ -111,6 +112,20 @@ NodesByOperator UnknownOperators(const onnx::ModelProto& model) {
     unknown[OperatorName(node)].push_back(DisplayName(node));
   });
   return unknown;
+}
+
+std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model) {
+  const OpsetVersions versions = VersionsOf(model);
+  const auto found = versions.find("");
+  const int declared = found == versions.end() ? kOpset : found->second;
+  for (int opset = declared + 1; opset <= kOpset; ++opset) {
+    if (FindSchema("", op, opset) == nullptr) continue;
+    const std::string since = std::to_string(opset);
+    return "ONNX has it from opset " + since + " on, and the file declares " + std::to_string(declared) +
+           ": export with opset_version=" + since;
+  }
+  const std::string near = Nearest(op, AllOperatorNames());
+  return near.empty() ? "" : "did you mean '" + near + "'?";
 }
 
 Support SupportOf(const onnx::NodeProto& node) {

@@ -43,8 +43,11 @@ std::string DisplayName(const onnx::NodeProto& node);
 // Names of nodes by operator.
 using NodesByOperator = std::map<std::string, std::vector<std::string>>;
 
-// Operators that neither ONNX nor the model itself defines.
+// Operators that neither the file's version of ONNX nor the model itself defines.
 NodesByOperator UnknownOperators(const onnx::ModelProto& model);
+
+// What to do about one of them: another opset, another spelling; empty where nothing is near.
+std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model);
 
 enum class Support { kFull, kNoGradient, kNone };
 

@@ -11,7 +11,6 @@
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
-#include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {
@@ -218,9 +217,9 @@ std::vector<Error> FindObstacles(const std::string& path, const std::function<bo
   };
   const NodesByOperator unknown = UnknownOperators(file->proto);
   for (const auto& [op, nodes] : unknown) {
-    const std::string near = Nearest(op, AllOperatorNames());
+    const std::string help = HelpForUnknown(op, file->proto);
     add("no such operator: '" + Escaped(op) + "'" + Count(nodes, "node"), "node " + ListOf(nodes),
-        near.empty() ? "write it with operators of ONNX, or as a function in the model" : "did you mean '" + near + "'?");
+        help.empty() ? "write it with operators of ONNX, or as a function in the model" : help);
   }
   for (const auto& [type, tensors] : UnsupportedTypes(file->proto)) {
     add("elements of type " + type + " are not supported" + Count(tensors, "tensor"), ListOf(tensors),
