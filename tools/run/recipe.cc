@@ -12,6 +12,7 @@
 #include "runtime/device/choose_devices.h"
 #include "runtime/plan/device_spec.h"
 #include "tools/run/memory_limit.h"
+#include "tools/run/mode_notes.h"
 
 namespace gradloom {
 namespace {
@@ -355,6 +356,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
                 std::vector<std::string>& notes) {
   Recipe recipe;
   recipe.mode = configuration.Text("model.mode") == "train" ? GraphMode::kTrain : GraphMode::kGraph;
+  for (std::string& note : ModeNotes(graph, recipe.mode)) notes.push_back(std::move(note));
   const std::map<std::string, int64_t> shapes = ImportOptionsOf(configuration).shapes;
   Reading(configuration, "loss.name", [&] {
     for (const std::string& text : configuration.Texts("loss.name")) recipe.losses.push_back(ParseLoss(text, shapes));

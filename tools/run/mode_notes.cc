@@ -1,0 +1,53 @@
+#include "tools/run/mode_notes.h"
+
+#include <string_view>
+
+namespace gradloom {
+namespace {
+
+enum class Folding : uint8_t { kNone, kDynamo, kLegacy };
+
+std::string Counted(int64_t n, const std::string& what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
+
+// torch.export calls one result of an operator with several `getitem`: a layer of that name stands where a BatchNormalization
+// was. The older exporter gives the weight and bias that it folds names of its own.
+Folding FoldingOf(const Graph& graph, const Node& node) {
+  if (node.op != "Conv" && node.op != "ConvTranspose" && node.op != "Gemm") return Folding::kNone;
+  const auto starts = [&](ValueId id, std::string_view with) { return id != kNoValue && graph.value(id).name.starts_with(with); };
+  if (starts(node.outputs[0], "getitem")) return Folding::kDynamo;
+  const std::string own = "onnx::" + node.op + "_";
+  if (node.op == "Conv" && node.inputs.size() > 2 && starts(node.inputs[1], own) && starts(node.inputs[2], own)) return Folding::kLegacy;
+  return Folding::kNone;
+}
+
+}  // namespace
+
+std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
+  int64_t inference = 0, dynamo = 0, legacy = 0;
+  for (const Node& node : graph.nodes) {
+    if (node.op == "BatchNormalization" && node.attributes.Int("training_mode", 0) == 0) ++inference;
+    const Folding folding = FoldingOf(graph, node);
+    dynamo += folding == Folding::kDynamo ? 1 : 0;
+    legacy += folding == Folding::kLegacy ? 1 : 0;
+  }
+  std::vector<std::string> notes;
+  if (mode == GraphMode::kGraph) {
+    if (inference > 0)
+      notes.push_back("mode    graph   [" + Counted(inference, "BatchNormalization") + " use and keep stored statistics, as written]");
+    return notes;
+  }
+  if (inference > 0) {
+    notes.push_back("mode    train   [" + Counted(inference, "BatchNormalization") +
+                    " in inference form train with batch statistics; --mode graph trains them as written]");
+  }
+  if (dynamo + legacy > 0) {
+    const char* flag =
+        dynamo > 0 ? "torch.onnx.export(..., optimize=False)" : "torch.onnx.export(..., training=torch.onnx.TrainingMode.TRAINING)";
+    notes.push_back("warning " + Counted(dynamo + legacy, "layer") +
+                    " seem to hold a BatchNormalization that the exporter folded in, and train without batch statistics; " + flag +
+                    " keeps it");
+  }
+  return notes;
+}
+
+}  // namespace gradloom
