@@ -44,6 +44,7 @@ class Case:
     # Where the file trains otherwise than the module that was exported (weights folded together, copied apart, or merged
     # by the exporter): makes from a copy of the module the one that trains as the file does.
     as_file: Callable[[nn.Module], nn.Module] | None = None
+    may_rest: bool = False  # parameters that the output hardly or never depends on are not compared, where else they refuse the case
     keep_constants: bool = False  # do not move constant initial values (biases of 0, scales of 1) to random ones
 
     @property

@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--sets", nargs="*", default=SETS, choices=SETS)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--only", nargs="*", metavar="PATTERN")
+    parser.add_argument("--refused", type=pathlib.Path, metavar="DIR", help="where the file of a case that cannot be recorded is kept")
     a = parser.parse_args()
     import torch
 
@@ -42,7 +43,7 @@ def main() -> int:
                 continue
             start = time.time()
             try:
-                d = recorder.record(case, a.out)
+                d = recorder.record(case, a.out, a.refused)
             except Exception as e:
                 failed += 1
                 print(f"FAILED {case.name}: {type(e).__name__}: {str(e).strip().splitlines()[0][:300] if str(e).strip() else ''}", flush=True)

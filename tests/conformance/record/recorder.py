@@ -27,14 +27,18 @@ class Wrong(Exception):
     """The recording would not be a fair test."""
 
 
-def record(case: Case, out: pathlib.Path) -> dict:
-    """Writes `out`/NAME and returns its case.json. Nothing is left there if a check fails."""
+def record(case: Case, out: pathlib.Path, refused: pathlib.Path | None = None) -> dict:
+    """Writes `out`/NAME and returns its case.json. Nothing is left there if a check fails; an exported file is then moved to
+    `refused`/NAME.onnx if that is given."""
     folder = out / case.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         return _record(case, folder)
     except BaseException:
+        if refused and (folder / "model.onnx").exists():
+            refused.mkdir(parents=True, exist_ok=True)
+            shutil.move(folder / "model.onnx", refused / f"{case.name}.onnx")
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
@@ -64,6 +68,8 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
     in_file = lambda values: {k: places[k].take({n: values.get(n, shapes[n]) for n in shapes}) for k in trainable}
     initial, grads, params = in_file({}), [in_file(r.grads) for r in runs], [in_file(r.params) for r in runs]
     ill = tolerance.ill_conditioned(initial, grads, params)
+    if case.may_rest:
+        ill += [k for k in initial if k not in ill and np.array_equal(initial[k], params[0][k])]
     if case.semantics == "as_graph" or not case.keep_constants:  # else the file may hold a scale and a variance as one initializer
         check_outputs(case, runs[0].module, with_values(model, params[0] | runs[0].buffers), declared[-1])
     case = dataclasses.replace(case, expected="full" if case.expected == "full" and sum(v.size for v in initial.values()) <= FULL_LIMIT else "norms")

@@ -113,5 +113,6 @@ def _train(case: Case, module: nn.Module, batches: list[Batch]) -> Run:
                 group["lr"] = lr * (case.lr_schedule[k] if case.lr_schedule else 1.0)
             optimizer.step()
     numpy = lambda tensors: {k: v.detach().clone().numpy() for k, v in tensors}
-    statistics = [(k, b) for k, b in module.named_buffers() if k.endswith(("running_mean", "running_var"))]
+    norms = tuple(n for n, m in module.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+    statistics = [(k, b) for k, b in module.named_buffers() if k.endswith(("running_mean", "running_var")) and k.rpartition(".")[0] in norms]
     return Run(np.array(values, np.float64), grads, numpy(named.items()), numpy(statistics), numpy(variances.values.items()), module)
