@@ -47,7 +47,9 @@ std::vector<std::vector<double>> Directions(int64_t n) {
   return directions;
 }
 
-std::string CompareOperand(const OpProgram& program, ValueId loss, ValueId operand, const Tensor& gradient, double tolerance) {
+}  // namespace
+
+std::string CompareWithDifferences(const OpProgram& program, ValueId loss, ValueId operand, const Tensor& gradient, double tolerance) {
   const Graph& graph = *program.graph;
   double largest = 1.0;
   for (double g : gradient.as<double>()) largest = std::max(largest, std::fabs(g));
@@ -70,8 +72,6 @@ std::string CompareOperand(const OpProgram& program, ValueId loss, ValueId opera
   return report;
 }
 
-}  // namespace
-
 std::string CheckGradient(const OpCase& op_case, const TypeRules& rules) {
   OpProgram program = BuildOpCase(op_case, rules, op_case.float64 ? DType::kFloat64 : DType::kFloat32);
   if (program.wanted.empty()) return "\n  the case has no fed floating operand";
@@ -86,7 +86,7 @@ std::string CheckGradient(const OpCase& op_case, const TypeRules& rules) {
     const Tensor zeros(DType::kFloat64, program.graph->value(operand).shape);
     const Tensor gradient =
         found == gradients.end() ? zeros : Interpret(*program.graph, program.feeds, std::vector<ValueId>{found->second})[0];
-    report += CompareOperand(program, loss, operand, gradient, op_case.tolerance);
+    report += CompareWithDifferences(program, loss, operand, gradient, op_case.tolerance);
   }
   return report;
 }
