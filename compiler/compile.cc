@@ -101,6 +101,8 @@ class Compiler {
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
     for (const EntryRequest& request : Expanded(options_)) AddEntry(request);
     plan_.model = model_.info(ReplacedAtExport());
+    report_.stages = gathers() ? 1 : stages_.count;
+    report_.placed = stages_.of_node;
     const auto start = Clock::now();
     VerifyOrThrow(plan_);
     report_.verify_ms = MsSince(start);
@@ -110,7 +112,8 @@ class Compiler {
  private:
   void CountStages() {
     if (gathers()) return GatherStages();
-    stages_.count = gradloom::CountStages(options_.recipe.place);
+    stages_.count = std::max(gradloom::CountStages(options_.recipe.place), options_.recipe.placed_stages);
+    stages_.of_node = options_.recipe.placed;
     if (options_.recipe.place_auto) CutModel();
     plan_.places.resize(static_cast<size_t>(stages_.count));
     if (options_.recipe.devices % stages_.count == 0) return;
@@ -514,7 +517,9 @@ class Compiler {
 
 }  // namespace
 
-std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
+namespace {
+
+std::vector<Feed> Feeds(const Model& model, const CompileOptions& options, const EntryRequest& request) {
   CheckAlgorithm(options.recipe);
   ImportOptions import = options.import;
   if (request.batch > 0) import.batch = request.batch;
@@ -533,7 +538,7 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
   return FeedList(context, imported);
 }
 
-Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
+Plan CompileBest(const Model& model, const CompileOptions& options, CompileReport* report) {
   const int64_t limit = options.recipe.memory_limit;
   std::optional<std::pair<Plan, CompileReport>> best;
   // Where devices hold parts of the model, what they need is known when memory is planned: with a smaller estimate once more.
@@ -546,6 +551,25 @@ Plan Compile(const Model& model, const CompileOptions& options, CompileReport* r
   }
   if (report != nullptr) *report = std::move(best->second);
   return std::move(best->first);
+}
+
+}  // namespace
+
+// Passes know nodes and no files.
+std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
+  try {
+    return Feeds(model, options, request);
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
+  }
+}
+
+Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
+  try {
+    return CompileBest(model, options, report);
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
+  }
 }
 
 }  // namespace gradloom

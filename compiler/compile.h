@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ struct CompileReport {
   int64_t transient_bytes = 0;         // planned, the most over entries
   int64_t waits = 0, waits_bound = 0;  // for events, in the first entry, and no choice that keeps its order has fewer
   int64_t live_bytes_bound = 0;        // no placement of that entry's values needs less
+  int stages = 1;                      // devices that hold one copy of the model
+  std::map<std::string, int> placed;   // where there are several: the stage of each node
   Recomputed recomputed;               // by the program that makes the most again, to fit the memory limit
   std::vector<std::string> warnings;   // one line each
   double import_ms = 0, passes_ms = 0, verify_ms = 0;

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/onnx/annotate_devices.h"
 #include "compiler/onnx/inference_form.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
@@ -147,6 +148,7 @@ void WriteExternal(onnx::ModelProto& model, const std::string& path) {
 }
 
 void Write(onnx::ModelProto model, const std::string& path, const ExportOptions& options) {
+  if (options.placement != nullptr) AnnotateDevices(*options.placement, model);
   // The data first: a model that is there is complete.
   if (model.ByteSizeLong() > static_cast<size_t>(options.inline_bytes)) WriteExternal(model, path);
   WriteFileAtomically(path, Serialized(model, path));

@@ -13,9 +13,13 @@
 
 namespace gradloom {
 
+struct DevicePlacement;
+
 struct ExportOptions {
   // Tensors go to a file beside the model, its name with ".data" behind, when the model would be larger.
   int64_t inline_bytes = 1'800'000'000;
+  // Written as ONNX's multi-device annotations, in place of those that the file has; null: the file's stay.
+  const DevicePlacement* placement = nullptr;
 };
 
 // Writes the model that `info` keeps, with the new values of tensors by the names that they have in a Graph (an

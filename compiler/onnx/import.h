@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
+#include "runtime/base/error.h"
 #include "runtime/base/tensor.h"
 #include "runtime/plan/plan.h"
 
@@ -161,6 +162,9 @@ struct ImportedGraph {
 // Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
 // kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
 ImportedGraph Import(const Model& model, const ImportOptions& options = {});
+
+// The error of a model's own, with its file in front of the place; others as they are: what is wrong with options is not the model's.
+Error InFileOf(const Model& model, const Error& error);
 
 // In the order of the inputs. Throws Error(kConfig) for a symbol that nothing fixes.
 std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& options = {});

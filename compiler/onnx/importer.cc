@@ -341,14 +341,19 @@ ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
 
 }  // namespace
 
+Error InFileOf(const Model& model, const Error& error) {
+  const std::string file = Escaped(model.path(), 1000);
+  // From E-PARSE to E-LIMIT, in the order of the table in docs/errors.md.
+  const bool of_models = error.code() >= ErrorCode::kParse && error.code() <= ErrorCode::kLimit;
+  if (!of_models || error.where().starts_with(file)) return error;
+  return {error.code(), error.message(), file + (error.where().empty() ? "" : "  " + error.where()), error.help()};
+}
+
 ImportedGraph Import(const Model& model, const ImportOptions& options) {
   try {
     return ImportFile(model, options);
-  } catch (const Error& e) {
-    // What is wrong with the model is told with its file; what is wrong with the options is not.
-    const std::string file = Escaped(model.path(), 1000);
-    if (e.code() == ErrorCode::kConfig || e.code() == ErrorCode::kInternal || e.where().starts_with(file)) throw;
-    throw Error(e.code(), e.message(), file + (e.where().empty() ? "" : "  " + e.where()), e.help());
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
   }
 }
 

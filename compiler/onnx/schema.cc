@@ -215,13 +215,17 @@ void CheckNode(const Graph& graph, const Node& node, const OpSchema& schema) {
   CheckDTypes(graph, node, schema, CachedFacts(schema));
 }
 
-std::vector<std::string> AllOperatorNames() {
-  std::vector<std::string> names;
-  for (const OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
-    if (schema.domain().empty()) names.push_back(schema.Name());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+const std::vector<std::string>& AllOperatorNames() {
+  // Once a process: ONNX gives its schemas by copying all of them.
+  static const std::vector<std::string> sorted = [] {
+    std::vector<std::string> names;
+    for (const OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
+      if (schema.domain().empty()) names.push_back(schema.Name());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }();
+  return sorted;
 }
 
 void ThrowUnknownOperator(const Node& node) {

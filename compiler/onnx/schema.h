@@ -27,6 +27,6 @@ void CheckNode(const Graph& graph, const Node& node, const onnx::OpSchema& schem
 [[noreturn]] void ThrowUnknownOperator(const Node& node);
 
 // The standard operators of the default domain, sorted.
-std::vector<std::string> AllOperatorNames();
+const std::vector<std::string>& AllOperatorNames();
 
 }  // namespace gradloom

@@ -56,7 +56,7 @@ class Placer {
   }
 
   int ByName(const Node& node) {
-    if (const auto known = stages_.of_node.find(node.origin); known != stages_.of_node.end() && !node.origin.empty()) return known->second;
+    if (const int known = KnownStage(node.origin); known != kNowhere) return known;
     std::vector<std::string> names;
     if (!node.origin.empty()) names = {node.origin, Dotted(node.origin)};
     ForEachUse(node, [&](ValueId id) {
@@ -68,6 +68,16 @@ class Placer {
       return rules_[i].stage;
     }
     return ByOperands(node);
+  }
+
+  // Of the node, or of the call that it is part of.
+  int KnownStage(std::string name) const {
+    while (!name.empty() && !stages_.of_node.empty()) {
+      if (const auto known = stages_.of_node.find(name); known != stages_.of_node.end()) return known->second;
+      const size_t slash = name.rfind('/');
+      name.resize(slash == std::string::npos ? 0 : slash);
+    }
+    return kNowhere;
   }
 
   // The last stage that makes an operand.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,17 +44,26 @@ struct Recipe {
   bool fetch_outputs = false;    // training entries also give the model's outputs
 
   DeviceKind device = DeviceKind::kCpu;
-  std::string isa = "any";       // of the devices: "sm_90"
-  int devices = 1;               // copies of the model on them share each batch
-  std::vector<PlaceRule> place;  // parts of the model on devices of their own; the first rule that fits
-  int gather_to = -1;            // the device that gathers the samples for the loss and the nodes that `place` puts there; -1: none
-  bool place_auto = false;       // as many parts as the memory limit asks for and the cost model likes
-  int64_t bucket_bytes = 0;      // of gradients that devices sum together; 0: as the cost model says
-  bool copy_inputs = false;      // all of them, ahead of their step; else those alone that a device cannot read where they are
-  bool sync_bn = false;          // batch statistics are of the whole batch, not of each device's samples
-  int threads = 1;               // of a device: its streams share them
-  int64_t memory_limit = 0;      // bytes of a device that a plan may need; to fit, activations are made again; 0: any
-  int streams = 1;               // of a device; 0: as many as the cost model says
+  std::string isa = "any";            // of the devices: "sm_90"
+  int devices = 1;                    // copies of the model on them share each batch
+  std::vector<PlaceRule> place;       // parts of the model on devices of their own; the first rule that fits
+  std::map<std::string, int> placed;  // the file's own annotations, in place of rules: stages by names of nodes
+  int placed_stages = 0;              // of them; 0: there are none
+  int gather_to = -1;                 // the device that gathers the samples for the loss and the nodes that `place` puts there; -1: none
+  bool place_auto = false;            // as many parts as the memory limit asks for and the cost model likes
+  int64_t bucket_bytes = 0;           // of gradients that devices sum together; 0: as the cost model says
+  bool copy_inputs = false;           // all of them, ahead of their step; else those alone that a device cannot read where they are
+  bool sync_bn = false;               // batch statistics are of the whole batch, not of each device's samples
+  int threads = 1;                    // of a device: its streams share them
+  int64_t memory_limit = 0;           // bytes of a device that a plan may need; to fit, activations are made again; 0: any
+  int streams = 1;                    // of a device; 0: as many as the cost model says
+
+  // The whole model on one device.
+  void PlaceTogether() {
+    place.clear();
+    placed.clear();
+    placed_stages = 0;
+  }
 
   // Whether loss, gradients and updates are those of the file's own algorithm, and which of its training_info that is.
   bool TrainsByFile() const { return losses.size() == 1 && losses[0].type == "algorithm"; }

@@ -147,6 +147,30 @@ class UseTest(unittest.TestCase):
         by_plan = self.json(["predict", "p.plan", "--weights", "runs/main/state.safetensors", "--data", "x.npz", "--map", "x=x", "--json"])
         np.testing.assert_allclose(by_plan["logits"], wanted, rtol=1e-5, atol=1e-6)
 
+    def test_weights_of_others(self):
+        tensors = safetensors.numpy.load_file("runs/main/state.safetensors")
+        words = ["export", "runs/main", "-o", "other.onnx", "--weights", "other.safetensors"]
+        safetensors.numpy.save_file(tensors, "other.safetensors")
+        self.assertNotIn("left aside", self.run_command(words).stderr)
+        safetensors.numpy.save_file({**tensors, "head.bias": np.zeros(3, np.float32), "w1/ema": tensors["w1"]}, "other.safetensors")
+        for words in (words, ["eval", "runs/main", "--data", "train.csv", "--weights", "other.safetensors"],
+                      [*TRAIN, "--init-weights", "other.safetensors", "--name", "initial"]):
+            lines = [line for line in self.run_command(words).stderr.splitlines() if "left aside" in line]
+            self.assertEqual(len(lines), 1, words)
+            self.assertIn("'head.bias'", lines[0])
+            self.assertNotIn("w1", lines[0])
+        safetensors.numpy.save_file({**tensors, "w1": tensors["w1"].astype(np.int32)}, "other.safetensors")
+        for words in (["export", "runs/main", "-o", "other.onnx", "--weights", "other.safetensors"],
+                      [*TRAIN, "--init-weights", "other.safetensors", "--name", "integers"]):
+            error = self.run_command(words, 7).stderr
+            for part in ("'w1'", "int32", "other.safetensors"):
+                self.assertIn(part, error)
+
+    def test_errors_of_passes_name_the_file(self):
+        words = [*TRAIN, "--name", "nowhere"]
+        words[words.index("--loss") + 1] = "cross_entropy(logits, label, class_axis=7)"
+        self.assertIn("--> model.onnx  loss cross_entropy", self.run_command(words, 2).stderr)
+
     def test_of_a_schedule_that_ends(self):
         for schedule in ("one_cycle", "cosine", "linear"):
             report = self.json([*TRAIN_LONG, "--schedule", schedule, "--name", schedule, "--json"])

@@ -54,7 +54,7 @@ TEST(AddLoss, TargetsOfAnotherShapeAreRefused) {
   const Error error = Refused(kTwoShapes, {{.type = "mse", .output = "a", .target = "y"}, {.type = "l1", .output = "b", .target = "y"}});
   EXPECT_EQ(error.code(), ErrorCode::kShape);
   ExpectHas(error.message(), "target 'y' is [2,2,3], this loss wants [2,3,2]");
-  EXPECT_EQ(error.where(), "loss l1");
+  EXPECT_EQ(error.where(), "text  loss l1");
   ExpectHas(error.help(), "compared with the output 'b' [2,3,2]");
 }
 

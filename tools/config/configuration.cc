@@ -191,6 +191,11 @@ void Configuration::SetFlag(const Key& key, const std::vector<std::string>& word
   Assign(key, ParseWords(key, words, key.flag), OriginKind::kFlag, key.flag);
 }
 
+void Configuration::Decide(std::string_view name, const std::string& text, const std::string& place) {
+  const Key& key = *FindKey(name);
+  Assign(key, ParseWords(key, {text}, place), OriginKind::kFile, place);
+}
+
 std::string TomlOf(const Key& key, const KeyValue& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on ? "true" : "false";
   if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);

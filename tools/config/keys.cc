@@ -236,7 +236,7 @@ constexpr Key kKeys[] = {
      kEverywhere,
      "",
      "PATTERN=cpu:1 puts nodes and weights of these names on a device of their own, further devices hold copies of the model; auto: as "
-     "--memory-limit asks for",
+     "--memory-limit asks for; file: as the model's own annotations say, which holds where nothing else is said",
      "",
      {},
      "device_map pipeline"},

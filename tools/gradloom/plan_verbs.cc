@@ -22,6 +22,7 @@
 #include "tools/report/stream_tables.h"
 #include "tools/run/comparison.h"
 #include "tools/run/environment.h"
+#include "tools/run/placed_model.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/sound_plan.h"
 #include "tools/run/trained_model.h"
@@ -196,32 +197,43 @@ int Verify(const std::string& path, bool json) {
 struct ExportFlags {
   TrainedSource source;
   std::string out;
-  bool training = false, json = false;
+  bool training = false, placement = false, json = false;
 };
 
 int Export(const ExportFlags& flags) {
-  const auto& [source, out, training, json] = flags;
+  const auto& [source, out, training, placement, json] = flags;
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   const std::string weights = WeightsPathOf(source);
-  const std::map<std::string, Tensor> values = WeightsOf(plan, weights);
-  if (training && out.ends_with(".onnx")) {
+  std::vector<std::string> notes;
+  const std::map<std::string, Tensor> values = WeightsOf(plan, weights, notes);
+  ExportOptions options;
+  Configuration configuration;
+  if (training || placement) {
     if (!RunFolder::IsRun(source.path)) {
       throw Error(ErrorCode::kConfig, "a plan alone does not say its recipe", Escaped(source.path, 4096),
-                  "name the folder of a run for --training");
+                  std::string("name the folder of a run for ") + (training ? "--training" : "--placement"));
     }
-    std::vector<std::string> notes;
-    ExportTraining(source, ConfigurationFlags().Resolve(RunFolder::Open(source.path).ConfigPath()), out, notes);
-    for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
+    configuration = ConfigurationFlags().Resolve(RunFolder::Open(source.path).ConfigPath());
+  }
+  DevicePlacement placed;
+  if (placement) {
+    placed = PlacementOf(plan, values, configuration);
+    options.placement = &placed;
+  }
+  if (training && out.ends_with(".onnx")) {
+    notes.clear();
+    ExportTraining(source, configuration, out, options, notes);
   } else if (out.ends_with(".safetensors") && !training) {
     WriteSafetensors(out, values);
   } else if (out.ends_with(".onnx")) {
-    ExportTrained(plan.model, values, out);
+    ExportTrained(plan.model, values, out, options);
   } else {
     throw Error(
         ErrorCode::kConfig,
         training ? "how a model is trained is written as .onnx" : "a trained model is written as .onnx, its weights alone as .safetensors",
         Escaped(out, 4096), "-o trained.onnx");
   }
+  for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
   if (json) std::printf("%s\n", nlohmann::json{{"tensors", values.size()}, {"weights", weights}, {"output", out}}.dump().c_str());
   std::fprintf(stderr, "%zu tensors of %s -> %s\n", values.size(), weights.c_str(), out.c_str());
   return 0;
@@ -268,6 +280,7 @@ Action DeclareExport(CLI::App& app) {
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
   app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for the weights alone")->required();
   app.add_flag("--training", flags->training, "with loss, gradients, updates and their states as ONNX's training_info, to go on from");
+  app.add_flag("--placement", flags->placement, "with the run's devices as ONNX's multi-device annotations");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] { return Export(*flags); };
 }

@@ -48,7 +48,7 @@ void PrintNotes(const std::vector<std::string>& notes) {
 
 int Evaluate(const UseFlags& flags) {
   const TrainedModel model = flags.Open();
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = model.notes();
   const TrainedModel::Evaluation evaluation = model.Evaluate(flags.data, notes);
   PrintNotes(notes);
   if (flags.json) {
@@ -89,7 +89,9 @@ nlohmann::json ListOf(const TensorView& tensor, int axis, int64_t& next) {
 }
 
 int Generate(const UseFlags& flags, const GenerationOptions& options) {
-  const TrainedModel::Generated made = flags.Open().Generate(options);
+  const TrainedModel model = flags.Open();
+  PrintNotes(model.notes());
+  const TrainedModel::Generated made = model.Generate(options);
   if (!flags.json) {
     std::printf("%s%s\n", options.prompt.c_str(), made.text.c_str());
     return 0;
@@ -113,7 +115,7 @@ int Predict(const UseFlags& flags) {
     throw Error(ErrorCode::kConfig, "predictions are written as .npz or .json", Escaped(flags.out, 4096), "-o y.npz");
   }
   const TrainedModel model = flags.Open();
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = model.notes();
   const std::map<std::string, Tensor> outputs = model.Predict(flags.data, notes);
   PrintNotes(notes);
   if (npz) {

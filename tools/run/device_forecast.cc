@@ -24,7 +24,7 @@ std::string ImbalanceLine(const Model& model, CompileOptions options, const Plan
   const std::vector<PlaceMemory> gathered = ReportMemory(plan, 0).places;
   options.control = {};
   options.recipe.gather_to = -1;
-  options.recipe.place.clear();
+  options.recipe.PlaceTogether();
   const PlaceMemory shared = ReportMemory(Compile(model, options), 0).fullest();
   const auto bytes_of = [&](size_t rank) { return gathered[static_cast<size_t>(plan.PlaceOf(rank))].total_bytes(); };
   std::string text = "memory with the loss on cpu:" + std::to_string(tail) + ": " + Bytes(bytes_of(tail)) + " there";
@@ -67,7 +67,7 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
     // A model that was cut to fit has to be.
     const bool whole = count % static_cast<int>(plan.places.size()) != 0;
     if (whole && options.recipe.memory_limit > 0) continue;
-    if (whole || count <= options.recipe.gather_to) fewer.recipe.place.clear();
+    if (whole || count <= options.recipe.gather_to) fewer.recipe.PlaceTogether();
     if (count <= options.recipe.gather_to) fewer.recipe.gather_to = -1;
     fewer.recipe.threads = std::max(1, options.recipe.threads * devices / count);
     if (cluster.shared_cores > 0) fewer.recipe.threads = std::min(fewer.recipe.threads, cluster.shared_cores);

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <thread>
 
+#include "compiler/onnx/device_annotations.h"
 #include "compiler/onnx_loss.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
@@ -352,6 +353,43 @@ void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe)
 
 }  // namespace
 
+namespace {
+
+// The placement that the model's file describes: asked for, or where nothing else is said of devices.
+void PlaceByFile(const Configuration& configuration, const Model& model, Recipe& recipe, std::vector<std::string>& notes) {
+  const std::vector<std::string>& words = configuration.Texts("devices.place");
+  const bool asked = std::find(words.begin(), words.end(), kPlaceByFile) != words.end();
+  if (asked && words.size() > 1)
+    throw Error(ErrorCode::kConfig, "the placement is the file's and given at the same time", "", "leave one of them out");
+  const FilePlacement file = ReadPlacement(model);
+  if (asked && !file.placement) {
+    throw Error(ErrorCode::kConfig, file.note.empty() ? "the model's file places nothing on devices" : file.note, "",
+                "--place 'PATTERN=cpu:1', or nothing to train on one device");
+  }
+  const bool told = !words.empty() || !configuration.Text("devices.gather_to").empty() || configuration.is_given("devices.target");
+  if (!file.note.empty()) notes.push_back("devices " + file.note);
+  if (!file.placement) return;
+  if (!asked && told) {
+    notes.push_back("devices the file's placement on " + std::to_string(file.placement->devices) +
+                    " devices is left aside: flags say another");
+    return;
+  }
+  const DevicePlacement& placement = *file.placement;
+  if (!configuration.is_given("devices.use")) {
+    recipe.devices = placement.devices;
+  } else if (!asked) {
+    notes.push_back("devices the file's placement on " + std::to_string(placement.devices) +
+                    " devices is left aside: " + configuration.origin("devices.use").place + " says " + configuration.Text("devices.use"));
+    return;
+  }
+  recipe.placed = placement.of_node;
+  recipe.placed_stages = placement.stages > 1 ? placement.stages : 0;
+  notes.push_back("devices cpu:" + std::to_string(recipe.devices) + ", " + std::to_string(placement.stages) +
+                  " to a copy of the model   [the file's annotations: set --devices to change]");
+}
+
+}  // namespace
+
 Recipe RecipeOf(const Configuration& configuration, const Model& model, const Graph& graph, int64_t total_updates,
                 std::vector<std::string>& notes) {
   Recipe recipe;
@@ -381,7 +419,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
     for (const std::string& text : configuration.Texts("devices.place")) {
       if (text == "auto") {
         recipe.place_auto = true;
-      } else {
+      } else if (text != kPlaceByFile) {
         recipe.place.push_back(ParsePlace(text));
       }
     }
@@ -389,6 +427,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
       throw Error(ErrorCode::kConfig, "the placement is automatic and given at the same time", "", "leave one of them out");
     }
     if (!configuration.is_given("devices.use")) recipe.devices = CountStages(recipe.place);
+    PlaceByFile(configuration, model, recipe, notes);
   });
   Reading(configuration, "devices.gather_to", [&] {
     const std::string& device = configuration.Text("devices.gather_to");

@@ -37,6 +37,9 @@ PassControl PassControlOf(const Configuration& configuration);
 // How the model's file is read. Throws Error(kConfig) for a limit that there is not.
 LoadOptions LoadOptionsOf(const Configuration& configuration);
 
+// A placement that the model's file describes (ONNX's multi-device annotations), as --place names it.
+inline constexpr char kPlaceByFile[] = "file";
+
 // The path of the model. Throws Error(kConfig) where none is given.
 const std::string& ModelPathOf(const Configuration& configuration);
 

@@ -12,6 +12,7 @@
 #include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
+#include "tools/run/trained_model.h"
 
 namespace gradloom {
 namespace {
@@ -223,6 +224,9 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const ImportedGraph probe = Import(model, compile.import);
   NoteOverruled(configuration, made.notes);
   compile.recipe = RecipeOf(configuration, model, *probe.graph, 0, made.notes);
+  if (compile.recipe.devices > 1 && !configuration.is_given("devices.use"))
+    made.decided["devices.use"] = "cpu:" + std::to_string(compile.recipe.devices);
+  if (compile.recipe.placed_stages > 0) made.decided["devices.place"] = kPlaceByFile;
   const LossTerm& loss = compile.recipe.losses.front();
   made.loss = loss.graph != nullptr      ? loss.graph->name()
               : loss.type == "algorithm" ? loss.ToString()
@@ -286,7 +290,7 @@ std::string StateNames(const Session& session) {
 
 }  // namespace
 
-void LoadWeights(Session& session, const std::string& path) {
+void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes) {
   const SafetensorsFile file(path);
   int64_t loaded = 0;
   for (const auto& [name, entry] : file.entries()) {
@@ -304,6 +308,7 @@ void LoadWeights(Session& session, const std::string& path) {
     throw Error(ErrorCode::kCheckpoint, "none of its tensors is one that the model trains", Escaped(path, 4096),
                 "the model has: " + StateNames(session));
   }
+  if (const std::string line = UnusedTensors(session.plan(), file); !line.empty()) notes.push_back(line);
 }
 
 }  // namespace gradloom

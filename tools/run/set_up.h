@@ -1,6 +1,7 @@
 // What a configuration comes to: the model, its data and a plan for both. train, resume, eval and predict share it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,6 +23,8 @@ struct TrainingSetUp {
   CompileReport report;
   std::vector<std::string> notes;  // for the screen, one line each: what was guessed, what flags overruled
   double compile_seconds = 0;
+  // Texts of keys that the model has decided, which a run keeps with its configuration: what it is resumed with must not hang on them.
+  std::map<std::string, std::string> decided;
 };
 
 // Throws Error of any class that names the model, the data or a key.
@@ -47,7 +50,7 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
 std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe);
 
 // The values of a safetensors file by the names of the session's state, in place of those it has. Names of the file
-// that the session lacks are passed over; Error(kCheckpoint) where it has none of them.
-void LoadWeights(Session& session, const std::string& path);
+// that the session lacks are named in a note; Error(kCheckpoint) where it has none of them.
+void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes);
 
 }  // namespace gradloom

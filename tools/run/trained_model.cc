@@ -45,8 +45,25 @@ Tensor Concatenated(const std::vector<Tensor>& parts) {
 
 std::string PlanPathOf(const std::string& path) { return fs::is_regular_file(path) ? path : RunFolder::Open(path).PlanPath(); }
 
-std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path) {
+std::string UnusedTensors(const Plan& plan, const SafetensorsFile& file) {
+  constexpr size_t kShown = 8;
+  std::string names;
+  size_t count = 0;
+  for (const auto& [name, entry] : file.entries()) {
+    // States of an optimizer are not meant where only weights are asked for.
+    const bool is_state = name.starts_with("gradloom/") || plan.FindState(name.substr(0, name.rfind('/'))) >= 0;
+    if (plan.FindState(name) >= 0 || is_state) continue;
+    if (count++ < kShown) names += (names.empty() ? "'" : ", '") + Escaped(name, 80) + "'";
+  }
+  if (count == 0) return "";
+  if (count > kShown) names += " and " + std::to_string(count - kShown) + " more";
+  return "weights " + Escaped(file.path(), 4096) + " has " + (count == 1 ? "a tensor" : std::to_string(count) + " tensors") +
+         " that training does not change, left aside: " + names;
+}
+
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
   const SafetensorsFile file(path);
+  if (const std::string line = UnusedTensors(plan, file); !line.empty()) notes.push_back(line);
   std::map<std::string, Tensor> values;
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
@@ -60,6 +77,12 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& pat
           ErrorCode::kCheckpoint,
           "tensor '" + Escaped(tensor.name) + "' is " + found->second.shape.ToString() + ", the plan has " + tensor.shape.ToString(),
           Escaped(path, 4096), "give the weights of the run that the plan is of");
+    }
+    if (IsFloating(tensor.dtype) != IsFloating(found->second.dtype)) {
+      throw Error(ErrorCode::kCheckpoint,
+                  "tensor '" + Escaped(tensor.name) + "' is " + std::string(DTypeName(found->second.dtype)) + ", the plan has " +
+                      std::string(DTypeName(tensor.dtype)),
+                  Escaped(path, 4096), "give the weights of the run that the plan is of");
     }
     values.emplace(tensor.name, file.Read(tensor.name));
   }
@@ -136,7 +159,7 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
     DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_);
   }
   for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
-  model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights_path_));
+  model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights_path_, notes_));
   model_name_ = plan.model.name;
 }
 

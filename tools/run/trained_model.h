@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/session/safetensors.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trainer.h"
 #include "runtime/session/training_data.h"
@@ -29,6 +30,9 @@ class TrainedModel {
   // `configuration`: of the run with the flags over it, or the flags alone for a plan. Throws Error(kConfig) where a
   // plan comes without weights, Error(kCheckpoint) where the weights are not those of the plan.
   TrainedModel(const TrainedSource& source, Configuration configuration);
+
+  // What loading found that is worth a line on the screen.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // Where its weights are from.
   const std::string& weights_path() const { return weights_path_; }
@@ -68,6 +72,7 @@ class TrainedModel {
                const std::map<std::string, ClassRange>& classes = {}) const;
 
   Configuration configuration_;
+  std::vector<std::string> notes_;
   std::string weights_path_;
   std::string model_bytes_;  // ONNX with the weights in it
   std::string model_name_;
@@ -78,7 +83,11 @@ class TrainedModel {
 // A plan file, or the plan of a run folder.
 std::string PlanPathOf(const std::string& path);
 
-// The weights of a run or a file: parameters and running statistics by name.
-std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path);
+// The weights of a run or a file: parameters and running statistics by name. `notes` gets a line where the file has tensors that the plan
+// does not keep. Throws Error(kCheckpoint) for a tensor that is absent, has another shape, or has no floating elements where it should.
+std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes);
+
+// One line that names the file's tensors which the plan does not keep; "": there are none.
+std::string UnusedTensors(const Plan& plan, const SafetensorsFile& file);
 
 }  // namespace gradloom

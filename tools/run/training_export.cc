@@ -37,7 +37,7 @@ struct TrainedState {
 
 // States of the optimizer join the weights where the file has them.
 TrainedState StateOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
-  TrainedState state{WeightsOf(plan, path), 0};
+  TrainedState state{WeightsOf(plan, path, notes), 0};
   const SafetensorsFile file(path);
   size_t wanted = 0, found = 0;
   for (const StateTensor& tensor : plan.state) {
@@ -58,7 +58,7 @@ TrainedState StateOf(const Plan& plan, const std::string& path, std::vector<std:
 
 }  // namespace
 
-void ExportTraining(const TrainedSource& source, const Configuration& configuration, const std::string& out,
+void ExportTraining(const TrainedSource& source, const Configuration& configuration, const std::string& out, const ExportOptions& options,
                     std::vector<std::string>& notes) {
   const RunFolder run = RunFolder::Open(source.path);
   const Plan plan = ReadPlan(run.PlanPath());
@@ -70,7 +70,7 @@ void ExportTraining(const TrainedSource& source, const Configuration& configurat
   Recipe recipe = RecipeOf(configuration, model, *Import(model, import).graph, 0, guesses);
   if (recipe.TrainsByFile()) {
     notes.push_back("the run is one of the file's own algorithm, which the file keeps");
-    return ExportTrained(plan.model, state.values, out);
+    return ExportTrained(plan.model, state.values, out, options);
   }
   if (configuration.has_value("schedule.plateau_patience")) {
     throw Error(ErrorCode::kUnsupported, "a learning rate that goes by evaluations cannot be written as an algorithm of ONNX",
@@ -82,7 +82,7 @@ void ExportTraining(const TrainedSource& source, const Configuration& configurat
     if (tensor.kind == StateKind::kParameter) parameters.push_back(tensor.name);
   }
   const Algorithm algorithm = MakeAlgorithm(model, recipe, import, parameters, state.updates);
-  ExportWithAlgorithm(plan.model, state.values, algorithm, out);
+  ExportWithAlgorithm(plan.model, state.values, algorithm, out, options);
 }
 
 }  // namespace gradloom

@@ -92,10 +92,11 @@ class TrainingRun {
  private:
   void SetUp() {
     set_up_ = SetUpTraining(configuration_);
+    for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
     session_.emplace(set_up_.plan,
                      SessionOptions{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)});
     const std::string& weights = configuration_.Text("model.init_weights");
-    if (!weights.empty()) LoadWeights(*session_, weights);
+    if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
   }
 
   void MakeFolder() {
@@ -256,7 +257,7 @@ class TrainingRun {
     return line;
   }
 
-  const Configuration& configuration_;
+  Configuration configuration_;
   const bool json_;
   Clock::time_point start_;
   Log log_;

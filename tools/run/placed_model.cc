@@ -1,0 +1,47 @@
+#include "tools/run/placed_model.h"
+
+#include <vector>
+
+#include "compiler/compile.h"
+#include "compiler/onnx/export.h"
+#include "tools/run/recipe.h"
+
+namespace gradloom {
+
+DevicePlacement PlacementOf(const Plan& plan, const std::map<std::string, Tensor>& values, const Configuration& configuration) {
+  const Model model = Model::FromBytes(ExportedBytes(plan.model, values, ModelForm::kAsWritten), plan.model.name);
+  CompileOptions options;
+  options.import = ImportOptionsOf(configuration);
+  const Entry& entry = plan.entries.front();
+  options.import.batch = entry.batch;
+  std::vector<std::string> notes;
+  const ImportedGraph imported = Import(model, options.import);
+  const Graph& graph = *imported.graph;
+  options.recipe = RecipeOf(configuration, model, graph, 0, notes);
+  if (options.recipe.gather_to >= 0) {
+    throw Error(ErrorCode::kUnsupported, "a placement that gathers samples on one device has no form in ONNX's annotations", "--gather-to",
+                "train with --place, or export without --placement");
+  }
+  options.recipe.schedule = plan.schedule;
+  options.entries = {{entry.kind == EntryKind::kAccumulate ? EntryKind::kStep : entry.kind, entry.batch}};
+  CompileReport report;
+  Compile(model, options, &report);
+  DevicePlacement placement{
+      .devices = static_cast<int>(plan.num_ranks()), .stages = report.stages, .of_node = report.placed, .batch_axes = {}};
+  if (options.recipe.device != DeviceKind::kCpu) placement.device = "cuda";
+  if (placement.devices == placement.stages) return placement;
+  const auto add = [&](const std::string& name, int axis) {
+    // Others than axis 0 are no one's samples elsewhere.
+    if (axis == 0) placement.batch_axes.emplace(name, axis);
+  };
+  for (size_t i = 0; i < imported.batch_axes.size(); ++i) add(graph.value(graph.inputs[i]).name, imported.batch_axes[i]);
+  for (const ValueId id : graph.outputs) {
+    const auto named = imported.output_names.find(id);
+    const Shape& shape = graph.value(id).shape;
+    add(named != imported.output_names.end() ? named->second : graph.value(id).name,
+        shape.rank() > 0 && shape[0] == imported.batch ? 0 : -1);
+  }
+  return placement;
+}
+
+}  // namespace gradloom
