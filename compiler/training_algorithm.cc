@@ -57,7 +57,13 @@ class AlgorithmBuilder {
     const ValueId number = b_.Add(count, b_.Scalar(1, DType::kInt64));
     graph_.value(number).next_of = count;
     const ValueId rate = LearningRate(count);
-    LossOperands operands(b_, imported_.output_names);
+    if (!imported_.extents.empty()) {
+      const Value& output = graph_.value(imported_.extents.begin()->first);
+      throw Error(ErrorCode::kUnsupported,
+                  "the data of a step decides extents of the output '" + Escaped(output.name) + "', which the training standard has no word for",
+                  "", "export without --training, or have the model compute its loss");
+    }
+    LossOperands operands(b_, imported_.output_names, imported_.extents);
     made.loss = AddLoss(b_, recipe_.losses, imported_.batch, operands);
     made.target_names = operands.feed_names();
     std::map<ValueId, ValueId> gradients;
