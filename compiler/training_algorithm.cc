@@ -59,9 +59,10 @@ class AlgorithmBuilder {
     const ValueId rate = LearningRate(count);
     if (!imported_.extents.empty()) {
       const Value& output = graph_.value(imported_.extents.begin()->first);
-      throw Error(ErrorCode::kUnsupported,
-                  "the data of a step decides extents of the output '" + Escaped(output.name) + "', which the training standard has no word for",
-                  "", "export without --training, or have the model compute its loss");
+      throw Error(
+          ErrorCode::kUnsupported,
+          "the data of a step decides extents of the output '" + Escaped(output.name) + "', which the training standard has no word for",
+          "", "export without --training, or have the model compute its loss");
     }
     LossOperands operands(b_, imported_.output_names, imported_.extents);
     made.loss = AddLoss(b_, recipe_.losses, imported_.batch, operands);
