@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Gradloom and one peer on the same workloads, in turns on a quiet machine: a table of step times and their ratio.
 
-    python beside.py --cache DIR --peer-python P [--peer torch_eager] [--threads 2] [--rounds 3] [NAME...]
+    python beside.py --cache DIR --peer-python P [--peer torch_eager] [--threads 2] [--rounds 3] [--cpu-time] [NAME...]
 
 DIR holds what peers/workloads.py writes; P: a Python that can run peers/PEER.py. The binary is bazel-bin/tests/bench/workload. A round is one
 process of each, first the one and then the other; a cell is the median over the rounds of the median step, the worst round behind it, and the
-ratio is taken of those medians. `others` is the share of all cores that other processes used meanwhile, at its worst: above 0.05 measure again."""
+ratio is taken of those medians. `others` is the share of all cores that other processes used meanwhile, at its worst: above 0.05 measure again,
+or with --cpu-time, which counts the processes' own time: with one thread that is what a step costs, whatever else runs (but for caches)."""
 import argparse
 import json
 import os
@@ -19,9 +20,10 @@ sys.path.insert(0, str(HERE / "peers"))
 from run_all import STEPS, busy, cpu, own, wait_quiet  # noqa: E402
 
 
-def run(command):
+def run(command, quiet):
     """The JSON line of one process, with the share of the cores that others used while it ran."""
-    wait_quiet(60)
+    if quiet:
+        wait_quiet(60)
     clock, begin, mine = os.times().elapsed, busy(), own()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     seconds = os.times().elapsed - clock
@@ -44,19 +46,22 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="of measured steps, at most, in one process")
+    parser.add_argument("--cpu-time", action="store_true", help="of the processes, instead of the wall clock's; waits for no quiet machine")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     binary = HERE.parents[1] / "bazel-bin/tests/bench/workload"
-    print(f"{cpu()}; {arguments.threads} threads; {arguments.rounds} rounds\n")
+    print(f"{cpu()}; {arguments.threads} threads; {arguments.rounds} rounds{'; CPU time' if arguments.cpu_time else ''}\n")
     print(f"| workload | gradloom, ms | {arguments.peer}, ms | ratio | gradloom to first step, s | peer, s | gradloom RSS, MiB | peer, MiB | others |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in arguments.names or STEPS:
         common = ["--threads", str(arguments.threads), "--steps", str(STEPS[name]), "--seconds", str(arguments.seconds), "--json"]
+        common += ["--cpu-time"] if arguments.cpu_time else []
         files = [arguments.cache / f"{name}.{kind}" for kind in ("onnx", "npz", "json")]
         ours, peers = [], []
         for _ in range(arguments.rounds):
-            ours.append(run([binary, *files, *common]))
-            peers.append(run([arguments.peer_python, HERE / f"peers/{arguments.peer}.py", "--workload", name, "--cache", arguments.cache, *common]))
+            ours.append(run([binary, *files, *common], not arguments.cpu_time))
+            peers.append(run([arguments.peer_python, HERE / f"peers/{arguments.peer}.py", "--workload", name, "--cache", arguments.cache, *common],
+                             not arguments.cpu_time))
         middle = [statistics.median(r["ms_per_step"] for r in side) for side in (ours, peers)]
         cells = [f"{milliseconds(m)} ({milliseconds(max(r['ms_per_step'] for r in side))})" for m, side in zip(middle, (ours, peers))]
         cells.append(f"{middle[1] / middle[0]:.2f}")
