@@ -21,7 +21,7 @@ class GruCells final : public Cells {
     const Sizes& n = lane.n;
     const int64_t units = share.j1 - share.j0, blocks = n.linear ? 3 : 2 - phase;
     lane.MultiplyState(share, phase == 0 ? lane.states[s % 2] : lane.reset, 2 * phase, blocks);
-    const float* step = lane.step_part(share, blocks);
+    const float* step = lane.step_part(share);
     for (int64_t b = share.b0; b < share.b1; ++b, step += blocks * units) {
       const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
       const float* h0 = lane.states[s % 2] + at;
@@ -81,7 +81,7 @@ class RnnCells final : public Cells {
     const Sizes& n = lane.n;
     const int64_t units = share.j1 - share.j0;
     lane.MultiplyState(share, lane.states[s % 2], 0, 1);
-    const float* step = lane.step_part(share, 1);
+    const float* step = lane.step_part(share);
     for (int64_t b = share.b0; b < share.b1; ++b, step += units) {
       const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
       float* h1 = lane.states[(s + 1) % 2] + at;

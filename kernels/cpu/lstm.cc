@@ -17,7 +17,7 @@ class LstmCells final : public Cells {
     const Sizes& n = lane.n;
     const int64_t units = share.j1 - share.j0;
     lane.MultiplyState(share, lane.states[s % 2], 0, n.gates);
-    const float* step = lane.step_part(share, n.gates);
+    const float* step = lane.step_part(share);
     for (int64_t b = share.b0; b < share.b1; ++b, step += n.gates * units) {
       const int64_t t = lane.time(s, b), at = b * n.hidden + share.j0;
       float* h1 = lane.states[(s + 1) % 2] + at;

@@ -75,7 +75,7 @@ void Lane::MultiplyState(const Share& share, const float* state, int64_t first, 
                           .a = state + share.b0 * hidden,
                           .a_row = hidden,
                           .a_col = 1,
-                          .c = step_part(share, blocks) + g * units,
+                          .c = step_part(share) + g * units,
                           .c_row = blocks * units,
                           .alpha = 1};
     loops.multiply_packed(args, packed + (first + g) * gate + share.j0 * hidden);

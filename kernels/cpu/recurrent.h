@@ -101,10 +101,8 @@ struct Lane {
     return s == 0 ? first_c + b * n.hidden : kept_row(time(s - 1, b), b) + n.gates * n.hidden;
   }
 
-  // A share's part of `step`: rows of `blocks` blocks of its hidden units.
-  float* step_part(const Share& share, int64_t blocks) const {
-    return step + blocks * (share.b0 * n.hidden + (share.b1 - share.b0) * share.j0);
-  }
+  // A share's part of `step`, the same in all phases: shares that do not meet may be in different ones.
+  float* step_part(const Share& share) const { return step + n.gates * (share.b0 * n.hidden + (share.b1 - share.b0) * share.j0); }
   // Steps that are projected at once. Where sequences end at times of their own and go backwards, their steps are at no common time.
   int64_t chunk() const { return lengths != nullptr && n.backwards(direction) ? n.steps : 4; }
   // kept = X W^T for the gates of steps [s, s + chunk()).
