@@ -78,11 +78,14 @@ void ExtentNode::CumSum() {
 void ExtentNode::TopK() {
   const ValueId data = in(0);
   const int axis = Axis(Attr("axis", -1), rank(data));
-  KnownInts(1);
+  const auto k = Numbers(in(1));
+  if (!k) KnownInts(1);
   Axes after = axes(data);
-  after.erase(axis);
+  after[axis] = k->at(0);
+  // Of padding, which comes last, no more is taken than there is room for.
+  const int64_t bound = std::min(Bound(k->at(0)), shape(data)[axis]);
   const double fill = Attr("largest", 1) != 0 ? Lowest(dtype(data)) : Highest(dtype(data));
-  Same({Masked(data, AxesAmong(data, {axis}), fill), in(1)});
+  Same({Masked(data, AxesAmong(data, {axis}), fill), k->at(0).known() ? in(1) : Ints({bound})});
   for (size_t i = 0; i < results_.size(); ++i) Give(i, after);
 }
 

@@ -80,6 +80,7 @@ std::vector<ExtentCase> Cases() {
       {"cumulated", "y = CumSum(rows, zero_scalar)"},
       {"cumulated from behind", "y = CumSum<reverse = 1, exclusive = 1>(rows, zero_scalar)"},
       {"largest", "s = CumSum(others, zero_scalar)\n a, i = TopK<axis = 0>(s, one)\n y = Exp(a)"},
+      {"as many of the largest", "s = Shape<start = 0, end = 1>(rows)\n n = Min(s, two)\n a, i = TopK<axis = 0>(rows, n)\n y = Exp(a)"},
       {"argument", "i = ArgMax<axis = 0, keepdims = 0>(rows)\n d = Gather<axis = 0>(rows, i)\n y = Mul(d, d)"},
       {"normalised", "y = LayerNormalization<axis = -1>(rows, v)"},
       {"product over n", "t = Transpose(rows)\n y = MatMul(t, rows)"},
