@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <set>
+#include <utility>
 
 namespace gradloom {
 namespace {
@@ -18,25 +20,28 @@ bool All(const Tensor& tensor, F f) {
   return true;
 }
 
-// Collects pairs that must lie on one circle around zero, and not all in one place of it.
+// Collects pairs that must lie on one circle around zero, and in several places of it: a row that is repeated is no table.
 class Circle {
  public:
   bool Holds(double a, double b) {
     const double square = a * a + b * b;
-    if (count_++ == 0) {
-      square_ = square;
-      least_ = most_ = a;
+    if (count_++ == 0) square_ = square;
+    if (places_.size() < kFewestPlaces && square_ > 0) {
+      const double unit = kPlaces / std::sqrt(square_);
+      places_.emplace(std::lround(a * unit), std::lround(b * unit));
     }
-    least_ = std::min(least_, a);
-    most_ = std::max(most_, a);
     return square > 0 && std::abs(square - square_) <= kTolerance * square_;
   }
-  bool spread() const { return (most_ - least_) * (most_ - least_) > 0.01 * square_; }
+  bool spread() const { return places_.size() >= kFewestPlaces; }
   int64_t count() const { return count_; }
 
  private:
+  static constexpr size_t kFewestPlaces = 3;
+  static constexpr double kPlaces = 20;  // along a radius
+
   int64_t count_ = 0;
-  double square_ = 0, least_ = 0, most_ = 0;
+  double square_ = 0;
+  std::set<std::pair<long, long>> places_;
 };
 
 // Element k of a row is paired with element k + `step` of the same row, for k = 0, `stride`, 2 * `stride` ... of the first `width`.

@@ -134,10 +134,10 @@ constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.GRU", .op = "GRU", .domain = "", .rejects = RejectsGru, .scratch_bytes = GruScratch}, .make = MakeGru},
     {.row = {.name = "cpu.GruTraining", .op = "GruTraining", .domain = "gradloom", .rejects = RejectsGru, .scratch_bytes = GruScratch},
      .make = MakeGru},
-    {.row = {.name = "cpu.GruGrad", .op = "GruGrad", .domain = "gradloom", .rejects = RejectsGru, .scratch_bytes = GruScratch},
+    {.row = {.name = "onednn.GruGrad", .op = "GruGrad", .domain = "gradloom", .rejects = RejectsGru, .scratch_bytes = GruScratch},
      .make = MakeGruGrad},
     {.row = {.name = "cpu.RNN", .op = "RNN", .domain = "", .rejects = RejectsRnn, .scratch_bytes = RnnScratch}, .make = MakeRnn},
-    {.row = {.name = "cpu.RnnGrad", .op = "RnnGrad", .domain = "gradloom", .rejects = RejectsRnn, .scratch_bytes = RnnScratch},
+    {.row = {.name = "onednn.RnnGrad", .op = "RnnGrad", .domain = "gradloom", .rejects = RejectsRnn, .scratch_bytes = RnnScratch},
      .make = MakeRnnGrad},
 };
 

@@ -73,7 +73,7 @@ constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.LSTM", .op = "LSTM", .domain = "", .rejects = RejectsLstm, .scratch_bytes = Scratch}, .make = Make},
     {.row = {.name = "cpu.LstmTraining", .op = "LstmTraining", .domain = "gradloom", .rejects = RejectsLstm, .scratch_bytes = Scratch},
      .make = Make},
-    {.row = {.name = "cpu.LstmGrad", .op = "LstmGrad", .domain = "gradloom", .rejects = RejectsLstm, .scratch_bytes = Scratch},
+    {.row = {.name = "onednn.LstmGrad", .op = "LstmGrad", .domain = "gradloom", .rejects = RejectsLstm, .scratch_bytes = Scratch},
      .make = MakeGrad},
 };
 

@@ -24,6 +24,7 @@ const std::map<std::string, Names>& Mistaken() {
       {"resize_linear_1d", {"clamp_2"}},
       {"kan_splines", {"grid"}},
       {"contrastive", {"scale"}},
+      {"extent_assigned", {"scale"}},
       {"matrix_factorisation", {"mean"}},
       {"scalar_parameters", {"gain", "power", "shift"}},
   };

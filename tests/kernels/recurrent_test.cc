@@ -171,7 +171,7 @@ TEST(Recurrent, Gradient) {
   for (const Kind& kind : kKinds) {
     for (const Case& c : kCases) {
       Drawn drawn = DrawGradient(c, kind, random);
-      const std::string name = "cpu." + kind.gradient;
+      const std::string name = "onednn." + kind.gradient;
       ExpectSameAsReference(drawn.call, random, drawn.how(), name);
       GiveSteps(drawn, kind);
       ExpectSameAsReference(drawn.call, random, drawn.how(), name);
@@ -226,7 +226,7 @@ TEST(Recurrent, NothingPastTheEndOfASequenceIsRead) {
     for (int32_t& length : drawn.inputs[4].as<int32_t>()) length = 3;
     const auto x = drawn.inputs[0].as<float>();
     std::fill(x.end() - 2 * 3, x.end(), std::numeric_limits<float>::quiet_NaN());
-    ExpectSameAsReference(drawn.call, random, drawn.how(), "cpu." + kind.gradient);
+    ExpectSameAsReference(drawn.call, random, drawn.how(), "onednn." + kind.gradient);
   }
 }
 

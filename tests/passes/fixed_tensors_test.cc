@@ -33,6 +33,9 @@ TEST(FixedTensorsTest, PositionsAsSinesAndCosines) {
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{6, 8}, [&](int64_t i) { return i < 8 ? 0 : halves(i); })));
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{6, 8}, [&](int64_t i) { return halves(i) + (i == 47 ? 0.1 : 0); })));
   EXPECT_FALSE(IsSinusoidTable(Random(Shape{6, 8})));
+  // A row for each sample, on a circle by chance.
+  const double row[] = {-0.5, -1.0 / 6, 1.0 / 6, 0.5};
+  EXPECT_FALSE(IsSinusoidTable(Filled(Shape{1, 4, 4}, [&](int64_t i) { return row[i % 4]; })));
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{6, 8}, [](int64_t) { return 1.0; })));
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{6, 8}, [](int64_t) { return 0.0; })));
 }
