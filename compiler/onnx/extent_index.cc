@@ -85,9 +85,7 @@ ValueId ExtentNode::SliceAxis(ValueId data, int axis, Size& extent, const Size& 
   int64_t most = (bound + stride - 1) / stride;
   if (step > 0 && to_end && start.known() && start.factor < 0) most = std::min(most, (-start.factor + stride - 1) / stride);
   extent = NewSize(count, most);
-  std::vector<int64_t> places(static_cast<size_t>(most));
-  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i) * step;
-  const ValueId picked = clamp(Add(Ints(places), from), zero, Int(bound - 1));
+  const ValueId picked = clamp(Add(Places(most, step), from), zero, Int(bound - 1));
   return Op("Gather", {data, picked}, {{"axis", int64_t{axis}}});
 }
 
@@ -144,6 +142,14 @@ bool Adds(const Node& node) { return node.attributes.String("reduction", "none")
 
 }  // namespace
 
+void ExtentNode::ScatterBeside(ValueId data, ValueId places, int axis, int64_t extent) {
+  const ValueId along = Ints({int64_t{axis}});
+  const ValueId slice = Op("Slice", {data, Ints({0}), Ints({1}), along, Ints({1})});
+  const ValueId longer = Op("Concat", {data, slice}, {{"axis", int64_t{axis}}});
+  const ValueId scattered = Op(node_.op, {longer, places, in(2)}, node_.attributes);
+  Last("Slice", {scattered, Ints({0}), Ints({extent}), along, Ints({1})});
+}
+
 // What padding would scatter goes to a place of its own behind all others, which is cut off.
 void ExtentNode::ScatterNd() {
   const ValueId data = in(0), indices = in(1);
@@ -172,10 +178,7 @@ void ExtentNode::ScatterNd() {
   const ValueId dims = Ints(extents);
   places = Op("Where", {Op("Less", {places, Int(0)}), Add(places, dims), places});
   places = Op("Where", {Counts(unknown, shape(indices)), places, Ints(nowhere)});
-  const ValueId row = Op("Slice", {data, Ints({0}), Ints({1}), Ints({0}), Ints({1})});
-  const ValueId longer = Op("Concat", {data, row}, {{"axis", int64_t{0}}});
-  const ValueId scattered = Op("ScatterND", {longer, places, updates}, node_.attributes);
-  Last("Slice", {scattered, Ints({0}), Ints({extents[0]}), Ints({0}), Ints({1})});
+  ScatterBeside(data, places, 0, extents[0]);
   Give(0, kept);
 }
 
@@ -193,11 +196,7 @@ void ExtentNode::ScatterElements() {
   const DType type = dtype(places);
   places = Op("Where", {Op("Less", {places, Scalar(0, type)}), Add(places, Scalar(static_cast<double>(extent), type)), places});
   places = Op("Where", {Counts(unknown, shape(in(1))), places, Scalar(static_cast<double>(extent), type)});
-  const ValueId along_axis = Ints({int64_t{axis}});
-  const ValueId row = Op("Slice", {data, Ints({0}), Ints({1}), along_axis, Ints({1})});
-  const ValueId longer = Op("Concat", {data, row}, {{"axis", int64_t{axis}}});
-  const ValueId scattered = Op("ScatterElements", {longer, places, updates}, node_.attributes);
-  Last("Slice", {scattered, Ints({0}), Ints({extent}), along_axis, Ints({1})});
+  ScatterBeside(data, places, axis, extent);
   Give(0, kept);
 }
 

@@ -211,10 +211,7 @@ void ExtentNode::Range() {
     const ValueId span = Add(Sub(ScalarOf(to), ScalarOf(from)), Int(by.factor - 1));
     count = NewSize(Op("Max", {Op("Div", {span, Int(by.factor)}), Int(0)}), bound);
   }
-  std::vector<int64_t> places(static_cast<size_t>(bound));
-  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i) * by.factor;
-  const ValueId steps = emitter_.AddConstant(node_.origin + "/steps", Converted(Tensor::From(places, Shape{bound}).view(), type));
-  Last("Add", {steps, in(0)});
+  Last("Add", {Places(bound, by.factor, type), in(0)});
   Give(0, {{0, count}});
 }
 
@@ -241,9 +238,7 @@ void ExtentNode::Concat() {
   // What counts moves together: place i is found as many places on as there is padding before it.
   const ValueId padded = Op("Concat", node_.inputs, {{"axis", int64_t{axis}}});
   const int64_t bound = shape(padded)[axis];
-  std::vector<int64_t> places(static_cast<size_t>(bound));
-  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i);
-  const ValueId all = Ints(places);
+  const ValueId all = Places(bound);
   ValueId from = all;
   Size begin{0};
   for (size_t i = 0; i + 1 < num_inputs(); ++i) {

@@ -173,6 +173,12 @@ ValueId ExtentNode::Ints(const std::vector<int64_t>& values) {
 
 ValueId ExtentNode::Int(int64_t value) { return emitter_.AddConstant(node_.origin + "/int", Tensor::Scalar<int64_t>(value)); }
 
+ValueId ExtentNode::Places(int64_t count, int64_t step, DType dtype) {
+  std::vector<int64_t> places(static_cast<size_t>(count));
+  for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i) * step;
+  return emitter_.AddConstant(node_.origin + "/places", Converted(Tensor::From(places, Shape{count}).view(), dtype));
+}
+
 ValueId ExtentNode::Scalar(double value, DType dtype) {
   return emitter_.AddConstant(node_.origin + "/scalar", Converted(Tensor::Scalar<double>(value).view(), dtype));
 }
@@ -182,11 +188,7 @@ ValueId ExtentNode::Scalar(double value, DType dtype) {
 ValueId ExtentNode::Mask(const Size& size, int64_t bound, int axis, int rank) {
   const ValueId scalar = ScalarOf(size);
   const auto [at, fresh] = extents_.masks_.try_emplace({scalar, bound}, kNoValue);
-  if (fresh) {
-    std::vector<int64_t> places(static_cast<size_t>(bound));
-    for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int64_t>(i);
-    at->second = Op("Less", {Ints(places), scalar});
-  }
+  if (fresh) at->second = Op("Less", {Places(bound), scalar});
   if (rank == 1) return at->second;
   std::vector<int64_t> dims(static_cast<size_t>(rank), 1);
   dims[static_cast<size_t>(axis)] = bound;

@@ -59,6 +59,8 @@ class ExtentNode {
   void Give(size_t output, const Axes& axes);
   ValueId Ints(const std::vector<int64_t>& values);
   ValueId Int(int64_t value);
+  // 0, step, 2 * step ...: [count] of this type.
+  ValueId Places(int64_t count, int64_t step = 1, DType dtype = DType::kInt64);
   ValueId Scalar(double value, DType dtype);
   ValueId Add(ValueId a, ValueId b) { return Op("Add", {a, b}); }
   ValueId Sub(ValueId a, ValueId b) { return Op("Sub", {a, b}); }
@@ -125,6 +127,8 @@ class ExtentNode {
   void GatherNd();
   void ScatterNd();
   void ScatterElements();
+  // The node with room for one more slice along the axis, at whose place `extent` is what does not count, and which is cut off again.
+  void ScatterBeside(ValueId data, ValueId places, int axis, int64_t extent);
   // (extent_mixes.cc)
   void Reduce();
   void ArgExtreme();
