@@ -248,8 +248,9 @@ TEST(Index, GatherAndItsGradient) {
     const Attributes along = {{"axis", int64_t{1}}, {"shape", table.dims()}};
     ExpectSameAsReference(Call("Gather", "", {Float(table), Plain(DType::kInt64, indices)}, {Float(out)}, along), random,
                           WithIntegers(1, values));
+    // A row may get all 400 addends, and in another order: what rounding leaves is measured by the largest sum, not by one that cancels.
     ExpectSameAsReference(Call("GatherGrad", "gradloom", {Plain(DType::kInt64, indices), Float(out)}, {Float(table)}, along), random,
-                          WithIntegers(0, values, {.absolute = 1e-5, .relative = 1e-5}));
+                          WithIntegers(0, values, {.relative = 1e-5, .scale = 1}));
   }
 }
 
