@@ -16,6 +16,7 @@
 #include "compiler/passes/events.h"
 #include "compiler/passes/expand_derivatives.h"
 #include "compiler/passes/expose_sums.h"
+#include "compiler/passes/fuse_attention.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/keep_steps.h"
@@ -48,6 +49,15 @@ void RunSeedRandom(PassContext& c) {
 void RunExpandDerivatives(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   ExpandDerivatives(builder);
+}
+
+void RunFuseAttention(PassContext& c) {
+  // On a GPU only cuDNN's is ahead of two products and a softmax: in 16 bits, without a mask but the causal one.
+  const bool cpu = c.recipe.device == DeviceKind::kCpu;
+  const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
+  if (c.kind == EntryKind::kUpdate || (!cpu && !low)) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseAttention(builder, c.parameters, !cpu);
 }
 
 // The loss of the file's own algorithm is there; what it keeps gets its next values.
@@ -228,6 +238,8 @@ constexpr Pass kPasses[] = {
     {"seed_random", RunSeedRandom, false, true, PassStage::kBatch},
     // Of the graph as it will be trained, before anything looks for what computes.
     {"expand_derivatives", RunExpandDerivatives, false, true, PassStage::kBatch},
+    // Before the loss, whose nodes are those that come after the model's.
+    {"fuse_attention", RunFuseAttention, true, true, PassStage::kBatch},
     {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
     // Before differentiation, which sees the sums then.
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},

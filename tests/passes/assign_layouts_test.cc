@@ -17,9 +17,10 @@
 namespace gradloom {
 namespace {
 
-// Of the largest element. Which of two nearly equal elements is a window's largest is a rounding error's choice, and both choices are
-// right: what inputs moved by a rounding error do to a result is allowed besides, some times over. A wrong layout is wrong without that.
-constexpr double kTolerance = 2e-4, kMoved = 20;
+// What inputs moved by a rounding error do to a result is allowed, some times over, and besides, of the largest element, this much: which
+// of two nearly equal elements is a window's largest is a rounding error's choice, both choices are right, and each sends a gradient to
+// another place. A wrong layout puts every element into a wrong place.
+constexpr double kTolerance = 1e-3, kTies = 2e-2, kMoved = 20;
 
 uint64_t Seed() {
   const char* given = std::getenv("GRADLOOM_SEED");
@@ -129,8 +130,8 @@ std::shared_ptr<const Plan> PlanOf(const std::string& text, bool layouts, int th
 
 double Distance(const TensorView& a, const TensorView& b, int64_t i) { return std::abs(ElementAsDouble(a, i) - ElementAsDouble(b, i)); }
 
-// `moved`: what b is where the inputs are moved.
-void ExpectNear(const TensorView& a, const TensorView& b, const TensorView& moved, const std::string& what) {
+// `moved`: what b is where the inputs are moved. `tolerance`: of the largest element.
+void ExpectNear(const TensorView& a, const TensorView& b, const TensorView& moved, double tolerance, const std::string& what) {
   ASSERT_EQ(a.shape, b.shape) << what;
   // The gradient of a bias before a normalization is nothing but rounding.
   double largest = 1e-6, sensitive = 0;
@@ -139,7 +140,7 @@ void ExpectNear(const TensorView& a, const TensorView& b, const TensorView& move
     sensitive = std::max(sensitive, Distance(moved, b, i));
   }
   for (int64_t i = 0; i < b.elements(); ++i)
-    ASSERT_LE(Distance(a, b, i), kTolerance * largest + kMoved * sensitive + 2e-5) << what << " element " << i;
+    ASSERT_LE(Distance(a, b, i), tolerance * largest + kMoved * sensitive + 2e-5) << what << " element " << i;
 }
 
 TEST(AssignLayouts, RandomConvolutionNetworks) {
@@ -150,6 +151,7 @@ TEST(AssignLayouts, RandomConvolutionNetworks) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::string text = RandomNet(seed).Text();
     const int threads = 1 + static_cast<int>(seed % 2);
+    const double tolerance = text.find("MaxPool") == std::string::npos ? kTolerance : kTies;
     const auto plain = PlanOf(text, false, threads);
     Session with(PlanOf(text, true, threads)), without(plain), moved(plain);
     for (const Program& program : with.plan().programs) {
@@ -168,19 +170,20 @@ TEST(AssignLayouts, RandomConvolutionNetworks) {
       moved.Step(near_feeds);
       ASSERT_NEAR(a, b, 1e-4 * std::max(1.0, std::abs(b)));
       ASSERT_EQ(with.HasFetch("y"), without.HasFetch("y"));
-      ExpectNear(with.Fetched("y"), without.Fetched("y"), moved.Fetched("y"), "output");
+      ExpectNear(with.Fetched("y"), without.Fetched("y"), moved.Fetched("y"), tolerance, "output");
       for (const StateTensor& state : without.plan().state) {
         if (state.kind != StateKind::kParameter) continue;
         ASSERT_TRUE(with.HasFetch("grad/" + state.name)) << state.name;
         const std::string name = "grad/" + state.name;
-        ExpectNear(with.Fetched(name), without.Fetched(name), moved.Fetched(name), "gradient of " + state.name);
+        ExpectNear(with.Fetched(name), without.Fetched(name), moved.Fetched(name), tolerance, "gradient of " + state.name);
       }
       if (rows != 4) continue;
       const auto loss = [&](Session& session, const Feeds& of) { return Tensor::Copy(session.Evaluate(of).at("loss").view()); };
-      ExpectNear(loss(with, feeds).view(), loss(without, feeds).view(), loss(moved, near_feeds).view(), "evaluation");
+      ExpectNear(loss(with, feeds).view(), loss(without, feeds).view(), loss(moved, near_feeds).view(), tolerance, "evaluation");
     }
     for (const StateTensor& state : without.plan().state) {
-      ExpectNear(with.Get(state.name).view(), without.Get(state.name).view(), moved.Get(state.name).view(), "state " + state.name);
+      ExpectNear(with.Get(state.name).view(), without.Get(state.name).view(), moved.Get(state.name).view(), tolerance,
+                 "state " + state.name);
     }
     if (HasFatalFailure()) return;
   }

@@ -1,0 +1,349 @@
+#include "compiler/passes/fuse_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/simplify.h"
+#include "kernels/reference/reference.h"
+
+namespace gradloom {
+namespace {
+
+using Permutation = std::vector<int64_t>;
+
+const Permutation kHeadsFirst = {0, 2, 1, 3};  // from [batch, length, heads, size], and back
+const Permutation kKept = {0, 1, 2, 3};
+// A finite number below this added to a score leaves that number, and no other score survives beside it.
+constexpr double kHides = -1e30;
+// What is known is computed up to so many elements, through so many operators.
+constexpr int64_t kMostKnownElements = int64_t{1} << 22;
+constexpr int kMostKnownDepth = 32;
+
+// An operand of a product: factor * Transpose(value, perm).
+struct Source {
+  ValueId value = kNoValue;
+  Permutation perm = kKept;
+  double factor = 1;
+};
+
+struct Mask {
+  ValueId added = kNoValue;
+  ValueId condition = kNoValue;  // selects what is hidden
+  bool shows = true;             // the condition is true where a key is seen
+  double hidden = 0;
+  bool causal = false;  // it hides what comes later, and nothing else
+};
+
+struct Match {
+  Source q, k, v;                                                   // as [batch, heads, length, size] each
+  ValueId flat_q = kNoValue, flat_k = kNoValue, flat_v = kNoValue;  // [batch, length, heads * size], if all of them and the result are so
+  int64_t heads = 0;
+  double scale = 1;
+  Mask mask;
+  ValueId result = kNoValue;
+  std::string origin;
+};
+
+class Fuser {
+ public:
+  Fuser(GraphBuilder& builder, const std::vector<ValueId>& parameters, bool only_causal)
+      : b_(builder), graph_(builder.graph()), uses_(graph_), only_causal_(only_causal) {
+    trained_.resize(static_cast<size_t>(graph_.num_values()));
+    for (ValueId id : parameters) trained_[static_cast<size_t>(id)] = true;
+    for (const Node& node : graph_.nodes) {
+      bool any = false;
+      ForEachUse(node, [&](ValueId id) { any = any || trained_[static_cast<size_t>(id)]; });
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) trained_[static_cast<size_t>(id)] = any;
+      }
+    }
+    outputs_.resize(static_cast<size_t>(graph_.num_values()));
+    for (ValueId id : graph_.outputs) outputs_[static_cast<size_t>(id)] = true;
+    for (const Value& value : graph_.values()) {
+      if (value.next_of != kNoValue) outputs_[static_cast<size_t>(value.id)] = true;
+    }
+  }
+
+  void Run() {
+    std::map<int, Match> matches;  // by the position of the node that makes the result
+    for (const Node& node : graph_.nodes) {
+      if (std::optional<Match> match = MatchProduct(node)) matches.emplace(Producer(match->result), std::move(*match));
+    }
+    if (matches.empty()) return;
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
+      if (const auto found = matches.find(i); found != matches.end()) {
+        Emit(found->second);
+      } else {
+        graph_.nodes.push_back(std::move(nodes[static_cast<size_t>(i)]));
+      }
+    }
+    RemoveDeadNodes(graph_);
+  }
+
+ private:
+  int Producer(ValueId id) const { return id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)]; }
+  // The node that makes a value, if it is this operator of ONNX's; else null.
+  const Node* Made(ValueId id, const char* op) const {
+    const int at = id == kNoValue ? -1 : Producer(Plain(id));
+    if (at < 0) return nullptr;
+    const Node& node = graph_.nodes[static_cast<size_t>(at)];
+    return node.op == op && node.domain.empty() ? &node : nullptr;
+  }
+  // The one node that reads a value that is no output; null where there is none, or several.
+  const Node* OnlyReader(ValueId id) const {
+    const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
+    return outputs_[static_cast<size_t>(id)] || readers.size() != 1 ? nullptr : &graph_.nodes[static_cast<size_t>(readers[0])];
+  }
+  // A value without what changes nothing.
+  ValueId Plain(ValueId id) const {
+    for (int at; (at = Producer(id)) >= 0;) {
+      const Node& node = graph_.nodes[static_cast<size_t>(at)];
+      const bool moves = node.op == "Identity" || node.op == "Cast" || node.op == "Expand" || node.op == "Reshape";
+      if (!moves || !node.domain.empty() || graph_.type(node.inputs[0]) != graph_.type(id)) break;
+      id = node.inputs[0];
+    }
+    return id;
+  }
+
+  // The elements of a constant, or of what is computed of constants alone; null where they are not known.
+  const Tensor* Known(ValueId id, int depth = 0) const {
+    if (id == kNoValue || b_.shape(id).elements() > kMostKnownElements) return nullptr;
+    if (graph_.value(id).role == Role::kConst) return graph_.data(id);
+    if (Producer(id) < 0 || depth == kMostKnownDepth) return nullptr;
+    if (const auto found = known_.find(id); found != known_.end()) return found->second.defined() ? &found->second : nullptr;
+    Tensor& known = known_[id];
+    const Node& node = graph_.nodes[static_cast<size_t>(Producer(id))];
+    const Op* op = FindOp(node.domain, node.op);
+    if (op == nullptr || op->has(kRandom) || !node.regions.empty() || node.outputs.size() != 1) return nullptr;
+    if (FindReference(node.domain, node.op) == nullptr) return nullptr;
+    std::vector<Tensor> inputs;
+    for (ValueId input : node.inputs) {
+      const Tensor* data = input == kNoValue ? nullptr : Known(input, depth + 1);
+      if (input != kNoValue && data == nullptr) return nullptr;
+      inputs.push_back(data == nullptr ? Tensor() : *data);
+    }
+    known = RunReference(CallOf(graph_, node, {}), inputs)[0];
+    return &known;
+  }
+
+  // The number that all elements are.
+  std::optional<double> Uniform(ValueId id) const {
+    if (id == kNoValue || b_.shape(id).elements() != 1) return std::nullopt;
+    const Tensor* data = Known(id);
+    if (data == nullptr) return std::nullopt;
+    return ElementAsDouble(data->view(), 0);
+  }
+
+  // Takes one multiplication or division by a number off a value: what remains, or kNoValue.
+  ValueId WithoutFactor(ValueId id, double& factor) const {
+    id = Plain(id);
+    for (const char* op : {"Mul", "Div"}) {
+      const Node* node = Made(id, op);
+      if (node == nullptr) continue;
+      for (size_t i : {size_t{0}, size_t{1}}) {
+        const std::optional<double> number = Uniform(node->inputs[1 - i]);
+        if (!number || *number == 0 || !std::isfinite(*number) || b_.shape(node->inputs[i]) != b_.shape(id)) continue;
+        if (op[0] == 'D' && i == 1) continue;
+        factor = op[0] == 'D' ? factor / *number : factor * *number;
+        return node->inputs[i];
+      }
+    }
+    return kNoValue;
+  }
+
+  Source SourceOf(ValueId id) const {
+    Source source{.value = id};
+    for (;;) {
+      if (const ValueId rest = WithoutFactor(source.value, source.factor); rest != kNoValue) {
+        source.value = rest;
+        continue;
+      }
+      const Node* node = Made(source.value, "Transpose");
+      if (node == nullptr) return source;
+      const std::vector<int64_t> perm = node->attributes.Ints("perm");
+      if (perm.size() != 4) return source;
+      Permutation both(4);
+      for (size_t i = 0; i < 4; ++i) both[i] = perm[static_cast<size_t>(source.perm[i])];
+      source.perm = both;
+      source.value = node->inputs[0];
+    }
+  }
+
+  // The value [batch, length, heads * size] that a source [batch, heads, length, size] is a view of, or kNoValue.
+  ValueId FlatSource(const Source& source) const {
+    const Node* node = source.perm == kHeadsFirst ? Made(source.value, "Reshape") : nullptr;
+    if (node == nullptr) return kNoValue;
+    const Shape shape = b_.shape(source.value);  // [batch, length, heads, size]
+    return b_.shape(node->inputs[0]) == Shape{shape[0], shape[1], shape[2] * shape[3]} ? node->inputs[0] : kNoValue;
+  }
+
+  // Softmax under the product, through the guard Where(IsNaN(p), 0, p), if nothing else reads what it gives.
+  const Node* Probabilities(ValueId id) const {
+    if (OnlyReader(id) == nullptr) return nullptr;
+    for (ValueId plain; (plain = Plain(id)) != id; id = plain) {
+      if (OnlyReader(plain) == nullptr) return nullptr;
+    }
+    const Node* guard = Made(id, "Where");
+    if (guard == nullptr) return Made(id, "Softmax");
+    const ValueId p = guard->inputs[2];
+    const Node* is_nan = Made(guard->inputs[0], "IsNaN");
+    if (is_nan == nullptr || is_nan->inputs[0] != p || Uniform(guard->inputs[1]) != 0.0 || b_.shape(p) != b_.shape(id)) return nullptr;
+    return outputs_[static_cast<size_t>(p)] || uses_.consumers[static_cast<size_t>(p)].size() != 2 ? nullptr : Made(p, "Softmax");
+  }
+
+  // What is masked; `mask` says by what. Both operands of a mask have the scores' shape along the keys.
+  ValueId Unmasked(ValueId id, Mask& mask) const {
+    const Shape shape = b_.shape(id);
+    const auto masks = [&](ValueId m) {
+      const Shape of = b_.shape(m);
+      return of.rank() > 0 && of[of.rank() - 1] == shape[3] && !trained_[static_cast<size_t>(m)];
+    };
+    if (const Node* node = Made(id, "Add")) {
+      for (size_t i : {size_t{0}, size_t{1}}) {
+        const ValueId scores = node->inputs[i], m = node->inputs[1 - i];
+        if (b_.shape(scores) != shape || !masks(m) || !ComesOfProduct(scores)) continue;
+        mask.added = m;
+        return scores;
+      }
+    }
+    if (const Node* node = Made(id, "Where")) {
+      for (size_t i : {size_t{1}, size_t{2}}) {
+        const std::optional<double> hidden = Uniform(node->inputs[3 - i]);
+        if (!hidden || *hidden > kHides || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
+        mask.condition = node->inputs[0];
+        mask.shows = i == 1;
+        mask.hidden = *hidden;
+        return node->inputs[i];
+      }
+    }
+    return id;
+  }
+
+  bool ComesOfProduct(ValueId id) const {
+    double factor = 1;
+    for (ValueId rest; (rest = WithoutFactor(id, factor)) != kNoValue;) id = rest;
+    return Made(id, "MatMul") != nullptr;
+  }
+
+  std::optional<Match> MatchProduct(const Node& product) const {
+    if (product.op != "MatMul" || !product.domain.empty()) return std::nullopt;
+    const ValueId y = product.outputs[0];
+    if (b_.dtype(y) != DType::kFloat32 || b_.shape(y).rank() != 4 || b_.shape(y).elements() == 0) return std::nullopt;
+    const Node* softmax = Probabilities(product.inputs[0]);
+    if (softmax == nullptr) return std::nullopt;
+    const int64_t axis = softmax->attributes.Int("axis", -1);
+    const Shape scores = b_.shape(softmax->outputs[0]);
+    if (scores.rank() != 4 || (axis != -1 && axis != 3)) return std::nullopt;
+    Match match{.heads = scores[1], .result = y, .origin = softmax->origin};
+    ValueId below = Unmasked(softmax->inputs[0], match.mask);
+    for (ValueId rest; (rest = WithoutFactor(below, match.scale)) != kNoValue;) below = rest;
+    const Node* first = Made(below, "MatMul");
+    if (first == nullptr) return std::nullopt;
+    for (ValueId id : {first->inputs[0], first->inputs[1], product.inputs[1]}) {
+      const Shape shape = b_.shape(id);
+      if (shape.rank() != 4 || shape[0] != scores[0] || shape[1] != scores[1]) return std::nullopt;
+    }
+    match.q = SourceOf(first->inputs[0]);
+    match.k = SourceOf(first->inputs[1]);
+    std::swap(match.k.perm[2], match.k.perm[3]);
+    match.v = SourceOf(product.inputs[1]);
+    if (match.v.factor != 1) match.v = {.value = product.inputs[1]};
+    match.scale *= match.q.factor * match.k.factor;
+    LookAtMask(match.mask, scores);
+    if (only_causal_ && !match.mask.causal && (match.mask.added != kNoValue || match.mask.condition != kNoValue)) return std::nullopt;
+    TakeFlat(match);
+    return match;
+  }
+
+  // From and into [batch, length, heads * size], where that is what there is on all sides.
+  void TakeFlat(Match& match) const {
+    const Shape y = b_.shape(match.result);
+    const Node* transpose = OnlyReader(match.result);
+    if (transpose == nullptr || transpose->op != "Transpose" || transpose->attributes.Ints("perm") != kHeadsFirst) return;
+    const Node* reshape = OnlyReader(transpose->outputs[0]);
+    if (reshape == nullptr || reshape->op != "Reshape" || b_.shape(reshape->outputs[0]) != Shape{y[0], y[2], y[1] * y[3]}) return;
+    const ValueId q = FlatSource(match.q), k = FlatSource(match.k), v = FlatSource(match.v);
+    if (q == kNoValue || k == kNoValue || v == kNoValue) return;
+    match.flat_q = q;
+    match.flat_k = k;
+    match.flat_v = v;
+    match.result = reshape->outputs[0];
+  }
+
+  // Whether a mask [..., queries, keys] hides what comes later, and that alone.
+  template <typename Hides, typename Shows>
+  static bool IsCausal(const Tensor& mask, int64_t queries, int64_t keys, Hides hides, Shows shows) {
+    const Shape& shape = mask.shape();
+    if (queries != keys || shape.rank() < 2 || shape[shape.rank() - 2] != queries || shape[shape.rank() - 1] != keys) return false;
+    for (int64_t i = 0; i < mask.elements(); ++i) {
+      const double element = ElementAsDouble(mask.view(), i);
+      const bool later = i % keys > i / keys % queries;
+      if (later ? !hides(element) : !shows(element)) return false;
+    }
+    return true;
+  }
+
+  void LookAtMask(Mask& mask, const Shape& scores) const {
+    const bool adds = mask.added != kNoValue;
+    const Tensor* known = Known(adds ? mask.added : mask.condition);
+    if (known == nullptr) return;
+    if (adds) {
+      mask.causal = IsCausal(
+          *known, scores[2], scores[3], [](double m) { return m <= kHides; }, [](double m) { return m == 0; });
+    } else {
+      const double shown = mask.shows ? 1 : 0;
+      mask.causal = IsCausal(
+          *known, scores[2], scores[3], [&](double m) { return m != shown; }, [&](double m) { return m == shown; });
+    }
+  }
+
+  ValueId Transposed(const Source& source) { return source.perm == kKept ? source.value : b_.Transpose(source.value, source.perm); }
+
+  ValueId MaskOperand(const Mask& mask) {
+    if (mask.causal) return kNoValue;
+    if (mask.condition == kNoValue) return mask.added;
+    if (std::isinf(mask.hidden)) return mask.shows ? mask.condition : b_.Op("Not", {mask.condition});
+    // A number, beside which no score is left.
+    const ValueId zero = b_.Scalar(0, DType::kFloat32), hidden = b_.Scalar(mask.hidden, DType::kFloat32);
+    return mask.shows ? b_.Where(mask.condition, zero, hidden) : b_.Where(mask.condition, hidden, zero);
+  }
+
+  // Makes the result, which keeps its name, by another node.
+  void Emit(const Match& match) {
+    b_.set_origin(match.origin);
+    Node node{.op = "Attention", .outputs = {match.result}, .origin = match.origin};
+    node.attributes.set("scale", match.scale);
+    if (match.mask.causal) node.attributes.set("is_causal", int64_t{1});
+    if (match.flat_q != kNoValue) {
+      node.inputs = {match.flat_q, match.flat_k, match.flat_v};
+      node.attributes.set("q_num_heads", match.heads);
+      node.attributes.set("kv_num_heads", match.heads);
+    } else {
+      node.inputs = {Transposed(match.q), Transposed(match.k), Transposed(match.v)};
+    }
+    if (const ValueId mask = MaskOperand(match.mask); mask != kNoValue) node.inputs.push_back(mask);
+    graph_.AddNode(std::move(node));
+  }
+
+  GraphBuilder& b_;
+  Graph& graph_;
+  const Uses uses_;
+  const bool only_causal_;
+  std::vector<bool> trained_, outputs_;  // by value
+  mutable std::map<ValueId, Tensor> known_;
+};
+
+}  // namespace
+
+void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters, bool only_causal) {
+  Fuser(builder, parameters, only_causal).Run();
+}
+
+}  // namespace gradloom

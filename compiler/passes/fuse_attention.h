@@ -1,0 +1,20 @@
+// Makes one Attention of the operators that exporters write for it.
+#pragma once
+
+#include <vector>
+
+#include "compiler/graph/builder.h"
+
+namespace gradloom {
+
+// Replaces Softmax(scale * Q K^T + mask) V over float32 operands of rank 4, [batch, heads, length, size], by one Attention, whose kernels
+// never hold all scores: a chain of scalings and transpositions before the products, an added or selected mask, and the guard that
+// turns rows of NaN into zeros are part of it. Where Q, K, V and the result are made from and into [batch, length, heads * size], the
+// Attention takes them so. A mask that hides what comes later becomes is_causal.
+//
+// Left alone: probabilities that anything else reads (Dropout, attention that is an output) and masks that depend on one of
+// `parameters`, whose gradient no fast kernel has. Rows whose keys are all hidden by -inf give 0, as ONNX's Attention says, and not NaN.
+// `only_causal`: of masks, that one alone is taken.
+void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters, bool only_causal);
+
+}  // namespace gradloom
