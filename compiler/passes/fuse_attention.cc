@@ -8,7 +8,7 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
-#include "compiler/passes/simplify.h"
+#include "compiler/passes/graph_match.h"
 #include "kernels/reference/reference.h"
 
 namespace gradloom {
@@ -52,7 +52,7 @@ struct Match {
 class Fuser {
  public:
   Fuser(GraphBuilder& builder, const std::vector<ValueId>& parameters, bool only_causal)
-      : b_(builder), graph_(builder.graph()), uses_(graph_), only_causal_(only_causal) {
+      : b_(builder), graph_(builder.graph()), match_(graph_), only_causal_(only_causal) {
     trained_.resize(static_cast<size_t>(graph_.num_values()));
     for (ValueId id : parameters) trained_[static_cast<size_t>(id)] = true;
     for (const Node& node : graph_.nodes) {
@@ -62,64 +62,27 @@ class Fuser {
         if (id != kNoValue) trained_[static_cast<size_t>(id)] = any;
       }
     }
-    outputs_.resize(static_cast<size_t>(graph_.num_values()));
-    for (ValueId id : graph_.outputs) outputs_[static_cast<size_t>(id)] = true;
-    for (const Value& value : graph_.values()) {
-      if (value.next_of != kNoValue) outputs_[static_cast<size_t>(value.id)] = true;
-    }
   }
 
   void Run() {
-    std::map<int, Match> matches;  // by the position of the node that makes the result
+    std::map<int, std::function<void()>> attentions;
     for (const Node& node : graph_.nodes) {
-      if (std::optional<Match> match = MatchProduct(node)) matches.emplace(Producer(match->result), std::move(*match));
-    }
-    if (matches.empty()) return;
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
-    for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
-      if (const auto found = matches.find(i); found != matches.end()) {
-        Emit(found->second);
-      } else {
-        graph_.nodes.push_back(std::move(nodes[static_cast<size_t>(i)]));
+      if (std::optional<Match> match = MatchProduct(node)) {
+        attentions.emplace(match_.Producer(match->result), [this, match = *match] { Emit(match); });
       }
     }
-    RemoveDeadNodes(graph_);
+    ReplaceNodes(graph_, attentions);
   }
 
  private:
-  int Producer(ValueId id) const { return id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)]; }
-  // The node that makes a value, if it is this operator of ONNX's; else null.
-  const Node* Made(ValueId id, const char* op) const {
-    const int at = id == kNoValue ? -1 : Producer(Plain(id));
-    if (at < 0) return nullptr;
-    const Node& node = graph_.nodes[static_cast<size_t>(at)];
-    return node.op == op && node.domain.empty() ? &node : nullptr;
-  }
-  // The one node that reads a value that is no output; null where there is none, or several.
-  const Node* OnlyReader(ValueId id) const {
-    const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
-    return outputs_[static_cast<size_t>(id)] || readers.size() != 1 ? nullptr : &graph_.nodes[static_cast<size_t>(readers[0])];
-  }
-  // A value without what changes nothing.
-  ValueId Plain(ValueId id) const {
-    for (int at; (at = Producer(id)) >= 0;) {
-      const Node& node = graph_.nodes[static_cast<size_t>(at)];
-      const bool moves = node.op == "Identity" || node.op == "Cast" || node.op == "Expand" || node.op == "Reshape";
-      if (!moves || !node.domain.empty() || graph_.type(node.inputs[0]) != graph_.type(id)) break;
-      id = node.inputs[0];
-    }
-    return id;
-  }
-
   // The elements of a constant, or of what is computed of constants alone; null where they are not known.
   const Tensor* Known(ValueId id, int depth = 0) const {
     if (id == kNoValue || b_.shape(id).elements() > kMostKnownElements) return nullptr;
     if (graph_.value(id).role == Role::kConst) return graph_.data(id);
-    if (Producer(id) < 0 || depth == kMostKnownDepth) return nullptr;
+    if (match_.Producer(id) < 0 || depth == kMostKnownDepth) return nullptr;
     if (const auto found = known_.find(id); found != known_.end()) return found->second.defined() ? &found->second : nullptr;
     Tensor& known = known_[id];
-    const Node& node = graph_.nodes[static_cast<size_t>(Producer(id))];
+    const Node& node = graph_.nodes[static_cast<size_t>(match_.Producer(id))];
     const Op* op = FindOp(node.domain, node.op);
     if (op == nullptr || op->has(kRandom) || !node.regions.empty() || node.outputs.size() != 1) return nullptr;
     if (FindReference(node.domain, node.op) == nullptr) return nullptr;
@@ -143,9 +106,9 @@ class Fuser {
 
   // Takes one multiplication or division by a number off a value: what remains, or kNoValue.
   ValueId WithoutFactor(ValueId id, double& factor) const {
-    id = Plain(id);
+    id = match_.Plain(id);
     for (const char* op : {"Mul", "Div"}) {
-      const Node* node = Made(id, op);
+      const Node* node = match_.Made(id, op);
       if (node == nullptr) continue;
       for (size_t i : {size_t{0}, size_t{1}}) {
         const std::optional<double> number = Uniform(node->inputs[1 - i]);
@@ -165,7 +128,7 @@ class Fuser {
         source.value = rest;
         continue;
       }
-      const Node* node = Made(source.value, "Transpose");
+      const Node* node = match_.Made(source.value, "Transpose");
       if (node == nullptr) return source;
       const std::vector<int64_t> perm = node->attributes.Ints("perm");
       if (perm.size() != 4) return source;
@@ -178,7 +141,7 @@ class Fuser {
 
   // The value [batch, length, heads * size] that a source [batch, heads, length, size] is a view of, or kNoValue.
   ValueId FlatSource(const Source& source) const {
-    const Node* node = source.perm == kHeadsFirst ? Made(source.value, "Reshape") : nullptr;
+    const Node* node = source.perm == kHeadsFirst ? match_.Made(source.value, "Reshape") : nullptr;
     if (node == nullptr) return kNoValue;
     const Shape shape = b_.shape(source.value);  // [batch, length, heads, size]
     return b_.shape(node->inputs[0]) == Shape{shape[0], shape[1], shape[2] * shape[3]} ? node->inputs[0] : kNoValue;
@@ -186,16 +149,16 @@ class Fuser {
 
   // Softmax under the product, through the guard Where(IsNaN(p), 0, p), if nothing else reads what it gives.
   const Node* Probabilities(ValueId id) const {
-    if (OnlyReader(id) == nullptr) return nullptr;
-    for (ValueId plain; (plain = Plain(id)) != id; id = plain) {
-      if (OnlyReader(plain) == nullptr) return nullptr;
+    if (match_.OnlyReader(id) == nullptr) return nullptr;
+    for (ValueId plain; (plain = match_.Plain(id)) != id; id = plain) {
+      if (match_.OnlyReader(plain) == nullptr) return nullptr;
     }
-    const Node* guard = Made(id, "Where");
-    if (guard == nullptr) return Made(id, "Softmax");
+    const Node* guard = match_.Made(id, "Where");
+    if (guard == nullptr) return match_.Made(id, "Softmax");
     const ValueId p = guard->inputs[2];
-    const Node* is_nan = Made(guard->inputs[0], "IsNaN");
+    const Node* is_nan = match_.Made(guard->inputs[0], "IsNaN");
     if (is_nan == nullptr || is_nan->inputs[0] != p || Uniform(guard->inputs[1]) != 0.0 || b_.shape(p) != b_.shape(id)) return nullptr;
-    return outputs_[static_cast<size_t>(p)] || uses_.consumers[static_cast<size_t>(p)].size() != 2 ? nullptr : Made(p, "Softmax");
+    return match_.IsKept(p) || match_.num_readers(p) != 2 ? nullptr : match_.Made(p, "Softmax");
   }
 
   // What is masked; `mask` says by what. Both operands of a mask have the scores' shape along the keys.
@@ -205,7 +168,7 @@ class Fuser {
       const Shape of = b_.shape(m);
       return of.rank() > 0 && of[of.rank() - 1] == shape[3] && !trained_[static_cast<size_t>(m)];
     };
-    if (const Node* node = Made(id, "Add")) {
+    if (const Node* node = match_.Made(id, "Add")) {
       for (size_t i : {size_t{0}, size_t{1}}) {
         const ValueId scores = node->inputs[i], m = node->inputs[1 - i];
         if (b_.shape(scores) != shape || !masks(m) || !ComesOfProduct(scores)) continue;
@@ -213,7 +176,7 @@ class Fuser {
         return scores;
       }
     }
-    if (const Node* node = Made(id, "Where")) {
+    if (const Node* node = match_.Made(id, "Where")) {
       for (size_t i : {size_t{1}, size_t{2}}) {
         const std::optional<double> hidden = Uniform(node->inputs[3 - i]);
         if (!hidden || *hidden > kHides || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
@@ -229,7 +192,7 @@ class Fuser {
   bool ComesOfProduct(ValueId id) const {
     double factor = 1;
     for (ValueId rest; (rest = WithoutFactor(id, factor)) != kNoValue;) id = rest;
-    return Made(id, "MatMul") != nullptr;
+    return match_.Made(id, "MatMul") != nullptr;
   }
 
   std::optional<Match> MatchProduct(const Node& product) const {
@@ -244,7 +207,7 @@ class Fuser {
     Match match{.heads = scores[1], .result = y, .origin = softmax->origin};
     ValueId below = Unmasked(softmax->inputs[0], match.mask);
     for (ValueId rest; (rest = WithoutFactor(below, match.scale)) != kNoValue;) below = rest;
-    const Node* first = Made(below, "MatMul");
+    const Node* first = match_.Made(below, "MatMul");
     if (first == nullptr) return std::nullopt;
     for (ValueId id : {first->inputs[0], first->inputs[1], product.inputs[1]}) {
       const Shape shape = b_.shape(id);
@@ -265,9 +228,9 @@ class Fuser {
   // From and into [batch, length, heads * size], where that is what there is on all sides.
   void TakeFlat(Match& match) const {
     const Shape y = b_.shape(match.result);
-    const Node* transpose = OnlyReader(match.result);
+    const Node* transpose = match_.OnlyReader(match.result);
     if (transpose == nullptr || transpose->op != "Transpose" || transpose->attributes.Ints("perm") != kHeadsFirst) return;
-    const Node* reshape = OnlyReader(transpose->outputs[0]);
+    const Node* reshape = match_.OnlyReader(transpose->outputs[0]);
     if (reshape == nullptr || reshape->op != "Reshape" || b_.shape(reshape->outputs[0]) != Shape{y[0], y[2], y[1] * y[3]}) return;
     const ValueId q = FlatSource(match.q), k = FlatSource(match.k), v = FlatSource(match.v);
     if (q == kNoValue || k == kNoValue || v == kNoValue) return;
@@ -334,9 +297,9 @@ class Fuser {
 
   GraphBuilder& b_;
   Graph& graph_;
-  const Uses uses_;
+  const GraphMatch match_;
   const bool only_causal_;
-  std::vector<bool> trained_, outputs_;  // by value
+  std::vector<bool> trained_;  // by value: whether it depends on a parameter
   mutable std::map<ValueId, Tensor> known_;
 };
 

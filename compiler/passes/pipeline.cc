@@ -17,6 +17,7 @@
 #include "compiler/passes/expand_derivatives.h"
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fuse_attention.h"
+#include "compiler/passes/fuse_linear.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/keep_steps.h"
@@ -58,6 +59,12 @@ void RunFuseAttention(PassContext& c) {
   if (c.kind == EntryKind::kUpdate || (!cpu && !low)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseAttention(builder, c.parameters, !cpu);
+}
+
+void RunFuseLinear(PassContext& c) {
+  if (c.kind == EntryKind::kUpdate) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseLinear(builder);
 }
 
 // The loss of the file's own algorithm is there; what it keeps gets its next values.
@@ -240,6 +247,7 @@ constexpr Pass kPasses[] = {
     {"expand_derivatives", RunExpandDerivatives, false, true, PassStage::kBatch},
     // Before the loss, whose nodes are those that come after the model's.
     {"fuse_attention", RunFuseAttention, true, true, PassStage::kBatch},
+    {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},
     {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
     // Before differentiation, which sees the sums then.
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},

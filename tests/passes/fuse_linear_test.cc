@@ -1,0 +1,90 @@
+// A linear layer that an exporter wrote as a transposition, a product and a sum gives the same numbers as one Gemm.
+#include "compiler/passes/fuse_linear.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "tests/passes/small_training.h"
+
+namespace gradloom {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string body;  // from x [N, 3, 4] and rows [N, 4] to y
+  std::string reduce = "r = ReduceMean <keepdims = 0, axes = [1]> (y)\n";
+  int gemms = 1;  // forward, with the last layer's
+  int64_t transposes = 0;
+};
+
+const Case kCases[] = {
+    {"transposed, with a bias", "t = Transpose <perm = [1, 0]> (wt)\n m = MatMul (x, t)\n y = Add (b, m)\n"},
+    {"transposed without a bias", "t = Transpose (wt)\n y = MatMul (x, t)\n"},
+    {"a bias behind a matrix in its own order", "m = MatMul (x, w)\n y = Add (m, b)\n"},
+    {"rows", "t = Transpose <perm = [1, 0]> (wt)\n m = MatMul (rows, t)\n y = Add (m, b)\n", "r = Identity (y)\n"},
+    {"samples along the second axis",
+     "x2 = Transpose <perm = [1, 0, 2]> (x)\n t = Transpose <perm = [1, 0]> (wt)\n m = MatMul (x2, t)\n y = Add (b, m)\n",
+     "r = ReduceMean <keepdims = 0, axes = [0]> (y)\n", 1, 1},
+    {"one weight in two layers, one of them transposed",
+     "m1 = MatMul (x, w)\n y1 = Add (m1, b)\n t = Transpose <perm = [1, 0]> (w)\n m2 = MatMul (y1, t)\n m3 = MatMul (m2, w)\n y = Add (m3, "
+     "b)\n",
+     "r = ReduceMean <keepdims = 0, axes = [1]> (y)\n", 3},
+    {"nothing to gain", "y = MatMul (x, w)\n", "r = ReduceMean <keepdims = 0, axes = [1]> (y)\n", 0},
+    {"a product that is read twice keeps its sum", "m = MatMul (x, w)\n s = Add (m, b)\n y = Mul (s, m)\n",
+     "r = ReduceMean <keepdims = 0, axes = [1]> (y)\n", 0},
+};
+
+std::string Weights(std::mt19937& random, const std::string& name, const std::string& shape, int64_t count) {
+  std::uniform_real_distribution<float> real(-0.7F, 0.7F);
+  std::string values;
+  for (int64_t i = 0; i < count; ++i) values += (i ? ", " : "") + std::to_string(real(random));
+  return "float" + shape + " " + name + " = {" + values + "}";
+}
+
+std::string Net(const Case& c, std::mt19937& random) {
+  return "g (float[N, 3, 4] x) => (float[N, 2] z)\n<" + Weights(random, "w", "[4, 5]", 20) + ",\n" + Weights(random, "wt", "[5, 4]", 20) +
+         ",\n" + Weights(random, "b", "[5]", 5) + ",\n" + Weights(random, "v", "[5, 2]", 10) +
+         ">\n{\n rows = ReduceMax <keepdims = 0, axes = [1]> (x)\n" + c.body + c.reduce + "z = MatMul (r, v)\n}\n";
+}
+
+int64_t Count(const Plan& plan, const std::string& op) {
+  int64_t count = 0;
+  for (const Program& program : plan.programs) {
+    for (const Instruction& instruction : program.instructions) count += instruction.op == op;
+  }
+  return count;
+}
+
+TEST(FuseLinear, GivesTheSameNumbers) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    std::mt19937 random(11);
+    const Model model = ModelOf(Net(c, random));
+    std::vector<Batch> batches;
+    for (int i = 0; i < 2; ++i) batches.push_back({{"x", Random(random, Shape{5, 3, 4})}, {"target", Classes(random, 5, 2)}});
+    for (int devices : {1, 2}) {
+      CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {5});
+      // Adam would turn the rounding of a gradient that is nearly 0 into a step.
+      options.recipe.optimizer.type = "sgd";
+      if (devices == 1) {
+        CompileOptions predict = options;
+        predict.entries = {{EntryKind::kPredict, 5}};
+        const Plan plan = Compile(model, predict);
+        EXPECT_EQ(Count(plan, "Gemm"), c.gemms);
+        EXPECT_EQ(Count(plan, "Transpose"), c.transposes);
+        EXPECT_EQ(Count(Compile(model, options), "Transpose"), c.transposes);
+      }
+      const auto fused = Train(model, options, batches);
+      options.control.disabled = {"fuse_linear"};
+      ExpectNear(Train(model, options, batches), fused, 1e-4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
