@@ -285,4 +285,6 @@ void FusePointwise(Graph& graph) {
   }
 }
 
+bool CanFuse(const Graph& graph, const Node& node) { return FunctionsOf(graph, node).has_value(); }
+
 }  // namespace gradloom

@@ -13,4 +13,7 @@ namespace gradloom {
 // made later than it is read. Values that only members read disappear.
 void FusePointwise(Graph& graph);
 
+// Whether a node can be a member of a group.
+bool CanFuse(const Graph& graph, const Node& node);
+
 }  // namespace gradloom

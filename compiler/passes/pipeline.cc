@@ -26,6 +26,7 @@
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/region_bodies.h"
+#include "compiler/passes/remake_pointwise.h"
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/training_view.h"
@@ -184,6 +185,8 @@ void RunSimplifyDevice(PassContext& c) {
 
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
 
+void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
+
 void RunRecompute(PassContext& c) {
   if (c.recompute_bytes > 0) c.recomputed = Recompute(c.graph, c.recompute_bytes, c.recipe.device, c.recipe.threads);
 }
@@ -270,7 +273,9 @@ constexpr Pass kPasses[] = {
     {"simplify_device", RunSimplifyDevice, true},
     // By device, and before recompute, which may undo it where memory is short.
     {"keep_steps", RunKeepSteps, true},
-    // After simplification, which would make one of what is there twice. Nothing where memory suffices: compile.cc says how much
+    // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.
+    {"remake_pointwise", RunRemakePointwise, true},
+    // Nothing where memory suffices: compile.cc says how much
     // must go when it has seen the memory plan.
     {"recompute", RunRecompute, true},
     // Updates move up to where their gradients are ready, so that gradients die early.

@@ -9,6 +9,7 @@
 #include "compiler/cost/cost_model.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/node_order.h"
+#include "compiler/passes/remake_pointwise.h"
 
 namespace gradloom {
 namespace {
@@ -151,31 +152,12 @@ class Recomputer {
       const ValueId shown = Again(view.inputs[0], again);
       if (shown == view.inputs[0]) return id;
       std::map<ValueId, ValueId> own{{view.inputs[0], shown}};
-      Clone(view, own);
+      RemakeNode(graph_, view, own);
       return again[id] = own.at(id);
     }
     std::map<ValueId, ValueId> own;
-    for (int node : chosen->second) Clone(originals_[static_cast<size_t>(node)], own);
+    for (int node : chosen->second) RemakeNode(graph_, originals_[static_cast<size_t>(node)], own);
     return again[id] = own.at(id);
-  }
-
-  void Clone(const Node& node, std::map<ValueId, ValueId>& own) {
-    Node copy{.op = node.op, .domain = node.domain, .inputs = node.inputs, .outputs = {}, .attributes = node.attributes};
-    copy.phase = Phase::kBackward;
-    copy.origin = node.origin;
-    for (ValueId& id : copy.inputs) {
-      if (const auto made = own.find(id); made != own.end()) id = made->second;
-    }
-    for (ValueId id : node.outputs) {
-      if (id == kNoValue) {
-        copy.outputs.push_back(kNoValue);
-        continue;
-      }
-      const Value value = graph_.value(id);
-      copy.outputs.push_back(graph_.AddValue(value.name + "/again", value.dtype, value.shape, Role::kActivation));
-      own[id] = copy.outputs.back();
-    }
-    graph_.AddNode(std::move(copy));
   }
 
   Graph& graph_;

@@ -1,0 +1,135 @@
+#include "compiler/passes/remake_pointwise.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/fuse_pointwise.h"
+#include "compiler/passes/node_order.h"
+
+namespace gradloom {
+namespace {
+
+// A read and a write of memory take about as long as so many operators of a tile that stays in a cache.
+constexpr int kMostNodes = 6;
+// Smaller values are in a cache anyhow.
+constexpr int64_t kLeastBytes = 1 << 14;
+
+class Remaker {
+ public:
+  explicit Remaker(Graph& graph) : graph_(graph), uses_(graph), originals_(graph.nodes) {}
+
+  void Run() {
+    chains_.resize(static_cast<size_t>(graph_.num_values()));
+    remade_.resize(static_cast<size_t>(graph_.num_values()));
+    fetched_.resize(static_cast<size_t>(graph_.num_values()));
+    for (ValueId id : graph_.outputs) fetched_[static_cast<size_t>(id)] = true;
+    bool any = false;
+    for (size_t at = 0; at < originals_.size(); ++at) any = Visit(static_cast<int>(at)) || any;
+    if (any) Rewrite();
+  }
+
+ private:
+  // Nodes that make a value from what the backward pass has in any case, in order; `possible`: there are few enough.
+  struct Chain {
+    bool possible = false;
+    std::vector<int> nodes;
+  };
+
+  bool IsMade(ValueId id) const { return uses_.producer[static_cast<size_t>(id)] >= 0; }
+
+  bool ReadLater(ValueId id) const {
+    return std::any_of(uses_.consumers[static_cast<size_t>(id)].begin(), uses_.consumers[static_cast<size_t>(id)].end(),
+                       [&](int reader) { return originals_[static_cast<size_t>(reader)].phase != Phase::kForward; });
+  }
+
+  // Whether every later reader can hold the value in its tiles.
+  bool ReadByTilesAlone(ValueId id) const {
+    const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
+    return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+      const Node& node = originals_[static_cast<size_t>(reader)];
+      if (node.phase == Phase::kForward) return !IsView(node);
+      return node.phase == Phase::kBackward && CanFuse(graph_, node) && graph_.value(node.outputs[0]).shape == graph_.value(id).shape;
+    });
+  }
+
+  // Decides about what a node makes: whether it is remade.
+  bool Visit(int at) {
+    const Node& node = originals_[static_cast<size_t>(at)];
+    if (node.phase != Phase::kForward || !CanFuse(graph_, node)) return false;
+    const ValueId id = node.outputs[0];
+    Chain& chain = chains_[static_cast<size_t>(id)];
+    chain.possible = true;
+    ForEachUse(node, [&](ValueId input) {
+      if (!IsMade(input) || (ReadLater(input) && !remade_[static_cast<size_t>(input)])) return;
+      const Chain& before = chains_[static_cast<size_t>(input)];
+      chain.possible = chain.possible && before.possible;
+      if (chain.possible) chain.nodes.insert(chain.nodes.end(), before.nodes.begin(), before.nodes.end());
+    });
+    chain.nodes.push_back(at);
+    std::sort(chain.nodes.begin(), chain.nodes.end());
+    chain.nodes.erase(std::unique(chain.nodes.begin(), chain.nodes.end()), chain.nodes.end());
+    chain.possible = chain.possible && chain.nodes.size() <= kMostNodes;
+    if (!chain.possible) {
+      chain.nodes.clear();
+      return false;
+    }
+    const Value& value = graph_.value(id);
+    const bool remade = value.shape.elements() * DTypeBytes(value.dtype) >= kLeastBytes && ReadLater(id) && value.next_of == kNoValue &&
+                        !fetched_[static_cast<size_t>(id)] && ReadByTilesAlone(id);
+    remade_[static_cast<size_t>(id)] = remade;
+    return remade;
+  }
+
+  // Puts the chains before the first later reader of their values, which reads the new ones.
+  void Rewrite() {
+    graph_.nodes.clear();
+    std::map<ValueId, ValueId> again;
+    for (Node node : originals_) {
+      if (node.phase == Phase::kBackward) {
+        for (ValueId& id : node.inputs) {
+          if (id == kNoValue || static_cast<size_t>(id) >= remade_.size() || !remade_[static_cast<size_t>(id)]) continue;
+          for (int link : chains_[static_cast<size_t>(id)].nodes) {
+            const Node& made = originals_[static_cast<size_t>(link)];
+            if (!again.contains(made.outputs[0])) RemakeNode(graph_, made, again);
+          }
+          id = again.at(id);
+        }
+      }
+      graph_.nodes.push_back(std::move(node));
+    }
+  }
+
+  Graph& graph_;
+  const Uses uses_;
+  const std::vector<Node> originals_;   // those in the graph move
+  std::vector<Chain> chains_;           // by value
+  std::vector<bool> remade_, fetched_;  // by value
+};
+
+}  // namespace
+
+void RemakePointwise(Graph& graph) { Remaker(graph).Run(); }
+
+void RemakeNode(Graph& graph, const Node& node, std::map<ValueId, ValueId>& own) {
+  Node copy{.op = node.op, .domain = node.domain, .inputs = node.inputs, .outputs = {}, .attributes = node.attributes};
+  copy.phase = Phase::kBackward;
+  copy.origin = node.origin;
+  for (ValueId& id : copy.inputs) {
+    if (const auto made = own.find(id); made != own.end()) id = made->second;
+  }
+  for (ValueId id : node.outputs) {
+    if (id == kNoValue) {
+      copy.outputs.push_back(kNoValue);
+      continue;
+    }
+    const Value value = graph.value(id);
+    copy.outputs.push_back(graph.AddValue(value.name + "/again", value.dtype, value.shape, Role::kActivation));
+    own[id] = copy.outputs.back();
+  }
+  graph.AddNode(std::move(copy));
+}
+
+}  // namespace gradloom
