@@ -190,12 +190,14 @@ class AttentionKernel : public Kernel {
       if (count <= 0) continue;
       float* s = scores + seen.begin;
       if (n_.softcap > 0) Cap(s, slopes == nullptr ? nullptr : slopes + r * row() + seen.begin, count);
-      if (!n_.mask_strides.empty()) AddMask(inputs[kMask], b, h, i + r, seen, s);
-      if (loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](s, count) == kHidden) {
-        std::fill_n(s, count, 0.0f);
-      } else {
-        loops_.softmax_row(s, s, count);
+      if (!n_.mask_strides.empty()) {
+        AddMask(inputs[kMask], b, h, i + r, seen, s);
+        if (loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](s, count) == kHidden) {
+          std::fill_n(s, count, 0.0f);
+          continue;
+        }
       }
+      loops_.softmax_row(s, s, count);
     }
   }
 

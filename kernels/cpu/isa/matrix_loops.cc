@@ -9,21 +9,64 @@ constexpr Index kPanel = kMatrixPanel;  // columns that a tile covers
 // As many as the registers hold next to two vectors of b and one of a.
 constexpr Index kTileRows = kLanes == 16 ? 12 : 6;
 
+// Exchanges, in each square of 2 kStep rows and lanes, the two squares of kStep that are not on its diagonal.
+template <Index kStep>
+GRADLOOM_INLINE void Exchange(Vector* rows) {
+  IntVector low, high;
+  for (Index j = 0; j < kLanes; ++j) {
+    const bool second = (j & kStep) != 0;
+    low[j] = static_cast<int>(second ? kLanes + j - kStep : j);
+    high[j] = static_cast<int>(second ? kLanes + j : j + kStep);
+  }
+#pragma GCC unroll 16
+  for (Index i = 0; i < kLanes; ++i) {
+    if ((i & kStep) != 0) continue;
+    const Vector a = rows[i], b = rows[i + kStep];
+    rows[i] = __builtin_shuffle(a, b, low);
+    rows[i + kStep] = __builtin_shuffle(a, b, high);
+  }
+}
+
+// A square of kLanes rows and columns, in registers.
+GRADLOOM_INLINE void TransposeSquare(const float* from, Index from_stride, float* to, Index to_stride) {
+  Vector rows[kLanes];
+#pragma GCC unroll 16
+  for (Index i = 0; i < kLanes; ++i) rows[i] = Load(from + i * from_stride);
+  Exchange<1>(rows);
+  Exchange<2>(rows);
+  if constexpr (kLanes > 4) Exchange<4>(rows);
+  if constexpr (kLanes > 8) Exchange<8>(rows);
+#pragma GCC unroll 16
+  for (Index i = 0; i < kLanes; ++i) Store(to + i * to_stride, rows[i]);
+}
+
+// One panel of `width` columns; `pack` has kPanel floats a row.
+void PackPanel(const float* b, Index b_row, Index b_col, Index rows, Index width, float* pack) {
+  for (Index p = 0; p < rows; ++p, pack += kPanel) {
+    for (Index i = 0; i < width; ++i) pack[i] = b[p * b_row + i * b_col];
+    for (Index i = width; i < kPanel; ++i) pack[i] = 0.0f;
+  }
+}
+
 }  // namespace
 
 // b as panels of kPanel columns, k rows each, zero past n.
 void PackMatrix(const MatrixArgs& args, float* pack) {
-  for (Index j = 0; j < args.n; j += kPanel) {
+  for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
     const float* b = args.b + j * args.b_col;
-    for (Index p = 0; p < args.k; ++p, pack += kPanel) {
-      if (width == kPanel && args.b_col == 1) {
-        for (Index v = 0; v < kPanel; v += kLanes) Store(pack + v, Load(b + p * args.b_row + v));
-      } else {
-        for (Index i = 0; i < width; ++i) pack[i] = b[p * args.b_row + i * args.b_col];
-        for (Index i = width; i < kPanel; ++i) pack[i] = 0.0f;
+    Index packed = 0;
+    if (width == kPanel && args.b_col == 1) {
+      for (; packed < args.k; ++packed) {
+        for (Index v = 0; v < kPanel; v += kLanes) Store(pack + packed * kPanel + v, Load(b + packed * args.b_row + v));
+      }
+    } else if (width == kPanel && args.b_row == 1) {
+      for (; packed + kLanes <= args.k; packed += kLanes) {
+        for (Index v = 0; v < kPanel; v += kLanes)
+          TransposeSquare(b + packed + v * args.b_col, args.b_col, pack + packed * kPanel + v, kPanel);
       }
     }
+    PackPanel(b + packed * args.b_row, args.b_row, args.b_col, args.k - packed, width, pack + packed * kPanel);
   }
 }
 
@@ -96,25 +139,21 @@ void Matrix(const MatrixArgs& args, float* pack) {
 }
 
 void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns) {
-  constexpr Index kTile = 16;
-  for (Index i = 0; i < rows; i += kTile) {
-    const Index i_end = rows - i < kTile ? rows : i + kTile;
-    for (Index j = 0; j < columns; j += kTile) {
-      const Index j_end = columns - j < kTile ? columns : j + kTile;
-      if (i_end - i == kTile && j_end - j == kTile) {
-        alignas(64) float tile[kTile][kTile];
-        for (Index c = 0; c < kTile; ++c) {
-          for (Index r = 0; r < kTile; ++r) tile[r][c] = from[(j + c) * from_stride + i + r];
-        }
-        for (Index r = 0; r < kTile; ++r) {
-          for (Index c = 0; c < kTile; ++c) to[(i + r) * to_stride + j + c] = tile[r][c];
-        }
-        continue;
-      }
-      for (Index r = i; r < i_end; ++r) {
-        for (Index c = j; c < j_end; ++c) to[r * to_stride + c] = from[c * from_stride + r];
-      }
+  // Squares beside each other along `from`'s rows, so that whole lines of it are used.
+  constexpr Index kBlock = 16;
+  const auto part = [&](Index i, Index i_end, Index j, Index j_end) {
+    for (Index r = i; r < i_end; ++r) {
+      for (Index c = j; c < j_end; ++c) to[r * to_stride + c] = from[c * from_stride + r];
     }
+  };
+  for (Index i = 0; i < rows; i += kBlock) {
+    const Index i_end = rows - i < kBlock ? rows : i + kBlock;
+    const bool whole = i_end - i == kBlock;
+    Index j = 0;
+    for (; whole && j + kLanes <= columns; j += kLanes) {
+      for (Index r = i; r < i_end; r += kLanes) TransposeSquare(from + j * from_stride + r, from_stride, to + r * to_stride + j, to_stride);
+    }
+    part(i, i_end, j, columns);
   }
 }
 
