@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Predicted efficiency of three models over many GPUs: ResNet-50, BERT-base and GPT-2 124M, mixed precision, on nodes of eight.
+
+    python scaling.py --cache DIR [--topology models/clusters/h200_nodes.toml]
+
+Writes the models' ONNX files into DIR with PyTorch where they are not there (0.5 GB each), compiles each for eight GPUs, which need not be there, and
+simulates the plan on 8 to 4,096 of them: the table of docs/scaling.md. Besides, what one change at a time would bring. The binary is
+bazel-bin/tools/gradloom/gradloom."""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GRADLOOM = ROOT / "bazel-bin/tools/gradloom/gradloom"
+sys.path.insert(0, str(ROOT / "tests/bench/peers"))
+
+COUNTS = (1, 8, 64, 512, 4096)
+# By model: samples of a device, optimizer, and what a sample is called.
+MODELS = {"resnet50": (256, "momentum", "images"), "bert_base": (64, "adamw", "sequences of 128"), "gpt2_124m_1024": (16, "adamw", "sequences of 1,024")}
+
+
+def export(name, folder):
+    import workloads as w
+    w.W["bert_base"] = (lambda: w.BERT(30522, 768, 12, 12, 128), w._seq(30522, 128, 4), 2, "cross_entropy", w.ADAMW)
+    w.W["gpt2_124m_1024"] = (lambda: w.GPT(50257, 768, 12, 12, 1024), w._lm(50257, 1024), 2, "cross_entropy", w.ADAMW)
+    w.write(name, folder)
+
+
+def compiled(model, optimizer, batch, plan, *flags):
+    command = [GRADLOOM, "compile", model, "--loss", "cross_entropy", "--optimizer", optimizer, "--lr", "0.001", "--batch", str(8 * batch), "--devices",
+               "cuda:" + ",".join(map(str, range(8))), "--target", "sm_90", "--precision", "bf16", "-o", plan, *flags]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return plan
+
+
+def simulated(plan, topology):
+    counts = ",".join(map(str, COUNTS))
+    text = subprocess.run([GRADLOOM, "simulate", plan, "--topology", topology, "--devices", counts, "--json"], check=True, capture_output=True, text=True).stdout
+    return {row["devices"]: row for row in json.loads(text)["simulations"]}
+
+
+def efficiency(rows, count):
+    return rows[1]["step_ms"] / rows[count]["step_ms"]
+
+
+def changed(topology, folder, key, factor):
+    """The topology with one number multiplied."""
+    section, name = key.split(".")
+    lines, inside = [], False
+    for line in pathlib.Path(topology).read_text().splitlines():
+        if line.startswith("["):
+            inside = line.startswith(f"[{section}]")
+        if inside and line.startswith(name + " "):
+            line = f"{name} = {float(line.split('=')[1]) * factor:g}"
+        lines.append(line)
+    path = pathlib.Path(folder) / "changed.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=pathlib.Path, required=True)
+    parser.add_argument("--topology", type=pathlib.Path, default=ROOT / "models/clusters/h200_nodes.toml")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        base, variants = {}, {}
+        for name, (batch, optimizer, _) in MODELS.items():
+            model = arguments.cache / f"{name}.onnx"
+            if not model.exists():
+                export(name, arguments.cache)
+            plan = compiled(model, optimizer, batch, folder / f"{name}.plan")
+            base[name] = simulated(plan, arguments.topology)
+            variants[name] = {
+                "twice the samples a device": simulated(compiled(model, optimizer, 2 * batch, folder / "twice.plan"), arguments.topology),
+                "half the samples a device": simulated(compiled(model, optimizer, batch // 2, folder / "half.plan"), arguments.topology),
+                "a network of twice the bandwidth": simulated(plan, changed(arguments.topology, folder, "network.bytes_per_second", 2)),
+                "a network of half the delay": simulated(plan, changed(arguments.topology, folder, "network.seconds", 0.5)),
+            }
+        print("| model, samples a device | 1 GPU: step, ms |" + "".join(f" {n:,} GPUs |" for n in COUNTS[1:]) + "\n|---|---|" + "---|" * (len(COUNTS) - 1))
+        for name, (batch, _, what) in MODELS.items():
+            cells = "".join(f" {100 * efficiency(base[name], n):.1f} % ({base[name][n]['exposed_ms']:.2f}) |" for n in COUNTS[1:])
+            print(f"| {name}, {batch} {what} | {base[name][1]['step_ms']:.2f} |{cells}")
+        for name in MODELS:
+            print(f"\n| {name} |" + "".join(f" {n:,} GPUs |" for n in COUNTS[1:]) + "\n|---|" + "---|" * (len(COUNTS) - 1))
+            for what, rows in {"as above": base[name], **variants[name]}.items():
+                print(f"| {what} |" + "".join(f" {100 * efficiency(rows, n):.1f} % |" for n in COUNTS[1:]))
+
+
+if __name__ == "__main__":
+    main()
