@@ -12,23 +12,6 @@
 namespace gradloom {
 namespace {
 
-// By the row of the launch's operator, as the compiler counts a node.
-Cost CostOfLaunch(const Program& program, const Instruction& launch) {
-  Graph graph;
-  Node node{.op = launch.op, .domain = launch.domain};
-  node.attributes = launch.attributes;
-  for (const Use& use : launch.uses) {
-    if (use.access == Access::kScratch) continue;
-    ValueId id = kNoValue;
-    if (use.buffer >= 0) {
-      const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
-      id = graph.AddValue(buffer.name, buffer.dtype, buffer.shape, Role::kActivation);
-    }
-    (use.access == Access::kRead ? node.inputs : node.outputs).push_back(id);
-  }
-  return CostOf(graph, node);
-}
-
 // What an instruction takes that meets nobody; of a branch the longer way, of a loop all rounds that it may go.
 double SecondsOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
   const auto body = [&](const Program& inside) {
@@ -381,6 +364,22 @@ Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int dev
     throw Error(ErrorCode::kPlan, "the plan has no entry " + std::to_string(entry), "", "the verb inspect lists them");
   }
   return Simulator(plan, plan.entries[static_cast<size_t>(entry)], cluster, devices, profile).Run();
+}
+
+Cost CostOfLaunch(const Program& program, const Instruction& launch) {
+  Graph graph;
+  Node node{.op = launch.op, .domain = launch.domain};
+  node.attributes = launch.attributes;
+  for (const Use& use : launch.uses) {
+    if (use.access == Access::kScratch) continue;
+    ValueId id = kNoValue;
+    if (use.buffer >= 0) {
+      const Buffer& buffer = program.buffers[static_cast<size_t>(use.buffer)];
+      id = graph.AddValue(buffer.name, buffer.dtype, buffer.shape, Role::kActivation);
+    }
+    (use.access == Access::kRead ? node.inputs : node.outputs).push_back(id);
+  }
+  return CostOf(graph, node);
 }
 
 }  // namespace gradloom

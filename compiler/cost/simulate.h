@@ -42,4 +42,7 @@ using Profile = std::vector<std::vector<double>>;
 // groups; a plan that has been verified comes to its end.
 Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int devices = 0, const Profile* profile = nullptr);
 
+// What a launch computes and moves, by the row of its operator, as the compiler counts a node.
+Cost CostOfLaunch(const Program& program, const Instruction& launch);
+
 }  // namespace gradloom

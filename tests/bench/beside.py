@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Gradloom and one peer on the same workloads, in turns on a quiet machine: a table of step times and their ratio.
+"""Gradloom and its peers on the same workloads, in turns on a quiet machine: a table of step times and their ratio to the best peer.
 
-    python beside.py --cache DIR --peer-python P [--peer torch_eager] [--threads 2] [--rounds 3] [--cpu-time] [NAME...]
+    python beside.py --cache DIR --peer torch_eager=P --peer torch_compile=P --peer jax_train=P --peer ort_training=O
+                     [--threads 2] [--rounds 3] [--cpu-time] [NAME...]
 
-DIR holds what peers/workloads.py writes; P: a Python that can run peers/PEER.py. The binary is bazel-bin/tests/bench/workload. A round is one
-process of each, first the one and then the other; a cell is the median over the rounds of the median step, the worst round behind it, and the
-ratio is taken of those medians. `others` is the share of all cores that other processes used meanwhile, at its worst: above 0.05 measure again,
-or with --cpu-time, which counts the processes' own time: with one thread that is what a step costs, whatever else runs (but for caches)."""
+DIR holds what peers/workloads.py writes; P and O: Pythons that can run peers/PEER.py (set_up_peers.sh makes them). The binaries are those of
+bazel-bin/tests/bench. A round is one process of each, one after the other; a cell is the median over the rounds of the median step, the worst round
+behind it. `ratio`: the best peer's median divided by ours. `limit`: what the machine needs at least for what our step does, divided by what it takes:
+launches that compute at the rate of a large product, and those that move memory at the rate of a large copy, both measured before (machine.cc).
+`others` is the share of all cores that other processes used meanwhile, at its worst: above 0.05 measure again, or with --cpu-time, which counts the
+processes' own time: with one thread that is what a step costs, whatever else runs (but for caches).
+
+First losses must agree where the start is the same; JAX draws its own weights, and onnxruntime-training has neither momentum nor this Adam."""
 import argparse
 import json
 import os
@@ -16,19 +21,22 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+BINARIES = HERE.parents[1] / "bazel-bin/tests/bench"
 sys.path.insert(0, str(HERE / "peers"))
 from run_all import STEPS, busy, cpu, own, wait_quiet  # noqa: E402
 
+OWN_START = {"jax_train"}  # peers whose first loss is another one
+
 
 def run(command, quiet):
-    """The JSON line of one process, with the share of the cores that others used while it ran."""
+    """The JSON line of one process, with the share of the cores that others used while it ran; or what went wrong."""
     if quiet:
         wait_quiet(60)
     clock, begin, mine = os.times().elapsed, busy(), own()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     seconds = os.times().elapsed - clock
     if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-2000:]}")
+        return {"failed": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][-200:]}
     result = json.loads(done.stdout.strip().split("\n")[-1])
     result["others"] = (busy() - begin - (own() - mine)) / (seconds * os.cpu_count())
     return result
@@ -38,37 +46,67 @@ def milliseconds(value):
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
+def middle(rounds, key):
+    return statistics.median(r[key] for r in rounds)
+
+
+def step_cell(rounds):
+    """The median step and the worst round; the reason where a peer cannot."""
+    if any("failed" in r for r in rounds):
+        return "failed"
+    return f"{milliseconds(middle(rounds, 'ms_per_step'))} ({milliseconds(max(r['ms_per_step'] for r in rounds))})"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=pathlib.Path, required=True)
-    parser.add_argument("--peer-python", required=True)
-    parser.add_argument("--peer", default="torch_eager")
+    parser.add_argument("--peer", action="append", required=True, metavar="PEER=PYTHON")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="of measured steps, at most, in one process")
     parser.add_argument("--cpu-time", action="store_true", help="of the processes, instead of the wall clock's; waits for no quiet machine")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    binary = HERE.parents[1] / "bazel-bin/tests/bench/workload"
-    print(f"{cpu()}; {arguments.threads} threads; {arguments.rounds} rounds{'; CPU time' if arguments.cpu_time else ''}\n")
-    print(f"| workload | gradloom, ms | {arguments.peer}, ms | ratio | gradloom to first step, s | peer, s | gradloom RSS, MiB | peer, MiB | others |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    peers = dict(peer.split("=", 1) for peer in arguments.peer)
+    quiet = not arguments.cpu_time
+    machine = run([BINARIES / "machine", "--threads", str(arguments.threads)], quiet)
+    print(f"{cpu()}; {arguments.threads} threads; {arguments.rounds} rounds{'; CPU time' if arguments.cpu_time else ''}; products at "
+          f"{machine['product_flops_per_second'] * 1e-9:.0f} GFLOP/s, copies at {machine['copy_bytes_per_second'] * 1e-9:.1f} GB/s\n")
+    print("| workload | gradloom, ms | " + " | ".join(f"{name}, ms" for name in peers) + " | ratio | limit | first step, s | peers | RSS, MiB | peers | others |")
+    print("|---|" + "---|" * (len(peers) + 8))
+    notes = []
     for name in arguments.names or STEPS:
         common = ["--threads", str(arguments.threads), "--steps", str(STEPS[name]), "--seconds", str(arguments.seconds), "--json"]
         common += ["--cpu-time"] if arguments.cpu_time else []
         files = [arguments.cache / f"{name}.{kind}" for kind in ("onnx", "npz", "json")]
-        ours, peers = [], []
+        ours, theirs = [], {peer: [] for peer in peers}
         for _ in range(arguments.rounds):
-            ours.append(run([binary, *files, *common], not arguments.cpu_time))
-            peers.append(run([arguments.peer_python, HERE / f"peers/{arguments.peer}.py", "--workload", name, "--cache", arguments.cache, *common],
-                             not arguments.cpu_time))
-        middle = [statistics.median(r["ms_per_step"] for r in side) for side in (ours, peers)]
-        cells = [f"{milliseconds(m)} ({milliseconds(max(r['ms_per_step'] for r in side))})" for m, side in zip(middle, (ours, peers))]
-        cells.append(f"{middle[1] / middle[0]:.2f}")
-        cells += [f"{statistics.median(r['first_step_s'] for r in side):.2f}" for side in (ours, peers)]
-        cells += [f"{statistics.median(r['peak_rss_mib'] for r in side):.0f}" for side in (ours, peers)]
-        cells.append(f"{max(r['others'] for r in ours + peers):.2f}")
+            ours.append(run([BINARIES / "workload", *files, *common], quiet))
+            for peer, python in peers.items():
+                theirs[peer].append(run([python, HERE / f"peers/{peer}.py", "--workload", name, "--cache", arguments.cache, *common], quiet))
+        if any("failed" in r for r in ours):
+            sys.exit(f"{name}: {ours}")
+        able = {peer: rounds for peer, rounds in theirs.items() if not any("failed" in r for r in rounds)}
+        for peer, rounds in theirs.items():
+            if peer not in able:
+                notes.append(f"{peer}, {name}: {next(r['failed'] for r in rounds if 'failed' in r)}")
+            elif peer not in OWN_START and abs(rounds[0]["loss_first"] - ours[0]["loss_first"]) > 1e-3 * max(1, abs(ours[0]["loss_first"])):
+                notes.append(f"{peer}, {name}: the first loss is {rounds[0]['loss_first']}, ours {ours[0]['loss_first']}")
+            notes += [f"{peer}, {name}: {r['note']}" for r in rounds[:1] if r.get("note")]
+        step = middle(ours, "ms_per_step")
+        least = 1e3 * (ours[0]["computed_gflop"] * 1e9 / machine["product_flops_per_second"] +
+                       2**20 * ours[0]["moved_mib"] / machine["copy_bytes_per_second"])
+        cells = [step_cell(ours), *(step_cell(rounds) for rounds in theirs.values())]
+        best = min((middle(rounds, "ms_per_step") for rounds in able.values()), default=float("nan"))
+        cells += [f"{best / step:.2f}", f"{100 * least / step:.0f} %"]
+        for key, digits in (("first_step_s", 2), ("peak_rss_mib", 0)):
+            cells.append(f"{middle(ours, key):.{digits}f}")
+            cells.append(", ".join(f"{middle(rounds, key):.{digits}f}" for rounds in able.values()))
+        cells.append(f"{max(r['others'] for rounds in (ours, *able.values()) for r in rounds):.2f}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    for note in notes:
+        print(f"\n- {note}", end="")
+    print()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/compile.h"
+#include "compiler/cost/simulate.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
 
@@ -78,6 +79,25 @@ void PrintOperators(Session& session, int64_t steps) {
   }
 }
 
+// Launches that compute more than so many flops for each byte that they move are held up by computing, others by memory.
+constexpr double kComputes = 8;
+
+// Of a step on one device: what the launches of the first kind compute, and what the others move.
+Cost WorkOfStep(const Plan& plan) {
+  const Program& program = plan.programs[static_cast<size_t>(plan.entries.front().ranks.front().program)];
+  Cost work;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.kind != InstructionKind::kLaunch) continue;
+    const Cost cost = CostOfLaunch(program, instruction);
+    if (cost.flops > kComputes * cost.bytes) {
+      work.flops += cost.flops;
+    } else {
+      work.bytes += cost.bytes;
+    }
+  }
+  return work;
+}
+
 // `start`: of the program, by the wall clock.
 int Run(const Arguments& a, double start) {
   // The process's own time counts from 0.
@@ -115,6 +135,7 @@ int Run(const Arguments& a, double start) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const double median = Quantile(ms, 0.5);
+  const Cost work = WorkOfStep(*plan);
   const auto rounded = [](double value, double places) { return std::round(value * places) / places; };
   const nlohmann::ordered_json line{{"peer", "gradloom"},
                                     {"workload", std::filesystem::path(a.model).stem().string()},
@@ -131,6 +152,8 @@ int Run(const Arguments& a, double start) {
                                     {"loss_first", rounded(first_loss, 1e5)},
                                     {"loss_last", rounded(last_loss, 1e5)},
                                     {"planned_mib", rounded(static_cast<double>(session.planned_bytes()) / (1 << 20), 10)},
+                                    {"computed_gflop", rounded(work.flops * 1e-9, 1e3)},
+                                    {"moved_mib", rounded(work.bytes / (1 << 20), 10)},
                                     {"note", ""}};
   if (a.json) {
     std::printf("%s\n", line.dump().c_str());
