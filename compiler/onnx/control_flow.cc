@@ -193,6 +193,8 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
     CheckSingle(parts.trip_count, DType::kInt64, "the trip count of a Loop is no single int64", where);
     if (const Tensor* count = emitter().Constant(emitter().Computed(parts.trip_count)))
       parts.trips = std::max<int64_t>(0, count->as<int64_t>()[0]);
+    const auto numbers = emitter().extents().Numbers(parts.trip_count);
+    if (parts.trips < 0 && numbers && numbers->at(0).factor >= 0) parts.counted = numbers->at(0);
   }
   if (!proto.input(1).empty()) {
     parts.condition = TensorOf(proto.input(1), proto, scope);
@@ -243,6 +245,7 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   for (int64_t i = 0; i < carried; ++i) parts.states.push_back(Lookup(proto.input(static_cast<int>(i)), proto, scope));
   std::vector<Binding> inputs;
   std::vector<int> axes;
+  Size length;
   for (int64_t i = 0; i < scanned; ++i) {
     const ValueId id = TensorOf(proto.input(static_cast<int>(carried + i)), proto, scope);
     inputs.push_back({id, nullptr});
@@ -251,16 +254,25 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
     const auto axis = NormalAxis(wanted, shape.rank());
     if (!axis) throw Error(ErrorCode::kAttr, "scan_input_axes names axis " + std::to_string(wanted) + " of " + shape.ToString(), where);
     axes.push_back(*axis);
-    if (parts.trips >= 0 && shape[*axis] != parts.trips)
-      throw Error(ErrorCode::kShape, "the inputs of a Scan have different lengths", where);
-    parts.trips = shape[*axis];
+    const Size extent = emitter().extents().ExtentOf(id, *axis);
+    if (i > 0 && !(extent == length)) {
+      throw Error(extent.known() && length.known() ? ErrorCode::kShape : ErrorCode::kUnsupported,
+                  "the inputs of a Scan have different lengths", where);
+    }
+    length = extent;
   }
   const std::string origin = Origin(proto, scope);
-  parts.trip_count = emitter().AddConstant(origin + "/trips", Tensor::Scalar<int64_t>(parts.trips));
+  parts.trip_count = emitter().extents().ScalarOf(length, origin);
+  if (length.known()) {
+    parts.trips = length.factor;
+  } else {
+    parts.counted = length;
+  }
   // Round `trip` of one that goes backwards.
   const auto directed = [&](ValueId trip, bool backwards) {
     if (!backwards) return trip;
-    const ValueId last = emitter().AddConstant(origin + "/last", Tensor::Scalar<int64_t>(parts.trips - 1));
+    const ValueId one = emitter().AddConstant(origin + "/one", Tensor::Scalar<int64_t>(1));
+    const ValueId last = EmitOp("Sub", {Inner(parts.trip_count, scope.depth), one}, {}, origin, "");
     return EmitOp("Sub", {last, trip}, {}, origin, "");
   };
   parts.enter = [&](Scope& body, ValueId trip, const std::vector<Binding>& states) {

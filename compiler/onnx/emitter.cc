@@ -231,13 +231,6 @@ void Emitter::CheckCount(const Node& node) const {
 std::vector<ValueId> Emitter::Append(Node node, const std::vector<std::string>& names, const std::vector<ValueType>& types) {
   CheckCount(node);
   CheckSizes(node, types);
-  for (ValueId id : node.inputs) {
-    if (id == kNoValue || extents_.Of(id).empty()) continue;
-    throw Error(ErrorCode::kUnsupported,
-                "the data of a step decides the extent of axis " + std::to_string(extents_.Of(id).begin()->first) + " of '" +
-                    Escaped(graph_.value(id).name) + "', and whether or how often what reads it runs",
-                Describe(node), "make one of the two known before the run");
-  }
   node.outputs.assign(names.size(), kNoValue);
   for (size_t i = 0; i < names.size(); ++i) {
     if (!names[i].empty()) node.outputs[i] = AddOutput(names[i], types[i]);

@@ -192,24 +192,26 @@ void ExtentNode::ConstantOfShape() {
   Give(0, after);
 }
 
-// From start on by steps of delta, below limit.
+// From start on by steps of delta, as far as limit, which is not reached.
 void ExtentNode::Range() {
   const auto start = Numbers(in(0)), limit = Numbers(in(1)), delta = Numbers(in(2));
   if (!start) KnownInts(0);
   if (!limit) KnownInts(1);
   if (!delta) KnownInts(2);
   const Size from = start->at(0), to = limit->at(0), by = delta->at(0);
-  if (!by.known() || by.factor <= 0) {
-    throw Error(ErrorCode::kUnsupported, "Range has a delta that is not known to be above zero, and ends where the data of a step says",
-                Describe(node_));
+  if (!by.known() || by.factor == 0) {
+    throw Error(ErrorCode::kUnsupported, "Range has a delta that is not known, and ends where the data of a step says", Describe(node_));
   }
   const DType type = dtype(in(1));
   Size count = to;
   int64_t bound = Bound(to);
   if (!(from == Size{0}) || by.factor != 1) {
-    bound = std::max<int64_t>(0, (bound - (from.known() ? from.factor : 0) + by.factor - 1) / by.factor);
-    const ValueId span = Add(Sub(ScalarOf(to), ScalarOf(from)), Int(by.factor - 1));
-    count = NewSize(Op("Max", {Op("Div", {span, Int(by.factor)}), Int(0)}), bound);
+    // Extents are zero at least.
+    const bool up = by.factor > 0;
+    const int64_t step = up ? by.factor : -by.factor, least = (up ? from : to).known() ? (up ? from : to).factor : 0;
+    bound = std::max<int64_t>(0, (Bound(up ? to : from) - least + step - 1) / step);
+    const ValueId span = Add(up ? Sub(ScalarOf(to), ScalarOf(from)) : Sub(ScalarOf(from), ScalarOf(to)), Int(step - 1));
+    count = NewSize(Op("Max", {Op("Div", {span, Int(step)}), Int(0)}), bound);
   }
   Last("Add", {Places(bound, by.factor, type), in(0)});
   Give(0, {{0, count}});
@@ -251,14 +253,6 @@ void ExtentNode::Concat() {
   Give(0, after);
 }
 
-void ExtentNode::Split() {
-  const Axes before = axes(in(0));
-  const int axis = Axis(Attr("axis", 0), rank(in(0)));
-  if (before.contains(axis)) Refuse(0, axis);
-  Same();
-  for (size_t i = 0; i < results_.size(); ++i) Give(i, before);
-}
-
 // Behind what counts comes what is added.
 void ExtentNode::Pad() {
   const int n = rank(in(0));
@@ -281,21 +275,6 @@ void ExtentNode::Pad() {
   std::vector<ValueId> operands = node_.inputs;
   operands[0] = data;
   Same(operands);
-  Give(0, after);
-}
-
-void ExtentNode::Tile() {
-  const auto numbers = Numbers(in(1));
-  if (!numbers) KnownInts(1);
-  std::vector<int64_t> bounds;
-  Axes after;
-  for (int axis = 0; axis < rank(in(0)); ++axis) {
-    const Size has = ExtentOf(in(0), axis), times = numbers->at(static_cast<size_t>(axis));
-    if (!has.known() && !(times == Size{1})) Refuse(0, axis);
-    after[axis] = Times(has, times);
-    bounds.push_back(Bound(times));
-  }
-  Same({in(0), Ints(bounds)});
   Give(0, after);
 }
 

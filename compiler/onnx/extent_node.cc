@@ -14,7 +14,9 @@ ExtentNode::Rule ExtentNode::RuleOf(const Node& node) {
   static const std::map<std::string, Rule> kRules = {
       {"ArgMax", &E::ArgExtreme},
       {"ArgMin", &E::ArgExtreme},
+      {"Attention", &E::Attention},
       {"AveragePool", &E::FirstAxisFree},
+      {"BatchNormalization", &E::BatchNormalization},
       {"Compress", &E::Compress},
       {"Concat", &E::Concat},
       {"ConstantOfShape", &E::ConstantOfShape},
@@ -28,6 +30,7 @@ ExtentNode::Rule ExtentNode::RuleOf(const Node& node) {
       {"Flatten", &E::Flatten},
       {"Gather", &E::Gather},
       {"GatherElements", &E::GatherElements},
+      {"GRU", &E::Recurrent},
       {"GatherND", &E::GatherNd},
       {"Gemm", &E::Gemm},
       {"GlobalAveragePool", &E::FirstAxisFree},
@@ -35,6 +38,7 @@ ExtentNode::Rule ExtentNode::RuleOf(const Node& node) {
       {"GroupNormalization", &E::FirstAxisFree},
       {"Hardmax", &E::Softmax},
       {"InstanceNormalization", &E::FirstAxisFree},
+      {"LSTM", &E::Recurrent},
       {"LayerNormalization", &E::RowNormalization},
       {"LogSoftmax", &E::Softmax},
       {"MatMul", &E::MatMul},
@@ -45,6 +49,7 @@ ExtentNode::Rule ExtentNode::RuleOf(const Node& node) {
       {"OneHot", &E::OneHot},
       {"Pad", &E::Pad},
       {"RMSNormalization", &E::RowNormalization},
+      {"RNN", &E::Recurrent},
       {"Range", &E::Range},
       {"ReduceL1", &E::Reduce},
       {"ReduceL2", &E::Reduce},
@@ -58,6 +63,7 @@ ExtentNode::Rule ExtentNode::RuleOf(const Node& node) {
       {"ReduceSumSquare", &E::Reduce},
       {"Reshape", &E::Reshape},
       {"Resize", &E::FirstAxisFree},
+      {"RoiAlign", &E::RegionsOfInterest},
       {"ScatterElements", &E::ScatterElements},
       {"ScatterND", &E::ScatterNd},
       {"Shape", &E::ShapeOf},
@@ -201,6 +207,20 @@ ValueId ExtentNode::Masked(ValueId id, const Axes& along, double fill) {
     masked = Op("Where", {Mask(size, shape(id)[axis], axis, rank(id)), masked, Scalar(fill, dtype(id))});
   }
   return masked;
+}
+
+// By copies of the first element; ones, or zeros of what may be an index, where there is none.
+ValueId ExtentNode::PaddedTo(ValueId id, const Shape& bounds) {
+  if (shape(id) == bounds) return id;
+  if (shape(id).elements() == 0) return Op("Expand", {Scalar(IsFloating(dtype(id)) ? 1 : 0, dtype(id)), Ints(bounds.dims())});
+  for (int axis = 0; axis < bounds.rank(); ++axis) {
+    const int64_t extent = shape(id)[axis];
+    if (extent == bounds[axis]) continue;
+    std::vector<int64_t> places(static_cast<size_t>(bounds[axis]), 0);
+    for (size_t i = 0; i < static_cast<size_t>(extent); ++i) places[i] = static_cast<int64_t>(i);
+    id = Op("Gather", {id, Ints(places)}, {{"axis", int64_t{axis}}});
+  }
+  return id;
 }
 
 ValueId ExtentNode::Counts(const Axes& along, const Shape& shape) {

@@ -19,8 +19,11 @@ class ExtentNode {
   // Writes it, by the rule of its operator.
   std::vector<ValueId> Run();
 
-  // int64, rank 0.
+  // As those of DataExtents.
   ValueId ScalarOf(const Size& size);
+  std::optional<std::vector<Size>> Numbers(ValueId id) const;
+  ValueId PaddedTo(ValueId id, const Shape& bounds);
+  ValueId ElementOf(ValueId id, int64_t i);
 
  private:
   using Rule = void (ExtentNode::*)();
@@ -39,8 +42,6 @@ class ExtentNode {
   int Axis(int64_t axis, int rank) const;
   // The elements of an integer operand, empty where it is absent; kUnsupported where they are not known.
   std::vector<int64_t> KnownInts(size_t i) const;
-  // Of a small integer vector: what is known of each element; nothing where one is not known at all.
-  std::optional<std::vector<Size>> Numbers(ValueId id) const;
 
   // Throws Error(kUnsupported): this operator is not taken over such an axis of operand i.
   [[noreturn]] void Refuse(size_t i, int axis, const std::string& why = "") const;
@@ -68,16 +69,17 @@ class ExtentNode {
   ValueId Reshaped(ValueId a, const std::vector<int64_t>& dims) { return Op("Reshape", {a, Ints(dims)}); }
 
   // Numbers.
-  int64_t Bound(const Size& size) const;
-  Size NewSize(ValueId scalar, int64_t bound);
+  int64_t Bound(const Size& size) const { return extents_.Bound(size); }
+  Size NewSize(ValueId scalar, int64_t bound) { return extents_.Counted(scalar, bound); }
   Size Times(const Size& a, const Size& b) const;
   Size Sum(const Size& a, const Size& b);
   // a / b where b is a factor of it.
   static std::optional<Size> Quotient(const Size& a, const Size& b);
   // The extent of an axis: unknown or known.
-  Size ExtentOf(ValueId id, int axis) const;
+  Size ExtentOf(ValueId id, int axis) const { return extents_.ExtentOf(id, axis); }
   bool RunNumbers();
   std::optional<std::vector<Size>> MovedNumbers();
+  std::vector<Size> Reduced(const std::vector<Size>& elements);
   std::vector<Size> Arithmetic(const std::vector<std::vector<Size>>& operands, ValueId result);
 
   // Padding.
@@ -113,12 +115,21 @@ class ExtentNode {
   void ConstantOfShape();
   void Range();
   void Concat();
-  void Split();
   void Pad();
-  void Tile();
   void OneHot();
   void ShapeOf();
   void SizeOf();
+  // (extent_parts.cc)
+  void Split();
+  std::vector<Size> PartsOf(const Size& extent, size_t count);
+  void Tile();
+  // (extent_layers.cc)
+  void BatchNormalization();
+  void Recurrent();
+  void Attention();
+  void RegionsOfInterest();
+  // An extent that two operands have in common.
+  Size SameSize(size_t i, int axis, size_t k, int other);
   // (extent_index.cc)
   void Slice();
   ValueId SliceAxis(ValueId data, int axis, Size& extent, const Size& start, const Size& end, int64_t step);

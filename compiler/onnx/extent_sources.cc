@@ -1,5 +1,6 @@
 // Operators whose results have as many elements as the data of a step says.
 #include <algorithm>
+#include <limits>
 
 #include "compiler/onnx/extent_node.h"
 
@@ -64,8 +65,19 @@ void ExtentNode::Unique() {
   named(3, "Identity", {made[2]}, {}, {{0, count}});
 }
 
+// Boxes that do not count have a score that is above no threshold.
 void ExtentNode::NonMaxSuppression() {
-  for (size_t i = 0; i < num_inputs(); ++i) Only(i);
+  Only(0, {1});
+  Only(1, {2});
+  for (size_t i = 2; i < num_inputs(); ++i) Only(i);
+  const Size boxes = SameSize(0, 1, 1, 2);
+  if (!boxes.known()) {
+    constexpr size_t kThreshold = 4;
+    constexpr double kNone = -std::numeric_limits<double>::infinity();
+    node_.inputs.resize(kThreshold + 1, kNoValue);
+    node_.inputs[1] = Masked(in(1), {{2, boxes}}, kNone);
+    if (in(kThreshold) == kNoValue) node_.inputs[kThreshold] = Scalar(kNone, dtype(in(1)));
+  }
   int64_t most = shape(in(0))[1];
   if (const Tensor* boxes = emitter_.Constant(in(2))) {
     if (boxes->elements() > 0) most = std::clamp<int64_t>(ElementAsInt(boxes->view(), 0), 0, most);

@@ -46,30 +46,90 @@ std::vector<ValueId> DataExtents::Emit(Node node, const std::vector<std::string>
   return ExtentNode(*this, std::move(node), names).Run();
 }
 
+namespace {
+
+const std::vector<std::string> kNoNames;
+
+// What nodes are added for.
+Node NodeAt(const std::string& origin) {
+  Node node;
+  node.op = "Identity";
+  node.origin = origin;
+  return node;
+}
+
+}  // namespace
+
 std::vector<std::pair<int, ValueId>> DataExtents::ScalarsOf(ValueId id) {
   std::vector<std::pair<int, ValueId>> scalars;
   const Axes axes = Of(id);
-  Node here;
-  here.op = "Identity";
-  here.origin = emitter_.graph().value(id).name;
-  static const std::vector<std::string> kNoNames;
-  ExtentNode node(*this, here, kNoNames);
-  for (const auto& [axis, size] : axes) scalars.emplace_back(axis, node.ScalarOf(size));
+  for (const auto& [axis, size] : axes) scalars.emplace_back(axis, ScalarOf(size, emitter_.graph().value(id).name));
   return scalars;
 }
 
-// --- numbers ------------------------------------------------------------------------------
+ValueId DataExtents::ScalarOf(const Size& size, const std::string& origin) {
+  return ExtentNode(*this, NodeAt(origin), kNoNames).ScalarOf(size);
+}
 
-int64_t ExtentNode::Bound(const Size& size) const {
+std::optional<std::vector<Size>> DataExtents::Numbers(ValueId id) { return ExtentNode(*this, NodeAt(""), kNoNames).Numbers(id); }
+
+Size DataExtents::ExtentOf(ValueId id, int axis) const {
+  const Axes& unknown = Of(id);
+  const auto found = unknown.find(axis);
+  return found == unknown.end() ? Size{emitter_.graph().value(id).shape[axis]} : found->second;
+}
+
+int64_t DataExtents::Bound(const Size& size) const {
   int64_t bound = size.factor;
-  for (ValueId scalar : size.scalars) bound *= extents_.bounds_.at(scalar);
+  for (ValueId scalar : size.scalars) bound *= bounds_.at(scalar);
   return bound;
 }
 
-Size ExtentNode::NewSize(ValueId scalar, int64_t bound) {
-  extents_.bounds_[scalar] = bound;
+Size DataExtents::Counted(ValueId scalar, int64_t bound) {
+  bounds_[scalar] = bound;
   return {1, {scalar}};
 }
+
+void DataExtents::Declare(ValueId id, int axis, const Size& size) {
+  if (!size.known()) axes_[id][axis] = size;
+}
+
+void DataExtents::DeclareNumbers(ValueId id, std::vector<Size> numbers) {
+  if (std::any_of(numbers.begin(), numbers.end(), [](const Size& size) { return !size.known(); })) numbers_[id] = std::move(numbers);
+}
+
+Size DataExtents::Inherited(const DataExtents& outer, const Size& size, const std::function<ValueId(ValueId)>& capture) {
+  Size same{size.factor, {}};
+  for (ValueId scalar : size.scalars) {
+    same.scalars.push_back(capture(scalar));
+    bounds_[same.scalars.back()] = outer.bounds_.at(scalar);
+  }
+  std::sort(same.scalars.begin(), same.scalars.end());
+  return same;
+}
+
+void DataExtents::InheritAxes(const DataExtents& outer, ValueId id, ValueId inner, const std::function<ValueId(ValueId)>& capture) {
+  for (const auto& [axis, size] : outer.Of(id)) Declare(inner, axis, Inherited(outer, size, capture));
+}
+
+void DataExtents::Inherit(const DataExtents& outer, ValueId id, ValueId inner, const std::function<ValueId(ValueId)>& capture) {
+  InheritAxes(outer, id, inner, capture);
+  const std::vector<Size>* numbers = outer.NumbersOf(id);
+  if (numbers == nullptr) return;
+  std::vector<Size> same;
+  for (const Size& size : *numbers) same.push_back(Inherited(outer, size, capture));
+  DeclareNumbers(inner, std::move(same));
+}
+
+ValueId DataExtents::PaddedTo(ValueId id, const Shape& bounds, const std::string& origin) {
+  return ExtentNode(*this, NodeAt(origin), kNoNames).PaddedTo(id, bounds);
+}
+
+ValueId DataExtents::ElementOf(ValueId id, int64_t i, const std::string& origin) {
+  return ExtentNode(*this, NodeAt(origin), kNoNames).ElementOf(id, i);
+}
+
+// --- numbers ------------------------------------------------------------------------------
 
 ValueId ExtentNode::ScalarOf(const Size& size) {
   if (size.known()) return Int(size.factor);
@@ -106,12 +166,6 @@ Size ExtentNode::Sum(const Size& a, const Size& b) {
   if (a == Size{0} || b == Size{0}) return a == Size{0} ? b : a;
   const int64_t bound = Bound(a) + Bound(b);
   return NewSize(Add(ScalarOf(a), ScalarOf(b)), bound);
-}
-
-Size ExtentNode::ExtentOf(ValueId id, int axis) const {
-  const Axes& unknown = extents_.Of(id);
-  const auto found = unknown.find(axis);
-  return found == unknown.end() ? Size{shape(id)[axis]} : found->second;
 }
 
 namespace {
@@ -198,12 +252,29 @@ std::vector<Size> ExtentNode::Arithmetic(const std::vector<std::vector<Size>>& o
     if (node_.op == "Max") bound = std::max(Bound(a), Bound(b));
     if (node_.op == "Mod" && b.factor > 0) bound = std::max<int64_t>(Bound(b) - 1, 0);
     if (bound < 0) return {};
-    ValueId scalar = result;
-    if (rank(scalar) > 0) scalar = Op("Gather", {scalar, Int(static_cast<int64_t>(i))}, {{"axis", int64_t{0}}});
-    if (dtype(scalar) != DType::kInt64) scalar = Op("Cast", {scalar}, {{"to", static_cast<int64_t>(DType::kInt64)}});
-    numbers.push_back(NewSize(scalar, bound));
+    numbers.push_back(NewSize(ElementOf(result, static_cast<int64_t>(i)), bound));
   }
   return numbers;
+}
+
+// Of a sum, the least or the greatest. Empty: it has no bound.
+std::vector<Size> ExtentNode::Reduced(const std::vector<Size>& elements) {
+  if (elements.empty() || std::any_of(elements.begin(), elements.end(), [](const Size& size) { return size.factor < 0; })) return {};
+  if (std::all_of(elements.begin(), elements.end(), [&](const Size& size) { return size == elements[0]; }) && node_.op != "ReduceSum")
+    return {elements[0]};
+  int64_t bound = Bound(elements[0]);
+  for (size_t i = 1; i < elements.size(); ++i) {
+    const int64_t other = Bound(elements[i]);
+    bound = node_.op == "ReduceMin" ? std::min(bound, other) : node_.op == "ReduceMax" ? std::max(bound, other) : bound + other;
+  }
+  return {NewSize(ElementOf(results_[0], 0), bound)};
+}
+
+ValueId ExtentNode::ElementOf(ValueId id, int64_t i) {
+  ValueId scalar = id;
+  if (rank(scalar) > 0) scalar = Op("Gather", {scalar, Int(i)}, {{"axis", int64_t{0}}});
+  if (dtype(scalar) != DType::kInt64) scalar = Op("Cast", {scalar}, {{"to", static_cast<int64_t>(DType::kInt64)}});
+  return scalar;
 }
 
 // Of integers that say extents; false: the node is none of it.
@@ -240,6 +311,10 @@ bool ExtentNode::RunNumbers() {
     for (const Size& size : factors) product = Times(product, size);
     numbers = {product};
     Same();
+  } else if ((op == "ReduceMin" || op == "ReduceMax" || op == "ReduceSum") && Numbers(in(0)) && rank(in(0)) == 1 && num_inputs() <= 2) {
+    const std::vector<Size> elements = *Numbers(in(0));
+    Same();
+    if (results_[0] != kNoValue && emitter_.graph().value(results_[0]).shape.elements() == 1) numbers = Reduced(elements);
   } else if ((op == "Mul" || op == "Add" || op == "Sub" || op == "Div" || op == "Min" || op == "Max" || op == "Mod") && integers &&
              num_inputs() == 2) {
     const std::vector<std::vector<Size>> operands{*Numbers(in(0)), *Numbers(in(1))};

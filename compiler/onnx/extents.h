@@ -8,7 +8,9 @@
 // Private to this room.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,13 +47,35 @@ class DataExtents {
 
   // Of a value.
   const Axes& Of(ValueId id) const;
+  Size ExtentOf(ValueId id, int axis) const;
   // Scalars that say what counts of a value, by axis; makes them where they are products.
   std::vector<std::pair<int, ValueId>> ScalarsOf(ValueId id);
+  // int64, rank 0. `origin`: of the nodes that are added for it.
+  ValueId ScalarOf(const Size& size, const std::string& origin);
+  // The most that it can be.
+  int64_t Bound(const Size& size) const;
+  // What is known of each element of a small integer vector; nothing where one is not known at all.
+  std::optional<std::vector<Size>> Numbers(ValueId id);
+
+  // For nodes with bodies, whose results are not written by a rule.
+  // A number that this scalar of the graph says.
+  Size Counted(ValueId scalar, int64_t bound);
+  void Declare(ValueId id, int axis, const Size& size);
+  void DeclareNumbers(ValueId id, std::vector<Size> numbers);
+  // Says of what stands for a value of the graph around a body what is known of that value; `capture` gives what stands for a scalar.
+  void Inherit(const DataExtents& outer, ValueId id, ValueId inner, const std::function<ValueId(ValueId)>& capture);
+  void InheritAxes(const DataExtents& outer, ValueId id, ValueId inner, const std::function<ValueId(ValueId)>& capture);
+  // The value with room for these extents.
+  ValueId PaddedTo(ValueId id, const Shape& bounds, const std::string& origin);
+  // Element i of integers, as an int64 scalar.
+  ValueId ElementOf(ValueId id, int64_t i, const std::string& origin);
 
  private:
   friend class ExtentNode;
 
   const std::vector<Size>* NumbersOf(ValueId id) const;
+  // A number of the graph around this body.
+  Size Inherited(const DataExtents& outer, const Size& size, const std::function<ValueId(ValueId)>& capture);
   bool IsSource(const Node& node) const;
 
   Emitter& emitter_;

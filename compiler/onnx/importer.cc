@@ -357,4 +357,17 @@ ImportedGraph Import(const Model& model, const ImportOptions& options) {
   }
 }
 
+CountedImport ImportCounted(const Model& model, const ImportOptions& options, const CountedInputs& counted) {
+  if (counted.empty()) return {Import(model, options), {}};
+  try {
+    Importer importer(model.file(), options);
+    importer.set_counted(counted);
+    CountedImport made{importer.Run(), {}};
+    made.counts = importer.counts();
+    return made;
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
+  }
+}
+
 }  // namespace gradloom

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/onnx/emitter.h"
+#include "compiler/onnx/import_counted.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/type_rules.h"
@@ -42,6 +43,9 @@ struct RegionFrame {
   std::vector<ValueId> captured;                           // of the graph around it: its last inputs, in order
   std::map<ValueId, ValueId> inner;                        // what stands for a value of the graph around it
   std::unordered_map<const Binding*, Binding> translated;  // bindings of scopes outside, as they are here
+
+  // A number of the body as the graph around it has it; false where that does not have it.
+  bool Outside(const Size& size, Size& outside) const;
 };
 
 // A Loop or a Scan.
@@ -50,6 +54,7 @@ struct LoopParts {
   std::vector<Binding> states = {};
   ValueId trip_count = kNoValue;   // kNoValue: no number ends it
   int64_t trips = -1;              // the same where it is known
+  Size counted = {};               // the same where the data of a step says it, but not more than a bound
   ValueId condition = kNoValue;    // before the first round; kNoValue: true
   bool gives_condition = false;    // the body's first output says whether to go on
   std::vector<std::string> names;  // of what it makes; empty where that is not wanted
@@ -81,6 +86,10 @@ class Importer {
   // `watch`: sees every node; null: nobody does.
   Importer(const ModelFile& file, const ImportOptions& options, BatchWatch* watch = nullptr);
 
+  // Of inputs whose extents are counted; to be said before Run.
+  void set_counted(const CountedInputs& counted) { counted_ = counted; }
+  const std::map<ValueId, int64_t>& counts() const { return counts_; }
+
   ImportedGraph Run();
 
  private:
@@ -89,6 +98,7 @@ class Importer {
   // inputs.cc
   void AddInputs(Scope& scope);
   Binding BindingOf(const std::string& name, const KnownInput& known);
+  void AddCounts(const Scope& scope);
 
   // importer.cc
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
@@ -158,7 +168,7 @@ class Importer {
   // regions.cc: branches and loops that are decided during a step
   Emitter& emitter() { return frames_.empty() ? emitter_ : *frames_.back().emitter; }
   const Emitter& emitter() const { return frames_.empty() ? emitter_ : *frames_.back().emitter; }
-  Graph& GraphAt(size_t depth) { return depth == 0 ? *result_.graph : *frames_[depth - 1].graph; }
+  Emitter& EmitterAt(size_t depth) { return depth == 0 ? emitter_ : *frames_[depth - 1].emitter; }
   // A value of the graph at `depth` as the innermost body has it.
   ValueId Inner(ValueId id, size_t depth);
   ValueId Capture(RegionFrame& frame, size_t depth, ValueId id);
@@ -197,6 +207,8 @@ class Importer {
   OpsetVersions opsets_;
   // The value of each tensor of the file, so that a function called twice has its weights once.
   std::unordered_map<const void*, ValueId> constants_;
+  CountedInputs counted_;
+  std::map<ValueId, int64_t> counts_;  // inputs that say them
   std::set<std::string> origins_;
   std::set<const void*> updated_;                        // tensors of the file that an algorithm updates
   std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins

@@ -302,8 +302,48 @@ void Importer::AddInputs(Scope& scope) {
     result_.batch_axes.push_back(batch_axis);
     scope.names[info->name()] = {id, nullptr};
   }
+  AddCounts(scope);
   for (const auto& [symbol, extent] : extents.unused()) {
     result_.warnings.push_back("--shape " + Escaped(symbol) + "=" + std::to_string(extent) + ": no input has such a dimension");
+  }
+}
+
+// One scalar for all axes that have the extent.
+void Importer::AddCounts(const Scope& scope) {
+  if (counted_.empty()) return;
+  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_, options_);
+  std::map<std::string, int64_t> of_symbol;
+  for (const auto* info : infos) {
+    const auto found = counted_.find(info->name());
+    if (found == counted_.end()) continue;
+    for (const auto& [axis, key] : found->second) {
+      const auto& dim = info->type().tensor_type().shape().dim(axis);
+      if (!dim.has_dim_value()) of_symbol.emplace(SymbolOf(dim, info->name(), axis), key);
+    }
+  }
+  Graph& graph = emitter().graph();
+  std::map<int64_t, ValueId> scalars;
+  for (const auto* info : infos) {
+    const auto found = counted_.find(info->name());
+    const ValueId input = scope.names.at(info->name()).tensor;
+    for (int axis = 0; axis < graph.value(input).shape.rank(); ++axis) {
+      const auto& dim = info->type().tensor_type().shape().dim(axis);
+      std::optional<int64_t> key;
+      if (found != counted_.end() && found->second.contains(axis)) {
+        key = found->second.at(axis);
+      } else if (const auto of = of_symbol.find(SymbolOf(dim, info->name(), axis)); !dim.has_dim_value() && of != of_symbol.end()) {
+        key = of->second;
+      }
+      if (!key) continue;
+      const auto [scalar, fresh] = scalars.try_emplace(*key, kNoValue);
+      if (fresh) {
+        scalar->second = graph.AddValue("count/" + std::to_string(*key), DType::kInt64, {}, Role::kInput);
+        graph.inputs.push_back(scalar->second);
+        result_.batch_axes.push_back(-1);
+        counts_.emplace(scalar->second, *key);
+      }
+      emitter().extents().Declare(input, axis, emitter().extents().Counted(scalar->second, graph.value(input).shape[axis]));
+    }
   }
 }
 

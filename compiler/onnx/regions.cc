@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/joined_branches.h"
 
 namespace gradloom {
 namespace {
@@ -31,23 +32,36 @@ std::vector<ValueType> TypesOf(const Graph& graph, const std::vector<ValueId>& v
 
 }  // namespace
 
+bool RegionFrame::Outside(const Size& size, Size& outside) const {
+  outside = {size.factor, {}};
+  for (ValueId scalar : size.scalars) {
+    const auto found = std::find_if(inner.begin(), inner.end(), [&](const auto& known) { return known.second == scalar; });
+    if (found == inner.end()) return false;
+    outside.scalars.push_back(found->first);
+  }
+  std::sort(outside.scalars.begin(), outside.scalars.end());
+  return true;
+}
+
 ValueId Importer::Inner(ValueId id, size_t depth) {
   for (size_t level = depth; level < frames_.size(); ++level) id = Capture(frames_[level], level, id);
   return id;
 }
 
-// Constants that cannot be trained are copied into the body, where shapes can hang on them.
+// Constants that cannot be trained are copied into the body, where shapes can hang on them; so can they on what the data of a step counts.
 ValueId Importer::Capture(RegionFrame& frame, size_t depth, ValueId id) {
   const auto known = frame.inner.find(id);
   if (known != frame.inner.end()) return known->second;
-  const Emitter& outer = depth == 0 ? emitter_ : *frames_[depth - 1].emitter;
+  Emitter& outer = EmitterAt(depth);
   const Value& value = outer.graph().value(id);
   const Tensor* data = outer.Constant(id);
   if (data != nullptr && !outer.may_train(id)) return frame.inner[id] = frame.emitter->AddConstant(value.name, *data);
   const ValueId inner = frame.graph->AddValue(value.name, value.dtype, value.shape, Role::kInput);
   frame.graph->inputs.push_back(inner);
   frame.captured.push_back(id);
-  return frame.inner[id] = inner;
+  frame.inner[id] = inner;
+  frame.emitter->extents().Inherit(outer.extents(), id, inner, [&](ValueId scalar) { return Capture(frame, depth, scalar); });
+  return inner;
 }
 
 void Importer::BeginRegion() {
@@ -86,6 +100,8 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
     body.depth = frames_.size();
     made.push_back(EndRegion(Tensors(RunGraph(*branch, body), where)));
   }
+  JoinedBranches joined(made[0], made[1], node.origin);
+  joined.Run();
   const std::vector<ValueType> types = TypesOf(*made[0].graph, made[0].graph->outputs);
   const std::vector<ValueType> others = TypesOf(*made[1].graph, made[1].graph->outputs);
   for (size_t i = 0; i < types.size() && i < others.size(); ++i) {
@@ -93,7 +109,7 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
     throw Error(ErrorCode::kUnsupported,
                 "output " + std::to_string(i) + " is " + types[i].ToString() + " of one branch and " + others[i].ToString() +
                     " of the other, and which is taken is not known before the run",
-                where, "shapes are fixed when a model is compiled: let both branches give the same");
+                where, "let both branches give tensors of one type with as many axes");
   }
   std::vector<ValueId> captured = made[0].captured;
   for (ValueId id : made[1].captured) {
@@ -107,8 +123,11 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
   }
   std::vector<std::string> outputs;
   for (const std::string& output : proto.output()) outputs.push_back(output.empty() ? "" : NameOf(output, scope));
+  outputs.resize(types.size(), node.origin + "/count");
   std::vector<Binding> results;
-  for (ValueId id : emitter().Append(std::move(node), outputs, types)) results.push_back({id, nullptr});
+  const std::vector<ValueId> ids = emitter().Append(std::move(node), outputs, types);
+  joined.Declare(emitter(), ids);
+  for (ValueId id : ids) results.push_back({id, nullptr});
   BindOutputs(proto, results, scope);
 }
 
@@ -119,6 +138,7 @@ class Importer::LoopRegion {
     node_ = {.op = "Loop", .domain = std::string(kGradloomDomain)};
     node_.origin = origin;
     states_ = i_.Tensors(parts.states, Describe(node_));
+    bound_ = parts.trips >= 0 ? parts.trips : parts.counted.known() ? -1 : i_.emitter().extents().Bound(parts.counted);
   }
 
   std::vector<ValueId> Run(const Scope& scope) {
@@ -130,10 +150,11 @@ class Importer::LoopRegion {
     node_.inputs.insert(node_.inputs.end(), frame.captured.begin(), frame.captured.end());
     node_.attributes = {{"carried", carried},
                         {"conditional", int64_t{conditional_ ? 1 : 0}},
-                        {"trip_bound", parts_.trips >= 0 ? std::min(parts_.trips, kMostTrips) : kMostTrips},
+                        {"trip_bound", bound_ >= 0 ? std::min(bound_, kMostTrips) : kMostTrips},
                         {"kept_bound", i_.options_.loop_bound}};
     const std::vector<ValueType> types = TypesOf(*frame.graph, frame.graph->outputs);
     node_.regions.push_back({"body", std::move(frame.graph)});
+    FindRowAxes(frame);
     // Carried values are there, whoever wants them.
     std::vector<std::string> names(static_cast<size_t>(carried), node_.origin + "/carried");
     const size_t hidden = conditional_ ? 2 : 1;
@@ -142,6 +163,7 @@ class Importer::LoopRegion {
     }
     std::vector<ValueId> made = i_.emitter().Append(std::move(node_), names, types);
     made.erase(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(hidden));
+    Declare(made);
     return made;
   }
 
@@ -163,13 +185,18 @@ class Importer::LoopRegion {
     body.depth = i_.frames_.size();
     const ValueId trip = AddInput("trip", {DType::kInt64, {}});
     std::vector<Binding> states;
-    for (const ValueType& type : before) states.push_back({AddInput("state", type), nullptr});
+    for (size_t i = 0; i < before.size(); ++i) {
+      states.push_back({AddInput("state", before[i]), nullptr});
+      // What counts of a state stays as many in every round.
+      i_.emitter().extents().InheritAxes(i_.EmitterAt(scope.depth).extents(), states_[i], states[i].tensor,
+                                         [&](ValueId scalar) { return i_.Inner(scalar, scope.depth); });
+    }
     parts_.enter(body, trip, states);
     std::vector<ValueId> made = i_.Tensors(i_.RunGraph(parts_.graph, body), Describe(node_));
     const ValueId going = parts_.gives_condition ? made[0] : kNoValue;
     if (going != kNoValue) made.erase(made.begin());
     FindCondition(going);
-    CheckStates(before, made);
+    CheckStates(states, made);
     std::vector<ValueId> results{Next(trip)};
     results.insert(results.end(), made.begin(), made.begin() + static_cast<std::ptrdiff_t>(states_.size()));
     for (size_t i = states_.size(); i < made.size(); ++i) results.push_back(Gathered(made[i], i - states_.size(), trip));
@@ -193,13 +220,47 @@ class Importer::LoopRegion {
     conditional_ = conditional_ || known == nullptr || !known->as<bool>()[0];
   }
 
-  void CheckStates(const std::vector<ValueType>& before, const std::vector<ValueId>& made) const {
+  void CheckStates(const std::vector<Binding>& before, const std::vector<ValueId>& made) const {
+    const Emitter& body = i_.emitter();
     for (size_t i = 0; i < before.size(); ++i) {
-      const ValueType after = i_.emitter().graph().type(made[i]);
-      if (after == before[i]) continue;
-      Refuse("what the loop carries as number " + std::to_string(i) + " is " + before[i].ToString() + " before a round and " +
-                 after.ToString() + " after it",
-             "shapes are fixed when a model is compiled");
+      const ValueType first = body.graph().type(before[i].tensor), after = body.graph().type(made[i]);
+      if (after != first) {
+        Refuse("what the loop carries as number " + std::to_string(i) + " is " + first.ToString() + " before a round and " +
+                   after.ToString() + " after it",
+               "shapes are fixed when a model is compiled");
+      }
+      const Axes &begun = i_.emitter().extents().Of(before[i].tensor), &ended = i_.emitter().extents().Of(made[i]);
+      for (int axis = 0; axis < first.shape.rank(); ++axis) {
+        const auto had = begun.find(axis), has = ended.find(axis);
+        if ((had == begun.end()) == (has == ended.end()) && (had == begun.end() || had->second == has->second)) continue;
+        Refuse("the data of a step decides axis " + std::to_string(axis) + " of what the loop carries as number " + std::to_string(i) +
+                   ", and a round may change it",
+               "let every round give as many elements as it takes");
+      }
+    }
+  }
+
+  // What counts of a gathered row is as much in every round, or it would have no place.
+  void FindRowAxes(const RegionFrame& frame) {
+    for (size_t i = 0; i < row_axes_.size(); ++i) {
+      Axes outside;
+      for (const auto& [axis, size] : row_axes_[i]) {
+        if (frame.Outside(size, outside[axis + 1])) continue;
+        Refuse("a round decides the extent of axis " + std::to_string(axis) + " of its row of output " +
+                   std::to_string(states_.size() + i) + " of the loop",
+               "let every round give as many elements");
+      }
+      if (!parts_.counted.known()) outside[0] = parts_.counted;
+      row_axes_[i] = std::move(outside);
+    }
+  }
+
+  void Declare(const std::vector<ValueId>& made) {
+    DataExtents& extents = i_.emitter().extents();
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (made[i] == kNoValue) continue;
+      const Axes axes = i < states_.size() ? extents.Of(states_[i]) : row_axes_[i - states_.size()];
+      for (const auto& [axis, size] : axes) extents.Declare(made[i], axis, size);
     }
   }
 
@@ -214,12 +275,13 @@ class Importer::LoopRegion {
   }
 
   ValueId Gathered(ValueId row, size_t output, ValueId trip) {
-    if (parts_.trips < 0 || conditional_) {
+    if (bound_ < 0 || conditional_) {
       Refuse("how many rows output " + std::to_string(states_.size() + output) + " of the loop has is not known before the run",
              "shapes are fixed when a model is compiled: give the loop a constant number of rounds");
     }
     ValueType type = i_.emitter().graph().type(row);
-    std::vector<int64_t> dims{parts_.trips};
+    row_axes_.push_back(i_.emitter().extents().Of(row));
+    std::vector<int64_t> dims{bound_};
     dims.insert(dims.end(), type.shape.begin(), type.shape.end());
     type.shape = Shape(dims);
     gathered_.push_back(type);
@@ -245,8 +307,10 @@ class Importer::LoopRegion {
     node_.inputs.insert(node_.inputs.end(), states_.begin(), states_.end());
     for (const ValueType& type : gathered_) {
       // No constant: it would be as large as what is gathered.
-      const ValueId zero = outer.AddConstant(origin + "/zero", Converted(Tensor::Scalar<double>(0).view(), type.dtype));
-      node_.inputs.push_back(Append("Expand", {zero, i_.Ints(origin, type.shape.dims())}, origin + "/rows", type));
+      // Rows of rounds that there are not are padding, of which something finite is to be computed.
+      const double fill = !parts_.counted.known() && IsFloating(type.dtype) ? 1 : 0;
+      const ValueId first = outer.AddConstant(origin + "/unset", Converted(Tensor::Scalar<double>(fill).view(), type.dtype));
+      node_.inputs.push_back(Append("Expand", {first, i_.Ints(origin, type.shape.dims())}, origin + "/rows", type));
     }
   }
 
@@ -255,7 +319,9 @@ class Importer::LoopRegion {
   Node node_;
   std::vector<ValueId> states_;
   std::vector<ValueId> own_;  // the body's inputs but for what it captures
+  int64_t bound_ = -1;        // on the rounds; -1: none
   std::vector<ValueType> gathered_;
+  std::vector<Axes> row_axes_;  // of rows within the body, then of what is gathered
   bool conditional_ = false;
   ValueType condition_{DType::kBool, {}};
 };

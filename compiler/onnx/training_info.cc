@@ -80,6 +80,11 @@ void Importer::AddBindings(const Scope& scope) {
                       graph.type(next).ToString(),
                   WhereOf(options_.training_info));
     }
+    if (!emitter().extents().Of(next).empty()) {
+      throw Error(ErrorCode::kUnsupported,
+                  "'" + Escaped(binding.key()) + "' is updated with a tensor of which the data of a step decides an extent",
+                  WhereOf(options_.training_info));
+    }
     // A value of its own, whoever else reads that.
     Node same{.op = "Identity", .inputs = {next}};
     same.origin = binding.key() + "/update";

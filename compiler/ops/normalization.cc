@@ -1,5 +1,8 @@
 // BatchNormalization and LayerNormalization.
 //
+//   gradloom.BatchNormalization(x [N,C,...], scale, bias, mean, var, counts, count) {epsilon, momentum, training_mode} -> (y, mean, var)
+//     ONNX's operator where not all elements count: counts is bool, to be broadcast to x, the same for all channels, and count int64[] says
+//     how many of a channel do. The training view (compiler/passes/training_view) writes it with other operators.
 //   gradloom.BatchNormTrain(x [N,C,...], scale [C], bias [C]) {epsilon} -> (y, mean [C], inv_std [C], var [C])
 //     normalises with the statistics of the batch; var is the biased variance
 //   gradloom.BatchNormTrainGrad(dy, x, scale, mean, inv_std) -> (dx, dscale, dbias)
@@ -140,6 +143,22 @@ std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node)
   return Cut({x, scale, scale, scale}, node);
 }
 
+std::vector<ValueType> InferCountedBatchNormalization(const Graph& graph, const Node& node) {
+  ExpectArity(node, 7, 7, 3);
+  const ValueType x = InputType(graph, node, 0), mean = InputType(graph, node, 3);
+  for (int i = 1; i < 5; ++i) {
+    if (x.shape.rank() < 2 || InputType(graph, node, i).shape != Shape{x.shape[1]})
+      throw Error(ErrorCode::kShape, "operand " + std::to_string(i) + " does not fit the channels of " + x.shape.ToString(),
+                  Describe(node));
+  }
+  const ValueType counts = InputType(graph, node, 5);
+  bool fits = counts.dtype == DType::kBool && counts.shape.rank() == x.shape.rank() && counts.shape[1] == 1;
+  for (int axis = 0; fits && axis < x.shape.rank(); ++axis) fits = counts.shape[axis] == 1 || counts.shape[axis] == x.shape[axis];
+  if (!fits) throw Error(ErrorCode::kShape, "what counts of " + x.shape.ToString() + " is " + counts.ToString(), Describe(node));
+  ExpectInput(graph, node, 6, {DType::kInt64, {}});
+  return Cut({x, mean, mean}, node);
+}
+
 std::vector<ValueType> InferBatchNormTrainGrad(const Graph& graph, const Node& node) {
   const ValueType scale = InputType(graph, node, 2);
   return Cut({InputType(graph, node, 1), scale, scale}, node);
@@ -173,6 +192,7 @@ void ShardLayerNormGrad(ShardQuery& query) { ShardFromAxis(query, 1); }
 
 const Op kOps[] = {
     {.name = "BatchNormalization", .domain = "", .since_version = 15, .gradient = BatchNormalizationGradient, .samples = "0....>0"},
+    {.name = "BatchNormalization", .domain = kGradloomDomain, .infer = InferCountedBatchNormalization},
     {.name = "BatchNormTrain",
      .domain = kGradloomDomain,
      .gradient = BatchNormTrainGradient,

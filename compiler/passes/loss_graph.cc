@@ -20,28 +20,25 @@ class LossGraphBuilder {
 
   ValueId Build(int64_t batch) {
     CheckBindings();
-    std::map<std::string, Shape> known;
+    std::map<std::string, LossGraph::Input> known;
     for (const std::string& input : loss_.inputs()) {
       const ValueId id = Known(OperandOf(input));
       if (id == kNoValue) continue;
-      if (!operands_.Extents(id).empty()) {
-        throw Error(ErrorCode::kUnsupported, "the data of a step decides an extent of '" + Escaped(OperandOf(input)) + "'", where_,
-                    "a loss by name takes such an output, or the model computes its loss: --loss 'output(NAME)'");
-      }
-      known.emplace(input, b_.shape(id));
+      known.emplace(input, LossGraph::Input{b_.shape(id), operands_.Extents(id)});
     }
     CheckOutputsRead();
-    std::unique_ptr<Graph> graph;
+    LossGraph::Made made;
     try {
-      graph = loss_.For(known, batch);
+      made = loss_.For(known, batch);
     } catch (const Error& error) {
       throw Error(error.code(), error.message(), where_ + (error.where().empty() ? "" : ", " + error.where()), error.help());
     }
-    CheckOutput(*graph);
-    for (Node& node : graph->nodes) node.origin = kPrefix + node.origin;
-    GraphBuilder seeded(*graph, b_.rules());
+    Graph& graph = *made.graph;
+    CheckOutput(graph);
+    for (Node& node : graph.nodes) node.origin = kPrefix + node.origin;
+    GraphBuilder seeded(graph, b_.rules());
     SeedRandom(seeded);
-    return b_.Reshape(Inline(*graph), Shape{});
+    return b_.Reshape(Inline(graph, made.counts), Shape{});
   }
 
  private:
@@ -126,10 +123,12 @@ class LossGraphBuilder {
                 where_, "declare the input as the model's value, or convert the one to the other inside the loss");
   }
 
-  ValueId Inline(const Graph& from) {
+  ValueId Inline(const Graph& from, const std::map<ValueId, ValueId>& counts) {
     Graph& to = b_.graph();
-    std::map<ValueId, ValueId> made;
-    for (ValueId id : from.inputs) made.emplace(id, Operand(from, from.value(id)));
+    std::map<ValueId, ValueId> made = counts;
+    for (ValueId id : from.inputs) {
+      if (!made.contains(id)) made.emplace(id, Operand(from, from.value(id)));
+    }
     for (const Value& value : from.values()) {
       const Tensor* data = from.data(value.id);
       if (data == nullptr) continue;

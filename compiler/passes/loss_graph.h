@@ -22,9 +22,19 @@ class LossGraph {
   // The names of its inputs, in order.
   virtual std::vector<std::string> inputs() const = 0;
 
-  // The graph for inputs of these shapes; those of other inputs follow from its own declarations. `batch`: of the model,
+  // What is known of an input; `counts`: the scalars of the model's graph that say how many elements along an axis count.
+  struct Input {
+    Shape shape;
+    std::map<int, ValueId> counts = {};
+  };
+  struct Made {
+    std::unique_ptr<Graph> graph;
+    std::map<ValueId, ValueId> counts = {};  // inputs of the graph that stand for such scalars
+  };
+
+  // The graph for these inputs; the shapes of other inputs follow from its own declarations. `batch`: of the model,
   // 0 where it has none. Throws Error of any class that names a wrong node or input.
-  virtual std::unique_ptr<Graph> For(const std::map<std::string, Shape>& known, int64_t batch) const = 0;
+  virtual Made For(const std::map<std::string, Input>& known, int64_t batch) const = 0;
 };
 
 // Appends the graph's nodes and returns its one output, a scalar of rank 0. An input is what `bindings` says, or what

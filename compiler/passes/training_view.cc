@@ -34,7 +34,7 @@ class View {
         GraphBuilder inner(*region.body, b_.rules());
         View(inner, view_, bodies_ + 1, loops_ + (node.op == "Loop" ? 1 : 0)).Run();
       }
-      if (node.domain.empty() && node.op == "BatchNormalization") {
+      if ((node.domain.empty() || node.domain == kGradloomDomain) && node.op == "BatchNormalization") {
         BatchNormalization(std::move(node));
       } else if (node.domain.empty() && node.op == "Dropout") {
         Dropout(std::move(node));
@@ -57,6 +57,9 @@ class View {
         graph_.nodes.back().outputs[0] = node.outputs[i];
       }
       node.outputs.resize(1);
+      // Each element by itself: those that do not count, too.
+      node.domain.clear();
+      node.inputs.resize(5);
       graph_.nodes.push_back(std::move(node));
       return;
     }
@@ -64,6 +67,7 @@ class View {
       throw Error(ErrorCode::kUnsupported, "batch statistics are not supported in a branch or a loop that is decided during a step",
                   Describe(node), "--mode graph trains the file as it is written");
     }
+    if (node.domain == kGradloomDomain) return CountedBatchNormalization(node);
     const double momentum = node.attributes.Float("momentum", 0.9);
     const std::vector<ValueId> made = b_.Ops("BatchNormTrain", kGradloomDomain, {node.inputs[0], node.inputs[1], node.inputs[2]}, 4,
                                              {{"epsilon", node.attributes.Float("epsilon", 1e-5)}});
@@ -73,11 +77,40 @@ class View {
     UpdateStatistic(node, 2, node.inputs[4], made[3], momentum);
   }
 
-  // Output `output` of the node, and the next value of `running` where that is an initializer of its own.
-  void UpdateStatistic(const Node& node, size_t output, ValueId running, ValueId batch, double momentum) {
+  // Statistics of what counts, of which there may be nothing: then the running ones stay as they are.
+  void CountedBatchNormalization(const Node& node) {
+    const ValueId counts = node.inputs[5], count = node.inputs[6];
+    const DType type = b_.dtype(node.inputs[3]);
+    const ValueId x = b_.Cast(node.inputs[0], type), zero = b_.Scalar(0, type);
+    const Shape shape = b_.shape(x);
+    std::vector<int64_t> axes, per_channel(static_cast<size_t>(shape.rank()), 1);
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (axis != 1) axes.push_back(axis);
+    }
+    per_channel[1] = shape[1];
+    const ValueId n = b_.Cast(b_.Op("Max", {count, b_.Scalar(1, DType::kInt64)}), type);
+    const auto mean_of = [&](ValueId masked) { return b_.Div(b_.ReduceSum(masked, axes, /*keepdims=*/true), n); };
+    const ValueId mean = mean_of(b_.Op("Where", {counts, x, zero}));
+    const ValueId centred = b_.Sub(x, mean), counted = b_.Op("Where", {counts, centred, zero});
+    const ValueId variance = mean_of(b_.Mul(counted, counted));
+    const ValueId deviation = b_.Op("Sqrt", {b_.Add(variance, b_.Scalar(node.attributes.Float("epsilon", 1e-5), type))});
+    const auto parameter = [&](size_t i) { return b_.Reshape(b_.Cast(node.inputs[i], type), Shape(per_channel)); };
+    const ValueId y = b_.Add(b_.Mul(b_.Div(centred, deviation), parameter(1)), parameter(2));
+    if (b_.dtype(node.inputs[0]) != type) b_.Cast(y, b_.dtype(node.inputs[0]));
+    graph_.nodes.back().outputs[0] = node.outputs[0];
+    const double momentum = node.attributes.Float("momentum", 0.9);
+    const ValueId any = b_.Op("Greater", {count, b_.Scalar(0, DType::kInt64)});
+    UpdateStatistic(node, 1, node.inputs[3], b_.Reshape(mean, Shape{shape[1]}), momentum, any);
+    UpdateStatistic(node, 2, node.inputs[4], b_.Reshape(variance, Shape{shape[1]}), momentum, any);
+  }
+
+  // Output `output` of the node, and the next value of `running` where that is an initializer of its own. `any`: a bool, without which it
+  // stays.
+  void UpdateStatistic(const Node& node, size_t output, ValueId running, ValueId batch, double momentum, ValueId any = kNoValue) {
     const auto updated = latest_.find(running);
     const ValueId before = updated != latest_.end() ? updated->second : running;
-    const ValueId mixed = b_.Add(b_.Scale(before, momentum), b_.Scale(batch, 1 - momentum));
+    ValueId mixed = b_.Add(b_.Scale(before, momentum), b_.Scale(batch, 1 - momentum));
+    if (any != kNoValue) mixed = b_.Op("Where", {any, mixed, before});
     ValueId next = mixed;
     if (output < node.outputs.size() && node.outputs[output] != kNoValue) {
       graph_.nodes.back().outputs[0] = next = node.outputs[output];

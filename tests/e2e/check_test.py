@@ -90,6 +90,23 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("stopped with 4 errors (exit 3)", done.stderr)
 
+    def test_a_long_list_is_cut_and_whole_in_json(self):
+        count = 130
+        names = [f"layer{i:03}.bias" for i in range(count)]
+        nodes = [helper.make_node("Add", [f"h{i}", name], [f"h{i + 1}"]) for i, name in enumerate(names)]
+        graph = helper.make_graph(
+            nodes,
+            "deep",
+            [helper.make_tensor_value_info("h0", TensorProto.FLOAT, ["N", 2])],
+            [helper.make_tensor_value_info(f"h{count}", TensorProto.FLOAT, ["N", 2])],
+            [numpy_helper.from_array(np.array([i, 2.5], "float32"), name) for i, name in enumerate(names)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        lines = self.check(model, "--loss", "mse").stdout.splitlines()
+        self.assertEqual(sum("layer" in line for line in lines), 100)
+        self.assertTrue(any(line.startswith("trained") and "and 30 more" in line for line in lines), lines[-4:])
+        self.assertEqual(len(json.loads(self.check(model, "--loss", "mse", "--json").stdout)["trained"]), count)
+
     def test_functions_and_branches(self):
         model = onnx.parser.parse_model(
             """<ir_version: 10, opset_import: ["" : 20, "my" : 1]>

@@ -1,5 +1,6 @@
 // Extents that the data of a step decides: a model that is fed its masks gives the loss, the outputs and the gradients of the same model
 // with the masks known at import, where every shape is a number.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -9,166 +10,25 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "compiler/onnx_loss.h"
 #include "gtest/gtest.h"
 #include "runtime/exec/host_executor.h"
 #include "runtime/plan/verify_plan.h"
+#include "tests/extents/cases.h"
 
 namespace gradloom {
 namespace {
-
-constexpr int64_t kRows = 6;
-
-// What every case sees: x float[6,4], the masks m and k over its rows, c over its elements, ids and labels of its rows; weights w, v.
-// A case makes y of them.
-struct ExtentCase {
-  std::string name;
-  std::string body;
-};
-
-std::string Numbers(int count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<double> uniform(0.2, 1.2);
-  std::string text;
-  for (int i = 0; i < count; ++i) text += (i > 0 ? ", " : "") + std::to_string(uniform(random) * (random() % 4 == 0 ? -1 : 1));
-  return text;
-}
-
-Model ModelOf(const ExtentCase& test) {
-  // rows: those of h = x w + v that m keeps, [n,3]; others: those that k keeps, [p,3].
-  const std::string text = R"(<ir_version: 10, opset_import: ["": 21]>
-  g (float[6,4] x, bool[6] m, bool[6] k, bool[6,4] c, int64[6] ids, int64[6] labels) => (float y)
-    <float[4,3] w = {)" + Numbers(12, 1) +
-                           "}, float[3] v = {" + Numbers(3, 2) + "}, float[2,3] table = {" + Numbers(6, 3) + R"(},
-     int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}, int64[1] minus_one = {-1}, int64[1] minus_two = {-2},
-     int64[1] many = {9223372036854775807}, int64 zero_scalar = {0}, int64 one_scalar = {1}, float none = {0.0}> {
-    xw = MatMul(x, w)
-    h = Add(xw, v)
-    places = NonZero(m)
-    indices = Transpose(places)
-    rows = GatherND(h, indices)
-    k_places = NonZero(k)
-    k_flat = Squeeze(k_places, zero)
-    others = Gather<axis = 0>(h, k_flat)
-)" + test.body + "\n  }";
-  return Model::FromText(text, test.name);
-}
-
-std::vector<ExtentCase> Cases() {
-  return {
-      {"rows", "y = Tanh(rows)"},
-      {"columns", "y = Transpose(rows)"},
-      {"compress", "y = Compress<axis = 0>(h, m)"},
-      {"compress columns", "t = Transpose(h)\n y = Compress<axis = -1>(t, m)"},
-      {"compress flat", "f = Flatten<axis = 1>(h)\n o = Squeeze(zero)\n e = Gather<axis = 1>(f, o)\n y = Compress(e, m)"},
-      {"elements",
-       "p = NonZero(c)\n t = Transpose(p)\n e = GatherND(x, t)\n q = Exp(e)\n s = ReduceSum<keepdims = 0>(q)\n r = ReduceMean(h)\n y = "
-       "Mul(s, r)"},
-      {"sum", "y = ReduceSum<keepdims = 0>(rows, zero)"},
-      {"mean", "y = ReduceMean<keepdims = 1>(rows, zero)"},
-      {"mean of all", "y = ReduceMean<keepdims = 0>(rows)"},
-      {"mean of rows", "y = ReduceMean<keepdims = 0>(rows, one)"},
-      {"max", "y = ReduceMax<keepdims = 0>(rows, zero)"},
-      {"min", "y = ReduceMin<keepdims = 0>(rows, zero)"},
-      {"product", "y = ReduceProd<keepdims = 0>(rows, zero)"},
-      {"norm", "y = ReduceL2<keepdims = 0>(rows, zero)"},
-      {"absolute", "y = ReduceL1<keepdims = 0>(rows, zero)"},
-      {"squares", "y = ReduceSumSquare<keepdims = 0>(rows, zero)"},
-      {"logarithms", "y = ReduceLogSumExp<keepdims = 0>(rows, zero)"},
-      {"softmax", "y = Softmax<axis = 0>(rows)"},
-      {"softmax of rows", "y = LogSoftmax<axis = 1>(rows)"},
-      {"log softmax", "s = LogSoftmax<axis = 0>(rows)\n y = Mul(s, s)"},
-      {"cumulated", "y = CumSum(rows, zero_scalar)"},
-      {"cumulated from behind", "y = CumSum<reverse = 1, exclusive = 1>(rows, zero_scalar)"},
-      {"largest", "s = CumSum(others, zero_scalar)\n a, i = TopK<axis = 0>(s, one)\n y = Exp(a)"},
-      {"as many of the largest", "s = Shape<start = 0, end = 1>(rows)\n n = Min(s, two)\n a, i = TopK<axis = 0>(rows, n)\n y = Exp(a)"},
-      {"argument", "i = ArgMax<axis = 0, keepdims = 0>(rows)\n d = Gather<axis = 0>(rows, i)\n y = Mul(d, d)"},
-      {"normalised", "y = LayerNormalization<axis = -1>(rows, v)"},
-      {"product over n", "t = Transpose(rows)\n y = MatMul(t, rows)"},
-      {"gemm over n", "y = Gemm<transA = 1>(rows, rows)"},
-      {"gemm of rows", "t = Transpose(w)\n y = Gemm(rows, t)"},
-      {"einsum", "y = Einsum<equation = \"ni,nj->ij\">(rows, rows)"},
-      {"einsum of rows", "t = Transpose(table)\n y = Einsum<equation = \"ni,ij->nj\">(rows, t)"},
-      {"attention", "t = Transpose(others)\n s = MatMul(rows, t)\n p = Softmax<axis = -1>(s)\n y = MatMul(p, others)"},
-      {"scatter", "t = Tanh(rows)\n y = ScatterND(h, indices, t)"},
-      {"scatter add", "t = Tanh(rows)\n y = ScatterND<reduction = \"add\">(h, indices, t)"},
-      {"scatter max", "t = Mul(rows, rows)\n y = ScatterND<reduction = \"max\">(h, indices, t)"},
-      {"scatter elements", "s = Shape(rows)\n e = Expand(indices, s)\n t = Tanh(rows)\n y = ScatterElements<axis = 0>(h, e, t)"},
-      {"scatter elements add",
-       "s = Shape(rows)\n e = Expand(indices, s)\n t = Tanh(rows)\n y = ScatterElements<axis = 0, reduction = \"add\">(h, e, t)"},
-      {"assign one number",
-       "s = Shape(indices)\n n = Slice(s, zero, one)\n f = Unsqueeze(none, zero)\n e = Expand(f, n)\n q = ReduceSum<keepdims = 0>(h, one)\n"
-       " y = ScatterND(q, indices, e)"},
-      {"gather elements", "s = Shape(rows)\n e = Expand(indices, s)\n y = GatherElements<axis = 0>(h, e)"},
-      {"shape arithmetic",
-       "s = Shape(rows)\n n = Gather(s, zero_scalar)\n d = Gather(s, one_scalar)\n p = Mul(n, d)\n u = Unsqueeze(p, zero)\n"
-       " r = Reshape(rows, u)\n y = Tanh(r)"},
-      {"reshaped open", "r = Reshape(rows, minus_one)\n y = Mul(r, r)"},
-      {"reshaped across", "t = Transpose(rows)\n r = Reshape(t, minus_one)\n q = CumSum(r, zero_scalar)\n y = Mul(q, r)"},
-      {"flattened", "u = Unsqueeze(rows, one)\n f = Flatten<axis = 1>(u)\n y = Squeeze(u, one)"},
-      {"rows twice", "y = Concat<axis = 0>(rows, rows)"},
-      {"rows and others", "a = Concat<axis = 0>(rows, h, others)\n b = CumSum(a, zero_scalar)\n y = Mul(a, b)"},
-      {"side by side", "e = Exp(rows)\n y = Concat<axis = 1>(rows, e)"},
-      {"front", "a = Concat<axis = 0>(rows, h)\n y = Slice(a, zero, two, zero)"},
-      {"from the second", "y = Slice(rows, one, many, zero)"},
-      {"every second", "y = Slice(rows, zero, many, zero, two)"},
-      {"the last two", "y = Slice(rows, minus_two, many, zero)"},
-      {"without the last", "y = Slice(rows, zero, minus_one, zero)"},
-      {"backwards",
-       "l = Constant<value_ints = [-9223372036854775807]>()\n r = Slice(rows, minus_one, l, zero, minus_one)\n q = CumSum(r, "
-       "zero_scalar)\n y = Mul(q, r)"},
-      {"as many of another", "s = Shape<start = 0, end = 1>(rows)\n y = Slice(h, zero, s, zero)"},
-      {"the last row", "y = Gather<axis = 0>(rows, minus_one)"},
-      {"counted",
-       "s = Shape(rows)\n n = Gather(s, zero_scalar)\n r = Range(zero_scalar, n, one_scalar)\n f = Cast<to = 1>(r)\n"
-       " u = Unsqueeze(f, one)\n y = Mul(u, rows)"},
-      {"counted from one",
-       "s = Shape(rows)\n n = Gather(s, zero_scalar)\n l = Add(n, one_scalar)\n r = Range(one_scalar, l, one_scalar)\n"
-       " f = Cast<to = 1>(r)\n u = Unsqueeze(f, one)\n y = Div(rows, u)"},
-      {"filled", "s = Shape(rows)\n f = ConstantOfShape<value = float[1] {2.0}>(s)\n y = Mul(rows, f)"},
-      {"divided by the size", "n = Size(rows)\n f = Cast<to = 1>(n)\n s = ReduceSum<keepdims = 0>(rows)\n y = Div(s, f)"},
-      {"padded", "p = Constant<value_ints = [1, 0, 2, 0]>()\n q = Pad(rows, p)\n s = CumSum(q, zero_scalar)\n y = Mul(q, s)"},
-      {"split", "p = Constant<value_ints = [1, 2]>()\n a, b = Split<axis = 1>(rows, p)\n y = Mul(a, b)"},
-      {"tiled", "t = Constant<value_ints = [1, 2]>()\n y = Tile(rows, t)"},
-      {"expanded", "s = Shape(rows)\n e = Expand(v, s)\n y = Mul(e, rows)"},
-      {"convolved",
-       "t = Constant<value_ints = [-1, 1, 3]>()\n r = Reshape(rows, t)\n f = Constant<value = float[2,1,2] {0.5, -1.0, 2.0, 0.25}>()\n"
-       " o = Conv(r, f)\n y = Tanh(o)"},
-      {"distinct",
-       "u, f, i, n = Unique(ids)\n e = Gather<axis = 0>(table, u)\n g = Cast<to = 1>(n)\n s = Unsqueeze(g, one)\n y = Mul(e, s)"},
-      {"first of each", "u, f, i, n = Unique<sorted = 0>(ids)\n e = Gather<axis = 0>(h, f)\n y = Exp(e)"},
-      {"group of each", "u, f, i, n = Unique(ids)\n e = Gather<axis = 0>(h, f)\n y = Gather<axis = 0>(e, i)"},
-      {"one hot",
-       "flat = Squeeze(places, zero)\n i = Gather<axis = 0>(ids, flat)\n d = Constant<value_ints = [2]>()\n o = Constant<value_floats = "
-       "[0.0, 1.0]>()\n"
-       " e = OneHot<axis = -1>(i, d, o)\n y = MatMul(e, table)"},
-      {"classes",
-       "flat = Squeeze(places, zero)\n l = Gather<axis = 0>(labels, flat)\n y = SoftmaxCrossEntropyLoss<reduction = \"mean\">(rows, l)"},
-      {"classes of each",
-       "flat = Squeeze(places, zero)\n l = Gather<axis = 0>(labels, flat)\n y = SoftmaxCrossEntropyLoss<reduction = \"none\">(rows, l)"},
-      {"experts",
-       "a = Equal(ids, zero_scalar)\n b = Equal(ids, one_scalar)\n ap = NonZero(a)\n bp = NonZero(b)\n ai = Squeeze(ap, zero)\n bi = "
-       "Squeeze(bp, zero)\n"
-       " ar = Gather<axis = 0>(h, ai)\n br = Gather<axis = 0>(h, bi)\n ae = Tanh(ar)\n be = Softplus(br)\n z = Sub(h, h)\n at = "
-       "Transpose(ap)\n"
-       " bt = Transpose(bp)\n za = ScatterND<reduction = \"add\">(z, at, ae)\n y = ScatterND<reduction = \"add\">(za, bt, be)"},
-      {"boxes",
-       "b = Constant<value = float[1,3,4] {0,0,1,1, 0,0.1,1,1.1, 2,2,3,3}>()\n f = Cast<to = 1>(ids)\n q = Constant<value_ints = [1, 1, "
-       "6]>()\n"
-       " r = Reshape(f, q)\n g = Slice(r, zero, three, two)\n t = Constant<value_floats = [0.5]>()\n s = NonMaxSuppression(b, g, three, "
-       "t)\n"
-       " i = Gather<axis = 1>(s, two)\n j = Squeeze(i, one)\n y = Gather<axis = 0>(h, j)"},
-  };
-}
 
 struct Made {
   std::map<std::string, Tensor> fetched;
 };
 
-Made Trained(const Model& model, const std::map<std::string, Tensor>& feeds, const ImportOptions& import, int streams = 1) {
+Made Trained(const Model& model, const std::map<std::string, Tensor>& feeds, const ImportOptions& import, int streams = 1,
+             const LossTerm& loss = {.type = "output"}) {
   CompileOptions options;
   options.import = import;
   options.recipe.mode = GraphMode::kGraph;
-  options.recipe.losses = {LossTerm{.type = "output"}};
+  options.recipe.losses = {loss};
   options.recipe.fetch_gradients = true;
   options.recipe.fetch_outputs = true;
   options.recipe.streams = streams;
@@ -266,6 +126,47 @@ INSTANTIATE_TEST_SUITE_P(Table, Extents, testing::ValuesIn(Cases()), [](const au
   return name;
 });
 
+// Of an output as much as counts, and of targets as much as of the output that has their extent.
+TEST(DataExtents, ALossGraphSeesWhatCounts) {
+  LossTerm loss{.type = "graph"};
+  loss.graph = std::make_shared<const OnnxLoss>(Model::FromText(R"(<ir_version: 10, opset_import: ["": 21]>
+  l (float[n,3] y, int64[n] t, float[n,n] between) => (float loss) {
+    s = SoftmaxCrossEntropyLoss(y, t)
+    p = Transpose(y)
+    pairs = MatMul(y, p)
+    far = Sub(pairs, between)
+    q = Mul(far, far)
+    r = ReduceMean<keepdims = 0>(q)
+    loss = Add(s, r)
+  })"));
+  const Model model = ModelOf({"model", "y = Tanh(rows)"});
+  std::mt19937_64 random(11);
+  std::normal_distribution<float> normal;
+  for (const std::vector<bool>& mask : {std::vector<bool>{true, false, true, true, false, false}, std::vector<bool>(kRows, true)}) {
+    const auto n = std::count(mask.begin(), mask.end(), true);
+    std::map<std::string, Tensor> feeds{{"m", Tensor::From(mask, Shape{kRows})},
+                                        {"k", Tensor::From(mask, Shape{kRows})},
+                                        {"c", Tensor(DType::kBool, Shape{kRows, 4})},
+                                        {"ids", Tensor(DType::kInt64, Shape{kRows})},
+                                        {"labels", Tensor(DType::kInt64, Shape{kRows})}};
+    std::vector<float> x, between, some;
+    std::vector<int64_t> labels{2, 0, 1, 1, 2, 0};
+    for (int64_t i = 0; i < kRows * 4; ++i) x.push_back(normal(random));
+    for (int64_t i = 0; i < kRows * kRows; ++i) between.push_back(normal(random));
+    for (int64_t i = 0; i < n * n; ++i) some.push_back(between[static_cast<size_t>(i / n * kRows + i % n)]);
+    feeds.emplace("x", Tensor::From(x, Shape{kRows, 4}));
+    feeds.emplace("t", Tensor::From(labels, Shape{kRows}));
+    feeds.emplace("between", Tensor::From(between, Shape{kRows, kRows}));
+    const Made got = Trained(model, feeds, {}, 1, loss);
+    ImportOptions known;
+    for (const char* name : {"m", "k", "c", "ids", "labels"}) known.values[name].tensor = feeds.at(name);
+    labels.resize(static_cast<size_t>(n));
+    feeds["t"] = Tensor::From(labels, Shape{n});
+    feeds["between"] = Tensor::From(some, Shape{n, n});
+    ExpectSame(got, Trained(model, feeds, known, 1, loss));
+  }
+}
+
 Plan Compiled(const std::string& body) {
   CompileOptions options;
   options.entries.push_back({EntryKind::kPredict, 0});
@@ -276,9 +177,12 @@ TEST(DataExtents, WhatIsNotTakenIsSaid) {
   const std::pair<const char*, const char*> refused[] = {
       {"t = Transpose(rows)\n y = LayerNormalization<axis = -1>(t, one_scale)", "LayerNormalization"},
       {"u = Unsqueeze(rows, zero)\n y = InstanceNormalization(u, v, v)", "InstanceNormalization"},
-      {"i = Constant<value_ints = [2, 2]>()\n a, b = Split<axis = 0>(rows, i)\n y = Add(a, b)", "Split"},
+      {"t = Transpose(rows)\n y = BatchNormalization(t, v, v, v, v)", "BatchNormalization"},
       {"y = Add(rows, h)", "Add"},
-      {"t = Constant<value_ints = [2, 1]>()\n y = Tile(rows, t)", "Tile"},
+      {"l = ReduceMax<keepdims = 0>(ids)\n g = Constant<value = bool {1}>()\n y = Loop(l, g, rows) < body = b (int64 i, bool on, float[n, "
+       "3] a) =>"
+       " (bool more, float[p, 3] next) { more = Identity(on) next = Compress<axis = 0>(a, k) } >",
+       "Loop"},
       {"b = Squeeze(one)\n g = Cast<to = 9>(b)\n y = If (g) < then_branch = t () => (float p) { p = Exp (rows) },"
        " else_branch = e () => (float q) { q = Tanh (rows) } >",
        ""},

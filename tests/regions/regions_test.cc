@@ -156,6 +156,26 @@ TEST(Regions, ABranchIsTakenByTheDataOfAStep) {
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(ElementAsDouble(taken.gradients.at("w2").view(), i), 0);
 }
 
+std::string Replaced(std::string text, const std::string& part, const std::string& by) {
+  return text.replace(text.find(part), part.size(), by);
+}
+
+// Rows past those that a branch gives are no part of what is computed of them.
+TEST(Regions, BranchesOfDifferentExtents) {
+  std::string text = Replaced(kBranches, "t = Tanh (p)", "r = Tanh (p) t = Concat <axis = 0> (r, h2, r)");
+  text = Replaced(text, "h = Mul (x, x)", "h = Mul (x, x) h2 = MatMul (x, w1)");
+  text = Replaced(text, "y = If (big)", "rows = If (big)");
+  text = Replaced(text, "e = Add (q, b) }\n  >",
+                  "e = Add (q, b) }\n  >\n  scores = Softmax <axis = 0> (rows)\n  y = Mul (scores, rows)\n"
+                  "  none = Constant <value_ints = [0]> ()\n  z = ReduceSum <keepdims = 0> (y, none)");
+  text = Replaced(text, "(float[2,2] y)", "(float[2] z)");
+  const Model model = Model::FromText(text);
+  for (const float scale : {0.1f, 10.0f}) {
+    SCOPED_TRACE(scale);
+    ExpectGradients(model, {{"x", Random({2, 3}, 3, scale)}}, {"w1", "w2", "b"}, 2);
+  }
+}
+
 // The branch that is not taken may do what would be an error, or no number.
 TEST(Regions, ABranchThatIsNotTakenDoesNothing) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 20]>
@@ -384,12 +404,9 @@ void ExpectRefused(const std::string& text, const std::string& part) {
   }
 }
 
-std::string Replaced(std::string text, const std::string& part, const std::string& by) {
-  return text.replace(text.find(part), part.size(), by);
-}
-
 TEST(Regions, WhatHangsOnTheDecisionIsRefused) {
-  ExpectRefused(Replaced(kBranches, "t = Tanh (p)", "t = Concat <axis = 0> (p, p)"), "of one branch and float32[2,2] of the other");
+  ExpectRefused(Replaced(kBranches, "t = Tanh (p)", "axis = Constant <value_ints = [0]> () t = Unsqueeze (p, axis)"),
+                "of one branch and float32[2,2] of the other");
   ExpectRefused(Replaced(kUntil, "next = Add (grown, b)", "more = Add (grown, b) next = Concat <axis = 0> (more, more)"), "after it");
   ExpectRefused(Replaced(Replaced(kUntil, "y = Loop", "y, rows = Loop"), "next) {", "next, float[2,2] row) { row = Identity (s)"),
                 "how many rows output 1 of the loop has");

@@ -1,5 +1,6 @@
 // gradloom check and compile.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -66,6 +67,17 @@ nlohmann::json Reasons(const std::vector<CompileReport::Reason>& list) {
   return json;
 }
 
+// More than a screen of them tell little: --json lists all.
+constexpr size_t kMostShown = 100;
+
+void PrintReasons(const char* what, const std::vector<CompileReport::Reason>& list) {
+  for (size_t i = 0; i < std::min(list.size(), kMostShown); ++i) {
+    const auto& [name, reason] = list[i];
+    std::printf("%-8s %s   (%s)\n", what, Escaped(name).c_str(), reason.c_str());
+  }
+  if (list.size() > kMostShown) std::printf("%-8s and %zu more   (--json lists all)\n", what, list.size() - kMostShown);
+}
+
 int Check(const Configuration& configuration, bool json) {
   const Compiled made = CompileConfigured(configuration, true);
   const Program& program = made.plan.programs.front();
@@ -79,8 +91,8 @@ int Check(const Configuration& configuration, bool json) {
   }
   for (const std::string& note : made.notes) std::printf("%s\n", note.c_str());
   for (const std::string& warning : made.report.warnings) std::printf("warning %s\n", warning.c_str());
-  for (const auto& [name, reason] : made.report.trained) std::printf("trained  %s   (%s)\n", Escaped(name).c_str(), reason.c_str());
-  for (const auto& [name, reason] : made.report.frozen) std::printf("frozen   %s   (%s)\n", Escaped(name).c_str(), reason.c_str());
+  PrintReasons("trained", made.report.trained);
+  PrintReasons("frozen", made.report.frozen);
   std::printf("%s parameters trained   %s FLOPs a step   %zu instructions   %s activations + %s weights and optimizer   sound\n",
               WithCommas(made.report.trained_elements).c_str(), Short(made.report.step_flops).c_str(), program.instructions.size(),
               Bytes(made.report.transient_bytes).c_str(), Bytes(MostStateBytes(made.plan)).c_str());

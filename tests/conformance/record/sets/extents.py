@@ -1,8 +1,9 @@
 """Graphs in which the data says how many elements there are: masks as indices, and experts that see some of the samples."""
 import torch
 import torch.nn as nn
+import torchvision
 
-from case import CE, Case, classes, token_classes, vector_classes
+from case import CE, Case, image_classes, token_classes, vector_classes
 from optimizers import optimizer
 
 
@@ -93,6 +94,45 @@ class SelectedLoss(nn.Module):
         return nn.functional.cross_entropy(h[mask], y[mask])
 
 
+class Detector(nn.Module):
+    """Boxes of images, of which those are kept that overlap no surer one of their image; what lies in them says the class of the image."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, stride=2, padding=1)
+        self.rpn, self.deltas, self.head = nn.Conv2d(6, 1, 1), nn.Conv2d(6, 4, 1), nn.Linear(24, 4)
+        centres = torch.stack(torch.meshgrid(torch.arange(4.0), torch.arange(4.0), indexing="ij"), -1).reshape(16, 2) * 2 + 1
+        self.register_buffer("anchors", torch.cat((centres - 2, centres + 2), 1))
+
+    def forward(self, x, y):
+        features = torch.tanh(self.stem(x))
+        n = x.shape[0]
+        scores = self.rpn(features).reshape(-1)
+        moved = self.anchors + self.deltas(features).permute(0, 2, 3, 1).reshape(n, 16, 4)
+        boxes = moved.reshape(-1, 4).clamp(0, 8)
+        images = torch.arange(n).repeat_interleave(16)
+        kept = torchvision.ops.batched_nms(boxes, scores, images, 0.3)
+        rois = torch.cat((images[kept].unsqueeze(1).to(boxes.dtype), boxes[kept]), 1)
+        pooled = torchvision.ops.roi_align(features, rois, 2, spatial_scale=0.5, sampling_ratio=2, aligned=True)
+        logits = self.head(pooled.flatten(1)) * torch.sigmoid(scores[kept]).unsqueeze(1)
+        return nn.functional.cross_entropy(logits, y[images[kept]]) + 0.01 * (boxes[kept] - self.anchors.repeat(n, 1)[kept]).square().mean()
+
+
+class PackedRecurrent(nn.Module):
+    """A recurrent layer and a normalization over the tokens that are no padding, packed together."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm, self.lstm, self.out = nn.Embedding(12, 6), nn.BatchNorm1d(6), nn.LSTM(6, 5), nn.Linear(5, 4)
+
+    def forward(self, x, y):
+        mask = x > 2
+        h = self.norm(self.table(x)[mask])
+        s, _ = self.lstm(h.unsqueeze(1))
+        tokens = y.unsqueeze(1).expand(-1, x.shape[1])[mask]
+        return nn.functional.cross_entropy(self.out(s.squeeze(1)), tokens)
+
+
 def cases():
     def extent(name, module, batch, **o):
         o = {"losses": CE, "opset": 18, "batch_size": 8, "steps": 4, **o}
@@ -106,5 +146,7 @@ def cases():
     yield extent("packed", Packed, token_classes(12, 5, 4), **legacy)
     yield extent("among", Among, vector_classes(6, 4), **legacy)
     yield extent("among_dynamo", Among, vector_classes(6, 4))
-    yield extent("own_loss", SelectedLoss, lambda b: {**vector_classes(6, 4)(b)}, losses=[{"type": "output", "output": "out"}],
-                 inputs=("x", "y"), targets=(), **legacy)
+    own = {"losses": [{"type": "output", "output": "out"}], "inputs": ("x", "y"), "targets": (), **legacy}
+    yield extent("own_loss", SelectedLoss, vector_classes(6, 4), **own)
+    yield extent("detector", Detector, image_classes(3, 8, 4), **own)
+    yield extent("packed_recurrent", PackedRecurrent, token_classes(12, 5, 4), **own)
