@@ -104,14 +104,15 @@ void ExtentNode::Attention() {
   Give(3, {{0, samples}, {2, queries}, {3, keys}});
 }
 
-// (images, boxes, image of each box): boxes that do not count are of the first image.
+// (images, boxes, image of each box), or both in one: boxes that do not count are of the first image.
 void ExtentNode::RegionsOfInterest() {
+  const size_t of_image = num_inputs() - 1;
   Only(0);
   Only(1, {0});
-  Only(2, {0});
-  const Size boxes = SameSize(1, 0, 2, 0);
+  Only(of_image, {0});
+  const Size boxes = SameSize(1, 0, of_image, 0);
   std::vector<ValueId> operands = node_.inputs;
-  operands[2] = MaskedAll(in(2), 0);
+  operands[of_image] = MaskedAll(in(of_image), 0);
   Same(operands);
   Give(0, {{0, boxes}});
 }

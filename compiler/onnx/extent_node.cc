@@ -43,6 +43,7 @@ ExtentNode::Rule ExtentNode::RuleOf(const Node& node) {
       {"LogSoftmax", &E::Softmax},
       {"MatMul", &E::MatMul},
       {"MaxPool", &E::FirstAxisFree},
+      {"MaxRoiPool", &E::RegionsOfInterest},
       {"NegativeLogLikelihoodLoss", &E::ClassLoss},
       {"NonMaxSuppression", &E::NonMaxSuppression},
       {"NonZero", &E::NonZero},

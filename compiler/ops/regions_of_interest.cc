@@ -3,6 +3,7 @@
 //   gradloom.Im2Col(image) {shape: of the columns, block, dilations, pads, strides}: the adjoint of Col2Im
 //   gradloom.DeformConvGrad(X, W, offset, B, mask, dY) {wanted, and DeformConv's} -> gradients of the inputs listed in wanted
 //   gradloom.RoiAlignGrad(X, rois, images, dY) {RoiAlign's} -> dX
+//   gradloom.MaxRoiPoolGrad(X, rois, dY) {MaxRoiPool's} -> dX
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
@@ -69,10 +70,16 @@ void RoiAlignGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Own("RoiAlignGrad", {c.in(0), c.in(1), c.in(2), c.grad(0)}, c.attributes()));
 }
 
+void MaxRoiPoolGradient(GradientContext& c) {
+  if (c.needs(0)) c.set(0, c.b.Own("MaxRoiPoolGrad", {c.in(0), c.in(1), c.grad(0)}, c.attributes()));
+}
+
+// The gradient of what is made of the regions comes last.
+template <int kOperands>
 std::vector<ValueType> InferLikeImages(const Graph& graph, const Node& node) {
-  ExpectArity(node, 4, 4, 1);
+  ExpectArity(node, kOperands, kOperands, 1);
   ExpectRank(graph, node, 0, 4);
-  ExpectRank(graph, node, 3, 4);
+  ExpectRank(graph, node, kOperands - 1, 4);
   return {InputType(graph, node, 0)};
 }
 
@@ -120,7 +127,9 @@ const Op kOps[] = {
     {.name = "DeformConvGrad", .domain = kGradloomDomain, .infer = InferDeformConvGrad, .shard = ShardDeformConvGrad},
     // Boxes name their images by number: a batch cannot be divided.
     {.name = "RoiAlign", .domain = "", .since_version = 22, .gradient = RoiAlignGradient},
-    {.name = "RoiAlignGrad", .domain = kGradloomDomain, .infer = InferLikeImages},
+    {.name = "RoiAlignGrad", .domain = kGradloomDomain, .infer = InferLikeImages<4>},
+    {.name = "MaxRoiPool", .domain = "", .since_version = 22, .gradient = MaxRoiPoolGradient},
+    {.name = "MaxRoiPoolGrad", .domain = kGradloomDomain, .infer = InferLikeImages<3>},
     // So do places.
     {.name = "MaxUnpool", .domain = "", .since_version = 22, .gradient = MaxUnpoolGradient, .infer = InferMaxUnpool},
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -99,8 +100,9 @@ const Row* FindRow(const Node& node) {
 
 class Lowering {
  public:
-  Lowering(GraphBuilder& builder, DType low, NodeId first_loss_node)
-      : b_(builder), graph_(builder.graph()), low_(low), first_loss_node_(first_loss_node) {}
+  // `weights`: inputs of a body that stand for what is trained.
+  Lowering(GraphBuilder& builder, DType low, NodeId first_loss_node, std::set<ValueId> weights = {})
+      : b_(builder), graph_(builder.graph()), low_(low), first_loss_node_(first_loss_node), weights_(std::move(weights)) {}
 
   void Run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -108,6 +110,7 @@ class Lowering {
     for (Node& node : nodes) {
       b_.set_origin(node.origin);
       b_.set_phase(node.phase);
+      if (!IsOfLoss(node)) LowerBodies(node);
       if (const int inputs = LoweredInputs(node); inputs > 0) {
         Lower(std::move(node), inputs);
       } else {
@@ -137,9 +140,25 @@ class Lowering {
     return found != lowered_.end() && found->second.made;
   }
 
+  bool IsOfLoss(const Node& node) const { return first_loss_node_ >= 0 && node.id >= first_loss_node_; }
+  bool IsWeight(ValueId id) const { return graph_.value(id).role == Role::kParam || weights_.contains(id); }
+
+  // What goes in and out of bodies stays float32.
+  void LowerBodies(Node& node) {
+    const auto carried = static_cast<size_t>(node.attributes.Int("carried", 0));
+    for (Region& region : node.regions) {
+      std::set<ValueId> weights;
+      for (size_t i = carried; i < region.body->inputs.size(); ++i) {
+        if (IsWeight(node.inputs[i + 1])) weights.insert(region.body->inputs[i]);
+      }
+      GraphBuilder inner(*region.body, b_.rules());
+      Lowering(inner, low_, -1, std::move(weights)).Run();
+    }
+  }
+
   // How many leading inputs of the node become 16 bits wide; 0: it stays as it is.
   int LoweredInputs(const Node& node) const {
-    if (!node.regions.empty() || (first_loss_node_ >= 0 && node.id >= first_loss_node_)) return 0;
+    if (!node.regions.empty() || IsOfLoss(node)) return 0;
     const Row* const row = FindRow(node);
     if (row == nullptr) return 0;
     bool any = false;
@@ -147,7 +166,7 @@ class Lowering {
       const ValueId id = node.inputs[i];
       if (!IsFloat(id)) continue;
       const Role role = graph_.value(id).role;
-      if (role == Role::kConst ? !Fits(id) : role != Role::kParam && row->rule == Rule::kFollow && !IsMade(id)) return 0;
+      if (role == Role::kConst ? !Fits(id) : !IsWeight(id) && row->rule == Rule::kFollow && !IsMade(id)) return 0;
       any |= row->rule == Rule::kLower || IsMade(id);
     }
     return any ? row->inputs : 0;
@@ -209,6 +228,7 @@ class Lowering {
   Graph& graph_;
   DType low_;
   NodeId first_loss_node_;
+  std::set<ValueId> weights_;
   std::map<ValueId, Lowered> lowered_;
 };
 

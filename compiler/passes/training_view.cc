@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/passes/program_plan.h"
 #include "compiler/passes/region_bodies.h"
@@ -26,18 +28,24 @@ class View {
       b_.set_origin(node.origin);
       // The ratio of a dropout, for one, is known outside.
       if (!node.regions.empty()) {
+        KeepStatistics(node);
         SinkConstants(graph_, node);
         const auto is_dropout = [](const Node& inner) { return inner.domain.empty() && inner.op == "Dropout"; };
         if (view_ != ModelView::kInference) SeedBodies(b_, node, is_dropout, loops_);
       }
+      std::vector<Updates> updates;
       for (Region& region : node.regions) {
         GraphBuilder inner(*region.body, b_.rules());
-        View(inner, view_, bodies_ + 1, loops_ + (node.op == "Loop" ? 1 : 0)).Run();
+        View view(inner, view_, bodies_ + 1, loops_ + (node.op == "Loop" ? 1 : 0));
+        view.Run();
+        updates.push_back(view.UpdatedInputs());
       }
-      if ((node.domain.empty() || node.domain == kGradloomDomain) && node.op == "BatchNormalization") {
+      if (IsBatchNormalization(node)) {
         BatchNormalization(std::move(node));
       } else if (node.domain.empty() && node.op == "Dropout") {
         Dropout(std::move(node));
+      } else if (!node.regions.empty()) {
+        PushRegions(std::move(node), updates);
       } else {
         graph_.nodes.push_back(std::move(node));
       }
@@ -46,9 +54,108 @@ class View {
   }
 
  private:
-  void BatchNormalization(Node node) {
+  // Of a body, by its inputs: running statistics that it updates, with their values behind it.
+  using Updates = std::map<size_t, ValueId>;
+
+  bool Trains(const Node& node) const {
     const bool written = node.attributes.Int("training_mode", 0) == 1;
-    if (view_ == ModelView::kInference || (view_ == ModelView::kAsWritten && !written)) {
+    return view_ == ModelView::kTrain || (view_ == ModelView::kAsWritten && written);
+  }
+  static bool IsBatchNormalization(const Node& node) {
+    return (node.domain.empty() || node.domain == kGradloomDomain) && node.op == "BatchNormalization";
+  }
+
+  // The inputs of a body that are statistics of a BatchNormalization in it which trains.
+  std::set<size_t> StatisticsOf(const Graph& body) const {
+    std::set<ValueId> statistics;
+    for (const Node& node : body.nodes) {
+      if (IsBatchNormalization(node) && Trains(node)) statistics.insert({node.inputs[3], node.inputs[4]});
+      for (const Region& region : node.regions) {
+        for (size_t i : StatisticsOf(*region.body)) statistics.insert(node.inputs[i + 1]);
+      }
+    }
+    std::set<size_t> inputs;
+    for (size_t i = 0; i < body.inputs.size(); ++i) {
+      if (statistics.contains(body.inputs[i])) inputs.insert(i);
+    }
+    return inputs;
+  }
+
+  // What bodies update is no constant.
+  void KeepStatistics(const Node& node) {
+    for (const Region& region : node.regions) {
+      for (size_t i : StatisticsOf(*region.body)) {
+        Value& value = graph_.value(node.inputs[i + 1]);
+        if (bodies_ == 0 && value.role == Role::kConst && graph_.data(value.id) != nullptr) value.role = Role::kState;
+      }
+    }
+  }
+
+  Updates UpdatedInputs() const {
+    Updates updates;
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      if (const auto found = latest_.find(graph_.inputs[i]); found != latest_.end()) updates.emplace(i, found->second);
+    }
+    return updates;
+  }
+
+  // A branch gives the statistics that it or the other one updates; those that a round updates go round.
+  void PushRegions(Node node, const std::vector<Updates>& updates) {
+    const bool loop = node.op == "Loop";
+    auto carried = static_cast<size_t>(loop ? node.attributes.Int("carried", 0) : 0);
+    std::set<size_t> inputs;
+    for (const Updates& of : updates) {
+      for (const auto& [i, latest] : of) {
+        if (i >= carried) inputs.insert(i);
+      }
+    }
+    std::vector<std::pair<ValueId, ValueId>> made;
+    for (size_t i : inputs) {
+      const ValueId running = node.inputs[i + 1];
+      for (size_t r = 0; r < node.regions.size(); ++r) {
+        Graph& body = *node.regions[r].body;
+        const auto latest = updates[r].find(i);
+        body.outputs.push_back(latest != updates[r].end() ? latest->second : body.inputs[i]);
+        if (!loop) continue;
+        const auto first = body.inputs.begin() + static_cast<std::ptrdiff_t>(carried);
+        std::rotate(first, body.inputs.begin() + static_cast<std::ptrdiff_t>(i), body.inputs.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      }
+      node.inputs[i + 1] = Latest(running);
+      if (loop) {
+        const auto first = node.inputs.begin() + static_cast<std::ptrdiff_t>(carried) + 1;
+        std::rotate(first, node.inputs.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                    node.inputs.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+        ++carried;
+      }
+      const Value& value = graph_.value(running);
+      made.emplace_back(running, graph_.AddValue(value.name + "/next", value.dtype, Shape(value.shape), Role::kActivation));
+      node.outputs.push_back(made.back().second);
+    }
+    if (loop) node.attributes.set("carried", static_cast<int64_t>(carried));
+    graph_.nodes.push_back(std::move(node));
+    for (const auto& [running, next] : made) SetNext(running, next);
+  }
+
+  ValueId Latest(ValueId running) const {
+    const auto updated = latest_.find(running);
+    return updated != latest_.end() ? updated->second : running;
+  }
+
+  // For nodes behind this one, and for the next step: of what is kept between steps, or comes from around a body.
+  void SetNext(ValueId running, ValueId next) {
+    Value& statistic = graph_.value(running);
+    if (bodies_ == 0) {
+      const bool kept = statistic.role == Role::kConst || statistic.role == Role::kState;
+      if (!kept || graph_.data(running) == nullptr) return;
+      statistic.role = Role::kState;
+      graph_.value(Latest(running)).next_of = kNoValue;
+      graph_.value(next).next_of = running;
+    }
+    latest_[running] = next;
+  }
+
+  void BatchNormalization(Node node) {
+    if (!Trains(node)) {
       node.attributes.set("training_mode", int64_t{0});
       // What training would make of the statistics is, without training, the statistics.
       for (size_t i = 1; i < std::min<size_t>(node.outputs.size(), 3); ++i) {
@@ -62,10 +169,6 @@ class View {
       node.inputs.resize(5);
       graph_.nodes.push_back(std::move(node));
       return;
-    }
-    if (bodies_ > 0) {
-      throw Error(ErrorCode::kUnsupported, "batch statistics are not supported in a branch or a loop that is decided during a step",
-                  Describe(node), "--mode graph trains the file as it is written");
     }
     if (node.domain == kGradloomDomain) return CountedBatchNormalization(node);
     const double momentum = node.attributes.Float("momentum", 0.9);
@@ -107,21 +210,13 @@ class View {
   // Output `output` of the node, and the next value of `running` where that is an initializer of its own. `any`: a bool, without which it
   // stays.
   void UpdateStatistic(const Node& node, size_t output, ValueId running, ValueId batch, double momentum, ValueId any = kNoValue) {
-    const auto updated = latest_.find(running);
-    const ValueId before = updated != latest_.end() ? updated->second : running;
-    ValueId mixed = b_.Add(b_.Scale(before, momentum), b_.Scale(batch, 1 - momentum));
-    if (any != kNoValue) mixed = b_.Op("Where", {any, mixed, before});
-    ValueId next = mixed;
+    const ValueId before = Latest(running);
+    ValueId next = b_.Add(b_.Scale(before, momentum), b_.Scale(batch, 1 - momentum));
+    if (any != kNoValue) next = b_.Op("Where", {any, next, before});
     if (output < node.outputs.size() && node.outputs[output] != kNoValue) {
       graph_.nodes.back().outputs[0] = next = node.outputs[output];
     }
-    Value& statistic = graph_.value(running);
-    const bool kept = statistic.role == Role::kConst || statistic.role == Role::kState;
-    if (!kept || graph_.data(running) == nullptr) return;
-    statistic.role = Role::kState;
-    graph_.value(before).next_of = kNoValue;
-    graph_.value(next).next_of = running;
-    latest_[running] = next;
+    SetNext(running, next);
   }
 
   // The value of a constant scalar operand, or `absent`.

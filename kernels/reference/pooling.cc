@@ -1,8 +1,11 @@
-// MaxPool, AveragePool, LpPool, the global ones, and their gradients.
+// MaxPool, AveragePool, LpPool, the global ones, MaxRoiPool, and their gradients.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "kernels/reference/families.h"
+#include "kernels/reference/numbers.h"
 #include "kernels/reference/spatial.h"
 #include "kernels/reference/wide.h"
 #include "runtime/base/dispatch.h"
@@ -189,6 +192,68 @@ void RunGlobalLpPool(const KernelCall& call, const void* const* inputs, void* co
   });
 }
 
+// f(plane, bin, place of the largest pixel in x, or -1 where the bin has none) for each bin of each region of (x, rois [count, 5]), of
+// which each is an image and a box whose corners are rounded to pixels and belong to it. `y`: the shape of the output.
+template <typename F>
+void ForEachLargest(const KernelCall& call, const Numbers& x, const Numbers& rois, const Shape& y, const F& f) {
+  const Shape& from = call.inputs[0].shape;
+  const int64_t height = from[2], width = from[3];
+  const auto scale = static_cast<float>(call.attributes.Float("spatial_scale", 1));
+  if (call.inputs[1].shape != Shape{y[0], 5})
+    throw Error(ErrorCode::kShape, call.op + ": regions " + call.inputs[1].shape.ToString() + " for an output " + y.ToString());
+  // The pixels of bin `bin` of `bins` between two corners, within the image; in float32, which decides where a bin ends.
+  const auto range = [](int64_t first, int64_t last, int64_t bin, int64_t bins, int64_t extent) {
+    const float step = static_cast<float>(std::max<int64_t>(last - first + 1, 1)) / static_cast<float>(bins);
+    const auto at = [&](float place) { return std::clamp<int64_t>(static_cast<int64_t>(place) + first, 0, extent); };
+    return std::array<int64_t, 2>{at(std::floor(static_cast<float>(bin) * step)), at(std::ceil(static_cast<float>(bin + 1) * step))};
+  };
+  for (int64_t r = 0; r < y[0]; ++r) {
+    const double* roi = &rois[static_cast<size_t>(r * 5)];
+    if (!(roi[0] >= 0 && roi[0] < static_cast<double>(from[0])))
+      throw Error(ErrorCode::kData, call.op + ": image " + std::to_string(roi[0]) + " of a batch of " + std::to_string(from[0]));
+    // Far outside is outside.
+    const auto corner = [&](size_t i) {
+      return static_cast<int64_t>(std::round(std::clamp(static_cast<float>(roi[i]) * scale, -1e9f, 1e9f)));
+    };
+    for (int64_t bin = 0; bin < y[2] * y[3]; ++bin) {
+      const auto rows = range(corner(2), corner(4), bin / y[3], y[2], height),
+                 columns = range(corner(1), corner(3), bin % y[3], y[3], width);
+      for (int64_t c = 0; c < from[1]; ++c) {
+        const int64_t plane = (static_cast<int64_t>(roi[0]) * from[1] + c) * height * width;
+        int64_t best = -1;
+        for (int64_t row = rows[0]; row < rows[1]; ++row) {
+          for (int64_t column = columns[0]; column < columns[1]; ++column) {
+            const int64_t place = plane + row * width + column;
+            if (best < 0 || x[static_cast<size_t>(place)] > x[static_cast<size_t>(best)]) best = place;
+          }
+        }
+        f(r * from[1] + c, bin, best);
+      }
+    }
+  }
+}
+
+void MaxRoiPool(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.outputs[0].shape;
+  const Numbers x = NumbersOf(call, in, 0);
+  Numbers y(static_cast<size_t>(shape.elements()), 0.0);
+  ForEachLargest(call, x, NumbersOf(call, in, 1), shape, [&](int64_t plane, int64_t bin, int64_t best) {
+    if (best >= 0) y[static_cast<size_t>(plane * shape[2] * shape[3] + bin)] = x[static_cast<size_t>(best)];
+  });
+  StoreNumbers(call, 0, y, out);
+}
+
+// gradloom.MaxRoiPoolGrad(x, rois, dy) -> dx.
+void MaxRoiPoolGrad(const KernelCall& call, const void* const* in, void* const* out) {
+  const Shape& shape = call.inputs[2].shape;
+  const Numbers x = NumbersOf(call, in, 0), dy = NumbersOf(call, in, 2);
+  Numbers dx(x.size(), 0.0);
+  ForEachLargest(call, x, NumbersOf(call, in, 1), shape, [&](int64_t plane, int64_t bin, int64_t best) {
+    if (best >= 0) dx[static_cast<size_t>(best)] += dy[static_cast<size_t>(plane * shape[2] * shape[3] + bin)];
+  });
+  StoreNumbers(call, 0, dx, out);
+}
+
 constexpr ReferenceKernel kKernels[] = {
     {"MaxPool", "", Wide<RunMaxPool>},
     {"MaxPoolGrad", "gradloom", Wide<RunMaxPoolGrad>},
@@ -199,6 +264,8 @@ constexpr ReferenceKernel kKernels[] = {
     {"GlobalAveragePool", "", Wide<RunGlobalAveragePool>},
     {"GlobalMaxPool", "", Wide<RunGlobalMaxPool>},
     {"GlobalLpPool", "", Wide<RunGlobalLpPool>},
+    {"MaxRoiPool", "", MaxRoiPool},
+    {"MaxRoiPoolGrad", "gradloom", MaxRoiPoolGrad},
 };
 
 }  // namespace

@@ -43,6 +43,14 @@ std::vector<OpCase> RegionOfInterestCases() {
                        .half = false});
     }
   }
+  // A box within its image, one of a pixel, and one that sticks out.
+  const OpOperand regions = Fixed({1, 0.6, 1.2, 7.1, 6.9, 0, 4.2, 2.4, 4.2, 2.4, 1, -4.0, 6.0, 3.0, 20.0}, {3, 5});
+  for (const double scale : {1.0, 0.5}) {
+    cases.push_back({.op = "MaxRoiPool",
+                     .operands = {Distinct({2, 2, 6, 5}), regions},
+                     .attributes = {{"pooled_shape", std::vector<int64_t>{2, 3}}, {"spatial_scale", scale}},
+                     .half = false});
+  }
   for (const char* mode : {"linear", "circular"}) {
     cases.push_back({.op = "TensorScatter",
                      .operands = {In({2, 3, 4, 2}), In({2, 3, 2, 2}), Fed(Tensor::From<int64_t>({2, 1}, {2}))},

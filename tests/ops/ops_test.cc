@@ -74,6 +74,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.GridSampleGrad",
       "gradloom.DeformConvGrad",
       "gradloom.RoiAlignGrad",
+      "gradloom.MaxRoiPoolGrad",
       "gradloom.Fused",
       "gradloom.Reorder",
       // Made after differentiation.

@@ -30,6 +30,7 @@ struct Trained {
   double loss = 0;
   std::map<std::string, Tensor> gradients;  // by parameter
   int decisions = 0;                        // branches and loops of the plan
+  std::map<std::string, Tensor> states;     // behind the last step
 };
 
 CompileOptions Options(const ImportOptions& import, int streams) {
@@ -45,8 +46,11 @@ CompileOptions Options(const ImportOptions& import, int streams) {
 }
 
 // The mean of the model's first output, and its gradients, by a plan.
-Trained Train(const Model& model, const Feeds& feeds, const ImportOptions& import = {}, int streams = 1, int steps = 1) {
-  const auto plan = std::make_shared<const Plan>(Compile(model, Options(import, streams)));
+Trained Train(const Model& model, const Feeds& feeds, const ImportOptions& import = {}, int streams = 1, int steps = 1,
+              Precision precision = Precision::kFloat32) {
+  CompileOptions options = Options(import, streams);
+  options.recipe.precision = precision;
+  const auto plan = std::make_shared<const Plan>(Compile(model, options));
   HostExecutor executor(plan);
   if (streams > 1) executor.SetChaos(7);
   std::vector<TensorView> bound;
@@ -59,6 +63,7 @@ Trained Train(const Model& model, const Feeds& feeds, const ImportOptions& impor
     if (name == "loss") trained.loss = ElementAsDouble(view, 0);
     if (name.starts_with("grad/")) trained.gradients.emplace(name.substr(5), Converted(view, DType::kFloat64));
   }
+  for (const StateTensor& state : plan->state) trained.states.emplace(state.name, executor.state().Get(state));
   for (const Instruction& instruction : plan->programs[0].instructions) {
     trained.decisions += instruction.kind == InstructionKind::kIf || instruction.kind == InstructionKind::kLoop;
   }
@@ -410,6 +415,80 @@ TEST(Regions, WhatHangsOnTheDecisionIsRefused) {
   ExpectRefused(Replaced(kUntil, "next = Add (grown, b)", "more = Add (grown, b) next = Concat <axis = 0> (more, more)"), "after it");
   ExpectRefused(Replaced(Replaced(kUntil, "y = Loop", "y, rows = Loop"), "next) {", "next, float[2,2] row) { row = Identity (s)"),
                 "how many rows output 1 of the loop has");
+}
+
+constexpr char kNormalised[] = R"(<ir_version: 10, opset_import: ["" : 20]>
+normalised (float[5,3] x) => (float[5,3] y)
+<float[3,3] w = {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, 0.2, -0.3}, float[3] scale = {0.7, 1.5, -0.6}, float[3] bias = {0.1, 0.2, -0.3},
+ float[3] mean = {0.1, -0.2, 0.3}, float[3] var = {1.5, 0.5, 2}, int64 three = {3}, bool yes = {1}, float limit = {1.0}>
+{
+  m = ReduceMax <keepdims = 0> (x)
+  big = Greater (m, limit)
+  looped = Loop (three, yes, x) <
+    body = body_graph (int64 i, bool going, float[5,3] h) => (bool again, float[5,3] next) {
+      again = Identity (going)
+      p = MatMul (h, w)
+      n, m1, v1 = BatchNormalization <training_mode = 1, momentum = 0.7> (p, scale, bias, mean, var)
+      next = Tanh (n)
+    }
+  >
+  y = If (big) <
+    then_branch = then_graph () => (float[5,3] t) { t, m2, v2 = BatchNormalization <training_mode = 1> (looped, bias, scale, mean, var) },
+    else_branch = else_graph () => (float[5,3] e) { e = Mul (looped, looped) }
+  >
+}
+)";
+
+void ExpectNear(const std::map<std::string, Tensor>& got, const std::map<std::string, Tensor>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, tensor] : want) {
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const double expected = ElementAsDouble(tensor.view(), i);
+      EXPECT_NEAR(ElementAsDouble(got.at(name).view(), i), expected, tolerance * (1 + std::abs(expected))) << name << " element " << i;
+    }
+  }
+}
+
+// Each round, and the branch that is taken, updates the running statistics in turn.
+TEST(Regions, BatchStatisticsInBodies) {
+  ImportOptions decided;
+  decided.unrolled_nodes = 0;
+  for (const bool big : {false, true}) {
+    SCOPED_TRACE(big);
+    const Feeds feeds = {{"x", Random({5, 3}, 31, big ? 10 : 0.1)}};
+    const Model model = Model::FromText(kNormalised);
+    const Model known = Model::FromText(Replaced(Replaced(kNormalised, "big = Greater (m, limit)", ""), "float limit = {1.0}",
+                                                 std::string("bool big = {") + (big ? "1}" : "0}")));
+    for (const int streams : {1, 3}) {
+      const Trained bodies = Train(model, feeds, decided, streams, 3), written = Train(known, feeds, {}, streams, 3);
+      EXPECT_GE(bodies.decisions, 3);
+      EXPECT_EQ(written.decisions, 0);
+      EXPECT_NEAR(bodies.loss, written.loss, 1e-5);
+      ExpectNear(bodies.gradients, written.gradients, 2e-5);
+      ExpectNear(bodies.states, written.states, 1e-5);
+      // They move.
+      EXPECT_GT(std::abs(ElementAsDouble(bodies.states.at("mean").view(), 0) - 0.1), 1e-3);
+    }
+  }
+}
+
+// Products are rounded in bodies as they are where the rounds are written out; what goes round has 32 bits here and 16 there.
+TEST(Regions, BodiesIn16Bits) {
+  const Feeds feeds = {{"x", Random({5, 2, 3}, 21)}};
+  ImportOptions decided;
+  decided.unrolled_nodes = 0;
+  const Model model = Model::FromText(kScan);
+  const Trained exact = Train(model, feeds, decided);
+  for (const Precision precision : {Precision::kBfloat16, Precision::kFloat16}) {
+    const Trained bodies = Train(model, feeds, decided, 1, 1, precision), written = Train(model, feeds, {}, 1, 1, precision);
+    EXPECT_GT(bodies.decisions, 0);
+    // Some roundings of numbers of about one.
+    const double unit = precision == Precision::kBfloat16 ? 0x1p-9 : 0x1p-12;
+    EXPECT_NEAR(bodies.loss, written.loss, 8 * unit);
+    EXPECT_NEAR(bodies.loss, exact.loss, 8 * unit);
+    EXPECT_NE(bodies.loss, exact.loss);
+    ExpectNear(bodies.gradients, written.gradients, 20 * unit);
+  }
 }
 
 }  // namespace
