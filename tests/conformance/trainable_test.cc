@@ -25,6 +25,7 @@ const std::map<std::string, Names>& Mistaken() {
       {"kan_splines", {"grid"}},
       {"contrastive", {"scale"}},
       {"extent_assigned", {"scale"}},
+      {"extent_detector", {"anchors"}},
       {"matrix_factorisation", {"mean"}},
       {"scalar_parameters", {"gain", "power", "shift"}},
   };

@@ -25,7 +25,7 @@ def detector():
         helper.make_node("Conv", ["image", "stem.weight"], ["features"], name="/stem/conv"),
         helper.make_node("Rellu", ["features"], ["active"], name="/stem/rellu"),
         helper.make_node("Rellu", ["active"], ["more"], name="/stem/rellu_1"),
-        helper.make_node("Scaler", ["more"], ["regions"], name="/head/pool", domain="ai.onnx.ml", offset=[0.0], scale=[2.0]),
+        helper.make_node("LabelEncoder", ["more"], ["regions"], name="/head/pool", domain="ai.onnx.ml", keys_floats=[0.0], values_floats=[2.0]),
         helper.make_node("Cast", ["scale8"], ["scale"], name="/head/cast", to=TensorProto.FLOAT),
         helper.make_node("Mul", ["regions", "scale"], ["scaled"], name="/head/mul"),
         helper.make_node("ReduceMean", ["scaled"], ["score"], name="/head/mean", keepdims=0),
@@ -59,7 +59,7 @@ class CheckTest(unittest.TestCase):
         for block, words in zip(blocks, [
             ["no such operator: 'Rellu' (2 nodes)", "'/stem/rellu', '/stem/rellu_1'", "help: did you mean 'Relu'?"],
             ["elements of type COMPLEX64", "'scale8'", "help: convert the model"],
-            ["no gradient for operator 'ai.onnx.ml.Scaler' (1 node)", "'/head/pool'", "needed because 'stem.weight' is trained", "help: "],
+            ["no gradient for operator 'ai.onnx.ml.LabelEncoder' (1 node)", "'/head/pool'", "needed because 'stem.weight' is trained", "help: "],
             ["'ai.onnx.ml.Normalizer' (1 node)", "'/other/norm'", "help: "],
         ]):  # fmt: skip
             for word in words:
@@ -72,7 +72,7 @@ class CheckTest(unittest.TestCase):
     def test_a_frozen_weight_needs_no_gradient(self):
         done = self.check(detector(), "--freeze", "stem.*")
         self.assertEqual(done.returncode, 3)
-        self.assertIn("'ai.onnx.ml.Scaler'", done.stderr)
+        self.assertIn("'ai.onnx.ml.LabelEncoder'", done.stderr)
         self.assertNotIn("is trained through it", done.stderr)
 
     def test_json(self):
@@ -115,12 +115,12 @@ class CheckTest(unittest.TestCase):
             <domain: "my", opset_import: ["" : 20]> tail (x) => (y)
             { [in_function] y = Det (x) }"""
         )
-        model.functions[0].node[0].op_type = "Scaler"
+        model.functions[0].node[0].op_type = "LabelEncoder"
         model.functions[0].node[0].domain = "ai.onnx.ml"
         model.functions[0].opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
         done = self.check(model)
         self.assertEqual(done.returncode, 3)
-        for words in (["'my.nothing'", "'in_branch'"], ["string", "'words'"], ["'ai.onnx.ml.Scaler'", "'in_function'", "because 'w' is trained"]):
+        for words in (["'my.nothing'", "'in_branch'"], ["string", "'words'"], ["'ai.onnx.ml.LabelEncoder'", "'in_function'", "because 'w' is trained"]):
             block = next(b for b in done.stderr.split("error[E-UNSUPPORTED]: ") if words[0] in b)
             for word in words:
                 self.assertIn(word, block)
@@ -136,7 +136,7 @@ class CheckTest(unittest.TestCase):
         del model.graph.node[-1]
         done = self.check(model)
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertIn("no gradient for operator 'ai.onnx.ml.Scaler' (1 node)", done.stderr)
+        self.assertIn("no gradient for operator 'ai.onnx.ml.LabelEncoder' (1 node)", done.stderr)
         self.assertIn("needed because 'stem.weight' is trained through it", done.stderr)
         self.assertIn("stopped with 1 error (exit 3)", done.stderr)
 

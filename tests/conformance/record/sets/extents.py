@@ -1,9 +1,11 @@
 """Graphs in which the data says how many elements there are: masks as indices, and experts that see some of the samples."""
+import collections
+
 import torch
 import torch.nn as nn
 import torchvision
 
-from case import CE, Case, image_classes, token_classes, vector_classes
+from case import CE, Case, image_classes, pixels, token_classes, vector_classes
 from optimizers import optimizer
 
 
@@ -118,6 +120,44 @@ class Detector(nn.Module):
         return nn.functional.cross_entropy(logits, y[images[kept]]) + 0.01 * (boxes[kept] - self.anchors.repeat(n, 1)[kept]).square().mean()
 
 
+class Levels(nn.Module):
+    """Two levels of features."""
+
+    out_channels = 8
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 8, 3, stride=4, padding=1), nn.Conv2d(8, 8, 3, stride=2, padding=1)
+
+    def forward(self, x):
+        a = torch.tanh(self.a(x))
+        return collections.OrderedDict([("0", a), ("1", torch.tanh(self.b(a)))])
+
+
+class Retina(nn.Module):
+    """torchvision's RetinaNet over few features, with its selection of boxes."""
+
+    def __init__(self):
+        super().__init__()
+        anchors = torchvision.models.detection.anchor_utils.AnchorGenerator(((6,), (12,)), ((0.5, 1.0),) * 2)
+        self.model = torchvision.models.detection.RetinaNet(
+            Levels(), 3, min_size=24, max_size=24, anchor_generator=anchors, score_thresh=0.15, nms_thresh=0.4, topk_candidates=40, detections_per_img=40)
+        head = self.model.head
+        nn.init.normal_(head.classification_head.cls_logits.weight, std=0.1)
+        nn.init.constant_(head.classification_head.cls_logits.bias, -1.5)
+        nn.init.normal_(head.regression_head.bbox_reg.weight, std=0.1)
+        for conv in (*head.classification_head.conv, *head.regression_head.conv):
+            nn.init.normal_(conv[0].weight, std=0.2)
+        self.model.eval()
+
+    def train(self, mode=True):
+        return self
+
+    def forward(self, x):
+        found = self.model(list(x))
+        return sum(d["scores"].square().mean() + 0.001 * d["boxes"].square().mean() for d in found)
+
+
 class PackedRecurrent(nn.Module):
     """A recurrent layer and a normalization over the tokens that are no padding, packed together."""
 
@@ -149,4 +189,5 @@ def cases():
     own = {"losses": [{"type": "output", "output": "out"}], "inputs": ("x", "y"), "targets": (), **legacy}
     yield extent("own_loss", SelectedLoss, vector_classes(6, 4), **own)
     yield extent("detector", Detector, image_classes(3, 8, 4), **own)
+    yield extent("retina", Retina, lambda b: {"x": pixels(b, 3, 24, 24)}, **{**own, "inputs": ("x",)}, batch_size=2)
     yield extent("packed_recurrent", PackedRecurrent, token_classes(12, 5, 4), **own)
