@@ -6,23 +6,33 @@
 
 namespace gradloom {
 
+// Where a slice with a step above zero begins or ends, as data says it: counted from the end if it is below zero, and clamped.
+Size ExtentNode::PlaceIn(const Size& extent, ValueId places, size_t i) {
+  const ValueId at = ElementOf(places, static_cast<int64_t>(i)), all = ScalarOf(extent), zero = Int(0);
+  const ValueId from_front = Op("Where", {Op("Less", {at, zero}), Add(at, all), at});
+  return NewSize(Op("Max", {Op("Min", {from_front, all}), zero}), Bound(extent));
+}
+
 void ExtentNode::Slice() {
   const int n = rank(in(0));
   const auto starts = Numbers(in(1)), ends = Numbers(in(2));
-  if (!starts) KnownInts(1);
-  if (!ends) KnownInts(2);
   std::vector<int64_t> sliced = KnownInts(3), steps = KnownInts(4);
+  const auto count = static_cast<size_t>(shape(in(1)).elements());
   if (in(3) == kNoValue) {
-    for (size_t i = 0; i < starts->size(); ++i) sliced.push_back(static_cast<int64_t>(i));
+    for (size_t i = 0; i < count; ++i) sliced.push_back(static_cast<int64_t>(i));
   }
-  steps.resize(starts->size(), 1);
+  steps.resize(count, 1);
+  // Downwards, the place before the first one has a number that says another place.
+  const bool down = std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step < 0; });
+  if (!starts && down) KnownInts(1);
+  if (!ends && down) KnownInts(2);
   Axes after = axes(in(0));
   // Axes of which all is known are cut as ever, in one node before the others.
   std::vector<int64_t> from, to, along, by;
   std::vector<size_t> rest;
-  for (size_t i = 0; i < starts->size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const int axis = Axis(sliced.at(i), n);
-    if (!after.contains(axis) && (*starts)[i].known() && (*ends)[i].known()) {
+    if (!after.contains(axis) && starts && ends && (*starts)[i].known() && (*ends)[i].known()) {
       from.push_back((*starts)[i].factor);
       to.push_back((*ends)[i].factor);
       along.push_back(axis);
@@ -37,7 +47,8 @@ void ExtentNode::Slice() {
     const size_t i = rest[k];
     const int axis = Axis(sliced[i], n);
     Size extent = after.contains(axis) ? after[axis] : Size{shape(data)[axis]};
-    data = SliceAxis(data, axis, extent, (*starts)[i], (*ends)[i], steps[i]);
+    const Size begin = starts ? (*starts)[i] : PlaceIn(extent, in(1), i), end = ends ? (*ends)[i] : PlaceIn(extent, in(2), i);
+    data = SliceAxis(data, axis, extent, begin, end, steps[i]);
     after[axis] = extent;
   }
   rest.empty() ? Same() : static_cast<void>(Last("Identity", {data}));

@@ -132,6 +132,7 @@ class ExtentNode {
   Size SameSize(size_t i, int axis, size_t k, int other);
   // (extent_index.cc)
   void Slice();
+  Size PlaceIn(const Size& extent, ValueId places, size_t i);
   ValueId SliceAxis(ValueId data, int axis, Size& extent, const Size& start, const Size& end, int64_t step);
   void Gather();
   void GatherElements();

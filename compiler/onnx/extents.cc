@@ -23,7 +23,7 @@ const std::vector<Size>* DataExtents::NumbersOf(ValueId id) const {
 bool DataExtents::IsSource(const Node& node) const {
   if (!node.domain.empty()) return false;
   static const std::map<std::string, std::vector<size_t>> kDeciding = {
-      {"NonZero", {0}}, {"Compress", {1}}, {"Unique", {0}}, {"NonMaxSuppression", {0, 1, 2, 3, 4}}};
+      {"NonZero", {0}}, {"Compress", {1}}, {"Unique", {0}}, {"NonMaxSuppression", {0, 1, 2, 3, 4}}, {"Slice", {1, 2}}};
   const auto found = kDeciding.find(node.op);
   if (found == kDeciding.end()) return false;
   return std::any_of(found->second.begin(), found->second.end(), [&](size_t i) {

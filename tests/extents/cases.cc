@@ -213,6 +213,14 @@ std::vector<ExtentCase> PartCases() {
       {"counted down",
        "s = Shape(rows)\n n = Gather(s, zero_scalar)\n l = Sub(n, one_scalar)\n b = Constant<value_int = -1>()\n r = Range(l, b, b)\n"
        " e = Gather<axis = 0>(rows, r)\n q = CumSum(e, zero_scalar)\n y = Mul(q, rows)"},
+      {"front as the data says",
+       "l = ReduceMax<keepdims = 1>(labels)\n e = Add(l, one)\n a = Slice(h, zero, e, zero)\n q = CumSum(a, zero_scalar)\n y = Mul(a, q)"},
+      {"from where the data says", "l = ReduceMax<keepdims = 1>(labels)\n a = Slice(rows, l, many, zero)\n y = Exp(a)"},
+      {"as many from the end",
+       "l = ReduceMax<keepdims = 1>(labels)\n e = Add(l, one)\n m1 = Neg(e)\n a = Slice(h, m1, many, zero)\n y = Exp(a)"},
+      {"every second that the data says",
+       "l = ReduceMax<keepdims = 1>(labels)\n f = ReduceMin<keepdims = 1>(ids)\n e = Add(l, three)\n a = Slice(h, f, e, zero, two)\n y = "
+       "Exp(a)"},
       {"least of sizes", n + "w2 = Shape<start = 0, end = 1>(others)\n p = Concat<axis = 0>(s, w2, two)\n l = ReduceMin<keepdims = 0>(p)\n "
                              "u = Unsqueeze(l, zero)\n"
                              " a = Slice(rows, zero, u, zero)\n y = Exp(a)"},
