@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -61,21 +62,28 @@ Header HeaderOf(const EncodedPlan& encoded) {
   return header;
 }
 
-[[noreturn]] void Refuse(const InputFile& file, const std::string& message, const std::string& help) {
-  throw Error(ErrorCode::kPlan, message, Escaped(file.path(), 4096), help);
+// A plan's bytes, wherever they are.
+struct PlanBytes {
+  std::string where;  // for messages
+  int64_t bytes = 0;
+  std::function<void(int64_t offset, void* out, int64_t bytes)> read_at;
+};
+
+[[noreturn]] void Refuse(const PlanBytes& source, const std::string& message, const std::string& help) {
+  throw Error(ErrorCode::kPlan, message, source.where, help);
 }
 
 constexpr char kDamaged[] = "the file is damaged or cut short: copy it again, or compile the model again";
 
-Header ReadHeader(const InputFile& file) {
+Header ReadHeader(const PlanBytes& source) {
   Header header;
-  if (file.bytes() == 0) Refuse(file, "the file is empty", "compile the model again");
-  if (file.bytes() < static_cast<int64_t>(sizeof header))
-    Refuse(file, "the file has " + std::to_string(file.bytes()) + " bytes, too few for a plan", kDamaged);
-  file.ReadAt(0, &header, sizeof header);
-  if (header.magic != kMagic) Refuse(file, "this is no plan: it does not begin as one", "a plan is what the verb compile writes");
+  if (source.bytes == 0) Refuse(source, "the file is empty", "compile the model again");
+  if (source.bytes < static_cast<int64_t>(sizeof header))
+    Refuse(source, "the file has " + std::to_string(source.bytes) + " bytes, too few for a plan", kDamaged);
+  source.read_at(0, &header, sizeof header);
+  if (header.magic != kMagic) Refuse(source, "this is no plan: it does not begin as one", "a plan is what the verb compile writes");
   if (header.version != Plan::kFormatVersion) {
-    Refuse(file,
+    Refuse(source,
            "the plan has format version " + std::to_string(header.version) + ", and this program reads version " +
                std::to_string(Plan::kFormatVersion),
            header.version > Plan::kFormatVersion ? "use a newer gradloom, or compile the model again with this one"
@@ -84,28 +92,44 @@ Header ReadHeader(const InputFile& file) {
   return header;
 }
 
-void CheckSizes(const InputFile& file, const Header& header) {
+void CheckSizes(const PlanBytes& source, const Header& header) {
   if (header.message_bytes < 0 || header.message_bytes > kMaxMessageBytes)
-    Refuse(file, "the structure claims " + std::to_string(header.message_bytes) + " bytes", kDamaged);
+    Refuse(source, "the structure claims " + std::to_string(header.message_bytes) + " bytes", kDamaged);
   const int64_t data_offset = AlignUp(static_cast<int64_t>(sizeof header) + header.message_bytes, kAlignmentBytes);
   const auto end = CheckedAdd(data_offset, header.data_bytes);
-  if (header.data_offset != data_offset || header.data_bytes < 0 || end != file.bytes()) {
-    Refuse(file, "the file has " + std::to_string(file.bytes()) + " bytes, and its header describes another size", kDamaged);
+  if (header.data_offset != data_offset || header.data_bytes < 0 || end != source.bytes) {
+    Refuse(source, "the file has " + std::to_string(source.bytes) + " bytes, and its header describes another size", kDamaged);
   }
 }
 
-void CheckHash(const InputFile& file, Header header) {
+void CheckHash(const PlanBytes& source, Header header) {
   const uint64_t wanted = std::exchange(header.hash, 0);
   Hash hash;
   hash.Add(&header, sizeof header);
-  std::vector<char> piece(static_cast<size_t>(std::min<int64_t>(file.bytes(), 1 << 20)));
-  for (int64_t at = sizeof header; at < file.bytes();) {
-    const int64_t bytes = std::min(static_cast<int64_t>(piece.size()), file.bytes() - at);
-    file.ReadAt(at, piece.data(), bytes);
+  std::vector<char> piece(static_cast<size_t>(std::min<int64_t>(source.bytes, 1 << 20)));
+  for (int64_t at = sizeof header; at < source.bytes;) {
+    const int64_t bytes = std::min(static_cast<int64_t>(piece.size()), source.bytes - at);
+    source.read_at(at, piece.data(), bytes);
     hash.Add(piece.data(), bytes);
     at += bytes;
   }
-  if (hash.value() != wanted) Refuse(file, "the contents do not match their hash", kDamaged);
+  if (hash.value() != wanted) Refuse(source, "the contents do not match their hash", kDamaged);
+}
+
+Plan Read(const PlanBytes& source) {
+  const Header header = ReadHeader(source);
+  CheckSizes(source, header);
+  // First of all: damage is called damage, whatever it hit.
+  CheckHash(source, header);
+  std::string message(static_cast<size_t>(header.message_bytes), '\0');
+  source.read_at(sizeof header, message.data(), header.message_bytes);
+  try {
+    return DecodePlan(message, header.data_bytes,
+                      [&](int64_t offset, void* out, int64_t bytes) { source.read_at(header.data_offset + offset, out, bytes); });
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPlan) throw;
+    Refuse(source, error.message(), "the verb compile did not write this: do not use it");
+  }
 }
 
 }  // namespace
@@ -120,19 +144,15 @@ void WritePlan(const Plan& plan, const std::string& path) {
 
 Plan ReadPlan(const std::string& path) {
   const InputFile file(path, kMaxFileBytes);
-  const Header header = ReadHeader(file);
-  CheckSizes(file, header);
-  // First of all: damage is called damage, whatever it hit.
-  CheckHash(file, header);
-  std::string message(static_cast<size_t>(header.message_bytes), '\0');
-  file.ReadAt(sizeof header, message.data(), header.message_bytes);
-  try {
-    return DecodePlan(message, header.data_bytes,
-                      [&](int64_t offset, void* out, int64_t bytes) { file.ReadAt(header.data_offset + offset, out, bytes); });
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kPlan) throw;
-    Refuse(file, error.message(), "the verb compile did not write this: do not use it");
-  }
+  return Read({Escaped(path, 4096), file.bytes(), [&](int64_t offset, void* out, int64_t bytes) { file.ReadAt(offset, out, bytes); }});
+}
+
+// No read passes the end: sizes are checked against the number of bytes first.
+Plan ReadPlanFrom(std::string_view bytes, const std::string& name) {
+  return Read({Escaped(name, 4096), static_cast<int64_t>(bytes.size()), [&](int64_t offset, void* out, int64_t count) {
+                 GRADLOOM_CHECK(offset >= 0 && count >= 0 && offset + count <= static_cast<int64_t>(bytes.size()));
+                 std::memcpy(out, bytes.data() + offset, static_cast<size_t>(count));
+               }});
 }
 
 std::string PlanHash(const Plan& plan) { return HashText(HeaderOf(EncodePlan(plan)).hash); }

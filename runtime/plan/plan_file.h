@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "runtime/plan/plan.h"
 
@@ -15,6 +16,9 @@ void WritePlan(const Plan& plan, const std::string& path);
 // (and where), Error(kIo) that it cannot be read; memory is bounded by the file's size. What the plan
 // *does* is not looked at: VerifyOrThrow comes before running it.
 Plan ReadPlan(const std::string& path);
+
+// The same of such a file's bytes in memory; `name` is for messages.
+Plan ReadPlanFrom(std::string_view bytes, const std::string& name);
 
 // 16 hexadecimal digits that change with any byte that WritePlan would write; screens show the first 8.
 std::string PlanHash(const Plan& plan);

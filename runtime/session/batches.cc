@@ -12,6 +12,9 @@
 namespace gradloom {
 namespace {
 
+// The random numbers of rows that are made for training, apart from all others.
+constexpr uint64_t kRowStream = 0x726F7773;
+
 Shape BatchShape(const Shape& row, int64_t rows) {
   Shape shape{rows};
   for (int64_t extent : row) shape.push_back(extent);
@@ -19,6 +22,8 @@ Shape BatchShape(const Shape& row, int64_t rows) {
 }
 
 }  // namespace
+
+PhiloxKey RowDraw(uint64_t seed, uint64_t epoch) { return NodeKey(seed, epoch, kRowStream); }
 
 // A ring of batches: the one in use and those that are being made. Threads take rows in order, so that the batch that
 // is needed next is made by all of them.

@@ -14,6 +14,9 @@
 
 namespace gradloom {
 
+// The key of what is random about the rows of an epoch.
+PhiloxKey RowDraw(uint64_t seed, uint64_t epoch);
+
 struct BatchesOptions {
   PhiloxKey draw{};  // of what is random about a row in this epoch
   // Threads that make rows ahead of their use, where there are such rows, and how many batches they may be ahead.

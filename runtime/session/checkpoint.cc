@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/version.h"
 #include "runtime/session/safetensors.h"
 
 namespace gradloom {
@@ -79,6 +80,35 @@ std::string StateDifferences(const Plan& plan, const std::map<std::string, Tenso
   return Listed(kinds);
 }
 
+std::string FromHexadecimal(const std::string& text, const std::string& where) {
+  const auto digit = [&](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    Refuse("the file's manifest cannot be read: it is malformed", where);
+  };
+  std::string bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) bytes.push_back(static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1])));
+  return bytes;
+}
+
+std::string Hexadecimal(const std::string& bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    text.push_back(kDigits[static_cast<unsigned char>(c) >> 4]);
+    text.push_back(kDigits[static_cast<unsigned char>(c) & 15]);
+  }
+  return text;
+}
+
+// In a file of its own a checkpoint has its manifest among the metadata, as hexadecimal digits.
+constexpr char kManifestKey[] = "gradloom.manifest";
+
+void AddTensor(const std::string& name, const TensorView& tensor, Hash& hash) {
+  hash.Add(name.data(), static_cast<int64_t>(name.size()) + 1);
+  hash.Add(tensor.data, tensor.bytes());
+}
+
 bool TakeNumber(std::string_view& text) {
   size_t digits = 0;
   while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits])) != 0) ++digits;
@@ -124,6 +154,26 @@ Checkpoint Checkpoint::Load(const std::string& folder, int64_t limit_bytes) {
   return checkpoint;
 }
 
+Checkpoint Checkpoint::FromFile(const std::string& path, int64_t limit_bytes) {
+  return FromBytes(ReadWholeFile(path, limit_bytes), Escaped(path, 4096));
+}
+
+Checkpoint Checkpoint::FromBytes(std::string bytes, const std::string& where) {
+  Checkpoint checkpoint;
+  checkpoint.folder_ = where;
+  checkpoint.contents_.push_back(std::move(bytes));
+  std::map<std::string, std::string> metadata;
+  checkpoint.tensors_ = ViewSafetensors(checkpoint.contents_.back(), where, kMaxTensors, &metadata);
+  const auto found = metadata.find(kManifestKey);
+  checkpoint.has_manifest_ = found != metadata.end();
+  if (!checkpoint.has_manifest_) return checkpoint;
+  checkpoint.manifest_ = DecodeManifest(FromHexadecimal(found->second, where), where);
+  Hash hash;
+  for (const auto& [name, tensor] : checkpoint.tensors_) AddTensor(name, tensor, hash);
+  if (hash.value() != checkpoint.manifest_.files.front().hash) Refuse("the file is damaged: its tensors do not match their hash", where);
+  return checkpoint;
+}
+
 std::vector<std::string> Checkpoint::Warnings() const {
   std::vector<std::string> warnings;
   for (const auto& [name, tensor] : tensors_) {
@@ -160,10 +210,71 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
 }
 
 void Checkpoint::Restore(Session& session, const PlanIdentity& plan, bool any_plan) const {
+  if (!has_manifest_) return RestoreWeights(session);
   CheckFits(session, plan, any_plan);
   for (const auto& [name, tensor] : tensors_) session.Set(name, tensor);
   session.set_position(manifest_.step, manifest_.batch);
   session.set_learning_rate(manifest_.fixed_learning_rate);
+}
+
+void Checkpoint::RestoreWeights(Session& session) const {
+  std::vector<std::pair<const StateTensor*, const TensorView*>> known;
+  for (const auto& [name, tensor] : tensors_) {
+    const int index = session.plan().FindState(name);
+    if (index < 0) continue;
+    const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
+    if (state.dtype != tensor.dtype || state.shape != tensor.shape) {
+      Refuse(
+          "'" + Escaped(name) + "' is " + TypeText(tensor.dtype, tensor.shape) + " there, " + TypeText(state.dtype, state.shape) + " here",
+          Escaped(folder_, 4096), "give weights of this model");
+    }
+    known.emplace_back(&state, &tensor);
+  }
+  if (known.empty()) Refuse("none of its tensors is one that the model trains", Escaped(folder_, 4096), "give weights of this model");
+  for (const auto& [state, tensor] : known) session.Set(state->name, *tensor);
+}
+
+Manifest ManifestOf(const Session& session, const PlanIdentity& plan) {
+  Manifest manifest;
+  manifest.version = kVersion;
+  manifest.plan = plan;
+  manifest.seed = session.seed();
+  manifest.step = session.step();
+  manifest.batch = session.batch();
+  manifest.fixed_learning_rate = session.fixed_learning_rate();
+  return manifest;
+}
+
+void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manifest manifest) {
+  Hash hash;
+  std::map<std::string, TensorView> types;
+  for (const StateTensor& state : session.plan().state) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
+  CheckpointFile described{RankFileName(0), 0, 0};
+  // Twice over the state, as the header comes first and memory for all of it may not be there.
+  for (const auto& [name, type] : types) {
+    AddTensor(name, session.Get(name).view(), hash);
+    described.bytes += type.bytes();
+  }
+  described.hash = hash.value();
+  manifest.files = {described};
+  WriteSafetensors(write, types,
+                   [&](const std::string& name, const WriteBytes& out) {
+                     const Tensor value = session.Get(name);
+                     out(value.data(), value.bytes());
+                   },
+                   {{"format", "gradloom-checkpoint"}, {kManifestKey, Hexadecimal(EncodeManifest(manifest))}});
+}
+
+void WriteWeightsFile(const WriteBytes& write, const Session& session) {
+  std::map<std::string, TensorView> types;
+  for (const StateTensor& state : session.plan().state) {
+    if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic)
+      types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
+  }
+  WriteSafetensors(write, types, [&](const std::string& name, const WriteBytes& out) {
+    const Tensor value = session.Get(name);
+    out(value.data(), value.bytes());
+  });
 }
 
 CheckpointName ParseCheckpointName(const std::string& name) {

@@ -10,6 +10,7 @@
 
 #include "runtime/base/tensor.h"
 #include "runtime/session/manifest.h"
+#include "runtime/session/safetensors.h"
 #include "runtime/session/session.h"
 
 namespace gradloom {
@@ -25,7 +26,15 @@ class Checkpoint {
   // more than `limit_bytes` together; Error(kIo) where they cannot be read.
   static Checkpoint Load(const std::string& folder, int64_t limit_bytes = kLimitBytes);
 
+  // One safetensors file with all of it (WriteCheckpointFile), or with weights alone: any file whose metadata hold no manifest. `where`
+  // names it in errors, which are as above.
+  static Checkpoint FromFile(const std::string& path, int64_t limit_bytes = kLimitBytes);
+  static Checkpoint FromBytes(std::string bytes, const std::string& where);
+
+  // The folder or file.
   const std::string& folder() const { return folder_; }
+  // Of weights alone nothing is known.
+  bool has_manifest() const { return has_manifest_; }
   const Manifest& manifest() const { return manifest_; }
 
   // All state by name; views into this object.
@@ -37,6 +46,7 @@ class Checkpoint {
   // Puts all state and counters into the session, which then goes on to the same bits. Throws
   // Error(kCheckpoint), without a change of the session, naming what differs: the model, the seed, tensors that
   // are missing, extra or of another type, the number of ranks, and unless `any_plan` the parts of the plan.
+  // Weights alone replace those that the session has, and nothing else; it must have one of them at least.
   void Restore(Session& session, const PlanIdentity& plan, bool any_plan = false) const;
 
   static constexpr int64_t kLimitBytes = int64_t{1} << 40;
@@ -46,11 +56,22 @@ class Checkpoint {
   Checkpoint() = default;
   void CheckFits(const Session& session, const PlanIdentity& plan, bool any_plan) const;
 
+  void RestoreWeights(Session& session) const;
+
   std::string folder_;
+  bool has_manifest_ = true;
   Manifest manifest_;
   std::vector<std::string> contents_;  // of the files
   std::map<std::string, TensorView> tensors_;
 };
+
+// Version, plan, seed, position and learning rate of a session; no files, data or callbacks.
+Manifest ManifestOf(const Session& session, const PlanIdentity& plan);
+
+// A checkpoint as one safetensors file, which Python's readers open too. `manifest`: all but the files.
+void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manifest manifest);
+// Parameters and running statistics alone.
+void WriteWeightsFile(const WriteBytes& write, const Session& session);
 
 struct SkippedCheckpoint {
   std::string path;

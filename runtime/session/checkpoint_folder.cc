@@ -15,7 +15,6 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
-#include "runtime/base/version.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/safetensors.h"
 
@@ -163,14 +162,8 @@ void CheckpointFolder::Point(const std::string& name, const std::string& target)
 
 SavedCheckpoint CheckpointFolder::Save(const Session& session, const RunState& state, bool best) {
   const auto dated = Dated(path_);
-  Manifest manifest;
-  manifest.version = kVersion;
+  Manifest manifest = ManifestOf(session, plan_);
   manifest.sequence = dated.empty() ? 1 : dated.front().first + 1;
-  manifest.plan = plan_;
-  manifest.seed = session.seed();
-  manifest.step = session.step();
-  manifest.batch = session.batch();
-  manifest.fixed_learning_rate = session.fixed_learning_rate();
   manifest.loss_scale = state.loss_scale;
   manifest.cursor = state.cursor;
   manifest.callbacks = state.callbacks;

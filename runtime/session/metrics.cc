@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "runtime/session/metrics_internal.h"
@@ -169,6 +170,14 @@ int64_t CountOfTop(std::string_view name) {
 }
 
 }  // namespace
+
+MetricSpec MetricSpec::Parse(const std::string& text) {
+  const CallText call = ParseCall(Trimmed(text), "metric", "accuracy(OUTPUT, TARGET)");
+  if (!call.options.empty())
+    throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'", "",
+                "it reads " + Escaped(call.name) + "(OUTPUT, TARGET)");
+  return {.name = call.name, .output = call.output, .target = call.target};
+}
 
 std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
   const std::string& name = spec.name;

@@ -20,6 +20,9 @@ struct MetricSpec {
   int64_t class_axis = 1;               // of outputs whose targets are classes; -1: the last
   std::optional<int64_t> ignore_index;  // such targets count for nothing
   double threshold = 0;                 // scores above it mean yes: 0 for logits, 0.5 for probabilities
+
+  // "accuracy" or "auroc(logits, label)"; whether there is such a metric is another question. Throws Error(kConfig).
+  static MetricSpec Parse(const std::string& text);
 };
 
 // A target of an integer type holds the class of each sample (or of each place in it); the output then has scores

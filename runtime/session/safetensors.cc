@@ -157,8 +157,9 @@ std::map<std::string, Tensor> SafetensorsFile::ReadAll() const {
   return tensors;
 }
 
-std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const std::string& where, int64_t max_tensors) {
-  const SafetensorsHeader header =
+std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const std::string& where, int64_t max_tensors,
+                                                  std::map<std::string, std::string>* metadata) {
+  SafetensorsHeader header =
       ReadHeader(static_cast<int64_t>(bytes.size()), max_tensors, where,
                  [&](int64_t offset, void* out, int64_t size) { std::memcpy(out, bytes.data() + offset, static_cast<size_t>(size)); });
   std::map<std::string, TensorView> views;
@@ -169,6 +170,7 @@ std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const 
     CheckBools(name, entry.dtype, data, entry.end - entry.begin, where);
     views.emplace(name, TensorView{entry.dtype, entry.shape, data});
   }
+  if (metadata != nullptr) *metadata = std::move(header.metadata);
   return views;
 }
 

@@ -59,8 +59,10 @@ class SafetensorsFile {
 
 // The tensors of a whole file that lies in memory, as views into `bytes`. The checks are SafetensorsFile's, and
 // elements that are not aligned to their size are refused too. `where` names the file in errors.
+// `metadata` gets that of the file, where it is not null.
 std::map<std::string, TensorView> ViewSafetensors(std::string_view bytes, const std::string& where,
-                                                  int64_t max_tensors = SafetensorsFile::kMaxTensors);
+                                                  int64_t max_tensors = SafetensorsFile::kMaxTensors,
+                                                  std::map<std::string, std::string>* metadata = nullptr);
 
 // Writes the file in one step (AtomicFile), the elements aligned to 8 bytes. The bytes are those that the
 // Python package writes for the same tensors and metadata: sorted by dtype, widest first, then by name.

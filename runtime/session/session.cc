@@ -130,6 +130,10 @@ void Session::KeepFetches() {
 }
 
 StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
+  if (accumulated_ > 0) {
+    throw Error(ErrorCode::kConfig, "the gradients of " + std::to_string(accumulated_) + " batches wait for an update", "",
+                "update with them or drop them before a step that does all at once");
+  }
   StepResult result;
   result.lr = learning_rate();
   const bool accumulates = plan_->accumulate > 1;
@@ -150,7 +154,7 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   }
   Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
-  result.loss = Loss();
+  result.loss = loss();
   result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
   const bool updates_apart = result.updated && accumulates;
   if (updates_apart) {
@@ -167,6 +171,51 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   result.step = step_;
   result.batch = batch_;
   return result;
+}
+
+void Session::CheckApart() const {
+  if (plan_->accumulate > 1) {
+    throw Error(ErrorCode::kConfig, "the plan itself counts " + std::to_string(plan_->accumulate) + " batches to an update", "",
+                "step with it, or compile it with train.accumulate = 1");
+  }
+  if (plan_->FindEntry(EntryKind::kUpdate, 0) < 0) {
+    throw Error(ErrorCode::kConfig, "the plan computes gradients and the update as one step, not apart", "",
+                "compile it with entries for both: GRADLOOM_WITH_GRADIENTS, or gradloom compile --gradients");
+  }
+}
+
+StepResult Session::Accumulate(const Feeds& feeds) {
+  CheckApart();
+  StepResult result;
+  result.lr = learning_rate();
+  Run(FindEntry(EntryKind::kAccumulate, feeds), feeds);
+  result.loss = loss();
+  result.step = step_;
+  result.batch = ++batch_;
+  ++accumulated_;
+  return result;
+}
+
+StepResult Session::Update() {
+  CheckApart();
+  if (accumulated_ == 0) throw Error(ErrorCode::kConfig, "no gradients wait for an update", "", "run a training step first");
+  StepResult result;
+  result.lr = learning_rate();
+  Run(FindEntry(EntryKind::kUpdate, {}), {});
+  if (HasFetch(kGradNorm)) result.grad_norm = ElementAsDouble(Fetched(kGradNorm), 0);
+  accumulated_ = 0;
+  result.updated = true;
+  result.step = ++step_;
+  result.batch = batch_;
+  return result;
+}
+
+void Session::DropGradients() {
+  CheckApart();
+  for (const StateTensor& state : plan_->state) {
+    if (state.kind == StateKind::kAccumulator) executor_->state().Set(state, Tensor(state.dtype, state.shape).view());
+  }
+  accumulated_ = 0;
 }
 
 void Session::KeepState() {
@@ -221,7 +270,7 @@ std::optional<Session::LossScaleCounts> Session::loss_scale() const {
                          .skipped = IntValues(Get(kSkippedUpdatesState).view())[0]};
 }
 
-double Session::Loss() const {
+double Session::loss() const {
   if (HasFetch(kLoss)) return ElementAsDouble(Fetched(kLoss), 0);
   double sum = 0;
   for (int i = 0;; ++i) {
@@ -231,12 +280,14 @@ double Session::Loss() const {
   }
 }
 
+void Session::Forward(EntryKind kind, const Feeds& feeds) { Run(FindEntry(kind, feeds), feeds); }
+
 std::map<std::string, Tensor> Session::Evaluate(const Feeds& feeds) {
   Run(FindEntry(EntryKind::kEval, feeds), feeds);
   std::map<std::string, Tensor> values = FetchAll();
   if (!values.contains(std::string(kLoss)) && values.contains(std::string(kLoss) + "/0")) {
     Tensor sum(DType::kFloat64, Shape{});
-    sum.as<double>()[0] = Loss();
+    sum.as<double>()[0] = loss();
     values.emplace(kLoss, std::move(sum));
   }
   return values;

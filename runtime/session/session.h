@@ -53,6 +53,16 @@ class Session {
   // `next`: where the plan has copy streams, asked on another thread while the step runs for what the next step will be fed, or null;
   // that is copied ahead, and must stay as it is until that step has ended.
   StepResult Step(const Feeds& feeds, const std::function<const Feeds*()>& next = {});
+  // The two halves of a step, for callers who decide themselves how many batches an update has. Accumulate runs forward and backward and
+  // adds the gradients to those that wait (states "<parameter>/grad_sum"); Update takes their sum and sets them to zero; DropGradients does
+  // that without an update. Throw Error(kConfig) where the plan has no entries for it, where it counts the batches of an update itself
+  // (plan.accumulate), and for an update that nothing waits for. Step refuses while gradients wait.
+  StepResult Accumulate(const Feeds& feeds);
+  StepResult Update();
+  void DropGradients();
+  int64_t accumulated() const { return accumulated_; }  // batches whose gradients wait
+  void set_accumulated(int64_t batches) { accumulated_ = batches; }
+
   // Whether asking for the next feeds is of use.
   bool copies_inputs() const;
   // Returns when `next` is not being asked, nor anything copied ahead.
@@ -61,6 +71,11 @@ class Session {
   // The loss and outputs of a batch without training ("loss" and the model's output names).
   std::map<std::string, Tensor> Evaluate(const Feeds& feeds);
   std::map<std::string, Tensor> Predict(const Feeds& feeds);
+
+  // The same without copies: what came out is fetched by name. `kind` is kEval or kPredict.
+  void Forward(EntryKind kind, const Feeds& feeds);
+  // Of the entry that ran last; of one that gives its terms apart, "loss/0" and so on, their sum.
+  double loss() const;
 
   // A fetch of the last step or evaluation by name ("loss", "grad/fc.weight", an output), borrowed until
   // the next one. Throws Error(kConfig) naming the fetches there are.
@@ -80,6 +95,8 @@ class Session {
   int64_t step() const { return step_; }
   int64_t batch() const { return batch_; }
   int64_t seed() const { return options_.seed; }
+  // From the next run on.
+  void set_seed(int64_t seed) { options_.seed = seed; }
 
   // Keeps all state and the counters as they are, for UndoStep to bring them back. Takes the state's bytes once more.
   void KeepState();
@@ -123,8 +140,7 @@ class Session {
   };
 
   int FindEntry(EntryKind kind, const Feeds& feeds);
-  // Of the entry that ran last; of one that gives its terms apart, "loss/0" and so on, their sum.
-  double Loss() const;
+  void CheckApart() const;
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});
   std::map<std::string, Tensor> FetchAll() const;
@@ -139,6 +155,7 @@ class Session {
   std::vector<Tensor> overrun_fetches_;
   int64_t step_ = 0;
   int64_t batch_ = 0;
+  int64_t accumulated_ = 0;
   double fixed_lr_ = -1;
   Kept kept_;
 };

@@ -12,9 +12,6 @@
 namespace gradloom {
 namespace {
 
-// The random numbers of rows that are made for training, apart from all others.
-constexpr uint64_t kRowStream = 0x726F7773;
-
 constexpr int64_t kMostSkippedInARow = 100;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -146,7 +143,7 @@ void Trainer::StartEpoch(int64_t epoch) {
   session_.FinishAhead();
   ahead_ = -1;
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
-  const PhiloxKey draw = NodeKey(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch), kRowStream);
+  const PhiloxKey draw = RowDraw(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
   batches_ =
       std::make_unique<Batches>(train_, order_, options_.batch, BatchesOptions{.draw = draw, .kept = session_.copies_inputs() ? 2 : 1});
   order_epoch_ = epoch;

@@ -5,14 +5,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "compiler/compile.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
-#include "runtime/session/schedule.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
-#include "tools/run/device_forecast.h"
-#include "tools/run/memory_limit.h"
+#include "tools/run/compile_model.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
@@ -20,44 +17,13 @@
 namespace gradloom {
 namespace {
 
-struct Compiled {
-  Plan plan;
-  CompileReport report;
-  std::vector<std::string> notes;
-};
-
-// Stands for a number of steps that nobody has said, where it does not matter.
-constexpr int64_t kSomeSteps = 1000;
-
 // `only_check`: the plan is not kept.
-Compiled CompileModel(const Configuration& configuration, bool only_check) {
-  const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
-  Compiled made;
-  CompileOptions options;
-  options.import = ImportOptionsOf(configuration);
-  options.control = PassControlOf(configuration);
-  // A symbolic batch needs some size; any shows what stands in the way.
-  if (options.import.batch == 0) options.import.batch = 32;
-  const int64_t steps = configuration.Integer("train.steps");
-  const ImportedGraph probe = Import(model, options.import);
-  options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !only_check ? steps : kSomeSteps, made.notes);
-  const int64_t batch = probe.batch;
-  options.entries = {{EntryKind::kStep, batch}};
-  if (!only_check) {
-    CheckSchedule(options.recipe.schedule);
-    options.entries.push_back({EntryKind::kEval, batch});
-    options.entries.push_back({EntryKind::kPredict, batch});
-  }
-  made.plan = Compile(model, options, &made.report);
-  CheckMemoryLimit(configuration, model, options, made.plan);
-  if (const std::string line = RecomputedLine(made.report); !line.empty()) made.notes.push_back(line);
-  if (!only_check) AddForecast(model, options, made.plan, made.report, made.notes);
-  return made;
-}
-
-Compiled CompileConfigured(const Configuration& configuration, bool only_check) {
-  Compiled made;
-  NamingAllObstacles(configuration, [&] { made = CompileModel(configuration, only_check); });
+CompiledModel CompileConfigured(const Configuration& configuration, bool only_check, bool gradients = false) {
+  CompiledModel made;
+  NamingAllObstacles(configuration, [&] {
+    const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
+    made = CompileModel(configuration, model, {.only_check = only_check, .gradients = gradients});
+  });
   return made;
 }
 
@@ -79,7 +45,7 @@ void PrintReasons(const char* what, const std::vector<CompileReport::Reason>& li
 }
 
 int Check(const Configuration& configuration, bool json) {
-  const Compiled made = CompileConfigured(configuration, true);
+  const CompiledModel made = CompileConfigured(configuration, true);
   const Program& program = made.plan.programs.front();
   if (json) {
     const nlohmann::json line{{"model", ModelPathOf(configuration)},      {"trained", Reasons(made.report.trained)},
@@ -99,8 +65,8 @@ int Check(const Configuration& configuration, bool json) {
   return 0;
 }
 
-int CompileToFile(const Configuration& configuration, const std::string& out, bool json) {
-  const Compiled made = CompileConfigured(configuration, false);
+int CompileToFile(const Configuration& configuration, const std::string& out, bool gradients, bool json) {
+  const CompiledModel made = CompileConfigured(configuration, false, gradients);
   WritePlan(made.plan, out);
   for (const std::string& note : made.notes) std::fprintf(stderr, "%s\n", note.c_str());
   const CompileReport& report = made.report;
@@ -146,9 +112,11 @@ Action DeclareCompile(CLI::App& app) {
   auto out = std::make_shared<std::string>();
   flags.Declare(app, kUseRecipe | kUsePlan);
   app.add_option("-o,--output", *out, "the plan file to write")->required();
+  auto gradients = std::make_shared<bool>(false);
+  app.add_flag("--gradients", *gradients, "gradients and update apart, too: what TrainStep and OptimizerStep of the C interface run");
   auto json = std::make_shared<bool>(false);
   app.add_flag("--json", *json, "print one JSON object");
-  return [flags, out, json] { return CompileToFile(flags.Resolve(), *out, *json); };
+  return [flags, out, gradients, json] { return CompileToFile(flags.Resolve(), *out, *gradients, *json); };
 }
 
 }  // namespace gradloom

@@ -10,6 +10,7 @@
 #include "runtime/base/file.h"
 #include "runtime/device/choose_devices.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/device_list.h"
 #include "tools/run/environment.h"
 #include "tools/screen/screen.h"
 
@@ -41,45 +42,6 @@ int DevicesOf(const std::string& run, bool json) {
 // "13.0" of 13000.
 std::string Version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
 
-nlohmann::json ToJson(const DeviceProperties& device) {
-  nlohmann::json made = {{"id", "cuda:" + std::to_string(device.ordinal)},
-                         {"name", device.name},
-                         {"isa", "sm_" + std::to_string(device.compute_major * 10 + device.compute_minor)},
-                         {"multiprocessors", device.multiprocessors},
-                         {"memory_total_bytes", device.memory_total_bytes},
-                         {"memory_free_bytes", device.memory_free_bytes},
-                         {"l2_bytes", device.l2_bytes},
-                         {"shared_bytes_per_block", device.shared_bytes_per_block},
-                         {"memory_bus_bits", device.memory_bus_bits},
-                         {"pci_bus", device.pci_bus},
-                         {"uuid", device.uuid},
-                         {"peers", device.peers}};
-  for (const auto& [key, value] : {std::pair("busy_percent", device.busy_percent), std::pair("temperature_c", device.temperature_c),
-                                   std::pair("power_w", device.power_w)}) {
-    if (value >= 0) made[key] = value;
-  }
-  return made;
-}
-
-nlohmann::json VersionsJson(const PlatformVersions& v) {
-  return {{"driver", v.driver}, {"runtime", v.runtime}, {"cublas", v.cublas}, {"cudnn", v.cudnn}, {"nccl", v.nccl}, {"nvrtc", v.nvrtc}};
-}
-
-int PrintJson(const CpuDevice& cpu, const CudaDevices& cuda, DevicePlatform* platform) {
-  nlohmann::json list = nlohmann::json::array({{{"id", "cpu"},
-                                                {"name", cpu.name},
-                                                {"cores", cpu.cores},
-                                                {"isa", cpu.isa},
-                                                {"memory_total_bytes", cpu.total_bytes},
-                                                {"memory_free_bytes", cpu.free_bytes}}});
-  for (const DeviceProperties& device : cuda.devices) list.push_back(ToJson(device));
-  nlohmann::json all = {{"devices", list}};
-  if (platform != nullptr) all["cuda"] = VersionsJson(platform->versions());
-  if (!cuda.problem.empty()) all["no_cuda"] = cuda.problem;
-  std::printf("%s\n", all.dump().c_str());
-  return 0;
-}
-
 void PrintDevice(size_t number, const DeviceProperties& device) {
   std::printf("%zu. %s  cuda:%d  sm_%d, %d multiprocessors  %.1f GB, %.1f GB free  %s\n", number, device.name.c_str(), device.ordinal,
               device.compute_major * 10 + device.compute_minor, device.multiprocessors,
@@ -96,7 +58,10 @@ int Devices(bool json) {
   const CpuDevice cpu = ThisCpu();
   const CudaDevices cuda = ThisMachinesCuda();
   DevicePlatform* const platform = CudaPlatform();
-  if (json) return PrintJson(cpu, cuda, platform);
+  if (json) {
+    std::printf("%s\n", DevicesJson().c_str());
+    return 0;
+  }
   std::printf("%zu device(s) found\n", 1 + cuda.devices.size());
   std::printf("1. %s  cpu  %d cores, %s  %.1f GB, %.1f GB free\n", cpu.name.c_str(), cpu.cores, cpu.isa.c_str(),
               static_cast<double>(cpu.total_bytes) / 1e9, static_cast<double>(cpu.free_bytes) / 1e9);

@@ -10,6 +10,8 @@
 #include "compiler/onnx/export.h"
 #include "compiler/onnx/scheduled_model.h"
 #include "runtime/base/file.h"
+#include "runtime/plan/entry_names.h"
+#include "runtime/plan/memory_json.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/text.h"
@@ -36,17 +38,6 @@ int64_t InstructionsOf(const Plan& plan) {
   int64_t count = 0;
   for (const Program& program : plan.programs) count += static_cast<int64_t>(program.instructions.size());
   return count;
-}
-
-std::string EntryTitle(const Plan& plan, size_t program) {
-  std::string title;
-  for (const Entry& entry : plan.entries) {
-    const bool runs = std::any_of(entry.ranks.begin(), entry.ranks.end(),
-                                  [&](const RankBinding& rank) { return rank.program == static_cast<int>(program); });
-    if (!runs) continue;
-    title += (title.empty() ? "" : ", ") + EntryName(entry);
-  }
-  return title.empty() ? "program " + std::to_string(program) : title;
 }
 
 // "device 1", "devices 1, 3, 5 ...".
@@ -93,39 +84,6 @@ int PrintMemory(const Plan& plan) {
   return 0;
 }
 
-int PrintMemoryJson(const Plan& plan) {
-  const MemoryReport report = ReportMemory(plan);
-  nlohmann::ordered_json programs = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < report.programs.size(); ++i) {
-    const ProgramMemory& memory = report.programs[i];
-    nlohmann::ordered_json largest = nlohmann::ordered_json::array();
-    for (const LargeBuffer& buffer : memory.largest) {
-      largest.push_back({{"name", buffer.name}, {"node", buffer.origin}, {"bytes", buffer.bytes}});
-    }
-    programs.push_back({{"entries", EntryTitle(plan, i)},
-                        {"arena_bytes", memory.transient_bytes},
-                        {"activation_bytes", memory.activations},
-                        {"gradient_bytes", memory.gradients},
-                        {"scratch_bytes", memory.scratch},
-                        {"largest", largest}});
-  }
-  const auto json_of = [](const PlaceMemory& place) {
-    return nlohmann::ordered_json{{"parameter_bytes", place.parameters},     {"statistic_bytes", place.statistics},
-                                  {"optimizer_bytes", place.optimizer},      {"accumulator_bytes", place.accumulators},
-                                  {"constant_bytes", place.constants_bytes}, {"total_bytes", place.total_bytes()}};
-  };
-  nlohmann::ordered_json line{{"plan", PlanHash(plan)}};
-  line.update(json_of(report.fullest()));
-  if (report.places.size() > 1) {
-    for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
-      line["devices"].push_back(json_of(report.places[static_cast<size_t>(plan.PlaceOf(rank))]));
-    }
-  }
-  line["programs"] = programs;
-  std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-  return 0;
-}
-
 struct InspectFlags {
   std::string path, html, dot, onnx;
   bool memory = false, streams = false, json = false;
@@ -162,7 +120,10 @@ int Inspect(const InspectFlags& flags) {
     return 0;
   }
   const Plan plan = ReadSoundPlan(flags.path);
-  if (flags.json) return PrintMemoryJson(plan);
+  if (flags.json) {
+    std::printf("%s\n", MemoryJson(plan, PlanHash(plan)).c_str());
+    return 0;
+  }
   if (flags.memory) return PrintMemory(plan);
   return InspectSchedule(flags, plan);
 }

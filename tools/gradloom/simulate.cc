@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/plan/entry_names.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/config/topology.h"
 #include "tools/gradloom/verbs.h"

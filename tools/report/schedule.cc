@@ -27,11 +27,6 @@ std::string StreamName(const Program& program, size_t stream) {
   return std::string(kKinds[static_cast<size_t>(program.streams[stream].kind)]) + " " + std::to_string(stream);
 }
 
-std::string EntryName(const Entry& entry) {
-  static constexpr const char* kNames[] = {"step", "accumulate", "update", "eval", "predict"};
-  return kNames[static_cast<size_t>(entry.kind)] + (entry.batch > 0 ? " of " + std::to_string(entry.batch) : std::string());
-}
-
 int TrainingEntry(const Plan& plan) {
   for (size_t i = 0; i < plan.entries.size(); ++i) {
     if (plan.entries[i].kind == EntryKind::kStep || plan.entries[i].kind == EntryKind::kAccumulate) return static_cast<int>(i);

@@ -18,9 +18,6 @@ std::string InstructionName(const Instruction& instruction);
 // "compute 0".
 std::string StreamName(const Program& program, size_t stream);
 
-// What an entry is: "step of 128".
-std::string EntryName(const Entry& entry);
-
 // The first entry that trains, or -1.
 int TrainingEntry(const Plan& plan);
 

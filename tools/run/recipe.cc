@@ -8,6 +8,7 @@
 
 #include "compiler/onnx/device_annotations.h"
 #include "compiler/onnx_loss.h"
+#include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "runtime/device/choose_devices.h"
@@ -24,21 +25,6 @@ double Number(const std::string& text, const std::string& what) {
   if (error != std::errc() || end != text.data() + text.size())
     throw Error(ErrorCode::kConfig, what + " '" + Escaped(text) + "' is not a number", "", "numbers read 0.1, 1e-3 or 500");
   return value;
-}
-
-std::string Trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
-}
-
-std::vector<std::string> Pieces(const std::string& text, char separator) {
-  std::vector<std::string> pieces;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find(separator, start), text.size());
-    pieces.push_back(Trimmed(text.substr(start, end - start)));
-    start = end + 1;
-  }
-  return pieces;
 }
 
 std::vector<double> Numbers(const std::string& text, const std::string& what) {
@@ -99,35 +85,6 @@ void Reading(const Configuration& configuration, const char* key, Read read) {
   }
 }
 
-// "name(output, target, option=value)".
-struct Call {
-  std::string name, output, target;
-  std::vector<std::pair<std::string, std::string>> options;
-};
-
-Call ParseCall(const std::string& text, const std::string& what, const std::string& form) {
-  Call call;
-  const size_t open = text.find('(');
-  call.name = Trimmed(text.substr(0, open));
-  if (open == std::string::npos) return call;
-  if (text.back() != ')') {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is not a " + what, "", "a " + what + " reads '" + form + "'");
-  }
-  int operand = 0;
-  for (const std::string& piece : Pieces(text.substr(open + 1, text.size() - open - 2), ',')) {
-    const size_t equals = piece.find('=');
-    if (equals != std::string::npos) {
-      call.options.emplace_back(Trimmed(piece.substr(0, equals)), Trimmed(piece.substr(equals + 1)));
-    } else if (operand < 2) {
-      (operand++ == 0 ? call.output : call.target) = piece;
-    } else {
-      throw Error(ErrorCode::kConfig, "the " + what + " '" + Escaped(text) + "' has more than an output and a target", "",
-                  "a " + what + " reads '" + form + "'");
-    }
-  }
-  return call;
-}
-
 // A loss that suits the shape of the first output.
 LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
   if (graph.outputs.empty()) throw Error(ErrorCode::kGraph, "the model has no output to train");
@@ -146,7 +103,7 @@ LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
 
 namespace {
 
-LossTerm FileTerm(const Call& call, const std::map<std::string, int64_t>& shapes) {
+LossTerm FileTerm(const CallText& call, const std::map<std::string, int64_t>& shapes) {
   LossTerm term{.type = "graph"};
   if (!call.output.empty()) {
     throw Error(
@@ -171,7 +128,7 @@ LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>
     weight = Number(Trimmed(body.substr(star + 1)), "the weight of the loss");
     body = Trimmed(body.substr(0, star));
   }
-  const Call call = ParseCall(body, "loss", "cross_entropy(OUTPUT, TARGET, label_smoothing=0.1)");
+  const CallText call = ParseCall(body, "loss", "cross_entropy(OUTPUT, TARGET, label_smoothing=0.1)");
   LossTerm term;
   if (FileLengthOf(call.name) > 0) {
     term = FileTerm(call, shapes);
@@ -194,14 +151,6 @@ std::vector<std::string> LossFilesOf(const Configuration& configuration) {
   }
   if (const std::string& file = configuration.Text("loss.onnx"); !file.empty()) files.push_back(file);
   return files;
-}
-
-MetricSpec ParseMetric(const std::string& text) {
-  const Call call = ParseCall(Trimmed(text), "metric", "accuracy(OUTPUT, TARGET)");
-  if (!call.options.empty())
-    throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'", "",
-                "it reads " + Escaped(call.name) + "(OUTPUT, TARGET)");
-  return {.name = call.name, .output = call.output, .target = call.target};
 }
 
 const std::string& ModelPathOf(const Configuration& configuration) {

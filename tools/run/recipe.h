@@ -10,7 +10,6 @@
 #include "compiler/passes/recipe.h"
 #include "runtime/exec/executor.h"
 #include "runtime/plan/device_spec.h"
-#include "runtime/session/metrics.h"
 #include "tools/config/configuration.h"
 
 namespace gradloom {
@@ -50,8 +49,5 @@ LossTerm ParseLoss(const std::string& text, const std::map<std::string, int64_t>
 
 // The ONNX files among the losses.
 std::vector<std::string> LossFilesOf(const Configuration& configuration);
-
-// "accuracy" or "auroc(logits, label)". Throws Error(kConfig).
-MetricSpec ParseMetric(const std::string& text);
 
 }  // namespace gradloom

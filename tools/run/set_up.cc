@@ -161,7 +161,7 @@ namespace {
 // Errors name the place of the configuration.
 MetricSpec MetricAt(const Configuration& configuration, const std::string& text) {
   try {
-    MetricSpec spec = ParseMetric(text);
+    MetricSpec spec = MetricSpec::Parse(text);
     Metric::Make(spec);
     return spec;
   } catch (const Error& error) {

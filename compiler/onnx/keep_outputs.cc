@@ -1,0 +1,87 @@
+#include "compiler/onnx/keep_outputs.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string_view>
+
+#include "onnx/onnx_pb.h"
+#include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+
+namespace gradloom {
+namespace {
+
+using Names = std::set<std::string, std::less<>>;
+
+// All that a node reads, its nested graphs too: they see the names around them, and one of their own that is counted keeps too much at
+// worst.
+void AddReads(const onnx::NodeProto& node, Names& names) {
+  const auto add_graph = [&](const onnx::GraphProto& graph) {
+    for (const onnx::NodeProto& nested : graph.node()) AddReads(nested, names);
+    for (const onnx::ValueInfoProto& output : graph.output()) names.insert(output.name());
+  };
+  for (const std::string& input : node.input()) names.insert(input);
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.has_g()) add_graph(attribute.g());
+    for (const onnx::GraphProto& graph : attribute.graphs()) add_graph(graph);
+  }
+}
+
+// Keeps the elements for which `keep` holds, in order.
+template <typename Repeated, typename Keep>
+void KeepIf(Repeated& list, Keep keep) {
+  int kept = 0;
+  for (int i = 0; i < list.size(); ++i) {
+    if (keep(list.Get(i))) list.SwapElements(kept++, i);
+  }
+  list.DeleteSubrange(kept, list.size() - kept);
+}
+
+void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& graph) {
+  std::vector<std::string> known;
+  std::string all;
+  for (const onnx::ValueInfoProto& output : graph.output()) {
+    known.push_back(output.name());
+    all += (all.empty() ? "" : ", ") + Escaped(output.name());
+  }
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string near = Nearest(name, known);
+    throw Error(ErrorCode::kConfig, "the model has no output '" + Escaped(name) + "'", "",
+                (near.empty() ? "" : "did you mean '" + Escaped(near) + "'?   ") + ("there are: " + all));
+  }
+}
+
+}  // namespace
+
+std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& names) {
+  onnx::ModelProto model;
+  if (bytes.size() > INT32_MAX || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    throw Error(ErrorCode::kParse, "the model cannot be read");
+  onnx::GraphProto& graph = *model.mutable_graph();
+  CheckNames(names, graph);
+  Names needed(names.begin(), names.end());
+  KeepIf(*graph.mutable_output(), [&](const onnx::ValueInfoProto& output) { return needed.contains(output.name()); });
+  // Nodes are in order: what reads a value stands behind what makes it.
+  std::vector<bool> keep(static_cast<size_t>(graph.node_size()));
+  for (int i = graph.node_size(); i-- > 0;) {
+    const onnx::NodeProto& node = graph.node(i);
+    if (std::none_of(node.output().begin(), node.output().end(), [&](const std::string& output) { return needed.contains(output); }))
+      continue;
+    keep[static_cast<size_t>(i)] = true;
+    AddReads(node, needed);
+    for (const std::string& output : node.output()) needed.insert(output);
+  }
+  size_t at = 0;
+  KeepIf(*graph.mutable_node(), [&](const onnx::NodeProto&) { return keep[at++]; });
+  const auto is_needed = [&](const auto& value) { return needed.contains(value.name()); };
+  KeepIf(*graph.mutable_initializer(), is_needed);
+  KeepIf(*graph.mutable_sparse_initializer(),
+         [&](const onnx::SparseTensorProto& tensor) { return needed.contains(tensor.values().name()); });
+  KeepIf(*graph.mutable_input(), is_needed);
+  KeepIf(*graph.mutable_value_info(), is_needed);
+  return model.SerializeAsString();
+}
+
+}  // namespace gradloom

@@ -1,0 +1,213 @@
+// Data sets and their batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradloom/error.h"
+#include "gradloom/plan.h"
+#include "gradloom/tensor.h"
+
+namespace gradloom {
+inline namespace v1 {
+
+struct DataOptions {
+  Settings columns{};        // model input or target -> array or columns of the file: {"features", "CRIM..LSTAT"}; none: guessed
+  Settings transforms;     // input or target -> transform, in order: {"features", "standardize"}
+  std::string eval_path;   // evaluation data of the same form
+  std::string eval_split;  // or a share to hold back: "20%", "tail:20%"
+  int64_t seed = 0;        // of that split
+};
+
+struct BatchOptions {
+  int64_t size = 32;      // samples of a batch; the last one of an epoch has what is left
+  int64_t epoch = 0;      // from 0
+  int64_t seed = 0;       // with the epoch it says the order
+  bool in_order = false;  // as the file has them
+};
+
+namespace internal {
+
+// What a data set is once it is read. A plan says what is read: so it may be read when the first batch of it is wanted.
+struct DatasetState {
+  std::string path;
+  DataOptions options;
+  std::shared_ptr<GradloomDataset> train, eval;
+
+  void Read(const Plan& plan) {
+    if (train != nullptr) return;
+    const auto list = [](const Settings& settings) {
+      std::vector<GradloomSetting> list;
+      for (const auto& [key, value] : settings) list.push_back({key.c_str(), value.c_str()});
+      return list;
+    };
+    const std::vector<GradloomSetting> columns = list(options.columns), transforms = list(options.transforms);
+    auto given = Sized<GradloomDataOptions>();
+    given.columns = columns.data();
+    given.num_columns = columns.size();
+    given.transforms = transforms.data();
+    given.num_transforms = transforms.size();
+    given.eval_path = options.eval_path.empty() ? nullptr : options.eval_path.c_str();
+    given.eval_split = options.eval_split.empty() ? nullptr : options.eval_split.c_str();
+    given.seed = options.seed;
+    GradloomDataset *made = nullptr, *held_back = nullptr;
+    Check(Api().LoadDataset(path.c_str(), plan.c(), &given, &made, &held_back));
+    train = Shared(made, Api().ReleaseDataset);
+    if (held_back != nullptr) eval = Shared(held_back, Api().ReleaseDataset);
+  }
+
+  GradloomDataset* Handle() const {
+    if (train == nullptr)
+      throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the data set is not read yet: a plan says how", path,
+                  "Dataset(path, plan), or step first");
+    return train.get();
+  }
+};
+
+// The batches of an epoch; made when the first is wanted.
+struct BatchesState {
+  std::shared_ptr<DatasetState> data;
+  BatchOptions options;
+  std::shared_ptr<GradloomBatches> handle;
+
+  GradloomBatches* Handle() {
+    if (handle == nullptr) {
+      auto given = Sized<GradloomBatchOptions>();
+      given.batch = options.size;
+      given.epoch = options.epoch;
+      given.seed = options.seed;
+      given.in_order = options.in_order ? 1 : 0;
+      GradloomBatches* made = nullptr;
+      Check(Api().CreateBatches(data->Handle(), &given, &made));
+      handle = Shared(made, Api().ReleaseBatches);
+    }
+    return handle.get();
+  }
+  int64_t Count() {
+    int64_t count = 0;
+    Check(Api().GetBatchCount(Handle(), &count));
+    return count;
+  }
+};
+
+struct BatchArrays {
+  const char* const* names = nullptr;
+  const GradloomTensor* tensors = nullptr;
+  size_t count = 0;
+};
+
+}  // namespace internal
+
+// One batch of an epoch, there until the next one is wanted.
+class Batch {
+ public:
+  int64_t index() const { return index_; }
+
+  // The column of this name. Borrows it.
+  TensorView operator[](const std::string& name) const {
+    const internal::BatchArrays arrays = Arrays();
+    for (size_t i = 0; i < arrays.count; ++i) {
+      if (name == arrays.names[i]) return TensorView(arrays.tensors[i]);
+    }
+    throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the data set has no column '" + name + "'");
+  }
+
+ private:
+  friend class BatchRange;
+  friend class Session;
+  Batch(std::shared_ptr<internal::BatchesState> state, int64_t index) : state_(std::move(state)), index_(index) {}
+
+  internal::BatchArrays Get(const Plan& plan) const {
+    state_->data->Read(plan);
+    return Arrays();
+  }
+  internal::BatchArrays Arrays() const {
+    internal::BatchArrays arrays;
+    internal::Check(internal::Api().GetBatch(state_->Handle(), index_, &arrays.names, &arrays.tensors, &arrays.count));
+    return arrays;
+  }
+
+  std::shared_ptr<internal::BatchesState> state_;
+  int64_t index_;
+};
+
+// The batches of an epoch, for a range-based loop.
+class BatchRange {
+ public:
+  class Iterator {
+   public:
+    Batch operator*() const { return Batch(state_, index_); }
+    Iterator& operator++() {
+      ++index_;
+      return *this;
+    }
+    // Against the end alone. A data set has a row at least, so it need not be read to know that it has a first batch.
+    bool operator!=(const Iterator&) const { return index_ == 0 || index_ < state_->Count(); }
+
+   private:
+    friend class BatchRange;
+    Iterator(std::shared_ptr<internal::BatchesState> state, int64_t index) : state_(std::move(state)), index_(index) {}
+    std::shared_ptr<internal::BatchesState> state_;
+    int64_t index_;
+  };
+
+  Iterator begin() const { return Iterator(state_, 0); }
+  Iterator end() const { return Iterator(state_, -1); }
+  int64_t size() const { return state_->Count(); }
+
+ private:
+  friend class Dataset;
+  explicit BatchRange(std::shared_ptr<internal::BatchesState> state) : state_(std::move(state)) {}
+  std::shared_ptr<internal::BatchesState> state_;
+};
+
+// A table of samples. Copies share it.
+class Dataset {
+ public:
+  // Read when a session steps on the first batch of it, as that session's plan wants it.
+  explicit Dataset(const std::string& path, DataOptions options = {}) : state_(std::make_shared<internal::DatasetState>()) {
+    state_->path = path;
+    state_->options = std::move(options);
+  }
+  // Read now.
+  Dataset(const std::string& path, const Plan& plan, DataOptions options = {}) : Dataset(path, std::move(options)) { state_->Read(plan); }
+  // Of tensors whose first axis is the sample. Copies them.
+  explicit Dataset(const Feeds& columns) : state_(std::make_shared<internal::DatasetState>()) {
+    const internal::FeedArrays arrays(columns);
+    GradloomDataset* made = nullptr;
+    internal::Check(internal::Api().CreateDataset(arrays.names.data(), arrays.tensors.data(), arrays.names.size(), &made));
+    state_->train = internal::Shared(made, internal::Api().ReleaseDataset);
+  }
+
+  int64_t rows() const {
+    int64_t rows = 0;
+    internal::Check(internal::Api().GetDatasetRows(c(), &rows));
+    return rows;
+  }
+  // What was held back or given for evaluation. Throws Error where there is nothing.
+  Dataset Eval() const {
+    c();
+    if (state_->eval == nullptr) throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "nothing was held back for evaluation", state_->path);
+    auto state = std::make_shared<internal::DatasetState>();
+    state->path = state_->path;
+    state->train = state_->eval;
+    return Dataset(std::move(state));
+  }
+  BatchRange Batches(const BatchOptions& options = {}) const {
+    return BatchRange(std::make_shared<internal::BatchesState>(internal::BatchesState{state_, options, nullptr}));
+  }
+
+  // Reads it as the plan wants it, if it was not read before.
+  void Read(const Plan& plan) const { state_->Read(plan); }
+  GradloomDataset* c() const { return state_->Handle(); }
+
+ private:
+  explicit Dataset(std::shared_ptr<internal::DatasetState> state) : state_(std::move(state)) {}
+  std::shared_ptr<internal::DatasetState> state_;
+};
+
+}  // namespace v1
+}  // namespace gradloom

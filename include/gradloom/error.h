@@ -1,0 +1,88 @@
+// Errors and handles of the C++ interface.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "gradloom/gradloom_c.h"
+
+namespace gradloom {
+inline namespace v1 {
+
+// What went wrong, where, and what to do about it.
+class Error : public std::exception {
+ public:
+  Error(GradloomErrorCode code, std::string name, std::string message, std::string where = {}, std::string help = {})
+      : code_(code), name_(std::move(name)), message_(std::move(message)), where_(std::move(where)), help_(std::move(help)) {
+    all_ = name_ + ": " + message_;
+    if (!where_.empty()) all_ += "\n  --> " + where_;
+    if (!help_.empty()) all_ += "\n  help: " + help_;
+  }
+
+  GradloomErrorCode code() const { return code_; }
+  const std::string& name() const { return name_; }  // "E-SHAPE"
+  const std::string& message() const { return message_; }
+  const std::string& where() const { return where_; }  // file, ONNX node, shapes; may be empty
+  const std::string& help() const { return help_; }    // may be empty
+
+  // All of it.
+  const char* what() const noexcept override { return all_.c_str(); }
+
+ private:
+  GradloomErrorCode code_;
+  std::string name_, message_, where_, help_, all_;
+};
+
+namespace internal {
+
+// The table. Throws Error where the library is another version's.
+inline const GradloomApi& Api() {
+  static const GradloomApi* const api = GradloomGetApi(GRADLOOM_API_VERSION);
+  if (api == nullptr) throw Error(GRADLOOM_E_VERSION, "E-VERSION", "the library has no such version of the interface");
+  return *api;
+}
+
+// Throws what the status says, and releases it.
+inline void Check(GradloomStatus* status) {
+  if (status == nullptr) return;
+  const GradloomApi& api = Api();
+  const std::unique_ptr<GradloomStatus, void (*)(GradloomStatus*)> owner(status, api.ReleaseStatus);
+  throw Error(api.GetErrorCode(status), api.GetErrorName(status), api.GetErrorMessage(status), api.GetErrorWhere(status),
+              api.GetErrorHelp(status));
+}
+
+// A handle that several may hold.
+template <typename T>
+std::shared_ptr<T> Shared(T* handle, void (*release)(T*)) {
+  return std::shared_ptr<T>(handle, release);
+}
+
+// The text of a handle, which is released.
+inline std::string Take(GradloomText* text) {
+  const std::unique_ptr<GradloomText, void (*)(GradloomText*)> owner(text, Api().ReleaseText);
+  return std::string(Api().GetTextData(text), Api().GetTextBytes(text));
+}
+
+// A struct of the C table that knows its size.
+template <typename T>
+T Sized() {
+  T made{};
+  made.size = sizeof made;
+  return made;
+}
+
+}  // namespace internal
+
+// "0.1.0"
+inline std::string LibraryVersion() { return internal::Api().GetLibraryVersion(); }
+
+// The devices of this machine as one JSON object.
+inline std::string DevicesJson() {
+  GradloomText* text = nullptr;
+  internal::Check(internal::Api().GetDevices(&text));
+  return internal::Take(text);
+}
+
+}  // namespace v1
+}  // namespace gradloom

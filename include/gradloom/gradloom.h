@@ -1,0 +1,20 @@
+// Gradloom from C++20: header-only over the C table of gradloom_c.h, so that there is one ABI. Link libgradloom.so.
+//
+//   gradloom::Model model("mnist_cnn.onnx");
+//   gradloom::CompileOptions options;
+//   options.loss = gradloom::Loss::CrossEntropy("logits", "label");
+//   options.optimizer = gradloom::AdamW{.lr = 1e-3};
+//   gradloom::Plan plan = gradloom::Compile(model, options);
+//   gradloom::Session session(plan, {.seed = 1234});
+//
+// docs/embedding.md shows whole programs. What goes wrong is thrown as gradloom::Error. Handles are released by themselves; models, plans,
+// checkpoints and data sets are constant and cheap to copy, sessions can be moved. Each function says whether it borrows, copies or takes;
+// the threads rule is that of gradloom_c.h.
+#pragma once
+
+#include "gradloom/dataset.h"  // IWYU pragma: export
+#include "gradloom/error.h"    // IWYU pragma: export
+#include "gradloom/plan.h"     // IWYU pragma: export
+#include "gradloom/session.h"  // IWYU pragma: export
+#include "gradloom/tensor.h"   // IWYU pragma: export
+#include "gradloom/trainer.h"  // IWYU pragma: export

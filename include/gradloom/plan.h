@@ -1,0 +1,279 @@
+// Models, what they are compiled with, and plans.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradloom/error.h"
+#include "gradloom/tensor.h"
+
+namespace gradloom {
+inline namespace v1 {
+
+// A key of the configuration and its value, as `gradloom config --keys` lists them: {"optimizer.lr", "1e-3"}.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+namespace internal {
+
+inline std::string TextOf(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return std::string(text, end);
+}
+
+// A list of texts as TOML writes it.
+inline std::string ListOf(const std::vector<std::string>& texts) {
+  std::string list = "[";
+  for (const std::string& text : texts) list += (list.size() > 1 ? ", '''" : "'''") + text + "'''";
+  return list + "]";
+}
+
+}  // namespace internal
+
+// An ONNX model in memory.
+class Model {
+ public:
+  // Reads a file, with its external data from the folder it lies in.
+  explicit Model(const std::string& path) {
+    GradloomModel* handle = nullptr;
+    internal::Check(internal::Api().LoadModel(path.c_str(), nullptr, &handle));
+    handle_ = internal::Shared(handle, internal::Api().ReleaseModel);
+  }
+
+  // Copies the bytes of such a file; `name` is for messages.
+  static Model FromBytes(std::span<const std::byte> bytes, const std::string& name = "model") {
+    auto options = internal::Sized<GradloomLoadOptions>();
+    options.name = name.c_str();
+    GradloomModel* handle = nullptr;
+    internal::Check(internal::Api().LoadModelFromBuffer(bytes.data(), bytes.size(), &options, &handle));
+    return Model(handle);
+  }
+
+  std::vector<std::string> InputNames() const {
+    size_t count = 0;
+    internal::Check(internal::Api().GetModelInputCount(c(), &count));
+    std::vector<std::string> names;
+    for (size_t i = 0; i < count; ++i) {
+      const char* name = nullptr;
+      internal::Check(internal::Api().GetModelInputName(c(), i, &name));
+      names.emplace_back(name);
+    }
+    return names;
+  }
+
+  GradloomModel* c() const { return handle_.get(); }
+
+ private:
+  explicit Model(GradloomModel* handle) : handle_(internal::Shared(handle, internal::Api().ReleaseModel)) {}
+  std::shared_ptr<GradloomModel> handle_;
+};
+
+// One or several terms of a loss, each as `--loss` reads it: docs/losses.md. Formulas are those of PyTorch's functions.
+class Loss {
+ public:
+  Loss() = default;  // guessed from the model's first output
+  explicit Loss(std::string term) : terms_{std::move(term)} {}
+
+  static Loss CrossEntropy(const std::string& logits, const std::string& label) { return Of("cross_entropy", logits, label); }
+  static Loss Nll(const std::string& log_probabilities, const std::string& label) { return Of("nll", log_probabilities, label); }
+  static Loss Mse(const std::string& output, const std::string& target) { return Of("mse", output, target); }
+  static Loss L1(const std::string& output, const std::string& target) { return Of("l1", output, target); }
+  static Loss SmoothL1(const std::string& output, const std::string& target) { return Of("smooth_l1", output, target); }
+  static Loss Huber(const std::string& output, const std::string& target) { return Of("huber", output, target); }
+  static Loss Bce(const std::string& probabilities, const std::string& target) { return Of("bce", probabilities, target); }
+  static Loss BceWithLogits(const std::string& logits, const std::string& target) { return Of("bce_with_logits", logits, target); }
+  static Loss KlDiv(const std::string& log_probabilities, const std::string& target) { return Of("kl_div", log_probabilities, target); }
+  // The mean of an output of the model.
+  static Loss Output(const std::string& output) { return Loss("output(" + output + ")"); }
+  // An ONNX graph of outputs and targets.
+  static Loss Graph(const std::string& path) { return Loss(path); }
+
+  // The sum of both.
+  Loss operator+(const Loss& other) const {
+    Loss sum = *this;
+    sum.terms_.insert(sum.terms_.end(), other.terms_.begin(), other.terms_.end());
+    return sum;
+  }
+  // Every term times the weight; once.
+  Loss operator*(double weight) const {
+    Loss scaled = *this;
+    for (std::string& term : scaled.terms_) term += "*" + internal::TextOf(weight);
+    return scaled;
+  }
+
+  const std::vector<std::string>& terms() const { return terms_; }
+
+ private:
+  static Loss Of(const std::string& type, const std::string& output, const std::string& target) {
+    return Loss(type + "(" + output + ", " + target + ")");
+  }
+  std::vector<std::string> terms_;
+};
+
+// Optimizers, with PyTorch's formulas.
+struct Sgd {
+  double lr = 1e-3, momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+struct Adam {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+};
+struct AdamW {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
+};
+struct RmsProp {
+  double lr = 1e-3, momentum = 0, eps = 1e-8, weight_decay = 0;
+};
+
+class Optimizer {
+ public:
+  Optimizer() = default;  // the configuration's
+  // Any of the configuration's, with settings of the section optimizer by their short names: Optimizer("lamb", {{"lr", "1e-3"}}).
+  Optimizer(const std::string& name, const Settings& options) {
+    settings_.emplace_back("optimizer.name", name);
+    for (const auto& [key, value] : options) settings_.emplace_back("optimizer." + key, value);
+  }
+  Optimizer(const Sgd& o)  // NOLINT: one is meant for the other
+      : Optimizer(o.nesterov          ? "nesterov"
+                  : o.momentum != 0.0 ? "momentum"
+                                      : "sgd",
+                  Common(o)) {
+    if (o.momentum != 0.0) Add("momentum", o.momentum);
+  }
+  Optimizer(const Adam& o) : Optimizer("adam", Common(o)) { AddBetas(o); }    // NOLINT
+  Optimizer(const AdamW& o) : Optimizer("adamw", Common(o)) { AddBetas(o); }  // NOLINT
+  Optimizer(const RmsProp& o) : Optimizer("rmsprop", Common(o)) {             // NOLINT
+    Add("eps", o.eps);
+    if (o.momentum != 0.0) Add("momentum", o.momentum);
+  }
+
+  const Settings& settings() const { return settings_; }
+
+ private:
+  template <typename Options>
+  static Settings Common(const Options& o) {
+    return {{"lr", internal::TextOf(o.lr)}, {"weight_decay", internal::TextOf(o.weight_decay)}};
+  }
+  void Add(const std::string& key, double value) { settings_.emplace_back("optimizer." + key, internal::TextOf(value)); }
+  template <typename Options>
+  void AddBetas(const Options& o) {
+    Add("beta1", o.beta1);
+    Add("beta2", o.beta2);
+    Add("eps", o.eps);
+  }
+
+  Settings settings_;
+};
+
+struct CompileOptions {
+  Loss loss{};
+  Optimizer optimizer{};
+  int64_t batch = 0;             // of all devices together; 0: what the model's file says, or 32
+  std::vector<int64_t> batches{};  // more sizes to compile at once; a session compiles others when they come
+  std::string devices{};           // "cpu", "cpu:4", "cuda:0,1"; empty: the configuration's default
+  bool eval = true;              // Session::Evaluate
+  bool predict = true;           // Session::Predict
+  bool gradients = false;        // Session::Backward, Update and Gradient; takes memory for a gradient of each parameter
+  bool outputs = false;          // training steps give the model's outputs, too
+  std::string config{};            // a TOML file; what is said here wins over it
+  Settings settings{};             // any other keys; these win over all
+};
+
+// What a training step, an evaluation or a prediction takes and gives.
+enum class EntryKind : int32_t { kTrain = GRADLOOM_TRAIN, kEval = GRADLOOM_EVAL, kPredict = GRADLOOM_PREDICT };
+
+// A verified plan: all that will happen, decided before step 0.
+class Plan {
+ public:
+  // Takes a handle of the C table.
+  explicit Plan(GradloomPlan* handle) : handle_(internal::Shared(handle, internal::Api().ReleasePlan)) {}
+
+  // A plan may come from anyone: it is proved sound.
+  static Plan Load(const std::string& path) {
+    GradloomPlan* handle = nullptr;
+    internal::Check(internal::Api().LoadPlan(path.c_str(), &handle));
+    return Plan(handle);
+  }
+  static Plan FromBytes(std::span<const std::byte> bytes) {
+    GradloomPlan* handle = nullptr;
+    internal::Check(internal::Api().LoadPlanFromBuffer(bytes.data(), bytes.size(), &handle));
+    return Plan(handle);
+  }
+  void Save(const std::string& path) const { internal::Check(internal::Api().SavePlan(c(), path.c_str())); }
+
+  std::string Text() const { return Describe(GRADLOOM_PLAN_TEXT); }
+  std::string MemoryJson() const { return Describe(GRADLOOM_PLAN_MEMORY_JSON); }
+  std::string Notes() const { return Describe(GRADLOOM_PLAN_NOTES); }  // of compiling it: what was guessed, what is odd
+
+  // "" where it has none.
+  std::string Property(const std::string& key) const {
+    const char* value = nullptr;
+    internal::Check(internal::Api().GetPlanProperty(c(), key.c_str(), &value));
+    return value == nullptr ? "" : value;
+  }
+  size_t device_count() const {
+    size_t count = 0;
+    internal::Check(internal::Api().GetPlanDeviceCount(c(), &count));
+    return count;
+  }
+  std::vector<TensorInfo> Inputs(EntryKind kind) const { return List(kind, internal::Api().GetInputCount, internal::Api().GetInputInfo); }
+  std::vector<TensorInfo> Outputs(EntryKind kind) const {
+    return List(kind, internal::Api().GetOutputCount, internal::Api().GetOutputInfo);
+  }
+
+  GradloomPlan* c() const { return handle_.get(); }
+
+ private:
+  std::string Describe(GradloomDescription what) const {
+    GradloomText* text = nullptr;
+    internal::Check(internal::Api().DescribePlan(c(), what, &text));
+    return internal::Take(text);
+  }
+  template <typename Count, typename Info>
+  std::vector<TensorInfo> List(EntryKind kind, Count count_of, Info info_of) const {
+    size_t count = 0;
+    internal::Check(count_of(c(), static_cast<GradloomEntry>(kind), &count));
+    std::vector<TensorInfo> list;
+    for (size_t i = 0; i < count; ++i) {
+      auto info = internal::Sized<GradloomTensorInfo>();
+      internal::Check(info_of(c(), static_cast<GradloomEntry>(kind), i, &info));
+      list.push_back(internal::InfoOf(info));
+    }
+    return list;
+  }
+  std::shared_ptr<GradloomPlan> handle_;
+};
+
+// Compiles and verifies. The plan borrows nothing of the options.
+inline Plan Compile(const Model& model, const CompileOptions& options) {
+  Settings settings = options.optimizer.settings();
+  if (!options.loss.terms().empty()) settings.emplace_back("loss.name", internal::ListOf(options.loss.terms()));
+  if (!options.devices.empty()) settings.emplace_back("devices.use", options.devices);
+  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
+  std::vector<GradloomSetting> list;
+  for (const auto& [key, value] : settings) list.push_back({key.c_str(), value.c_str()});
+  std::vector<int64_t> batches = options.batches;
+  if (options.batch > 0) batches.insert(batches.begin(), options.batch);
+  auto given = internal::Sized<GradloomCompileOptions>();
+  given.config_path = options.config.empty() ? nullptr : options.config.c_str();
+  given.settings = list.data();
+  given.num_settings = list.size();
+  given.batches = batches.data();
+  given.num_batches = batches.size();
+  given.with = GRADLOOM_WITH_NOTHING_ELSE;
+  if (options.eval) given.with |= GRADLOOM_WITH_EVAL;
+  if (options.predict) given.with |= GRADLOOM_WITH_PREDICT;
+  if (options.gradients) given.with |= GRADLOOM_WITH_GRADIENTS;
+  if (options.outputs) given.with |= GRADLOOM_WITH_OUTPUTS;
+  GradloomPlan* handle = nullptr;
+  internal::Check(internal::Api().Compile(model.c(), &given, &handle));
+  return Plan(handle);
+}
+
+}  // namespace v1
+}  // namespace gradloom

@@ -1,0 +1,133 @@
+// A whole training in one call.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradloom/dataset.h"
+#include "gradloom/session.h"
+
+namespace gradloom {
+inline namespace v1 {
+
+struct TrainerConfig {
+  Dataset train;
+  std::optional<Dataset> eval{};
+  int64_t epochs = 1;
+  int64_t updates = 0;  // above 0: so many updates in all, however many epochs that is
+  int64_t batch = 32;
+  int64_t seed = 0;
+  std::string evaluate_every = "1ep";  // or "500" updates
+  std::vector<std::string> metrics{};  // "accuracy(logits, label)"
+  std::string watch{};                 // what tells the better model: "eval/loss:min"; empty: the loss
+  int64_t patience = 0;                // above 0: stop after so many evaluations in a row that were not better
+};
+
+struct Evaluation {
+  int64_t step = 0, epoch = 0;
+  std::map<std::string, double> values;  // "loss" and the metrics
+  bool best = false;                     // better than all before
+};
+
+struct Epoch {
+  int64_t epoch = 0, step = 0;  // epoch from 1
+  double train_loss = 0, lr = 0, seconds = 0, samples_per_second = 0;
+};
+
+// Each may be empty. Called between two steps on the thread that called Fit; false ends the run after this step. What one throws ends the
+// run, and Fit throws it.
+struct Callbacks {
+  std::function<bool(const StepResult&)> on_step{};
+  std::function<bool(const Evaluation&)> on_evaluation{};
+  std::function<bool(const Epoch&)> on_epoch{};
+};
+
+struct FitResult {
+  double train_loss = 0;   // of the last epoch
+  double best = 0;         // the watched value; NaN where nothing was evaluated
+  int64_t best_step = -1;  // -1 where nothing was evaluated
+  int64_t step = 0;
+  bool stopped_by_callback = false, stopped_early = false;
+};
+
+class Trainer {
+ public:
+  Trainer(const Plan& plan, TrainerConfig config) : config_(std::move(config)), session_(plan, {.seed = config_.seed}) {
+    config_.train.Read(plan);
+    if (config_.eval) config_.eval->Read(plan);
+  }
+
+  Session& session() { return session_; }
+
+  FitResult Fit(const Callbacks& callbacks = {}) {
+    std::vector<const char*> metrics;
+    for (const std::string& metric : config_.metrics) metrics.push_back(metric.c_str());
+    auto options = internal::Sized<GradloomFitOptions>();
+    options.epochs = config_.epochs;
+    options.updates = config_.updates;
+    options.batch = config_.batch;
+    options.evaluate_every = config_.evaluate_every.c_str();
+    options.metrics = metrics.data();
+    options.num_metrics = metrics.size();
+    options.watch = config_.watch.empty() ? nullptr : config_.watch.c_str();
+    options.patience = config_.patience;
+    Listener listener{callbacks, nullptr};
+    auto table = internal::Sized<GradloomCallbacks>();
+    table.user = &listener;
+    table.on_step = [](void* user, const GradloomStepResult* r) {
+      return Listener::Tell(user, [&](const Callbacks& c) { return !c.on_step || c.on_step(internal::ResultOf(*r)); });
+    };
+    table.on_evaluation = [](void* user, const GradloomEvaluation* e) {
+      return Listener::Tell(user, [&](const Callbacks& c) {
+        if (!c.on_evaluation) return true;
+        Evaluation evaluation{e->step, e->epoch, {}, e->best != 0};
+        for (size_t i = 0; i < e->count; ++i) evaluation.values.emplace(e->names[i], e->values[i]);
+        return c.on_evaluation(evaluation);
+      });
+    };
+    table.on_epoch = [](void* user, const GradloomEpoch* e) {
+      return Listener::Tell(user, [&](const Callbacks& c) {
+        return !c.on_epoch || c.on_epoch({e->epoch, e->step, e->train_loss, e->lr, e->seconds, e->samples_per_second});
+      });
+    };
+    auto result = internal::Sized<GradloomFitResult>();
+    GradloomStatus* const status =
+        internal::Api().Fit(session_.c(), config_.train.c(), config_.eval ? config_.eval->c() : nullptr, &options, &table, &result);
+    if (listener.thrown) {
+      internal::Api().ReleaseStatus(status);
+      std::rethrow_exception(listener.thrown);
+    }
+    internal::Check(status);
+    return {result.train_loss, result.best, result.best_step, result.step, result.stopped == 1, result.stopped == 2};
+  }
+
+ private:
+  // No exception may pass the table.
+  struct Listener {
+    const Callbacks& callbacks;
+    std::exception_ptr thrown;
+
+    template <typename Call>
+    static int32_t Tell(void* user, Call call) noexcept {
+      auto& listener = *static_cast<Listener*>(user);
+      try {
+        return call(listener.callbacks) ? 0 : 1;
+      } catch (...) {
+        listener.thrown = std::current_exception();
+        return 1;
+      }
+    }
+  };
+
+  TrainerConfig config_;
+  Session session_;
+};
+
+}  // namespace v1
+}  // namespace gradloom

@@ -1,0 +1,118 @@
+// Checkpoints and properties of the C table.
+#include <charconv>
+#include <filesystem>
+
+#include "runtime/api/guard.h"
+#include "runtime/api/properties.h"
+#include "runtime/api/table.h"
+#include "runtime/base/file.h"
+
+namespace gradloom::api {
+namespace {
+
+// Of the texts that a manifest keeps.
+constexpr std::string_view kProperty = "property/";
+const std::string kAccumulated = "accumulated";
+
+// A folder is a checkpoint's, or a folder of them, or a run's.
+Checkpoint FromFolder(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (fs::exists(path + "/MANIFEST")) return Checkpoint::Load(path);
+  const std::string folder = fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path;
+  FoundCheckpoint found = FindNewestCheckpoint(folder);
+  if (found.checkpoint) return std::move(*found.checkpoint);
+  const std::string why =
+      found.skipped.empty() ? "there is no checkpoint in it" : "no checkpoint in it loads: " + found.skipped.front().why;
+  throw Error(ErrorCode::kCheckpoint, why, Escaped(folder, 4096));
+}
+
+GradloomStatus* LoadCheckpoint(const char* path, GradloomCheckpoint** out) {
+  return Guarded([&] {
+    GradloomCheckpoint*& handle = Out(out);
+    const std::string name = TextOf(path, "the path");
+    handle = new GradloomCheckpoint{std::filesystem::is_directory(name) ? FromFolder(name) : Checkpoint::FromFile(name)};
+  });
+}
+
+GradloomStatus* LoadCheckpointFromBuffer(const void* bytes, size_t num_bytes, GradloomCheckpoint** out) {
+  return Guarded([&] {
+    GradloomCheckpoint*& handle = Out(out);
+    const char* const data = &Given(static_cast<const char*>(bytes), "the buffer");
+    handle = new GradloomCheckpoint{Checkpoint::FromBytes(std::string(data, num_bytes), "checkpoint in memory")};
+  });
+}
+
+void ReleaseCheckpoint(GradloomCheckpoint* checkpoint) { delete checkpoint; }
+
+void Write(const Call& call, bool with_optimizer, const WriteBytes& write) {
+  if (!with_optimizer) return WriteWeightsFile(write, *call);
+  Manifest manifest = ManifestOf(*call, IdentityOf(call->plan()));
+  if (const auto scale = call->loss_scale()) manifest.loss_scale = scale->scale;
+  PutProperties(call.handle(), manifest);
+  WriteCheckpointFile(write, *call, std::move(manifest));
+}
+
+GradloomStatus* SaveCheckpoint(GradloomSession* session, const char* path, int32_t include_optimizer_state) {
+  return Guarded([&] {
+    const Call call(session);
+    AtomicFile file(TextOf(path, "the path"));
+    Write(call, include_optimizer_state != 0, [&](const void* data, int64_t bytes) { file.Write(data, bytes); });
+    file.Commit();
+  });
+}
+
+GradloomStatus* SaveCheckpointToBuffer(GradloomSession* session, int32_t include_optimizer_state, GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& handle = Out(out);
+    const Call call(session);
+    auto text = std::make_unique<GradloomText>();
+    Write(call, include_optimizer_state != 0,
+          [&](const void* data, int64_t bytes) { text->bytes.append(static_cast<const char*>(data), static_cast<size_t>(bytes)); });
+    handle = text.release();
+  });
+}
+
+GradloomStatus* AddProperty(GradloomSession* session, const char* name, const char* value) {
+  return Guarded([&] {
+    const Call call(session);
+    call.handle().properties[TextOf(name, "the name")] = TextOf(value, "the value");
+  });
+}
+
+GradloomStatus* GetProperty(GradloomSession* session, const char* name, const char** out) {
+  return Guarded([&] {
+    Out(out);
+    const Call call(session);
+    const auto found = call.handle().properties.find(TextOf(name, "the name"));
+    if (found != call.handle().properties.end()) *out = found->second.c_str();
+  });
+}
+
+}  // namespace
+
+void TakeProperties(const Manifest& manifest, GradloomSession& session) {
+  for (const auto& [name, text] : manifest.callbacks) {
+    if (name.starts_with(kProperty)) session.properties[name.substr(kProperty.size())] = text;
+  }
+  int64_t batches = 0;
+  if (const auto found = manifest.callbacks.find(kAccumulated); found != manifest.callbacks.end())
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), batches);
+  session.session.set_accumulated(std::max<int64_t>(batches, 0));
+}
+
+void PutProperties(const GradloomSession& session, Manifest& manifest) {
+  for (const auto& [name, text] : session.properties) manifest.callbacks.emplace(std::string(kProperty) + name, text);
+  manifest.callbacks.emplace(kAccumulated, std::to_string(session.session.accumulated()));
+}
+
+void AddCheckpoints(GradloomApi& api) {
+  api.LoadCheckpoint = LoadCheckpoint;
+  api.LoadCheckpointFromBuffer = LoadCheckpointFromBuffer;
+  api.ReleaseCheckpoint = ReleaseCheckpoint;
+  api.SaveCheckpoint = SaveCheckpoint;
+  api.SaveCheckpointToBuffer = SaveCheckpointToBuffer;
+  api.AddProperty = AddProperty;
+  api.GetProperty = GetProperty;
+}
+
+}  // namespace gradloom::api

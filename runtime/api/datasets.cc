@@ -1,0 +1,139 @@
+// Data sets and batches of the C table.
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "runtime/api/guard.h"
+#include "runtime/api/table.h"
+#include "runtime/session/training_data.h"
+
+namespace gradloom::api {
+namespace {
+
+// What a plan is fed in training, and which of it is no input of the model.
+DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& plan) {
+  DataOptions options;
+  Array(given.columns, given.num_columns, "the array of columns");
+  Array(given.transforms, given.num_transforms, "the array of transforms");
+  for (size_t i = 0; i < given.num_columns; ++i)
+    options.columns[TextOf(given.columns[i].key, "the name of a column")] = TextOf(given.columns[i].value, "the source of a column");
+  for (size_t i = 0; i < given.num_transforms; ++i) {
+    options.transforms[TextOf(given.transforms[i].key, "the name of a column")].push_back(TextOf(given.transforms[i].value, "a transform"));
+  }
+  if (given.eval_path != nullptr) options.eval = given.eval_path;
+  if (given.eval_split != nullptr) options.eval_split = given.eval_split;
+  const std::vector<TensorFacts>& known = plan.inputs[GRADLOOM_PREDICT];
+  for (const TensorFacts& feed : plan.inputs[GRADLOOM_TRAIN]) {
+    const bool is_input = std::any_of(known.begin(), known.end(), [&](const TensorFacts& input) { return input.name == feed.name; });
+    if (!known.empty() && !is_input) options.targets.insert(feed.name);
+  }
+  return options;
+}
+
+GradloomStatus* LoadDataset(const char* path, const GradloomPlan* plan, const GradloomDataOptions* options, GradloomDataset** train,
+                            GradloomDataset** eval) {
+  return Guarded([&] {
+    GradloomDataset*& handle = Out(train);
+    if (eval != nullptr) *eval = nullptr;
+    const GradloomDataOptions given = OptionsOf(options);
+    DataOptions reading = OptionsFor(given, Given(plan, "the plan"));
+    reading.train = TextOf(path, "the path");
+    if (eval == nullptr && !(reading.eval.empty() && reading.eval_split.empty()))
+      throw Error(ErrorCode::kConfig, "evaluation data are asked for, and there is no place for them");
+    if (plan->inputs[GRADLOOM_TRAIN].empty())
+      throw Error(ErrorCode::kConfig, "the plan trains nothing, so it has no use for training data");
+    std::vector<Feed> feeds;
+    for (const TensorFacts& facts : plan->inputs[GRADLOOM_TRAIN]) feeds.push_back({facts.name, facts.dtype, facts.shape, facts.batch_axis});
+    TrainingData data = LoadTrainingData(reading, feeds, given.seed);
+    auto made = std::make_unique<GradloomDataset>(GradloomDataset{std::make_shared<const Dataset>(std::move(data.train))});
+    if (eval != nullptr && data.eval.rows() > 0) *eval = new GradloomDataset{std::make_shared<const Dataset>(std::move(data.eval))};
+    handle = made.release();
+  });
+}
+
+GradloomStatus* CreateDataset(const char* const* names, const GradloomTensor* columns, size_t num_columns, GradloomDataset** out) {
+  return Guarded([&] {
+    GradloomDataset*& handle = Out(out);
+    if (num_columns == 0) throw Error(ErrorCode::kConfig, "a data set needs at least one column");
+    Given(names, "the array of names");
+    Given(columns, "the array of columns");
+    std::map<std::string, Tensor> copies;
+    for (size_t i = 0; i < num_columns; ++i) {
+      const std::string name = TextOf(names[i], "the name of a column");
+      if (!copies.emplace(name, Tensor::Copy(ViewOf(columns[i], "column '" + Escaped(name) + "'"))).second)
+        throw Error(ErrorCode::kConfig, "column '" + Escaped(name) + "' is given twice");
+    }
+    handle = new GradloomDataset{std::make_shared<const Dataset>(std::move(copies))};
+  });
+}
+
+GradloomStatus* GetDatasetRows(const GradloomDataset* dataset, int64_t* out) {
+  return Guarded([&] { Given(out, "the place for the result") = Given(dataset, "the data set").data->rows(); });
+}
+
+void ReleaseDataset(GradloomDataset* dataset) { delete dataset; }
+
+GradloomStatus* CreateBatches(const GradloomDataset* dataset, const GradloomBatchOptions* options, GradloomBatches** out) {
+  return Guarded([&] {
+    GradloomBatches*& handle = Out(out);
+    const GradloomBatchOptions given = OptionsOf(options);
+    const std::shared_ptr<const Dataset>& data = Given(dataset, "the data set").data;
+    if (given.batch < 1) throw Error(ErrorCode::kConfig, "a batch of " + std::to_string(given.batch) + " samples", "", "set `batch`");
+    if (given.epoch < 0) throw Error(ErrorCode::kConfig, "the epoch is " + std::to_string(given.epoch) + "; they count from 0");
+    auto made = std::make_unique<GradloomBatches>();
+    made->data = data;
+    const auto seed = static_cast<uint64_t>(given.seed), epoch = static_cast<uint64_t>(given.epoch);
+    if (given.in_order != 0) {
+      made->order.resize(static_cast<size_t>(data->rows()));
+      std::iota(made->order.begin(), made->order.end(), 0);
+    } else {
+      made->order = ShuffledRows(data->rows(), seed, epoch);
+    }
+    made->batches = std::make_unique<Batches>(*made->data, made->order, given.batch, BatchesOptions{.draw = RowDraw(seed, epoch)});
+    handle = made.release();
+  });
+}
+
+GradloomStatus* GetBatchCount(const GradloomBatches* batches, int64_t* out) {
+  return Guarded([&] { Given(out, "the place for the result") = Given(batches, "the batches").batches->count(); });
+}
+
+GradloomStatus* GetBatch(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
+                         size_t* count) {
+  return Guarded([&] {
+    const char* const*& out_names = Out(names);
+    const GradloomTensor*& out_columns = Out(columns);
+    Given(count, "the place for the count") = 0;
+    GradloomBatches& handle = Given(batches, "the batches");
+    if (index < 0 || index >= handle.batches->count()) {
+      throw Error(ErrorCode::kConfig, "there is no batch " + std::to_string(index) + " among " + std::to_string(handle.batches->count()));
+    }
+    handle.feeds = handle.batches->Get(index);
+    handle.names.clear();
+    handle.columns.clear();
+    for (const auto& [name, view] : handle.feeds) {
+      handle.names.push_back(name.c_str());
+      handle.columns.push_back(TensorOf(view, view.shape));
+    }
+    out_names = handle.names.data();
+    out_columns = handle.columns.data();
+    *count = handle.names.size();
+  });
+}
+
+void ReleaseBatches(GradloomBatches* batches) { delete batches; }
+
+}  // namespace
+
+void AddDatasets(GradloomApi& api) {
+  api.LoadDataset = LoadDataset;
+  api.CreateDataset = CreateDataset;
+  api.GetDatasetRows = GetDatasetRows;
+  api.ReleaseDataset = ReleaseDataset;
+  api.CreateBatches = CreateBatches;
+  api.GetBatchCount = GetBatchCount;
+  api.GetBatch = GetBatch;
+  api.ReleaseBatches = ReleaseBatches;
+}
+
+}  // namespace gradloom::api

@@ -1,0 +1,123 @@
+// A whole training through the C table.
+#include <limits>
+
+#include "runtime/api/guard.h"
+#include "runtime/api/table.h"
+#include "runtime/session/trainer.h"
+
+namespace gradloom::api {
+namespace {
+
+TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
+  TrainerOptions options;
+  if (given.epochs < 0 || given.updates < 0 || given.batch < 0 || given.patience < 0)
+    throw Error(ErrorCode::kConfig, "epochs, updates, batch and patience are not below 0");
+  if (given.epochs > 0) options.epochs = given.epochs;
+  options.updates = given.updates;
+  if (given.batch > 0) options.batch = given.batch;
+  options.batch = std::min(options.batch, std::max<int64_t>(rows, 1));
+  options.patience = given.patience;
+  if (given.evaluate_every != nullptr) options.evaluate = Interval::Parse(given.evaluate_every, "evaluate_every");
+  Array(given.metrics, given.num_metrics, "the array of metrics");
+  for (size_t i = 0; i < given.num_metrics; ++i) {
+    MetricSpec spec = MetricSpec::Parse(TextOf(given.metrics[i], "a metric"));
+    Metric::Make(spec);
+    if (spec.output.empty() || spec.target.empty()) {
+      throw Error(ErrorCode::kConfig, "metric " + Escaped(spec.name) + " does not say what it compares", "",
+                  "name both: " + Escaped(spec.name) + "(OUTPUT, TARGET)");
+    }
+    options.metrics.push_back(std::move(spec));
+  }
+  if (given.watch != nullptr) options.watch = Watch::Parse(given.watch);
+  return options;
+}
+
+// Hands reports on; what a callback answers ends the run.
+class CallbackObserver : public TrainerObserver {
+ public:
+  explicit CallbackObserver(const GradloomCallbacks& callbacks) : callbacks_(callbacks) {}
+
+  bool stopped() const { return stopped_; }
+  double train_loss() const { return train_loss_; }
+
+  void OnStep(const StepReport& report) override {
+    if (callbacks_.on_step == nullptr) return;
+    GradloomStepResult result = ResultOf(report.result);
+    result.size = sizeof result;
+    stopped_ |= callbacks_.on_step(callbacks_.user, &result) != 0;
+  }
+
+  void OnEvaluation(const EvaluationReport& report) override {
+    if (callbacks_.on_evaluation == nullptr) return;
+    std::vector<const char*> names;
+    std::vector<double> values;
+    for (const auto& [name, value] : report.values) {
+      names.push_back(name.c_str());
+      values.push_back(value);
+    }
+    const GradloomEvaluation evaluation{names.data(), values.data(), names.size(), report.step, report.epoch, report.best ? 1 : 0, 0};
+    stopped_ |= callbacks_.on_evaluation(callbacks_.user, &evaluation) != 0;
+  }
+
+  void OnEpoch(const EpochReport& report) override {
+    train_loss_ = report.train_loss;
+    if (callbacks_.on_epoch == nullptr) return;
+    const GradloomEpoch epoch{report.epoch, report.step, report.train_loss, report.lr, report.seconds, report.samples_per_s};
+    stopped_ |= callbacks_.on_epoch(callbacks_.user, &epoch) != 0;
+  }
+
+ private:
+  GradloomCallbacks callbacks_;
+  bool stopped_ = false;
+  double train_loss_ = std::numeric_limits<double>::quiet_NaN();
+};
+
+// While it lives, callbacks cannot train beside the run.
+class Fitting {
+ public:
+  explicit Fitting(GradloomSession& session) : session_(session) { session_.fitting = true; }
+  ~Fitting() { session_.fitting = false; }
+
+ private:
+  GradloomSession& session_;
+};
+
+int32_t StoppedBy(StopReason reason) {
+  switch (reason) {
+    case StopReason::kDone: return 0;
+    case StopReason::kRequested: return 1;
+    case StopReason::kNoBetter: return 2;
+  }
+  return 0;
+}
+
+GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, const GradloomDataset* eval, const GradloomFitOptions* options,
+                    const GradloomCallbacks* callbacks, GradloomFitResult* result) {
+  return Guarded([&] {
+    const Call call(session);
+    call.CheckNotFitting();
+    if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "a step was begun whose result was not asked for", "", "call Wait first");
+    const Dataset& data = *Given(train, "the training data").data;
+    const Dataset none;
+    CallbackObserver observer(OptionsOf(callbacks));
+    TrainerOptions made = OptionsFor(OptionsOf(options), data.rows());
+    made.stop_requested = [&] { return observer.stopped(); };
+    call.handle().shapes.clear();
+    const Fitting fitting(call.handle());
+    Trainer trainer(*call, data, eval == nullptr ? none : *eval->data, std::move(made), observer);
+    const StopReason reason = trainer.Run();
+    GradloomFitResult given{};
+    given.train_loss = observer.train_loss();
+    given.best = trainer.has_best() ? trainer.best() : std::numeric_limits<double>::quiet_NaN();
+    given.best_step = trainer.has_best() ? trainer.best_step() : -1;
+    given.step = call->step();
+    given.stopped = StoppedBy(reason);
+    Give(given, result);
+  });
+}
+
+}  // namespace
+
+void AddFit(GradloomApi& api) { api.Fit = Fit; }
+
+}  // namespace gradloom::api

@@ -1,0 +1,64 @@
+#include "runtime/api/guard.h"
+
+#include <algorithm>
+#include <new>
+
+namespace gradloom::api {
+namespace {
+
+// Given where there is no memory for another; never released.
+GradloomStatus& OutOfMemory() {
+  static GradloomStatus status{Error(ErrorCode::kResource, "out of memory"), "E-RESOURCE"};
+  return status;
+}
+
+// Made before memory can be short.
+const GradloomStatus* const kMadeEarly = &OutOfMemory();
+
+}  // namespace
+
+bool IsConstant(const GradloomStatus* status) { return status == kMadeEarly; }
+
+GradloomStatus* StatusOf(const Error& error) noexcept {
+  try {
+    return new GradloomStatus{error, std::string(ErrorName(error.code()))};
+  } catch (...) {
+    return &OutOfMemory();
+  }
+}
+
+GradloomStatus* CurrentStatus() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return StatusOf(error);
+  } catch (const std::bad_alloc&) {
+    return &OutOfMemory();
+  } catch (const std::exception& error) {
+    try {
+      return StatusOf(Error(ErrorCode::kInternal, error.what()));
+    } catch (...) {
+      return &OutOfMemory();
+    }
+  } catch (...) {
+    return &OutOfMemory();
+  }
+}
+
+size_t EntryIndex(GradloomEntry entry) {
+  if (entry < GRADLOOM_TRAIN || entry > GRADLOOM_PREDICT)
+    throw Error(ErrorCode::kConfig, std::to_string(entry) + " is no kind of entry", "",
+                "GRADLOOM_TRAIN, GRADLOOM_EVAL or GRADLOOM_PREDICT");
+  return static_cast<size_t>(entry);
+}
+
+Call::Call(GradloomSession* session) : handle_(Given(session, "the session")), lock_(handle_.calls) {
+  std::unique_lock lock(handle_.async);
+  handle_.ended.wait(lock, [&] { return !handle_.running; });
+}
+
+void Call::CheckNotFitting() const {
+  if (handle_.fitting) throw Error(ErrorCode::kConfig, "a callback of Fit cannot train beside it", "", "return 1 to end the run first");
+}
+
+}  // namespace gradloom::api

@@ -1,0 +1,155 @@
+// Parameters, statistics and gradients of the C table.
+#include <cstring>
+
+#include "runtime/api/gradients.h"
+#include "runtime/api/guard.h"
+#include "runtime/api/table.h"
+
+namespace gradloom::api {
+
+const StateTensor& GradientState(const Plan& plan, const std::string& parameter) {
+  const int index = plan.FindState(parameter);
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kAccumulator && index >= 0 && state.parameter == index) return state;
+  }
+  if (index < 0 || plan.state[static_cast<size_t>(index)].kind != StateKind::kParameter)
+    throw Error(ErrorCode::kConfig, "the plan trains no parameter '" + Escaped(parameter) + "'", "", "GetParameterName lists them");
+  throw Error(ErrorCode::kConfig, "the plan keeps no gradients", "", "compile it with GRADLOOM_WITH_GRADIENTS");
+}
+
+namespace {
+
+GradloomStatus* GetParameterCount(GradloomSession* session, int32_t trainable_only, size_t* out) {
+  return Guarded([&] {
+    const Call call(session);
+    Given(out, "the place for the result") = trainable_only != 0 ? call.handle().num_parameters : call.handle().states.size();
+  });
+}
+
+GradloomStatus* GetParameterName(GradloomSession* session, size_t index, const char** out) {
+  return Guarded([&] {
+    Out(out);
+    const Call call(session);
+    const auto& states = call.handle().states;
+    if (index >= states.size())
+      throw Error(ErrorCode::kConfig, "there is no parameter " + std::to_string(index) + " among " + std::to_string(states.size()));
+    *out = states[index].name.c_str();
+  });
+}
+
+// Throws Error(kConfig).
+const TensorFacts& Find(const Call& call, const char* name) {
+  const std::string wanted = TextOf(name, "the name");
+  for (const TensorFacts& facts : call.handle().states) {
+    if (facts.name == wanted) return facts;
+  }
+  throw Error(ErrorCode::kConfig, "the plan has no parameter '" + Escaped(wanted) + "'", "", "GetParameterName lists them");
+}
+
+GradloomStatus* GetParameterTypeAndShape(GradloomSession* session, const char* name, GradloomTensorInfo* out) {
+  return Guarded([&] {
+    Given(out, "the place for the result");
+    const Call call(session);
+    Give(InfoOf(Find(call, name)), out);
+  });
+}
+
+GradloomStatus* GetParameter(GradloomSession* session, const char* name, void* buffer, size_t num_bytes) {
+  return Guarded([&] {
+    const Call call(session);
+    CopyOut(call->Get(Find(call, name).name).view(), buffer, num_bytes);
+  });
+}
+
+GradloomStatus* UpdateParameter(GradloomSession* session, const char* name, const GradloomTensor* value) {
+  return Guarded([&] {
+    const Call call(session);
+    const std::string& state = Find(call, name).name;
+    call->Set(state, ViewOf(Given(value, "the value"), "the value of '" + Escaped(state) + "'"));
+  });
+}
+
+// Of float32 alone, so that they are one vector.
+size_t ElementsOf(const Call& call, int32_t trainable_only) {
+  const GradloomSession& handle = call.handle();
+  size_t elements = 0;
+  for (size_t i = 0; i < (trainable_only != 0 ? handle.num_parameters : handle.states.size()); ++i) {
+    const TensorFacts& facts = handle.states[i];
+    if (facts.dtype != DType::kFloat32) {
+      throw Error(ErrorCode::kType, "'" + Escaped(facts.name) + "' is " + std::string(DTypeName(facts.dtype)) + ", not float32", "",
+                  "read it by its name: GetParameter");
+    }
+    elements += static_cast<size_t>(facts.shape.elements());
+  }
+  return elements;
+}
+
+GradloomStatus* GetParametersSize(GradloomSession* session, int32_t trainable_only, size_t* out) {
+  return Guarded([&] { Given(out, "the place for the result") = ElementsOf(Call(session), trainable_only); });
+}
+
+// Calls with each tensor and its place in the one vector, after a check of that vector's size.
+template <typename Visit>
+void ForEachPart(const Call& call, int32_t trainable_only, const float* buffer, size_t num_elements, Visit&& visit) {
+  Given(buffer, "the buffer");
+  const size_t elements = ElementsOf(call, trainable_only);
+  if (elements != num_elements) {
+    throw Error(ErrorCode::kConfig,
+                "the buffer has " + std::to_string(num_elements) + " elements, the parameters " + std::to_string(elements), "",
+                "GetParametersSize tells");
+  }
+  size_t at = 0;
+  for (const TensorFacts& facts : call.handle().states) {
+    if (at == elements) return;
+    visit(facts, at);
+    at += static_cast<size_t>(facts.shape.elements());
+  }
+}
+
+GradloomStatus* CopyParametersToBuffer(GradloomSession* session, int32_t trainable_only, float* buffer, size_t num_elements) {
+  return Guarded([&] {
+    const Call call(session);
+    ForEachPart(call, trainable_only, buffer, num_elements, [&](const TensorFacts& facts, size_t at) {
+      const Tensor value = call->Get(facts.name);
+      if (value.bytes() > 0) std::memcpy(buffer + at, value.data(), static_cast<size_t>(value.bytes()));
+    });
+  });
+}
+
+GradloomStatus* CopyBufferToParameters(GradloomSession* session, int32_t trainable_only, const float* buffer, size_t num_elements) {
+  return Guarded([&] {
+    const Call call(session);
+    ForEachPart(call, trainable_only, buffer, num_elements, [&](const TensorFacts& facts, size_t at) {
+      call->Set(facts.name, {facts.dtype, facts.shape, buffer + at});
+    });
+  });
+}
+
+GradloomStatus* GetGradient(GradloomSession* session, const char* parameter, void* buffer, size_t num_bytes) {
+  return Guarded([&] {
+    const Call call(session);
+    Tensor sum = call->Get(GradientState(call->plan(), TextOf(parameter, "the parameter")).name);
+    // Of a loss that is scaled it is the scaled loss's.
+    const auto scale = call->loss_scale();
+    if (scale && sum.dtype() == DType::kFloat32) {
+      for (float& value : sum.as<float>()) value = static_cast<float>(value / scale->scale);
+    }
+    CopyOut(sum.view(), buffer, num_bytes);
+  });
+}
+
+}  // namespace
+
+void AddParameters(GradloomApi& api) {
+  api.GetParameterCount = GetParameterCount;
+  api.GetParameterName = GetParameterName;
+  api.GetParameterTypeAndShape = GetParameterTypeAndShape;
+  api.GetParameter = GetParameter;
+  api.UpdateParameter = UpdateParameter;
+  api.GetParametersSize = GetParametersSize;
+  api.CopyParametersToBuffer = CopyParametersToBuffer;
+  api.CopyBufferToParameters = CopyBufferToParameters;
+  api.GetGradient = GetGradient;
+}
+
+}  // namespace gradloom::api

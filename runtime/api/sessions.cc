@@ -1,0 +1,102 @@
+// Sessions of the C table: made, released, and where they are.
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/api/guard.h"
+#include "runtime/api/properties.h"
+#include "runtime/api/table.h"
+
+namespace gradloom::api {
+namespace {
+
+SessionOptions OptionsFor(const GradloomPlan& plan, const GradloomSessionOptions& given, const GradloomCheckpoint* checkpoint) {
+  SessionOptions options{.seed = given.seed, .source = plan.source};
+  Array(given.ordinals, given.num_ordinals, "the array of device ordinals");
+  options.executor.ordinals.assign(given.ordinals, given.ordinals + given.num_ordinals);
+  if (checkpoint != nullptr && checkpoint->checkpoint.has_manifest()) options.seed = checkpoint->checkpoint.manifest().seed;
+  return options;
+}
+
+// Parameters, then statistics.
+void ListStates(const Plan& plan, GradloomSession& handle) {
+  for (const StateKind kind : {StateKind::kParameter, StateKind::kStatistic}) {
+    for (const StateTensor& state : plan.state) {
+      if (state.kind == kind) handle.states.push_back({state.name, state.dtype, state.shape, -1});
+    }
+    if (kind == StateKind::kParameter) handle.num_parameters = handle.states.size();
+  }
+}
+
+GradloomStatus* CreateTrainingSession(const GradloomPlan* plan, const GradloomSessionOptions* options, const GradloomCheckpoint* checkpoint,
+                                      GradloomSession** out) {
+  return Guarded([&] {
+    GradloomSession*& handle = Out(out);
+    const GradloomSessionOptions given = OptionsOf(options);
+    Given(plan, "the plan");
+    auto made = std::make_unique<GradloomSession>(Session(plan->plan, OptionsFor(*plan, given, checkpoint)));
+    for (size_t i = 0; i < 3; ++i) made->inputs[i] = plan->inputs[i];
+    ListStates(*plan->plan, *made);
+    if (checkpoint != nullptr) {
+      checkpoint->checkpoint.Restore(made->session, IdentityOf(*plan->plan), given.any_plan != 0);
+      if (checkpoint->checkpoint.has_manifest()) TakeProperties(checkpoint->checkpoint.manifest(), *made);
+    }
+    handle = made.release();
+  });
+}
+
+void ReleaseTrainingSession(GradloomSession* session) {
+  if (session == nullptr) return;
+  session->background.Wait();
+  delete session;
+}
+
+GradloomStatus* GetPosition(GradloomSession* session, int64_t* step, int64_t* batch) {
+  return Guarded([&] {
+    const Call call(session);
+    if (step != nullptr) *step = call->step();
+    if (batch != nullptr) *batch = call->batch();
+  });
+}
+
+GradloomStatus* SetSeed(GradloomSession* session, int64_t seed) {
+  return Guarded([&] { Call(session)->set_seed(seed); });
+}
+
+GradloomStatus* GetDeviceMemory(GradloomSession* session, size_t device, GradloomDeviceMemory* out) {
+  return Guarded([&] {
+    const Call call(session);
+    Given(out, "the place for the result");
+    const std::vector<DeviceMemory> memory = call->device_memory();
+    if (device >= memory.size()) {
+      throw Error(ErrorCode::kConfig, "there is no device " + std::to_string(device) + " among " + std::to_string(memory.size()));
+    }
+    const DeviceMemory& held = memory[device];
+    GradloomDeviceMemory made{};
+    std::snprintf(made.device, sizeof made.device, "%s", held.device.c_str());
+    made.allocated_bytes = held.allocated;
+    made.cached_bytes = held.cached;
+    made.free_bytes = held.free;
+    Give(made, out);
+  });
+}
+
+GradloomStatus* ReleaseMemory(GradloomSession* session) {
+  return Guarded([&] {
+    const Call call(session);
+    call.CheckNotFitting();
+    call->ReleaseMemory();
+  });
+}
+
+}  // namespace
+
+void AddSessions(GradloomApi& api) {
+  api.CreateTrainingSession = CreateTrainingSession;
+  api.ReleaseTrainingSession = ReleaseTrainingSession;
+  api.GetPosition = GetPosition;
+  api.SetSeed = SetSeed;
+  api.GetDeviceMemory = GetDeviceMemory;
+  api.ReleaseMemory = ReleaseMemory;
+}
+
+}  // namespace gradloom::api

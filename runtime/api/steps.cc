@@ -1,0 +1,159 @@
+// Steps of the C table, and what comes out of them.
+#include "runtime/api/guard.h"
+#include "runtime/api/table.h"
+
+namespace gradloom::api {
+namespace {
+
+// Before anything runs: what was given out of the last run is gone.
+void BeginRun(const Call& call) { call.handle().shapes.clear(); }
+
+void BeginTraining(const Call& call) {
+  call.CheckNotFitting();
+  if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "a step was begun whose result was not asked for", "", "call Wait first");
+  BeginRun(call);
+}
+
+GradloomStatus* Step(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
+                     GradloomStepResult* result) {
+  return Guarded([&] {
+    const Call call(session);
+    BeginTraining(call);
+    Give(ResultOf(call->Step(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
+  });
+}
+
+// On the session's own thread.
+void RunAsync(GradloomSession& handle) noexcept {
+  std::optional<Error> error;
+  StepResult result;
+  try {
+    result = handle.session.Step(handle.async_feeds);
+  } catch (const Error& thrown) {
+    error = thrown;
+  } catch (const std::bad_alloc&) {
+    error.emplace(ErrorCode::kResource, "out of memory");
+  } catch (const std::exception& thrown) {
+    error.emplace(ErrorCode::kInternal, thrown.what());
+  }
+  const std::lock_guard lock(handle.async);
+  handle.async_result = result;
+  handle.async_error = std::move(error);
+  handle.running = false;
+  handle.ended.notify_all();
+}
+
+GradloomStatus* StepAsync(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs) {
+  return Guarded([&] {
+    const Call call(session);
+    BeginTraining(call);
+    GradloomSession& handle = call.handle();
+    handle.async_feeds = FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs);
+    {
+      const std::lock_guard lock(handle.async);
+      handle.running = true;
+    }
+    try {
+      handle.background.Start([&handle] { RunAsync(handle); });
+    } catch (...) {
+      const std::lock_guard lock(handle.async);
+      handle.running = false;
+      throw;
+    }
+    handle.waited_for = true;
+  });
+}
+
+GradloomStatus* Wait(GradloomSession* session, GradloomStepResult* result) {
+  return Guarded([&] {
+    const Call call(session);
+    GradloomSession& handle = call.handle();
+    if (!handle.waited_for) throw Error(ErrorCode::kConfig, "no step was begun", "", "call StepAsync first");
+    handle.waited_for = false;
+    handle.async_feeds.clear();
+    if (handle.async_error) throw Error(*handle.async_error);
+    Give(ResultOf(handle.async_result), result);
+  });
+}
+
+GradloomStatus* TrainStep(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
+                          GradloomStepResult* result) {
+  return Guarded([&] {
+    const Call call(session);
+    BeginTraining(call);
+    Give(ResultOf(call->Accumulate(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
+  });
+}
+
+GradloomStatus* OptimizerStep(GradloomSession* session, GradloomStepResult* result) {
+  return Guarded([&] {
+    const Call call(session);
+    BeginTraining(call);
+    Give(ResultOf(call->Update()), result);
+  });
+}
+
+GradloomStatus* LazyResetGrad(GradloomSession* session) {
+  return Guarded([&] {
+    const Call call(session);
+    BeginTraining(call);
+    call->DropGradients();
+  });
+}
+
+GradloomStatus* EvalStep(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
+                         GradloomStepResult* result) {
+  return Guarded([&] {
+    const Call call(session);
+    BeginRun(call);
+    call->Forward(EntryKind::kEval, FeedsOf(call, GRADLOOM_EVAL, names, inputs, num_inputs));
+    StepResult made{.loss = call->loss(), .lr = call->learning_rate()};
+    made.step = call->step();
+    made.batch = call->batch();
+    Give(ResultOf(made), result);
+  });
+}
+
+GradloomStatus* Predict(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs) {
+  return Guarded([&] {
+    const Call call(session);
+    BeginRun(call);
+    call->Forward(EntryKind::kPredict, FeedsOf(call, GRADLOOM_PREDICT, names, inputs, num_inputs));
+  });
+}
+
+GradloomStatus* GetOutput(GradloomSession* session, const char* name, GradloomTensor* out) {
+  return Guarded([&] {
+    Given(out, "the place for the result");
+    const Call call(session);
+    const std::string wanted = TextOf(name, "the name");
+    const TensorView view = call->Fetched(wanted);
+    // Shapes stay in the map while others come.
+    const auto kept = call.handle().shapes.insert_or_assign(wanted, view.shape).first;
+    *out = TensorOf(view, kept->second);
+  });
+}
+
+GradloomStatus* CopyOutput(GradloomSession* session, const char* name, void* buffer, size_t num_bytes) {
+  return Guarded([&] {
+    const Call call(session);
+    CopyOut(call->Fetched(TextOf(name, "the name")), buffer, num_bytes);
+  });
+}
+
+}  // namespace
+
+void AddSteps(GradloomApi& api) {
+  api.Step = Step;
+  api.StepAsync = StepAsync;
+  api.Wait = Wait;
+  api.TrainStep = TrainStep;
+  api.OptimizerStep = OptimizerStep;
+  api.LazyResetGrad = LazyResetGrad;
+  api.EvalStep = EvalStep;
+  api.Predict = Predict;
+  api.GetOutput = GetOutput;
+  api.CopyOutput = CopyOutput;
+}
+
+}  // namespace gradloom::api

@@ -1,0 +1,24 @@
+// Texts that name something with its operands, as losses and metrics do: "name(output, target, option=value)".
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradloom {
+
+struct CallText {
+  std::string name, output, target;
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+// Operands and options may be left out. Throws Error(kConfig) for a text that is no `what`, which reads as `form`.
+CallText ParseCall(const std::string& text, const std::string& what, const std::string& form);
+
+// Without spaces at both ends.
+std::string Trimmed(const std::string& text);
+
+// What lies between the separators, trimmed.
+std::vector<std::string> Pieces(const std::string& text, char separator);
+
+}  // namespace gradloom

@@ -1,0 +1,16 @@
+// What people call the entries and programs of a plan.
+#pragma once
+
+#include <string>
+
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// "step of 64", "eval of 32", "update".
+std::string EntryName(const Entry& entry);
+
+// The entries that run a program: "step of 64, eval of 64"; "program 3" where none does.
+std::string EntryTitle(const Plan& plan, size_t program);
+
+}  // namespace gradloom

@@ -1,0 +1,63 @@
+"""Compiles and runs every program of docs/embedding.md, in order, in one folder with the files that they name; then looks at what they wrote.
+
+Arguments: the page, the headers' folder's gradloom_c.h, the library, digits_cnn.onnx, housing_mlp.onnx, digits.csv.gz, boston.csv.
+"""
+import gzip
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnxruntime
+from safetensors.numpy import load_file
+
+
+def write_idx(path, array):
+    with open(path, "wb") as file:
+        file.write(struct.pack(">BBBB", 0, 0, 8, array.ndim) + struct.pack(">" + "i" * array.ndim, *array.shape) + array.astype(np.uint8).tobytes())
+
+
+def main():
+    page, header, library, digits_model, housing_model, digits, boston = (os.path.abspath(word) for word in sys.argv[1:])
+    with open(page) as file:
+        programs = re.findall(r"^```(cpp|c)\n(.*?)^```", file.read(), re.M | re.S)
+    assert len(programs) == 5, f"{len(programs)} programs on the page"
+    with gzip.open(digits, "rt") as file:
+        table = np.loadtxt(file, delimiter=",", skiprows=1)
+    images, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
+    include = os.path.dirname(os.path.dirname(header))
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(digits_model, os.path.join(folder, "mnist_cnn.onnx"))
+        shutil.copy(housing_model, folder)
+        shutil.copy(boston, folder)
+        os.mkdir(os.path.join(folder, "mnist"))
+        write_idx(os.path.join(folder, "mnist", "train-images-idx3-ubyte"), images)
+        write_idx(os.path.join(folder, "mnist", "train-labels-idx1-ubyte"), labels)
+        for number, (language, text) in enumerate(programs, 1):
+            source, binary = os.path.join(folder, f"p{number}.{language}"), os.path.join(folder, f"p{number}")
+            with open(source, "w") as file:
+                file.write(text)
+            compiler = ["g++", "-std=c++20"] if language == "cpp" else ["gcc", "-std=c99", "-pedantic"]
+            subprocess.run(compiler + ["-Wall", "-Wextra", "-Werror", "-I", include, source, library, "-lm", "-o", binary], check=True)
+            environment = dict(os.environ, LD_LIBRARY_PATH=os.path.dirname(library) + ":" + os.environ.get("LD_LIBRARY_PATH", ""))
+            ran = subprocess.run([binary], cwd=folder, env=environment, capture_output=True, text=True)
+            print(f"program {number}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}")
+            assert ran.returncode == 0, f"program {number} of the page fails"
+            assert ran.stdout, f"program {number} of the page says nothing"
+        logits = onnxruntime.InferenceSession(os.path.join(folder, "trained.onnx")).run(
+            ["logits"], {"image": images.reshape(-1, 1, 8, 8).astype(np.float32)})[0]
+        right = (logits.argmax(1) == labels).mean()
+        print(f"{right:.3f} of the digits are told right after three epochs")
+        assert right > 0.8
+        for name in ("ckpt", "housing.ckpt", "ort.ckpt"):
+            assert load_file(os.path.join(folder, name)), name
+        value = onnxruntime.InferenceSession(os.path.join(folder, "ort.onnx")).run(["value"], {"features": np.ones((4, 13), np.float32)})[0]
+        assert abs(value - 3).max() < 1
+
+
+if __name__ == "__main__":
+    main()

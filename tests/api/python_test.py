@@ -1,0 +1,166 @@
+"""Python drives the C interface by ctypes: trains with numpy's buffers, exchanges tensors by DLPack, and onnxruntime reads what comes out.
+
+Arguments: the header, the library, the model.
+"""
+import ctypes
+import os
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+import onnxruntime
+from safetensors.numpy import load_file
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from header import Gradloom  # noqa: E402
+
+BATCH = 64
+
+
+def tensor(g, array):
+    """A GradloomTensor that borrows the array; keeps the array and its shape alive with it."""
+    code = {"float32": 1, "int64": 7}[array.dtype.name]
+    shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+    made = g.struct("GradloomTensor", data=array.ctypes.data, shape=ctypes.addressof(shape), rank=array.ndim, dtype=code)
+    made.keep = (array, shape)
+    return made
+
+
+class Capsule:
+    """What numpy.from_dlpack takes: an object that gives a capsule with a DLManagedTensor."""
+
+    def __init__(self, managed):
+        self.managed = managed
+
+    def __dlpack__(self, **_):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(self.managed, b"dltensor", None)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class PythonTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.g = Gradloom(*ARGUMENTS[:2])
+        cls.model = ctypes.c_void_p()
+        cls.g.LoadModel(ARGUMENTS[2].encode(), None, ctypes.byref(cls.model))
+        settings = cls.g.array("GradloomSetting", [(b"loss.name", b"cross_entropy(logits, label)"), (b"optimizer.name", b"momentum"),
+                                                   (b"optimizer.lr", b"0.02")])
+        batches = (ctypes.c_int64 * 1)(BATCH)
+        options = cls.g.struct("GradloomCompileOptions", settings=ctypes.addressof(settings), num_settings=len(settings),
+                               batches=ctypes.addressof(batches), num_batches=1)
+        cls.plan = ctypes.c_void_p()
+        cls.g.Compile(cls.model, ctypes.byref(options), ctypes.byref(cls.plan))
+        random = np.random.default_rng(1)
+        # Classes that can be told apart: each has a pattern of its own under noise.
+        patterns = random.normal(size=(10, 1, 8, 8)).astype(np.float32)
+        cls.labels = random.integers(0, 10, BATCH).astype(np.int64)
+        cls.images = (patterns[cls.labels] + 0.3 * random.normal(size=(BATCH, 1, 8, 8))).astype(np.float32)
+
+    def session(self):
+        made = ctypes.c_void_p()
+        self.g.CreateTrainingSession(self.plan, None, None, ctypes.byref(made))
+        self.addCleanup(self.g.ReleaseTrainingSession, made)
+        return made
+
+    def step(self, session, images, labels):
+        given = [tensor(self.g, images), tensor(self.g, labels)]
+        inputs = self.g.array("GradloomTensor", given)
+        names = (ctypes.c_char_p * 2)(b"image", b"label")
+        result = self.g.struct("GradloomStepResult")
+        self.g.Step(session, names, inputs, 2, ctypes.byref(result))
+        return result.loss
+
+    def test_trains_on_numpy_arrays(self):
+        session = self.session()
+        images, labels = self.images.copy(), self.labels.copy()
+        losses = [self.step(session, images, labels) for _ in range(30)]
+        self.assertLess(losses[-1], 0.2 * losses[0])
+        np.testing.assert_array_equal(images, self.images)
+        np.testing.assert_array_equal(labels, self.labels)
+
+    def test_onnxruntime_gives_what_the_session_predicts(self):
+        session = self.session()
+        for _ in range(5):
+            self.step(session, self.images, self.labels)
+        images = tensor(self.g, self.images)
+        self.g.Predict(session, None, ctypes.byref(images), 1)
+        logits = np.empty((BATCH, 10), np.float32)
+        self.g.CopyOutput(session, b"logits", logits.ctypes.data_as(ctypes.c_void_p), logits.nbytes)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trained.onnx")
+            self.g.ExportModelForInferencing(session, path.encode(), None, 0)
+            onnx.checker.check_model(path, full_check=True)
+            theirs = onnxruntime.InferenceSession(path).run(["logits"], {"image": self.images})[0]
+            np.testing.assert_allclose(logits, theirs, atol=1e-5 * np.abs(theirs).max())
+            # And the same weights, as Python's safetensors reads them.
+            self.g.SaveCheckpoint(session, path.encode(), 0)
+            saved = load_file(path)
+        count = ctypes.c_size_t()
+        self.g.GetParameterCount(session, 0, ctypes.byref(count))
+        self.assertEqual(len(saved), count.value)
+        for name, value in saved.items():
+            mine = np.empty(value.shape, value.dtype)
+            self.g.GetParameter(session, name.encode(), mine.ctypes.data_as(ctypes.c_void_p), mine.nbytes)
+            np.testing.assert_array_equal(mine, value)
+
+    def test_exchanges_tensors_by_dlpack(self):
+        for array in (self.images, self.labels, np.float32(3).reshape(()), np.zeros((0, 3), np.float32)):
+            managed = ctypes.c_void_p()
+            self.g.ToDLPack(ctypes.byref(tensor(self.g, np.ascontiguousarray(array).reshape(array.shape))), ctypes.byref(managed))
+            copy = np.from_dlpack(Capsule(managed.value))
+            self.assertEqual(copy.dtype, array.dtype)
+            np.testing.assert_array_equal(copy, array)
+        # The other way: a capsule of numpy's.
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        writable = self.images.copy()
+        capsule = writable.__dlpack__()
+        borrowed = self.g.struct("GradloomTensor")
+        self.g.FromDLPack(pointer(capsule, b"dltensor"), ctypes.byref(borrowed))
+        self.assertEqual((borrowed.data, borrowed.rank, borrowed.dtype), (writable.ctypes.data, 4, 1))
+        self.assertEqual(list((ctypes.c_int64 * 4).from_address(borrowed.shape)), list(writable.shape))
+        transposed = writable.transpose().__dlpack__()
+        with self.assertRaisesRegex(Gradloom.Error, "not row-major"):
+            self.g.FromDLPack(pointer(transposed, b"dltensor"), ctypes.byref(borrowed))
+
+    def test_keeps_a_chosen_output(self):
+        """A model with two outputs, of which one is exported with what it needs alone."""
+        x = onnx.helper.make_tensor_value_info("x", 1, ["N", 4])
+        outputs = [onnx.helper.make_tensor_value_info(name, 1, ["N", 2]) for name in ("y", "z")]
+        weights = [onnx.numpy_helper.from_array(np.full((4, 2), value, np.float32), name) for name, value in (("v", 1), ("w", 2))]
+        nodes = [onnx.helper.make_node("MatMul", ["x", "v"], ["y"]), onnx.helper.make_node("MatMul", ["x", "w"], ["z"])]
+        made = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], outputs, weights), opset_imports=[onnx.helper.make_opsetid("", 17)],
+                                      ir_version=8)
+        data = made.SerializeToString()
+        model, plan, session = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self.g.LoadModelFromBuffer(data, len(data), None, ctypes.byref(model))
+        settings = self.g.array("GradloomSetting", [(b"loss.name", b"['mse(y, a)', 'mse(z, b)']")])
+        options = self.g.struct("GradloomCompileOptions", settings=ctypes.addressof(settings), num_settings=1)
+        self.g.Compile(model, ctypes.byref(options), ctypes.byref(plan))
+        self.g.CreateTrainingSession(plan, None, None, ctypes.byref(session))
+        names = (ctypes.c_char_p * 1)(b"z")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "z.onnx")
+            self.g.ExportModelForInferencing(session, path.encode(), names, 1)
+            kept = onnx.load(path)
+            onnx.checker.check_model(kept, full_check=True)
+            self.assertEqual([o.name for o in kept.graph.output], ["z"])
+            self.assertEqual([i.name for i in kept.graph.initializer], ["w"])
+            self.assertEqual(len(kept.graph.node), 1)
+            theirs = onnxruntime.InferenceSession(path).run(None, {"x": np.ones((3, 4), np.float32)})[0]
+            np.testing.assert_array_equal(theirs, np.full((3, 2), 8, np.float32))
+        self.g.ReleaseTrainingSession(session)
+        self.g.ReleasePlan(plan)
+        self.g.ReleaseModel(model)
+
+
+if __name__ == "__main__":
+    ARGUMENTS = sys.argv[1:4]
+    del sys.argv[1:4]
+    unittest.main()

@@ -1,0 +1,377 @@
+// The C++ interface as programs use it: own buffers, DLPack, names, callbacks, asynchronous steps, sessions beside each other and in threads.
+#include <gradloom/gradloom.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace {
+
+using gradloom::TensorView;
+
+constexpr int64_t kBatch = 32;
+
+// Random features and targets of the housing model.
+struct Samples {
+  std::vector<float> features = std::vector<float>(kBatch * 13), target = std::vector<float>(kBatch);
+
+  explicit Samples(unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (float& value : features) value = normal(random);
+    for (float& value : target) value = normal(random);
+  }
+  gradloom::Feeds feeds() const {
+    return {{"features", TensorView(features.data(), {kBatch, 13})}, {"target", TensorView(target.data(), {kBatch, 1})}};
+  }
+};
+
+gradloom::Plan CompileHousing(gradloom::CompileOptions options = {}) {
+  options.loss = gradloom::Loss::Mse("value", "target");
+  if (options.optimizer.settings().empty()) options.optimizer = gradloom::Adam{.lr = 0.01};
+  if (options.devices.empty()) options.devices = "cpu";
+  options.batch = kBatch;
+  return gradloom::Compile(gradloom::Model("models/housing_mlp.onnx"), options);
+}
+
+const gradloom::Plan& Plain() {
+  static const gradloom::Plan plan = CompileHousing();
+  return plan;
+}
+
+const gradloom::Plan& WithGradients() {
+  static const gradloom::Plan plan = CompileHousing({.gradients = true, .outputs = true});
+  return plan;
+}
+
+std::string TemporaryFile(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+TEST(Model, IsReadFromAFileAndFromMemory) {
+  std::ifstream file("models/housing_mlp.onnx", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const auto model = gradloom::Model::FromBytes(std::as_bytes(std::span(bytes)), "mine");
+  EXPECT_EQ(model.InputNames(), std::vector<std::string>{"features"});
+  EXPECT_EQ(model.InputNames(), gradloom::Model("models/housing_mlp.onnx").InputNames());
+  try {
+    gradloom::Model::FromBytes(std::as_bytes(std::span(bytes)).first(100), "half of mine");
+    FAIL() << "a model that is cut off was taken";
+  } catch (const gradloom::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("half of mine"), std::string::npos) << error.what();
+    EXPECT_FALSE(error.name().empty());
+  }
+}
+
+TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
+  const auto plan = CompileHousing({.settings = {{"train.precision", "bf16"}}});
+  EXPECT_NE(plan.Text().find("bfloat16"), std::string::npos);
+  try {
+    CompileHousing({.settings = {{"optimizer.learning_rate", "1"}}});
+    FAIL() << "an unknown key was taken";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.code(), GRADLOOM_E_CONFIG);
+    EXPECT_NE(error.help().find("optimizer.lr"), std::string::npos) << error.what();
+  }
+  // Two terms with weights are one loss.
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "target") * 0.5 + gradloom::Loss::L1("value", "target") * 0.25;
+  options.batch = kBatch;
+  const auto both = gradloom::Compile(gradloom::Model("models/housing_mlp.onnx"), options);
+  EXPECT_EQ(both.Property("loss"), "mse(value, target)*0.5 + l1(value, target)*0.25");
+  EXPECT_EQ(both.Property("no such thing"), "");
+}
+
+TEST(Plan, TellsWhatItTakesAndGives) {
+  const auto inputs = WithGradients().Inputs(gradloom::EntryKind::kTrain);
+  ASSERT_EQ(inputs.size(), 2u);
+  EXPECT_EQ(inputs[0].name, "features");
+  EXPECT_EQ(inputs[0].shape, (std::vector<int64_t>{kBatch, 13}));
+  EXPECT_EQ(inputs[1].name, "target");
+  EXPECT_EQ(inputs[1].batch_axis, 0);
+  std::set<std::string> outputs;
+  for (const auto& info : WithGradients().Outputs(gradloom::EntryKind::kTrain)) outputs.insert(info.name);
+  EXPECT_EQ(outputs, (std::set<std::string>{"loss", "value"}));
+  EXPECT_EQ(WithGradients().device_count(), 1u);
+  EXPECT_NE(Plain().MemoryJson().find("\"accumulator_bytes\":0"), std::string::npos) << Plain().MemoryJson();
+  EXPECT_EQ(WithGradients().MemoryJson().find("\"accumulator_bytes\":0"), std::string::npos);
+}
+
+TEST(Plan, OnFourDevicesTellsOfTheWholeBatch) {
+  const auto plan = CompileHousing({.devices = "cpu:4"});
+  EXPECT_EQ(plan.device_count(), 4u);
+  const auto outputs = plan.Outputs(gradloom::EntryKind::kPredict);
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs[0].shape, (std::vector<int64_t>{kBatch, 1}));
+  gradloom::Session session(plan);
+  const Samples samples(1);
+  session.Step(samples.feeds());
+  session.Predict({samples.feeds()[0]});
+  EXPECT_EQ(session.Output("value").shape(), outputs[0].shape);
+  EXPECT_EQ(session.OutputLocation("value").num_devices, 0);
+  const auto place = session.ParameterLocation("layer1.weight");
+  EXPECT_EQ(place.num_devices, 4);
+  EXPECT_NE(place.address, nullptr);
+  EXPECT_NO_THROW(session.Memory(3));
+  EXPECT_THROW(session.Memory(4), gradloom::Error);
+}
+
+TEST(Session, NeverAltersWhatItIsFed) {
+  const Samples samples(2), copy = samples;
+  gradloom::Session session(WithGradients());
+  session.Step(samples.feeds());
+  session.Backward(samples.feeds());
+  session.Update();
+  session.Evaluate(samples.feeds());
+  session.StepAsync(samples.feeds());
+  session.Wait();
+  EXPECT_EQ(samples.features, copy.features);
+  EXPECT_EQ(samples.target, copy.target);
+}
+
+TEST(Session, StepsOnBuffersThatWereFedByName) {
+  const Samples samples(3);
+  gradloom::Session by_call(Plain()), by_name(Plain());
+  by_name.Feed("target", TensorView(samples.target.data(), {kBatch, 1}, gradloom::kFloat32));
+  by_name.Feed("features", TensorView(samples.features.data(), {kBatch, 13}, gradloom::kFloat32));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(by_call.Step(samples.feeds()).loss, by_name.Step().loss);
+  EXPECT_EQ(by_call.FlatParameters(), by_name.FlatParameters());
+  // In place of what was there.
+  by_name.Feed("features", TensorView(samples.features.data(), {kBatch, 12}));
+  EXPECT_THROW(by_name.Step(), gradloom::Error);
+}
+
+TEST(Session, GivesOutputsAndGradientsByName) {
+  const Samples samples(4);
+  gradloom::Session session(WithGradients());
+  const auto result = session.Backward(samples.feeds());
+  const auto value = session.Output("value").as<float>();
+  double loss = 0;
+  for (size_t i = 0; i < value.size(); ++i) loss += std::pow(value[i] - samples.target[i], 2) / kBatch;
+  EXPECT_NEAR(result.loss, loss, 1e-5 * loss);
+  EXPECT_EQ(session.Output("loss").as<float>()[0], static_cast<float>(result.loss));
+  EXPECT_THROW(session.Output("value").as<int64_t>(), gradloom::Error);
+  EXPECT_THROW(session.Output("no such thing"), gradloom::Error);
+  // The last bias adds to every value alike: its gradient is twice the mean error.
+  double error = 0;
+  for (size_t i = 0; i < value.size(); ++i) error += 2.0 * (value[i] - samples.target[i]) / kBatch;
+  const gradloom::Tensor gradient = session.Gradient("layer3.bias");
+  EXPECT_EQ(gradient.shape(), session.Parameter("layer3.bias").shape());
+  EXPECT_NEAR(gradient.as<float>()[0], error, 1e-5 * kBatch);
+  // A second batch adds, an update takes all of it.
+  session.Backward(samples.feeds());
+  EXPECT_NEAR(session.Gradient("layer3.bias").as<float>()[0], 2 * error, 2e-5 * kBatch);
+  session.Update();
+  EXPECT_EQ(session.Gradient("layer3.bias").as<float>()[0], 0);
+}
+
+TEST(Session, SetsParametersByNameAndAsOneVector) {
+  gradloom::Session session(Plain()), other(Plain());
+  std::vector<std::string> names;
+  for (const auto& info : session.Parameters()) names.push_back(info.name);
+  EXPECT_EQ(names.size(), 6u);
+  std::vector<float> bias(16);
+  std::iota(bias.begin(), bias.end(), 1.0f);
+  session.SetParameter("layer1.bias", TensorView(bias.data(), {16}));
+  const gradloom::Tensor read = session.Parameter("layer1.bias");
+  EXPECT_TRUE(std::equal(bias.begin(), bias.end(), read.as<float>().begin()));
+  EXPECT_THROW(session.SetParameter("layer1.bias", TensorView(bias.data(), {4, 4})), gradloom::Error);
+  EXPECT_THROW(session.SetParameter("no such thing", TensorView(bias.data(), {16})), gradloom::Error);
+  EXPECT_NE(session.FlatParameters(), other.FlatParameters());
+  other.SetFlatParameters(session.FlatParameters());
+  EXPECT_EQ(session.FlatParameters(), other.FlatParameters());
+  EXPECT_THROW(other.SetFlatParameters(std::vector<float>(3)), gradloom::Error);
+}
+
+TEST(Session, RunsAStepOfItsOwnThread) {
+  const Samples samples(5);
+  gradloom::Session plain(Plain()), async(Plain());
+  for (int i = 0; i < 20; ++i) {
+    const auto expected = plain.Step(samples.feeds());
+    async.StepAsync(samples.feeds());
+    // A call meanwhile waits for the step.
+    if (i % 2 == 0) {
+      EXPECT_EQ(async.step(), i + 1);
+    }
+    if (i == 7) {
+      EXPECT_THROW(async.StepAsync(samples.feeds()), gradloom::Error);
+    }
+    const auto result = async.Wait();
+    EXPECT_EQ(result.loss, expected.loss);
+    EXPECT_EQ(result.step, i + 1);
+  }
+  EXPECT_THROW(async.Wait(), gradloom::Error);
+  EXPECT_EQ(plain.FlatParameters(), async.FlatParameters());
+  // An error comes with Wait, and once.
+  async.StepAsync({{"features", TensorView(samples.features.data(), {kBatch, 13})}});
+  EXPECT_THROW(async.Wait(), gradloom::Error);
+  EXPECT_NO_THROW(async.Step(samples.feeds()));
+  // Ending with a step under way.
+  gradloom::Session ends(Plain());
+  ends.StepAsync(samples.feeds());
+}
+
+// Sessions in threads of their own, over one plan: each gives what it gives alone.
+TEST(Session, RunsBesideOthers) {
+  constexpr int kThreads = 4, kSteps = 10;
+  std::vector<std::vector<float>> expected, got(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
+    gradloom::Session session(Plain(), {.seed = t});
+    const Samples samples(static_cast<unsigned>(t));
+    for (int i = 0; i < kSteps; ++i) session.Step(samples.feeds());
+    expected.push_back(session.FlatParameters());
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&got, t] {
+      gradloom::Session session(Plain(), {.seed = t});
+      const Samples samples(static_cast<unsigned>(t));
+      for (int i = 0; i < kSteps; ++i) session.Step(samples.feeds());
+      got[static_cast<size_t>(t)] = session.FlatParameters();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(got, expected);
+}
+
+// One session from several threads: calls come one after the other.
+TEST(Session, TakesCallsFromSeveralThreads) {
+  constexpr int kThreads = 4, kSteps = 8;
+  gradloom::Session session(WithGradients());
+  std::atomic<int> updated{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&session, &updated, t] {
+      const Samples samples(static_cast<unsigned>(t));
+      for (int i = 0; i < kSteps; ++i) {
+        if (t == 0) {
+          session.FlatParameters();
+          session.CheckpointBytes();
+          session.learning_rate();
+        } else if (t == 1) {
+          session.Evaluate(samples.feeds());
+          session.ParameterLocation("layer1.bias");
+        } else {
+          updated += session.Step(samples.feeds()).updated ? 1 : 0;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(updated, 2 * kSteps);
+  EXPECT_EQ(session.step(), 2 * kSteps);
+  for (const float value : session.FlatParameters()) ASSERT_TRUE(std::isfinite(value));
+}
+
+TEST(Checkpoint, GoesOnToTheSameBits) {
+  const Samples samples(6);
+  gradloom::Session session(Plain(), {.seed = 7});
+  for (int i = 0; i < 5; ++i) session.Step(samples.feeds());
+  session.AddProperty("data", "samples 6");
+  session.set_learning_rate(0.125);
+  session.SaveCheckpoint(TemporaryFile("checkpoint"));
+  gradloom::Session resumed(Plain(), gradloom::Checkpoint::Load(TemporaryFile("checkpoint")));
+  EXPECT_EQ(resumed.step(), 5);
+  EXPECT_EQ(resumed.learning_rate(), 0.125);
+  EXPECT_EQ(resumed.Property("data"), "samples 6");
+  EXPECT_EQ(resumed.Property("no such thing"), std::nullopt);
+  session.Step(samples.feeds());
+  resumed.Step(samples.feeds());
+  EXPECT_EQ(session.FlatParameters(), resumed.FlatParameters());
+  // Of another optimizer it holds other state.
+  const auto other = CompileHousing({.optimizer = gradloom::Sgd{.lr = 0.1}});
+  EXPECT_THROW(gradloom::Session(other, gradloom::Checkpoint::Load(TemporaryFile("checkpoint"))), gradloom::Error);
+  // Weights alone fit any.
+  const std::string weights = session.CheckpointBytes(false);
+  gradloom::Session fresh(other, gradloom::Checkpoint::FromBytes(std::as_bytes(std::span(weights))));
+  EXPECT_EQ(fresh.FlatParameters(), session.FlatParameters());
+  EXPECT_EQ(fresh.step(), 0);
+}
+
+TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
+  const gradloom::Dataset data("models/data/boston.csv", {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}},
+                                                          .transforms = {{"features", "standardize"}},
+                                                          .eval_split = "20%"});
+  data.Read(Plain());
+  EXPECT_EQ(data.rows() + data.Eval().rows(), 506);
+  gradloom::Trainer trainer(Plain(), {.train = data, .eval = data.Eval(), .epochs = 5, .seed = 1, .metrics = {"rmse(value, target)"}});
+  int steps = 0, evaluations = 0;
+  std::vector<double> losses;
+  const auto result = trainer.Fit({
+      .on_step = [&](const gradloom::StepResult& r) { return r.step == ++steps; },
+      .on_evaluation =
+          [&](const gradloom::Evaluation& e) {
+            ++evaluations;
+            EXPECT_NEAR(std::sqrt(e.values.at("loss")), e.values.at("rmse"), 1e-3 * e.values.at("rmse"));
+            return true;
+          },
+      .on_epoch =
+          [&](const gradloom::Epoch& e) {
+            losses.push_back(e.train_loss);
+            // The session may be read between steps, not stepped.
+            EXPECT_EQ(trainer.session().step(), e.step);
+            EXPECT_THROW(trainer.session().Step(Samples(1).feeds()), gradloom::Error);
+            return true;
+          },
+  });
+  EXPECT_EQ(evaluations, 5);
+  ASSERT_EQ(losses.size(), 5u);
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_EQ(result.train_loss, losses.back());
+  EXPECT_EQ(result.step, steps);
+  EXPECT_FALSE(result.stopped_by_callback);
+
+  gradloom::Trainer stopped(Plain(), {.train = data, .epochs = 5});
+  EXPECT_TRUE(stopped.Fit({.on_step = [](const gradloom::StepResult& r) { return r.step < 3; }}).stopped_by_callback);
+  EXPECT_EQ(stopped.session().step(), 3);
+  gradloom::Trainer throws(Plain(), {.train = data});
+  EXPECT_THROW(throws.Fit({.on_step = [](const gradloom::StepResult&) -> bool { throw std::out_of_range("mine"); }}), std::out_of_range);
+}
+
+TEST(Dataset, GivesBatchesOfOwnTensors) {
+  std::vector<float> features(10 * 13), target(10);
+  for (size_t i = 0; i < target.size(); ++i) target[i] = static_cast<float>(i);
+  const gradloom::Dataset data(
+      gradloom::Feeds{{"features", TensorView(features.data(), {10, 13})}, {"target", TensorView(target.data(), {10, 1})}});
+  std::fill(target.begin(), target.end(), -1.0f);  // it has a copy
+  EXPECT_EQ(data.rows(), 10);
+  std::vector<float> in_order, shuffled;
+  for (const bool sorted : {true, false}) {
+    std::vector<float>& seen = sorted ? in_order : shuffled;
+    for (const gradloom::Batch& batch : data.Batches({.size = 4, .epoch = 2, .in_order = sorted})) {
+      const TensorView column = batch["target"];
+      EXPECT_EQ(column.shape()[0], batch.index() < 2 ? 4 : 2);
+      for (const float value : column.as<float>()) seen.push_back(value);
+      EXPECT_THROW(batch["no such thing"], gradloom::Error);
+    }
+  }
+  std::vector<float> expected(10);
+  std::iota(expected.begin(), expected.end(), 0.0f);
+  EXPECT_EQ(in_order, expected);
+  EXPECT_NE(shuffled, expected);
+  std::sort(shuffled.begin(), shuffled.end());
+  EXPECT_EQ(shuffled, expected);
+  // Nothing says how a file is read.
+  EXPECT_THROW(gradloom::Dataset("models/data/boston.csv").rows(), gradloom::Error);
+}
+
+TEST(Export, WritesTheModelWithTheWeightsOfTheSession) {
+  const Samples samples(8);
+  gradloom::Session session(Plain());
+  for (int i = 0; i < 3; ++i) session.Step(samples.feeds());
+  session.ExportOnnx(TemporaryFile("trained.onnx"), {"value"});
+  EXPECT_THROW(session.ExportOnnx(TemporaryFile("trained.onnx"), {"no such thing"}), gradloom::Error);
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "target");
+  options.batch = kBatch;
+  gradloom::Session again(gradloom::Compile(gradloom::Model(TemporaryFile("trained.onnx")), options));
+  EXPECT_EQ(again.FlatParameters(), session.FlatParameters());
+}
+
+}  // namespace

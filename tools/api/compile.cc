@@ -1,0 +1,131 @@
+// From a model and settings to a plan, by the same code as the command.
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "compiler/verify_launches.h"
+#include "runtime/api/guard.h"
+#include "runtime/api/plans.h"
+#include "runtime/plan/verify_plan.h"
+#include "tools/api/compiler_table.h"
+#include "tools/api/handles.h"
+#include "tools/run/compile_model.h"
+#include "tools/run/device_list.h"
+#include "tools/run/memory_limit.h"
+#include "tools/run/obstacles.h"
+
+namespace gradloom::api {
+namespace {
+
+// Compiles the same model with one entry more.
+class CompilingSource : public PlanSource {
+ public:
+  CompilingSource(Model model, CompileOptions options) : model_(std::move(model)), options_(std::move(options)) {}
+
+  std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, int64_t batch) override {
+    // The session's plan may have grown before, and others by other entries.
+    CompileOptions options = options_;
+    options.entries.clear();
+    for (const Entry& entry : plan.entries) {
+      // What accumulates is asked for as a step where the recipe says so, and the update comes of itself.
+      const bool counted = options.recipe.accumulate > 1;
+      if (counted && entry.kind == EntryKind::kUpdate) continue;
+      options.entries.push_back({counted && entry.kind == EntryKind::kAccumulate ? EntryKind::kStep : entry.kind, entry.batch});
+    }
+    const bool counted = options.recipe.accumulate > 1 && kind == EntryKind::kAccumulate;
+    options.entries.push_back({counted ? EntryKind::kStep : kind, batch});
+    const std::lock_guard lock(mutex_);
+    return std::make_shared<const Plan>(Compile(model_, options));
+  }
+
+ private:
+  const Model model_;
+  const CompileOptions options_;
+  std::mutex mutex_;  // one at a time: it takes all cores as it is
+};
+
+Configuration ConfigurationFor(const GradloomCompileOptions& given, const GradloomModel& model) {
+  Configuration configuration;
+  if (given.config_path != nullptr) configuration.ReadFile(given.config_path);
+  Array(given.settings, given.num_settings, "the array of settings");
+  for (size_t i = 0; i < given.num_settings; ++i) {
+    configuration.SetAssignment(TextOf(given.settings[i].key, "the key of a setting") + "=" +
+                                TextOf(given.settings[i].value, "the value of a setting"));
+  }
+  if (!model.path.empty()) configuration.Decide("model.path", model.path, "the model that is compiled");
+  return configuration;
+}
+
+CompileWishes WishesOf(const GradloomCompileOptions& given) {
+  constexpr uint32_t kAll =
+      GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT | GRADLOOM_WITH_GRADIENTS | GRADLOOM_WITH_OUTPUTS | GRADLOOM_WITH_NOTHING_ELSE;
+  if ((given.with & ~kAll) != 0) throw Error(ErrorCode::kConfig, "`with` has bits that mean nothing", "", "GRADLOOM_WITH_EVAL and so on");
+  CompileWishes wishes;
+  Array(given.batches, given.num_batches, "the array of batch sizes");
+  wishes.batches.assign(given.batches, given.batches + given.num_batches);
+  for (const int64_t batch : wishes.batches) {
+    if (batch < 1) throw Error(ErrorCode::kConfig, "a batch of " + std::to_string(batch) + " samples");
+  }
+  const uint32_t with = given.with != 0 ? given.with : GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT;
+  wishes.eval = (with & GRADLOOM_WITH_EVAL) != 0;
+  wishes.predict = (with & GRADLOOM_WITH_PREDICT) != 0;
+  wishes.gradients = (with & GRADLOOM_WITH_GRADIENTS) != 0;
+  wishes.outputs = (with & GRADLOOM_WITH_OUTPUTS) != 0;
+  return wishes;
+}
+
+GradloomStatus* CompileTo(const GradloomModel* model, const GradloomCompileOptions* options, GradloomPlan** out) {
+  return Guarded([&] {
+    GradloomPlan*& handle = Out(out);
+    const GradloomCompileOptions given = OptionsOf(options);
+    const Configuration configuration = ConfigurationFor(given, Given(model, "the model"));
+    const CompileWishes wishes = WishesOf(given);
+    CompiledModel made;
+    const auto compile = [&] { made = CompileModel(configuration, model->model, wishes); };
+    // The list of all obstacles is made from the file.
+    model->path.empty() ? compile() : NamingAllObstacles(configuration, compile);
+    std::unique_ptr<GradloomPlan> plan = PlanHandle(std::make_shared<const Plan>(std::move(made.plan)));
+    made.options.control = {};
+    plan->source = std::make_shared<CompilingSource>(model->model, std::move(made.options));
+    for (const std::string& note : made.notes) plan->notes += note + "\n";
+    for (const std::string& warning : made.report.warnings) plan->notes += "warning " + warning + "\n";
+    handle = plan.release();
+  });
+}
+
+GradloomStatus* GetSettings(GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& text = Out(out);
+    text = new GradloomText{Configuration().ToJson().dump()};
+  });
+}
+
+GradloomStatus* GetDevices(GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& text = Out(out);
+    text = new GradloomText{DevicesJson()};
+  });
+}
+
+// The operands of each launch as well, which only the type rules of the import know.
+void Prove(const Plan& plan) {
+  VerifyLaunches(plan);
+  VerifyOrThrow(plan);
+}
+
+GradloomStatus* LoadPlan(const char* path, GradloomPlan** out) { return LoadPlanWith(Prove, path, out); }
+
+GradloomStatus* LoadPlanFromBuffer(const void* bytes, size_t num_bytes, GradloomPlan** out) {
+  return LoadPlanFromBufferWith(Prove, bytes, num_bytes, out);
+}
+
+}  // namespace
+
+void AddCompile(GradloomApi& api) {
+  api.GetSettings = GetSettings;
+  api.GetDevices = GetDevices;
+  api.Compile = CompileTo;
+  api.LoadPlan = LoadPlan;
+  api.LoadPlanFromBuffer = LoadPlanFromBuffer;
+}
+
+}  // namespace gradloom::api

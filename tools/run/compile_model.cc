@@ -1,0 +1,72 @@
+#include "tools/run/compile_model.h"
+
+#include <utility>
+
+#include "runtime/session/schedule.h"
+#include "tools/run/device_forecast.h"
+#include "tools/run/memory_limit.h"
+#include "tools/run/recipe.h"
+
+namespace gradloom {
+namespace {
+
+// Stands for a number of steps that nobody has said, where it does not matter.
+constexpr int64_t kSomeSteps = 1000;
+
+// Any size shows what stands in the way.
+constexpr int64_t kSomeBatch = 32;
+
+// The fused steps first: they fix the state table.
+std::vector<EntryRequest> EntriesFor(const CompileWishes& wishes, const std::vector<int64_t>& batches) {
+  std::vector<EntryRequest> entries;
+  const auto add = [&](EntryKind kind) {
+    for (const int64_t batch : batches) entries.push_back({kind, batch});
+  };
+  add(EntryKind::kStep);
+  if (wishes.only_check) return entries;
+  if (wishes.gradients) {
+    add(EntryKind::kAccumulate);
+    entries.push_back({EntryKind::kUpdate, 0});
+  }
+  if (wishes.eval) add(EntryKind::kEval);
+  if (wishes.predict) add(EntryKind::kPredict);
+  return entries;
+}
+
+void CheckApart(const Configuration& configuration, const Recipe& recipe) {
+  if (recipe.TrainsByFile()) {
+    throw Error(ErrorCode::kConfig, "the file's own algorithm is one step: its gradients and its update cannot be had apart", "",
+                "--loss NAME trains with a loss and an optimizer of Gradloom's");
+  }
+  if (recipe.accumulate > 1) {
+    throw Error(ErrorCode::kConfig,
+                "the plan is to count " + std::to_string(recipe.accumulate) + " batches to an update, and the caller, too",
+                configuration.origin("train.accumulate").place, "leave one of them out");
+  }
+}
+
+}  // namespace
+
+CompiledModel CompileModel(const Configuration& configuration, const Model& model, const CompileWishes& wishes) {
+  CompiledModel made;
+  CompileOptions& options = made.options;
+  options.import = ImportOptionsOf(configuration);
+  options.control = PassControlOf(configuration);
+  if (!wishes.batches.empty()) options.import.batch = wishes.batches.front();
+  // A symbolic batch needs some size.
+  if (options.import.batch == 0) options.import.batch = kSomeBatch;
+  const int64_t steps = configuration.Integer("train.steps");
+  const ImportedGraph probe = Import(model, options.import);
+  options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !wishes.only_check ? steps : kSomeSteps, made.notes);
+  options.recipe.fetch_outputs = wishes.outputs;
+  if (wishes.gradients) CheckApart(configuration, options.recipe);
+  options.entries = EntriesFor(wishes, wishes.batches.empty() ? std::vector<int64_t>{probe.batch} : wishes.batches);
+  if (!wishes.only_check) CheckSchedule(options.recipe.schedule);
+  made.plan = Compile(model, options, &made.report);
+  CheckMemoryLimit(configuration, model, options, made.plan);
+  if (const std::string line = RecomputedLine(made.report); !line.empty()) made.notes.push_back(line);
+  if (!wishes.only_check) AddForecast(model, options, made.plan, made.report, made.notes);
+  return made;
+}
+
+}  // namespace gradloom
