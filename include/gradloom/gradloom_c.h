@@ -246,7 +246,7 @@ typedef struct GradloomCallbacks {
 
 typedef struct GradloomFitOptions {
   size_t size;
-  int64_t epochs;             /* passes over the data; 0: 1 */
+  int64_t epochs;             /* passes over the data, those included that the session's position says were made; 0: 1 */
   int64_t updates;            /* above 0: so many updates in all, however many epochs that is */
   int64_t batch;              /* 0: 32 */
   const char* evaluate_every; /* "1ep", "500"; null: "1ep" */
@@ -412,8 +412,8 @@ typedef struct GradloomApi {
   GradloomStatus* (*GetBatch)(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
                               size_t* count);
   void (*ReleaseBatches)(GradloomBatches* batches);
-  /* A whole training: epochs over `train`, evaluation over `eval` (null: none). `callbacks` and `result` may be null. A loss that is not
-   * finite is E-DIVERGED. */
+  /* A whole training, which goes on from the session's position: epochs over `train`, evaluation over `eval` (null: none). `callbacks` and
+   * `result` may be null. A loss that is not finite is E-DIVERGED. */
   GradloomStatus* (*Fit)(GradloomSession* session, const GradloomDataset* train, const GradloomDataset* eval,
                          const GradloomFitOptions* options, const GradloomCallbacks* callbacks, GradloomFitResult* result);
 

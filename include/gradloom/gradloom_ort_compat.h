@@ -1,17 +1,18 @@
-// The names of onnxruntime's on-device training in C++ (onnxruntime_training_cxx_api.h, which ended at 1.19) on top of Gradloom: a simple program
-// moves by including this header in place of that one and linking libgradloom.so. docs/embedding.md has an example.
+// The names of onnxruntime's on-device training in C++ (onnxruntime_training_cxx_api.h, which ended at 1.19) on top of Gradloom: a simple
+// program moves by including this header in place of that one and linking libgradloom.so. docs/embedding.md has an example.
 //
 // What stands for the four artifacts that onnxruntime-training made ahead of time with Python:
 //
 //   training model   the ONNX model itself, as its exporter wrote it; or a plan that was compiled before (*.plan, `gradloom compile
 //                    --gradients`), which needs no compiling at the start
 //   eval model       nothing: the plan evaluates, too. Any path may stand there, and is not looked at
-//   optimizer model  a configuration (*.toml) with loss, optimizer and batch: what generate_artifacts was told. With a plan it is not looked at
-//   checkpoint       what CheckpointState::SaveCheckpoint wrote, or a safetensors file of weights; or a path that ends in .onnx or .plan, which
+//   optimizer model  a configuration (*.toml) with loss, optimizer and batch: what generate_artifacts was told. With a plan it is not
+//   looked at checkpoint       what CheckpointState::SaveCheckpoint wrote, or a safetensors file of weights; or a path that ends in .onnx
+//   or .plan, which
 //                    stands for the weights that the model begins with
 //
-// What differs: OptimizerStep takes the gradients with it, so that LazyResetGrad behind it changes nothing, and without it gradients do not add up
-// over updates. Properties are kept with their type as text. Values are tensors in host memory.
+// What differs: OptimizerStep takes the gradients with it, so that LazyResetGrad behind it changes nothing, and without it gradients do not
+// add up over updates. Properties are kept with their type as text. Values are tensors in host memory.
 #pragma once
 
 #include <charconv>
@@ -29,7 +30,13 @@
 using ORTCHAR_T = char;
 #define ORT_TSTR(text) text
 
-enum OrtLoggingLevel { ORT_LOGGING_LEVEL_VERBOSE, ORT_LOGGING_LEVEL_INFO, ORT_LOGGING_LEVEL_WARNING, ORT_LOGGING_LEVEL_ERROR, ORT_LOGGING_LEVEL_FATAL };
+enum OrtLoggingLevel {
+  ORT_LOGGING_LEVEL_VERBOSE,
+  ORT_LOGGING_LEVEL_INFO,
+  ORT_LOGGING_LEVEL_WARNING,
+  ORT_LOGGING_LEVEL_ERROR,
+  ORT_LOGGING_LEVEL_FATAL
+};
 enum OrtAllocatorType { OrtDeviceAllocator = 0, OrtArenaAllocator = 1 };
 enum OrtMemType { OrtMemTypeCPU = -1, OrtMemTypeDefault = 0 };
 enum ONNXTensorElementDataType {
@@ -88,7 +95,8 @@ class Value {
     Value made{nullptr};
     made.view_ = gradloom::TensorView(data, std::vector<int64_t>(shape, shape + rank));
     if (static_cast<int64_t>(count) < made.view_.elements())
-      throw gradloom::Error(GRADLOOM_E_SHAPE, "E-SHAPE", "the buffer of a tensor has " + std::to_string(count) + " elements, its shape more");
+      throw gradloom::Error(GRADLOOM_E_SHAPE, "E-SHAPE",
+                            "the buffer of a tensor has " + std::to_string(count) + " elements, its shape more");
     return made;
   }
 
@@ -155,7 +163,8 @@ struct State {
 
   gradloom::Session& Session() const {
     if (session == nullptr)
-      throw gradloom::Error(GRADLOOM_E_CONFIG, "E-CONFIG", "no training session was made of this checkpoint yet", "", "make the session first");
+      throw gradloom::Error(GRADLOOM_E_CONFIG, "E-CONFIG", "no training session was made of this checkpoint yet", "",
+                            "make the session first");
     return *session;
   }
 };

@@ -173,13 +173,13 @@ class Optimizer {
 struct CompileOptions {
   Loss loss{};
   Optimizer optimizer{};
-  int64_t batch = 0;             // of all devices together; 0: what the model's file says, or 32
+  int64_t batch = 0;               // of all devices together; 0: what the model's file says, or 32
   std::vector<int64_t> batches{};  // more sizes to compile at once; a session compiles others when they come
   std::string devices{};           // "cpu", "cpu:4", "cuda:0,1"; empty: the configuration's default
-  bool eval = true;              // Session::Evaluate
-  bool predict = true;           // Session::Predict
-  bool gradients = false;        // Session::Backward, Update and Gradient; takes memory for a gradient of each parameter
-  bool outputs = false;          // training steps give the model's outputs, too
+  bool eval = true;                // Session::Evaluate
+  bool predict = true;             // Session::Predict
+  bool gradients = false;          // Session::Backward, Update and Gradient; takes memory for a gradient of each parameter
+  bool outputs = false;            // training steps give the model's outputs, too
   std::string config{};            // a TOML file; what is said here wins over it
   Settings settings{};             // any other keys; these win over all
 };

@@ -97,6 +97,7 @@ GradloomStatus* Fit(GradloomSession* session, const GradloomDataset* train, cons
     const Call call(session);
     call.CheckNotFitting();
     if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "a step was begun whose result was not asked for", "", "call Wait first");
+    OptionsOf(result);
     const Dataset& data = *Given(train, "the training data").data;
     const Dataset none;
     CallbackObserver observer(OptionsOf(callbacks));

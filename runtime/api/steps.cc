@@ -8,7 +8,9 @@ namespace {
 // Before anything runs: what was given out of the last run is gone.
 void BeginRun(const Call& call) { call.handle().shapes.clear(); }
 
-void BeginTraining(const Call& call) {
+// `result`: where the result goes, which has to be known before anything is changed.
+void BeginTraining(const Call& call, const GradloomStepResult* result = nullptr) {
+  OptionsOf(result);
   call.CheckNotFitting();
   if (call.handle().waited_for) throw Error(ErrorCode::kConfig, "a step was begun whose result was not asked for", "", "call Wait first");
   BeginRun(call);
@@ -18,7 +20,7 @@ GradloomStatus* Step(GradloomSession* session, const char* const* names, const G
                      GradloomStepResult* result) {
   return Guarded([&] {
     const Call call(session);
-    BeginTraining(call);
+    BeginTraining(call, result);
     Give(ResultOf(call->Step(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
   });
 }
@@ -69,6 +71,7 @@ GradloomStatus* Wait(GradloomSession* session, GradloomStepResult* result) {
     const Call call(session);
     GradloomSession& handle = call.handle();
     if (!handle.waited_for) throw Error(ErrorCode::kConfig, "no step was begun", "", "call StepAsync first");
+    OptionsOf(result);
     handle.waited_for = false;
     handle.async_feeds.clear();
     if (handle.async_error) throw Error(*handle.async_error);
@@ -80,7 +83,7 @@ GradloomStatus* TrainStep(GradloomSession* session, const char* const* names, co
                           GradloomStepResult* result) {
   return Guarded([&] {
     const Call call(session);
-    BeginTraining(call);
+    BeginTraining(call, result);
     Give(ResultOf(call->Accumulate(FeedsOf(call, GRADLOOM_TRAIN, names, inputs, num_inputs))), result);
   });
 }
@@ -88,7 +91,7 @@ GradloomStatus* TrainStep(GradloomSession* session, const char* const* names, co
 GradloomStatus* OptimizerStep(GradloomSession* session, GradloomStepResult* result) {
   return Guarded([&] {
     const Call call(session);
-    BeginTraining(call);
+    BeginTraining(call, result);
     Give(ResultOf(call->Update()), result);
   });
 }
@@ -105,6 +108,7 @@ GradloomStatus* EvalStep(GradloomSession* session, const char* const* names, con
                          GradloomStepResult* result) {
   return Guarded([&] {
     const Call call(session);
+    OptionsOf(result);
     BeginRun(call);
     call->Forward(EntryKind::kEval, FeedsOf(call, GRADLOOM_EVAL, names, inputs, num_inputs));
     StepResult made{.loss = call->loss(), .lr = call->learning_rate()};

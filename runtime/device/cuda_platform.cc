@@ -27,14 +27,24 @@ Opened& TheLibrary() {
   return opened;
 }
 
+// Where the program lies, and where the shared library that this code is in does, which may be it.
+std::vector<std::filesystem::path> Folders() {
+  std::vector<std::filesystem::path> folders;
+  std::error_code error;
+  if (const auto program = std::filesystem::read_symlink("/proc/self/exe", error); !error) folders.push_back(program.parent_path());
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(&kLibrary), &info) != 0 && info.dli_fname != nullptr) {
+    const auto object = std::filesystem::canonical(info.dli_fname, error);
+    if (!error && (folders.empty() || object.parent_path() != folders.front())) folders.push_back(object.parent_path());
+  }
+  return folders;
+}
+
 // In the order in which they are tried.
 std::vector<std::string> Places() {
   if (const char* const given = std::getenv("GRADLOOM_CUDA_LIBRARY"); given != nullptr && given[0] != '\0') return {given};
   std::vector<std::string> places;
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) {
-    const std::filesystem::path folder = program.parent_path();
+  for (const std::filesystem::path& folder : Folders()) {
     for (const char* beside : {"", "../lib", "../../runtime/device/cuda"})
       places.push_back((folder / beside / kLibrary).lexically_normal().string());
   }

@@ -103,6 +103,8 @@ std::string Hexadecimal(const std::string& bytes) {
 
 // In a file of its own a checkpoint has its manifest among the metadata, as hexadecimal digits.
 constexpr char kManifestKey[] = "gradloom.manifest";
+// What such a file says that it is.
+constexpr char kFormat[] = "gradloom-checkpoint";
 
 void AddTensor(const std::string& name, const TensorView& tensor, Hash& hash) {
   hash.Add(name.data(), static_cast<int64_t>(name.size()) + 1);
@@ -166,7 +168,11 @@ Checkpoint Checkpoint::FromBytes(std::string bytes, const std::string& where) {
   checkpoint.tensors_ = ViewSafetensors(checkpoint.contents_.back(), where, kMaxTensors, &metadata);
   const auto found = metadata.find(kManifestKey);
   checkpoint.has_manifest_ = found != metadata.end();
-  if (!checkpoint.has_manifest_) return checkpoint;
+  if (!checkpoint.has_manifest_) {
+    const auto format = metadata.find("format");
+    if (format != metadata.end() && format->second == kFormat) Refuse("the file is damaged: it has no manifest", where);
+    return checkpoint;
+  }
   checkpoint.manifest_ = DecodeManifest(FromHexadecimal(found->second, where), where);
   Hash hash;
   for (const auto& [name, tensor] : checkpoint.tensors_) AddTensor(name, tensor, hash);
@@ -262,7 +268,7 @@ void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manife
                      const Tensor value = session.Get(name);
                      out(value.data(), value.bytes());
                    },
-                   {{"format", "gradloom-checkpoint"}, {kManifestKey, Hexadecimal(EncodeManifest(manifest))}});
+                   {{"format", kFormat}, {kManifestKey, Hexadecimal(EncodeManifest(manifest))}});
 }
 
 void WriteWeightsFile(const WriteBytes& write, const Session& session) {

@@ -1,5 +1,5 @@
-/* The C interface from C99: a training with the fused step, the same with gradients and updates apart, gradients against differences, checkpoints,
- * and parameters as one vector. argv: the model, its table. */
+/* The C interface from C99: a training with the fused step, the same with gradients and updates apart, gradients against differences,
+ * checkpoints, and parameters as one vector. argv: the model, its table. */
 #include <gradloom/gradloom_c.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,12 +8,12 @@
 
 static const GradloomApi* api;
 
-#define CHECK(condition)                                                          \
-  do {                                                                            \
-    if (!(condition)) {                                                           \
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
       fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      exit(1);                                                                    \
-    }                                                                             \
+      exit(1);                                                                      \
+    }                                                                               \
   } while (0)
 
 /* Ends the test where a call did not succeed. */

@@ -1,6 +1,6 @@
 """Compiles and runs every program of docs/embedding.md, in order, in one folder with the files that they name; then looks at what they wrote.
 
-Arguments: the page, the headers' folder's gradloom_c.h, the library, digits_cnn.onnx, housing_mlp.onnx, digits.csv.gz, boston.csv.
+Arguments: the page, gradloom-sdk.tar.gz, digits_cnn.onnx, housing_mlp.onnx, digits.csv.gz, boston.csv.
 """
 import gzip
 import os
@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 import numpy as np
@@ -22,15 +23,17 @@ def write_idx(path, array):
 
 
 def main():
-    page, header, library, digits_model, housing_model, digits, boston = (os.path.abspath(word) for word in sys.argv[1:])
+    page, sdk, digits_model, housing_model, digits, boston = (os.path.abspath(word) for word in sys.argv[1:])
     with open(page) as file:
         programs = re.findall(r"^```(cpp|c)\n(.*?)^```", file.read(), re.M | re.S)
     assert len(programs) == 5, f"{len(programs)} programs on the page"
     with gzip.open(digits, "rt") as file:
         table = np.loadtxt(file, delimiter=",", skiprows=1)
     images, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
-    include = os.path.dirname(os.path.dirname(header))
     with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(sdk) as archive:
+            archive.extractall(folder)
+        sdk = os.path.join(folder, "gradloom-sdk")
         shutil.copy(digits_model, os.path.join(folder, "mnist_cnn.onnx"))
         shutil.copy(housing_model, folder)
         shutil.copy(boston, folder)
@@ -42,9 +45,9 @@ def main():
             with open(source, "w") as file:
                 file.write(text)
             compiler = ["g++", "-std=c++20"] if language == "cpp" else ["gcc", "-std=c99", "-pedantic"]
-            subprocess.run(compiler + ["-Wall", "-Wextra", "-Werror", "-I", include, source, library, "-lm", "-o", binary], check=True)
-            environment = dict(os.environ, LD_LIBRARY_PATH=os.path.dirname(library) + ":" + os.environ.get("LD_LIBRARY_PATH", ""))
-            ran = subprocess.run([binary], cwd=folder, env=environment, capture_output=True, text=True)
+            flags = ["-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib", f"-Wl,-rpath-link,{sdk}/lib"]
+            subprocess.run(compiler + flags + [source, "-lgradloom", "-lm", "-o", binary], check=True)
+            ran = subprocess.run([binary], cwd=folder, capture_output=True, text=True)
             print(f"program {number}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}")
             assert ran.returncode == 0, f"program {number} of the page fails"
             assert ran.stdout, f"program {number} of the page says nothing"

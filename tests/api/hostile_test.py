@@ -271,6 +271,7 @@ class HostileTest(unittest.TestCase):
         self.assertFalse(self.call("GetOutput", (session, b"loss", ctypes.byref(self.g.struct("GradloomTensor")))))
         self.assertTrue(self.call("Step", (session, None, self.inputs, 2, None)))
         # Within a callback of Fit nothing trains beside it; reading is allowed.
+        session = self.session()
         answers = []
 
         def on_step(_, __):

@@ -11,12 +11,12 @@
 
 namespace {
 
-#define CHECK(condition)                                                                \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
+#define CHECK(condition)                                                                 \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
       std::fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
-      std::exit(1);                                                                     \
-    }                                                                                   \
+      std::exit(1);                                                                      \
+    }                                                                                    \
   } while (0)
 
 constexpr int64_t kBatch = 16, kFeatures = 13;
@@ -54,7 +54,8 @@ int main(int argc, char** argv) {
   CHECK(argc == 2);
   const std::string folder = std::getenv("TEST_TMPDIR"), model = argv[1];
   const std::string artifacts = folder + "/training.toml";
-  std::ofstream(artifacts) << "version = 1\n[data]\nbatch = 16\n[loss]\nname = 'mse(value, target)'\n[optimizer]\nname = 'adamw'\nlr = 1e-3\n";
+  std::ofstream(artifacts)
+      << "version = 1\n[data]\nbatch = 16\n[loss]\nname = 'mse(value, target)'\n[optimizer]\nname = 'adamw'\nlr = 1e-3\n";
 
   // The program: env, options, checkpoint, session, and the loop.
   Ort::Env env(ORT_LOGGING_LEVEL_WARNING, "training");

@@ -1,4 +1,5 @@
-// The C++ interface as programs use it: own buffers, DLPack, names, callbacks, asynchronous steps, sessions beside each other and in threads.
+// The C++ interface as programs use it: own buffers, DLPack, names, callbacks, asynchronous steps, sessions beside each other and in
+// threads.
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
 
@@ -295,9 +296,9 @@ TEST(Checkpoint, GoesOnToTheSameBits) {
 }
 
 TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
-  const gradloom::Dataset data("models/data/boston.csv", {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}},
-                                                          .transforms = {{"features", "standardize"}},
-                                                          .eval_split = "20%"});
+  const gradloom::Dataset data(
+      "models/data/boston.csv",
+      {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}, .transforms = {{"features", "standardize"}}, .eval_split = "20%"});
   data.Read(Plain());
   EXPECT_EQ(data.rows() + data.Eval().rows(), 506);
   gradloom::Trainer trainer(Plain(), {.train = data, .eval = data.Eval(), .epochs = 5, .seed = 1, .metrics = {"rmse(value, target)"}});
