@@ -15,11 +15,11 @@ namespace gradloom {
 inline namespace v1 {
 
 struct DataOptions {
-  Settings columns{};      // model input or target -> array or columns of the file: {"features", "CRIM..LSTAT"}; none: guessed
-  Settings transforms;     // input or target -> transform, in order: {"features", "standardize"}
-  std::string eval_path;   // evaluation data of the same form
-  std::string eval_split;  // or a share to hold back: "20%", "tail:20%"
-  int64_t seed = 0;        // of that split
+  Settings columns{};        // model input or target -> array or columns of the file: {"features", "CRIM..LSTAT"}; none: guessed
+  Settings transforms{};     // input or target -> transform, in order: {"features", "standardize"}
+  std::string eval_path{};   // evaluation data of the same form
+  std::string eval_split{};  // or a share to hold back: "20%", "tail:20%"
+  int64_t seed = 0;          // of that split
 };
 
 struct BatchOptions {
