@@ -1,6 +1,7 @@
 // What every function of the C table is made with: no exception passes it, and what callers may get wrong is an error.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -12,10 +13,12 @@
 
 namespace gradloom::api {
 
-// Null where no memory is left even for that is no status: then a constant one is given.
+// Where no memory is left even for that, a constant one is given.
 GradloomStatus* StatusOf(const Error& error) noexcept;
 // Of the exception that is being handled.
 GradloomStatus* CurrentStatus() noexcept;
+// Whether it is that one, which nobody frees.
+bool IsConstant(const GradloomStatus* status);
 
 // Runs the body of a function of the table.
 template <typename Body>

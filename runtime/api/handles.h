@@ -73,7 +73,6 @@ struct GradloomSession {
   std::vector<gradloom::TensorFacts> states;     // parameters, then statistics
   size_t num_parameters = 0;
   std::map<std::string, std::string> properties;
-  gradloom::Shape output_shape;                                // of the output that was asked for last
   std::map<std::string, gradloom::Shape, std::less<>> shapes;  // of outputs that were asked for since the last run
   std::optional<gradloom::Schedule> schedule;                  // of RegisterLinearLRScheduler, from this update on:
   int64_t schedule_start = 0;

@@ -7,8 +7,6 @@
 
 namespace gradloom::api {
 
-bool IsConstant(const GradloomStatus* status);
-
 namespace {
 
 // The numbers of gradloom_c.h, which never change.

@@ -1,9 +1,10 @@
 """Python drives the C interface by ctypes: trains with numpy's buffers, exchanges tensors by DLPack, and onnxruntime reads what comes out.
 
-Arguments: the header, the library, the model.
+Arguments: the header, the library, the model, the command.
 """
 import ctypes
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -109,6 +110,28 @@ class PythonTest(unittest.TestCase):
             self.g.GetParameter(session, name.encode(), mine.ctypes.data_as(ctypes.c_void_p), mine.nbytes)
             np.testing.assert_array_equal(mine, value)
 
+    def test_plans_of_the_command(self):
+        """With --gradients they have what TrainStep runs, without it an error says how to get it."""
+        inputs = [tensor(self.g, self.images), tensor(self.g, self.labels)]
+        inputs = self.g.array("GradloomTensor", inputs), inputs
+        with tempfile.TemporaryDirectory() as folder:
+            for flags in ([], ["--gradients"]):
+                path = os.path.join(folder, "m.plan")
+                subprocess.run([ARGUMENTS[3], "compile", ARGUMENTS[2], "--loss", "cross_entropy(logits, label)", "--batch", str(BATCH), "-o", path] +
+                               flags, check=True, capture_output=True)
+                plan, session = ctypes.c_void_p(), ctypes.c_void_p()
+                self.g.LoadPlan(path.encode(), ctypes.byref(plan))
+                self.g.CreateTrainingSession(plan, None, None, ctypes.byref(session))
+                if flags:
+                    self.g.TrainStep(session, None, inputs[0], 2, None)
+                    self.g.OptimizerStep(session, None)
+                else:
+                    with self.assertRaisesRegex(Gradloom.Error, "compile --gradients"):
+                        self.g.TrainStep(session, None, inputs[0], 2, None)
+                self.g.Step(session, None, inputs[0], 2, None)
+                self.g.ReleaseTrainingSession(session)
+                self.g.ReleasePlan(plan)
+
     def test_exchanges_tensors_by_dlpack(self):
         for array in (self.images, self.labels, np.float32(3).reshape(()), np.zeros((0, 3), np.float32)):
             managed = ctypes.c_void_p()
@@ -130,13 +153,22 @@ class PythonTest(unittest.TestCase):
             self.g.FromDLPack(pointer(transposed, b"dltensor"), ctypes.byref(borrowed))
 
     def test_keeps_a_chosen_output(self):
-        """A model with two outputs, of which one is exported with what it needs alone."""
-        x = onnx.helper.make_tensor_value_info("x", 1, ["N", 4])
-        outputs = [onnx.helper.make_tensor_value_info(name, 1, ["N", 2]) for name in ("y", "z")]
-        weights = [onnx.numpy_helper.from_array(np.full((4, 2), value, np.float32), name) for name, value in (("v", 1), ("w", 2))]
-        nodes = [onnx.helper.make_node("MatMul", ["x", "v"], ["y"]), onnx.helper.make_node("MatMul", ["x", "w"], ["z"])]
-        made = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], outputs, weights), opset_imports=[onnx.helper.make_opsetid("", 17)],
-                                      ir_version=8)
+        """Of a model with two outputs one is exported, with what it needs alone; branches see the names around them."""
+        helper = onnx.helper
+
+        def value(name, shape, kind=1):
+            return helper.make_tensor_value_info(name, kind, shape)
+
+        def branch(weight):
+            node = helper.make_node("MatMul", ["x", weight], ["product"])
+            return helper.make_graph([node], weight + "_branch", [], [value("product", None)])
+
+        inputs = [value("x", ["N", 4]), value("c", [], onnx.TensorProto.BOOL)]
+        weights = [onnx.numpy_helper.from_array(np.full((4, 2), number, np.float32), name) for name, number in (("v", 1), ("w", 2), ("u", 3))]
+        nodes = [helper.make_node("MatMul", ["x", "v"], ["y"]),
+                 helper.make_node("If", ["c"], ["z"], then_branch=branch("w"), else_branch=branch("u"))]
+        graph = helper.make_graph(nodes, "g", inputs, [value("y", ["N", 2]), value("z", ["N", 2])], weights)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         data = made.SerializeToString()
         model, plan, session = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self.g.LoadModelFromBuffer(data, len(data), None, ctypes.byref(model))
@@ -144,23 +176,24 @@ class PythonTest(unittest.TestCase):
         options = self.g.struct("GradloomCompileOptions", settings=ctypes.addressof(settings), num_settings=1)
         self.g.Compile(model, ctypes.byref(options), ctypes.byref(plan))
         self.g.CreateTrainingSession(plan, None, None, ctypes.byref(session))
-        names = (ctypes.c_char_p * 1)(b"z")
+        x = np.ones((3, 4), np.float32)
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "z.onnx")
-            self.g.ExportModelForInferencing(session, path.encode(), names, 1)
-            kept = onnx.load(path)
-            onnx.checker.check_model(kept, full_check=True)
-            self.assertEqual([o.name for o in kept.graph.output], ["z"])
-            self.assertEqual([i.name for i in kept.graph.initializer], ["w"])
-            self.assertEqual(len(kept.graph.node), 1)
-            theirs = onnxruntime.InferenceSession(path).run(None, {"x": np.ones((3, 4), np.float32)})[0]
-            np.testing.assert_array_equal(theirs, np.full((3, 2), 8, np.float32))
+            for name, kept_weights, fed, expected in (("y", ["v"], {"x": x}, 4), ("z", ["u", "w"], {"x": x, "c": np.array(False)}, 12)):
+                path = os.path.join(folder, name + ".onnx")
+                self.g.ExportModelForInferencing(session, path.encode(), (ctypes.c_char_p * 1)(name.encode()), 1)
+                kept = onnx.load(path)
+                onnx.checker.check_model(kept, full_check=True)
+                self.assertEqual([o.name for o in kept.graph.output], [name])
+                self.assertEqual(sorted(i.name for i in kept.graph.initializer), kept_weights)
+                self.assertEqual(len(kept.graph.node), 1)
+                theirs = onnxruntime.InferenceSession(path).run(None, fed)[0]
+                np.testing.assert_array_equal(theirs, np.full((3, 2), expected, np.float32))
         self.g.ReleaseTrainingSession(session)
         self.g.ReleasePlan(plan)
         self.g.ReleaseModel(model)
 
 
 if __name__ == "__main__":
-    ARGUMENTS = sys.argv[1:4]
-    del sys.argv[1:4]
+    ARGUMENTS = sys.argv[1:5]
+    del sys.argv[1:5]
     unittest.main()

@@ -14,6 +14,20 @@
 #include <stdexcept>
 #include <thread>
 
+// As dlpack.h has it.
+struct DLManagedTensor {
+  struct {
+    void* data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+  } dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensor*);
+};
+
 namespace {
 
 using gradloom::TensorView;
@@ -170,6 +184,42 @@ TEST(Session, GivesOutputsAndGradientsByName) {
   EXPECT_NEAR(session.Gradient("layer3.bias").as<float>()[0], 2 * error, 2e-5 * kBatch);
   session.Update();
   EXPECT_EQ(session.Gradient("layer3.bias").as<float>()[0], 0);
+}
+
+// Gradients and updates apart on four devices, of which each keeps the sums, give what one gives.
+TEST(Session, AccumulatesOnSeveralDevices) {
+  gradloom::Session one(WithGradients()), four(CompileHousing({.devices = "cpu:4", .gradients = true}));
+  for (unsigned i = 0; i < 4; ++i) {
+    const Samples a(10 + i), b(20 + i);
+    for (gradloom::Session* session : {&one, &four}) {
+      session->Backward(a.feeds());
+      session->Backward(b.feeds());
+    }
+    const auto expected = one.Gradient("layer1.weight"), got = four.Gradient("layer1.weight");
+    double largest = 0;
+    for (const float g : expected.as<float>()) largest = std::max<double>(largest, std::abs(g));
+    for (int64_t k = 0; k < expected.elements(); ++k)
+      ASSERT_NEAR(got.as<float>()[static_cast<size_t>(k)], expected.as<float>()[static_cast<size_t>(k)], 1e-4 * largest);
+    EXPECT_EQ(four.GradientLocation("layer1.weight").num_devices, 4);
+    one.Update();
+    four.Update();
+  }
+  const auto expected = one.FlatParameters(), got = four.FlatParameters();
+  for (size_t k = 0; k < expected.size(); ++k) ASSERT_NEAR(got[k], expected[k], 1e-3);
+}
+
+// What a loss is scaled by is none of the caller's business. float16 has 11 bits, and a gradient here is a sum of 32 rounded terms.
+TEST(Session, GivesGradientsOfTheLossAsItIs) {
+  const auto plan = CompileHousing({.gradients = true, .settings = {{"train.precision", "fp16"}, {"train.loss_scale", "1024"}}});
+  gradloom::Session whole(WithGradients()), half(plan);
+  const Samples samples(9);
+  whole.Backward(samples.feeds());
+  half.Backward(samples.feeds());
+  const auto expected = whole.Gradient("layer3.bias"), got = half.Gradient("layer3.bias");
+  EXPECT_NEAR(got.as<float>()[0], expected.as<float>()[0], 0.02);
+  const auto before = half.FlatParameters();
+  EXPECT_TRUE(half.Update().updated);
+  EXPECT_NE(before, half.FlatParameters());
 }
 
 TEST(Session, SetsParametersByNameAndAsOneVector) {
@@ -360,6 +410,18 @@ TEST(Dataset, GivesBatchesOfOwnTensors) {
   EXPECT_EQ(shuffled, expected);
   // Nothing says how a file is read.
   EXPECT_THROW(gradloom::Dataset("models/data/boston.csv").rows(), gradloom::Error);
+}
+
+TEST(DLPack, GoesThereAndBack) {
+  std::vector<int64_t> values{1, 2, 3, 4, 5, 6};
+  DLManagedTensor* const managed = gradloom::ToDLPack(TensorView(values.data(), {2, 3}));
+  values.assign(6, 0);  // it is a copy
+  const TensorView view = gradloom::FromDLPack(managed);
+  EXPECT_EQ(view.shape(), (std::vector<int64_t>{2, 3}));
+  const auto elements = view.as<int64_t>();
+  EXPECT_EQ(std::vector<int64_t>(elements.begin(), elements.end()), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  managed->deleter(managed);
+  EXPECT_THROW(gradloom::ToDLPack(TensorView(values.data(), {-1})), gradloom::Error);
 }
 
 TEST(Export, WritesTheModelWithTheWeightsOfTheSession) {
