@@ -15,6 +15,10 @@
 // add up over updates. Properties are kept with their type as text. Values are tensors in host memory.
 #pragma once
 
+#ifndef __cplusplus
+#include "gradloom/gradloom_ort_compat_c.h"
+#else
+
 #include <charconv>
 #include <cstdint>
 #include <cstring>
@@ -290,3 +294,5 @@ class TrainingSession {
 };
 
 }  // namespace Ort
+
+#endif  // __cplusplus
