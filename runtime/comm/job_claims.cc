@@ -1,0 +1,237 @@
+#include "runtime/comm/job_claims.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// The variables of a launcher that says all with plain numbers. Of several, divided by spaces, the first that is set counts.
+struct LauncherNames {
+  const char* launcher;
+  std::array<const char*, kJobFields> names;  // by JobField
+  const char* address;
+};
+
+constexpr LauncherNames kCorrections = {"GRADLOOM_* variables",
+                                        {"GRADLOOM_RANK", "GRADLOOM_WORLD_SIZE", "GRADLOOM_LOCAL_RANK", "GRADLOOM_LOCAL_WORLD_SIZE",
+                                         "GRADLOOM_NODE_RANK", "GRADLOOM_NNODES", "GRADLOOM_MASTER_PORT"},
+                                        "GRADLOOM_MASTER_ADDR"};
+
+// NODE_RANK is what Lightning gives its processes.
+constexpr LauncherNames kTorch = {
+    "environment",
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK NODE_RANK", "GROUP_WORLD_SIZE", "MASTER_PORT"},
+    "MASTER_ADDR"};
+
+// Those of the step, not of the allocation, where both are there.
+constexpr LauncherNames kSlurm = {"Slurm",
+                                  {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS SLURM_NTASKS SLURM_NPROCS", "SLURM_LOCALID", "", "SLURM_NODEID",
+                                   "SLURM_STEP_NUM_NODES SLURM_NNODES SLURM_JOB_NUM_NODES", ""},
+                                  ""};
+
+// OMPI_COMM_WORLD_NODE_RANK numbers the processes of a node over all its jobs: no number of a node.
+constexpr LauncherNames kMpi[] = {
+    {"Open MPI",
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "", "", ""},
+     ""},
+    {"MVAPICH2", {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", "", "", ""}, ""},
+    {"Cray PALS", {"PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID PMI_LOCAL_RANK", "PMI_LOCAL_SIZE", "PALS_NODEID", "", ""}, ""},
+    // Hydra (MPICH, Intel MPI) and Cray's PMI.
+    {"MPI (PMI)", {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID PMI_LOCAL_RANK", "MPI_LOCALNRANKS PMI_LOCAL_SIZE", "", "", ""}, ""},
+    {"Cray ALPS", {"ALPS_APP_PE", "", "", "", "", "", ""}, ""},
+    {"PMIx", {"PMIX_RANK", "", "", "", "", "", ""}, ""},
+};
+
+class Reader {
+ public:
+  explicit Reader(const EnvironmentVariables& variables) : variables_(variables) {}
+
+  // An empty one is as good as none.
+  const std::string* Find(std::string_view name) const {
+    const auto found = variables_.find(name);
+    return found == variables_.end() || found->second.empty() ? nullptr : &found->second;
+  }
+  bool Has(std::string_view name) const { return Find(name) != nullptr; }
+
+  // The first of these names that is set; "": none.
+  std::string_view FirstOf(std::string_view names) const {
+    while (!names.empty()) {
+      const std::string_view name = names.substr(0, names.find(' '));
+      if (Has(name)) return name;
+      names.remove_prefix(std::min(name.size() + 1, names.size()));
+    }
+    return {};
+  }
+
+  std::string Text(std::string_view names) const {
+    const std::string_view name = FirstOf(names);
+    return name.empty() ? "" : *Find(name);
+  }
+
+  // "NAME=VALUE".
+  std::string Source(std::string_view name) const { return std::string(name) + "=" + Escaped(*Find(name), 80); }
+
+  // A value that is no whole number is kept as -1: an error where it is used.
+  std::optional<SaidNumber> Number(std::string_view names) const {
+    const std::string_view name = FirstOf(names);
+    if (name.empty()) return std::nullopt;
+    const std::string& text = *Find(name);
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc() && end == text.data() + text.size() && value >= 0;
+    return SaidNumber{whole ? value : -1, Source(name)};
+  }
+
+  JobClaim Claim(const LauncherNames& names) const {
+    JobClaim claim{.launcher = names.launcher};
+    for (size_t i = 0; i < kJobFields; ++i) claim.fields[i] = Number(names.names[i]);
+    claim.address = Text(names.address);
+    return claim;
+  }
+
+ private:
+  const EnvironmentVariables& variables_;
+};
+
+JobClaim ClaimOfFlags(const JobFlags& flags) {
+  JobClaim claim{.launcher = "flags", .corrects = true};
+  const auto set = [&](JobField field, const char* flag, const std::optional<int64_t>& value) {
+    if (value) claim.fields[field] = SaidNumber{*value, std::string(flag) + " " + std::to_string(*value)};
+  };
+  set(kRank, "--rank", flags.rank);
+  set(kWorld, "--world-size", flags.world);
+  set(kLocalRank, "--local-rank", flags.local_rank);
+  set(kLocalWorld, "--local-world-size", flags.local_world);
+  set(kNode, "--node-rank", flags.node);
+  set(kNodes, "--nnodes", flags.nodes);
+  set(kPort, "--master-port", flags.master_port);
+  claim.address = flags.master_address;
+  return claim;
+}
+
+JobClaim ClaimOfTorch(const Reader& reader) {
+  JobClaim claim = reader.Claim(kTorch);
+  const bool alone_on_its_host = !claim.says(kLocalRank) && !claim.says(kLocalWorld) && !claim.says(kNode);
+  if (reader.Has(kLauncherVariable)) {
+    claim.launcher = reader.Text(kLauncherVariable);
+  } else if (reader.Has("TORCHELASTIC_RUN_ID")) {
+    claim.launcher = "torchrun";
+  } else if (alone_on_its_host && reader.Has("KUBERNETES_PORT")) {
+    // A PyTorchJob gives each pod a rank. On Alibaba's PAI the same variables count pods, of which each is to start NPROC_PER_NODE
+    // processes.
+    claim.launcher = "Kubernetes";
+  }
+  const std::optional<SaidNumber> per_node = reader.Number("NPROC_PER_NODE");
+  if (alone_on_its_host && claim.says(kRank) && claim.says(kWorld) && per_node && per_node->value > 1) {
+    claim.notes.push_back(claim.fields[kWorld]->source + " is taken for the number of processes; where it counts hosts of " +
+                          per_node->source + " each: gradloom launch --nnodes " + std::to_string(claim.value(kWorld)) + " --node-rank " +
+                          std::to_string(claim.value(kRank)) + " --nproc-per-node " + std::to_string(per_node->value) + " -- train ...");
+  }
+  return claim;
+}
+
+// PET_* are torchrun's flags as variables: what it would start on this host. A process that was started without it is one of them only
+// where there is one a host.
+JobClaim ClaimOfPet(const Reader& reader) {
+  JobClaim claim{.launcher = "PET_* variables"};
+  if (!reader.Has("PET_NNODES") && !reader.Has("PET_NPROC_PER_NODE")) return claim;
+  const auto one = [&](const char* name) { return reader.Has(name) ? reader.Number(name) : SaidNumber{1, std::string(name) + "=1"}; };
+  const std::optional<SaidNumber> nodes = one("PET_NNODES"), per_node = one("PET_NPROC_PER_NODE");
+  const std::string both = nodes->source + " " + per_node->source;
+  claim.address = reader.Text("PET_MASTER_ADDR");
+  claim.fields[kPort] = reader.Number("PET_MASTER_PORT");
+  claim.riddle = both + " says what torchrun is to start here, and this process was started without it";
+  if (nodes->value < 1 || per_node->value < 1) return claim;
+  claim.fields[kNodes] = nodes;
+  claim.fields[kNode] =
+      nodes->value == 1 && !reader.Has("PET_NODE_RANK") ? SaidNumber{0, "PET_NODE_RANK=0"} : reader.Number("PET_NODE_RANK");
+  claim.fields[kWorld] = SaidNumber{nodes->value * per_node->value, both};
+  claim.fields[kLocalWorld] = per_node;
+  if (per_node->value == 1) {
+    claim.fields[kRank] = claim.fields[kNode];
+    claim.fields[kLocalRank] = SaidNumber{0, per_node->source};
+  }
+  return claim;
+}
+
+// How many tasks the node has by "2(x3),1": nodes 0, 1 and 2 have two, node 3 has one. 0: the list does not say.
+int64_t TasksOf(std::string_view list, int64_t node) {
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find(','));
+    int64_t tasks = 0, times = 1;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), tasks);
+    if (error != std::errc()) return 0;
+    const size_t x = item.find("(x");
+    if (x != std::string_view::npos) std::from_chars(item.data() + x + 2, item.data() + item.size(), times);
+    if (node < times) return tasks;
+    node -= times;
+    list.remove_prefix(std::min(item.size() + 1, list.size()));
+  }
+  return 0;
+}
+
+void AddSlurmMaster(const Reader& reader, const char* lists, JobClaim& claim) {
+  const std::string list = reader.Text(lists), job = reader.Text("SLURM_JOB_ID SLURM_JOBID");
+  if (list.empty()) return;
+  claim.address = HostsOf(list).front();
+  const std::string digits = job.size() > 4 ? job.substr(job.size() - 4) : job;
+  const bool number = !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  // As Lightning has it, so that jobs that share a host do not share a port.
+  if (number) claim.fields[kPort] = SaidNumber{15000 + std::stoi(digits), "SLURM_JOB_ID=" + Escaped(job, 80)};
+}
+
+JobClaim ClaimOfSlurm(const Reader& reader) {
+  JobClaim claim{.launcher = "Slurm"};
+  // mpirun starts its daemons with srun: the step's variables are then theirs, and the processes below say themselves which they are.
+  const std::string_view mpirun = reader.FirstOf("OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK MPI_LOCALRANKID");
+  if (!mpirun.empty() && reader.Has("SLURM_JOB_ID")) {
+    AddSlurmMaster(reader, "SLURM_JOB_NODELIST SLURM_NODELIST", claim);
+    return claim;
+  }
+  // Outside of a step these variables say what an allocation has, not what this process is.
+  if (reader.FirstOf("SLURM_STEP_ID SLURM_STEPID").empty() || !reader.Has("SLURM_PROCID")) return claim;
+  JobClaim step = reader.Claim(kSlurm);
+  const std::string name = reader.Text("SLURM_JOB_NAME");
+  if (name == "bash" || name == "interactive") {
+    if (step.says(kWorld) && step.value(kWorld) > 1) {
+      claim.notes.push_back(step.fields[kRank]->source + " " + step.fields[kWorld]->source + " (Slurm) of the interactive job '" + name +
+                            "' do not count; --rank and --world-size do");
+    }
+    return claim;
+  }
+  if (step.says(kNode)) {
+    const std::string_view list = reader.FirstOf("SLURM_STEP_TASKS_PER_NODE SLURM_TASKS_PER_NODE");
+    const int64_t tasks = list.empty() ? 0 : TasksOf(*reader.Find(list), step.value(kNode));
+    if (tasks > 0) step.fields[kLocalWorld] = SaidNumber{tasks, reader.Source(list)};
+  }
+  AddSlurmMaster(reader, "SLURM_STEP_NODELIST SLURM_JOB_NODELIST SLURM_NODELIST", step);
+  return step;
+}
+
+JobClaim ClaimOfMpi(const Reader& reader, const LauncherNames& names) {
+  JobClaim claim = reader.Claim(names);
+  // PMI_SIZE is named by two of them.
+  if (!claim.says(kRank)) return {};
+  claim.own_transport = true;
+  if (!claim.says(kWorld)) claim.riddle = claim.fields[kRank]->source + " is a rank, and nothing says of how many";
+  return claim;
+}
+
+}  // namespace
+
+std::vector<JobClaim> ClaimsOf(const JobFlags& flags, const EnvironmentVariables& environment) {
+  const Reader reader(environment);
+  std::vector<JobClaim> claims{ClaimOfFlags(flags), reader.Claim(kCorrections)};
+  claims.back().corrects = true;
+  claims.push_back(ClaimOfTorch(reader));
+  claims.push_back(ClaimOfPet(reader));
+  claims.push_back(ClaimOfSlurm(reader));
+  for (const LauncherNames& names : kMpi) claims.push_back(ClaimOfMpi(reader, names));
+  return claims;
+}
+
+}  // namespace gradloom
