@@ -223,6 +223,12 @@ JobClaim ClaimOfMpi(const Reader& reader, const LauncherNames& names) {
 
 }  // namespace
 
+std::vector<std::string> CorrectingVariables() {
+  std::vector<std::string> names(kCorrections.names.begin(), kCorrections.names.end());
+  names.emplace_back(kCorrections.address);
+  return names;
+}
+
 std::vector<JobClaim> ClaimsOf(const JobFlags& flags, const EnvironmentVariables& environment) {
   const Reader reader(environment);
   std::vector<JobClaim> claims{ClaimOfFlags(flags), reader.Claim(kCorrections)};

@@ -60,6 +60,8 @@ class Resolution {
     for (int i = 0; i < kPort; ++i) agrees = agrees && !Differ(made_, claim, static_cast<JobField>(i));
     for (const JobField field : {kRank, kWorld}) {
       if (made_.says(field) || !claim.says(field)) continue;
+      // Who says that there is one process means this one, whatever its launcher calls it.
+      if (field == kRank && corrected_[kWorld] && made_.value(kWorld) == 1) continue;
       // Halves of two jobs make no job. What a person corrects may differ, of course.
       const JobField other = field == kRank ? kWorld : kRank;
       if (Differ(made_, claim, other) && !corrected_[other])
@@ -110,7 +112,7 @@ class Resolution {
       const std::string source = made_.fields[kWorld]->source;
       if (!made_.riddle.empty()) Refuse(made_.riddle, "gradloom launch -- train ...   reads these variables and starts the processes");
       Refuse(source + " is a job of several processes, and nothing says which of them this is",
-             "--rank says it; gradloom launch starts them all");
+             "--rank 0 on the first of them; launch starts them all, and tells each: gradloom launch --help");
     }
     for (const JobClaim& claim : claims_) {
       if (launcher_.empty() && claim.says(kWorld)) launcher_ = claim.launcher;

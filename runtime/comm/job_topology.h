@@ -29,6 +29,9 @@ struct JobFlags {
 using EnvironmentVariables = std::map<std::string, std::string, std::less<>>;
 EnvironmentVariables ThisProcessesVariables();
 
+// GRADLOOM_RANK and so on, by which a person corrects what launchers say.
+std::vector<std::string> CorrectingVariables();
+
 inline constexpr int kDefaultMasterPort = 29500;
 // By which `gradloom launch` tells its processes that it, and not torchrun, has set torchrun's variables.
 inline constexpr char kLauncherVariable[] = "GRADLOOM_LAUNCHER";

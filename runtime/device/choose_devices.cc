@@ -70,4 +70,22 @@ DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, s
   return chosen;
 }
 
+std::string FreeDevicesNote(const DeviceSpec& wanted, const DeviceSpec& chosen, const CudaDevices& machine) {
+  if (chosen.kind != DeviceKind::kCuda || chosen.count != 1 || !wanted.ordinals.empty()) return "";
+  constexpr int kIdlePercent = 5;
+  std::string names;
+  size_t count = 0;
+  for (const DeviceProperties& device : machine.devices) {
+    const bool taken = device.ordinal == chosen.ordinals.front();
+    // What others hold of its memory says more than a moment without work.
+    const bool idle = device.busy_percent <= kIdlePercent && device.memory_free_bytes >= device.memory_total_bytes / 10 * 9;
+    if (taken || !idle) continue;
+    names += (names.empty() ? "cuda:" : ", cuda:") + std::to_string(device.ordinal);
+    ++count;
+  }
+  if (count == 0) return "";
+  return "devices " + std::to_string(count) + (count == 1 ? " more GPU is free (" : " more GPUs are free (") + names +
+         "): --devices cuda:all trains on all";
+}
+
 }  // namespace gradloom

@@ -23,4 +23,8 @@ CudaDevices ThisMachinesCuda();
 // expect: the CPU instead of a GPU. Throws Error(kDevice) for devices that are not there, naming those that are.
 DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, std::string* note);
 
+// One line for a process that is alone and takes one of several GPUs of which the others have nothing to do either; "" where there is
+// nothing to say, as where the GPU was named.
+std::string FreeDevicesNote(const DeviceSpec& wanted, const DeviceSpec& chosen, const CudaDevices& machine);
+
 }  // namespace gradloom

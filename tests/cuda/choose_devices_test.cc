@@ -79,5 +79,31 @@ TEST(ChooseDevices, KindsDoNotMix) {
   }
 }
 
+std::string FreeNote(const std::string& text, const CudaDevices& machine) {
+  const DeviceSpec wanted = ParseDevices(text);
+  return FreeDevicesNote(wanted, ChooseDevices(wanted, machine, nullptr), machine);
+}
+
+TEST(ChooseDevices, FreeDevicesArePointedOutToAProcessThatIsAlone) {
+  CudaDevices machine = Machine(4);
+  for (DeviceProperties& device : machine.devices) {
+    device.memory_total_bytes = int64_t{80} << 30;
+    device.memory_free_bytes = int64_t{79} << 30;
+  }
+  const std::string three = "devices 3 more GPUs are free (cuda:1, cuda:2, cuda:3): --devices cuda:all trains on all";
+  EXPECT_EQ(FreeNote("auto", machine), three);
+  EXPECT_EQ(FreeNote("cuda", machine), three);
+  machine.devices[1].busy_percent = 97;
+  machine.devices[2].memory_free_bytes = int64_t{20} << 30;
+  machine.devices[3].busy_percent = 2;
+  EXPECT_EQ(FreeNote("cuda", machine), "devices 1 more GPU is free (cuda:3): --devices cuda:all trains on all");
+  machine.devices[3].busy_percent = 60;
+  EXPECT_EQ(FreeNote("cuda", machine), "");
+  // Nothing that anybody asked for otherwise.
+  for (const char* text : {"cuda:0", "cuda:all", "cuda:0,1", "cpu"}) EXPECT_EQ(FreeNote(text, Machine(4)), "") << text;
+  EXPECT_EQ(FreeNote("auto", Machine(1)), "");
+  EXPECT_EQ(FreeNote("auto", NoGpu()), "");
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -195,6 +195,7 @@ TEST(JobTopology, FlagsCorrectEverything) {
   const std::string pai = "KUBERNETES_PORT=x MASTER_ADDR=dlc1-master-0 MASTER_PORT=23456 WORLD_SIZE=2 RANK=1 NPROC_PER_NODE=8";
   EXPECT_EQ(Resolved(pai, {.rank = 9, .world = 16, .local_rank = 1, .local_world = 8}),
             "flags 9/16 local 1/8 node 1/2 dlc1-master-0:23456");
+  EXPECT_EQ(Resolved(pai, {.world = 1}), "flags 0/1 local 0/1 node 0/1");
   EXPECT_EQ(Resolved(pai, {.rank = 0, .world = 1}), "flags 0/1 local 0/1 node 0/1");
   // torch.distributed.launch before 1.9 says the local rank as a flag alone.
   EXPECT_EQ(Resolved("MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 RANK=1", {.local_rank = 1}),

@@ -191,6 +191,13 @@ void Configuration::SetFlag(const Key& key, const std::vector<std::string>& word
   Assign(key, ParseWords(key, words, key.flag), OriginKind::kFlag, key.flag);
 }
 
+void Configuration::ForgetSection(std::string_view section) {
+  const Configuration untouched;
+  for (const Key& key : Keys()) {
+    if (key.section() == section) entries_.at(key.name) = untouched.entry(key.name);
+  }
+}
+
 void Configuration::Decide(std::string_view name, const std::string& text, const std::string& place) {
   const Key& key = *FindKey(name);
   Assign(key, ParseWords(key, {text}, place), OriginKind::kFile, place);

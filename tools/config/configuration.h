@@ -46,6 +46,9 @@ class Configuration {
   // What the model or the machine has decided where nobody did; `place` says which.
   void Decide(std::string_view name, const std::string& text, const std::string& place);
 
+  // All keys of a section as if nobody had given them.
+  void ForgetSection(std::string_view section);
+
   // Of a key of that type, by its name; an absent text is "" (is_given tells).
   bool Switch(std::string_view name) const { return std::get<bool>(value(name)); }
   int64_t Integer(std::string_view name) const { return std::get<int64_t>(value(name)); }

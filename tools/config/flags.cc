@@ -1,6 +1,7 @@
 #include "tools/config/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "runtime/base/error.h"
 
@@ -16,6 +17,11 @@ std::string HelpOf(const Key& key) {
 
 }  // namespace
 
+std::string Underscored(std::string flag) {
+  std::replace(flag.begin() + 2, flag.end(), '-', '_');
+  return flag;
+}
+
 void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
   for (const Key& key : Keys()) {
     if ((key.uses & uses) == 0) continue;
@@ -27,8 +33,11 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
       continue;
     }
     const bool path = model_word && std::string_view(key.name) == "model.path";
+    std::string names = path ? std::string("model,") + key.flag : key.flag;
+    // Launchers write them in both ways: torch.distributed.launch adds --local_rank=1 before PyTorch 2, --local-rank=1 since.
+    if (std::string twin = Underscored(key.flag); (key.uses & kUseJob) != 0 && twin != key.flag) names += "," + twin;
     // One word each time: a list that goes on would swallow the model's path.
-    app.add_option(path ? std::string("model,") + key.flag : key.flag, words, HelpOf(key))->allow_extra_args(false)->type_name("");
+    app.add_option(names, words, HelpOf(key))->allow_extra_args(false)->type_name("");
   }
   app.add_option("-c,--config", words_->files, "a TOML file with keys (gradloom init writes one)")->allow_extra_args(false)->type_name("");
   app.add_option("--set", words_->assignments, "SECTION.KEY=VALUE over what the file says")->allow_extra_args(false)->type_name("");

@@ -15,6 +15,9 @@ class App;
 
 namespace gradloom {
 
+// "--local-rank" -> "--local_rank".
+std::string Underscored(std::string flag);
+
 // Shared by the copies of one object, so that an action that CLI11 runs later sees what was parsed.
 class ConfigurationFlags {
  public:

@@ -293,6 +293,18 @@ constexpr Key kKeys[] = {
     {"log.trace_steps", "--trace-steps", kText, kUseRun, "3:5", "the steps to trace, counted from 1: 3:5, or one of them"},
     {"log.report", "--report", kText, kUseRun, "", "json: one line on stdout at the end", "json"},
 
+    {"job.rank", "--rank", kInteger, kUseJob, "",
+     "which process of a job this is, counted from 0; each of these keys wins over what launchers say (torchrun, srun, mpirun ...)", "", 0,
+     "global_rank"},
+    {"job.world_size", "--world-size", kInteger, kUseJob, "", "processes of the job; 1: this one trains by itself", "", 1,
+     "world num_processes"},
+    {"job.local_rank", "--local-rank", kInteger, kUseJob, "", "which process of this host this is", "", 0},
+    {"job.local_world_size", "--local-world-size", kInteger, kUseJob, "", "processes of the job on this host", "", 1},
+    {"job.node_rank", "--node-rank", kInteger, kUseJob, "", "which host of the job this is", "", 0, "node_id"},
+    {"job.nnodes", "--nnodes", kInteger, kUseJob, "", "hosts of the job", "", 1, "nodes num_nodes"},
+    {"job.master_addr", "--master-addr", kText, kUseJob, "", "host of rank 0, where the processes meet", "", {}, "master_address"},
+    {"job.master_port", "--master-port", kInteger, kUseJob, "", "port there; 29500 where nothing says another", "", 1},
+
     {"compiler.disable_pass", "--disable-pass", kTexts, kAll, "", "leave an optional compiler pass out"},
     {"compiler.dump_after", "--dump-after", kText, kAll, "", "print the graph after a compiler pass, or after 'all'"},
     {"compiler.stop_after", "--stop-after", kText, kAll, "", "run no compiler pass after this one"},

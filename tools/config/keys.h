@@ -31,6 +31,7 @@ enum KeyUse : uint8_t {
   kUseRun = 4,    // what a training run does
   kUseEval = 8,   // what a trained model is judged and used with
   kUsePlan = 16,  // what a plan needs besides, where there are no data to tell
+  kUseJob = 32,   // which of several processes a command is
 };
 
 struct Key {

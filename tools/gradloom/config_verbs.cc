@@ -98,7 +98,7 @@ Action DeclareConfig(CLI::App& app) {
   ConfigurationFlags flags;
   auto section = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  flags.Declare(app, kAllUses);
+  flags.Declare(app, kAllUses | kUseJob);
   CLI::Option* keys = app.add_option("--keys", *section, "list the keys, all or those of a section")->expected(0, 1);
   app.add_flag("--json", *json, "print JSON");
   return [flags, section, json, keys] {

@@ -33,7 +33,7 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
   std::vector<std::string> changes;
   for (const Key& key : Keys()) {
     const std::string before = ValueText(run, key), after = ValueText(now, key);
-    if (before == after || IsAmong(key, kOfTheCommand)) continue;
+    if (before == after || IsAmong(key, kOfTheCommand) || (key.uses & kUseJob) != 0) continue;
     if (IsAmong(key, kFixed)) {
       throw Error(ErrorCode::kConfig, std::string(key.flag) + " cannot be changed in a run that is there", now.origin(key.name).ToString(),
                   "leave it out, or train a new run with it");
@@ -79,7 +79,7 @@ std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration) {
 Action DeclareTrain(CLI::App& app) {
   ConfigurationFlags flags;
   auto json = std::make_shared<bool>(false);
-  flags.Declare(app, kUseRecipe | kUseData | kUseRun);
+  flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, json] {
     const Configuration configuration = flags.Resolve();
@@ -94,7 +94,7 @@ Action DeclareResume(CLI::App& app) {
   ConfigurationFlags flags;
   app.add_option("run", options->run, "the folder of a run")->required();
   app.add_option("--from", options->from, "a checkpoint of the run (step-000500), best, or start; default: the newest that loads");
-  flags.Declare(app, kUseRecipe | kUseData | kUseRun, false);
+  flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob, false);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, options, json] { return GoOn(flags, *options, *json); };
 }

@@ -12,6 +12,7 @@
 #include "runtime/session/npz.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/job.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
@@ -27,18 +28,16 @@ struct UseFlags {
   bool json = false;
   ConfigurationFlags keys;
 
-  TrainedModel Open() const {
-    const std::string base = fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "";
-    return TrainedModel(source, keys.Resolve(base));
-  }
+  Configuration Resolve() const { return keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : ""); }
+  TrainedModel Open() const { return TrainedModel(source, Resolve()); }
 };
 
-std::shared_ptr<UseFlags> Declare(CLI::App& app) {
+std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {
   auto flags = std::make_shared<UseFlags>();
   app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
   app.add_option("--weights", flags->source.weights, "a safetensors file in place of the run's own weights");
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
-  flags->keys.Declare(app, kUseEval, false);
+  flags->keys.Declare(app, uses, false);
   return flags;
 }
 
@@ -47,7 +46,11 @@ void PrintNotes(const std::vector<std::string>& notes) {
 }
 
 int Evaluate(const UseFlags& flags) {
-  const TrainedModel model = flags.Open();
+  const Configuration configuration = flags.Resolve();
+  const JobTopology topology = TopologyOf(configuration);
+  if (topology.rank == 0) PrintNotes(LinesOf(topology));
+  RefuseSeveralProcesses(topology, "evaluation");
+  const TrainedModel model(flags.source, configuration);
   std::vector<std::string> notes = model.notes();
   const TrainedModel::Evaluation evaluation = model.Evaluate(flags.data, notes);
   PrintNotes(notes);
@@ -142,14 +145,14 @@ int Predict(const UseFlags& flags) {
 }  // namespace
 
 Action DeclareEval(CLI::App& app) {
-  const auto flags = Declare(app);
+  const auto flags = Declare(app, kUseEval | kUseJob);
   app.add_option("--data", flags->data, "the data to judge it with; default: the evaluation data of the run");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] { return Evaluate(*flags); };
 }
 
 Action DeclarePredict(CLI::App& app) {
-  const auto flags = Declare(app);
+  const auto flags = Declare(app, kUseEval);
   app.add_option("--data", flags->data, "the inputs; columns of targets are not needed");
   auto generation = std::make_shared<GenerationOptions>();
   CLI::Option* generate = app.add_option("--generate", generation->count, "instead, so many tokens of text by a language model");

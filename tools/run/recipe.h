@@ -24,6 +24,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
 struct NamedDevices {
   DeviceSpec devices;
   std::string isa = "any";
+  std::string free;  // a line for a process that is alone: GPUs that it leaves free; "": none
 };
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes);
 ExecutorOptions ExecutorOptionsOf(const Configuration& configuration);

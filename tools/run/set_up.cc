@@ -9,6 +9,7 @@
 #include "runtime/base/nearest.h"
 #include "runtime/session/safetensors.h"
 #include "tools/run/device_forecast.h"
+#include "tools/run/job.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
@@ -224,6 +225,9 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const ImportedGraph probe = Import(model, compile.import);
   NoteOverruled(configuration, made.notes);
   compile.recipe = RecipeOf(configuration, model, *probe.graph, 0, made.notes);
+  std::vector<std::string> said_before;
+  const NamedDevices named = DevicesOf(configuration, said_before);
+  if (!named.free.empty() && TopologyOf(configuration).local_world == 1) made.notes.push_back(named.free);
   if (compile.recipe.devices > 1 && !configuration.is_given("devices.use"))
     made.decided["devices.use"] = "cpu:" + std::to_string(compile.recipe.devices);
   if (compile.recipe.placed_stages > 0) made.decided["devices.place"] = kPlaceByFile;

@@ -10,6 +10,7 @@
 #include "runtime/base/file.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/run/environment.h"
+#include "tools/run/job.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
@@ -52,7 +53,16 @@ class Observers : public TrainerObserver {
 class TrainingRun {
  public:
   TrainingRun(const Configuration& configuration, bool json)
-      : configuration_(configuration), json_(json || configuration.Text("log.report") == "json"), start_(Clock::now()) {}
+      : configuration_(configuration),
+        topology_(TopologyOf(configuration)),
+        json_((json || configuration.Text("log.report") == "json") && topology_.rank == 0),
+        start_(Clock::now()) {
+    // Rank 0 speaks for the job.
+    log_.set_quiet(topology_.rank > 0);
+    if (topology_.rank > 0) configuration_.Decide("log.progress", "none", "rank " + std::to_string(topology_.rank));
+    for (const std::string& line : LinesOf(topology_)) log_.Line(line);
+    RefuseSeveralProcesses(topology_, "training");
+  }
 
   int Train() {
     SetUp();
@@ -83,7 +93,7 @@ class TrainingRun {
     }
     WriteEnvironment();
     if (!options.changed.empty()) {
-      WriteFileAtomically(folder_->ConfigPath(), configuration_.ToToml(true));
+      WriteFileAtomically(folder_->ConfigPath(), ConfigurationOfRun());
       WritePlan(*set_up_.plan, folder_->PlanPath());
     }
     return Go();
@@ -99,9 +109,16 @@ class TrainingRun {
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
   }
 
+  // Which process of which job this was is nothing that a run is resumed with.
+  std::string ConfigurationOfRun() const {
+    Configuration kept = configuration_;
+    kept.ForgetSection("job");
+    return kept.ToToml(true);
+  }
+
   void MakeFolder() {
     folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"));
-    WriteFileAtomically(folder_->ConfigPath(), configuration_.ToToml(true));
+    WriteFileAtomically(folder_->ConfigPath(), ConfigurationOfRun());
     WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
     WriteEnvironment();
     WritePlan(*set_up_.plan, folder_->PlanPath());
@@ -258,6 +275,7 @@ class TrainingRun {
   }
 
   Configuration configuration_;
+  const JobTopology topology_;
   const bool json_;
   Clock::time_point start_;
   Log log_;

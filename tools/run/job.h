@@ -1,0 +1,22 @@
+// The job that a command is a process of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/comm/job_topology.h"
+#include "tools/config/configuration.h"
+
+namespace gradloom {
+
+// As the keys of [job] and the environment say. Throws Error(kConfig).
+JobTopology TopologyOf(const Configuration& configuration);
+
+// For the screen: "topology torchrun rank 1 of 2, ...", then its notes.
+std::vector<std::string> LinesOf(const JobTopology& topology);
+
+// Throws Error(kUnsupported) in a job of more than one process, whose processes would each train alone and write one folder. The one place
+// that keeps them from it. `what`: "training".
+void RefuseSeveralProcesses(const JobTopology& topology, const std::string& what);
+
+}  // namespace gradloom
