@@ -401,7 +401,7 @@ class UseTest(unittest.TestCase):
 
     def test_every_verb_has_help_and_json(self):
         verbs = re.search(r"verbs: (.*?)   see", self.run_command([], 4).stderr)[1].split(", ")
-        self.assertEqual(len(verbs), 17)
+        self.assertEqual(len(verbs), 18)
         for verb in verbs:
             text = self.run_command([verb, "--help"]).stdout
             self.assertIn(f"gradloom {verb}", text)

@@ -14,6 +14,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/environment.h"
 #include "tools/run/obstacles.h"
+#include "tools/screen/error_file.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -40,6 +41,8 @@ constexpr Verb kVerbs[] = {
     {"bench", "how fast a model trains here", "gradloom bench model.onnx --batch 64", DeclareBench},
     {"simulate", "a plan as discrete events, here or on a described cluster",
      "gradloom simulate model.plan --topology cluster.toml --devices 8,64,4096", DeclareSimulate},
+    {"launch", "start the processes of a job, here and on other hosts (torchrun's flags)", "gradloom launch --nproc-per-node 2 -- doctor",
+     DeclareLaunch},
     {"diff", "what differs between two runs, plans or files of weights; exit 11 where something does", "gradloom diff runs/exp1 runs/exp2",
      DeclareDiff},
     {"devices", "what this machine offers", "gradloom devices --json", DeclareDevices},
@@ -56,9 +59,7 @@ std::string VerbList() {
 }
 
 Error UnknownVerb(const std::string& word) {
-  std::vector<std::string> verbs;
-  for (const Verb& verb : kVerbs) verbs.emplace_back(verb.name);
-  const std::string near = Nearest(word, verbs);
+  const std::string near = Nearest(word, VerbNames());
   return Error(ErrorCode::kConfig, "unknown verb '" + Escaped(word) + "'", "",
                (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("verbs: " + VerbList()));
 }
@@ -75,11 +76,15 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   }
   for (const std::string& word : words) {
+    // What follows belongs to the command that is launched.
+    if (word == "--") break;
     const std::string flag = word.substr(0, word.find('='));
-    if (!flag.starts_with("--") || flag == "--" || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
+    if (!flag.starts_with("--") || std::find(flags.begin(), flags.end(), flag) != flags.end()) continue;
     const std::string near = NearFlag(flag, flags);
+    // torchrun takes what follows the program as it stands; here that wants a sign.
+    const bool unmarked = verb.get_name() == "launch" && std::find(words.begin(), words.end(), "--") == words.end();
     return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
-                 (near.empty() ? "" : "did you mean '" + near + "'?   ") + see);
+                 (near.empty() ? "" : "did you mean '" + near + "'?   ") + (unmarked ? "-- goes before what is launched   " : "") + see);
   }
   return Error(ErrorCode::kConfig, Escaped(error.what()), "", see);
 }
@@ -107,19 +112,33 @@ int Run(int argc, char** argv) {
   return ExitCode(ErrorCode::kInternal);
 }
 
-// Says what went wrong, on stderr for people and with --json on stdout as one object. The exit code.
+// Says what went wrong, to the launcher, on stderr for people and with --json on stdout as one object. The exit code.
 int Refuse(const std::vector<Error>& errors, bool json) {
   std::vector<Error> told;
   for (const Error& error : errors) {
     const std::string explain = "gradloom explain " + std::string(ErrorName(error.code())) + "   says more";
     told.emplace_back(error.code(), error.message(), error.where(), error.help().empty() ? explain : error.help());
   }
+  std::string blocks;
+  for (const Error& error : told) blocks += (blocks.empty() ? "" : "\n") + error.Describe();
+  WriteErrorFile(blocks);
   PrintErrors(told);
   if (json) std::printf("%s\n", ErrorsAsJson(told).c_str());
   return ExitCode(errors.front().code());
 }
 
 }  // namespace
+
+std::vector<std::string> VerbNames() {
+  std::vector<std::string> names;
+  for (const Verb& verb : kVerbs) names.emplace_back(verb.name);
+  return names;
+}
+
+bool IsVerb(std::string_view word) {
+  return std::any_of(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& verb) { return word == verb.name; });
+}
+
 }  // namespace gradloom
 
 int main(int argc, char** argv) {

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -11,6 +14,10 @@ class App;
 namespace gradloom {
 
 using Action = std::function<int()>;
+
+// The names of all verbs, and whether a word is one.
+std::vector<std::string> VerbNames();
+bool IsVerb(std::string_view word);
 
 Action DeclareInit(CLI::App& app);
 Action DeclareTrain(CLI::App& app);
@@ -29,5 +36,6 @@ Action DeclareExplain(CLI::App& app);
 Action DeclareDoctor(CLI::App& app);
 Action DeclareBench(CLI::App& app);
 Action DeclareSimulate(CLI::App& app);
+Action DeclareLaunch(CLI::App& app);
 
 }  // namespace gradloom

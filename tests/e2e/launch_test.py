@@ -1,0 +1,431 @@
+"""`gradloom launch`, by what its processes see and leave: the variables of torchrun, restarts, the first failure, signals, logs. And which
+process of a job a command is, by flags and by the environment."""
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+import numpy as np
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sample_files  # noqa: E402
+from sample_files import TRAIN  # noqa: E402
+
+PATIENCE = 120  # seconds for what takes well under one
+# What a launcher around this test might have set.
+LAUNCHERS = re.compile(r"(GRADLOOM_(?!CUDA)|TORCHELASTIC_|PET_|SLURM_|OMPI_|PMIX?_|MPI_|MV2_|PALS_|ALPS_|GROUP_|ROLE_|MASTER_)|"
+                       r"((LOCAL_)?(RANK|WORLD_SIZE)|NODE_RANK|OMP_NUM_THREADS)$")
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"nothing came of waiting for {what}")
+        time.sleep(0.02)
+
+
+def processes_with(mark):
+    """The processes that have this in their environment, zombies aside."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark.encode() in file.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+class LaunchTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.base = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.base)
+        os.chdir(cls.base)
+        cls.addClassCleanup(os.chdir, "/")
+        rng = np.random.default_rng(0)
+        sample_files.models(rng)
+        sample_files.tables(rng)
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(dir=self.base)
+        os.makedirs(os.path.join(self.folder, "tmp"))
+        self.mark = f"LAUNCH_TEST={uuid.uuid4()}"
+
+    def tearDown(self):
+        # Whatever a test has started is gone, also where it failed.
+        left = processes_with(self.mark)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(left, [])
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def read(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
+
+    def environment(self, **variables):
+        kept = {name: value for name, value in os.environ.items() if not LAUNCHERS.match(name)}
+        name, value = self.mark.split("=")
+        return {**kept, name: value, "F": self.folder, "TMPDIR": self.path("tmp"), **variables}
+
+    def start(self, words, **variables):
+        return subprocess.Popen([GRADLOOM, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=self.environment(**variables))
+
+    def run_command(self, words, code=0, **variables):
+        process = self.start(words, **variables)
+        out, err = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, code, f"{words}\n{out}\n{err}")
+        return subprocess.CompletedProcess(words, code, out, err)
+
+    def launch(self, flags, script, code=0, **variables):
+        return self.run_command(["launch", *flags, "--", "sh", "-c", script], code, **variables)
+
+    def seen(self, rank):
+        """The variables that a rank has seen, as SEE leaves them."""
+        return dict(line.split("=", 1) for line in self.read(f"seen{rank}").splitlines() if "=" in line)
+
+    # What processes are told.
+
+    SEE = 'env > "$F/seen$RANK"'
+
+    def test_variables_are_torchruns(self):
+        self.launch(["--nproc-per-node", "2"], self.SEE, GRADLOOM_RANK="7", GRADLOOM_WORLD_SIZE="8", RANK="3", WORLD_SIZE="4", PET_RDZV_ID="job7")
+        for rank in (0, 1):
+            seen = self.seen(rank)
+            expected = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+                        "GROUP_WORLD_SIZE": "1", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": "2", "ROLE_NAME": "default", "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": "29500", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "job7"}
+            self.assertEqual({name: seen.get(name) for name in expected}, expected)
+            self.assertNotIn("GRADLOOM_RANK", seen)
+            self.assertNotIn("GRADLOOM_WORLD_SIZE", seen)
+        self.assertNotEqual(self.seen(0)["TORCHELASTIC_ERROR_FILE"], self.seen(1)["TORCHELASTIC_ERROR_FILE"])
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+
+    def test_hosts(self):
+        flags = ["--nproc_per_node=2", "--nnodes=2", "--rdzv_endpoint", "127.0.0.1:29511"]
+        both = [self.start(["launch", *flags, f"--node_rank={node}", "--", "sh", "-c", self.SEE]) for node in (0, 1)]
+        for launcher in both:
+            out, err = launcher.communicate(timeout=PATIENCE)
+            self.assertEqual(launcher.returncode, 0, out + err)
+        for rank in range(4):
+            seen = self.seen(rank)
+            self.assertEqual([seen[name] for name in ("LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")],
+                             [str(rank % 2), str(rank // 2), "4", "2", "29511"])
+
+    def test_variables_of_torchruns_flags(self):
+        self.launch([], self.SEE, PET_NNODES="2", PET_NPROC_PER_NODE="2", PET_NODE_RANK="1", PET_MASTER_ADDR="10.0.0.1", PET_MASTER_PORT="29400")
+        self.assertEqual([self.seen(3)[name] for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")], ["4", "10.0.0.1", "29400"])
+
+    def test_threads_are_divided_and_said(self):
+        cores = len(os.sched_getaffinity(0))
+        said = self.launch(["--nproc-per-node", "2"], self.SEE).stderr
+        self.assertEqual(self.seen(1)["OMP_NUM_THREADS"], str(max(1, cores // 2)))
+        self.assertIn(f"OMP_NUM_THREADS={max(1, cores // 2)}", said)
+        said = self.launch(["--nproc-per-node", "2"], self.SEE, OMP_NUM_THREADS="5").stderr
+        self.assertEqual(self.seen(1)["OMP_NUM_THREADS"], "5")
+        self.assertNotIn("OMP_NUM_THREADS", said)
+        self.launch([], self.SEE)
+        self.assertNotIn("OMP_NUM_THREADS", self.seen(0))
+
+    def test_standalone_takes_a_free_port(self):
+        self.launch(["--standalone", "--nproc-per-node", "2"], self.SEE)
+        port = self.seen(0)["MASTER_PORT"]
+        self.assertEqual(self.seen(1)["MASTER_PORT"], port)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", int(port)))
+
+    # How a job ends.
+
+    def test_all_start_again_after_a_failure_that_may_pass(self):
+        script = """n=$TORCHELASTIC_RESTART_COUNT
+            echo "$n of $TORCHELASTIC_MAX_RESTARTS" >> "$F/rank$RANK"
+            [ $n = 2 ] && exit 0
+            [ $RANK = 0 ] && sleep 1000
+            until grep -q "^$n " "$F/rank0"; do sleep 0.02; done
+            exit 138"""
+        said = self.launch(["--nproc-per-node", "2", "--max-restarts", "3"], script).stderr
+        for rank in (0, 1):
+            self.assertEqual(self.read(f"rank{rank}"), "0 of 3\n1 of 3\n2 of 3\n")
+        self.assertRegex(said, r"restart 2 of 3: rank 1 \(host .*, pid \d+\) ended with exit 138")
+
+    def test_restarts_come_to_an_end(self):
+        said = self.launch(["--max-restarts", "2"], 'echo >> "$F/starts"; kill -9 $$', 137).stderr
+        self.assertEqual(len(self.read("starts")), 3)
+        self.assertRegex(said, r"error\[E-PEER\]: rank 0 \(host .*, pid \d+\) was killed by signal 9 \(SIGKILL\), possibly out of memory: dmesg")
+        self.assertTrue(said.endswith("gradloom: the job stopped (exit 137)\n"), said)
+
+    def test_permanent_errors_are_not_tried_again(self):
+        for code in (1, 3, 11, 127):
+            self.launch(["--max-restarts", "2"], f'echo >> "$F/starts{code}"; exit {code}', code)
+            self.assertEqual(len(self.read(f"starts{code}")), 1)
+
+    def test_the_first_failure_is_shown_last(self):
+        said = self.launch(["--nproc-per-node", "3"], 'echo "from $RANK" >&2; [ $RANK = 1 ] && exit 5; sleep 1000', 5).stderr
+        lines = said.splitlines()
+        self.assertRegex(lines[-4], rf"failed  rank 1 \(host {re.escape(socket.gethostname())}, pid \d+\) ended with exit 5")
+        self.assertRegex(lines[-3], r"  --> .*/attempt_0/1/stderr.log")
+        self.assertEqual(lines[-2:], ["from 1", "gradloom: the job stopped (exit 5)"])
+        # The logs of a job that failed stay.
+        self.assertEqual(len(os.listdir(self.path("tmp"))), 1)
+
+    def test_who_only_misses_another_is_not_the_cause(self):
+        script = """if [ $RANK = 0 ]; then
+              while [ ! -e "$F/ready" ]; do sleep 0.05; done
+              echo $$ > "$F/first"
+              exit 140
+            fi
+            trap '' TERM
+            touch "$F/ready"
+            while [ ! -s "$F/first" ] || kill -0 "$(cat "$F/first")" 2> /dev/null; do sleep 0.05; done
+            kill -11 $$"""
+        said = self.launch(["--nproc-per-node", "2"], script, 139).stderr
+        self.assertIn("rank 1 (host", said)
+        self.assertIn("was killed by signal 11 (SIGSEGV), the first of 2 that failed", said)
+
+    def test_who_does_not_end_is_ended(self):
+        started = time.monotonic()
+        self.launch(["--nproc-per-node", "2", "--shutdown-timeout", "1"],
+                    "trap '' TERM; touch \"$F/ready$RANK\"; if [ $RANK = 1 ]; then while [ ! -e \"$F/ready0\" ]; do sleep 0.05; done; exit 6; fi; "
+                    "while true; do sleep 1000; done", 6)
+        self.assertLess(time.monotonic() - started, 900)
+
+    def test_report(self):
+        report = json.loads(self.launch(["--nproc-per-node", "2", "--json"], "[ $RANK = 0 ] || { echo why >&2; exit 9; }", 9).stdout)
+        self.assertEqual([report["exit_code"], report["world_size"], report["restarts"]], [9, 2, 0])
+        self.assertEqual(report["first_failure"]["message"], "why")
+        self.assertEqual([end["exit_code"] for end in report["ranks"] if end["rank"] == 1], [9])
+        self.assertEqual(sorted(end["rank"] for end in report["ranks"]), [0, 1])
+
+    # Signals, and what is left.
+
+    COUNT_SIGNALS = """
+import os, signal, sys, time
+folder, rank = os.environ["F"], os.environ["RANK"]
+def note(number, frame):
+    with open(f"{folder}/signals{rank}", "a") as file:
+        file.write(signal.Signals(number).name + "\\n")
+for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"):
+    signal.signal(getattr(signal, name), note)
+open(f"{folder}/ready{rank}", "w").close()
+while not os.path.exists(f"{folder}/end"):
+    time.sleep(0.02)
+sys.exit(138)
+"""
+
+    def start_counting(self, flags=()):
+        launcher = self.start(["launch", "--nproc-per-node", "2", *flags, "--", sys.executable, "-c", self.COUNT_SIGNALS])
+        wait_for(lambda: all(os.path.exists(self.path(f"ready{rank}")) for rank in (0, 1)), "both ranks")
+        return launcher
+
+    def noted(self, rank):
+        return self.read(f"signals{rank}").split() if os.path.exists(self.path(f"signals{rank}")) else []
+
+    def test_signals_reach_all(self):
+        launcher = self.start_counting(["--max-restarts", "3"])
+        names = ["SIGUSR2", "SIGUSR1", "SIGTERM"]
+        for i, name in enumerate(names):
+            launcher.send_signal(getattr(signal, name))
+            wait_for(lambda: all(self.noted(rank) == names[:i + 1] for rank in (0, 1)), name)
+        open(self.path("end"), "w").close()
+        _, err = launcher.communicate(timeout=PATIENCE)
+        # It was asked to stop: it stops, whatever restarts are left.
+        self.assertEqual(launcher.returncode, 138, err)
+        self.assertIn("stopped by SIGUSR1", err)
+        self.assertNotIn("restart", err)
+
+    def test_a_key_at_the_terminal_is_one_signal(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(GRADLOOM, [GRADLOOM, "launch", "--nproc-per-node", "2", "--", sys.executable, "-c", self.COUNT_SIGNALS], self.environment())
+        wait_for(lambda: all(os.path.exists(self.path(f"ready{rank}")) for rank in (0, 1)), "both ranks")
+        os.write(terminal, b"\x03")
+        wait_for(lambda: all(self.noted(rank) for rank in (0, 1)), "SIGINT")
+        open(self.path("end"), "w").close()
+        while True:
+            try:
+                if not os.read(terminal, 4096):
+                    break
+            except OSError:
+                break
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 138)
+        self.assertEqual([self.noted(0), self.noted(1)], [["SIGINT"], ["SIGINT"]])
+
+    def test_the_first_rank_has_the_terminal(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            script = 'if [ -t 2 ]; then echo yes; else echo no; fi > "$F/terminal$RANK"'
+            os.execve(GRADLOOM, [GRADLOOM, "launch", "--nproc-per-node", "2", "--", "sh", "-c", script], self.environment())
+        while True:
+            try:
+                if not os.read(terminal, 4096):
+                    break
+            except OSError:
+                break
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        os.close(terminal)
+        self.assertEqual([self.read("terminal0"), self.read("terminal1")], ["yes\n", "no\n"])
+
+    def test_processes_die_with_the_launcher(self):
+        launcher = self.start_counting()
+        self.assertEqual(len(processes_with(self.mark)), 3)
+        launcher.kill()
+        launcher.communicate(timeout=PATIENCE)
+        wait_for(lambda: not processes_with(self.mark), "the end of the ranks")
+
+    def test_nothing_is_left_of_what_ranks_have_started(self):
+        for code in (0, 4):
+            # In the group of its rank, and in a session of its own.
+            self.launch(["--nproc-per-node", "2"], f"sleep 1000 & setsid sleep 1000 & exit {code}", code)
+            self.assertEqual(processes_with(self.mark), [])
+
+    def test_children_that_were_there_before_stay(self):
+        script = f'sleep 1000 > /dev/null 2>&1 & echo $! > "$F/own"; exec "{GRADLOOM}" launch -- true'
+        done = subprocess.run(["sh", "-c", script], env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        os.kill(int(self.read("own")), signal.SIGKILL)
+        wait_for(lambda: not processes_with(self.mark), "its end")
+
+    def test_process_1_of_a_container(self):
+        unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+        if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no process numbers of one's own here")
+        # It reaps what is not its own child, too, and ends on SIGTERM, which does nothing to process 1 by default.
+        script = """(sh -c "exit 0" & exec sleep 0) &
+            echo $PPID > "$F/parent$RANK"
+            trap "exit 138" TERM
+            touch "$F/ready$RANK"
+            while true; do sleep 0.05; done"""
+        launcher = subprocess.Popen([*unshare, GRADLOOM, "launch", "--nproc-per-node", "2", "--", "sh", "-c", script], env=self.environment(),
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: all(os.path.exists(self.path(f"ready{rank}")) for rank in (0, 1)), "both ranks")
+        self.assertEqual([self.read("parent0"), self.read("parent1")], ["1\n", "1\n"])
+        with open(f"/proc/{launcher.pid}/task/{launcher.pid}/children") as file:
+            os.kill(int(file.read().split()[0]), signal.SIGTERM)
+        _, err = launcher.communicate(timeout=PATIENCE)
+        self.assertEqual(launcher.returncode, 138, err)
+
+    # Logs and messages.
+
+    def test_logs(self):
+        words = 'echo "out $RANK"; echo "err $RANK" >&2'
+        done = self.launch(["--nproc-per-node", "2", "--log-dir", self.path("logs"), "--rdzv-id", "job"], words)
+        self.assertEqual(done.stdout, "out 0\n")
+        [name] = os.listdir(self.path("logs"))
+        self.assertTrue(name.startswith("job_"))
+        self.assertEqual(self.read(f"logs/{name}/attempt_0/1/stdout.log"), "out 1\n")
+        self.assertEqual(self.read(f"logs/{name}/attempt_0/1/stderr.log"), "err 1\n")
+        self.assertFalse(os.path.exists(self.path(f"logs/{name}/attempt_0/0/stdout.log")))
+
+    def test_redirects_and_tee(self):
+        words = 'echo "out $RANK"; echo "err $RANK" >&2'
+        done = self.launch(["--nproc-per-node", "2", "--redirects", "0:3,1:2"], words)
+        self.assertEqual(done.stdout, "out 1\n")
+        self.assertNotIn("err", done.stderr)
+        self.assertEqual(sorted(self.launch(["--nproc-per-node", "2", "-r", "0"], words).stdout.split("\n")), ["", "out 0", "out 1"])
+        done = self.launch(["--nproc-per-node", "2", "-t", "3", "--log-dir", self.path("logs")], words + "; printf 'no newline'")
+        self.assertEqual(sorted(done.stdout.split("\n")), ["", "[rank0]: no newline", "[rank0]: out 0", "[rank1]: no newline", "[rank1]: out 1"])
+        self.assertIn("[rank1]: err 1\n", done.stderr)
+        [name] = os.listdir(self.path("logs"))
+        self.assertEqual(self.read(f"logs/{name}/attempt_0/0/stdout.log"), "out 0\nno newline")
+
+    def test_tee_passes_everything_on(self):
+        rows = 20000
+        done = self.launch(["--nproc-per-node", "2", "-t", "1"], f"seq -f \"$RANK %.0f\" {rows}")
+        for rank in (0, 1):
+            own = [line for line in done.stdout.splitlines() if line.startswith(f"[rank{rank}]: ")]
+            self.assertEqual(own, [f"[rank{rank}]: {rank} {i}" for i in range(1, rows + 1)])
+
+    def test_error_file_of_every_verb(self):
+        for words in (["check", "nowhere.onnx"], ["launch", "--", "nowhere-to-be-found"], ["train", "--nonsense"]):
+            error_file = self.path("error.json")
+            done = self.run_command(words, 4 if words[0] != "check" else 2, TORCHELASTIC_ERROR_FILE=error_file)
+            message = json.loads(self.read("error.json"))["message"]
+            self.assertEqual(set(message), {"message", "extraInfo"})
+            # What torchrun shows: not the message, wherever there is a call stack.
+            self.assertEqual(message["extraInfo"]["py_callstack"], message["message"])
+            self.assertLess(abs(int(message["extraInfo"]["timestamp"]) - time.time()), 3600)
+            self.assertIn(message["message"], done.stderr)
+            self.assertRegex(message["message"], r"^error\[E-")
+            os.remove(error_file)
+        # A file that cannot be written changes nothing.
+        self.run_command(["check", "nowhere.onnx"], 2, TORCHELASTIC_ERROR_FILE="/nowhere/error.json")
+
+    def test_error_files_go_up(self):
+        inner = f'exec "{GRADLOOM}" check nowhere$RANK.onnx'
+        said = self.launch(["--nproc-per-node", "2", "--redirects", "3"], inner, 2, TORCHELASTIC_ERROR_FILE=self.path("error.json"))
+        message = json.loads(self.read("error.json"))["message"]["message"]
+        self.assertRegex(message, r"failed  rank [01] [^\n]*ended with exit 2(.|\n)*error\[E-IO\]: cannot open the file(.|\n)*nowhere[01].onnx")
+        self.assertIn(message, said.stderr)
+
+    # Which process of a job a verb is.
+
+    def test_verbs_are_launched(self):
+        done = self.run_command(["launch", "--nproc-per-node", "2", "--", "doctor", "--json"])
+        self.assertIn("findings", json.loads(done.stdout))
+        done = self.run_command(["launch", "--", *TRAIN, "--name", "launched", "--out", self.path("runs")])
+        self.assertIn("topology gradloom launch rank 0 of 1, node 0 of 1\n", done.stderr)
+        self.assertTrue(os.path.exists(self.path("runs/launched/export/model.onnx")))
+
+    def test_several_processes_never_train_apart(self):
+        words = [*TRAIN, "--name", "apart", "--out", self.path("runs")]
+        done = self.run_command(["launch", "--nproc-per-node", "2", "--max-restarts", "2", "--", *words], 3)
+        self.assertIn("error[E-UNSUPPORTED]: training over several processes is to come", done.stderr)
+        self.assertRegex(done.stderr, r"topology gradloom launch rank [01] of 2, node 0 of 1, master 127.0.0.1:29500")
+        self.assertNotIn("restart", done.stderr)
+        self.assertFalse(os.path.exists(self.path("runs")))
+
+    TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+    def test_topology_of_verbs(self):
+        run = self.path("runs/main")
+        said = self.run_command([*TRAIN, "--name", "main", "--out", self.path("runs"), "--eval-split", "20%"]).stderr
+        self.assertTrue(said.startswith("topology single process\n"), said)
+        # Corrected by flags, in both forms; it is nothing that the run keeps.
+        said = self.run_command(["resume", run, "--epochs", "3", "--world_size=1"], **self.TWO).stderr
+        self.assertTrue(said.startswith("topology flags rank 0 of 1, node 0 of 1\n"
+                                        "topology not in force: RANK=1 WORLD_SIZE=2 (environment)\n"), said)
+        self.assertNotIn("job", said)
+        self.assertNotIn("[job]", self.read("runs/main/config.toml"))
+
+    def test_topology_of_a_process_of_several(self):
+        run = self.path("runs/main")
+        self.run_command([*TRAIN, "--name", "main", "--out", self.path("runs"), "--eval-split", "20%"])
+        first = {**self.TWO, "RANK": "0", "LOCAL_RANK": "0"}
+        for verb in (["resume", run], ["eval", run], list(TRAIN), [*TRAIN, "--local_rank=1"], [*TRAIN, "--local-rank", "1"]):
+            said = self.run_command(verb, 3, **self.TWO).stderr
+            self.assertIn("over several processes is to come\n  --> topology environment rank 1 of 2, node 0 of 1, master 127.0.0.1:29500", said)
+            # Rank 0 speaks for the job.
+            self.assertFalse(said.startswith("topology"), said)
+        for verb in (["resume", run], ["eval", run], list(TRAIN)):
+            said = self.run_command(verb, 3, **first).stderr
+            self.assertTrue(said.startswith("topology environment rank 0 of 2, node 0 of 1, master 127.0.0.1:29500\n"), said)
+            said = self.run_command(verb, 4, RANK="5", WORLD_SIZE="4").stderr
+            self.assertIn("error[E-CONFIG]: RANK=5 WORLD_SIZE=4 contradict each other", said)
+
+    def test_threads_follow_omp_num_threads(self):
+        said = self.run_command([*TRAIN, "--dry-run", "--out", self.path("runs")], OMP_NUM_THREADS="3").stderr
+        self.assertIn("3 threads", said)
+        said = self.run_command([*TRAIN, "--dry-run", "--threads", "2", "--out", self.path("runs")], OMP_NUM_THREADS="3").stderr
+        self.assertIn("2 threads", said)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,122 @@
+// gradloom launch.
+#include "tools/launch/launch.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "runtime/base/nearest.h"
+#include "runtime/device/choose_devices.h"
+#include "tools/config/flags.h"
+#include "tools/gradloom/verbs.h"
+#include "tools/run/environment.h"
+
+namespace gradloom {
+namespace {
+
+// The flags, and the variables from which torchrun takes those that are not given. CLI11 would read the variables for every verb.
+struct Declared {
+  LaunchFlags flags;
+  bool json = false, no_python = false;
+  struct Variable {
+    CLI::Option* flag;
+    std::string name;
+    std::function<bool(const std::string&)> set;  // false: no such value
+  };
+  std::vector<Variable> variables;
+
+  // `flag` has dashes, and underscores as well; `short_name`: "-r".
+  template <typename T>
+  void Add(CLI::App& app, const std::string& flag, T& value, const std::string& help, const std::string& short_name = "") {
+    const std::string twin = Underscored(flag);
+    std::string name = "PET_" + twin.substr(2);
+    std::transform(name.begin(), name.end(), name.begin(), ::toupper);
+    const std::string names = (short_name.empty() ? "" : short_name + ",") + flag + (twin == flag ? "" : "," + twin);
+    CLI::Option* option = nullptr;
+    if constexpr (std::is_same_v<T, bool>) {
+      option = app.add_flag(names, value, help + "   (" + name + ")");
+    } else {
+      option = app.add_option(names, value, help + "   (" + name + ")")->allow_extra_args(false)->type_name("");
+    }
+    variables.push_back({option, name, [&value](const std::string& text) { return CLI::detail::lexical_cast(text, value); }});
+  }
+
+  void ReadVariables(const EnvironmentVariables& environment) const {
+    for (const Variable& variable : variables) {
+      const auto found = environment.find(variable.name);
+      if (variable.flag->count() > 0 || found == environment.end() || found->second.empty() || variable.set(found->second)) continue;
+      throw Error(ErrorCode::kConfig, variable.name + "=" + Escaped(found->second) + " is no value of " + variable.flag->get_name(),
+                  "the environment", "the flag wins over the variable");
+    }
+  }
+};
+
+// Whether the system would find it.
+bool IsProgram(const std::string& word) {
+  const auto runs = [](const std::string& path) { return access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path); };
+  if (word.find('/') != std::string::npos) return runs(word);
+  const char* path = std::getenv("PATH");
+  const std::vector<std::string> folders = CLI::detail::split(path == nullptr ? "/bin:/usr/bin" : path, ':');
+  return std::any_of(folders.begin(), folders.end(),
+                     [&](const std::string& folder) { return runs((folder.empty() ? "." : folder) + "/" + word); });
+}
+
+void CheckCommand(const std::string& word) {
+  if (IsVerb(word) || IsProgram(word)) return;
+  const std::string near = Nearest(word, VerbNames());
+  throw Error(
+      ErrorCode::kConfig, "there is no verb and no program '" + Escaped(word) + "'", "gradloom launch",
+      (near.empty() ? "" : "did you mean '" + near + "'?   ") + std::string("for example: gradloom launch --nproc-per-node 2 -- doctor"));
+}
+
+int Start(const Declared& declared) {
+  const EnvironmentVariables environment = ThisProcessesVariables();
+  declared.ReadVariables(environment);
+  const LaunchFlags& flags = declared.flags;
+  const bool by_gpus = flags.nproc_per_node == "gpu" || flags.nproc_per_node == "auto";
+  const LaunchMachine machine{.cores = ThisCpu().cores, .gpus = by_gpus ? static_cast<int>(ThisMachinesCuda().devices.size()) : 0};
+  const LaunchOptions options = LaunchOptionsOf(flags, machine, environment);
+  CheckCommand(options.command.front());
+  return Launch(options, IsVerb(options.command.front()), declared.json);
+}
+
+}  // namespace
+
+Action DeclareLaunch(CLI::App& app) {
+  auto declared = std::make_shared<Declared>();
+  LaunchFlags& flags = declared->flags;
+  const auto add = [&](const char* flag, auto& value, const std::string& help, const char* short_name = "") {
+    declared->Add(app, flag, value, help, short_name);
+  };
+  add("--nproc-per-node", flags.nproc_per_node, "processes on this host: a number, cpu (one a core), gpu, or auto  [1]");
+  add("--nnodes", flags.nnodes, "hosts of the job, each with a launcher of its own  [1]");
+  add("--node-rank", flags.node_rank, "which of the hosts this is, counted from 0");
+  add("--rdzv-endpoint", flags.rdzv_endpoint, "HOST:PORT where rank 0 listens; the port is 29500 where none is given");
+  add("--rdzv-backend", flags.rdzv_backend, "static or c10d, which are the same here: ranks meet at the endpoint");
+  add("--rdzv-id", flags.rdzv_id, "the name of the job, of its log folder and in TORCHELASTIC_RUN_ID");
+  add("--master-addr", flags.master_addr, "the host of --rdzv-endpoint by itself");
+  add("--master-port", flags.master_port, "its port by itself  [29500]");
+  add("--standalone", flags.standalone, "a job of this host alone, at a port that is free");
+  add("--max-restarts", flags.max_restarts, "how often all are started again after one has ended with a code of 128 or more  [0]");
+  add("--log-dir", flags.log_dir, "where files of ranks go and stay; default: a temporary folder, which stays where the job fails");
+  add("--redirects", flags.redirects,
+      "streams to files: 3 (both), 1 (stdout), 2 (stderr), 0, or by local rank 0:3,1:2; default: all but local rank 0", "-r");
+  add("--tee", flags.tee, "streams to files and to the terminal, in the same form", "-t");
+  add("--shutdown-timeout", flags.shutdown_timeout, "seconds from the request to stop to SIGKILL, where a rank has failed  [30]");
+  app.add_flag("--no-python,--no_python", declared->no_python, "as torchrun has it; what is launched is a program in any case");
+  app.add_flag("--json", declared->json, "print one JSON object at the end");
+  app.add_option("command", flags.command, "behind --: a verb of gradloom with its flags, or another program")->type_name("");
+  return [declared] { return Start(*declared); };
+}
+
+}  // namespace gradloom

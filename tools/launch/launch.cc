@@ -1,0 +1,224 @@
+#include "tools/launch/launch.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/error.h"
+#include "tools/launch/job_attempt.h"
+#include "tools/screen/error_file.h"
+#include "tools/screen/log.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One that nobody listens at now. Throws Error(kResource).
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const std::string why = std::strerror(errno);
+  if (fd >= 0) close(fd);
+  if (!bound) throw Error(ErrorCode::kResource, "no free port: " + why, "--standalone", "--master-port names one");
+  return ntohs(address.sin_port);
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return Escaped(name);
+}
+
+std::string SignalName(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? "unknown" : "SIG" + std::string(name);
+}
+
+// "ended with exit 3", "was killed by signal 9 (SIGKILL)".
+std::string HowItEnded(const RankEnd& end) {
+  if (end.signal == 0) return "ended with exit " + std::to_string(end.exit_code);
+  return "was killed by signal " + std::to_string(end.signal) + " (" + SignalName(end.signal) + ")" +
+         (end.signal == SIGKILL ? ", possibly out of memory: dmesg" : "");
+}
+
+std::string NameOf(const RankEnd& end) {
+  return "rank " + std::to_string(end.rank) + " (host " + HostName() + ", pid " + std::to_string(end.pid) + ")";
+}
+
+// The last lines of a log, as many as fit on a screen; "": none.
+std::string LastLines(const std::string& path) {
+  constexpr size_t kMost = 20;
+  std::ifstream in(path);
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back(std::move(line));
+    if (lines.size() > kMost) lines.pop_front();
+  }
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+// Of unknown origin, line by line fit for a terminal.
+std::string EscapedLines(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    out += (begin == 0 ? "" : "\n") + Escaped(std::string_view(text).substr(begin, end - begin), 4096);
+    begin = end + 1;
+  }
+  while (out.ends_with('\n')) out.pop_back();
+  return out;
+}
+
+class Launcher {
+ public:
+  Launcher(const LaunchOptions& options, bool this_program, bool json) : options_(options), this_program_(this_program), json_(json) {}
+  ~Launcher() {
+    std::error_code error;
+    if (!keep_logs_ && !root_.empty()) fs::remove_all(root_, error);
+  }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  int Run() {
+    MakeLogFolder();
+    PrintHead();
+    JobSignals signals;
+    while (true) {
+      const std::string folder = root_ + "/attempt_" + std::to_string(restarts_);
+      const int port = options_.master_port > 0 ? options_.master_port : FreePort();
+      last_ = JobAttempt(options_, this_program_, restarts_, port, folder, signals).Run();
+      const RankEnd* cause = CauseOf(last_.ends);
+      if (cause == nullptr || !MayStartAgain(*cause)) break;
+      ++restarts_;
+      log_.Line("restart " + std::to_string(restarts_) + " of " + std::to_string(options_.max_restarts) + ": " + NameOf(*cause) + " " +
+                HowItEnded(*cause));
+    }
+    return Finish();
+  }
+
+ private:
+  void MakeLogFolder() {
+    const bool temporary = options_.log_dir.empty();
+    const std::string parent = temporary ? fs::temp_directory_path().string() : fs::absolute(options_.log_dir).string();
+    std::error_code error;
+    fs::create_directories(parent, error);
+    // Several hosts may share the folder.
+    const std::string id = temporary ? "gradloom_launch" : options_.run_id;
+    const bool plain = !id.empty() && id.find('/') == std::string::npos && id != "." && id != "..";
+    root_ = parent + "/" + (plain ? id : "job") + "_XXXXXX";
+    if (mkdtemp(root_.data()) == nullptr) {
+      throw Error(ErrorCode::kResource, std::string("cannot make the folder: ") + std::strerror(errno), Escaped(root_, 4096),
+                  "--log-dir names another");
+    }
+  }
+
+  void PrintHead() {
+    const int first = options_.RankOf(0), last = options_.RankOf(options_.per_node - 1);
+    std::string line =
+        "launch  " + (first == last ? "rank " + std::to_string(first) : "ranks " + std::to_string(first) + " to " + std::to_string(last)) +
+        " of " + std::to_string(options_.world()) + ", node " + std::to_string(options_.node) + " of " + std::to_string(options_.nodes);
+    line += ", master " + Escaped(options_.master_address) +
+            (options_.master_port > 0 ? ":" + std::to_string(options_.master_port) : ", a free port");
+    log_.Line(line);
+    if (options_.threads > 0)
+      log_.Line("threads OMP_NUM_THREADS=" + std::to_string(options_.threads) + " for each process, as nothing says another number");
+    if (LogsAnything()) log_.Line("logs    " + Escaped(root_, 4096));
+  }
+
+  bool LogsAnything() const {
+    return std::any_of(options_.streams.begin(), options_.streams.end(), [](const auto& rank) { return rank[0].file || rank[1].file; });
+  }
+
+  // Whether the same again may come to another end: exit codes below 128 are errors of the command, the model or the data.
+  bool MayStartAgain(const RankEnd& cause) const {
+    return cause.exit_code >= 128 && last_.stop_signal == 0 && restarts_ < options_.max_restarts;
+  }
+
+  std::string FileOf(const RankEnd& end, const std::string& name) const {
+    return JobAttempt::FileOf(root_ + "/attempt_" + std::to_string(restarts_), end.local_rank, name);
+  }
+
+  // What the process itself has said.
+  std::string MessageOf(const RankEnd& end) const {
+    const std::string message = ReadErrorFile(FileOf(end, "error.json"));
+    return EscapedLines(message.empty() ? LastLines(FileOf(end, "stderr.log")) : message);
+  }
+
+  int Finish() {
+    const RankEnd* cause = CauseOf(last_.ends);
+    const int code = cause == nullptr ? 0 : cause->exit_code;
+    const bool stopped = last_.stop_signal != 0;
+    if (stopped) {
+      log_.Line("stopped by " + SignalName(last_.stop_signal) + "   all processes have ended, exit " + std::to_string(code));
+    } else if (cause != nullptr) {
+      PrintFailure(*cause);
+    }
+    if (json_) std::printf("%s\n", Report(cause, code).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    keep_logs_ = !options_.log_dir.empty() || (code != 0 && LogsAnything());
+    return code;
+  }
+
+  void PrintFailure(const RankEnd& cause) const {
+    const auto failed =
+        std::count_if(last_.ends.begin(), last_.ends.end(), [](const RankEnd& end) { return end.exit_code != 0 && !end.asked; });
+    std::string block = NameOf(cause) + " " + HowItEnded(cause);
+    if (failed > 1) block += ", the first of " + std::to_string(failed) + " that failed";
+    const std::string log = FileOf(cause, "stderr.log"), message = MessageOf(cause);
+    const std::string where = fs::exists(log) ? Escaped(log, 4096) : "";
+    if (cause.signal != 0) {
+      const std::string help = "gradloom resume RUN goes on with what was saved; --max-restarts 3 starts the processes again";
+      block = Error(ErrorCode::kPeer, block, where, help).Describe();
+    } else {
+      block = "failed  " + block + (where.empty() ? "" : "\n  --> " + where);
+    }
+    if (!message.empty()) block += "\n" + message;
+    std::fprintf(stderr, "%s\ngradloom: the job stopped (exit %d)\n", block.c_str(), cause.exit_code);
+    // For a launcher above this one.
+    WriteErrorFile(block);
+  }
+
+  nlohmann::json Report(const RankEnd* cause, int code) const {
+    nlohmann::json ranks = nlohmann::json::array();
+    for (const RankEnd& end : last_.ends) {
+      ranks.push_back({{"rank", end.rank}, {"pid", end.pid}, {"exit_code", end.exit_code}});
+      if (end.signal != 0) ranks.back()["signal"] = end.signal;
+    }
+    nlohmann::json line{{"exit_code", code}, {"world_size", options_.world()}, {"restarts", restarts_}, {"ranks", ranks}};
+    if (cause != nullptr) line["first_failure"] = {{"rank", cause->rank}, {"host", HostName()}, {"message", MessageOf(*cause)}};
+    if (last_.stop_signal != 0) line["stopped_by"] = SignalName(last_.stop_signal);
+    return line;
+  }
+
+  const LaunchOptions& options_;
+  const bool this_program_, json_;
+  Log log_;
+  std::string root_;
+  bool keep_logs_ = false;
+  int restarts_ = 0;
+  AttemptEnd last_;
+};
+
+}  // namespace
+
+int Launch(const LaunchOptions& options, bool this_program, bool json) { return Launcher(options, this_program, json).Run(); }
+
+}  // namespace gradloom

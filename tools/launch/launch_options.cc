@@ -1,0 +1,198 @@
+#include "tools/launch/launch_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int kMostPerNode = 4096, kMostNodes = 65536;
+
+std::optional<int> WholeNumber(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+int PerNodeOf(const std::string& text, const LaunchMachine& machine) {
+  if (text == "cpu") return machine.cores;
+  if (text == "gpu" && machine.gpus == 0) {
+    throw Error(ErrorCode::kDevice, "there is no GPU to count processes by", "--nproc-per-node gpu", "--nproc-per-node auto, or a number");
+  }
+  if (text == "gpu" || text == "auto") return machine.gpus > 0 ? machine.gpus : machine.cores;
+  const std::optional<int> count = WholeNumber(text);
+  if (count && *count >= 1 && *count <= kMostPerNode) return *count;
+  throw Error(ErrorCode::kConfig, "no number of processes: '" + Escaped(text) + "'", "--nproc-per-node",
+              "a number from 1 to " + std::to_string(kMostPerNode) + ", or cpu, gpu, auto");
+}
+
+int NodesOf(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::optional<int> least = WholeNumber(text.substr(0, colon));
+  const std::optional<int> most = colon == std::string::npos ? least : WholeNumber(text.substr(colon + 1));
+  if (!least || !most || *least < 1 || *most < *least || *most > kMostNodes) {
+    throw Error(ErrorCode::kConfig, "no number of hosts: '" + Escaped(text) + "'", "--nnodes", "--nnodes 2");
+  }
+  if (*least != *most) {
+    throw Error(ErrorCode::kUnsupported, "a job whose number of hosts changes while it runs", "--nnodes " + Escaped(text),
+                "--nnodes " + std::to_string(*most));
+  }
+  return *most;
+}
+
+struct Endpoint {
+  std::string host;
+  int port = -1;
+};
+
+// "host", "host:29500", "[fe80::1]:29500".
+Endpoint EndpointOf(const std::string& text) {
+  Endpoint endpoint;
+  const size_t bracket = text.find(']');
+  const bool v6 = text.starts_with("[") && bracket != std::string::npos;
+  const size_t colon = text.find(':', v6 ? bracket : 0);
+  endpoint.host = v6 ? text.substr(1, bracket - 1) : text.substr(0, colon);
+  if (colon != std::string::npos) {
+    const std::optional<int> port = WholeNumber(text.substr(colon + 1));
+    endpoint.port = port.value_or(0);
+  }
+  if (!endpoint.host.empty() && endpoint.port != 0) return endpoint;
+  throw Error(ErrorCode::kConfig, "no endpoint: '" + Escaped(text) + "'", "--rdzv-endpoint", "--rdzv-endpoint HOST:29500");
+}
+
+// torchrun's "3" (all), "1" (stdout), "2" (stderr), "0", or by local rank "0:3,1:2".
+std::vector<int> StreamsOf(const std::string& flag, const std::string& text, int per_node) {
+  const auto refuse = [&]() -> int {
+    throw Error(ErrorCode::kConfig, "no streams of ranks: '" + Escaped(text) + "'", flag,
+                flag + " 3 (all), 1 (stdout), 2 (stderr) or 0; or by local rank: " + flag + " 0:3,1:2");
+  };
+  const auto streams = [&](std::string_view word) {
+    const std::optional<int> value = WholeNumber(word);
+    return value && *value >= 0 && *value <= 3 ? *value : refuse();
+  };
+  if (text.find(':') == std::string::npos) return std::vector<int>(static_cast<size_t>(per_node), text.empty() ? 0 : streams(text));
+  std::vector<int> by_rank(static_cast<size_t>(per_node), 0);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view item = std::string_view(text).substr(begin, end - begin);
+    const size_t colon = item.find(':');
+    const std::optional<int> rank = colon == std::string_view::npos ? std::nullopt : WholeNumber(item.substr(0, colon));
+    if (!rank || *rank < 0 || *rank >= per_node) refuse();
+    by_rank[static_cast<size_t>(*rank)] = streams(item.substr(colon + 1));
+    begin = end + 1;
+  }
+  return by_rank;
+}
+
+std::vector<std::array<StreamTarget, 2>> TargetsOf(const LaunchFlags& flags, int per_node) {
+  std::vector<std::array<StreamTarget, 2>> targets(static_cast<size_t>(per_node));
+  if (flags.redirects.empty() && flags.tee.empty()) {
+    // The first rank speaks for its host.
+    for (size_t rank = 1; rank < targets.size(); ++rank) targets[rank].fill({.file = true, .terminal = false});
+    return targets;
+  }
+  const std::vector<int> redirects = StreamsOf("--redirects", flags.redirects, per_node), tee = StreamsOf("--tee", flags.tee, per_node);
+  for (size_t rank = 0; rank < targets.size(); ++rank) {
+    for (int stream = 0; stream < 2; ++stream) {
+      const bool both = (tee[rank] >> stream & 1) != 0, file = (redirects[rank] >> stream & 1) != 0;
+      targets[rank][static_cast<size_t>(stream)] = {.file = both || file, .terminal = both || !file};
+    }
+  }
+  return targets;
+}
+
+void SetMaster(const LaunchFlags& flags, LaunchOptions& options) {
+  const Endpoint endpoint = flags.rdzv_endpoint.empty() ? Endpoint{} : EndpointOf(flags.rdzv_endpoint);
+  options.master_address = !flags.master_addr.empty() ? flags.master_addr : endpoint.host;
+  options.master_port = flags.master_port >= 0 ? flags.master_port : endpoint.port >= 0 ? endpoint.port : kDefaultMasterPort;
+  if (options.master_port < 1 || options.master_port > 65535) {
+    throw Error(ErrorCode::kConfig, "no port: " + std::to_string(options.master_port), "--master-port", "--master-port 29500");
+  }
+  if (flags.standalone) {
+    if (options.nodes > 1) {
+      throw Error(ErrorCode::kConfig, "a job of several hosts does not stand alone",
+                  "--standalone --nnodes " + std::to_string(options.nodes), "leave one of them out");
+    }
+    options.master_port = 0;
+  }
+  if (options.nodes == 1) {
+    options.node = 0;
+    if (options.master_address.empty() || flags.standalone) options.master_address = "127.0.0.1";
+    return;
+  }
+  const std::string where = "--nnodes " + std::to_string(options.nodes);
+  if (flags.node_rank < 0)
+    throw Error(ErrorCode::kConfig, "nothing says which host of the job this is", where, "--node-rank 0 on the first");
+  if (flags.node_rank >= options.nodes) {
+    throw Error(ErrorCode::kConfig, "hosts count from 0", where + " --node-rank " + std::to_string(flags.node_rank),
+                "--node-rank " + std::to_string(options.nodes - 1) + " on the last");
+  }
+  if (options.master_address.empty()) {
+    throw Error(ErrorCode::kConfig, "nothing says where the hosts meet", where, "--rdzv-endpoint HOST:29500, the first host's");
+  }
+  options.node = flags.node_rank;
+}
+
+}  // namespace
+
+LaunchOptions LaunchOptionsOf(const LaunchFlags& flags, const LaunchMachine& machine, const EnvironmentVariables& environment) {
+  if (flags.command.empty()) {
+    throw Error(ErrorCode::kConfig, "nothing is named that is to be started", "", "gradloom launch --nproc-per-node 2 -- doctor");
+  }
+  if (flags.max_restarts < 0 || flags.shutdown_timeout < 0) {
+    throw Error(ErrorCode::kConfig, "restarts and seconds count from 0", "", "--max-restarts 3, --shutdown-timeout 30");
+  }
+  if (flags.rdzv_backend != "static" && flags.rdzv_backend != "c10d") {
+    throw Error(ErrorCode::kUnsupported, "no meeting place '" + Escaped(flags.rdzv_backend) + "'", "--rdzv-backend",
+                "ranks meet at --rdzv-endpoint HOST:29500, whichever backend is named: static or c10d");
+  }
+  LaunchOptions options;
+  options.per_node = PerNodeOf(flags.nproc_per_node, machine);
+  options.nodes = NodesOf(flags.nnodes);
+  SetMaster(flags, options);
+  options.max_restarts = flags.max_restarts;
+  options.shutdown_seconds = flags.shutdown_timeout;
+  options.run_id = flags.rdzv_id;
+  options.log_dir = flags.log_dir;
+  options.streams = TargetsOf(flags, options.per_node);
+  options.command = flags.command;
+  const auto threads = environment.find("OMP_NUM_THREADS");
+  const bool said = threads != environment.end() && !threads->second.empty();
+  if (!said && options.per_node > 1) options.threads = std::max(1, machine.cores / options.per_node);
+  return options;
+}
+
+EnvironmentVariables VariablesOfRank(const LaunchOptions& options, int local_rank, int restarts, int master_port,
+                                     const std::string& error_file, EnvironmentVariables environment) {
+  // Corrections of the job that the launcher itself is a process of would count more than what it says.
+  for (const std::string& name : CorrectingVariables()) environment.erase(name);
+  const auto set = [&](const char* name, const std::string& value) { environment.insert_or_assign(name, value); };
+  const std::string rank = std::to_string(options.RankOf(local_rank)), world = std::to_string(options.world());
+  set("RANK", rank);
+  set("WORLD_SIZE", world);
+  set("LOCAL_RANK", std::to_string(local_rank));
+  set("LOCAL_WORLD_SIZE", std::to_string(options.per_node));
+  set("GROUP_RANK", std::to_string(options.node));
+  set("GROUP_WORLD_SIZE", std::to_string(options.nodes));
+  set("ROLE_NAME", "default");
+  set("ROLE_RANK", rank);
+  set("ROLE_WORLD_SIZE", world);
+  set("MASTER_ADDR", options.master_address);
+  set("MASTER_PORT", std::to_string(master_port));
+  set("TORCHELASTIC_RUN_ID", options.run_id);
+  set("TORCHELASTIC_RESTART_COUNT", std::to_string(restarts));
+  set("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts));
+  // Rank 0 itself listens at the port, not its launcher.
+  set("TORCHELASTIC_USE_AGENT_STORE", "False");
+  set("TORCHELASTIC_ERROR_FILE", error_file);
+  set(kLauncherVariable, "gradloom launch");
+  if (options.threads > 0) set("OMP_NUM_THREADS", std::to_string(options.threads));
+  return environment;
+}
+
+}  // namespace gradloom

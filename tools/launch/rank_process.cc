@@ -1,0 +1,189 @@
+#include "tools/launch/rank_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// Closed at the end of its scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+  int Release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void RefuseSystem(const std::string& what, const std::string& where) {
+  throw Error(ErrorCode::kResource, what + ": " + std::strerror(errno), where, "ulimit -a and df -h say what is left");
+}
+
+Descriptor OpenLog(const std::string& path) {
+  Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (file.get() < 0) RefuseSystem("cannot open the log", Escaped(path, 4096));
+  return file;
+}
+
+struct Pipe {
+  Descriptor read, write;
+};
+
+Pipe NewPipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) RefuseSystem("no pipe", "");
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// What the new process does, by calls that are safe between fork and exec alone. Does not return.
+[[noreturn]] void Become(const char* program, char* const* words, char* const* environment, pid_t parent, int null, const int (&outputs)[2],
+                         int failure) {
+  setpgid(0, 0);
+  // Nobody else is left to stop it where the launcher is killed.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(128 + SIGKILL);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (signal != SIGHUP) ::signal(signal, SIG_DFL);
+  }
+  // A group in the background may write to a terminal that would stop it.
+  ::signal(SIGTTOU, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  dup2(null, STDIN_FILENO);
+  if (outputs[0] >= 0) dup2(outputs[0], STDOUT_FILENO);
+  if (outputs[1] >= 0) dup2(outputs[1], STDERR_FILENO);
+  execvpe(program, words, environment);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(failure, &error, sizeof error);
+  _exit(127);
+}
+
+}  // namespace
+
+LineTee::LineTee(int read_end, int file, int terminal, std::string prefix)
+    : read_end_(read_end), file_(file), terminal_(terminal), prefix_(std::move(prefix)) {
+  fcntl(read_end_, F_SETFL, O_NONBLOCK);
+}
+
+LineTee::~LineTee() {
+  close(read_end_);
+  close(file_);
+}
+
+namespace {
+
+// All of it, as far as the descriptor takes it: a terminal that is gone is no reason to stop.
+void WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace
+
+bool LineTee::Pump() {
+  char buffer[16384];
+  while (true) {
+    const ssize_t count = read(read_end_, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return true;
+    const std::string_view text(buffer, static_cast<size_t>(count));
+    WriteAll(file_, text);
+    line_ += text;
+    const bool end = count == 0;
+    const size_t whole = end ? line_.size() : line_.rfind('\n') + 1;
+    std::string lines;
+    for (size_t begin = 0; begin < whole;) {
+      const size_t next = std::min(line_.find('\n', begin), whole - 1) + 1;
+      lines += prefix_ + line_.substr(begin, next - begin);
+      begin = next;
+    }
+    if (end && !lines.empty() && lines.back() != '\n') lines += '\n';
+    // In one piece, so that lines of several ranks do not mix.
+    WriteAll(terminal_, lines);
+    line_.erase(0, whole);
+    if (end) return false;
+  }
+}
+
+RankProcess StartRank(const RankCommand& command) {
+  RankProcess process;
+  Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Pipe failure = NewPipe();
+  Descriptor outputs[2];
+  for (size_t stream = 0; stream < 2; ++stream) {
+    const StreamTarget& target = command.streams[stream];
+    if (!target.file) continue;
+    Descriptor file = OpenLog(command.files[stream]);
+    if (!target.terminal) {
+      outputs[stream] = std::move(file);
+      continue;
+    }
+    Pipe pipe = NewPipe();
+    outputs[stream] = std::move(pipe.write);
+    const int terminal = stream == 0 ? STDOUT_FILENO : STDERR_FILENO;
+    process.tees.push_back(std::make_unique<LineTee>(pipe.read.Release(), file.Release(), terminal, command.prefix));
+  }
+  std::vector<std::string> words = command.words, environment;
+  if (command.this_program) words.insert(words.begin(), "gradloom");
+  for (const auto& [name, value] : command.environment) environment.push_back(name + "=" + value);
+  const std::vector<char*> argv = Pointers(words), envp = Pointers(environment);
+  const char* program = command.this_program ? "/proc/self/exe" : words.front().c_str();
+  const pid_t parent = getpid();
+  process.pid = fork();
+  if (process.pid < 0) RefuseSystem("no process", "");
+  if (process.pid == 0)
+    Become(program, argv.data(), envp.data(), parent, null.get(), {outputs[0].get(), outputs[1].get()}, failure.write.get());
+  // Here too, so that the group is there whoever comes first.
+  setpgid(process.pid, process.pid);
+  failure.write = Descriptor();
+  int error = 0;
+  ssize_t count;
+  // The end comes with the exec.
+  while ((count = read(failure.read.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (count == static_cast<ssize_t>(sizeof error)) {
+    waitpid(process.pid, nullptr, 0);
+    throw Error(ErrorCode::kConfig, "cannot start '" + Escaped(words.front()) + "': " + std::strerror(error), "gradloom launch",
+                "for example: gradloom launch --nproc-per-node 2 -- doctor");
+  }
+  return process;
+}
+
+}  // namespace gradloom
