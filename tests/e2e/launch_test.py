@@ -384,6 +384,30 @@ sys.exit(138)
         self.assertIn("topology gradloom launch rank 0 of 1, node 0 of 1\n", done.stderr)
         self.assertTrue(os.path.exists(self.path("runs/launched/export/model.onnx")))
 
+    def test_a_killed_run_goes_on_and_a_stopped_one_saves(self):
+        words = [*TRAIN, "--name", "long", "--out", self.path("runs"), "--resume", "auto", "--save-every", "200"]
+        words[words.index("--epochs") + 1] = "1000000"
+
+        def saved():
+            folder = self.path("runs/long/checkpoints")
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+            return max((int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name)), default=0)
+
+        launcher = self.start(["launch", "--max-restarts", "1", "--", *words])
+        wait_for(lambda: saved() > 0, "a checkpoint")
+        [rank] = set(processes_with(self.mark)) - {launcher.pid}
+        os.kill(rank, signal.SIGKILL)
+        wait_for(lambda: set(processes_with(self.mark)) - {launcher.pid, rank}, "another process")
+        before = saved()
+        wait_for(lambda: saved() > before, "a checkpoint of the second process")
+        launcher.terminate()
+        _, err = launcher.communicate(timeout=PATIENCE)
+        self.assertEqual(launcher.returncode, 138, err)
+        self.assertRegex(err, rf"restart 1 of 1: rank 0 \(host .*, pid {rank}\) was killed by signal 9")
+        self.assertRegex(err, r"resume  .*/checkpoints/step-\d+  step \d+\n")
+        self.assertRegex(err, r"stopped by SIGTERM after step \d+   saved")
+        self.assertIn("stopped by SIGTERM   all processes have ended, exit 138\n", err)
+
     def test_several_processes_never_train_apart(self):
         words = [*TRAIN, "--name", "apart", "--out", self.path("runs")]
         done = self.run_command(["launch", "--nproc-per-node", "2", "--max-restarts", "2", "--", *words], 3)
