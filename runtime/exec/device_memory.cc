@@ -138,8 +138,8 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
   }
   CheckRoom(plan);
   if (state_ == nullptr) {
-    state_ = std::make_shared<StateArena>(
-        plan, [&](size_t rank, int64_t bytes) { return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes); });
+    const auto take = [&](size_t rank, int64_t bytes) { return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes); };
+    state_ = std::make_shared<StateArena>(plan, take, RankRange{0, static_cast<int>(plan.num_ranks())});
   }
   for (size_t r = 0; r < ranks_.size(); ++r) {
     RankMemory& rank = ranks_[r];

@@ -16,6 +16,8 @@
 
 namespace gradloom {
 
+class Communicator;
+
 // What changes from step to step, besides the feeds.
 struct StepParams {
   float lr = 0;
@@ -42,8 +44,12 @@ struct TimedInstruction {
 // What runs after a run: the index of its entry, its feeds as for Run. -1: not known, or nothing.
 using NextRun = std::function<int(std::vector<TensorView>& feeds)>;
 
-// How a plan is run on devices with a memory of their own. The CPU has no use for it.
+// How a plan is run.
 struct ExecutorOptions {
+  // To the other processes that run the same plan, each its own ranks (Communicator::RanksOf); null: this one runs all. All of them then
+  // run the same entries in one order, and ask for the same fetches. CPU devices alone.
+  std::shared_ptr<Communicator> communicator;
+  // Of devices with a memory of their own; the CPU has no use for the rest.
   std::vector<int> ordinals;  // of the physical devices, by rank; several ranks may share one; empty: 0, 1, 2 ...
   bool graph = true;          // a step is captured once and launched as one piece of work
   bool pin_memory = true;     // inputs pass through pinned host memory
@@ -86,7 +92,7 @@ class Executor {
   // orders: nothing that a step computes may change. The delays go by the seed.
   virtual void SetChaos(uint64_t seed) = 0;
 
-  // By rank. Constants, which the CPU devices of a place share, count for its first.
+  // By rank of this process. Constants, which the CPU devices of a place share, count for its first.
   virtual std::vector<DeviceMemory> memory() const = 0;
   // Gives back what only a running step needs, prepared kernels included. Changes no state; what was fetched is gone.
   virtual void ReleaseMemory() = 0;

@@ -8,19 +8,38 @@
 
 namespace gradloom {
 
-HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state)
-    : plan_(std::move(plan)), memory_(*plan_, std::move(state)), prepared_(plan_->entries.size()) {}
+namespace {
+
+RankRange OwnRanks(const Plan& plan, const Communicator* communicator) {
+  const size_t ranks = plan.num_ranks();
+  if (communicator == nullptr) return {0, static_cast<int>(ranks)};
+  if (ranks >= static_cast<size_t>(communicator->processes())) return communicator->OwnRanks(ranks);
+  throw Error(
+      ErrorCode::kConfig,
+      "the plan is for " + std::to_string(ranks) + " devices, and the job has " + std::to_string(communicator->processes()) + " processes",
+      "", "start as many processes as there are devices, or fewer");
+}
+
+}  // namespace
+
+HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state, std::shared_ptr<Communicator> communicator)
+    : plan_(std::move(plan)),
+      communicator_(std::move(communicator)),
+      memory_(*plan_, std::move(state), OwnRanks(*plan_, communicator_.get())),
+      prepared_(plan_->entries.size()) {
+  step_.communicator = communicator_.get();
+}
 
 HostExecutor::~HostExecutor() = default;
 
 std::vector<DeviceMemory> HostExecutor::memory() const {
-  std::vector<DeviceMemory> memory(memory_.ranks());
+  std::vector<DeviceMemory> memory;
   const int64_t free = FreeHostBytes();
   std::set<int> counted;
-  for (size_t rank = 0; rank < memory.size(); ++rank) {
-    memory[rank] = {memory.size() == 1 ? "cpu" : "cpu:" + std::to_string(rank), memory_.state().bytes(rank),
-                    memory_.has_transient() ? memory_.transient_bytes(rank) + memory_.input_bytes(rank) : 0, free};
-    if (counted.insert(memory_.place(rank)).second) memory[rank].allocated += memory_.constants_bytes(memory_.place(rank));
+  for (auto rank = static_cast<size_t>(memory_.own().first); rank < static_cast<size_t>(memory_.own().last); ++rank) {
+    memory.push_back({memory_.ranks() == 1 ? "cpu" : "cpu:" + std::to_string(rank), memory_.state().bytes(rank),
+                      memory_.has_transient() ? memory_.transient_bytes(rank) + memory_.input_bytes(rank) : 0, free});
+    if (counted.insert(memory_.place(rank)).second) memory.back().allocated += memory_.constants_bytes(memory_.place(rank));
   }
   memory.front().allocated += memory_.step_bytes();
   return memory;
@@ -48,7 +67,7 @@ PreparedEntry& HostExecutor::Prepared(int entry) {
   if (!memory_.has_transient()) memory_.TakeTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
   if (slot == nullptr) {
-    slot = std::make_unique<PreparedEntry>(Prepare(*plan_, entry, memory_));
+    slot = std::make_unique<PreparedEntry>(Prepare(*plan_, entry, memory_, communicator_.get()));
     SeedLanes(*slot, chaos_seed_);
   }
   return *slot;
@@ -89,7 +108,8 @@ void HostExecutor::Run(int entry_index, std::span<const TensorView> feeds, const
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
   const std::vector<RankBinding>& ranks = plan_->entries[static_cast<size_t>(entry_index)].ranks;
-  for (size_t r = 0; r < ranks.size(); ++r) WriteStepParams(plan_->step, params, ranks[r], memory_.step(static_cast<int>(r), 0));
+  for (int r = memory_.own().first; r < memory_.own().last; ++r)
+    WriteStepParams(plan_->step, params, ranks[static_cast<size_t>(r)], memory_.step(r, 0));
   step_.failed.store(false, std::memory_order_relaxed);
   ++step_.number;
   for (const auto& lane : entry.lanes) {
@@ -122,11 +142,12 @@ std::vector<int64_t> HostExecutor::nanoseconds(int program) const {
   for (size_t e = 0; e < prepared_.size(); ++e) {
     if (prepared_[e] == nullptr) continue;
     const std::vector<RankBinding>& ranks = plan_->entries[e].ranks;
-    const auto first = std::find_if(ranks.begin(), ranks.end(), [&](const RankBinding& rank) { return rank.program == program; });
-    if (first == ranks.end()) continue;
+    int first = memory_.own().first;
+    while (first < memory_.own().last && ranks[static_cast<size_t>(first)].program != program) ++first;
+    if (first == memory_.own().last) continue;
     sums.resize(plan_->programs[static_cast<size_t>(program)].instructions.size());
     for (const auto& lane : prepared_[e]->lanes) {
-      if (lane->rank != static_cast<int>(first - ranks.begin())) continue;
+      if (lane->rank != first) continue;
       for (const PreparedInstruction& prepared : lane->instructions) sums[static_cast<size_t>(prepared.index)] += prepared.nanoseconds;
     }
   }
@@ -152,6 +173,7 @@ TensorView HostExecutor::FetchedWhole(int entry_index, int index) {
   const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
   const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
   const FetchParts found = PartsOf(*plan_, entry_index, index);
+  if (communicator_ != nullptr) return found.whole ? SharedWhole(entry_index, index, found) : GatheredFromAll(entry_index, index, found);
   const Buffer& first = *found.parts.front().buffer;
   // A feed is whole as it was given.
   if (found.whole || first.arena == Arena::kFeed) {
@@ -162,6 +184,67 @@ TensorView HostExecutor::FetchedWhole(int entry_index, int index) {
   for (const auto& [rank, part] : found.parts) {
     CopyOf(whole.shape(), DTypeBytes(first.dtype), fetch.batch_axis, fetch.batch_inner, entry.ranks[rank], entry.batch)
         .Gather(static_cast<const std::byte*>(AddressOf(*part, static_cast<int>(rank))), static_cast<std::byte*>(whole.data()));
+  }
+  return whole.view();
+}
+
+TensorView HostExecutor::SharedWhole(int entry_index, int index, const FetchParts& found) {
+  const auto process_of = [&](const FetchParts::Part& part) {
+    return communicator_->ProcessOf(static_cast<int>(part.rank), memory_.ranks());
+  };
+  const Buffer& first = *found.parts.front().buffer;
+  const int giver = process_of(found.parts.front()), me = communicator_->process();
+  std::vector<const FetchParts::Part*> held(static_cast<size_t>(communicator_->processes()));
+  for (const FetchParts::Part& part : found.parts) held[static_cast<size_t>(process_of(part))] = &part;
+  const FetchParts::Part* const mine = held[static_cast<size_t>(me)];
+  if (mine == nullptr) {
+    Tensor& whole = gathered_[{entry_index, index}];
+    if (!whole.defined()) whole = Tensor(first.dtype, found.shape);
+    communicator_->Receive(giver, Communicator::kFetchTag, whole.data(), whole.bytes());
+    return whole.view();
+  }
+  const TensorView view{first.dtype, found.shape, AddressOf(*mine->buffer, static_cast<int>(mine->rank))};
+  for (int i = 0; me == giver && i < communicator_->processes(); ++i) {
+    if (held[static_cast<size_t>(i)] == nullptr) communicator_->Send(i, Communicator::kFetchTag, view.data, view.bytes());
+  }
+  return view;
+}
+
+TensorView HostExecutor::GatheredFromAll(int entry_index, int index, const FetchParts& found) {
+  const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
+  const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
+  const DType dtype = found.parts.front().buffer->dtype;
+  Tensor& whole = gathered_[{entry_index, index}];
+  if (!whole.defined()) whole = Tensor(dtype, found.shape);
+  auto* const to = static_cast<std::byte*>(whole.data());
+  const auto place_of = [&](const FetchParts::Part& part) {
+    return CopyOf(whole.shape(), DTypeBytes(dtype), fetch.batch_axis, fetch.batch_inner, entry.ranks[part.rank], entry.batch);
+  };
+  std::vector<std::byte> bytes;
+  for (const FetchParts::Part& part : found.parts) {
+    const int rank = static_cast<int>(part.rank);
+    if (!memory_.own().contains(rank)) continue;
+    const SampleCopy place = place_of(part);
+    const auto* from = static_cast<const std::byte*>(AddressOf(*part.buffer, rank));
+    if (part.buffer->arena == Arena::kFeed) {
+      // Of a feed each process has its own samples.
+      bytes.resize(static_cast<size_t>(place.runs * place.bytes));
+      place.Scatter(from, bytes.data());
+      from = bytes.data();
+    }
+    place.Gather(from, to);
+    for (int i = 0; i < communicator_->processes(); ++i) {
+      if (i != communicator_->process()) communicator_->Send(i, Communicator::kFetchTag, from, place.runs * place.bytes);
+    }
+  }
+  for (const FetchParts::Part& part : found.parts) {
+    const int rank = static_cast<int>(part.rank);
+    if (memory_.own().contains(rank)) continue;
+    const SampleCopy place = place_of(part);
+    bytes.resize(static_cast<size_t>(place.runs * place.bytes));
+    communicator_->Receive(communicator_->ProcessOf(rank, memory_.ranks()), Communicator::kFetchTag, bytes.data(),
+                           place.runs * place.bytes);
+    place.Gather(bytes.data(), to);
   }
   return whole.view();
 }

@@ -17,7 +17,9 @@ namespace gradloom {
 // thread, the first one the caller's.
 class HostExecutor : public Executor {
  public:
-  explicit HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state = nullptr);
+  // `communicator` as in ExecutorOptions. Throws Error(kConfig) where it has more processes than the plan has ranks.
+  explicit HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state = nullptr,
+                        std::shared_ptr<Communicator> communicator = nullptr);
   ~HostExecutor() override;
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
@@ -37,11 +39,16 @@ class HostExecutor : public Executor {
  private:
   PreparedEntry& Prepared(int entry);
   const void* AddressOf(const Buffer& buffer, int rank) const;
+  // With several processes: a fetch that some ranks have all of, which those that have none get from the first; and one of which each
+  // rank has its samples.
+  TensorView SharedWhole(int entry, int fetch, const FetchParts& found);
+  TensorView GatheredFromAll(int entry, int fetch, const FetchParts& found);
   // Runs an entry's copy streams for a step.
   void CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step);
   void CopyAhead(const NextRun& next, uint32_t step);
 
   std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<Communicator> communicator_;  // null: all ranks are here
   Memory memory_;
   StepState step_;
   uint64_t chaos_seed_ = 0;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "runtime/exec/rethrow.h"
@@ -49,6 +51,45 @@ void Lane::Run(StepState& step) {
   step.timed ? RunAll<true>(step) : RunAll<false>(step);
 }
 
+namespace {
+
+// At once, and not at the end of the step: other streams here wait for processes that wait for this one.
+void AbortWith(Communicator& communicator, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    communicator.Abort(std::string(ErrorName(e.code())) + ": " + e.message());
+  } catch (const std::exception& e) {
+    communicator.Abort(e.what());
+  }
+}
+
+std::string_view NameOf(const Instruction& instruction) {
+  if (instruction.kind == InstructionKind::kSend) return "send";
+  if (instruction.kind == InstructionKind::kRecv) return "receive";
+  switch (instruction.collective) {
+    case Collective::kAllReduceSum: return "all-reduce";
+    case Collective::kBroadcast: return "broadcast";
+    case Collective::kReduceScatterSum: return "reduce-scatter";
+    case Collective::kAllGather: return "all-gather";
+  }
+  return "";
+}
+
+}  // namespace
+
+void Lane::RethrowAtMeeting(const Error& error, const PreparedInstruction& prepared) const {
+  int number = 0;
+  for (const PreparedInstruction& other : instructions) {
+    number += Communicates(*other.instruction) ? 1 : 0;
+    if (&other == &prepared) break;
+  }
+  throw Error(error.code(), error.message(),
+              "in " + std::string(NameOf(*prepared.instruction)) + " #" + std::to_string(number) +
+                  (prepared.instruction->origin.empty() ? "" : " (" + Escaped(prepared.instruction->origin) + ")"),
+              error.help());
+}
+
 template <bool kTimed>
 void Lane::RunAll(StepState& step) {
   using Clock = std::chrono::steady_clock;
@@ -61,6 +102,7 @@ void Lane::RunAll(StepState& step) {
     } catch (...) {
       step.failed.store(true, std::memory_order_relaxed);
       error = std::current_exception();
+      if (step.communicator != nullptr) AbortWith(*step.communicator, error);
     }
     if constexpr (kTimed) {
       const auto nanoseconds = [](Clock::time_point time) {
@@ -89,7 +131,7 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
       if (prepared.samples.runs > 1) {
         prepared.samples.Scatter(static_cast<const std::byte*>(prepared.inputs[0]), static_cast<std::byte*>(prepared.outputs[0]));
       } else {
-        std::memcpy(prepared.outputs[0], prepared.inputs[0], static_cast<size_t>(prepared.write_bytes));
+        std::memcpy(prepared.outputs[0], prepared.inputs[0], static_cast<size_t>(prepared.bytes));
       }
       return;
     case InstructionKind::kRecord: return prepared.event->Record(step.number);
@@ -97,9 +139,24 @@ void Lane::RunOne(PreparedInstruction& prepared, StepState& step, bool failed) {
     case InstructionKind::kCollective:
       // One that is fed lies elsewhere in each step.
       for (size_t k = 0; k < prepared.operands.size(); ++k) prepared.operands[k].read = prepared.inputs[k];
-      return prepared.group->Run(prepared.member, prepared.instruction->collective, prepared.instruction->root, prepared.operands, failed);
-    case InstructionKind::kSend: return prepared.channel->Send(prepared.inputs[0]);
-    case InstructionKind::kRecv: return prepared.channel->Receive(prepared.outputs[0], prepared.write_bytes, failed);
+      try {
+        prepared.group->Run(prepared.member, prepared.instruction->collective, prepared.instruction->root, prepared.operands, failed);
+      } catch (const Error& error) {
+        RethrowAtMeeting(error, prepared);
+      }
+      return;
+    case InstructionKind::kSend:
+    case InstructionKind::kRecv:
+      try {
+        if (prepared.instruction->kind == InstructionKind::kSend) {
+          prepared.channel->Send(prepared.inputs[0], prepared.bytes, failed);
+        } else {
+          prepared.channel->Receive(prepared.outputs[0], prepared.bytes, failed);
+        }
+      } catch (const Error& error) {
+        RethrowAtMeeting(error, prepared);
+      }
+      return;
     case InstructionKind::kIf:
       if (!failed) prepared.bodies[*static_cast<const bool*>(prepared.inputs[0]) ? 0 : 1]->RunBody(step);
       return;

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
-#include "runtime/exec/rendezvous.h"
+#include "runtime/base/error.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/rank_group.h"
+#include "runtime/exec/event.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
@@ -33,13 +36,13 @@ struct PreparedInstruction {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   void* scratch = nullptr;
-  int64_t write_bytes = 0;                    // of a copy or a transfer
-  SampleCopy samples;                         // of a copy of a feed whose samples do not lie together: more than one run
-  std::vector<LocalGroup::Operand> operands;  // of a collective
+  int64_t bytes = 0;                         // of a copy or a transfer
+  SampleCopy samples;                        // of a copy of a feed whose samples do not lie together: more than one run
+  std::vector<RankGroup::Operand> operands;  // of a collective
   Event* event = nullptr;
-  LocalGroup* group = nullptr;
+  RankGroup* group = nullptr;
   int member = 0;  // of the group
-  LocalChannel* channel = nullptr;
+  RankChannel* channel = nullptr;
   std::vector<std::unique_ptr<Lane>> bodies;  // of an if: then, else; of a loop one
   int64_t nanoseconds = 0;                    // of all timed runs
   int64_t begin_ns = 0, end_ns = 0;           // of the last one, by the steady clock
@@ -51,6 +54,7 @@ struct StepState {
   bool timed = false;
   bool chaos = false;
   std::atomic<bool> failed{false};
+  Communicator* communicator = nullptr;  // of several processes: an error ends the job for all
 };
 
 class Lane {
@@ -93,6 +97,8 @@ class Lane {
  private:
   template <bool kTimed>
   void RunAll(StepState& step);
+  // As an error of a meeting says where it was.
+  [[noreturn]] void RethrowAtMeeting(const Error& error, const PreparedInstruction& prepared) const;
   void RunOne(PreparedInstruction& prepared, StepState& step, bool failed);
   void RunLoop(PreparedInstruction& prepared, StepState& step);
   void Delay();

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/checked.h"
+#include "runtime/comm/local_group.h"
 #include "runtime/exec/state_arena.h"
 
 namespace gradloom {
@@ -32,17 +33,18 @@ class HostArenaMemory : public ArenaMemory {
 
 std::unique_ptr<ArenaMemory> TakeHostArena(size_t, int64_t bytes) { return std::make_unique<HostArenaMemory>(bytes); }
 
-Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
-    : state_(std::move(state)),
+Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange own)
+    : own_(own),
+      state_(std::move(state)),
       transient_bytes_(plan.places.size()),
       slot_bytes_(plan.places.size()),
       step_bytes_(AlignUp(plan.step.bytes, kAlignmentBytes)),
       step_(step_bytes_ * static_cast<int64_t>(plan.num_ranks()), "step") {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) places_.push_back(plan.PlaceOf(rank));
-  if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan, TakeHostArena);
+  if (state_ == nullptr) state_ = std::make_shared<StateArena>(plan, TakeHostArena, own);
   bool fits = state_->ranks() == ranks();
-  for (size_t rank = 0; fits && rank < ranks(); ++rank)
-    fits = state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;
+  for (auto rank = static_cast<size_t>(own.first); fits && rank < static_cast<size_t>(own.last); ++rank)
+    fits = state_->holds(rank) && state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;
   if (!fits) throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
   for (size_t i = 0; i < plan.places.size(); ++i) {
     constants_.emplace_back(plan.places[i].constants_bytes, "constants");
@@ -62,9 +64,10 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state)
 
 void Memory::TakeTransient() {
   std::vector<HostArena> taken;
-  for (size_t rank = 0; rank < ranks(); ++rank) taken.emplace_back(transient_bytes(rank), "transient");
+  const auto own_bytes = [&](size_t rank, int64_t bytes) { return own_.contains(static_cast<int>(rank)) ? bytes : 0; };
+  for (size_t rank = 0; rank < ranks(); ++rank) taken.emplace_back(own_bytes(rank, transient_bytes(rank)), "transient");
   std::vector<HostArena> inputs;
-  for (size_t rank = 0; rank < ranks(); ++rank) inputs.emplace_back(input_bytes(rank), "input");
+  for (size_t rank = 0; rank < ranks(); ++rank) inputs.emplace_back(own_bytes(rank, input_bytes(rank)), "input");
   transient_ = std::move(taken);
   inputs_ = std::move(inputs);
 }
@@ -101,12 +104,12 @@ namespace {
 
 class Preparation {
  public:
-  Preparation(const Plan& plan, int entry, const Memory& memory)
-      : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memory_(memory) {}
+  Preparation(const Plan& plan, int entry, const Memory& memory, Communicator* communicator)
+      : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memory_(memory), communicator_(communicator) {}
 
   PreparedEntry Run() {
     groups_.resize(plan_.groups.size());
-    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) AddRank(static_cast<int>(rank));
+    for (int rank = memory_.own().first; rank < memory_.own().last; ++rank) AddRank(rank);
     return std::move(made_);
   }
 
@@ -167,11 +170,12 @@ class Preparation {
       switch (use.access) {
         case Access::kRead:
           if (buffer != nullptr && buffer->arena == Arena::kFeed) BindFeed(*buffer, prepared, lane);
+          if (prepared.instruction->kind == InstructionKind::kSend) prepared.bytes = buffer->bytes;
           BindSlot(buffer, false, prepared.inputs.size(), lane);
           prepared.inputs.push_back(address);
           break;
         case Access::kWrite:
-          if (prepared.outputs.empty() && buffer != nullptr) prepared.write_bytes = buffer->bytes;
+          if (prepared.outputs.empty() && buffer != nullptr) prepared.bytes = buffer->bytes;
           BindSlot(buffer, true, prepared.outputs.size(), lane);
           prepared.outputs.push_back(address);
           break;
@@ -212,8 +216,8 @@ class Preparation {
       case InstructionKind::kRecv: {
         const int peer = binding(rank).peers[static_cast<size_t>(instruction.peer)];
         const bool sends = instruction.kind == InstructionKind::kSend;
-        LocalChannel*& channel = channels_[sends ? std::pair(rank, peer) : std::pair(peer, rank)];
-        if (channel == nullptr) channel = made_.channels.emplace_back(std::make_unique<LocalChannel>()).get();
+        RankChannel*& channel = channels_[sends ? std::pair(rank, peer) : std::pair(peer, rank)];
+        if (channel == nullptr) channel = made_.channels.emplace_back(MakeChannel(sends ? rank : peer, sends ? peer : rank)).get();
         prepared.channel = channel;
         return;
       }
@@ -222,12 +226,25 @@ class Preparation {
     }
   }
 
+  bool IsOwn(int rank) const { return memory_.own().contains(rank); }
+
+  std::unique_ptr<RankGroup> MakeGroup(size_t group, const std::vector<int>& members) const {
+    if (std::all_of(members.begin(), members.end(), [&](int rank) { return IsOwn(rank); }))
+      return std::make_unique<LocalGroup>(static_cast<int>(members.size()));
+    return communicator_->MakeGroup(group, members, plan_.groups.size(), plan_.num_ranks());
+  }
+
+  std::unique_ptr<RankChannel> MakeChannel(int from, int to) const {
+    if (IsOwn(from) && IsOwn(to)) return std::make_unique<LocalChannel>();
+    return communicator_->MakeChannel(from, to, plan_.groups.size(), plan_.num_ranks());
+  }
+
   void BindCollective(const Program& program, PreparedInstruction& prepared, int rank) {
     const Instruction& instruction = *prepared.instruction;
     const auto group = static_cast<size_t>(binding(rank).groups[static_cast<size_t>(instruction.group)]);
     const std::vector<int>& members = plan_.groups[group].ranks;
     if (groups_[group] == nullptr) {
-      groups_[group] = made_.groups.emplace_back(std::make_unique<LocalGroup>(static_cast<int>(members.size()))).get();
+      groups_[group] = made_.groups.emplace_back(MakeGroup(group, members)).get();
     }
     prepared.group = groups_[group];
     prepared.member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
@@ -237,7 +254,7 @@ class Preparation {
       const Buffer& read = program.buffers[static_cast<size_t>(instruction.uses[k].buffer)];
       const Buffer& write = program.buffers[static_cast<size_t>(instruction.uses[count + k].buffer)];
       prepared.operands.push_back({read.dtype, prepared.inputs[k], prepared.outputs[k], read.bytes, write.bytes});
-      if (!sums || LocalGroup::CanSum(read.dtype)) continue;
+      if (!sums || RankGroup::CanSum(read.dtype)) continue;
       throw Error(ErrorCode::kUnsupported, "no sum over devices of " + std::string(DTypeName(read.dtype)), Escaped(instruction.origin));
     }
   }
@@ -245,13 +262,16 @@ class Preparation {
   const Plan& plan_;
   const Entry& entry_;
   const Memory& memory_;
+  Communicator* const communicator_;
   PreparedEntry made_;
-  std::vector<LocalGroup*> groups_;                        // by index into Plan::groups
-  std::map<std::pair<int, int>, LocalChannel*> channels_;  // by sender and receiver
+  std::vector<RankGroup*> groups_;                        // by index into Plan::groups
+  std::map<std::pair<int, int>, RankChannel*> channels_;  // by sender and receiver
 };
 
 }  // namespace
 
-PreparedEntry Prepare(const Plan& plan, int entry, const Memory& memory) { return Preparation(plan, entry, memory).Run(); }
+PreparedEntry Prepare(const Plan& plan, int entry, const Memory& memory, Communicator* communicator) {
+  return Preparation(plan, entry, memory, communicator).Run();
+}
 
 }  // namespace gradloom

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/comm/rank_range.h"
 #include "runtime/exec/lane.h"
 #include "runtime/exec/memory.h"
 #include "runtime/exec/state_arena.h"
@@ -14,11 +15,11 @@ namespace gradloom {
 // State arenas in host memory.
 std::unique_ptr<ArenaMemory> TakeHostArena(size_t rank, int64_t bytes);
 
-// Addresses of the arenas of all ranks of a process.
+// Addresses of the arenas of a process's ranks.
 class Memory {
  public:
-  // Throws Error(kResource).
-  Memory(const Plan& plan, std::shared_ptr<StateArena> state);
+  // Of the ranks `own`, which are all that is asked for. Throws Error(kResource).
+  Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange own);
 
   // Null for a feed; within an input slot from its beginning.
   std::byte* Address(const Buffer& buffer, int rank) const;
@@ -40,13 +41,15 @@ class Memory {
   void TakeTransient();
   void ReleaseTransient() { transient_.clear(), inputs_.clear(); }
 
-  size_t ranks() const { return places_.size(); }
+  size_t ranks() const { return places_.size(); }  // of the plan
+  RankRange own() const { return own_; }
   int place(size_t rank) const { return places_[rank]; }
   // Bytes that are there once: the constants of a place, and the step parameters of all ranks.
   int64_t constants_bytes(int place) const { return constants_[static_cast<size_t>(place)].bytes(); }
   int64_t step_bytes() const { return step_.bytes(); }
 
  private:
+  const RankRange own_;
   std::shared_ptr<StateArena> state_;
   std::vector<int> places_;               // by rank
   std::vector<int64_t> transient_bytes_;  // by place
@@ -60,16 +63,17 @@ class Memory {
 // What a rank has of a tensor of the whole batch.
 SampleCopy CopyOf(const Shape& whole, int64_t element_bytes, int axis, int64_t inner, const RankBinding& rank, int64_t batch);
 
-// The lanes of all ranks of an entry, those of rank 0 first, with what they meet in.
+// The lanes of a process's ranks in an entry, those of the first rank first, with what they meet in.
 struct PreparedEntry {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<std::unique_ptr<Lane>> copies;  // of copy streams: may run ahead
   std::vector<std::unique_ptr<Event>> events;
-  std::vector<std::unique_ptr<LocalGroup>> groups;
-  std::vector<std::unique_ptr<LocalChannel>> channels;
+  std::vector<std::unique_ptr<RankGroup>> groups;
+  std::vector<std::unique_ptr<RankChannel>> channels;
 };
 
-// Throws Error(kPlan, kUnsupported) naming the instruction.
-PreparedEntry Prepare(const Plan& plan, int entry, const Memory& memory);
+// `communicator`: to the processes of the other ranks; null where there are none. Throws Error(kPlan, kUnsupported) naming the
+// instruction.
+PreparedEntry Prepare(const Plan& plan, int entry, const Memory& memory, Communicator* communicator);
 
 }  // namespace gradloom

@@ -1,15 +1,15 @@
 #include "runtime/exec/state_arena.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 namespace gradloom {
 
-StateArena::StateArena(const Plan& plan, const TakeArena& take) {
+StateArena::StateArena(const Plan& plan, const TakeArena& take, RankRange own) {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
     places_.push_back(plan.PlaceOf(rank));
-    memory_.push_back(take(rank, plan.places[static_cast<size_t>(places_.back())].state_bytes));
+    const bool mine = own.contains(static_cast<int>(rank));
+    memory_.push_back(mine ? take(rank, plan.places[static_cast<size_t>(places_.back())].state_bytes) : nullptr);
   }
   for (const StateTensor& state : plan.state) {
     if (state.initial.defined()) Set(state, state.initial.view());
@@ -17,9 +17,10 @@ StateArena::StateArena(const Plan& plan, const TakeArena& take) {
 }
 
 Tensor StateArena::Get(const StateTensor& state) const {
-  const auto holder = std::find_if(places_.begin(), places_.end(), [&](int place) { return state.in_place(place); });
-  if (holder == places_.end()) throw Error(ErrorCode::kPlan, "no device holds '" + Escaped(state.name) + "'");
-  const ArenaMemory& memory = *memory_[static_cast<size_t>(holder - places_.begin())];
+  size_t holder = 0;
+  while (holder < ranks() && !(holds(holder) && state.in_place(places_[holder]))) ++holder;
+  if (holder == ranks()) throw Error(ErrorCode::kPlan, "no device of this process holds '" + Escaped(state.name) + "'");
+  const ArenaMemory& memory = *memory_[holder];
   Tensor value(state.dtype, state.shape);
   if (state.layout.plain()) {
     memory.Read(state.offset, value.bytes(), value.data());
@@ -42,7 +43,7 @@ void StateArena::Set(const StateTensor& state, const TensorView& value) {
     ToLayout(state.layout, state.shape, DTypeBytes(state.dtype), value.data, stored.data());
   }
   for (size_t rank = 0; rank < ranks(); ++rank) {
-    if (!state.in_place(places_[rank])) continue;
+    if (!holds(rank) || !state.in_place(places_[rank])) continue;
     if (stored.empty()) {
       memory_[rank]->Write(state.offset, value.bytes(), value.data);
     } else {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/tensor.h"
+#include "runtime/comm/rank_range.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
@@ -30,21 +31,22 @@ using TakeArena = std::function<std::unique_ptr<ArenaMemory>(size_t rank, int64_
 // state table, places and ranks can share them.
 class StateArena {
  public:
-  // Every tensor at its initial value.
-  StateArena(const Plan& plan, const TakeArena& take);
+  // Of the ranks `own`, with every tensor at its initial value.
+  StateArena(const Plan& plan, const TakeArena& take, RankRange own);
 
-  // A copy in logical order, from the first rank that holds it.
+  // A copy in logical order, from the first of these ranks that holds it. Throws Error(kPlan) where none does.
   Tensor Get(const StateTensor& state) const;
   // On all ranks that hold it. Throws Error(kShape) where dtype or shape differ.
   void Set(const StateTensor& state, const TensorView& value);
 
   std::byte* at(int rank, int64_t offset) const { return memory_[static_cast<size_t>(rank)]->at(offset); }
-  size_t ranks() const { return memory_.size(); }
+  size_t ranks() const { return memory_.size(); }                     // of the plan
+  bool holds(size_t rank) const { return memory_[rank] != nullptr; }  // of this process
   int64_t bytes(size_t rank) const { return memory_[rank]->bytes(); }
 
  private:
-  std::vector<std::unique_ptr<ArenaMemory>> memory_;
-  std::vector<int> places_;  // by rank
+  std::vector<std::unique_ptr<ArenaMemory>> memory_;  // by rank; null: of another process
+  std::vector<int> places_;                           // by rank
 };
 
 }  // namespace gradloom

@@ -223,6 +223,7 @@ void Session::KeepState() {
   // Ranks of one place have the same.
   kept_.state.resize(plan_->places.size());
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
+    if (!arena.holds(rank)) continue;
     std::vector<std::byte>& kept = kept_.state[static_cast<size_t>(plan_->PlaceOf(rank))];
     kept.resize(static_cast<size_t>(arena.bytes(rank)));
     if (!kept.empty()) std::memcpy(kept.data(), arena.at(static_cast<int>(rank), 0), kept.size());
@@ -234,6 +235,7 @@ void Session::KeepState() {
 void Session::UndoStep() {
   const StateArena& arena = executor_->state();
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
+    if (!arena.holds(rank)) continue;
     const std::vector<std::byte>& kept = kept_.state.at(static_cast<size_t>(plan_->PlaceOf(rank)));
     GRADLOOM_CHECK(static_cast<int64_t>(kept.size()) == arena.bytes(rank));
     if (!kept.empty()) std::memcpy(arena.at(static_cast<int>(rank), 0), kept.data(), kept.size());

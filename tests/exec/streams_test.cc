@@ -10,6 +10,7 @@
 
 #include "compiler/compile.h"
 #include "gtest/gtest.h"
+#include "runtime/comm/local_group.h"
 #include "runtime/exec/host_executor.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/conformance/training_case.h"
@@ -44,7 +45,7 @@ float TreeSum(std::vector<float> values) {
 class Collectives : public testing::TestWithParam<size_t> {};
 
 template <typename T>
-LocalGroup::Operand OperandOf(const std::vector<T>& read, std::vector<T>& write) {
+RankGroup::Operand OperandOf(const std::vector<T>& read, std::vector<T>& write) {
   return {std::is_same_v<T, float> ? DType::kFloat32 : DType::kInt64, read.data(), write.data(),
           static_cast<int64_t>(read.size() * sizeof(T)), static_cast<int64_t>(write.size() * sizeof(T))};
 }
@@ -67,7 +68,7 @@ TEST_P(Collectives, MoveAndSum) {
       gathered[m].resize(elements * n);
       sent[m] = given;
       const auto run = [&](Collective collective, const std::vector<float>& read, std::vector<float>& write) {
-        const LocalGroup::Operand operand = OperandOf(read, write);
+        const RankGroup::Operand operand = OperandOf(read, write);
         group.Run(member, collective, root, {&operand, 1}, false);
       };
       run(Collective::kAllReduceSum, in_place[m], in_place[m]);
@@ -78,7 +79,7 @@ TEST_P(Collectives, MoveAndSum) {
       // Several at one meeting, of other types and sizes.
       std::vector<float> none, again(elements);
       std::vector<int64_t> numbers{member, 7}, sums(2);
-      const LocalGroup::Operand together[] = {OperandOf(given, again), OperandOf(none, none), OperandOf(numbers, sums)};
+      const RankGroup::Operand together[] = {OperandOf(given, again), OperandOf(none, none), OperandOf(numbers, sums)};
       group.Run(member, Collective::kAllReduceSum, 0, together, false);
       EXPECT_EQ(again, apart[m]);
       EXPECT_EQ(sums, (std::vector<int64_t>{static_cast<int64_t>(n * (n - 1) / 2), static_cast<int64_t>(7 * n)}));

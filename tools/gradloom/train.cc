@@ -44,17 +44,17 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
 }
 
 // With the configuration of the run, and what the command says over it.
-int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json) {
+int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json, const std::shared_ptr<TrainingJob>& job) {
   const std::string path = RunFolder::Open(options.run).ConfigPath();
   Configuration run;
   run.ReadFile(path);
   Configuration configuration = flags.Resolve(path);
   options.changed = Changes(run, configuration);
-  return Resume(configuration, options, json);
+  return Resume(configuration, options, json, job);
 }
 
-// Which run --resume means; none: a new one.
-std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration) {
+// Which run --resume means; none: a new one. Whether there is a run is what rank 0 of a job sees before it makes one.
+std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, const TrainingJob& job) {
   namespace fs = std::filesystem;
   const std::string& resume = configuration.Text("run.resume");
   if (resume == "never") return std::nullopt;
@@ -62,7 +62,7 @@ std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration) {
     const std::string& name = configuration.Text("run.name");
     if (name.empty()) throw Error(ErrorCode::kConfig, "--resume auto needs the name of the run", "--resume", "--name exp1");
     const std::string run = (fs::path(configuration.Text("run.out")) / name).string();
-    if (!RunFolder::IsRun(run)) return std::nullopt;
+    if (job.Told(RunFolder::IsRun(run) ? "resume" : "train") == "train") return std::nullopt;
     return ResumeOptions{.run = run};
   }
   // runs/exp1/checkpoints/step-000100
@@ -83,8 +83,11 @@ Action DeclareTrain(CLI::App& app) {
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, json] {
     const Configuration configuration = flags.Resolve();
-    const std::optional<ResumeOptions> resumed = RunToGoOnWith(configuration);
-    return resumed ? GoOn(flags, *resumed, *json) : Train(configuration, *json);
+    const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration);
+    return job->Guard([&] {
+      const std::optional<ResumeOptions> resumed = RunToGoOnWith(configuration, *job);
+      return resumed ? GoOn(flags, *resumed, *json, job) : Train(configuration, *json, job);
+    });
   };
 }
 
@@ -96,7 +99,10 @@ Action DeclareResume(CLI::App& app) {
   app.add_option("--from", options->from, "a checkpoint of the run (step-000500), best, or start; default: the newest that loads");
   flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob, false);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
-  return [flags, options, json] { return GoOn(flags, *options, *json); };
+  return [flags, options, json] {
+    const std::shared_ptr<TrainingJob> job = TrainingJob::Join(flags.Resolve(RunFolder::Open(options->run).ConfigPath()));
+    return job->Guard([&] { return GoOn(flags, *options, *json, job); });
+  };
 }
 
 }  // namespace gradloom

@@ -104,6 +104,7 @@ bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
   for (const std::string& difference : DifferencesOf(manifest.plan, plan_)) log_.Line("changed " + difference);
   last_path_ = checkpoint->folder();
   saved_batch_ = session_.batch();
+  saved_step_ = session_.step();
   return true;
 }
 
@@ -135,6 +136,7 @@ void RunCheckpoints::OnSave(SaveReason reason) {
     for (const std::string& warning : saved.warnings) Warn(warning);
     last_path_ = saved.path;
     saved_batch_ = session_.batch();
+    saved_step_ = session_.step();
   } catch (const Error& error) {
     if (!go_on_without_ || error.code() != ErrorCode::kResource) throw;
     Warn("the checkpoint of step " + std::to_string(session_.step()) + " was not saved: " + error.message());

@@ -40,6 +40,7 @@ class RunCheckpoints : public TrainerObserver {
   // finite, Error(kResource) where the save failed and checkpoint.on_error is not "continue".
   void OnSave(SaveReason reason) override;
 
+  int64_t saved_step() const { return saved_step_; }           // of that; -1
   const std::string& last_path() const { return last_path_; }  // "" where nothing was saved or restored
   double seconds() const { return seconds_; }                  // spent in saves
 
@@ -59,7 +60,7 @@ class RunCheckpoints : public TrainerObserver {
   RunRecords* records_ = nullptr;
   RunScreen* screen_ = nullptr;
   std::string trainer_state_, records_state_, last_path_;
-  int64_t saved_batch_ = -1;
+  int64_t saved_batch_ = -1, saved_step_ = -1;
   double seconds_ = 0;
 };
 

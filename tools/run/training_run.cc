@@ -20,6 +20,7 @@
 #include "tools/run/run_trace.h"
 #include "tools/run/set_up.h"
 #include "tools/run/stop_signals.h"
+#include "tools/run/training_job.h"
 
 namespace gradloom {
 namespace {
@@ -52,16 +53,15 @@ class Observers : public TrainerObserver {
 
 class TrainingRun {
  public:
-  TrainingRun(const Configuration& configuration, bool json)
+  TrainingRun(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job)
       : configuration_(configuration),
-        topology_(TopologyOf(configuration)),
-        json_((json || configuration.Text("log.report") == "json") && topology_.rank == 0),
-        start_(Clock::now()) {
+        json_((json || configuration.Text("log.report") == "json") && job->leads()),
+        start_(Clock::now()),
+        job_(job) {
     // Rank 0 speaks for the job.
-    log_.set_quiet(topology_.rank > 0);
-    if (topology_.rank > 0) configuration_.Decide("log.progress", "none", "rank " + std::to_string(topology_.rank));
-    for (const std::string& line : LinesOf(topology_)) log_.Line(line);
-    RefuseSeveralProcesses(topology_, "training");
+    log_.set_quiet(!job_->leads());
+    if (!job_->leads()) configuration_.Decide("log.progress", "none", "rank " + std::to_string(job_->topology().rank));
+    for (const std::string& line : LinesOf(job_->topology())) log_.Line(line);
   }
 
   int Train() {
@@ -70,13 +70,20 @@ class TrainingRun {
       PrintHeader(log_, configuration_, set_up_, "");
       return 0;
     }
-    MakeFolder();
-    PrintHeader(log_, configuration_, set_up_, folder_->path());
-    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, *session_, log_);
+    if (job_->leads()) {
+      MakeFolder();
+      PrintHeader(log_, configuration_, set_up_, folder_->path());
+      checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, *session_, log_);
+    }
     return Go();
   }
 
   int Resume(const ResumeOptions& options) {
+    resumed_ = true;
+    if (!job_->leads()) {
+      SetUp();
+      return Go();
+    }
     folder_ = RunFolder::Open(options.run);
     folder_->CheckWritten();
     SetUp();
@@ -85,7 +92,6 @@ class TrainingRun {
     // Now the run is ours.
     log_.KeepIn(folder_->File("log.txt"));
     for (const std::string& change : options.changed) log_.Line("config  " + change);
-    resumed_ = true;
     if (checkpoints_->Restore(options.from, !options.changed.empty())) {
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
     } else {
@@ -101,10 +107,14 @@ class TrainingRun {
 
  private:
   void SetUp() {
+    job_->CheckConfiguration(configuration_, resumed_);
+    job_->ShareDevices(configuration_, resumed_);
     set_up_ = SetUpTraining(configuration_);
     for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
-    session_.emplace(set_up_.plan,
-                     SessionOptions{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)});
+    job_->CheckSetUp(set_up_);
+    ExecutorOptions executor = ExecutorOptionsOf(configuration_);
+    executor.communicator = job_->communicator();
+    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed"), .executor = executor});
     const std::string& weights = configuration_.Text("model.init_weights");
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
   }
@@ -137,11 +147,42 @@ class TrainingRun {
 
   int Go() {
     const StopSignals signals;
-    TrainAll();
+    if (checkpoints_) trainer_state_ = checkpoints_->trainer_state();
+    job_->ShareState(*session_, trainer_state_, SavedStep());
+    run_path_ = job_->Told(folder_ ? folder_->path() : "");
+    try {
+      job_->leads() ? TrainAll() : TrainAlong();
+      job_->Leave();
+    } catch (const Error& error) {
+      const Error explained = job_->Explained(error, session_->step(), run_path_);
+      if (screen_) screen_->Clear();
+      log_.Record(explained.Describe());
+      throw explained;
+    }
+    if (!job_->leads()) return stopped_ == StopReason::kRequested ? StopSignals::ExitCodeOf(signal_) : 0;
     if (stopped_ == StopReason::kRequested) return PrintStopped();
     Save();
     PrintEnd();
     return 0;
+  }
+
+  // Another rank's way through the run: the same steps and evaluations, and nothing is written.
+  void TrainAlong() {
+    TrainerObserver nobody;
+    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), nobody);
+    if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
+    stopped_ = trainer.Run();
+  }
+
+  int64_t SavedStep() const { return checkpoints_ ? checkpoints_->saved_step() : -1; }
+
+  TrainerOptions Options() {
+    TrainerOptions options = set_up_.options;
+    options.stop_requested = [this] {
+      signal_ = job_->StopSignal(StopSignals::received(), SavedStep());
+      return signal_ != 0;
+    };
+    return options;
   }
 
   void TrainAll() {
@@ -169,19 +210,11 @@ class TrainingRun {
       listening.push_back(&profile.emplace(*session_, path));
     }
     Observers observers(listening);
-    TrainerOptions options = set_up_.options;
-    options.stop_requested = [] { return StopSignals::received() != 0; };
-    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, options, observers);
-    if (!checkpoints_->trainer_state().empty()) trainer.set_state(checkpoints_->trainer_state());
+    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
+    if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
     if (session_->batch() >= trainer.total_batches()) log_.Line("the run is complete; to go on give it more --epochs than it had");
-    try {
-      stopped_ = trainer.Run();
-    } catch (const Error& error) {
-      screen_->Clear();
-      log_.Record(error.Describe());
-      throw;
-    }
+    stopped_ = trainer.Run();
     screen_->Clear();
     if (trace) trace->Finish();
     if (profile) profile->Finish();
@@ -206,12 +239,11 @@ class TrainingRun {
 
   // What was asked for from outside; the exit code.
   int PrintStopped() {
-    const int signal = StopSignals::received();
-    log_.Line(std::string("stopped by ") + StopSignals::NameOf(signal) + " after step " + std::to_string(session_->step()) + "   saved " +
+    log_.Line(std::string("stopped by ") + StopSignals::NameOf(signal_) + " after step " + std::to_string(session_->step()) + "   saved " +
               Escaped(checkpoints_->last_path(), 4096));
     log_.Line("go on   gradloom resume " + Escaped(folder_->path(), 4096));
     if (json_) std::printf("%s\n", Report().dump().c_str());
-    return StopSignals::ExitCodeOf(signal);
+    return StopSignals::ExitCodeOf(signal_);
   }
 
   void PrintEnd() {
@@ -252,7 +284,7 @@ class TrainingRun {
                         {"stopped_early", stopped_ == StopReason::kNoBetter},
                         {"checkpoint", checkpoints_->last_path()}};
     if (stopped_ == StopReason::kRequested) {
-      line["stopped_by"] = StopSignals::NameOf(StopSignals::received());
+      line["stopped_by"] = StopSignals::NameOf(signal_);
     } else {
       line["model"] = folder_->ExportPath();
     }
@@ -275,9 +307,9 @@ class TrainingRun {
   }
 
   Configuration configuration_;
-  const JobTopology topology_;
   const bool json_;
   Clock::time_point start_;
+  const std::shared_ptr<TrainingJob> job_;
   Log log_;
   TrainingSetUp set_up_;
   std::optional<Session> session_;
@@ -285,6 +317,8 @@ class TrainingRun {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
+  std::string trainer_state_, run_path_;
+  int signal_ = 0;  // that stopped the run
   int64_t skipped_ = 0;
   StopReason stopped_ = StopReason::kDone;
   std::optional<std::pair<double, int64_t>> best_;
@@ -293,10 +327,12 @@ class TrainingRun {
 
 }  // namespace
 
-int Train(const Configuration& configuration, bool json) { return TrainingRun(configuration, json).Train(); }
+int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job) {
+  return TrainingRun(configuration, json, job).Train();
+}
 
-int Resume(const Configuration& configuration, const ResumeOptions& options, bool json) {
-  return TrainingRun(configuration, json).Resume(options);
+int Resume(const Configuration& configuration, const ResumeOptions& options, bool json, const std::shared_ptr<TrainingJob>& job) {
+  return TrainingRun(configuration, json, job).Resume(options);
 }
 
 }  // namespace gradloom

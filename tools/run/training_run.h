@@ -1,17 +1,19 @@
 // A training run from its configuration to its folder.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tools/config/configuration.h"
+#include "tools/run/training_job.h"
 
 namespace gradloom {
 
 // Sets up, trains and writes the folder of the run. The exit code: 0, also where a lack of progress ended it early; 130
 // where SIGINT and 138 where SIGTERM or SIGUSR1 stopped it, all of it saved.
-// `json`: one line at the end on stdout, as log.report says.
-int Train(const Configuration& configuration, bool json);
+// `json`: one line at the end on stdout, as log.report says. `job`: that this process is in; rank 0 alone writes and shows.
+int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job);
 
 struct ResumeOptions {
   std::string run;                   // the folder
@@ -20,6 +22,6 @@ struct ResumeOptions {
 };
 
 // Goes on with a run, to the same bits unless something was changed. The exit code as Train's.
-int Resume(const Configuration& configuration, const ResumeOptions& options, bool json);
+int Resume(const Configuration& configuration, const ResumeOptions& options, bool json, const std::shared_ptr<TrainingJob>& job);
 
 }  // namespace gradloom

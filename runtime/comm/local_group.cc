@@ -1,26 +1,11 @@
-#include "runtime/exec/rendezvous.h"
+#include "runtime/comm/local_group.h"
 
-#include <algorithm>
 #include <cstring>
 
-#include "runtime/base/error.h"
+#include "runtime/comm/tree_sum.h"
 
 namespace gradloom {
 namespace {
-
-constexpr int64_t kBlock = 512;  // elements that are summed at once
-
-// f(T{}) for the types that collectives sum.
-template <typename F>
-void WithSummed(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kFloat32: return f(float{});
-    case DType::kFloat64: return f(double{});
-    case DType::kInt32: return f(int32_t{});
-    case DType::kInt64: return f(int64_t{});
-    default: GRADLOOM_CHECK(false);
-  }
-}
 
 // Where member i's part of `elements` begins.
 int64_t PartBegin(int64_t elements, size_t i, size_t members) { return elements * static_cast<int64_t>(i) / static_cast<int64_t>(members); }
@@ -33,32 +18,19 @@ void Copy(void* to, const void* from, int64_t bytes) {
 }  // namespace
 
 LocalGroup::LocalGroup(int members) : members_(static_cast<size_t>(members)), barrier_(members) {
-  for (Member& member : members_) member.scratch.resize(members_.size() * kBlock);
+  for (Member& member : members_) {
+    member.addends.resize(members_.size());
+    member.scratch.resize(static_cast<size_t>(SumTreeScratchBytes(members_.size())) / sizeof(double));
+  }
 }
 
-bool LocalGroup::CanSum(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kInt32 || dtype == DType::kInt64;
-}
-
-void LocalGroup::Sum(size_t member, size_t k, int64_t begin, int64_t end, void* to) {
-  WithSummed(members_[member].operands[k].dtype, [&]<typename T>(T) {
-    T* const block = reinterpret_cast<T*>(members_[member].scratch.data());
-    const size_t count = members_.size();
-    for (int64_t at = begin; at < end; at += kBlock) {
-      const auto n = static_cast<size_t>(std::min(kBlock, end - at));
-      for (size_t m = 0; m < count; ++m) {
-        std::memcpy(block + m * kBlock, static_cast<const T*>(members_[m].operands[k].read) + at, n * sizeof(T));
-      }
-      for (size_t stride = 1; stride < count; stride *= 2) {
-        for (size_t m = 0; m + stride < count; m += 2 * stride) {
-          T* const sum = block + m * kBlock;
-          const T* const addend = block + (m + stride) * kBlock;
-          for (size_t i = 0; i < n; ++i) sum[i] += addend[i];
-        }
-      }
-      std::memcpy(static_cast<T*>(to) + (at - begin), block, n * sizeof(T));
-    }
-  });
+void LocalGroup::Sum(size_t me, size_t k, int64_t begin, int64_t end, void* to) {
+  Member& member = members_[me];
+  const DType dtype = member.operands[k].dtype;
+  for (size_t m = 0; m < members_.size(); ++m) {
+    member.addends[m] = static_cast<const std::byte*>(members_[m].operands[k].read) + begin * DTypeBytes(dtype);
+  }
+  SumTree(dtype, member.addends, end - begin, member.scratch.data(), to);
 }
 
 void LocalGroup::Make(size_t me, Collective collective, size_t k) {
@@ -113,7 +85,7 @@ void LocalGroup::Run(int member, Collective collective, int root, std::span<cons
   barrier_.arrive_and_wait();
 }
 
-void LocalChannel::Send(const void* data) {
+void LocalChannel::Send(const void* data, int64_t, bool) {
   const uint32_t number = ++sends_;
   data_ = data;
   sent_.store(number, std::memory_order_release);

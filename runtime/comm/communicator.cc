@@ -1,0 +1,118 @@
+#include "runtime/comm/communicator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/comm/job_group.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kFirstTag = 16;  // of groups, two each, and then of channels
+
+// Somebody else than the one that is waited for, where that one has not been heard of for so long: processes say something once a
+// second, unless they are stopped.
+constexpr auto kSilent = std::chrono::seconds(3);
+
+}  // namespace
+
+Communicator::Communicator(const JobTopology& topology, const CommunicatorOptions& options) : process_(topology.rank) {
+  JobConnections met = MeetProcesses(topology, Clock::now() + options.connect_timeout);
+  for (size_t i = 0; i < met.processes.size(); ++i) {
+    names_.push_back("rank " + std::to_string(i) + " (host " + met.processes[i].host + ", pid " + std::to_string(met.processes[i].pid) +
+                     ")");
+  }
+  const auto suspect = [this](int process) {
+    int late = process;
+    for (int i = 0; i < processes(); ++i) {
+      if (i != process_ && tcp_->last_heard(i) + kSilent < tcp_->last_heard(late)) late = i;
+    }
+    return late;
+  };
+  mailbox_ = std::make_unique<Mailbox>(
+      Mailbox::Options{.names = names_, .timeout = options.timeout, .suspect = suspect, .on_failure = [this](const std::string& what) {
+                         tcp_->Abort(what);
+                       }});
+  tcp_ = std::make_unique<TcpTransport>(std::move(met.sockets), process_, *mailbox_);
+  tcp_->Start();
+}
+
+std::shared_ptr<Communicator> Communicator::Connect(const JobTopology& topology, const CommunicatorOptions& options) {
+  GRADLOOM_CHECK(topology.world > 1 && topology.rank >= 0 && topology.rank < topology.world);
+  return std::shared_ptr<Communicator>(new Communicator(topology, options));
+}
+
+Communicator::~Communicator() = default;
+
+RankRange Communicator::RanksOf(int process, size_t ranks) const {
+  const auto begin = [&](int i) { return static_cast<int>(ranks * static_cast<size_t>(i) / names_.size()); };
+  return {begin(process), begin(process + 1)};
+}
+
+int Communicator::ProcessOf(int rank, size_t ranks) const {
+  for (int i = 0;; ++i) {
+    if (RanksOf(i, ranks).contains(rank)) return i;
+  }
+}
+
+std::unique_ptr<RankGroup> Communicator::MakeGroup(size_t id, const std::vector<int>& members, size_t groups, size_t ranks) {
+  GRADLOOM_CHECK(id < groups && std::is_sorted(members.begin(), members.end()));
+  return std::make_unique<JobGroup>(*this, kFirstTag + 2 * static_cast<uint32_t>(id), members, ranks);
+}
+
+std::unique_ptr<RankChannel> Communicator::MakeChannel(int from, int to, size_t groups, size_t ranks) {
+  const auto tag = static_cast<uint32_t>(kFirstTag + 2 * groups + static_cast<size_t>(from) * ranks + static_cast<size_t>(to));
+  const int other = ProcessOf(OwnRanks(ranks).contains(from) ? to : from, ranks);
+  return std::make_unique<JobChannel>(*this, tag, other);
+}
+
+void Communicator::Send(int process, uint32_t tag, const void* data, int64_t bytes) { tcp_->Send(process, tag, data, bytes); }
+
+void Communicator::Receive(int process, uint32_t tag, void* to, int64_t bytes) { mailbox_->Receive(process, tag, to, bytes); }
+
+std::vector<std::string> Communicator::AllGather(const std::string& given) {
+  std::vector<std::string> all(names_.size());
+  for (int i = 0; i < processes(); ++i) {
+    if (i != process_) Send(i, kControlTag, given.data(), static_cast<int64_t>(given.size()));
+  }
+  for (int i = 0; i < processes(); ++i) {
+    if (i == process_) {
+      all[static_cast<size_t>(i)] = given;
+      continue;
+    }
+    const std::vector<std::byte> bytes = Take(i, kControlTag);
+    all[static_cast<size_t>(i)].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return all;
+}
+
+void Communicator::Broadcast(void* data, int64_t bytes) {
+  if (process_ != 0) return Receive(0, kControlTag, data, bytes);
+  for (int i = 1; i < processes(); ++i) Send(i, kControlTag, data, bytes);
+}
+
+std::string Communicator::Broadcast(const std::string& given) {
+  if (process_ == 0) {
+    for (int i = 1; i < processes(); ++i) Send(i, kControlTag, given.data(), static_cast<int64_t>(given.size()));
+    return given;
+  }
+  const std::vector<std::byte> bytes = Take(0, kControlTag);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void Communicator::Abort(const std::string& why) {
+  if (mailbox_->failed()) return;
+  aborted_ = true;
+  mailbox_->Fail(name(process_) + " stopped: " + why);
+}
+
+void Communicator::Leave() {
+  ThrowIfFailed();
+  tcp_->Leave();
+  ThrowIfFailed();
+}
+
+}  // namespace gradloom

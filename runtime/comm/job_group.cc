@@ -1,0 +1,274 @@
+#include "runtime/comm/job_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+#include "runtime/base/error.h"
+#include "runtime/comm/communicator.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kPieceBytes = 256 << 10;  // while one is summed the next one is under way
+constexpr int64_t kSmallBytes = 16 << 10;   // of all operands: each process sums all by itself, after one exchange in place of two
+
+int CountHere(const Communicator& communicator, const std::vector<int>& members, size_t ranks) {
+  const RankRange own = communicator.OwnRanks(ranks);
+  return static_cast<int>(std::count_if(members.begin(), members.end(), [&](int rank) { return own.contains(rank); }));
+}
+
+int64_t Elements(const RankGroup::Operand& operand) { return operand.read_bytes / DTypeBytes(operand.dtype); }
+
+// A process that has failed by itself tells its own error, not that others were told.
+template <typename F>
+void UnlessAborted(const Communicator& communicator, F&& f) {
+  try {
+    f();
+  } catch (const Error&) {
+    if (!communicator.aborted()) throw;
+  }
+}
+
+}  // namespace
+
+JobGroup::JobGroup(Communicator& communicator, uint32_t tag, const std::vector<int>& members, size_t ranks)
+    : communicator_(communicator),
+      tag_(tag),
+      size_(static_cast<int>(members.size())),
+      members_(static_cast<size_t>(CountHere(communicator, members, ranks))),
+      barrier_(static_cast<std::ptrdiff_t>(members_.size())),
+      addends_(members.size()),
+      scratch_(static_cast<size_t>(SumTreeScratchBytes(members.size())) / sizeof(double)) {
+  for (int m = 0; m < size_; ++m) {
+    const int process = communicator.ProcessOf(members[static_cast<size_t>(m)], ranks);
+    if (processes_.empty() || processes_.back().process != process) processes_.push_back({process, m, m, {}});
+    processes_.back().end = m + 1;
+  }
+  for (Process& process : processes_) {
+    process.parts = TreePartsOf(process.begin, process.end, size_);
+    if (process.process == communicator.process()) mine_ = &process;
+  }
+  GRADLOOM_CHECK(mine_ != nullptr);
+}
+
+template <typename F>
+void JobGroup::EachOther(F&& f) const {
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (&processes_[i] != mine_) f(i, processes_[i]);
+  }
+}
+
+void JobGroup::Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) {
+  const bool leads = member == mine_->begin;
+  members_[static_cast<size_t>(member - mine_->begin)] = operands;
+  std::exception_ptr error;
+  barrier_.arrive_and_wait();
+  if (leads) {
+    exchanged_ = false;
+    try {
+      if (!failed) UnlessAborted(communicator_, [&] { Exchange(collective, root), exchanged_ = true; });
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  barrier_.arrive_and_wait();
+  if (!failed && exchanged_) Fetch(member, collective, root);
+  barrier_.arrive_and_wait();
+  if (error) std::rethrow_exception(error);
+}
+
+void JobGroup::Exchange(Collective collective, int root) {
+  int64_t bytes = 0;
+  for (const Operand& operand : members_[0]) bytes += operand.read_bytes;
+  switch (collective) {
+    case Collective::kAllReduceSum: return bytes <= kSmallBytes ? AllReduceSmall() : Reduce(true);
+    case Collective::kReduceScatterSum: return Reduce(false);
+    case Collective::kBroadcast: return Broadcast(root);
+    case Collective::kAllGather: return AllGather();
+  }
+}
+
+void JobGroup::Fetch(int member, Collective collective, int root) const {
+  const auto copy = [](void* to, const void* from, int64_t bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+  };
+  for (size_t k = 0; k < operands(member).size(); ++k) {
+    const Operand& o = operands(member)[k];
+    switch (collective) {
+      case Collective::kAllReduceSum: copy(o.write, leader(k).write, o.write_bytes); break;
+      case Collective::kReduceScatterSum: break;
+      case Collective::kBroadcast: {
+        const bool here = root >= mine_->begin && root < mine_->end;
+        copy(o.write, here ? operands(root)[k].read : leader(k).write, o.write_bytes);
+        break;
+      }
+      case Collective::kAllGather:
+        for (int m = 0; m < size_; ++m) {
+          const int64_t at = m * o.read_bytes;
+          const bool here = m >= mine_->begin && m < mine_->end;
+          copy(static_cast<std::byte*>(o.write) + at, here ? operands(m)[k].read : static_cast<const std::byte*>(leader(k).write) + at,
+               o.read_bytes);
+        }
+        break;
+    }
+  }
+}
+
+int64_t JobGroup::SumParts(size_t operand, int64_t begin, int64_t elements, std::byte* to) {
+  const DType dtype = leader(operand).dtype;
+  const int64_t size = DTypeBytes(dtype);
+  for (const TreePart& part : mine_->parts) {
+    for (int m = part.first; m < part.last; ++m) {
+      addends_[static_cast<size_t>(m - part.first)] = static_cast<const std::byte*>(operands(m)[operand].read) + begin * size;
+    }
+    SumTree(dtype, {addends_.data(), static_cast<size_t>(part.last - part.first)}, elements, scratch_.data(), to);
+    to += elements * size;
+  }
+  return elements * size * static_cast<int64_t>(mine_->parts.size());
+}
+
+void JobGroup::SumAll(DType dtype, int64_t elements, std::span<const std::byte* const> parts, void* to) {
+  std::fill(addends_.begin(), addends_.end(), nullptr);
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const std::byte* at = parts[i];
+    for (const TreePart& part : processes_[i].parts) {
+      addends_[static_cast<size_t>(part.first)] = at;
+      at += elements * DTypeBytes(dtype);
+    }
+  }
+  SumTree(dtype, addends_, elements, scratch_.data(), to);
+}
+
+// Every process gets the parts of all others, of all operands in one message.
+void JobGroup::AllReduceSmall() {
+  int64_t bytes = 0;  // of one part
+  for (const Operand& operand : members_[0]) bytes += operand.read_bytes;
+  const auto parts_of = [](const Process& process) { return static_cast<int64_t>(process.parts.size()); };
+  int64_t all = 0;
+  for (const Process& process : processes_) all += bytes * parts_of(process);
+  received_.resize(std::max(received_.size(), static_cast<size_t>(all) / sizeof(double) + processes_.size() + 1));
+  std::vector<std::byte*> messages(processes_.size());
+  auto* at = reinterpret_cast<std::byte*>(received_.data());
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    messages[i] = at;
+    at += bytes * parts_of(processes_[i]);
+  }
+  std::byte* const mine = messages[static_cast<size_t>(mine_ - processes_.data())];
+  std::byte* to = mine;
+  for (size_t k = 0; k < members_[0].size(); ++k) to += SumParts(k, 0, Elements(leader(k)), to);
+  EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, mine, to - mine); });
+  EachOther([&](size_t i, const Process& other) { communicator_.Receive(other.process, tag_, messages[i], bytes * parts_of(other)); });
+  std::vector<const std::byte*> parts(messages.begin(), messages.end());
+  for (size_t k = 0; k < members_[0].size(); ++k) {
+    SumAll(leader(k).dtype, Elements(leader(k)), parts, leader(k).write);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] += leader(k).read_bytes * parts_of(processes_[i]);
+  }
+}
+
+std::vector<JobGroup::Piece> JobGroup::PiecesOf(const Process& process, bool gather) const {
+  std::vector<Piece> pieces;
+  const int64_t i = &process - processes_.data(), count = static_cast<int64_t>(processes_.size());
+  for (size_t k = 0; k < members_[0].size(); ++k) {
+    const int64_t size = DTypeBytes(leader(k).dtype), elements = Elements(leader(k)), most = kPieceBytes / size;
+    const auto add = [&](int64_t begin, int64_t end, int member, int64_t to) {
+      for (int64_t at = begin; at < end; at += most) pieces.push_back({k, at, std::min(most, end - at), member, to + at - begin});
+    };
+    if (gather) {
+      const int64_t begin = elements * i / count;
+      add(begin, elements * (i + 1) / count, process.begin, begin);
+    } else {
+      const int64_t part = elements / size_;
+      for (int m = process.begin; m < process.end; ++m) add(part * m, part * (m + 1), m, 0);
+    }
+  }
+  return pieces;
+}
+
+void JobGroup::Reduce(bool gather) {
+  std::vector<std::vector<Piece>> pieces;
+  size_t most = 0;
+  for (const Process& process : processes_) {
+    pieces.push_back(PiecesOf(process, gather));
+    most = std::max(most, pieces.back().size());
+  }
+  size_t parts = 0;
+  for (const Process& process : processes_) parts = std::max(parts, process.parts.size());
+  const size_t each = static_cast<size_t>(kPieceBytes) / sizeof(double) * parts;
+  sent_.resize(std::max(sent_.size(), each));
+  received_.resize(std::max(received_.size(), each * processes_.size()));
+  const std::vector<Piece>& own = pieces[static_cast<size_t>(mine_ - processes_.data())];
+
+  const auto send_parts = [&](size_t p) {
+    EachOther([&](size_t i, const Process& other) {
+      if (p >= pieces[i].size()) return;
+      const Piece& piece = pieces[i][p];
+      auto* const to = reinterpret_cast<std::byte*>(sent_.data());
+      communicator_.Send(other.process, tag_, to, SumParts(piece.operand, piece.begin, piece.elements, to));
+    });
+  };
+  const auto sum_own = [&](const Piece& piece) {
+    const DType dtype = leader(piece.operand).dtype;
+    const int64_t bytes = piece.elements * DTypeBytes(dtype);
+    std::vector<const std::byte*> at(processes_.size());
+    for (size_t i = 0; i < processes_.size(); ++i) at[i] = reinterpret_cast<const std::byte*>(received_.data() + each * i);
+    EachOther([&](size_t i, const Process& other) {
+      communicator_.Receive(other.process, tag_, received_.data() + each * i, bytes * static_cast<int64_t>(other.parts.size()));
+    });
+    SumParts(piece.operand, piece.begin, piece.elements,
+             reinterpret_cast<std::byte*>(received_.data() + each * static_cast<size_t>(mine_ - processes_.data())));
+    auto* const to = static_cast<std::byte*>(operands(piece.member)[piece.operand].write) + piece.to * DTypeBytes(dtype);
+    SumAll(dtype, piece.elements, at, to);
+    if (gather) EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_ + 1, to, bytes); });
+  };
+
+  send_parts(0);
+  for (size_t p = 0; p < most; ++p) {
+    send_parts(p + 1);
+    if (p < own.size()) sum_own(own[p]);
+    if (!gather) continue;
+    // Into the first member's operand, of which these elements have been sent.
+    EachOther([&](size_t i, const Process& other) {
+      if (p >= pieces[i].size()) return;
+      const Piece& piece = pieces[i][p];
+      const int64_t size = DTypeBytes(leader(piece.operand).dtype);
+      communicator_.Receive(other.process, tag_ + 1, static_cast<std::byte*>(leader(piece.operand).write) + piece.to * size,
+                            piece.elements * size);
+    });
+  }
+}
+
+void JobGroup::Broadcast(int root) {
+  const auto holder = std::find_if(processes_.begin(), processes_.end(), [&](const Process& process) { return root < process.end; });
+  for (size_t k = 0; k < members_[0].size(); ++k) {
+    if (&*holder != mine_) {
+      communicator_.Receive(holder->process, tag_, leader(k).write, leader(k).write_bytes);
+      continue;
+    }
+    const Operand& given = operands(root)[k];
+    EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, given.read, given.read_bytes); });
+  }
+}
+
+void JobGroup::AllGather() {
+  for (size_t k = 0; k < members_[0].size(); ++k) {
+    const int64_t bytes = leader(k).read_bytes;
+    for (int m = mine_->begin; m < mine_->end; ++m) {
+      EachOther([&](size_t, const Process& other) { communicator_.Send(other.process, tag_, operands(m)[k].read, bytes); });
+    }
+    EachOther([&](size_t, const Process& other) {
+      for (int m = other.begin; m < other.end; ++m)
+        communicator_.Receive(other.process, tag_, static_cast<std::byte*>(leader(k).write) + m * bytes, bytes);
+    });
+  }
+}
+
+void JobChannel::Send(const void* data, int64_t bytes, bool failed) {
+  if (!failed) UnlessAborted(communicator_, [&] { communicator_.Send(process_, tag_, data, bytes); });
+}
+
+void JobChannel::Receive(void* data, int64_t bytes, bool failed) {
+  if (!failed) UnlessAborted(communicator_, [&] { communicator_.Receive(process_, tag_, data, bytes); });
+}
+
+}  // namespace gradloom

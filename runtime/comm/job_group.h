@@ -1,0 +1,88 @@
+// Collectives and transfers of ranks in several processes: the bits are those of as many ranks in one.
+#pragma once
+
+#include <barrier>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/comm/rank_group.h"
+#include "runtime/comm/tree_sum.h"
+
+namespace gradloom {
+
+class Communicator;
+
+// The members of a process meet; its first one moves what goes to other processes and comes from them; the others take it from there.
+// A sum over all members is made piece by piece: each process sums a share of the elements, of which the others send it the parts of
+// the tree that their members come to.
+class JobGroup : public RankGroup {
+ public:
+  // `ranks`: of the plan. `members` ascend. Two tags, from `tag` on.
+  JobGroup(Communicator& communicator, uint32_t tag, const std::vector<int>& members, size_t ranks);
+
+  void Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) override;
+
+ private:
+  struct Process {
+    int process = 0;
+    int begin = 0, end = 0;  // of its members
+    std::vector<TreePart> parts;
+  };
+  // Elements of an operand that one process sums, and where it puts them.
+  struct Piece {
+    size_t operand = 0;
+    int64_t begin = 0, elements = 0;
+    int member = 0;  // whose `write` gets them ...
+    int64_t to = 0;  // ... from this element on
+  };
+
+  const std::span<const Operand>& operands(int member) const { return members_[static_cast<size_t>(member - mine_->begin)]; }
+  const Operand& leader(size_t operand) const { return members_[0][operand]; }
+  // All but this process.
+  template <typename F>
+  void EachOther(F&& f) const;
+
+  // What the first member of a process does with the others.
+  void Exchange(Collective collective, int root);
+  // What each member takes of that from those of its process.
+  void Fetch(int member, Collective collective, int root) const;
+
+  void AllReduceSmall();
+  void Reduce(bool gather);
+  void Broadcast(int root);
+  void AllGather();
+
+  std::vector<Piece> PiecesOf(const Process& process, bool gather) const;
+  // The sums of this process's parts, one after the other; the bytes.
+  int64_t SumParts(size_t operand, int64_t begin, int64_t elements, std::byte* to);
+  // Of all processes' parts, those of process i at parts[i].
+  void SumAll(DType dtype, int64_t elements, std::span<const std::byte* const> parts, void* to);
+
+  Communicator& communicator_;
+  const uint32_t tag_;
+  const int size_;  // members
+  std::vector<Process> processes_;
+  const Process* mine_ = nullptr;
+  std::vector<std::span<const Operand>> members_;  // of this process
+  std::barrier<> barrier_;
+  bool exchanged_ = false;
+  // Of the first member's thread.
+  std::vector<const void*> addends_;
+  std::vector<double> scratch_, sent_, received_;
+};
+
+class JobChannel : public RankChannel {
+ public:
+  JobChannel(Communicator& communicator, uint32_t tag, int process) : communicator_(communicator), tag_(tag), process_(process) {}
+
+  void Send(const void* data, int64_t bytes, bool failed) override;
+  void Receive(void* data, int64_t bytes, bool failed) override;
+
+ private:
+  Communicator& communicator_;
+  const uint32_t tag_;
+  const int process_;  // the other side's
+};
+
+}  // namespace gradloom

@@ -1,0 +1,135 @@
+#include "runtime/comm/mailbox.h"
+
+#include <cstring>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+
+Mailbox::Mailbox(Options options) : options_(std::move(options)), timeout_(options_.timeout.count()), left_(options_.names.size(), false) {}
+
+Mailbox::Queue& Mailbox::QueueOf(int from, uint32_t tag) {
+  std::unique_ptr<Queue>& queue = queues_[{from, tag}];
+  if (queue == nullptr) queue = std::make_unique<Queue>();
+  return *queue;
+}
+
+Mailbox::Delivery Mailbox::Begin(int from, uint32_t tag, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Queue& queue = QueueOf(from, tag);
+  if (queue.post.state == Post::State::kWaiting && queue.messages.empty() && queue.post.bytes == bytes) {
+    queue.post.state = Post::State::kFilling;
+    return {queue.post.to, bytes, from, tag, true};
+  }
+  auto message = std::make_shared<Message>();
+  message->data = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
+  message->bytes = bytes;
+  queue.messages.push_back(message);
+  return {message->data.get(), bytes, from, tag, false};
+}
+
+void Mailbox::End(const Delivery& delivery, bool whole) {
+  const std::lock_guard lock(mutex_);
+  Queue& queue = QueueOf(delivery.from, delivery.tag);
+  if (delivery.posted) {
+    queue.post.state = whole ? Post::State::kDone : Post::State::kWaiting;
+  } else if (whole) {
+    queue.messages.back()->whole = true;
+  } else {
+    queue.messages.pop_back();
+  }
+  queue.changed.notify_all();
+}
+
+void Mailbox::Leave(int from) {
+  const std::lock_guard lock(mutex_);
+  left_[static_cast<size_t>(from)] = true;
+  for (auto& [key, queue] : queues_) queue->changed.notify_all();
+}
+
+void Mailbox::Fail(const std::string& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = what;
+    for (auto& [key, queue] : queues_) queue->changed.notify_all();
+  }
+  options_.on_failure(what);
+}
+
+void Mailbox::FailBy(int process, const std::string& how) { Fail(name(process) + " " + how); }
+
+bool Mailbox::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.has_value();
+}
+
+void Mailbox::ThrowFailed() const { throw Error(ErrorCode::kPeer, *failure_); }
+
+void Mailbox::ThrowIfFailed() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) ThrowFailed();
+}
+
+template <typename Done>
+bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done) {
+  const std::chrono::nanoseconds timeout = this->timeout();
+  const auto deadline = Clock::now() + timeout;
+  while (!done()) {
+    if (failure_) return false;
+    const bool left = left_[static_cast<size_t>(from)];
+    if (!left && queue.changed.wait_until(lock, deadline) == std::cv_status::no_timeout) continue;
+    if (done()) return true;
+    std::string what;
+    if (left) {
+      what = name(from) + " has left the job, and more was to come from it";
+    } else {
+      const auto seconds = std::chrono::duration_cast<std::chrono::duration<double>>(timeout).count();
+      what = name(options_.suspect(from)) + " has not answered within the collective timeout of " +
+             std::to_string(static_cast<int64_t>(seconds + 0.5)) + " s";
+    }
+    lock.unlock();
+    Fail(what);
+    lock.lock();
+  }
+  return true;
+}
+
+std::shared_ptr<Mailbox::Message> Mailbox::TakeFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from) {
+  const bool there = WaitFor(lock, queue, from, [&] { return !queue.messages.empty() && queue.messages.front()->whole; });
+  if (!there) ThrowFailed();
+  std::shared_ptr<Message> message = std::move(queue.messages.front());
+  queue.messages.pop_front();
+  return message;
+}
+
+void Mailbox::Receive(int from, uint32_t tag, void* to, int64_t bytes) {
+  std::unique_lock lock(mutex_);
+  Queue& queue = QueueOf(from, tag);
+  if (queue.messages.empty() && !failure_) {
+    queue.post = {Post::State::kWaiting, static_cast<std::byte*>(to), bytes};
+    WaitFor(lock, queue, from, [&] { return queue.post.state == Post::State::kDone || !queue.messages.empty(); });
+    // Whoever fills it writes to the caller's memory until it has been told of the failure.
+    queue.changed.wait(lock, [&] { return queue.post.state != Post::State::kFilling; });
+    const bool done = queue.post.state == Post::State::kDone;
+    queue.post.state = Post::State::kNone;
+    if (done) return;
+  }
+  const std::shared_ptr<Message> message = TakeFront(lock, queue, from);
+  lock.unlock();
+  if (message->bytes != bytes) {
+    const std::string what =
+        name(from) + " sent " + std::to_string(message->bytes) + " bytes where " + std::to_string(bytes) + " were to come";
+    Fail(what);
+    ThrowIfFailed();
+  }
+  if (bytes > 0) std::memcpy(to, message->data.get(), static_cast<size_t>(bytes));
+}
+
+std::vector<std::byte> Mailbox::Take(int from, uint32_t tag) {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Message> message = TakeFront(lock, QueueOf(from, tag), from);
+  return {message->data.get(), message->data.get() + message->bytes};
+}
+
+}  // namespace gradloom

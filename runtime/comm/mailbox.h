@@ -1,0 +1,103 @@
+// Where messages of other processes arrive, for the threads that wait for them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradloom {
+
+// Messages of one tag from one process arrive in the order in which they were sent. Thread-safe.
+class Mailbox {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // A message that is arriving: its bytes go to `to`.
+  struct Delivery {
+    std::byte* to = nullptr;
+    int64_t bytes = 0;
+    int from = 0;
+    uint32_t tag = 0;
+    bool posted = false;  // straight to whoever waits for it
+  };
+
+  struct Options {
+    std::vector<std::string> names;      // of the processes, for messages
+    std::chrono::nanoseconds timeout{};  // how long a message is waited for, at first
+    // Who seems to be the one that is late, where a process is waited for in vain: it may itself wait for another.
+    std::function<int(int)> suspect;
+    // Runs once, at the first failure, without a lock held, on the thread that finds it; transports then end all deliveries.
+    std::function<void(const std::string&)> on_failure;
+  };
+
+  explicit Mailbox(Options options);
+
+  std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(timeout_.load(std::memory_order_relaxed)); }
+  void set_timeout(std::chrono::nanoseconds timeout) { timeout_.store(timeout.count(), std::memory_order_relaxed); }
+
+  // For transports: a message begins to arrive, has arrived, or never will to its end.
+  Delivery Begin(int from, uint32_t tag, int64_t bytes);
+  void End(const Delivery& delivery, bool whole);
+  // Nothing more will come from a process, which has ended as it should.
+  void Leave(int from);
+
+  // Waits for the next message, which must have so many bytes. Throws Error(kPeer) when the job has failed, or fails it where nothing
+  // comes in time.
+  void Receive(int from, uint32_t tag, void* to, int64_t bytes);
+  // Of any size.
+  std::vector<std::byte> Take(int from, uint32_t tag);
+
+  // The first failure is what all are told. `what` is a whole sentence without its dot.
+  void Fail(const std::string& what);
+  void FailBy(int process, const std::string& how);  // "rank 2 (host b, pid 7) " and how
+  bool failed() const;
+  // Throws Error(kPeer) where the job has failed.
+  void ThrowIfFailed() const;
+
+ private:
+  struct Message {
+    std::unique_ptr<std::byte[]> data;
+    int64_t bytes = 0;
+    bool whole = false;
+  };
+  struct Post {
+    enum class State : uint8_t { kNone, kWaiting, kFilling, kDone };
+    State state = State::kNone;
+    std::byte* to = nullptr;
+    int64_t bytes = 0;
+  };
+  struct Queue {
+    std::deque<std::shared_ptr<Message>> messages;
+    Post post;
+    std::condition_variable changed;
+  };
+
+  Queue& QueueOf(int from, uint32_t tag);
+  // Returns when `done` says so; false where the job fails first.
+  template <typename Done>
+  bool WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done);
+  std::shared_ptr<Message> TakeFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from);
+  [[noreturn]] void ThrowFailed() const;  // with the lock
+
+  const std::string& name(int process) const { return options_.names[static_cast<size_t>(process)]; }
+
+  const Options options_;
+  std::atomic<int64_t> timeout_;  // in nanoseconds
+  mutable std::mutex mutex_;
+  std::map<std::pair<int, uint32_t>, std::unique_ptr<Queue>> queues_;
+  std::vector<bool> left_;
+  std::optional<std::string> failure_;
+};
+
+}  // namespace gradloom

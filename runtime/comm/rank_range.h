@@ -1,0 +1,13 @@
+// Which of a plan's ranks a process drives.
+#pragma once
+
+namespace gradloom {
+
+// Ranks [first, last).
+struct RankRange {
+  int first = 0, last = 0;
+  int count() const { return last - first; }
+  bool contains(int rank) const { return rank >= first && rank < last; }
+};
+
+}  // namespace gradloom

@@ -1,0 +1,292 @@
+#include "runtime/comm/rendezvous.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Little-endian numbers, as both sides are of one build (which they agree upon before anything else).
+constexpr char kMagic[8] = {'G', 'R', 'A', 'D', 'J', 'O', 'B', '1'};
+constexpr int kPorts = 8;                               // the master's and those after it
+constexpr auto kAnswer = std::chrono::seconds(5);       // within which whoever listens says who it is
+constexpr auto kAgain = std::chrono::milliseconds(20);  // between two rounds over ports where nobody listens
+
+struct Hello {
+  char magic[8] = {};
+  int32_t rank = 0, world = 0;
+  int32_t master_port = 0;  // as the job names it: two jobs with ports side by side are not mixed
+  int32_t port = 0;         // where this process listens for others
+  int32_t pid = 0;
+  char host[64] = {};
+  uint64_t job = 0;  // drawn by rank 0; 0 in the first message to it
+};
+
+// What rank 0 answers at once.
+struct Answer {
+  char magic[8] = {};
+  int32_t refused = 0;
+  char text[244] = {};
+};
+
+// Of each process, once all are there.
+struct Record {
+  char address[64] = {};
+  int32_t port = 0, pid = 0;
+  char host[64] = {};
+};
+
+template <size_t kBytes>
+void SetText(char (&to)[kBytes], const std::string& text) {
+  std::strncpy(to, text.c_str(), kBytes - 1);
+  to[kBytes - 1] = '\0';
+}
+
+template <size_t kBytes>
+std::string TextOf(const char (&from)[kBytes]) {
+  return Escaped(std::string_view(from, strnlen(from, kBytes)));
+}
+
+bool IsOurs(const char (&magic)[8]) { return std::memcmp(magic, kMagic, sizeof kMagic) == 0; }
+
+Hello HelloOf(const JobTopology& topology) {
+  Hello hello{.rank = topology.rank, .world = topology.world, .master_port = topology.master_port, .pid = static_cast<int32_t>(getpid())};
+  std::memcpy(hello.magic, kMagic, sizeof kMagic);
+  char host[sizeof hello.host] = "";
+  gethostname(host, sizeof host - 1);
+  SetText(hello.host, host);
+  return hello;
+}
+
+std::string Named(const Hello& hello) {
+  return "rank " + std::to_string(hello.rank) + " (host " + TextOf(hello.host) + ", pid " + std::to_string(hello.pid) + ")";
+}
+
+std::string MasterOf(const JobTopology& topology) { return Escaped(topology.master_address) + ":" + std::to_string(topology.master_port); }
+
+class Rendezvous {
+ public:
+  Rendezvous(const JobTopology& topology, Deadline deadline) : topology_(topology), deadline_(deadline), me_(HelloOf(topology)) {
+    made_.processes.resize(static_cast<size_t>(topology.world));
+    made_.sockets.resize(static_cast<size_t>(topology.world));
+    records_.resize(static_cast<size_t>(topology.world));
+  }
+
+  JobConnections Run() {
+    if (topology_.rank == 0) {
+      Gather();
+    } else {
+      Join();
+      ConnectOthers();
+    }
+    for (size_t i = 0; i < records_.size(); ++i) made_.processes[i] = {TextOf(records_[i].host), records_[i].pid};
+    return std::move(made_);
+  }
+
+ private:
+  Socket& socket(int rank) { return made_.sockets[static_cast<size_t>(rank)]; }
+  Record& record(int rank) { return records_[static_cast<size_t>(rank)]; }
+
+  // On all interfaces, unless the master's address is of this host alone.
+  Socket ListenAsMaster() const {
+    const std::vector<SocketAddress> named = Resolve(topology_.master_address, topology_.master_port);
+    std::vector<SocketAddress> tried;
+    for (const SocketAddress& address : named) {
+      if (address.loopback()) tried.push_back(address);
+    }
+    if (tried.empty()) {
+      for (const char* any : {"::", "0.0.0.0"}) {
+        for (const SocketAddress& address : Resolve(any, topology_.master_port)) tried.push_back(address);
+      }
+    }
+    for (int i = 0; i < kPorts && topology_.master_port + i < 65536; ++i) {
+      for (const SocketAddress& address : tried) {
+        if (auto socket = Socket::Listen(address.WithPort(topology_.master_port + i))) return std::move(*socket);
+      }
+    }
+    throw Error(ErrorCode::kPeer, "rank 0 cannot listen at " + MasterOf(topology_) + " nor at the ports after it: they are taken", "",
+                "give the job a port that is free:  GRADLOOM_MASTER_PORT=29600");
+  }
+
+  // Why a process cannot be the one that it says it is; "" where it can.
+  std::string Objection(const Hello& hello) {
+    if (hello.world != topology_.world) {
+      return Named(hello) + " is of a job of " + std::to_string(hello.world) + " processes, rank 0 of one of " +
+             std::to_string(topology_.world);
+    }
+    if (hello.rank < 1 || hello.rank >= topology_.world)
+      return Named(hello) + " is none of the ranks 1 to " + std::to_string(topology_.world - 1);
+    if (!socket(hello.rank).open()) return "";
+    return "there are two of rank " + std::to_string(hello.rank) + ": on host " + TextOf(record(hello.rank).host) + ", pid " +
+           std::to_string(record(hello.rank).pid) + ", and on host " + TextOf(hello.host) + ", pid " + std::to_string(hello.pid);
+  }
+
+  void Admit(Socket guest, const Hello& hello) {
+    Answer answer;
+    std::memcpy(answer.magic, kMagic, sizeof kMagic);
+    // Of another job, which will look on.
+    if (hello.master_port != topology_.master_port) return;
+    const std::string objection = Objection(hello);
+    answer.refused = objection.empty() ? 0 : 1;
+    SetText(answer.text, objection);
+    guest.Write(&answer, sizeof answer, std::min(deadline_, Clock::now() + kAnswer));
+    if (!objection.empty()) {
+      throw Error(ErrorCode::kConfig, objection, "the job at " + MasterOf(topology_),
+                  "each process has a rank of its own, below the same world size");
+    }
+    Record& made = record(hello.rank);
+    SetText(made.address, guest.peer().host());
+    made.port = hello.port;
+    made.pid = hello.pid;
+    std::memcpy(made.host, hello.host, sizeof made.host);
+    socket(hello.rank) = std::move(guest);
+    ++admitted_;
+  }
+
+  // Rank 0: whoever comes says who it is; strangers, and those who say nothing, keep nobody waiting.
+  void Gather() {
+    struct Guest {
+      Socket socket;
+      Hello hello;
+      size_t read = 0;
+    };
+    const Socket listener = ListenAsMaster();
+    record(0).pid = me_.pid;
+    std::memcpy(record(0).host, me_.host, sizeof me_.host);
+    std::vector<Guest> guests;
+    while (admitted_ < topology_.world - 1) {
+      std::vector<pollfd> watched{{listener.fd(), POLLIN, 0}};
+      for (const Guest& guest : guests) watched.push_back({guest.socket.fd(), POLLIN, 0});
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+      if (left <= 0) ThrowMissing();
+      poll(watched.data(), watched.size(), static_cast<int>(std::min<int64_t>(left, 1000)));
+      for (size_t i = guests.size(); i-- > 0;) {
+        if (watched[i + 1].revents == 0) continue;
+        Guest& guest = guests[i];
+        const ssize_t n = recv(guest.socket.fd(), reinterpret_cast<char*>(&guest.hello) + guest.read, sizeof(Hello) - guest.read, 0);
+        if (n > 0) guest.read += static_cast<size_t>(n);
+        const bool stranger = n <= 0 || (guest.read >= sizeof kMagic && !IsOurs(guest.hello.magic));
+        if (!stranger && guest.read < sizeof(Hello)) continue;
+        Guest done = std::move(guest);
+        guests.erase(guests.begin() + static_cast<std::ptrdiff_t>(i));
+        if (!stranger) Admit(std::move(done.socket), done.hello);
+      }
+      if (watched[0].revents == 0) continue;
+      if (auto guest = listener.Accept(Clock::now())) guests.push_back({std::move(*guest), {}, 0});
+    }
+    std::random_device device;
+    me_.job = (static_cast<uint64_t>(device()) << 32 | device()) | 1;
+    for (int rank = 1; rank < topology_.world; ++rank) {
+      if (!socket(rank).Write(&me_.job, sizeof me_.job, deadline_) ||
+          !socket(rank).Write(records_.data(), records_.size() * sizeof(Record), deadline_)) {
+        ThrowGone(rank);
+      }
+    }
+  }
+
+  [[noreturn]] void ThrowMissing() {
+    std::string missing;
+    for (int rank = 1; rank < topology_.world; ++rank) {
+      if (!socket(rank).open()) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    throw Error(ErrorCode::kPeer, "of the job's " + std::to_string(topology_.world) + " processes these have not come: rank " + missing,
+                "rank 0 waits at " + MasterOf(topology_), "start all ranks of the job, and let them reach that address");
+  }
+
+  [[noreturn]] void ThrowGone(int rank) {
+    throw Error(ErrorCode::kPeer, "rank " + std::to_string(rank) + " was there and is gone again before the job began", "",
+                "its own output says why");
+  }
+
+  // Another rank: to rank 0, at whichever port it is.
+  void Join() {
+    for (bool found = false; !found; std::this_thread::sleep_for(kAgain)) {
+      for (int i = 0; i < kPorts && !found && topology_.master_port + i < 65536; ++i) {
+        for (const SocketAddress& address : Resolve(topology_.master_address, topology_.master_port + i)) {
+          if ((found = Greet(address))) break;
+        }
+      }
+      if (!found && Clock::now() >= deadline_) {
+        throw Error(ErrorCode::kPeer, "rank 0 does not answer",
+                    "rank " + std::to_string(topology_.rank) + " looked at " + MasterOf(topology_),
+                    "start rank 0 there, or name the address where it is:  GRADLOOM_MASTER_ADDR, GRADLOOM_MASTER_PORT");
+      }
+    }
+    uint64_t job = 0;
+    if (!socket(0).Read(&job, sizeof job, deadline_) || !socket(0).Read(records_.data(), records_.size() * sizeof(Record), deadline_)) {
+      throw Error(ErrorCode::kPeer, "rank 0 gave up before all processes of the job were there", "", "its own output says why");
+    }
+    me_.job = job;
+  }
+
+  // Whether rank 0 of this job is there.
+  bool Greet(const SocketAddress& address) {
+    auto guest = Socket::Connect(address, std::min(deadline_, Clock::now() + kAnswer));
+    if (!guest) return false;
+    // Others reach this process where it reaches rank 0.
+    auto listener = Socket::Listen(guest->local().WithPort(0));
+    if (!listener) return false;
+    me_.port = listener->local().port();
+    const Deadline soon = std::min(deadline_, Clock::now() + kAnswer);
+    Answer answer;
+    if (!guest->Write(&me_, sizeof me_, soon) || !guest->Read(&answer, sizeof answer, soon) || !IsOurs(answer.magic)) return false;
+    if (answer.refused != 0) {
+      throw Error(ErrorCode::kConfig, TextOf(answer.text), "the job at " + MasterOf(topology_),
+                  "each process has a rank of its own, below the same world size");
+    }
+    listener_ = std::move(*listener);
+    socket(0) = std::move(*guest);
+    return true;
+  }
+
+  // Each to those below it; those above come.
+  void ConnectOthers() {
+    for (int rank = 1; rank < topology_.rank; ++rank) {
+      std::optional<Socket> made;
+      for (const SocketAddress& address : Resolve(TextOf(record(rank).address), record(rank).port)) {
+        if ((made = Socket::Connect(address, deadline_))) break;
+      }
+      if (!made || !made->Write(&me_, sizeof me_, deadline_)) {
+        throw Error(ErrorCode::kPeer,
+                    "rank " + std::to_string(topology_.rank) + " cannot reach rank " + std::to_string(rank) + " at " +
+                        TextOf(record(rank).address) + ":" + std::to_string(record(rank).port),
+                    "", "let the hosts of the job reach each other at all ports");
+      }
+      socket(rank) = std::move(*made);
+    }
+    for (int missing = topology_.world - 1 - topology_.rank; missing > 0;) {
+      auto guest = listener_.Accept(deadline_);
+      if (!guest)
+        throw Error(ErrorCode::kPeer, "processes of the job do not reach rank " + std::to_string(topology_.rank), "",
+                    "let the hosts of the job reach each other at all ports");
+      Hello hello;
+      if (!guest->Read(&hello, sizeof hello, std::min(deadline_, Clock::now() + kAnswer)) || hello.job != me_.job) continue;
+      if (hello.rank <= topology_.rank || hello.rank >= topology_.world || socket(hello.rank).open()) continue;
+      socket(hello.rank) = std::move(*guest);
+      --missing;
+    }
+  }
+
+  const JobTopology& topology_;
+  const Deadline deadline_;
+  Hello me_;
+  JobConnections made_;
+  std::vector<Record> records_;
+  Socket listener_;
+  int admitted_ = 0;
+};
+
+}  // namespace
+
+JobConnections MeetProcesses(const JobTopology& topology, Deadline deadline) { return Rendezvous(topology, deadline).Run(); }
+
+}  // namespace gradloom

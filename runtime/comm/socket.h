@@ -1,0 +1,66 @@
+// TCP sockets with time limits.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradloom {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// IPv4 or IPv6, with a port.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+
+  std::string host() const;  // as a number
+  int port() const;
+  SocketAddress WithPort(int port) const;
+  bool loopback() const;
+};
+
+// What a name stands for now; empty where it stands for nothing. `port` 0 to 65535.
+std::vector<SocketAddress> Resolve(const std::string& host, int port);
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  ~Socket();
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+
+  // Empty where it cannot be bound.
+  static std::optional<Socket> Listen(const SocketAddress& address);
+  // Empty where nobody takes the connection by then.
+  static std::optional<Socket> Connect(const SocketAddress& address, Deadline deadline);
+  // Empty where nobody has come by then.
+  std::optional<Socket> Accept(Deadline deadline) const;
+
+  // All of it; false where the connection ends, or the time.
+  bool Read(void* data, size_t bytes, Deadline deadline) const;
+  bool Write(const void* data, size_t bytes, Deadline deadline) const;
+
+  int fd() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  SocketAddress local() const;
+  SocketAddress peer() const;
+
+ private:
+  int fd_ = -1;  // does not block
+};
+
+// Whether `events` of poll(2) come by the deadline.
+bool WaitFor(int fd, short events, Deadline deadline);
+
+}  // namespace gradloom

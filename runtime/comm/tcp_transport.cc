@@ -1,0 +1,266 @@
+#include "runtime/comm/tcp_transport.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPingEvery = std::chrono::seconds(1);
+constexpr auto kFarewell = std::chrono::seconds(2);     // for what is said to processes that may not listen any more
+constexpr auto kLook = std::chrono::milliseconds(100);  // at what else has happened, where a send waits
+constexpr int64_t kMostText = 4096;                     // of an abort
+
+}  // namespace
+
+struct TcpTransport::Peer {
+  Socket socket;
+  std::mutex sending;
+  std::atomic<Clock::rep> heard{0};
+  // Of the reading thread alone.
+  Header header;
+  size_t read = 0;  // of the header, then of the body
+  bool in_body = false, gone = false, left = false;
+  Mailbox::Delivery delivery;
+  std::string text;  // the body of an abort
+};
+
+TcpTransport::TcpTransport(std::vector<Socket> sockets, int process, Mailbox& mailbox)
+    : process_(process), mailbox_(mailbox), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (Socket& socket : sockets) {
+    Peer& peer = *peers_.emplace_back(std::make_unique<Peer>());
+    peer.socket = std::move(socket);
+    peer.heard = Clock::now().time_since_epoch().count();
+    // A host that is cut off closes no connection.
+    const auto milliseconds = static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(mailbox.timeout()).count());
+    if (peer.socket.open()) setsockopt(peer.socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+  }
+}
+
+void TcpTransport::Start() {
+  try {
+    thread_ = std::thread([this] { Listen(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kResource, std::string("no thread to read from the other processes: ") + error.what());
+  }
+}
+
+TcpTransport::~TcpTransport() {
+  closing_ = true;
+  Wake();
+  if (thread_.joinable()) thread_.join();
+  close(wake_);
+}
+
+void TcpTransport::Wake() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(wake_, &one, sizeof one);
+}
+
+std::chrono::steady_clock::time_point TcpTransport::last_heard(int process) const {
+  return Clock::time_point(Clock::duration(peers_[static_cast<size_t>(process)]->heard.load(std::memory_order_relaxed)));
+}
+
+bool TcpTransport::Write(Peer& peer, const Header& header, const void* data, Deadline deadline) {
+  iovec parts[] = {{const_cast<Header*>(&header), sizeof header}, {const_cast<void*>(data), static_cast<size_t>(header.bytes)}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = header.bytes > 0 ? 2 : 1;
+  while (message.msg_iovlen > 0) {
+    const ssize_t sent = sendmsg(peer.socket.fd(), &message, MSG_NOSIGNAL);
+    if (sent < 0) {
+      const bool full = errno == EAGAIN;
+      if (!full && errno != EINTR) return false;
+      if (Clock::now() >= deadline || (failed_ && header.kind == Kind::kMessage)) return false;
+      if (full) WaitFor(peer.socket.fd(), POLLOUT, std::min(deadline, Clock::now() + kLook));
+      continue;
+    }
+    for (auto left = static_cast<size_t>(sent); message.msg_iovlen > 0;) {
+      iovec& part = *message.msg_iov;
+      const size_t n = std::min(left, part.iov_len);
+      part.iov_base = static_cast<char*>(part.iov_base) + n;
+      part.iov_len -= n;
+      left -= n;
+      if (part.iov_len > 0) break;
+      ++message.msg_iov;
+      --message.msg_iovlen;
+    }
+  }
+  return true;
+}
+
+void TcpTransport::Send(int process, uint32_t tag, const void* data, int64_t bytes) {
+  mailbox_.ThrowIfFailed();
+  Peer& peer = *peers_[static_cast<size_t>(process)];
+  const Deadline deadline = Clock::now() + mailbox_.timeout();
+  {
+    const std::lock_guard lock(peer.sending);
+    if (Write(peer, {Kind::kMessage, tag, bytes}, data, deadline)) return;
+  }
+  mailbox_.FailBy(process, Clock::now() >= deadline ? "does not take what is sent to it" : "is gone: its connection was closed");
+  mailbox_.ThrowIfFailed();
+}
+
+void TcpTransport::Abort(const std::string& what) {
+  failed_ = true;
+  Wake();
+  const std::string text = what.substr(0, kMostText);
+  for (const auto& peer : peers_) {
+    if (!peer->socket.open()) continue;
+    // A thread that is stuck in a send to a process that takes nothing keeps this.
+    std::unique_lock lock(peer->sending, std::defer_lock);
+    for (const Deadline end = Clock::now() + kFarewell; !lock.try_lock() && Clock::now() < end;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (lock) Write(*peer, {Kind::kAbort, 0, static_cast<int64_t>(text.size())}, text.data(), Clock::now() + kFarewell);
+    // What lies unread on this side would take the message back, if the socket were closed now: the thread reads on until the end.
+    shutdown(peer->socket.fd(), SHUT_WR);
+  }
+}
+
+void TcpTransport::Leave() {
+  int others = 0;
+  for (const auto& peer : peers_) {
+    if (!peer->socket.open()) continue;
+    ++others;
+    const std::lock_guard lock(peer->sending);
+    Write(*peer, {Kind::kLeave, 0, 0}, nullptr, Clock::now() + kFarewell);
+    shutdown(peer->socket.fd(), SHUT_WR);
+  }
+  std::unique_lock lock(leaving_mutex_);
+  left_changed_.wait_for(lock, mailbox_.timeout(), [&] { return left_ == others || mailbox_.failed(); });
+}
+
+void TcpTransport::Listen() {
+  Clock::time_point ping = Clock::now() + kPingEvery;
+  while (!closing_) {
+    std::vector<pollfd> watched{{wake_, POLLIN, 0}};
+    std::vector<int> processes{-1};
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (!peers_[i]->socket.open() || peers_[i]->gone) continue;
+      watched.push_back({peers_[i]->socket.fd(), POLLIN, 0});
+      processes.push_back(static_cast<int>(i));
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(ping - Clock::now()).count();
+    poll(watched.data(), watched.size(), static_cast<int>(std::max<int64_t>(left, 0)));
+    if (watched[0].revents != 0) {
+      uint64_t count;
+      [[maybe_unused]] const ssize_t n = read(wake_, &count, sizeof count);
+      if (failed_) {
+        for (const auto& peer : peers_) EndDelivery(*peer, false);
+        { const std::lock_guard lock(leaving_mutex_); }
+        left_changed_.notify_all();
+      }
+    }
+    if (Clock::now() >= ping) {
+      if (!failed_) Ping();
+      ping = Clock::now() + kPingEvery;
+    }
+    for (size_t i = 1; i < watched.size(); ++i) {
+      // Not all of one before any of another.
+      for (int reads = 0; watched[i].revents != 0 && reads < 16 && !closing_ && ReadSome(processes[i]); ++reads) {
+      }
+    }
+  }
+  for (const auto& peer : peers_) EndDelivery(*peer, false);
+}
+
+void TcpTransport::EndDelivery(Peer& peer, bool whole) {
+  if (peer.in_body && peer.header.kind == Kind::kMessage) mailbox_.End(peer.delivery, whole);
+  peer.in_body = false;
+}
+
+// Nothing where somebody sends just now: that is heard too.
+void TcpTransport::Ping() {
+  for (const auto& peer : peers_) {
+    std::unique_lock lock(peer->sending, std::try_to_lock);
+    if (!lock || !peer->socket.open() || peer->gone) continue;
+    const Header header{Kind::kPing, 0, 0};
+    // Whole or not at all: where there is no room for it, other bytes are under way.
+    if (WaitFor(peer->socket.fd(), POLLOUT, Clock::now())) Write(*peer, header, nullptr, Clock::now() + kPingEvery);
+  }
+}
+
+bool TcpTransport::ReadSome(int process) {
+  Peer& peer = *peers_[static_cast<size_t>(process)];
+  std::byte* to = reinterpret_cast<std::byte*>(&peer.header);
+  size_t wanted = sizeof(Header);
+  std::byte unwanted[4096];
+  if (failed_ && !peer.in_body) {
+    to = unwanted;
+    wanted = sizeof unwanted;
+    peer.read = 0;
+  } else if (peer.in_body) {
+    to = peer.header.kind == Kind::kAbort ? reinterpret_cast<std::byte*>(peer.text.data()) : peer.delivery.to;
+    wanted = static_cast<size_t>(peer.header.bytes);
+  }
+  const ssize_t n = recv(peer.socket.fd(), to + peer.read, wanted - peer.read, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) {
+    Lost(process, "is gone: its connection was closed");
+    return false;
+  }
+  peer.heard.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  if (to == unwanted) return true;
+  peer.read += static_cast<size_t>(n);
+  if (peer.read < wanted) return true;
+  peer.read = 0;
+  peer.in_body ? TakeBody(process) : TakeHeader(process);
+  return !peer.gone;
+}
+
+void TcpTransport::TakeHeader(int process) {
+  Peer& peer = *peers_[static_cast<size_t>(process)];
+  const int64_t bytes = peer.header.bytes;
+  switch (peer.header.kind) {
+    case Kind::kMessage:
+      if (bytes < 0) break;
+      peer.delivery = mailbox_.Begin(process, peer.header.tag, bytes);
+      peer.in_body = true;
+      if (bytes == 0) TakeBody(process);
+      return;
+    case Kind::kAbort:
+      if (bytes <= 0 || bytes > kMostText) break;
+      peer.text.resize(static_cast<size_t>(bytes));
+      peer.in_body = true;
+      return;
+    case Kind::kPing: return;
+    case Kind::kLeave: {
+      peer.left = true;
+      mailbox_.Leave(process);
+      const std::lock_guard lock(leaving_mutex_);
+      ++left_;
+      left_changed_.notify_all();
+      return;
+    }
+  }
+  Lost(process, "sent what is no message");
+}
+
+void TcpTransport::TakeBody(int process) {
+  Peer& peer = *peers_[static_cast<size_t>(process)];
+  EndDelivery(peer, true);
+  if (peer.header.kind == Kind::kAbort) mailbox_.Fail(Escaped(peer.text, static_cast<size_t>(kMostText)));
+}
+
+void TcpTransport::Lost(int process, const std::string& how) {
+  Peer& peer = *peers_[static_cast<size_t>(process)];
+  EndDelivery(peer, false);
+  peer.gone = true;
+  if (!peer.left) mailbox_.FailBy(process, how);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,237 @@
+// Whatever becomes of one process of a job, the others end soon and say whose fault it was.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "runtime/base/error.h"
+#include "runtime/comm/communicator.h"
+#include "tests/comm/forked_job.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPeerCode = 140;
+
+// Sums of one group over all processes, one rank each, until something happens.
+class Sums {
+ public:
+  explicit Sums(Communicator& communicator) : mine_(communicator.process()) {
+    std::vector<int> ranks(static_cast<size_t>(communicator.processes()));
+    for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+    group_ = communicator.MakeGroup(0, ranks, 1, ranks.size());
+  }
+
+  void Run(int count, size_t elements = 100000) {
+    values_.resize(elements);
+    const auto bytes = static_cast<int64_t>(elements * sizeof(float));
+    const RankGroup::Operand operand{DType::kFloat32, values_.data(), values_.data(), bytes, bytes};
+    for (int i = 0; i < count; ++i) {
+      values_.assign(elements, 1);
+      group_->Run(mine_, Collective::kAllReduceSum, 0, {&operand, 1}, false);
+    }
+  }
+
+ private:
+  const int mine_;
+  std::unique_ptr<RankGroup> group_;
+  std::vector<float> values_;
+};
+
+// All but `culprit` end with E-PEER and a sentence that begins with its name.
+void ExpectBlamed(const std::vector<ForkedEnd>& ended, size_t culprit, const std::string& how) {
+  for (size_t i = 0; i < ended.size(); ++i) {
+    if (i == culprit) continue;
+    EXPECT_EQ(ended[i].code, kPeerCode) << "rank " << i;
+    EXPECT_NE(ended[i].words.find("error[E-PEER]: rank " + std::to_string(culprit) + " (host "), std::string::npos) << ended[i].words;
+    EXPECT_NE(ended[i].words.find(how), std::string::npos) << ended[i].words;
+  }
+}
+
+TEST(Faults, AKilledProcess) {
+  for (int culprit : {0, 1, 3}) {
+    const auto start = Clock::now();
+    const auto ended = RunForked(4, [&](const JobTopology& topology) {
+      const auto communicator = Communicator::Connect(topology);
+      Sums sums(*communicator);
+      sums.Run(20);
+      if (topology.rank == culprit) kill(getpid(), SIGKILL);
+      sums.Run(1000000);
+    });
+    EXPECT_EQ(ended[static_cast<size_t>(culprit)].code, -SIGKILL);
+    ExpectBlamed(ended, static_cast<size_t>(culprit), "is gone: its connection was closed");
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(60));
+  }
+}
+
+TEST(Faults, AStoppedProcess) {
+  // In the midst of a large sum, which has no end then, and between two.
+  for (size_t elements : {size_t{10}, size_t{3000000}}) {
+    const auto ended = RunForked(3, [&](const JobTopology& topology) {
+      const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(4)});
+      const std::vector<std::string> pids = communicator->AllGather(std::to_string(getpid()));
+      Sums sums(*communicator);
+      sums.Run(3);
+      std::thread stops;
+      if (topology.rank == 1) {
+        stops = std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          kill(getpid(), SIGSTOP);
+        });
+      }
+      try {
+        sums.Run(1000000, elements);
+      } catch (const Error&) {
+        // Both others are to have found it by themselves.
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+        if (topology.rank == 0) kill(std::stoi(pids[1]), SIGKILL);
+        throw;
+      }
+    });
+    EXPECT_EQ(ended[1].code, -SIGKILL);
+    ExpectBlamed(ended, 1, elements == 10 ? "has not answered within the collective timeout of 4 s" : "rank 1");
+  }
+}
+
+// 0 waits for 1, which waits for 2, which is stopped: nobody blames one that waits itself.
+TEST(Faults, OneThatWaitsIsNotBlamed) {
+  const auto ended = RunForked(3, [&](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(6)});
+    const std::vector<std::string> pids = communicator->AllGather(std::to_string(getpid()));
+    if (topology.rank == 2) kill(getpid(), SIGSTOP);
+    float value = 0;
+    try {
+      communicator->Receive(topology.rank + 1, 100, &value, sizeof value);
+    } catch (const Error&) {
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+      if (topology.rank == 0) kill(std::stoi(pids[2]), SIGKILL);
+      throw;
+    }
+  });
+  ExpectBlamed(ended, 2, "has not answered within the collective timeout of 6 s");
+}
+
+TEST(Faults, AProcessThatStopsWithAnErrorOfItsOwn) {
+  const auto ended = RunForked(4, [&](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology);
+    Sums sums(*communicator);
+    sums.Run(5);
+    if (topology.rank == 2) {
+      communicator->Abort("E-DATA: row 7 has class 1000");
+      throw Error(ErrorCode::kData, "row 7 has class 1000");
+    }
+    sums.Run(1000000);
+  });
+  EXPECT_EQ(ended[2].code, ExitCode(ErrorCode::kData));
+  ExpectBlamed(ended, 2, "stopped: E-DATA: row 7 has class 1000");
+}
+
+TEST(Faults, AProcessThatLeavesTooEarly) {
+  const auto ended = RunForked(2, [&](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology);
+    Sums sums(*communicator);
+    sums.Run(5);
+    if (topology.rank == 0) communicator->Leave();
+    sums.Run(1);
+  });
+  EXPECT_EQ(ended[1].code, kPeerCode);
+  EXPECT_NE(ended[1].words.find("rank 0 (host "), std::string::npos);
+  EXPECT_NE(ended[1].words.find("has left the job, and more was to come from it"), std::string::npos) << ended[1].words;
+}
+
+TEST(Meeting, RefusesThoseWhoContradictEachOther) {
+  const auto twice = RunForked(3, [](JobTopology topology) {
+    if (topology.rank == 2) topology.rank = 1;
+    Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(20)});
+  });
+  EXPECT_EQ(twice[0].code, ExitCode(ErrorCode::kConfig));
+  EXPECT_NE(twice[0].words.find("there are two of rank 1: on host"), std::string::npos) << twice[0].words;
+  const auto worlds = RunForked(2, [](JobTopology topology) {
+    if (topology.rank == 1) topology.world = 5;
+    Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(20)});
+  });
+  for (const ForkedEnd& end : worlds) {
+    EXPECT_EQ(end.code, ExitCode(ErrorCode::kConfig));
+    EXPECT_NE(end.words.find("is of a job of 5 processes, rank 0 of one of 2"), std::string::npos) << end.words;
+  }
+}
+
+TEST(Meeting, NamesThoseWhoDoNotCome) {
+  const auto ended = RunForked(4, [](const JobTopology& topology) {
+    if (topology.rank == 1 || topology.rank == 3) return;
+    Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(2)});
+  });
+  EXPECT_EQ(ended[0].code, kPeerCode);
+  EXPECT_NE(ended[0].words.find("of the job's 4 processes these have not come: rank 1, 3"), std::string::npos) << ended[0].words;
+  EXPECT_EQ(ended[2].code, kPeerCode);
+}
+
+// A server of somebody else at the port that the job was given, as torchrun's store, and strangers who come to rank 0.
+TEST(Meeting, IsNotDisturbedByStrangers) {
+  for (const bool talks : {false, true}) {
+    const auto ended = RunForked(3, [&](const JobTopology& given) {
+      JobTopology topology = given;
+      topology.world = 2;
+      if (topology.rank == 2) {
+        const auto listener = Socket::Listen(Resolve("127.0.0.1", topology.master_port).front());
+        if (!listener) return;  // rank 0 was there first
+        const Deadline end = Clock::now() + std::chrono::seconds(4);
+        std::vector<Socket> guests;
+        while (auto guest = listener->Accept(end)) {
+          if (talks) guest->Write("HTTP/1.1 400 Bad Request\r\n\r\n", 28, end);
+          guests.push_back(std::move(*guest));
+        }
+        // And the other way round: one who says nothing, and one who says nonsense.
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      const auto communicator = Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(60)});
+      Sums(*communicator).Run(3);
+      communicator->Leave();
+    });
+    for (const ForkedEnd& end : ended) EXPECT_EQ(end.code, 0) << end.words;
+  }
+  const auto visited = RunForked(3, [](const JobTopology& given) {
+    JobTopology topology = given;
+    topology.world = 2;
+    if (topology.rank == 2) {
+      const Deadline end = Clock::now() + std::chrono::seconds(20);
+      std::vector<Socket> open;
+      for (int i = 0; i < 2;) {
+        if (auto socket = Socket::Connect(Resolve("127.0.0.1", topology.master_port).front(), end)) {
+          if (i == 1) socket->Write("GET / HTTP/1.1\r\n\r\n", 18, end);
+          open.push_back(std::move(*socket));
+          ++i;
+        } else if (Clock::now() >= end) {
+          throw Error(ErrorCode::kPeer, "rank 0 never listened");
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      return;
+    }
+    // Rank 0 waits for rank 1, which comes after the strangers.
+    if (topology.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const auto communicator = Communicator::Connect(topology, {.connect_timeout = std::chrono::seconds(60)});
+    Sums(*communicator).Run(3);
+    communicator->Leave();
+  });
+  for (const ForkedEnd& end : visited) EXPECT_EQ(end.code, 0) << end.words;
+}
+
+TEST(Meeting, OverIPv6) {
+  if (!Socket::Listen(Resolve("::1", 0).front())) GTEST_SKIP() << "this machine has no IPv6";
+  const auto ended = RunForked(3, [](JobTopology topology) {
+    topology.master_address = "::1";
+    const auto communicator = Communicator::Connect(topology);
+    Sums(*communicator).Run(3);
+    communicator->Leave();
+  });
+  for (const ForkedEnd& end : ended) EXPECT_EQ(end.code, 0) << end.words;
+}
+
+}  // namespace
+}  // namespace gradloom

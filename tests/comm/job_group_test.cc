@@ -1,0 +1,223 @@
+// Groups of ranks in several real processes give the bits of as many ranks in one, whatever the sizes and the timing.
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "runtime/base/error.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/local_group.h"
+#include "runtime/comm/tree_sum.h"
+#include "tests/comm/forked_job.h"
+
+namespace gradloom {
+namespace {
+
+constexpr Collective kAll[] = {Collective::kAllReduceSum, Collective::kBroadcast, Collective::kReduceScatterSum, Collective::kAllGather};
+
+// One collective of a random program, the same for everybody.
+struct Meeting {
+  Collective collective{};
+  int root = 0;
+  bool in_place = false;
+  struct Size {
+    DType dtype;
+    int64_t part;  // elements; a reduce-scatter reads as many for each member
+  };
+  std::vector<Size> sizes;
+};
+
+std::vector<Meeting> Program(uint64_t seed, int members, int count) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
+  std::vector<Meeting> program(static_cast<size_t>(count));
+  for (Meeting& meeting : program) {
+    meeting.collective = kAll[below(4)];
+    meeting.root = static_cast<int>(below(static_cast<uint64_t>(members)));
+    meeting.in_place = below(2) == 0;
+    constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
+    // Most are small; some are several pieces long.
+    const int64_t most = below(8) == 0 ? 200000 : below(2) == 0 ? 3000 : 9;
+    for (int64_t k = below(3) + 1; k > 0; --k) meeting.sizes.push_back({kTypes[below(4)], below(static_cast<uint64_t>(most))});
+  }
+  return program;
+}
+
+// What a member brings and gets.
+struct Brought {
+  std::vector<std::vector<double>> read, write;  // as storage of any type
+  std::vector<RankGroup::Operand> operands;
+};
+
+Brought Bring(const Meeting& meeting, int member, int members, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000 + static_cast<uint64_t>(member));
+  Brought brought;
+  for (const Meeting::Size& size : meeting.sizes) {
+    const bool scatter = meeting.collective == Collective::kReduceScatterSum, gather = meeting.collective == Collective::kAllGather;
+    const int64_t bytes = DTypeBytes(size.dtype), read = size.part * (scatter ? members : 1), write = size.part * (gather ? members : 1);
+    auto& given = brought.read.emplace_back(static_cast<size_t>(read) + 1);
+    for (int64_t i = 0; i < read; ++i) {
+      const auto drawn = static_cast<int64_t>(random());
+      // Of very different sizes, so that the order of a sum shows.
+      const double real = std::ldexp(static_cast<double>(drawn >> 11), static_cast<int>(drawn & 31) - 60);
+      auto* const at = reinterpret_cast<char*>(given.data()) + i * bytes;
+      const auto put = [&](auto value) { std::memcpy(at, &value, sizeof value); };
+      switch (size.dtype) {
+        case DType::kFloat32: put(static_cast<float>(real)); break;
+        case DType::kFloat64: put(real); break;
+        case DType::kInt32: put(static_cast<int32_t>(drawn >> 36)); break;
+        default: put(drawn >> 8); break;
+      }
+    }
+    auto& got = brought.write.emplace_back(static_cast<size_t>(std::max(read, write)) + 1);
+    brought.operands.push_back({size.dtype, given.data(), got.data(), read * bytes, write * bytes});
+  }
+  for (size_t k = 0; meeting.in_place && k < meeting.sizes.size(); ++k) {
+    RankGroup::Operand& operand = brought.operands[k];
+    // Where a member's part lies in the larger of the two.
+    const int64_t mine = member * std::min(operand.read_bytes, operand.write_bytes);
+    auto* const whole = reinterpret_cast<char*>(brought.write[k].data());
+    const int64_t read_at = operand.write_bytes > operand.read_bytes ? mine : 0,
+                  write_at = operand.read_bytes > operand.write_bytes ? mine : 0;
+    std::memcpy(whole + read_at, operand.read, static_cast<size_t>(operand.read_bytes));
+    operand.read = whole + read_at;
+    operand.write = whole + write_at;
+  }
+  return brought;
+}
+
+std::string Written(const Brought& brought) {
+  std::string bytes;
+  for (const RankGroup::Operand& operand : brought.operands)
+    bytes.append(static_cast<const char*>(operand.write), static_cast<size_t>(operand.write_bytes));
+  return bytes;
+}
+
+// What the members of `group` that lie in `own` get in each meeting, each on a thread of its own.
+std::vector<std::vector<std::string>> RunMembers(RankGroup& group, const std::vector<Meeting>& program, int members, RankRange own,
+                                                 uint64_t seed, bool delays) {
+  std::vector<std::vector<std::string>> got(static_cast<size_t>(members));
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(members));
+  std::vector<std::thread> threads;
+  for (int m = own.first; m < own.last; ++m) {
+    threads.emplace_back([&, m] {
+      std::mt19937_64 random(seed + static_cast<uint64_t>(m) * 77);
+      try {
+        for (size_t i = 0; i < program.size(); ++i) {
+          const Meeting& meeting = program[i];
+          Brought brought = Bring(meeting, m, members, seed + i);
+          if (delays && random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+          group.Run(m, meeting.collective, meeting.root, brought.operands, false);
+          got[static_cast<size_t>(m)].push_back(Written(brought));
+        }
+      } catch (...) {
+        errors[static_cast<size_t>(m)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return got;
+}
+
+void Compare(const std::vector<std::vector<std::string>>& got, const std::vector<std::vector<std::string>>& wanted, RankRange own,
+             uint64_t seed) {
+  for (int m = own.first; m < own.last; ++m) {
+    for (size_t i = 0; i < wanted[static_cast<size_t>(m)].size(); ++i) {
+      if (got[static_cast<size_t>(m)][i] == wanted[static_cast<size_t>(m)][i]) continue;
+      throw std::runtime_error("seed " + std::to_string(seed) + ": member " + std::to_string(m) + " got other bits in meeting " +
+                               std::to_string(i) + " than among threads");
+    }
+  }
+}
+
+TEST(TreeParts, AreSumsOfTheWholeTree) {
+  for (int leaves = 1; leaves <= 40; ++leaves) {
+    std::vector<float> values;
+    std::vector<const void*> all;
+    for (int i = 0; i < leaves; ++i) values.push_back(1.0F / static_cast<float>(1 + i * 31) + (i % 2 == 0 ? 1e4F : -1e4F));
+    for (const float& value : values) all.push_back(&value);
+    std::vector<double> scratch(static_cast<size_t>(SumTreeScratchBytes(all.size())) / sizeof(double));
+    float whole = 0;
+    SumTree(DType::kFloat32, all, 1, scratch.data(), &whole);
+    for (int first = 0; first <= leaves; ++first) {
+      for (int second = first; second <= leaves; ++second) {
+        // Three processes, some without members.
+        std::vector<float> sums(all.size());
+        std::vector<const void*> addends(all.size());
+        const int ends[] = {0, first, second, leaves};
+        for (int process = 0; process < 3; ++process) {
+          int at = ends[process];
+          for (const TreePart& part : TreePartsOf(ends[process], ends[process + 1], leaves)) {
+            ASSERT_EQ(part.first, at);
+            ASSERT_GT(part.last, part.first);
+            at = part.last;
+            const auto begin = static_cast<size_t>(part.first);
+            SumTree(DType::kFloat32, std::span(all).subspan(begin, static_cast<size_t>(part.last - part.first)), 1, scratch.data(),
+                    &sums[begin]);
+            addends[begin] = &sums[begin];
+          }
+          ASSERT_EQ(at, ends[process + 1]);
+        }
+        float sum = 0;
+        SumTree(DType::kFloat32, addends, 1, scratch.data(), &sum);
+        ASSERT_EQ(std::memcmp(&sum, &whole, sizeof sum), 0) << leaves << " leaves, " << first << ", " << second;
+      }
+    }
+  }
+}
+
+struct Job {
+  int processes, ranks;
+};
+
+class JobGroups : public testing::TestWithParam<Job> {};
+
+// All ranks in one group, and beside it, at the same time, one of the first and the last process alone.
+TEST_P(JobGroups, GiveTheBitsOfThreads) {
+  const auto [processes, ranks] = GetParam();
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const auto ended = RunForked(processes, [&, ranks = ranks](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(100)});
+    const auto program = Program(seed, ranks, 60), pair = Program(seed + 1, 2, 60);
+    std::vector<int> all(static_cast<size_t>(ranks));
+    for (int i = 0; i < ranks; ++i) all[static_cast<size_t>(i)] = i;
+    const RankRange own = communicator->OwnRanks(all.size());
+    LocalGroup among_threads(ranks), pair_of_threads(2);
+    const auto wanted = RunMembers(among_threads, program, ranks, {0, ranks}, seed, false);
+    const auto wanted_pair = RunMembers(pair_of_threads, pair, 2, {0, 2}, seed + 9, false);
+    const auto group = communicator->MakeGroup(0, all, 2, all.size());
+    std::exception_ptr error;
+    std::thread beside;
+    const bool outer = topology.rank == 0 || topology.rank == topology.world - 1;
+    const RankRange half = topology.rank == 0 ? RankRange{0, 1} : RankRange{1, 2};
+    std::unique_ptr<RankGroup> ends;
+    if (outer) ends = communicator->MakeGroup(1, {0, ranks - 1}, 2, all.size());
+    if (outer) {
+      beside = std::thread([&] {
+        try {
+          Compare(RunMembers(*ends, pair, 2, half, seed + 9, true), wanted_pair, half, seed);
+        } catch (...) {
+          error = std::current_exception();
+        }
+      });
+    }
+    const auto got = RunMembers(*group, program, ranks, own, seed, true);
+    if (outer) beside.join();
+    if (error) std::rethrow_exception(error);
+    Compare(got, wanted, own, seed);
+    communicator->Leave();
+  });
+  for (size_t i = 0; i < ended.size(); ++i) EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].words;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, JobGroups, testing::Values(Job{2, 2}, Job{2, 3}, Job{2, 8}, Job{3, 3}, Job{3, 7}, Job{4, 4}, Job{4, 6}, Job{5, 5}, Job{5, 13}),
+    [](const auto& info) { return std::to_string(info.param.processes) + "Processes" + std::to_string(info.param.ranks) + "Ranks"; });
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,181 @@
+#include "tools/run/training_job.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/version.h"
+#include "runtime/device/choose_devices.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/session/plan_identity.h"
+#include "tools/run/job.h"
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+namespace {
+
+// What processes may say each for itself: where a run is written and what is shown, which rank 0 alone does.
+constexpr std::string_view kOwn[] = {"run.", "log.", "job.", "train.dry_run", "train.collective_timeout"};
+
+// Until the first step, while processes read what is theirs to read and compile, none is given up.
+constexpr auto kSetUp = std::chrono::minutes(10);
+
+std::chrono::seconds SecondsOf(const Configuration& configuration, const char* name) {
+  const std::string& text = configuration.Text(name);
+  const Interval interval = Interval::Parse(text, name);
+  if (interval.unit == Interval::Unit::kSeconds) return std::chrono::seconds(interval.count);
+  throw Error(ErrorCode::kConfig, std::string(name) + " cannot be '" + Escaped(text) + "'", "", "it reads 90s or 10min");
+}
+
+bool IsOwn(std::string_view key) {
+  return std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view own) { return key.starts_with(own); });
+}
+
+}  // namespace
+
+std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuration) {
+  auto job = std::shared_ptr<TrainingJob>(new TrainingJob);
+  job->topology_ = TopologyOf(configuration);
+  if (job->topology_.world == 1) return job;
+  job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
+  job->communicator_ = Communicator::Connect(job->topology_, {.timeout = kSetUp});
+  return job;
+}
+
+std::string TrainingJob::Told(const std::string& text) const { return alone() ? text : communicator_->Broadcast(text); }
+
+void TrainingJob::CheckSame(const std::string& lines, const std::string& help) const {
+  const std::vector<std::string> all = communicator_->AllGather(lines);
+  for (int process = 1; process < communicator_->processes(); ++process) {
+    if (all[static_cast<size_t>(process)] == all[0]) continue;
+    std::istringstream first(all[0]), other(all[static_cast<size_t>(process)]);
+    std::string here, there;
+    while (here == there) {
+      if (!std::getline(first, here)) here = "nothing more";
+      if (!std::getline(other, there)) there = "nothing more";
+    }
+    throw Error(ErrorCode::kConfig,
+                "the processes of the job differ: " + communicator_->name(0) + " has " + Escaped(here, 400) + ", and " +
+                    communicator_->name(process) + " has " + Escaped(there, 400),
+                "", help);
+  }
+}
+
+void TrainingJob::CheckConfiguration(const Configuration& configuration, bool resumed) const {
+  if (alone()) return;
+  std::string lines = std::string("version = ") + kVersion + "\n" + (resumed ? "a run to go on with\n" : "a new run\n");
+  for (const Key& key : Keys()) {
+    if (IsOwn(key.name)) continue;
+    lines +=
+        std::string(key.name) + " = " + (configuration.has_value(key.name) ? TomlOf(key, configuration.value(key.name)) : "nothing") + "\n";
+  }
+  CheckSame(lines, "start all processes with the same command, configuration and release");
+}
+
+void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const {
+  if (alone()) return;
+  const int world = topology_.world;
+  const Origin& origin = configuration.origin("devices.use");
+  const bool of_the_job = resumed && origin.kind == OriginKind::kFile;
+  const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
+  if (devices.kind != DeviceKind::kCpu) {
+    throw Error(ErrorCode::kUnsupported, "GPUs of several processes do not work together yet", Escaped(origin.ToString(), 4096),
+                "train with all GPUs of the host in one process:  --devices cuda:all");
+  }
+  const int given = std::max(devices.count, 1), all = of_the_job ? given : given * world;
+  if (all < world) {
+    throw Error(ErrorCode::kConfig,
+                "the run is for " + std::to_string(all) + " devices, and the job has " + std::to_string(world) + " processes",
+                Escaped(origin.ToString(), 4096), "start as many processes as there are devices, or say  --devices cpu:1  for one each");
+  }
+  configuration.Decide("devices.use", "cpu:" + std::to_string(all), "the job");
+  if (configuration.Integer("devices.threads") > 0) return;
+  // As many as a process by itself would take, of the host that has the fewest.
+  const int here = std::max(1, all * topology_.local_world / world);
+  const int mine = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
+  int fewest = mine;
+  for (const std::string& theirs : communicator_->AllGather(std::to_string(mine))) fewest = std::min(fewest, std::atoi(theirs.c_str()));
+  configuration.Decide("devices.threads", std::to_string(std::max(fewest, 1)), "the job");
+}
+
+void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
+  if (alone()) return;
+  const Plan& plan = *set_up.plan;
+  const PlanIdentity identity = IdentityOf(plan);
+  std::string lines = "model " + identity.model_hash + "\n";
+  for (const auto& [name, value] : identity.parts) lines += name + " " + Escaped(value, 1000) + "\n";
+  lines += "plan " + PlanHash(plan) + "\n";
+  lines += std::to_string(set_up.data.train.rows()) + " rows to train on\n" + std::to_string(set_up.data.eval.rows()) +
+           " rows to evaluate with\n";
+  lines += DataToJson(set_up.data);
+  CheckSame(lines, "let all processes read the same model and data, with the same release on the same kind of processor");
+  for (int process = 0; process < communicator_->processes(); ++process) {
+    const RankRange ranks = communicator_->RanksOf(process, plan.num_ranks());
+    for (const StateTensor& state : plan.state) {
+      bool held = false;
+      for (int rank = ranks.first; rank < ranks.last; ++rank) held |= state.in_place(plan.PlaceOf(static_cast<size_t>(rank)));
+      if (held) continue;
+      throw Error(ErrorCode::kUnsupported,
+                  "the parts of a copy of the model would lie in several processes: " + communicator_->name(process) +
+                      " has no device for '" + Escaped(state.name) + "'",
+                  "", "let each process have all devices of a copy, e.g.  --devices cpu:" + std::to_string(plan.places.size()));
+    }
+  }
+}
+
+void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64_t saved_step) {
+  if (alone()) return;
+  int64_t position[] = {session.step(), session.batch(), saved_step};
+  communicator_->Broadcast(position, sizeof position);
+  trainer_state = communicator_->Broadcast(trainer_state);
+  for (const StateTensor& state : session.plan().state) {
+    Tensor value = session.Get(state.name);
+    communicator_->Broadcast(value.data(), value.bytes());
+    if (!leads()) session.Set(state.name, value.view());
+  }
+  session.set_position(position[0], position[1]);
+  saved_step_ = position[2];
+  communicator_->set_timeout(timeout_);
+}
+
+int TrainingJob::StopSignal(int received, int64_t saved_step) {
+  if (alone()) return received;
+  struct Scalars {
+    int64_t signal = 0, saved_step = -1;
+  };
+  const Scalars mine{received, saved_step};
+  const int me = communicator_->process();
+  for (int i = 0; i < communicator_->processes(); ++i) {
+    if (i != me) communicator_->Send(i, Communicator::kScalarsTag, &mine, sizeof mine);
+  }
+  // What was said after the step before has come by now. This process's own word of then is the one it kept.
+  int agreed = 0;
+  for (int i = 0; told_ && i < communicator_->processes(); ++i) {
+    Scalars theirs{signal_, saved_step_};
+    if (i != me) communicator_->Receive(i, Communicator::kScalarsTag, &theirs, sizeof theirs);
+    if (agreed == 0) agreed = static_cast<int>(theirs.signal);
+    if (i == 0) saved_step_ = theirs.saved_step;
+  }
+  told_ = true;
+  signal_ = received;
+  if (leads()) saved_step_ = saved_step;
+  return agreed;
+}
+
+Error TrainingJob::Explained(const Error& error, int64_t step, const std::string& run) const {
+  if (alone() || error.code() != ErrorCode::kPeer) return error;
+  const std::string checkpoint =
+      saved_step_ < 0 ? "there is no checkpoint yet" : "last checkpoint: step " + WithCommas(saved_step_) + " (complete)";
+  return {error.code(), error.message() + ", at step " + WithCommas(step + 1),
+          "rank " + std::to_string(topology_.rank) + " waited" + (error.where().empty() ? "" : " " + error.where()) + "; " + checkpoint,
+          saved_step_ < 0 ? "start the job again" : "gradloom resume " + Escaped(run, 4096)};
+}
+
+void TrainingJob::Leave() const {
+  if (!alone()) communicator_->Leave();
+}
+
+}  // namespace gradloom

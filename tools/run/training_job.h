@@ -1,0 +1,76 @@
+// Several processes that train one run: each with its own devices, all with the same plan, and rank 0 alone writes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/session/session.h"
+#include "tools/config/configuration.h"
+#include "tools/run/set_up.h"
+
+namespace gradloom {
+
+// What all processes of a job do at the same places of their way through a run. Of a process by itself nothing is done.
+class TrainingJob {
+ public:
+  // As the environment says: this process's rank, and where rank 0 is. Throws as Communicator::Connect, and Error(kConfig) for
+  // an environment that contradicts itself.
+  static std::shared_ptr<TrainingJob> Join(const Configuration& configuration);
+
+  const JobTopology& topology() const { return topology_; }
+  bool alone() const { return communicator_ == nullptr; }
+  // Whether this is the process that writes and shows.
+  bool leads() const { return topology_.rank == 0; }
+  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+
+  // What rank 0 says.
+  std::string Told(const std::string& text) const;
+
+  // Sets how many devices the job has, and the threads of each: devices.use is of a process, but of a run that goes on it is
+  // that of the whole job, unless a flag says otherwise. Throws Error(kConfig).
+  void ShareDevices(Configuration& configuration, bool resumed) const;
+  // Throw Error(kConfig) naming what differs between processes, with both values: before anything is made of the configuration, and
+  // before the first step.
+  void CheckConfiguration(const Configuration& configuration, bool resumed) const;
+  void CheckSetUp(const TrainingSetUp& set_up) const;
+
+  // Position, state and what the trainer keeps of rank 0, for all, and the step of the checkpoint that it is from, or -1. From here on
+  // others are waited for no longer than train.collective_timeout.
+  void ShareState(Session& session, std::string& trainer_state, int64_t saved_step);
+
+  // After each step: the signal that stops the run after this step, 0: none. `received` here; what another process received stops the
+  // run one step later, for all at once. `saved_step`: of rank 0's last checkpoint.
+  int StopSignal(int received, int64_t saved_step);
+
+  // What `run` gives; an error of this process ends the job for all.
+  template <typename Run>
+  int Guard(Run&& run) const {
+    try {
+      return run();
+    } catch (const Error& error) {
+      if (!alone()) communicator_->Abort(std::string(ErrorName(error.code())) + ": " + error.message());
+      throw;
+    }
+  }
+  // Of a kPeer that came in the step after `step`: with the step, the last checkpoint, and how to go on.
+  Error Explained(const Error& error, int64_t step, const std::string& run) const;
+  // When the last step is done, everywhere.
+  void Leave() const;
+
+ private:
+  TrainingJob() = default;
+  // Throws Error(kConfig) where a line "name = value" of a process differs from rank 0's.
+  void CheckSame(const std::string& lines, const std::string& help) const;
+
+  JobTopology topology_;
+  std::chrono::nanoseconds timeout_{};
+  std::shared_ptr<Communicator> communicator_;
+  bool told_ = false;  // what processes say after a step is under way
+  int signal_ = 0;
+  int64_t saved_step_ = -1;
+};
+
+}  // namespace gradloom
