@@ -408,13 +408,14 @@ sys.exit(138)
         self.assertRegex(err, r"stopped by SIGTERM after step \d+   saved")
         self.assertIn("stopped by SIGTERM   all processes have ended, exit 138\n", err)
 
-    def test_several_processes_never_train_apart(self):
-        words = [*TRAIN, "--name", "apart", "--out", self.path("runs")]
-        done = self.run_command(["launch", "--nproc-per-node", "2", "--max-restarts", "2", "--", *words], 3)
-        self.assertIn("error[E-UNSUPPORTED]: training over several processes is to come", done.stderr)
-        self.assertRegex(done.stderr, r"topology gradloom launch rank [01] of 2, node 0 of 1, master 127.0.0.1:29500")
-        self.assertNotIn("restart", done.stderr)
-        self.assertFalse(os.path.exists(self.path("runs")))
+    def test_processes_train_one_run(self):
+        out = self.path("runs")
+        words = [*TRAIN, "--batch", "5", "--out", out]
+        self.run_command([*words, "--name", "threads", "--devices", "cpu:2"])
+        said = self.run_command(["launch", "--nproc-per-node", "2", "--", *words, "--name", "processes", "--devices", "cpu:1"]).stderr
+        self.assertRegex(said, r"topology gradloom launch rank 0 of 2, node 0 of 1, master 127.0.0.1:29500")
+        self.assertEqual(sorted(os.listdir(out)), ["processes", "threads"])
+        self.run_command(["diff", self.path("runs/threads"), self.path("runs/processes")])
 
     TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
@@ -432,15 +433,15 @@ sys.exit(138)
     def test_topology_of_a_process_of_several(self):
         run = self.path("runs/main")
         self.run_command([*TRAIN, "--name", "main", "--out", self.path("runs"), "--eval-split", "20%"])
-        first = {**self.TWO, "RANK": "0", "LOCAL_RANK": "0"}
-        for verb in (["resume", run], ["eval", run], list(TRAIN), [*TRAIN, "--local_rank=1"], [*TRAIN, "--local-rank", "1"]):
+        # Evaluation is one process's.
+        for verb in (["eval", run], ["eval", run, "--local_rank=1"], ["eval", run, "--local-rank", "1"]):
             said = self.run_command(verb, 3, **self.TWO).stderr
             self.assertIn("over several processes is to come\n  --> topology environment rank 1 of 2, node 0 of 1, master 127.0.0.1:29500", said)
             # Rank 0 speaks for the job.
             self.assertFalse(said.startswith("topology"), said)
+        said = self.run_command(["eval", run], 3, **{**self.TWO, "RANK": "0", "LOCAL_RANK": "0"}).stderr
+        self.assertTrue(said.startswith("topology environment rank 0 of 2, node 0 of 1, master 127.0.0.1:29500\n"), said)
         for verb in (["resume", run], ["eval", run], list(TRAIN)):
-            said = self.run_command(verb, 3, **first).stderr
-            self.assertTrue(said.startswith("topology environment rank 0 of 2, node 0 of 1, master 127.0.0.1:29500\n"), said)
             said = self.run_command(verb, 4, RANK="5", WORLD_SIZE="4").stderr
             self.assertIn("error[E-CONFIG]: RANK=5 WORLD_SIZE=4 contradict each other", said)
 

@@ -15,8 +15,7 @@ JobTopology TopologyOf(const Configuration& configuration);
 // For the screen: "topology torchrun rank 1 of 2, ...", then its notes.
 std::vector<std::string> LinesOf(const JobTopology& topology);
 
-// Throws Error(kUnsupported) in a job of more than one process, whose processes would each train alone and write one folder. The one place
-// that keeps them from it. `what`: "training".
+// Throws Error(kUnsupported) in a job of more than one process, for what one process does alone. `what`: "evaluation".
 void RefuseSeveralProcesses(const JobTopology& topology, const std::string& what);
 
 }  // namespace gradloom
