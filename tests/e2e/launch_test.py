@@ -249,6 +249,22 @@ sys.exit(138)
         self.assertIn("stopped by SIGUSR1", err)
         self.assertNotIn("restart", err)
 
+    def test_a_failure_on_the_way_out_is_shown(self):
+        script = """trap 'echo "the disk is full" >&2; exit 8' TERM
+            touch "$F/ready$RANK"
+            while true; do sleep 0.05; done"""
+        launcher = self.start(["launch", "--nproc-per-node", "2", "--redirects", "3", "--", "sh", "-c", script])
+        wait_for(lambda: all(os.path.exists(self.path(f"ready{rank}")) for rank in (0, 1)), "both ranks")
+        launcher.terminate()
+        _, err = launcher.communicate(timeout=PATIENCE)
+        self.assertEqual(launcher.returncode, 8, err)
+        self.assertRegex(err, r"stopped by SIGTERM(.|\n)*ended with exit 8, the first of 2 that failed\n  --> .*\n(Terminated\n)?the disk is full\n")
+
+    def test_the_last_lines_of_a_long_log(self):
+        said = self.launch(["--redirects", "3"], "seq 100000 >&2; exit 5", 5).stderr
+        self.assertEqual(said.splitlines()[-21:-1], [str(i) for i in range(99981, 100001)])
+        self.assertIn("no folder for temporary files", self.launch([], "true", 8, TMPDIR=self.path("nowhere")).stderr)
+
     def test_a_key_at_the_terminal_is_one_signal(self):
         pid, terminal = pty.fork()
         if pid == 0:

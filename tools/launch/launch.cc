@@ -65,7 +65,10 @@ std::string NameOf(const RankEnd& end) {
 // The last lines of a log, as many as fit on a screen; "": none.
 std::string LastLines(const std::string& path) {
   constexpr size_t kMost = 20;
-  std::ifstream in(path);
+  constexpr std::streamoff kMostBytes = 1 << 16;
+  std::ifstream in(path, std::ios::binary);
+  in.seekg(0, std::ios::end);
+  in.seekg(std::max<std::streamoff>(in.tellg() - std::streampos(kMostBytes), 0));
   std::deque<std::string> lines;
   for (std::string line; std::getline(in, line);) {
     lines.push_back(std::move(line));
@@ -118,8 +121,9 @@ class Launcher {
  private:
   void MakeLogFolder() {
     const bool temporary = options_.log_dir.empty();
-    const std::string parent = temporary ? fs::temp_directory_path().string() : fs::absolute(options_.log_dir).string();
     std::error_code error;
+    const std::string parent = temporary ? fs::temp_directory_path(error).string() : fs::absolute(options_.log_dir).string();
+    if (error) throw Error(ErrorCode::kResource, "no folder for temporary files: " + error.message(), "TMPDIR", "--log-dir names one");
     fs::create_directories(parent, error);
     // Several hosts may share the folder.
     const std::string id = temporary ? "gradloom_launch" : options_.run_id;
@@ -169,9 +173,9 @@ class Launcher {
     const bool stopped = last_.stop_signal != 0;
     if (stopped) {
       log_.Line("stopped by " + SignalName(last_.stop_signal) + "   all processes have ended, exit " + std::to_string(code));
-    } else if (cause != nullptr) {
-      PrintFailure(*cause);
     }
+    // One that failed while it was to stop has lost something, as a rule.
+    if (cause != nullptr && !(stopped && cause->asked)) PrintFailure(*cause);
     if (json_) std::printf("%s\n", Report(cause, code).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     keep_logs_ = !options_.log_dir.empty() || (code != 0 && LogsAnything());
     return code;
