@@ -32,6 +32,7 @@ class Batches::Maker {
   Maker(const Batches& batches, const BatchesOptions& options)
       : batches_(batches),
         draw_(options.draw),
+        reads_(options.reads),
         keeps_(options.kept),
         slots_(static_cast<size_t>(std::max(options.ahead, 1) + options.kept)) {
     const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
@@ -70,7 +71,8 @@ class Batches::Maker {
     current_ = index;
     work_.notify_all();
     Slot& slot = SlotOf(index);
-    done_.wait(lock, [&] { return slot.made == batches_.size(index); });
+    const auto [first, last] = ReadOf(index);
+    done_.wait(lock, [&, rows = last - first] { return slot.made == rows; });
     if (slot.failure != nullptr) std::rethrow_exception(slot.failure);
     return slot.columns;
   }
@@ -84,6 +86,11 @@ class Batches::Maker {
 
   Slot& SlotOf(int64_t batch) { return slots_[static_cast<size_t>(batch % static_cast<int64_t>(slots_.size()))]; }
 
+  std::pair<int64_t, int64_t> ReadOf(int64_t batch) const {
+    const int64_t rows = batches_.size(batch);
+    return reads_ ? reads_(rows) : std::pair<int64_t, int64_t>(0, rows);
+  }
+
   bool HasWork() const {
     const int64_t first = std::max<int64_t>(current_, 0);
     return next_batch_ < batches_.count() && next_batch_ < first + static_cast<int64_t>(slots_.size()) - (keeps_ - 1);
@@ -94,8 +101,9 @@ class Batches::Maker {
     while (true) {
       work_.wait(lock, [&] { return closing_ || HasWork(); });
       if (closing_) return;
-      const int64_t batch = next_batch_, row = next_row_;
-      if (++next_row_ == batches_.size(batch)) ++next_batch_, next_row_ = 0;
+      const auto [first, last] = ReadOf(next_batch_);
+      const int64_t batch = next_batch_, row = first + next_row_;
+      if (++next_row_ == last - first) ++next_batch_, next_row_ = 0;
       Slot& slot = SlotOf(batch);
       ++busy_;
       lock.unlock();
@@ -124,13 +132,14 @@ class Batches::Maker {
 
   const Batches& batches_;
   const PhiloxKey draw_;
+  const ReadRows reads_;
   const int64_t keeps_;
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable work_, done_;
   int64_t current_ = -1;                   // the batch that was asked for last
   int64_t first_ = 0;                      // where the present row of batches began
-  int64_t next_batch_ = 0, next_row_ = 0;  // what is made next
+  int64_t next_batch_ = 0, next_row_ = 0;  // what is made next, of those that are read
   int busy_ = 0;                           // rows that are being made
   bool closing_ = false;
   std::vector<std::thread> threads_;  // last: they use all of the above

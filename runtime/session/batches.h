@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/tensor.h"
@@ -17,11 +19,16 @@ namespace gradloom {
 // The key of what is random about the rows of an epoch.
 PhiloxKey RowDraw(uint64_t seed, uint64_t epoch);
 
+// Of a batch of so many rows those that are read, [first, last), at least one.
+using ReadRows = std::function<std::pair<int64_t, int64_t>(int64_t rows)>;
+
 struct BatchesOptions {
   PhiloxKey draw{};  // of what is random about a row in this epoch
   // Threads that make rows ahead of their use, where there are such rows, and how many batches they may be ahead.
   int workers = 2;
   int ahead = 3;
+  // Where other processes read the others; empty: all. It concerns rows that a source makes; what the others are then is not said.
+  ReadRows reads;
   int kept = 1;  // batches that stay as they are: the one asked for last, or the one before it too
 };
 

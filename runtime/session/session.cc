@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/comm/communicator.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/schedule.h"
 
@@ -97,6 +98,22 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   }
   throw Error(ErrorCode::kData, "the feeds fit no " + std::string(KindName(kind)) + " of the plan: " + why, "",
               "the plan takes: " + shapes);
+}
+
+std::pair<int64_t, int64_t> Session::RowsRead(EntryKind kind, int64_t batch) const {
+  const Communicator* communicator = options_.executor.communicator.get();
+  const int entry = plan_->FindEntry(kind, batch);
+  // Where parts of a model are on devices of their own, one may read what another has the samples of.
+  if (communicator == nullptr || entry < 0 || plan_->places.size() > 1) return {0, batch};
+  int64_t first = batch, last = 0;
+  const RankRange own = communicator->OwnRanks(plan_->num_ranks());
+  for (int rank = own.first; rank < own.last; ++rank) {
+    const RankBinding& binding = plan_->entries[static_cast<size_t>(entry)].ranks[static_cast<size_t>(rank)];
+    if (binding.shard_length == 0) continue;
+    first = std::min(first, binding.shard_start);
+    last = std::max(last, binding.shard_start + binding.shard_length);
+  }
+  return first < last ? std::pair(first, last) : std::pair<int64_t, int64_t>(0, 1);
 }
 
 bool Session::copies_inputs() const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/tensor.h"
@@ -62,6 +63,9 @@ class Session {
   void DropGradients();
   int64_t accumulated() const { return accumulated_; }  // batches whose gradients wait
   void set_accumulated(int64_t batches) { accumulated_ = batches; }
+
+  // Of a batch of so many rows, those that devices of this process read of what is fed, [first, last), at least one.
+  std::pair<int64_t, int64_t> RowsRead(EntryKind kind, int64_t batch) const;
 
   // Whether asking for the next feeds is of use.
   bool copies_inputs() const;

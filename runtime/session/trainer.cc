@@ -1,8 +1,10 @@
 #include "runtime/session/trainer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -24,6 +26,22 @@ const TensorView& Named(const Feeds& by_name, const std::string& name, const std
   for (const auto& [other, view] : by_name) known += (known.empty() ? "" : ", ") + Escaped(other);
   throw Error(ErrorCode::kConfig, "metric " + Escaped(metric) + ": there is no " + what + " '" + Escaped(name) + "'", "",
               "there are: " + known);
+}
+
+}  // namespace
+
+namespace {
+
+// Decided here, as other threads ask.
+ReadRows ReadBy(const Session& session, EntryKind kind, int64_t rows, int64_t batch) {
+  std::map<int64_t, std::pair<int64_t, int64_t>> read;
+  for (const int64_t size : {batch, rows % batch}) {
+    if (size > 0) read[size] = session.RowsRead(kind, size);
+  }
+  return [read = std::move(read)](int64_t size) {
+    const auto found = read.find(size);
+    return found == read.end() ? std::pair<int64_t, int64_t>(0, size) : found->second;
+  };
 }
 
 }  // namespace
@@ -144,8 +162,11 @@ void Trainer::StartEpoch(int64_t epoch) {
   ahead_ = -1;
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
   const PhiloxKey draw = RowDraw(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
-  batches_ =
-      std::make_unique<Batches>(train_, order_, options_.batch, BatchesOptions{.draw = draw, .kept = session_.copies_inputs() ? 2 : 1});
+  const EntryKind kind = session_.plan().accumulate > 1 ? EntryKind::kAccumulate : EntryKind::kStep;
+  batches_ = std::make_unique<Batches>(
+      train_, order_, options_.batch,
+      BatchesOptions{
+          .draw = draw, .reads = ReadBy(session_, kind, train_.rows(), options_.batch), .kept = session_.copies_inputs() ? 2 : 1});
   order_epoch_ = epoch;
   epoch_started_ = Now();
   epoch_waited_ = 0;
@@ -316,7 +337,12 @@ TensorView TargetOf(const Session& session, const std::string& output, const Ten
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options) {
   std::vector<int64_t> order(static_cast<size_t>(data.rows()));
   std::iota(order.begin(), order.end(), 0);
-  Batches batches(data, order, options.batch);
+  // Metrics compare with whole targets.
+  const bool whole =
+      std::any_of(options.metrics.begin(), options.metrics.end(), [&](const MetricSpec& spec) { return data.made(spec.target); });
+  BatchesOptions reading;
+  if (!whole) reading.reads = ReadBy(session, EntryKind::kEval, data.rows(), options.batch);
+  Batches batches(data, order, options.batch, reading);
   std::vector<std::unique_ptr<Metric>> metrics;
   for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
   double loss = 0, weights = 0;

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "runtime/session/batches.h"
 #include "tests/session/temporary_folder.h"
@@ -147,6 +150,62 @@ TEST(DatasetTest, EveryRowIsInOneBatch) {
   EXPECT_EQ(BatchSizes(10, 4), (std::vector<int64_t>{4, 2}));
   EXPECT_EQ(BatchSizes(8, 4), (std::vector<int64_t>{4}));
   EXPECT_EQ(BatchSizes(3, 4), (std::vector<int64_t>{3}));  // fewer samples than one batch
+}
+
+// Rows that are their numbers; it knows which were read.
+class Numbers : public RowSource {
+ public:
+  explicit Numbers(int64_t rows) : rows_(rows) {}
+  int64_t rows() const override { return rows_; }
+  Shape row_shape() const override { return {2}; }
+  void Read(int64_t row, PhiloxKey, float* out) const override {
+    out[0] = out[1] = static_cast<float>(row);
+    const std::lock_guard lock(mutex_);
+    read_.insert(row);
+  }
+  std::shared_ptr<const RowSource> With(const std::string&, bool) const override { return nullptr; }
+  std::set<int64_t> read() const {
+    const std::lock_guard lock(mutex_);
+    return read_;
+  }
+
+ private:
+  const int64_t rows_;
+  mutable std::mutex mutex_;
+  mutable std::set<int64_t> read_;
+};
+
+// What a process of several does: it reads what its own devices need.
+TEST(DatasetTest, OnlyAPartOfEachBatchIsRead) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  for (int trial = 0; trial < 50; ++trial) {
+    const int64_t rows = 1 + static_cast<int64_t>(random() % 40), size = 1 + static_cast<int64_t>(random() % 12);
+    const auto source = std::make_shared<Numbers>(rows);
+    Dataset data;
+    data.set_source("x", source);
+    const std::vector<int64_t> order = ShuffledRows(rows, seed, static_cast<uint64_t>(trial));
+    const uint64_t drawn = random();
+    const auto reads = [&](int64_t n) {
+      const int64_t first = static_cast<int64_t>(drawn % static_cast<uint64_t>(n));
+      return std::pair(first, first + 1 + static_cast<int64_t>(drawn / 7 % static_cast<uint64_t>(n - first)));
+    };
+    std::set<int64_t> wanted;
+    {
+      Batches batches(data, order, size, {.workers = 3, .reads = reads});
+      for (int64_t i = 0; i < batches.count(); ++i) {
+        const auto feeds = batches.Get(i);
+        const auto [first, last] = reads(batches.size(i));
+        for (int64_t r = first; r < last; ++r) {
+          const int64_t row = order[static_cast<size_t>(i * size + r)];
+          ASSERT_EQ(feeds.at("x").as<float>()[static_cast<size_t>(2 * r + 1)], static_cast<float>(row));
+          wanted.insert(row);
+        }
+      }
+    }
+    EXPECT_EQ(source->read(), wanted);
+  }
 }
 
 TEST(DatasetTest, StandardizeOnTheTrainingPartAlone) {
