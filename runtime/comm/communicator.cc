@@ -32,20 +32,46 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
     }
     return late;
   };
-  mailbox_ = std::make_unique<Mailbox>(
-      Mailbox::Options{.names = names_, .timeout = options.timeout, .suspect = suspect, .on_failure = [this](const std::string& what) {
-                         tcp_->Abort(what);
-                       }});
+  const auto on_failure = [this](const std::string& what) {
+    tcp_->Abort(what);
+    if (shared_ != nullptr) shared_->Fail();
+  };
+  mailbox_ = std::make_unique<Mailbox>(Mailbox::Options{.names = names_,
+                                                        .timeout = options.timeout,
+                                                        .suspect = suspect,
+                                                        .excused = [this] { return tcp_->any_busy(); },
+                                                        .on_failure = on_failure});
   tcp_ = std::make_unique<TcpTransport>(std::move(met.sockets), process_, *mailbox_);
+  if (options.shared_memory) shared_ = SharedMemoryTransport::Make(process_, processes(), *mailbox_);
+}
+
+void Communicator::Start(const CommunicatorOptions& options) {
   tcp_->Start();
+  if (!options.shared_memory) return;
+  const std::vector<std::string> addresses = Exchange(kAddressTag, shared_ == nullptr ? "" : shared_->address());
+  if (shared_ == nullptr) return;
+  shared_->Open(addresses);
+  shared_->Start();
 }
 
 std::shared_ptr<Communicator> Communicator::Connect(const JobTopology& topology, const CommunicatorOptions& options) {
   GRADLOOM_CHECK(topology.world > 1 && topology.rank >= 0 && topology.rank < topology.world);
-  return std::shared_ptr<Communicator>(new Communicator(topology, options));
+  auto made = std::shared_ptr<Communicator>(new Communicator(topology, options));
+  made->Start(options);
+  return made;
 }
 
-Communicator::~Communicator() = default;
+// Both tell each other of a failure as long as they read.
+Communicator::~Communicator() {
+  tcp_->Stop();
+  if (shared_ != nullptr) shared_->Stop();
+}
+
+int Communicator::reached_by_memory() const {
+  int count = 0;
+  for (int i = 0; i < processes(); ++i) count += shared_ != nullptr && shared_->reaches(i) ? 1 : 0;
+  return count;
+}
 
 RankRange Communicator::RanksOf(int process, size_t ranks) const {
   const auto begin = [&](int i) { return static_cast<int>(ranks * static_cast<size_t>(i) / names_.size()); };
@@ -69,21 +95,26 @@ std::unique_ptr<RankChannel> Communicator::MakeChannel(int from, int to, size_t 
   return std::make_unique<JobChannel>(*this, tag, other);
 }
 
-void Communicator::Send(int process, uint32_t tag, const void* data, int64_t bytes) { tcp_->Send(process, tag, data, bytes); }
+void Communicator::Send(int process, uint32_t tag, const void* data, int64_t bytes) {
+  if (shared_ != nullptr && shared_->reaches(process) && tag != kAddressTag) return shared_->Send(process, tag, data, bytes);
+  tcp_->Send(process, tag, data, bytes);
+}
 
 void Communicator::Receive(int process, uint32_t tag, void* to, int64_t bytes) { mailbox_->Receive(process, tag, to, bytes); }
 
-std::vector<std::string> Communicator::AllGather(const std::string& given) {
+std::vector<std::string> Communicator::AllGather(const std::string& given) { return Exchange(kControlTag, given); }
+
+std::vector<std::string> Communicator::Exchange(uint32_t tag, const std::string& given) {
   std::vector<std::string> all(names_.size());
   for (int i = 0; i < processes(); ++i) {
-    if (i != process_) Send(i, kControlTag, given.data(), static_cast<int64_t>(given.size()));
+    if (i != process_) Send(i, tag, given.data(), static_cast<int64_t>(given.size()));
   }
   for (int i = 0; i < processes(); ++i) {
     if (i == process_) {
       all[static_cast<size_t>(i)] = given;
       continue;
     }
-    const std::vector<std::byte> bytes = Take(i, kControlTag);
+    const std::vector<std::byte> bytes = Take(i, tag);
     all[static_cast<size_t>(i)].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return all;
@@ -111,6 +142,7 @@ void Communicator::Abort(const std::string& why) {
 
 void Communicator::Leave() {
   ThrowIfFailed();
+  if (shared_ != nullptr) shared_->Flush();
   tcp_->Leave();
   ThrowIfFailed();
 }

@@ -13,6 +13,7 @@
 #include "runtime/comm/rank_group.h"
 #include "runtime/comm/rank_range.h"
 #include "runtime/comm/rendezvous.h"
+#include "runtime/comm/shared_memory_transport.h"
 #include "runtime/comm/tcp_transport.h"
 
 namespace gradloom {
@@ -20,6 +21,7 @@ namespace gradloom {
 struct CommunicatorOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);           // for what another process has to do next
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(300);  // for all processes to be there
+  bool shared_memory = true;                                             // between processes of a host that can have it
 };
 
 // Where several processes do something together, all of them call it, in one order. Whatever fails, fails for all: each gets Error(kPeer)
@@ -27,7 +29,7 @@ struct CommunicatorOptions {
 class Communicator {
  public:
   // Tags of what is no group's or channel's.
-  static constexpr uint32_t kControlTag = 0, kFetchTag = 1, kScalarsTag = 2;
+  static constexpr uint32_t kControlTag = 0, kFetchTag = 1, kScalarsTag = 2, kAddressTag = 3;
 
   // Meets the other processes; there is at least one. Errors as MeetProcesses.
   static std::shared_ptr<Communicator> Connect(const JobTopology& topology, const CommunicatorOptions& options = {});
@@ -61,11 +63,17 @@ class Communicator {
   // How long others are waited for, from now on.
   void set_timeout(std::chrono::nanoseconds timeout) { mailbox_->set_timeout(timeout); }
 
+  // Says to all that this process does something meanwhile that takes its time, as writing a file, and when it has ended: they wait as long
+  // as it is alive.
+  void SetBusy(bool busy) { tcp_->SetBusy(busy); }
+
   // Ends the job for all, because of an error of this process: "rank 1 (host b, pid 7) stopped: ". Nothing where it has failed already.
   void Abort(const std::string& why);
   // Whether this process has ended the job.
   bool aborted() const { return aborted_.load(std::memory_order_relaxed); }
   bool failed() const { return mailbox_->failed(); }
+  // Those that messages go to through shared memory.
+  int reached_by_memory() const;
   void ThrowIfFailed() const { mailbox_->ThrowIfFailed(); }
 
   // The end of the job as it should be: returns when all have come to it. No message is sent after it.
@@ -73,12 +81,16 @@ class Communicator {
 
  private:
   Communicator(const JobTopology& topology, const CommunicatorOptions& options);
+  // What lies between being made and being of use: it may end the job.
+  void Start(const CommunicatorOptions& options);
+  std::vector<std::string> Exchange(uint32_t tag, const std::string& given);
 
   const int process_;
   std::vector<std::string> names_;
   std::atomic<bool> aborted_{false};
   std::unique_ptr<Mailbox> mailbox_;
   std::unique_ptr<TcpTransport> tcp_;
+  std::unique_ptr<SharedMemoryTransport> shared_;  // null: none
 };
 
 }  // namespace gradloom

@@ -74,12 +74,16 @@ void Mailbox::ThrowIfFailed() const {
 template <typename Done>
 bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done) {
   const std::chrono::nanoseconds timeout = this->timeout();
-  const auto deadline = Clock::now() + timeout;
+  auto deadline = Clock::now() + timeout;
   while (!done()) {
     if (failure_) return false;
     const bool left = left_[static_cast<size_t>(from)];
     if (!left && queue.changed.wait_until(lock, deadline) == std::cv_status::no_timeout) continue;
     if (done()) return true;
+    if (!left && options_.excused()) {
+      deadline = Clock::now() + timeout;
+      continue;
+    }
     std::string what;
     if (left) {
       what = name(from) + " has left the job, and more was to come from it";

@@ -37,6 +37,8 @@ class Mailbox {
     std::chrono::nanoseconds timeout{};  // how long a message is waited for, at first
     // Who seems to be the one that is late, where a process is waited for in vain: it may itself wait for another.
     std::function<int(int)> suspect;
+    // Whether somebody has said that it has other things to do for a while, which excuses all who wait.
+    std::function<bool()> excused;
     // Runs once, at the first failure, without a lock held, on the thread that finds it; transports then end all deliveries.
     std::function<void(const std::string&)> on_failure;
   };

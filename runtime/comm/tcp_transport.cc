@@ -31,6 +31,7 @@ struct TcpTransport::Peer {
   Socket socket;
   std::mutex sending;
   std::atomic<Clock::rep> heard{0};
+  std::atomic<bool> busy{false};
   // Of the reading thread alone.
   Header header;
   size_t read = 0;  // of the header, then of the body
@@ -59,10 +60,14 @@ void TcpTransport::Start() {
   }
 }
 
-TcpTransport::~TcpTransport() {
+void TcpTransport::Stop() {
   closing_ = true;
   Wake();
   if (thread_.joinable()) thread_.join();
+}
+
+TcpTransport::~TcpTransport() {
+  Stop();
   close(wake_);
 }
 
@@ -129,6 +134,22 @@ void TcpTransport::Abort(const std::string& what) {
     // What lies unread on this side would take the message back, if the socket were closed now: the thread reads on until the end.
     shutdown(peer->socket.fd(), SHUT_WR);
   }
+}
+
+void TcpTransport::SetBusy(bool busy) {
+  for (const auto& peer : peers_) {
+    if (!peer->socket.open()) continue;
+    const std::lock_guard lock(peer->sending);
+    Write(*peer, {Kind::kBusy, busy ? 1U : 0U, 0}, nullptr, Clock::now() + mailbox_.timeout());
+  }
+}
+
+bool TcpTransport::any_busy() const {
+  const Clock::time_point since = Clock::now() - mailbox_.timeout();
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (peers_[i]->busy && last_heard(static_cast<int>(i)) >= since) return true;
+  }
+  return false;
 }
 
 void TcpTransport::Leave() {
@@ -238,6 +259,7 @@ void TcpTransport::TakeHeader(int process) {
       peer.in_body = true;
       return;
     case Kind::kPing: return;
+    case Kind::kBusy: peer.busy = peer.header.tag != 0; return;
     case Kind::kLeave: {
       peer.left = true;
       mailbox_.Leave(process);

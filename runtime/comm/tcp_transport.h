@@ -31,6 +31,12 @@ class TcpTransport : public Transport {
 
   // Ends all deliveries and tells all others that the job has failed, and why. Returns soon, whatever they do.
   void Abort(const std::string& what);
+  // Ends reading.
+  void Stop();
+  // Tells all others whether this process has something to do that takes its time.
+  void SetBusy(bool busy);
+  // Whether another process has said so, and is still heard of.
+  bool any_busy() const;
   // Tells all others that no more will come, and waits until they have said so too, or the job fails.
   void Leave();
 
@@ -38,7 +44,7 @@ class TcpTransport : public Transport {
   std::chrono::steady_clock::time_point last_heard(int process) const;
 
  private:
-  enum class Kind : uint32_t { kMessage = 0x474C0001, kPing, kAbort, kLeave };
+  enum class Kind : uint32_t { kMessage = 0x474C0001, kPing, kAbort, kLeave, kBusy };
   struct Header {
     Kind kind{};
     uint32_t tag = 0;

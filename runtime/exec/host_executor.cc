@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/comm/communicator.h"
+
 namespace gradloom {
 
 namespace {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "runtime/comm/communicator.h"
 #include "runtime/exec/rethrow.h"
 
 namespace gradloom {

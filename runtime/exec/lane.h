@@ -10,12 +10,13 @@
 
 #include "kernels/catalog/kernel.h"
 #include "runtime/base/error.h"
-#include "runtime/comm/communicator.h"
 #include "runtime/comm/rank_group.h"
 #include "runtime/exec/event.h"
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
+
+class Communicator;
 
 // Where samples of a device go to or come from: `runs` pieces of `bytes` bytes, at steps apart in the whole batch's tensor and
 // in the device's.

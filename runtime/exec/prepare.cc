@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/checked.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/comm/local_group.h"
 #include "runtime/exec/state_arena.h"
 

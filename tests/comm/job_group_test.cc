@@ -172,17 +172,19 @@ TEST(TreeParts, AreSumsOfTheWholeTree) {
 
 struct Job {
   int processes, ranks;
+  bool shared_memory = true;
 };
 
 class JobGroups : public testing::TestWithParam<Job> {};
 
 // All ranks in one group, and beside it, at the same time, one of the first and the last process alone.
 TEST_P(JobGroups, GiveTheBitsOfThreads) {
-  const auto [processes, ranks] = GetParam();
+  const auto [processes, ranks, shared_memory] = GetParam();
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  const auto ended = RunForked(processes, [&, ranks = ranks](const JobTopology& topology) {
-    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(100)});
+  const auto ended = RunForked(processes, [&, ranks = ranks, shared_memory = shared_memory](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(100), .shared_memory = shared_memory});
+    if (communicator->reached_by_memory() != (shared_memory ? topology.world - 1 : 0)) throw std::runtime_error("another transport");
     const auto program = Program(seed, ranks, 60), pair = Program(seed + 1, 2, 60);
     std::vector<int> all(static_cast<size_t>(ranks));
     for (int i = 0; i < ranks; ++i) all[static_cast<size_t>(i)] = i;
@@ -215,9 +217,13 @@ TEST_P(JobGroups, GiveTheBitsOfThreads) {
   for (size_t i = 0; i < ended.size(); ++i) EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].words;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Jobs, JobGroups, testing::Values(Job{2, 2}, Job{2, 3}, Job{2, 8}, Job{3, 3}, Job{3, 7}, Job{4, 4}, Job{4, 6}, Job{5, 5}, Job{5, 13}),
-    [](const auto& info) { return std::to_string(info.param.processes) + "Processes" + std::to_string(info.param.ranks) + "Ranks"; });
+INSTANTIATE_TEST_SUITE_P(Jobs, JobGroups,
+                         testing::Values(Job{2, 2}, Job{2, 3, false}, Job{2, 8}, Job{3, 3, false}, Job{3, 7}, Job{4, 4}, Job{4, 6, false},
+                                         Job{5, 5, false}, Job{5, 13}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.processes) + "Processes" + std::to_string(info.param.ranks) +
+                                  (info.param.shared_memory ? "RanksByMemory" : "RanksByTcp");
+                         });
 
 }  // namespace
 }  // namespace gradloom

@@ -18,7 +18,7 @@ namespace gradloom {
 namespace {
 
 // What processes may say each for itself: where a run is written and what is shown, which rank 0 alone does.
-constexpr std::string_view kOwn[] = {"run.", "log.", "job.", "train.dry_run", "train.collective_timeout"};
+constexpr std::string_view kOwn[] = {"run.", "log.", "job.", "train.dry_run", "train.collective_timeout", "train.connect_timeout"};
 
 // Until the first step, while processes read what is theirs to read and compile, none is given up.
 constexpr auto kSetUp = std::chrono::minutes(10);
@@ -41,7 +41,9 @@ std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuratio
   job->topology_ = TopologyOf(configuration);
   if (job->topology_.world == 1) return job;
   job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
-  job->communicator_ = Communicator::Connect(job->topology_, {.timeout = kSetUp});
+  job->communicator_ = Communicator::Connect(job->topology_, {.timeout = kSetUp,
+                                                              .connect_timeout = SecondsOf(configuration, "train.connect_timeout"),
+                                                              .shared_memory = configuration.Text("train.transport") == "auto"});
   return job;
 }
 
@@ -57,6 +59,8 @@ void TrainingJob::CheckSame(const std::string& lines, const std::string& help) c
       if (!std::getline(first, here)) here = "nothing more";
       if (!std::getline(other, there)) there = "nothing more";
     }
+    // All have found it, and none is to take another's end for a fault.
+    communicator_->Leave();
     throw Error(ErrorCode::kConfig,
                 "the processes of the job differ: " + communicator_->name(0) + " has " + Escaped(here, 400) + ", and " +
                     communicator_->name(process) + " has " + Escaped(there, 400),
@@ -165,13 +169,14 @@ int TrainingJob::StopSignal(int received, int64_t saved_step) {
   return agreed;
 }
 
-Error TrainingJob::Explained(const Error& error, int64_t step, const std::string& run) const {
+Error TrainingJob::Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const {
   if (alone() || error.code() != ErrorCode::kPeer) return error;
+  saved_step = std::max(saved_step, saved_step_);
   const std::string checkpoint =
-      saved_step_ < 0 ? "there is no checkpoint yet" : "last checkpoint: step " + WithCommas(saved_step_) + " (complete)";
+      saved_step < 0 ? "there is no checkpoint yet" : "last checkpoint: step " + WithCommas(saved_step) + " (complete)";
   return {error.code(), error.message() + ", at step " + WithCommas(step + 1),
           "rank " + std::to_string(topology_.rank) + " waited" + (error.where().empty() ? "" : " " + error.where()) + "; " + checkpoint,
-          saved_step_ < 0 ? "start the job again" : "gradloom resume " + Escaped(run, 4096)};
+          saved_step < 0 ? "start the job again" : "gradloom resume " + Escaped(run, 4096)};
 }
 
 void TrainingJob::Leave() const {

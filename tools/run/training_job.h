@@ -55,8 +55,9 @@ class TrainingJob {
       throw;
     }
   }
-  // Of a kPeer that came in the step after `step`: with the step, the last checkpoint, and how to go on.
-  Error Explained(const Error& error, int64_t step, const std::string& run) const;
+  // Of a kPeer that came in the step after `step`: with the step, the last checkpoint, and how to go on. `saved_step` as this process knows
+  // it, or -1: rank 0 has told of one that is two steps old.
+  Error Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const;
   // When the last step is done, everywhere.
   void Leave() const;
 

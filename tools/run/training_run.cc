@@ -32,7 +32,8 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 // Several observers as one, told in this order.
 class Observers : public TrainerObserver {
  public:
-  explicit Observers(std::vector<TrainerObserver*> list) : list_(std::move(list)) {}
+  // `communicator`: to other processes, which wait while files are written; null: none.
+  Observers(std::vector<TrainerObserver*> list, Communicator* communicator) : list_(std::move(list)), communicator_(communicator) {}
 
   void OnStep(const StepReport& report) override {
     for (TrainerObserver* observer : list_) observer->OnStep(report);
@@ -44,11 +45,14 @@ class Observers : public TrainerObserver {
     for (TrainerObserver* observer : list_) observer->OnEpoch(report);
   }
   void OnSave(SaveReason reason) override {
+    if (communicator_ != nullptr) communicator_->SetBusy(true);
     for (TrainerObserver* observer : list_) observer->OnSave(reason);
+    if (communicator_ != nullptr) communicator_->SetBusy(false);
   }
 
  private:
   std::vector<TrainerObserver*> list_;
+  Communicator* communicator_;
 };
 
 class TrainingRun {
@@ -154,7 +158,7 @@ class TrainingRun {
       job_->leads() ? TrainAll() : TrainAlong();
       job_->Leave();
     } catch (const Error& error) {
-      const Error explained = job_->Explained(error, session_->step(), run_path_);
+      const Error explained = job_->Explained(error, session_->step(), run_path_, SavedStep());
       if (screen_) screen_->Clear();
       log_.Record(explained.Describe());
       throw explained;
@@ -209,7 +213,7 @@ class TrainingRun {
       if (trace) throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
       listening.push_back(&profile.emplace(*session_, path));
     }
-    Observers observers(listening);
+    Observers observers(listening, job_->communicator().get());
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);

@@ -1,0 +1,269 @@
+#include "runtime/comm/shared_memory_transport.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kRingBytes = 1 << 20;
+constexpr auto kLook = std::chrono::milliseconds(100);  // at whether the job has failed, where somebody waits
+
+// Among processes: std::atomic's own wait is for threads of one.
+void FutexWait(std::atomic<uint32_t>& word, uint32_t seen) {
+  const timespec limit{0, std::chrono::nanoseconds(kLook).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void FutexWake(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+
+// A count of events that one side raises and the other waits for.
+struct alignas(64) Bell {
+  std::atomic<uint32_t> count{0}, waits{0};
+
+  void Ring() {
+    count.fetch_add(1);
+    if (waits.load() != 0) FutexWake(count);
+  }
+  // Returns when it has rung since `seen` was read, or a little later. One waits at a time.
+  void WaitSince(uint32_t seen) {
+    waits.store(1);
+    FutexWait(count, seen);
+    waits.store(0);
+  }
+};
+
+// The host, and the processes on it that can see each other.
+std::string HostIdentity() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  char space[64] = "";
+  const ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+  return boot.empty() || n <= 0 ? "" : boot + "/" + std::string(space, static_cast<size_t>(n));
+}
+
+}  // namespace
+
+struct SharedMemoryTransport::Ring {
+  // Bytes so far; each is written by one side.
+  alignas(64) std::atomic<uint64_t> written{0};
+  alignas(64) std::atomic<uint64_t> read{0};
+  Bell room;  // rung by the reader
+  alignas(64) std::byte data[kRingBytes];
+};
+
+struct SharedMemoryTransport::Segment {
+  uint64_t cookie = 0;
+  int32_t process = 0;
+  Bell arrived;  // rung by whoever has written into any ring
+};
+
+size_t SharedMemoryTransport::SegmentBytes(int processes) { return sizeof(Segment) + sizeof(Ring) * static_cast<size_t>(processes); }
+
+SharedMemoryTransport::Ring* SharedMemoryTransport::RingOf(void* mapped, int from) {
+  return reinterpret_cast<Ring*>(static_cast<std::byte*>(mapped) + sizeof(Segment)) + from;
+}
+
+std::unique_ptr<SharedMemoryTransport> SharedMemoryTransport::Make(int process, int processes, Mailbox& mailbox) {
+  std::unique_ptr<SharedMemoryTransport> made(new SharedMemoryTransport(process, processes, mailbox));
+  return made->Take() ? std::move(made) : nullptr;
+}
+
+bool SharedMemoryTransport::Take() {
+  const std::string host = HostIdentity();
+  fd_ = memfd_create("gradloom-messages", MFD_CLOEXEC);
+  const size_t bytes = SegmentBytes(processes_);
+  if (host.empty() || fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return false;
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (mapped == MAP_FAILED) return false;
+  own_ = mapped;
+  std::random_device device;
+  auto* const segment = new (own_) Segment{.cookie = static_cast<uint64_t>(device()) << 32 | device(), .process = process_};
+  // Zeroed memory is a ring without bytes.
+  peers_.resize(static_cast<size_t>(processes_));
+  arrivals_.resize(static_cast<size_t>(processes_));
+  std::ostringstream text;
+  text << host << ' ' << getpid() << ' ' << fd_ << ' ' << segment->cookie;
+  address_ = text.str();
+  return true;
+}
+
+void SharedMemoryTransport::Stop() {
+  closing_ = true;
+  if (own_ != nullptr) static_cast<Segment*>(own_)->arrived.Ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+SharedMemoryTransport::~SharedMemoryTransport() {
+  Stop();
+  const size_t bytes = SegmentBytes(processes_);
+  for (const Peer& peer : peers_) {
+    if (peer.mapped != nullptr) munmap(peer.mapped, bytes);
+  }
+  if (own_ != nullptr) munmap(own_, bytes);
+  if (fd_ >= 0) close(fd_);
+}
+
+void SharedMemoryTransport::Open(const std::vector<std::string>& addresses) {
+  const std::string host = HostIdentity();
+  const size_t bytes = SegmentBytes(processes_);
+  for (int i = 0; i < processes_; ++i) {
+    std::istringstream text(addresses[static_cast<size_t>(i)]);
+    std::string there;
+    int pid = 0, number = 0;
+    uint64_t cookie = 0;
+    if (i == process_ || !(text >> there >> pid >> number >> cookie) || there != host) continue;
+    // A file of a stranger may be anything.
+    const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) continue;
+    struct stat status {};
+    void* mapped = MAP_FAILED;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && static_cast<size_t>(status.st_size) == bytes)
+      mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (mapped == MAP_FAILED) continue;
+    auto* const segment = static_cast<Segment*>(mapped);
+    if (segment->cookie != cookie || segment->process != i) {
+      munmap(mapped, bytes);
+      continue;
+    }
+    Peer& peer = peers_[static_cast<size_t>(i)];
+    peer.mapped = mapped;
+    peer.segment = segment;
+    peer.ring = RingOf(mapped, process_);
+  }
+}
+
+void SharedMemoryTransport::Start() {
+  try {
+    thread_ = std::thread([this] { Listen(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kResource, std::string("no thread to read from the other processes: ") + error.what());
+  }
+}
+
+bool SharedMemoryTransport::Write(Peer& peer, const void* data, int64_t bytes) {
+  Ring& ring = *peer.ring;
+  const auto* from = static_cast<const std::byte*>(data);
+  const Clock::time_point deadline = Clock::now() + mailbox_.timeout();
+  while (bytes > 0) {
+    const uint32_t seen = ring.room.count.load();
+    const uint64_t written = ring.written.load(std::memory_order_relaxed);
+    const uint64_t room = kRingBytes - (written - ring.read.load(std::memory_order_acquire));
+    if (room == 0) {
+      if (failed_ || Clock::now() >= deadline) return false;
+      ring.room.WaitSince(seen);
+      continue;
+    }
+    const uint64_t at = written % kRingBytes;
+    const auto n = static_cast<size_t>(std::min({room, kRingBytes - at, static_cast<uint64_t>(bytes)}));
+    std::memcpy(ring.data + at, from, n);
+    ring.written.store(written + n, std::memory_order_release);
+    peer.segment->arrived.Ring();
+    from += n;
+    bytes -= static_cast<int64_t>(n);
+  }
+  return true;
+}
+
+void SharedMemoryTransport::Send(int process, uint32_t tag, const void* data, int64_t bytes) {
+  mailbox_.ThrowIfFailed();
+  Peer& peer = peers_[static_cast<size_t>(process)];
+  const Header header{tag, bytes};
+  {
+    const std::lock_guard lock(*peer.sending);
+    if (Write(peer, &header, sizeof header) && Write(peer, data, bytes)) return;
+  }
+  mailbox_.FailBy(process, "does not take what is sent to it");
+  mailbox_.ThrowIfFailed();
+}
+
+void SharedMemoryTransport::Fail() {
+  failed_ = true;
+  static_cast<Segment*>(own_)->arrived.Ring();
+}
+
+void SharedMemoryTransport::Listen() {
+  Bell& arrived = static_cast<Segment*>(own_)->arrived;
+  while (!closing_ && !failed_) {
+    const uint32_t seen = arrived.count.load();
+    bool any = false;
+    for (int i = 0; i < processes_; ++i) {
+      if (i != process_) any |= ReadSome(i);
+    }
+    if (!any) arrived.WaitSince(seen);
+  }
+  for (Arrival& arrival : arrivals_) {
+    if (arrival.in_body) mailbox_.End(arrival.delivery, false);
+    arrival.in_body = false;
+  }
+}
+
+bool SharedMemoryTransport::ReadSome(int from) {
+  Ring& ring = *RingOf(own_, from);
+  Arrival& arrival = arrivals_[static_cast<size_t>(from)];
+  const uint64_t read = ring.read.load(std::memory_order_relaxed);
+  const uint64_t there = ring.written.load(std::memory_order_acquire) - read;
+  if (there == 0) return false;
+  const uint64_t at = read % kRingBytes;
+  std::byte* const to = arrival.in_body ? arrival.delivery.to : reinterpret_cast<std::byte*>(&arrival.header);
+  const int64_t wanted = arrival.in_body ? arrival.header.bytes : static_cast<int64_t>(sizeof(Header));
+  const auto n = static_cast<int64_t>(std::min({there, kRingBytes - at, static_cast<uint64_t>(wanted - arrival.read)}));
+  std::memcpy(to + arrival.read, ring.data + at, static_cast<size_t>(n));
+  arrival.read += n;
+  if (arrival.read == wanted && !TakePart(from, arrival)) return false;
+  // Not before: what is read has been delivered, as Flush has it.
+  ring.read.store(read + static_cast<uint64_t>(n), std::memory_order_release);
+  ring.room.Ring();
+  return true;
+}
+
+bool SharedMemoryTransport::TakePart(int from, Arrival& arrival) {
+  arrival.read = 0;
+  if (arrival.in_body) {
+    arrival.in_body = false;
+    mailbox_.End(arrival.delivery, true);
+    return true;
+  }
+  if (arrival.header.bytes < 0) {
+    mailbox_.FailBy(from, "sent what is no message");
+    return false;
+  }
+  arrival.delivery = mailbox_.Begin(from, arrival.header.tag, arrival.header.bytes);
+  arrival.in_body = arrival.header.bytes > 0;
+  if (!arrival.in_body) mailbox_.End(arrival.delivery, true);
+  return true;
+}
+
+void SharedMemoryTransport::Flush() {
+  const Clock::time_point deadline = Clock::now() + mailbox_.timeout();
+  for (Peer& peer : peers_) {
+    while (peer.ring != nullptr && !failed_ && Clock::now() < deadline) {
+      const uint32_t seen = peer.ring->room.count.load();
+      if (peer.ring->read.load(std::memory_order_acquire) == peer.ring->written.load(std::memory_order_relaxed)) break;
+      const std::lock_guard lock(*peer.sending);
+      peer.ring->room.WaitSince(seen);
+    }
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,89 @@
+// Messages between processes of one host through memory that both have mapped.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/mailbox.h"
+#include "runtime/comm/transport.h"
+
+namespace gradloom {
+
+// Each process has memory with a ring for each other one, which that one writes and a thread of this one reads. The memory has no
+// name in any file system: nothing is left of it when the processes are gone, whatever ended them. Who is gone, TcpTransport finds.
+class SharedMemoryTransport : public Transport {
+ public:
+  // Null where the system gives no such memory. What arrives goes to the mailbox, which outlives this object.
+  static std::unique_ptr<SharedMemoryTransport> Make(int process, int processes, Mailbox& mailbox);
+  ~SharedMemoryTransport() override;
+
+  // By which other processes find the memory, one line.
+  const std::string& address() const { return address_; }
+  // Maps the memory of those of the others, by process, that are of this host and can be reached.
+  void Open(const std::vector<std::string>& addresses);
+  bool reaches(int process) const { return peers_[static_cast<size_t>(process)].ring != nullptr; }
+  // Begins to read. Throws Error(kResource).
+  void Start();
+
+  void Send(int process, uint32_t tag, const void* data, int64_t bytes) override;
+
+  // Returns when the others have taken what was sent to them, or the job has failed.
+  void Flush();
+  // Ends all deliveries and sends, because the job has failed.
+  void Fail();
+  // Ends reading.
+  void Stop();
+
+ private:
+  struct Segment;
+  struct Ring;
+  struct Header {
+    uint32_t tag = 0;
+    int64_t bytes = 0;
+  };
+  // The other side of a ring that this process writes.
+  struct Peer {
+    void* mapped = nullptr;
+    Segment* segment = nullptr;
+    Ring* ring = nullptr;
+    std::unique_ptr<std::mutex> sending = std::make_unique<std::mutex>();
+  };
+  // How far this process is in reading one of its own rings.
+  struct Arrival {
+    Header header;
+    int64_t read = 0;  // of the header, then of the body
+    bool in_body = false;
+    Mailbox::Delivery delivery;
+  };
+
+  SharedMemoryTransport(int process, int processes, Mailbox& mailbox) : process_(process), processes_(processes), mailbox_(mailbox) {}
+  bool Take();
+  static size_t SegmentBytes(int processes);
+  static Ring* RingOf(void* mapped, int from);
+
+  // False where the job has failed, or nothing is taken in time.
+  bool Write(Peer& peer, const void* data, int64_t bytes);
+  void Listen();
+  // Whether there was anything.
+  bool ReadSome(int from);
+  // A whole header or body; false where it is none.
+  bool TakePart(int from, Arrival& arrival);
+
+  const int process_, processes_;
+  Mailbox& mailbox_;
+  std::string address_;
+  int fd_ = -1;
+  void* own_ = nullptr;
+  std::vector<Peer> peers_;
+  std::vector<Arrival> arrivals_;
+  std::atomic<bool> closing_{false}, failed_{false};
+  std::thread thread_;
+};
+
+}  // namespace gradloom
