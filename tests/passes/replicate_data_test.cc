@@ -90,6 +90,40 @@ TEST(ReplicateData, ClippingAndAccumulation) {
                 });
 }
 
+// What all devices decide alike: of weights and of what is fed beside the batch.
+TEST(ReplicateData, BranchesAndLoopsThatSeeNoSample) {
+  ExpectDivides(R"(
+g (float[N, 4] x, float limit, int64 n) => (float[N, 3] z)
+<float[4, 3] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}, float[4, 3] v = {0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35, 0.8, 0.6, -0.3, 0.2},
+ int64 most = {4}, bool yes = {1}>
+{
+  m = ReduceMax <keepdims = 0> (w)
+  big = Greater (m, limit)
+  k = If (big) <
+    then_branch = then_graph () => (float[4, 3] t) { t = Tanh (w) },
+    else_branch = else_graph () => (float[4, 3] e) { e = Mul (w, v) }
+  >
+  few = Min (n, most)
+  f = Loop (few, yes, k) <
+    body = body_graph (int64 i, bool going, float[4, 3] s) => (bool again, float[4, 3] next) {
+      again = Identity (going)
+      p = Mul (s, v)
+      next = Add (p, w)
+    }
+  >
+  z = MatMul (x, f)
+}
+)",
+                {{.type = "mse", .output = "z", .target = "y"}}, {10, 10, 3}, [count = 0](std::mt19937& random, int64_t size) mutable {
+                  Batch batch;
+                  batch.emplace("x", Random(random, Shape{size, 4}));
+                  batch.emplace("y", Random(random, Shape{size, 3}));
+                  batch.emplace("limit", Tensor::Scalar<float>(count % 2 == 0 ? 0.5f : 5.0f));
+                  batch.emplace("n", Tensor::Scalar<int64_t>(count++ % 3));
+                  return batch;
+                });
+}
+
 // The mask of an element goes by its place in the whole batch.
 TEST(ReplicateData, DropoutIsThatOfOneDevice) {
   ExpectDivides(R"(
