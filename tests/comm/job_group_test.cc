@@ -185,7 +185,7 @@ TEST_P(JobGroups, GiveTheBitsOfThreads) {
   const auto ended = RunForked(processes, [&, ranks = ranks, shared_memory = shared_memory](const JobTopology& topology) {
     const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(100), .shared_memory = shared_memory});
     if (communicator->reached_by_memory() != (shared_memory ? topology.world - 1 : 0)) throw std::runtime_error("another transport");
-    const auto program = Program(seed, ranks, 60), pair = Program(seed + 1, 2, 60);
+    const auto program = Program(seed, ranks, 30), pair = Program(seed + 1, 2, 30);
     std::vector<int> all(static_cast<size_t>(ranks));
     for (int i = 0; i < ranks; ++i) all[static_cast<size_t>(i)] = i;
     const RankRange own = communicator->OwnRanks(all.size());
