@@ -21,7 +21,9 @@ void ExtentNode::Slice() {
   if (in(3) == kNoValue) {
     for (size_t i = 0; i < count; ++i) sliced.push_back(static_cast<int64_t>(i));
   }
-  steps.resize(count, 1);
+  if (in(4) == kNoValue) steps.resize(count, 1);
+  if (shape(in(2)).elements() != static_cast<int64_t>(count) || sliced.size() != count || steps.size() != count)
+    throw Error(ErrorCode::kShape, "Slice has not as many starts as ends, axes and steps", Describe(node_));
   // Downwards, the place before the first one has a number that says another place.
   const bool down = std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step < 0; });
   if (!starts && down) KnownInts(1);

@@ -39,6 +39,8 @@ void ExtentNode::Recurrent() {
   constexpr size_t kLengths = 4, kFirstState = 5, kLastState = 6;
   const bool batch_first = Attr("layout", 0) == 1;
   const int time = batch_first ? 1 : 0, batch = 1 - time, state = batch_first ? 0 : 1;
+  for (size_t i : {size_t{0}, kFirstState, kLastState}) ExpectRank(i, 3);
+  ExpectRank(kLengths, 1);
   Only(0, {time, batch});
   for (size_t i : {1, 2, 3, 7}) Only(i);
   Only(kLengths, {0});
@@ -63,6 +65,9 @@ void ExtentNode::Recurrent() {
 // Queries have nothing to do with each other; keys that do not count are masked.
 void ExtentNode::Attention() {
   constexpr size_t kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kPastKey = 4, kLengths = 6;
+  for (size_t i : {kQuery, kKey, kValue}) ExpectRank(i, 3, 4);
+  ExpectRank(kMask, 2, 4);
+  ExpectRank(kPastKey, 4);
   const int tokens = rank(in(kQuery)) == 3 ? 1 : 2, of_keys = rank(in(kKey)) == 3 ? 1 : 2, of_values = rank(in(kValue)) == 3 ? 1 : 2;
   Only(kQuery, {0, tokens});
   Only(kKey, {0, of_keys});
@@ -107,6 +112,8 @@ void ExtentNode::Attention() {
 // (images, boxes, image of each box), or both in one: boxes that do not count are of the first image.
 void ExtentNode::RegionsOfInterest() {
   const size_t of_image = num_inputs() - 1;
+  ExpectRank(1, 2);
+  ExpectRank(of_image, 1, 2);
   Only(0);
   Only(1, {0});
   Only(of_image, {0});

@@ -130,6 +130,15 @@ void ExtentNode::Refuse(size_t i, int axis, const std::string& why) const {
               Describe(node_), "let it see a tensor whose extents are known, or the operands that decide them be constants");
 }
 
+void ExtentNode::ExpectRank(size_t i, int least, int most) const {
+  if (in(i) == kNoValue || (rank(in(i)) >= least && rank(in(i)) <= most)) return;
+  const Value& value = emitter_.graph().value(in(i));
+  throw Error(ErrorCode::kShape,
+              "operand " + std::to_string(i) + " of " + node_.op + ", '" + Escaped(value.name) + "', is " + value.shape.ToString() +
+                  ", which has not as many axes as it takes",
+              Describe(node_));
+}
+
 void ExtentNode::Only(size_t i, const std::vector<int>& may) const {
   if (in(i) == kNoValue) return;
   for (const auto& [axis, size] : extents_.Of(in(i))) {

@@ -45,6 +45,9 @@ class ExtentNode {
 
   // Throws Error(kUnsupported): this operator is not taken over such an axis of operand i.
   [[noreturn]] void Refuse(size_t i, int axis, const std::string& why = "") const;
+  // Throws Error(kShape) where operand i is there and has another rank. What has known extents alone is left to the type rules.
+  void ExpectRank(size_t i, int least, int most) const;
+  void ExpectRank(size_t i, int rank) const { ExpectRank(i, rank, rank); }
   // Refuses every unknown extent of operand i but those that `may` names.
   void Only(size_t i, const std::vector<int>& may = {}) const;
 

@@ -12,8 +12,10 @@ std::vector<Size> ExtentNode::PartsOf(const Size& extent, size_t count) {
     if (!numbers) KnownInts(1);
     return *numbers;
   }
-  const auto parts = static_cast<int64_t>(count);
-  if (const auto even = Quotient(extent, {parts})) return std::vector<Size>(count, *even);
+  const int64_t parts = Attr("num_outputs", static_cast<int64_t>(count));
+  if (parts <= 0 || parts > static_cast<int64_t>(emitter_.limits().node_inputs))
+    throw Error(ErrorCode::kAttr, "Split into " + std::to_string(parts) + " parts", Describe(node_));
+  if (const auto even = Quotient(extent, {parts})) return std::vector<Size>(static_cast<size_t>(parts), *even);
   const int64_t most = (Bound(extent) + parts - 1) / parts;
   const ValueId all = ScalarOf(extent), part = Op("Div", {Add(all, Int(parts - 1)), Int(parts)});
   const Size even = NewSize(part, most);
@@ -39,7 +41,8 @@ void ExtentNode::Split() {
     return;
   }
   const std::vector<Size> parts = PartsOf(extent, results_.size());
-  if (parts.size() != results_.size()) {
+  // Outputs that nobody wants need not be there.
+  if (parts.size() < results_.size()) {
     throw Error(ErrorCode::kArity,
                 "Split has " + std::to_string(results_.size()) + " outputs and " + std::to_string(parts.size()) + " parts",
                 Describe(node_));
@@ -51,7 +54,7 @@ void ExtentNode::Split() {
   const ValueId fits = checked ? Ops("SameExtent", kGradloomDomain, {ScalarOf(total), ScalarOf(extent)}, 1)[0] : kNoValue;
   const ValueId last = Int(std::max<int64_t>(shape(data)[axis] - 1, 0));
   Size begin{0};
-  for (size_t i = 0; i < parts.size(); ++i) {
+  for (size_t i = 0; i < results_.size(); ++i) {
     const int64_t bound = std::min(Bound(parts[i]), shape(data)[axis]);
     ValueId from = ScalarOf(begin);
     // The check is an operand, as what nobody reads is not computed.
@@ -74,6 +77,9 @@ void ExtentNode::Split() {
 void ExtentNode::Tile() {
   const auto numbers = Numbers(in(1));
   if (!numbers) KnownInts(1);
+  if (static_cast<int>(numbers->size()) != rank(in(0)))
+    throw Error(ErrorCode::kShape, "Tile has " + std::to_string(numbers->size()) + " repeats for " + shape(in(0)).ToString(),
+                Describe(node_));
   ValueId data = in(0);
   Axes after;
   std::vector<int64_t> repeats;

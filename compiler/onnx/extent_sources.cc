@@ -67,6 +67,8 @@ void ExtentNode::Unique() {
 
 // Boxes that do not count have a score that is above no threshold.
 void ExtentNode::NonMaxSuppression() {
+  ExpectRank(0, 3);
+  ExpectRank(1, 3);
   Only(0, {1});
   Only(1, {2});
   for (size_t i = 2; i < num_inputs(); ++i) Only(i);

@@ -60,12 +60,15 @@ void Split(GradientContext& c) {
   // An output that nobody wanted has no value; its extent follows from the operand or the attribute.
   const int64_t extent = b.shape(c.in(0))[axis], count = c.attributes().Int("num_outputs", c.num_outputs());
   const std::vector<int64_t> sizes = ConstantInts(c, 1);
+  const int64_t all = sizes.empty() ? count : static_cast<int64_t>(sizes.size());
   std::vector<ValueId> parts;
-  for (int i = 0; i < c.num_outputs(); ++i) {
+  // The last ones that nobody wanted are no outputs at all.
+  for (int i = 0; i < all; ++i) {
     ValueType part{b.dtype(c.in(0)), b.shape(c.in(0))};
     const int64_t even = (extent + count - 1) / std::max<int64_t>(count, 1);
     part.shape[axis] = sizes.empty() ? std::clamp<int64_t>(extent - even * i, 0, even) : sizes.at(static_cast<size_t>(i));
-    parts.push_back(c.grad(i) != kNoValue ? c.grad(i) : b.Zeros(part));
+    const ValueId gradient = i < c.num_outputs() ? c.grad(i) : kNoValue;
+    parts.push_back(gradient != kNoValue ? gradient : b.Zeros(part));
   }
   c.set(0, b.Op("Concat", parts, {{"axis", static_cast<int64_t>(axis)}}));
 }

@@ -202,6 +202,9 @@ std::vector<ExtentCase> PartCases() {
            " y = Concat<axis = 0>(b, e)"},
       {"split in two",
        "d = Concat<axis = 0>(rows, rows)\n a, b = Split<axis = 0, num_outputs = 2>(d)\n c2 = CumSum(b, zero_scalar)\n y = Mul(a, c2)"},
+      {"a part that nobody wants", "d = Concat<axis = 0>(rows, rows, rows)\n a, , b = Split<axis = 0, num_outputs = 3>(d)\n y = Mul(a, b)"},
+      {"the last parts that nobody wants",
+       "d = Concat<axis = 0>(rows, rows, rows)\n a, , = Split<axis = 0, num_outputs = 3>(d)\n y = Exp(a)"},
       {"split in about two",
        "d = Concat<axis = 0>(rows, h)\n a, b = Split<axis = 0, num_outputs = 2>(d)\n e = Exp(b)\n y = Concat<axis = 0>(e, a)"},
       {"split where counted", n + "six = Constant<value_ints = [6]>()\n r = Sub(six, s)\n p = Concat<axis = 0>(s, r)\n a, b = Split<axis = "

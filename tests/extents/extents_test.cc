@@ -201,6 +201,27 @@ TEST(DataExtents, WhatIsNotTakenIsSaid) {
   }
 }
 
+TEST(DataExtents, WrongOperandsAreErrors) {
+  const std::pair<const char*, ErrorCode> wrong[] = {
+      {"t = Constant<value_ints = [2]>()\n y = Tile(rows, t)", ErrorCode::kShape},
+      {"p = Constant<value_ints = [0, 1]>()\n y = Slice(rows, zero, one, p)", ErrorCode::kShape},
+      {"s = Shape<start = 0, end = 1>(rows)\n p = Concat<axis = 0>(s, zero)\n y = Slice(rows, zero, p, zero)", ErrorCode::kShape},
+      {"y, e = Split<axis = 0, num_outputs = 0>(rows)", ErrorCode::kAttr},
+      {"s = Shape<start = 0, end = 1>(rows)\n y, e = Split<axis = 0>(rows, s)", ErrorCode::kArity},
+      {"y, a, b = LSTM<hidden_size = 2>(rows, w, w)", ErrorCode::kShape},
+      {"y = Attention(rows, rows, rows)", ErrorCode::kShape},
+      {"t = Constant<value_floats = [0.5]>()\n y = NonMaxSuppression(rows, rows, three, t)", ErrorCode::kShape},
+  };
+  for (const auto& [body, code] : wrong) {
+    try {
+      Compiled(body);
+      ADD_FAILURE() << "accepted: " << body;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << body << "\n" << error.what();
+    }
+  }
+}
+
 TEST(DataExtents, ThePlanSaysThem) {
   const Plan plan = Compiled("t = Transpose(rows)\n y = Exp(t)");
   ASSERT_EQ(plan.entries[0].fetches.size(), 2u);
