@@ -1,6 +1,7 @@
 // Attention and its gradient over tiles of queries: of the scores there are never more than a tile's rows, and the gradient
 // makes them again. Keys and values of a head are packed once for all its tiles.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -264,7 +265,8 @@ class Attention : public AttentionKernel {
 // A head of K and V is one thread's, with all heads of Q that look at it.
 class AttentionGrad : public AttentionKernel {
  public:
-  explicit AttentionGrad(const KernelCall& call) : AttentionKernel(call, true) {}
+  explicit AttentionGrad(const KernelCall& call)
+      : AttentionKernel(call, true), places_of_{PlaceOfGradient(call, kQ), PlaceOfGradient(call, kK), PlaceOfGradient(call, kV)} {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     ZeroOutputs(call_, outputs);
@@ -278,7 +280,7 @@ class AttentionGrad : public AttentionKernel {
  private:
   void Head(const void* const* inputs, void* const* outputs, int64_t b, int64_t g, float* memory) const {
     const auto in = [&](size_t i) { return static_cast<const float*>(inputs[i]); };
-    const auto out = [&](size_t i) { return static_cast<float*>(GradientOf(call_, outputs, static_cast<int64_t>(i))); };
+    const auto out = [&](size_t i) { return places_of_[i] < 0 ? nullptr : static_cast<float*>(outputs[places_of_[i]]); };
     float *keys = memory + places_.keys, *values = memory + places_.values, *keys_back = memory + places_.keys_back;
     float *p = memory + places_.scores, *ds = memory + places_.gradients;
     float *queries = memory + places_.queries, *dys = memory + places_.outputs;
@@ -316,6 +318,8 @@ class AttentionGrad : public AttentionKernel {
       }
     }
   }
+
+  const std::array<int64_t, 3> places_of_;  // of the gradients of Q, K and V, among the outputs; -1: not wanted
 };
 
 std::string Rejects(const KernelCall& call) {

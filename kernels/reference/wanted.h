@@ -10,11 +10,17 @@
 
 namespace gradloom {
 
-// The output that holds the gradient of input `i` of the forward operator, or null.
-inline void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i) {
+// Which output holds the gradient of input `i` of the forward operator; -1: none.
+inline int64_t PlaceOfGradient(const KernelCall& call, int64_t i) {
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
   const auto at = std::find(wanted.begin(), wanted.end(), i);
-  return at == wanted.end() ? nullptr : outputs[at - wanted.begin()];
+  return at == wanted.end() ? -1 : at - wanted.begin();
+}
+
+// That output, or null.
+inline void* GradientOf(const KernelCall& call, void* const* outputs, int64_t i) {
+  const int64_t place = PlaceOfGradient(call, i);
+  return place < 0 ? nullptr : outputs[place];
 }
 
 // Sets all outputs to zero, where gradients are sums.

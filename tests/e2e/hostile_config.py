@@ -73,6 +73,8 @@ def rows(tools):
                command="config -c f.toml --lr 0.5"),
         config("K11", "home folder", '[model]\npath = "~/model.onnx"\n', "'~' and '\\$' are not expanded", r"f\.toml:2:8"),
         config("K11", "variable", '[data]\ntrain = "$DATA/train.csv"\n', "'~' and '\\$' are not expanded", r"f\.toml:2:9"),
-        config("K12", "a launcher's variables, which mean nothing to one process", HEAD, "", "", "OK",
-               command=f"train -c f.toml {LOSS} --epochs 1 --progress none", environment={"RANK": "5", "WORLD_SIZE": "4", "LOCAL_RANK": "x"}),
+        config("K12", "a launcher's variables that contradict each other", HEAD, "RANK=5 WORLD_SIZE=4 contradict each other", "the topology of the job",
+               command=f"train -c f.toml {LOSS} --epochs 1 --progress none", environment={"RANK": "5", "WORLD_SIZE": "4"}),
+        config("K12", "a launcher's variable that is no number", HEAD, "LOCAL_RANK=x is not a number", "the topology of the job",
+               command=f"train -c f.toml {LOSS} --epochs 1 --progress none", environment={"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "x"}),
     ]

@@ -426,7 +426,7 @@ sys.exit(138)
 
     def test_processes_train_one_run(self):
         out = self.path("runs")
-        words = [*TRAIN, "--batch", "5", "--out", out]
+        words = [*TRAIN, "--batch", "5", "--threads", "1", "--out", out]
         self.run_command([*words, "--name", "threads", "--devices", "cpu:2"])
         said = self.run_command(["launch", "--nproc-per-node", "2", "--", *words, "--name", "processes", "--devices", "cpu:1"]).stderr
         self.assertRegex(said, r"topology gradloom launch rank 0 of 2, node 0 of 1, master 127.0.0.1:29500")

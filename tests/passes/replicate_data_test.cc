@@ -233,8 +233,9 @@ TEST(ReplicateData, BucketsGatherSums) {
   // The denominator of the loss; the loss itself with the gradients of v, b and w.
   EXPECT_EQ(meetings(1 << 20), (std::vector<size_t>{1, 4}));
   EXPECT_EQ(meetings(1), (std::vector<size_t>{1, 1, 1, 1, 1}));
-  // 4 bytes of loss and 72 of v, then 24 of b, then 96 of w.
-  EXPECT_EQ(meetings(100), (std::vector<size_t>{1, 3, 1}));
+  // 4 bytes of loss and 72 of v, then 96 of w, then 24 of b.
+  EXPECT_EQ(meetings(100), (std::vector<size_t>{1, 2, 1, 1}));
+  EXPECT_EQ(meetings(120), (std::vector<size_t>{1, 2, 2}));
 }
 
 // What is predicted comes back in the order of what was fed.
