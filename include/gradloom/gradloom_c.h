@@ -4,16 +4,22 @@
  *
  * docs/embedding.md shows whole programs. The rules, for every function of the table:
  *
- * Errors.   A function that can fail returns a GradloomStatus*: null where all is well, else a description that the caller releases. What
- * it would have given out is then null or unchanged. No exception passes the table. Null where a pointer is needed, a number that is no
- * such constant, a call at the wrong time: a status, never a crash. A handle must be one that the table gave and that has not been
- * released. Handles.  Whoever gets a handle releases it, in any order: what one handle needs of another it holds itself. Releasing null
- * does nothing. Strings.  UTF-8, ending in a zero byte. What a function gives out is borrowed from the handle that it was asked for; it is
- * there as long as that handle is, where nothing else is said. What is given to a function is copied. Structs.  One that begins with `size`
- * is to have sizeof of itself there, set by the caller: so later versions can have more fields. All other bytes zero is the default of
- * everything. Threads.  Functions may be called from any thread, and handles of any kind used by several at once; calls on one session
- * happen one after the other. What a session gives out by reference (GetOutput) is there until its next run, whichever thread asks for
- * that. Versions. New functions come at the end of the table, new fields at the end of structs; what is there never changes.
+ * Errors: a function that can fail returns a GradloomStatus*, null where all is well, else a description that the caller releases. What it
+ * would have given out is then null or unchanged. No exception passes the table. Null where a pointer is needed, a number that is no such
+ * constant, a call at the wrong time: a status, never a crash. A handle must be one that the table gave and that has not been released.
+ *
+ * Handles: whoever gets one releases it, in any order; what one handle needs of another it holds itself. Releasing null does nothing.
+ *
+ * Strings are UTF-8, ending in a zero byte. What a function gives out is borrowed from the handle that it was asked for; it is there as
+ * long as that handle is, where nothing else is said. What is given to a function is copied.
+ *
+ * Structs that begin with `size` are to have sizeof of themselves there, set by the caller: so later versions can have more fields. All
+ * other bytes zero is the default of everything.
+ *
+ * Threads: functions may be called from any thread, and handles of any kind used by several at once; calls on one session happen one after
+ * the other. What a session gives out by reference (GetOutput) is there until its next run, whichever thread asks for that.
+ *
+ * Versions: new functions come at the end of the table, new fields at the end of structs; what is there never changes.
  */
 #ifndef GRADLOOM_GRADLOOM_C_H_
 #define GRADLOOM_GRADLOOM_C_H_
