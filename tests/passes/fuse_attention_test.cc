@@ -83,19 +83,12 @@ std::vector<Case> Cases() {
   };
 }
 
-std::string Weights(std::mt19937& random, const std::string& name, const std::string& shape, int64_t count) {
-  std::uniform_real_distribution<float> real(-0.7F, 0.7F);
-  std::string values;
-  for (int64_t i = 0; i < count; ++i) values += (i ? ", " : "") + std::to_string(real(random));
-  return "float" + shape + " " + name + " = {" + values + "}";
-}
-
 std::string Net(const Case& c, std::mt19937& random) {
   std::string text = "g (float[N, 5, 4] x" + c.inputs + ") => (float[N, 2] z" +
                      (c.body.find("e = ") == std::string::npos ? "" : ", float[N, 2, 5] e") + ")\n<";
-  for (const char* w : {"wq", "wk", "wv"}) text += Weights(random, w, "[4, 6]", 24) + ",\n";
+  for (const char* w : {"wq", "wk", "wv"}) text += Weights(random, w, {4, 6}) + ",\n";
   text +=
-      Weights(random, "wz", "[6, 2]", 12) +
+      Weights(random, "wz", {6, 2}) +
       ",\nfloat half = {0.5}, float two = {2}, float zero = {0}, float least = {-3e38}, float minus = {-1}, int64[4] heads = {0, 0, 2, 3}, "
       "int64[3] flat = {0, 0, 6}" +
       c.initializers + ">\n{\n";
@@ -121,14 +114,6 @@ Batch BatchOf(const Case& c, std::mt19937& random) {
     batch.emplace("mask", std::move(mask));
   }
   return batch;
-}
-
-int64_t Count(const Plan& plan, const std::string& op) {
-  int64_t count = 0;
-  for (const Program& program : plan.programs) {
-    for (const Instruction& instruction : program.instructions) count += instruction.op == op;
-  }
-  return count;
 }
 
 TEST(FuseAttention, GivesTheSameNumbers) {

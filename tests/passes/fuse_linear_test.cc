@@ -39,25 +39,10 @@ const Case kCases[] = {
      "r = ReduceMean <keepdims = 0, axes = [1]> (y)\n", 0},
 };
 
-std::string Weights(std::mt19937& random, const std::string& name, const std::string& shape, int64_t count) {
-  std::uniform_real_distribution<float> real(-0.7F, 0.7F);
-  std::string values;
-  for (int64_t i = 0; i < count; ++i) values += (i ? ", " : "") + std::to_string(real(random));
-  return "float" + shape + " " + name + " = {" + values + "}";
-}
-
 std::string Net(const Case& c, std::mt19937& random) {
-  return "g (float[N, 3, 4] x) => (float[N, 2] z)\n<" + Weights(random, "w", "[4, 5]", 20) + ",\n" + Weights(random, "wt", "[5, 4]", 20) +
-         ",\n" + Weights(random, "b", "[5]", 5) + ",\n" + Weights(random, "v", "[5, 2]", 10) +
-         ">\n{\n rows = ReduceMax <keepdims = 0, axes = [1]> (x)\n" + c.body + c.reduce + "z = MatMul (r, v)\n}\n";
-}
-
-int64_t Count(const Plan& plan, const std::string& op) {
-  int64_t count = 0;
-  for (const Program& program : plan.programs) {
-    for (const Instruction& instruction : program.instructions) count += instruction.op == op;
-  }
-  return count;
+  return "g (float[N, 3, 4] x) => (float[N, 2] z)\n<" + Weights(random, "w", {4, 5}) + ",\n" + Weights(random, "wt", {5, 4}) + ",\n" +
+         Weights(random, "b", {5}) + ",\n" + Weights(random, "v", {5, 2}) + ">\n{\n rows = ReduceMax <keepdims = 0, axes = [1]> (x)\n" +
+         c.body + c.reduce + "z = MatMul (r, v)\n}\n";
 }
 
 TEST(FuseLinear, GivesTheSameNumbers) {

@@ -28,18 +28,6 @@ const Case kCases[] = {
     {"RNN", "hidden_size = 5, activations = [\"Relu\"]", 1, 1},
 };
 
-std::string Weights(std::mt19937& random, const std::string& name, const std::vector<int64_t>& extents) {
-  std::uniform_real_distribution<float> real(-0.7F, 0.7F);
-  std::string shape, values;
-  int64_t count = 1;
-  for (int64_t extent : extents) {
-    shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
-    count *= extent;
-  }
-  for (int64_t i = 0; i < count; ++i) values += (values.empty() ? "" : ", ") + std::to_string(real(random));
-  return "float[" + shape + "] " + name + " = {" + values + "}";
-}
-
 // x [N, 4, 3], from which come [N, directions * 5] and then 2 classes.
 std::string Net(const Case& c, std::mt19937& random) {
   const int64_t d = c.directions, width = c.gates * 5;
@@ -49,15 +37,6 @@ std::string Net(const Case& c, std::mt19937& random) {
          c.attributes + "> (t, w, r, b)\n" +
          (c.reads_y ? "  sum = ReduceSum <keepdims = 0> (y, first)\n  all = Add (sum, h)\n" : "  all = Identity (h)\n") +
          "  samples = Transpose <perm = [1, 0, 2]> (all)\n  rows = Reshape (samples, flat)\n  z = MatMul (rows, v)\n}\n";
-}
-
-// Devices with equal shares run one program.
-int64_t Count(const Plan& plan, const std::string& op) {
-  int64_t count = 0;
-  for (const Program& program : plan.programs) {
-    for (const Instruction& instruction : program.instructions) count += instruction.op == op;
-  }
-  return count;
 }
 
 TEST(KeepSteps, GivesTheSameBits) {

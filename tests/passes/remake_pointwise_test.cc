@@ -30,18 +30,10 @@ const Case kCases[] = {
     {"an output is kept", "s = Sigmoid (h)\n y = Mul (h, s)\n out = Identity (s)\n", false},
 };
 
-std::string Weights(std::mt19937& random, const std::string& name, const std::string& shape, int64_t count) {
-  std::uniform_real_distribution<float> real(-0.3F, 0.3F);
-  std::string values;
-  for (int64_t i = 0; i < count; ++i) values += (i ? ", " : "") + std::to_string(real(random));
-  return "float" + shape + " " + name + " = {" + values + "}";
-}
-
 std::string Net(const Case& c, std::mt19937& random) {
   const bool out = c.body.find("out =") != std::string::npos;
   return "g (float[N, 8] x) => (float[N, 2] z" + std::string(out ? ", float[N, 64] out" : "") + ")\n<" +
-         Weights(random, "v", "[8, 64]", 512) + ",\n" + Weights(random, "w", "[64, 64]", 4096) + ",\n" +
-         Weights(random, "u", "[64, 2]", 128) +
+         Weights(random, "v", {8, 64}, 0.3F) + ",\n" + Weights(random, "w", {64, 64}, 0.3F) + ",\n" + Weights(random, "u", {64, 2}, 0.3F) +
          ",\nfloat half = {0.5}, float one = {1}, float two = {1.4142135}>\n{\n h = MatMul (x, v)\n" + c.body + " z = MatMul (y, u)\n}\n";
 }
 

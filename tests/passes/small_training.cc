@@ -10,6 +10,21 @@ namespace gradloom {
 
 Model ModelOf(const std::string& graph) { return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph); }
 
+std::string Weights(std::mt19937& random, const std::string& name, const Shape& shape, float spread) {
+  std::uniform_real_distribution<float> real(-spread, spread);
+  std::string values;
+  for (int64_t i = 0; i < shape.elements(); ++i) values += (i ? ", " : "") + std::to_string(real(random));
+  return "float" + shape.ToString() + " " + name + " = {" + values + "}";
+}
+
+int64_t Count(const Plan& plan, const std::string& op) {
+  int64_t count = 0;
+  for (const Program& program : plan.programs) {
+    for (const Instruction& instruction : program.instructions) count += instruction.op == op;
+  }
+  return count;
+}
+
 Tensor Random(std::mt19937& random, Shape shape) {
   Tensor tensor(DType::kFloat32, shape);
   std::normal_distribution<float> normal;

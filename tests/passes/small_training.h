@@ -16,6 +16,9 @@ namespace gradloom {
 // ONNX text without its header.
 Model ModelOf(const std::string& graph);
 
+// An initializer of ONNX text: uniform in [-spread, spread].
+std::string Weights(std::mt19937& random, const std::string& name, const Shape& shape, float spread = 0.7F);
+
 Tensor Random(std::mt19937& random, Shape shape);
 Tensor Classes(std::mt19937& random, int64_t count, int64_t classes);
 
@@ -24,6 +27,9 @@ Feeds Views(const Batch& batch);
 
 // Adam, with gradients and outputs fetched.
 CompileOptions OptionsFor(std::vector<LossTerm> losses, int devices, const std::vector<int64_t>& batches);
+
+// Instructions of this operator, over all programs. Devices with equal shares run one program.
+int64_t Count(const Plan& plan, const std::string& op);
 
 // What training on the batches in order gives: losses, all fetches of each step, the state after the last. Checks that devices which
 // hold a state have the same bits of it. `chaos`: seed of random delays; 0: none.
