@@ -53,20 +53,20 @@ void RunExpandDerivatives(PassContext& c) {
   ExpandDerivatives(builder);
 }
 
-// Parts of a model are placed by the names of its nodes.
-bool KeepsNodes(const PassContext& c) { return c.kind == EntryKind::kUpdate || c.stages != nullptr; }
+// Whether there is a model whose nodes may become others: an update has none, and parts of one are placed by its nodes' names.
+bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && c.stages == nullptr; }
 
 void RunFuseAttention(PassContext& c) {
   // On a GPU only cuDNN's is ahead of two products and a softmax: in 16 bits, without a mask but the causal one.
   const bool cpu = c.recipe.device == DeviceKind::kCpu;
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
-  if (KeepsNodes(c) || (!cpu && !low)) return;
+  if (!MayFuseLayers(c) || (!cpu && !low)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseAttention(builder, c.parameters, !cpu);
 }
 
 void RunFuseLinear(PassContext& c) {
-  if (KeepsNodes(c)) return;
+  if (!MayFuseLayers(c)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseLinear(builder);
 }

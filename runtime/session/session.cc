@@ -302,7 +302,7 @@ double Session::loss() const {
 void Session::Forward(EntryKind kind, const Feeds& feeds) { Run(FindEntry(kind, feeds), feeds); }
 
 std::map<std::string, Tensor> Session::Evaluate(const Feeds& feeds) {
-  Run(FindEntry(EntryKind::kEval, feeds), feeds);
+  Forward(EntryKind::kEval, feeds);
   std::map<std::string, Tensor> values = FetchAll();
   if (!values.contains(std::string(kLoss)) && values.contains(std::string(kLoss) + "/0")) {
     Tensor sum(DType::kFloat64, Shape{});
@@ -313,7 +313,7 @@ std::map<std::string, Tensor> Session::Evaluate(const Feeds& feeds) {
 }
 
 std::map<std::string, Tensor> Session::Predict(const Feeds& feeds) {
-  Run(FindEntry(EntryKind::kPredict, feeds), feeds);
+  Forward(EntryKind::kPredict, feeds);
   return FetchAll();
 }
 

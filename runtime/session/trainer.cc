@@ -28,10 +28,6 @@ const TensorView& Named(const Feeds& by_name, const std::string& name, const std
               "there are: " + known);
 }
 
-}  // namespace
-
-namespace {
-
 // Decided here, as other threads ask.
 ReadRows ReadBy(const Session& session, EntryKind kind, int64_t rows, int64_t batch) {
   std::map<int64_t, std::pair<int64_t, int64_t>> read;

@@ -1,4 +1,4 @@
-// machine [--threads N] [--json]: what this machine does at best, by the kernels that steps use: a large product, a convolution, a copy.
+// machine [--threads N]: what this machine does at best, as one line of JSON: a large product, by the kernel that steps use, and a copy.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -30,7 +30,7 @@ double Fastest(F&& run) {
   return fastest;
 }
 
-// Seconds of a call on random numbers, in plain layouts or those that the kernel likes best.
+// Seconds of a call on operands in plain layouts.
 double SecondsOf(KernelCall call, const std::string& name, int threads) {
   call.threads = threads;
   std::vector<Tensor> memory;

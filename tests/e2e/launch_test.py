@@ -466,6 +466,10 @@ sys.exit(138)
         self.assertIn("3 threads", said)
         said = self.run_command([*TRAIN, "--dry-run", "--threads", "2", "--out", self.path("runs")], OMP_NUM_THREADS="3").stderr
         self.assertIn("2 threads", said)
+        # In a job it is the number of each process.
+        words = ["launch", "--nproc-per-node", "2", "--", *TRAIN, "--name", "threads", "--out", self.path("runs"), "--devices", "cpu:1"]
+        self.run_command(words, OMP_NUM_THREADS="3")
+        self.assertIn("threads = 3", self.read("runs/threads/config.toml"))
 
 
 if __name__ == "__main__":

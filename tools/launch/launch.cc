@@ -1,9 +1,6 @@
 #include "tools/launch/launch.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +11,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/comm/socket.h"
 #include "tools/launch/job_attempt.h"
 #include "tools/screen/error_file.h"
 #include "tools/screen/log.h"
@@ -27,17 +26,9 @@ namespace fs = std::filesystem;
 
 // One that nobody listens at now. Throws Error(kResource).
 int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const std::string why = std::strerror(errno);
-  if (fd >= 0) close(fd);
-  if (!bound) throw Error(ErrorCode::kResource, "no free port: " + why, "--standalone", "--master-port names one");
-  return ntohs(address.sin_port);
+  const std::optional<Socket> socket = Socket::Listen(Resolve("127.0.0.1", 0).front());
+  if (socket) return socket->local().port();
+  throw Error(ErrorCode::kResource, std::string("no free port: ") + std::strerror(errno), "--standalone", "--master-port names one");
 }
 
 std::string HostName() {

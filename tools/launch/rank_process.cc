@@ -67,6 +67,16 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// All of it, as far as the descriptor takes it: a terminal that is gone is no reason to stop.
+void WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 // What the new process does, by calls that are safe between fork and exec alone. Does not return.
 [[noreturn]] void Become(const char* program, char* const* words, char* const* environment, pid_t parent, int null, const int (&outputs)[2],
                          int failure) {
@@ -102,20 +112,6 @@ LineTee::~LineTee() {
   close(read_end_);
   close(file_);
 }
-
-namespace {
-
-// All of it, as far as the descriptor takes it: a terminal that is gone is no reason to stop.
-void WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-}  // namespace
 
 bool LineTee::Pump() {
   char buffer[16384];

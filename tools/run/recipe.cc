@@ -233,18 +233,17 @@ std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine
 
 constexpr int kMostThreads = 1024;
 
-// As many as OMP_NUM_THREADS says ("4", or "4,2" for nested ones), which launchers of several processes set; else one a core.
-int ThreadsHere() {
-  const char* text = std::getenv("OMP_NUM_THREADS");
-  const int wanted = text == nullptr ? 0 : std::atoi(text);
-  return wanted > 0 ? std::min(wanted, kMostThreads) : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
-
 bool IsArchitecture(const std::string& text) {
   return text.size() >= 5 && text.size() <= 7 && text.starts_with("sm_") && std::all_of(text.begin() + 3, text.begin() + 5, ::isdigit);
 }
 
 }  // namespace
+
+int ThreadsOfProcess(int processes) {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  const int wanted = text == nullptr ? 0 : std::atoi(text);
+  return wanted > 0 ? std::min(wanted, kMostThreads) : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / processes);
+}
 
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes) {
   NamedDevices named;
@@ -399,7 +398,8 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
   if (const std::string& limit = configuration.Text("devices.memory_limit"); !limit.empty())
     recipe.memory_limit = ParseBytes(limit, "--memory-limit");
   const int64_t threads = configuration.Integer("devices.threads");
-  recipe.threads = threads > 0 ? static_cast<int>(std::min<int64_t>(threads, kMostThreads)) : std::max(1, ThreadsHere() / recipe.devices);
+  recipe.threads =
+      threads > 0 ? static_cast<int>(std::min<int64_t>(threads, kMostThreads)) : std::max(1, ThreadsOfProcess(1) / recipe.devices);
   recipe.streams = static_cast<int>(configuration.Integer("devices.streams"));
   recipe.schedule = ScheduleOf(configuration, total_updates);
   return recipe;

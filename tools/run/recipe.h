@@ -19,6 +19,10 @@ namespace gradloom {
 Recipe RecipeOf(const Configuration& configuration, const Model& model, const Graph& graph, int64_t total_updates,
                 std::vector<std::string>& notes);
 
+// Threads for all devices of a process: as many as OMP_NUM_THREADS says ("4", or "4,2" for nested ones), which launchers set; else one a
+// core, shared by so many processes of this host.
+int ThreadsOfProcess(int processes);
+
 // The devices that the configuration names, as this machine has them, and what they are ("sm_90"; "any" for the CPU); with --target as
 // they are named. `notes` gets a line where the CPU stands in. Throws Error(kConfig), Error(kDevice).
 struct NamedDevices {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/plan_identity.h"
 #include "tools/run/job.h"
+#include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -98,8 +98,7 @@ void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const
   configuration.Decide("devices.use", "cpu:" + std::to_string(all), "the job");
   if (configuration.Integer("devices.threads") > 0) return;
   // As many as a process by itself would take, of the host that has the fewest.
-  const int here = std::max(1, all * topology_.local_world / world);
-  const int mine = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
+  const int mine = std::max(1, ThreadsOfProcess(topology_.local_world) / ((all + world - 1) / world));
   int fewest = mine;
   for (const std::string& theirs : communicator_->AllGather(std::to_string(mine))) fewest = std::min(fewest, std::atoi(theirs.c_str()));
   configuration.Decide("devices.threads", std::to_string(std::max(fewest, 1)), "the job");
