@@ -12,9 +12,29 @@ namespace {
 
 using B = GraphBuilder;
 
+// Where the rows of a permutation, a constant, come from; empty: it is none.
+std::vector<int64_t> InversePermutation(const Graph& graph, ValueId id, int64_t extent) {
+  const Tensor* data = graph.data(id);
+  if (data == nullptr || graph.value(id).role != Role::kConst || data->shape() != Shape{extent}) return {};
+  const std::vector<int64_t> places = IntValues(data->view());
+  std::vector<int64_t> inverse(places.size(), -1);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int64_t place = places[i] < 0 ? places[i] + extent : places[i];
+    if (place < 0 || place >= extent || inverse[static_cast<size_t>(place)] >= 0) return {};
+    inverse[static_cast<size_t>(place)] = static_cast<int64_t>(i);
+  }
+  return inverse;
+}
+
 void Gather(GradientContext& c) {
   if (!c.needs(0)) return;
-  c.set(0, c.b.Own("GatherGrad", {c.in(1), c.grad(0)}, {{"axis", c.attributes().Int("axis", 0)}, {"shape", c.b.shape(c.in(0)).dims()}}));
+  const Shape x = c.b.shape(c.in(0));
+  const int64_t axis = c.attributes().Int("axis", 0);
+  if (const auto at = NormalAxis(axis, x.rank())) {
+    const std::vector<int64_t> inverse = InversePermutation(c.b.graph(), c.in(1), x[*at]);
+    if (!inverse.empty()) return c.set(0, c.b.Op("Gather", {c.grad(0), c.b.Ints(inverse)}, {{"axis", axis}}));
+  }
+  c.set(0, c.b.Own("GatherGrad", {c.in(1), c.grad(0)}, {{"axis", axis}, {"shape", x.dims()}}));
 }
 
 void GatherGradGradient(GradientContext& c) {

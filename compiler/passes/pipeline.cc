@@ -18,6 +18,7 @@
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fuse_attention.h"
 #include "compiler/passes/fuse_linear.h"
+#include "compiler/passes/fuse_moves.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/keep_steps.h"
@@ -69,6 +70,12 @@ void RunFuseLinear(PassContext& c) {
   if (!MayFuseLayers(c)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseLinear(builder);
+}
+
+void RunFuseMoves(PassContext& c) {
+  if (!MayFuseLayers(c)) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseMoves(builder);
 }
 
 // The loss of the file's own algorithm is there; what it keeps gets its next values.
@@ -254,6 +261,7 @@ constexpr Pass kPasses[] = {
     // Before the loss, whose nodes are those that come after the model's.
     {"fuse_attention", RunFuseAttention, true, true, PassStage::kBatch},
     {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},
+    {"fuse_moves", RunFuseMoves, true, true, PassStage::kBatch},
     {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
     // Before differentiation, which sees the sums then.
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},

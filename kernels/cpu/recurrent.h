@@ -53,6 +53,8 @@ struct Sizes {
     return (batch_first ? b * directions + direction : direction * batch + b) * hidden;
   }
   bool backwards(int64_t direction) const { return reverse || direction == 1; }
+  // Whether the states before the steps are Y's rows, a time apart, and the initial state: rows of one time lie together, in Y too.
+  bool states_in_y() const { return !batch_first && !has_lengths && directions == 1; }
 };
 
 // The part of a step that one thread computes: sequences [b0, b1), hidden units [j0, j1).
@@ -82,7 +84,8 @@ struct Lane {
   // Forward: the state before step s is states[s % 2]; products of a step.
   float *states[2], *step, *reset;
 
-  // Backward: gradients of the states, of Y (may be null), of the gates' arguments; the states before each step, by row.
+  // Backward: gradients of the states, of Y (may be null), of the gates' arguments; the states before each step, by row, where they are not
+  // Y's.
   float *dh, *dc, *through, *dz, *before, *reset_before, *gathered;
   const float* dy;
 

@@ -223,8 +223,27 @@ class GradientKernel : public Recurrence {
         dx_(*products.dx),
         add_dx_(*products.add_dx),
         dw_(*products.dw),
-        dr_(*products.dr) {
-    if (products.dr_candidate) dr_candidate_.emplace(*products.dr_candidate);
+        dr_(products.dr),
+        dr_candidate_(products.dr_candidate) {}
+
+  // StateProducts, ready to run.
+  struct PreparedStates {
+    std::optional<PreparedProduct> all, first;
+
+    explicit PreparedStates(const StateProducts& plan) {
+      if (plan.all) all.emplace(*plan.all);
+      if (plan.first) first.emplace(*plan.first);
+    }
+  };
+
+  // dr = the gradients of the gates from `slot` on times the states before the steps, or, beside those of the first, times `by_row`.
+  void MultiplyStates(PreparedStates& product, const Lane& lane, int64_t slot, const float* by_row, float* dr, void* library) const {
+    const float* dz = lane.dz + slot * n_.hidden;
+    if (!product.first) return product.all->Run(dz, by_row, dr, library);
+    const int64_t dz_row = n_.slots * n_.hidden, rest = n_.rows() - n_.batch;
+    const bool backwards = n_.backwards(lane.direction);
+    product.first->Run(dz + (backwards ? rest * dz_row : 0), lane.first_h, dr, library);
+    if (rest > 0) product.all->Run(dz + (backwards ? 0 : n_.batch * dz_row), lane.y + (backwards ? n_.cells() : 0), dr, library);
   }
 
   void Direction(const void* const* inputs, void* const* outputs, char* scratch, int64_t d) {
@@ -264,10 +283,10 @@ class GradientKernel : public Recurrence {
     if (float* dw = out(kW)) dw_.Run(lane.dz, x, dw + d * width * n_.input, library);
     if (float* dr = out(kR)) {
       dr += d * width * hidden;
-      dr_.Run(lane.dz, lane.before, dr, library);
-      if (dr_candidate_) {
-        dr_candidate_->Run(lane.dz + (n_.linear ? 3 : 2) * hidden, n_.linear ? lane.before : lane.reset_before, dr + 2 * hidden * hidden,
-                           library);
+      MultiplyStates(dr_, lane, 0, lane.before, dr, library);
+      if (n_.gates == 3) {
+        MultiplyStates(dr_candidate_, lane, n_.linear ? 3 : 2, n_.linear ? lane.before : lane.reset_before, dr + 2 * hidden * hidden,
+                       library);
       }
     }
     if (float* db = out(kB)) BiasGradient(lane, db + d * 2 * width);
@@ -287,7 +306,7 @@ class GradientKernel : public Recurrence {
     std::fill_n(lane.through, n_.cells(), 0.0f);
     ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
       std::fill_n(lane.dz_row(t, b), n_.slots * hidden, 0.0f);
-      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);
+      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);  // there: it has lengths
       if (n_.gates == 3 && !n_.linear) std::fill_n(lane.reset_before + n_.row(t, b) * hidden, hidden, 0.0f);
     });
     const int phases = cells_.Phases(n_);
@@ -297,7 +316,7 @@ class GradientKernel : public Recurrence {
           cells_.Backward(lane, share, s, phase);
           if (meets) Meet();
         }
-        for (int64_t b = share.b0; b < share.b1; ++b) {
+        for (int64_t b = share.b0; b < share.b1 && !n_.states_in_y(); ++b) {
           const int64_t t = lane.time(s, b);
           if (t >= 0)
             std::copy(lane.h_before(s, b) + share.j0, lane.h_before(s, b) + share.j1, lane.before + n_.row(t, b) * hidden + share.j0);
@@ -349,8 +368,8 @@ class GradientKernel : public Recurrence {
   }
 
   const bool saved_;
-  PreparedProduct dx_, add_dx_, dw_, dr_;
-  std::optional<PreparedProduct> dr_candidate_;
+  PreparedProduct dx_, add_dx_, dw_;
+  PreparedStates dr_, dr_candidate_;
 };
 
 }  // namespace

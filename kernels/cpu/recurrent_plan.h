@@ -20,9 +20,27 @@ inline constexpr int64_t kSequencesPerThread = 8;
 // Floats of R or W packed gate by gate for products over k, or of R the other way.
 inline int64_t PackedFloats(const Sizes& n, const Loops& loops, int64_t k) { return AlignUp(n.hidden, loops.matrix_panel) * k * n.gates; }
 
+// dz^T h over all steps, h being the states before them: one product, or, where they lie in Y, one for the first step, which begins with
+// the initial state, and one for the rest.
+struct StateProducts {
+  std::optional<ProductPlan> all, first;
+
+  // `w`: the product over all rows.
+  void Set(const Sizes& n, ProductShape w, bool in_y, int threads) {
+    if (in_y) {
+      w.k = n.batch;
+      first.emplace(w, threads);
+      w.k = n.rows() - n.batch;
+      w.adds = true;
+    }
+    if (w.k > 0) all.emplace(w, threads);
+  }
+};
+
 // The products of a gradient over all steps.
 struct Products {
-  std::optional<ProductPlan> dx, add_dx, dw, dr, dr_candidate;
+  std::optional<ProductPlan> dx, add_dx, dw;
+  StateProducts dr, dr_candidate;
 
   Products(const Sizes& n, bool gradient, int threads) {
     if (!gradient) return;
@@ -33,16 +51,17 @@ struct Products {
     add_dx.emplace(x, threads);
     ProductShape w{.m = n.width(), .n = n.input, .k = n.rows(), .a_row = 1, .a_col = dz_row, .b_row = n.input, .c_row = n.input};
     dw.emplace(w, threads);
-    // The candidate of GRU has another operand than its gates.
     w.n = w.b_row = w.c_row = n.hidden;
     w.m = n.gates == 3 ? 2 * n.hidden : n.width();
-    dr.emplace(w, threads);
+    dr.Set(n, w, n.states_in_y(), threads);
+    if (n.gates != 3) return;
+    // The candidate of GRU has another operand than its gates.
     w.m = n.hidden;
-    if (n.gates == 3) dr_candidate.emplace(w, threads);
+    dr_candidate.Set(n, w, n.states_in_y() && n.linear, threads);
   }
   int64_t scratch_bytes() const {
     int64_t most = 0;
-    for (const auto* plan : {&dx, &add_dx, &dw, &dr, &dr_candidate}) {
+    for (const auto* plan : {&dx, &add_dx, &dw, &dr.all, &dr.first, &dr_candidate.all, &dr_candidate.first}) {
       if (*plan) most = std::max(most, (*plan)->scratch_bytes());
     }
     return most;
@@ -80,7 +99,7 @@ struct Places {
     dc = Take(when(gradient && n.gates == 4, cells));
     through = Take(when(gradient, cells));
     dz = Take(when(gradient, n.slots * rows));
-    before = Take(when(gradient, rows));
+    before = Take(when(gradient && !n.states_in_y(), rows));
     reset_before = Take(when(gradient && n.gates == 3 && !n.linear, rows));
     gathered = Take(when(gradient && n.has_lengths, n.slots * cells));
     x = Take(when(gradient && n.has_lengths, n.rows() * n.input));

@@ -111,12 +111,15 @@ void CopyColumns(const float* from, Index from_row, float* to, Index to_row, Ind
 }  // namespace
 
 void MultiplyPacked(const MatrixArgs& args, const float* pack) {
-  alignas(64) float bias[kPanel], part[kTileRows * kPanel];
+  alignas(64) static constexpr float kNoBias[kPanel] = {};
+  alignas(64) float biases[kPanel], part[kTileRows * kPanel];
+  const float* const bias = args.bias != nullptr ? biases : kNoBias;
   // Tiles of nearly equal height: one of a row or two would wait for its own additions.
   const Index tiles = (args.m + kTileRows - 1) / kTileRows;
   for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
-    for (Index i = 0; i < kPanel; ++i) bias[i] = args.bias != nullptr && i < width ? args.bias[(j + i) * args.bias_step] * args.beta : 0.0f;
+    for (Index i = 0; i < kPanel && args.bias != nullptr; ++i)
+      biases[i] = i < width ? args.bias[(j + i) * args.bias_step] * args.beta : 0.0f;
     for (Index t = 0, row = 0; t < tiles; ++t) {
       const Index rows = args.m / tiles + (t < args.m % tiles ? 1 : 0);
       const float* a = args.a + row * args.a_row;
