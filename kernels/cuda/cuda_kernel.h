@@ -63,6 +63,10 @@ std::span<const CudaKernel> DnnAttentionKernels();   // dnn_attention.cc
 std::span<const CudaKernel> AttentionKernels();      // attention.cu
 std::span<const CudaKernel> RecurrentKernels();      // recurrent.cu
 std::span<const CudaKernel> LinearAlgebraKernels();  // linear_algebra.cu
+std::span<const CudaKernel> QuantizedKernels();      // quantized.cu
+std::span<const CudaKernel> TensorScatterKernels();  // tensor_scatter.cu
+std::span<const CudaKernel> TrainingKernels();       // training.cu
+std::span<const CudaKernel> UnfoldKernels();         // unfold.cu
 
 // Every kernel, in no order.
 std::span<const CudaKernel* const> AllCudaKernels();

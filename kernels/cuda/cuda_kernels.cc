@@ -36,6 +36,10 @@ constexpr Family kFamilies[] = {
     AttentionKernels,
     RecurrentKernels,
     LinearAlgebraKernels,
+    QuantizedKernels,
+    TensorScatterKernels,
+    TrainingKernels,
+    UnfoldKernels,
 };
 // clang-format on
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Predicted efficiency of three models over many GPUs: ResNet-50, BERT-base and GPT-2 124M, mixed precision, on nodes of eight.
 
-    python scaling.py --cache DIR [--topology models/clusters/h200_nodes.toml]
+    python scaling.py --cache DIR [--topology models/clusters/h200_nodes.toml] [--one-gpu]
 
 Writes the models' ONNX files into DIR with PyTorch where they are not there (0.5 GB each), compiles each for eight GPUs, which need not be there, and
-simulates the plan on 8 to 4,096 of them: the table of docs/scaling.md. Besides, what one change at a time would bring. The binary is
+simulates the plan on 8 to 4,096 of them: the table of docs/scaling.md. Besides, what one change at a time would bring. With --one-gpu the table of
+docs/gpu.md: a step of one GPU, and of two small nets in float32, whose files peers/workloads.py writes into DIR. The binary is
 bazel-bin/tools/gradloom/gradloom."""
 import argparse
 import json
@@ -22,6 +23,10 @@ COUNTS = (1, 8, 64, 512, 4096)
 MODELS = {"resnet50": (256, "momentum", "images"), "bert_base": (64, "adamw", "sequences of 128"), "gpt2_124m_1024": (16, "adamw", "sequences of 1,024")}
 
 
+# In float32: by model, samples, loss and optimizer.
+SMALL = {"mlp_housing": (64, "mse", "adam"), "lenet": (64, "cross_entropy", "sgd")}
+
+
 def export(name, folder):
     import workloads as w
     w.W["bert_base"] = (lambda: w.BERT(30522, 768, 12, 12, 128), w._seq(30522, 128, 4), 2, "cross_entropy", w.ADAMW)
@@ -29,15 +34,15 @@ def export(name, folder):
     w.write(name, folder)
 
 
-def compiled(model, optimizer, batch, plan, *flags):
-    command = [GRADLOOM, "compile", model, "--loss", "cross_entropy", "--optimizer", optimizer, "--lr", "0.001", "--batch", str(8 * batch), "--devices",
-               "cuda:" + ",".join(map(str, range(8))), "--target", "sm_90", "--precision", "bf16", "-o", plan, *flags]
+def compiled(model, optimizer, batch, plan, devices=8, loss="cross_entropy", precision="bf16"):
+    command = [GRADLOOM, "compile", model, "--loss", loss, "--optimizer", optimizer, "--lr", "0.001", "--batch", str(devices * batch), "--devices",
+               "cuda:" + ",".join(map(str, range(devices))), "--target", "sm_90", "--precision", precision, "-o", plan]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return plan
 
 
-def simulated(plan, topology):
-    counts = ",".join(map(str, COUNTS))
+def simulated(plan, topology, counts=COUNTS):
+    counts = ",".join(map(str, counts))
     text = subprocess.run([GRADLOOM, "simulate", plan, "--topology", topology, "--devices", counts, "--json"], check=True, capture_output=True, text=True).stdout
     return {row["devices"]: row for row in json.loads(text)["simulations"]}
 
@@ -61,18 +66,33 @@ def changed(topology, folder, key, factor):
     return path
 
 
+def one_gpu(cache, topology, folder):
+    print("| model, samples, precision | step, ms | samples/s | launches one after another | memory, GiB |\n|---|---|---|---|---|")
+    rows = [(name, batch, "cross_entropy", optimizer, "bf16") for name, (batch, optimizer, _) in MODELS.items()]
+    rows += [(name, batch, loss, optimizer, "fp32") for name, (batch, loss, optimizer) in SMALL.items()]
+    for name, batch, loss, optimizer, precision in rows:
+        plan = compiled(cache / f"{name}.onnx", optimizer, batch, folder / "one.plan", 1, loss, precision)
+        row = simulated(plan, topology, [1])[1]
+        memory = json.loads(subprocess.run([GRADLOOM, "inspect", plan, "--json"], check=True, capture_output=True, text=True).stdout)["total_bytes"]
+        print(f"| {name}, {batch}, {precision} | {row['step_ms']:.3g} | {row['samples_per_second']:,.0f} | {row['critical_instructions']} | {memory / 2**30:.3g} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--topology", type=pathlib.Path, default=ROOT / "models/clusters/h200_nodes.toml")
+    parser.add_argument("--one-gpu", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
+        for name in MODELS:
+            if not (arguments.cache / f"{name}.onnx").exists():
+                export(name, arguments.cache)
+        if arguments.one_gpu:
+            return one_gpu(arguments.cache, arguments.topology, folder)
         base, variants = {}, {}
         for name, (batch, optimizer, _) in MODELS.items():
             model = arguments.cache / f"{name}.onnx"
-            if not model.exists():
-                export(name, arguments.cache)
             plan = compiled(model, optimizer, batch, folder / f"{name}.plan")
             base[name] = simulated(plan, arguments.topology)
             variants[name] = {

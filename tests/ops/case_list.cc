@@ -28,6 +28,7 @@ constexpr Cases kFamilies[] = {
     QuantizedCases,
     RegionOfInterestCases,
     SignalCases,
+    TrainingCases,
 };
 // clang-format on
 

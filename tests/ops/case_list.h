@@ -27,5 +27,6 @@ std::vector<OpCase> AttentionCases();         // cases_attention.cc
 std::vector<OpCase> QuantizedCases();         // cases_quantized.cc
 std::vector<OpCase> RegionOfInterestCases();  // cases_regions_of_interest.cc
 std::vector<OpCase> SignalCases();            // cases_signal.cc
+std::vector<OpCase> TrainingCases();          // cases_training.cc: ONNX's own optimizers
 
 }  // namespace gradloom

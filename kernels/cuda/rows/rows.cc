@@ -34,6 +34,10 @@ constexpr Rows kFamilies[] = {
     CudaAttentionRows,
     CudaRecurrentRows,
     CudaLinearAlgebraRows,
+    CudaQuantizedRows,
+    CudaTensorScatterRows,
+    CudaTrainingRows,
+    CudaUnfoldRows,
 };
 // clang-format on
 

@@ -33,6 +33,10 @@ std::span<const KernelRow> CudaDnnAttentionRows();   // dnn_attention.cc: by cuD
 std::span<const KernelRow> CudaAttentionRows();      // attention.cc
 std::span<const KernelRow> CudaRecurrentRows();      // recurrent.cc
 std::span<const KernelRow> CudaLinearAlgebraRows();  // linear_algebra.cc: Det
+std::span<const KernelRow> CudaQuantizedRows();      // quantized.cc
+std::span<const KernelRow> CudaTensorScatterRows();  // tensor_scatter.cc
+std::span<const KernelRow> CudaTrainingRows();       // training.cc: ONNX's own optimizers
+std::span<const KernelRow> CudaUnfoldRows();         // unfold.cc: Col2Im, MaxUnpool
 
 // Reasons to reject a call, "" where there is none. They are joined by FirstOf.
 namespace cuda_rows {

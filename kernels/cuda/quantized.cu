@@ -1,0 +1,102 @@
+// Numbers as small integers times a scale.
+#include <cmath>
+
+#include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/walk.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+// Which element of the scale belongs to an element of x: one for all, one for each place of an axis, or one for each block of `block`
+// places of it.
+struct Grain {
+  bool single = true;
+  int64_t extent = 1, inner = 1, block = 0, blocks = 1;
+
+  explicit Grain(const KernelCall& call) : single(call.inputs[1].shape.elements() == 1) {
+    if (single) return;
+    const Shape& x = call.inputs[0].shape;
+    const int axis = AxisOf(call, call.attributes.Int("axis", 1), x.rank());
+    extent = x[axis];
+    inner = Product(x, axis + 1, x.rank());
+    block = call.attributes.Int("block_size", 0);
+    if (block > 0) blocks = (extent + block - 1) / block;
+  }
+
+  GRADLOOM_DEVICE int64_t operator()(int64_t i) const {
+    if (single) return 0;
+    const Quotient row = Divide(i, inner), place = Divide(row.quotient, extent);
+    if (block == 0) return place.rest;
+    return (place.quotient * blocks + Divide(place.rest, block).quotient) * inner + row.rest;
+  }
+};
+
+struct Operand {
+  const void* data = nullptr;  // null: zeros
+  DType dtype = DType::kUndefined;
+  GRADLOOM_DEVICE double operator[](int64_t i) const { return data == nullptr ? 0.0 : LoadAs<double>(data, dtype, i); }
+};
+
+struct Quantized {
+  int64_t n;
+  Grain grain;
+  DType dtypes[3], precision, out;
+  bool whole;  // the result has integers
+
+  explicit Quantized(const KernelCall& call)
+      : n(call.outputs[0].shape.elements()),
+        grain(call),
+        dtypes{call.inputs[0].dtype, call.inputs[1].dtype, call.inputs.size() > 2 ? call.inputs[2].dtype : DType::kUndefined},
+        precision(static_cast<DType>(call.attributes.Int("precision", 0))),
+        out(call.outputs[0].dtype),
+        whole(IsInteger(out)) {
+    if (precision == DType::kUndefined) precision = dtypes[1];
+  }
+
+  Operand In(const Launch& l, size_t i) const { return {dtypes[i] == DType::kUndefined ? nullptr : l.inputs[i], dtypes[i]}; }
+};
+
+GRADLOOM_DEVICE double Rounded(double value, DType precision) {
+  switch (precision) {
+    case DType::kFloat64: return value;
+    case DType::kFloat16: return static_cast<double>(static_cast<float>(Convert<Half>(value)));
+    case DType::kBfloat16: return static_cast<double>(static_cast<float>(Convert<Bfloat16>(value)));
+    default: return static_cast<double>(static_cast<float>(value));
+  }
+}
+
+void Quantize(const Quantized& q, const Operand& x, const Operand& scale, const Operand& zero, void* y, cudaStream_t stream) {
+  ForEachElement(
+      q.n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const int64_t at = q.grain(i);
+        const double quotient = Rounded(x[i] / scale[at], q.precision);
+        StoreAs(y, q.out, i, (q.whole ? ::rint(quotient) : quotient) + zero[at]);
+      });
+}
+
+void Dequantize(const Quantized& q, const Operand& x, const Operand& scale, const Operand& zero, void* y, cudaStream_t stream) {
+  ForEachElement(
+      q.n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const int64_t at = q.grain(i);
+        StoreAs(y, q.out, i, (x[i] - zero[at]) * scale[at]);
+      });
+}
+
+std::unique_ptr<Kernel> MakeQuantizeLinear(const KernelCall& call, const KernelSite&) {
+  return Runs([q = Quantized(call)](const Launch& l) { Quantize(q, q.In(l, 0), q.In(l, 1), q.In(l, 2), l.outputs[0], l.stream); });
+}
+
+std::unique_ptr<Kernel> MakeDequantizeLinear(const KernelCall& call, const KernelSite&) {
+  return Runs([q = Quantized(call)](const Launch& l) { Dequantize(q, q.In(l, 0), q.In(l, 1), q.In(l, 2), l.outputs[0], l.stream); });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.DequantizeLinear", MakeDequantizeLinear},
+    {"cuda.QuantizeLinear", MakeQuantizeLinear},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> QuantizedKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

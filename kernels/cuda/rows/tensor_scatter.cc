@@ -1,0 +1,46 @@
+// Rows of an update put into a cache, each sample's from a place of its own, and taken out again.
+#include "kernels/cuda/rows/rows.h"
+
+namespace gradloom {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the reasons below are its
+
+std::string Rejects(const KernelCall& call, const Shape& update, size_t indices) {
+  const Shape& cache = call.inputs[0].shape;
+  const auto axis = NormalAxis(call.attributes.Int("axis", -2), cache.rank());
+  bool fits = axis && *axis > 0 && cache.rank() == update.rank() && update[*axis] <= cache[*axis];
+  for (int i = 0; fits && i < cache.rank(); ++i) fits = i == *axis || cache[i] == update[i];
+  if (!fits) return "an update that does not fit the cache";
+  if (indices < call.inputs.size() && call.inputs[indices].present()) {
+    const OperandType& places = call.inputs[indices];
+    if (places.dtype != DType::kInt64 && places.dtype != DType::kInt32) return "places of type " + std::string(DTypeName(places.dtype));
+    if (places.shape.elements() != cache[0]) return "a number of places";
+  }
+  return Layouts(call);
+}
+
+std::string RejectsScatter(const KernelCall& call) { return Rejects(call, call.inputs[1].shape, 2); }
+std::string RejectsGather(const KernelCall& call) { return Rejects(call, call.outputs[0].shape, 1); }
+
+constexpr Aliasing kCache[] = {{0, 0}};
+
+constexpr KernelRow kRows[] = {
+    {.name = "cuda.TensorScatter",
+     .op = "TensorScatter",
+     .domain = "",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsScatter,
+     .may_alias = kCache},
+    {.name = "cuda.gradloom.TensorGather",
+     .op = "TensorGather",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsGather},
+};
+
+}  // namespace
+
+std::span<const KernelRow> CudaTensorScatterRows() { return kRows; }
+
+}  // namespace gradloom
