@@ -25,7 +25,8 @@ void Background::Start(std::function<void()> work) {
     try {
       thread_ = std::thread([this] { Loop(); });
     } catch (const std::system_error& error) {
-      throw Error(ErrorCode::kResource, std::string("no thread to copy inputs: ") + error.what(), "", "use fewer --devices or --streams");
+      throw Error(ErrorCode::kResource, std::string("no thread for work in the background: ") + error.what(), "",
+                  "use fewer --devices or --streams");
     }
   }
   {

@@ -240,14 +240,14 @@ void Checkpoint::RestoreWeights(Session& session) const {
   for (const auto& [state, tensor] : known) session.Set(state->name, *tensor);
 }
 
-Manifest ManifestOf(const Session& session, const PlanIdentity& plan) {
+Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan) {
   Manifest manifest;
   manifest.version = kVersion;
   manifest.plan = plan;
-  manifest.seed = session.seed();
-  manifest.step = session.step();
-  manifest.batch = session.batch();
-  manifest.fixed_learning_rate = session.fixed_learning_rate();
+  manifest.seed = state.seed;
+  manifest.step = state.step;
+  manifest.batch = state.batch;
+  manifest.fixed_learning_rate = state.fixed_learning_rate;
   return manifest;
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/session/manifest.h"
 #include "runtime/session/safetensors.h"
 #include "runtime/session/session.h"
+#include "runtime/session/session_copy.h"
 
 namespace gradloom {
 
@@ -65,8 +66,8 @@ class Checkpoint {
   std::map<std::string, TensorView> tensors_;
 };
 
-// Version, plan, seed, position and learning rate of a session; no files, data or callbacks.
-Manifest ManifestOf(const Session& session, const PlanIdentity& plan);
+// Version, plan, seed, position and learning rate; no files, data or callbacks.
+Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan);
 
 // A checkpoint as one safetensors file, which Python's readers open too. `manifest`: all but the files.
 void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manifest manifest);

@@ -127,11 +127,12 @@ std::string CheckpointFolder::NewName(int64_t step) const {
   return name;
 }
 
-void CheckpointFolder::WriteStep(const std::string& folder, const Session& session, Manifest& manifest) const {
+void CheckpointFolder::WriteStep(const std::string& folder, const SavedState& saved, Manifest& manifest) const {
   FileCalls& calls = *options_.calls;
   if (calls.MakeFolder(folder.c_str(), 0777) != 0) throw WriteError("cannot make the folder", folder, errno);
   std::map<std::string, TensorView> types;
-  for (const StateTensor& state : session.plan().state) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
+  const Plan& plan = *saved.plan;
+  for (const StateTensor& state : plan.state) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
   CheckpointFile described{RankFileName(0), 0, 0};
   Hash hash;
   OutputFile file(folder + "/" + described.name, calls);
@@ -141,7 +142,7 @@ void CheckpointFolder::WriteStep(const std::string& folder, const Session& sessi
     described.bytes += bytes;
   };
   const auto elements = [&](const std::string& name, const WriteBytes& out) {
-    const Tensor value = session.Get(name);
+    const Tensor value = saved.get(plan.state[static_cast<size_t>(plan.FindState(name))]);
     out(value.data(), value.bytes());
   };
   WriteSafetensors(write, types, elements, {{"format", "gradloom-checkpoint"}, {"step", std::to_string(manifest.step)}, {"rank", "0"}});
@@ -160,18 +161,18 @@ void CheckpointFolder::Point(const std::string& name, const std::string& target)
   WriteFileAtomically(path_ + "/" + name, target + "\n", *options_.calls);
 }
 
-SavedCheckpoint CheckpointFolder::Save(const Session& session, const RunState& state, bool best) {
+SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& state, bool best) {
   const auto dated = Dated(path_);
-  Manifest manifest = ManifestOf(session, plan_);
+  Manifest manifest = ManifestOf(saved, plan_);
   manifest.sequence = dated.empty() ? 1 : dated.front().first + 1;
   manifest.loss_scale = state.loss_scale;
   manifest.cursor = state.cursor;
   manifest.callbacks = state.callbacks;
-  const std::string name = NewName(session.step()), final_path = path_ + "/" + name;
+  const std::string name = NewName(saved.step), final_path = path_ + "/" + name;
   const std::string temporary = final_path + ".tmp." + std::to_string(::getpid());
   try {
     RemoveFolder(temporary);
-    WriteStep(temporary, session, manifest);
+    WriteStep(temporary, saved, manifest);
     if (options_.calls->Rename(temporary.c_str(), final_path.c_str()) != 0) throw WriteError("cannot rename the folder", final_path, errno);
     SyncFolder(path_, *options_.calls);
     Point(kLatest, name);
@@ -179,15 +180,15 @@ SavedCheckpoint CheckpointFolder::Save(const Session& session, const RunState& s
   } catch (const Error& error) {
     RemoveFolder(temporary);
     if (error.code() != ErrorCode::kResource) throw;
-    throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(StateBytes(session.plan())) + " bytes",
+    throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(StateBytes(*saved.plan)) + " bytes",
                 error.where(), error.help());
   } catch (...) {
     RemoveFolder(temporary);
     throw;
   }
-  SavedCheckpoint saved{final_path, manifest.files.front().bytes, {}};
-  RemoveOld(saved.warnings);
-  return saved;
+  SavedCheckpoint done{final_path, manifest.files.front().bytes, {}};
+  RemoveOld(done.warnings);
+  return done;
 }
 
 std::string CheckpointFolder::BestPath() const {

@@ -10,6 +10,7 @@
 #include "runtime/base/file_calls.h"
 #include "runtime/session/manifest.h"
 #include "runtime/session/session.h"
+#include "runtime/session/session_copy.h"
 
 namespace gradloom {
 
@@ -47,10 +48,13 @@ class CheckpointFolder {
   // What was found and removed: names like step-000600.tmp.4711.
   const std::vector<std::string>& leftovers() const { return leftovers_; }
 
-  // Saves all state of the session and makes it the last checkpoint, with `best` also the best one; then
+  // Saves all of the state and makes it the last checkpoint, with `best` also the best one; then
   // removes those that are neither among the newest `keep` nor the best. Throws Error(kResource) naming the
   // path, the bytes needed and those free: then what this save wrote is removed, and no older one was.
-  SavedCheckpoint Save(const Session& session, const RunState& state, bool best = false);
+  SavedCheckpoint Save(const SavedState& saved, const RunState& state, bool best = false);
+  SavedCheckpoint Save(const Session& session, const RunState& state, bool best = false) {
+    return Save(SavedStateOf(session), state, best);
+  }
 
   // The best checkpoint's path; "" where there is none.
   std::string BestPath() const;
@@ -59,7 +63,7 @@ class CheckpointFolder {
   bool Lock();  // false where the file system has no locks
   void RemoveLeftovers();
   std::string NewName(int64_t step) const;
-  void WriteStep(const std::string& folder, const Session& session, Manifest& manifest) const;
+  void WriteStep(const std::string& folder, const SavedState& saved, Manifest& manifest) const;
   void Point(const std::string& name, const std::string& target) const;
   void RemoveOld(std::vector<std::string>& warnings) const;
   bool RemoveCheckpoint(const std::string& name) const;

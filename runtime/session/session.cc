@@ -8,6 +8,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/loss_scale_state.h"
 #include "runtime/session/schedule.h"
+#include "runtime/session/session_copy.h"
 
 namespace gradloom {
 namespace {
@@ -272,16 +273,7 @@ StepResult Session::SkipBatch() {
   return result;
 }
 
-std::string Session::NonFiniteState() const {
-  for (const StateTensor& state : plan_->state) {
-    if (state.kind == StateKind::kStatistic || !IsFloating(state.dtype)) continue;
-    const Tensor value = executor_->state().Get(state);
-    for (int64_t i = 0; i < value.elements(); ++i) {
-      if (!std::isfinite(ElementAsDouble(value.view(), i))) return state.name;
-    }
-  }
-  return "";
-}
+std::string Session::NonFiniteState() const { return gradloom::NonFiniteState(SavedStateOf(*this)); }
 
 std::optional<Session::LossScaleCounts> Session::loss_scale() const {
   if (plan_->FindState(std::string(kLossScaleState)) < 0) return std::nullopt;

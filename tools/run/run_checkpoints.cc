@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -119,29 +120,80 @@ void RunCheckpoints::Warn(const std::string& text) {
   log_.Line("warning " + text);
 }
 
+void RunCheckpoints::OnStep(const StepReport&) {
+  if (writing_ && written_) Finish();
+}
+
 void RunCheckpoints::OnSave(SaveReason reason) {
-  if (session_.batch() == saved_batch_ && reason != SaveReason::kBest) return;
-  if (const std::string state = session_.NonFiniteState(); !state.empty()) {
-    throw Error(ErrorCode::kDiverged, "'" + Escaped(state) + "' is not finite after step " + std::to_string(session_.step()),
-                last_path_.empty() ? "" : "last checkpoint: " + Escaped(last_path_, 4096),
-                "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
-  }
   const auto start = std::chrono::steady_clock::now();
-  const int64_t per_epoch = trainer_->batches_per_epoch();
-  RunState state;
-  state.cursor = {session_.batch() / per_epoch, session_.batch() % per_epoch, set_up_.options.batch, set_up_.data.train.rows()};
-  state.callbacks = {{kTrainer, trainer_->state()}, {kRecords, records_->state()}};
-  try {
-    const SavedCheckpoint saved = folder_.Save(session_, state, reason == SaveReason::kBest);
-    for (const std::string& warning : saved.warnings) Warn(warning);
-    last_path_ = saved.path;
-    saved_batch_ = session_.batch();
-    saved_step_ = session_.step();
-  } catch (const Error& error) {
-    if (!go_on_without_ || error.code() != ErrorCode::kResource) throw;
-    Warn("the checkpoint of step " + std::to_string(session_.step()) + " was not saved: " + error.message());
+  const int64_t batch = session_.batch();
+  const bool last = reason == SaveReason::kEnd || reason == SaveReason::kStopRequested;
+  if (reason == SaveReason::kInterval && writing_ && writing_batch_ == batch) return;
+  Finish();
+  if (batch != saved_batch_ || reason == SaveReason::kBest) {
+    const int64_t per_epoch = trainer_->batches_per_epoch();
+    RunState state;
+    state.cursor = {batch / per_epoch, batch % per_epoch, set_up_.options.batch, set_up_.data.train.rows()};
+    state.callbacks = {{kTrainer, trainer_->state()}, {kRecords, records_->state()}};
+    const bool best = reason == SaveReason::kBest;
+    writing_ = true;
+    written_ = false;
+    writing_batch_ = batch;
+    writing_step_ = session_.step();
+    bool copied = true;
+    try {
+      copy_.Take(session_);
+    } catch (const std::bad_alloc&) {
+      copied = false;
+    }
+    if (copied) {
+      writer_.Start([this, state = std::move(state), best] { Write(copy_.state(), state, best); });
+    } else {
+      Write(SavedStateOf(session_), state, best);
+    }
+    if (last || !copied) Finish();
   }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void RunCheckpoints::Write(const SavedState& saved, const RunState& state, bool best) {
+  try {
+    if (const std::string name = NonFiniteState(saved); !name.empty()) {
+      throw Error(ErrorCode::kDiverged, "'" + Escaped(name) + "' is not finite after step " + std::to_string(saved.step),
+                  last_path_.empty() ? "" : "last checkpoint: " + Escaped(last_path_, 4096),
+                  "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
+    }
+    saved_ = folder_.Save(saved, state, best);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  written_ = true;
+}
+
+void RunCheckpoints::Finish() {
+  if (!writing_) return;
+  writer_.Wait();
+  writing_ = false;
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  try {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    if (!go_on_without_ || error.code() != ErrorCode::kResource) throw;
+    return Warn("the checkpoint of step " + std::to_string(writing_step_) + " was not saved: " + error.message());
+  }
+  const SavedCheckpoint saved = *std::exchange(saved_, std::nullopt);
+  for (const std::string& warning : saved.warnings) Warn(warning);
+  last_path_ = saved.path;
+  saved_batch_ = writing_batch_;
+  saved_step_ = writing_step_;
+}
+
+void RunCheckpoints::Settle() {
+  try {
+    Finish();
+  } catch (const std::exception&) {
+    // The run has failed for another reason.
+  }
 }
 
 }  // namespace gradloom

@@ -1,12 +1,16 @@
 // The checkpoints of a run: when it saves, and how it goes on.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 
+#include "runtime/exec/background.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/checkpoint_folder.h"
+#include "runtime/session/session_copy.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
 #include "tools/run/run_records.h"
@@ -36,19 +40,27 @@ class RunCheckpoints : public TrainerObserver {
   // What saves from here on keep besides the session.
   void Keep(const Trainer& trainer, RunRecords& records, RunScreen& screen);
 
-  // One checkpoint for each place, however many reasons there are. Throws Error(kDiverged) naming a parameter that is not
-  // finite, Error(kResource) where the save failed and checkpoint.on_error is not "continue".
+  // One checkpoint for each place, however many reasons there are. The state is copied, and a thread writes it while the run goes on; there
+  // is one such write at a time, and the run's last is waited for. What a write throws is thrown by the next call of these:
+  // Error(kDiverged) naming a parameter that is not finite, Error(kResource) where it failed and checkpoint.on_error is not "continue".
+  void OnStep(const StepReport& report) override;
   void OnSave(SaveReason reason) override;
+  // For a run that has failed: what is being written is waited for, and what goes wrong with it is no longer of interest.
+  void Settle();
 
   int64_t saved_step() const { return saved_step_; }           // of that; -1
   const std::string& last_path() const { return last_path_; }  // "" where nothing was saved or restored
-  double seconds() const { return seconds_; }                  // spent in saves
+  double seconds() const { return seconds_; }                  // for which saves held the run up
 
  private:
   Checkpoint Choose(const std::string& from);
   std::optional<Checkpoint> Newest();
   void Warn(const std::string& text);
   void CheckData(const Checkpoint& checkpoint) const;
+  // Any thread; throws nothing.
+  void Write(const SavedState& saved, const RunState& state, bool best);
+  // Waits for the write under way, if there is one, and takes what came of it.
+  void Finish();
 
   const TrainingSetUp& set_up_;
   Session& session_;
@@ -62,6 +74,15 @@ class RunCheckpoints : public TrainerObserver {
   std::string trainer_state_, records_state_, last_path_;
   int64_t saved_batch_ = -1, saved_step_ = -1;
   double seconds_ = 0;
+
+  // The write under way.
+  bool writing_ = false;
+  int64_t writing_batch_ = -1, writing_step_ = -1;
+  std::atomic<bool> written_{false};  // what came of it is there:
+  std::optional<SavedCheckpoint> saved_;
+  std::exception_ptr failure_;
+  SessionCopy copy_;
+  Background writer_;  // last: its work uses all of the above
 };
 
 }  // namespace gradloom

@@ -158,6 +158,7 @@ class TrainingRun {
       job_->leads() ? TrainAll() : TrainAlong();
       job_->Leave();
     } catch (const Error& error) {
+      if (checkpoints_) checkpoints_->Settle();
       const Error explained = job_->Explained(error, session_->step(), run_path_, SavedStep());
       if (screen_) screen_->Clear();
       log_.Record(explained.Describe());

@@ -1,0 +1,74 @@
+#include "runtime/session/session_copy.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "runtime/base/layout.h"
+
+namespace gradloom {
+
+SavedState SavedStateOf(const Session& session) {
+  return {.plan = &session.plan(),
+          .seed = session.seed(),
+          .step = session.step(),
+          .batch = session.batch(),
+          .fixed_learning_rate = session.fixed_learning_rate(),
+          .get = [&session](const StateTensor& state) { return session.Get(state.name); }};
+}
+
+std::string NonFiniteState(const SavedState& saved) {
+  for (const StateTensor& state : saved.plan->state) {
+    if (state.kind == StateKind::kStatistic || !IsFloating(state.dtype)) continue;
+    const Tensor value = saved.get(state);
+    for (int64_t i = 0; i < value.elements(); ++i) {
+      if (!std::isfinite(ElementAsDouble(value.view(), i))) return state.name;
+    }
+  }
+  return "";
+}
+
+void SessionCopy::Take(Session& session) {
+  const Plan& plan = session.plan();
+  taken_ = SavedStateOf(session);
+  places_.resize(plan.places.size());
+  tensors_.clear();
+  if (plan.targets.front().device != DeviceKind::kCpu) {
+    places_.clear();
+    for (const StateTensor& state : plan.state) tensors_.push_back(session.Get(state.name));
+    return;
+  }
+  const StateArena& arena = session.executor().state();
+  for (Arena& place : places_) place.held = false;
+  for (size_t rank = 0; rank < arena.ranks(); ++rank) {
+    Arena& place = places_[static_cast<size_t>(plan.PlaceOf(rank))];
+    // Ranks of one place have the same.
+    if (!arena.holds(rank) || place.held) continue;
+    place.held = true;
+    place.bytes.resize(static_cast<size_t>(arena.bytes(rank)));
+    if (!place.bytes.empty()) std::memcpy(place.bytes.data(), arena.at(static_cast<int>(rank), 0), place.bytes.size());
+  }
+}
+
+SavedState SessionCopy::state() const {
+  SavedState saved = taken_;
+  saved.get = [this](const StateTensor& state) { return Get(state); };
+  return saved;
+}
+
+Tensor SessionCopy::Get(const StateTensor& state) const {
+  const size_t index = static_cast<size_t>(&state - taken_.plan->state.data());
+  if (places_.empty()) return Tensor::Copy(tensors_[index].view());
+  size_t place = 0;
+  while (!places_.at(place).held || !state.in_place(static_cast<int>(place))) ++place;
+  const std::byte* const stored = places_[place].bytes.data() + state.offset;
+  Tensor value(state.dtype, state.shape);
+  if (state.layout.plain()) {
+    if (value.bytes() > 0) std::memcpy(value.data(), stored, static_cast<size_t>(value.bytes()));
+  } else {
+    FromLayout(state.layout, state.shape, DTypeBytes(state.dtype), stored, value.data());
+  }
+  return value;
+}
+
+}  // namespace gradloom
