@@ -1,9 +1,6 @@
 #include "runtime/comm/shared_memory_transport.h"
 
-#include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,9 +8,6 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
-#include <fstream>
-#include <random>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -51,15 +45,6 @@ struct alignas(64) Bell {
   }
 };
 
-// The host, and the processes on it that can see each other.
-std::string HostIdentity() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  char space[64] = "";
-  const ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  return boot.empty() || n <= 0 ? "" : boot + "/" + std::string(space, static_cast<size_t>(n));
-}
-
 }  // namespace
 
 struct SharedMemoryTransport::Ring {
@@ -71,85 +56,46 @@ struct SharedMemoryTransport::Ring {
 };
 
 struct SharedMemoryTransport::Segment {
-  uint64_t cookie = 0;
   int32_t process = 0;
   Bell arrived;  // rung by whoever has written into any ring
 };
 
 size_t SharedMemoryTransport::SegmentBytes(int processes) { return sizeof(Segment) + sizeof(Ring) * static_cast<size_t>(processes); }
 
-SharedMemoryTransport::Ring* SharedMemoryTransport::RingOf(void* mapped, int from) {
-  return reinterpret_cast<Ring*>(static_cast<std::byte*>(mapped) + sizeof(Segment)) + from;
+SharedMemoryTransport::Ring* SharedMemoryTransport::RingOf(const SharedMemory& memory, int from) {
+  return reinterpret_cast<Ring*>(memory.data() + sizeof(Segment)) + from;
 }
 
 std::unique_ptr<SharedMemoryTransport> SharedMemoryTransport::Make(int process, int processes, Mailbox& mailbox) {
   std::unique_ptr<SharedMemoryTransport> made(new SharedMemoryTransport(process, processes, mailbox));
-  return made->Take() ? std::move(made) : nullptr;
+  made->own_ = SharedMemory::Make("gradloom-messages", SegmentBytes(processes));
+  if (made->own_ == nullptr) return nullptr;
+  // Zeroed memory is a ring without bytes.
+  new (made->own_->data()) Segment{.process = process};
+  return made;
 }
 
-bool SharedMemoryTransport::Take() {
-  const std::string host = HostIdentity();
-  fd_ = memfd_create("gradloom-messages", MFD_CLOEXEC);
-  const size_t bytes = SegmentBytes(processes_);
-  if (host.empty() || fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return false;
-  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (mapped == MAP_FAILED) return false;
-  own_ = mapped;
-  std::random_device device;
-  auto* const segment = new (own_) Segment{.cookie = static_cast<uint64_t>(device()) << 32 | device(), .process = process_};
-  // Zeroed memory is a ring without bytes.
-  peers_.resize(static_cast<size_t>(processes_));
-  arrivals_.resize(static_cast<size_t>(processes_));
-  std::ostringstream text;
-  text << host << ' ' << getpid() << ' ' << fd_ << ' ' << segment->cookie;
-  address_ = text.str();
-  return true;
+SharedMemoryTransport::Segment* SharedMemoryTransport::SegmentOf(const SharedMemory& memory) {
+  return reinterpret_cast<Segment*>(memory.data());
 }
 
 void SharedMemoryTransport::Stop() {
   closing_ = true;
-  if (own_ != nullptr) static_cast<Segment*>(own_)->arrived.Ring();
+  if (own_ != nullptr) SegmentOf(*own_)->arrived.Ring();
   if (thread_.joinable()) thread_.join();
 }
 
-SharedMemoryTransport::~SharedMemoryTransport() {
-  Stop();
-  const size_t bytes = SegmentBytes(processes_);
-  for (const Peer& peer : peers_) {
-    if (peer.mapped != nullptr) munmap(peer.mapped, bytes);
-  }
-  if (own_ != nullptr) munmap(own_, bytes);
-  if (fd_ >= 0) close(fd_);
-}
+SharedMemoryTransport::~SharedMemoryTransport() { Stop(); }
 
 void SharedMemoryTransport::Open(const std::vector<std::string>& addresses) {
-  const std::string host = HostIdentity();
-  const size_t bytes = SegmentBytes(processes_);
   for (int i = 0; i < processes_; ++i) {
-    std::istringstream text(addresses[static_cast<size_t>(i)]);
-    std::string there;
-    int pid = 0, number = 0;
-    uint64_t cookie = 0;
-    if (i == process_ || !(text >> there >> pid >> number >> cookie) || there != host) continue;
-    // A file of a stranger may be anything.
-    const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
-    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) continue;
-    struct stat status {};
-    void* mapped = MAP_FAILED;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && static_cast<size_t>(status.st_size) == bytes)
-      mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (mapped == MAP_FAILED) continue;
-    auto* const segment = static_cast<Segment*>(mapped);
-    if (segment->cookie != cookie || segment->process != i) {
-      munmap(mapped, bytes);
-      continue;
-    }
+    if (i == process_) continue;
+    std::unique_ptr<SharedMemory> opened = SharedMemory::Open(addresses[static_cast<size_t>(i)], SegmentBytes(processes_));
+    if (opened == nullptr || SegmentOf(*opened)->process != i) continue;
     Peer& peer = peers_[static_cast<size_t>(i)];
-    peer.mapped = mapped;
-    peer.segment = segment;
-    peer.ring = RingOf(mapped, process_);
+    peer.segment = SegmentOf(*opened);
+    peer.ring = RingOf(*opened, process_);
+    peer.memory = std::move(opened);
   }
 }
 
@@ -199,11 +145,11 @@ void SharedMemoryTransport::Send(int process, uint32_t tag, const void* data, in
 
 void SharedMemoryTransport::Fail() {
   failed_ = true;
-  static_cast<Segment*>(own_)->arrived.Ring();
+  SegmentOf(*own_)->arrived.Ring();
 }
 
 void SharedMemoryTransport::Listen() {
-  Bell& arrived = static_cast<Segment*>(own_)->arrived;
+  Bell& arrived = SegmentOf(*own_)->arrived;
   while (!closing_ && !failed_) {
     const uint32_t seen = arrived.count.load();
     bool any = false;
@@ -219,7 +165,7 @@ void SharedMemoryTransport::Listen() {
 }
 
 bool SharedMemoryTransport::ReadSome(int from) {
-  Ring& ring = *RingOf(own_, from);
+  Ring& ring = *RingOf(*own_, from);
   Arrival& arrival = arrivals_[static_cast<size_t>(from)];
   const uint64_t read = ring.read.load(std::memory_order_relaxed);
   const uint64_t there = ring.written.load(std::memory_order_acquire) - read;

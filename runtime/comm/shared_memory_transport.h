@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "runtime/comm/mailbox.h"
+#include "runtime/comm/shared_memory.h"
 #include "runtime/comm/transport.h"
 
 namespace gradloom {
 
-// Each process has memory with a ring for each other one, which that one writes and a thread of this one reads. The memory has no
-// name in any file system: nothing is left of it when the processes are gone, whatever ended them. Who is gone, TcpTransport finds.
+// Each process has memory with a ring for each other one, which that one writes and a thread of this one reads. Who is gone,
+// TcpTransport finds.
 class SharedMemoryTransport : public Transport {
  public:
   // Null where the system gives no such memory. What arrives goes to the mailbox, which outlives this object.
@@ -24,7 +25,7 @@ class SharedMemoryTransport : public Transport {
   ~SharedMemoryTransport() override;
 
   // By which other processes find the memory, one line.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return own_->address(); }
   // Maps the memory of those of the others, by process, that are of this host and can be reached.
   void Open(const std::vector<std::string>& addresses);
   bool reaches(int process) const { return peers_[static_cast<size_t>(process)].ring != nullptr; }
@@ -49,7 +50,7 @@ class SharedMemoryTransport : public Transport {
   };
   // The other side of a ring that this process writes.
   struct Peer {
-    void* mapped = nullptr;
+    std::unique_ptr<SharedMemory> memory;
     Segment* segment = nullptr;
     Ring* ring = nullptr;
     std::unique_ptr<std::mutex> sending = std::make_unique<std::mutex>();
@@ -62,10 +63,15 @@ class SharedMemoryTransport : public Transport {
     Mailbox::Delivery delivery;
   };
 
-  SharedMemoryTransport(int process, int processes, Mailbox& mailbox) : process_(process), processes_(processes), mailbox_(mailbox) {}
-  bool Take();
+  SharedMemoryTransport(int process, int processes, Mailbox& mailbox)
+      : process_(process),
+        processes_(processes),
+        mailbox_(mailbox),
+        peers_(static_cast<size_t>(processes)),
+        arrivals_(static_cast<size_t>(processes)) {}
   static size_t SegmentBytes(int processes);
-  static Ring* RingOf(void* mapped, int from);
+  static Segment* SegmentOf(const SharedMemory& memory);
+  static Ring* RingOf(const SharedMemory& memory, int from);
 
   // False where the job has failed, or nothing is taken in time.
   bool Write(Peer& peer, const void* data, int64_t bytes);
@@ -77,9 +83,7 @@ class SharedMemoryTransport : public Transport {
 
   const int process_, processes_;
   Mailbox& mailbox_;
-  std::string address_;
-  int fd_ = -1;
-  void* own_ = nullptr;
+  std::unique_ptr<SharedMemory> own_;
   std::vector<Peer> peers_;
   std::vector<Arrival> arrivals_;
   std::atomic<bool> closing_{false}, failed_{false};

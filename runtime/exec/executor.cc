@@ -6,6 +6,7 @@
 
 #include "runtime/exec/device_executor.h"
 #include "runtime/exec/host_executor.h"
+#include "runtime/exec/shared_parameters.h"
 
 namespace gradloom {
 
@@ -16,6 +17,7 @@ std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const
     throw Error(ErrorCode::kUnsupported, "GPUs of several processes do not work together yet", "",
                 "train with all GPUs of the host in one process:  --devices cuda:all");
   }
+  if (options.parameters != nullptr && state == nullptr) state = MakeSharedStateArena(*plan, options.parameters);
   if (!on_host) return MakeDeviceExecutor(std::move(plan), options, std::move(state));
   return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator);
 }

@@ -49,6 +49,9 @@ struct ExecutorOptions {
   // To the other processes that run the same plan, each its own ranks (Communicator::RanksOf); null: this one runs all. All of them then
   // run the same entries in one order, and ask for the same fetches. CPU devices alone.
   std::shared_ptr<Communicator> communicator;
+  // Parameters and running statistics are in this memory, with those of other processes (exec/shared_parameters.h); null: in memory of its
+  // own. For one CPU device.
+  std::shared_ptr<std::byte> parameters;
   // Of devices with a memory of their own; the CPU has no use for the rest.
   std::vector<int> ordinals;  // of the physical devices, by rank; several ranks may share one; empty: 0, 1, 2 ...
   bool graph = true;          // a step is captured once and launched as one piece of work

@@ -16,8 +16,6 @@ namespace {
 
 constexpr int64_t kMostSkippedInARow = 100;
 
-double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 // The output or target that a metric looks at.
 const TensorView& Named(const Feeds& by_name, const std::string& name, const std::string& metric, const char* what) {
   const auto found = by_name.find(name);
@@ -41,6 +39,8 @@ ReadRows ReadBy(const Session& session, EntryKind kind, int64_t rows, int64_t ba
 }
 
 }  // namespace
+
+double Trainer::Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Interval Interval::Parse(const std::string& text, const std::string& what) {
   if (text == "never") return {};
@@ -103,6 +103,7 @@ StopReason Trainer::Run() {
   saved_at_ = Now();
   // A run that was stopped for this and went on.
   if (Enough()) return StopReason::kNoBetter;
+  if (options_.shared != nullptr) return RunShared();
   while (!Finished()) {
     const StepReport step = Step();
     observer_.OnStep(step);
@@ -134,7 +135,7 @@ const Feeds& Trainer::FeedsOf(int64_t index) {
   if (ahead_ == index) {
     feeds_ = std::move(ahead_feeds_);
   } else {
-    feeds_ = batches_->Get(index);
+    feeds_ = batches_->Get(index - batches_first_);
   }
   ahead_ = -1;
   return feeds_;
@@ -143,9 +144,9 @@ const Feeds& Trainer::FeedsOf(int64_t index) {
 // On another thread, while nobody else asks for batches.
 const Feeds* Trainer::MakeAhead() {
   const int64_t next = session_.batch() % batches_per_epoch() + 1;
-  if (next >= batches_per_epoch()) return nullptr;
+  if (next - batches_first_ >= batches_->count()) return nullptr;
   try {
-    ahead_feeds_ = batches_->Get(next);
+    ahead_feeds_ = batches_->Get(next - batches_first_);
   } catch (const std::exception&) {
     return nullptr;
   }
@@ -156,29 +157,48 @@ const Feeds* Trainer::MakeAhead() {
 void Trainer::StartEpoch(int64_t epoch) {
   session_.FinishAhead();
   ahead_ = -1;
+  batches_ = nullptr;
   order_ = ShuffledRows(train_.rows(), static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
-  const PhiloxKey draw = RowDraw(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(epoch));
-  const EntryKind kind = session_.plan().accumulate > 1 ? EntryKind::kAccumulate : EntryKind::kStep;
-  batches_ = std::make_unique<Batches>(
-      train_, order_, options_.batch,
-      BatchesOptions{
-          .draw = draw, .reads = ReadBy(session_, kind, train_.rows(), options_.batch), .kept = session_.copies_inputs() ? 2 : 1});
   order_epoch_ = epoch;
+  if (options_.shared == nullptr) StartClock();
+}
+
+void Trainer::StartClock() {
   epoch_started_ = Now();
   epoch_waited_ = 0;
   epoch_rows_ = 0;
 }
 
+void Trainer::OpenBatches(int64_t index) {
+  session_.FinishAhead();
+  ahead_ = -1;
+  std::span<const int64_t> rows = order_;
+  batches_first_ = 0;
+  // Rows in memory can be had in any order; those that are made are made ahead, and only by whom they are for.
+  if (options_.shared != nullptr && !train_.made_columns().empty()) {
+    batches_first_ = index;
+    const int64_t first = index * options_.batch, ours = (claimed_end_ - order_epoch_ * batches_per_epoch() - index) * options_.batch;
+    rows = rows.subspan(static_cast<size_t>(first), static_cast<size_t>(std::min(ours, train_.rows() - first)));
+  }
+  const PhiloxKey draw = RowDraw(static_cast<uint64_t>(session_.seed()), static_cast<uint64_t>(order_epoch_));
+  const EntryKind kind = session_.plan().accumulate > 1 ? EntryKind::kAccumulate : EntryKind::kStep;
+  batches_ = std::make_unique<Batches>(
+      train_, rows, options_.batch,
+      BatchesOptions{
+          .draw = draw, .reads = ReadBy(session_, kind, train_.rows(), options_.batch), .kept = session_.copies_inputs() ? 2 : 1});
+}
+
 StepReport Trainer::Step() {
   const int64_t epoch = session_.batch() / batches_per_epoch(), index = session_.batch() % batches_per_epoch();
   if (epoch != order_epoch_) StartEpoch(epoch);
+  if (batches_ == nullptr || index < batches_first_ || index - batches_first_ >= batches_->count()) OpenBatches(index);
   const double start = Now();
   const Feeds& feeds = FeedsOf(index);
   epoch_waited_ += Now() - start;
   StepReport report;
   StepOrSkip(feeds, report);
   report.epoch = epoch;
-  report.rows = batches_->size(index);
+  report.rows = batches_->size(index - batches_first_);
   report.epochs_done = static_cast<double>(session_.batch()) / static_cast<double>(batches_per_epoch());
   report.total_batches = total_batches();
   const double weight = options_.loss_weight ? options_.loss_weight(feeds) : static_cast<double>(report.rows);
@@ -230,14 +250,14 @@ bool Trainer::Due(const Interval& interval, const StepReport& step) const {
   return false;
 }
 
-std::map<std::string, double> Trainer::Evaluate() { return EvaluateOver(session_, eval_, options_); }
+std::map<std::string, double> Trainer::Evaluate() { return EvaluateOver(judged(), eval_, options_); }
 
 bool Trainer::EvaluateAndCompare(int64_t epoch) {
   const double start = Now();
-  EvaluationReport report{.step = session_.step(), .epoch = epoch, .values = Evaluate()};
+  EvaluationReport report{.step = judged().step(), .epoch = epoch, .values = Evaluate()};
   report.seconds = Now() - start;
-  // Evaluation is no part of the epoch's pace.
-  epoch_started_ += report.seconds;
+  // Evaluation is no part of the epoch's pace, unless others train meanwhile.
+  if (options_.shared == nullptr) epoch_started_ += report.seconds;
   const auto watched = report.values.find(options_.watch.name);
   if (watched == report.values.end()) {
     std::string known;
@@ -249,34 +269,48 @@ bool Trainer::EvaluateAndCompare(int64_t epoch) {
   report.best = std::isfinite(value) && (best_step_ < 0 || (options_.watch.larger ? value > best_ : value < best_));
   if (report.best) {
     best_ = value;
-    best_step_ = session_.step();
+    best_step_ = judged().step();
   }
   not_better_ = report.best ? 0 : not_better_ + 1;
   if (plateau_) {
     const double before = plateau_->lr();
     session_.set_learning_rate(plateau_->Step(value));
+    if (options_.shared != nullptr) options_.shared->set_learning_rate(plateau_->lr());
     if (plateau_->lr() != before) report.lr = plateau_->lr();
   }
   last_eval_ = report.values;
-  last_eval_batch_ = session_.batch();
+  last_eval_batch_ = judged().batch();
   observer_.OnEvaluation(report);
   return report.best;
 }
 
 void Trainer::EndEpoch(int64_t epoch) {
   const double seconds = std::max(Now() - epoch_started_, 1e-9);
+  const SharedCounts counts = options_.shared != nullptr ? options_.shared->counts() : SharedCounts();
+  if (options_.shared != nullptr) epoch_rows_ = counts.rows - epoch_base_.rows;
+  const auto [loss_sum, loss_weight] = EpochLoss();
   EpochReport report{.epoch = epoch + 1,
-                     .step = session_.step(),
-                     .train_loss = loss_sum_ / loss_weight_,
+                     .step = judged().step(),
+                     .train_loss = loss_sum / loss_weight,
                      .lr = last_lr_,
                      .seconds = seconds,
                      .samples_per_s = static_cast<double>(epoch_rows_) / seconds,
                      .waited_seconds = epoch_waited_,
                      .memory = session_.device_memory()};
-  if (last_eval_batch_ == session_.batch()) report.eval = last_eval_;
+  if (last_eval_batch_ == judged().batch()) report.eval = last_eval_;
   waited_seconds_ += epoch_waited_;
   loss_sum_ = loss_weight_ = 0;
+  if (options_.shared != nullptr) {
+    epoch_base_ = counts;
+    StartClock();
+  }
   observer_.OnEpoch(report);
+}
+
+std::pair<double, double> Trainer::EpochLoss() const {
+  if (options_.shared == nullptr) return {loss_sum_, loss_weight_};
+  const SharedCounts counts = options_.shared->counts();
+  return {counts.loss_sum - epoch_base_.loss_sum, counts.loss_weight - epoch_base_.loss_weight};
 }
 
 void Trainer::Save(SaveReason reason) {
@@ -285,15 +319,17 @@ void Trainer::Save(SaveReason reason) {
 }
 
 std::string Trainer::state() const {
-  return nlohmann::json{{"loss_sum", loss_sum_},
-                        {"loss_weight", loss_weight_},
-                        {"best", best_},
-                        {"best_step", best_step_},
-                        {"not_better", not_better_},
-                        {"skipped", skipped_},
-                        {"in_a_row", skipped_in_a_row_},
-                        {"plateau", plateau_ ? plateau_->state() : ""}}
-      .dump();
+  const auto [loss_sum, loss_weight] = EpochLoss();
+  nlohmann::json kept{{"loss_sum", loss_sum},
+                      {"loss_weight", loss_weight},
+                      {"best", best_},
+                      {"best_step", best_step_},
+                      {"not_better", not_better_},
+                      {"skipped", skipped_},
+                      {"in_a_row", skipped_in_a_row_},
+                      {"plateau", plateau_ ? plateau_->state() : ""}};
+  if (own_updates_ >= 0) kept["own_updates"] = own_updates_;
+  return kept.dump();
 }
 
 void Trainer::set_state(const std::string& text) {
@@ -306,6 +342,7 @@ void Trainer::set_state(const std::string& text) {
     not_better_ = json.at("not_better").get<int64_t>();
     skipped_ = json.at("skipped").get<int64_t>();
     skipped_in_a_row_ = json.at("in_a_row").get<int64_t>();
+    if (options_.shared != nullptr) own_updates_ = json.value("own_updates", int64_t{-1});
     // Absent in checkpoints of older releases, and empty where the run had none.
     const std::string plateau = json.value("plateau", "");
     if (plateau_ && !plateau.empty()) {

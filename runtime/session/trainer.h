@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/session/batches.h"
@@ -16,6 +17,7 @@
 #include "runtime/session/metrics.h"
 #include "runtime/session/plateau.h"
 #include "runtime/session/session.h"
+#include "runtime/session/shared_training.h"
 
 namespace gradloom {
 
@@ -55,6 +57,13 @@ struct TrainerOptions {
   std::function<double(const Feeds&)> loss_weight;
   // Asked after each step; true ends the run after a save.
   std::function<bool()> stop_requested;
+  // Several processes train one set of parameters, each batch by one of them; the session's executor has shared->parameters(). Null: a run
+  // by itself. Steps, epochs and intervals then count what all have done, `stop_requested` asks shared->stop() too, and there is neither
+  // accumulation nor skip_non_finite.
+  SharedTraining* shared = nullptr;
+  // Of the process that leads: what it evaluates and saves, as the parameters change meanwhile. A session of the same plan with memory of
+  // its own, to which all state is copied before each evaluation and save.
+  Session* snapshot = nullptr;
 };
 
 struct StepReport {
@@ -126,15 +135,29 @@ class Trainer {
   int64_t skipped() const { return skipped_; }  // batches left out
 
  private:
+  static double Now();  // seconds on the steady clock
   bool Finished() const;
   bool Enough() const;  // evaluations that were not better
   StepReport Step();
+  // The loop of a process that trains shared parameters.
+  StopReason RunShared();
+  int64_t NextShared();
+  void WatchShared(StepReport& step, int64_t seen);
+  void EndShared();
+  void TakeSnapshot();
   // The feeds of a batch of the epoch: those that were made ahead, or made now.
   const Feeds& FeedsOf(int64_t index);
   // Makes those of the next batch; null where there is none, or it cannot be read, which is told when it is wanted.
   const Feeds* MakeAhead();
   void StepOrSkip(const Feeds& feeds, StepReport& report);
   void StartEpoch(int64_t epoch);
+  // Makes batches_ of the epoch from batch `index` on: of all of it, or of those that are this process's.
+  void OpenBatches(int64_t index);
+  void StartClock();
+  // Losses and weights of the epoch under way, and what follows of it in what is kept.
+  std::pair<double, double> EpochLoss() const;
+  // What is evaluated and saved.
+  Session& judged() const { return options_.snapshot != nullptr ? *options_.snapshot : session_; }
   void EndEpoch(int64_t epoch);
   bool Due(const Interval& interval, const StepReport& step) const;
   bool EvaluateAndCompare(int64_t epoch);
@@ -149,6 +172,7 @@ class Trainer {
   std::vector<int64_t> order_;  // of the epoch that batches_ is of
   std::unique_ptr<Batches> batches_;
   int64_t order_epoch_ = -1;
+  int64_t batches_first_ = 0;  // of the epoch's batches, the first that batches_ has
   Feeds feeds_, ahead_feeds_;  // of the batch under way, and of the next one, made while that one runs
   int64_t ahead_ = -1;         // which one that is; -1: none
 
@@ -166,6 +190,11 @@ class Trainer {
   int64_t not_better_ = 0;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   std::optional<Plateau> plateau_;
+
+  // Of shared parameters.
+  int64_t own_updates_ = -1;                    // which the optimizer state of this process has had; -1: the run's
+  int64_t claimed_next_ = 0, claimed_end_ = 0;  // batches of the run that are this process's
+  SharedCounts epoch_base_;                     // when the epoch began
 };
 
 // "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean of

@@ -4,31 +4,15 @@ import os
 import re
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
-import zlib
+
+from jobs import Job, digits, free_port, write_png
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
-# 1,437 rows in batches of 50: the last one has 37, and no number of devices divides it. Dropout, batch statistics, accumulation.
-DIGITS = ["models/digits_cnn.onnx", "--mode", "train", "--data", "models/data/digits.csv.gz", "--map", "image=p0..p63", "--map", "label=label",
-          "--eval-split", "20%", "--loss", "cross_entropy(logits, label)", "--metric", "accuracy", "--metric", "top5", "--optimizer", "adamw",
-          "--lr", "0.01", "--schedule", "one_cycle", "--accumulate", "2", "--clip-norm", "1", "--batch", "50", "--epochs", "2", "--eval-every", "7",
-          "--save-every", "5", "--log-every", "3", "--threads", "1", "--progress", "none"]
-
-
-def digits(changes):
-    """DIGITS with other values: {"--epochs": "4"}, and flags that it has not."""
-    words, left = list(DIGITS), dict(changes)
-    for i in range(1, len(words) - 1):
-        if words[i] in left:
-            words[i + 1] = left.pop(words[i])
-    return words + [word for pair in left.items() for word in pair]
-
 
 # Two hosts for a command: rank 0 here, rank 1 in a network namespace of its own. Ends with 99 where that cannot be had.
 TWO_HOSTS = r"""
@@ -45,55 +29,9 @@ wait $first && wait $second
 """
 
 
-def write_png(path, rows):
-    """A grey picture."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    with open(path, "wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)) +
-                   chunk(b"IDAT", zlib.compress(b"".join(b"\0" + bytes(row) for row in rows))) + chunk(b"IEND", b""))
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def without_times(path):
     with open(path) as file:
         return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
-
-
-class Job:
-    """The processes of a job, started and not yet ended."""
-
-    def __init__(self, world, words, own=(), environment=None):
-        """`own`: rank -> other words than all others have."""
-        port = free_port()
-        self.processes = []
-        for rank in range(world):
-            job = {"GRADLOOM_RANK": rank, "GRADLOOM_WORLD_SIZE": world, "GRADLOOM_LOCAL_RANK": rank, "GRADLOOM_LOCAL_WORLD_SIZE": world,
-                   "GRADLOOM_MASTER_ADDR": "127.0.0.1", "GRADLOOM_MASTER_PORT": port}
-            self.processes.append(subprocess.Popen(
-                [GRADLOOM, *dict(own).get(rank, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**os.environ, **{name: str(value) for name, value in job.items()}, **(environment or {})}))
-
-    def end(self, timeout=180):
-        """What each process printed on stderr; the codes are theirs."""
-        try:
-            return [process.communicate(timeout=timeout)[1] for process in self.processes]
-        finally:
-            self.kill()
-
-    def codes(self):
-        return [process.returncode for process in self.processes]
-
-    def kill(self):
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
 
 
 class ProcessesTest(unittest.TestCase):
@@ -109,7 +47,7 @@ class ProcessesTest(unittest.TestCase):
         return done
 
     def job(self, world, words, code=0, **options):
-        job = Job(world, words, **options)
+        job = Job(GRADLOOM, world, words, **options)
         said = job.end()
         self.assertEqual(job.codes(), [code] * world, "\n".join(said))
         return said
@@ -149,7 +87,7 @@ class ProcessesTest(unittest.TestCase):
 
     def test_resume_with_any_number_of_processes(self):
         self.one(self.train("whole", devices="cpu:3"))
-        job = Job(3, self.train("stopped"))
+        job = Job(GRADLOOM, 3, self.train("stopped"))
         try:
             self.wait_for(self.path("stopped", "checkpoints", "LATEST"), job)
             job.processes[1].send_signal(signal.SIGTERM)
@@ -170,7 +108,7 @@ class ProcessesTest(unittest.TestCase):
     def test_a_killed_rank_ends_the_job(self):
         for victim in (1, 0, 2):  # the first, the last, and one between
             name = f"killed{victim}"
-            job = Job(3, self.train(name, epochs="100000"))
+            job = Job(GRADLOOM, 3, self.train(name, epochs="100000"))
             try:
                 # Of the first one all have heard when there is a second one.
                 self.wait_for(self.path(name, "checkpoints", "step-000010"), job)
@@ -193,7 +131,7 @@ class ProcessesTest(unittest.TestCase):
             self.one([*resume, "--steps", "60", "--eval-every", "never"])
 
     def test_a_stopped_rank_ends_the_job(self):
-        job = Job(3, self.train("hung", epochs="100000", collective_timeout="10s"))
+        job = Job(GRADLOOM, 3, self.train("hung", epochs="100000", collective_timeout="10s"))
         try:
             self.wait_for(self.path("hung", "checkpoints", "LATEST"), job)
             job.processes[2].send_signal(signal.SIGSTOP)
@@ -242,7 +180,7 @@ class ProcessesTest(unittest.TestCase):
     def test_an_error_of_one_rank_is_told_to_all(self):
         # Rank 0 cannot make the run's folder: there is a run of that name.
         os.makedirs(self.path("there"))
-        job = Job(2, self.train("there"))
+        job = Job(GRADLOOM, 2, self.train("there"))
         said = job.end()
         self.assertEqual(job.codes(), [4, 140], "\n".join(said))
         self.assertRegex(said[1], r"E-PEER\]: rank 0 \(host \S+, pid \d+\) stopped: E-CONFIG: ")
@@ -256,7 +194,7 @@ class ProcessesTest(unittest.TestCase):
         self.assertIn("of the job's 2 processes these have not come: rank 1", done.stderr)
 
     def test_report(self):
-        job = Job(2, self.train("report", report="json"))
+        job = Job(GRADLOOM, 2, self.train("report", report="json"))
         outputs = [process.communicate(timeout=180) for process in job.processes]
         self.assertEqual(job.codes(), [0, 0], outputs)
         self.assertEqual(json.loads(outputs[0][0])["run"], self.path("report"))

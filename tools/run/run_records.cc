@@ -83,7 +83,10 @@ void RunRecords::OnStep(const StepReport& step) {
     loss_sum_ += step.result.loss * static_cast<double>(step.rows);
     rows_ += step.rows;
   }
-  if (step.result.updated && step.result.step % options_.every == 0) WriteTrainLine();
+  if (!step.result.updated) return;
+  const bool due = PassesMultiple(last_step_, step.result.step, options_.every);
+  last_step_ = step.result.step;
+  if (due) WriteTrainLine();
 }
 
 void RunRecords::WriteTrainLine() {

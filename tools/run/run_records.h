@@ -51,6 +51,7 @@ class RunRecords : public TrainerObserver {
   std::ofstream json_, csv_;
   std::unique_ptr<EventFile> events_;
   StepReport last_;
+  int64_t last_step_ = -1;  // of an update
   double loss_sum_ = 0;
   int64_t rows_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuratio
   auto job = std::shared_ptr<TrainingJob>(new TrainingJob);
   job->topology_ = TopologyOf(configuration);
   if (job->topology_.world == 1) return job;
+  job->hogwild_ = configuration.Text("train.sync") == "hogwild";
   job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
   job->communicator_ = Communicator::Connect(job->topology_, {.timeout = kSetUp,
                                                               .connect_timeout = SecondsOf(configuration, "train.connect_timeout"),
@@ -79,8 +81,44 @@ void TrainingJob::CheckConfiguration(const Configuration& configuration, bool re
   CheckSame(lines, "start all processes with the same command, configuration and release");
 }
 
+namespace {
+
+// What processes cannot do that update parameters whenever they come to it.
+std::optional<Error> HogwildObstacle(const Configuration& configuration, const JobTopology& topology) {
+  const auto obstacle = [&](const std::string& what, const char* key, const std::string& help) {
+    return Error(ErrorCode::kUnsupported, what, Escaped(configuration.origin(key).ToString(), 4096),
+                 help + ", or train with  --sync allreduce");
+  };
+  const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
+  if (devices.kind != DeviceKind::kCpu)
+    return obstacle("hogwild is for processes on CPU devices: parameters of a GPU lie in its own memory", "devices.use",
+                    "leave out --devices");
+  if (devices.count > 1) return obstacle("with hogwild each process has one device", "devices.use", "leave out --devices");
+  if (topology.nodes > 1)
+    return obstacle("hogwild is for the processes of one host, and the job has " + std::to_string(topology.nodes), "train.sync",
+                    "start it on one host");
+  if (configuration.Integer("train.accumulate") > 1)
+    return obstacle("with hogwild each process updates after each of its batches", "train.accumulate", "leave out --accumulate");
+  if (configuration.Text("train.on_nan") == "skip")
+    return obstacle("with hogwild an update cannot be taken back, as others build on it", "train.on_nan", "leave out --on-nan");
+  return std::nullopt;
+}
+
+}  // namespace
+
 void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const {
   if (alone()) return;
+  if (hogwild_) {
+    if (const std::optional<Error> obstacle = HogwildObstacle(configuration, topology_)) {
+      // All have found it, and none is to take another's end for a fault.
+      communicator_->Leave();
+      throw Error(*obstacle);
+    }
+    configuration.Decide("devices.use", "cpu:1", "the job");
+    if (configuration.Integer("devices.threads") == 0)
+      configuration.Decide("devices.threads", std::to_string(std::max(1, ThreadsOfProcess(topology_.local_world))), "the job");
+    return;
+  }
   const int world = topology_.world;
   const Origin& origin = configuration.origin("devices.use");
   const bool of_the_job = resumed && origin.kind == OriginKind::kFile;
@@ -115,6 +153,8 @@ void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
            " rows to evaluate with\n";
   lines += DataToJson(set_up.data);
   CheckSame(lines, "let all processes read the same model and data, with the same release on the same kind of processor");
+  // Each has a device for all of the model.
+  if (hogwild_) return;
   for (int process = 0; process < communicator_->processes(); ++process) {
     const RankRange ranks = communicator_->RanksOf(process, plan.num_ranks());
     for (const StateTensor& state : plan.state) {
@@ -142,6 +182,10 @@ void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64
   session.set_position(position[0], position[1]);
   saved_step_ = position[2];
   communicator_->set_timeout(timeout_);
+}
+
+std::shared_ptr<SharedTraining> TrainingJob::ShareParameters(const Plan& plan) const {
+  return hogwild_ && !alone() ? SharedTraining::Make(plan, communicator_) : nullptr;
 }
 
 int TrainingJob::StopSignal(int received, int64_t saved_step) {

@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/session/session.h"
+#include "runtime/session/shared_training.h"
 #include "tools/config/configuration.h"
 #include "tools/run/set_up.h"
 
@@ -41,6 +42,10 @@ class TrainingJob {
   // others are waited for no longer than train.collective_timeout.
   void ShareState(Session& session, std::string& trainer_state, int64_t saved_step);
 
+  // Where the processes train one set of parameters without locks (train.sync), what they share; else null. All call it, with the plan that
+  // all have. Errors as SharedTraining::Make's.
+  std::shared_ptr<SharedTraining> ShareParameters(const Plan& plan) const;
+
   // After each step: the signal that stops the run after this step, 0: none. `received` here; what another process received stops the
   // run one step later, for all at once. `saved_step`: of rank 0's last checkpoint.
   int StopSignal(int received, int64_t saved_step);
@@ -68,6 +73,7 @@ class TrainingJob {
 
   JobTopology topology_;
   std::chrono::nanoseconds timeout_{};
+  bool hogwild_ = false;
   std::shared_ptr<Communicator> communicator_;
   bool told_ = false;  // what processes say after a step is under way
   int signal_ = 0;

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/session/shared_training.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
 #include "tools/run/recipe.h"
@@ -77,7 +78,7 @@ class TrainingRun {
     if (job_->leads()) {
       MakeFolder();
       PrintHeader(log_, configuration_, set_up_, folder_->path());
-      checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, *session_, log_);
+      checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_);
     }
     return Go();
   }
@@ -92,11 +93,12 @@ class TrainingRun {
     folder_->CheckWritten();
     SetUp();
     PrintHeader(log_, configuration_, set_up_, folder_->path());
-    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, *session_, log_);
+    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_);
     // Now the run is ours.
     log_.KeepIn(folder_->File("log.txt"));
     for (const std::string& change : options.changed) log_.Line("config  " + change);
     if (checkpoints_->Restore(options.from, !options.changed.empty())) {
+      if (snapshot_) CopyState(*snapshot_, *session_);
       log_.Line("resume  " + Escaped(checkpoints_->last_path(), 4096) + "  step " + std::to_string(session_->step()));
     } else {
       log_.Line("resume  from the start: nothing was saved yet");
@@ -116,11 +118,28 @@ class TrainingRun {
     set_up_ = SetUpTraining(configuration_);
     for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
     job_->CheckSetUp(set_up_);
-    ExecutorOptions executor = ExecutorOptionsOf(configuration_);
-    executor.communicator = job_->communicator();
-    session_.emplace(set_up_.plan, SessionOptions{.seed = configuration_.Integer("train.seed"), .executor = executor});
+    SessionOptions options{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)};
+    shared_ = configuration_.Switch("train.dry_run") ? nullptr : job_->ShareParameters(*set_up_.plan);
+    if (shared_ == nullptr) {
+      options.executor.communicator = job_->communicator();
+    } else {
+      if (job_->leads()) snapshot_.emplace(set_up_.plan, options);
+      options.executor.parameters = shared_->parameters();
+    }
+    session_.emplace(set_up_.plan, options);
     const std::string& weights = configuration_.Text("model.init_weights");
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
+    // Each process has put initial values there, and none does so any more.
+    if (shared_ != nullptr) shared_->Meet();
+  }
+
+  // What is evaluated and saved.
+  Session& Saved() { return snapshot_ ? *snapshot_ : *session_; }
+
+  static void CopyState(const Session& from, Session& to) {
+    for (const StateTensor& state : from.plan().state) to.Set(state.name, from.Get(state.name).view());
+    to.set_position(from.step(), from.batch());
+    to.set_learning_rate(from.fixed_learning_rate());
   }
 
   // Which process of which job this was is nothing that a run is resumed with.
@@ -153,13 +172,23 @@ class TrainingRun {
     const StopSignals signals;
     if (checkpoints_) trainer_state_ = checkpoints_->trainer_state();
     job_->ShareState(*session_, trainer_state_, SavedStep());
+    if (shared_ != nullptr) {
+      if (job_->leads()) {
+        shared_->Begin(session_->batch());
+        shared_->set_saved_step(SavedStep());
+      }
+      shared_->Meet();
+      log_.Line("sync    hogwild: " + std::to_string(shared_->processes()) +
+                " processes update one set of parameters without locks; losses of steps are those of rank 0");
+    }
     run_path_ = job_->Told(folder_ ? folder_->path() : "");
     try {
       job_->leads() ? TrainAll() : TrainAlong();
       job_->Leave();
     } catch (const Error& error) {
       if (checkpoints_) checkpoints_->Settle();
-      const Error explained = job_->Explained(error, session_->step(), run_path_, SavedStep());
+      const Error explained = shared_ == nullptr ? job_->Explained(error, session_->step(), run_path_, SavedStep())
+                                                 : job_->Explained(error, shared_->done(), run_path_, shared_->saved_step());
       if (screen_) screen_->Clear();
       log_.Record(explained.Describe());
       throw explained;
@@ -177,13 +206,21 @@ class TrainingRun {
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), nobody);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     stopped_ = trainer.Run();
+    if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
   }
 
   int64_t SavedStep() const { return checkpoints_ ? checkpoints_->saved_step() : -1; }
 
   TrainerOptions Options() {
     TrainerOptions options = set_up_.options;
+    options.shared = shared_.get();
+    if (snapshot_) options.snapshot = &*snapshot_;
     options.stop_requested = [this] {
+      if (shared_ != nullptr) {
+        if (StopSignals::received() != 0) shared_->RequestStop(StopSignals::received());
+        if (job_->leads()) shared_->set_saved_step(SavedStep());
+        return shared_->stop() != 0;
+      }
       signal_ = job_->StopSignal(StopSignals::received(), SavedStep());
       return signal_ != 0;
     };
@@ -214,12 +251,14 @@ class TrainingRun {
       if (trace) throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
       listening.push_back(&profile.emplace(*session_, path));
     }
-    Observers observers(listening, job_->communicator().get());
+    // Others that train meanwhile do not wait.
+    Observers observers(listening, shared_ != nullptr ? nullptr : job_->communicator().get());
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
     if (session_->batch() >= trainer.total_batches()) log_.Line("the run is complete; to go on give it more --epochs than it had");
     stopped_ = trainer.Run();
+    if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
     screen_->Clear();
     if (trace) trace->Finish();
     if (profile) profile->Finish();
@@ -267,10 +306,21 @@ class TrainingRun {
     if (stopped_ == StopReason::kNoBetter) {
       log_.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up_.options.patience) + " evaluations");
     }
+    if (shared_ != nullptr) log_.Line("hogwild " + SharedLine(shared_->counts()));
     const DeviceMemory memory = session_->device_memory().front();
     log_.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free");
     log_.Line("model   " + Escaped(folder_->ExportPath(), 4096) + "   all of the run: " + Escaped(folder_->path(), 4096));
     if (json_) std::printf("%s\n", Report().dump().c_str());
+  }
+
+  static double PerUpdate(const SharedCounts& counts) {
+    return static_cast<double>(counts.overtaken) / std::max(static_cast<double>(counts.updates), 1.0);
+  }
+
+  std::string SharedLine(const SharedCounts& counts) const {
+    return std::to_string(shared_->processes()) + " processes, " + WithCommas(counts.updates) +
+           " updates; while one was made, others made " + Short(PerUpdate(counts)) + " (mean); of " + WithCommas(counts.marks) +
+           " marks made the same way " + WithCommas(counts.marks_lost) + " were lost";
   }
 
   // The last line for whoever runs many: one JSON object.
@@ -294,6 +344,14 @@ class TrainingRun {
       line["model"] = folder_->ExportPath();
     }
     if (skipped_ > 0) line["batches_left_out"] = skipped_;
+    if (shared_ != nullptr) {
+      const SharedCounts counts = shared_->counts();
+      line["hogwild"] = {{"processes", shared_->processes()},
+                         {"updates", counts.updates},
+                         {"updates_meanwhile", PerUpdate(counts)},
+                         {"marks", counts.marks},
+                         {"marks_lost", counts.marks_lost}};
+    }
     if (const auto scale = session_->loss_scale()) {
       line["loss_scale"] = scale->scale;
       line["updates_left_out"] = scale->skipped;
@@ -317,7 +375,9 @@ class TrainingRun {
   const std::shared_ptr<TrainingJob> job_;
   Log log_;
   TrainingSetUp set_up_;
+  std::shared_ptr<SharedTraining> shared_;  // null: gradients are summed, or the process is alone
   std::optional<Session> session_;
+  std::optional<Session> snapshot_;  // of what is trained, where that changes meanwhile
   std::optional<RunFolder> folder_;
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;

@@ -131,7 +131,9 @@ void Progress::Update(const State& state) {
     drawn_ = now;
     Draw(state);
   }
-  if (!last && state.step % log_every_ != 0) return;
+  const bool due = PassesMultiple(shown_, state.step, log_every_);
+  shown_ = state.step;
+  if (!last && !due) return;
   if (mode_ == ProgressMode::kPlain) return log_.Line(PlainLine(state));
   log_.Record(PlainLine(state));
   if (mode_ != ProgressMode::kJson) return;

@@ -39,6 +39,9 @@ void PrintErrors(const std::vector<Error>& errors);
 // {"errors": [{"code", "message", "where", "help"}], "exit_code": N} in one line. Bytes that are no UTF-8 are replaced.
 std::string ErrorsAsJson(const std::vector<Error>& errors);
 
+// Whether a multiple of `every` lies behind `last`, or -1 for none, and not behind `step`.
+inline bool PassesMultiple(int64_t last, int64_t step, int64_t every) { return last < 0 ? step % every == 0 : step / every > last / every; }
+
 enum class ProgressMode { kAuto, kBar, kPlain, kJson, kNone };
 
 // Shows how far a training run is: one redrawn line on a terminal, one line per `log_every` steps in a log.
@@ -72,6 +75,7 @@ class Progress {
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;
   bool on_line_ = false;
+  int64_t shown_ = -1;  // the step that was told last; some may be skipped over
 };
 
 }  // namespace gradloom

@@ -1,0 +1,80 @@
+#include "runtime/comm/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+// The host, and the processes on it that can see each other.
+std::string HostIdentity() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  char space[64] = "";
+  const ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space - 1);
+  return boot.empty() || n <= 0 ? "" : boot + "/" + std::string(space, static_cast<size_t>(n));
+}
+
+uint64_t CookieOf(const void* mapped) {
+  uint64_t cookie;
+  std::memcpy(&cookie, mapped, sizeof cookie);
+  return cookie;
+}
+
+}  // namespace
+
+std::unique_ptr<SharedMemory> SharedMemory::Make(const char* name, size_t bytes) {
+  bytes += kCookieBytes;
+  const std::string host = HostIdentity();
+  const int fd = memfd_create(name, MFD_CLOEXEC);
+  if (fd < 0) return nullptr;
+  void* mapped = MAP_FAILED;
+  if (!host.empty() && ftruncate(fd, static_cast<off_t>(bytes)) == 0)
+    mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) {
+    close(fd);
+    return nullptr;
+  }
+  std::random_device device;
+  const uint64_t cookie = static_cast<uint64_t>(device()) << 32 | device();
+  std::memcpy(mapped, &cookie, sizeof cookie);
+  std::ostringstream address;
+  address << host << ' ' << getpid() << ' ' << fd << ' ' << cookie;
+  return std::unique_ptr<SharedMemory>(new SharedMemory(fd, static_cast<std::byte*>(mapped), bytes, address.str()));
+}
+
+std::unique_ptr<SharedMemory> SharedMemory::Open(const std::string& address, size_t bytes) {
+  bytes += kCookieBytes;
+  std::istringstream text(address);
+  std::string there;
+  int pid = 0, number = 0;
+  uint64_t cookie = 0;
+  if (!(text >> there >> pid >> number >> cookie) || there != HostIdentity()) return nullptr;
+  // A file of a stranger may be anything.
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return nullptr;
+  struct stat status {};
+  void* mapped = MAP_FAILED;
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && static_cast<size_t>(status.st_size) == bytes)
+    mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (mapped == MAP_FAILED) return nullptr;
+  std::unique_ptr<SharedMemory> opened(new SharedMemory(-1, static_cast<std::byte*>(mapped), bytes, address));
+  return CookieOf(mapped) == cookie ? std::move(opened) : nullptr;
+}
+
+SharedMemory::~SharedMemory() {
+  munmap(mapped_, bytes_);
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace gradloom

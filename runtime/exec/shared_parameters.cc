@@ -1,0 +1,52 @@
+#include "runtime/exec/shared_parameters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "runtime/exec/memory.h"
+
+namespace gradloom {
+namespace {
+
+class PartlySharedMemory : public ArenaMemory {
+ public:
+  PartlySharedMemory(const Plan& plan, std::shared_ptr<std::byte> parameters, int64_t bytes)
+      : parameters_(std::move(parameters)), own_(bytes, "state") {
+    for (const StateTensor& state : plan.state) {
+      if (IsSharedState(state)) shared_.push_back({state.offset, state.offset + state.bytes});
+    }
+    std::sort(shared_.begin(), shared_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  }
+
+  std::byte* at(int64_t offset) const override {
+    const auto behind =
+        std::upper_bound(shared_.begin(), shared_.end(), offset, [](int64_t at, const Range& range) { return at < range.begin; });
+    return behind != shared_.begin() && offset < std::prev(behind)->end ? parameters_.get() + offset : own_.at(offset);
+  }
+  int64_t bytes() const override { return own_.bytes(); }
+  void Read(int64_t offset, int64_t bytes, void* to) const override { std::memcpy(to, at(offset), static_cast<size_t>(bytes)); }
+  void Write(int64_t offset, int64_t bytes, const void* from) override { std::memcpy(at(offset), from, static_cast<size_t>(bytes)); }
+
+ private:
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  const std::shared_ptr<std::byte> parameters_;
+  const HostArena own_;
+  std::vector<Range> shared_;  // in order
+};
+
+}  // namespace
+
+bool IsSharedState(const StateTensor& state) { return state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic; }
+
+std::shared_ptr<StateArena> MakeSharedStateArena(const Plan& plan, std::shared_ptr<std::byte> parameters) {
+  if (plan.num_ranks() != 1 || plan.targets.front().device != DeviceKind::kCpu)
+    throw Error(ErrorCode::kUnsupported, "parameters in shared memory are for a plan of one CPU device", "", "--devices cpu:1");
+  const auto take = [&](size_t, int64_t bytes) { return std::make_unique<PartlySharedMemory>(plan, std::move(parameters), bytes); };
+  return std::make_shared<StateArena>(plan, take, RankRange{0, 1});
+}
+
+}  // namespace gradloom

@@ -1,0 +1,97 @@
+// What the processes of a host share that train one set of parameters without locks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/shared_memory.h"
+#include "runtime/plan/plan.h"
+
+namespace gradloom {
+
+// Of all processes, since the job began.
+struct SharedCounts {
+  int64_t updates = 0, rows = 0;
+  double loss_sum = 0, loss_weight = 0;  // each batch's loss, times its weight
+  // Updates that others ended while a process was between reading parameters and its own update, in all.
+  int64_t overtaken = 0;
+  // A sample of the updates that were lost, because another process wrote between the reading and the writing of one: after each step each
+  // process adds 1 to numbers of the size of a parameter in shared memory, without a lock, as the update does.
+  int64_t marks = 0, marks_lost = 0;
+};
+
+// "Hogwild" (Niu, Recht, Re and Wright, 2011): each process reads the parameters while others write them, and writes its updates into them
+// without asking. What another process writes between a process's reading and writing of an element is lost. No element is torn: reads and
+// writes of aligned elements of 2, 4 and 8 bytes are whole on the processors that Gradloom runs on. Batches of the run are taken one by
+// one, by whichever process comes first, so that a slow one delays nobody. The memory has no name and ends with the last process.
+class SharedTraining {
+ public:
+  // All processes of the job call it, with the same plan, and all must be on one host. Throws Error(kUnsupported) naming a process that
+  // cannot reach the memory of rank 0, and Error(kPeer).
+  static std::shared_ptr<SharedTraining> Make(const Plan& plan, std::shared_ptr<Communicator> communicator);
+
+  // For ExecutorOptions::parameters; lives as long as anybody has it.
+  std::shared_ptr<std::byte> parameters() const { return parameters_; }
+  int processes() const { return communicator_->processes(); }
+  bool leads() const { return communicator_->process() == 0; }
+
+  // Returns when all processes have come here. Throws Error(kPeer) where one does not.
+  void Meet();
+  // By rank 0 before all meet: the run is so many batches old.
+  void Begin(int64_t batches);
+  // The first of `count` batches of the run that are this process's alone. Beyond the run's last there is no batch.
+  int64_t Claim(int64_t count) { return board_->claimed.fetch_add(count); }
+  // Batches that were trained on, those before the job included.
+  int64_t done() const { return board_->done.load(); }
+  // A batch was trained on; `seen` is what done() was when its step began. Gives done(). Throws Error(kPeer) where the job has failed.
+  int64_t Finish(int64_t rows, double loss_sum, double loss_weight, int64_t seen);
+  SharedCounts counts() const;
+
+  // Others are not waited for where they compute or write files, as long as they are alive.
+  void SetBusy(bool busy) { communicator_->SetBusy(busy); }
+
+  // Ends the run in all processes after the step under way; the first reason counts. A signal, or kNoBetter.
+  static constexpr int kNoBetter = -1;
+  void RequestStop(int why);
+  int stop() const { return board_->stop.load(); }
+
+  // The learning rate from now on; negative: the plan's schedule.
+  void set_learning_rate(double lr) { board_->learning_rate.store(lr); }
+  double learning_rate() const { return board_->learning_rate.load(); }
+  // Of rank 0's last checkpoint, for messages.
+  void set_saved_step(int64_t step) { board_->saved_step.store(step); }
+  int64_t saved_step() const { return board_->saved_step.load(); }
+
+ private:
+  static constexpr int kMarks = 256;
+
+  // At the beginning of the memory.
+  struct alignas(64) Board {
+    std::atomic<int64_t> claimed{0};
+    alignas(64) std::atomic<int64_t> done{0};
+    std::atomic<int64_t> saved_step{-1};
+    std::atomic<double> learning_rate{-1};
+    std::atomic<int> stop{0};
+    alignas(64) std::atomic<uint32_t> marks[kMarks]{};
+  };
+  // Of a process, which alone writes it.
+  struct alignas(64) Slot {
+    std::atomic<int64_t> updates{0}, rows{0}, overtaken{0};
+    std::atomic<double> loss_sum{0}, loss_weight{0};
+  };
+  static_assert(std::atomic<double>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+  SharedTraining(std::shared_ptr<Communicator> communicator, std::unique_ptr<SharedMemory> memory);
+  static size_t BoardBytes(int processes);
+  Slot& slot(int process) const { return reinterpret_cast<Slot*>(board_ + 1)[process]; }
+
+  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<SharedMemory> memory_;
+  Board* const board_;
+  const std::shared_ptr<std::byte> parameters_;
+};
+
+}  // namespace gradloom

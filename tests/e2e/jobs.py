@@ -1,0 +1,68 @@
+"""Jobs of several processes, and what they train."""
+import os
+import socket
+import struct
+import subprocess
+import zlib
+
+# 1,437 rows in batches of 50: the last one has 37, and no number of devices divides it. Dropout, batch statistics, accumulation.
+DIGITS = ["models/digits_cnn.onnx", "--mode", "train", "--data", "models/data/digits.csv.gz", "--map", "image=p0..p63", "--map", "label=label",
+          "--eval-split", "20%", "--loss", "cross_entropy(logits, label)", "--metric", "accuracy", "--metric", "top5", "--optimizer", "adamw",
+          "--lr", "0.01", "--schedule", "one_cycle", "--accumulate", "2", "--clip-norm", "1", "--batch", "50", "--epochs", "2", "--eval-every", "7",
+          "--save-every", "5", "--log-every", "3", "--threads", "1", "--progress", "none"]
+
+
+def digits(changes):
+    """DIGITS with other values: {"--epochs": "4"}, and flags that it has not."""
+    words, left = list(DIGITS), dict(changes)
+    for i in range(1, len(words) - 1):
+        if words[i] in left:
+            words[i + 1] = left.pop(words[i])
+    return words + [word for pair in left.items() for word in pair]
+
+
+def write_png(path, rows):
+    """A grey picture."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)) +
+                   chunk(b"IDAT", zlib.compress(b"".join(b"\0" + bytes(row) for row in rows))) + chunk(b"IEND", b""))
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Job:
+    """The processes of a job, started and not yet ended."""
+
+    def __init__(self, gradloom, world, words, own=(), environment=None, under=None):
+        """`own`: rank -> other words than all others have. `under`: what makes of the other processes the words of a command that starts rank 0."""
+        port = free_port()
+        self.processes = []
+        for rank in reversed(range(world)):
+            job = {"GRADLOOM_RANK": rank, "GRADLOOM_WORLD_SIZE": world, "GRADLOOM_LOCAL_RANK": rank, "GRADLOOM_LOCAL_WORLD_SIZE": world,
+                   "GRADLOOM_MASTER_ADDR": "127.0.0.1", "GRADLOOM_MASTER_PORT": port}
+            before = under(self.processes) if under is not None and rank == 0 else []
+            self.processes.insert(0, subprocess.Popen(
+                [*before, gradloom, *dict(own).get(rank, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env={**os.environ, **{name: str(value) for name, value in job.items()}, **(environment or {})}))
+
+    def end(self, timeout=180):
+        """What each process printed on stderr; the codes are theirs."""
+        try:
+            return [process.communicate(timeout=timeout)[1] for process in self.processes]
+        finally:
+            self.kill()
+
+    def codes(self):
+        return [process.returncode for process in self.processes]
+
+    def kill(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
