@@ -41,6 +41,7 @@ typedef struct GradloomCheckpoint GradloomCheckpoint; /* a checkpoint in memory;
 typedef struct GradloomSession GradloomSession;       /* a plan with its state, on its devices */
 typedef struct GradloomDataset GradloomDataset;       /* a table of samples in memory; constant */
 typedef struct GradloomBatches GradloomBatches;       /* the batches of an epoch */
+typedef struct GradloomAttached GradloomAttached;     /* the parameters of a session in another process; constant but for their elements */
 
 /* The class of an error; docs/errors.md has them all. The numbers are those of this table for ever. */
 typedef int32_t GradloomErrorCode;
@@ -428,6 +429,23 @@ typedef struct GradloomApi {
   GradloomStatus* (*FromDLPack)(const struct DLManagedTensor* managed, GradloomTensor* out);
   /* A copy of the tensor that its `deleter` frees. */
   GradloomStatus* (*ToDLPack)(const GradloomTensor* tensor, struct DLManagedTensor** out);
+
+  /* ---- Parameters in other processes ------------------------------------------------------------------------------------------------ */
+  /* From now on, until the session ends or another name is given (null: none), other processes of this user on this host can attach the
+   * session's parameters and running statistics under `name` (letters, digits, '.', '_', '-', at most 64) and see them change as it trains.
+   * Sessions of one CPU device; the outputs of the run before stay valid. E-CONFIG where the name is taken. */
+  GradloomStatus* (*ShareParameters)(GradloomSession* session, const char* name);
+  /* The parameters that a session of this or another process shares: no copy, and read-only. They stay as long as the handle, whatever
+   * becomes of the session; whether it still trains is not said. E-CONFIG where nobody shares under this name, E-DATA where what is shared
+   * is no parameters. */
+  GradloomStatus* (*AttachParameters)(const char* name, GradloomAttached** out);
+  void (*ReleaseAttached)(GradloomAttached* attached);
+  GradloomStatus* (*GetAttachedCount)(const GradloomAttached* attached, size_t* out);
+  /* Borrows all of it as long as the handle. `data` is null where the elements lie in the order that kernels want: CopyAttached has them.
+   * Reads while the session writes see each element before or after its update, and others as they come. */
+  GradloomStatus* (*GetAttached)(const GradloomAttached* attached, size_t index, const char** name, GradloomTensor* out);
+  /* A copy in row-major order; `num_bytes` must be its size. */
+  GradloomStatus* (*CopyAttached)(const GradloomAttached* attached, size_t index, void* buffer, size_t num_bytes);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

@@ -222,6 +222,11 @@ class Session {
     internal::Check(internal::Api().ExportModelForInferencing(c(), path.c_str(), names.data(), names.size()));
   }
 
+  // Until the session ends or another name is given, other processes of this user on this host can attach its parameters under `name`
+  // (AttachedParameters) and see them change. Of one CPU device.
+  void ShareParameters(const std::string& name) { internal::Check(internal::Api().ShareParameters(c(), name.c_str())); }
+  void StopSharing() { internal::Check(internal::Api().ShareParameters(c(), nullptr)); }
+
   const Plan& plan() const { return plan_; }
   GradloomSession* c() const { return handle_.get(); }
 
@@ -272,6 +277,45 @@ class Session {
   Plan plan_;
   std::unique_ptr<GradloomSession, void (*)(GradloomSession*)> handle_;
   Feeds fed_;
+};
+
+// Parameters and running statistics of a session that shares them, in this or another process: read-only, without a copy, and there as
+// long as this object, whatever becomes of the session.
+class AttachedParameters {
+ public:
+  explicit AttachedParameters(const std::string& name) {
+    GradloomAttached* handle = nullptr;
+    internal::Check(internal::Api().AttachParameters(name.c_str(), &handle));
+    handle_ = internal::Shared(handle, internal::Api().ReleaseAttached);
+    size_t count = 0;
+    internal::Check(internal::Api().GetAttachedCount(c(), &count));
+    for (size_t i = 0; i < count; ++i) {
+      const char* known = nullptr;
+      GradloomTensor tensor{};
+      internal::Check(internal::Api().GetAttached(c(), i, &known, &tensor));
+      views_.emplace_back(known, TensorView(tensor));
+    }
+  }
+
+  // By name, in the session's order. The elements change as the session trains; data() is null where they lie in the order that kernels
+  // want, and Copy has them.
+  const std::vector<std::pair<std::string, TensorView>>& views() const { return views_; }
+  // A copy of one in row-major order. Throws Error where there is none of this name.
+  Tensor Copy(const std::string& name) const {
+    for (size_t i = 0; i < views_.size(); ++i) {
+      if (views_[i].first != name) continue;
+      Tensor tensor(views_[i].second.shape(), views_[i].second.dtype());
+      internal::Check(internal::Api().CopyAttached(c(), i, tensor.data(), static_cast<size_t>(tensor.bytes())));
+      return tensor;
+    }
+    throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "nothing is shared under the name of '" + name + "'");
+  }
+
+  GradloomAttached* c() const { return handle_.get(); }
+
+ private:
+  std::shared_ptr<GradloomAttached> handle_;
+  std::vector<std::pair<std::string, TensorView>> views_;
 };
 
 }  // namespace v1

@@ -16,6 +16,7 @@
 #include "runtime/session/batches.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/dataset.h"
+#include "runtime/session/parameter_share.h"
 #include "runtime/session/session.h"
 
 struct GradloomStatus {
@@ -65,6 +66,10 @@ struct GradloomBatches {
   std::vector<GradloomTensor> columns;
 };
 
+struct GradloomAttached {
+  gradloom::AttachedParameters parameters;
+};
+
 struct GradloomSession {
   // Held by each call; by one thread several times where a callback of Fit calls the table.
   std::recursive_mutex calls;
@@ -77,6 +82,7 @@ struct GradloomSession {
   std::optional<gradloom::Schedule> schedule;                  // of RegisterLinearLRScheduler, from this update on:
   int64_t schedule_start = 0;
   bool fitting = false;
+  std::unique_ptr<gradloom::ParameterShare> share;  // null: nobody can attach the parameters
 
   // The step of StepAsync.
   std::mutex async;

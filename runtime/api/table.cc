@@ -16,6 +16,7 @@ GradloomApi RuntimeTable() {
   AddDatasets(api);
   AddFit(api);
   AddDLPack(api);
+  AddSharing(api);
   AddNoCompiler(api);
   return api;
 }

@@ -21,6 +21,7 @@ void AddCheckpoints(GradloomApi& api);
 void AddDatasets(GradloomApi& api);
 void AddFit(GradloomApi& api);
 void AddDLPack(GradloomApi& api);
+void AddSharing(GradloomApi& api);
 void AddNoCompiler(GradloomApi& api);
 
 }  // namespace gradloom::api

@@ -21,13 +21,15 @@ BATCH = 12
 # May be null.
 OPTIONAL = {"options", "checkpoint", "result", "eval", "callbacks", "step", "batch"}
 OPTIONAL_OF = {("Step", "names"), ("StepAsync", "names"), ("TrainStep", "names"), ("EvalStep", "names"), ("Predict", "names"),
-               ("ExportModelForInferencing", "outputs")}
+               ("ExportModelForInferencing", "outputs"), ("ShareParameters", "name")}
 # How much there is of an array: no number can be told from another one.
 COUNTS = ("num_bytes", "num_inputs", "num_columns", "num_outputs", "num_elements")
 NUMBERS = (-(2**63), -(2**31), -1, 7, 2**31 - 1, 2**63 - 1)
 
 
 class HostileTest(unittest.TestCase):
+    names_used = 0
+
     @classmethod
     def setUpClass(cls):
         cls.g = g = Gradloom(*ARGUMENTS[:2])
@@ -69,6 +71,10 @@ class HostileTest(unittest.TestCase):
         self.addCleanup(self.g.ReleaseTrainingSession, made)
         return made
 
+    def unused_name(self):
+        HostileTest.names_used += 1
+        return b"hostile_test-%d-%d" % (os.getpid(), HostileTest.names_used)
+
     def path(self, name):
         return os.path.join(self.folder.name, name).encode()
 
@@ -93,6 +99,18 @@ class HostileTest(unittest.TestCase):
                  "buffer": bias.ctypes.data_as(ctypes.c_void_p), "num_bytes": bias.nbytes, "num_elements": flat.size, "path": self.path("file")}
         if name in ("CopyParametersToBuffer", "CopyBufferToParameters"):
             given["buffer"] = flat.ctypes.data_as(ctypes.c_void_p)
+        if name == "ShareParameters":
+            given["name"] = self.unused_name()
+        if "Attach" in name:
+            shared, attached = self.unused_name(), ctypes.c_void_p()
+            g.ShareParameters(session, shared)
+            g.AttachParameters(shared, ctypes.byref(attached))
+            self.addCleanup(g.ReleaseAttached, attached)
+            # The biases of the first layer are the parameter of that size.
+            index = [g.GetParameterName(session, i, ctypes.byref(text)) or text.value for i in range(6)].index(b"layer1.bias")
+            given.update(name=ctypes.byref(text) if name == "GetAttached" else shared, attached=attached, index=index)
+            if name == "GetAttached":
+                given["out"] = ctypes.byref(g.struct("GradloomTensor"))
         if name == "UpdateParameter":
             given["value"] = ctypes.byref(self.tensor(bias))
         if name == "Predict":

@@ -1,0 +1,293 @@
+#include "runtime/session/parameter_share.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/verify_scope.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kMostTableBytes = 64 << 20;
+constexpr size_t kMostNameBytes = 64;
+constexpr time_t kSeconds = 10;  // for the other side to say what it has to say
+
+// The memory begins with this, then a table of what there is as JSON; then, from a page's beginning on, the state.
+struct Header {
+  char magic[8] = {'G', 'L', 'S', 'H', 'A', 'R', 'E', '1'};
+  int64_t table_bytes = 0, state_begin = 0, state_bytes = 0;
+};
+
+std::string Reason() { return std::generic_category().message(errno); }
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// In the system's own space of names, which is not a file system's.
+std::pair<sockaddr_un, socklen_t> AddressOf(const std::string& name) {
+  const bool fits = !name.empty() && name.size() <= kMostNameBytes && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  });
+  if (!fits) {
+    throw Error(ErrorCode::kConfig, "parameters cannot be shared under the name '" + Escaped(name) + "'", "",
+                "up to 64 letters, digits, dots, underscores and dashes");
+  }
+  const std::string path = "gradloom/parameters/" + name;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // The first byte is zero.
+  std::memcpy(address.sun_path + 1, path.data(), path.size());
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size())};
+}
+
+bool OfThisUser(int socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
+}
+
+void GiveDescriptor(int socket, int fd) {
+  char byte = 1;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  // Whoever does not take it is not served.
+  sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// -1 where none comes.
+int TakeDescriptor(int socket) {
+  char byte;
+  iovec data{&byte, 1};
+  int fd = -1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof fd)) return -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  return fd;
+}
+
+std::string TableOf(const Plan& plan) {
+  nlohmann::json table = nlohmann::json::array();
+  for (const StateKind kind : {StateKind::kParameter, StateKind::kStatistic}) {
+    for (const StateTensor& state : plan.state) {
+      if (state.kind != kind) continue;
+      table.push_back({{"name", state.name},
+                       {"dtype", static_cast<int>(state.dtype)},
+                       {"shape", std::vector<int64_t>(state.shape.begin(), state.shape.end())},
+                       {"layout", state.layout.ToString()},
+                       {"offset", state.offset}});
+    }
+  }
+  return table.dump();
+}
+
+void WriteAll(int fd, const void* data, int64_t bytes, int64_t at) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = pwrite(fd, from, static_cast<size_t>(bytes), at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw Error(ErrorCode::kResource, "no memory to share the parameters in: " + Reason());
+    from += n, at += n, bytes -= n;
+  }
+}
+
+}  // namespace
+
+ParameterShare::ParameterShare(Session& session, const std::string& name) {
+  const auto [address, address_bytes] = AddressOf(name);
+  const Plan& plan = session.plan();
+  StateArena& arena = session.executor().state();
+  if (plan.targets.front().device != DeviceKind::kCpu || plan.num_ranks() != 1) {
+    throw Error(ErrorCode::kUnsupported, "parameters are shared of a session on one CPU device", "",
+                "compile the plan for cpu, or read them with GetParameter");
+  }
+  const std::string table = TableOf(plan);
+  Header header;
+  header.table_bytes = static_cast<int64_t>(table.size());
+  header.state_begin = AlignUp(static_cast<int64_t>(sizeof header) + header.table_bytes, kPageBytes);
+  header.state_bytes = arena.bytes(0);
+
+  // First the name: two that want it must not both move their state.
+  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.get() < 0) throw Error(ErrorCode::kResource, "no socket: " + Reason());
+  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0) {
+    const bool taken = errno == EADDRINUSE;
+    throw Error(taken ? ErrorCode::kConfig : ErrorCode::kResource,
+                taken ? "parameters are shared under the name '" + Escaped(name) + "' already" : "no address for a socket: " + Reason());
+  }
+  Descriptor memory(memfd_create("gradloom-share", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const int64_t bytes = header.state_begin + AlignUp(header.state_bytes, kPageBytes);
+  if (memory.get() < 0 || ftruncate(memory.get(), bytes) != 0)
+    throw Error(ErrorCode::kResource, "no memory to share the parameters in: " + Reason());
+  WriteAll(memory.get(), &header, sizeof header, 0);
+  WriteAll(memory.get(), table.data(), header.table_bytes, sizeof header);
+  if (header.state_bytes > 0) {
+    WriteAll(memory.get(), arena.at(0, 0), header.state_bytes, header.state_begin);
+    // In the place of what was there, so that whatever has been prepared finds it: an arena in host memory begins with a page and has whole
+    // ones to itself (HostArena).
+    void* const at = arena.at(0, 0);
+    if (mmap(at, static_cast<size_t>(AlignUp(header.state_bytes, kPageBytes)), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory.get(),
+             header.state_begin) != at)
+      throw Error(ErrorCode::kResource, "the parameters cannot be shared: " + Reason());
+  }
+  // Nobody else can write it, and nobody can take it from under a reader.
+  fcntl(memory.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  if (fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    throw Error(ErrorCode::kResource, "the shared memory cannot be sealed: " + Reason());
+  Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.get() < 0 || listen(socket.get(), 16) != 0) throw Error(ErrorCode::kResource, "no socket to share parameters by: " + Reason());
+  memory_ = memory.get(), socket_ = socket.get(), wake_ = wake.get();
+  try {
+    thread_ = std::thread([this] { Serve(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kResource, std::string("no thread to share parameters by: ") + error.what());
+  }
+  memory.release(), socket.release(), wake.release();
+}
+
+ParameterShare::~ParameterShare() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+  thread_.join();
+  for (const int fd : {memory_, socket_, wake_}) close(fd);
+}
+
+void ParameterShare::Serve() const {
+  while (true) {
+    pollfd watched[] = {{wake_, POLLIN, 0}, {socket_, POLLIN, 0}};
+    if (poll(watched, 2, -1) < 0 && errno != EINTR) return;
+    if (watched[0].revents != 0) return;
+    const Descriptor client(accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC));
+    if (client.get() >= 0 && OfThisUser(client.get())) GiveDescriptor(client.get(), memory_);
+  }
+}
+
+Tensor AttachedParameters::Parameter::Get() const {
+  Tensor value(dtype, shape);
+  if (layout.plain()) {
+    if (value.bytes() > 0) std::memcpy(value.data(), stored, static_cast<size_t>(value.bytes()));
+  } else {
+    FromLayout(layout, shape, DTypeBytes(dtype), stored, value.data());
+  }
+  return value;
+}
+
+AttachedParameters::AttachedParameters(const std::string& name) {
+  const auto [address, address_bytes] = AddressOf(name);
+  const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) throw Error(ErrorCode::kResource, "no socket: " + Reason());
+  const timeval limit{kSeconds, 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0) {
+    throw Error(ErrorCode::kConfig, "nobody shares parameters under the name '" + Escaped(name) + "'", "",
+                "a session of this host does so with ShareParameters");
+  }
+  if (!OfThisUser(socket.get()))
+    throw Error(ErrorCode::kConfig, "the parameters under the name '" + Escaped(name) + "' are another user's");
+  const Descriptor memory(TakeDescriptor(socket.get()));
+  if (memory.get() < 0)
+    throw Error(ErrorCode::kData, "whoever has the name '" + Escaped(name) + "' gave no parameters, or not within 10 s");
+  try {
+    Map(memory.get());
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kData, "what is shared under the name '" + Escaped(name) + "' has no table of parameters");
+  } catch (const Error& error) {
+    throw Error(error.code() == ErrorCode::kPlan ? ErrorCode::kData : error.code(),
+                "what is shared under the name '" + Escaped(name) + "' is no parameters: " + error.message());
+  }
+}
+
+namespace {
+
+[[noreturn]] void Refuse(const std::string& why) { throw Error(ErrorCode::kData, why); }
+
+}  // namespace
+
+// Its maker may be anybody, and may write as long as this reads: all is copied before it is judged, but for the elements.
+void AttachedParameters::Map(int fd) {
+  struct stat status {};
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &status) != 0) Refuse("it may end while it is read");
+  const int64_t size = status.st_size;
+  Header header;
+  const char magic[8] = {'G', 'L', 'S', 'H', 'A', 'R', 'E', '1'};
+  if (size < static_cast<int64_t>(sizeof header) || pread(fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
+      std::memcmp(header.magic, magic, sizeof magic) != 0)
+    Refuse("its first bytes are not theirs");
+  if (header.table_bytes < 0 || header.table_bytes > kMostTableBytes || header.table_bytes > size - static_cast<int64_t>(sizeof header))
+    Refuse("its table has " + std::to_string(header.table_bytes) + " bytes");
+  if (header.state_begin < static_cast<int64_t>(sizeof header) + header.table_bytes || header.state_begin % kPageBytes != 0 ||
+      header.state_bytes < 0 || header.state_begin > size || header.state_bytes > size - header.state_begin)
+    Refuse("its state lies outside of it");
+  std::string text(static_cast<size_t>(header.table_bytes), '\0');
+  if (pread(fd, text.data(), text.size(), sizeof header) != static_cast<ssize_t>(text.size())) Refuse("its table cannot be read");
+  void* const mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) throw Error(ErrorCode::kResource, "it cannot be mapped: " + Reason());
+  mapped_ = {static_cast<const std::byte*>(mapped),
+             [size](const std::byte* at) { munmap(const_cast<std::byte*>(at), static_cast<size_t>(size)); }};
+  for (const nlohmann::json& row : nlohmann::json::parse(text)) {
+    Parameter p;
+    p.name = row.at("name").get<std::string>();
+    p.dtype = static_cast<DType>(row.at("dtype").get<uint8_t>());
+    const auto extents = row.at("shape").get<std::vector<int64_t>>();
+    for (const int64_t extent : extents) p.shape.push_back(extent);
+    p.layout = Layout::FromString(row.at("layout").get<std::string>());
+    const auto offset = row.at("offset").get<int64_t>();
+    const std::optional<int64_t> stored = verify::BytesOf(p.dtype, p.shape, p.layout);
+    if (!stored) Refuse("'" + Escaped(p.name) + "' has no such type or shape");
+    if (offset < 0 || offset % kAlignmentBytes != 0 || offset > header.state_bytes || *stored > header.state_bytes - offset)
+      Refuse("'" + Escaped(p.name) + "' lies outside of it");
+    p.stored = mapped_.get() + header.state_begin + offset;
+    parameters_.push_back(std::move(p));
+  }
+}
+
+}  // namespace gradloom
