@@ -15,7 +15,8 @@ import onnx
 import safetensors.numpy
 from onnx import helper
 
-from jobs import Job, digits, write_png
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from jobs import Job, digits, write_png  # noqa: E402
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 HOGWILD = {"--sync": "hogwild", "--accumulate": "1", "--transport": "auto"}
@@ -190,6 +191,9 @@ class HogwildTest(unittest.TestCase):
                                ({"on_nan": "skip"}, "with hogwild an update cannot be taken back")):
             said = self.ended(Job(GRADLOOM, 2, self.train("refused", **flags)), [3, 3])
             self.assertIn("error[E-UNSUPPORTED]: " + message, said[0])
+        words = [*self.train("refused"), "--nnodes", "2", "--local-rank", "0", "--local-world-size", "1", "--node-rank"]
+        said = self.ended(Job(GRADLOOM, 2, words, own={rank: [*words, str(rank)] for rank in (0, 1)}), [3, 3])
+        self.assertIn("error[E-UNSUPPORTED]: hogwild is for the processes of one host, and the job has 2", said[0])
         self.assertFalse(os.path.exists(self.path("refused")))
 
 

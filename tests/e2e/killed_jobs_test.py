@@ -12,7 +12,8 @@ import sys
 import tempfile
 import unittest
 
-from jobs import Job, digits
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from jobs import Job, digits  # noqa: E402
 
 GRADLOOM, KILL_AT_CALL = map(os.path.abspath, (sys.argv.pop(1), sys.argv.pop(1)))
 KILLS = int(os.environ.get("GRADLOOM_KILLS", "5"))
@@ -75,9 +76,14 @@ class KilledJobsTest(unittest.TestCase):
                     self.end(job)
                     break
                 except subprocess.TimeoutExpired:
-                    # One of them, or both.
+                    # One of them, or both; a launcher ends who is left, as one that has not met the other yet would wait for it.
                     for process in rng.choice([job.processes[:1], job.processes[1:], job.processes]):
                         process.kill()
+                    for process in job.processes:
+                        try:
+                            process.wait(timeout=3)
+                        except subprocess.TimeoutExpired:
+                            process.kill()
                     self.end(job, killed=True)
                     kills += 1
                 finally:

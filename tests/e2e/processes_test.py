@@ -10,7 +10,8 @@ import tempfile
 import time
 import unittest
 
-from jobs import Job, digits, free_port, write_png
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from jobs import Job, digits, free_port, write_png  # noqa: E402
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
