@@ -17,6 +17,7 @@
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/dataset.h"
 #include "runtime/session/parameter_share.h"
+#include "runtime/session/plan_identity.h"
 #include "runtime/session/session.h"
 
 struct GradloomStatus {
@@ -74,6 +75,7 @@ struct GradloomSession {
   // Held by each call; by one thread several times where a callback of Fit calls the table.
   std::recursive_mutex calls;
   gradloom::Session session;
+  gradloom::PlanIdentity identity;               // of the plan as it was given: entries that are compiled later are no other plan
   std::vector<gradloom::TensorFacts> inputs[3];  // the plan's
   std::vector<gradloom::TensorFacts> states;     // parameters, then statistics
   size_t num_parameters = 0;

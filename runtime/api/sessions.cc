@@ -35,9 +35,10 @@ GradloomStatus* CreateTrainingSession(const GradloomPlan* plan, const GradloomSe
     Given(plan, "the plan");
     auto made = std::make_unique<GradloomSession>(Session(plan->plan, OptionsFor(*plan, given, checkpoint)));
     for (size_t i = 0; i < 3; ++i) made->inputs[i] = plan->inputs[i];
+    made->identity = IdentityOf(*plan->plan);
     ListStates(*plan->plan, *made);
     if (checkpoint != nullptr) {
-      checkpoint->checkpoint.Restore(made->session, IdentityOf(*plan->plan), given.any_plan != 0);
+      checkpoint->checkpoint.Restore(made->session, made->identity, given.any_plan != 0);
       if (checkpoint->checkpoint.has_manifest()) TakeProperties(checkpoint->checkpoint.manifest(), *made);
     }
     handle = made.release();

@@ -345,6 +345,19 @@ TEST(Checkpoint, GoesOnToTheSameBits) {
   EXPECT_EQ(fresh.step(), 0);
 }
 
+TEST(Checkpoint, OfASessionThatCompiledOtherBatchesFitsItsPlan) {
+  const Samples samples(7);
+  gradloom::Session session(Plain());
+  session.Step(samples.feeds());
+  session.Step({{"features", TensorView(samples.features.data(), {9, 13})}, {"target", TensorView(samples.target.data(), {9, 1})}});
+  const std::string bytes = session.CheckpointBytes();
+  gradloom::Session resumed(Plain(), gradloom::Checkpoint::FromBytes(std::as_bytes(std::span(bytes))));
+  EXPECT_EQ(resumed.step(), 2);
+  session.Step(samples.feeds());
+  resumed.Step(samples.feeds());
+  EXPECT_EQ(session.FlatParameters(), resumed.FlatParameters());
+}
+
 TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
   const gradloom::Dataset data(
       "models/data/boston.csv",
