@@ -327,6 +327,11 @@ constexpr Key kKeys[] = {
     {"log.trace", "--trace", kText, kUseRun, "", "write a Perfetto trace of some steps to this file (open it at ui.perfetto.dev)"},
     {"log.profile", "--profile", kText, kUseRun, "", "write what every launch took, as a file for: gradloom simulate RUN --profile FILE"},
     {"log.trace_steps", "--trace-steps", kText, kUseRun, "3:5", "the steps to trace, counted from 1: 3:5, or one of them"},
+    {"log.format", "--log-format", kText, kUseRun, "text", "what the lines on stderr are: text, or a JSON object each", "text|json"},
+    {"log.file", "--log-file", kPath, kUseRun, "", "append the lines of stderr to this file, too"},
+    {"log.metrics_port", "--metrics-port", kInteger, kUseRun, "", "serve the run's numbers to Prometheus on this port; 0: one that is free",
+     "", 0},
+    {"log.metrics_address", "--metrics-address", kText, kUseRun, "127.0.0.1", "the address of this host to serve them on; 0.0.0.0: all"},
     {"log.report", "--report", kText, kUseRun, "", "json: one line on stdout at the end", "json"},
 
     {"job.rank", "--rank", kInteger, kUseJob, "",

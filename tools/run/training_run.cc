@@ -12,9 +12,11 @@
 #include "runtime/session/shared_training.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
+#include "tools/run/metrics_server.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
+#include "tools/run/run_metrics.h"
 #include "tools/run/run_profile.h"
 #include "tools/run/run_records.h"
 #include "tools/run/run_screen.h"
@@ -22,6 +24,7 @@
 #include "tools/run/set_up.h"
 #include "tools/run/stop_signals.h"
 #include "tools/run/training_job.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -63,6 +66,7 @@ class TrainingRun {
         json_((json || configuration.Text("log.report") == "json") && job->leads()),
         start_(Clock::now()),
         job_(job) {
+    SetStderrLines(configuration.Text("log.format") == "json", job_->leads() ? configuration.Text("log.file") : "");
     // Rank 0 speaks for the job.
     log_.set_quiet(!job_->leads());
     if (!job_->leads()) configuration_.Decide("log.progress", "none", "rank " + std::to_string(job_->topology().rank));
@@ -250,6 +254,14 @@ class TrainingRun {
     if (const std::string& path = configuration_.Text("log.profile"); !path.empty()) {
       if (trace) throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
       listening.push_back(&profile.emplace(*session_, path));
+    }
+    std::optional<RunMetrics> metrics;
+    std::optional<MetricsServer> server;
+    if (configuration_.has_value("log.metrics_port")) {
+      listening.push_back(&metrics.emplace(folder_->path(), set_up_.model_path));
+      server.emplace(configuration_.Text("log.metrics_address"), static_cast<int>(configuration_.Integer("log.metrics_port")),
+                     [&metrics] { return metrics->Page(); });
+      log_.Line("metrics http://" + server->where() + "/metrics");
     }
     // Others that train meanwhile do not wait.
     Observers observers(listening, shared_ != nullptr ? nullptr : job_->communicator().get());

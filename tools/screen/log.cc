@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 
@@ -12,7 +13,7 @@ Log::~Log() {
 }
 
 void Log::Line(const std::string& text) {
-  if (!quiet_) std::fprintf(stderr, "%s\n", text.c_str());
+  if (!quiet_) WriteStderrLine(text.starts_with("warning ") ? "warning" : "info", text);
   Record(text);
 }
 

@@ -11,6 +11,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "tools/screen/stderr_lines.h"
+
 namespace gradloom {
 namespace {
 
@@ -98,19 +100,35 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
 
 void PrintError(const Error& error) { PrintErrors({error}); }
 
+namespace {
+
+nlohmann::json AsJson(const Error& error) {
+  return {{"code", ErrorName(error.code())}, {"message", error.message()}, {"where", error.where()}, {"help", error.help()}};
+}
+
+}  // namespace
+
 void PrintErrors(const std::vector<Error>& errors) {
   constexpr size_t kMost = 100;
-  for (size_t i = 0; i < std::min(errors.size(), kMost); ++i) std::fprintf(stderr, "%s\n", errors[i].Describe().c_str());
-  if (errors.size() > kMost) std::fprintf(stderr, "and %zu more\n", errors.size() - kMost);
-  std::fprintf(stderr, "gradloom: stopped with %zu error%s (exit %d)\n", errors.size(), errors.size() == 1 ? "" : "s",
-               ExitCode(errors.front().code()));
+  if (StderrLinesAreJson()) {
+    for (size_t i = 0; i < std::min(errors.size(), kMost); ++i) {
+      nlohmann::json line = AsJson(errors[i]);
+      line["t"] = Timestamp();
+      line["level"] = "error";
+      line["exit_code"] = ExitCode(errors.front().code());
+      WriteStderrObject(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+    return;
+  }
+  for (size_t i = 0; i < std::min(errors.size(), kMost); ++i) WriteStderrLine("error", errors[i].Describe());
+  if (errors.size() > kMost) WriteStderrLine("error", "and " + std::to_string(errors.size() - kMost) + " more");
+  WriteStderrLine("error", "gradloom: stopped with " + std::to_string(errors.size()) + " error" + (errors.size() == 1 ? "" : "s") +
+                               " (exit " + std::to_string(ExitCode(errors.front().code())) + ")");
 }
 
 std::string ErrorsAsJson(const std::vector<Error>& errors) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Error& error : errors) {
-    list.push_back({{"code", ErrorName(error.code())}, {"message", error.message()}, {"where", error.where()}, {"help", error.help()}});
-  }
+  for (const Error& error : errors) list.push_back(AsJson(error));
   const nlohmann::json line{{"errors", std::move(list)}, {"exit_code", ExitCode(errors.front().code())}};
   // Names of a hostile file need not be UTF-8.
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -118,6 +136,7 @@ std::string ErrorsAsJson(const std::vector<Error>& errors) {
 
 Progress::Progress(ProgressMode mode, int64_t log_every, Log& log)
     : mode_(mode), log_every_(std::max<int64_t>(log_every, 1)), log_(log), start_(std::chrono::steady_clock::now()), drawn_(start_) {
+  if (StderrLinesAreJson() && (mode_ == ProgressMode::kAuto || mode_ == ProgressMode::kBar)) mode_ = ProgressMode::kJson;
   if (mode_ == ProgressMode::kAuto) mode_ = TerminalCanRedraw() ? ProgressMode::kBar : ProgressMode::kPlain;
 }
 
@@ -136,11 +155,12 @@ void Progress::Update(const State& state) {
   if (!last && !due) return;
   if (mode_ == ProgressMode::kPlain) return log_.Line(PlainLine(state));
   log_.Record(PlainLine(state));
+  if (mode_ == ProgressMode::kBar) KeepStderrLine("info", PlainLine(state));
   if (mode_ != ProgressMode::kJson) return;
   const std::string norm = state.grad_norm < 0 ? "" : Format(",\"gnorm\":%.6g", state.grad_norm);
-  std::fprintf(
-      stderr, "{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%.9g,\"lr\":%.9g%s,\"samples_per_s\":%.1f}\n",
-      Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, state.loss, state.lr, norm.c_str(), state.samples_per_s);
+  WriteStderrObject(Format(
+      "{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%.9g,\"lr\":%.9g%s,\"samples_per_s\":%.1f}",
+      Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, state.loss, state.lr, norm.c_str(), state.samples_per_s));
 }
 
 std::string Progress::PlainLine(const State& state) const {

@@ -1,0 +1,105 @@
+#include "tools/run/metrics_server.h"
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kMostBytes = 8192;
+constexpr auto kMostTime = std::chrono::seconds(2);
+
+// The head of a request, up to its empty line; nothing where it does not come whole.
+std::optional<std::string> ReadHead(const Socket& connection, Deadline deadline) {
+  std::string head;
+  // By the byte, as the head's end is not known before; a scrape has some two hundred.
+  for (char c = 0; head.size() < kMostBytes && connection.Read(&c, 1, deadline);) {
+    head += c;
+    if (head.ends_with("\r\n\r\n") || head.ends_with("\n\n")) return head;
+  }
+  return std::nullopt;
+}
+
+std::string Response(std::string_view status, std::string_view type, const std::string& body, bool with_body, std::string_view more = "") {
+  return "HTTP/1.1 " + std::string(status) + "\r\nContent-Type: " + std::string(type) +
+         "\r\nContent-Length: " + std::to_string(body.size()) + "\r\nConnection: close\r\n" + std::string(more) + "\r\n" +
+         (with_body ? body : "");
+}
+
+std::string Refusal(std::string_view status, std::string_view more = "") {
+  return Response(status, "text/plain; charset=utf-8", std::string(status) + "\n", true, more);
+}
+
+}  // namespace
+
+MetricsServer::MetricsServer(const std::string& address, int port, std::function<std::string()> metrics) : metrics_(std::move(metrics)) {
+  const std::vector<SocketAddress> addresses = Resolve(address, port);
+  if (addresses.empty()) throw Error(ErrorCode::kConfig, "no address has the name '" + Escaped(address) + "'", "--metrics-address");
+  std::optional<Socket> listener = Socket::Listen(addresses.front());
+  if (!listener) {
+    throw Error(ErrorCode::kResource, "metrics cannot be served at " + Escaped(address) + ":" + std::to_string(port), "--metrics-port",
+                "take a port that is free, or 0, and an address of this host");
+  }
+  listener_ = std::move(*listener);
+  thread_ = std::jthread([this](const std::stop_token& stop) { Serve(stop); });
+}
+
+MetricsServer::~MetricsServer() {
+  thread_.request_stop();
+  // Wakes the thread, which would look at its deadline else.
+  Socket::Connect(listener_.local(), std::chrono::steady_clock::now() + kMostTime);
+}
+
+std::string MetricsServer::where() const {
+  const SocketAddress local = listener_.local();
+  const bool six = local.host().find(':') != std::string::npos;
+  return (six ? "[" + local.host() + "]" : local.host()) + ":" + std::to_string(local.port());
+}
+
+void MetricsServer::Serve(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    const auto connection = listener_.Accept(std::chrono::steady_clock::now() + kMostTime);
+    if (connection && !stop.stop_requested()) Answer(*connection);
+  }
+}
+
+void MetricsServer::Answer(const Socket& connection) const {
+  const Deadline deadline = std::chrono::steady_clock::now() + kMostTime;
+  const std::optional<std::string> head = ReadHead(connection, deadline);
+  std::string answer;
+  if (!head) {
+    answer = Refusal("400 Bad Request");
+  } else {
+    // METHOD TARGET HTTP/1.1
+    const std::string_view line = std::string_view(*head).substr(0, head->find_first_of("\r\n"));
+    const size_t first = line.find(' '), second = line.find(' ', first == std::string_view::npos ? first : first + 1);
+    if (second == std::string_view::npos || !line.substr(second + 1).starts_with("HTTP/1.")) {
+      answer = Refusal("400 Bad Request");
+    } else {
+      const std::string_view method = line.substr(0, first), target = line.substr(first + 1, second - first - 1);
+      const std::string_view path = target.substr(0, target.find('?'));
+      const bool with_body = method != "HEAD";
+      if (method != "GET" && method != "HEAD") {
+        answer = Refusal("405 Method Not Allowed", "Allow: GET, HEAD\r\n");
+      } else if (path == "/metrics") {
+        answer = Response("200 OK", "text/plain; version=0.0.4; charset=utf-8", metrics_(), with_body);
+      } else if (path == "/healthz") {
+        answer = Response("200 OK", "text/plain; charset=utf-8", "ok\n", with_body);
+      } else {
+        answer = Refusal("404 Not Found");
+      }
+    }
+  }
+  if (!connection.Write(answer.data(), answer.size(), deadline)) return;
+  // Bytes that nobody read would make the system take back what was sent.
+  shutdown(connection.fd(), SHUT_WR);
+  char rest[1024];
+  for (size_t bytes = 0; bytes < 64 * kMostBytes && connection.Read(rest, sizeof rest, deadline); bytes += sizeof rest) continue;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,48 @@
+// The numbers of a run for Prometheus.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/session/trainer.h"
+
+namespace gradloom {
+
+// Told of steps on the run's thread, asked for a page on another one.
+class RunMetrics : public TrainerObserver {
+ public:
+  // `run`: the folder; `model`: its path. Labels of the page.
+  RunMetrics(std::string run, std::string model);
+
+  void OnStep(const StepReport& step) override;
+  void OnEvaluation(const EvaluationReport& evaluation) override;
+  void OnEpoch(const EpochReport& epoch) override;
+  void OnSave(SaveReason reason) override;
+
+  // In Prometheus' text format, version 0.0.4; docs/watching.md lists what there is.
+  std::string Page() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const std::string run_, model_;
+  const double started_;  // seconds of the epoch
+
+  mutable std::mutex mutex_;
+  StepReport last_;
+  bool stepped_ = false;
+  double last_step_time_ = 0;                                                               // seconds of the epoch
+  int64_t batches_ = 0, updates_ = 0, samples_ = 0, skipped_ = 0, epochs_ = 0, saves_ = 0;  // of this process
+  Clock::time_point step_end_;
+  bool timed_ = false;  // step_end_ is the step before, with nothing else between
+  std::vector<int64_t> in_bucket_;
+  double step_seconds_ = 0;
+  std::map<std::string, double> evaluated_;
+  int64_t evaluated_step_ = 0;
+  std::vector<DeviceMemory> memory_;
+};
+
+}  // namespace gradloom
