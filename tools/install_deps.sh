@@ -9,7 +9,7 @@ packages=(
   libgtest-dev libgmock-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libzip-dev libxxhash-dev libjpeg62-turbo-dev libpng-dev
 )
-if [ "${1:-}" = tests ]; then packages+=(chromium-headless-shell); fi
+if [ "${1:-}" = tests ]; then packages+=(chromium-headless-shell cmake pkg-config); fi
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi

@@ -1,6 +1,6 @@
 """Compiles and runs every program of docs/embedding.md, in order, in one folder with the files that they name; then looks at what they wrote.
 
-Arguments: the page, gradloom-sdk.tar.gz, digits_cnn.onnx, housing_mlp.onnx, digits.csv.gz, boston.csv.
+Arguments: the page, the archive, digits_cnn.onnx, housing_mlp.onnx, digits.csv.gz, boston.csv.
 """
 import gzip
 import os
@@ -33,7 +33,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(sdk) as archive:
             archive.extractall(folder)
-        sdk = os.path.join(folder, "gradloom-sdk")
+        sdk = os.path.join(folder, os.path.basename(sdk)[:-len(".tar.gz")])
         shutil.copy(digits_model, os.path.join(folder, "mnist_cnn.onnx"))
         shutil.copy(housing_model, folder)
         shutil.copy(boston, folder)
@@ -45,7 +45,7 @@ def main():
             with open(source, "w") as file:
                 file.write(text)
             compiler = ["g++", "-std=c++20"] if language == "cpp" else ["gcc", "-std=c99", "-pedantic"]
-            flags = ["-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib", f"-Wl,-rpath-link,{sdk}/lib"]
+            flags = ["-Wall", "-Wextra", "-Werror", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib"]
             subprocess.run(compiler + flags + [source, "-lgradloom", "-lm", "-o", binary], check=True)
             ran = subprocess.run([binary], cwd=folder, capture_output=True, text=True)
             print(f"program {number}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}")

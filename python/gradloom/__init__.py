@@ -1,0 +1,22 @@
+"""Gradloom trains ONNX models: compile a model with a loss and an optimizer, step with arrays, export.
+
+    import gradloom
+
+    plan = gradloom.compile("mnist_cnn.onnx", loss="cross_entropy(logits, label)", optimizer="adamw", lr=1e-3, batch=64)
+    session = gradloom.Session(plan, seed=1234)
+    for x, y in batches:
+        loss = session.step(image=x, label=y).loss
+    session.save("mnist.ckpt")
+    session.export("trained.onnx")
+
+Arrays are numpy's, or anything with DLPack in host memory. All of it is a thin layer over the C interface (docs/python.md).
+"""
+from ._dataset import Dataset
+from ._errors import Error
+from ._fit import Epoch, Evaluation, FitResult
+from ._plan import Plan, TensorInfo, compile, devices, load_plan, settings, version
+from ._results import StepResult
+from ._session import Checkpoint, DeviceMemory, Location, Session
+
+__all__ = ["Checkpoint", "Dataset", "DeviceMemory", "Epoch", "Error", "Evaluation", "FitResult", "Location", "Plan", "Session", "StepResult",
+           "TensorInfo", "compile", "devices", "load_plan", "settings", "version"]

@@ -1,0 +1,94 @@
+"""Data sets and their batches."""
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Any, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ._library import library, path_bytes, string
+from ._plan import Plan, settings_array
+from ._tensors import array_of, borrow, copied
+
+
+def _pairs(mapping: Mapping[str, str | Sequence[str]] | None) -> list[tuple[str, str]]:
+    """One pair for each text, of lists one after the other."""
+    return [(key, one) for key, value in (mapping or {}).items() for one in ([value] if isinstance(value, str) else value)]
+
+
+class Dataset:
+    """A table of samples in memory, by columns; constant.
+
+    Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images as `plan` wants them (docs/data.md).
+
+    Args:
+        columns: model input or target -> array or columns of the file: {"features": "CRIM..LSTAT"}. None: guessed.
+        transforms: input or target -> transform or list of them, fitted on the training part: {"features": "standardize"}.
+        eval_path: evaluation data of the same form; they are `held_back`.
+        eval_split: or a share to hold back: "20%", "tail:20%".
+        seed: of that split.
+    """
+
+    held_back: Dataset | None
+    """What `eval_path` or `eval_split` say."""
+
+    def __init__(self, path: str | os.PathLike[str], plan: Plan, *, columns: Mapping[str, str | Sequence[str]] | None = None,
+                 transforms: Mapping[str, str | Sequence[str]] | None = None, eval_path: str | os.PathLike[str] | None = None,
+                 eval_split: str | None = None, seed: int = 0):
+        lib = library()
+        column_array, kept_columns = settings_array(_pairs(columns))
+        transform_array, kept_transforms = settings_array(_pairs(transforms))
+        options = lib.struct("GradloomDataOptions", columns=ctypes.addressof(column_array), num_columns=len(kept_columns),
+                             transforms=ctypes.addressof(transform_array), num_transforms=len(kept_transforms),
+                             eval_path=None if eval_path is None else path_bytes(eval_path),
+                             eval_split=None if eval_split is None else eval_split.encode(), seed=seed)
+        train, held_back = ctypes.c_void_p(), ctypes.c_void_p()
+        lib.LoadDataset(path_bytes(path), plan._handle, ctypes.byref(options), ctypes.byref(train), ctypes.byref(held_back))
+        self._adopt(train)
+        self.held_back = Dataset._of(held_back) if held_back else None
+
+    @classmethod
+    def from_arrays(cls, **columns: Any) -> Dataset:
+        """Of arrays by name, which are copied; the first axis is the sample."""
+        handle = ctypes.c_void_p()
+        borrowed = [borrow(value) for value in columns.values()]
+        names = (ctypes.c_char_p * len(columns))(*[name.encode() for name in columns])
+        library().CreateDataset(names, array_of([struct for struct, _ in borrowed]), len(columns), ctypes.byref(handle))
+        return cls._of(handle)
+
+    def batches(self, size: int = 32, *, epoch: int = 0, seed: int = 0, in_order: bool = False) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """The batches of an epoch as arrays by name, to be handed to `Session.step`; the last one has what is left."""
+        lib, handle = library(), ctypes.c_void_p()
+        options = lib.struct("GradloomBatchOptions", batch=size, epoch=epoch, seed=seed, in_order=int(in_order))
+        lib.CreateBatches(self._handle, ctypes.byref(options), ctypes.byref(handle))
+        return self._walk(handle)
+
+    @staticmethod
+    def _walk(handle: Any) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        lib, count, columns = library(), ctypes.c_int64(), ctypes.c_size_t()
+        names, tensors = ctypes.POINTER(ctypes.c_char_p)(), ctypes.POINTER(lib.header.structs["GradloomTensor"])()
+        try:
+            lib.GetBatchCount(handle, ctypes.byref(count))
+            for index in range(count.value):
+                lib.GetBatch(handle, index, ctypes.byref(names), ctypes.byref(tensors), ctypes.byref(columns))
+                yield {string(names[i]): copied(tensors[i]) for i in range(columns.value)}
+        finally:
+            lib.ReleaseBatches(handle)
+
+    def __len__(self) -> int:
+        rows = ctypes.c_int64()
+        library().GetDatasetRows(self._handle, ctypes.byref(rows))
+        return rows.value
+
+    @classmethod
+    def _of(cls, handle: Any) -> Dataset:
+        made = cls.__new__(cls)
+        made.held_back = None
+        made._adopt(handle)
+        return made
+
+    def _adopt(self, handle: Any) -> None:
+        self._handle = handle
+        self._release = weakref.finalize(self, library().ReleaseDataset, handle)

@@ -1,0 +1,91 @@
+"""Whole trainings."""
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence
+
+from ._dataset import Dataset
+from ._library import library, string
+
+_STOPPED = ("done", "callback", "patience")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    values: dict[str, float]
+    """ "loss", and the metrics."""
+    step: int
+    epoch: int
+    best: bool
+    """Better than all before."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    epoch: int
+    """From 1."""
+    step: int
+    train_loss: float
+    """The mean over its samples."""
+    lr: float
+    seconds: float
+    samples_per_second: float
+
+
+@dataclass(frozen=True)
+class FitResult:
+    train_loss: float
+    """Of the last epoch."""
+    best: float | None
+    """The watched value; None where nothing was evaluated."""
+    best_step: int | None
+    step: int
+    stopped: str
+    """ "done", "callback", or "patience"."""
+
+
+def evaluation_of(struct: Any) -> Evaluation:
+    names = (ctypes.c_char_p * struct.count).from_address(struct.names)
+    values = (ctypes.c_double * struct.count).from_address(struct.values)
+    return Evaluation({string(name): value for name, value in zip(names, values)}, struct.step, struct.epoch, bool(struct.best))
+
+
+def epoch_of(struct: Any) -> Epoch:
+    return Epoch(struct.epoch, struct.step, struct.train_loss, struct.lr, struct.seconds, struct.samples_per_second)
+
+
+def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, updates: int, batch: int, evaluate_every: str,
+            metrics: Sequence[str], watch: str | None, patience: int, callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
+    """`callbacks`: those of steps, evaluations and epochs, and what makes their argument of the struct."""
+    lib, raised = library(), []
+    types = dict(lib.header.structs["GradloomCallbacks"]._fields_)
+    structs = ("GradloomStepResult", "GradloomEvaluation", "GradloomEpoch")
+    made = lib.struct("GradloomCallbacks")
+
+    def wrapped(call: Callable[[Any], object], read: Any, struct: Any) -> Callable[[Any, int], int]:
+        def run(_user: Any, address: int) -> int:
+            try:
+                return int(call(read(struct.from_address(address))) is False)
+            except BaseException as error:  # no exception passes the table
+                raised.append(error)
+                return 1
+
+        return run
+
+    for name, struct, (call, read) in zip(("on_step", "on_evaluation", "on_epoch"), structs, callbacks):
+        if call is not None:
+            setattr(made, name, types[name](wrapped(call, read, lib.header.structs[struct])))
+    names = (ctypes.c_char_p * len(metrics))(*[metric.encode() for metric in metrics])
+    options = lib.struct("GradloomFitOptions", epochs=epochs, updates=updates, batch=batch, evaluate_every=evaluate_every.encode(),
+                         metrics=ctypes.addressof(names), num_metrics=len(metrics), watch=None if watch is None else watch.encode(),
+                         patience=patience)
+    result = lib.struct("GradloomFitResult")
+    try:
+        lib.Fit(session, train._handle, None if eval is None else eval._handle, ctypes.byref(options), ctypes.byref(made), ctypes.byref(result))
+    finally:
+        if raised:
+            raise raised[0]
+    evaluated = result.best_step >= 0
+    return FitResult(result.train_loss, result.best if evaluated else None, result.best_step if evaluated else None, result.step,
+                     _STOPPED[result.stopped])

@@ -1,0 +1,203 @@
+"""Models and plans."""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import weakref
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+from ._library import library, path_bytes, string, taken
+from ._tensors import name_of
+
+ENTRIES = {"train": 0, "eval": 1, "predict": 2}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What is known of a tensor before it is there."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """ "float32", "int64" ..."""
+    batch_axis: int | None
+    """The axis of the samples."""
+
+
+def info_of(struct: Any) -> TensorInfo:
+    shape = tuple((ctypes.c_int64 * struct.rank).from_address(struct.shape)) if struct.rank else ()
+    return TensorInfo(string(struct.name), shape, name_of(struct.dtype), None if struct.batch_axis < 0 else struct.batch_axis)
+
+
+def settings_array(pairs: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
+    """An array of GradloomSetting, and what has to be kept as long as it is used."""
+    kept = [(key.encode(), value.encode()) for key, value in pairs]
+    return library().array("GradloomSetting", kept), kept
+
+
+def _setting_text(value: Any) -> str:
+    """As `--set KEY=VALUE` has it: texts as they are, lists as TOML's."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(json.dumps(one) if isinstance(one, str) else _setting_text(one) for one in value) + "]"
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+class Plan:
+    """A verified plan: what runs when, at which address, reading and writing what. Constant."""
+
+    def __init__(self, handle: Any):
+        """Of a handle that the C table gave; see `compile` and `load_plan`."""
+        self._handle = handle
+        self._release = weakref.finalize(self, library().ReleasePlan, handle)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a .plan file, for `load_plan` and for the command."""
+        library().SavePlan(self._handle, path_bytes(path))
+
+    def text(self) -> str:
+        """The whole plan, as `gradloom inspect` prints it."""
+        return self._describe(0).decode()
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes by kind and by program, as `gradloom inspect --json` says them."""
+        return dict(json.loads(self._describe(1)))
+
+    def notes(self) -> list[str]:
+        """What compiling it guessed and warned of; of a plan from a file nothing."""
+        return self._describe(2).decode().splitlines()
+
+    def get_property(self, key: str) -> str | None:
+        value = ctypes.c_char_p()
+        library().GetPlanProperty(self._handle, key.encode(), ctypes.byref(value))
+        return None if value.value is None else string(value.value)
+
+    @property
+    def num_devices(self) -> int:
+        count = ctypes.c_size_t()
+        library().GetPlanDeviceCount(self._handle, ctypes.byref(count))
+        return count.value
+
+    def inputs(self, entry: str = "train") -> list[TensorInfo]:
+        """What "train", "eval" or "predict" is fed; the extents are those of the first batch size."""
+        return self._infos("Input", entry)
+
+    def outputs(self, entry: str = "train") -> list[TensorInfo]:
+        """What "train", "eval" or "predict" gives; the extents are those of the first batch size."""
+        return self._infos("Output", entry)
+
+    def _infos(self, kind: str, entry: str) -> list[TensorInfo]:
+        if entry not in ENTRIES:
+            raise ValueError(f'no entry "{entry}"; there are {", ".join(ENTRIES)}')
+        lib, count, list_ = library(), ctypes.c_size_t(), []
+        getattr(lib, f"Get{kind}Count")(self._handle, ENTRIES[entry], ctypes.byref(count))
+        for index in range(count.value):
+            struct = lib.struct("GradloomTensorInfo")
+            getattr(lib, f"Get{kind}Info")(self._handle, ENTRIES[entry], index, ctypes.byref(struct))
+            list_.append(info_of(struct))
+        return list_
+
+    def _describe(self, what: int) -> bytes:
+        text = ctypes.c_void_p()
+        library().DescribePlan(self._handle, what, ctypes.byref(text))
+        return taken(text.value)
+
+    def __repr__(self) -> str:
+        return f"<gradloom.Plan: {len(self.inputs())} inputs, {self.num_devices} device(s)>"
+
+
+def load_plan(source: str | os.PathLike[str] | bytes) -> Plan:
+    """A plan from a file, or from the bytes of one. It may come from anyone: it is proved sound before it is given out."""
+    handle = ctypes.c_void_p()
+    if isinstance(source, bytes):
+        library().LoadPlanFromBuffer(source, len(source), ctypes.byref(handle))
+    else:
+        library().LoadPlan(path_bytes(source), ctypes.byref(handle))
+    return Plan(handle)
+
+
+def _load_model(model: Any, external_dir: str | os.PathLike[str] | None) -> ctypes.c_void_p:
+    lib, handle = library(), ctypes.c_void_p()
+    folder = None if external_dir is None else path_bytes(external_dir)
+    options = lib.struct("GradloomLoadOptions", external_dir=folder)
+    if hasattr(model, "SerializeToString"):  # onnx.ModelProto
+        model = model.SerializeToString()
+    if isinstance(model, bytes):
+        lib.LoadModelFromBuffer(model, len(model), ctypes.byref(options), ctypes.byref(handle))
+    else:
+        lib.LoadModel(path_bytes(model), ctypes.byref(options), ctypes.byref(handle))
+    return handle
+
+
+def compile(
+    model: Any,
+    *,
+    loss: str | Sequence[str] | None = None,
+    optimizer: str | None = None,
+    lr: float | None = None,
+    batch: int | Sequence[int] | None = None,
+    devices: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    evaluate: bool = True,
+    predict: bool = True,
+    gradients: bool = False,
+    outputs: bool = False,
+    external_dir: str | os.PathLike[str] | None = None,
+) -> Plan:
+    """Compiles an ONNX model with a loss and an optimizer into a verified plan.
+
+    Args:
+        model: the path of an .onnx file, the bytes of one, or an onnx.ModelProto.
+        loss: "cross_entropy(logits, label)"; several are summed. None: guessed from the outputs, as the plan's notes say.
+        optimizer: "sgd", "momentum", "adam", "adamw" ... with `lr`; None: what the configuration has.
+        batch: the batch sizes that are compiled now; others are compiled when they come.
+        devices: "cpu", "cpu:4", "cuda:0,1".
+        settings: any keys of the configuration, which win over `config`: {"optimizer.weight_decay": 0.01}; `settings()` lists them all.
+        config: a TOML file of the configuration.
+        evaluate, predict, gradients, outputs: what the plan has beside training steps. `gradients` is for `Session.backward`, `outputs` lets
+            training steps give the model's outputs, too.
+        external_dir: where external data of the model lies, if not beside it.
+    Raises:
+        Error: of the class that docs/errors.md has for it.
+    """
+    pairs = [(key, value) for key, value in (("loss.name", loss), ("optimizer.name", optimizer), ("optimizer.lr", lr), ("devices.use", devices))
+             if value is not None]
+    pairs += list((settings or {}).items())
+    lib = library()
+    array, kept = settings_array([(key, _setting_text(value)) for key, value in pairs])
+    sizes = [] if batch is None else [batch] if isinstance(batch, int) else [int(size) for size in batch]
+    batches = (ctypes.c_int64 * len(sizes))(*sizes)
+    bits = {"GRADLOOM_WITH_EVAL": evaluate, "GRADLOOM_WITH_PREDICT": predict, "GRADLOOM_WITH_GRADIENTS": gradients, "GRADLOOM_WITH_OUTPUTS": outputs}
+    wanted = sum(lib.header.constants[name] for name, is_wanted in bits.items() if is_wanted) or lib.header.constants["GRADLOOM_WITH_NOTHING_ELSE"]
+    options = lib.struct("GradloomCompileOptions", config_path=None if config is None else path_bytes(config), settings=ctypes.addressof(array),
+                         num_settings=len(kept), batches=ctypes.addressof(batches), num_batches=len(sizes))
+    setattr(options, "with", wanted)
+    loaded, handle = _load_model(model, external_dir), ctypes.c_void_p()
+    try:
+        lib.Compile(loaded, ctypes.byref(options), ctypes.byref(handle))
+    finally:
+        lib.ReleaseModel(loaded)
+    return Plan(handle)
+
+
+def settings() -> dict[str, Any]:
+    """Every key of the configuration with its default: {"optimizer.lr": {"value": 0.001, ...}, ...}."""
+    text = ctypes.c_void_p()
+    library().GetSettings(ctypes.byref(text))
+    return dict(json.loads(taken(text.value)))
+
+
+def devices() -> dict[str, Any]:
+    """The devices of this machine, as `gradloom devices --json` says them."""
+    text = ctypes.c_void_p()
+    library().GetDevices(ctypes.byref(text))
+    return dict(json.loads(taken(text.value)))
+
+
+def version() -> str:
+    """Of the library."""
+    return string(library().GetLibraryVersion())

@@ -1,0 +1,301 @@
+"""Sessions: a plan with its state, on its devices."""
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+
+from ._dataset import Dataset
+from ._fit import Epoch, Evaluation, FitResult, epoch_of, evaluation_of, run_fit
+from ._library import library, path_bytes, string, taken
+from ._plan import ENTRIES, Plan, TensorInfo, info_of
+from ._results import StepResult, result_of
+from ._tensors import _NUMBERS, array_of, borrow, copied, numpy_dtype
+
+Arrays = Mapping[str, Any]
+"""By name: numpy's arrays, tensors with DLPack, lists."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a tensor lives."""
+
+    device: str
+    num_devices: int
+    """That hold a copy; 0: parts of it lie on several."""
+    row_major: bool
+    address: int | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    device: str
+    allocated_bytes: int
+    cached_bytes: int
+    free_bytes: int
+
+
+class Checkpoint:
+    """A checkpoint in memory: what `Session.save` wrote (a path, or the bytes), a safetensors file of weights, or the folder of a run."""
+
+    def __init__(self, source: str | os.PathLike[str] | bytes):
+        self._handle = ctypes.c_void_p()
+        if isinstance(source, bytes):
+            library().LoadCheckpointFromBuffer(source, len(source), ctypes.byref(self._handle))
+        else:
+            library().LoadCheckpoint(path_bytes(source), ctypes.byref(self._handle))
+        self._release = weakref.finalize(self, library().ReleaseCheckpoint, self._handle)
+
+
+class Session:
+    """A plan with its state, on its devices. Calls on one session happen one after the other, from whichever threads.
+
+    Inputs are borrowed for a call and never altered; what is given out is a copy, in row-major order.
+
+    Args:
+        plan: what `compile` or `load_plan` gave.
+        seed: of all that is random; a checkpoint with a position has its own.
+        checkpoint: where to go on from, a `Checkpoint`, its path or its bytes. None: the model's own weights.
+        any_plan: take a checkpoint of a plan with other options, too (the same model and state): it goes on, not to the same bits.
+        ordinals: CUDA devices by rank; none: 0, 1, 2 ...
+    """
+
+    def __init__(self, plan: Plan, *, seed: int = 0, checkpoint: Checkpoint | str | os.PathLike[str] | bytes | None = None, any_plan: bool = False,
+                 ordinals: Sequence[int] = ()):
+        self.plan = plan
+        if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+            checkpoint = Checkpoint(checkpoint)
+        numbers = (ctypes.c_int32 * len(ordinals))(*ordinals)
+        options = library().struct("GradloomSessionOptions", seed=seed, ordinals=ctypes.addressof(numbers), num_ordinals=len(ordinals),
+                                   any_plan=int(any_plan))
+        self._handle = ctypes.c_void_p()
+        library().CreateTrainingSession(plan._handle, ctypes.byref(options), None if checkpoint is None else checkpoint._handle,
+                                        ctypes.byref(self._handle))
+        self._release = weakref.finalize(self, library().ReleaseTrainingSession, self._handle)
+        self._under_way: Any = None
+        self._dtypes: dict[str, int] = {}
+        for entry in ENTRIES:
+            try:
+                self._dtypes.update((info.name, _NUMBERS[info.dtype]) for info in plan.inputs(entry))
+            except library().Error:
+                continue  # a plan need not have all entries
+
+    # ---- Steps
+
+    def step(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
+        """Forward, backward and update of one batch as one program: `session.step(image=x, label=y)`."""
+        return self._run("Step", inputs, named)
+
+    def step_async(self, inputs: Arrays | None = None, /, **named: Any) -> None:
+        """The same on a thread of the session's; `wait` has the result. The inputs must not be changed before."""
+        names, tensors, count, keep = self._feeds(inputs, named)
+        library().StepAsync(self._handle, names, tensors, count)
+        self._under_way = (names, tensors, keep)
+
+    def wait(self) -> StepResult:
+        """Returns when the step that is under way has ended."""
+        result = library().struct("GradloomStepResult")
+        try:
+            library().Wait(self._handle, ctypes.byref(result))
+        finally:
+            self._under_way = None
+        return result_of(result)
+
+    def backward(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
+        """Forward and backward: gradients are added to those that wait for `update`. The plan needs `gradients=True`."""
+        return self._run("TrainStep", inputs, named)
+
+    def update(self) -> StepResult:
+        """The update with the sum of the gradients that wait, which are zero after it."""
+        result = library().struct("GradloomStepResult")
+        library().OptimizerStep(self._handle, ctypes.byref(result))
+        return result_of(result)
+
+    def reset_gradients(self) -> None:
+        library().LazyResetGrad(self._handle)
+
+    def evaluate(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
+        """Loss without training; `output` has the model's outputs."""
+        return self._run("EvalStep", inputs, named)
+
+    def predict(self, inputs: Arrays | None = None, /, **named: Any) -> dict[str, np.ndarray[Any, Any]]:
+        """The model's outputs by name."""
+        names, tensors, count, _keep = self._feeds(inputs, named)
+        library().Predict(self._handle, names, tensors, count)
+        return {info.name: self.output(info.name) for info in self.plan.outputs("predict")}
+
+    def output(self, name: str) -> np.ndarray[Any, Any]:
+        """An output of the run before, "loss" among them. numpy.from_dlpack's kin of other libraries take it without another copy."""
+        tensor = library().struct("GradloomTensor")
+        library().GetOutput(self._handle, name.encode(), ctypes.byref(tensor))
+        return copied(tensor)
+
+    def _feeds(self, inputs: Arrays | None, named: Arrays) -> tuple[Any, Any, int, Any]:
+        given = {**(inputs or {}), **named}
+        borrowed = [borrow(value, self._dtypes.get(name, 0)) for name, value in given.items()]
+        names = (ctypes.c_char_p * len(given))(*[name.encode() for name in given])
+        return names, array_of([struct for struct, _ in borrowed]), len(given), borrowed
+
+    def _run(self, function: str, inputs: Arrays | None, named: Arrays) -> StepResult:
+        names, tensors, count, _keep = self._feeds(inputs, named)
+        result = library().struct("GradloomStepResult")
+        getattr(library(), function)(self._handle, names, tensors, count, ctypes.byref(result))
+        return result_of(result)
+
+    def fit(self, train: Dataset, eval: Dataset | None = None, *, epochs: int = 1, updates: int = 0, batch: int = 32, evaluate_every: str = "1ep",
+            metrics: Sequence[str] = (), watch: str | None = None, patience: int = 0,
+            on_step: Callable[[StepResult], object] | None = None, on_evaluation: Callable[[Evaluation], object] | None = None,
+            on_epoch: Callable[[Epoch], object] | None = None) -> FitResult:
+        """A whole training, which goes on from the session's position.
+
+        Args:
+            epochs: passes over the data, those included that the session has made; or so many `updates` in all.
+            evaluate_every: "1ep", "500" updates.
+            metrics: "accuracy(logits, label)".
+            watch: what tells the better model: "eval/loss:min". None: the loss.
+            patience: above 0: stop after so many evaluations in a row that were not better.
+            on_step, on_evaluation, on_epoch: called between two steps; one that returns False ends the run, one that raises ends it and is
+                raised here.
+        """
+        return run_fit(self._handle, train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience,
+                       [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
+
+    # ---- Parameters and gradients
+
+    def parameter_infos(self, trainable_only: bool = True) -> list[TensorInfo]:
+        """What is trained, and without `trainable_only` the running statistics, too."""
+        count, infos = ctypes.c_size_t(), []
+        library().GetParameterCount(self._handle, int(trainable_only), ctypes.byref(count))
+        for index in range(count.value):
+            name = ctypes.c_char_p()
+            library().GetParameterName(self._handle, index, ctypes.byref(name))
+            infos.append(self._info(string(name.value)))
+        return infos
+
+    def parameters(self, trainable_only: bool = True) -> dict[str, np.ndarray[Any, Any]]:
+        """Copies of all of them, by the names of the ONNX file."""
+        return {info.name: self.parameter(info.name) for info in self.parameter_infos(trainable_only)}
+
+    def parameter(self, name: str) -> np.ndarray[Any, Any]:
+        return self._copy("GetParameter", name)
+
+    def set_parameter(self, name: str, value: Any) -> None:
+        tensor, _keep = borrow(value, _NUMBERS[self._info(name).dtype])
+        library().UpdateParameter(self._handle, name.encode(), ctypes.byref(tensor))
+
+    def gradient(self, parameter: str) -> np.ndarray[Any, Any]:
+        """The sum that waits for `update`."""
+        return self._copy("GetGradient", parameter)
+
+    def flat_parameters(self, trainable_only: bool = True) -> np.ndarray[Any, Any]:
+        """All of them as one vector of float32, as federated learning wants it."""
+        count = ctypes.c_size_t()
+        library().GetParametersSize(self._handle, int(trainable_only), ctypes.byref(count))
+        values = np.empty(count.value, np.float32)
+        if count.value:
+            library().CopyParametersToBuffer(self._handle, int(trainable_only), values.ctypes.data, count.value)
+        return values
+
+    def set_flat_parameters(self, values: Any, trainable_only: bool = True) -> None:
+        flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+        library().CopyBufferToParameters(self._handle, int(trainable_only), flat.ctypes.data, flat.size)
+
+    def location(self, name: str, kind: str = "state") -> Location:
+        """Where a tensor of the kind "state", "gradient" or "output" lives."""
+        place = library().struct("GradloomLocation")
+        library().GetLocation(self._handle, {"state": 0, "gradient": 1, "output": 2}[kind], name.encode(), ctypes.byref(place))
+        return Location(string(place.device), place.num_devices, bool(place.row_major), place.address, place.bytes)
+
+    def _info(self, name: str) -> TensorInfo:
+        struct = library().struct("GradloomTensorInfo")
+        library().GetParameterTypeAndShape(self._handle, name.encode(), ctypes.byref(struct))
+        return info_of(struct)
+
+    def _copy(self, function: str, name: str) -> np.ndarray[Any, Any]:
+        info = self._info(name)
+        array = np.empty(info.shape, numpy_dtype(_NUMBERS[info.dtype]))
+        getattr(library(), function)(self._handle, name.encode(), array.ctypes.data, array.nbytes)
+        return array
+
+    # ---- Learning rate, position, memory
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update. Set, it is in place of the plan's schedule; below 0: the schedule again."""
+        lr = ctypes.c_double()
+        library().GetLearningRate(self._handle, ctypes.byref(lr))
+        return lr.value
+
+    @learning_rate.setter
+    def learning_rate(self, lr: float) -> None:
+        library().SetLearningRate(self._handle, lr)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates done."""
+        return self._position()[0]
+
+    @property
+    def num_batches(self) -> int:
+        """Batches trained on."""
+        return self._position()[1]
+
+    def _position(self) -> tuple[int, int]:
+        step, batch = ctypes.c_int64(), ctypes.c_int64()
+        library().GetPosition(self._handle, ctypes.byref(step), ctypes.byref(batch))
+        return step.value, batch.value
+
+    def set_seed(self, seed: int) -> None:
+        library().SetSeed(self._handle, seed)
+
+    def memory(self, device: int = 0) -> DeviceMemory:
+        struct = library().struct("GradloomDeviceMemory")
+        library().GetDeviceMemory(self._handle, device, ctypes.byref(struct))
+        return DeviceMemory(string(struct.device), struct.allocated_bytes, struct.cached_bytes, struct.free_bytes)
+
+    def release_memory(self) -> None:
+        """Gives back what only a running step needs; the next one takes it again."""
+        library().ReleaseMemory(self._handle)
+
+    # ---- Checkpoints and export
+
+    def save(self, path: str | os.PathLike[str], *, optimizer: bool = True) -> None:
+        """One safetensors file, complete or not at all. Without the optimizer's state: weights alone."""
+        library().SaveCheckpoint(self._handle, path_bytes(path), int(optimizer))
+
+    def save_bytes(self, *, optimizer: bool = True) -> bytes:
+        text = ctypes.c_void_p()
+        library().SaveCheckpointToBuffer(self._handle, int(optimizer), ctypes.byref(text))
+        return taken(text.value)
+
+    def set_property(self, name: str, value: str) -> None:
+        """A text that goes with the session's checkpoints."""
+        library().AddProperty(self._handle, name.encode(), value.encode())
+
+    def get_property(self, name: str) -> str | None:
+        value = ctypes.c_char_p()
+        library().GetProperty(self._handle, name.encode(), ctypes.byref(value))
+        return None if value.value is None else string(value.value)
+
+    def export(self, path: str | os.PathLike[str], outputs: Sequence[str] = ()) -> None:
+        """The model's own file with the trained weights, for inference. `outputs`: those to keep, with what they need; none: all."""
+        names = (ctypes.c_char_p * len(outputs))(*[output.encode() for output in outputs])
+        library().ExportModelForInferencing(self._handle, path_bytes(path), names, len(outputs))
+
+    # ---- The end
+
+    def close(self) -> None:
+        """Gives its memory back now; the session is not used after it."""
+        self._release()
+        self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,77 @@
+"""Arrays as the library takes and gives them."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Sequence
+
+import numpy as np
+
+from ._errors import Error
+from ._library import library
+
+# ONNX's numbers of element types, and numpy's names; bfloat16 is ml_dtypes'.
+_NAMES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
+          12: "uint32", 13: "uint64", 16: "bfloat16"}
+_NUMBERS = {name: number for number, name in _NAMES.items()}
+_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def name_of(dtype: int) -> str:
+    return _NAMES.get(dtype, "undefined")
+
+
+def numpy_dtype(dtype: int) -> np.dtype[Any]:
+    if name_of(dtype) != "bfloat16":
+        return np.dtype(name_of(dtype))
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise Error("E-TYPE", "numpy has no bfloat16", "", "pip install ml_dtypes") from error
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    array = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+    number = _NUMBERS.get(array.dtype.name)
+    if number is None:
+        raise Error("E-TYPE", f"tensors have no elements of numpy's {array.dtype}")
+    shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+    struct = library().struct("GradloomTensor", data=array.ctypes.data, shape=ctypes.addressof(shape), rank=array.ndim, dtype=number)
+    return struct, (array, shape)
+
+
+def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
+    """A GradloomTensor over the elements of `value`, and what has to be kept as long as it is used.
+
+    numpy's arrays and whatever has DLPack (PyTorch's, JAX's tensors) in host memory are not copied, where they are row-major. Others, lists
+    and numbers among them, are copied into an array, of the element type `dtype` where that is known.
+    """
+    if isinstance(value, np.ndarray):
+        return _of_array(value)
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        device = value.__dlpack_device__()
+        if int(device[0]) not in _HOST:
+            raise Error("E-DEVICE", "inputs are taken from host memory", f"a tensor of DLPack's device type {int(device[0])}", "tensor.cpu()")
+        if hasattr(value, "is_contiguous") and not value.is_contiguous():
+            value = value.contiguous()
+        capsule = value.__dlpack__()
+        struct = library().struct("GradloomTensor")
+        library().FromDLPack(_capsule_pointer(capsule, b"dltensor"), ctypes.byref(struct))
+        return struct, (value, capsule)
+    return _of_array(np.asarray(value, dtype=numpy_dtype(dtype) if dtype else None))
+
+
+def copied(tensor: Any) -> np.ndarray[Any, Any]:
+    """The elements of a GradloomTensor as an array of their own."""
+    shape = tuple((ctypes.c_int64 * tensor.rank).from_address(tensor.shape)) if tensor.rank else ()
+    array = np.empty(shape, numpy_dtype(tensor.dtype))
+    if array.nbytes:
+        ctypes.memmove(array.ctypes.data, tensor.data, array.nbytes)
+    return array
+
+
+def array_of(tensors: Sequence[Any]) -> Any:
+    return library().array("GradloomTensor", tensors)

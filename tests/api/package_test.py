@@ -1,0 +1,281 @@
+"""The wheel as pip installs it: its form, docs/python.md from top to bottom, the notebook, mistakes, threads, other libraries' tensors.
+
+Arguments: the wheel, docs/python.md, pyproject.toml, build_backend.py, a folder of models and data (with models/housing.py).
+"""
+import base64
+import contextlib
+import csv
+import gc
+import hashlib
+import io
+import os
+import pathlib
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import weakref
+import zipfile
+
+import numpy as np
+
+WHEEL, PAGE, PYPROJECT, BACKEND, MODELS = (os.path.abspath(word) for word in sys.argv[1:6])
+sys.argv[1:6] = []
+# What a manylinux wheel may ask of the system.
+OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
+
+
+def setUpModule():
+    global FOLDER
+    FOLDER = tempfile.mkdtemp()
+    unittest.addModuleCleanup(shutil.rmtree, FOLDER)
+    subprocess.run([sys.executable, "-I", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check",
+                    "--target", f"{FOLDER}/site", WHEEL], check=True)
+    sys.path.insert(0, f"{FOLDER}/site")
+    for name in ("digits_cnn.onnx", "housing_mlp.onnx", "data/digits.csv.gz", "data/boston.csv"):
+        shutil.copy(f"{MODELS}/{name}", FOLDER)
+
+
+def readelf(flags, file):
+    return subprocess.run(["readelf", flags, file], check=True, capture_output=True, text=True).stdout
+
+
+class WheelTest(unittest.TestCase):
+    def test_records_what_is_in_it(self):
+        with zipfile.ZipFile(WHEEL) as archive:
+            names = archive.namelist()
+            info = next(name for name in names if name.endswith(".dist-info/RECORD"))[:-len("RECORD")]
+            recorded = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(info + "RECORD").decode()))}
+            self.assertEqual(sorted(recorded), sorted(names))
+            for name, (digest, size) in recorded.items():
+                data = archive.read(name)
+                if name != info + "RECORD":
+                    self.assertEqual(digest, "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode(), name)
+                    self.assertEqual(int(size), len(data))
+            self.assertIn("gradloom/py.typed", names)
+            tag = re.findall(r"^Tag: (.+)$", archive.read(info + "WHEEL").decode(), re.M)
+            metadata = archive.read(info + "METADATA").decode()
+        self.assertEqual(os.path.basename(WHEEL).split("-", 2)[2], tag[0] + ".whl")
+        import gradloom
+        self.assertEqual(re.findall(r"^Version: (.+)$", metadata, re.M), [gradloom.version()])
+
+    def test_asks_of_the_system_what_its_tag_says(self):
+        """No library but those that every Linux has, and of the C library no newer version than that of the tag."""
+        lib = f"{FOLDER}/site/gradloom/lib"
+        allowed = tuple(int(number) for number in re.findall(r"manylinux_(\d+)_(\d+)", WHEEL)[0])
+        newest = (0, 0)
+        for name in os.listdir(lib):
+            dynamic = readelf("-dW", f"{lib}/{name}")
+            if name == "libgradloom_cuda.so":
+                continue  # opened where there is a driver; NVIDIA's libraries are the machine's
+            for needed in re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic):
+                self.assertTrue(needed in OF_THE_SYSTEM or os.path.exists(f"{lib}/{needed}"), f"{name} needs {needed}")
+            self.assertEqual(re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic), ["$ORIGIN"], name)
+            newest = max([newest] + [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("-VW", f"{lib}/{name}"))])
+        self.assertLessEqual(newest, allowed)
+
+    def test_pip_builds_it_from_the_repository(self):
+        """With a bazel that says what it was called with, and has made the wheel."""
+        source, out = f"{FOLDER}/source", f"{FOLDER}/built"
+        for path in ("python", "bin", "made/tools/dist"):
+            os.makedirs(f"{source}/{path}")
+        shutil.copy(PYPROJECT, source)
+        shutil.copy(BACKEND, f"{source}/python")
+        shutil.copy(WHEEL, f"{source}/made/tools/dist")
+        with open(f"{source}/bin/bazel", "w") as file:
+            file.write(f'#!/bin/sh\ncase "$*" in "build //:wheel") ;; "info bazel-bin") echo {source}/made ;; *) exit 1 ;; esac\n')
+        os.chmod(f"{source}/bin/bazel", 0o755)
+        subprocess.run([sys.executable, "-I", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--wheel-dir", out,
+                        source], check=True, env={**os.environ, "PATH": f"{source}/bin:{os.environ['PATH']}"})
+        self.assertEqual(os.listdir(out), [os.path.basename(WHEEL)])
+
+
+class PageTest(unittest.TestCase):
+    def test_page(self):
+        with open(PAGE) as file:
+            page = file.read()
+        blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+        self.assertEqual(len(blocks), 5)
+        said = self.run_in_folder(lambda: exec(compile("\n".join(blocks), "python.md", "exec"), {"__name__": "page"}))
+        self.assertGreater(float(re.findall(r"right: ([\d.]+)", said)[0]), 0.9)
+        import onnxruntime
+        session = onnxruntime.InferenceSession(f"{FOLDER}/trained.onnx", providers=["CPUExecutionProvider"])
+        self.assertEqual(session.run(None, {"image": np.zeros((2, 1, 8, 8), np.float32)})[0].shape, (2, 10))
+        self.assertIn(os.path.basename(WHEEL), page)
+
+    def test_notebook(self):
+        said = self.run_in_folder(lambda: runpy.run_path(f"{MODELS}/housing.py", run_name="__main__"))
+        network, linear = (float(re.findall(rf"{what}: ([\d.]+) thousand", said)[0]) for what in ("network", "least squares"))
+        self.assertLess(network, linear)
+        self.assertIn("predicts the same: True", said)
+
+    def run_in_folder(self, call):
+        said, before = io.StringIO(), os.getcwd()
+        os.chdir(FOLDER)
+        try:
+            with contextlib.redirect_stdout(said):
+                call()
+        finally:
+            os.chdir(before)
+        return said.getvalue()
+
+
+class SessionTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import gradloom
+        cls.gradloom = gradloom
+        cls.plan = gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", optimizer="adam", lr=0.01, batch=16, gradients=True)
+        random = np.random.default_rng(5)
+        cls.x, cls.y = random.normal(size=(16, 13)).astype(np.float32), random.normal(size=(16, 1)).astype(np.float32)
+
+    def test_steps_are_those_of_one_formula(self):
+        """A step of SGD in numpy: the gradient of a bias of the last layer is the mean of what is wrong, twice."""
+        plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", optimizer="sgd", lr=0.1, batch=16)
+        session = self.gradloom.Session(plan)
+        value = session.predict(features=self.x)["value"]
+        before = session.parameter("layer3.bias")
+        result = session.step({"features": self.x}, target=self.y)
+        self.assertAlmostEqual(result.loss, float(np.mean((value - self.y) ** 2)), places=5)
+        np.testing.assert_allclose(session.parameter("layer3.bias"), before - 0.1 * np.mean(2 * (value - self.y)), rtol=1e-4, atol=1e-5)
+        self.assertEqual((result.step, result.batch, result.updated, session.num_updates), (1, 1, True, 1))
+
+    def test_takes_arrays_of_every_order_and_lists(self):
+        losses = []
+        for x in (self.x, np.asfortranarray(self.x), np.repeat(self.x, 2, axis=0)[::2], self.x.astype(">f4"), self.x.tolist()):
+            losses.append(self.gradloom.Session(self.plan).step(features=x, target=self.y).loss)
+        self.assertEqual(losses, losses[:1] * len(losses))
+
+    def test_takes_tensors_with_dlpack(self):
+        class Tensor:
+            def __init__(self, array, device=1):
+                self.array, self.device = array, device
+
+            def __dlpack__(self):
+                return self.array.__dlpack__()
+
+            def __dlpack_device__(self):
+                return (self.device, 0)
+
+            def is_contiguous(self):
+                return self.array.flags.c_contiguous
+
+            def contiguous(self):
+                return Tensor(np.ascontiguousarray(self.array), self.device)
+
+        session = self.gradloom.Session(self.plan)
+        plain = self.gradloom.Session(self.plan).step(features=self.x, target=self.y).loss
+        owner = Tensor(self.x.copy())
+        held = weakref.ref(owner.array)
+        self.assertEqual(session.evaluate(features=owner, target=Tensor(self.y)).loss, plain)
+        self.assertEqual(session.step(features=Tensor(np.asfortranarray(self.x)), target=Tensor(self.y)).loss, plain)
+        del owner
+        gc.collect()
+        self.assertIsNone(held(), "the array is still held")
+        with self.assertRaisesRegex(self.gradloom.Error, r"E-DEVICE.*host memory(.|\n)*tensor.cpu"):
+            session.step(features=Tensor(self.x, device=2), target=self.y)
+
+    def test_pytorch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no PyTorch in this environment")
+        session = self.gradloom.Session(self.plan)
+        plain = self.gradloom.Session(self.plan).step(features=self.x, target=self.y).loss
+        transposed = torch.tensor(self.x.T.copy()).T
+        self.assertEqual(session.step(features=transposed, target=torch.tensor(self.y)).loss, plain)
+        self.assertEqual(float(torch.from_dlpack(session.output("loss"))), np.float32(plain))
+        session.set_parameter("layer1.bias", torch.arange(16, dtype=torch.float32))
+        np.testing.assert_array_equal(session.parameter("layer1.bias"), np.arange(16, dtype=np.float32))
+
+    def test_mistakes_are_errors(self):
+        error = self.gradloom.Error
+        session = self.gradloom.Session(self.plan)
+        for expected, call in (("E-IO", lambda: self.gradloom.compile("no such.onnx")), ("E-PARSE", lambda: self.gradloom.compile(b"no model")),
+                               ("E-CONFIG", lambda: self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", settings={"optimizer.learning": 1})),
+                               ("E-DATA", lambda: session.step(features=self.x)),
+                               ("E-TYPE", lambda: session.step(features=self.x.astype(str), target=self.y)),
+                               ("E-CONFIG", lambda: session.parameter("no such")), ("E-CONFIG", session.wait),
+                               ("E-PLAN", lambda: self.gradloom.load_plan(b"no plan")), ("E-CHECKPOINT", lambda: self.gradloom.Checkpoint(b"none"))):
+            with self.assertRaises(error) as caught:
+                call()
+            self.assertEqual(caught.exception.code, expected, caught.exception)
+        with self.assertRaises(ValueError):
+            self.plan.inputs("training")
+        session.close()
+        with self.assertRaises(error):
+            session.step(features=self.x, target=self.y)
+
+    def test_callbacks_stop_and_raise(self):
+        data = self.gradloom.Dataset.from_arrays(features=np.tile(self.x, (4, 1)), target=np.tile(self.y, (4, 1)))
+        self.assertEqual(len(data), 64)
+        session = self.gradloom.Session(self.plan)
+        result = session.fit(data, epochs=9, batch=16, on_step=lambda step: step.step < 3)
+        self.assertEqual((result.stopped, result.step, result.best), ("callback", 3, None))
+
+        def fails(step):
+            raise ZeroDivisionError(step.step)
+
+        with self.assertRaisesRegex(ZeroDivisionError, "4"):
+            session.fit(data, epochs=9, batch=16, on_step=fails)
+
+    def test_sessions_run_in_threads(self):
+        """And to the bits of one after the other."""
+        expected = self.train()
+        results = [None] * 4
+
+        def run(index):
+            results[index] = self.train()
+
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
+
+    def train(self):
+        session = self.gradloom.Session(self.plan, seed=3)
+        for _ in range(20):
+            session.step(features=self.x, target=self.y)
+        return session.flat_parameters()
+
+    def test_goes_on_to_the_same_bits(self):
+        """Also where a batch size was compiled on the way, and of a plan and checkpoint that lay in files."""
+        plan, session = self.plan, self.gradloom.Session(self.plan, seed=9)
+        session.step(features=self.x, target=self.y)
+        session.step(features=self.x[:5], target=self.y[:5])
+        session.set_property("data", "five rows")
+        session.save(f"{FOLDER}/five.ckpt")
+        plan.save(f"{FOLDER}/five.plan")
+        resumed = self.gradloom.Session(self.gradloom.load_plan(f"{FOLDER}/five.plan"), checkpoint=f"{FOLDER}/five.ckpt")
+        self.assertEqual((resumed.num_updates, resumed.get_property("data"), resumed.get_property("none")), (2, "five rows", None))
+        for one in (session, resumed):
+            one.learning_rate = 0.5
+            one.step(features=self.x, target=self.y)
+        np.testing.assert_array_equal(session.flat_parameters(), resumed.flat_parameters())
+        from safetensors.numpy import load_file
+        np.testing.assert_array_equal(load_file(f"{FOLDER}/five.ckpt")["layer3.bias"].shape, (1,))
+
+    def test_every_function_of_the_table_is_used(self):
+        """What C can, Python can: but for what the package does by itself."""
+        from gradloom import _library
+        sources = "".join(path.read_text() for path in pathlib.Path(_library.__file__).parent.glob("*.py"))
+        left_out = {"GetErrorCode",  # the name says it
+                    "GetDTypeName", "GetDTypeBytes",  # numpy's
+                    "GetModelInputCount", "GetModelInputName",  # a model is only compiled; the plan has its inputs
+                    "CopyOutput",  # GetOutput, copied
+                    "RegisterLinearLRScheduler", "SchedulerStep",  # learning_rate is set, or the plan has a schedule
+                    "ToDLPack"}  # arrays of numpy have DLPack
+        missing = {name for name in _library.library().header.functions if not re.search(rf'\b{name}\b', sources)}
+        missing -= {"GetInputCount", "GetInputInfo", "GetOutputCount", "GetOutputInfo"}  # Get{kind}Count
+        self.assertEqual(missing, left_out)
+
+
+if __name__ == "__main__":
+    unittest.main()

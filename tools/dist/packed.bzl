@@ -1,0 +1,16 @@
+"""packed: what pack.py makes of files."""
+
+def packed(name, out, files):
+    """Runs pack.py.
+
+    Args:
+      name: dist, wheel or deb, as pack.py has it.
+      out: the file.
+      files: flag of pack.py -> labels.
+    """
+    srcs = ["pack.py", "tree.py"]
+    cmd = "python3 $(location pack.py) %s --out $@" % name
+    for flag, labels in files.items():
+        srcs += labels
+        cmd += " --%s %s" % (flag, " ".join(["$(locations %s)" % label for label in labels]))
+    native.genrule(name = name, srcs = srcs, outs = [out], cmd = cmd)

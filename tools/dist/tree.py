@@ -1,0 +1,113 @@
+"""A folder of files to be packed: what is put into it, how its libraries find each other, and whose licences they have."""
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+# The system's own, on any Linux with a C library that is not older: never taken along.
+OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
+
+# What is compiled into our own files: component -> where its licence comes from (the last folders of its path).
+COMPILED_IN = {
+    "onnx": "dist-info/licenses/LICENSE",
+    "nlohmann-json": "nlohmann-json3-dev/copyright",
+    "CLI11": "libcli11-dev/copyright",
+    "toml++": "libtomlplusplus-dev/copyright",
+    "xxHash": "libxxhash-dev/copyright",
+}
+
+
+def version_of(header):
+    """Of runtime/base/version.h."""
+    return re.findall(r'kVersion = "([^"]+)"', pathlib.Path(header).read_text())[0]
+
+
+def needed(file):
+    """Sonames that an ELF file asks for."""
+    text = subprocess.run(["readelf", "-dW", file], check=True, capture_output=True, text=True).stdout
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", text)
+
+
+class Tree:
+    def __init__(self, folder, patchelf):
+        self.folder = pathlib.Path(folder)
+        # A file of our own, whatever the mode of the one that was fetched.
+        self.patchelf = self.folder.parent / "patchelf"
+        shutil.copyfile(patchelf, self.patchelf)
+        self.patchelf.chmod(0o755)
+        self.elf = {}  # path -> its RUNPATH
+
+    def put(self, source, to, mode=0o644):
+        path = self.folder / to
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, path)
+        path.chmod(mode)
+        return path
+
+    def write(self, text, to):
+        path = self.folder / to
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def put_elf(self, source, to, runpath):
+        """A program or library, which finds others where RUNPATH says and nowhere else of ours."""
+        self.elf[self.put(source, to, 0o755)] = runpath
+
+    def take_along(self, libraries, folder):
+        """Libraries of others. Each gets a name of its own, with a hash: a process may have the system's libcrypto.so.3, too."""
+        renamed = {}
+        for library in libraries:
+            soname = pathlib.Path(library).name
+            digest = hashlib.sha256(pathlib.Path(library).read_bytes()).hexdigest()[:8]
+            renamed[soname] = soname.replace(".so", f"-{digest}.so", 1)
+            self.put_elf(library, f"{folder}/{renamed[soname]}", "$ORIGIN")
+            self._patch("--set-soname", renamed[soname], self.folder / folder / renamed[soname])
+        for file in self.elf:
+            for soname in needed(file):
+                if soname in renamed:
+                    self._patch("--replace-needed", soname, renamed[soname], file)
+        return renamed
+
+    def set_runpaths(self):
+        for file, runpath in self.elf.items():
+            self._patch("--set-rpath", runpath, file)
+
+    def _patch(self, *arguments):
+        subprocess.run([self.patchelf, *arguments], check=True)
+
+    def put_licenses(self, folder, ours, files, packages, libraries):
+        """Licences of all that is in the tree, and index.json: file or component -> its licence.
+
+        `ours`: LICENSE; `files`: licences as they lie in the packages; `packages`: soname -> Debian package; `libraries`: soname -> name here.
+        """
+        def found(ending):
+            matches = [file for file in files if file.endswith(ending)]
+            if len(matches) != 1:
+                raise SystemExit(f"{len(matches)} licences end in {ending}")
+            return matches[0]
+
+        index = {}
+
+        def put(name, component, sources):
+            paths = []
+            for source in sources:
+                paths.append(f"{component}/{os.path.basename(source)}")
+                self.put(source, f"{folder}/{paths[-1]}")
+            index[name] = paths
+
+        put("gradloom", "gradloom", [ours])
+        for component, ending in COMPILED_IN.items():
+            put(component, component, [found(ending)])
+        for soname, name in libraries.items():
+            if soname.startswith("libdnnl"):
+                put(name, "onednn", [file for file in files if "/onednn/" in file])
+            else:
+                put(name, packages[soname], [found(f"{packages[soname]}/copyright")])
+        # The texts that those of Debian refer to.
+        for file in files:
+            if "/common/" in file:
+                self.put(file, f"{folder}/common-licenses/{os.path.basename(file)}")
+        self.write(json.dumps(index, indent=1, sort_keys=True) + "\n", f"{folder}/index.json")
