@@ -88,7 +88,7 @@ class Library:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__") or name == "header" or name not in self.header.functions:
             raise AttributeError(name)
-        function = getattr(self.api, name)
+        function: Callable[..., Any] = getattr(self.api, name)
         made = function
         if self.header.functions[name][0].replace(" ", "") == "GradloomStatus*":
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from typing import Any, Sequence
 
 import numpy as np
@@ -27,10 +28,11 @@ def numpy_dtype(dtype: int) -> np.dtype[Any]:
     if name_of(dtype) != "bfloat16":
         return np.dtype(name_of(dtype))
     try:
-        import ml_dtypes
+        bfloat16 = importlib.import_module("ml_dtypes").bfloat16
     except ImportError as error:
         raise Error("E-TYPE", "numpy has no bfloat16", "", "pip install ml_dtypes") from error
-    return np.dtype(ml_dtypes.bfloat16)
+    made: np.dtype[Any] = np.dtype(bfloat16)
+    return made
 
 
 def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:

@@ -1,0 +1,289 @@
+"""Watching a run: lines as JSON, the log file, numbers for Prometheus and who asks for them, and the files for batch systems.
+
+Arguments: the command, docs/watching.md (with docs/deploy and docs/errors.md beside it), the folder of models.
+"""
+import concurrent.futures
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+GRADLOOM, PAGE, MODELS = (os.path.abspath(word) for word in sys.argv[1:4])
+sys.argv[1:4] = []
+DOCS = os.path.dirname(PAGE)
+PATIENCE = 120  # seconds for what takes well under one
+# Long enough for any test; each ends it by a signal.
+TRAIN = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV", "--eval-split",
+         "20%", "--metric", "rmse", "--loss", "mse(value, target)", "--batch", "64", "--epochs", "100000000"]
+
+
+class WatchingTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        os.makedirs(f"{cls.folder}/bin")
+        shutil.copytree(MODELS, f"{cls.folder}/models")
+        os.symlink(GRADLOOM, f"{cls.folder}/bin/gradloom")
+        cls.environment = {**os.environ, "PATH": f"{cls.folder}/bin:{os.environ['PATH']}"}
+
+    def run_command(self, *words, **options):
+        return subprocess.run([GRADLOOM, *words], cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, **options)
+
+    def begin(self, *words):
+        """A training that serves its numbers; where."""
+        process = subprocess.Popen([GRADLOOM, *TRAIN, "--metrics-port", "0", *words], cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                   text=True)
+        self.addCleanup(self.finish, process)
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            found = re.search(r"metrics http://([\d.]+):(\d+)/metrics", line)
+            if found:
+                return process, (found.group(1), int(found.group(2)))
+        raise AssertionError("".join(said))
+
+    def finish(self, process, code=None):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        ended = process.wait(PATIENCE)
+        process.stderr.close()
+        if code is not None:
+            self.assertEqual(ended, code)
+
+    # ---- Lines
+
+    def test_page(self):
+        with open(PAGE) as file:
+            blocks = re.findall(r"^```sh\n(.*?)^```$", file.read(), re.M | re.S)
+        self.assertEqual(len(blocks), 1)
+        done = subprocess.run(["bash", "-euc", blocks[0]], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        with open(f"{self.folder}/train.log") as file:
+            self.assertEqual([json.loads(line) for line in file], lines)
+        messages = [line for line in lines if "message" in line]
+        steps = [line for line in lines if "step" in line]
+        self.assertEqual(len(messages) + len(steps), len(lines))
+        self.assertEqual({line["level"] for line in messages}, {"info"})
+        self.assertTrue(any("done in" in line["message"] for line in messages))
+        self.assertEqual([line["step"] for line in steps], list(range(10, steps[-1]["step"] + 1, 10)))
+        for line in steps:
+            self.assertTrue(math.isfinite(line["loss"]))
+        # The run's own log is for people.
+        with open(f"{self.folder}/runs/watched/log.txt") as file:
+            self.assertNotIn('{"', file.read())
+
+    def test_errors_are_objects_with_the_exit_code(self):
+        with open(f"{self.folder}/wrong.csv", "w") as file:
+            file.write("a,b\n1,2\n3,nothing\n")
+        done = self.run_command("train", "models/housing_mlp.onnx", "--data", "wrong.csv", "--loss", "mse(value, target)", "--log-format", "json", "--log-file",
+                                "wrong.log")
+        last = json.loads(done.stderr.splitlines()[-1])
+        self.assertEqual((last["level"], last["exit_code"]), ("error", done.returncode))
+        self.assertIn(last["code"], ("E-DATA", "E-CONFIG"))
+        with open(f"{self.folder}/wrong.log") as file:
+            self.assertEqual(file.read(), done.stderr)
+        done = self.run_command(*TRAIN, "--log-file", "no/such/folder/log")
+        self.assertEqual(done.returncode, 8)
+        self.assertIn("cannot open the log", done.stderr)
+
+    # ---- Numbers
+
+    def scrape(self, where, path="/metrics"):
+        with urllib.request.urlopen(f"http://{where[0]}:{where[1]}{path}", timeout=PATIENCE) as answer:
+            return answer.read().decode(), answer.headers
+
+    def numbers(self, where):
+        text, headers = self.scrape(where)
+        self.assertEqual(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+        return {family.name: family for family in text_string_to_metric_families(text)}
+
+    def value(self, families, name):
+        return families[name].samples[0].value
+
+    def test_numbers_of_a_run(self):
+        process, where = self.begin("--name", 'a "run"\\ of ours')
+        end = time.monotonic() + PATIENCE
+        first = self.numbers(where)
+        while "gradloom_evaluation" not in first or "gradloom_device_memory_bytes" not in first:
+            self.assertLess(time.monotonic(), end)
+            first = self.numbers(where)
+        second = self.numbers(where)
+        info = first["gradloom_run_info"].samples[0].labels
+        self.assertEqual(info["run"], 'runs/a "run"\\ of ours')
+        self.assertEqual(info["model"], "models/housing_mlp.onnx")
+        for name in ("gradloom_batches", "gradloom_updates", "gradloom_samples", "gradloom_epochs", "gradloom_step_seconds"):
+            self.assertGreaterEqual(self.value(second, name), self.value(first, name), name)
+        for families in (first, second):
+            batches = self.value(families, "gradloom_batches")
+            self.assertEqual(self.value(families, "gradloom_updates"), batches)
+            self.assertEqual(self.value(families, "gradloom_step"), batches)
+            # 405 rows an epoch, in batches of 64.
+            self.assertEqual(self.value(families, "gradloom_samples"), 405 * (batches // 7) + 64 * (batches % 7))
+            self.assertAlmostEqual(self.value(families, "gradloom_learning_rate"), 0.001)
+            buckets = [sample for sample in families["gradloom_step_seconds"].samples if sample.name.endswith("_bucket")]
+            counts = [sample.value for sample in buckets]
+            self.assertEqual(counts, sorted(counts))
+            self.assertEqual(buckets[-1].labels["le"], "+Inf")
+            self.assertEqual(counts[-1], next(s.value for s in families["gradloom_step_seconds"].samples if s.name.endswith("_count")))
+            self.assertLess(abs(self.value(families, "gradloom_last_step_time_seconds") - time.time()), PATIENCE)
+        self.assertEqual({sample.labels["metric"] for sample in second["gradloom_evaluation"].samples}, {"loss", "rmse"})
+        self.assertEqual(first["gradloom_updates"].type, "counter")
+        # What the page of the documents lists, and nothing else.
+        with open(PAGE) as file:
+            listed = set(re.findall(r"`((?:gradloom|process)_\w+)`", file.read()))
+        served = {sample.name for family in second.values() for sample in family.samples}
+        served -= {"gradloom_step_seconds_bucket", "gradloom_step_seconds_sum", "gradloom_step_seconds_count"}
+        self.assertEqual(served | {"gradloom_step_seconds", "gradloom_gradient_norm"}, listed | {"gradloom_gradient_norm"})
+        self.finish(process, 138)
+        with self.assertRaises(OSError):
+            self.scrape(where)
+
+    def test_strangers_do_no_harm(self):
+        process, where = self.begin("--name", "asked")
+        self.assertEqual(self.scrape(where, "/healthz")[0], "ok\n")
+        self.assertEqual(self.scrape(where, "/metrics?x=1")[0][:6], "# HELP")
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            self.scrape(where, "/etc/passwd")
+        caught.exception.close()
+        self.assertEqual(caught.exception.code, 404)
+
+        def asked(data, ends=True):
+            with socket.create_connection(where, timeout=PATIENCE) as connection:
+                answer = b""
+                try:
+                    connection.sendall(data)
+                    if ends:
+                        connection.shutdown(socket.SHUT_WR)
+                    while piece := connection.recv(65536):
+                        answer += piece
+                except ConnectionError:
+                    pass  # sent away
+                return answer.split(b"\r\n")[0]
+
+        self.assertEqual(asked(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), b"HTTP/1.1 200 OK")
+        self.assertEqual(asked(b"GET /healthz HTTP/1.0\n\n"), b"HTTP/1.1 200 OK")
+        self.assertEqual(asked(b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), b"HTTP/1.1 405 Method Not Allowed")
+        for hostile in (b"", b"\r\n\r\n", b"GET\r\n\r\n", b"GET /metrics\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"\x00" * 100 + b"\r\n\r\n",
+                        b"\x16\x03\x01\x02\x00\x01\x00", b"GET " + b"/" * 20000 + b" HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 5000,
+                        b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", os.urandom(5000)):
+            answer = asked(hostile)
+            self.assertTrue(answer in (b"", b"HTTP/1.1 400 Bad Request", b"HTTP/1.1 404 Not Found"), (hostile[:40], answer))
+        # One that says nothing holds the others up for two seconds at most.
+        with socket.create_connection(where), socket.create_connection(where):
+            self.assertEqual(asked(b"GET /healthz HTTP/1.1\r\n\r\n"), b"HTTP/1.1 200 OK")
+        with concurrent.futures.ThreadPoolExecutor(20) as pool:
+            pages = list(pool.map(lambda _: self.numbers(where), range(60)))
+        self.assertEqual(len(pages), 60)
+        before = self.value(self.numbers(where), "gradloom_batches")
+        end = time.monotonic() + PATIENCE
+        while self.value(self.numbers(where), "gradloom_batches") == before:
+            self.assertLess(time.monotonic(), end, "the run stands still")
+        self.finish(process, 138)
+
+    def test_ports_and_addresses_that_cannot_be(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            done = self.run_command(*TRAIN, "--metrics-port", str(taken.getsockname()[1]))
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn("metrics cannot be served at 127.0.0.1:", done.stderr)
+        done = self.run_command(*TRAIN, "--metrics-port", "0", "--metrics-address", "no such host")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        done = self.run_command(*TRAIN, "--metrics-port", "70000")
+        self.assertEqual(done.returncode, 4, done.stderr)
+
+    def test_rank_0_of_a_job_serves(self):
+        done = self.run_command("launch", "--standalone", "--nproc-per-node", "2", "--tee", "3", "--", *TRAIN[:-1], "1", "--metrics-port", "0", "--name", "job")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(re.findall(r"metrics http://", done.stderr)), 1, done.stderr)
+
+    # ---- Files for batch systems
+
+    def flags(self, verb):
+        return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", self.run_command(verb, "--help").stdout))
+
+    def check_flags(self, words):
+        """Those of a command line of train, and what it needs to go on after a restart."""
+        used = [word for word in words if str(word).startswith("--")]
+        self.assertLessEqual(set(used), self.flags("train"))
+        self.assertEqual(words[words.index("--resume") + 1], "auto")
+        self.assertIn("--name", used)
+
+    def test_kubernetes(self):
+        with open(f"{DOCS}/errors.md") as file:
+            codes = {int(code) for code in re.findall(r"^\| E-[^|]*\| (\d+) \|", file.read(), re.M)}
+        job = yaml.safe_load(open(f"{DOCS}/deploy/kubernetes-job.yaml").read())
+        rules = {rule["action"]: rule["onExitCodes"]["values"] for rule in job["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in rule}
+        self.assertEqual(set(rules["FailJob"]), {code for code in codes if code < 128})
+        self.assertLessEqual({code for code in codes if code >= 128} | {130, 138}, set(rules["Count"]))
+        self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")  # pod failure policies want it
+        pods = [job["spec"]["template"]["spec"]]
+        for name, kinds in (("pytorchjob", "pytorchReplicaSpecs"), ("mpijob", "mpiReplicaSpecs")):
+            spec = yaml.safe_load(open(f"{DOCS}/deploy/{name}.yaml").read())["spec"]
+            pods += [replicas["template"]["spec"] for replicas in spec[kinds].values()]
+        commands = 0
+        for pod in pods:
+            volumes = {volume["name"] for volume in pod.get("volumes", [])}
+            for container in pod["containers"]:
+                self.assertLessEqual({mount["name"] for mount in container.get("volumeMounts", [])}, volumes)
+                if "args" not in container:
+                    continue
+                words = [*container["command"], *container["args"]]
+                self.check_flags(words[words.index("gradloom") + 1:])
+                self.assertTrue(all(isinstance(word, str) for word in words), words)
+                commands += 1
+        self.assertEqual(commands, 4)
+
+    def test_slurm(self):
+        """With an srun that says what it was given and ends as it is told: queued again for 138 and 140 alone."""
+        for name, text in (("srun", 'echo "$@" > srun.txt; exit "$CODE"'), ("scontrol", 'echo "$@" > scontrol.txt')):
+            with open(f"{self.folder}/bin/{name}", "w") as file:
+                file.write(f"#!/bin/bash\n{text}\n")
+            os.chmod(f"{self.folder}/bin/{name}", 0o755)
+        for code, again in ((0, False), (5, False), (138, True), (140, True)):
+            done = subprocess.run(["bash", f"{DOCS}/deploy/slurm.sh"], cwd=self.folder, env={**self.environment, "CODE": str(code), "SLURM_JOB_ID": "77"})
+            self.assertEqual(done.returncode, code)
+            self.assertEqual(os.path.exists(f"{self.folder}/scontrol.txt"), again)
+            if again:
+                with open(f"{self.folder}/scontrol.txt") as file:
+                    self.assertEqual(file.read(), "requeue 77\n")
+                os.remove(f"{self.folder}/scontrol.txt")
+        with open(f"{self.folder}/srun.txt") as file:
+            words = file.read().split()
+        self.check_flags(words[words.index("gradloom") + 1:])
+        # The first line of sbatch's that is no comment ends its options.
+        with open(f"{DOCS}/deploy/slurm.sh") as file:
+            self.assertRegex(file.read(), r"^#!/bin/bash\n(#SBATCH --[a-z-]+(=\S+)?\n)+#")
+
+    def test_dockerfiles(self):
+        """They build what there is, and every stage that is copied from exists."""
+        for name in ("Dockerfile", "Dockerfile.cuda"):
+            with open(f"{DOCS}/deploy/{name}") as file:
+                text = file.read().replace("\\\n", " ")
+            lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+            self.assertLessEqual({line.split()[0] for line in lines}, {"FROM", "RUN", "COPY", "WORKDIR", "ENV", "ENTRYPOINT", "CMD"})
+            stages = set(re.findall(r"^FROM \S+ AS (\w+)", text, re.M))
+            self.assertLessEqual(set(re.findall(r"--from=(\w+)", text)), stages)
+            for script in re.findall(r"\btools/\w+\.sh", text):
+                self.assertTrue(os.path.exists(f"{DOCS}/../{script}"), script)
+            self.assertEqual(re.findall(r"bazel build (?:--repo_env=WITH_CUDA=1 )?(\S+)", text), ["//:dist"])
+            for command in re.findall(r"^RUN (.*)$", text, re.M):
+                subprocess.run(["bash", "-nc", command], check=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
