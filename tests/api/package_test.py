@@ -274,7 +274,9 @@ class SessionTest(unittest.TestCase):
                     "ToDLPack"}  # arrays of numpy have DLPack
         missing = {name for name in _library.library().header.functions if not re.search(rf'\b{name}\b', sources)}
         missing -= {"GetInputCount", "GetInputInfo", "GetOutputCount", "GetOutputInfo"}  # Get{kind}Count
-        self.assertEqual(missing, left_out)
+        # Parameters that other processes see.
+        not_yet = {"ShareParameters", "AttachParameters", "ReleaseAttached", "GetAttachedCount", "GetAttached", "CopyAttached"}
+        self.assertEqual(missing - not_yet, left_out)
 
 
 if __name__ == "__main__":

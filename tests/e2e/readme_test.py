@@ -82,6 +82,11 @@ class ReadmeTest(unittest.TestCase):
         session = onnxruntime.InferenceSession(f"{self.folder}/trained.onnx", providers=["CPUExecutionProvider"])
         np.testing.assert_allclose(session.run(None, {"features": inputs})[0], values, rtol=1e-4, atol=1e-4)
 
+    def test_troubleshooting(self):
+        done = self.run_all(['export PATH="$PWD/bazel-bin/tools/gradloom:$PATH"', *blocks(f"{ROOT}/docs/troubleshooting.md")])
+        self.assertIn("E-DIVERGED", done.stderr)
+        self.assertTrue(os.path.exists(f"{self.folder}/runs/converges/export/model.onnx"))
+
     def test_coming_from(self):
         done = self.run_all(['export PATH="$PWD/bazel-bin/tools/gradloom:$PATH"', *blocks(f"{ROOT}/docs/coming-from.md")])
         self.assertRegex(done.stdout, r"rmse +[\d.]+")
