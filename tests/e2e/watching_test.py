@@ -27,7 +27,7 @@ DOCS = os.path.dirname(PAGE)
 PATIENCE = 120  # seconds for what takes well under one
 # Long enough for any test; each ends it by a signal.
 TRAIN = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV", "--eval-split",
-         "20%", "--metric", "rmse", "--loss", "mse(value, target)", "--batch", "64", "--epochs", "100000000"]
+         "20%", "--metric", "rmse", "--loss", "mse(value, target)", "--batch", "64", "--log-every", "1000000", "--progress", "none", "--epochs", "100000000"]
 
 
 class WatchingTest(unittest.TestCase):
@@ -59,9 +59,10 @@ class WatchingTest(unittest.TestCase):
     def finish(self, process, code=None):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.stderr.read()
+        if not process.stderr.closed:
+            process.stderr.read()
+            process.stderr.close()
         ended = process.wait(PATIENCE)
-        process.stderr.close()
         if code is not None:
             self.assertEqual(ended, code)
 
@@ -223,17 +224,21 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual(words[words.index("--resume") + 1], "auto")
         self.assertIn("--name", used)
 
+    def deployed(self, name):
+        with open(f"{DOCS}/deploy/{name}.yaml") as file:
+            return yaml.safe_load(file)
+
     def test_kubernetes(self):
         with open(f"{DOCS}/errors.md") as file:
             codes = {int(code) for code in re.findall(r"^\| E-[^|]*\| (\d+) \|", file.read(), re.M)}
-        job = yaml.safe_load(open(f"{DOCS}/deploy/kubernetes-job.yaml").read())
+        job = self.deployed("kubernetes-job")
         rules = {rule["action"]: rule["onExitCodes"]["values"] for rule in job["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in rule}
         self.assertEqual(set(rules["FailJob"]), {code for code in codes if code < 128})
         self.assertLessEqual({code for code in codes if code >= 128} | {130, 138}, set(rules["Count"]))
         self.assertEqual(job["spec"]["template"]["spec"]["restartPolicy"], "Never")  # pod failure policies want it
         pods = [job["spec"]["template"]["spec"]]
         for name, kinds in (("pytorchjob", "pytorchReplicaSpecs"), ("mpijob", "mpiReplicaSpecs")):
-            spec = yaml.safe_load(open(f"{DOCS}/deploy/{name}.yaml").read())["spec"]
+            spec = self.deployed(name)["spec"]
             pods += [replicas["template"]["spec"] for replicas in spec[kinds].values()]
         commands = 0
         for pod in pods:
