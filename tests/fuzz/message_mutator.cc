@@ -1,5 +1,6 @@
 #include "tests/fuzz/message_mutator.h"
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -35,6 +36,7 @@ class MessageMutator {
     std::vector<const FieldDescriptor*> fields;
     reflection->ListFields(message, &fields);
     for (const FieldDescriptor* field : fields) {
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) CollectTexts(message, field);
       if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
       if (!field->is_repeated()) {
         Collect(*reflection->MutableMessage(&message, field), all);
@@ -42,6 +44,17 @@ class MessageMutator {
       }
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) Collect(*reflection->MutableRepeatedMessage(&message, field, i), all);
     }
+  }
+
+  // Short ones: names, by which messages refer to each other.
+  void CollectTexts(const Message& message, const FieldDescriptor* field) {
+    constexpr size_t kLongest = 64;
+    const auto* reflection = message.GetReflection();
+    const auto add = [&](const std::string& text) {
+      if (text.size() <= kLongest) texts_.push_back(text);
+    };
+    if (!field->is_repeated()) return add(reflection->GetString(message, field));
+    for (int i = 0; i < reflection->FieldSize(message, field); ++i) add(reflection->GetRepeatedString(message, field, i));
   }
 
   int64_t Number(int64_t old) {
@@ -54,6 +67,11 @@ class MessageMutator {
     }
   }
 
+  double Real() {
+    constexpr double kReals[] = {0, -1, 0.5, 1e-45, 1e38, INFINITY, NAN};
+    return Below(2) == 0 ? kReals[Below(std::size(kReals))] : static_cast<double>(Number(1)) / 3;
+  }
+
   void ChangeField(Message& message) {
     const auto* type = message.GetDescriptor();
     const FieldDescriptor* field = type->field(static_cast<int>(Below(static_cast<size_t>(type->field_count()))));
@@ -63,7 +81,9 @@ class MessageMutator {
       case FieldDescriptor::CPPTYPE_INT32:
         return reflection->SetInt32(&message, field, static_cast<int32_t>(Number(reflection->GetInt32(message, field))));
       case FieldDescriptor::CPPTYPE_INT64: return reflection->SetInt64(&message, field, Number(reflection->GetInt64(message, field)));
-      case FieldDescriptor::CPPTYPE_DOUBLE: return reflection->SetDouble(&message, field, static_cast<double>(Number(1)) / 3);
+      case FieldDescriptor::CPPTYPE_DOUBLE: return reflection->SetDouble(&message, field, Real());
+      case FieldDescriptor::CPPTYPE_FLOAT: return reflection->SetFloat(&message, field, static_cast<float>(Real()));
+      case FieldDescriptor::CPPTYPE_ENUM: return reflection->SetEnumValue(&message, field, static_cast<int>(Below(16)));
       case FieldDescriptor::CPPTYPE_STRING: return reflection->SetString(&message, field, Text(reflection->GetString(message, field)));
       case FieldDescriptor::CPPTYPE_MESSAGE:
         return Below(2) == 0 ? reflection->ClearField(&message, field) : ChangeField(*reflection->MutableMessage(&message, field));
@@ -74,6 +94,7 @@ class MessageMutator {
   std::string Text(std::string text) {
     constexpr const char* kTexts[] = {
         "", "plain", "10", "0123", "0:0x8", "reference.Gemm", "Gemm", "Conv", "gradloom", "reference.Reshape", "\xff"};
+    if (!texts_.empty() && Below(2) == 0) return texts_[Below(texts_.size())];
     if (text.empty() || Below(2) == 0) return kTexts[Below(std::size(kTexts))];
     text[Below(text.size())] = static_cast<char>(random_());
     return text;
@@ -105,6 +126,11 @@ class MessageMutator {
       default:
         if (size == 0) return;
         if (is_message) return ChangeField(*reflection->MutableRepeatedMessage(&message, field, i));
+        if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING)
+          reflection->SetRepeatedString(&message, field, i, Text(reflection->GetRepeatedString(message, field, i)));
+        if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) reflection->SetRepeatedDouble(&message, field, i, Real());
+        if (field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT)
+          reflection->SetRepeatedFloat(&message, field, i, static_cast<float>(Real()));
         if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32)
           reflection->SetRepeatedInt32(&message, field, i, static_cast<int32_t>(Number(reflection->GetRepeatedInt32(message, field, i))));
         if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64)
@@ -116,11 +142,13 @@ class MessageMutator {
     const auto* reflection = message.GetReflection();
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) reflection->AddInt32(&message, field, static_cast<int32_t>(Number(0)));
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) reflection->AddInt64(&message, field, Number(0));
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) reflection->AddDouble(&message, field, 0.5);
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) reflection->AddDouble(&message, field, Real());
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT) reflection->AddFloat(&message, field, static_cast<float>(Real()));
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) reflection->AddString(&message, field, Text(""));
   }
 
   std::mt19937_64 random_;
+  std::vector<std::string> texts_;  // of the whole message
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// One to three fields, anywhere within the message: another number, a number of another field, an element more, one fewer, two exchanged.
+// One to three fields, anywhere within the message: another number, a text from elsewhere in it, an element more, one fewer, two exchanged.
 void MutateMessage(google::protobuf::Message& message, uint64_t seed);
 
 }  // namespace gradloom
