@@ -11,9 +11,13 @@ namespace {
 constexpr int64_t kMaxNumbers = 64;
 constexpr int64_t kMaxTrials = 256;
 
-std::vector<int64_t> NumbersOf(const Emitter& emitter, ValueId id) {
-  const Tensor* data = emitter.Constant(id);
-  if (data == nullptr || data->dtype() != DType::kInt64 || data->shape().rank() != 1 || data->elements() > kMaxNumbers) return {};
+// Of a short list of integers that constants decide, even where a floating one that might be trained is among them.
+std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
+  if (id == kNoValue) return {};
+  const Value& value = emitter.graph().value(id);
+  if (value.dtype != DType::kInt64 || value.shape.rank() != 1 || value.shape.elements() > kMaxNumbers) return {};
+  const Tensor* data = emitter.Constant(emitter.Computed(id));
+  if (data == nullptr) return {};
   const auto values = data->as<int64_t>();
   return {values.begin(), values.end()};
 }
@@ -102,6 +106,7 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
     found_.reference.push_back(std::move(emitted));
     return;
   }
+  if (index_ < found_.reference.size()) AsReference(emitter, node, found_.reference[index_]);
   const bool known = index_ < found_.reference.size() && found_.reference[index_].op == node.op &&
                      found_.reference[index_].inputs.size() == node.inputs.size();
   if (mode_ == Mode::kProve) {
@@ -117,6 +122,13 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
   if (changes == found_.changes.end()) return;
   if (!known) Refuse(node, "the nodes are others for this batch");
   for (const BatchChange& change : changes->second) Apply(emitter, node, change);
+}
+
+// What took all elements in order at the declared batch was a Reshape there (Emitter::ReshapeInOrder), and is one now.
+void BatchWatch::AsReference(Emitter& emitter, Node& node, const Emitted& was) const {
+  if (was.op != "Reshape" || !IsOneOf(node, {"Gather", "GatherND"}) || was.numbers.size() != 2) return;
+  const std::vector<int64_t>& target = was.numbers[1];
+  if (Emitter::GatheredShape(emitter.graph(), node) == target) emitter.ReshapeTo(node, target);
 }
 
 void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results) {
@@ -172,6 +184,8 @@ void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) 
 std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, const Emitted& was) {
   std::vector<BatchChange> changes;
   if (IsOneOf(node, {"Reshape"})) ProveReshape(emitter, node, was, changes);
+  if (IsOneOf(node, {"Flatten"})) FollowFlatten(emitter, node, was);
+  if (IsOneOf(node, {"ScatterND"})) ProveScatter(emitter, node, was, changes);
   if (IsOneOf(node, {"Expand"})) ProveExpand(emitter, node, was, changes);
   if (IsOneOf(node, {"Resize"})) ProveResize(emitter, node, was, changes);
   if (IsOneOf(node, {"Slice"})) ProveSlice(emitter, node, was, changes);
@@ -195,7 +209,7 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
   const std::vector<int> axes = BatchAxes(now, was.inputs[0]);
   const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]);
   // A target that follows the batch by itself is right.
-  if (axes.empty() || emitter.Constant(node.inputs[1]) == nullptr || target != was.numbers[1]) return;
+  if (axes.empty() || emitter.Computed(node.inputs[1]) == kNoValue || target != was.numbers[1]) return;
   if (target == std::vector<int64_t>{-1} && axes.size() > 1) return;
   if (axes.size() > 1) Refuse(node, "two axes of its input are the batch, and its target " + Shape(target).ToString() + " is a constant");
   const int axis = axes[0];
@@ -230,6 +244,31 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
   BatchChange change{.operand = 1, .axis = -1, .entries = Literal(out.dims())};
   change.entries[static_cast<size_t>(found)].batches = out[found] / found_.declared;
   changes.push_back(std::move(change));
+}
+
+// A Flatten needs no change; its batch axis may be one of several that it merges.
+void BatchWatch::FollowFlatten(const Emitter& emitter, const Node& node, const Emitted& was) {
+  const std::vector<int> axes = BatchAxes(emitter.graph().value(node.inputs[0]).shape, was.inputs[0]);
+  const auto merged = outer_.find(node.inputs[0]);
+  if (axes.size() != 1 || (was.inputs[0][axes[0]] != found_.declared && merged == outer_.end())) return;
+  const int64_t given = node.attributes.Int("axis", 1), split = given < 0 ? given + was.inputs[0].rank() : given;
+  next_outer_ = merged == outer_.end() ? 1 : merged->second;
+  for (int i = axes[0] < split ? 0 : static_cast<int>(split); i < axes[0]; ++i) next_outer_ *= was.inputs[0][i];
+}
+
+// What slices of a batch are written into has a place for each of its samples.
+void BatchWatch::ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Graph& graph = emitter.graph();
+  const Shape &data = graph.value(node.inputs[0]).shape, &updates = graph.value(node.inputs[2]).shape;
+  if (data != was.inputs[0] || updates.rank() != was.inputs[2].rank()) return;
+  const int shift = data.rank() - updates.rank();
+  const Shape& indices = graph.value(node.inputs[1]).shape;
+  const int depth = indices.rank() == 0 ? 0 : static_cast<int>(indices[indices.rank() - 1]);
+  for (int axis : BatchAxes(updates, was.inputs[2])) {
+    // Of the slices themselves.
+    if (axis + shift < depth || data[axis + shift] != found_.declared || !SameAlong(emitter, node.inputs[0], axis + shift)) continue;
+    changes.push_back({.operand = 0, .axis = axis + shift, .entries = {}});
+  }
 }
 
 // The batch axis of what is expanded stays as it is.

@@ -57,9 +57,12 @@ class BatchWatch {
  private:
   using Emitted = BatchChanges::Emitted;
 
+  void AsReference(Emitter& emitter, Node& node, const Emitted& was) const;
   void Apply(Emitter& emitter, Node& node, const BatchChange& change);
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void FollowFlatten(const Emitter& emitter, const Node& node, const Emitted& was);
+  void ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);

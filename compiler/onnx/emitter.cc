@@ -133,6 +133,57 @@ bool Emitter::ForceOperands(Node& node, const std::function<bool(size_t)>& chose
   return forced;
 }
 
+std::vector<int64_t> Emitter::GatheredShape(const Graph& graph, const Node& node) {
+  const Shape &data = graph.value(node.inputs[0]).shape, &indices = graph.value(node.inputs[1]).shape;
+  std::vector<int64_t> dims(indices.begin(), indices.end());
+  if (node.op == "GatherND") {
+    if (!dims.empty()) dims.pop_back();
+    return dims;
+  }
+  const int64_t given = node.attributes.Int("axis", 0), axis = given < 0 ? given + data.rank() : given;
+  dims.insert(dims.begin(), data.begin(), data.begin() + axis);
+  dims.insert(dims.end(), data.begin() + axis + 1, data.end());
+  return dims;
+}
+
+void Emitter::ReshapeTo(Node& node, const std::vector<int64_t>& target) {
+  node.op = "Reshape";
+  node.attributes = {};
+  node.inputs[1] = AddConstant(node.origin + "/shape", Tensor::From<int64_t>(target, Shape{static_cast<int64_t>(target.size())}));
+}
+
+// Exporters choose all elements one after the other where nothing is to be chosen: PyTorch's write as_strided so (the mean over an image),
+// and a mask that is indexed by all its places. A Reshape does not mix samples, has no indices to keep, and its gradient is no scatter.
+void Emitter::ReshapeInOrder(Node& node) {
+  const bool slices = node.op == "Gather", elements = node.op == "GatherND" && node.attributes.Int("batch_dims", 0) == 0;
+  if (!node.domain.empty() || (!slices && !elements) || node.inputs.size() != 2 || node.inputs[0] == kNoValue) return;
+  const Tensor* indices = Constant(node.inputs[1]);
+  const Shape& data = graph_.value(node.inputs[0]).shape;
+  // A table stays one: that it is looked up in says what it is.
+  if (indices == nullptr || data.rank() < 1 || Constant(node.inputs[0]) != nullptr || may_train(node.inputs[0])) return;
+  // Numbers of a list along the axis, or one for each axis.
+  const int64_t given = node.attributes.Int("axis", 0);
+  const int axis = static_cast<int>(given < 0 ? given + data.rank() : given);
+  if (slices && (axis < 0 || axis >= data.rank())) return;
+  const Shape chosen = slices ? Shape{data[axis]} : data;
+  const int64_t width = chosen.rank(), count = chosen.elements();
+  if (count < 2 || indices->elements() != count * width) return;
+  if (elements && (indices->shape().rank() < 1 || indices->shape()[indices->shape().rank() - 1] != width)) return;
+  const std::vector<int64_t> places = IntValues(indices->view()), strides = chosen.strides();
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t at = 0;
+    for (int64_t k = 0; k < width; ++k) {
+      const int64_t place = places[static_cast<size_t>(i * width + k)];
+      if (place < 0 || place >= chosen[static_cast<int>(k)]) return;
+      at += place * strides[static_cast<size_t>(k)];
+    }
+    if (at != i) return;
+  }
+  const std::vector<int64_t> target = GatheredShape(graph_, node);
+  // A Reshape to an extent of 0 means something else.
+  if (std::find(target.begin(), target.end(), 0) == target.end()) ReshapeTo(node, target);
+}
+
 // Shape and Size need types alone.
 bool Emitter::ShapeOnly(const Node& node, Tensor& result) const {
   if (!node.domain.empty() || node.inputs.empty() || (node.op != "Shape" && node.op != "Size")) return false;
@@ -270,6 +321,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
   CheckCount(node);
   node.outputs.assign(names.size(), kNoValue);
   if (FindDynamic(node.domain, node.op) != nullptr) return EmitKnown(node, names);
+  ReshapeInOrder(node);
   if (batch_watch_ != nullptr) batch_watch_->Before(*this, node);
   const std::vector<ValueType> types = InferTypes(node);
   CheckSizes(node, types);

@@ -62,6 +62,11 @@ class Emitter {
   // The node that makes the value, or null.
   const Node* Producer(ValueId id) const;
 
+  // The shape of what a Gather gives, or a GatherND whose indices are whole: one number for each axis of its operand.
+  static std::vector<int64_t> GatheredShape(const Graph& graph, const Node& node);
+  // The node becomes a Reshape of its first operand.
+  void ReshapeTo(Node& node, const std::vector<int64_t>& target);
+
   bool may_train(ValueId id) const { return Flag(may_train_, id); }
 
  private:
@@ -77,6 +82,7 @@ class Emitter {
   bool ForceOperands(Node& node, const std::function<bool(size_t)>& chosen);
   // Of an operator whose extents depend on data: computed here, where all of that is known.
   std::vector<ValueId> EmitKnown(const Node& node, const std::vector<std::string>& names);
+  void ReshapeInOrder(Node& node);
   bool ShapeOnly(const Node& node, Tensor& result) const;
   bool Computable(const Node& node) const;
   bool Foldable(const Node& node, const std::vector<ValueType>& types, const std::vector<std::string>& names) const;

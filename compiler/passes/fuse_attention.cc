@@ -180,6 +180,9 @@ class Fuser {
       for (size_t i : {size_t{1}, size_t{2}}) {
         const std::optional<double> hidden = Uniform(node->inputs[3 - i]);
         if (!hidden || *hidden > kHides || b_.shape(node->inputs[i]) != shape || !masks(node->inputs[0])) continue;
+        // Where every key is hidden by a number, the scores are that number and have no gradient; with the number added they would have
+        // one.
+        if (std::isfinite(*hidden) && !ShowsAKeyInEachRow(node->inputs[0], i == 1)) continue;
         mask.condition = node->inputs[0];
         mask.shows = i == 1;
         mask.hidden = *hidden;
@@ -187,6 +190,18 @@ class Fuser {
       }
     }
     return id;
+  }
+
+  // Of a condition whose last axis are the keys.
+  bool ShowsAKeyInEachRow(ValueId condition, bool shown) const {
+    const Tensor* known = Known(condition);
+    if (known == nullptr) return false;
+    const auto elements = known->as<bool>();
+    const auto keys = known->shape()[known->shape().rank() - 1];
+    for (auto row = elements.begin(); row != elements.end(); row += keys) {
+      if (std::find(row, row + keys, shown) == row + keys) return false;
+    }
+    return true;
   }
 
   bool ComesOfProduct(ValueId id) const {

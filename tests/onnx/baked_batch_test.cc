@@ -151,6 +151,21 @@ const Rewritten kRewritten[] = {
      "g (float[4, 5] x) => (float[4, 2] y) <int64[2] b = {0, 0}, int64[2] e = {4, 2}> { y = Slice (x, b, e) }",
      {3, 2},
      {1, 2}},
+    {"all elements in order, as exporters write as_strided",
+     "g (float[4, 2, 1] x) => (float[4, 2] y) <int64[1] s = {-1}, int64[4, 2] i = {0, 1, 2, 3, 4, 5, 6, 7}> "
+     "{ a = Reshape (x, s) y = Gather (a, i) }",
+     {3, 2},
+     {1, 2}},
+    {"a mask at all its places",
+     "g (float[2, 2] x) => (float[2, 1, 2] y) <int64[2, 1, 2, 2] i = {0, 0, 0, 1, 1, 0, 1, 1}> { y = GatherND (x, i) }",
+     {3, 1, 2},
+     {1, 1, 2}},
+    {"a target that is computed of a number that might be trained",
+     "g (float[4, 2, 3] x) => (float[8, 3] y) <float h = {2}, int64 n = {16}, int64[1] first = {0}, int64[1] three = {3}> "
+     "{ f = Cast <to = 1> (n) d = Div (f, h) e = Cast <to = 7> (d) u = Unsqueeze (e, first) s = Concat <axis = 0> (u, three) y = Reshape "
+     "(x, s) }",
+     {6, 3},
+     {2, 3}},
 };
 
 TEST(BakedBatchGraphs, ShapesFollowTheBatch) {
@@ -177,6 +192,9 @@ const Refused kRefused[] = {
     {"rows that differ", "g (float[4, 1] x) => (float[4, 1] y) <float[4, 1] c = {1, 2, 3, 4}> { [node] y = Add (x, c) }",
      "Incompatible dim"},
     {"one sample", "g (float[4, 2] x) => (float[2] y) <int64 i = {1}> { [node] y = Gather (x, i) }",
+     "takes samples of the batch by number"},
+    {"samples of the batch, all and in another order",
+     "g (float[4, 2] x) => (float[4, 2] y) <int64[4] i = {1, 0, 2, 3}> { [node] y = Gather (x, i) }",
      "takes samples of the batch by number"},
     {"half of the batch", "g (float[4, 2] x) => (float[2, 2] y) <int64[1] b = {0}, int64[1] e = {2}> { [node] y = Slice (x, b, e) }",
      "takes samples of the batch by number"},

@@ -56,8 +56,12 @@ std::vector<Case> Cases() {
       {"a causal mask that is computed",
        kSplit + kScaled + "low = Trilu <upper = 0> (mask)\n b = Cast <to = 9> (low)\n m = Where (b, c, least)\n" + kSoftmax + kJoin,
        ", float" + Triangle("1", "1")},
-      {"keys that are seen, as a condition", kSplit + kScaled + "m = Where (mask, c, least)\n" + kSoftmax + kJoin, "",
+      {"keys that are seen, as a condition", kSplit + kScaled + "m = Where (mask, c, minus)\n" + kSoftmax + kJoin, "",
        ", bool[N, 1, 1, 5] mask"},
+      {"nothing is seen of some samples", kSplit + kScaled + "m = Where (mask, c, least)\n" + kSoftmax + kJoin, "",
+       ", bool[N, 1, 1, 5] mask", false},
+      {"nothing is seen by the first", kSplit + kScaled + "b = Cast <to = 9> (mask)\n m = Where (b, least, c)\n" + kSoftmax + kJoin,
+       ", float[1, 1, 5, 5] mask = {1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}", "", false},
       {"keys that are hidden, as a condition, guarded",
        kSplit + kScaled + "m = Where (mask, minus, c)\n p0 = Softmax <axis = -1> (m)\n nan = IsNaN (p0)\n p = Where (nan, zero, p0)\n" +
            kJoin,
@@ -110,7 +114,13 @@ Batch BatchOf(const Case& c, std::mt19937& random) {
     batch.emplace("mask", std::move(mask));
   } else if (!c.inputs.empty()) {
     Tensor mask(DType::kBool, {4, 1, 1, kLength});
-    for (int64_t i = 0; i < mask.elements(); ++i) mask.as<bool>()[static_cast<size_t>(i)] = random() % 2 == 0;
+    // No row is left without a key by chance.
+    const bool blind = c.name.starts_with("nothing"), shown = c.name.find("hidden") == std::string::npos;
+    for (int64_t i = 0; i < mask.elements(); ++i) {
+      const int64_t sample = i / kLength, key = i % kLength;
+      const bool drawn = random() % 2 == 0;
+      mask.as<bool>()[static_cast<size_t>(i)] = blind && sample == 1 ? !shown : key == sample ? shown : drawn;
+    }
     batch.emplace("mask", std::move(mask));
   }
   return batch;
