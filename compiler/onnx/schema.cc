@@ -19,7 +19,6 @@ struct Parameter {
   int constraint = -1;  // parameters of the same type variable share a number; -1: a fixed type
   uint32_t dtypes = 0;
   bool optional = false;
-  bool variadic = false;
   bool homogeneous = true;
 };
 
@@ -53,7 +52,6 @@ std::unique_ptr<Facts> FactsOf(const OpSchema& schema) {
     Parameter parameter{.name = formal.GetName(),
                         .dtypes = BitsOf(formal.GetTypes()),
                         .optional = formal.GetOption() == OpSchema::Optional,
-                        .variadic = formal.GetOption() == OpSchema::Variadic,
                         .homogeneous = formal.GetIsHomogeneous()};
     if (schema.typeConstraintMap().contains(formal.GetTypeStr())) {
       const auto found = std::find(variables.begin(), variables.end(), formal.GetTypeStr());
@@ -160,7 +158,7 @@ void CheckDTypes(const Graph& graph, const Node& node, const OpSchema& schema, c
     const Parameter& parameter = facts.inputs[std::min(i, facts.inputs.size() - 1)];
     const ValueId id = node.inputs[i];
     if (id == kNoValue) {
-      if (parameter.optional || parameter.variadic) continue;
+      if (parameter.optional) continue;
       throw Error(ErrorCode::kArity, "operator '" + schema.Name() + "' needs input " + std::to_string(i) + " (" + parameter.name + ")",
                   Describe(node));
     }

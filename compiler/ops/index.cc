@@ -203,6 +203,19 @@ void ShardGatherNdGrad(ShardQuery& query) {
   query.set(0, !both.split() ? both : both.axis < axes.leading ? both : Shard::Partial());
 }
 
+// (data, indices, updates): the slices that are written lie behind the axes of the data by which they are chosen.
+void ShardScatterNd(ShardQuery& query) {
+  const TupleAxes axes(query, query.shape(1));
+  query.ExpectWhole(1);
+  const Shard data = query.in(0);
+  Shard updates = query.in(2);
+  if ((data.split() && !axes.Behind(data.axis)) || (updates.split() && updates.axis < axes.indices_rank - 1)) {
+    query.Refuse("its indices choose among samples");
+  }
+  if (updates.split()) updates.axis = axes.ToData(updates.axis);
+  query.set(0, Joined(query, data, updates));
+}
+
 void ShardOneHot(ShardQuery& query) {
   Shard indices = query.in(0);
   query.ExpectWhole(1);
@@ -242,7 +255,7 @@ const Op kOps[] = {
      .shard = ShardGatherNdGrad},
     {.name = "OneHot", .domain = "", .since_version = 28, .traits = kNoGradient, .shard = ShardOneHot},
     {.name = "ScatterElements", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardElements},
-    {.name = "ScatterND", .domain = "", .since_version = 18, .gradient = Scatter},
+    {.name = "ScatterND", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardScatterNd},
     {.name = "TopK", .domain = "", .since_version = 24, .gradient = TopK, .shard = ShardTopK},
 };
 

@@ -160,6 +160,16 @@ const Rewritten kRewritten[] = {
      "g (float[2, 2] x) => (float[2, 1, 2] y) <int64[2, 1, 2, 2] i = {0, 0, 0, 1, 1, 0, 1, 1}> { y = GatherND (x, i) }",
      {3, 1, 2},
      {1, 1, 2}},
+    {"flattened, and all elements in order",
+     "g (float[4, 3] x) => (float[4, 1, 3, 1] y) <int64[4, 1, 3] i = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}> "
+     "{ a = Flatten <axis = 2> (x) y = Gather (a, i) }",
+     {3, 1, 3, 1},
+     {1, 1, 3, 1}},
+    {"slices written into zeros for the batch",
+     "g (float[4, 2] x) => (float[3, 4] y) <float[3, 4] c = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, int64[2, 1] i = {0, 2}> "
+     "{ t = Transpose <perm = [1, 0]> (x) y = ScatterND (c, i, t) }",
+     {3, 3},
+     {3, 1}},
     {"a target that is computed of a number that might be trained",
      "g (float[4, 2, 3] x) => (float[8, 3] y) <float h = {2}, int64 n = {16}, int64[1] first = {0}, int64[1] three = {3}> "
      "{ f = Cast <to = 1> (n) d = Div (f, h) e = Cast <to = 7> (d) u = Unsqueeze (e, first) s = Concat <axis = 0> (u, three) y = Reshape "

@@ -71,6 +71,10 @@ TEST_F(TypeRulesTest, Arity) {
   EXPECT_EQ(Fails("Gemm", {x, x, x, x}), ErrorCode::kArity);
   EXPECT_NE(error_.find("takes 2 to 3 inputs, this node has 4"), std::string::npos) << error_;
   EXPECT_EQ(Fails("Gemm", {x, kNoValue}), ErrorCode::kArity);
+  // Of any number of operands each is there.
+  EXPECT_EQ(Fails("Einsum", {kNoValue, x}, {{"equation", std::string("bi,bi->b")}}), ErrorCode::kArity);
+  EXPECT_EQ(Fails("Concat", {x, kNoValue}, {{"axis", int64_t{0}}}), ErrorCode::kArity);
+  EXPECT_EQ(Fails("Max", {x, kNoValue, x}), ErrorCode::kArity);
 }
 
 TEST_F(TypeRulesTest, Attributes) {

@@ -266,6 +266,29 @@ Error Refused(const std::string& graph, const std::vector<LossTerm>& losses) {
   return Error(ErrorCode::kInternal, "none");
 }
 
+// PyTorch's slice_scatter: slices are written behind the axis that chooses them, where the samples lie.
+TEST(ReplicateData, SlicesThatAreWrittenOver) {
+  const std::string graph = R"(
+g (float[N, 4] x) => (float[N, 4] z)
+<float[4, 4] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3}, float[4, 2] v = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1},
+ int64[2, 1] rows = {1, 3}>
+{
+  h = MatMul (x, w)
+  k = MatMul (x, v)
+  ht = Transpose <perm = [1, 0]> (h)
+  kt = Transpose <perm = [1, 0]> (k)
+  s = ScatterND (ht, rows, kt)
+  z = Transpose <perm = [1, 0]> (s)
+}
+)";
+  ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, [](std::mt19937& random, int64_t size) {
+    Batch batch;
+    batch.emplace("x", Random(random, Shape{size, 4}));
+    batch.emplace("y", Classes(random, size, 4));
+    return batch;
+  });
+}
+
 // An operator that lets samples meet is named.
 TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
   const std::vector<LossTerm> losses{{.type = "output", .output = "z"}};
@@ -275,11 +298,12 @@ TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
            {"z = CumSum (h, zero)", "it runs along the samples"},
            {"t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t)", "each sample beside each other one"},
            {"z = Gather <axis = 0> (h, zeros)", "it gathers along the axis of the samples"},
+           {"z = ScatterND (h, first, row)", "its indices choose among samples"},
            {"t = Transpose <perm = [1, 0]> (h) z = Reshape (t, six)", "it lays out the elements of a sample anew"},
        }) {
     const Error error = Refused(
         "g (float[N, 6] x) => (float z) <float[6] w = {1, 2, 3, 4, 5, 6}, int64 zero = {0}, int64[2] zeros = {0, 0}, "
-        "int64[2] six = {-1, 6}> { h = Mul (x, w) " +
+        "int64[1, 1] first = {0}, float[1, 6] row = {1, 2, 3, 4, 5, 6}, int64[2] six = {-1, 6}> { h = Mul (x, w) " +
             node + " }",
         losses);
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
