@@ -9,7 +9,6 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kMaxNumbers = 64;
-constexpr int64_t kMaxTrials = 256;
 
 // Of a short list of integers that constants decide, even where a floating one that might be trained is among them.
 std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
@@ -20,10 +19,6 @@ std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
   if (data == nullptr) return {};
   const auto values = data->as<int64_t>();
   return {values.begin(), values.end()};
-}
-
-bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
-  return node.domain.empty() && std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.op == op; });
 }
 
 std::vector<BatchChange::Entry> Literal(const std::vector<int64_t>& numbers) {
@@ -51,31 +46,11 @@ Shape Reshaped(const Shape& in, const std::vector<int64_t>& target, bool allow_z
   return out;
 }
 
-// The axis of operand i from which an axis of the node's output is; -1: not known; nullopt: it is from elsewhere.
-std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
-  const int rank = graph.value(node.inputs[i]).shape.rank();
-  if (axis < 0) return -1;
-  if (IsOneOf(node, {"Expand", "Identity", "Cast", "Where", "Add", "Sub", "Mul", "Div", "Tanh", "Sigmoid", "Relu", "Neg"})) {
-    if (node.op == "Expand" && i > 0) return std::nullopt;
-    const int aligned = axis - (out_rank - rank);
-    return aligned < 0 ? std::nullopt : std::optional(aligned);
-  }
-  if (IsOneOf(node, {"Concat"})) return axis;
-  if (IsOneOf(node, {"Transpose"})) {
-    const std::vector<int64_t> perm = node.attributes.Ints("perm");
-    return perm.empty() ? out_rank - 1 - axis : static_cast<int>(perm[static_cast<size_t>(axis)]);
-  }
-  if (IsOneOf(node, {"Gather"})) {
-    const int data_rank = graph.value(node.inputs[0]).shape.rank(), index_rank = graph.value(node.inputs[1]).shape.rank();
-    const int given = static_cast<int>(node.attributes.Int("axis", 0)), gathered = given < 0 ? given + data_rank : given;
-    const bool of_index = axis >= gathered && axis < gathered + index_rank;
-    if (of_index) return i == 1 ? std::optional(axis - gathered) : std::nullopt;
-    return i == 0 ? std::optional(axis < gathered ? axis : axis - index_rank + 1) : std::nullopt;
-  }
-  return -1;
-}
-
 }  // namespace
+
+bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
+  return node.domain.empty() && std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.op == op; });
+}
 
 void BatchWatch::Refuse(const Node& node, const std::string& why) const {
   const std::string declared = std::to_string(found_.declared);
@@ -170,13 +145,17 @@ void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) 
   } else {
     if (mode_ == Mode::kApply) NoteCopies(emitter, node.inputs[k], change.axis);
     Shape shape = emitter.graph().value(node.inputs[k]).shape;
-    Node slice{.op = "Slice", .domain = "", .inputs = {node.inputs[k], numbers({0}), numbers({1}), numbers({change.axis})}};
+    const int64_t extent = shape[change.axis] / found_.declared * batch_;
+    Node slice{.op = "Slice", .domain = "", .inputs = {node.inputs[k], numbers({0}), numbers({change.period}), numbers({change.axis})}};
     slice.origin = name;
     const ValueId one = emitter.Emit(std::move(slice), {name})[0];
-    shape[change.axis] = batch_;
-    Node expand{.op = "Expand", .domain = "", .inputs = {one, numbers(shape.dims())}};
-    expand.origin = name;
-    node.inputs[k] = emitter.Emit(std::move(expand), {name})[0];
+    const bool same = change.period == 1;
+    shape[change.axis] = extent;
+    std::vector<int64_t> repeats(static_cast<size_t>(shape.rank()), 1);
+    repeats[static_cast<size_t>(change.axis)] = extent / change.period;
+    Node repeat{.op = same ? "Expand" : "Tile", .domain = "", .inputs = {one, numbers(same ? shape.dims() : repeats)}};
+    repeat.origin = name;
+    node.inputs[k] = emitter.Emit(std::move(repeat), {name})[0];
   }
   inside_ = false;
 }
@@ -195,7 +174,8 @@ std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, c
   try {
     emitter.CheckTypes(node);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue) throw;
+    // Extents that an Einsum does not join are a wrong equation.
+    if (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue && error.code() != ErrorCode::kAttr) throw;
     ProveOperands(emitter, node, was, error, changes);
   }
   return changes;
@@ -266,7 +246,7 @@ void BatchWatch::ProveScatter(Emitter& emitter, const Node& node, const Emitted&
   const int depth = indices.rank() == 0 ? 0 : static_cast<int>(indices[indices.rank() - 1]);
   for (int axis : BatchAxes(updates, was.inputs[2])) {
     // Of the slices themselves.
-    if (axis + shift < depth || data[axis + shift] != found_.declared || !SameAlong(emitter, node.inputs[0], axis + shift)) continue;
+    if (axis + shift < depth || data[axis + shift] != found_.declared || PeriodAlong(emitter, node.inputs[0], axis + shift) != 1) continue;
     changes.push_back({.operand = 0, .axis = axis + shift, .entries = {}});
   }
 }
@@ -358,95 +338,11 @@ void BatchWatch::ProveStates(Emitter& emitter, const Node& node, const Emitted& 
     const int axis = k == 4 || layout != 0 ? 0 : 1;
     const Shape& state = graph.value(node.inputs[k]).shape;
     if (axis >= state.rank() || state[axis] == x[batch_axis]) continue;
-    if (state[axis] != was.inputs[0][batch_axis] || !SameAlong(emitter, node.inputs[k], axis)) {
+    if (state[axis] != was.inputs[0][batch_axis] || PeriodAlong(emitter, node.inputs[k], axis) != 1) {
       Refuse(node, "its operand " + std::to_string(k) + " " + state.ToString() + " is for that batch and not the same for each sample");
     }
     changes.push_back({.operand = static_cast<int>(k), .axis = axis, .entries = {}});
   }
-}
-
-// Along the axis back to the tensors of the file that have it. Where the axis is lost sight of, every tensor with that
-// extent counts.
-void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
-  // One copy is none.
-  if (found_.declared == 1) return;
-  const Graph& graph = emitter.graph();
-  std::set<std::pair<ValueId, int>> seen;
-  std::vector<std::pair<ValueId, int>> open{{id, axis}};
-  while (!open.empty()) {
-    const auto [value, at] = open.back();
-    open.pop_back();
-    if (value == kNoValue || !seen.insert({value, at}).second) continue;
-    const Shape& shape = graph.value(value).shape;
-    if (at >= 0 && shape[at] != found_.declared) continue;
-    if (graph.value(value).role == Role::kConst) {
-      const bool has_it = at >= 0 || std::find(shape.begin(), shape.end(), found_.declared) != shape.end();
-      if (has_it && !graph.value(value).derived && IsFloating(graph.value(value).dtype)) copies_.insert(graph.value(value).name);
-      continue;
-    }
-    const Node* node = emitter.Producer(value);
-    if (node == nullptr) continue;
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      const ValueId input = node->inputs[i];
-      const std::optional<int> from = input == kNoValue ? std::nullopt : AxisBehind(graph, *node, i, shape.rank(), at);
-      if (from) open.emplace_back(input, *from);
-    }
-  }
-}
-
-bool BatchWatch::SameAlong(Emitter& emitter, ValueId id, int axis) const {
-  const Tensor* data = emitter.Constant(emitter.Computed(id));
-  if (data == nullptr || data->dtype() == DType::kString) return false;
-  if (data->bytes() == 0) return true;
-  const Shape& shape = data->shape();
-  const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(data->dtype()), block = bytes * shape[axis];
-  const auto* at = static_cast<const std::byte*>(data->data());
-  for (int64_t start = 0; start < data->bytes(); start += block) {
-    for (int64_t i = 1; i < shape[axis]; ++i) {
-      if (std::memcmp(at + start, at + start + i * bytes, static_cast<size_t>(bytes)) != 0) return false;
-    }
-  }
-  return true;
-}
-
-// Which of the operands that do not know the batch must have it, so that the node fits again: the fewest, and one way
-// to do it.
-void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
-                               std::vector<BatchChange>& changes) {
-  std::vector<std::vector<int>> axes_of(node.inputs.size());
-  int64_t trials = 1;
-  for (size_t k = 0; k < node.inputs.size(); ++k) {
-    const Shape shape = node.inputs[k] == kNoValue ? Shape{} : emitter.graph().value(node.inputs[k]).shape;
-    if (node.inputs[k] == kNoValue || shape != was.inputs[k]) continue;
-    for (int axis = 0; axis < shape.rank(); ++axis) {
-      if (shape[axis] == found_.declared && SameAlong(emitter, node.inputs[k], axis)) axes_of[k].push_back(axis);
-    }
-    trials *= static_cast<int64_t>(axes_of[k].size()) + 1;
-    if (trials > kMaxTrials) break;
-  }
-  std::vector<std::vector<BatchChange>> fits;
-  for (int64_t trial = 1; trial < trials && trials <= kMaxTrials; ++trial) {
-    std::vector<BatchChange> candidate;
-    Node changed = node;
-    for (int64_t k = 0, rest = trial; k < static_cast<int64_t>(axes_of.size()); ++k) {
-      const auto& axes = axes_of[static_cast<size_t>(k)];
-      const int64_t choice = rest % (static_cast<int64_t>(axes.size()) + 1);
-      rest /= static_cast<int64_t>(axes.size()) + 1;
-      if (choice > 0) candidate.push_back({.operand = static_cast<int>(k), .axis = axes[static_cast<size_t>(choice - 1)], .entries = {}});
-    }
-    try {
-      for (const BatchChange& change : candidate) Apply(emitter, changed, change);
-      emitter.CheckTypes(changed);
-    } catch (const Error&) {
-      inside_ = false;
-      continue;
-    }
-    fits.push_back(std::move(candidate));
-  }
-  std::stable_sort(fits.begin(), fits.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  if (fits.empty()) Refuse(node, error.message());
-  if (fits.size() > 1 && fits[0].size() == fits[1].size()) Refuse(node, error.message() + "; which axis is the batch cannot be told");
-  changes = std::move(fits[0]);
 }
 
 }  // namespace gradloom

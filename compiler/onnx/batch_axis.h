@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
@@ -15,8 +16,10 @@ namespace gradloom {
 // What is changed of one node that the importer emits.
 struct BatchChange {
   int operand = 0;
-  // Of a value that is the same along this axis: one slice of it, repeated for the batch.
+  // Of a value that is the same for each sample along this axis: what it has for one, repeated for the batch.
   int axis = -1;
+  // Places along the axis that are repeated: 1, or what the axis has for one sample where it is the batch and more.
+  int64_t period = 1;
   // Where `axis` is -1, of a constant list of numbers: each is the batch times `batches` or, where that is 0, `number`.
   struct Entry {
     int64_t batches = 0;
@@ -36,6 +39,9 @@ struct BatchChanges {
   std::vector<Emitted> reference;  // at the declared batch
   std::map<size_t, std::vector<BatchChange>> changes;
 };
+
+// Whether it is one of these operators of ONNX.
+bool IsOneOf(const Node& node, std::initializer_list<const char*> ops);
 
 // Looks on while a model is imported: first at its declared batch (kRecord); then at another one (kProve), where an axis
 // that has grown is the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis,
@@ -70,7 +76,7 @@ class BatchWatch {
   void ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error, std::vector<BatchChange>& changes);
   void NoteCopies(const Emitter& emitter, ValueId id, int axis);
-  bool SameAlong(Emitter& emitter, ValueId id, int axis) const;
+  int64_t PeriodAlong(Emitter& emitter, ValueId id, int axis) const;
   // The axes that have grown with the batch. Of a shape of another rank: none.
   std::vector<int> BatchAxes(const Shape& now, const Shape& was) const;
   [[noreturn]] void Refuse(const Node& node, const std::string& why) const;

@@ -165,6 +165,21 @@ const Rewritten kRewritten[] = {
      "{ a = Flatten <axis = 2> (x) y = Gather (a, i) }",
      {3, 1, 3, 1},
      {1, 1, 3, 1}},
+    {"one row for each of two frames of a sample",
+     "g (float[4, 2, 3] x) => (float[8, 4] y) <int64[2] s = {8, 3}, float[1, 1] c = {5}, int64[2] t = {8, 1}> "
+     "{ a = Reshape (x, s) e = Expand (c, t) y = Concat <axis = 1> (a, e) }",
+     {6, 4},
+     {2, 4}},
+    {"two heads of a sample, one after the other",
+     "g (float[4, 2, 3] x) => (float[8, 3] y) <int64[2] s = {8, 3}, float[8, 1] c = {1, 2, 1, 2, 1, 2, 1, 2}> "
+     "{ a = Reshape (x, s) y = Mul (a, c) }",
+     {6, 3},
+     {2, 3}},
+    {"an equation over rows that are all the same",
+     "g (float[4, 3] x) => (float[4, 2] y) <float[2, 4, 3] c = {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6, 4, 5, 6}> "
+     "{ y = Einsum <equation = \"bd,jbd->bj\"> (x, c) }",
+     {3, 2},
+     {1, 2}},
     {"slices written into zeros for the batch",
      "g (float[4, 2] x) => (float[3, 4] y) <float[3, 4] c = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, int64[2, 1] i = {0, 2}> "
      "{ t = Transpose <perm = [1, 0]> (x) y = ScatterND (c, i, t) }",
@@ -200,6 +215,10 @@ const Refused kRefused[] = {
      "g (float[1, 3, 4] x) => (float[3, 4] y) <int64[2] s = {3, 4}> { a = Transpose <perm = [1, 0, 2]> (x) [node] y = Reshape (a, s) }",
      "merges a batch of one"},
     {"rows that differ", "g (float[4, 1] x) => (float[4, 1] y) <float[4, 1] c = {1, 2, 3, 4}> { [node] y = Add (x, c) }",
+     "Incompatible dim"},
+    {"heads of which the samples come first",
+     "g (float[4, 2, 1] x) => (float[8, 1] y) <int64[2] s = {8, 1}, float[8, 1] c = {1, 1, 1, 1, 2, 2, 2, 2}> "
+     "{ a = Reshape (x, s) [node] y = Mul (a, c) }",
      "Incompatible dim"},
     {"one sample", "g (float[4, 2] x) => (float[2] y) <int64 i = {1}> { [node] y = Gather (x, i) }",
      "takes samples of the batch by number"},

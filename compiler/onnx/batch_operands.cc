@@ -1,0 +1,137 @@
+// Operands that do not know the batch of a file that was made for one: constants that are the same for each sample.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "compiler/onnx/batch_axis.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kMaxTrials = 256;
+
+// The axis of operand i from which an axis of the node's output is; -1: not known; nullopt: it is from elsewhere.
+std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
+  const int rank = graph.value(node.inputs[i]).shape.rank();
+  if (axis < 0) return -1;
+  if (IsOneOf(node, {"Expand", "Identity", "Cast", "Where", "Add", "Sub", "Mul", "Div", "Tanh", "Sigmoid", "Relu", "Neg"})) {
+    if (node.op == "Expand" && i > 0) return std::nullopt;
+    const int aligned = axis - (out_rank - rank);
+    return aligned < 0 ? std::nullopt : std::optional(aligned);
+  }
+  if (IsOneOf(node, {"Concat"})) return axis;
+  if (IsOneOf(node, {"Transpose"})) {
+    const std::vector<int64_t> perm = node.attributes.Ints("perm");
+    return perm.empty() ? out_rank - 1 - axis : static_cast<int>(perm[static_cast<size_t>(axis)]);
+  }
+  if (IsOneOf(node, {"Gather"})) {
+    const int data_rank = graph.value(node.inputs[0]).shape.rank(), index_rank = graph.value(node.inputs[1]).shape.rank();
+    const int given = static_cast<int>(node.attributes.Int("axis", 0)), gathered = given < 0 ? given + data_rank : given;
+    const bool of_index = axis >= gathered && axis < gathered + index_rank;
+    if (of_index) return i == 1 ? std::optional(axis - gathered) : std::nullopt;
+    return i == 0 ? std::optional(axis < gathered ? axis : axis - index_rank + 1) : std::nullopt;
+  }
+  return -1;
+}
+
+}  // namespace
+
+// Along the axis back to the tensors of the file that have it. Where the axis is lost sight of, every tensor with that
+// extent counts.
+void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
+  // One copy is none.
+  if (found_.declared == 1) return;
+  const Graph& graph = emitter.graph();
+  const int64_t extent = graph.value(id).shape[axis];
+  std::set<std::pair<ValueId, int>> seen;
+  std::vector<std::pair<ValueId, int>> open{{id, axis}};
+  while (!open.empty()) {
+    const auto [value, at] = open.back();
+    open.pop_back();
+    if (value == kNoValue || !seen.insert({value, at}).second) continue;
+    const Shape& shape = graph.value(value).shape;
+    if (at >= 0 && shape[at] != extent) continue;
+    if (graph.value(value).role == Role::kConst) {
+      const bool has_it = at >= 0 || std::find(shape.begin(), shape.end(), extent) != shape.end();
+      if (has_it && !graph.value(value).derived && IsFloating(graph.value(value).dtype)) copies_.insert(graph.value(value).name);
+      continue;
+    }
+    const Node* node = emitter.Producer(value);
+    if (node == nullptr) continue;
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      const ValueId input = node->inputs[i];
+      const std::optional<int> from = input == kNoValue ? std::nullopt : AxisBehind(graph, *node, i, shape.rank(), at);
+      if (from) open.emplace_back(input, *from);
+    }
+  }
+}
+
+// Bit by bit: 1 where all places along the axis are the same, the extent of a sample where all samples are the same, one after the other,
+// and 0 where they are not, or not known.
+int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
+  const Tensor* data = emitter.Constant(emitter.Computed(id));
+  if (data == nullptr || data->dtype() == DType::kString) return 0;
+  if (data->bytes() == 0) return 1;
+  const Shape& shape = data->shape();
+  const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(data->dtype()), block = bytes * shape[axis];
+  const auto* at = static_cast<const std::byte*>(data->data());
+  for (const int64_t period : {int64_t{1}, shape[axis] / found_.declared}) {
+    bool repeats = period > 0 && shape[axis] % period == 0;
+    for (int64_t start = 0; repeats && start < data->bytes(); start += block) {
+      repeats = std::memcmp(at + start, at + start + period * bytes, static_cast<size_t>(block - period * bytes)) == 0;
+    }
+    if (repeats) return period;
+  }
+  return 0;
+}
+
+// Which of the operands that do not know the batch must have it, so that the node fits again: the fewest, and one way
+// to do it.
+void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
+                               std::vector<BatchChange>& changes) {
+  struct Candidate {
+    int axis;
+    int64_t period;
+  };
+  std::vector<std::vector<Candidate>> axes_of(node.inputs.size());
+  int64_t trials = 1;
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    const Shape shape = node.inputs[k] == kNoValue ? Shape{} : emitter.graph().value(node.inputs[k]).shape;
+    if (node.inputs[k] == kNoValue || shape != was.inputs[k]) continue;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      // The batch, or the batch and more.
+      if (shape[axis] < found_.declared || shape[axis] % found_.declared != 0 || (found_.declared == 1 && shape[axis] > 1)) continue;
+      if (const int64_t period = PeriodAlong(emitter, node.inputs[k], axis); period > 0) axes_of[k].push_back({axis, period});
+    }
+    trials *= static_cast<int64_t>(axes_of[k].size()) + 1;
+    if (trials > kMaxTrials) break;
+  }
+  std::vector<std::vector<BatchChange>> fits;
+  for (int64_t trial = 1; trial < trials && trials <= kMaxTrials; ++trial) {
+    std::vector<BatchChange> candidate;
+    Node changed = node;
+    for (int64_t k = 0, rest = trial; k < static_cast<int64_t>(axes_of.size()); ++k) {
+      const auto& axes = axes_of[static_cast<size_t>(k)];
+      const int64_t choice = rest % (static_cast<int64_t>(axes.size()) + 1);
+      rest /= static_cast<int64_t>(axes.size()) + 1;
+      if (choice == 0) continue;
+      const auto [axis, period] = axes[static_cast<size_t>(choice - 1)];
+      candidate.push_back({.operand = static_cast<int>(k), .axis = axis, .period = period, .entries = {}});
+    }
+    try {
+      for (const BatchChange& change : candidate) Apply(emitter, changed, change);
+      emitter.CheckTypes(changed);
+    } catch (const Error&) {
+      inside_ = false;
+      continue;
+    }
+    fits.push_back(std::move(candidate));
+  }
+  std::stable_sort(fits.begin(), fits.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  if (fits.empty()) Refuse(node, error.message());
+  if (fits.size() > 1 && fits[0].size() == fits[1].size()) Refuse(node, error.message() + "; which axis is the batch cannot be told");
+  changes = std::move(fits[0]);
+}
+
+}  // namespace gradloom
