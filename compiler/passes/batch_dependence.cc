@@ -44,17 +44,13 @@ bool SameNodes(const Node& a, const Node& b) {
          std::equal(a.regions.begin(), a.regions.end(), b.regions.begin(), b.regions.end(), same_region);
 }
 
-// Whether all slices along the axis are alike.
-bool Alike(const Tensor& tensor, int axis) {
+// Whether the slices along the axis are alike from one period to the next.
+bool Repeats(const Tensor& tensor, int axis, int64_t period) {
   const Shape& shape = tensor.shape();
-  int64_t outer = 1, inner = DTypeBytes(tensor.dtype());
-  for (int i = 0; i < shape.rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : shape[i];
-  const auto* bytes = static_cast<const std::byte*>(tensor.data());
-  for (int64_t o = 0; o < outer; ++o) {
-    const std::byte* first = bytes + o * shape[axis] * inner;
-    for (int64_t i = 1; i < shape[axis]; ++i) {
-      if (std::memcmp(first, first + i * inner, static_cast<size_t>(inner)) != 0) return false;
-    }
+  const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(tensor.dtype()), block = bytes * shape[axis];
+  const auto* at = static_cast<const std::byte*>(tensor.data());
+  for (int64_t start = 0; start < tensor.bytes(); start += block) {
+    if (std::memcmp(at + start, at + start + period * bytes, static_cast<size_t>(block - period * bytes)) != 0) return false;
   }
   return true;
 }
@@ -155,6 +151,14 @@ Attributes BatchDependence::AttributesAt(size_t node, int64_t batch) const {
   return attributes;
 }
 
+int64_t BatchDependence::PlacesOfSample(ValueId id) const {
+  const Tensor* data = graph_.data(id);
+  const int axis = growing(id);
+  if (data == nullptr || data->bytes() == 0 || Repeats(*data, axis, 1)) return 0;
+  const int64_t extent = data->shape()[axis], places = extent / batch_;
+  return places * batch_ == extent && Repeats(*data, axis, places) ? places : -1;
+}
+
 Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch) const {
   const Tensor& here = *graph_.data(id);
   const ValueId other = other_of_[static_cast<size_t>(id)];
@@ -163,15 +167,16 @@ Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch) const {
   const std::string what = "constant '" + Escaped(graph_.value(id).name) + "'";
   const int axis = growing(id);
   if (axis >= 0) {
-    if (!Alike(here, axis)) Refuse(what + " " + here.shape().ToString() + " has other elements for other samples", "");
-    // Any range of places along the axis is as good as another.
+    const int64_t places = PlacesOfSample(id), period = std::max<int64_t>(places, 1);
+    if (places < 0) Refuse(what + " " + here.shape().ToString() + " has other elements for other samples", "");
+    // Any range of samples along the axis is as good as another.
     Tensor made(here.dtype(), ShapeAt(id, batch));
     int64_t outer = 1, inner = DTypeBytes(here.dtype());
     for (int i = 0; i < here.shape().rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : here.shape()[i];
     for (int64_t o = 0; o < outer; ++o) {
       for (int64_t i = 0; i < made.shape()[axis]; ++i) {
         std::memcpy(static_cast<std::byte*>(made.data()) + (o * made.shape()[axis] + i) * inner,
-                    static_cast<const std::byte*>(here.data()) + o * here.shape()[axis] * inner, static_cast<size_t>(inner));
+                    static_cast<const std::byte*>(here.data()) + (o * here.shape()[axis] + i % period) * inner, static_cast<size_t>(inner));
       }
     }
     return made;

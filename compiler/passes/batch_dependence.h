@@ -24,6 +24,9 @@ class BatchDependence {
   // Error(kUnsupported) where that is no whole number, or where a constant has other elements for other samples.
   Shape ShapeAt(ValueId id, int64_t batch) const;
   Attributes AttributesAt(size_t node, int64_t batch) const;
+  // Of a constant that grows: how many places along that axis a sample has, which the next one repeats; 0: all places are alike; -1:
+  // samples have other elements.
+  int64_t PlacesOfSample(ValueId id) const;
   Tensor ConstantAt(ValueId id, int64_t batch) const;
 
  private:

@@ -166,7 +166,9 @@ void Replication::Propagate(bool apart) {
       const int axis = growing_[At(value.id)];
       if (axis < 0) continue;
       if (value.role == Role::kInput) shards_[At(value.id)] = Shard::Split(axis, apart ? 1 : value.shape[axis] / batch_);
-      if (value.role == Role::kConst && !of_tail_[At(value.id)]) shards_[At(value.id)] = Shard::Split(axis, 0);
+      if (value.role == Role::kConst && !of_tail_[At(value.id)]) {
+        shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(dependence_.PlacesOfSample(value.id), 0));
+      }
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];

@@ -289,6 +289,33 @@ g (float[N, 4] x) => (float[N, 4] z)
   });
 }
 
+// Two heads of each sample along one axis, with a number for each head that repeats from sample to sample.
+TEST(ReplicateData, ConstantsThatRepeatWithTheSamples) {
+  const std::string graph = R"(
+g (float[N, 4] x) => (float[N, 4] z)
+<float[4, 4] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3}, int64[2, 1] slopes = {1, 2},
+ int64[2] apart = {-1, 2}, int64[2] joined = {-1, 4}, int64[1] first = {0}, int64[1] one = {1}>
+{
+  h = MatMul (x, w)
+  heads = Reshape (h, apart)
+  size = Shape (x)
+  batch = Slice (size, first, one)
+  repeats = Concat <axis = 0> (batch, one)
+  tiled = Tile (slopes, repeats)
+  bias = Cast <to = 1> (tiled)
+  moved = Add (heads, bias)
+  bent = Tanh (moved)
+  z = Reshape (bent, joined)
+}
+)";
+  ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, [](std::mt19937& random, int64_t size) {
+    Batch batch;
+    batch.emplace("x", Random(random, Shape{size, 4}));
+    batch.emplace("y", Classes(random, size, 4));
+    return batch;
+  });
+}
+
 // An operator that lets samples meet is named.
 TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
   const std::vector<LossTerm> losses{{.type = "output", .output = "z"}};
