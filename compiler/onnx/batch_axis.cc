@@ -101,7 +101,8 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
 
 // What took all elements in order at the declared batch was a Reshape there (Emitter::ReshapeInOrder), and is one now.
 void BatchWatch::AsReference(Emitter& emitter, Node& node, const Emitted& was) const {
-  if (was.op != "Reshape" || !IsOneOf(node, {"Gather", "GatherND"}) || was.numbers.size() != 2) return;
+  if (was.op != "Reshape" || !IsOneOf(node, {"Gather", "GatherND"}) || was.numbers.size() != 2 || node.inputs.size() != 2) return;
+  if (node.inputs[0] == kNoValue || node.inputs[1] == kNoValue) return;
   const std::vector<int64_t>& target = was.numbers[1];
   if (Emitter::GatheredShape(emitter.graph(), node) == target) emitter.ReshapeTo(node, target);
 }

@@ -141,6 +141,7 @@ std::vector<int64_t> Emitter::GatheredShape(const Graph& graph, const Node& node
     return dims;
   }
   const int64_t given = node.attributes.Int("axis", 0), axis = given < 0 ? given + data.rank() : given;
+  if (axis < 0 || axis >= data.rank()) return {};
   dims.insert(dims.begin(), data.begin(), data.begin() + axis);
   dims.insert(dims.end(), data.begin() + axis + 1, data.end());
   return dims;

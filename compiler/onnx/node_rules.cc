@@ -133,6 +133,14 @@ class Rules {
     if (shape(0).rank() == 0) Fail(ErrorCode::kShape, "a scalar has no axis");
   }
 
+  // onnx's type inference takes it on trust.
+  void Parts() const {
+    const auto outputs = static_cast<int64_t>(node_.outputs.size()), parts = node_.attributes.Int("num_outputs", outputs);
+    if (parts == outputs) return;
+    Fail(ErrorCode::kAttr,
+         "attribute 'num_outputs' is " + std::to_string(parts) + ", this node has " + std::to_string(outputs) + " outputs");
+  }
+
   void Count(const std::vector<ValueType>& types) const {
     if (types[0].shape.elements() == shape(0).elements()) return;
     Fail(ErrorCode::kShape, shape(0).ToString() + " has " + std::to_string(shape(0).elements()) + " elements, " +
@@ -173,6 +181,7 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"ScatterElements", [](const Rules& r) { r.Indices("axis"); }},
       {"Slice", [](const Rules& r) { r.NoScalar(); }},
       {"SoftmaxCrossEntropyLoss", [](const Rules& r) { r.Loss(); }},
+      {"Split", [](const Rules& r) { r.Parts(); }},
   };
   return rules;
 }

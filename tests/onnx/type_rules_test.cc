@@ -84,6 +84,8 @@ TEST_F(TypeRulesTest, Attributes) {
   EXPECT_EQ(Fails("Gemm", {x, x}, {{"alpha", std::string("str")}}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Cast", {x}), ErrorCode::kAttr);
   EXPECT_EQ(Fails("Concat", {x, x}, {{"axis", int64_t{99}}}), ErrorCode::kAttr);
+  // onnx's inference would make a part for each of them.
+  EXPECT_EQ(Fails("Split", {x}, {{"num_outputs", int64_t{1} << 40}}), ErrorCode::kAttr);
 }
 
 TEST_F(TypeRulesTest, Types) {

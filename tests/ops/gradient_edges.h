@@ -16,4 +16,7 @@ struct GradientEdge {
 
 std::vector<GradientEdge> GradientEdges();
 
+// Of pointwise operators, at infinities and zeros: what overflows and what cancels.
+std::vector<GradientEdge> GradientsAtInfinities();
+
 }  // namespace gradloom

@@ -37,5 +37,12 @@ TEST(GradientEdges, AsPyTorch) {
   }
 }
 
+TEST(GradientEdges, AtInfinitiesAsPyTorch) {
+  for (const GradientEdge& edge : GradientsAtInfinities()) {
+    SCOPED_TRACE(edge.op_case.Name());
+    Check(edge);
+  }
+}
+
 }  // namespace
 }  // namespace gradloom
