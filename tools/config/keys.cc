@@ -189,7 +189,8 @@ constexpr Key kKeys[] = {
      kText,
      kUseRun,
      "allreduce",
-     "how the processes of a job train one model: with the sum of their gradients, or without locks in one set of parameters in shared memory",
+     "how the processes of a job train one model: with the sum of their gradients, or without locks in one set of parameters in shared "
+     "memory",
      "allreduce|hogwild",
      {},
      "async asynchronous hogwild lock_free"},
