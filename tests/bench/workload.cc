@@ -1,8 +1,10 @@
 // workload MODEL.onnx BATCHES.npz WORKLOAD.json [--threads N] [--streams N] [--steps N] [--warmup N] [--seconds S] [--cpu-time]
-//          [--json] [--ops]
+//          [--json] [--ops] [--devices SPEC] [--precision fp32|tf32|bf16|fp16] [--cuda-graph on|off]
 //
 // Trains one benchmark workload and prints the median step time and what goes with it; with --json as one line
 // with the keys that the scripts of the peers print.
+#include "tests/bench/workload.h"
+
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
@@ -24,7 +26,9 @@ namespace {
 
 struct Arguments {
   std::string model, batches, workload;
-  int threads = 2, streams = 1, steps = 30, warmup = 3;
+  RunOptions run{.threads = 2};
+  std::string precision = "fp32", graph = "on";
+  int steps = 30, warmup = 3;
   double seconds = 30;  // stop measuring after this long, with at least three steps
   bool cpu_time = false;
   bool json = false, ops = false;
@@ -108,8 +112,8 @@ int Run(const Arguments& a, double start) {
   const Model model = Model::Load(workload.model_path);
   CompileOptions options;
   options.recipe = workload.recipe;
-  options.recipe.threads = a.threads;
-  options.recipe.streams = a.streams;
+  SessionOptions session_options;
+  SetDevices(a.run, options.recipe, session_options);
   options.control.disabled = a.disabled_passes;
   const int64_t size = FeedsOfStep(workload, 0).begin()->second.shape[0];
   const int64_t batch = workload.batch_sizes.empty() ? size : workload.batch_sizes.front();
@@ -117,7 +121,7 @@ int Run(const Arguments& a, double start) {
   CompileReport report;
   auto plan = std::make_shared<const Plan>(Compile(model, options, &report));
   const double compile_s = (now() - importing) / 1e3;
-  Session session(plan);
+  Session session(plan, session_options);
   int next = 0;
   const auto step = [&] { return session.Step(FeedsOfStep(workload, next++ % batches)).loss; };
   const double first_loss = step();
@@ -139,7 +143,7 @@ int Run(const Arguments& a, double start) {
   const auto rounded = [](double value, double places) { return std::round(value * places) / places; };
   const nlohmann::ordered_json line{{"peer", "gradloom"},
                                     {"workload", std::filesystem::path(a.model).stem().string()},
-                                    {"threads", a.threads},
+                                    {"threads", a.run.threads},
                                     {"ms_per_step", rounded(median, 1e3)},
                                     {"ms_min", rounded(*std::min_element(ms.begin(), ms.end()), 1e3)},
                                     {"ms_p10", rounded(Quantile(ms, 0.1), 1e3)},
@@ -165,31 +169,38 @@ int Run(const Arguments& a, double start) {
 }
 
 }  // namespace
-}  // namespace gradloom
 
-int main(int argc, char** argv) {
-  const double start = gradloom::MsOf(CLOCK_MONOTONIC);
-  gradloom::Arguments a;
+int RunWorkload(int argc, char** argv) {
+  const double start = MsOf(CLOCK_MONOTONIC);
+  Arguments a;
   CLI::App app("Trains one benchmark workload and prints its step time");
   app.add_option("model", a.model, "NAME.onnx")->required();
   app.add_option("batches", a.batches, "NAME.npz: x0, y0, x1 ...")->required();
   app.add_option("workload", a.workload, "NAME.json: loss, optimizer, batch")->required();
-  app.add_option("--threads", a.threads, "of a device")->capture_default_str();
-  app.add_option("--streams", a.streams, "of a device; 0: as the cost model says")->capture_default_str();
+  app.add_option("--threads", a.run.threads, "of a device")->capture_default_str();
+  app.add_option("--streams", a.run.streams, "of a device; 0: as the cost model says")->capture_default_str();
   app.add_option("--steps", a.steps, "to measure")->capture_default_str();
   app.add_option("--warmup", a.warmup, "steps before")->capture_default_str();
   app.add_option("--seconds", a.seconds, "stop measuring after this long, with at least three steps")->capture_default_str();
   app.add_flag("--cpu-time", a.cpu_time, "of the process, all threads, instead of the wall clock's");
   app.add_flag("--json", a.json, "one line");
   app.add_flag("--ops", a.ops, "time by kernel and operator");
+  app.add_option("--devices", a.run.devices, "cpu, cpu:2, cuda:0 ...")->capture_default_str();
+  app.add_option("--isa", a.run.isa, "of CUDA devices")->capture_default_str();
+  app.add_option("--precision", a.precision, "fp32, tf32, bf16, fp16")->capture_default_str();
+  app.add_option("--cuda-graph", a.graph, "on, off")->capture_default_str();
   app.add_option("--disable-pass", a.disabled_passes, "to see what a pass gains");
   CLI11_PARSE(app, argc, argv);
   // bazel run changes the folder; paths are the caller's.
   if (const char* folder = std::getenv("BUILD_WORKING_DIRECTORY")) std::filesystem::current_path(folder);
   try {
-    return gradloom::Run(a, start);
-  } catch (const gradloom::Error& error) {
+    a.run.precision = PrecisionNamed(a.precision);
+    a.run.graph = a.graph != "off";
+    return Run(a, start);
+  } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.Describe().c_str());
     return 1;
   }
 }
+
+}  // namespace gradloom

@@ -9,6 +9,8 @@
 //   NAME  loss 0.12  gradient 0.30  parameter 0.08  passed
 //
 // where the figures are worst errors in units of the tolerance. Ends with "N passed, N failed".
+#include "tests/conformance/replay_cases.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,14 +40,6 @@ constexpr char kUsage[] =
     "[--disable-pass "
     "NAME]... [--out DIR]";
 
-Precision PrecisionOf(const std::string& text) {
-  if (text == "fp32") return Precision::kFloat32;
-  if (text == "tf32") return Precision::kTf32;
-  if (text == "bf16") return Precision::kBfloat16;
-  if (text == "fp16") return Precision::kFloat16;
-  throw Error(ErrorCode::kConfig, "no precision '" + Escaped(text) + "'", "", kUsage);
-}
-
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
   const auto value = [&](int& i) -> std::string {
@@ -70,7 +64,7 @@ Arguments Parse(int argc, char** argv) {
     } else if (flag == "--cuda-graph") {
       arguments.run.graph = value(i) != "off";
     } else if (flag == "--precision") {
-      arguments.run.precision = PrecisionOf(value(i));
+      arguments.run.precision = PrecisionNamed(value(i));
       if (arguments.run.precision == Precision::kFloat16) arguments.run.loss_scale = {.initial = 1024, .dynamic = true};
     } else if (flag == "--stages") {
       arguments.run.stages = std::atoi(value(i).c_str());
@@ -154,13 +148,14 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gradloom
 
-int main(int argc, char** argv) {
+int ReplayCases(int argc, char** argv) {
   try {
-    return gradloom::Main(argc, argv);
-  } catch (const gradloom::Error& error) {
+    return Main(argc, argv);
+  } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.Describe().c_str());
-    return gradloom::ExitCode(error.code());
+    return ExitCode(error.code());
   }
 }
+
+}  // namespace gradloom

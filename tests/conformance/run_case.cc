@@ -10,17 +10,11 @@
 namespace gradloom {
 namespace {
 
-std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Model& model, const RunOptions& options) {
+std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Model& model, const RunOptions& options,
+                                        SessionOptions& session) {
   CompileOptions compile;
   compile.recipe = recorded.recipe;
-  compile.recipe.threads = options.threads;
-  compile.recipe.precision = options.precision;
-  compile.recipe.loss_scale = options.loss_scale;
-  compile.recipe.streams = options.streams;
-  const DeviceSpec devices = ParseDevices(options.devices);
-  compile.recipe.device = devices.kind;
-  compile.recipe.devices = devices.count;
-  if (devices.kind == DeviceKind::kCuda) compile.recipe.isa = options.isa;
+  SetDevices(options, compile.recipe, session);
   compile.recipe.gather_to = options.gather_to;
   compile.recipe.copy_inputs = options.copy_inputs;
   compile.recipe.sync_bn = true;  // what was recorded is one device's
@@ -46,6 +40,27 @@ std::map<std::string, Tensor> Values(const Session& session) {
 
 }  // namespace
 
+Precision PrecisionNamed(const std::string& text) {
+  if (text == "fp32") return Precision::kFloat32;
+  if (text == "tf32") return Precision::kTf32;
+  if (text == "bf16") return Precision::kBfloat16;
+  if (text == "fp16") return Precision::kFloat16;
+  throw Error(ErrorCode::kConfig, "no precision '" + Escaped(text) + "'", "", "fp32, tf32, bf16, fp16");
+}
+
+void SetDevices(const RunOptions& options, Recipe& recipe, SessionOptions& session) {
+  recipe.threads = options.threads;
+  recipe.precision = options.precision;
+  recipe.loss_scale = options.loss_scale;
+  recipe.streams = options.streams;
+  const DeviceSpec devices = ParseDevices(options.devices);
+  recipe.device = devices.kind;
+  recipe.devices = devices.count;
+  if (devices.kind == DeviceKind::kCuda) recipe.isa = options.isa;
+  session.executor.ordinals = devices.ordinals;
+  session.executor.graph = options.graph;
+}
+
 Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
   Feeds feeds;
   for (const auto* names : {&recorded.inputs, &recorded.targets}) {
@@ -62,9 +77,7 @@ Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
   const Model model = Model::Load(recorded.model_path);
   SessionOptions session_options;
-  session_options.executor.ordinals = ParseDevices(options.devices).ordinals;
-  session_options.executor.graph = options.graph;
-  Session session(CompileCase(recorded, model, options), session_options);
+  Session session(CompileCase(recorded, model, options, session_options), session_options);
   if (options.chaos) session.executor().SetChaos(*options.chaos);
   TrainingRun run;
   run.initial = Values(session);

@@ -28,6 +28,12 @@ struct RunOptions {
   std::vector<std::string> disabled_passes;  // to find the one that a deviation comes from
 };
 
+// "fp32", "tf32", "bf16" or "fp16". Throws Error(kConfig).
+Precision PrecisionNamed(const std::string& text);
+
+// What the options say of devices, their numbers, and how they compute. Throws Error(kConfig).
+void SetDevices(const RunOptions& options, Recipe& recipe, SessionOptions& session);
+
 // Compiles the case's model with its recipe, feeds its batches in order, and gathers what Compare needs.
 // Throws Error of any class.
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options);

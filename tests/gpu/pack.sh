@@ -4,14 +4,12 @@
 set -euo pipefail
 folder=${1:?usage: tests/gpu/pack.sh FOLDER}
 cd "$(dirname "$0")/../.."
-programs=(gpu_tests gpu_replay)
-bazel build --define=cpu=reference --dynamic_mode=off --strip=always //tests/gpu:gpu_tests //tests/gpu:gpu_replay
+program=gpu_programs
+bazel build --define=cpu=reference --dynamic_mode=off --strip=always //tests/gpu:$program
 mkdir -p "$folder"
-for program in "${programs[@]}"; do
-  cp -f "bazel-bin/tests/gpu/$program" "$folder/"
-  strip "$folder/$program"
-  # CUDA's own and the C library are the other machine's.
-  ldd "$folder/$program" | awk '$3 ~ /^\// { print $3 }' | grep -Ev 'cuda|cublas|cudnn|nccl|nvrtc|libc\.so|libm\.so|ld-linux|libpthread|libdl|librt' |
-    xargs -r cp -fL -t "$folder/"
-done
+cp -f "bazel-bin/tests/gpu/$program" "$folder/"
+strip "$folder/$program"
+# CUDA's own and the C library are the other machine's.
+ldd "$folder/$program" | awk '$3 ~ /^\// { print $3 }' | grep -Ev 'cuda|cublas|cudnn|nccl|nvrtc|libc\.so|libm\.so|ld-linux|libpthread|libdl|librt' |
+  xargs -r cp -fL -t "$folder/"
 du -sh "$folder"

@@ -7,15 +7,7 @@ report=${2:-gpu_report.txt}
 cd "$(dirname "$0")/../.."
 failed=0
 
-# CUDA's libraries: of a toolkit, or of Python packages.
-find_libraries() {
-  local places=(/usr/local/cuda/lib64)
-  local package
-  package=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) &&
-    places+=("$package"/*/lib "$package"/*/*/lib)
-  (IFS=:; echo "${places[*]}")
-}
-export LD_LIBRARY_PATH="$folder:$(find_libraries):${LD_LIBRARY_PATH:-}"
+export LD_LIBRARY_PATH="$folder:$(tests/gpu/cuda_libraries.sh):${LD_LIBRARY_PATH:-}"
 export GRADLOOM_CACHE=${GRADLOOM_CACHE:-/tmp/gradloom_gpu_cache}
 
 step() {
@@ -35,16 +27,16 @@ main() {
   date -u +%FT%TZ
   git rev-parse HEAD 2>/dev/null
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  step "kernels, streams, memory" 240 "$folder/gpu_tests"
+  step "kernels, streams, memory" 240 "$folder/gpu_programs" tests
   local cases=tests/conformance
-  step "recorded trainings on cuda:0" 120 "$folder/gpu_replay" $cases/cases $cases/recorded --devices cuda:0
-  step "without graphs" 60 "$folder/gpu_replay" $cases/cases --devices cuda:0 --cuda-graph off
-  step "three streams, random delays" 60 "$folder/gpu_replay" $cases/cases --devices cuda:0 --streams 3 --chaos 1
-  step "on cuda:0,cuda:0" 90 "$folder/gpu_replay" $cases/cases --devices cuda:0,cuda:0
+  step "recorded trainings on cuda:0" 120 "$folder/gpu_programs" replay $cases/cases $cases/recorded --devices cuda:0
+  step "without graphs" 60 "$folder/gpu_programs" replay $cases/cases --devices cuda:0 --cuda-graph off
+  step "three streams, random delays" 60 "$folder/gpu_programs" replay $cases/cases --devices cuda:0 --streams 3 --chaos 1
+  step "on cuda:0,cuda:0" 90 "$folder/gpu_programs" replay $cases/cases --devices cuda:0,cuda:0
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck initcheck synccheck; do
       GRADLOOM_OPS=MatMul,Gemm,Softmax,LayerNormalization,gradloom.LayerNormGrad,gradloom.CrossEntropy,Gather,gradloom.GatherGrad,ReduceSum \
-        step "compute-sanitizer $tool" 120 compute-sanitizer --tool $tool --error-exitcode 1 "$folder/gpu_tests" --gtest_filter='CudaKernels.*'
+        step "compute-sanitizer $tool" 120 compute-sanitizer --tool $tool --error-exitcode 1 "$folder/gpu_programs" tests --gtest_filter='CudaKernels.*'
     done
   fi
   if [ "$failed" = 0 ]; then echo "everything passed"; else echo "something FAILED"; fi

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Gradloom beside PyTorch eager and torch.compile on one GPU, in turns: a table of step times.
+
+    python tests/gpu/bench.py FOLDER [--cache DIR] [--device cuda:0] [NAME...]
+
+FOLDER is what tests/gpu/pack.sh has made. The Python must have torch, torchvision and onnx; the models are written into DIR first, by
+tests/bench/peers/workloads.py. A cell is the median step, inputs from the host and the loss back on it included; `best peer / ours` is above 1 where
+Gradloom is faster; `products` is what our step's products need at the rate of one large product of the card, measured before, divided by the step. A
+peer that fails, or takes longer than --limit, is named below the table."""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PEERS = ROOT / "tests/bench/peers"
+# By name: precision, steps.
+WORKLOADS = {"mlp_housing": ("fp32", 500), "lenet": ("fp32", 500), "resnet50_256": ("bf16", 30), "bert_base": ("bf16", 50), "gpt2_124m_1024": ("bf16", 30)}
+MODES = ("eager", "default", "reduce-overhead", "max-autotune")
+
+RATE = """
+import sys, time, torch
+device, dtype = torch.device(sys.argv[1]), dict(fp32=torch.float32, bf16=torch.bfloat16)[sys.argv[2]]
+n = 8192 if device.type == "cuda" else 512
+a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
+def wait():
+    if device.type == "cuda": torch.cuda.synchronize()
+best = 1e9
+for _ in range(10):
+    wait(); begin = time.perf_counter(); a @ b; wait(); best = min(best, time.perf_counter() - begin)
+print(2 * n ** 3 / best)
+"""
+
+
+def run(command, limit, environment=None):
+    """The JSON line of one process, or why there is none."""
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=limit, env=environment)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"took more than {limit} s"}
+    if done.returncode != 0:
+        return {"failed": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][-200:]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def milliseconds(result):
+    return "failed" if "failed" in result else f"{result['ms_per_step']:.3g}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path("/tmp/gradloom_bench"))
+    parser.add_argument("--device", default="cuda:0", help="cpu: to try the script, with the names of small nets")
+    parser.add_argument("--limit", type=int, default=150, help="seconds for one process")
+    parser.add_argument("--seconds", type=float, default=10, help="of measured steps, at most, in one process")
+    parser.add_argument("names", nargs="*")
+    a = parser.parse_args()
+    libraries = subprocess.run([ROOT / "tests/gpu/cuda_libraries.sh"], capture_output=True, text=True, check=True).stdout.strip()
+    environment = dict(os.environ, LD_LIBRARY_PATH=f"{a.folder.resolve()}:{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+    rates = {p: float(subprocess.run([sys.executable, "-c", RATE, a.device, p], capture_output=True, text=True, check=True).stdout) for p in ("fp32", "bf16")}
+    print(f"{a.device}: a large product at {rates['fp32'] * 1e-12:.3g} TFLOP/s in float32, {rates['bf16'] * 1e-12:.3g} in bfloat16\n")
+    print("| workload | gradloom, ms | " + " | ".join(f"torch {m}, ms" for m in MODES) + " | best peer / ours | products | first step, s | memory, MiB | torch eager |")
+    print("|---|" + "---|" * (len(MODES) + 6))
+    notes = []
+    for name in a.names or WORKLOADS:
+        precision, steps = WORKLOADS[name]
+        files = [a.cache / f"{name}.{kind}" for kind in ("onnx", "npz", "json")]
+        if not all(file.exists() for file in files):
+            subprocess.run([sys.executable, PEERS / "workloads.py", "--out", a.cache, name], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        common = ["--steps", steps, "--warmup", 10, "--seconds", a.seconds, "--precision", precision, "--json"]
+        ours = run([a.folder / "gpu_programs", "workload", *files, *common, "--devices", a.device, "--streams", 0], a.limit, environment)
+        theirs = {m: run([sys.executable, PEERS / "torch_cuda.py", "--workload", name, "--mode", m, "--device", a.device, *common], a.limit) for m in MODES}
+        able = {m: r for m, r in theirs.items() if "failed" not in r}
+        notes += [f"torch {m}, {name}: {r['failed']}" for m, r in theirs.items() if "failed" in r]
+        cells = [milliseconds(ours), *map(milliseconds, theirs.values())]
+        if "failed" in ours:
+            notes.append(f"gradloom, {name}: {ours['failed']}")
+            cells += ["", "", "", "", ""]
+        else:
+            best = min((r["ms_per_step"] for r in able.values()), default=float("nan"))
+            cells += [f"{best / ours['ms_per_step']:.2f}", f"{100 * ours['computed_gflop'] * 1e12 / rates[precision] / ours['ms_per_step']:.0f} %",
+                      f"{ours['first_step_s']:.2f}", f"{ours['planned_mib']:.0f}", f"{able.get('eager', {}).get('device_mib', float('nan')):.0f}"]
+            if "eager" in able and abs(able["eager"]["loss_first"] - ours["loss_first"]) > 2e-2 * max(1, abs(ours["loss_first"])):
+                notes.append(f"{name}: our first loss is {ours['loss_first']}, PyTorch's {able['eager']['loss_first']}")
+        print(f"| {name}, {precision} | " + " | ".join(cells) + " |", flush=True)
+    for note in notes:
+        print(f"\n- {note}", end="")
+    print()
+
+
+if __name__ == "__main__":
+    main()
