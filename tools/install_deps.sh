@@ -8,8 +8,9 @@ packages=(
   libprotobuf-dev protobuf-compiler
   libgtest-dev libgmock-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev zlib1g-dev libzip-dev libxxhash-dev libjpeg62-turbo-dev libpng-dev
+  libopenmpi-dev
 )
-if [ "${1:-}" = tests ]; then packages+=(chromium-headless-shell cmake pkg-config); fi
+if [ "${1:-}" = tests ]; then packages+=(chromium-headless-shell cmake openmpi-bin pkg-config); fi
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi

@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/comm/job_group.h"
+#include "runtime/comm/mpi_transport.h"
 
 namespace gradloom {
 namespace {
@@ -19,7 +20,8 @@ constexpr auto kSilent = std::chrono::seconds(3);
 
 }  // namespace
 
-Communicator::Communicator(const JobTopology& topology, const CommunicatorOptions& options) : process_(topology.rank) {
+Communicator::Communicator(const JobTopology& topology, const CommunicatorOptions& options, MpiLibrary* mpi)
+    : process_(topology.rank), mpi_library_(mpi) {
   JobConnections met = MeetProcesses(topology, Clock::now() + options.connect_timeout);
   for (size_t i = 0; i < met.processes.size(); ++i) {
     names_.push_back("rank " + std::to_string(i) + " (host " + met.processes[i].host + ", pid " + std::to_string(met.processes[i].pid) +
@@ -35,6 +37,7 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
   const auto on_failure = [this](const std::string& what) {
     tcp_->Abort(what);
     if (shared_ != nullptr) shared_->Fail();
+    if (mpi_ != nullptr) mpi_->Fail();
   };
   mailbox_ = std::make_unique<Mailbox>(Mailbox::Options{.names = names_,
                                                         .timeout = options.timeout,
@@ -42,11 +45,16 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
                                                         .excused = [this] { return tcp_->any_busy(); },
                                                         .on_failure = on_failure});
   tcp_ = std::make_unique<TcpTransport>(std::move(met.sockets), process_, *mailbox_);
-  if (options.shared_memory) shared_ = SharedMemoryTransport::Make(process_, processes(), *mailbox_);
+  if (options.mpi) {
+    mpi_ = std::make_unique<MpiTransport>(*mpi, process_, processes(), *mailbox_);
+  } else if (options.shared_memory) {
+    shared_ = SharedMemoryTransport::Make(process_, processes(), *mailbox_);
+  }
 }
 
 void Communicator::Start(const CommunicatorOptions& options) {
   tcp_->Start();
+  if (mpi_ != nullptr) return mpi_->Start();
   if (!options.shared_memory) return;
   const std::vector<std::string> addresses = Exchange(kAddressTag, shared_ == nullptr ? "" : shared_->address());
   if (shared_ == nullptr) return;
@@ -56,7 +64,9 @@ void Communicator::Start(const CommunicatorOptions& options) {
 
 std::shared_ptr<Communicator> Communicator::Connect(const JobTopology& topology, const CommunicatorOptions& options) {
   GRADLOOM_CHECK(topology.world > 1 && topology.rank >= 0 && topology.rank < topology.world);
-  auto made = std::shared_ptr<Communicator>(new Communicator(topology, options));
+  MpiMeeting met{nullptr, topology};
+  if (options.mpi || topology.master_address.empty()) met = MeetByMpi(topology, options.mpi);
+  auto made = std::shared_ptr<Communicator>(new Communicator(met.topology, options, met.mpi));
   made->Start(options);
   return made;
 }
@@ -65,12 +75,23 @@ std::shared_ptr<Communicator> Communicator::Connect(const JobTopology& topology,
 Communicator::~Communicator() {
   tcp_->Stop();
   if (shared_ != nullptr) shared_->Stop();
+  if (mpi_ != nullptr) mpi_->Stop();
 }
 
 int Communicator::reached_by_memory() const {
   int count = 0;
   for (int i = 0; i < processes(); ++i) count += shared_ != nullptr && shared_->reaches(i) ? 1 : 0;
   return count;
+}
+
+std::string Communicator::transport() const {
+  if (mpi_ != nullptr) {
+    const std::string version = mpi_library_->version();
+    return "MPI (" + version.substr(0, version.find(',')) + ")";
+  }
+  const int others = processes() - 1, near = reached_by_memory();
+  if (near == 0) return "TCP";
+  return near == others ? "shared memory" : "shared memory to " + std::to_string(near) + " of " + std::to_string(others) + " others, TCP";
 }
 
 RankRange Communicator::RanksOf(int process, size_t ranks) const {
@@ -96,11 +117,22 @@ std::unique_ptr<RankChannel> Communicator::MakeChannel(int from, int to, size_t 
 }
 
 void Communicator::Send(int process, uint32_t tag, const void* data, int64_t bytes) {
+  if (mpi_ != nullptr) return mpi_->Send(process, tag, data, bytes);
   if (shared_ != nullptr && shared_->reaches(process) && tag != kAddressTag) return shared_->Send(process, tag, data, bytes);
   tcp_->Send(process, tag, data, bytes);
 }
 
-void Communicator::Receive(int process, uint32_t tag, void* to, int64_t bytes) { mailbox_->Receive(process, tag, to, bytes); }
+void Communicator::Receive(int process, uint32_t tag, void* to, int64_t bytes) {
+  const MpiTransport::Awaiting awaiting(mpi_.get());
+  const Clock::time_point start = Clock::now();
+  mailbox_->Receive(process, tag, to, bytes);
+  waited_.fetch_add(std::chrono::nanoseconds(Clock::now() - start).count(), std::memory_order_relaxed);
+}
+
+std::vector<std::byte> Communicator::Take(int process, uint32_t tag) {
+  const MpiTransport::Awaiting awaiting(mpi_.get());
+  return mailbox_->Take(process, tag);
+}
 
 std::vector<std::string> Communicator::AllGather(const std::string& given) { return Exchange(kControlTag, given); }
 
@@ -143,8 +175,11 @@ void Communicator::Abort(const std::string& why) {
 void Communicator::Leave() {
   ThrowIfFailed();
   if (shared_ != nullptr) shared_->Flush();
+  if (mpi_ != nullptr) mpi_->Flush();
   tcp_->Leave();
   ThrowIfFailed();
+  if (mpi_ != nullptr) mpi_->Stop();
+  if (mpi_library_ != nullptr) mpi_library_->Finish();
 }
 
 }  // namespace gradloom

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,14 @@
 
 namespace gradloom {
 
+class MpiLibrary;
+class MpiTransport;
+
 struct CommunicatorOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);           // for what another process has to do next
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(300);  // for all processes to be there
   bool shared_memory = true;                                             // between processes of a host that can have it
+  bool mpi = false;                                                      // all messages by MPI, which has started the processes
 };
 
 // Where several processes do something together, all of them call it, in one order. Whatever fails, fails for all: each gets Error(kPeer)
@@ -31,7 +36,8 @@ class Communicator {
   // Tags of what is no group's or channel's.
   static constexpr uint32_t kControlTag = 0, kFetchTag = 1, kScalarsTag = 2, kAddressTag = 3;
 
-  // Meets the other processes; there is at least one. Errors as MeetProcesses.
+  // Meets the other processes; there is at least one. Where the topology has no address of rank 0, MPI tells it. Errors as MeetProcesses
+  // and MeetByMpi.
   static std::shared_ptr<Communicator> Connect(const JobTopology& topology, const CommunicatorOptions& options = {});
   ~Communicator();
 
@@ -58,7 +64,10 @@ class Communicator {
 
   void Send(int process, uint32_t tag, const void* data, int64_t bytes);
   void Receive(int process, uint32_t tag, void* to, int64_t bytes);
-  std::vector<std::byte> Take(int process, uint32_t tag) { return mailbox_->Take(process, tag); }
+  std::vector<std::byte> Take(int process, uint32_t tag);
+
+  // How long threads of this process have waited for messages so far, all together.
+  std::chrono::nanoseconds waited() const { return std::chrono::nanoseconds(waited_.load(std::memory_order_relaxed)); }
 
   // How long others are waited for, from now on.
   void set_timeout(std::chrono::nanoseconds timeout) { mailbox_->set_timeout(timeout); }
@@ -74,13 +83,15 @@ class Communicator {
   bool failed() const { return mailbox_->failed(); }
   // Those that messages go to through shared memory.
   int reached_by_memory() const;
+  // "shared memory", "TCP", "MPI (Open MPI v4.1.4)": how messages go.
+  std::string transport() const;
   void ThrowIfFailed() const { mailbox_->ThrowIfFailed(); }
 
   // The end of the job as it should be: returns when all have come to it. No message is sent after it.
   void Leave();
 
  private:
-  Communicator(const JobTopology& topology, const CommunicatorOptions& options);
+  Communicator(const JobTopology& topology, const CommunicatorOptions& options, MpiLibrary* mpi);
   // What lies between being made and being of use: it may end the job.
   void Start(const CommunicatorOptions& options);
   std::vector<std::string> Exchange(uint32_t tag, const std::string& given);
@@ -88,9 +99,22 @@ class Communicator {
   const int process_;
   std::vector<std::string> names_;
   std::atomic<bool> aborted_{false};
+  std::atomic<int64_t> waited_{0};  // in nanoseconds
   std::unique_ptr<Mailbox> mailbox_;
   std::unique_ptr<TcpTransport> tcp_;
   std::unique_ptr<SharedMemoryTransport> shared_;  // null: none
+  MpiLibrary* const mpi_library_;                  // started; null: none
+  std::unique_ptr<MpiTransport> mpi_;              // null: none
 };
+
+// The process that the others of a job wait for.
+struct Straggler {
+  int process = 0;
+  double share = 0;  // of the time, that all others lose by it
+};
+
+// Of processes that have waited for each other so long within `seconds`. All wait for what is under way; one that hardly waits, where the
+// others do, is late. Nothing where none stands out by a tenth of the time, or the time is too short to tell.
+std::optional<Straggler> FindStraggler(const std::vector<double>& waited_seconds, double seconds);
 
 }  // namespace gradloom

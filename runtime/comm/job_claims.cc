@@ -9,6 +9,17 @@
 namespace gradloom {
 namespace {
 
+// Ports of jobs that have a name or number of their own.
+constexpr int64_t kFirstJobPort = 15000;
+constexpr uint64_t kJobPorts = 10000;
+
+// FNV-1a.
+uint64_t HashOf(std::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  return hash;
+}
+
 // The variables of a launcher that says all with plain numbers. Of several, divided by spaces, the first that is set counts.
 struct LauncherNames {
   const char* launcher;
@@ -181,7 +192,7 @@ void AddSlurmMaster(const Reader& reader, const char* lists, JobClaim& claim) {
   const std::string digits = job.size() > 4 ? job.substr(job.size() - 4) : job;
   const bool number = !digits.empty() && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
   // As Lightning has it, so that jobs that share a host do not share a port.
-  if (number) claim.fields[kPort] = SaidNumber{15000 + std::stoi(digits), "SLURM_JOB_ID=" + Escaped(job, 80)};
+  if (number) claim.fields[kPort] = SaidNumber{kFirstJobPort + std::stoi(digits), "SLURM_JOB_ID=" + Escaped(job, 80)};
 }
 
 JobClaim ClaimOfSlurm(const Reader& reader) {
@@ -217,6 +228,9 @@ JobClaim ClaimOfMpi(const Reader& reader, const LauncherNames& names) {
   // PMI_SIZE is named by two of them.
   if (!claim.says(kRank)) return {};
   claim.own_transport = true;
+  // As with Slurm: two jobs of mpirun on a host do not meet.
+  if (const std::string job = reader.Text("PMIX_NAMESPACE"); !job.empty())
+    claim.fields[kPort] = SaidNumber{kFirstJobPort + static_cast<int64_t>(HashOf(job) % kJobPorts), "PMIX_NAMESPACE=" + Escaped(job, 80)};
   if (!claim.says(kWorld)) claim.riddle = claim.fields[kRank]->source + " is a rank, and nothing says of how many";
   return claim;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "runtime/base/error.h"
@@ -71,6 +72,17 @@ std::string Named(const Hello& hello) {
   return "rank " + std::to_string(hello.rank) + " (host " + TextOf(hello.host) + ", pid " + std::to_string(hello.pid) + ")";
 }
 
+// At all addresses that the job has of rank 0, with spaces between.
+std::vector<SocketAddress> ResolveMaster(const JobTopology& topology, int port) {
+  std::vector<SocketAddress> all;
+  std::istringstream hosts(topology.master_address);
+  for (std::string host; hosts >> host;) {
+    const std::vector<SocketAddress> found = Resolve(host, port);
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  return all;
+}
+
 std::string MasterOf(const JobTopology& topology) { return Escaped(topology.master_address) + ":" + std::to_string(topology.master_port); }
 
 class Rendezvous {
@@ -98,7 +110,7 @@ class Rendezvous {
 
   // On all interfaces, unless the master's address is of this host alone.
   Socket ListenAsMaster() const {
-    const std::vector<SocketAddress> named = Resolve(topology_.master_address, topology_.master_port);
+    const std::vector<SocketAddress> named = ResolveMaster(topology_, topology_.master_port);
     std::vector<SocketAddress> tried;
     for (const SocketAddress& address : named) {
       if (address.loopback()) tried.push_back(address);
@@ -211,7 +223,7 @@ class Rendezvous {
   void Join() {
     for (bool found = false; !found; std::this_thread::sleep_for(kAgain)) {
       for (int i = 0; i < kPorts && !found && topology_.master_port + i < 65536; ++i) {
-        for (const SocketAddress& address : Resolve(topology_.master_address, topology_.master_port + i)) {
+        for (const SocketAddress& address : ResolveMaster(topology_, topology_.master_port + i)) {
           if ((found = Greet(address))) break;
         }
       }

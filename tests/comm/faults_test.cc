@@ -173,6 +173,40 @@ TEST(Faults, AProcessThatIsBusyIsWaitedFor) {
   }
 }
 
+// Those who wait count it, and by that the one that they wait for is found.
+TEST(Waiting, IsCounted) {
+  const auto ended = RunForked(3, [&](const JobTopology& topology) {
+    const auto communicator = Communicator::Connect(topology);
+    Sums sums(*communicator);
+    sums.Run(3);
+    const auto before = communicator->waited();
+    if (topology.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    sums.Run(1);
+    const std::chrono::duration<double> waited = communicator->waited() - before;
+    Say(std::to_string(waited.count()));
+    communicator->Leave();
+  });
+  for (const ForkedEnd& end : ended) EXPECT_EQ(end.code, 0) << end.words;
+  // Most of a second, less what a busy machine takes before they come to it.
+  for (size_t rank : {0, 2}) EXPECT_GT(std::stod(ended[rank].words), 0.1);
+}
+
+TEST(Waiting, TellsWhoIsLate) {
+  EXPECT_FALSE(FindStraggler({}, 10));
+  EXPECT_FALSE(FindStraggler({0.5}, 10));
+  // All wait for what is under way.
+  EXPECT_FALSE(FindStraggler({4, 4.2, 4.4, 4.1}, 10));
+  EXPECT_FALSE(FindStraggler({0.5, 0.1}, 0.9)) << "too short to tell";
+  const auto late = FindStraggler({4, 4.2, 1, 4.1}, 10);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->process, 2);
+  EXPECT_NEAR(late->share, 0.3, 1e-12);
+  ASSERT_TRUE(FindStraggler({3, 0.1}, 10));
+  EXPECT_EQ(FindStraggler({3, 0.1}, 10)->process, 1);
+  // Two of four hold up the others: neither is the one.
+  EXPECT_FALSE(FindStraggler({5, 0.2, 0.1, 5}, 10));
+}
+
 TEST(Meeting, RefusesThoseWhoContradictEachOther) {
   const auto twice = RunForked(3, [](JobTopology topology) {
     if (topology.rank == 2) topology.rank = 1;

@@ -1,4 +1,8 @@
 // Groups of ranks in several real processes give the bits of as many ranks in one, whatever the sizes and the timing.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <stdexcept>
@@ -8,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/local_group.h"
+#include "runtime/comm/mpi_library.h"
 #include "runtime/comm/tree_sum.h"
 #include "tests/comm/forked_job.h"
 
@@ -172,58 +177,95 @@ TEST(TreeParts, AreSumsOfTheWholeTree) {
 
 struct Job {
   int processes, ranks;
-  bool shared_memory = true;
+  enum Transport { kMemory, kTcp, kMpi } transport = kMemory;
 };
 
 class JobGroups : public testing::TestWithParam<Job> {};
 
 // All ranks in one group, and beside it, at the same time, one of the first and the last process alone.
+void CompareWithThreads(const Job& job, const JobTopology& topology, uint64_t seed) {
+  const int ranks = job.ranks;
+  const auto communicator = Communicator::Connect(
+      topology, {.timeout = std::chrono::seconds(100), .shared_memory = job.transport == Job::kMemory, .mpi = job.transport == Job::kMpi});
+  const std::string wanted_transport = job.transport == Job::kMemory ? "shared memory" : job.transport == Job::kTcp ? "TCP" : "MPI (";
+  if (!communicator->transport().starts_with(wanted_transport)) throw std::runtime_error("another transport: " + communicator->transport());
+  const auto program = Program(seed, ranks, 30), pair = Program(seed + 1, 2, 30);
+  std::vector<int> all(static_cast<size_t>(ranks));
+  for (int i = 0; i < ranks; ++i) all[static_cast<size_t>(i)] = i;
+  const RankRange own = communicator->OwnRanks(all.size());
+  LocalGroup among_threads(ranks), pair_of_threads(2);
+  const auto wanted = RunMembers(among_threads, program, ranks, {0, ranks}, seed, false);
+  const auto wanted_pair = RunMembers(pair_of_threads, pair, 2, {0, 2}, seed + 9, false);
+  const auto group = communicator->MakeGroup(0, all, 2, all.size());
+  std::exception_ptr error;
+  std::jthread beside;
+  const bool outer = topology.rank == 0 || topology.rank == topology.world - 1;
+  const RankRange half = topology.rank == 0 ? RankRange{0, 1} : RankRange{1, 2};
+  std::unique_ptr<RankGroup> ends;
+  if (outer) ends = communicator->MakeGroup(1, {0, ranks - 1}, 2, all.size());
+  if (outer) {
+    beside = std::jthread([&] {
+      try {
+        Compare(RunMembers(*ends, pair, 2, half, seed + 9, true), wanted_pair, half, seed);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    });
+  }
+  const auto got = RunMembers(*group, program, ranks, own, seed, true);
+  if (outer) beside.join();
+  if (error) std::rethrow_exception(error);
+  Compare(got, wanted, own, seed);
+  communicator->Leave();
+}
+
+constexpr char kSeedVariable[] = "GRADLOOM_TEST_SEED";
+
+// This program again, as every process of a job of mpirun; what it printed where that failed.
+std::string RunByMpi(int processes, const std::string& test, uint64_t seed) {
+  // Several ranks on a core, as root too; no look into each other's memory, which containers forbid.
+  const std::string command = std::string(kSeedVariable) + "=" + std::to_string(seed) +
+                              " TMPDIR=/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                              "OMPI_MCA_btl_vader_single_copy_mechanism=none mpirun --oversubscribe --bind-to none -n " +
+                              std::to_string(processes) + " /proc/" + std::to_string(getpid()) + "/exe --gtest_filter=" + test + " 2>&1";
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return "no process for mpirun";
+  std::string printed;
+  char text[4096];
+  for (size_t n; (n = fread(text, 1, sizeof text, pipe)) > 0;) printed.append(text, n);
+  return pclose(pipe) == 0 ? "" : printed + "(no success)";
+}
+
 TEST_P(JobGroups, GiveTheBitsOfThreads) {
-  const auto [processes, ranks, shared_memory] = GetParam();
+  const Job job = GetParam();
+  if (const char* seed = std::getenv(kSeedVariable)) {
+    CompareWithThreads(job, ResolveJobTopology({}, ThisProcessesVariables()), std::stoull(seed));
+    return;
+  }
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  const auto ended = RunForked(processes, [&, ranks = ranks, shared_memory = shared_memory](const JobTopology& topology) {
-    const auto communicator = Communicator::Connect(topology, {.timeout = std::chrono::seconds(100), .shared_memory = shared_memory});
-    if (communicator->reached_by_memory() != (shared_memory ? topology.world - 1 : 0)) throw std::runtime_error("another transport");
-    const auto program = Program(seed, ranks, 30), pair = Program(seed + 1, 2, 30);
-    std::vector<int> all(static_cast<size_t>(ranks));
-    for (int i = 0; i < ranks; ++i) all[static_cast<size_t>(i)] = i;
-    const RankRange own = communicator->OwnRanks(all.size());
-    LocalGroup among_threads(ranks), pair_of_threads(2);
-    const auto wanted = RunMembers(among_threads, program, ranks, {0, ranks}, seed, false);
-    const auto wanted_pair = RunMembers(pair_of_threads, pair, 2, {0, 2}, seed + 9, false);
-    const auto group = communicator->MakeGroup(0, all, 2, all.size());
-    std::exception_ptr error;
-    std::thread beside;
-    const bool outer = topology.rank == 0 || topology.rank == topology.world - 1;
-    const RankRange half = topology.rank == 0 ? RankRange{0, 1} : RankRange{1, 2};
-    std::unique_ptr<RankGroup> ends;
-    if (outer) ends = communicator->MakeGroup(1, {0, ranks - 1}, 2, all.size());
-    if (outer) {
-      beside = std::thread([&] {
-        try {
-          Compare(RunMembers(*ends, pair, 2, half, seed + 9, true), wanted_pair, half, seed);
-        } catch (...) {
-          error = std::current_exception();
-        }
-      });
-    }
-    const auto got = RunMembers(*group, program, ranks, own, seed, true);
-    if (outer) beside.join();
-    if (error) std::rethrow_exception(error);
-    Compare(got, wanted, own, seed);
-    communicator->Leave();
-  });
+  if (job.transport == Job::kMpi) {
+    std::string why;
+    if (OpenMpiLibrary(why) == nullptr) GTEST_SKIP() << why;
+    if (std::system("mpirun --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun here (Debian: openmpi-bin)";
+    const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+    EXPECT_EQ(RunByMpi(job.processes, std::string(info->test_suite_name()) + "." + info->name(), seed), "");
+    return;
+  }
+  const auto ended = RunForked(job.processes, [&](const JobTopology& topology) { CompareWithThreads(job, topology, seed); });
   for (size_t i = 0; i < ended.size(); ++i) EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].words;
 }
 
+std::string NameOf(const Job& job) {
+  constexpr const char* kBy[] = {"Memory", "Tcp", "Mpi"};
+  return std::to_string(job.processes) + "Processes" + std::to_string(job.ranks) + "RanksBy" + kBy[job.transport];
+}
+
 INSTANTIATE_TEST_SUITE_P(Jobs, JobGroups,
-                         testing::Values(Job{2, 2}, Job{2, 3, false}, Job{2, 8}, Job{3, 3, false}, Job{3, 7}, Job{4, 4}, Job{4, 6, false},
-                                         Job{5, 5, false}, Job{5, 13}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.processes) + "Processes" + std::to_string(info.param.ranks) +
-                                  (info.param.shared_memory ? "RanksByMemory" : "RanksByTcp");
-                         });
+                         testing::Values(Job{2, 2}, Job{2, 3, Job::kTcp}, Job{2, 8}, Job{3, 3, Job::kTcp}, Job{3, 7}, Job{4, 4},
+                                         Job{4, 6, Job::kTcp}, Job{5, 5, Job::kTcp}, Job{5, 13}, Job{2, 3, Job::kMpi}, Job{3, 3, Job::kMpi},
+                                         Job{4, 6, Job::kMpi}, Job{5, 7, Job::kMpi}),
+                         [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace
 }  // namespace gradloom

@@ -112,7 +112,7 @@ TEST(JobTopology, WhatLaunchersSet) {
        "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 OMPI_COMM_WORLD_LOCAL_SIZE=4 "
        "OMPI_COMM_WORLD_NODE_RANK=2 "
        "PMIX_RANK=2 PMIX_NAMESPACE=prterun-host-1@1",
-       "Open MPI 2/4 local 2/4 node 0/1 127.0.0.1:29500"},
+       "Open MPI 2/4 local 2/4 node 0/1 127.0.0.1:23915"},
       {"mpirun --map-by node of two hosts, which it has no address for",
        "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "
        "OMPI_COMM_WORLD_NODE_RANK=1",

@@ -15,6 +15,7 @@ ALLOWED = {
     "runtime/device": ["runtime/base", "runtime/plan", "kernels/catalog"],
     "runtime/device/cuda": ["runtime/base", "runtime/device", "kernels/catalog", "kernels/cuda"],
     "runtime/comm": ["runtime/base", "runtime/plan", "runtime/device", "kernels/catalog"],
+    "runtime/comm/mpi": ["runtime/base", "runtime/comm"],
     "runtime/exec": ["runtime/base", "runtime/plan", "runtime/device", "runtime/comm", "kernels/catalog", "kernels/cpu"],
     "runtime/session": ["runtime/base", "runtime/plan", "runtime/comm", "runtime/exec"],
     "include/gradloom": [],
@@ -41,6 +42,7 @@ ONLY_IN = {
     re.compile(r"onnx/"): ["compiler/onnx", "tests"],
     re.compile(r"(oneapi/)?dnnl"): ["kernels/cpu", "tests"],
     re.compile(r"google/protobuf/"): ["compiler/onnx", "runtime/plan", "tests"],
+    re.compile(r"mpi\.h"): ["runtime/comm/mpi"],
     re.compile(r"(cuda|cublas|cudnn|nccl|nvrtc|driver_types)"): ["kernels/cuda", "runtime/device/cuda", "runtime/comm/nccl", "tests"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)

@@ -1,0 +1,95 @@
+// How the processes of an MPI launcher learn where rank 0 is, without an address that somebody gives.
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "runtime/comm/mpi_transport.h"
+#include "runtime/comm/socket.h"
+
+namespace gradloom {
+namespace {
+
+constexpr size_t kAddressBytes = 1024;
+
+// Whether an MPI launcher is there: without one MPI starts a job of this process alone, and processes of its own for it.
+bool HasLauncher() {
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+// The numbers by which other hosts may reach this one, with spaces between; without a network, this host's own.
+std::string OwnAddresses() {
+  std::string all;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return "127.0.0.1";
+  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    SocketAddress address;
+    if (i->ifa_addr->sa_family == AF_INET) {
+      address.bytes = sizeof(sockaddr_in);
+    } else if (i->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(i->ifa_addr)->sin6_addr)) {
+      address.bytes = sizeof(sockaddr_in6);
+    } else {
+      continue;
+    }
+    std::memcpy(&address.storage, i->ifa_addr, address.bytes);
+    const std::string host = address.host();
+    if (all.size() + host.size() + 1 < kAddressBytes) all += (all.empty() ? "" : " ") + host;
+  }
+  freeifaddrs(first);
+  return all.empty() ? "127.0.0.1" : all;
+}
+
+// One that is free now; the one that is there already, where none can be had.
+int FreePort(int otherwise) {
+  for (const char* any : {"0.0.0.0", "::"}) {
+    for (const SocketAddress& address : Resolve(any, 0)) {
+      if (const auto socket = Socket::Listen(address)) return socket->local().port();
+    }
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded) {
+  std::string why;
+  MpiLibrary* const mpi = HasLauncher() ? OpenMpiLibrary(why) : nullptr;
+  const std::string job = "the job of " + std::to_string(topology.world) + " processes of " + topology.launcher;
+  if (mpi == nullptr) {
+    if (why.empty()) why = "no MPI launcher has started this process";
+    throw Error(ErrorCode::kUnsupported,
+                demanded ? "there is no MPI: " + why : "nothing says where rank 0 is, and there is no MPI to ask: " + why, job,
+                demanded ? "say --transport auto, or start it with mpirun" : "set MASTER_ADDR, or --master-addr, to the host of rank 0");
+  }
+  mpi->Start();
+  if (mpi->rank() != topology.rank || mpi->size() != topology.world) {
+    throw Error(ErrorCode::kConfig,
+                "MPI says that this is rank " + std::to_string(mpi->rank()) + " of " + std::to_string(mpi->size()) + ", the environment (" +
+                    topology.launcher + ") that it is rank " + std::to_string(topology.rank) + " of " + std::to_string(topology.world),
+                Escaped(mpi->version(), 200), "start it with the mpirun of this MPI, or say --transport auto");
+  }
+  MpiMeeting met{mpi, topology};
+  struct {
+    std::array<char, kAddressBytes> address{};
+    int32_t port = 0;
+  } said;
+  if (topology.rank == 0) {
+    const bool told = !topology.master_address.empty() && topology.master_port != kDefaultMasterPort;
+    const std::string address = topology.master_address.empty() ? OwnAddresses() : topology.master_address;
+    std::strncpy(said.address.data(), address.c_str(), kAddressBytes - 1);
+    said.port = told ? topology.master_port : FreePort(kDefaultMasterPort);
+  }
+  mpi->Broadcast(&said, sizeof said);
+  met.topology.master_address.assign(said.address.data(), strnlen(said.address.data(), kAddressBytes));
+  met.topology.master_port = said.port;
+  return met;
+}
+
+}  // namespace gradloom

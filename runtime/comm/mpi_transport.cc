@@ -1,0 +1,177 @@
+#include "runtime/comm/mpi_transport.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tags of MPI: two of this file, then those of messages.
+constexpr int kAllSent = 0;  // asks for kTaken, when all before it has been taken
+constexpr int kTaken = 1;
+constexpr int kFirstTag = 2;
+
+constexpr auto kLook = std::chrono::milliseconds(100);  // at whether the job has failed, where somebody waits
+
+// MPI tells nobody when something happens: whoever waits looks again and again. At first it lets others have the processor in between;
+// after that it sleeps, the longer the less there is to expect.
+class Pause {
+ public:
+  void Reset() { since_ = Clock::now(); }
+  void Wait(bool awaited) const {
+    const auto idle = Clock::now() - since_;
+    if (idle < std::chrono::microseconds(50)) {
+      sched_yield();
+      return;
+    }
+    const bool soon = awaited || idle < std::chrono::milliseconds(2);
+    const timespec pause{0, soon ? 20'000 : 200'000};
+    nanosleep(&pause, nullptr);
+  }
+
+ private:
+  Clock::time_point since_ = Clock::now();
+};
+
+}  // namespace
+
+MpiTransport::MpiTransport(MpiLibrary& mpi, int process, int processes, Mailbox& mailbox)
+    : mpi_(mpi), process_(process), processes_(processes), mailbox_(mailbox), sources_(static_cast<size_t>(processes)) {}
+
+MpiTransport::~MpiTransport() { Stop(); }
+
+void MpiTransport::Start() {
+  try {
+    thread_ = std::thread([this] { Listen(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kResource, std::string("no thread to read from the other processes: ") + error.what());
+  }
+}
+
+void MpiTransport::Stop() {
+  closing_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void MpiTransport::Fail() { failed_ = true; }
+
+template <typename F>
+bool MpiTransport::Call(int process, F&& f) {
+  std::string what;
+  {
+    const std::lock_guard lock(calling_);
+    if (failed_) return false;
+    try {
+      f();
+      return true;
+    } catch (const Error& error) {
+      what = error.message();
+    }
+  }
+  mailbox_.FailBy(process, "cannot be reached by MPI: " + what);
+  return false;
+}
+
+void MpiTransport::Send(int process, uint32_t tag, const void* data, int64_t bytes) {
+  mailbox_.ThrowIfFailed();
+  const Clock::time_point deadline = Clock::now() + mailbox_.timeout();
+  MpiLibrary::Request request;
+  bool done = false;
+  const auto test = [&] { done = mpi_.Done(request); };
+  bool good = Call(process, [&] {
+    request = mpi_.Send(process, kFirstTag + static_cast<int>(tag), data, bytes);
+    test();
+  });
+  for (Pause pause; good && !done;) {
+    if (Clock::now() >= deadline) {
+      mailbox_.FailBy(process, "does not take what is sent to it");
+      break;
+    }
+    pause.Wait(true);
+    good = Call(process, test);
+  }
+  if (!good || !done) mailbox_.ThrowIfFailed();
+}
+
+void MpiTransport::SendNote(int process, int tag) { notes_.push_back(mpi_.Send(process, tag, nullptr, 0)); }
+
+void MpiTransport::Flush() {
+  for (int i = 0; i < processes_; ++i) {
+    if (i != process_) Call(i, [&] { SendNote(i, kAllSent); });
+  }
+  const Clock::time_point deadline = Clock::now() + mailbox_.timeout();
+  std::unique_lock lock(calling_);
+  while (taken_ < processes_ - 1 && !failed_ && Clock::now() < deadline) taken_changed_.wait_for(lock, kLook);
+}
+
+void MpiTransport::Listen() {
+  // Sleeps as short as they are asked for.
+  prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+  for (Pause pause; !closing_ && !failed_;) {
+    bool any = false;
+    if (!Call(process_, [&] { any = Look(); })) break;
+    if (any) pause.Reset();
+    pause.Wait(awaited_.load(std::memory_order_relaxed) > 0);
+  }
+  const std::lock_guard lock(calling_);
+  for (Source& source : sources_) {
+    if (source.arriving) mailbox_.End(source.delivery, false);
+    source.arriving = false;
+  }
+}
+
+bool MpiTransport::Look() {
+  bool any = false;
+  while (auto arrival = mpi_.Probe()) {
+    Source& source = sources_[static_cast<size_t>(arrival->from)];
+    source.waiting.push_back(*arrival);
+    any = true;
+    Go(arrival->from, source);
+  }
+  for (int i = 0; i < processes_; ++i) any |= Go(i, sources_[static_cast<size_t>(i)]);
+  std::erase_if(notes_, [&](MpiLibrary::Request& note) { return mpi_.Done(note); });
+  return any;
+}
+
+// Of one process a message begins when the one before it has ended, as a mailbox has it.
+bool MpiTransport::Go(int from, Source& source) {
+  bool any = false;
+  while (true) {
+    if (source.arriving) {
+      if (!mpi_.Done(source.request)) return any;
+      source.arriving = false;
+      mailbox_.End(source.delivery, true);
+    }
+    if (source.waiting.empty()) return any;
+    any = true;
+    const MpiLibrary::Arrival arrival = source.waiting.front();
+    source.waiting.pop_front();
+    if (arrival.tag >= kFirstTag) {
+      source.delivery = mailbox_.Begin(from, static_cast<uint32_t>(arrival.tag - kFirstTag), arrival.bytes);
+      source.request = mpi_.Receive(arrival, source.delivery.to);
+      source.arriving = true;
+      continue;
+    }
+    MpiLibrary::Request request = mpi_.Receive(arrival, nullptr);
+    // Nothing but its envelope, which is here.
+    while (!mpi_.Done(request)) {
+    }
+    if (arrival.tag == kAllSent) {
+      SendNote(from, kTaken);
+    } else {
+      ++taken_;
+      taken_changed_.notify_all();
+    }
+  }
+}
+
+}  // namespace gradloom

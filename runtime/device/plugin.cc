@@ -1,0 +1,67 @@
+#include "runtime/device/plugin.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kHere = 0;  // of the object that this code is in
+
+// Where the program lies, and where the shared library that this code is in does, which may be it.
+std::vector<std::filesystem::path> Folders() {
+  std::vector<std::filesystem::path> folders;
+  std::error_code error;
+  if (const auto program = std::filesystem::read_symlink("/proc/self/exe", error); !error) folders.push_back(program.parent_path());
+  Dl_info info;
+  if (dladdr(static_cast<const void*>(&kHere), &info) != 0 && info.dli_fname != nullptr) {
+    const auto object = std::filesystem::canonical(info.dli_fname, error);
+    if (!error && (folders.empty() || object.parent_path() != folders.front())) folders.push_back(object.parent_path());
+  }
+  return folders;
+}
+
+// In the order in which they are tried.
+std::vector<std::string> Places(const PluginLibrary& library) {
+  if (const char* const given = std::getenv(library.variable); given != nullptr && given[0] != '\0') return {given};
+  std::vector<std::string> places;
+  for (const std::filesystem::path& folder : Folders()) {
+    for (const std::string& beside : {std::string(), std::string("../lib"), "../../" + std::string(library.build_folder)})
+      places.push_back((folder / beside / library.file).lexically_normal().string());
+  }
+  places.emplace_back(library.file);
+  return places;
+}
+
+}  // namespace
+
+void* OpenPlugin(const PluginLibrary& library, std::string& why) {
+  for (const std::string& place : Places(library)) {
+    const bool file = place.find('/') != std::string::npos;
+    std::error_code error;
+    if (file && !std::filesystem::exists(place, error)) {
+      why = "there is no " + Escaped(place);
+      continue;
+    }
+    // Never closed: code of it may be in use until the process ends.
+    void* const opened = dlopen(place.c_str(), RTLD_NOW | (library.global ? RTLD_GLOBAL : RTLD_LOCAL));
+    if (opened == nullptr) {
+      const char* const said = dlerror();
+      why = Escaped(said == nullptr ? place : said, 1000);
+      if (file) return nullptr;
+      continue;
+    }
+    void* const entry = dlsym(opened, library.entry);
+    if (entry == nullptr) why = Escaped(place) + " has no " + library.entry + ": it is not Gradloom's";
+    return entry;
+  }
+  return nullptr;
+}
+
+}  // namespace gradloom
