@@ -109,7 +109,8 @@ class DistTest(unittest.TestCase):
         with open(DEPENDENCIES) as file:
             product = file.read().split("## In the product")[1].split("##")[0]
         names = [line.split("|")[1].strip() for line in product.splitlines() if line.startswith("| ") and not line.startswith("| name")]
-        known = {"Protocol Buffers": "libprotobuf", "oneDNN": "libdnnl", "GNU OpenMP (libgomp)": "libgomp", "libjpeg-turbo": "libjpeg", "libpng": "libpng16"}
+        known = {"Protocol Buffers": "libprotobuf", "oneDNN": "libdnnl", "GNU OpenMP (libgomp)": "libgomp", "libjpeg-turbo": "libjpeg",
+                 "libpng": "libpng16"}
         of_the_machine = {"zlib", "CUDA Toolkit: runtime, cuBLASLt, NVRTC, nvcc", "cuDNN", "NCCL"}
         if not os.path.exists(f"{self.root}/lib/{CUDA}"):
             of_the_machine.add("cuDNN front end")
@@ -157,8 +158,8 @@ class DistTest(unittest.TestCase):
         with open(f"{self.folder}/plain.c", "w") as file:
             file.write("#include <gradloom/gradloom_c.h>\nint main(void) { return GradloomGetApi(1) == 0; }\n")
         for library in ("gradloom", "gradloom_runtime"):
-            run("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"{self.folder}/plain.c", f"-I{self.root}/include", f"-L{self.root}/lib", f"-l{library}",
-                f"-Wl,-rpath,{self.root}/lib", "-o", f"{self.folder}/plain")
+            run("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"{self.folder}/plain.c", f"-I{self.root}/include",
+                f"-L{self.root}/lib", f"-l{library}", f"-Wl,-rpath,{self.root}/lib", "-o", f"{self.folder}/plain")
             run(f"{self.folder}/plain")
         if installed("pkg-config"):
             version = run("pkg-config", "--modversion", "gradloom-runtime", env={"PKG_CONFIG_PATH": f"{self.root}/lib/pkgconfig"})
@@ -191,7 +192,8 @@ class DebTest(unittest.TestCase):
         for soname in needed:
             if not os.path.exists(f"{self.lib}/{soname}") and not os.path.exists(f"{self.lib}/gradloom/{soname}"):
                 # Of the places that a library may be listed at, /lib and /usr/lib are one.
-                owners = re.findall(r"^([^:\s]+):(?:amd64:)? (?:/usr)?/lib(?:/x86_64-linux-gnu|64)?/" + re.escape(soname) + "$", run("dpkg", "-S", soname), re.M)
+                place = r"^([^:\s]+):(?:amd64:)? (?:/usr)?/lib(?:/x86_64-linux-gnu|64)?/" + re.escape(soname) + "$"
+                owners = re.findall(place, run("dpkg", "-S", soname), re.M)
                 packages.update(owner.removesuffix(":amd64") for owner in owners)
         self.assertEqual({word.split()[0] for word in self.fields["Depends"].split(", ")}, packages)
 

@@ -89,8 +89,8 @@ class WheelTest(unittest.TestCase):
         with open(f"{source}/bin/bazel", "w") as file:
             file.write(f'#!/bin/sh\ncase "$*" in "build //:wheel") ;; "info bazel-bin") echo {source}/made ;; *) exit 1 ;; esac\n')
         os.chmod(f"{source}/bin/bazel", 0o755)
-        subprocess.run([sys.executable, "-I", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--wheel-dir", out,
-                        source], check=True, env={**os.environ, "PATH": f"{source}/bin:{os.environ['PATH']}"})
+        subprocess.run([sys.executable, "-I", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check",
+                        "--wheel-dir", out, source], check=True, env={**os.environ, "PATH": f"{source}/bin:{os.environ['PATH']}"})
         self.assertEqual(os.listdir(out), [os.path.basename(WHEEL)])
 
 

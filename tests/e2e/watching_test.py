@@ -26,8 +26,9 @@ sys.argv[1:4] = []
 DOCS = os.path.dirname(PAGE)
 PATIENCE = 120  # seconds for what takes well under one
 # Long enough for any test; each ends it by a signal.
-TRAIN = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV", "--eval-split",
-         "20%", "--metric", "rmse", "--loss", "mse(value, target)", "--batch", "64", "--log-every", "1000000", "--progress", "none", "--epochs", "100000000"]
+TRAIN = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV",
+         "--eval-split", "20%", "--metric", "rmse", "--loss", "mse(value, target)", "--batch", "64", "--log-every", "1000000", "--progress", "none",
+         "--epochs", "100000000"]
 
 
 class WatchingTest(unittest.TestCase):
@@ -45,8 +46,8 @@ class WatchingTest(unittest.TestCase):
 
     def begin(self, *words):
         """A training that serves its numbers; where."""
-        process = subprocess.Popen([GRADLOOM, *TRAIN, "--metrics-port", "0", *words], cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                   text=True)
+        process = subprocess.Popen([GRADLOOM, *TRAIN, "--metrics-port", "0", *words], cwd=self.folder, stderr=subprocess.PIPE,
+                                   stdout=subprocess.DEVNULL, text=True)
         self.addCleanup(self.finish, process)
         said = []
         for line in process.stderr:
@@ -92,8 +93,8 @@ class WatchingTest(unittest.TestCase):
     def test_errors_are_objects_with_the_exit_code(self):
         with open(f"{self.folder}/wrong.csv", "w") as file:
             file.write("a,b\n1,2\n3,nothing\n")
-        done = self.run_command("train", "models/housing_mlp.onnx", "--data", "wrong.csv", "--loss", "mse(value, target)", "--log-format", "json", "--log-file",
-                                "wrong.log")
+        done = self.run_command("train", "models/housing_mlp.onnx", "--data", "wrong.csv", "--loss", "mse(value, target)", "--log-format", "json",
+                                "--log-file", "wrong.log")
         last = json.loads(done.stderr.splitlines()[-1])
         self.assertEqual((last["level"], last["exit_code"]), ("error", done.returncode))
         self.assertIn(last["code"], ("E-DATA", "E-CONFIG"))
@@ -208,7 +209,8 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual(done.returncode, 4, done.stderr)
 
     def test_rank_0_of_a_job_serves(self):
-        done = self.run_command("launch", "--standalone", "--nproc-per-node", "2", "--tee", "3", "--", *TRAIN[:-1], "1", "--metrics-port", "0", "--name", "job")
+        done = self.run_command("launch", "--standalone", "--nproc-per-node", "2", "--tee", "3", "--", *TRAIN[:-1], "1", "--metrics-port", "0",
+                                "--name", "job")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(re.findall(r"metrics http://", done.stderr)), 1, done.stderr)
 
@@ -260,7 +262,8 @@ class WatchingTest(unittest.TestCase):
                 file.write(f"#!/bin/bash\n{text}\n")
             os.chmod(f"{self.folder}/bin/{name}", 0o755)
         for code, again in ((0, False), (5, False), (138, True), (140, True)):
-            done = subprocess.run(["bash", f"{DOCS}/deploy/slurm.sh"], cwd=self.folder, env={**self.environment, "CODE": str(code), "SLURM_JOB_ID": "77"})
+            done = subprocess.run(["bash", f"{DOCS}/deploy/slurm.sh"], cwd=self.folder,
+                                  env={**self.environment, "CODE": str(code), "SLURM_JOB_ID": "77"})
             self.assertEqual(done.returncode, code)
             self.assertEqual(os.path.exists(f"{self.folder}/scontrol.txt"), again)
             if again:

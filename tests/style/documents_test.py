@@ -28,7 +28,8 @@ def missing_links(page, text):
 
 def missing_files(root, text):
     """Source files in backquotes, by their place in the tree."""
-    for path in re.findall(r"`((?:compiler|kernels|runtime|tools|tests|models|python|include|docs)/[a-z0-9_./-]+\.(?:cc|h|py|def|sh|proto|bzl|toml|md))`", text):
+    rooms = "compiler|kernels|runtime|tools|tests|models|python|include|docs"
+    for path in re.findall(rf"`((?:{rooms})/[a-z0-9_./-]+\.(?:cc|h|py|def|sh|proto|bzl|toml|md))`", text):
         if not (root / path).exists():
             yield path
 
