@@ -6,11 +6,12 @@ def packed(name, out, files):
     Args:
       name: dist, wheel or deb, as pack.py has it.
       out: the file.
-      files: flag of pack.py -> labels.
+      files: dictionaries, flag of pack.py -> labels.
     """
     srcs = ["pack.py", "tree.py"]
     cmd = "python3 $(location pack.py) %s --out $@" % name
-    for flag, labels in files.items():
-        srcs += labels
-        cmd += " --%s %s" % (flag, " ".join(["$(locations %s)" % label for label in labels]))
+    for some in files:
+        for flag, labels in some.items():
+            srcs = srcs + labels
+            cmd += " --%s %s" % (flag, " ".join(["$(locations %s)" % label for label in labels]))
     native.genrule(name = name, srcs = srcs, outs = [out], cmd = cmd)

@@ -12,7 +12,7 @@ OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "l
 
 # What is compiled into our own files: component -> where its licence comes from (the last folders of its path).
 COMPILED_IN = {
-    "onnx": "dist-info/licenses/LICENSE",
+    "onnx": ".dist-info/licenses/LICENSE",
     "nlohmann-json": "nlohmann-json3-dev/copyright",
     "CLI11": "libcli11-dev/copyright",
     "toml++": "libtomlplusplus-dev/copyright",
@@ -99,6 +99,10 @@ class Tree:
             index[name] = paths
 
         put("gradloom", "gradloom", [ours])
+        # Of the plug-in for GPUs, where it is there.
+        front_end = [file for file in files if "/cudnn_frontend/" in file]
+        if front_end:
+            put("cuDNN front end", "cudnn-frontend", front_end)
         for component, ending in COMPILED_IN.items():
             put(component, component, [found(ending)])
         for soname, name in libraries.items():
