@@ -16,9 +16,9 @@ struct Windows {
     for (int d = 0; d < rank; ++d) {
       pads.at[d] = c.pads[static_cast<size_t>(d)];
       counts.at[d] = c.Count(static_cast<size_t>(d));
-      points *= image[d];
-      taps *= block[d];
-      windows *= counts[d];
+      points *= image.at[d];
+      taps *= block.at[d];
+      windows *= counts.at[d];
     }
   }
 
