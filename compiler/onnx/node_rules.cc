@@ -133,12 +133,15 @@ class Rules {
     if (shape(0).rank() == 0) Fail(ErrorCode::kShape, "a scalar has no axis");
   }
 
-  // onnx's type inference takes it on trust.
+  // onnx's type inference takes the number of parts on trust. The last ones need not be among the outputs.
   void Parts() const {
     const auto outputs = static_cast<int64_t>(node_.outputs.size()), parts = node_.attributes.Int("num_outputs", outputs);
-    if (parts == outputs) return;
-    Fail(ErrorCode::kAttr,
-         "attribute 'num_outputs' is " + std::to_string(parts) + ", this node has " + std::to_string(outputs) + " outputs");
+    const std::string given = "attribute 'num_outputs' is " + std::to_string(parts);
+    if (parts < outputs) Fail(ErrorCode::kAttr, given + ", this node has " + std::to_string(outputs) + " outputs");
+    if (!has(0)) return;
+    int64_t most = outputs;
+    for (int64_t extent : shape(0)) most = std::max(most, extent);
+    if (parts > most) Fail(ErrorCode::kAttr, given + ", more than its operand has places");
   }
 
   void Count(const std::vector<ValueType>& types) const {

@@ -86,6 +86,8 @@ TEST_F(TypeRulesTest, Attributes) {
   EXPECT_EQ(Fails("Concat", {x, x}, {{"axis", int64_t{99}}}), ErrorCode::kAttr);
   // onnx's inference would make a part for each of them.
   EXPECT_EQ(Fails("Split", {x}, {{"num_outputs", int64_t{1} << 40}}), ErrorCode::kAttr);
+  EXPECT_EQ(Fails("Split", {x}, {{"num_outputs", int64_t{0}}}), ErrorCode::kAttr);
+  EXPECT_NE(error_.find("this node has 1 outputs"), std::string::npos) << error_;
 }
 
 TEST_F(TypeRulesTest, Types) {
