@@ -26,7 +26,7 @@ def main():
     page, sdk, digits_model, housing_model, digits, boston = (os.path.abspath(word) for word in sys.argv[1:])
     with open(page) as file:
         programs = re.findall(r"^```(cpp|c)\n(.*?)^```", file.read(), re.M | re.S)
-    assert len(programs) == 5, f"{len(programs)} programs on the page"
+    assert len(programs) == 6, f"{len(programs)} programs on the page"
     with gzip.open(digits, "rt") as file:
         table = np.loadtxt(file, delimiter=",", skiprows=1)
     images, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
