@@ -6,8 +6,8 @@
 
 namespace gradloom {
 
-// Zeroed bytes aligned to a page; large blocks ask for huge pages. Throws Error(kResource) naming `what`
-// and the size where they cannot be had.
+// Zeroed bytes aligned to a page, with whole pages to themselves, in whose place others may be mapped (ParameterShare); large blocks ask
+// for huge pages. Throws Error(kResource) naming `what` and the size where they cannot be had.
 class HostArena {
  public:
   HostArena() = default;

@@ -61,6 +61,11 @@ class SharedTraining {
   // The learning rate from now on; negative: the plan's schedule.
   void set_learning_rate(double lr) { board_->learning_rate.store(lr); }
   double learning_rate() const { return board_->learning_rate.load(); }
+  // What a run begins or goes on with; all processes say the same, whoever is first.
+  void BeginLearningRate(double lr) {
+    double schedule = -1;
+    board_->learning_rate.compare_exchange_strong(schedule, lr);
+  }
   // Of rank 0's last checkpoint, for messages.
   void set_saved_step(int64_t step) { board_->saved_step.store(step); }
   int64_t saved_step() const { return board_->saved_step.load(); }

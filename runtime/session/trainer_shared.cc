@@ -29,6 +29,7 @@ StopReason Trainer::RunShared() {
   if (own_updates_ < 0) own_updates_ = session_.step();
   epoch_base_ = {.loss_sum = -loss_sum_, .loss_weight = -loss_weight_};
   loss_sum_ = loss_weight_ = 0;
+  if (plateau_) shared.BeginLearningRate(plateau_->lr());
   StartClock();
   int64_t seen = session_.batch();
   // Whoever has come to the end waits for those that are still at it.

@@ -152,8 +152,17 @@ class HogwildTest(unittest.TestCase):
         # All batches of before had been trained on.
         self.assertRegex(said[0], r"hogwild 3 processes, 50 updates")
 
+    def test_a_reduced_learning_rate_is_gone_on_with(self):
+        words = self.train("plateau", schedule="constant", steps="60", eval_every="10", plateau_patience="0", plateau_threshold="1",
+                           plateau_factor="0.5")
+        self.ended(Job(GRADLOOM, 2, words), [0, 0])
+        self.ended(Job(GRADLOOM, 2, ["resume", self.path("plateau"), "--steps", "90"]), [0, 0])
+        rates = [line["lr"] for line in self.lines("plateau", "train")]
+        self.assertEqual(rates, sorted(rates, reverse=True))
+        self.assertLess(rates[-1], rates[0])
+
     def test_a_stopped_rank_delays_nobody(self):
-        job = Job(GRADLOOM, 3, self.train("hung", epochs="100000", collective_timeout="10s"))
+        job = Job(GRADLOOM, 3, self.train("hung", epochs="100000", collective_timeout="5s"))
         try:
             self.wait_for_checkpoint("hung", job)
             job.processes[1].send_signal(signal.SIGSTOP)
@@ -173,7 +182,7 @@ class HogwildTest(unittest.TestCase):
         finally:
             job.kill()
         self.assertEqual(job.codes(), [140] * 3, "\n".join(said))
-        self.assertRegex(said[0], r"E-PEER\]: rank 1 \(host \S+, pid \d+\) has not answered within the collective timeout of 10 s")
+        self.assertRegex(said[0], r"E-PEER\]: rank 1 \(host \S+, pid \d+\) has not answered within the collective timeout of 5 s")
 
     def test_images(self):
         for i in range(67):
