@@ -30,9 +30,51 @@ wait $first && wait $second
 """
 
 
+# Several ranks on a core, as root too; no look into each other's memory, which containers forbid.
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+# A rank that keeps the code and the words of its command: mpirun, which ends all ranks when one has failed, has time to wait for it.
+KEPT = r"""trap : TERM
+out=$1; shift
+"$@" 2> $out/said$OMPI_COMM_WORLD_RANK & pid=$!
+echo $pid > $out/new$OMPI_COMM_WORLD_RANK && mv $out/new$OMPI_COMM_WORLD_RANK $out/pid$OMPI_COMM_WORLD_RANK
+while kill -0 $pid 2> $out/null; do wait $pid; code=$?; done
+echo $code > $out/code$OMPI_COMM_WORLD_RANK
+exit $code"""
+
+
+def held_by(pid):
+    """MiB in memory, open files and threads of a process; None where it is gone."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            status = dict(line.split(":", 1) for line in file)
+        return int(status["VmRSS"].split()[0]) / 1024, len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"])
+    except (OSError, KeyError):
+        return None
+
+
 def without_times(path):
     with open(path) as file:
         return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
+
+
+class Mpirun(Job):
+    """The one process that starts all others."""
+
+    def __init__(self, world, words, environment):
+        # Its sockets lie there, and their paths are short.
+        self.folder = tempfile.TemporaryDirectory(dir="/tmp")
+        self.processes = [subprocess.Popen(["mpirun", "-n", str(world), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                           env={**os.environ, **MPI, "TMPDIR": self.folder.name, **environment})]
+
+    def kill(self):
+        # Asked to end, it ends its ranks.
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+                process.communicate()
+        self.folder.cleanup()
 
 
 class ProcessesTest(unittest.TestCase):
@@ -69,10 +111,13 @@ class ProcessesTest(unittest.TestCase):
         self.assertEqual(without_times(self.path(ours, "metrics.jsonl")), without_times(self.path(theirs, "metrics.jsonl")))
 
     def wait_for(self, path, job):
+        self.wait_until(lambda: os.path.exists(path), path, job)
+
+    def wait_until(self, condition, what, job):
         end = time.monotonic() + 120
-        while not os.path.exists(path):
+        while not condition():
             self.assertEqual(job.codes(), [None] * len(job.processes), "a process ended")
-            self.assertLess(time.monotonic(), end, f"no {path}")
+            self.assertLess(time.monotonic(), end, f"no {what}")
             for process in job.processes:
                 process.poll()
             time.sleep(0.01)
@@ -176,6 +221,10 @@ class ProcessesTest(unittest.TestCase):
         for text in said:
             self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has optimizer.lr = 0.01, and rank 1 \(.*\) has "
                                    r"optimizer.lr = 0.5\n")
+        # What all find in the plan, all say with the same words: none takes another's end for a fault.
+        said = self.job(2, self.train("parted", place="logits_node=cpu:1"), code=3)
+        for text in said:
+            self.assertIn("E-UNSUPPORTED]: the parts of a copy of the model would lie in several processes", text)
         self.assertFalse(os.path.exists(self.path("differs")))
 
     def test_an_error_of_one_rank_is_told_to_all(self):
@@ -193,6 +242,157 @@ class ProcessesTest(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(done.returncode, 140, done.stderr)
         self.assertIn("of the job's 2 processes these have not come: rank 1", done.stderr)
+
+    def test_evaluation_and_prediction_are_shared(self):
+        """Batches are divided, whole: more of them than processes, as many, and fewer; the last one is short."""
+        self.one(self.train("used", epochs="1", devices="cpu:1"))
+        run = self.path("used")
+        judged = self.one(["eval", run, "--data", "models/data/digits.csv.gz", "--json"]).stdout
+        own = self.one(["eval", run, "--json"]).stdout
+        made = self.path("one.npz")
+        self.one(["predict", run, "--data", "models/data/digits.csv.gz", "-o", made])
+        for world, batch in ((2, 50), (3, 500), (5, 900)):
+            flags = ["--batch", str(batch)]
+            if batch != 50:
+                judged = self.one(["eval", run, "--data", "models/data/digits.csv.gz", "--json", *flags]).stdout
+                own = self.one(["eval", run, "--json", *flags]).stdout
+                self.one(["predict", run, "--data", "models/data/digits.csv.gz", "-o", made, *flags])
+            with self.subTest(processes=world, batch=batch):
+                for expected, data in ((judged, ["--data", "models/data/digits.csv.gz"]), (own, [])):
+                    words = ["eval", run, *data, "--json", *flags]
+                    job = Job(GRADLOOM, world, words)
+                    outputs = [process.communicate(timeout=180) for process in job.processes]
+                    self.assertEqual(job.codes(), [0] * world, outputs)
+                    self.assertEqual([output[0] for output in outputs], [expected] + [""] * (world - 1))
+                    self.assertEqual([output[1] for output in outputs[1:]], [""] * (world - 1), "rank 0 alone speaks")
+                written = self.path(f"job{world}.npz")
+                self.job(world, ["predict", run, "--data", "models/data/digits.csv.gz", "-o", written, *flags])
+                with open(made, "rb") as a, open(written, "rb") as b:
+                    self.assertTrue(a.read() == b.read())
+
+    def test_use_of_different_runs_is_refused(self):
+        for name, epochs in (("use_a", "1"), ("use_b", "2")):
+            self.one(self.train(name, epochs=epochs, devices="cpu:1", eval_every="never"))
+        words = ["predict", self.path("use_a"), "--data", "models/data/digits.csv.gz"]
+        said = self.job(2, words, code=4, own={1: [*words, "--weights", self.path("use_b", "state.safetensors")]})
+        for text in said:
+            self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has model and weights [0-9a-f]+, and rank 1 \(")
+
+    def mpirun(self, world, words, **environment):
+        if shutil.which("mpirun") is None:
+            self.skipTest("there is no mpirun here (Debian: openmpi-bin)")
+        job = Mpirun(world, words, environment)
+        self.addCleanup(job.kill)
+        return job
+
+    def mpirun_to_its_end(self, world, words, code=0, **environment):
+        job = self.mpirun(world, words, **environment)
+        said = job.end()
+        self.assertEqual(job.codes(), [code], said)
+        return said[0]
+
+    def test_mpi_gives_the_bits_of_one_process(self):
+        for world in (2, 3, 4, 5):
+            with self.subTest(processes=world):
+                self.one(self.train(f"mpi_one{world}", epochs="1", devices=f"cpu:{world}"))
+                said = self.mpirun_to_its_end(world, [GRADLOOM, *self.train(f"mpi{world}", epochs="1", transport="mpi")])
+                self.assertIn(f"topology Open MPI rank 0 of {world}", said)
+                self.assertRegex(said, r"transport MPI \(Open MPI \S+")
+                self.assert_same_run(f"mpi{world}", f"mpi_one{world}")
+
+    def test_mpirun_with_other_transports(self):
+        self.one(self.train("mpirun_one", epochs="1", devices="cpu:2"))
+        self.mpirun_to_its_end(2, [GRADLOOM, *self.train("mpirun_auto", epochs="1")])
+        self.assert_same_run("mpirun_auto", "mpirun_one")
+        self.mpirun_to_its_end(2, [GRADLOOM, *self.train("mpirun_tcp", epochs="1", transport="tcp")])
+        self.assert_same_run("mpirun_tcp", "mpirun_one")
+        # As on two hosts, where the launcher says no address: MPI tells it.
+        said = self.mpirun_to_its_end(2, [GRADLOOM, *self.train("mpirun_hosts", epochs="1")], GRADLOOM_LOCAL_WORLD_SIZE="1",
+                                      GRADLOOM_LOCAL_RANK="0")
+        self.assertIn("topology Open MPI rank 0 of 2, node 0 of 2\n", said)
+        self.assert_same_run("mpirun_hosts", "mpirun_one")
+
+    def test_a_killed_rank_of_mpirun(self):
+        world = 3
+        kept = self.path("kept")
+        os.makedirs(kept)
+        words = ["bash", "-c", KEPT, "bash", kept, GRADLOOM, *self.train("mpi_killed", epochs="100000", transport="mpi")]
+        job = self.mpirun(world, words)
+        self.wait_for(self.path("mpi_killed", "checkpoints", "step-000010"), job)
+        pids = [int(self.read(kept, f"pid{rank}")) for rank in range(world)]
+        os.kill(pids[1], signal.SIGKILL)
+        job.end(timeout=60)
+        self.assertNotEqual(job.codes(), [0])
+        self.assertEqual([self.read(kept, f"code{rank}").strip() for rank in range(world)], ["140", "137", "140"])
+        for rank in (0, 2):
+            self.assertRegex(self.read(kept, f"said{rank}"), rf"error\[E-PEER\]: rank 1 \(host \S+, pid {pids[1]}\) is gone: ")
+        for pid in pids:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), f"process {pid} is left")
+
+    def read(self, *names):
+        with open(self.path(*names)) as file:
+            return file.read()
+
+    def test_mpi_where_there_is_none(self):
+        environment = {"GRADLOOM_RANK": "0", "GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "127.0.0.1"}
+        for launched, why in (({}, "no MPI launcher has started this process"),
+                              ({"PMIX_RANK": "0", "GRADLOOM_MPI_LIBRARY": "/nowhere/libgradloom_mpi.so"}, "there is no /nowhere/libgradloom_mpi.so")):
+            done = subprocess.run([GRADLOOM, *self.train("no_mpi", transport="mpi")], env={**os.environ, **environment, **launched},
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn(f"E-UNSUPPORTED]: there is no MPI: {why}\n", done.stderr)
+
+    def test_logs_of_all_ranks(self):
+        self.job(3, self.train("logged"))
+        self.assertEqual(sorted(os.listdir(self.path("logged", "logs"))), ["rank-1.log", "rank-2.log"])
+        for rank in (1, 2):
+            log = self.read("logged", "logs", f"rank-{rank}.log")
+            self.assertIn(f" rank {rank} of 3, ", log)
+            self.assertEqual(re.findall(r"^epoch   (\d)  step \d+  \S+, waited \S+ for others$", log, re.M), ["1", "2"])
+            # What rank 0 says of the evaluations, they have found, too.
+            evaluations = self.read("logged", "metrics.jsonl").count('"eval"')
+            self.assertEqual(len(re.findall(r"^eval    step \d+  accuracy ", log, re.M)), evaluations, log)
+        # An error that ends a rank is the last thing in its log; a run that goes on, goes on with its logs.
+        job = Job(GRADLOOM, 3, ["resume", self.path("logged"), "--epochs", "100000"])
+        try:
+            self.wait_until(lambda: "epoch   3" in self.read("logged", "logs", "rank-2.log"), "a third epoch", job)
+            job.processes[1].kill()
+            job.end(timeout=60)
+        finally:
+            job.kill()
+        self.assertRegex(self.read("logged", "logs", "rank-2.log"), r"(?s)epoch   2 .*E-PEER\]: rank 1 \(.*help: gradloom resume ")
+
+    def test_a_long_run_needs_no_more_in_time(self):
+        """Memory, files and threads of a job with evaluations and checkpoints. GRADLOOM_SOAK_STEPS: for longer than a test may take."""
+        steps = os.environ.get("GRADLOOM_SOAK_STEPS", "3000")
+        words = ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV",
+                 "--transform", "features=standardize", "--eval-split", "20%", "--loss", "mse(value, target)", "--metric", "rmse", "--optimizer", "adam",
+                 "--lr", "0.001", "--batch", "64", "--steps", steps, "--eval-every", "50", "--save-every", "200", "--keep", "2", "--log-every", "100",
+                 "--threads", "1", "--devices", "cpu:1", "--progress", "none", "--out", self.out]
+        for transport in ("auto", "tcp"):
+            samples = [[], []]
+            job = Job(GRADLOOM, 2, [*words, "--name", f"long_{transport}", "--transport", transport])
+            try:
+                self.wait_for(self.path(f"long_{transport}", "checkpoints", "LATEST"), job)
+                while None in job.codes():
+                    for process, sampled in zip(job.processes, samples):
+                        if process.poll() is None and (held := held_by(process.pid)) is not None:
+                            sampled.append(held)
+                    time.sleep(0.02)
+                said = job.end()
+            finally:
+                job.kill()
+            self.assertEqual(job.codes(), [0, 0], "\n".join(said))
+            for rank, sampled in enumerate(samples):
+                early, late = sampled[: len(sampled) // 2], sampled[len(sampled) // 2:]
+                if len(early) < 5:
+                    continue  # a machine that gave this process no time between
+                most = [tuple(max(values) for values in zip(*half)) for half in (early, late)]
+                print(f"{transport}, rank {rank}, {steps} steps: MiB, files and threads at most {most[0]} in the first half, {most[1]} in the second",
+                      flush=True)
+                self.assertLess(most[1][0] - most[0][0], 6, "memory grows")
+                self.assertLessEqual(most[1][1], most[0][1] + 2, "files stay open")  # one or two at the moment of a checkpoint
+                self.assertLessEqual(most[1][2], most[0][2], "threads are left")
 
     def test_report(self):
         job = Job(GRADLOOM, 2, self.train("report", report="json"))

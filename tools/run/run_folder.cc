@@ -86,7 +86,12 @@ void RunFolder::CheckWritten() const {
                 "put the file or folder itself there");
   };
   for (const char* name : {"log.txt", "metrics.jsonl", "results.csv"}) check(name, fs::file_type::regular);
-  check("export", fs::file_type::directory);
+  for (const char* name : {"export", "logs"}) check(name, fs::file_type::directory);
+  std::error_code error;
+  for (const fs::directory_entry& log : fs::directory_iterator(File("logs"), error)) {
+    const std::string name = "logs/" + log.path().filename().string();
+    check(name.c_str(), fs::file_type::regular);
+  }
 }
 
 void RunFolder::WriteState(const std::map<std::string, Tensor>& state, int64_t step, int64_t batch, int64_t seed) const {

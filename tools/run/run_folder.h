@@ -15,7 +15,7 @@ namespace gradloom {
 //   data.json          columns, fitted transforms        environment.json   the machine and the command
 //   metrics.jsonl, results.csv, events.out.tfevents.*    RunRecords writes them
 //   state.safetensors  all state at the end              export/model.onnx  the trained model
-//   log.txt            what the screen showed
+//   log.txt            what the screen showed            logs/rank-N.log    what the other ranks of a job have to say
 // Never overwrites a run.
 class RunFolder {
  public:

@@ -1,6 +1,7 @@
 #include "tools/run/training_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <sstream>
@@ -45,13 +46,28 @@ std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuratio
   job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
   job->communicator_ = Communicator::Connect(job->topology_, {.timeout = kSetUp,
                                                               .connect_timeout = SecondsOf(configuration, "train.connect_timeout"),
-                                                              .shared_memory = configuration.Text("train.transport") == "auto"});
+                                                              .shared_memory = configuration.Text("train.transport") == "auto",
+                                                              .mpi = configuration.Text("train.transport") == "mpi"});
+  job->waited_.resize(static_cast<size_t>(job->topology_.world));
+  job->waited_before_ = job->waited_;
   return job;
+}
+
+std::vector<std::string> TrainingJob::Lines() const {
+  std::vector<std::string> lines = LinesOf(topology_);
+  if (!alone()) lines.push_back("transport " + Escaped(communicator_->transport(), 200));
+  return lines;
 }
 
 std::string TrainingJob::Told(const std::string& text) const { return alone() ? text : communicator_->Broadcast(text); }
 
+void TrainingJob::Refuse(const Error& error) const {
+  communicator_->Leave();
+  throw error;
+}
+
 void TrainingJob::CheckSame(const std::string& lines, const std::string& help) const {
+  if (alone()) return;
   const std::vector<std::string> all = communicator_->AllGather(lines);
   for (int process = 1; process < communicator_->processes(); ++process) {
     if (all[static_cast<size_t>(process)] == all[0]) continue;
@@ -61,12 +77,10 @@ void TrainingJob::CheckSame(const std::string& lines, const std::string& help) c
       if (!std::getline(first, here)) here = "nothing more";
       if (!std::getline(other, there)) there = "nothing more";
     }
-    // All have found it, and none is to take another's end for a fault.
-    communicator_->Leave();
-    throw Error(ErrorCode::kConfig,
-                "the processes of the job differ: " + communicator_->name(0) + " has " + Escaped(here, 400) + ", and " +
-                    communicator_->name(process) + " has " + Escaped(there, 400),
-                "", help);
+    Refuse({ErrorCode::kConfig,
+            "the processes of the job differ: " + communicator_->name(0) + " has " + Escaped(here, 400) + ", and " +
+                communicator_->name(process) + " has " + Escaped(there, 400),
+            "", help});
   }
 }
 
@@ -124,14 +138,14 @@ void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const
   const bool of_the_job = resumed && origin.kind == OriginKind::kFile;
   const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
   if (devices.kind != DeviceKind::kCpu) {
-    throw Error(ErrorCode::kUnsupported, "GPUs of several processes do not work together yet", Escaped(origin.ToString(), 4096),
-                "train with all GPUs of the host in one process:  --devices cuda:all");
+    Refuse({ErrorCode::kUnsupported, "GPUs of several processes do not work together yet", Escaped(origin.ToString(), 4096),
+            "train with all GPUs of the host in one process:  --devices cuda:all"});
   }
   const int given = std::max(devices.count, 1), all = of_the_job ? given : given * world;
   if (all < world) {
-    throw Error(ErrorCode::kConfig,
-                "the run is for " + std::to_string(all) + " devices, and the job has " + std::to_string(world) + " processes",
-                Escaped(origin.ToString(), 4096), "start as many processes as there are devices, or say  --devices cpu:1  for one each");
+    Refuse({ErrorCode::kConfig,
+            "the run is for " + std::to_string(all) + " devices, and the job has " + std::to_string(world) + " processes",
+            Escaped(origin.ToString(), 4096), "start as many processes as there are devices, or say  --devices cpu:1  for one each"});
   }
   configuration.Decide("devices.use", "cpu:" + std::to_string(all), "the job");
   if (configuration.Integer("devices.threads") > 0) return;
@@ -140,6 +154,17 @@ void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const
   int fewest = mine;
   for (const std::string& theirs : communicator_->AllGather(std::to_string(mine))) fewest = std::min(fewest, std::atoi(theirs.c_str()));
   configuration.Decide("devices.threads", std::to_string(std::max(fewest, 1)), "the job");
+}
+
+void TrainingJob::DivideHost(Configuration& configuration) const {
+  if (alone() || topology_.local_world == 1) return;
+  const DeviceSpec wanted = ParseDevices(configuration.Text("devices.use"));
+  DeviceSpec taken = wanted;
+  if (wanted.best || wanted.kind == DeviceKind::kCuda) taken = DeviceOfLocalRank(wanted, topology_.local_rank, ThisMachinesCuda());
+  if (taken.ordinals != wanted.ordinals) configuration.Decide("devices.use", taken.ToString(), "the job");
+  if (configuration.Integer("devices.threads") > 0) return;
+  const int threads = ThreadsOfProcess(topology_.local_world) / std::max(wanted.count, 1);
+  configuration.Decide("devices.threads", std::to_string(std::max(threads, 1)), "the job");
 }
 
 void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
@@ -161,10 +186,10 @@ void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
       bool held = false;
       for (int rank = ranks.first; rank < ranks.last; ++rank) held |= state.in_place(plan.PlaceOf(static_cast<size_t>(rank)));
       if (held) continue;
-      throw Error(ErrorCode::kUnsupported,
-                  "the parts of a copy of the model would lie in several processes: " + communicator_->name(process) +
-                      " has no device for '" + Escaped(state.name) + "'",
-                  "", "let each process have all devices of a copy, e.g.  --devices cpu:" + std::to_string(plan.places.size()));
+      Refuse({ErrorCode::kUnsupported,
+              "the parts of a copy of the model would lie in several processes: " + communicator_->name(process) + " has no device for '" +
+                  Escaped(state.name) + "'",
+              "", "let each process have all devices of a copy, e.g.  --devices cpu:" + std::to_string(plan.places.size())});
     }
   }
 }
@@ -181,7 +206,11 @@ void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64
   }
   session.set_position(position[0], position[1]);
   saved_step_ = position[2];
-  communicator_->set_timeout(timeout_);
+  EndSetUp();
+}
+
+void TrainingJob::EndSetUp() const {
+  if (!alone()) communicator_->set_timeout(timeout_);
 }
 
 std::shared_ptr<SharedTraining> TrainingJob::ShareParameters(const Plan& plan) const {
@@ -191,9 +220,9 @@ std::shared_ptr<SharedTraining> TrainingJob::ShareParameters(const Plan& plan) c
 int TrainingJob::StopSignal(int received, int64_t saved_step) {
   if (alone()) return received;
   struct Scalars {
-    int64_t signal = 0, saved_step = -1;
+    int64_t signal = 0, saved_step = -1, waited = 0;
   };
-  const Scalars mine{received, saved_step};
+  const Scalars mine{received, saved_step, communicator_->waited().count()};
   const int me = communicator_->process();
   for (int i = 0; i < communicator_->processes(); ++i) {
     if (i != me) communicator_->Send(i, Communicator::kScalarsTag, &mine, sizeof mine);
@@ -201,15 +230,46 @@ int TrainingJob::StopSignal(int received, int64_t saved_step) {
   // What was said after the step before has come by now. This process's own word of then is the one it kept.
   int agreed = 0;
   for (int i = 0; told_ && i < communicator_->processes(); ++i) {
-    Scalars theirs{signal_, saved_step_};
+    Scalars theirs{signal_, saved_step_, mine.waited};
     if (i != me) communicator_->Receive(i, Communicator::kScalarsTag, &theirs, sizeof theirs);
     if (agreed == 0) agreed = static_cast<int>(theirs.signal);
     if (i == 0) saved_step_ = theirs.saved_step;
+    waited_[static_cast<size_t>(i)] = theirs.waited;
   }
   told_ = true;
   signal_ = received;
   if (leads()) saved_step_ = saved_step;
   return agreed;
+}
+
+void TrainingJob::SetBusy(bool busy) {
+  if (alone()) return;
+  communicator_->SetBusy(busy);
+  if (busy) {
+    busy_since_ = std::chrono::steady_clock::now();
+  } else {
+    busy_ += std::chrono::steady_clock::now() - busy_since_;
+  }
+}
+
+TrainingJob::Waited TrainingJob::TakeWaited() {
+  using Seconds = std::chrono::duration<double>;
+  const auto now = std::chrono::steady_clock::now();
+  const double seconds = Seconds(now - taken_).count(), busy = Seconds(busy_).count();
+  std::vector<double> waited;
+  for (size_t i = 0; i < waited_.size(); ++i) {
+    waited.push_back(static_cast<double>(waited_[i] - waited_before_[i]) * 1e-9);
+    // Whoever waits for a file to be written waits for no straggler.
+    if (i != 0) waited.back() = std::max(waited.back() - busy, 0.0);
+  }
+  const auto found = leads() ? FindStraggler(waited, seconds - busy) : std::nullopt;
+  late_ = !found
+              ? ""
+              : communicator_->name(found->process) + ": the others wait " + Short(std::round(100 * found->share)) + "% of the time for it";
+  waited_before_ = waited_;
+  taken_ = now;
+  busy_ = {};
+  return {waited.empty() ? 0 : waited[static_cast<size_t>(topology_.rank)], seconds};
 }
 
 Error TrainingJob::Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const {

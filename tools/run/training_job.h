@@ -1,9 +1,12 @@
-// Several processes that train one run: each with its own devices, all with the same plan, and rank 0 alone writes.
+// Several processes that train one run: each with its own devices, all with the same plan, and rank 0 alone writes. Those that use a
+// trained model together share its batches.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
@@ -14,7 +17,7 @@
 
 namespace gradloom {
 
-// What all processes of a job do at the same places of their way through a run. Of a process by itself nothing is done.
+// What all processes of a job do at the same places of their way through a command. Of a process by itself nothing is done.
 class TrainingJob {
  public:
   // As the environment says: this process's rank, and where rank 0 is. Throws as Communicator::Connect, and Error(kConfig) for
@@ -27,6 +30,9 @@ class TrainingJob {
   bool leads() const { return topology_.rank == 0; }
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
+  // For the screen: which process this is, and how it reaches the others.
+  std::vector<std::string> Lines() const;
+
   // What rank 0 says.
   std::string Told(const std::string& text) const;
 
@@ -38,8 +44,16 @@ class TrainingJob {
   void CheckConfiguration(const Configuration& configuration, bool resumed) const;
   void CheckSetUp(const TrainingSetUp& set_up) const;
 
-  // Position, state and what the trainer keeps of rank 0, for all, and the step of the checkpoint that it is from, or -1. From here on
-  // others are waited for no longer than train.collective_timeout.
+  // Throws Error(kConfig) where a line "name = value" of a process differs from rank 0's.
+  void CheckSame(const std::string& lines, const std::string& help) const;
+  // Each process works by itself, with devices of its own: of several GPUs that all of a host see each takes one, and the threads of the
+  // host are divided.
+  void DivideHost(Configuration& configuration) const;
+  // From here on others are waited for no longer than train.collective_timeout.
+  void EndSetUp() const;
+
+  // Position, state and what the trainer keeps of rank 0, for all, and the step of the checkpoint that it is from, or -1. Ends the
+  // set-up.
   void ShareState(Session& session, std::string& trainer_state, int64_t saved_step);
 
   // Where the processes train one set of parameters without locks (train.sync), what they share; else null. All call it, with the plan that
@@ -49,6 +63,16 @@ class TrainingJob {
   // After each step: the signal that stops the run after this step, 0: none. `received` here; what another process received stops the
   // run one step later, for all at once. `saved_step`: of rank 0's last checkpoint.
   int StopSignal(int received, int64_t saved_step);
+
+  // Around what rank 0 does while the others wait for it.
+  void SetBusy(bool busy);
+  // How long this process has waited for others since this was asked last, and how long ago that is, in seconds.
+  struct Waited {
+    double seconds = 0, of = 0;
+  };
+  Waited TakeWaited();
+  // Of rank 0, after TakeWaited, of that time: "rank 2 (host b, pid 4711): the others wait 31% of the time for it"; "": nobody is late.
+  std::string LateProcess() const { return late_; }
 
   // What `run` gives; an error of this process ends the job for all.
   template <typename Run>
@@ -68,8 +92,8 @@ class TrainingJob {
 
  private:
   TrainingJob() = default;
-  // Throws Error(kConfig) where a line "name = value" of a process differs from rank 0's.
-  void CheckSame(const std::string& lines, const std::string& help) const;
+  // Of what all processes find at the same place: none is to take another's end for a fault.
+  [[noreturn]] void Refuse(const Error& error) const;
 
   JobTopology topology_;
   std::chrono::nanoseconds timeout_{};
@@ -78,6 +102,11 @@ class TrainingJob {
   bool told_ = false;  // what processes say after a step is under way
   int signal_ = 0;
   int64_t saved_step_ = -1;
+  // By process, in nanoseconds: as the processes have told, and when it was taken last.
+  std::vector<int64_t> waited_, waited_before_;
+  std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::now(), busy_since_;
+  std::chrono::nanoseconds busy_{};  // since then
+  std::string late_;
 };
 
 }  // namespace gradloom

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -36,8 +37,8 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 // Several observers as one, told in this order.
 class Observers : public TrainerObserver {
  public:
-  // `communicator`: to other processes, which wait while files are written; null: none.
-  Observers(std::vector<TrainerObserver*> list, Communicator* communicator) : list_(std::move(list)), communicator_(communicator) {}
+  // The other processes of the job, where there is one, wait while files are written.
+  Observers(std::vector<TrainerObserver*> list, TrainingJob* job) : list_(std::move(list)), job_(job) {}
 
   void OnStep(const StepReport& report) override {
     for (TrainerObserver* observer : list_) observer->OnStep(report);
@@ -49,14 +50,47 @@ class Observers : public TrainerObserver {
     for (TrainerObserver* observer : list_) observer->OnEpoch(report);
   }
   void OnSave(SaveReason reason) override {
-    if (communicator_ != nullptr) communicator_->SetBusy(true);
+    if (job_ != nullptr) job_->SetBusy(true);
     for (TrainerObserver* observer : list_) observer->OnSave(reason);
-    if (communicator_ != nullptr) communicator_->SetBusy(false);
+    if (job_ != nullptr) job_->SetBusy(false);
   }
 
  private:
   std::vector<TrainerObserver*> list_;
-  Communicator* communicator_;
+  TrainingJob* const job_;
+};
+
+// What a process has to say of the others after each epoch: rank 0 on the screen, the others in a file.
+class JobLog : public TrainerObserver {
+ public:
+  // `file`: whether what other ranks have to say goes anywhere. `clear`: takes the bar from the screen.
+  JobLog(TrainingJob& job, Log& log, bool file, std::function<void()> clear)
+      : job_(job), log_(log), file_(file && !job.leads()), clear_(std::move(clear)) {}
+
+  void OnEpoch(const EpochReport& epoch) override {
+    if (job_.alone()) return;
+    const TrainingJob::Waited waited = job_.TakeWaited();
+    if (file_) {
+      log_.Record("epoch   " + std::to_string(epoch.epoch) + "  step " + WithCommas(epoch.step) + "  " + Duration(waited.of) + ", waited " +
+                  Duration(waited.seconds) + " for others");
+    }
+    if (const std::string late = job_.LateProcess(); !late.empty()) {
+      clear_();
+      log_.Line("straggler " + late);
+    }
+  }
+  void OnEvaluation(const EvaluationReport& evaluation) override {
+    if (!file_) return;
+    std::string line = "eval    step " + WithCommas(evaluation.step);
+    for (const auto& [name, value] : evaluation.values) line += "  " + name + " " + Short(value);
+    log_.Record(line);
+  }
+
+ private:
+  TrainingJob& job_;
+  Log& log_;
+  const bool file_;
+  const std::function<void()> clear_;
 };
 
 class TrainingRun {
@@ -70,7 +104,7 @@ class TrainingRun {
     // Rank 0 speaks for the job.
     log_.set_quiet(!job_->leads());
     if (!job_->leads()) configuration_.Decide("log.progress", "none", "rank " + std::to_string(job_->topology().rank));
-    for (const std::string& line : LinesOf(job_->topology())) log_.Line(line);
+    for (const std::string& line : job_->Lines()) log_.Line(line);
   }
 
   int Train() {
@@ -146,10 +180,11 @@ class TrainingRun {
     to.set_learning_rate(from.fixed_learning_rate());
   }
 
-  // Which process of which job this was is nothing that a run is resumed with.
+  // Which process of which job this was, and by what it reached the others, is nothing that a run is resumed with.
   std::string ConfigurationOfRun() const {
     Configuration kept = configuration_;
     kept.ForgetSection("job");
+    if (kept.is_given("train.transport")) kept.Decide("train.transport", "auto", "every job by itself");
     return kept.ToToml(true);
   }
 
@@ -204,10 +239,26 @@ class TrainingRun {
     return 0;
   }
 
-  // Another rank's way through the run: the same steps and evaluations, and nothing is written.
+  // Beside what rank 0 writes, where this host sees the run's folder: false where it does not.
+  bool KeepRankLog() {
+    std::error_code error;
+    if (!std::filesystem::is_directory(run_path_, error)) return false;
+    const std::filesystem::path logs = std::filesystem::path(run_path_) / "logs";
+    std::filesystem::create_directory(logs, error);
+    PrintHeader(log_, configuration_, set_up_, run_path_);
+    try {
+      log_.KeepIn((logs / ("rank-" + std::to_string(job_->topology().rank) + ".log")).string());
+      return true;
+    } catch (const Error&) {
+      // A log is no reason to end a job.
+      return false;
+    }
+  }
+
+  // Another rank's way through the run: the same steps and evaluations, and nothing is written but what it has to say.
   void TrainAlong() {
-    TrainerObserver nobody;
-    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), nobody);
+    JobLog job_log(*job_, log_, KeepRankLog(), [] {});
+    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), job_log);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     stopped_ = trainer.Run();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
@@ -263,8 +314,10 @@ class TrainingRun {
                      [&metrics] { return metrics->Page(); });
       log_.Line("metrics http://" + server->where() + "/metrics");
     }
+    JobLog job_log(*job_, log_, false, [this] { screen_->Clear(); });
+    listening.push_back(&job_log);
     // Others that train meanwhile do not wait.
-    Observers observers(listening, shared_ != nullptr ? nullptr : job_->communicator().get());
+    Observers observers(listening, shared_ != nullptr ? nullptr : job_.get());
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
