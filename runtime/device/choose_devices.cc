@@ -70,6 +70,21 @@ DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, s
   return chosen;
 }
 
+DeviceSpec DeviceOfLocalRank(const DeviceSpec& wanted, int local_rank, const CudaDevices& machine) {
+  const bool any = wanted.best || (wanted.kind == DeviceKind::kCuda && wanted.ordinals.empty() && wanted.count == 1);
+  if (!any || machine.devices.size() <= 1) return wanted;
+  if (static_cast<size_t>(local_rank) >= machine.devices.size()) {
+    throw Error(ErrorCode::kDevice,
+                "this is process " + std::to_string(local_rank) + " of its host, counted from 0, and the host has " + Names(machine),
+                machine.visible.empty() ? "" : "CUDA_VISIBLE_DEVICES=" + Escaped(machine.visible),
+                "start one process for each GPU: --nproc-per-node gpu");
+  }
+  return {.kind = DeviceKind::kCuda,
+          .count = 1,
+          .ordinals = {machine.devices[static_cast<size_t>(local_rank)].ordinal},
+          .else_cpu = wanted.else_cpu};
+}
+
 std::string FreeDevicesNote(const DeviceSpec& wanted, const DeviceSpec& chosen, const CudaDevices& machine) {
   if (chosen.kind != DeviceKind::kCuda || chosen.count != 1 || !wanted.ordinals.empty()) return "";
   constexpr int kIdlePercent = 5;

@@ -23,6 +23,11 @@ CudaDevices ThisMachinesCuda();
 // expect: the CPU instead of a GPU. Throws Error(kDevice) for devices that are not there, naming those that are.
 DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, std::string* note);
 
+// For the process `local_rank` of those of a host, which all see the same GPUs and are to have one each: `wanted`, with the GPU of that
+// number. As it is where GPUs are named, where all are wanted, and where this process sees one or none, as launchers may have it. Throws
+// Error(kDevice) where there are fewer GPUs than processes.
+DeviceSpec DeviceOfLocalRank(const DeviceSpec& wanted, int local_rank, const CudaDevices& machine);
+
 // One line for a process that is alone and takes one of several GPUs of which the others have nothing to do either; "" where there is
 // nothing to say, as where the GPU was named.
 std::string FreeDevicesNote(const DeviceSpec& wanted, const DeviceSpec& chosen, const CudaDevices& machine);

@@ -6,10 +6,11 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/session/shared_batches.h"
 
 namespace gradloom {
 namespace {
@@ -368,32 +369,44 @@ TensorView TargetOf(const Session& session, const std::string& output, const Ten
 }  // namespace
 
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options) {
-  std::vector<int64_t> order(static_cast<size_t>(data.rows()));
-  std::iota(order.begin(), order.end(), 0);
+  return EvaluateShared(session, data, options, nullptr);
+}
+
+std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
+                                             Communicator* communicator) {
+  SharedBatches shared(data.rows(), options.batch, communicator);
   // Metrics compare with whole targets.
   const bool whole =
       std::any_of(options.metrics.begin(), options.metrics.end(), [&](const MetricSpec& spec) { return data.made(spec.target); });
   BatchesOptions reading;
   if (!whole) reading.reads = ReadBy(session, EntryKind::kEval, data.rows(), options.batch);
-  Batches batches(data, order, options.batch, reading);
+  Batches batches(data, shared.order(), options.batch, reading);
   std::vector<std::unique_ptr<Metric>> metrics;
   for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
   double loss = 0, weights = 0;
-  for (int64_t i = 0; i < batches.count(); ++i) {
-    const Feeds feeds = batches.Get(i);
+  // Loss and weight of the batch, then of each metric output and target.
+  const auto compute = [&](int64_t own) {
+    const Feeds feeds = batches.Get(own);
     const std::map<std::string, Tensor> fetched = session.Evaluate(feeds);
     Feeds outputs;
     for (const auto& [name, tensor] : fetched) outputs.emplace(name, tensor.view());
-    const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(i));
-    // A batch in which all targets are ignored has no loss: 0/0.
-    if (weight > 0) loss += ElementAsDouble(outputs.at("loss"), 0) * weight;
-    weights += weight;
-    for (size_t m = 0; m < metrics.size(); ++m) {
-      const MetricSpec& spec = options.metrics[m];
+    const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(own));
+    std::vector<Tensor> computed{Tensor::From<double>({ElementAsDouble(outputs.at("loss"), 0), weight}, Shape{2})};
+    for (const MetricSpec& spec : options.metrics) {
       const TensorView& output = Named(outputs, spec.output, spec.name, "output");
-      metrics[m]->Add(output, TargetOf(session, spec.output, output, Named(feeds, spec.target, spec.name, "target")));
+      computed.push_back(fetched.at(spec.output));
+      computed.push_back(Tensor::Copy(TargetOf(session, spec.output, output, Named(feeds, spec.target, spec.name, "target"))));
     }
-  }
+    return computed;
+  };
+  shared.Run(compute, [&](int64_t, const std::vector<Tensor>& computed) {
+    const double weight = computed[0].as<double>()[1];
+    // A batch in which all targets are ignored has no loss: 0/0.
+    if (weight > 0) loss += computed[0].as<double>()[0] * weight;
+    weights += weight;
+    for (size_t m = 0; m < metrics.size(); ++m) metrics[m]->Add(computed[1 + 2 * m].view(), computed[2 + 2 * m].view());
+  });
+  if (communicator != nullptr && communicator->process() != 0) return {};
   std::map<std::string, double> values{{"loss", loss / weights}};
   for (const auto& metric : metrics) values.merge(metric->Values());
   return values;

@@ -39,6 +39,27 @@ TEST(ChooseDevices, NamesBecomeOrdinals) {
   EXPECT_EQ(Choose("cpu:3", four).ToString(), "cpu:3");
 }
 
+TEST(ChooseDevices, ProcessesOfAHostTakeOneEach) {
+  const auto of = [](const std::string& text, int local_rank, const CudaDevices& machine) {
+    return DeviceOfLocalRank(ParseDevices(text), local_rank, machine).ToString();
+  };
+  EXPECT_EQ(of("cuda", 0, Machine(4)), "cuda:0");
+  EXPECT_EQ(of("cuda", 3, Machine(4)), "cuda:3");
+  EXPECT_EQ(of("auto", 1, Machine(2)), "cuda:1");
+  // Launchers that show each process its own: CUDA_VISIBLE_DEVICES=3.
+  EXPECT_EQ(of("cuda", 3, Machine(1)), ParseDevices("cuda").ToString());
+  EXPECT_TRUE(DeviceOfLocalRank(ParseDevices("auto"), 1, NoGpu()).best);
+  // What is named is meant.
+  for (const char* named : {"cuda:0", "cuda:all", "cpu:2"}) EXPECT_EQ(of(named, 1, Machine(4)), ParseDevices(named).ToString());
+  try {
+    of("cuda", 2, Machine(2));
+    ADD_FAILURE() << "a GPU that is not there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_EQ(error.message(), "this is process 2 of its host, counted from 0, and the host has cuda:0, cuda:1");
+  }
+}
+
 TEST(ChooseDevices, AutoTakesWhatThereIsAndSaysSo) {
   std::string note;
   EXPECT_EQ(Choose("auto", Machine(2), &note).ToString(), "cuda:0");

@@ -449,14 +449,17 @@ sys.exit(138)
     def test_topology_of_a_process_of_several(self):
         run = self.path("runs/main")
         self.run_command([*TRAIN, "--name", "main", "--out", self.path("runs"), "--eval-split", "20%"])
-        # Evaluation is one process's.
-        for verb in (["eval", run], ["eval", run, "--local_rank=1"], ["eval", run, "--local-rank", "1"]):
+        alone = self.run_command(["eval", run, "--json"])
+        launched = self.run_command(["launch", "--standalone", "--nproc-per-node", "2", "--", "eval", run, "--json"])
+        self.assertEqual(launched.stdout, alone.stdout)
+        self.assertIn("topology gradloom launch rank 0 of 2, node 0 of 1, master 127.0.0.1:", launched.stderr)
+        # Rank 0 speaks for the job.
+        self.assertNotIn("rank 1 of 2", launched.stderr)
+        # Text is made by one process.
+        for verb in (["predict", run, "--generate", "2"], ["predict", run, "--generate", "2", "--local_rank=1"],
+                     ["predict", run, "--generate", "2", "--local-rank", "1"]):
             said = self.run_command(verb, 3, **self.TWO).stderr
             self.assertIn("over several processes is to come\n  --> topology environment rank 1 of 2, node 0 of 1, master 127.0.0.1:29500", said)
-            # Rank 0 speaks for the job.
-            self.assertFalse(said.startswith("topology"), said)
-        said = self.run_command(["eval", run], 3, **{**self.TWO, "RANK": "0", "LOCAL_RANK": "0"}).stderr
-        self.assertTrue(said.startswith("topology environment rank 0 of 2, node 0 of 1, master 127.0.0.1:29500\n"), said)
         for verb in (["resume", run], ["eval", run], list(TRAIN)):
             said = self.run_command(verb, 4, RANK="5", WORLD_SIZE="4").stderr
             self.assertIn("error[E-CONFIG]: RANK=5 WORLD_SIZE=4 contradict each other", said)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@
 #include "tools/run/job.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/trained_model.h"
+#include "tools/run/training_job.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -29,7 +31,6 @@ struct UseFlags {
   ConfigurationFlags keys;
 
   Configuration Resolve() const { return keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : ""); }
-  TrainedModel Open() const { return TrainedModel(source, Resolve()); }
 };
 
 std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {
@@ -45,26 +46,36 @@ void PrintNotes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
 }
 
-int Evaluate(const UseFlags& flags) {
-  const Configuration configuration = flags.Resolve();
-  const JobTopology topology = TopologyOf(configuration);
-  if (topology.rank == 0) PrintNotes(LinesOf(topology));
-  RefuseSeveralProcesses(topology, "evaluation");
-  const TrainedModel model(flags.source, configuration);
+// What a process of the job does with the model; rank 0 alone says something. `topology`: of a process by itself, too, it is said that it
+// is.
+int InJob(const UseFlags& flags, bool topology, const std::function<void(const TrainedModel& model, const TrainingJob& job)>& use) {
+  Configuration configuration = flags.Resolve();
+  const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration);
+  return job->Guard([&] {
+    if (job->leads() && (topology || !job->alone())) PrintNotes(job->Lines());
+    job->CheckConfiguration(configuration, false);
+    job->DivideHost(configuration);
+    use(TrainedModel(flags.source, configuration), *job);
+    return 0;
+  });
+}
+
+void Evaluate(const UseFlags& flags, const TrainedModel& model, const TrainingJob& job) {
   std::vector<std::string> notes = model.notes();
-  const TrainedModel::Evaluation evaluation = model.Evaluate(flags.data, notes);
+  const TrainedModel::Evaluation evaluation = model.Evaluate(flags.data, notes, job);
+  job.Leave();
+  if (!job.leads()) return;
   PrintNotes(notes);
   if (flags.json) {
     nlohmann::json line{{"run", flags.source.path}, {"weights", model.weights_path()}, {"data", flags.data}, {"rows", evaluation.rows}};
     for (const auto& [name, value] : evaluation.values) line[name] = std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
     std::printf("%s\n", line.dump().c_str());
-    return 0;
+    return;
   }
   std::vector<std::vector<std::string>> table;
   for (const auto& [name, value] : evaluation.values) table.push_back({name, Short(value)});
   std::printf("%s%s rows of %s\n", Table(table).c_str(), WithCommas(evaluation.rows).c_str(),
               flags.data.empty() ? "the run's evaluation data" : Escaped(flags.data, 4096).c_str());
-  return 0;
 }
 
 // The double whose shortest text is that of the float: 0.1 where the float itself is 0.10000000149.
@@ -92,7 +103,9 @@ nlohmann::json ListOf(const TensorView& tensor, int axis, int64_t& next) {
 }
 
 int Generate(const UseFlags& flags, const GenerationOptions& options) {
-  const TrainedModel model = flags.Open();
+  const Configuration configuration = flags.Resolve();
+  RefuseSeveralProcesses(TopologyOf(configuration), "generation of text");
+  const TrainedModel model(flags.source, configuration);
   PrintNotes(model.notes());
   const TrainedModel::Generated made = model.Generate(options);
   if (!flags.json) {
@@ -108,20 +121,8 @@ int Generate(const UseFlags& flags, const GenerationOptions& options) {
   return 0;
 }
 
-int Predict(const UseFlags& flags) {
-  if (flags.data.empty()) {
-    throw Error(ErrorCode::kConfig, "no inputs are given", "--data",
-                "name a file: --data x.npz; a language model goes on with a text: --generate 200");
-  }
-  const bool npz = flags.out.ends_with(".npz");
-  if (!flags.out.empty() && !npz && !flags.out.ends_with(".json")) {
-    throw Error(ErrorCode::kConfig, "predictions are written as .npz or .json", Escaped(flags.out, 4096), "-o y.npz");
-  }
-  const TrainedModel model = flags.Open();
-  std::vector<std::string> notes = model.notes();
-  const std::map<std::string, Tensor> outputs = model.Predict(flags.data, notes);
-  PrintNotes(notes);
-  if (npz) {
+void Write(const UseFlags& flags, const std::map<std::string, Tensor>& outputs) {
+  if (flags.out.ends_with(".npz")) {
     WriteNpz(flags.out, outputs);
   } else {
     nlohmann::json line = nlohmann::json::object();
@@ -139,7 +140,24 @@ int Predict(const UseFlags& flags) {
     std::fprintf(stderr, "%s  %s%s%s%s\n", Escaped(name).c_str(), std::string(DTypeName(tensor.dtype())).c_str(),
                  tensor.shape().ToString().c_str(), flags.out.empty() ? "" : "  -> ", flags.out.c_str());
   }
-  return 0;
+}
+
+int Predict(const UseFlags& flags) {
+  if (flags.data.empty()) {
+    throw Error(ErrorCode::kConfig, "no inputs are given", "--data",
+                "name a file: --data x.npz; a language model goes on with a text: --generate 200");
+  }
+  if (!flags.out.empty() && !flags.out.ends_with(".npz") && !flags.out.ends_with(".json")) {
+    throw Error(ErrorCode::kConfig, "predictions are written as .npz or .json", Escaped(flags.out, 4096), "-o y.npz");
+  }
+  return InJob(flags, false, [&](const TrainedModel& model, const TrainingJob& job) {
+    std::vector<std::string> notes = model.notes();
+    const std::map<std::string, Tensor> outputs = model.Predict(flags.data, notes, job);
+    job.Leave();
+    if (!job.leads()) return;
+    PrintNotes(notes);
+    Write(flags, outputs);
+  });
 }
 
 }  // namespace
@@ -148,11 +166,11 @@ Action DeclareEval(CLI::App& app) {
   const auto flags = Declare(app, kUseEval | kUseJob);
   app.add_option("--data", flags->data, "the data to judge it with; default: the evaluation data of the run");
   app.add_flag("--json", flags->json, "print one JSON object");
-  return [flags] { return Evaluate(*flags); };
+  return [flags] { return InJob(*flags, true, [&](const TrainedModel& model, const TrainingJob& job) { Evaluate(*flags, model, job); }); };
 }
 
 Action DeclarePredict(CLI::App& app) {
-  const auto flags = Declare(app, kUseEval);
+  const auto flags = Declare(app, kUseEval | kUseJob);
   app.add_option("--data", flags->data, "the inputs; columns of targets are not needed");
   auto generation = std::make_shared<GenerationOptions>();
   CLI::Option* generate = app.add_option("--generate", generation->count, "instead, so many tokens of text by a language model");

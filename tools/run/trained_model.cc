@@ -4,20 +4,22 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <utility>
 
 #include "compiler/compile.h"
 #include "compiler/onnx/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/hash.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/batches.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/safetensors.h"
+#include "runtime/session/shared_batches.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/set_up.h"
+#include "tools/run/training_job.h"
 
 namespace gradloom {
 namespace {
@@ -206,7 +208,14 @@ TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
   return {compiled.Start(EntryKind::kPredict, 1), input, output, shape[1], shape[2]};
 }
 
-TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::vector<std::string>& notes) const {
+void TrainedModel::CheckSame(const TrainingJob& job, const Dataset& rows, int64_t batch) const {
+  job.CheckSame("model and weights " + HashText(HashOf(model_bytes_)) + "\n" + std::to_string(rows.rows()) + " rows\nbatches of " +
+                    std::to_string(batch) + "\n",
+                "let all processes read the same run and data, with the same command and release");
+  job.EndSetUp();
+}
+
+TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kEval);
   TrainerOptions options;
   options.metrics = MetricsOf(configuration_, compiled.options.recipe, *compiled.graph.graph);
@@ -216,29 +225,43 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
                                      : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
   Session session = compiled.Start(EntryKind::kEval, rows.rows());
   options.batch = compiled.batch;
-  return {rows.rows(), EvaluateOver(session, rows, options)};
+  CheckSame(job, rows, options.batch);
+  return {rows.rows(), EvaluateShared(session, rows, options, job.communicator().get())};
 }
 
-std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std::vector<std::string>& notes) const {
+std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std::vector<std::string>& notes,
+                                                    const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kPredict);
   const Dataset rows = Load(data, compiled, notes);
   Session session = compiled.Start(EntryKind::kPredict, rows.rows());
-  std::vector<int64_t> order(static_cast<size_t>(rows.rows()));
-  std::iota(order.begin(), order.end(), 0);
-  Batches batches(rows, order, compiled.batch);
+  CheckSame(job, rows, compiled.batch);
+  SharedBatches shared(rows.rows(), compiled.batch, job.communicator().get());
+  Batches batches(rows, shared.order(), compiled.batch);
+  std::vector<std::string> names;  // of a batch, in all processes
+  const auto compute = [&](int64_t own) {
+    const std::map<std::string, Tensor> fetched = session.Predict(batches.Get(own));
+    std::vector<Tensor> computed;
+    names.clear();
+    for (const auto& [name, tensor] : fetched) {
+      names.push_back(name);
+      computed.push_back(tensor);
+    }
+    return computed;
+  };
   std::map<std::string, std::vector<Tensor>> parts;
-  for (int64_t i = 0; i < batches.count(); ++i) {
-    for (const auto& [name, tensor] : session.Predict(batches.Get(i))) {
-      const bool by_row = tensor.shape().rank() > 0 && tensor.shape()[0] == batches.size(i);
-      if (!by_row && batches.count() > 1) {
+  shared.Run(compute, [&](int64_t i, const std::vector<Tensor>& computed) {
+    for (size_t k = 0; k < names.size(); ++k) {
+      const Tensor& tensor = computed[k];
+      const bool by_row = tensor.shape().rank() > 0 && tensor.shape()[0] == shared.size(i);
+      if (!by_row && shared.count() > 1) {
         throw Error(ErrorCode::kConfig,
-                    "output '" + Escaped(name) + "' is " + tensor.shape().ToString() + " for a batch of " +
-                        std::to_string(batches.size(i)) + ": it has no row per sample, so batches cannot be put together",
+                    "output '" + Escaped(names[k]) + "' is " + tensor.shape().ToString() + " for a batch of " +
+                        std::to_string(shared.size(i)) + ": it has no row per sample, so batches cannot be put together",
                     Escaped(data, 4096), "--batch " + std::to_string(rows.rows()) + "   to predict all rows at once");
       }
-      parts[name].push_back(tensor);
+      parts[names[k]].push_back(tensor);
     }
-  }
+  });
   std::map<std::string, Tensor> outputs;
   for (const auto& [name, list] : parts) outputs.emplace(name, Concatenated(list));
   return outputs;

@@ -15,6 +15,8 @@
 
 namespace gradloom {
 
+class TrainingJob;
+
 struct TrainedSource {
   std::string path;     // the folder of a run, or a plan
   std::string weights;  // a safetensors file; "": the run's own
@@ -42,12 +44,13 @@ class TrainedModel {
     std::map<std::string, double> values;  // "loss" and the metrics
   };
 
-  // Over a file, or with "" over the evaluation data of the run. `notes` gets what is worth a line on the screen.
-  Evaluation Evaluate(const std::string& data, std::vector<std::string>& notes) const;
+  // Over a file, or with "" over the evaluation data of the run. `notes` gets what is worth a line on the screen. `job`: the processes that
+  // share the batches, of which rank 0 alone gets the values.
+  Evaluation Evaluate(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const;
 
   // The outputs for the rows of a file, by name; columns of targets are not needed. Throws Error(kConfig) for outputs
-  // that do not have a row per sample and a file of several batches.
-  std::map<std::string, Tensor> Predict(const std::string& data, std::vector<std::string>& notes) const;
+  // that do not have a row per sample and a file of several batches. `job` as for Evaluate.
+  std::map<std::string, Tensor> Predict(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const;
 
   struct Generated {
     std::vector<int64_t> tokens;  // what was added, without the prompt
@@ -70,6 +73,8 @@ class TrainedModel {
   LanguageModel StartLanguageModel() const;
   Dataset Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
                const std::map<std::string, ClassRange>& classes = {}) const;
+  // Ends the set-up, and the job where its processes have other weights or data than rank 0.
+  void CheckSame(const TrainingJob& job, const Dataset& rows, int64_t batch) const;
 
   Configuration configuration_;
   std::vector<std::string> notes_;
