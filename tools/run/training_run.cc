@@ -18,6 +18,7 @@
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_metrics.h"
+#include "tools/run/run_observers.h"
 #include "tools/run/run_profile.h"
 #include "tools/run/run_records.h"
 #include "tools/run/run_screen.h"
@@ -33,65 +34,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// Several observers as one, told in this order.
-class Observers : public TrainerObserver {
- public:
-  // The other processes of the job, where there is one, wait while files are written.
-  Observers(std::vector<TrainerObserver*> list, TrainingJob* job) : list_(std::move(list)), job_(job) {}
-
-  void OnStep(const StepReport& report) override {
-    for (TrainerObserver* observer : list_) observer->OnStep(report);
-  }
-  void OnEvaluation(const EvaluationReport& report) override {
-    for (TrainerObserver* observer : list_) observer->OnEvaluation(report);
-  }
-  void OnEpoch(const EpochReport& report) override {
-    for (TrainerObserver* observer : list_) observer->OnEpoch(report);
-  }
-  void OnSave(SaveReason reason) override {
-    if (job_ != nullptr) job_->SetBusy(true);
-    for (TrainerObserver* observer : list_) observer->OnSave(reason);
-    if (job_ != nullptr) job_->SetBusy(false);
-  }
-
- private:
-  std::vector<TrainerObserver*> list_;
-  TrainingJob* const job_;
-};
-
-// What a process has to say of the others after each epoch: rank 0 on the screen, the others in a file.
-class JobLog : public TrainerObserver {
- public:
-  // `file`: whether what other ranks have to say goes anywhere. `clear`: takes the bar from the screen.
-  JobLog(TrainingJob& job, Log& log, bool file, std::function<void()> clear)
-      : job_(job), log_(log), file_(file && !job.leads()), clear_(std::move(clear)) {}
-
-  void OnEpoch(const EpochReport& epoch) override {
-    if (job_.alone()) return;
-    const TrainingJob::Waited waited = job_.TakeWaited();
-    if (file_) {
-      log_.Record("epoch   " + std::to_string(epoch.epoch) + "  step " + WithCommas(epoch.step) + "  " + Duration(waited.of) + ", waited " +
-                  Duration(waited.seconds) + " for others");
-    }
-    if (const std::string late = job_.LateProcess(); !late.empty()) {
-      clear_();
-      log_.Line("straggler " + late);
-    }
-  }
-  void OnEvaluation(const EvaluationReport& evaluation) override {
-    if (!file_) return;
-    std::string line = "eval    step " + WithCommas(evaluation.step);
-    for (const auto& [name, value] : evaluation.values) line += "  " + name + " " + Short(value);
-    log_.Record(line);
-  }
-
- private:
-  TrainingJob& job_;
-  Log& log_;
-  const bool file_;
-  const std::function<void()> clear_;
-};
 
 class TrainingRun {
  public:

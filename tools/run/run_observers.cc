@@ -1,0 +1,47 @@
+#include "tools/run/run_observers.h"
+
+#include <string>
+
+#include "tools/screen/screen.h"
+
+namespace gradloom {
+
+void Observers::OnStep(const StepReport& report) {
+  for (TrainerObserver* observer : list_) observer->OnStep(report);
+}
+
+void Observers::OnEvaluation(const EvaluationReport& report) {
+  for (TrainerObserver* observer : list_) observer->OnEvaluation(report);
+}
+
+void Observers::OnEpoch(const EpochReport& report) {
+  for (TrainerObserver* observer : list_) observer->OnEpoch(report);
+}
+
+void Observers::OnSave(SaveReason reason) {
+  if (job_ != nullptr) job_->SetBusy(true);
+  for (TrainerObserver* observer : list_) observer->OnSave(reason);
+  if (job_ != nullptr) job_->SetBusy(false);
+}
+
+void JobLog::OnEpoch(const EpochReport& epoch) {
+  if (job_.alone()) return;
+  const TrainingJob::Waited waited = job_.TakeWaited();
+  if (file_) {
+    log_.Record("epoch   " + std::to_string(epoch.epoch) + "  step " + WithCommas(epoch.step) + "  " + Duration(waited.of) + ", waited " +
+                Duration(waited.seconds) + " for others");
+  }
+  if (const std::string late = job_.LateProcess(); !late.empty()) {
+    clear_();
+    log_.Line("straggler " + late);
+  }
+}
+
+void JobLog::OnEvaluation(const EvaluationReport& evaluation) {
+  if (!file_) return;
+  std::string line = "eval    step " + WithCommas(evaluation.step);
+  for (const auto& [name, value] : evaluation.values) line += "  " + name + " " + Short(value);
+  log_.Record(line);
+}
+
+}  // namespace gradloom

@@ -1,0 +1,46 @@
+// Who is told of a run's steps, evaluations and epochs.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "runtime/session/trainer.h"
+#include "tools/run/training_job.h"
+#include "tools/screen/log.h"
+
+namespace gradloom {
+
+// Several observers as one, told in this order. All must outlive it.
+class Observers : public TrainerObserver {
+ public:
+  // The other processes of the job, where there is one, wait while files are written.
+  Observers(std::vector<TrainerObserver*> list, TrainingJob* job) : list_(std::move(list)), job_(job) {}
+
+  void OnStep(const StepReport& report) override;
+  void OnEvaluation(const EvaluationReport& report) override;
+  void OnEpoch(const EpochReport& report) override;
+  void OnSave(SaveReason reason) override;
+
+ private:
+  const std::vector<TrainerObserver*> list_;
+  TrainingJob* const job_;
+};
+
+// What a process has to say of the others after each epoch: rank 0 on the screen, the others in a file.
+class JobLog : public TrainerObserver {
+ public:
+  // `file`: whether what other ranks have to say goes anywhere. `clear`: takes the bar from the screen. Job and log must outlive it.
+  JobLog(TrainingJob& job, Log& log, bool file, std::function<void()> clear)
+      : job_(job), log_(log), file_(file && !job.leads()), clear_(std::move(clear)) {}
+
+  void OnEpoch(const EpochReport& epoch) override;
+  void OnEvaluation(const EvaluationReport& evaluation) override;
+
+ private:
+  TrainingJob& job_;
+  Log& log_;
+  const bool file_;
+  const std::function<void()> clear_;
+};
+
+}  // namespace gradloom
