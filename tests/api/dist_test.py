@@ -105,13 +105,13 @@ class DistTest(unittest.TestCase):
             with open(f"{licenses}/{path}") as file:
                 if "/usr/share/common-licenses/Apache-2.0" in file.read():
                     self.assertTrue(os.path.exists(f"{licenses}/common-licenses/Apache-2.0"))
-        # Whatever the page of dependencies says is in the product is in the index; NVIDIA's libraries and zlib are the machine's.
+        # Whatever the page of dependencies says is in the product is in the index; NVIDIA's libraries, MPI and zlib are the machine's.
         with open(DEPENDENCIES) as file:
             product = file.read().split("## In the product")[1].split("##")[0]
         names = [line.split("|")[1].strip() for line in product.splitlines() if line.startswith("| ") and not line.startswith("| name")]
         known = {"Protocol Buffers": "libprotobuf", "oneDNN": "libdnnl", "GNU OpenMP (libgomp)": "libgomp", "libjpeg-turbo": "libjpeg",
                  "libpng": "libpng16"}
-        of_the_machine = {"zlib", "CUDA Toolkit: runtime, cuBLASLt, NVRTC, nvcc", "cuDNN", "NCCL"}
+        of_the_machine = {"zlib", "CUDA Toolkit: runtime, cuBLASLt, NVRTC, nvcc", "cuDNN", "NCCL", "Open MPI"}
         if not os.path.exists(f"{self.root}/lib/{CUDA}"):
             of_the_machine.add("cuDNN front end")
         for name in names:

@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import json
 import os
+import secrets
 import random
 import socket
 import struct
@@ -91,7 +92,7 @@ class SharingTest(unittest.TestCase):
         cls.g = Gradloom(*ARGUMENTS[:2])
 
     def setUp(self):
-        self.name = f"sharing_test-{os.getpid()}-{self.id().split('.')[-1]}".encode()
+        self.name = f"sharing_test-{secrets.token_hex(8)}".encode()
         self.assertEqual([name for name in os.listdir("/dev/shm") if "gradloom" in name], [])
 
     def attach(self):
@@ -140,7 +141,7 @@ class SharingTest(unittest.TestCase):
         second = Owner(self.name)
         try:
             if second.said != "ready\n":
-                raise Gradloom.Error("already")
+                raise Gradloom.Error("E-CONFIG", "already")
         finally:
             second.process.kill()
             second.process.wait()

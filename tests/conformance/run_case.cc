@@ -77,7 +77,8 @@ Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {
   const Model model = Model::Load(recorded.model_path);
   SessionOptions session_options;
-  Session session(CompileCase(recorded, model, options, session_options), session_options);
+  const std::shared_ptr<const Plan> plan = CompileCase(recorded, model, options, session_options);
+  Session session(plan, session_options);
   if (options.chaos) session.executor().SetChaos(*options.chaos);
   TrainingRun run;
   run.initial = Values(session);
