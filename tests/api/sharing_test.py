@@ -7,8 +7,8 @@ import ctypes
 import fcntl
 import json
 import os
-import secrets
 import random
+import secrets
 import socket
 import struct
 import subprocess
