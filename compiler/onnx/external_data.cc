@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 
@@ -22,21 +22,6 @@ namespace gradloom {
 namespace {
 
 constexpr size_t kMaxLocationBytes = 4096;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 std::string RealPath(const std::string& path) {
   char* resolved = realpath(path.c_str(), nullptr);
@@ -209,7 +194,7 @@ int ExternalData::Open(const Range& range, const std::string& where, int64_t byt
                 "external data ends at byte " + std::to_string(*end) + " of a file of " + std::to_string(status.st_size) + " bytes",
                 where + "  location \"" + Escaped(range.location) + "\"");
   }
-  return fd.release();
+  return fd.Release();
 }
 
 void ExternalData::Check(const onnx::TensorProto& tensor, const std::string& where, int64_t bytes) {

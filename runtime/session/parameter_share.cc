@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/verify_scope.h"
 
@@ -38,21 +39,6 @@ struct Header {
 };
 
 std::string Reason() { return std::generic_category().message(errno); }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // In the system's own space of names, which is not a file system's.
 std::pair<sockaddr_un, socklen_t> AddressOf(const std::string& name) {
@@ -189,7 +175,7 @@ ParameterShare::ParameterShare(Session& session, const std::string& name) {
   } catch (const std::system_error& error) {
     throw Error(ErrorCode::kResource, std::string("no thread to share parameters by: ") + error.what());
   }
-  memory.release(), socket.release(), wake.release();
+  memory.Release(), socket.Release(), wake.Release();
 }
 
 ParameterShare::~ParameterShare() {

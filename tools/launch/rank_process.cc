@@ -12,34 +12,13 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
 
 // Closed at the end of its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-  int Release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-
- private:
-  int fd_;
-};
-
 [[noreturn]] void RefuseSystem(const std::string& what, const std::string& where) {
   throw Error(ErrorCode::kResource, what + ": " + std::strerror(errno), where, "ulimit -a and df -h say what is left");
 }
