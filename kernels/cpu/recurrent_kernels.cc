@@ -306,7 +306,7 @@ class GradientKernel : public Recurrence {
     std::fill_n(lane.through, n_.cells(), 0.0f);
     ForEachPastTheEnd(lane, [&](int64_t t, int64_t b) {
       std::fill_n(lane.dz_row(t, b), n_.slots * hidden, 0.0f);
-      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);  // there: it has lengths
+      std::fill_n(lane.before + n_.row(t, b) * hidden, hidden, 0.0f);  // with lengths it is there
       if (n_.gates == 3 && !n_.linear) std::fill_n(lane.reset_before + n_.row(t, b) * hidden, hidden, 0.0f);
     });
     const int phases = cells_.Phases(n_);

@@ -27,16 +27,13 @@ int64_t ProductOf(const std::vector<int64_t>& values) {
   return product;
 }
 
-std::vector<int64_t> IntsOr(const Attributes& attributes, const char* name, size_t count, int64_t absent) {
-  return attributes.has(name) ? attributes.Ints(name) : std::vector<int64_t>(count, absent);
-}
-
 // Which element of an image [channels, image...] each element of its columns [channels * taps, windows] is; -1: of the padding.
 std::vector<int64_t> PlacesOfColumns(const KernelCall& call, const std::vector<int64_t>& image, const std::vector<int64_t>& block,
                                      int64_t rows, int64_t windows) {
   const size_t rank = image.size();
-  const std::vector<int64_t> dilations = IntsOr(call.attributes, "dilations", rank, 1),
-                             strides = IntsOr(call.attributes, "strides", rank, 1), pads = IntsOr(call.attributes, "pads", 2 * rank, 0);
+  const std::vector<int64_t> dilations = call.attributes.Ints("dilations", std::vector<int64_t>(rank, 1)),
+                             strides = call.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
+                             pads = call.attributes.Ints("pads", std::vector<int64_t>(2 * rank, 0));
   const auto positive = [](const std::vector<int64_t>& values, size_t count) {
     return values.size() == count && std::all_of(values.begin(), values.end(), [](int64_t value) { return value > 0; });
   };
@@ -147,8 +144,8 @@ struct Deform {
     if (xs.rank() != 4) throw Error(ErrorCode::kUnsupported, c.op + ": a tensor " + xs.ToString() + "; planes alone are supported");
     batch = xs[0], channels = xs[1], height = xs[2], width = xs[3], filters = ws[0], kh = ws[2], kw = ws[3], oh = like_y[2], ow = like_y[3];
     groups = c.attributes.Int("group", 1), offset_groups = c.attributes.Int("offset_group", 1);
-    pads = IntsOr(c.attributes, "pads", 4, 0), strides = IntsOr(c.attributes, "strides", 2, 1),
-    dilations = IntsOr(c.attributes, "dilations", 2, 1);
+    pads = c.attributes.Ints("pads", std::vector<int64_t>(4, 0)), strides = c.attributes.Ints("strides", std::vector<int64_t>(2, 1)),
+    dilations = c.attributes.Ints("dilations", std::vector<int64_t>(2, 1));
     const bool fits = pads.size() == 4 && strides.size() == 2 && dilations.size() == 2 && groups > 0 && offset_groups > 0 &&
                       channels % offset_groups == 0 && filters % groups == 0 && ws[1] * groups == channels &&
                       c.inputs[kOffset].shape == Shape{batch, offset_groups * kh * kw * 2, oh, ow} &&
@@ -378,7 +375,8 @@ void MaxUnpool(const KernelCall& call, const void* const* in, void* const* out) 
   const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
   const std::vector<int64_t> kernel = call.attributes.Ints("kernel_shape"), places = InputInts(call, in, 1);
   const size_t rank = kernel.size();
-  const std::vector<int64_t> strides = IntsOr(call.attributes, "strides", rank, 1), pads = IntsOr(call.attributes, "pads", 2 * rank, 0);
+  const std::vector<int64_t> strides = call.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
+                             pads = call.attributes.Ints("pads", std::vector<int64_t>(2 * rank, 0));
   Shape plain = x;
   for (size_t d = 0; d < rank; ++d) {
     const int axis = static_cast<int>(d) + 2;

@@ -63,38 +63,41 @@ bool OfThisUser(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
 }
 
-void GiveDescriptor(int socket, int fd) {
+// A message of one byte, with which a descriptor goes from process to process.
+struct DescriptorMessage {
   char byte = 1;
   iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+
+  DescriptorMessage() {
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+};
+
+void GiveDescriptor(int socket, int fd) {
+  DescriptorMessage sent;
+  cmsghdr* const header = CMSG_FIRSTHDR(&sent.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof fd);
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   // Whoever does not take it is not served.
-  sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  sendmsg(socket, &sent.message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // -1 where none comes.
 int TakeDescriptor(int socket) {
-  char byte;
-  iovec data{&byte, 1};
+  DescriptorMessage got;
+  if (recvmsg(socket, &got.message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&got.message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
   int fd = -1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof fd)) return -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
   return fd;
 }

@@ -61,12 +61,14 @@ g (float[N, 4] x) => (float[N, 3] z)
 }
 )";
 
-Batch ClassifierBatch(std::mt19937& random, int64_t size) {
+Batch FeaturesAndClasses(std::mt19937& random, int64_t size, int64_t classes) {
   Batch batch;
   batch.emplace("x", Random(random, Shape{size, 4}));
-  batch.emplace("y", Classes(random, size, 3));
+  batch.emplace("y", Classes(random, size, classes));
   return batch;
 }
+Batch ClassifierBatch(std::mt19937& random, int64_t size) { return FeaturesAndClasses(random, size, 3); }
+Batch FeaturesOfFourClasses(std::mt19937& random, int64_t size) { return FeaturesAndClasses(random, size, 4); }
 
 // 10 over 8 is five of 2; 3 over 8 leaves five devices empty; one sample is trained by all.
 TEST(ReplicateData, UnevenShardsAndEmptyDevices) {
@@ -281,12 +283,7 @@ g (float[N, 4] x) => (float[N, 4] z)
   z = Transpose <perm = [1, 0]> (s)
 }
 )";
-  ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, [](std::mt19937& random, int64_t size) {
-    Batch batch;
-    batch.emplace("x", Random(random, Shape{size, 4}));
-    batch.emplace("y", Classes(random, size, 4));
-    return batch;
-  });
+  ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, FeaturesOfFourClasses);
 }
 
 // Two heads of each sample along one axis, with a number for each head that repeats from sample to sample.
@@ -308,12 +305,7 @@ g (float[N, 4] x) => (float[N, 4] z)
   z = Reshape (bent, joined)
 }
 )";
-  ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, [](std::mt19937& random, int64_t size) {
-    Batch batch;
-    batch.emplace("x", Random(random, Shape{size, 4}));
-    batch.emplace("y", Classes(random, size, 4));
-    return batch;
-  });
+  ExpectDivides(graph, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {10, 3, 1}, FeaturesOfFourClasses);
 }
 
 // An operator that lets samples meet is named.

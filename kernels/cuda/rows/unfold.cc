@@ -72,10 +72,6 @@ constexpr KernelRow kRows[] = {
     {.name = "cuda.gradloom.Im2Col", .op = "Im2Col", .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = RejectsIm2Col},
 };
 
-std::vector<int64_t> IntsOr(const Attributes& attributes, const char* name, size_t count, int64_t absent) {
-  return attributes.has(name) ? attributes.Ints(name) : std::vector<int64_t>(count, absent);
-}
-
 }  // namespace
 
 cuda_rows::Columns::Columns(const KernelCall& call) {
@@ -87,16 +83,17 @@ cuda_rows::Columns::Columns(const KernelCall& call) {
     image.assign(x.begin() + 2, x.end());
     block = call.attributes.Ints("block");
   }
-  strides = IntsOr(call.attributes, "strides", image.size(), 1);
-  dilations = IntsOr(call.attributes, "dilations", image.size(), 1);
-  pads = IntsOr(call.attributes, "pads", 2 * image.size(), 0);
+  strides = call.attributes.Ints("strides", std::vector<int64_t>(image.size(), 1));
+  dilations = call.attributes.Ints("dilations", std::vector<int64_t>(image.size(), 1));
+  pads = call.attributes.Ints("pads", std::vector<int64_t>(2 * image.size(), 0));
 }
 
 Shape cuda_rows::UnpooledShape(const KernelCall& call) {
   const Shape& x = call.inputs[0].shape;
   const std::vector<int64_t> kernel = call.attributes.Ints("kernel_shape");
   const size_t rank = kernel.size();
-  const std::vector<int64_t> strides = IntsOr(call.attributes, "strides", rank, 1), pads = IntsOr(call.attributes, "pads", 2 * rank, 0);
+  const std::vector<int64_t> strides = call.attributes.Ints("strides", std::vector<int64_t>(rank, 1)),
+                             pads = call.attributes.Ints("pads", std::vector<int64_t>(2 * rank, 0));
   if (static_cast<int>(rank) + 2 != x.rank() || strides.size() != rank || pads.size() != 2 * rank) return {};
   Shape plain = x;
   for (size_t d = 0; d < rank; ++d) {
