@@ -34,13 +34,18 @@ wait $first && wait $second
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
-# A rank that keeps the code and the words of its command: mpirun, which ends all ranks when one has failed, has time to wait for it.
+# A rank that keeps the code and the words of its command. It ends when all have: mpirun tells the others to end as soon as one has failed,
+# and what they find out by themselves is what is tested.
 KEPT = r"""trap : TERM
 out=$1; shift
 "$@" 2> $out/said$OMPI_COMM_WORLD_RANK & pid=$!
 echo $pid > $out/new$OMPI_COMM_WORLD_RANK && mv $out/new$OMPI_COMM_WORLD_RANK $out/pid$OMPI_COMM_WORLD_RANK
 while kill -0 $pid 2> $out/null; do wait $pid; code=$?; done
 echo $code > $out/code$OMPI_COMM_WORLD_RANK
+for round in {1..300}; do
+  [ $(ls $out | grep -c '^code') -ge $OMPI_COMM_WORLD_SIZE ] && break
+  sleep 0.1
+done
 exit $code"""
 
 
