@@ -54,7 +54,7 @@ def ours(name, cache, folder, steps, start, devices, *flags):
     command = [*start, *words, "--name", run, "--devices", devices, *flags]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     rows = [line.split(",") for line in (folder / run / "results.csv").read_text().splitlines()]
-    column = rows[0].index("train/samples_per_s")
+    column = rows[0].index("samples_per_s")
     shutil.rmtree(folder / run)
     return statistics.median(float(row[column]) for row in rows[2:])
 
