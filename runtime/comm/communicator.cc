@@ -29,8 +29,9 @@ Communicator::Communicator(const JobTopology& topology, const CommunicatorOption
   }
   const auto suspect = [this](int process) {
     int late = process;
+    Clock::time_point heard = process < 0 ? Clock::now() : tcp_->last_heard(process);
     for (int i = 0; i < processes(); ++i) {
-      if (i != process_ && tcp_->last_heard(i) + kSilent < tcp_->last_heard(late)) late = i;
+      if (i != process_ && tcp_->last_heard(i) + kSilent < heard) late = i, heard = tcp_->last_heard(i);
     }
     return late;
   };
@@ -114,6 +115,22 @@ std::unique_ptr<RankChannel> Communicator::MakeChannel(int from, int to, size_t 
   const auto tag = static_cast<uint32_t>(kFirstTag + 2 * groups + static_cast<size_t>(from) * ranks + static_cast<size_t>(to));
   const int other = ProcessOf(OwnRanks(ranks).contains(from) ? to : from, ranks);
   return std::make_unique<JobChannel>(*this, tag, other);
+}
+
+std::string Communicator::ShareInGroup(size_t id, const std::vector<int>& members, size_t ranks, const std::string& given) {
+  const uint32_t tag = kFirstTag + 2 * static_cast<uint32_t>(id);
+  const int giver = ProcessOf(members.front(), ranks);
+  if (giver != process_) {
+    const std::vector<std::byte> bytes = Take(giver, tag);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  int told = process_;
+  for (int rank : members) {
+    const int process = ProcessOf(rank, ranks);
+    if (process != told) Send(process, tag, given.data(), static_cast<int64_t>(given.size()));
+    told = process;
+  }
+  return given;
 }
 
 void Communicator::Send(int process, uint32_t tag, const void* data, int64_t bytes) {

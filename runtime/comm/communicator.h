@@ -53,6 +53,9 @@ class Communicator {
 
   // Group `id` of a plan with `ranks` ranks, of which this process drives at least one of the group's; id counts the plan's groups.
   std::unique_ptr<RankGroup> MakeGroup(size_t id, const std::vector<int>& members, size_t groups, size_t ranks);
+  // What the process of a group's first member gives, to all that drive members; they ascend, and one is here. For groups that MakeGroup
+  // has not made.
+  std::string ShareInGroup(size_t id, const std::vector<int>& members, size_t ranks, const std::string& given);
   // One of the two ranks is this process's, the other is not.
   std::unique_ptr<RankChannel> MakeChannel(int from, int to, size_t groups, size_t ranks);
 
@@ -68,6 +71,10 @@ class Communicator {
 
   // How long threads of this process have waited for messages so far, all together.
   std::chrono::nanoseconds waited() const { return std::chrono::nanoseconds(waited_.load(std::memory_order_relaxed)); }
+
+  // Of a wait for others that no message ends, again and again; `since`: when it began. `what`: "the collective X of the GPUs". Throws
+  // Error(kPeer) where the job has failed, or fails now because it took too long.
+  void CheckWait(std::chrono::steady_clock::time_point& since, const std::string& what) { mailbox_->CheckWait(since, what); }
 
   // How long others are waited for, from now on.
   void set_timeout(std::chrono::nanoseconds timeout) { mailbox_->set_timeout(timeout); }

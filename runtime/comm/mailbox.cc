@@ -84,19 +84,30 @@ bool Mailbox::WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from
       deadline = Clock::now() + timeout;
       continue;
     }
-    std::string what;
-    if (left) {
-      what = name(from) + " has left the job, and more was to come from it";
-    } else {
-      const auto seconds = std::chrono::duration_cast<std::chrono::duration<double>>(timeout).count();
-      what = name(options_.suspect(from)) + " has not answered within the collective timeout of " +
-             std::to_string(static_cast<int64_t>(seconds + 0.5)) + " s";
-    }
+    const std::string what = left ? name(from) + " has left the job, and more was to come from it"
+                                  : name(options_.suspect(from)) + " has not answered " + WithinTheTimeout();
     lock.unlock();
     Fail(what);
     lock.lock();
   }
   return true;
+}
+
+std::string Mailbox::WithinTheTimeout() const {
+  const auto seconds = std::chrono::duration_cast<std::chrono::duration<double>>(timeout()).count();
+  return "within the collective timeout of " + std::to_string(static_cast<int64_t>(seconds + 0.5)) + " s";
+}
+
+void Mailbox::CheckWait(Clock::time_point& since, const std::string& what) {
+  ThrowIfFailed();
+  if (Clock::now() - since < timeout()) return;
+  if (options_.excused()) {
+    since = Clock::now();
+    return;
+  }
+  const int late = options_.suspect(-1);
+  Fail(late < 0 ? what + " has not ended " + WithinTheTimeout() : name(late) + " has not answered " + WithinTheTimeout());
+  ThrowIfFailed();
 }
 
 std::shared_ptr<Mailbox::Message> Mailbox::TakeFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from) {

@@ -35,7 +35,8 @@ class Mailbox {
   struct Options {
     std::vector<std::string> names;      // of the processes, for messages
     std::chrono::nanoseconds timeout{};  // how long a message is waited for, at first
-    // Who seems to be the one that is late, where a process is waited for in vain: it may itself wait for another.
+    // Who seems to be the one that is late, where a process is waited for in vain: it may itself wait for another. Of -1, where nobody says
+    // who is waited for: whoever is not heard of; -1: nobody.
     std::function<int(int)> suspect;
     // Whether somebody has said that it has other things to do for a while, which excuses all who wait.
     std::function<bool()> excused;
@@ -59,6 +60,9 @@ class Mailbox {
   void Receive(int from, uint32_t tag, void* to, int64_t bytes);
   // Of any size.
   std::vector<std::byte> Take(int from, uint32_t tag);
+  // For whoever waits since `since` for what no message tells: throws Error(kPeer) where the job has failed, and fails it where that is
+  // longer ago than others are waited for. `since` becomes now where somebody is excused.
+  void CheckWait(Clock::time_point& since, const std::string& what);
 
   // The first failure is what all are told. `what` is a whole sentence without its dot.
   void Fail(const std::string& what);
@@ -91,6 +95,7 @@ class Mailbox {
   bool WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done);
   std::shared_ptr<Message> TakeFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from);
   [[noreturn]] void ThrowFailed() const;  // with the lock
+  std::string WithinTheTimeout() const;   // "within the collective timeout of 60 s"
 
   const std::string& name(int process) const { return options_.names[static_cast<size_t>(process)]; }
 

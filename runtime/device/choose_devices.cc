@@ -70,6 +70,21 @@ DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, s
   return chosen;
 }
 
+std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine) {
+  std::string isa;
+  for (int ordinal : devices.ordinals) {
+    const auto found = std::find_if(machine.devices.begin(), machine.devices.end(),
+                                    [&](const DeviceProperties& device) { return device.ordinal == ordinal; });
+    const std::string mine = "sm_" + std::to_string(found->compute_major * 10 + found->compute_minor);
+    if (!isa.empty() && mine != isa) {
+      throw Error(ErrorCode::kConfig, "devices " + devices.ToString() + " are of several kinds: " + isa + " and " + mine, "",
+                  "name GPUs of one kind; the verb devices shows them");
+    }
+    isa = mine;
+  }
+  return isa;
+}
+
 DeviceSpec DeviceOfLocalRank(const DeviceSpec& wanted, int local_rank, const CudaDevices& machine) {
   const bool any = wanted.best || (wanted.kind == DeviceKind::kCuda && wanted.ordinals.empty() && wanted.count == 1);
   if (!any || machine.devices.size() <= 1) return wanted;

@@ -23,6 +23,9 @@ CudaDevices ThisMachinesCuda();
 // expect: the CPU instead of a GPU. Throws Error(kDevice) for devices that are not there, naming those that are.
 DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, std::string* note);
 
+// What the chosen GPUs are: "sm_90". Throws Error(kConfig) for several kinds.
+std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine);
+
 // For the process `local_rank` of those of a host, which all see the same GPUs and are to have one each: `wanted`, with the GPU of that
 // number. As it is where GPUs are named, where all are wanted, and where this process sees one or none, as launchers may have it. Throws
 // Error(kDevice) where there are fewer GPUs than processes.

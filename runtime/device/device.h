@@ -4,8 +4,10 @@
 // Nothing here waits for the device but what says so. All calls throw Error(kDevice), Error(kResource) for memory.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,6 +82,8 @@ class Device {
 
   // Returns when the stream has done all that was enqueued.
   virtual void Synchronize(void* stream) = 0;
+  // Whether it has.
+  virtual bool Done(void* stream) = 0;
   // Of two timed events that have been reached.
   virtual double Milliseconds(void* begin, void* end) = 0;
 
@@ -89,13 +93,30 @@ class Device {
   virtual std::unique_ptr<DeviceGraph> EndCapture(void* stream) = 0;
   virtual void AbandonCapture(void* stream) noexcept = 0;
 
+  // What profilers show (NVTX): the name of a stream, and ranges of this thread's work, which nest. Where none looks on, nearly nothing.
+  virtual void NameStream(void* stream, const std::string& name) = 0;
+  virtual void BeginRange(const std::string& name) = 0;
+  virtual void EndRange() noexcept = 0;
+
   // `site` comes back in a FoundFault.
   virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) = 0;
   // The first fault that a kernel has found since the last call. Waits for the device.
   virtual std::optional<FoundFault> TakeFault() = 0;
 };
 
-// Devices of one process that meet in collectives.
+// A range that profilers show, while the object lives.
+class DeviceRange {
+ public:
+  DeviceRange(Device& device, const std::string& name) : device_(device) { device.BeginRange(name); }
+  ~DeviceRange() { device_.EndRange(); }
+  DeviceRange(const DeviceRange&) = delete;
+  DeviceRange& operator=(const DeviceRange&) = delete;
+
+ private:
+  Device& device_;
+};
+
+// Devices that meet in collectives: all of one process, or those that one of several processes has of them.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
@@ -106,12 +127,26 @@ class DeviceGroup {
     void* write = nullptr;  // the same as read, or apart
     int64_t read_bytes = 0, write_bytes = 0;
   };
-  // One collective of all members, enqueued on a stream of each. `operands` by member: as many of the same types and sizes. Every member
-  // gets the same bits.
+  // One collective of all members, enqueued on a stream of each of this process. `operands` by member of this process: as many of the same
+  // types and sizes. Every member gets the same bits. `root` counts all members.
   virtual void AllReduceSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void Broadcast(int root, std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void ReduceScatterSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void AllGather(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
+
+  // Throws Error(kDevice) where something that was enqueued has failed since; waits for nothing.
+  virtual void Check() {}
+  // Ends what waits for members of other processes; what it was to give is undefined. Nothing else may be asked of the group then.
+  virtual void Abort() noexcept {}
+};
+
+// A group whose members are in several processes.
+struct DeviceMeeting {
+  std::string id;              // what DevicePlatform::NewMeeting gave one of the processes, the same for all of the group
+  int size = 0;                // members of all processes
+  std::vector<int> positions;  // of this process's members among them, ascending
+  // Called again and again while others are waited for, with when that began; throws to give them up.
+  std::function<void(std::chrono::steady_clock::time_point& since)> waiting;
 };
 
 // The devices of one kind that a process can open.
@@ -128,6 +163,10 @@ class DevicePlatform {
   virtual std::unique_ptr<Device> Open(int ordinal) = 0;
   // `members` outlive it.
   virtual std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) = 0;
+  // Returns when the other processes have come to it, too. No two members of the group are on one physical device.
+  virtual std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DeviceMeeting& meeting) = 0;
+  // An id for one group, of which the other processes are told.
+  virtual std::string NewMeeting() = 0;
 };
 
 // The platform of CUDA devices, from the library that is opened at the first call: libgradloom_cuda.so beside the program, where

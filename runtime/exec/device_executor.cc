@@ -7,29 +7,49 @@
 #include <string>
 #include <utility>
 
+#include "runtime/comm/communicator.h"
 #include "runtime/exec/background.h"
 #include "runtime/exec/device_issue.h"
 #include "runtime/exec/device_memory.h"
 #include "runtime/exec/device_prepare.h"
 #include "runtime/exec/rethrow.h"
+#include "runtime/plan/entry_names.h"
 
 namespace gradloom {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Tells the other processes, if there are any, that this one has something to do.
+class Busy {
+ public:
+  explicit Busy(Communicator* communicator) : communicator_(communicator) {
+    if (communicator_ != nullptr) communicator_->SetBusy(true);
+  }
+  ~Busy() {
+    if (communicator_ != nullptr) communicator_->SetBusy(false);
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  Communicator* const communicator_;
+};
+
 class DeviceExecutor : public Executor {
  public:
   DeviceExecutor(std::shared_ptr<const Plan> plan, const ExecutorOptions& options, std::shared_ptr<StateArena> state)
       : plan_(std::move(plan)),
         options_(options),
-        memories_(*plan_, options, std::move(state)),
-        issuer_(*plan_, memories_),
-        prepared_(plan_->entries.size()) {
-    for (size_t rank = 0; rank < memories_.ranks(); ++rank) {
+        memories_(*plan_, options, OwnRanks(*plan_, options.communicator.get()), std::move(state)),
+        issuer_(*plan_, memories_, options.communicator.get()),
+        prepared_(plan_->entries.size()),
+        copy_streams_(memories_.ranks()),
+        copied_(memories_.ranks()) {
+    for (size_t rank = memories_.first(); rank < memories_.last(); ++rank) {
       Device& device = *memories_.rank(rank).device;
-      copy_streams_.emplace_back(device);
-      copied_.emplace_back(device, false);
+      copy_streams_[rank] = DeviceStream(device);
+      copied_[rank] = DeviceEvent(device, false);
     }
   }
   ~DeviceExecutor() override { background_.Wait(); }
@@ -57,6 +77,8 @@ class DeviceExecutor : public Executor {
   void CheckFault();
   void NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin);
   void Read(const void* from, int64_t bytes, size_t rank, void* to);
+  // A part of a fetch, valid until the next of that fetch, or the next run.
+  const std::byte* PartOnHost(int entry, int fetch, const FetchParts::Part& part);
 
   std::shared_ptr<const Plan> plan_;
   ExecutorOptions options_;
@@ -68,10 +90,10 @@ class DeviceExecutor : public Executor {
   std::vector<DeviceEvent> copied_;                     // by rank: the inputs of the next step are there
   bool timed_ = false;
   uint32_t step_ = 0;
-  std::vector<const void*> feeds_;                      // of the entry that ran last
-  std::map<std::pair<int, int>, Tensor> fetched_;       // by entry and fetch: what was brought to the host
-  std::map<int, std::vector<TimedInstruction>> times_;  // by entry: of its last timed run
-  std::map<int, std::vector<int64_t>> sums_;            // by program, by instruction: nanoseconds of all timed runs
+  std::vector<const void*> feeds_;                               // of the entry that ran last
+  std::map<std::pair<int, int>, std::vector<std::byte>> parts_;  // by entry and fetch: a part that was brought to the host
+  std::map<int, std::vector<TimedInstruction>> times_;           // by entry: of its last timed run
+  std::map<int, std::vector<int64_t>> sums_;                     // by program, by instruction: nanoseconds of all timed runs
   int ahead_entry_ = -1;
   std::vector<const void*> ahead_feeds_;
   Background background_;  // last: its work uses all of the above
@@ -80,14 +102,19 @@ class DeviceExecutor : public Executor {
 DeviceEntry& DeviceExecutor::Prepared(int entry) {
   if (!memories_.has_transient()) memories_.TakeTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
-  if (slot == nullptr) slot = std::make_unique<DeviceEntry>(PrepareOnDevices(*plan_, entry, memories_, places_));
+  if (slot == nullptr) {
+    // Generated code is compiled now, unless it was kept: the other processes, which may have had it, wait for that.
+    const Busy busy(options_.communicator.get());
+    const DeviceRange range(memories_.device(), "prepare");
+    slot = std::make_unique<DeviceEntry>(PrepareOnDevices(*plan_, entry, memories_, places_));
+  }
   return *slot;
 }
 
 // Through host memory laid out as the slot, so that one transfer brings all; without pinned memory piece by piece, as the driver then
 // copies once more anyway.
 void DeviceExecutor::CopyInputs(DeviceEntry& entry, const std::vector<const void*>& feeds, int slot) {
-  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     RankMemory& rank = memories_.rank(r);
     const StagingMemory& staging = rank.host_inputs[static_cast<size_t>(slot)];
     std::byte* const inputs = rank.inputs.at(slot * rank.slot_bytes);
@@ -128,20 +155,21 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   const Entry& stated = plan_->entries[static_cast<size_t>(entry_index)];
   CheckFeeds(stated, feeds);
   DeviceEntry& entry = Prepared(entry_index);
+  const DeviceRange range(memories_.device(), "step " + std::to_string(params.step) + ", " + EntryName(stated));
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
   const auto slot = static_cast<int>(++step_ % 2);
   if (ahead_entry_ != entry_index || ahead_feeds_ != feeds_) CopyInputs(entry, feeds_, slot);
   ahead_entry_ = -1;
   ahead_feeds_.clear();
-  for (size_t r = 0; r < memories_.ranks(); ++r) {
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     if (plan_->step.bytes > 0) WriteStepParams(plan_->step, params, stated.ranks[r], memories_.rank(r).host_step.at(0));
-    memories_.rank(0).device->Wait(issuer_.origin(), copied_[r].get());
+    memories_.device().Wait(issuer_.origin(), copied_[r].get());
   }
   const Clock::time_point begin = Clock::now();
   Launch(entry, slot);
   if (next) background_.Start([this, next = std::move(next), other = 1 - slot] { CopyAhead(next, other); });
-  memories_.rank(0).device->Synchronize(issuer_.origin());
+  issuer_.Await();
   ++entry.runs;
   if (timed_) NoteTimes(entry_index, entry, begin);
   CheckFault();
@@ -157,7 +185,7 @@ void DeviceExecutor::Launch(DeviceEntry& entry, int slot) {
 }
 
 void DeviceExecutor::CheckFault() {
-  for (size_t r = 0; r < memories_.ranks(); ++r) {
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     const std::optional<FoundFault> fault = memories_.rank(r).device->TakeFault();
     if (!fault) continue;
     const Instruction& at = *places_[static_cast<size_t>(fault->site)].instruction;
@@ -169,7 +197,7 @@ void DeviceExecutor::NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_
   const int64_t start = std::chrono::duration_cast<std::chrono::nanoseconds>(begin.time_since_epoch()).count();
   std::vector<TimedInstruction>& times = times_[entry_index];
   times.clear();
-  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     Device& device = *memories_.rank(r).device;
     const int program = plan_->entries[static_cast<size_t>(entry_index)].ranks[r].program;
     std::vector<int64_t>& sums = sums_[program];
@@ -180,7 +208,7 @@ void DeviceExecutor::NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_
           return start + static_cast<int64_t>(1e6 * device.Milliseconds(issuer_.begin(r), event.get()));
         };
         times.push_back({static_cast<int>(r), i.index, since(i.begin), since(i.end)});
-        if (r == 0) sums[static_cast<size_t>(i.index)] += times.back().end_ns - times.back().begin_ns;
+        if (r == memories_.first()) sums[static_cast<size_t>(i.index)] += times.back().end_ns - times.back().begin_ns;
       }
     }
   }
@@ -198,7 +226,7 @@ std::vector<TimedInstruction> DeviceExecutor::LastTimes(int entry) const {
 
 std::vector<DeviceMemory> DeviceExecutor::memory() const {
   std::vector<DeviceMemory> memory;
-  for (size_t r = 0; r < memories_.ranks(); ++r) {
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     const RankMemory& rank = memories_.rank(r);
     memory.push_back({"cuda:" + std::to_string(rank.device->ordinal()),
                       memories_.state()->bytes(r) + rank.constants.bytes() + rank.step.bytes(),
@@ -211,7 +239,8 @@ void DeviceExecutor::ReleaseMemory() {
   FinishAhead();
   ahead_entry_ = -1;
   for (auto& entry : prepared_) entry.reset();
-  fetched_.clear();
+  ForgetFetched();
+  parts_.clear();
   memories_.ReleaseTransient();
 }
 
@@ -221,32 +250,34 @@ void DeviceExecutor::Read(const void* from, int64_t bytes, size_t rank, void* to
   device.Synchronize(copy_streams_[rank].get());
 }
 
+const std::byte* DeviceExecutor::PartOnHost(int entry_index, int index, const FetchParts::Part& part) {
+  if (part.buffer->arena == Arena::kFeed) return static_cast<const std::byte*>(feeds_[static_cast<size_t>(part.buffer->feed)]);
+  const DeviceEntry& entry = *prepared_[static_cast<size_t>(entry_index)];
+  const auto staged = std::find_if(entry.fetches.begin(), entry.fetches.end(),
+                                   [&](const StagedFetch& f) { return f.fetch == index && f.rank == part.rank; });
+  if (staged != entry.fetches.end()) return entry.fetched.at(staged->offset);
+  std::vector<std::byte>& bytes = parts_[{entry_index, index}];
+  bytes.resize(static_cast<size_t>(part.buffer->bytes));
+  Read(memories_.Address(*part.buffer, part.rank, static_cast<int>(step_ % 2)), part.buffer->bytes, part.rank, bytes.data());
+  return bytes.data();
+}
+
 TensorView DeviceExecutor::FetchedWhole(int entry_index, int index) {
+  const auto on_host = [&](const FetchParts::Part& part) { return PartOnHost(entry_index, index, part); };
+  if (options_.communicator != nullptr) return FetchOfAll(*options_.communicator, entry_index, index, on_host);
   const Entry& stated = plan_->entries[static_cast<size_t>(entry_index)];
   const Fetch& fetch = stated.fetches[static_cast<size_t>(index)];
   const FetchParts found = PartsOf(*plan_, entry_index, index);
   const Buffer& first = *found.parts.front().buffer;
   if (first.arena == Arena::kFeed) return {first.dtype, found.shape, feeds_[static_cast<size_t>(first.feed)]};
-  Tensor& whole = fetched_[{entry_index, index}];
-  if (!whole.defined()) whole = Tensor(first.dtype, found.shape);
-  const DeviceEntry& entry = *prepared_[static_cast<size_t>(entry_index)];
-  std::vector<std::byte> part;
-  for (const auto& [rank, buffer] : found.parts) {
-    const auto staged = std::find_if(entry.fetches.begin(), entry.fetches.end(),
-                                     [&, r = rank](const StagedFetch& f) { return f.fetch == index && f.rank == r; });
-    const std::byte* bytes = nullptr;
-    if (staged != entry.fetches.end()) {
-      bytes = entry.fetched.at(staged->offset);
-    } else {
-      part.resize(static_cast<size_t>(buffer->bytes));
-      Read(memories_.Address(*buffer, rank, static_cast<int>(step_ % 2)), buffer->bytes, rank, part.data());
-      bytes = part.data();
-    }
+  Tensor& whole = FetchedTensor(entry_index, index, first.dtype, found.shape);
+  for (const FetchParts::Part& part : found.parts) {
+    const std::byte* const bytes = on_host(part);
     if (found.whole) {
       std::memcpy(whole.data(), bytes, static_cast<size_t>(whole.bytes()));
       break;
     }
-    CopyOf(whole.shape(), DTypeBytes(first.dtype), fetch.batch_axis, fetch.batch_inner, stated.ranks[rank], stated.batch)
+    CopyOf(whole.shape(), DTypeBytes(first.dtype), fetch.batch_axis, fetch.batch_inner, stated.ranks[part.rank], stated.batch)
         .Gather(bytes, static_cast<std::byte*>(whole.data()));
   }
   return whole.view();

@@ -8,15 +8,20 @@
 
 namespace gradloom {
 
-DeviceIssuer::DeviceIssuer(const Plan& plan, DeviceMemories& memories)
+DeviceIssuer::DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communicator* communicator)
     : plan_(plan),
       memories_(memories),
-      origin_(*memories.rank(0).device),
-      forked_(*memories.rank(0).device, false),
+      origin_(memories.device()),
+      forked_(memories.device(), false),
+      begin_(memories.ranks()),
       streams_(memories.ranks()),
-      joined_(memories.ranks()) {
-  for (size_t rank = 0; rank < memories.ranks(); ++rank) begin_.emplace_back(*memories.rank(rank).device, true);
+      joined_(memories.ranks()),
+      groups_(plan, memories, communicator) {
+  memories.device().NameStream(origin(), "steps");
+  for (size_t rank = memories.first(); rank < memories.last(); ++rank) begin_[rank] = DeviceEvent(*memories.rank(rank).device, true);
 }
+
+void DeviceIssuer::Await() { groups_.Await(memories_.device(), origin()); }
 
 void DeviceIssuer::SetChaos(uint64_t seed) {
   chaotic_ = true;
@@ -26,7 +31,8 @@ void DeviceIssuer::SetChaos(uint64_t seed) {
 void* DeviceIssuer::StreamOf(size_t rank, size_t stream) {
   Device& device = *memories_.rank(rank).device;
   while (streams_[rank].size() <= stream) {
-    streams_[rank].emplace_back(device);
+    const std::string name = "rank " + std::to_string(rank) + " stream " + std::to_string(streams_[rank].size());
+    device.NameStream(streams_[rank].emplace_back(device).get(), name);
     joined_[rank].emplace_back(device, false);
   }
   return streams_[rank][stream].get();
@@ -39,7 +45,8 @@ void DeviceIssuer::Issue(DeviceEntry& entry, int slot, bool timed) {
 }
 
 std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot) {
-  Device& device = *memories_.rank(0).device;
+  Device& device = memories_.device();
+  const DeviceRange range(device, "capture");
   device.BeginCapture(origin());
   try {
     Issue(entry, slot, false);
@@ -54,8 +61,8 @@ std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot)
 void DeviceIssuer::Fork(DeviceEntry& entry, bool timed) {
   lanes_.clear();
   recorded_.assign(entry.ranks.size(), {});
-  memories_.rank(0).device->Record(forked_.get(), origin());
-  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+  memories_.device().Record(forked_.get(), origin());
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     DeviceRank& rank = entry.ranks[r];
     RankMemory& memory = memories_.rank(r);
     recorded_[r] = rank.of_copies;  // their streams were waited for at the fork
@@ -78,8 +85,8 @@ void DeviceIssuer::Fork(DeviceEntry& entry, bool timed) {
 }
 
 void DeviceIssuer::Join(DeviceEntry& entry, int slot) {
-  Device& first = *memories_.rank(0).device;
-  for (size_t r = 0; r < entry.ranks.size(); ++r) {
+  Device& first = memories_.device();
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     for (size_t s = 0; s < entry.ranks[r].lanes.size(); ++s) {
       if (entry.ranks[r].lanes[s].empty()) continue;
       memories_.rank(r).device->Record(joined_[r][s].get(), StreamOf(r, s));
@@ -168,31 +175,31 @@ void DeviceIssuer::End(Lane& lane, bool timed) {
 void DeviceIssuer::Enqueue(Lane& lane, int slot, bool timed) {
   DeviceInstruction& front = lane.front();
   const auto s = static_cast<size_t>(slot);
+  const DeviceRange range(*memories_.rank(lane.rank).device, front.name);
   Begin(lane, timed);
   if (front.instruction->kind == InstructionKind::kCopy) {
-    memories_.rank(lane.rank).device->Copy(front.outputs[s][0], front.inputs[s][0], front.write_bytes, lane.stream);
+    memories_.rank(lane.rank).device->Copy(front.outputs[s][0], front.inputs[s][0], front.bytes, lane.stream);
   } else {
     front.kernel->Run(front.inputs[s].data(), front.outputs[s].data(), front.scratch, lane.stream);
   }
   End(lane, timed);
 }
 
-// When the last member has come.
+// When the last member of this process has come.
 bool DeviceIssuer::Meet(Lane& lane, int slot, bool timed) {
   const DeviceInstruction& mine = lane.front();
   std::vector<Lane*> members;
-  std::vector<Device*> devices;
   for (int member : plan_.groups[static_cast<size_t>(mine.group)].ranks) {
+    if (!memories_.holds(static_cast<size_t>(member))) continue;
     const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& other) {
       return other.rank == static_cast<size_t>(member) && !other.done() && other.front().group == mine.group &&
              other.front().instruction->kind == InstructionKind::kCollective && other.front().instruction->tag == mine.instruction->tag;
     });
     if (found == lanes_.end()) return false;
     members.push_back(&*found);
-    devices.push_back(memories_.rank(static_cast<size_t>(member)).device.get());
   }
-  std::unique_ptr<DeviceGroup>& group = groups_[mine.group];
-  if (group == nullptr) group = CudaPlatform()->NewGroup(devices);
+  DeviceGroup& group = groups_.Of(mine.group);
+  const DeviceRange range(*memories_.rank(lane.rank).device, mine.name);
   std::vector<std::vector<DeviceGroup::Operand>> operands;
   std::vector<void*> streams;
   for (Lane* member : members) {
@@ -201,10 +208,10 @@ bool DeviceIssuer::Meet(Lane& lane, int slot, bool timed) {
     streams.push_back(member->stream);
   }
   switch (mine.instruction->collective) {
-    case Collective::kAllReduceSum: group->AllReduceSum(operands, streams); break;
-    case Collective::kBroadcast: group->Broadcast(mine.instruction->root, operands, streams); break;
-    case Collective::kReduceScatterSum: group->ReduceScatterSum(operands, streams); break;
-    case Collective::kAllGather: group->AllGather(operands, streams); break;
+    case Collective::kAllReduceSum: group.AllReduceSum(operands, streams); break;
+    case Collective::kBroadcast: group.Broadcast(mine.instruction->root, operands, streams); break;
+    case Collective::kReduceScatterSum: group.ReduceScatterSum(operands, streams); break;
+    case Collective::kAllGather: group.AllGather(operands, streams); break;
   }
   for (Lane* member : members) End(*member, timed);
   return true;
@@ -214,6 +221,10 @@ bool DeviceIssuer::Meet(Lane& lane, int slot, bool timed) {
 bool DeviceIssuer::Transfer(Lane& lane, int slot, bool timed) {
   const DeviceInstruction& mine = lane.front();
   const bool sends = mine.instruction->kind == InstructionKind::kSend;
+  if (!memories_.holds(static_cast<size_t>(mine.peer))) {
+    TransferOver(lane, slot, timed);
+    return true;
+  }
   const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& other) {
     return other.rank == static_cast<size_t>(mine.peer) && !other.done() && other.front().peer == static_cast<int>(lane.rank) &&
            other.front().instruction->kind == (sends ? InstructionKind::kRecv : InstructionKind::kSend) &&
@@ -232,12 +243,28 @@ bool DeviceIssuer::Transfer(Lane& lane, int slot, bool timed) {
   receiver.Wait(to.stream, sent.get());
   const DeviceInstruction& put = to.front();
   const auto s = static_cast<size_t>(slot);
-  receiver.Copy(put.outputs[s][0], from.front().inputs[s][0], put.write_bytes, to.stream);
+  receiver.Copy(put.outputs[s][0], from.front().inputs[s][0], put.bytes, to.stream);
   receiver.Record(taken.get(), to.stream);
   sender.Wait(from.stream, taken.get());
   End(from, timed);
   End(to, timed);
   return true;
+}
+
+void DeviceIssuer::TransferOver(Lane& lane, int slot, bool timed) {
+  const DeviceInstruction& mine = lane.front();
+  const auto s = static_cast<size_t>(slot), peer = static_cast<size_t>(mine.peer);
+  const bool sends = mine.instruction->kind == InstructionKind::kSend;
+  Begin(lane, timed);
+  DeviceGroup::Operand operand{.dtype = DType::kUint8, .read_bytes = mine.bytes, .write_bytes = mine.bytes};
+  // The sender gives what it has to itself, too, in place.
+  operand.write = sends ? const_cast<void*>(mine.inputs[s][0]) : mine.outputs[s][0];
+  operand.read = operand.write;
+  const std::vector<DeviceGroup::Operand> operands[] = {{operand}};
+  const DeviceRange range(*memories_.rank(lane.rank).device, mine.name);
+  DeviceGroup& group = sends ? groups_.Between(lane.rank, peer) : groups_.Between(peer, lane.rank);
+  group.Broadcast(0, operands, std::span<void* const>(&lane.stream, 1));
+  End(lane, timed);
 }
 
 }  // namespace gradloom

@@ -121,16 +121,16 @@ StagingMemory& StagingMemory::operator=(StagingMemory&& other) noexcept {
   return *this;
 }
 
-DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options, std::shared_ptr<StateArena> state)
-    : pin_(options.pin_memory), ranks_(plan.num_ranks()), state_(std::move(state)) {
+DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options, RankRange own, std::shared_ptr<StateArena> state)
+    : pin_(options.pin_memory), own_(own), ranks_(plan.num_ranks()), state_(std::move(state)) {
   DevicePlatform& platform = ThePlatform();
-  for (size_t r = 0; r < ranks_.size(); ++r) {
-    const int ordinal = r < options.ordinals.size() ? options.ordinals[r] : static_cast<int>(r);
+  for (size_t r = first(); r < last(); ++r) {
+    const int ordinal = r < options.ordinals.size() ? options.ordinals[r] : static_cast<int>(r - first());
     ranks_[r].device = platform.Open(ordinal);
     CheckTarget(plan, platform, ordinal);
   }
   for (const Program& program : plan.programs) {
-    for (size_t r = 0; r < ranks_.size(); ++r) {
+    for (size_t r = first(); r < last(); ++r) {
       if (plan.PlaceOf(r) != program.place) continue;
       ranks_[r].transient_bytes = std::max(ranks_[r].transient_bytes, program.transient_bytes);
       ranks_[r].slot_bytes = std::max(ranks_[r].slot_bytes, AlignUp(program.input_bytes, kAlignmentBytes));
@@ -139,9 +139,9 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
   CheckRoom(plan);
   if (state_ == nullptr) {
     const auto take = [&](size_t rank, int64_t bytes) { return std::make_unique<DeviceArenaMemory>(ranks_[rank].device, bytes); };
-    state_ = std::make_shared<StateArena>(plan, take, RankRange{0, static_cast<int>(plan.num_ranks())});
+    state_ = std::make_shared<StateArena>(plan, take, own);
   }
-  for (size_t r = 0; r < ranks_.size(); ++r) {
+  for (size_t r = first(); r < last(); ++r) {
     RankMemory& rank = ranks_[r];
     const int place = plan.PlaceOf(r);
     rank.constants = DeviceArena(rank.device, plan.places[static_cast<size_t>(place)].constants_bytes, "constants");
@@ -162,7 +162,7 @@ void DeviceMemories::CheckRoom(const Plan& plan) const {
     int64_t fixed = 0, by_batch = 0, free = 0;
   };
   std::map<int, Need> needs;
-  for (size_t r = 0; r < ranks_.size(); ++r) {
+  for (size_t r = first(); r < last(); ++r) {
     const Place& place = plan.places[static_cast<size_t>(plan.PlaceOf(r))];
     Need& need = needs[ranks_[r].device->ordinal()];
     need.fixed += place.constants_bytes + plan.step.bytes + (state_ == nullptr ? place.state_bytes : 0);
@@ -184,7 +184,8 @@ void DeviceMemories::CheckRoom(const Plan& plan) const {
 }
 
 void DeviceMemories::TakeTransient() {
-  for (RankMemory& rank : ranks_) {
+  for (size_t r = first(); r < last(); ++r) {
+    RankMemory& rank = ranks_[r];
     rank.transient = DeviceArena(rank.device, rank.transient_bytes, "transient");
     rank.inputs = DeviceArena(rank.device, 2 * rank.slot_bytes, "input");
     for (StagingMemory& slot : rank.host_inputs) slot = StagingMemory(rank.device, rank.slot_bytes, pin_);

@@ -59,8 +59,9 @@ struct RankMemory {
 
 class DeviceMemories {
  public:
-  // Opens the ranks' devices. Throws Error(kDevice, kResource, kPlan), kDevice too for a device of another kind than the plan's.
-  DeviceMemories(const Plan& plan, const ExecutorOptions& options, std::shared_ptr<StateArena> state);
+  // Opens the devices of the ranks `own`. Throws Error(kDevice, kResource, kPlan), kDevice too for a device of another kind than the
+  // plan's.
+  DeviceMemories(const Plan& plan, const ExecutorOptions& options, RankRange own, std::shared_ptr<StateArena> state);
 
   // The address of a buffer for steps of a slot; null for a feed.
   std::byte* Address(const Buffer& buffer, size_t rank, int slot) const;
@@ -69,7 +70,13 @@ class DeviceMemories {
   void ReleaseTransient();
   bool has_transient() const { return has_transient_; }
 
-  size_t ranks() const { return ranks_.size(); }
+  size_t ranks() const { return ranks_.size(); }  // of the plan
+  bool holds(size_t rank) const { return own_.contains(static_cast<int>(rank)); }
+  // Those of this process, which has no memory of others.
+  size_t first() const { return static_cast<size_t>(own_.first); }
+  size_t last() const { return static_cast<size_t>(own_.last); }  // behind them
+  // Of the first of them.
+  Device& device() const { return *ranks_[first()].device; }
   RankMemory& rank(size_t rank) { return ranks_[rank]; }
   const RankMemory& rank(size_t rank) const { return ranks_[rank]; }
   const std::shared_ptr<StateArena>& state() const { return state_; }
@@ -79,6 +86,7 @@ class DeviceMemories {
   void CheckRoom(const Plan& plan) const;
 
   bool pin_;
+  RankRange own_;
   bool has_transient_ = false;
   std::vector<RankMemory> ranks_;
   std::shared_ptr<StateArena> state_;

@@ -12,6 +12,12 @@ namespace {
 // Larger fetches are copied when somebody asks for them.
 constexpr int64_t kStagedFetchBytes = 4096;
 
+std::string NameForProfilers(const Instruction& instruction, int index) {
+  std::string name = "#" + std::to_string(index) + " ";
+  if (instruction.kind == InstructionKind::kLaunch) return name + NodeOf(instruction);
+  return name + (instruction.kind == InstructionKind::kCopy ? "copy" : std::string(MeetingName(instruction)));
+}
+
 class DevicePreparation {
  public:
   DevicePreparation(const Plan& plan, int entry, DeviceMemories& memories, std::vector<KernelPlace>& places)
@@ -19,7 +25,8 @@ class DevicePreparation {
 
   DeviceEntry Run() {
     DeviceEntry made;
-    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) made.ranks.push_back(PrepareRank(rank));
+    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank)
+      made.ranks.push_back(memories_.holds(rank) ? PrepareRank(rank) : DeviceRank());
     StageFetches(made);
     return made;
   }
@@ -66,6 +73,7 @@ class DevicePreparation {
     DeviceInstruction prepared;
     prepared.instruction = &instruction;
     prepared.index = index;
+    prepared.name = NameForProfilers(instruction, index);
     for (const Use& use : instruction.uses) {
       const Buffer* const buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
       if (buffer != nullptr && buffer->arena == Arena::kFeed) {
@@ -79,7 +87,8 @@ class DevicePreparation {
         if (use.access == Access::kWrite) prepared.outputs[s].push_back(address);
         if (use.access == Access::kScratch) prepared.scratch = address;
       }
-      if (use.access == Access::kWrite && prepared.write_bytes == 0 && buffer != nullptr) prepared.write_bytes = buffer->bytes;
+      const bool moved = use.access == Access::kWrite || instruction.kind == InstructionKind::kSend;
+      if (moved && prepared.bytes == 0 && buffer != nullptr) prepared.bytes = buffer->bytes;
     }
     BindWork(program, instruction, rank, prepared);
     return prepared;
@@ -121,7 +130,7 @@ class DevicePreparation {
   void StageFetches(DeviceEntry& made) {
     int64_t bytes = 0;
     for (size_t f = 0; f < entry_.fetches.size(); ++f) {
-      for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) {
+      for (size_t rank = memories_.first(); rank < memories_.last(); ++rank) {
         const int id = FetchedBuffer(entry_, rank, f);
         if (id < 0) continue;
         const Buffer& buffer = program(rank).buffers[static_cast<size_t>(id)];
@@ -130,7 +139,7 @@ class DevicePreparation {
         bytes = AlignUp(bytes + buffer.bytes, kAlignmentBytes);
       }
     }
-    made.fetched = StagingMemory(memories_.rank(0).device, bytes, true);
+    made.fetched = StagingMemory(memories_.rank(memories_.first()).device, bytes, true);
   }
 
   const Plan& plan_;

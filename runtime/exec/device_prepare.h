@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/exec/device_memory.h"
@@ -54,12 +55,13 @@ class DeviceEvent {
 struct DeviceInstruction {
   const Instruction* instruction = nullptr;
   int index = 0;                   // in the program
+  std::string name;                // for profilers: "#12 MatMul 'dense_1'"
   std::unique_ptr<Kernel> kernel;  // of a launch
   // By input slot; the same but for operands that lie in one.
   std::array<std::vector<const void*>, 2> inputs;
   std::array<std::vector<void*>, 2> outputs;
   void* scratch = nullptr;
-  int64_t write_bytes = 0;                                    // of a copy or a transfer
+  int64_t bytes = 0;                                          // of a copy or a transfer
   int group = -1;                                             // of a collective: index into Plan::groups
   int peer = -1;                                              // of a transfer: rank
   std::array<std::vector<DeviceGroup::Operand>, 2> operands;  // of a collective, by input slot

@@ -13,10 +13,6 @@ namespace gradloom {
 std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const ExecutorOptions& options,
                                          std::shared_ptr<StateArena> state) {
   const bool on_host = plan->targets.front().device != DeviceKind::kCuda;
-  if (!on_host && options.communicator != nullptr) {
-    throw Error(ErrorCode::kUnsupported, "GPUs of several processes do not work together yet", "",
-                "train with all GPUs of the host in one process:  --devices cuda:all");
-  }
   if (options.parameters != nullptr && state == nullptr) state = MakeSharedStateArena(*plan, options.parameters);
   if (!on_host) return MakeDeviceExecutor(std::move(plan), options, std::move(state));
   return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/tensor.h"
+#include "runtime/comm/rank_range.h"
 #include "runtime/exec/state_arena.h"
 #include "runtime/plan/plan.h"
 
@@ -47,13 +48,13 @@ using NextRun = std::function<int(std::vector<TensorView>& feeds)>;
 // How a plan is run.
 struct ExecutorOptions {
   // To the other processes that run the same plan, each its own ranks (Communicator::RanksOf); null: this one runs all. All of them then
-  // run the same entries in one order, and ask for the same fetches. CPU devices alone.
+  // run the same entries in one order, and ask for the same fetches.
   std::shared_ptr<Communicator> communicator;
   // Parameters and running statistics are in this memory, with those of other processes (exec/shared_parameters.h); null: in memory of its
   // own. For one CPU device.
   std::shared_ptr<std::byte> parameters;
   // Of devices with a memory of their own; the CPU has no use for the rest.
-  std::vector<int> ordinals;  // of the physical devices, by rank; several ranks may share one; empty: 0, 1, 2 ...
+  std::vector<int> ordinals;  // of the physical devices, by rank, each in its process; several ranks may share one; empty: 0, 1, 2 ...
   bool graph = true;          // a step is captured once and launched as one piece of work
   bool pin_memory = true;     // inputs pass through pinned host memory
 };
@@ -121,11 +122,27 @@ class Executor {
     Shape shape;              // of the whole
   };
   static FetchParts PartsOf(const Plan& plan, int entry, int fetch);
+
+  // The ranks that a process drives: all, or its share. Throws Error(kConfig) where the job has more processes than the plan has ranks.
+  static RankRange OwnRanks(const Plan& plan, const Communicator* communicator);
+  // Where, in host memory, the bytes of a part are, which is a rank's of this process.
+  using PartAddress = std::function<const void*(const FetchParts::Part& part)>;
+  // A fetch where several processes run the plan: what one rank has whole, those that have it not get from its process; of the samples of
+  // several, each process sends its own to all. All call it.
+  TensorView FetchOfAll(Communicator& communicator, int entry, int fetch, const PartAddress& address);
+  // Memory for a fetch of an entry, which stays until ForgetFetched.
+  Tensor& FetchedTensor(int entry, int fetch, DType dtype, const Shape& shape);
+  void ForgetFetched() { fetched_.clear(); }
+
   // The step parameters of a rank at their places; `step` has StepLayout::bytes bytes.
   static void WriteStepParams(const StepLayout& layout, const StepParams& params, const RankBinding& rank, std::byte* step);
 
  private:
-  std::map<std::pair<int, int>, Tensor> cut_;  // by entry and fetch: what counts, where it does not lie together
+  TensorView SharedWhole(Communicator& communicator, int entry, int fetch, const FetchParts& found, const PartAddress& address);
+  TensorView GatheredFromAll(Communicator& communicator, int entry, int fetch, const FetchParts& found, const PartAddress& address);
+
+  std::map<std::pair<int, int>, Tensor> fetched_;  // by entry and fetch: what was put together, or brought to the host
+  std::map<std::pair<int, int>, Tensor> cut_;      // the same: what counts, where it does not lie together
 };
 
 }  // namespace gradloom

@@ -6,23 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/comm/communicator.h"
-
 namespace gradloom {
-
-namespace {
-
-RankRange OwnRanks(const Plan& plan, const Communicator* communicator) {
-  const size_t ranks = plan.num_ranks();
-  if (communicator == nullptr) return {0, static_cast<int>(ranks)};
-  if (ranks >= static_cast<size_t>(communicator->processes())) return communicator->OwnRanks(ranks);
-  throw Error(
-      ErrorCode::kConfig,
-      "the plan is for " + std::to_string(ranks) + " devices, and the job has " + std::to_string(communicator->processes()) + " processes",
-      "", "start as many processes as there are devices, or fewer");
-}
-
-}  // namespace
 
 HostExecutor::HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state, std::shared_ptr<Communicator> communicator)
     : plan_(std::move(plan)),
@@ -51,7 +35,7 @@ void HostExecutor::ReleaseMemory() {
   FinishAhead();
   ahead_entry_ = -1;
   for (auto& entry : prepared_) entry.reset();
-  gathered_.clear();
+  ForgetFetched();
   memory_.ReleaseTransient();
 }
 
@@ -172,81 +156,22 @@ const void* HostExecutor::AddressOf(const Buffer& buffer, int rank) const {
 }
 
 TensorView HostExecutor::FetchedWhole(int entry_index, int index) {
+  if (communicator_ != nullptr) {
+    return FetchOfAll(*communicator_, entry_index, index,
+                      [&](const FetchParts::Part& part) { return AddressOf(*part.buffer, static_cast<int>(part.rank)); });
+  }
   const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
   const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
   const FetchParts found = PartsOf(*plan_, entry_index, index);
-  if (communicator_ != nullptr) return found.whole ? SharedWhole(entry_index, index, found) : GatheredFromAll(entry_index, index, found);
   const Buffer& first = *found.parts.front().buffer;
   // A feed is whole as it was given.
   if (found.whole || first.arena == Arena::kFeed) {
     return {first.dtype, found.shape, AddressOf(first, static_cast<int>(found.parts.front().rank))};
   }
-  Tensor& whole = gathered_[{entry_index, index}];
-  if (!whole.defined()) whole = Tensor(first.dtype, found.shape);
+  Tensor& whole = FetchedTensor(entry_index, index, first.dtype, found.shape);
   for (const auto& [rank, part] : found.parts) {
     CopyOf(whole.shape(), DTypeBytes(first.dtype), fetch.batch_axis, fetch.batch_inner, entry.ranks[rank], entry.batch)
         .Gather(static_cast<const std::byte*>(AddressOf(*part, static_cast<int>(rank))), static_cast<std::byte*>(whole.data()));
-  }
-  return whole.view();
-}
-
-TensorView HostExecutor::SharedWhole(int entry_index, int index, const FetchParts& found) {
-  const auto process_of = [&](const FetchParts::Part& part) {
-    return communicator_->ProcessOf(static_cast<int>(part.rank), memory_.ranks());
-  };
-  const Buffer& first = *found.parts.front().buffer;
-  const int giver = process_of(found.parts.front()), me = communicator_->process();
-  std::vector<const FetchParts::Part*> held(static_cast<size_t>(communicator_->processes()));
-  for (const FetchParts::Part& part : found.parts) held[static_cast<size_t>(process_of(part))] = &part;
-  const FetchParts::Part* const mine = held[static_cast<size_t>(me)];
-  if (mine == nullptr) {
-    Tensor& whole = gathered_[{entry_index, index}];
-    if (!whole.defined()) whole = Tensor(first.dtype, found.shape);
-    communicator_->Receive(giver, Communicator::kFetchTag, whole.data(), whole.bytes());
-    return whole.view();
-  }
-  const TensorView view{first.dtype, found.shape, AddressOf(*mine->buffer, static_cast<int>(mine->rank))};
-  for (int i = 0; me == giver && i < communicator_->processes(); ++i) {
-    if (held[static_cast<size_t>(i)] == nullptr) communicator_->Send(i, Communicator::kFetchTag, view.data, view.bytes());
-  }
-  return view;
-}
-
-TensorView HostExecutor::GatheredFromAll(int entry_index, int index, const FetchParts& found) {
-  const Entry& entry = plan_->entries[static_cast<size_t>(entry_index)];
-  const Fetch& fetch = entry.fetches[static_cast<size_t>(index)];
-  const DType dtype = found.parts.front().buffer->dtype;
-  Tensor& whole = gathered_[{entry_index, index}];
-  if (!whole.defined()) whole = Tensor(dtype, found.shape);
-  auto* const to = static_cast<std::byte*>(whole.data());
-  const auto place_of = [&](const FetchParts::Part& part) {
-    return CopyOf(whole.shape(), DTypeBytes(dtype), fetch.batch_axis, fetch.batch_inner, entry.ranks[part.rank], entry.batch);
-  };
-  std::vector<std::byte> bytes;
-  for (const FetchParts::Part& part : found.parts) {
-    const int rank = static_cast<int>(part.rank);
-    if (!memory_.own().contains(rank)) continue;
-    const SampleCopy place = place_of(part);
-    const auto* from = static_cast<const std::byte*>(AddressOf(*part.buffer, rank));
-    if (part.buffer->arena == Arena::kFeed) {
-      // Of a feed each process has its own samples.
-      bytes.resize(static_cast<size_t>(place.runs * place.bytes));
-      place.Scatter(from, bytes.data());
-      from = bytes.data();
-    }
-    place.Gather(from, to);
-    for (int i = 0; i < communicator_->processes(); ++i) {
-      if (i != communicator_->process()) communicator_->Send(i, Communicator::kFetchTag, from, place.runs * place.bytes);
-    }
-  }
-  for (const FetchParts::Part& part : found.parts) {
-    const int rank = static_cast<int>(part.rank);
-    if (memory_.own().contains(rank)) continue;
-    const SampleCopy place = place_of(part);
-    bytes.resize(static_cast<size_t>(place.runs * place.bytes));
-    communicator_->Receive(communicator_->ProcessOf(rank, memory_.ranks()), Communicator::kFetchTag, bytes.data(),
-                           place.runs * place.bytes);
-    place.Gather(bytes.data(), to);
   }
   return whole.view();
 }

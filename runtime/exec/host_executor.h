@@ -39,10 +39,6 @@ class HostExecutor : public Executor {
  private:
   PreparedEntry& Prepared(int entry);
   const void* AddressOf(const Buffer& buffer, int rank) const;
-  // With several processes: a fetch that some ranks have all of, which those that have none get from the first; and one of which each
-  // rank has its samples.
-  TensorView SharedWhole(int entry, int fetch, const FetchParts& found);
-  TensorView GatheredFromAll(int entry, int fetch, const FetchParts& found);
   // Runs an entry's copy streams for a step.
   void CopyInputs(PreparedEntry& entry, const std::vector<const void*>& feeds, uint32_t step);
   void CopyAhead(const NextRun& next, uint32_t step);
@@ -54,7 +50,6 @@ class HostExecutor : public Executor {
   uint64_t chaos_seed_ = 0;
   std::vector<const void*> feeds_;                        // of the entry that ran last
   std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
-  std::map<std::pair<int, int>, Tensor> gathered_;        // by entry and fetch
   std::vector<std::exception_ptr> errors_;                // by lane, of the run
   StreamThreads threads_;
   // What has been copied for the next step: its entry and feeds. Written by the background thread alone while that works.

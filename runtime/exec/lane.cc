@@ -65,18 +65,6 @@ void AbortWith(Communicator& communicator, const std::exception_ptr& error) {
   }
 }
 
-std::string_view NameOf(const Instruction& instruction) {
-  if (instruction.kind == InstructionKind::kSend) return "send";
-  if (instruction.kind == InstructionKind::kRecv) return "receive";
-  switch (instruction.collective) {
-    case Collective::kAllReduceSum: return "all-reduce";
-    case Collective::kBroadcast: return "broadcast";
-    case Collective::kReduceScatterSum: return "reduce-scatter";
-    case Collective::kAllGather: return "all-gather";
-  }
-  return "";
-}
-
 }  // namespace
 
 void Lane::RethrowAtMeeting(const Error& error, const PreparedInstruction& prepared) const {
@@ -86,7 +74,7 @@ void Lane::RethrowAtMeeting(const Error& error, const PreparedInstruction& prepa
     if (&other == &prepared) break;
   }
   throw Error(error.code(), error.message(),
-              "in " + std::string(NameOf(*prepared.instruction)) + " #" + std::to_string(number) +
+              "in " + std::string(MeetingName(*prepared.instruction)) + " #" + std::to_string(number) +
                   (prepared.instruction->origin.empty() ? "" : " (" + Escaped(prepared.instruction->origin) + ")"),
               error.help());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "runtime/plan/plan.h"
@@ -11,6 +12,19 @@ namespace gradloom {
 // "MatMul '/fc/MatMul'".
 inline std::string NodeOf(const Instruction& instruction) {
   return instruction.op + (instruction.origin.empty() ? "" : " '" + Escaped(instruction.origin) + "'");
+}
+
+// "all-reduce": of an instruction at which ranks come together.
+inline std::string_view MeetingName(const Instruction& instruction) {
+  if (instruction.kind == InstructionKind::kSend) return "send";
+  if (instruction.kind == InstructionKind::kRecv) return "receive";
+  switch (instruction.collective) {
+    case Collective::kAllReduceSum: return "all-reduce";
+    case Collective::kBroadcast: return "broadcast";
+    case Collective::kReduceScatterSum: return "reduce-scatter";
+    case Collective::kAllGather: return "all-gather";
+  }
+  return "";
 }
 
 [[noreturn]] inline void RethrowAt(const Error& error, const Instruction& instruction) {

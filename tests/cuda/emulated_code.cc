@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -42,33 +43,40 @@ class Emulated : public RuntimeFunction {
   Function function_;
 };
 
-// The folder of this process's compiled code, removed at its end.
+// Where compiled code is kept: for all processes of a test that names a folder, else for this one, whose folder is removed at its end.
 const std::string& Folder() {
   static const struct Made {
     std::string path;
+    bool shared = false;
     Made() {
+      const char* const kept = std::getenv("GRADLOOM_EMULATED_CODE");
       const char* const base = std::getenv("TEST_TMPDIR");
-      path = std::string(base != nullptr ? base : "/tmp") + "/emulated_code." + std::to_string(getpid());
+      shared = kept != nullptr;
+      path = shared ? kept : std::string(base != nullptr ? base : "/tmp") + "/emulated_code." + std::to_string(getpid());
       std::filesystem::create_directories(path);
     }
-    ~Made() { std::filesystem::remove_all(path); }
+    ~Made() {
+      if (!shared) std::filesystem::remove_all(path);
+    }
   } folder;
   return folder.path;
 }
 
 Emulated::Function Compiled(const std::string& source, const std::string& name) {
-  static int count = 0;
-  const std::string path = Folder() + "/" + std::to_string(count++);
-  const std::string wrapped =
-      std::string(kBefore) + source + "\nextern \"C\" void emulated(const void* a) { " + name + "(*(const Arguments*)a); }\n";
-  std::ofstream(path + ".cc") << wrapped;
-  const std::string command =
-      "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + path + ".so " + path + ".cc 2> " + path + ".log";
-  if (std::system(command.c_str()) != 0) {
-    std::ifstream log(path + ".log");
-    throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);
+  const std::string path = Folder() + "/" + std::to_string(std::hash<std::string>()(source)) + ".so";
+  if (!std::filesystem::exists(path)) {
+    const std::string own = path + "." + std::to_string(getpid());
+    std::ofstream(own + ".cc") << kBefore << source << "\nextern \"C\" void emulated(const void* a) { " << name
+                               << "(*(const Arguments*)a); }\n";
+    const std::string command =
+        "g++ -std=c++20 -O0 -w -I. -ffp-contract=off -shared -fPIC -o " + own + " " + own + ".cc 2> " + own + ".log";
+    if (std::system(command.c_str()) != 0) {
+      std::ifstream log(own + ".log");
+      throw Error(ErrorCode::kDevice, "the host's compiler refuses:\n" + std::string(std::istreambuf_iterator<char>(log), {}), source);
+    }
+    std::filesystem::rename(own, path);
   }
-  void* const library = dlopen((path + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw Error(ErrorCode::kDevice, dlerror());
   return reinterpret_cast<Emulated::Function>(dlsym(library, "emulated"));
 }

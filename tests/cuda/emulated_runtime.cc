@@ -10,8 +10,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/check.h"
@@ -19,7 +21,7 @@
 
 // One piece of work of a stream: it may begin when everything before it in its stream is done, and `after`.
 struct Work {
-  std::function<void()> run;  // empty: a record or a wait
+  std::function<bool()> run;  // whether it is through, else it is asked again; empty: a record or a wait
   std::vector<std::shared_ptr<Work>> after;
   bool done = false;
 };
@@ -60,9 +62,9 @@ struct Capture {
 };
 
 struct World {
+  std::recursive_mutex mutex;  // inputs of a next step are copied on a thread of their own
   Options options;
   std::mt19937_64 random{1};
-  int device = 0;
   CUstream_st legacy;
   std::vector<std::unique_ptr<CUstream_st>> streams;
   std::set<CUevent_st*> events;
@@ -70,15 +72,20 @@ struct World {
   int captures = 0;
   std::unique_ptr<Capture> capture;  // one at a time
   std::vector<Call> calls;
-  cudaError_t last_error = cudaSuccess;
 };
+
+// Of a thread.
+thread_local int the_device = 0;
+thread_local cudaError_t the_last_error = cudaSuccess;
 
 World& TheWorld() {
   static World world;
   return world;
 }
 
-cudaError_t Fail(cudaError_t error) { return TheWorld().last_error = error; }
+cudaError_t Fail(cudaError_t error) { return the_last_error = error; }
+
+std::unique_lock<std::recursive_mutex> Locked() { return std::unique_lock(TheWorld().mutex); }
 
 CUstream_st* StreamOf(cudaStream_t stream) { return stream == nullptr ? &TheWorld().legacy : stream; }
 
@@ -91,7 +98,7 @@ bool FailsNow() {
   return left-- == 0;
 }
 
-cudaError_t Enqueue(cudaStream_t given, std::string what, std::function<void()> run, std::vector<WorkPtr> after = {}) {
+cudaError_t EnqueueAsking(cudaStream_t given, std::string what, std::function<bool()> run, std::vector<WorkPtr> after) {
   World& world = TheWorld();
   CUstream_st* const stream = StreamOf(given);
   if (FailsNow()) return Fail(cudaErrorLaunchFailure);
@@ -109,55 +116,92 @@ cudaError_t Enqueue(cudaStream_t given, std::string what, std::function<void()> 
   return cudaSuccess;
 }
 
+cudaError_t Enqueue(cudaStream_t given, std::string what, std::function<void()> run, std::vector<WorkPtr> after = {}) {
+  const auto lock = Locked();
+  std::function<bool()> asking;
+  if (run) asking = [run = std::move(run)] { return run(), true; };
+  return EnqueueAsking(given, std::move(what), std::move(asking), std::move(after));
+}
+
 bool Ready(const Work& work) {
   return std::all_of(work.after.begin(), work.after.end(), [](const WorkPtr& before) { return before->done; });
 }
 
-// Runs what there is, in a random order, until `until` says so or nothing is left.
+// Runs what there is, in a random order, until `until` says so or nothing is left that can go on now. Whether there is something that waits
+// for other processes.
 template <typename Until>
-void Advance(Until until) {
+bool Advance(Until until) {
+  const auto lock = Locked();
   World& world = TheWorld();
+  std::set<const Work*> waiting;
   while (!until()) {
     std::vector<CUstream_st*> ready;
     const auto look = [&](CUstream_st& stream) {
-      if (!stream.queue.empty() && Ready(*stream.queue.front())) ready.push_back(&stream);
+      if (!stream.queue.empty() && Ready(*stream.queue.front()) && !waiting.contains(stream.queue.front().get())) ready.push_back(&stream);
     };
     look(world.legacy);
     for (const auto& stream : world.streams) look(*stream);
-    if (ready.empty()) return;
+    if (ready.empty()) return !waiting.empty();
     CUstream_st& chosen = *ready[world.random() % ready.size()];
     const WorkPtr work = chosen.queue.front();
+    if (work->run && !work->run()) {
+      waiting.insert(work.get());
+      continue;
+    }
     chosen.queue.pop_front();
-    if (work->run) work->run();
     work->done = true;
     work->after.clear();
     work->run = nullptr;
+    waiting.clear();  // it may have been what they waited for
   }
+  return false;
 }
 
-// All work of a graph as one piece: its parts in a random order that keeps what the capture states.
-void RunGraph(const CUgraph_st& graph) {
-  World& world = TheWorld();
-  std::map<const Work*, bool> done;
-  std::vector<WorkPtr> left;
-  for (const auto& [stream, work] : graph.work) left.push_back(work);
-  while (!left.empty()) {
-    std::vector<size_t> ready;
-    for (size_t i = 0; i < left.size(); ++i) {
-      const auto& after = left[i]->after;
-      if (std::all_of(after.begin(), after.end(), [&](const WorkPtr& before) { return before->done || done[before.get()]; }))
-        ready.push_back(i);
-    }
-    const size_t chosen = ready[world.random() % ready.size()];
-    if (left[chosen]->run) left[chosen]->run();
-    done[left[chosen].get()] = true;
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
-  }
+// As Advance, and waits for other processes where that is what it takes.
+template <typename Until>
+void AdvanceWaiting(Until until) {
+  while (Advance(until)) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
+
+// A launch of a graph: its parts as one piece of work, in a random order that keeps what the capture states.
+class GraphRun {
+ public:
+  explicit GraphRun(const CUgraph_st& graph) {
+    for (const auto& [stream, work] : graph.work) left_.push_back(work);
+  }
+
+  // Whether all parts have run. Those that wait for other processes are asked again.
+  bool Continue() {
+    std::set<const Work*> waiting;
+    while (!left_.empty()) {
+      std::vector<size_t> ready;
+      for (size_t i = 0; i < left_.size(); ++i) {
+        const auto& after = left_[i]->after;
+        const auto over = [&](const WorkPtr& before) { return before->done || done_.contains(before.get()); };
+        if (!waiting.contains(left_[i].get()) && std::all_of(after.begin(), after.end(), over)) ready.push_back(i);
+      }
+      if (ready.empty()) return false;
+      const size_t chosen = ready[TheWorld().random() % ready.size()];
+      if (left_[chosen]->run && !left_[chosen]->run()) {
+        waiting.insert(left_[chosen].get());
+        continue;
+      }
+      done_.insert(left_[chosen].get());
+      left_.erase(left_.begin() + static_cast<std::ptrdiff_t>(chosen));
+      waiting.clear();
+    }
+    return true;
+  }
+
+ private:
+  std::vector<WorkPtr> left_;
+  std::set<const Work*> done_;
+};
 
 constexpr int kPoison = 0xCB;  // a large negative float, an index out of range
 
 cudaError_t Take(void** address, size_t bytes, int device) {
+  const auto lock = Locked();
   World& world = TheWorld();
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   int64_t taken = 0;
@@ -173,7 +217,8 @@ cudaError_t Take(void** address, size_t bytes, int device) {
 cudaError_t Give(void* address) {
   if (address == nullptr) return cudaSuccess;
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
-  Advance([] { return false; });
+  AdvanceWaiting([] { return false; });
+  const auto lock = Locked();
   if (TheWorld().memory.erase(address) == 0) return Fail(cudaErrorInvalidValue);
   std::free(address);
   return cudaSuccess;
@@ -183,7 +228,7 @@ cudaError_t Synchronize(cudaStream_t given) {
   CUstream_st* const stream = StreamOf(given);
   if (stream->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = stream->last;
-  if (last != nullptr) Advance([&] { return last->done; });
+  if (last != nullptr) AdvanceWaiting([&] { return last->done; });
   if (last != nullptr && !last->done) return Fail(cudaErrorLaunchTimeout);  // it would wait for ever
   return cudaSuccess;
 }
@@ -201,13 +246,29 @@ void Reset(const Options& options) {
   }
   world.options = options;
   world.random.seed(options.seed);
-  world.device = 0;
+  the_device = 0;
   world.calls.clear();
-  world.last_error = cudaSuccess;
+  the_last_error = cudaSuccess;
   world.capture = nullptr;
 }
 
 const std::vector<Call>& Calls() { return TheWorld().calls; }
+
+cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run) {
+  const auto lock = Locked();
+  std::vector<WorkPtr> before;
+  for (cudaStream_t stream : streams.subspan(1)) {
+    const WorkPtr& last = stream->capture != 0 ? stream->captured : stream->last;
+    if (last != nullptr) before.push_back(last);
+  }
+  cudaStream_t first = streams.front();
+  if (const cudaError_t error = EnqueueAsking(first, what, std::move(run), before); error != cudaSuccess) return error;
+  const WorkPtr work = first->capture != 0 ? first->captured : first->last;
+  for (cudaStream_t stream : streams.subspan(1)) {
+    if (const cudaError_t error = EnqueueAsking(stream, what, nullptr, {work}); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
 
 int64_t AllocatedBytes() {
   int64_t bytes = 0;
@@ -245,8 +306,8 @@ const char* cudaGetErrorName(cudaError_t error) {
   }
 }
 const char* cudaGetErrorString(cudaError_t) { return "of the emulated runtime"; }
-cudaError_t cudaGetLastError() { return std::exchange(TheWorld().last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return TheWorld().last_error; }
+cudaError_t cudaGetLastError() { return std::exchange(the_last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return the_last_error; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 
@@ -256,16 +317,18 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= TheWorld().options.devices) return Fail(cudaErrorInvalidDevice);
-  TheWorld().device = device;
+  the_device = device;
   return cudaSuccess;
 }
-cudaError_t cudaGetDevice(int* device) { return *device = TheWorld().device, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = the_device, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "Emulated GPU %d", device);
   properties->totalGlobalMem = static_cast<size_t>(TheWorld().options.memory_bytes);
   properties->major = 9;
   properties->multiProcessorCount = 132;
+  properties->pciBusID = device;
+  properties->uuid.bytes[15] = static_cast<char>(device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -273,8 +336,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const auto lock = Locked();
   int64_t taken = 0;
-  for (const auto& [at, block] : TheWorld().memory) taken += block.second == TheWorld().device ? static_cast<int64_t>(block.first) : 0;
+  for (const auto& [at, block] : TheWorld().memory) taken += block.second == the_device ? static_cast<int64_t>(block.first) : 0;
   *total = static_cast<size_t>(TheWorld().options.memory_bytes);
   *free = *total - static_cast<size_t>(taken);
   return cudaSuccess;
@@ -283,11 +347,11 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 1, cudaS
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() {
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
-  Advance([] { return false; });
+  AdvanceWaiting([] { return false; });
   return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** address, size_t bytes) { return Take(address, bytes, TheWorld().device); }
+cudaError_t cudaMalloc(void** address, size_t bytes) { return Take(address, bytes, the_device); }
 cudaError_t cudaFree(void* address) { return Give(address); }
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned) {
   if (TheWorld().options.pinning_fails) return Fail(cudaErrorMemoryAllocation);
@@ -300,7 +364,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
-  Advance([] { return false; });
+  AdvanceWaiting([] { return false; });
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
@@ -312,10 +376,11 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  const auto lock = Locked();
   auto& streams = TheWorld().streams;
   auto made = std::make_unique<CUstream_st>();
   made->number = streams.empty() ? 1 : streams.back()->number + 1;
-  made->device = TheWorld().device;
+  made->device = the_device;
   *stream = streams.emplace_back(std::move(made)).get();
   return cudaSuccess;
 }
@@ -323,6 +388,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { re
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Synchronize(stream);
+  const auto lock = Locked();
   auto& streams = TheWorld().streams;
   std::erase_if(streams, [&](const auto& mine) { return mine.get() == stream; });
   return cudaSuccess;
@@ -331,20 +397,25 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Synchronize(stre
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (StreamOf(stream)->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = StreamOf(stream)->last;
+  // A GPU goes on by itself.
+  if (last != nullptr) Advance([&] { return last->done; });
   return last == nullptr || last->done ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const auto lock = Locked();
   *event = new CUevent_st;
   TheWorld().events.insert(*event);
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const auto lock = Locked();
   TheWorld().events.erase(event);
   delete event;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t given) {
+  const auto lock = Locked();
   CUstream_st* const stream = StreamOf(given);
   if (const cudaError_t error = Enqueue(given, "record", [event] { event->time = std::chrono::steady_clock::now(); }); error != cudaSuccess)
     return error;
@@ -353,6 +424,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t given) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned) {
+  const auto lock = Locked();
   CUstream_st* const stream = StreamOf(given);
   if (event->recorded == nullptr) return cudaSuccess;  // as CUDA: nothing to wait for
   if (event->capture != 0) {
@@ -368,7 +440,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned)
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->capture != 0) return Fail(cudaErrorCapturedEvent);
   const WorkPtr recorded = event->recorded;
-  if (recorded != nullptr) Advance([&] { return recorded->done; });
+  if (recorded != nullptr) AdvanceWaiting([&] { return recorded->done; });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -381,6 +453,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const auto lock = Locked();
   World& world = TheWorld();
   if (Capturing() || stream == nullptr) return Fail(cudaErrorStreamCaptureUnsupported);
   world.capture = std::make_unique<Capture>();
@@ -391,6 +464,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const auto lock = Locked();
   World& world = TheWorld();
   *graph = nullptr;
   if (!Capturing() || world.capture->origin != stream) return Fail(cudaErrorStreamCaptureUnmatched);
@@ -430,7 +504,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  return Enqueue(stream, "graph", [exec] { RunGraph(exec->graph); });
+  const auto lock = Locked();
+  return EnqueueAsking(stream, "graph", [run = std::make_shared<GraphRun>(exec->graph)] { return run->Continue(); }, {});
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count) {
   *count = graph->work.size();

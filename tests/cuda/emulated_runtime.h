@@ -5,7 +5,11 @@
 // captured is refused as CUDA refuses it.
 #pragma once
 
+#include <driver_types.h>
+
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +34,10 @@ struct Call {
   bool captured = false;
 };
 const std::vector<Call>& Calls();
+
+// Enqueues work that begins when all these streams have come to it, and behind which all go on. `run` says whether it is through; it is
+// asked until it is, and whoever waits for a stream may give that up.
+cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run);
 
 // Bytes that are allocated now, over all devices.
 int64_t AllocatedBytes();

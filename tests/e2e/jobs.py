@@ -1,8 +1,12 @@
 """Jobs of several processes, and what they train."""
 import os
+import re
 import socket
 import struct
 import subprocess
+import tempfile
+import time
+import unittest
 import zlib
 
 # 1,437 rows in batches of 50: the last one has 37, and no number of devices divides it. Dropout, batch statistics, accumulation.
@@ -66,3 +70,56 @@ class Job:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
+
+
+def without_times(path):
+    with open(path) as file:
+        return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
+
+
+class JobTest(unittest.TestCase):
+    """Runs in a folder of the class, which names the command: gradloom."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.out = cls.folder.name
+
+    def one(self, words, code=0):
+        done = subprocess.run([self.gradloom, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def job(self, world, words, code=0, **options):
+        job = Job(self.gradloom, world, words, **options)
+        said = job.end()
+        self.assertEqual(job.codes(), [code] * world, "\n".join(said))
+        return said
+
+    def path(self, *names):
+        return os.path.join(self.out, *names)
+
+    def train(self, name, **changes):
+        """train with the flags of DIGITS, or others: epochs="4"."""
+        flags = {"--" + key.replace("_", "-"): value for key, value in changes.items()}
+        return ["train", *digits(flags), "--name", name, "--out", self.out]
+
+    def assert_same_run(self, ours, theirs):
+        """Weights, optimizer state, the model and all numbers that are no times."""
+        for name in ("state.safetensors", "export/model.onnx"):
+            with open(self.path(ours, name), "rb") as a, open(self.path(theirs, name), "rb") as b:
+                self.assertTrue(a.read() == b.read(), f"{name} of {ours} and {theirs}")
+        self.assertEqual(without_times(self.path(ours, "metrics.jsonl")), without_times(self.path(theirs, "metrics.jsonl")))
+
+    def wait_for(self, path, job):
+        self.wait_until(lambda: os.path.exists(path), path, job)
+
+    def wait_until(self, condition, what, job):
+        end = time.monotonic() + 120
+        while not condition():
+            self.assertEqual(job.codes(), [None] * len(job.processes), "a process ended")
+            self.assertLess(time.monotonic(), end, f"no {what}")
+            for process in job.processes:
+                process.poll()
+            time.sleep(0.01)

@@ -11,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from jobs import Job, digits, free_port, write_png  # noqa: E402
+from jobs import Job, JobTest, free_port, write_png  # noqa: E402
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
@@ -59,11 +59,6 @@ def held_by(pid):
         return None
 
 
-def without_times(path):
-    with open(path) as file:
-        return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
-
-
 class Mpirun(Job):
     """The one process that starts all others."""
 
@@ -82,50 +77,8 @@ class Mpirun(Job):
         self.folder.cleanup()
 
 
-class ProcessesTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.out = cls.folder.name
-
-    def one(self, words, code=0):
-        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
-
-    def job(self, world, words, code=0, **options):
-        job = Job(GRADLOOM, world, words, **options)
-        said = job.end()
-        self.assertEqual(job.codes(), [code] * world, "\n".join(said))
-        return said
-
-    def path(self, *names):
-        return os.path.join(self.out, *names)
-
-    def train(self, name, **changes):
-        """train with the flags of DIGITS, or others: epochs="4"."""
-        flags = {"--" + key.replace("_", "-"): value for key, value in changes.items()}
-        return ["train", *digits(flags), "--name", name, "--out", self.out]
-
-    def assert_same_run(self, ours, theirs):
-        """Weights, optimizer state, the model and all numbers that are no times."""
-        for name in ("state.safetensors", "export/model.onnx"):
-            with open(self.path(ours, name), "rb") as a, open(self.path(theirs, name), "rb") as b:
-                self.assertTrue(a.read() == b.read(), f"{name} of {ours} and {theirs}")
-        self.assertEqual(without_times(self.path(ours, "metrics.jsonl")), without_times(self.path(theirs, "metrics.jsonl")))
-
-    def wait_for(self, path, job):
-        self.wait_until(lambda: os.path.exists(path), path, job)
-
-    def wait_until(self, condition, what, job):
-        end = time.monotonic() + 120
-        while not condition():
-            self.assertEqual(job.codes(), [None] * len(job.processes), "a process ended")
-            self.assertLess(time.monotonic(), end, f"no {what}")
-            for process in job.processes:
-                process.poll()
-            time.sleep(0.01)
+class ProcessesTest(JobTest):
+    gradloom = GRADLOOM
 
     def test_bits_of_one_process(self):
         for world, each, transport in ((2, 1, "auto"), (3, 1, "tcp"), (5, 1, "auto"), (2, 2, "auto")):

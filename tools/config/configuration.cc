@@ -198,6 +198,11 @@ void Configuration::ForgetSection(std::string_view section) {
   }
 }
 
+void Configuration::Forget(std::string_view name) {
+  const Configuration untouched;
+  entries_.find(name)->second = untouched.entry(name);
+}
+
 void Configuration::Decide(std::string_view name, const std::string& text, const std::string& place) {
   const Key& key = *FindKey(name);
   Assign(key, ParseWords(key, {text}, place), OriginKind::kFile, place);

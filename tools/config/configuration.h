@@ -46,7 +46,8 @@ class Configuration {
   // What the model or the machine has decided where nobody did; `place` says which.
   void Decide(std::string_view name, const std::string& text, const std::string& place);
 
-  // All keys of a section as if nobody had given them.
+  // A key, and all keys of a section, as if nobody had given them.
+  void Forget(std::string_view name);
   void ForgetSection(std::string_view section);
 
   // Of a key of that type, by its name; an absent text is "" (is_given tells).

@@ -215,22 +215,6 @@ const CudaDevices& Machine() {
   return machine;
 }
 
-// "sm_90".
-std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine) {
-  std::string isa;
-  for (int ordinal : devices.ordinals) {
-    const auto found = std::find_if(machine.devices.begin(), machine.devices.end(),
-                                    [&](const DeviceProperties& device) { return device.ordinal == ordinal; });
-    const std::string mine = "sm_" + std::to_string(found->compute_major * 10 + found->compute_minor);
-    if (!isa.empty() && mine != isa) {
-      throw Error(ErrorCode::kConfig, "devices " + devices.ToString() + " are of several kinds: " + isa + " and " + mine, "",
-                  "name GPUs of one kind; the verb devices shows them");
-    }
-    isa = mine;
-  }
-  return isa;
-}
-
 constexpr int kMostThreads = 1024;
 
 bool IsArchitecture(const std::string& text) {

@@ -13,6 +13,7 @@
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/plan_identity.h"
 #include "tools/run/job.h"
+#include "tools/run/job_devices.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
 
@@ -31,6 +32,9 @@ std::chrono::seconds SecondsOf(const Configuration& configuration, const char* n
   if (interval.unit == Interval::Unit::kSeconds) return std::chrono::seconds(interval.count);
   throw Error(ErrorCode::kConfig, std::string(name) + " cannot be '" + Escaped(text) + "'", "", "it reads 90s or 10min");
 }
+
+// Which GPUs a process takes is its own affair.
+bool AsksForGpus(const DeviceSpec& devices) { return devices.best || devices.kind == DeviceKind::kCuda; }
 
 bool IsOwn(std::string_view key) {
   return std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view own) { return key.starts_with(own); });
@@ -89,6 +93,10 @@ void TrainingJob::CheckConfiguration(const Configuration& configuration, bool re
   std::string lines = std::string("version = ") + kVersion + "\n" + (resumed ? "a run to go on with\n" : "a new run\n");
   for (const Key& key : Keys()) {
     if (IsOwn(key.name)) continue;
+    if (std::string_view(key.name) == "devices.use" && AsksForGpus(ParseDevices(configuration.Text(key.name)))) {
+      lines += "devices.use = GPUs\n";
+      continue;
+    }
     lines +=
         std::string(key.name) + " = " + (configuration.has_value(key.name) ? TomlOf(key, configuration.value(key.name)) : "nothing") + "\n";
   }
@@ -128,32 +136,67 @@ void TrainingJob::ShareDevices(Configuration& configuration, bool resumed) const
       communicator_->Leave();
       throw Error(*obstacle);
     }
-    configuration.Decide("devices.use", "cpu:1", "the job");
+    configuration.Decide("devices.use", "cpu:1", kDecidedByTheJob);
     if (configuration.Integer("devices.threads") == 0)
-      configuration.Decide("devices.threads", std::to_string(std::max(1, ThreadsOfProcess(topology_.local_world))), "the job");
+      configuration.Decide("devices.threads", std::to_string(std::max(1, ThreadsOfProcess(topology_.local_world))), kDecidedByTheJob);
     return;
   }
   const int world = topology_.world;
-  const Origin& origin = configuration.origin("devices.use");
-  const bool of_the_job = resumed && origin.kind == OriginKind::kFile;
+  const bool of_the_job = resumed && configuration.origin("devices.use").kind == OriginKind::kFile;
   const DeviceSpec devices = ParseDevices(configuration.Text("devices.use"));
-  if (devices.kind != DeviceKind::kCpu) {
-    Refuse({ErrorCode::kUnsupported, "GPUs of several processes do not work together yet", Escaped(origin.ToString(), 4096),
-            "train with all GPUs of the host in one process:  --devices cuda:all"});
-  }
+  if (AsksForGpus(devices)) return ShareGpus(configuration, devices, of_the_job);
   const int given = std::max(devices.count, 1), all = of_the_job ? given : given * world;
-  if (all < world) {
-    Refuse({ErrorCode::kConfig,
-            "the run is for " + std::to_string(all) + " devices, and the job has " + std::to_string(world) + " processes",
-            Escaped(origin.ToString(), 4096), "start as many processes as there are devices, or say  --devices cpu:1  for one each"});
-  }
-  configuration.Decide("devices.use", "cpu:" + std::to_string(all), "the job");
+  if (all < world) RefuseTooFew(configuration, all);
+  configuration.Decide("devices.use", "cpu:" + std::to_string(all), kDecidedByTheJob);
+  ShareThreads(configuration, all);
+}
+
+void TrainingJob::RefuseTooFew(const Configuration& configuration, int devices) const {
+  const Origin& origin = configuration.origin("devices.use");
+  const bool gpus = AsksForGpus(ParseDevices(configuration.Text("devices.use")));
+  Refuse({ErrorCode::kConfig,
+          "the run is for " + std::to_string(devices) + " devices, and the job has " + std::to_string(topology_.world) + " processes",
+          Escaped(origin.ToString(), 4096),
+          std::string("start as many processes as there are devices, or say  --devices ") + (gpus ? "cuda" : "cpu:1") + "  for one each"});
+}
+
+void TrainingJob::ShareThreads(Configuration& configuration, int devices) const {
   if (configuration.Integer("devices.threads") > 0) return;
   // As many as a process by itself would take, of the host that has the fewest.
-  const int mine = std::max(1, ThreadsOfProcess(topology_.local_world) / ((all + world - 1) / world));
+  const int mine = std::max(1, ThreadsOfProcess(topology_.local_world) / ((devices + topology_.world - 1) / topology_.world));
   int fewest = mine;
   for (const std::string& theirs : communicator_->AllGather(std::to_string(mine))) fewest = std::min(fewest, std::atoi(theirs.c_str()));
-  configuration.Decide("devices.threads", std::to_string(std::max(fewest, 1)), "the job");
+  configuration.Decide("devices.threads", std::to_string(std::max(fewest, 1)), kDecidedByTheJob);
+}
+
+void TrainingJob::ShareGpus(Configuration& configuration, const DeviceSpec& wanted, bool of_the_job) const {
+  DeviceSpec own = wanted;
+  if (of_the_job && wanted.count > 0 && wanted.count < topology_.world) RefuseTooFew(configuration, wanted.count);
+  if (of_the_job && !wanted.ordinals.empty()) {
+    const RankRange mine = communicator_->OwnRanks(wanted.ordinals.size());
+    own.ordinals.assign(wanted.ordinals.begin() + mine.first, wanted.ordinals.begin() + mine.last);
+    own.count = mine.count();
+  }
+  std::vector<OwnDevices> all;
+  for (const std::string& text : communicator_->AllGather(TakeOwnDevices(own, topology_, ThisMachinesCuda()).ToText()))
+    all.push_back(OwnDevices::FromText(text));
+  OwnDevices together;
+  try {
+    together = CombineDevices(all, Names());
+  } catch (const Error& error) {
+    Refuse(error);
+  }
+  configuration.Decide("devices.use", together.devices.ToString(), kDecidedByTheJob);
+  // Numbers of other processes' GPUs are not looked for among this one's.
+  if (together.devices.kind == DeviceKind::kCuda && !configuration.is_given("devices.target"))
+    configuration.Decide("devices.target", together.isa, kDecidedByTheJob);
+  if (together.devices.kind == DeviceKind::kCpu) ShareThreads(configuration, together.devices.count);
+}
+
+std::vector<std::string> TrainingJob::Names() const {
+  std::vector<std::string> names;
+  for (int process = 0; process < communicator_->processes(); ++process) names.push_back(communicator_->name(process));
+  return names;
 }
 
 void TrainingJob::DivideHost(Configuration& configuration) const {
@@ -161,10 +204,10 @@ void TrainingJob::DivideHost(Configuration& configuration) const {
   const DeviceSpec wanted = ParseDevices(configuration.Text("devices.use"));
   DeviceSpec taken = wanted;
   if (wanted.best || wanted.kind == DeviceKind::kCuda) taken = DeviceOfLocalRank(wanted, topology_.local_rank, ThisMachinesCuda());
-  if (taken.ordinals != wanted.ordinals) configuration.Decide("devices.use", taken.ToString(), "the job");
+  if (taken.ordinals != wanted.ordinals) configuration.Decide("devices.use", taken.ToString(), kDecidedByTheJob);
   if (configuration.Integer("devices.threads") > 0) return;
   const int threads = ThreadsOfProcess(topology_.local_world) / std::max(wanted.count, 1);
-  configuration.Decide("devices.threads", std::to_string(std::max(threads, 1)), "the job");
+  configuration.Decide("devices.threads", std::to_string(std::max(threads, 1)), kDecidedByTheJob);
 }
 
 void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {

@@ -10,12 +10,16 @@
 
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/plan/device_spec.h"
 #include "runtime/session/session.h"
 #include "runtime/session/shared_training.h"
 #include "tools/config/configuration.h"
 #include "tools/run/set_up.h"
 
 namespace gradloom {
+
+// The origin of a key that processes decide together.
+inline constexpr char kDecidedByTheJob[] = "the job";
 
 // What all processes of a job do at the same places of their way through a command. Of a process by itself nothing is done.
 class TrainingJob {
@@ -37,7 +41,8 @@ class TrainingJob {
   std::string Told(const std::string& text) const;
 
   // Sets how many devices the job has, and the threads of each: devices.use is of a process, but of a run that goes on it is
-  // that of the whole job, unless a flag says otherwise. Throws Error(kConfig).
+  // that of the whole job, unless a flag says otherwise. Of GPUs it becomes the list of all processes, by rank, each number as its process
+  // counts. Throws Error(kConfig, kDevice).
   void ShareDevices(Configuration& configuration, bool resumed) const;
   // Throw Error(kConfig) naming what differs between processes, with both values: before anything is made of the configuration, and
   // before the first step.
@@ -92,6 +97,12 @@ class TrainingJob {
 
  private:
   TrainingJob() = default;
+  void ShareGpus(Configuration& configuration, const DeviceSpec& wanted, bool of_the_job) const;
+  // The threads of each of the job's CPU devices: as many as a process by itself would take, of the host that has the fewest.
+  void ShareThreads(Configuration& configuration, int devices) const;
+  [[noreturn]] void RefuseTooFew(const Configuration& configuration, int devices) const;
+  // The names of all processes, for messages.
+  std::vector<std::string> Names() const;
   // Of what all processes find at the same place: none is to take another's end for a fault.
   [[noreturn]] void Refuse(const Error& error) const;
 

@@ -126,6 +126,7 @@ class TrainingRun {
   std::string ConfigurationOfRun() const {
     Configuration kept = configuration_;
     kept.ForgetSection("job");
+    if (kept.origin("devices.target").place == kDecidedByTheJob) kept.Forget("devices.target");
     if (kept.is_given("train.transport")) kept.Decide("train.transport", "auto", "every job by itself");
     return kept.ToToml(true);
   }

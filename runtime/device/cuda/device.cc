@@ -1,6 +1,8 @@
 #include "runtime/device/cuda/device.h"
 
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
+#include <nvtx3/nvToolsExtCudaRt.h>
 
 #include <algorithm>
 #include <string>
@@ -16,6 +18,12 @@ namespace {
 
 cudaStream_t Stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t Event(void* event) { return static_cast<cudaEvent_t>(event); }
+
+// Ours in a profiler, beside those of the libraries. It is made once.
+nvtxDomainHandle_t OurDomain() {
+  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("gradloom");
+  return domain;
+}
 
 class CudaGraph : public DeviceGraph {
  public:
@@ -116,6 +124,13 @@ class CudaDevice : public Device {
     Use();
     GRADLOOM_CUDA(cudaStreamSynchronize(Stream(stream)));
   }
+  bool Done(void* stream) override {
+    Use();
+    const cudaError_t state = cudaStreamQuery(Stream(stream));
+    if (state == cudaErrorNotReady) return false;
+    CheckCuda(state, "cudaStreamQuery");
+    return true;
+  }
   double Milliseconds(void* begin, void* end) override {
     float ms = 0;
     GRADLOOM_CUDA(cudaEventElapsedTime(&ms, Event(begin), Event(end)));
@@ -138,6 +153,17 @@ class CudaDevice : public Device {
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();
   }
+
+  void NameStream(void* stream, const std::string& name) override { nvtxNameCudaStreamA(Stream(stream), name.c_str()); }
+  void BeginRange(const std::string& name) override {
+    nvtxEventAttributes_t range{};
+    range.version = NVTX_VERSION;
+    range.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    range.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    range.message.ascii = name.c_str();
+    nvtxDomainRangePushEx(OurDomain(), &range);
+  }
+  void EndRange() noexcept override { nvtxDomainRangePop(OurDomain()); }
 
   std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) override {
     Use();

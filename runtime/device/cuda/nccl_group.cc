@@ -3,7 +3,10 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <chrono>
+#include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/check.h"
@@ -11,10 +14,11 @@
 namespace gradloom::cuda {
 namespace {
 
-using Operands = std::span<const std::vector<DeviceGroup::Operand>>;
+using Operand = DeviceGroup::Operand;
+using Operands = std::span<const std::vector<Operand>>;
 using Streams = std::span<void* const>;
 
-void Check(ncclResult_t result, const char* call) {
+void CheckNccl(ncclResult_t result, const char* call) {
   // What a communicator is still doing is no error.
   if (result == ncclSuccess || result == ncclInProgress) return;
   throw Error(ErrorCode::kDevice, std::string(call) + " failed: " + ncclGetErrorString(result), ncclGetLastError(nullptr),
@@ -36,36 +40,89 @@ ncclDataType_t TypeOf(DType dtype) {
   throw Error(ErrorCode::kUnsupported, "no collectives of " + std::string(DTypeName(dtype)));
 }
 
+// What NCCL was asked for between a begin and an end. Where an exception comes between, what was asked for is dropped with the group.
+class Asking {
+ public:
+  Asking() { CheckNccl(ncclGroupStart(), "ncclGroupStart"); }
+  ~Asking() {
+    if (open_) ncclGroupEnd();
+  }
+  void End(const char* call) {
+    open_ = false;
+    CheckNccl(ncclGroupEnd(), call);
+  }
+
+ private:
+  bool open_ = true;
+};
+
 class NcclGroup : public DeviceGroup {
  public:
   explicit NcclGroup(std::span<Device* const> members) : members_(members.begin(), members.end()), communicators_(members.size()) {
     std::vector<int> ordinals;
     for (Device* member : members_) ordinals.push_back(member->ordinal());
-    Check(ncclCommInitAll(communicators_.data(), static_cast<int>(ordinals.size()), ordinals.data()), "ncclCommInitAll");
+    CheckNccl(ncclCommInitAll(communicators_.data(), static_cast<int>(ordinals.size()), ordinals.data()), "ncclCommInitAll");
   }
+
+  // No call of NCCL's waits for the other processes, which may be gone: it is asked again and again whether it is through.
+  NcclGroup(std::span<Device* const> members, const DeviceMeeting& meeting)
+      : members_(members.begin(), members.end()), communicators_(members.size()), waiting_(meeting.waiting) {
+    ncclUniqueId id;
+    GRADLOOM_CHECK(meeting.id.size() == sizeof id.internal && meeting.positions.size() == members.size());
+    std::memcpy(id.internal, meeting.id.data(), sizeof id.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    try {
+      Asking asking;
+      for (size_t m = 0; m < members_.size(); ++m) {
+        GRADLOOM_CUDA(cudaSetDevice(members_[m]->ordinal()));
+        CheckNccl(ncclCommInitRankConfig(&communicators_[m], meeting.size, id, meeting.positions[m], &config), "ncclCommInitRankConfig");
+      }
+      asking.End("ncclCommInitRankConfig");
+      Settle();
+    } catch (...) {
+      Abort();
+      throw;
+    }
+  }
+
   ~NcclGroup() override {
-    for (ncclComm_t communicator : communicators_) ncclCommDestroy(communicator);
+    // Processes leave the job together, each with its last step done: nothing is under way, and who has ended already is not waited for.
+    if (waiting_) {
+      Abort();
+    } else {
+      for (ncclComm_t communicator : communicators_) ncclCommDestroy(communicator);
+    }
   }
 
   void AllReduceSum(Operands operands, Streams streams) override {
-    ForAll(operands, streams, [&](const Operand& o, ncclComm_t c, cudaStream_t stream) {
+    ForAll(operands, streams, "ncclAllReduce", [](const Operand& o, ncclComm_t c, cudaStream_t stream) {
       return ncclAllReduce(o.read, o.write, Count(o.read_bytes, o), TypeOf(o.dtype), ncclSum, c, stream);
     });
   }
   void Broadcast(int root, Operands operands, Streams streams) override {
-    ForAll(operands, streams, [&](const Operand& o, ncclComm_t c, cudaStream_t stream) {
+    ForAll(operands, streams, "ncclBroadcast", [root](const Operand& o, ncclComm_t c, cudaStream_t stream) {
       return ncclBroadcast(o.read, o.write, static_cast<size_t>(o.write_bytes), ncclUint8, root, c, stream);
     });
   }
   void ReduceScatterSum(Operands operands, Streams streams) override {
-    ForAll(operands, streams, [&](const Operand& o, ncclComm_t c, cudaStream_t stream) {
+    ForAll(operands, streams, "ncclReduceScatter", [](const Operand& o, ncclComm_t c, cudaStream_t stream) {
       return ncclReduceScatter(o.read, o.write, Count(o.write_bytes, o), TypeOf(o.dtype), ncclSum, c, stream);
     });
   }
   void AllGather(Operands operands, Streams streams) override {
-    ForAll(operands, streams, [&](const Operand& o, ncclComm_t c, cudaStream_t stream) {
+    ForAll(operands, streams, "ncclAllGather", [](const Operand& o, ncclComm_t c, cudaStream_t stream) {
       return ncclAllGather(o.read, o.write, static_cast<size_t>(o.read_bytes), ncclUint8, c, stream);
     });
+  }
+
+  void Check() override { InProgress(); }
+
+  void Abort() noexcept override {
+    for (ncclComm_t& communicator : communicators_) {
+      if (communicator != nullptr) ncclCommAbort(communicator);
+      communicator = nullptr;
+    }
   }
 
  private:
@@ -73,28 +130,53 @@ class NcclGroup : public DeviceGroup {
 
   // One thread speaks for all members, which NCCL wants to hear of between a begin and an end.
   template <typename F>
-  void ForAll(Operands operands, Streams streams, F&& call) {
-    Check(ncclGroupStart(), "ncclGroupStart");
+  void ForAll(Operands operands, Streams streams, const char* name, F&& call) {
+    Asking asking;
     for (size_t m = 0; m < members_.size(); ++m) {
       GRADLOOM_CUDA(cudaSetDevice(members_[m]->ordinal()));
-      for (const Operand& operand : operands[m]) {
-        Check(call(operand, communicators_[m], static_cast<cudaStream_t>(streams[m])), "an NCCL collective");
-      }
+      for (const Operand& operand : operands[m]) CheckNccl(call(operand, communicators_[m], static_cast<cudaStream_t>(streams[m])), name);
     }
-    Check(ncclGroupEnd(), "ncclGroupEnd");
+    asking.End(name);
+    Settle();
+  }
+
+  // Whether NCCL is still at what it was asked for last: then nothing may be enqueued behind it.
+  bool InProgress() const {
+    bool in_progress = false;
     for (ncclComm_t communicator : communicators_) {
       ncclResult_t state = ncclSuccess;
-      Check(ncclCommGetAsyncError(communicator, &state), "ncclCommGetAsyncError");
-      Check(state, "an NCCL collective");
+      CheckNccl(ncclCommGetAsyncError(communicator, &state), "ncclCommGetAsyncError");
+      CheckNccl(state, "an NCCL collective");
+      in_progress = in_progress || state == ncclInProgress;
+    }
+    return in_progress;
+  }
+
+  void Settle() const {
+    auto since = std::chrono::steady_clock::now();
+    while (InProgress()) {
+      if (waiting_) waiting_(since);
+      std::this_thread::yield();
     }
   }
 
   std::vector<Device*> members_;
-  std::vector<ncclComm_t> communicators_;
+  std::vector<ncclComm_t> communicators_;     // by member; null: aborted
+  decltype(DeviceMeeting::waiting) waiting_;  // empty: all members are here
 };
 
 }  // namespace
 
 std::unique_ptr<DeviceGroup> NewNcclGroup(std::span<Device* const> members) { return std::make_unique<NcclGroup>(members); }
+
+std::unique_ptr<DeviceGroup> JoinNcclGroup(std::span<Device* const> members, const DeviceMeeting& meeting) {
+  return std::make_unique<NcclGroup>(members, meeting);
+}
+
+std::string NewNcclMeeting() {
+  ncclUniqueId id;
+  CheckNccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return {id.internal, sizeof id.internal};
+}
 
 }  // namespace gradloom::cuda

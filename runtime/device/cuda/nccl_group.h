@@ -3,12 +3,17 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "runtime/device/device.h"
 
 namespace gradloom::cuda {
 
-// One communicator, used by this group alone. Throws Error(kDevice) with NCCL's words.
+// All members are here. One communicator, used by this group alone. Throws Error(kDevice) with NCCL's words.
 std::unique_ptr<DeviceGroup> NewNcclGroup(std::span<Device* const> members);
+
+// As DevicePlatform::JoinGroup and NewMeeting.
+std::unique_ptr<DeviceGroup> JoinNcclGroup(std::span<Device* const> members, const DeviceMeeting& meeting);
+std::string NewNcclMeeting();
 
 }  // namespace gradloom::cuda

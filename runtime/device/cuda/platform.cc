@@ -70,6 +70,11 @@ class CudaDevicePlatform : public DevicePlatform {
                 "name each GPU once in --devices, or GPUs with peer access to each other");
   }
 
+  std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DeviceMeeting& meeting) override {
+    return JoinNcclGroup(members, meeting);
+  }
+  std::string NewMeeting() override { return NewNcclMeeting(); }
+
  private:
   static bool LetRead(int reader, int other) {
     int can = 0;

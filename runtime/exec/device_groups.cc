@@ -1,0 +1,95 @@
+#include "runtime/exec/device_groups.h"
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "runtime/comm/communicator.h"
+
+namespace gradloom {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kWait[] = "what the GPUs do together";
+
+// Who sends to whom, in all entries, in the order of ranks.
+std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
+  std::set<std::pair<int, int>> transfers;
+  for (const Entry& entry : plan.entries) {
+    for (size_t rank = 0; rank < entry.ranks.size(); ++rank) {
+      for (const Instruction& instruction : plan.programs[static_cast<size_t>(entry.ranks[rank].program)].instructions) {
+        if (instruction.kind != InstructionKind::kSend) continue;
+        transfers.emplace(static_cast<int>(rank), entry.ranks[rank].peers[static_cast<size_t>(instruction.peer)]);
+      }
+    }
+  }
+  return transfers;
+}
+
+}  // namespace
+
+DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator)
+    : plan_(plan), memories_(memories), communicator_(communicator) {
+  if (communicator == nullptr) return;
+  int id = 0;
+  for (const Group& group : plan.groups) {
+    groups_[{id, -1}] = Make(group.ranks, static_cast<size_t>(id));
+    ++id;
+  }
+  for (const auto& [from, to] : TransfersOf(plan)) {
+    const auto pair = static_cast<size_t>(id++);
+    if (memories.holds(static_cast<size_t>(from)) != memories.holds(static_cast<size_t>(to))) groups_[{from, to}] = Make({from, to}, pair);
+  }
+}
+
+std::unique_ptr<DeviceGroup> DeviceGroups::Make(const std::vector<int>& ranks, size_t id) {
+  std::vector<Device*> devices;
+  DeviceMeeting meeting{.size = static_cast<int>(ranks.size())};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto rank = static_cast<size_t>(ranks[i]);
+    if (!memories_.holds(rank)) continue;
+    devices.push_back(memories_.rank(rank).device.get());
+    meeting.positions.push_back(static_cast<int>(i));
+  }
+  if (devices.empty()) return nullptr;
+  if (devices.size() == ranks.size()) return CudaPlatform()->NewGroup(devices);
+  const bool gives = meeting.positions.front() == 0;
+  meeting.id = communicator_->ShareInGroup(id, ranks, memories_.ranks(), gives ? CudaPlatform()->NewMeeting() : "");
+  meeting.waiting = [this](Clock::time_point& since) { communicator_->CheckWait(since, kWait); };
+  return CudaPlatform()->JoinGroup(devices, meeting);
+}
+
+DeviceGroup& DeviceGroups::Of(int group) {
+  std::unique_ptr<DeviceGroup>& made = groups_[{group, -1}];
+  if (made == nullptr) made = Make(plan_.groups[static_cast<size_t>(group)].ranks, 0);
+  return *made;
+}
+
+DeviceGroup& DeviceGroups::Between(size_t from, size_t to) { return *groups_.at({static_cast<int>(from), static_cast<int>(to)}); }
+
+void DeviceGroups::Await(Device& device, void* stream) {
+  if (communicator_ == nullptr) return device.Synchronize(stream);
+  const Clock::time_point begin = Clock::now();
+  try {
+    for (Clock::time_point since = begin; !device.Done(stream);) {
+      communicator_->CheckWait(since, kWait);
+      for (const auto& [key, group] : groups_) {
+        if (group != nullptr) group->Check();
+      }
+      // A short step is met at once, and a long one costs no core.
+      if (Clock::now() - begin < std::chrono::milliseconds(1)) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+    }
+  } catch (...) {
+    for (const auto& [key, group] : groups_) {
+      if (group != nullptr) group->Abort();
+    }
+    throw;
+  }
+}
+
+}  // namespace gradloom

@@ -1,0 +1,458 @@
+// NCCL without GPUs, over host memory and, between processes, a socket of each to the process that made the id: what runtime/device/cuda
+// calls of it. Sums are those of the fixed tree, so that the bits are those of one process. A process that is gone is an error of the
+// others' communicators, one that is stopped is waited for until somebody aborts; collectives in another order than theirs are an error.
+#include <errno.h>
+#include <fcntl.h>
+#include <nccl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/comm/tree_sum.h"
+#include "tests/cuda/emulated_runtime.h"
+
+namespace gradloom::emulated {
+namespace {
+
+enum class Kind : int32_t { kAllReduce, kReduceScatter, kBroadcast, kAllGather };
+
+// What all members do together, the same in all processes.
+struct Collective {
+  Kind kind{};
+  int32_t root = 0;
+  int32_t dtype = 0;
+  int32_t reserved = 0;
+  int64_t read_bytes = 0, write_bytes = 0;  // of a member
+  bool operator==(const Collective&) const = default;
+};
+
+struct Operand {
+  const char* read = nullptr;
+  char* write = nullptr;
+};
+
+// A socket to another process. Messages are a size and as many bytes.
+struct Connection {
+  int fd = -1;
+  std::string in, out;
+  std::vector<int32_t> ranks;  // of the other side, once it has said so
+  bool lost = false;
+
+  void Put(const std::string& message) {
+    const uint64_t size = message.size();
+    out.append(reinterpret_cast<const char*>(&size), sizeof size);
+    out += message;
+  }
+  // Whether there is a whole message.
+  bool Take(std::string& message) {
+    uint64_t size = 0;
+    if (in.size() < sizeof size) return false;
+    std::memcpy(&size, in.data(), sizeof size);
+    if (in.size() < sizeof size + size) return false;
+    message = in.substr(sizeof size, size);
+    in.erase(0, sizeof size + size);
+    return true;
+  }
+  // Reads and writes what can be.
+  void Pump() {
+    while (!out.empty() && !lost) {
+      const ssize_t n = send(fd, out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0) {
+        lost = errno != EAGAIN && errno != EINTR;
+        break;
+      }
+      out.erase(0, static_cast<size_t>(n));
+    }
+    char buffer[1 << 16];
+    for (ssize_t n = 1; n > 0;) {
+      n = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+      if (n > 0) in.append(buffer, static_cast<size_t>(n));
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) lost = true;
+    }
+  }
+};
+
+// The listening sockets of the ids that this process has made.
+std::map<std::string, int>& Listeners() {
+  static std::map<std::string, int> listeners;
+  return listeners;
+}
+
+sockaddr_un AddressOf(const std::string& id) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;  // a name that begins with 0 is in no file system
+  std::memcpy(address.sun_path + 1, id.data(), std::min(id.size(), sizeof address.sun_path - 1));
+  return address;
+}
+
+}  // namespace
+
+// The members of one communicator that are in this process.
+class Clique {
+ public:
+  Clique(std::string id, int size) : id_(std::move(id)), size_(size) {}
+  ~Clique() {
+    for (Connection& connection : connections_) close(connection.fd);
+    if (listener_ >= 0) close(listener_);
+  }
+
+  void Add(int rank) { ranks_.push_back(rank); }
+  int size() const { return size_; }
+  bool aborted() const { return aborted_; }
+  void Abort() { aborted_ = true; }
+
+  // All members of this process have been added.
+  ncclResult_t Meet() {
+    std::sort(ranks_.begin(), ranks_.end());
+    if (static_cast<int>(ranks_.size()) == size_) return state_ = ncclSuccess;
+    const auto mine = Listeners().find(id_);
+    if (mine != Listeners().end()) {
+      listener_ = mine->second;
+      Listeners().erase(mine);
+    } else {
+      Connection to_root;
+      to_root.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const sockaddr_un address = AddressOf(id_);
+      if (connect(to_root.fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        close(to_root.fd);
+        return state_ = ncclSystemError;
+      }
+      to_root.Put({reinterpret_cast<const char*>(ranks_.data()), ranks_.size() * sizeof(int32_t)});
+      connections_.push_back(std::move(to_root));
+    }
+    return state_ = ncclInProgress;
+  }
+
+  // ncclInProgress until all have come.
+  ncclResult_t State() {
+    if (state_ == ncclInProgress || state_ == ncclSuccess) Look();
+    return state_;
+  }
+
+  // One collective from its beginning to its end, called until it is at that.
+  bool Run(const Collective& collective, const std::vector<Operand>& operands) {
+    if (aborted_ || State() != ncclSuccess) return aborted_;
+    if (!under_way_) {
+      under_way_ = true;
+      given_.assign(static_cast<size_t>(size_), {});
+      for (size_t m = 0; m < ranks_.size(); ++m) {
+        const bool gives = collective.kind != Kind::kBroadcast || collective.root == ranks_[m];
+        if (gives) given_[static_cast<size_t>(ranks_[m])].assign(operands[m].read, static_cast<size_t>(collective.read_bytes));
+      }
+      if (!leads() && !connections_.empty()) {
+        std::string message(reinterpret_cast<const char*>(&collective), sizeof collective);
+        for (int rank : ranks_) message += given_[static_cast<size_t>(rank)];
+        connections_[0].Put(message);
+      }
+    }
+    Look();
+    if (connections_.empty()) {
+      for (size_t m = 0; m < ranks_.size(); ++m) Write(collective, ranks_[m], operands[m].write);
+    } else if (leads()) {
+      if (!TakeGiven(collective)) return false;
+      for (Connection& connection : connections_) {
+        std::string message(connection.ranks.size() * static_cast<size_t>(collective.write_bytes), '\0');
+        for (size_t m = 0; m < connection.ranks.size(); ++m)
+          Write(collective, connection.ranks[m], message.data() + m * static_cast<size_t>(collective.write_bytes));
+        connection.Put(message);
+      }
+      for (size_t m = 0; m < ranks_.size(); ++m) Write(collective, ranks_[m], operands[m].write);
+      Look();
+    } else {
+      std::string results;
+      if (!connections_[0].Take(results)) return false;
+      for (size_t m = 0; m < ranks_.size(); ++m)
+        std::memcpy(operands[m].write, results.data() + m * static_cast<size_t>(collective.write_bytes),
+                    static_cast<size_t>(collective.write_bytes));
+    }
+    under_way_ = false;
+    return true;
+  }
+
+ private:
+  bool leads() const { return listener_ >= 0; }
+
+  void Look() {
+    if (leads() && !met_) {
+      pollfd listening{listener_, POLLIN, 0};
+      while (poll(&listening, 1, 0) == 1) {
+        Connection connection;
+        connection.fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+        connections_.push_back(std::move(connection));
+      }
+    }
+    for (Connection& connection : connections_) connection.Pump();
+    if (!met_) Greet();
+    for (const Connection& connection : connections_) {
+      if (connection.lost && connection.in.empty()) state_ = ncclRemoteError;
+    }
+  }
+
+  void Greet() {
+    if (!leads()) {
+      std::string welcome;
+      met_ = !connections_.empty() && connections_[0].Take(welcome);
+    } else {
+      size_t known = ranks_.size();
+      for (Connection& connection : connections_) {
+        std::string hello;
+        if (connection.ranks.empty() && connection.Take(hello)) {
+          connection.ranks.resize(hello.size() / sizeof(int32_t));
+          std::memcpy(connection.ranks.data(), hello.data(), hello.size());
+        }
+        known += connection.ranks.size();
+      }
+      met_ = known == static_cast<size_t>(size_);
+      if (met_) {
+        for (Connection& connection : connections_) connection.Put("welcome"), connection.Pump();
+      }
+    }
+    if (met_) state_ = ncclSuccess;
+  }
+
+  // Of the processes that lead nothing: whether all have given theirs.
+  bool TakeGiven(const Collective& collective) {
+    bool all = true;
+    for (Connection& connection : connections_) {
+      if (taken_.contains(&connection)) continue;
+      std::string message;
+      if (!connection.Take(message)) {
+        all = false;
+        continue;
+      }
+      taken_.insert(&connection);
+      Collective theirs;
+      std::memcpy(&theirs, message.data(), sizeof theirs);
+      if (theirs != collective) {
+        std::fprintf(stderr, "emulated NCCL: processes come to different collectives\n");
+        state_ = ncclInvalidUsage;
+        return false;
+      }
+      size_t at = sizeof theirs;
+      for (int rank : connection.ranks) {
+        const size_t bytes =
+            collective.kind != Kind::kBroadcast || collective.root == rank ? static_cast<size_t>(collective.read_bytes) : 0;
+        given_[static_cast<size_t>(rank)] = message.substr(at, bytes);
+        at += bytes;
+      }
+    }
+    if (all) taken_.clear();
+    return all;
+  }
+
+  void Write(const Collective& collective, int rank, char* to) const {
+    const auto dtype = static_cast<DType>(collective.dtype);
+    const auto bytes = static_cast<size_t>(collective.write_bytes);
+    switch (collective.kind) {
+      case Kind::kBroadcast: std::memcpy(to, given_[static_cast<size_t>(collective.root)].data(), bytes); return;
+      case Kind::kAllGather:
+        for (const std::string& part : given_) std::memcpy(std::exchange(to, to + part.size()), part.data(), part.size());
+        return;
+      case Kind::kAllReduce:
+      case Kind::kReduceScatter: {
+        const size_t begin = collective.kind == Kind::kAllReduce ? 0 : static_cast<size_t>(rank) * bytes;
+        std::vector<const void*> addends;
+        for (const std::string& whole : given_) addends.push_back(whole.data() + begin);
+        std::vector<double> scratch(static_cast<size_t>(SumTreeScratchBytes(addends.size())) / sizeof(double) + 1);
+        std::string sum(bytes, '\0');
+        SumTree(dtype, addends, collective.write_bytes / DTypeBytes(dtype), scratch.data(), sum.data());
+        std::memcpy(to, sum.data(), bytes);
+        return;
+      }
+    }
+  }
+
+  const std::string id_;
+  const int size_;
+  std::vector<int32_t> ranks_;  // of this process
+  ncclResult_t state_ = ncclInProgress;
+  bool aborted_ = false, met_ = false;
+  int listener_ = -1;  // of the process that made the id
+  std::vector<Connection> connections_;
+  bool under_way_ = false;
+  std::vector<std::string> given_;     // by rank
+  std::set<const Connection*> taken_;  // those that have given
+};
+
+namespace {
+
+// What was asked for since the outermost begin.
+struct Asked {
+  std::shared_ptr<Clique> clique;
+  int rank = 0;
+  Collective collective;
+  Operand operand;
+  cudaStream_t stream = nullptr;
+};
+
+struct Group {
+  int depth = 0;
+  std::map<std::string, std::shared_ptr<Clique>> meeting;  // by id
+  std::vector<Asked> asked;
+};
+
+Group& TheGroup() {
+  static Group group;
+  return group;
+}
+
+// The n-th collective of each member of a communicator is one.
+ncclResult_t EnqueueAll(std::vector<Asked> asked) {
+  while (!asked.empty()) {
+    const std::shared_ptr<Clique> clique = asked.front().clique;
+    std::vector<Asked> together;
+    for (auto it = asked.begin(); it != asked.end();) {
+      const bool mine =
+          it->clique == clique && std::none_of(together.begin(), together.end(), [&](const Asked& a) { return a.rank == it->rank; });
+      if (!mine) {
+        ++it;
+        continue;
+      }
+      together.push_back(*it);
+      it = asked.erase(it);
+    }
+    std::sort(together.begin(), together.end(), [](const Asked& a, const Asked& b) { return a.rank < b.rank; });
+    std::vector<Operand> operands;
+    std::vector<cudaStream_t> streams;
+    for (const Asked& one : together) {
+      if (one.collective != together[0].collective) return ncclInvalidUsage;
+      operands.push_back(one.operand);
+      streams.push_back(one.stream);
+    }
+    const auto run = [clique, collective = together[0].collective, operands] { return clique->Run(collective, operands); };
+    if (EnqueueTogether("collective", streams, run) != cudaSuccess) return ncclUnhandledCudaError;
+  }
+  return ncclSuccess;
+}
+
+}  // namespace
+}  // namespace gradloom::emulated
+
+struct ncclComm {
+  std::shared_ptr<gradloom::emulated::Clique> clique;
+  int rank = 0;
+};
+
+namespace gradloom::emulated {
+namespace {
+
+ncclResult_t Ask(ncclComm_t comm, Kind kind, int root, ncclDataType_t type, size_t read, size_t write, const void* from, void* to,
+                 cudaStream_t stream) {
+  DType dtype = DType::kUint8;
+  switch (type) {
+    case ncclFloat32: dtype = DType::kFloat32; break;
+    case ncclFloat64: dtype = DType::kFloat64; break;
+    case ncclFloat16: dtype = DType::kFloat16; break;
+    case ncclBfloat16: dtype = DType::kBfloat16; break;
+    case ncclInt32: dtype = DType::kInt32; break;
+    case ncclInt64: dtype = DType::kInt64; break;
+    default: break;
+  }
+  const int64_t size = DTypeBytes(dtype);
+  Collective collective{kind, root, static_cast<int32_t>(dtype), 0, static_cast<int64_t>(read) * size, static_cast<int64_t>(write) * size};
+  TheGroup().asked.push_back({comm->clique, comm->rank, collective, {static_cast<const char*>(from), static_cast<char*>(to)}, stream});
+  return ncclSuccess;
+}
+
+}  // namespace
+}  // namespace gradloom::emulated
+
+using namespace gradloom::emulated;  // NOLINT: the functions below are NCCL's, outside every namespace
+
+extern "C" {
+
+const char* ncclGetErrorString(ncclResult_t result) { return result == ncclRemoteError ? "remote process exited" : "of the emulated NCCL"; }
+const char* ncclGetLastError(ncclComm_t) { return "emulated"; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  // Sandboxes of tests have processes of the same number, and may have one space of names.
+  std::random_device random;
+  *id = {};
+  std::snprintf(id->internal, sizeof id->internal, "gradloom-emulated-nccl-%08x%08x%08x", random(), random(), random());
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const std::string name(id->internal, sizeof id->internal);
+  const sockaddr_un address = AddressOf(name);
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(listener, 64) != 0) return ncclSystemError;
+  Listeners()[name] = listener;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int*) {
+  const auto clique = std::make_shared<Clique>("", count);
+  for (int rank = 0; rank < count; ++rank) {
+    clique->Add(rank);
+    comms[rank] = new ncclComm{clique, rank};
+  }
+  return clique->Meet();
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  if (config->blocking != 0 || TheGroup().depth == 0) return ncclInvalidUsage;  // nothing else is emulated
+  std::shared_ptr<Clique>& clique = TheGroup().meeting[{id.internal, sizeof id.internal}];
+  if (clique == nullptr) clique = std::make_shared<Clique>(std::string(id.internal, sizeof id.internal), ranks);
+  clique->Add(rank);
+  *comm = new ncclComm{clique, rank};
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->clique->Abort();
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  *state = comm->clique->State();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++TheGroup().depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  Group& group = TheGroup();
+  if (--group.depth > 0) return ncclSuccess;
+  ncclResult_t result = ncclSuccess;
+  for (const auto& [id, clique] : std::exchange(group.meeting, {})) {
+    if (const ncclResult_t met = clique->Meet(); met != ncclSuccess && (result == ncclSuccess || result == ncclInProgress)) result = met;
+  }
+  const ncclResult_t enqueued = EnqueueAll(std::exchange(group.asked, {}));
+  return enqueued == ncclSuccess ? result : enqueued;
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return Ask(comm, Kind::kAllReduce, 0, type, count, count, from, to, stream);
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+  return Ask(comm, Kind::kBroadcast, root, type, count, count, from, to, stream);
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
+                               cudaStream_t stream) {
+  return Ask(comm, Kind::kReduceScatter, 0, type, count * static_cast<size_t>(comm->clique->size()), count, from, to, stream);
+}
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+  return Ask(comm, Kind::kAllGather, 0, type, count, count * static_cast<size_t>(comm->clique->size()), from, to, stream);
+}
+
+}  // extern "C"

@@ -1,0 +1,128 @@
+"""Jobs whose processes have GPUs, on the emulated device: what processes, driver and NCCL say to each other, and the marks for profilers."""
+import gzip
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from jobs import Job, JobTest  # noqa: E402
+
+GRADLOOM, PLUGIN, RECORDER = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
+
+
+class GpuJobsTest(JobTest):
+    gradloom = GRADLOOM
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # Emulation is slow, the more so with each batch size: 192 rows to train on, in batches of 48, and as many to evaluate with.
+        with gzip.open("models/data/digits.csv.gz", "rt") as whole, open(cls.out + "/few.csv", "w") as few:
+            few.writelines(line for _, line in zip(range(241), whole))
+        os.environ.update(GRADLOOM_CUDA_LIBRARY=PLUGIN, GRADLOOM_EMULATED_DEVICES="4", GRADLOOM_EMULATED_CODE=cls.out + "/code")
+
+    def train(self, name, **changes):
+        return super().train(name, **{"data": self.path("few.csv"), "epochs": "2", "batch": "48", "devices": "cuda", **changes})
+
+    def housing(self, name, **changes):
+        """A net without convolutions, which trains fast. 404 rows in batches of 64, and 20."""
+        flags = {"devices": "cuda", "optimizer": "adam", "lr": "0.01", "batch": "64", "epochs": "3", "save_every": "5", "threads": "1",
+                 "progress": "none", "name": name, "out": self.out, **changes}
+        return ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV",
+                "--transform", "features=standardize", "--eval-split", "20%", "--loss", "mse(value, target)",
+                *(word for key, value in flags.items() for word in ("--" + key.replace("_", "-"), value))]
+
+    def test_bits_of_one_process(self):
+        self.one(self.train("one2", devices="cuda:0,1"))
+        said = self.job(2, self.train("job2"))
+        self.assertIn("done in", said[0])
+        self.assert_same_run("job2", "one2")
+        with open(self.path("job2", "config.toml")) as file:
+            kept = file.read()
+        self.assertIn('use = "cuda:0,1"', kept)
+        self.assertNotIn("sm_90", kept, "which GPUs there were is nothing that a run is resumed with")
+        # Two processes of two each, as they name them, and without graphs.
+        self.one(self.train("one4", devices="cuda:0,1,2,3"))
+        flags = {rank: self.train("job4", devices=f"cuda:{2 * rank},{2 * rank + 1}", cuda_graph="off") for rank in range(2)}
+        self.job(2, [], own=flags)
+        self.assert_same_run("job4", "one4")
+
+    def test_resume_with_any_number_of_processes(self):
+        self.one(self.housing("whole", devices="cuda:0,1", epochs="40"))
+        job = Job(GRADLOOM, 2, self.housing("stopped", epochs="40"))
+        try:
+            self.wait_for(self.path("stopped", "checkpoints", "LATEST"), job)
+            job.processes[1].send_signal(signal.SIGTERM)
+            said = job.end()
+        finally:
+            job.kill()
+        self.assertEqual(job.codes(), [138] * 2, "\n".join(said))
+        shutil.copytree(self.path("stopped"), self.path("alone"))
+        self.job(2, ["resume", self.path("stopped")])
+        self.assert_same_run("stopped", "whole")
+        self.one(["resume", self.path("alone")])
+        self.assert_same_run("alone", "whole")
+        said = self.job(3, ["resume", self.path("alone")], code=4)
+        self.assertIn("the run is for 2 devices, and the job has 3 processes", said[0])
+
+    def test_a_lost_rank_ends_the_job(self):
+        for how, reason in ((signal.SIGKILL, r"is gone: "), (signal.SIGSTOP, r"has not answered within the collective timeout of 10 s")):
+            job = Job(GRADLOOM, 2, self.housing(f"lost{how}", epochs="100000", collective_timeout="10s"))
+            try:
+                self.wait_for(self.path(f"lost{how}", "checkpoints", "step-000010"), job)
+                job.processes[1].send_signal(how)
+                said = job.processes[0].communicate(timeout=120)[1]
+            finally:
+                job.kill()
+            self.assertEqual(job.codes(), [140, -signal.SIGKILL], said)
+            self.assertRegex(said, r"E-PEER\]: rank 1 \(host \S+, pid \d+\) " + reason)
+            self.assertIn("gradloom resume " + self.path(f"lost{how}"), said)
+
+    def test_what_cannot_be_is_refused_by_all(self):
+        def refused(text, own, environment=None, code=4):
+            flags = {rank: self.train("refused", devices=devices) for rank, devices in enumerate(own)}
+            for said in self.job(len(own), [], own=flags, code=code, environment=environment):
+                self.assertRegex(said, text)
+            self.assertFalse(os.path.exists(self.path("refused")))
+
+        refused(r"E-CONFIG\]: a GPU is one process's, once: rank 0 \(.*\) and rank 1 \(.*\) both name GPU-", ("cuda:2", "cuda:2"))
+        refused(r"E-CONFIG\]: each process of a job has as many GPUs: of 3 GPUs for 2 processes rank 0 \(.*\) has 2", ("cuda:0,1", "cuda:2"))
+        refused(r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has devices.use = GPUs, and rank 1 .* \"cpu\"", ("cuda", "cpu"))
+        refused(r"E-DEVICE\]: rank 0 \(.*\) has a GPU, and rank 1 \(.*\) has none: the CPU trains instead of cuda:7: there is cuda:0",
+                ("cuda:0", "cuda:7,else=cpu"), code=9)
+        said = self.one(self.train("refused", devices="cuda:7"), code=9).stderr
+        self.assertIn("there is no device cuda:7", said)
+
+    def test_evaluation_is_shared(self):
+        self.one(self.housing("used", devices="cuda:0"))
+        words = ["eval", self.path("used"), "--data", "models/data/boston.csv", "--json"]
+        alone = self.one(words).stdout
+        job = Job(GRADLOOM, 2, [*words, "--devices", "cuda"])
+        outputs = [process.communicate(timeout=180) for process in job.processes]
+        self.assertEqual(job.codes(), [0, 0], outputs)
+        self.assertEqual([output[0] for output in outputs], [alone, ""])
+
+    def test_profilers_see_steps_and_nodes(self):
+        record = self.path("ranges.txt")
+        os.environ.update(NVTX_INJECTION64_PATH=RECORDER, GRADLOOM_TEST_RANGES=record)
+        try:
+            self.one(self.train("marked", devices="cuda:0", cuda_graph="off", eval_every="never"))
+        finally:
+            del os.environ["NVTX_INJECTION64_PATH"]
+        with open(record) as file:
+            lines = file.read().splitlines()
+        self.assertIn("stream steps", lines)
+        self.assertIn("stream rank 0 stream 0", lines)
+        runs = [line for line in lines if re.fullmatch(r"gradloom: step \d+, (accumulate|update|step) of \d+", line)]
+        self.assertEqual(len(runs), 8, runs)
+        # Within the first, one deeper, each instruction with its node.
+        first = lines[lines.index(runs[0]):][:200]
+        self.assertTrue(any(re.fullmatch(r"  gradloom: #\d+ \S*Conv '\S+'", line) for line in first), first[:20])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
