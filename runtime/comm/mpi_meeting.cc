@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "runtime/base/error.h"
 #include "runtime/comm/mpi_transport.h"
@@ -46,16 +47,6 @@ std::string OwnAddresses() {
   return all.empty() ? "127.0.0.1" : all;
 }
 
-// One that is free now; the one that is there already, where none can be had.
-int FreePort(int otherwise) {
-  for (const char* any : {"0.0.0.0", "::"}) {
-    for (const SocketAddress& address : Resolve(any, 0)) {
-      if (const auto socket = Socket::Listen(address)) return socket->local().port();
-    }
-  }
-  return otherwise;
-}
-
 }  // namespace
 
 MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded) {
@@ -84,7 +75,10 @@ MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded) {
     const bool told = !topology.master_address.empty() && topology.master_port != kDefaultMasterPort;
     const std::string address = topology.master_address.empty() ? OwnAddresses() : topology.master_address;
     std::strncpy(said.address.data(), address.c_str(), kAddressBytes - 1);
-    said.port = told ? topology.master_port : FreePort(kDefaultMasterPort);
+    std::optional<int> port = topology.master_port;
+    if (!told) port = FreePort("0.0.0.0");
+    if (!port) port = FreePort("::");
+    said.port = port.value_or(kDefaultMasterPort);
   }
   mpi->Broadcast(&said, sizeof said);
   met.topology.master_address.assign(said.address.data(), strnlen(said.address.data(), kAddressBytes));

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 
 namespace gradloom {
 namespace {
@@ -62,9 +63,7 @@ bool IsOurs(const char (&magic)[8]) { return std::memcmp(magic, kMagic, sizeof k
 Hello HelloOf(const JobTopology& topology) {
   Hello hello{.rank = topology.rank, .world = topology.world, .master_port = topology.master_port, .pid = static_cast<int32_t>(getpid())};
   std::memcpy(hello.magic, kMagic, sizeof kMagic);
-  char host[sizeof hello.host] = "";
-  gethostname(host, sizeof host - 1);
-  SetText(hello.host, host);
+  SetText(hello.host, HostName());
   return hello;
 }
 

@@ -34,21 +34,16 @@ uint64_t CookieOf(const void* mapped) {
 std::unique_ptr<SharedMemory> SharedMemory::Make(const char* name, size_t bytes) {
   bytes += kCookieBytes;
   const std::string host = HostIdentity();
-  const int fd = memfd_create(name, MFD_CLOEXEC);
-  if (fd < 0) return nullptr;
-  void* mapped = MAP_FAILED;
-  if (!host.empty() && ftruncate(fd, static_cast<off_t>(bytes)) == 0)
-    mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (mapped == MAP_FAILED) {
-    close(fd);
-    return nullptr;
-  }
+  Descriptor file(memfd_create(name, MFD_CLOEXEC));
+  if (host.empty() || file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return nullptr;
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (mapped == MAP_FAILED) return nullptr;
   std::random_device device;
   const uint64_t cookie = static_cast<uint64_t>(device()) << 32 | device();
   std::memcpy(mapped, &cookie, sizeof cookie);
   std::ostringstream address;
-  address << host << ' ' << getpid() << ' ' << fd << ' ' << cookie;
-  return std::unique_ptr<SharedMemory>(new SharedMemory(fd, static_cast<std::byte*>(mapped), bytes, address.str()));
+  address << host << ' ' << getpid() << ' ' << file.get() << ' ' << cookie;
+  return std::unique_ptr<SharedMemory>(new SharedMemory(std::move(file), static_cast<std::byte*>(mapped), bytes, address.str()));
 }
 
 std::unique_ptr<SharedMemory> SharedMemory::Open(const std::string& address, size_t bytes) {
@@ -60,21 +55,16 @@ std::unique_ptr<SharedMemory> SharedMemory::Open(const std::string& address, siz
   if (!(text >> there >> pid >> number >> cookie) || there != HostIdentity()) return nullptr;
   // A file of a stranger may be anything.
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return nullptr;
+  const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
-  void* mapped = MAP_FAILED;
-  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && static_cast<size_t>(status.st_size) == bytes)
-    mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
+  if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || static_cast<size_t>(status.st_size) != bytes)
+    return nullptr;
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (mapped == MAP_FAILED) return nullptr;
-  std::unique_ptr<SharedMemory> opened(new SharedMemory(-1, static_cast<std::byte*>(mapped), bytes, address));
+  std::unique_ptr<SharedMemory> opened(new SharedMemory(Descriptor(), static_cast<std::byte*>(mapped), bytes, address));
   return CookieOf(mapped) == cookie ? std::move(opened) : nullptr;
 }
 
-SharedMemory::~SharedMemory() {
-  munmap(mapped_, bytes_);
-  if (fd_ >= 0) close(fd_);
-}
+SharedMemory::~SharedMemory() { munmap(mapped_, bytes_); }
 
 }  // namespace gradloom

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+
+#include "runtime/base/descriptor.h"
 
 namespace gradloom {
 
@@ -30,10 +33,10 @@ class SharedMemory {
   static constexpr size_t kCookieBytes = 64;
 
  private:
-  SharedMemory(int fd, std::byte* mapped, size_t bytes, std::string address)
-      : fd_(fd), mapped_(mapped), bytes_(bytes), address_(std::move(address)) {}
+  SharedMemory(Descriptor file, std::byte* mapped, size_t bytes, std::string address)
+      : file_(std::move(file)), mapped_(mapped), bytes_(bytes), address_(std::move(address)) {}
 
-  const int fd_;  // -1: opened
+  const Descriptor file_;  // of what was made here, as long as others may open it
   std::byte* const mapped_;
   const size_t bytes_;  // with the cookie
   const std::string address_;

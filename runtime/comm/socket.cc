@@ -149,6 +149,13 @@ SocketAddress Socket::peer() const {
   return address;
 }
 
+std::optional<int> FreePort(const std::string& host) {
+  for (const SocketAddress& address : Resolve(host, 0)) {
+    if (const auto socket = Socket::Listen(address)) return socket->local().port();
+  }
+  return std::nullopt;
+}
+
 bool WaitFor(int fd, short events, Deadline deadline) {
   while (true) {
     pollfd wanted{fd, events, 0};

@@ -60,6 +60,9 @@ class Socket {
   int fd_ = -1;  // does not block
 };
 
+// A port of this address of the host that nobody listens at now; empty where none can be had.
+std::optional<int> FreePort(const std::string& host);
+
 // Whether `events` of poll(2) come by the deadline.
 bool WaitFor(int fd, short events, Deadline deadline);
 

@@ -251,6 +251,20 @@ Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan) {
   return manifest;
 }
 
+namespace {
+
+// The state of these names, each tensor copied when it is its turn.
+void WriteState(const WriteBytes& write, const Session& session, const std::map<std::string, TensorView>& types,
+                const std::map<std::string, std::string>& metadata) {
+  const auto elements = [&](const std::string& name, const WriteBytes& out) {
+    const Tensor value = session.Get(name);
+    out(value.data(), value.bytes());
+  };
+  WriteSafetensors(write, types, elements, metadata);
+}
+
+}  // namespace
+
 void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manifest manifest) {
   Hash hash;
   std::map<std::string, TensorView> types;
@@ -263,12 +277,7 @@ void WriteCheckpointFile(const WriteBytes& write, const Session& session, Manife
   }
   described.hash = hash.value();
   manifest.files = {described};
-  WriteSafetensors(write, types,
-                   [&](const std::string& name, const WriteBytes& out) {
-                     const Tensor value = session.Get(name);
-                     out(value.data(), value.bytes());
-                   },
-                   {{"format", kFormat}, {kManifestKey, Hexadecimal(EncodeManifest(manifest))}});
+  WriteState(write, session, types, {{"format", kFormat}, {kManifestKey, Hexadecimal(EncodeManifest(manifest))}});
 }
 
 void WriteWeightsFile(const WriteBytes& write, const Session& session) {
@@ -277,10 +286,7 @@ void WriteWeightsFile(const WriteBytes& write, const Session& session) {
     if (state.kind == StateKind::kParameter || state.kind == StateKind::kStatistic)
       types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
   }
-  WriteSafetensors(write, types, [&](const std::string& name, const WriteBytes& out) {
-    const Tensor value = session.Get(name);
-    out(value.data(), value.bytes());
-  });
+  WriteState(write, session, types, {});
 }
 
 CheckpointName ParseCheckpointName(const std::string& name) {

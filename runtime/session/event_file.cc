@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/host_name.h"
 #include "runtime/session/event.pb.h"
 
 namespace gradloom {
@@ -36,12 +37,6 @@ std::string LittleEndian(uint64_t value, int bytes) {
 }
 
 double WallTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-
-std::string HostName() {
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) != 0 || *name == '\0') return "localhost";
-  return name;
-}
 
 }  // namespace
 

@@ -45,6 +45,12 @@ std::string NonFiniteState(const SavedState& saved) {
   return "";
 }
 
+void CopyState(const Session& from, Session& to) {
+  for (const StateTensor& state : from.plan().state) to.Set(state.name, from.Get(state.name).view());
+  to.set_position(from.step(), from.batch());
+  to.set_learning_rate(from.fixed_learning_rate());
+}
+
 void SessionCopy::Take(Session& session) {
   const Plan& plan = session.plan();
   taken_ = SavedStateOf(session);

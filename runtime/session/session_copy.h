@@ -26,6 +26,10 @@ SavedState SavedStateOf(const Session& session);
 // The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity; "" where there is none.
 std::string NonFiniteState(const SavedState& state);
 
+// All state, the position and the learning rate, between sessions of one plan. Tensor by tensor: where others write the parameters of
+// `from` meanwhile, each element has a value that it had.
+void CopyState(const Session& from, Session& to);
+
 class SessionCopy {
  public:
   // Copies all state and the position, into the memory of the copy before. Of CPU devices as it lies there, which takes as long as reading

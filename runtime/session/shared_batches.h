@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "runtime/base/tensor.h"
+#include "runtime/plan/plan.h"
+#include "runtime/session/batches.h"
 
 namespace gradloom {
 
@@ -45,6 +47,9 @@ class SharedBatches {
   const int process_, processes_;
   std::vector<int64_t> order_;
 };
+
+// By batch size, what devices of this process read of a data set's batches. Known before any is asked for, as other threads ask.
+ReadRows RowsReadBy(const Session& session, EntryKind kind, int64_t rows, int64_t batch);
 
 // EvaluateOver by all processes of a job, each with a session of its own: process 0 gets the values, the others nothing.
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,

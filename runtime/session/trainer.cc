@@ -17,28 +17,6 @@ namespace {
 
 constexpr int64_t kMostSkippedInARow = 100;
 
-// The output or target that a metric looks at.
-const TensorView& Named(const Feeds& by_name, const std::string& name, const std::string& metric, const char* what) {
-  const auto found = by_name.find(name);
-  if (found != by_name.end()) return found->second;
-  std::string known;
-  for (const auto& [other, view] : by_name) known += (known.empty() ? "" : ", ") + Escaped(other);
-  throw Error(ErrorCode::kConfig, "metric " + Escaped(metric) + ": there is no " + what + " '" + Escaped(name) + "'", "",
-              "there are: " + known);
-}
-
-// Decided here, as other threads ask.
-ReadRows ReadBy(const Session& session, EntryKind kind, int64_t rows, int64_t batch) {
-  std::map<int64_t, std::pair<int64_t, int64_t>> read;
-  for (const int64_t size : {batch, rows % batch}) {
-    if (size > 0) read[size] = session.RowsRead(kind, size);
-  }
-  return [read = std::move(read)](int64_t size) {
-    const auto found = read.find(size);
-    return found == read.end() ? std::pair<int64_t, int64_t>(0, size) : found->second;
-  };
-}
-
 }  // namespace
 
 double Trainer::Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -186,7 +164,7 @@ void Trainer::OpenBatches(int64_t index) {
   batches_ = std::make_unique<Batches>(
       train_, rows, options_.batch,
       BatchesOptions{
-          .draw = draw, .reads = ReadBy(session_, kind, train_.rows(), options_.batch), .kept = session_.copies_inputs() ? 2 : 1});
+          .draw = draw, .reads = RowsReadBy(session_, kind, train_.rows(), options_.batch), .kept = session_.copies_inputs() ? 2 : 1});
 }
 
 StepReport Trainer::Step() {
@@ -353,63 +331,6 @@ void Trainer::set_state(const std::string& text) {
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kCheckpoint, "what the trainer kept cannot be read: " + Escaped(text));
   }
-}
-
-namespace {
-
-// Of a target what stands beside the rows of an output that count, where the data of the batch decides how many do.
-TensorView TargetOf(const Session& session, const std::string& output, const TensorView& rows, TensorView target) {
-  for (const Fetch& fetch : session.plan().entries[static_cast<size_t>(session.last_entry())].fetches) {
-    if (fetch.name != output || fetch.extents.empty() || fetch.extents[0].axis != 0 || target.shape.rank() == 0) continue;
-    target.shape[0] = std::min(target.shape[0], rows.shape[0]);
-  }
-  return target;
-}
-
-}  // namespace
-
-std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options) {
-  return EvaluateShared(session, data, options, nullptr);
-}
-
-std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
-                                             Communicator* communicator) {
-  SharedBatches shared(data.rows(), options.batch, communicator);
-  // Metrics compare with whole targets.
-  const bool whole =
-      std::any_of(options.metrics.begin(), options.metrics.end(), [&](const MetricSpec& spec) { return data.made(spec.target); });
-  BatchesOptions reading;
-  if (!whole) reading.reads = ReadBy(session, EntryKind::kEval, data.rows(), options.batch);
-  Batches batches(data, shared.order(), options.batch, reading);
-  std::vector<std::unique_ptr<Metric>> metrics;
-  for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
-  double loss = 0, weights = 0;
-  // Loss and weight of the batch, then of each metric output and target.
-  const auto compute = [&](int64_t own) {
-    const Feeds feeds = batches.Get(own);
-    const std::map<std::string, Tensor> fetched = session.Evaluate(feeds);
-    Feeds outputs;
-    for (const auto& [name, tensor] : fetched) outputs.emplace(name, tensor.view());
-    const double weight = options.loss_weight ? options.loss_weight(feeds) : static_cast<double>(batches.size(own));
-    std::vector<Tensor> computed{Tensor::From<double>({ElementAsDouble(outputs.at("loss"), 0), weight}, Shape{2})};
-    for (const MetricSpec& spec : options.metrics) {
-      const TensorView& output = Named(outputs, spec.output, spec.name, "output");
-      computed.push_back(fetched.at(spec.output));
-      computed.push_back(Tensor::Copy(TargetOf(session, spec.output, output, Named(feeds, spec.target, spec.name, "target"))));
-    }
-    return computed;
-  };
-  shared.Run(compute, [&](int64_t, const std::vector<Tensor>& computed) {
-    const double weight = computed[0].as<double>()[1];
-    // A batch in which all targets are ignored has no loss: 0/0.
-    if (weight > 0) loss += computed[0].as<double>()[0] * weight;
-    weights += weight;
-    for (size_t m = 0; m < metrics.size(); ++m) metrics[m]->Add(computed[1 + 2 * m].view(), computed[2 + 2 * m].view());
-  });
-  if (communicator != nullptr && communicator->process() != 0) return {};
-  std::map<std::string, double> values{{"loss", loss / weights}};
-  for (const auto& metric : metrics) values.merge(metric->Values());
-  return values;
 }
 
 }  // namespace gradloom

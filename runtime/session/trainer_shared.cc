@@ -3,6 +3,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/session/schedule.h"
+#include "runtime/session/session_copy.h"
 #include "runtime/session/trainer.h"
 
 namespace gradloom {
@@ -99,10 +100,10 @@ void Trainer::EndShared() {
   Save(SaveReason::kEnd);
 }
 
-// Tensor by tensor, while others write: what it has of each element is a value that the element had.
+// While others write. The position is that of all, not of this session.
 void Trainer::TakeSnapshot() {
   const int64_t done = options_.shared->done();
-  for (const StateTensor& state : session_.plan().state) judged().Set(state.name, session_.Get(state.name).view());
+  CopyState(session_, judged());
   judged().set_position(done, done);
   judged().set_learning_rate(options_.shared->learning_rate());
 }

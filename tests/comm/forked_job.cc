@@ -17,9 +17,9 @@ int words_fd = -1;
 }  // namespace
 
 int FreePort() {
-  const auto socket = Socket::Listen(Resolve("127.0.0.1", 0).front());
-  GRADLOOM_CHECK(socket.has_value());
-  return socket->local().port();
+  const auto port = FreePort("127.0.0.1");
+  GRADLOOM_CHECK(port.has_value());
+  return *port;
 }
 
 JobTopology TopologyOf(int rank, int world, int port) {

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/base/host_name.h"
 #include "runtime/comm/socket.h"
 #include "tools/launch/job_attempt.h"
 #include "tools/screen/error_file.h"
@@ -24,17 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One that nobody listens at now. Throws Error(kResource).
-int FreePort() {
-  const std::optional<Socket> socket = Socket::Listen(Resolve("127.0.0.1", 0).front());
-  if (socket) return socket->local().port();
+// Throws Error(kResource).
+int MasterPort() {
+  if (const auto port = FreePort("127.0.0.1")) return *port;
   throw Error(ErrorCode::kResource, std::string("no free port: ") + std::strerror(errno), "--standalone", "--master-port names one");
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return Escaped(name);
 }
 
 std::string SignalName(int signal) {
@@ -50,7 +44,7 @@ std::string HowItEnded(const RankEnd& end) {
 }
 
 std::string NameOf(const RankEnd& end) {
-  return "rank " + std::to_string(end.rank) + " (host " + HostName() + ", pid " + std::to_string(end.pid) + ")";
+  return "rank " + std::to_string(end.rank) + " (host " + Escaped(HostName()) + ", pid " + std::to_string(end.pid) + ")";
 }
 
 // The last lines of a log, as many as fit on a screen; "": none.
@@ -98,7 +92,7 @@ class Launcher {
     JobSignals signals;
     while (true) {
       const std::string folder = root_ + "/attempt_" + std::to_string(restarts_);
-      const int port = options_.master_port > 0 ? options_.master_port : FreePort();
+      const int port = options_.master_port > 0 ? options_.master_port : MasterPort();
       last_ = JobAttempt(options_, this_program_, restarts_, port, folder, signals).Run();
       const RankEnd* cause = CauseOf(last_.ends);
       if (cause == nullptr || !MayStartAgain(*cause)) break;
@@ -198,7 +192,7 @@ class Launcher {
       if (end.signal != 0) ranks.back()["signal"] = end.signal;
     }
     nlohmann::json line{{"exit_code", code}, {"world_size", options_.world()}, {"restarts", restarts_}, {"ranks", ranks}};
-    if (cause != nullptr) line["first_failure"] = {{"rank", cause->rank}, {"host", HostName()}, {"message", MessageOf(*cause)}};
+    if (cause != nullptr) line["first_failure"] = {{"rank", cause->rank}, {"host", Escaped(HostName())}, {"message", MessageOf(*cause)}};
     if (last_.stop_signal != 0) line["stopped_by"] = SignalName(last_.stop_signal);
     return line;
   }

@@ -116,12 +116,6 @@ class TrainingRun {
   // What is evaluated and saved.
   Session& Saved() { return snapshot_ ? *snapshot_ : *session_; }
 
-  static void CopyState(const Session& from, Session& to) {
-    for (const StateTensor& state : from.plan().state) to.Set(state.name, from.Get(state.name).view());
-    to.set_position(from.step(), from.batch());
-    to.set_learning_rate(from.fixed_learning_rate());
-  }
-
   // Which process of which job this was, and by what it reached the others, is nothing that a run is resumed with.
   std::string ConfigurationOfRun() const {
     Configuration kept = configuration_;
