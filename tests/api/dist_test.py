@@ -1,7 +1,7 @@
 """The archive and the Debian package: they work where they are unpacked, with CMake, pkg-config and a plain compiler, and have the licence of
 everything in them.
 
-Arguments: the archive, the Debian package, docs/dependencies.md, docs/install.md.
+Arguments: the archive, the Debian package, docs/dependencies.md, docs/install.md, and the plug-ins that were built, with commas between.
 """
 import json
 import os
@@ -17,10 +17,13 @@ import numpy as np
 import onnxruntime
 
 DIST, DEB, DEPENDENCIES, INSTALL = (os.path.abspath(word) for word in sys.argv[1:5])
-sys.argv[1:5] = []
+BUILT = set(filter(None, sys.argv[5].split(",")))
+sys.argv[1:6] = []
 # The system's on any Linux; the plug-in for GPUs asks for NVIDIA's, too.
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
-CUDA = "libgradloom_cuda.so"
+# Opened at run time: what they ask for is the machine's, and where it lies besides the system's folders.
+CUDA, MPI = "libgradloom_cuda.so", "libgradloom_mpi.so"
+PLUGINS = {CUDA: ("lib(cu|nv|nccl)", ":/usr/local/cuda/lib64"), MPI: ("libmpi", "")}
 # As in a shell that knows nothing of Gradloom.
 PLAIN = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
 
@@ -47,6 +50,21 @@ def dynamic(path, tag):
 
 def installed(*packages):
     return all(shutil.which(package, path=PLAIN["PATH"]) for package in packages)
+
+
+def train_by_mpirun(program, example, out):
+    """What two processes with MPI between them say."""
+    # Several ranks on a core, as root too; no look into each other's memory, which containers forbid. Sockets lie in TMPDIR, and their paths
+    # are short.
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        told = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "TMPDIR": short}
+        done = subprocess.run(["mpirun", "-n", "2", program, "train", f"{example}/housing_mlp.onnx", "--data", f"{example}/boston.csv", "--map",
+                               "features=CRIM..LSTAT", "--map", "target=MEDV", "--loss", "mse(value, target)", "--epochs", "1", "--transport",
+                               "mpi", "--threads", "1", "--out", out], capture_output=True, text=True, env={**PLAIN, **told}, timeout=200)
+    if done.returncode != 0:
+        raise AssertionError(f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stderr
 
 
 class DistTest(unittest.TestCase):
@@ -83,12 +101,21 @@ class DistTest(unittest.TestCase):
         found = list(elf_files(self.root))
         self.assertGreater(len(found), 5)
         for path in found:
-            own = os.path.basename(path) == CUDA
-            expected = "$ORIGIN/../lib" if "/bin/" in path else "$ORIGIN:/usr/local/cuda/lib64" if own else "$ORIGIN"
+            of_the_machine, where = PLUGINS.get(os.path.basename(path), (None, ""))
+            expected = "$ORIGIN/../lib" if "/bin/" in path else "$ORIGIN" + where
             self.assertEqual(dynamic(path, "(?:RUNPATH|RPATH)"), [expected], path)
             for needed in dynamic(path, "NEEDED"):
                 here = os.path.exists(f"{self.root}/lib/{needed}")
-                self.assertTrue(here or needed in OF_THE_SYSTEM or (own and re.match("lib(cu|nv|nccl)", needed)), f"{path} needs {needed}")
+                self.assertTrue(here or needed in OF_THE_SYSTEM or (of_the_machine and re.match(of_the_machine, needed)), f"{path} needs {needed}")
+
+    def test_has_what_was_built_for_devices_and_clusters(self):
+        self.assertEqual({os.path.basename(path) for path in elf_files(self.root)} & set(PLUGINS), BUILT)
+
+    def test_mpi_carries_messages(self):
+        """Of processes that mpirun starts from the archive, with no other Gradloom about."""
+        if MPI not in BUILT or not installed("mpirun"):
+            self.skipTest("no MPI here")
+        self.assertRegex(train_by_mpirun(f"{self.root}/bin/gradloom", self.example, f"{self.folder}/mpi"), r"transport MPI \(")
 
     def test_everything_has_its_licence(self):
         licenses = f"{self.root}/share/doc/gradloom/licenses"
@@ -99,7 +126,7 @@ class DistTest(unittest.TestCase):
                 with open(f"{licenses}/{path}") as file:
                     self.assertRegex(file.read(), r"(?i)licen[cs]e|copyright|redistribut", path)
         self.assertEqual({os.path.basename(path) for path in elf_files(f"{self.root}/lib")} -
-                         {"libgradloom.so", "libgradloom_runtime.so", CUDA}, {name for name in index if ".so" in name})
+                         {"libgradloom.so", "libgradloom_runtime.so", *PLUGINS}, {name for name in index if ".so" in name})
         # What Debian's files refer to is there.
         for path in [path for paths in index.values() for path in paths if path.endswith("copyright")]:
             with open(f"{licenses}/{path}") as file:
@@ -186,7 +213,7 @@ class DebTest(unittest.TestCase):
     def test_depends_on_the_packages_of_what_it_needs_and_no_others(self):
         needed = set()
         for path in elf_files(self.folder):
-            if os.path.basename(path) != CUDA:
+            if os.path.basename(path) not in PLUGINS:
                 needed.update(dynamic(path, "NEEDED"))
         packages = set()
         for soname in needed:
@@ -196,6 +223,18 @@ class DebTest(unittest.TestCase):
                 owners = re.findall(place, run("dpkg", "-S", soname), re.M)
                 packages.update(owner.removesuffix(":amd64") for owner in owners)
         self.assertEqual({word.split()[0] for word in self.fields["Depends"].split(", ")}, packages)
+
+    def test_has_what_was_built_for_devices_and_clusters(self):
+        found = {os.path.basename(path): path for path in elf_files(self.folder)}
+        self.assertEqual(set(found) & set(PLUGINS), BUILT)
+        for name in BUILT:
+            self.assertEqual(found[name], f"{self.lib}/gradloom/{name}")
+        if MPI in BUILT and installed("mpirun"):
+            with tarfile.open(DIST) as archive:
+                archive.extractall(f"{self.folder}/dist", [member for member in archive.getmembers() if "/example/" in member.name])
+            example = f"{self.folder}/dist/{os.path.basename(DIST)[:-len('.tar.gz')]}/share/gradloom/example"
+            said = train_by_mpirun(f"{self.folder}/usr/bin/gradloom", example, f"{self.folder}/mpi")
+            self.assertRegex(said, r"transport MPI \(")
 
     def test_what_is_extracted_runs(self):
         said = run(f"{self.folder}/usr/bin/gradloom", "--version")

@@ -19,6 +19,8 @@ from tree import Tree, version_of  # noqa: E402
 
 DEB_LIB = "usr/lib/x86_64-linux-gnu"
 LICENSES = "share/doc/gradloom/licenses"
+# What is opened at run time where the machine has what it asks for; and where that may lie besides the system's folders.
+PLUGINS = {"libgradloom_cuda.so": ":/usr/local/cuda/lib64", "libgradloom_mpi.so": ""}
 
 
 def base(path):
@@ -34,9 +36,7 @@ def put_libraries(tree, args, folder, names=None):
     """Our libraries, and beside them those of others that they use."""
     for library in args.library:
         if names is None or base(library) in names:
-            # What CUDA's libraries are is the machine's.
-            where = ":/usr/local/cuda/lib64" if base(library) == "libgradloom_cuda.so" else ""
-            tree.put_elf(library, f"{folder}/{base(library)}", "$ORIGIN" + where)
+            tree.put_elf(library, f"{folder}/{base(library)}", "$ORIGIN" + PLUGINS.get(base(library), ""))
     renamed = tree.take_along(args.beside + args.system, folder)
     packages = {**system_libraries(args), **{base(file): "" for file in args.beside}}
     return renamed, packages
@@ -133,9 +133,9 @@ Description-Content-Type: text/markdown
 def deb(args, tree):
     tree.put_elf(args.program, "usr/bin/gradloom", "$ORIGIN/../lib/x86_64-linux-gnu/gradloom")
     for library in args.library:
-        private = base(library) == "libgradloom_cuda.so"
+        private = base(library) in PLUGINS
         tree.put_elf(library, f"{DEB_LIB}/{'gradloom/' if private else ''}{base(library)}",
-                     "$ORIGIN:/usr/local/cuda/lib64" if private else "$ORIGIN/gradloom")
+                     "$ORIGIN" + PLUGINS[base(library)] if private else "$ORIGIN/gradloom")
     for library in args.beside:
         tree.put_elf(library, f"{DEB_LIB}/gradloom/{base(library)}", "$ORIGIN")
     tree.set_runpaths()
