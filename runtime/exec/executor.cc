@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/comm/communicator.h"
+#include "runtime/exec/check_machine.h"
 #include "runtime/exec/device_executor.h"
 #include "runtime/exec/host_executor.h"
 #include "runtime/exec/shared_parameters.h"
@@ -13,6 +15,8 @@ namespace gradloom {
 std::unique_ptr<Executor> Executor::Make(std::shared_ptr<const Plan> plan, const ExecutorOptions& options,
                                          std::shared_ptr<StateArena> state) {
   const bool on_host = plan->targets.front().device != DeviceKind::kCuda;
+  // What goes on in a new plan with its state has fitted before.
+  if (on_host && state == nullptr) CheckMachine(*plan, OwnRanks(*plan, options.communicator.get()));
   if (options.parameters != nullptr && state == nullptr) state = MakeSharedStateArena(*plan, options.parameters);
   if (!on_host) return MakeDeviceExecutor(std::move(plan), options, std::move(state));
   return std::make_unique<HostExecutor>(std::move(plan), std::move(state), options.communicator);

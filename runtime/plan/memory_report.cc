@@ -109,12 +109,25 @@ int64_t MostStateBytes(const Plan& plan) {
   return most;
 }
 
+PlaceMemory ArenasOf(const Plan& plan, int index) {
+  PlaceMemory place;
+  place.state_bytes = plan.places[static_cast<size_t>(index)].state_bytes;
+  place.constants_bytes = plan.places[static_cast<size_t>(index)].constants_bytes;
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    const Program& program = plan.programs[i];
+    if (program.place != index) continue;
+    place.input_bytes = std::max(place.input_bytes, 2 * AlignUp(program.input_bytes, kAlignmentBytes));
+    if (place.fullest >= 0 && program.transient_bytes <= place.transient_bytes) continue;
+    place.transient_bytes = program.transient_bytes;
+    place.fullest = static_cast<int>(i);
+  }
+  return place;
+}
+
 MemoryReport ReportMemory(const Plan& plan, size_t largest) {
   MemoryReport report;
   for (size_t i = 0; i < plan.places.size(); ++i) {
-    PlaceMemory place;
-    place.state_bytes = plan.places[i].state_bytes;
-    place.constants_bytes = plan.places[i].constants_bytes;
+    PlaceMemory place = ArenasOf(plan, static_cast<int>(i));
     for (const StateTensor& state : plan.state) {
       if (!state.in_place(static_cast<int>(i))) continue;
       switch (state.kind) {
@@ -127,14 +140,7 @@ MemoryReport ReportMemory(const Plan& plan, size_t largest) {
     }
     report.places.push_back(place);
   }
-  for (size_t i = 0; i < plan.programs.size(); ++i) {
-    report.programs.push_back(MemoryOf(plan.programs[i], largest));
-    PlaceMemory& place = report.places[static_cast<size_t>(plan.programs[i].place)];
-    place.input_bytes = std::max(place.input_bytes, 2 * AlignUp(plan.programs[i].input_bytes, kAlignmentBytes));
-    if (place.fullest >= 0 && plan.programs[i].transient_bytes <= place.transient_bytes) continue;
-    place.transient_bytes = plan.programs[i].transient_bytes;
-    place.fullest = static_cast<int>(i);
-  }
+  for (const Program& program : plan.programs) report.programs.push_back(MemoryOf(program, largest));
   return report;
 }
 

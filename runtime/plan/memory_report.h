@@ -48,6 +48,9 @@ struct MemoryReport {
 // Of the state arena of the device that has the largest: without a look at any program.
 int64_t MostStateBytes(const Plan& plan);
 
+// The arenas of a place alone, at the cost of a look at the size of each.
+PlaceMemory ArenasOf(const Plan& plan, int place);
+
 // `largest`: how many buffers of each program to name.
 MemoryReport ReportMemory(const Plan& plan, size_t largest = 8);
 

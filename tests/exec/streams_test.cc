@@ -11,7 +11,9 @@
 #include "compiler/compile.h"
 #include "gtest/gtest.h"
 #include "runtime/comm/local_group.h"
+#include "runtime/exec/check_machine.h"
 #include "runtime/exec/host_executor.h"
+#include "runtime/exec/memory.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/conformance/training_case.h"
 
@@ -30,6 +32,44 @@ TEST(StreamThreads, EachIndexOnceInEachRun) {
     ASSERT_EQ(calls, count);
     ASSERT_EQ(sum, count * (count - 1) / 2);
   }
+}
+
+// Devices of `streams` streams each, with so many bytes of state.
+Plan DevicesOf(int ranks, size_t streams, int64_t state_bytes) {
+  Plan plan;
+  plan.targets.resize(1);
+  plan.places[0].state_bytes = state_bytes;
+  plan.programs.push_back({.streams = std::vector<Stream>(streams)});
+  plan.entries.push_back({.ranks = std::vector<RankBinding>(static_cast<size_t>(ranks), RankBinding{.program = 0})});
+  return plan;
+}
+
+void ExpectRefused(const Plan& plan, RankRange own, const std::string& help) {
+  try {
+    CheckMachine(plan, own);
+    ADD_FAILURE() << "a plan for " << help << " at most was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kLimit);
+    EXPECT_NE(error.help().find(help), std::string::npos) << error.help();
+  }
+}
+
+TEST(Machine, IsAskedForThreadsAndMemory) {
+  CheckMachine(DevicesOf(256, 2, 1 << 10), {0, 256});
+  ExpectRefused(DevicesOf(300, 2, 1 << 10), {0, 300}, "--devices cpu:256 ");
+  // Those of this process count, however many the job has.
+  CheckMachine(DevicesOf(4096, 2, 1 << 10), {16, 32});
+  // One device says it when it takes its memory; another entry may have more streams.
+  const int64_t free = FreeHostBytes();
+  CheckMachine(DevicesOf(1, 1, 2 * free), {0, 1});
+  CheckMachine(DevicesOf(4, 1, free / 16), {0, 4});
+  ExpectRefused(DevicesOf(4, 1, free), {0, 4}, "--devices cpu:1");
+  Plan two = DevicesOf(300, 1, 1 << 10);
+  two.programs.push_back({.streams = std::vector<Stream>(2)});
+  two.entries.push_back({.ranks = std::vector<RankBinding>(300, RankBinding{.program = 1})});
+  ExpectRefused(two, {0, 300}, "--devices cpu:256 ");
+  // Whoever runs a plan asks.
+  EXPECT_THROW(Executor::Make(std::make_shared<const Plan>(DevicesOf(4, 1, free))), Error);
 }
 
 // What member m gives at element i, so that the order of sums shows in the bits.

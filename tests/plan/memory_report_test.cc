@@ -33,6 +33,19 @@ Plan Small() {
   return plan;
 }
 
+TEST(MemoryReport, ArenasAreThoseOfTheReport) {
+  Plan plan = Small();
+  plan.programs[0].input_bytes = 65;
+  plan.places.push_back({.state_bytes = 5});
+  plan.programs.push_back({.transient_bytes = 7, .place = 1});
+  const MemoryReport report = ReportMemory(plan);
+  for (int place = 0; place < 2; ++place) {
+    const PlaceMemory arenas = ArenasOf(plan, place), &whole = report.places[static_cast<size_t>(place)];
+    EXPECT_EQ(arenas.total_bytes(), whole.total_bytes());
+    EXPECT_EQ(arenas.total_bytes(), place == 0 ? 512 + 64 + 1280 + 2 * 128 : 5 + 7);
+  }
+}
+
 TEST(MemoryReport, StateByRole) {
   const MemoryReport report = ReportMemory(Small());
   EXPECT_EQ(report.places[0].parameters, 400);

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "runtime/base/error.h"
-#include "runtime/exec/memory.h"
 #include "runtime/plan/memory_report.h"
 #include "tools/screen/screen.h"
 
@@ -13,7 +12,6 @@ namespace gradloom {
 namespace {
 
 constexpr size_t kNamedBuffers = 3;
-constexpr size_t kMostThreads = 512;
 
 int64_t BytesAt(const Model& model, CompileOptions options, int64_t batch) {
   for (EntryRequest& entry : options.entries) entry.batch = batch;
@@ -78,27 +76,6 @@ std::string RecomputedLine(const CompileReport& report) {
   if (made.values == 0) return "";
   return "to fit the memory limit " + std::to_string(made.values) + (made.values == 1 ? " activation (" : " activations (") +
          Bytes(made.bytes) + ") are made again in the backward pass: about " + Short(made.seconds * 1e3) + " ms a step";
-}
-
-void CheckMachine(const Plan& plan) {
-  size_t threads = 0;
-  for (const RankBinding& rank : plan.entries.front().ranks) threads += plan.programs[static_cast<size_t>(rank.program)].streams.size();
-  if (threads > kMostThreads) {
-    throw Error(ErrorCode::kLimit,
-                "CPU devices are threads, and " + std::to_string(plan.num_ranks()) + " of them would be " + std::to_string(threads), "",
-                "--devices cpu:" + std::to_string(kMostThreads * plan.num_ranks() / threads) +
-                    "   the plan alone can have more: gradloom compile, gradloom simulate");
-  }
-  const auto devices = static_cast<int64_t>(plan.num_ranks());
-  const MemoryReport report = ReportMemory(plan, 0);
-  // Devices of this process share its constants and its memory.
-  const int64_t each = report.fullest().total_bytes() - report.fullest().constants_bytes, free = FreeHostBytes();
-  if (devices == 1 || each <= free / devices) return;
-  throw Error(
-      ErrorCode::kLimit,
-      std::to_string(devices) + " CPU devices need " + Bytes(each) + " each, and this machine has " + Bytes(free) + " free for all of them",
-      "weights and optimizer " + Bytes(report.fullest().state_bytes) + " a device",
-      "--devices cpu:" + std::to_string(std::max<int64_t>(1, free / std::max<int64_t>(each, 1))));
 }
 
 void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan) {

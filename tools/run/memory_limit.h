@@ -19,8 +19,4 @@ void CheckMemoryLimit(const Configuration& configuration, const Model& model, co
 // A line on what a plan makes again to fit the limit, or nothing.
 std::string RecomputedLine(const CompileReport& report);
 
-// Throws Error(kLimit) where the devices of a plan that is to run here need more memory than is free, or more threads than are
-// sensible.
-void CheckMachine(const Plan& plan);
-
 }  // namespace gradloom

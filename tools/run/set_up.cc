@@ -260,7 +260,6 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const auto start = Clock::now();
   made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
-  CheckMachine(*made.plan);
   if (const std::string line = RecomputedLine(made.report); !line.empty()) made.notes.push_back(line);
   AddForecast(model, compile, *made.plan, made.report, made.notes);
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
