@@ -152,6 +152,7 @@ typedef struct GradloomCompileOptions {
   size_t num_batches;
   uint32_t with; /* bits of GRADLOOM_WITH_; 0: GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT */
   uint32_t reserved;
+  const char* config_text; /* what such a file would hold, read after config_path; null: none */
 } GradloomCompileOptions;
 
 /* What DescribePlan writes. */
@@ -446,6 +447,10 @@ typedef struct GradloomApi {
   GradloomStatus* (*GetAttached)(const GradloomAttached* attached, size_t index, const char** name, GradloomTensor* out);
   /* A copy in row-major order; `num_bytes` must be its size. */
   GradloomStatus* (*CopyAttached)(const GradloomAttached* attached, size_t index, void* buffer, size_t num_bytes);
+
+  /* ---- Later additions --------------------------------------------------------------------------------------------------------------- */
+  /* A property of a checkpoint before a session is made of it; null where it has none. */
+  GradloomStatus* (*GetCheckpointProperty)(const GradloomCheckpoint* checkpoint, const char* name, const char** out);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

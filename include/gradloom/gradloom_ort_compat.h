@@ -1,5 +1,6 @@
-// The names of onnxruntime's on-device training in C++ (onnxruntime_training_cxx_api.h, which ended at 1.19) on top of Gradloom: a simple
-// program moves by including this header in place of that one and linking libgradloom.so. docs/embedding.md has an example.
+// The names of onnxruntime's on-device training (onnxruntime_training_c_api.h and onnxruntime_training_cxx_api.h, which ended at 1.19) on
+// top of Gradloom: a simple program moves by including this header in place of those and linking libgradloom.so. C has all functions of
+// OrtTrainingApi and what a training program needs of OrtApi; C++ has the classes below, over those. docs/embedding.md has an example.
 //
 // What stands for the four artifacts that onnxruntime-training made ahead of time with Python:
 //
@@ -8,20 +9,24 @@
 //   eval model       nothing: the plan evaluates, too. Any path may stand there, and is not looked at
 //   optimizer model  a configuration (*.toml) with loss, optimizer and batch: what generate_artifacts was told. With a plan it is not
 //   looked at checkpoint       what CheckpointState::SaveCheckpoint wrote, or a safetensors file of weights; or a path that ends in .onnx
-//   or .plan, which
-//                    stands for the weights that the model begins with
+//   or .plan,
+//                    which stands for the weights that the model begins with
+//
+// From buffers: the bytes of the same files.
 //
 // What differs: OptimizerStep takes the gradients with it, so that LazyResetGrad behind it changes nothing, and without it gradients do not
-// add up over updates. Properties are kept with their type as text. Values are tensors in host memory.
+// add up over updates. A state has its parameters, and can be saved, from when a session was made of it; its properties it has before. Of
+// two sessions that are made of one state, each begins with what the checkpoint had, and the state is the last one's. Properties are kept
+// with their type as text. Values are tensors in host memory. Of session options the number of threads of an operator counts, where a model
+// is compiled.
 #pragma once
 
-#ifndef __cplusplus
 #include "gradloom/gradloom_ort_compat_c.h"
-#else
 
-#include <charconv>
+#ifdef __cplusplus
+
 #include <cstdint>
-#include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,268 +34,360 @@
 #include <variant>
 #include <vector>
 
-#include "gradloom/gradloom.h"
-
-using ORTCHAR_T = char;
-#define ORT_TSTR(text) text
-
-enum OrtLoggingLevel {
-  ORT_LOGGING_LEVEL_VERBOSE,
-  ORT_LOGGING_LEVEL_INFO,
-  ORT_LOGGING_LEVEL_WARNING,
-  ORT_LOGGING_LEVEL_ERROR,
-  ORT_LOGGING_LEVEL_FATAL
-};
-enum OrtAllocatorType { OrtDeviceAllocator = 0, OrtArenaAllocator = 1 };
-enum OrtMemType { OrtMemTypeCPU = -1, OrtMemTypeDefault = 0 };
-enum ONNXTensorElementDataType {
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED = 0,
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT = GRADLOOM_FLOAT32,
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 = GRADLOOM_UINT8,
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8 = GRADLOOM_INT8,
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32 = GRADLOOM_INT32,
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64 = GRADLOOM_INT64,
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL = GRADLOOM_BOOL,
-  ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE = GRADLOOM_FLOAT64
-};
-
 namespace Ort {
 
-// Everything throws Gradloom's error, which is a std::exception as onnxruntime's was.
-using Exception = gradloom::Error;
+class Exception : public std::exception {
+ public:
+  Exception(std::string&& text, OrtErrorCode code) : text_(std::move(text)), code_(code) {}
+  OrtErrorCode GetOrtErrorCode() const { return code_; }
+  // Class, message, place and help.
+  const char* what() const noexcept override { return text_.c_str(); }
 
-struct Env {
-  explicit Env(OrtLoggingLevel = ORT_LOGGING_LEVEL_WARNING, const char* = "") {}
+ private:
+  std::string text_;
+  OrtErrorCode code_;
 };
 
-// Threads are the configuration's (devices.threads); what is said here is taken and changes nothing.
-struct SessionOptions {
-  SessionOptions& SetIntraOpNumThreads(int) { return *this; }
-  SessionOptions& SetInterOpNumThreads(int) { return *this; }
+inline const OrtApi& GetApi() {
+  const OrtApi* const api = OrtGetApiBase()->GetApi(ORT_API_VERSION);
+  if (api == nullptr) throw Exception("the library has no such version of the interface", ORT_FAIL);
+  return *api;
+}
+inline const OrtTrainingApi& GetTrainingApi() { return *GetApi().GetTrainingApi(ORT_API_VERSION); }
+
+// Releases the status.
+inline void ThrowOnError(OrtStatus* status) {
+  if (status == nullptr) return;
+  Exception error(GetApi().GetErrorMessage(status), GetApi().GetErrorCode(status));
+  GetApi().ReleaseStatus(status);
+  throw error;
+}
+
+namespace detail {
+
+inline void Release(OrtEnv* handle) { GetApi().ReleaseEnv(handle); }
+inline void Release(OrtSessionOptions* handle) { GetApi().ReleaseSessionOptions(handle); }
+inline void Release(OrtMemoryInfo* handle) { GetApi().ReleaseMemoryInfo(handle); }
+inline void Release(OrtValue* handle) { GetApi().ReleaseValue(handle); }
+inline void Release(OrtTensorTypeAndShapeInfo* handle) { GetApi().ReleaseTensorTypeAndShapeInfo(handle); }
+inline void Release(OrtTrainingSession* handle) { GetTrainingApi().ReleaseTrainingSession(handle); }
+inline void Release(OrtCheckpointState* handle) { GetTrainingApi().ReleaseCheckpointState(handle); }
+
+// Owns a handle, and is one to the functions of C.
+template <typename T>
+class Base {
+ public:
+  Base() = default;
+  explicit Base(T* handle) : p_(handle) {}
+  ~Base() {
+    if (p_ != nullptr) Release(p_);
+  }
+  Base(Base&& other) noexcept : p_(other.release()) {}
+  Base& operator=(Base&& other) noexcept {
+    std::swap(p_, other.p_);
+    return *this;
+  }
+  operator T*() const noexcept { return p_; }  // NOLINT: as there
+  T* release() { return std::exchange(p_, nullptr); }
+
+ protected:
+  T* p_ = nullptr;
 };
 
-struct MemoryInfo {
-  static MemoryInfo CreateCpu(OrtAllocatorType, OrtMemType) { return {}; }
+template <typename T>
+struct TypeToTensorType;
+#define GRADLOOM_ORT_TYPE(type, value) \
+  template <>                          \
+  struct TypeToTensorType<type> : std::integral_constant<ONNXTensorElementDataType, ONNX_TENSOR_ELEMENT_DATA_TYPE_##value> {}
+GRADLOOM_ORT_TYPE(float, FLOAT);
+GRADLOOM_ORT_TYPE(double, DOUBLE);
+GRADLOOM_ORT_TYPE(int8_t, INT8);
+GRADLOOM_ORT_TYPE(int16_t, INT16);
+GRADLOOM_ORT_TYPE(int32_t, INT32);
+GRADLOOM_ORT_TYPE(int64_t, INT64);
+GRADLOOM_ORT_TYPE(uint8_t, UINT8);
+GRADLOOM_ORT_TYPE(uint16_t, UINT16);
+GRADLOOM_ORT_TYPE(uint32_t, UINT32);
+GRADLOOM_ORT_TYPE(uint64_t, UINT64);
+GRADLOOM_ORT_TYPE(bool, BOOL);
+#undef GRADLOOM_ORT_TYPE
+
+}  // namespace detail
+
+struct Env : detail::Base<OrtEnv> {
+  explicit Env(OrtLoggingLevel level = ORT_LOGGING_LEVEL_WARNING, const char* id = "") { ThrowOnError(GetApi().CreateEnv(level, id, &p_)); }
 };
 
-struct TensorTypeAndShapeInfo {
-  std::vector<int64_t> shape;
-  ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+struct SessionOptions : detail::Base<OrtSessionOptions> {
+  SessionOptions() { ThrowOnError(GetApi().CreateSessionOptions(&p_)); }
+  SessionOptions& SetIntraOpNumThreads(int threads) {
+    ThrowOnError(GetApi().SetIntraOpNumThreads(p_, threads));
+    return *this;
+  }
+  // Changes nothing: operators run one after the other on each device.
+  SessionOptions& SetInterOpNumThreads(int threads) {
+    ThrowOnError(GetApi().SetInterOpNumThreads(p_, threads));
+    return *this;
+  }
+};
 
-  std::vector<int64_t> GetShape() const { return shape; }
-  ONNXTensorElementDataType GetElementType() const { return type; }
+struct MemoryInfo : detail::Base<OrtMemoryInfo> {
+  static MemoryInfo CreateCpu(OrtAllocatorType type, OrtMemType mem_type) {
+    MemoryInfo made;
+    ThrowOnError(GetApi().CreateCpuMemoryInfo(type, mem_type, &made.p_));
+    return made;
+  }
+};
+
+struct AllocatorWithDefaultOptions {
+  AllocatorWithDefaultOptions() { ThrowOnError(GetApi().GetAllocatorWithDefaultOptions(&p_)); }
+  operator OrtAllocator*() const { return p_; }  // NOLINT: as there
+  void* Alloc(size_t bytes) {
+    void* memory = nullptr;
+    ThrowOnError(GetApi().AllocatorAlloc(p_, bytes, &memory));
+    return memory;
+  }
+  void Free(void* memory) { ThrowOnError(GetApi().AllocatorFree(p_, memory)); }
+
+ private:
+  OrtAllocator* p_ = nullptr;
+};
+
+struct TensorTypeAndShapeInfo : detail::Base<OrtTensorTypeAndShapeInfo> {
+  explicit TensorTypeAndShapeInfo(OrtTensorTypeAndShapeInfo* info) : Base(info) {}
+  std::vector<int64_t> GetShape() const {
+    std::vector<int64_t> shape(GetDimensionsCount());
+    ThrowOnError(GetApi().GetDimensions(p_, shape.data(), shape.size()));
+    return shape;
+  }
+  size_t GetDimensionsCount() const {
+    size_t count = 0;
+    ThrowOnError(GetApi().GetDimensionsCount(p_, &count));
+    return count;
+  }
+  ONNXTensorElementDataType GetElementType() const {
+    ONNXTensorElementDataType type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+    ThrowOnError(GetApi().GetTensorElementType(p_, &type));
+    return type;
+  }
   size_t GetElementCount() const {
-    size_t count = 1;
-    for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
+    size_t count = 0;
+    ThrowOnError(GetApi().GetTensorShapeElementCount(p_, &count));
     return count;
   }
 };
 
 // A tensor: borrowed from the caller where it is made of a buffer of his, else its own.
-class Value {
- public:
+struct Value : detail::Base<OrtValue> {
   explicit Value(std::nullptr_t) {}
-  explicit Value(gradloom::Tensor owned) : owned_(std::move(owned)), view_(owned_.view()) {}
-  Value(Value&&) = default;
-  Value& operator=(Value&&) = default;
+  explicit Value(OrtValue* value) : Base(value) {}
 
   template <typename T>
-  static Value CreateTensor(const MemoryInfo&, T* data, size_t count, const int64_t* shape, size_t rank) {
+  static Value CreateTensor(const OrtMemoryInfo* info, T* data, size_t count, const int64_t* shape, size_t rank) {
+    return CreateTensor(info, data, count * sizeof(T), shape, rank, detail::TypeToTensorType<T>::value);
+  }
+  static Value CreateTensor(const OrtMemoryInfo* info, void* data, size_t num_bytes, const int64_t* shape, size_t rank,
+                            ONNXTensorElementDataType type) {
     Value made{nullptr};
-    made.view_ = gradloom::TensorView(data, std::vector<int64_t>(shape, shape + rank));
-    if (static_cast<int64_t>(count) < made.view_.elements())
-      throw gradloom::Error(GRADLOOM_E_SHAPE, "E-SHAPE",
-                            "the buffer of a tensor has " + std::to_string(count) + " elements, its shape more");
+    ThrowOnError(GetApi().CreateTensorWithDataAsOrtValue(info, data, num_bytes, shape, rank, type, &made.p_));
+    return made;
+  }
+  template <typename T>
+  static Value CreateTensor(OrtAllocator* allocator, const int64_t* shape, size_t rank) {
+    return CreateTensor(allocator, shape, rank, detail::TypeToTensorType<T>::value);
+  }
+  static Value CreateTensor(OrtAllocator* allocator, const int64_t* shape, size_t rank, ONNXTensorElementDataType type) {
+    Value made{nullptr};
+    ThrowOnError(GetApi().CreateTensorAsOrtValue(allocator, shape, rank, type, &made.p_));
     return made;
   }
 
-  bool IsTensor() const { return view_.data() != nullptr; }
-  template <typename T>
-  const T* GetTensorData() const {
-    return view_.as<T>().data();
-  }
+  bool IsTensor() const { return p_ != nullptr; }
+  // Throws Exception for elements of another type.
   template <typename T>
   T* GetTensorMutableData() {
-    return const_cast<T*>(view_.as<T>().data());
+    return static_cast<T*>(Data(detail::TypeToTensorType<T>::value));
+  }
+  template <typename T>
+  const T* GetTensorData() const {
+    return static_cast<const T*>(Data(detail::TypeToTensorType<T>::value));
   }
   TensorTypeAndShapeInfo GetTensorTypeAndShapeInfo() const {
-    return {view_.shape(), static_cast<ONNXTensorElementDataType>(view_.dtype())};
+    OrtTensorTypeAndShapeInfo* info = nullptr;
+    ThrowOnError(GetApi().GetTensorTypeAndShape(p_, &info));
+    return TensorTypeAndShapeInfo(info);
   }
 
-  const gradloom::TensorView& view() const { return view_; }
-
  private:
-  gradloom::Tensor owned_;
-  gradloom::TensorView view_;
+  void* Data(ONNXTensorElementDataType type) const {
+    if (GetTensorTypeAndShapeInfo().GetElementType() != type)
+      throw Exception("the tensor has elements of another type", ORT_INVALID_ARGUMENT);
+    void* data = nullptr;
+    ThrowOnError(GetApi().GetTensorMutableData(p_, &data));
+    return data;
+  }
 };
 
 using Property = std::variant<int64_t, float, std::string>;
 
-namespace internal {
-
-inline bool EndsWith(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-// The type before the text: a checkpoint keeps texts alone.
-inline std::string Encoded(const Property& property) {
-  if (const auto* number = std::get_if<int64_t>(&property)) return "int64:" + std::to_string(*number);
-  if (const auto* number = std::get_if<float>(&property)) return "float:" + gradloom::internal::TextOf(static_cast<double>(*number));
-  return "string:" + std::get<std::string>(property);
-}
-
-inline Property Decoded(const std::string& text) {
-  const size_t colon = text.find(':');
-  const std::string type = text.substr(0, colon), rest = text.substr(colon == std::string::npos ? text.size() : colon + 1);
-  if (type == "int64") {
-    int64_t number = 0;
-    std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    return number;
-  }
-  if (type == "float") {
-    double number = 0;
-    std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    return static_cast<float>(number);
-  }
-  return type == "string" ? rest : text;
-}
-
-inline int64_t& Seed() {
-  static int64_t seed = 0;
-  return seed;
-}
-
-// What a checkpoint's state is of: a file, and from then on the session that was made of it.
-struct State {
-  std::optional<gradloom::Checkpoint> checkpoint;
-  std::shared_ptr<gradloom::Session> session;
-
-  gradloom::Session& Session() const {
-    if (session == nullptr)
-      throw gradloom::Error(GRADLOOM_E_CONFIG, "E-CONFIG", "no training session was made of this checkpoint yet", "",
-                            "make the session first");
-    return *session;
-  }
-};
-
-}  // namespace internal
-
 // Of the sessions that are made from here on.
-inline void SetSeed(int64_t seed) { internal::Seed() = seed; }
+inline void SetSeed(const int64_t seed) { ThrowOnError(GetTrainingApi().SetSeed(seed)); }
 
-class CheckpointState {
+class CheckpointState : public detail::Base<OrtCheckpointState> {
  public:
   static CheckpointState LoadCheckpoint(const std::string& path) {
-    auto state = std::make_shared<internal::State>();
-    if (!internal::EndsWith(path, ".onnx") && !internal::EndsWith(path, ".plan")) state->checkpoint = gradloom::Checkpoint::Load(path);
-    return CheckpointState(std::move(state));
+    CheckpointState state;
+    ThrowOnError(GetTrainingApi().LoadCheckpoint(path.c_str(), &state.p_));
+    return state;
   }
   static CheckpointState LoadCheckpointFromBuffer(const std::vector<uint8_t>& buffer) {
-    auto state = std::make_shared<internal::State>();
-    state->checkpoint = gradloom::Checkpoint::FromBytes(std::as_bytes(std::span(buffer)));
-    return CheckpointState(std::move(state));
+    CheckpointState state;
+    ThrowOnError(GetTrainingApi().LoadCheckpointFromBuffer(buffer.data(), buffer.size(), &state.p_));
+    return state;
   }
   static void SaveCheckpoint(const CheckpointState& state, const std::string& path, const bool include_optimizer_state = false) {
-    state.state_->Session().SaveCheckpoint(path, include_optimizer_state);
+    ThrowOnError(GetTrainingApi().SaveCheckpoint(state, path.c_str(), include_optimizer_state));
   }
 
-  void AddProperty(const std::string& name, const Property& value) { state_->Session().AddProperty(name, internal::Encoded(value)); }
-  Property GetProperty(const std::string& name) {
-    const auto text = state_->Session().Property(name);
-    if (!text) throw gradloom::Error(GRADLOOM_E_CONFIG, "E-CONFIG", "the checkpoint has no property '" + name + "'");
-    return internal::Decoded(*text);
+  void AddProperty(const std::string& name, const Property& value) {
+    if (const auto* integer = std::get_if<int64_t>(&value)) return Add(name, OrtIntProperty, integer);
+    if (const auto* number = std::get_if<float>(&value)) return Add(name, OrtFloatProperty, number);
+    Add(name, OrtStringProperty, std::get<std::string>(value).c_str());
   }
-  void UpdateParameter(const std::string& name, const Value& value) { state_->Session().SetParameter(name, value.view()); }
-  Value GetParameter(const std::string& name) { return Value(state_->Session().Parameter(name)); }
+  Property GetProperty(const std::string& name) {
+    AllocatorWithDefaultOptions allocator;
+    OrtPropertyType type = OrtStringProperty;
+    void* given = nullptr;
+    ThrowOnError(GetTrainingApi().GetProperty(p_, name.c_str(), allocator, &type, &given));
+    Property value;
+    if (type == OrtIntProperty) value = *static_cast<int64_t*>(given);
+    if (type == OrtFloatProperty) value = *static_cast<float*>(given);
+    if (type == OrtStringProperty) value = std::string(static_cast<char*>(given));
+    allocator.Free(given);
+    return value;
+  }
+  void UpdateParameter(const std::string& name, const Value& value) {
+    ThrowOnError(GetTrainingApi().UpdateParameter(p_, name.c_str(), value));
+  }
+  Value GetParameter(const std::string& name) {
+    OrtValue* value = nullptr;
+    ThrowOnError(GetTrainingApi().GetParameter(p_, name.c_str(), AllocatorWithDefaultOptions(), &value));
+    return Value(value);
+  }
 
  private:
-  friend class TrainingSession;
-  explicit CheckpointState(std::shared_ptr<internal::State> state) : state_(std::move(state)) {}
-  std::shared_ptr<internal::State> state_;
+  CheckpointState() = default;
+  // The table takes what it only reads without const.
+  void Add(const std::string& name, OrtPropertyType type, const void* value) {
+    ThrowOnError(GetTrainingApi().AddProperty(p_, name.c_str(), type, const_cast<void*>(value)));
+  }
 };
 
-class TrainingSession {
+class TrainingSession : public detail::Base<OrtTrainingSession> {
  public:
-  TrainingSession(const Env&, const SessionOptions&, CheckpointState& state, const std::string& training_model,
-                  const std::optional<std::string>& = std::nullopt, const std::optional<std::string>& optimizer_model = std::nullopt) {
-    const gradloom::Plan plan = PlanOf(training_model, optimizer_model.value_or(""));
-    const gradloom::SessionOptions options{.seed = internal::Seed()};
-    session_ = state.state_->checkpoint ? std::make_shared<gradloom::Session>(plan, *state.state_->checkpoint, options)
-                                        : std::make_shared<gradloom::Session>(plan, options);
-    state.state_->session = session_;
+  TrainingSession(const Env& env, const SessionOptions& options, CheckpointState& state, const std::string& train_model_path,
+                  const std::optional<std::string>& eval_model_path = std::nullopt,
+                  const std::optional<std::string>& optimizer_model_path = std::nullopt) {
+    const auto path = [](const std::optional<std::string>& given) { return given ? given->c_str() : nullptr; };
+    ThrowOnError(GetTrainingApi().CreateTrainingSession(env, options, state, train_model_path.c_str(), path(eval_model_path),
+                                                        path(optimizer_model_path), &p_));
+  }
+  TrainingSession(const Env& env, const SessionOptions& options, CheckpointState& state, const std::vector<uint8_t>& train_model_data,
+                  const std::vector<uint8_t>& eval_model_data = {}, const std::vector<uint8_t>& optim_model_data = {}) {
+    ThrowOnError(GetTrainingApi().CreateTrainingSessionFromBuffer(env, options, state, train_model_data.data(), train_model_data.size(),
+                                                                  eval_model_data.data(), eval_model_data.size(), optim_model_data.data(),
+                                                                  optim_model_data.size(), &p_));
   }
 
   // The loss, and what else the plan's training gives. Gradients add up until OptimizerStep.
   std::vector<Value> TrainStep(const std::vector<Value>& inputs) {
-    session_->Backward(Named(inputs, gradloom::EntryKind::kTrain));
-    return Outputs(gradloom::EntryKind::kTrain);
+    std::vector<OrtValue*> outputs(Count(GetTrainingApi().TrainingSessionGetTrainingModelOutputCount));
+    const std::vector<const OrtValue*> given = Handles(inputs);
+    ThrowOnError(GetTrainingApi().TrainStep(p_, nullptr, given.size(), given.data(), outputs.size(), outputs.data()));
+    return Owned(outputs);
   }
   // The loss and the model's outputs.
   std::vector<Value> EvalStep(const std::vector<Value>& inputs) {
-    session_->Evaluate(Named(inputs, gradloom::EntryKind::kEval));
-    return Outputs(gradloom::EntryKind::kEval);
+    std::vector<OrtValue*> outputs(Count(GetTrainingApi().TrainingSessionGetEvalModelOutputCount));
+    const std::vector<const OrtValue*> given = Handles(inputs);
+    ThrowOnError(GetTrainingApi().EvalStep(p_, nullptr, given.size(), given.data(), outputs.size(), outputs.data()));
+    return Owned(outputs);
   }
-  void OptimizerStep() { session_->Update(); }
-  void LazyResetGrad() { session_->ResetGradients(); }
+  void OptimizerStep() { ThrowOnError(GetTrainingApi().OptimizerStep(p_, nullptr)); }
+  void LazyResetGrad() { ThrowOnError(GetTrainingApi().LazyResetGrad(p_)); }
 
-  void SetLearningRate(float lr) { session_->set_learning_rate(static_cast<double>(lr)); }
-  float GetLearningRate() const { return static_cast<float>(session_->learning_rate()); }
-  void RegisterLinearLRScheduler(int64_t warmup_steps, int64_t total_steps, float initial_lr) {
-    gradloom::internal::Check(gradloom::internal::Api().RegisterLinearLRScheduler(session_->c(), warmup_steps, total_steps, initial_lr));
+  void SetLearningRate(float lr) { ThrowOnError(GetTrainingApi().SetLearningRate(p_, lr)); }
+  float GetLearningRate() const {
+    float lr = 0;
+    ThrowOnError(GetTrainingApi().GetLearningRate(p_, &lr));
+    return lr;
   }
-  void SchedulerStep() { gradloom::internal::Check(gradloom::internal::Api().SchedulerStep(session_->c())); }
-
-  void ExportModelForInferencing(const std::string& path, const std::vector<std::string>& outputs) { session_->ExportOnnx(path, outputs); }
-
-  std::vector<std::string> InputNames(bool training) const { return Names(session_->plan().Inputs(KindOf(training))); }
-  std::vector<std::string> OutputNames(bool training) const { return Names(session_->plan().Outputs(KindOf(training))); }
-
-  // All parameters as one vector.
-  Value ToBuffer(bool only_trainable) const {
-    const std::vector<float> values = session_->FlatParameters(only_trainable);
-    gradloom::Tensor tensor({static_cast<int64_t>(values.size())}, gradloom::kFloat32);
-    if (!values.empty()) std::memcpy(tensor.data(), values.data(), values.size() * sizeof(float));
-    return Value(std::move(tensor));
+  void RegisterLinearLRScheduler(int64_t warmup_step_count, int64_t total_step_count, float initial_lr) {
+    ThrowOnError(GetTrainingApi().RegisterLinearLRScheduler(p_, warmup_step_count, total_step_count, initial_lr));
   }
-  void FromBuffer(Value& buffer) { session_->SetFlatParameters(buffer.view().as<float>()); }
+  void SchedulerStep() { ThrowOnError(GetTrainingApi().SchedulerStep(p_)); }
+
+  void ExportModelForInferencing(const std::string& path, const std::vector<std::string>& outputs) {
+    std::vector<const char*> names;
+    for (const std::string& output : outputs) names.push_back(output.c_str());
+    ThrowOnError(GetTrainingApi().ExportModelForInferencing(p_, path.c_str(), names.size(), names.data()));
+  }
+
+  std::vector<std::string> InputNames(const bool training) const {
+    const OrtTrainingApi& api = GetTrainingApi();
+    return training ? Names(api.TrainingSessionGetTrainingModelInputCount, api.TrainingSessionGetTrainingModelInputName)
+                    : Names(api.TrainingSessionGetEvalModelInputCount, api.TrainingSessionGetEvalModelInputName);
+  }
+  std::vector<std::string> OutputNames(const bool training) const {
+    const OrtTrainingApi& api = GetTrainingApi();
+    return training ? Names(api.TrainingSessionGetTrainingModelOutputCount, api.TrainingSessionGetTrainingModelOutputName)
+                    : Names(api.TrainingSessionGetEvalModelOutputCount, api.TrainingSessionGetEvalModelOutputName);
+  }
+
+  // All parameters as one vector, with the running statistics behind them where not only what is trained is asked for.
+  Value ToBuffer(const bool only_trainable) {
+    const auto count = static_cast<int64_t>(ParametersSize(only_trainable));
+    Value buffer = Value::CreateTensor<float>(AllocatorWithDefaultOptions(), &count, 1);
+    ThrowOnError(GetTrainingApi().CopyParametersToBuffer(p_, buffer, only_trainable));
+    return buffer;
+  }
+  // Either of what ToBuffer gives, which its size tells.
+  void FromBuffer(Value& buffer) {
+    const bool all = buffer.GetTensorTypeAndShapeInfo().GetElementCount() == ParametersSize(false);
+    ThrowOnError(GetTrainingApi().CopyBufferToParameters(p_, buffer, !all));
+  }
 
  private:
-  static gradloom::Plan PlanOf(const std::string& model, const std::string& config) {
-    if (internal::EndsWith(model, ".plan")) return gradloom::Plan::Load(model);
-    gradloom::CompileOptions options;
-    if (internal::EndsWith(config, ".toml")) options.config = config;
-    options.gradients = true;
-    return gradloom::Compile(gradloom::Model(model), options);
+  using CountFunction = OrtStatus* (*)(const OrtTrainingSession*, size_t*);
+  using NameFunction = OrtStatus* (*)(const OrtTrainingSession*, size_t, OrtAllocator*, char**);
+
+  size_t Count(CountFunction count_of) const {
+    size_t count = 0;
+    ThrowOnError(count_of(p_, &count));
+    return count;
   }
-  static gradloom::EntryKind KindOf(bool training) { return training ? gradloom::EntryKind::kTrain : gradloom::EntryKind::kEval; }
-  static std::vector<std::string> Names(const std::vector<gradloom::TensorInfo>& infos) {
-    std::vector<std::string> names;
-    for (const gradloom::TensorInfo& info : infos) names.push_back(info.name);
+  std::vector<std::string> Names(CountFunction count_of, NameFunction name_of) const {
+    AllocatorWithDefaultOptions allocator;
+    std::vector<std::string> names(Count(count_of));
+    for (size_t i = 0; i < names.size(); ++i) {
+      char* name = nullptr;
+      ThrowOnError(name_of(p_, i, allocator, &name));
+      names[i] = name;
+      allocator.Free(name);
+    }
     return names;
   }
-  gradloom::Feeds Named(const std::vector<Value>& inputs, gradloom::EntryKind kind) const {
-    const std::vector<gradloom::TensorInfo> infos = session_->plan().Inputs(kind);
-    if (inputs.size() != infos.size()) {
-      throw gradloom::Error(GRADLOOM_E_DATA, "E-DATA",
-                            std::to_string(inputs.size()) + " inputs are given, the model takes " + std::to_string(infos.size()));
-    }
-    gradloom::Feeds feeds;
-    for (size_t i = 0; i < inputs.size(); ++i) feeds.emplace_back(infos[i].name, inputs[i].view());
-    return feeds;
+  size_t ParametersSize(bool only_trainable) const {
+    size_t count = 0;
+    ThrowOnError(GetTrainingApi().GetParametersSize(p_, &count, only_trainable));
+    return count;
   }
-  // Copies: a value outlives the next step.
-  std::vector<Value> Outputs(gradloom::EntryKind kind) const {
+  static std::vector<const OrtValue*> Handles(const std::vector<Value>& values) { return {values.begin(), values.end()}; }
+  static std::vector<Value> Owned(const std::vector<OrtValue*>& outputs) {
     std::vector<Value> values;
-    for (const gradloom::TensorInfo& info : session_->plan().Outputs(kind)) {
-      const gradloom::TensorView view = session_->Output(info.name);
-      gradloom::Tensor copy(view.shape(), view.dtype());
-      if (view.bytes() > 0) std::memcpy(copy.data(), view.data(), static_cast<size_t>(view.bytes()));
-      values.emplace_back(std::move(copy));
-    }
+    for (OrtValue* const output : outputs) values.emplace_back(output);
     return values;
   }
-
-  std::shared_ptr<gradloom::Session> session_;
 };
 
 }  // namespace Ort

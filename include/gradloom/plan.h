@@ -181,6 +181,7 @@ struct CompileOptions {
   bool gradients = false;          // Session::Backward, Update and Gradient; takes memory for a gradient of each parameter
   bool outputs = false;            // training steps give the model's outputs, too
   std::string config{};            // a TOML file; what is said here wins over it
+  std::string config_text{};       // what such a file would hold
   Settings settings{};             // any other keys; these win over all
 };
 
@@ -261,6 +262,7 @@ inline Plan Compile(const Model& model, const CompileOptions& options) {
   if (options.batch > 0) batches.insert(batches.begin(), options.batch);
   auto given = internal::Sized<GradloomCompileOptions>();
   given.config_path = options.config.empty() ? nullptr : options.config.c_str();
+  given.config_text = options.config_text.empty() ? nullptr : options.config_text.c_str();
   given.settings = list.data();
   given.num_settings = list.size();
   given.batches = batches.data();

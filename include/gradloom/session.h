@@ -61,6 +61,12 @@ class Checkpoint {
     internal::Check(internal::Api().LoadCheckpointFromBuffer(bytes.data(), bytes.size(), &handle));
     return Checkpoint(handle);
   }
+  // One that a session added; nothing where there is none.
+  std::optional<std::string> Property(const std::string& name) const {
+    const char* value = nullptr;
+    internal::Check(internal::Api().GetCheckpointProperty(c(), name.c_str(), &value));
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  }
   GradloomCheckpoint* c() const { return handle_.get(); }
 
  private:

@@ -17,6 +17,7 @@ from ._fit import Epoch, Evaluation, FitResult
 from ._plan import Plan, TensorInfo, compile, devices, load_plan, settings, version
 from ._results import StepResult
 from ._session import Checkpoint, DeviceMemory, Location, Session
+from ._sharing import AttachedParameters
 
-__all__ = ["Checkpoint", "Dataset", "DeviceMemory", "Epoch", "Error", "Evaluation", "FitResult", "Location", "Plan", "Session", "StepResult",
-           "TensorInfo", "compile", "devices", "load_plan", "settings", "version"]
+__all__ = ["AttachedParameters", "Checkpoint", "Dataset", "DeviceMemory", "Epoch", "Error", "Evaluation", "FitResult", "Location", "Plan",
+           "Session", "StepResult", "TensorInfo", "compile", "devices", "load_plan", "settings", "version"]

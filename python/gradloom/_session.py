@@ -51,6 +51,12 @@ class Checkpoint:
             library().LoadCheckpoint(path_bytes(source), ctypes.byref(self._handle))
         self._release = weakref.finalize(self, library().ReleaseCheckpoint, self._handle)
 
+    def get_property(self, name: str) -> str | None:
+        """One that `Session.set_property` added."""
+        value = ctypes.c_char_p()
+        library().GetCheckpointProperty(self._handle, name.encode(), ctypes.byref(value))
+        return None if value.value is None else string(value.value)
+
 
 class Session:
     """A plan with its state, on its devices. Calls on one session happen one after the other, from whichever threads.
@@ -221,6 +227,10 @@ class Session:
         array = np.empty(info.shape, numpy_dtype(_NUMBERS[info.dtype]))
         getattr(library(), function)(self._handle, name.encode(), array.ctypes.data, array.nbytes)
         return array
+
+    def share(self, name: str | None) -> None:
+        """From now on other processes of this user on this host see the parameters change: `AttachedParameters(name)`. None: no longer."""
+        library().ShareParameters(self._handle, None if name is None else name.encode())
 
     # ---- Learning rate, position, memory
 

@@ -88,6 +88,17 @@ GradloomStatus* GetProperty(GradloomSession* session, const char* name, const ch
   });
 }
 
+GradloomStatus* GetCheckpointProperty(const GradloomCheckpoint* checkpoint, const char* name, const char** out) {
+  return Guarded([&] {
+    Out(out);
+    const Checkpoint& asked = Given(checkpoint, "the checkpoint").checkpoint;
+    const std::string key = std::string(kProperty) + TextOf(name, "the name");
+    if (!asked.has_manifest()) return;
+    const auto found = asked.manifest().callbacks.find(key);
+    if (found != asked.manifest().callbacks.end()) *out = found->second.c_str();
+  });
+}
+
 }  // namespace
 
 void TakeProperties(const Manifest& manifest, GradloomSession& session) {
@@ -113,6 +124,7 @@ void AddCheckpoints(GradloomApi& api) {
   api.SaveCheckpointToBuffer = SaveCheckpointToBuffer;
   api.AddProperty = AddProperty;
   api.GetProperty = GetProperty;
+  api.GetCheckpointProperty = GetCheckpointProperty;
 }
 
 }  // namespace gradloom::api

@@ -324,6 +324,10 @@ static void TestCheckpoints(const GradloomPlan* plan, const char* table, const c
     } else {
       Good(api->LoadCheckpointFromBuffer(api->GetTextData(bytes), api->GetTextBytes(bytes), &checkpoint));
     }
+    Good(api->GetCheckpointProperty(checkpoint, "author", &text));
+    CHECK(text != NULL && strcmp(text, "c_test") == 0);
+    Good(api->GetCheckpointProperty(checkpoint, "editor", &text));
+    CHECK(text == NULL);
     resumed = Start(plan, checkpoint);
     api->ReleaseCheckpoint(checkpoint);
     Good(api->GetPosition(resumed, &step, &batch));

@@ -22,6 +22,7 @@ BATCH = 12
 OPTIONAL = {"options", "checkpoint", "result", "eval", "callbacks", "step", "batch"}
 OPTIONAL_OF = {("Step", "names"), ("StepAsync", "names"), ("TrainStep", "names"), ("EvalStep", "names"), ("Predict", "names"),
                ("ExportModelForInferencing", "outputs"), ("ShareParameters", "name")}
+NEEDED = {("CreateBatches", "options"), ("GetCheckpointProperty", "checkpoint")}
 # How much there is of an array: no number can be told from another one.
 COUNTS = ("num_bytes", "num_inputs", "num_columns", "num_outputs", "num_elements")
 NUMBERS = (-(2**63), -(2**31), -1, 7, 2**31 - 1, 2**63 - 1)
@@ -111,6 +112,12 @@ class HostileTest(unittest.TestCase):
             given.update(name=ctypes.byref(text) if name == "GetAttached" else shared, attached=attached, index=index)
             if name == "GetAttached":
                 given["out"] = ctypes.byref(g.struct("GradloomTensor"))
+        if name == "GetCheckpointProperty":
+            checkpoint = ctypes.c_void_p()
+            g.SaveCheckpoint(session, self.path("checkpoint"), 1)
+            g.LoadCheckpoint(self.path("checkpoint"), ctypes.byref(checkpoint))
+            self.addCleanup(g.ReleaseCheckpoint, checkpoint)
+            given["checkpoint"] = checkpoint
         if name == "UpdateParameter":
             given["value"] = ctypes.byref(self.tensor(bias))
         if name == "Predict":
@@ -202,7 +209,7 @@ class HostileTest(unittest.TestCase):
                     given = self.good_arguments(name)
                     given[parameter] = None
                     well = self.call(name, [given[p] for _, p, _ in parameters])
-                    optional = (parameter in OPTIONAL and name != "CreateBatches") or (name, parameter) in OPTIONAL_OF
+                    optional = (parameter in OPTIONAL and (name, parameter) not in NEEDED) or (name, parameter) in OPTIONAL_OF
                     self.assertEqual(well, optional)
 
     def test_wrong_numbers(self):

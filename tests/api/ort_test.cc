@@ -2,10 +2,12 @@
 // argv: the model; a folder of its own is TEST_TMPDIR.
 #include <gradloom/gradloom_ort_compat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,12 @@ std::vector<Ort::Value> ValuesOf(Batch& batch) {
   values.emplace_back(Ort::Value::CreateTensor<float>(memory_info, batch.x.data(), batch.x.size(), x_shape.data(), x_shape.size()));
   values.emplace_back(Ort::Value::CreateTensor<float>(memory_info, batch.y.data(), batch.y.size(), y_shape.data(), y_shape.size()));
   return values;
+}
+
+std::vector<uint8_t> BytesOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  CHECK(file.good());
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -120,6 +128,8 @@ int main(int argc, char** argv) {
   session.ExportModelForInferencing(folder + "/inference.onnx", {"value"});
 
   Ort::CheckpointState saved = Ort::CheckpointState::LoadCheckpoint(folder + "/checkpoint");
+  // A program looks here for where it was.
+  CHECK(std::get<int64_t>(saved.GetProperty("epoch")) == 30);
   Ort::TrainingSession resumed(env, session_options, saved, model, std::nullopt, artifacts);
   CHECK(std::get<int64_t>(saved.GetProperty("epoch")) == 30);
   CHECK(std::get<float>(saved.GetProperty("loss")) == 0.25f);
@@ -127,12 +137,39 @@ int main(int argc, char** argv) {
   const std::vector<Ort::Value> a = session.TrainStep(ValuesOf(batch)), b = resumed.TrainStep(ValuesOf(batch));
   CHECK(*a[0].GetTensorData<float>() == *b[0].GetTensorData<float>());
 
-  // What goes wrong is an exception with a text.
+  // The same from memory; the inputs lie in memory of their own; the session stays as long as its state.
+  Ort::CheckpointState in_memory = Ort::CheckpointState::LoadCheckpointFromBuffer(BytesOf(folder + "/checkpoint"));
+  {
+    Ort::TrainingSession of_buffers(env, session_options.SetIntraOpNumThreads(1), in_memory, BytesOf(model), {}, BytesOf(artifacts));
+    const Ort::AllocatorWithDefaultOptions allocator;
+    const std::vector<int64_t> x_shape{kBatch, kFeatures}, y_shape{kBatch, 1};
+    std::vector<Ort::Value> own;
+    own.push_back(Ort::Value::CreateTensor<float>(allocator, x_shape.data(), x_shape.size()));
+    own.push_back(Ort::Value::CreateTensor<float>(allocator, y_shape.data(), y_shape.size()));
+    std::copy(batch.x.begin(), batch.x.end(), own[0].GetTensorMutableData<float>());
+    std::copy(batch.y.begin(), batch.y.end(), own[1].GetTensorMutableData<float>());
+    CHECK(*of_buffers.TrainStep(own)[0].GetTensorData<float>() == *a[0].GetTensorData<float>());
+  }
+  CHECK(in_memory.GetParameter("layer1.bias").GetTensorTypeAndShapeInfo().GetShape() == std::vector<int64_t>{16});
+
+  // The functions of C take what the classes hold.
+  size_t count = 0;
+  Ort::ThrowOnError(Ort::GetTrainingApi().GetParametersSize(session, &count, false));
+  CHECK(count == parameters.GetTensorTypeAndShapeInfo().GetElementCount());
+
+  // What goes wrong is an exception with a code and a text.
   try {
     Ort::CheckpointState::LoadCheckpoint(folder + "/no such checkpoint");
     CHECK(false);
   } catch (const Ort::Exception& error) {
     CHECK(std::string(error.what()).find("E-IO") != std::string::npos);
+    CHECK(error.GetOrtErrorCode() == ORT_NO_SUCHFILE);
+  }
+  try {
+    outputs[1].GetTensorData<int64_t>();
+    CHECK(false);
+  } catch (const Ort::Exception& error) {
+    CHECK(error.GetOrtErrorCode() == ORT_INVALID_ARGUMENT);
   }
   return 0;
 }

@@ -94,6 +94,17 @@ TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
     EXPECT_EQ(error.code(), GRADLOOM_E_CONFIG);
     EXPECT_NE(error.help().find("optimizer.lr"), std::string::npos) << error.what();
   }
+  // A configuration in memory, over which what is said beside it wins.
+  const auto from_text = CompileHousing({.config_text = "version = 1\n[train]\nprecision = 'bf16'\n[optimizer]\nname = 'lamb'\n"});
+  EXPECT_NE(from_text.Text().find("bfloat16"), std::string::npos);
+  EXPECT_EQ(from_text.Text().find("Lamb"), std::string::npos);
+  try {
+    CompileHousing({.config_text = "version = 1\n[train]\nprecision = 16\n"});
+    FAIL() << "a number was taken for a text";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.code(), GRADLOOM_E_CONFIG);
+    EXPECT_NE(error.where().find("config_text:3"), std::string::npos) << error.what();
+  }
   // Two terms with weights are one loss.
   gradloom::CompileOptions options;
   options.loss = gradloom::Loss::Mse("value", "target") * 0.5 + gradloom::Loss::L1("value", "target") * 0.25;
@@ -135,6 +146,18 @@ TEST(Plan, OnFourDevicesTellsOfTheWholeBatch) {
   EXPECT_NE(place.address, nullptr);
   EXPECT_NO_THROW(session.Memory(3));
   EXPECT_THROW(session.Memory(4), gradloom::Error);
+}
+
+TEST(Session, OfMoreDevicesThanTheMachineCanHaveIsRefused) {
+  const gradloom::Plan plan = CompileHousing({.devices = "cpu:600"});
+  EXPECT_EQ(plan.device_count(), 600u);
+  try {
+    const gradloom::Session session(plan);
+    FAIL() << "600 devices of one process were taken";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.code(), GRADLOOM_E_LIMIT) << error.what();
+    EXPECT_NE(error.message().find("CPU devices are threads, and 600 of them would be"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Session, NeverAltersWhatItIsFed) {

@@ -46,6 +46,7 @@ class CompilingSource : public PlanSource {
 Configuration ConfigurationFor(const GradloomCompileOptions& given, const GradloomModel& model) {
   Configuration configuration;
   if (given.config_path != nullptr) configuration.ReadFile(given.config_path);
+  if (given.config_text != nullptr) configuration.ReadText(given.config_text, "config_text");
   Array(given.settings, given.num_settings, "the array of settings");
   for (size_t i = 0; i < given.num_settings; ++i) {
     configuration.SetAssignment(TextOf(given.settings[i].key, "the key of a setting") + "=" +

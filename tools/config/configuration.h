@@ -36,6 +36,8 @@ class Configuration {
   // The keys of a TOML file. Throws Error(kConfig) with file:line:column for bad syntax, an unknown key (with the
   // nearest), a value of another type or out of its range; Error(kIo), Error(kLimit) as ReadWholeFile.
   void ReadFile(const std::string& path);
+  // The same of a text in memory, which errors call `name`; relative paths in it are those of the working folder.
+  void ReadText(const std::string& text, const std::string& name);
 
   // "optimizer.lr=1e-3": the value as in a file, or as bare text. Throws Error(kConfig).
   void SetAssignment(const std::string& assignment);

@@ -190,6 +190,11 @@ void Configuration::ReadFile(const std::string& path) {
   TomlReader(*this, Escaped(path, 4096), OriginKind::kFile, folder).ReadRoot(Parse(text, Escaped(path, 4096), true));
 }
 
+void Configuration::ReadText(const std::string& text, const std::string& name) {
+  if (std::ssize(text) > kTomlLimitBytes) throw Error(ErrorCode::kLimit, "the configuration has " + std::to_string(text.size()) + " bytes", name);
+  TomlReader(*this, name, OriginKind::kFile, "").ReadRoot(Parse(text, name, true));
+}
+
 void Configuration::SetAssignment(const std::string& assignment) {
   const size_t equals = assignment.find('=');
   const std::string where = "--set " + Escaped(assignment);
