@@ -100,6 +100,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtBegin(GradloomPlan* plan, OrtCheckpoin
   memset(&options, 0, sizeof options);
   options.size = sizeof options;
   options.seed = gradloom_ort_seed;
+  options.any_plan = 1; /* as there: another number of threads, or another learning rate */
   status = api->CreateTrainingSession(plan, &options, state->checkpoint, &made->session);
   for (property = state->properties; property != NULL && status == NULL; property = property->next)
     status = api->AddProperty(made->session, property->name, property->text);

@@ -1,5 +1,5 @@
 // A training program for onnxruntime's on-device training, as its documentation shows them, moved to Gradloom by its first include.
-// argv: the model; a folder of its own is TEST_TMPDIR.
+// argv: the model, and one with running statistics; a folder of its own is TEST_TMPDIR.
 #include <gradloom/gradloom_ort_compat.h>
 
 #include <algorithm>
@@ -56,10 +56,36 @@ std::vector<uint8_t> BytesOf(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Of a model with running statistics the vector of all is longer than that of what is trained, and both go back.
+void CheckStatistics(const Ort::Env& env, const std::string& model, const std::string& folder) {
+  std::ofstream(folder + "/digits.toml") << "version = 1\n[data]\nbatch = 4\n[loss]\nname = 'cross_entropy(logits, label)'\n";
+  Ort::CheckpointState state = Ort::CheckpointState::LoadCheckpoint(model);
+  Ort::TrainingSession session(env, Ort::SessionOptions(), state, model, std::nullopt, folder + "/digits.toml");
+  Ort::Value trained = session.ToBuffer(true), all = session.ToBuffer(false);
+  const size_t count = all.GetTensorTypeAndShapeInfo().GetElementCount();
+  CHECK(count > trained.GetTensorTypeAndShapeInfo().GetElementCount());
+  float& last = all.GetTensorMutableData<float>()[count - 1];
+  last += 1;
+  session.FromBuffer(all);
+  CHECK(session.ToBuffer(false).GetTensorData<float>()[count - 1] == last);
+  trained.GetTensorMutableData<float>()[0] += 1;
+  session.FromBuffer(trained);
+  const Ort::Value now = session.ToBuffer(false);
+  CHECK(now.GetTensorData<float>()[0] == trained.GetTensorData<float>()[0] && now.GetTensorData<float>()[count - 1] == last);
+  const int64_t other = 3;
+  Ort::Value wrong = Ort::Value::CreateTensor<float>(Ort::AllocatorWithDefaultOptions(), &other, 1);
+  try {
+    session.FromBuffer(wrong);
+    CHECK(false);
+  } catch (const Ort::Exception& error) {
+    CHECK(error.GetOrtErrorCode() == ORT_INVALID_ARGUMENT);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CHECK(argc == 2);
+  CHECK(argc == 3);
   const std::string folder = std::getenv("TEST_TMPDIR"), model = argv[1];
   const std::string artifacts = folder + "/training.toml";
   std::ofstream(artifacts)
@@ -151,6 +177,8 @@ int main(int argc, char** argv) {
     CHECK(*of_buffers.TrainStep(own)[0].GetTensorData<float>() == *a[0].GetTensorData<float>());
   }
   CHECK(in_memory.GetParameter("layer1.bias").GetTensorTypeAndShapeInfo().GetShape() == std::vector<int64_t>{16});
+
+  CheckStatistics(env, argv[2], folder);
 
   // The functions of C take what the classes hold.
   size_t count = 0;
