@@ -26,7 +26,9 @@ def _cuda_library_impl(ctx):
         if src.extension != "cu":
             continue
         obj = ctx.actions.declare_file("_cuda/%s/%s.pic.o" % (ctx.label.name, src.basename[:-3]))
-        depfile_inputs = [f for f in ctx.files.srcs if f != src] + ctx.files.hdrs
+
+        # Not the other sources: one of them that changes is compiled alone.
+        depfile_inputs = [f for f in ctx.files.srcs if f.extension != "cu"] + ctx.files.hdrs
         args = ctx.actions.args()
         args.add("-c", src)
         args.add("-o", obj)
