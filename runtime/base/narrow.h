@@ -1,7 +1,9 @@
 // Elements of at most eight bits that casts, quantisation and moves know, and no arithmetic: float8, float6, float4, and integers
-// of four and two bits. In memory each is a byte whose low bits hold it and whose others are zero; files pack them.
+// of four and two bits. In memory each is a byte whose low bits hold it and whose others are zero; files pack them. What is constexpr here
+// is device code too.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -9,15 +11,57 @@
 
 namespace gradloom {
 
-// float8e4m3fn and the others of its kind, int4, uint4, int2, uint2.
-bool IsNarrow(DType dtype);
-bool IsNarrowInteger(DType dtype);
+// A floating type: sign, exponent, mantissa. Codes are the bits without the sign.
+struct NarrowFormat {
+  // What the codes past the largest number stand for.
+  enum class Past : uint8_t {
+    kNothing,     // there are none
+    kNan,         // the one code is NaN
+    kInfinity,    // the first is infinity, others are NaN
+    kSignedZero,  // there are none: the bits of a negative zero are the NaN
+  };
+  int exponent_bits = 0, mantissa_bits = 0, bias = 0;  // no exponent bits: no such type
+  int largest = 0;                                     // the code of the largest number
+  Past past = Past::kNothing;
+
+  constexpr int sign() const { return 1 << (exponent_bits + mantissa_bits); }
+};
+
+constexpr NarrowFormat NarrowFormatOf(DType dtype) {
+  using Past = NarrowFormat::Past;
+  switch (dtype) {
+    case DType::kFloat8E4M3Fn: return {4, 3, 7, 0x7E, Past::kNan};
+    case DType::kFloat8E4M3Fnuz: return {4, 3, 8, 0x7F, Past::kSignedZero};
+    case DType::kFloat8E5M2: return {5, 2, 15, 0x7B, Past::kInfinity};
+    case DType::kFloat8E5M2Fnuz: return {5, 2, 16, 0x7F, Past::kSignedZero};
+    case DType::kFloat6E2M3: return {2, 3, 1, 0x1F, Past::kNothing};
+    case DType::kFloat6E3M2: return {3, 2, 3, 0x1F, Past::kNothing};
+    case DType::kFloat4E2M1: return {2, 1, 1, 0x7, Past::kNothing};
+    default: return {};
+  }
+}
+
+// int4, uint4, int2, uint2.
+constexpr bool IsNarrowInteger(DType dtype) {
+  return dtype == DType::kInt4 || dtype == DType::kUint4 || dtype == DType::kInt2 || dtype == DType::kUint2;
+}
+
+// Those, float8e4m3fn and the others of its kind.
+constexpr bool IsNarrow(DType dtype) {
+  return IsNarrowInteger(dtype) || dtype == DType::kFloat8E8M0 || NarrowFormatOf(dtype).exponent_bits > 0;
+}
 
 // Bits of a narrow element.
-int NarrowBits(DType dtype);
+constexpr int NarrowBits(DType dtype) {
+  if (dtype == DType::kInt2 || dtype == DType::kUint2) return 2;
+  if (IsNarrowInteger(dtype)) return 4;
+  const NarrowFormat format = NarrowFormatOf(dtype);
+  return format.exponent_bits == 0 ? 8 : 1 + format.exponent_bits + format.mantissa_bits;
+}
 
-// The number that an element of a narrow type stands for; every one is exact.
-double NarrowValue(DType dtype, uint8_t element);
+// The least and the largest number of a narrow integer type.
+constexpr int NarrowLowest(DType dtype) { return dtype == DType::kInt4 || dtype == DType::kInt2 ? -(1 << (NarrowBits(dtype) - 1)) : 0; }
+constexpr int NarrowHighest(DType dtype) { return (1 << (NarrowBits(dtype) - (NarrowLowest(dtype) < 0 ? 1 : 0))) - 1; }
 
 // What becomes of numbers that a narrow type does not have.
 struct NarrowRounding {
@@ -28,12 +72,98 @@ struct NarrowRounding {
   enum class Power : uint8_t { kUp, kDown, kNearest } power = Power::kUp;
 };
 
-// The element for a number. Integers are cut towards zero and keep their low bits, as ONNX's Cast has it.
-uint8_t NarrowElement(DType dtype, double value, NarrowRounding rounding = {});
+namespace narrow_internal {
 
-// The least and the largest number of a narrow integer type.
-int NarrowLowest(DType dtype);
-int NarrowHighest(DType dtype);
+constexpr double kNan = std::bit_cast<double>(uint64_t{0x7FF8} << 48);
+constexpr double kInfinity = std::bit_cast<double>(uint64_t{0x7FF0} << 48);
+
+// 2^exponent, of normal numbers.
+constexpr double PowerOfTwo(int exponent) { return std::bit_cast<double>(static_cast<uint64_t>(1023 + exponent) << 52); }
+
+constexpr double ValueOf(const NarrowFormat& format, int element) {
+  using Past = NarrowFormat::Past;
+  const double sign = (element & format.sign()) != 0 ? -1.0 : 1.0;
+  const int code = element & (format.sign() - 1);
+  if (format.past == Past::kSignedZero && element == format.sign()) return kNan;
+  if (code > format.largest) return format.past == Past::kInfinity && code == format.largest + 1 ? sign * kInfinity : kNan;
+  const int exponent = code >> format.mantissa_bits, mantissa = code & ((1 << format.mantissa_bits) - 1);
+  const int whole = exponent == 0 ? mantissa : mantissa + (1 << format.mantissa_bits);
+  return sign * whole * PowerOfTwo((exponent > 1 ? exponent : 1) - format.bias - format.mantissa_bits);
+}
+
+// |value| in steps of the format, to the nearest, as a code. Below the least exponent the steps stay as they are: subnormal numbers. A
+// result that rounds up to the next power of two carries into the exponent by itself.
+constexpr int CodeOf(const NarrowFormat& format, uint64_t magnitude) {
+  constexpr int kFar = 1 << 20;  // past all numbers of all formats
+  const int exponent = static_cast<int>(magnitude >> 52) - 1023, least = 1 - format.bias;
+  if (exponent > 64) return kFar;
+  const int used = exponent > least ? exponent : least, shift = 52 - format.mantissa_bits + used - exponent;
+  if (shift > 53) return 0;  // less than half a step; subnormal numbers of double, too
+  const uint64_t mantissa = (magnitude & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52, half = uint64_t{1} << (shift - 1);
+  const uint64_t whole = mantissa >> shift, rest = mantissa & (2 * half - 1);
+  const bool up = rest > half || (rest == half && (whole & 1) != 0);
+  return static_cast<int>(whole) + (up ? 1 : 0) + ((used - least) << format.mantissa_bits);
+}
+
+constexpr uint8_t ElementOf(const NarrowFormat& format, double value, bool saturate) {
+  using Past = NarrowFormat::Past;
+  const uint64_t bits = std::bit_cast<uint64_t>(value), magnitude = bits & ~(uint64_t{1} << 63);
+  const int sign = magnitude != bits ? format.sign() : 0;
+  // Types without NaN take it as their negative zero, as the conversions of others do.
+  if (value != value) return static_cast<uint8_t>(format.past == Past::kNan || format.past == Past::kInfinity ? 0x7F : format.sign());
+  int code = CodeOf(format, magnitude);
+  if (code > format.largest) {
+    if (saturate || format.past == Past::kNothing) {
+      code = format.largest;
+    } else if (format.past == Past::kSignedZero) {
+      return static_cast<uint8_t>(format.sign());
+    } else {
+      code = format.largest + 1;
+    }
+  }
+  return static_cast<uint8_t>(code == 0 && format.past == Past::kSignedZero ? 0 : code | sign);
+}
+
+// float8e8m0: the exponent of a float32; 255 is NaN.
+constexpr uint8_t PowerOf(double value, NarrowRounding rounding) {
+  const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+  const uint32_t exponent = bits >> 23 & 0xFF, mantissa = bits & 0x7FFFFF;
+  if (exponent == 0xFF) return 0xFF;
+  // Exponent 0 is 2^-127, which a float32 has as a subnormal number. A tie goes up.
+  const uint32_t power = exponent == 0 ? 0x400000 : 0, half = exponent == 0 ? 0x600000 : 0x400000;
+  bool up = false;
+  if (rounding.power == NarrowRounding::Power::kUp) up = mantissa > power;
+  if (rounding.power == NarrowRounding::Power::kNearest) up = mantissa >= half;
+  if (exponent == 0xFE && rounding.saturate) up = false;
+  return static_cast<uint8_t>(exponent + (up ? 1 : 0));
+}
+
+// Cut towards zero and held in the range of int64; 0 for NaN.
+constexpr int64_t WholeOf(double value) {
+  constexpr double kPast = 9223372036854775808.0;  // 2^63
+  if (value != value) return 0;
+  if (value <= -kPast) return INT64_MIN;
+  return value >= kPast ? INT64_MAX : static_cast<int64_t>(value);
+}
+
+}  // namespace narrow_internal
+
+// The number that an element of a narrow type stands for; every one is exact.
+constexpr double NarrowValue(DType dtype, uint8_t element) {
+  using namespace narrow_internal;
+  const int bits = NarrowBits(dtype), low = element & ((1 << bits) - 1);
+  if (IsNarrowInteger(dtype)) return low > NarrowHighest(dtype) ? low - (1 << bits) : low;
+  if (dtype == DType::kFloat8E8M0) return low == 0xFF ? kNan : PowerOfTwo(low - 127);
+  return ValueOf(NarrowFormatOf(dtype), low);
+}
+
+// The element for a number. Integers are cut towards zero and keep their low bits, as ONNX's Cast has it.
+constexpr uint8_t NarrowElement(DType dtype, double value, NarrowRounding rounding = {}) {
+  using namespace narrow_internal;
+  if (IsNarrowInteger(dtype)) return static_cast<uint8_t>(static_cast<uint64_t>(WholeOf(value)) & ((1u << NarrowBits(dtype)) - 1));
+  if (dtype == DType::kFloat8E8M0) return PowerOf(value, rounding);
+  return ElementOf(NarrowFormatOf(dtype), value, rounding.saturate);
+}
 
 // Bytes that `elements` take in a file: the elements' bits one after the other, from the lowest bit of the first byte on.
 int64_t PackedBytes(DType dtype, int64_t elements);
