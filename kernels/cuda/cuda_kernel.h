@@ -67,6 +67,12 @@ std::span<const CudaKernel> QuantizedKernels();      // quantized.cu
 std::span<const CudaKernel> TensorScatterKernels();  // tensor_scatter.cu
 std::span<const CudaKernel> TrainingKernels();       // training.cu
 std::span<const CudaKernel> UnfoldKernels();         // unfold.cu
+std::span<const CudaKernel> DeformConvKernels();     // deform_conv.cu
+std::span<const CudaKernel> ExtentKernels();         // extents.cu
+std::span<const CudaKernel> NarrowKernels();         // narrow.cu
+std::span<const CudaKernel> RegionKernels();         // regions.cu
+std::span<const CudaKernel> SignalKernels();         // signal.cu
+std::span<const CudaKernel> TraditionalKernels();    // traditional.cu
 
 // Every kernel, in no order.
 std::span<const CudaKernel* const> AllCudaKernels();

@@ -40,6 +40,12 @@ constexpr Family kFamilies[] = {
     TensorScatterKernels,
     TrainingKernels,
     UnfoldKernels,
+    DeformConvKernels,
+    ExtentKernels,
+    NarrowKernels,
+    RegionKernels,
+    SignalKernels,
+    TraditionalKernels,
 };
 // clang-format on
 

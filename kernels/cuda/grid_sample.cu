@@ -79,102 +79,68 @@ void GridGradient(const GridPlan& plan, const T* x, const T* dy, T* dgrid, cudaS
       });
 }
 
-GRADLOOM_DEVICE void AddAtomically(int64_t* to, int64_t value) {
-#ifdef __CUDA_ARCH__
-  atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
-#else
-  *to += value;
-#endif
-}
-
-// The gradient of X. Where a point draws from is data, so points add to elements; they do it in integers, whose sum is the same in any
-// order. The unit of a plane is so small that the largest possible sum has 61 bits: errors are below the largest element of dY times
-// 2^(bits - 61) a term. float64 has a second integer, for what the first leaves of each term.
-struct PlaneSums {
-  int64_t first, count;  // channels
-  int64_t* sums;         // [batch, count, inputs, words]
-  double* units;         // [batch, count]: 1 / unit, a power of two; NaN where some element of dY is not finite
-  int bits;              // no more than 2^bits terms meet in an element
-  double finer;          // units of the second integer in one of the first
+// Some channels of X, whose gradient is summed at a time.
+struct SomeChannels {
+  int64_t first, count;
 };
 
-template <typename T>
-void FindUnits(const GridPlan& plan, const PlaneSums& to, const T* dy, cudaStream_t stream) {
-  ForEachRow(
-      plan.batch * to.count, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t plane) {
-        const Quotient sample = Divide(plane, to.count);
-        const T* const ups = dy + (sample.quotient * plan.channels + to.first + sample.rest) * plan.points;
-        double largest = 0;
-        for (int64_t p = block.thread(); p < plan.points; p += block.threads()) {
-          const double up = ::fabs(static_cast<double>(static_cast<Arithmetic<T>>(ups[p])));
-          largest = IsFinite(up) ? Largest()(largest, up) : HUGE_VAL;
-        }
-        largest = block.Reduce(largest, Largest());
-        if (block.thread() != 0) return;
-        int exponent = 0;
-        if (IsFinite(largest)) ::frexp(largest, &exponent);
-        to.units[plane] = IsFinite(largest) ? ::ldexp(1.0, exponent < -900 ? 900 : 61 - to.bits - exponent) : largest - largest;
-      });
-}
-
 template <typename T, int kDims, int kTaps>
-void AddToPlanes(const GridPlan& plan, const PlaneSums& to, const T* dy, cudaStream_t stream) {
+void AddToPlanes(const GridPlan& plan, const SomeChannels& some, const PlaneSums& to, const T* dy, cudaStream_t stream) {
   using A = Arithmetic<T>;
-  constexpr int kWords = std::is_same_v<T, double> ? 2 : 1;
-  const int64_t groups = GroupsOf(plan, to.count);
+  const int64_t groups = GroupsOf(plan, some.count);
   ForEachElement(
       plan.batch * groups * plan.points, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const GridPlace place = PlaceOf(plan, i, groups, to.count);
+        const GridPlace place = PlaceOf(plan, i, groups, some.count);
         const GridPoint<A, kDims, kTaps> point(plan, place.b, place.p);
         for (int64_t c = place.first; c < place.last; ++c) {
-          const int64_t plane = place.b * to.count + c;
+          const int64_t plane = place.b * some.count + c;
           const double unit = to.units[plane];
           if (!IsFinite(unit)) continue;
-          const A up = static_cast<A>(dy[(place.b * plan.channels + to.first + c) * plan.points + place.p]);
-          point.ForEach([&](int64_t offset, A weight, const auto&) {
-            double rest = static_cast<double>(weight * up) * unit;
-            for (int word = 0; word < kWords; ++word) {
-              const int64_t whole = ::llrint(rest);
-              AddAtomically(to.sums + (plane * plan.inputs + offset) * kWords + word, whole);
-              rest = (rest - static_cast<double>(whole)) * to.finer;
-            }
-          });
+          const A up = static_cast<A>(dy[(place.b * plan.channels + some.first + c) * plan.points + place.p]);
+          point.ForEach(
+              [&](int64_t offset, A weight, const auto&) { to.Add<kSumWords<T>>(plane, offset, static_cast<double>(weight * up), unit); });
         }
       });
 }
 
 template <typename T>
-void FinishPlanes(const GridPlan& plan, const PlaneSums& from, T* dx, cudaStream_t stream) {
-  constexpr int kWords = std::is_same_v<T, double> ? 2 : 1;
+void FinishPlanes(const GridPlan& plan, const SomeChannels& some, const PlaneSums& from, T* dx, cudaStream_t stream) {
   ForEachElement(
-      plan.batch * from.count * plan.inputs, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Quotient plane = Divide(i, plan.inputs), sample = Divide(plane.quotient, from.count);
-        double sum = static_cast<double>(from.sums[i * kWords]);
-        if (kWords == 2) sum += static_cast<double>(from.sums[i * kWords + 1]) / from.finer;
-        dx[(sample.quotient * plan.channels + from.first + sample.rest) * plan.inputs + plane.rest] =
-            static_cast<T>(static_cast<Arithmetic<T>>(sum / from.units[plane.quotient]));
+      plan.batch * some.count * plan.inputs, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient plane = Divide(i, plan.inputs), sample = Divide(plane.quotient, some.count);
+        dx[(sample.quotient * plan.channels + some.first + sample.rest) * plan.inputs + plane.rest] =
+            static_cast<T>(static_cast<Arithmetic<T>>(from.Total<kSumWords<T>>(plane.quotient, plane.rest)));
       });
 }
 
-// Costs an atomic addition for each point, tap and channel, and 8 or 16 bytes of scratch memory for each element of some channels.
+// The elements of dY that add to the planes of these channels.
+template <typename T>
+struct UpsOfPlane {
+  const T* dy;
+  SomeChannels some;
+  int64_t channels, points;
+
+  GRADLOOM_DEVICE double operator()(int64_t plane, int64_t p) const {
+    const Quotient sample = Divide(plane, some.count);
+    const T up = dy[(sample.quotient * channels + some.first + sample.rest) * points + p];
+    return static_cast<double>(static_cast<Arithmetic<T>>(up));
+  }
+};
+
+// The gradient of X. Costs an atomic addition of integers for each point, tap and channel, and 8 or 16 bytes of scratch memory for each
+// element of some channels.
 template <typename T, int kDims, int kTaps>
 void InputGradient(GridPlan plan, const GridSampleScratch& scratch, const T* dy, T* dx, const Launch& l) {
   int64_t terms = plan.points;
   for (int d = 0; d < kDims; ++d) terms *= kTaps;
-  int bits = 1;
-  for (; terms > 1; terms = (terms + 1) / 2) ++bits;
-  const double finer = std::ldexp(1.0, 61 - bits);
   char* const memory = static_cast<char*>(l.scratch);
+  const PlaneSums sums(memory, memory + scratch.sums, plan.inputs, terms);
   for (int64_t first = 0; first < plan.channels; first += scratch.channels) {
-    const int64_t count = std::min(scratch.channels, plan.channels - first);
-    const PlaneSums sums{first, count, reinterpret_cast<int64_t*>(memory), reinterpret_cast<double*>(memory + scratch.sums), bits, finer};
-    plan.Share(count);
-    int64_t* const words = sums.sums;
-    ForEachElement(
-        plan.batch * count * plan.inputs * scratch.words, l.stream, GRADLOOM_ON_DEVICE(int64_t i) { words[i] = 0; });
-    FindUnits(plan, sums, dy, l.stream);
-    AddToPlanes<T, kDims, kTaps>(plan, sums, dy, l.stream);
-    FinishPlanes(plan, sums, dx, l.stream);
+    const SomeChannels some{first, std::min(scratch.channels, plan.channels - first)};
+    plan.Share(some.count);
+    BeginSums<kSumWords<T>>(sums, plan.batch * some.count, plan.points, UpsOfPlane<T>{dy, some, plan.channels, plan.points}, l.stream);
+    AddToPlanes<T, kDims, kTaps>(plan, some, sums, dy, l.stream);
+    FinishPlanes(plan, some, sums, dx, l.stream);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/plane_sums.cuh"
 #include "kernels/cuda/sample.cuh"
 
 namespace gradloom::cuda {
@@ -13,8 +14,6 @@ namespace gradloom::cuda {
 enum class GridPadding { kZeros, kBorder, kReflection };
 
 inline constexpr double kGridCubicA = -0.75;
-
-GRADLOOM_DEVICE bool IsFinite(double x) { return x - x == 0; }
 
 // x brought back between `low` and `high` by reflection at both; `sign` turns with each reflection.
 GRADLOOM_DEVICE double Reflected(double x, double low, double high, double& sign) {

@@ -241,6 +241,7 @@ constexpr CudaKernel kKernels[] = {
     {"cuda.Transpose", MakeTranspose},
     {"cuda.Trilu", MakeTrilu},
     {"cuda.Unsqueeze", MakeView},
+    {"cuda.gradloom.Copy", MakeView},
     {"cuda.gradloom.PadGrad", MakePadGrad},
     {"cuda.gradloom.Reorder", MakeReorder},
     {"cuda.gradloom.SliceGrad", MakeSliceGrad},

@@ -1,7 +1,8 @@
-// Numbers as small integers times a scale.
+// Numbers as small integers or floats times a scale; products of them are in quantized_product.cu.
 #include <cmath>
 
-#include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/narrow.cuh"
+#include "kernels/cuda/quantized.cuh"
 #include "kernels/cuda/walk.cuh"
 
 namespace gradloom::cuda {
@@ -34,13 +35,14 @@ struct Grain {
 struct Operand {
   const void* data = nullptr;  // null: zeros
   DType dtype = DType::kUndefined;
-  GRADLOOM_DEVICE double operator[](int64_t i) const { return data == nullptr ? 0.0 : LoadAs<double>(data, dtype, i); }
+  GRADLOOM_DEVICE double operator[](int64_t i) const { return data == nullptr ? 0.0 : LoadNumber(data, dtype, i); }
 };
 
 struct Quantized {
   int64_t n;
   Grain grain;
   DType dtypes[3], precision, out;
+  NarrowRounding rounding;
   bool whole;  // the result has integers
 
   explicit Quantized(const KernelCall& call)
@@ -49,7 +51,8 @@ struct Quantized {
         dtypes{call.inputs[0].dtype, call.inputs[1].dtype, call.inputs.size() > 2 ? call.inputs[2].dtype : DType::kUndefined},
         precision(static_cast<DType>(call.attributes.Int("precision", 0))),
         out(call.outputs[0].dtype),
-        whole(IsInteger(out)) {
+        rounding{.saturate = call.attributes.Int("saturate", 1) != 0},
+        whole(IsInteger(out) || IsNarrowInteger(out)) {
     if (precision == DType::kUndefined) precision = dtypes[1];
   }
 
@@ -65,12 +68,16 @@ GRADLOOM_DEVICE double Rounded(double value, DType precision) {
   }
 }
 
+GRADLOOM_DEVICE double HeldBetween(double value, double low, double high) { return value < low ? low : value > high ? high : value; }
+
 void Quantize(const Quantized& q, const Operand& x, const Operand& scale, const Operand& zero, void* y, cudaStream_t stream) {
   ForEachElement(
       q.n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const int64_t at = q.grain(i);
         const double quotient = Rounded(x[i] / scale[at], q.precision);
-        StoreAs(y, q.out, i, (q.whole ? ::rint(quotient) : quotient) + zero[at]);
+        double value = (q.whole ? ::rint(quotient) : quotient) + zero[at];
+        if (IsNarrowInteger(q.out)) value = HeldBetween(value, NarrowLowest(q.out), NarrowHighest(q.out));
+        StoreNumber(y, q.out, i, value, q.rounding);
       });
 }
 
@@ -91,8 +98,8 @@ std::unique_ptr<Kernel> MakeDequantizeLinear(const KernelCall& call, const Kerne
 }
 
 constexpr CudaKernel kKernels[] = {
-    {"cuda.DequantizeLinear", MakeDequantizeLinear},
-    {"cuda.QuantizeLinear", MakeQuantizeLinear},
+    {"cuda.ConvInteger", MakeConvInteger},     {"cuda.DequantizeLinear", MakeDequantizeLinear}, {"cuda.QLinearConv", MakeQLinearConv},
+    {"cuda.QLinearMatMul", MakeQLinearMatMul}, {"cuda.QuantizeLinear", MakeQuantizeLinear},
 };
 
 }  // namespace

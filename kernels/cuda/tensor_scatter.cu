@@ -1,4 +1,4 @@
-// Rows of an update put into a cache, each sample's from a place of its own, and taken out again.
+// Rows of an update put into a cache, each sample's from a place of its own, and taken out again; a row put into a tensor.
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/words.cuh"
 
@@ -80,8 +80,30 @@ std::unique_ptr<Kernel> MakeTensorGather(const KernelCall& call, const KernelSit
   });
 }
 
+template <typename T>
+void SetRow(int64_t words, int64_t rows, const int64_t* place, const T* row, T* out, const IndexFault& fault, cudaStream_t stream) {
+  ForEachElement(
+      words, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const int64_t at = fault.Checked(*place, rows);
+        if (at >= 0) out[at * words + i] = row[i];
+      });
+}
+
+std::unique_ptr<Kernel> MakeSetRow(const KernelCall& call, const KernelSite& site) {
+  const int64_t row_bytes = call.inputs[2].bytes(), word = WordBytesOf(row_bytes), rows = call.inputs[0].shape[0];
+  const auto bytes = static_cast<size_t>(call.inputs[0].bytes());
+  return WithWord(word, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, fault = IndexFault(site)](const Launch& l) {
+      if (bytes > 0 && l.inputs[0] != l.outputs[0])
+        GRADLOOM_CUDA(cudaMemcpyAsync(l.outputs[0], l.inputs[0], bytes, cudaMemcpyDeviceToDevice, l.stream));
+      SetRow(row_bytes / word, rows, l.In<int64_t>(1), l.In<T>(2), l.Out<T>(0), fault, l.stream);
+    });
+  });
+}
+
 constexpr CudaKernel kKernels[] = {
     {"cuda.TensorScatter", MakeTensorScatter},
+    {"cuda.gradloom.SetRow", MakeSetRow},
     {"cuda.gradloom.TensorGather", MakeTensorGather},
 };
 

@@ -104,6 +104,7 @@ constexpr KernelRow kRows[] = {
     Row("cuda.Transpose", "Transpose", RejectsStrided),
     InPlace(Row("cuda.Trilu", "Trilu", RejectsTrilu)),
     InPlace(Row("cuda.Unsqueeze", "Unsqueeze", RejectsView)),
+    InPlace(Own("cuda.gradloom.Copy", "Copy", RejectsView)),
     Own("cuda.gradloom.PadGrad", "PadGrad", RejectsPadGrad),
     Own("cuda.gradloom.Reorder", "Reorder", RejectsReorder),
     Own("cuda.gradloom.SliceGrad", "SliceGrad", RejectsSlice),

@@ -38,6 +38,12 @@ constexpr Rows kFamilies[] = {
     CudaTensorScatterRows,
     CudaTrainingRows,
     CudaUnfoldRows,
+    CudaDeformConvRows,
+    CudaExtentRows,
+    CudaNarrowRows,
+    CudaRegionRows,
+    CudaSignalRows,
+    CudaTraditionalRows,
 };
 // clang-format on
 

@@ -37,6 +37,12 @@ std::span<const KernelRow> CudaQuantizedRows();      // quantized.cc
 std::span<const KernelRow> CudaTensorScatterRows();  // tensor_scatter.cc
 std::span<const KernelRow> CudaTrainingRows();       // training.cc: ONNX's own optimizers
 std::span<const KernelRow> CudaUnfoldRows();         // unfold.cc: Col2Im, MaxUnpool
+std::span<const KernelRow> CudaDeformConvRows();     // deform_conv.cc
+std::span<const KernelRow> CudaExtentRows();         // extents.cc: extents that data decides
+std::span<const KernelRow> CudaNarrowRows();         // narrow.cc: casts of elements of fewer than 16 bits
+std::span<const KernelRow> CudaRegionRows();         // regions.cc: regions of interest
+std::span<const KernelRow> CudaSignalRows();         // signal.cc: Fourier transforms
+std::span<const KernelRow> CudaTraditionalRows();    // traditional.cc: ai.onnx.ml
 
 // Reasons to reject a call, "" where there is none. They are joined by FirstOf.
 namespace cuda_rows {

@@ -1,4 +1,4 @@
-// Rows of an update put into a cache, each sample's from a place of its own, and taken out again.
+// Rows of an update put into a cache, each sample's from a place of its own, and taken out again; a row put into a tensor.
 #include "kernels/cuda/rows/rows.h"
 
 namespace gradloom {
@@ -23,6 +23,12 @@ std::string Rejects(const KernelCall& call, const Shape& update, size_t indices)
 std::string RejectsScatter(const KernelCall& call) { return Rejects(call, call.inputs[1].shape, 2); }
 std::string RejectsGather(const KernelCall& call) { return Rejects(call, call.outputs[0].shape, 1); }
 
+std::string RejectsSetRow(const KernelCall& call) {
+  const OperandType &all = call.inputs[0], &row = call.inputs[2];
+  const bool fits = all.shape.rank() > 0 && row.dtype == all.dtype && row.shape.elements() * all.shape[0] == all.shape.elements();
+  return FirstOf({Layouts(call), fits ? "" : "a row that does not fit"});
+}
+
 constexpr Aliasing kCache[] = {{0, 0}};
 
 constexpr KernelRow kRows[] = {
@@ -31,6 +37,12 @@ constexpr KernelRow kRows[] = {
      .domain = "",
      .device = DeviceKind::kCuda,
      .rejects = RejectsScatter,
+     .may_alias = kCache},
+    {.name = "cuda.gradloom.SetRow",
+     .op = "SetRow",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsSetRow,
      .may_alias = kCache},
     {.name = "cuda.gradloom.TensorGather",
      .op = "TensorGather",

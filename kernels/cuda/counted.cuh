@@ -1,0 +1,57 @@
+// Elements that a test is true of, in order, however many there are: a block counts each part, one sums the counts, a block goes through
+// each part again.
+#pragma once
+
+#include "kernels/cuda/block_prefix.cuh"
+#include "kernels/cuda/rows/extents.h"
+
+namespace gradloom::cuda {
+
+// The numbers become the sums of those in front of each, for one block; returns the sum of all.
+GRADLOOM_DEVICE int64_t SumInFront(const Block& block, int64_t n, int64_t* numbers) {
+  int64_t sum = 0;
+  for (int64_t begin = 0; begin < n; begin += block.threads()) {
+    const int64_t i = begin + block.thread();
+    int64_t total;
+    const int64_t before = SumBefore(block, i < n ? numbers[i] : 0, &total);
+    if (i < n) numbers[i] = sum + before;
+    sum += total;
+  }
+  return sum;
+}
+
+// visit(i, before, kept) for all i in [0, n), in no order: whether keep(i), and of how many before it that is true. totals[parts] is of how
+// many in all, for kernels behind this one.
+template <typename Keep, typename Visit>
+void ForEachCounted(const cuda_rows::CountedParts& counted, int64_t* totals, cudaStream_t stream, const Keep& keep, const Visit& visit) {
+  constexpr int64_t kPart = cuda_rows::CountedParts::kPart;
+  const int64_t n = counted.n, parts = counted.parts();
+  ForEachRow(
+      parts, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t part) {
+        const int64_t end = n < (part + 1) * kPart ? n : (part + 1) * kPart;
+        int64_t count = 0;
+        for (int64_t i = part * kPart + block.thread(); i < end; i += block.threads()) count += keep(i) ? 1 : 0;
+        count = block.Reduce(count, Sum());
+        if (block.thread() == 0) totals[part] = count;
+      });
+  ForEachRow(
+      1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
+        const int64_t all = SumInFront(block, parts, totals);
+        if (block.thread() == 0) totals[parts] = all;
+      });
+  ForEachRow(
+      parts, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t part) {
+        const int64_t end = n < (part + 1) * kPart ? n : (part + 1) * kPart;
+        int64_t found = totals[part];
+        for (int64_t begin = part * kPart; begin < end; begin += block.threads()) {
+          const int64_t i = begin + block.thread();
+          const bool kept = i < end && keep(i);
+          int64_t total;
+          const int64_t before = found + SumBefore(block, kept ? 1 : 0, &total);
+          if (i < end) visit(i, before, kept);
+          found += total;
+        }
+      });
+}
+
+}  // namespace gradloom::cuda

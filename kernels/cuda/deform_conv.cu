@@ -1,0 +1,293 @@
+// Deformable convolution: a matrix product of the filters and of samples that are drawn at offsets while tiles of them are staged, so that
+// they are drawn once for all the filters of a tile and never kept. Of its gradients, that of the samples is kept, and what is made of it.
+#include <cmath>
+
+#include "kernels/cuda/operands.cuh"
+#include "kernels/cuda/plane_sums.cuh"
+#include "kernels/cuda/rows/deform_conv.h"
+#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/tiled_product.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+using namespace cuda_rows;  // NOLINT: the operands and sizes
+
+// A point between four pixels, in double as in the reference: its rounding decides which pixels are read. Pixels outside are zero.
+struct Corners {
+  int64_t row, column, height, width;
+  double down, right;  // of the upper left pixel's row and column
+
+  GRADLOOM_DEVICE Corners(double y, double x, int64_t rows, int64_t columns) : height(rows), width(columns) {
+    // Far outside is outside, and no integer too large.
+    const auto held = [](double at, int64_t extent) {
+      return at > -2 ? (at < static_cast<double>(extent) ? at : static_cast<double>(extent)) : -2.0;
+    };
+    y = held(y, rows);
+    x = held(x, columns);
+    const double top = ::floor(y), left = ::floor(x);
+    row = static_cast<int64_t>(top);
+    column = static_cast<int64_t>(left);
+    down = y - top;
+    right = x - left;
+  }
+
+  // f(pixel, weight, what the weight changes by along y, along x) for those inside.
+  template <typename F>
+  GRADLOOM_DEVICE void ForEach(const F& f) const {
+    for (int v = 0; v < 2; ++v) {
+      if (row + v < 0 || row + v >= height) continue;
+      const double wy = v == 0 ? 1 - down : down;
+      for (int u = 0; u < 2; ++u) {
+        if (column + u < 0 || column + u >= width) continue;
+        const double wx = u == 0 ? 1 - right : right;
+        f((row + v) * width + column + u, wy * wx, v == 0 ? -wx : wx, u == 0 ? -wy : wy);
+      }
+    }
+  }
+};
+
+// The operands of a forward convolution.
+template <typename T>
+struct Deform {
+  using A = Arithmetic<T>;
+  DeformSizes s;
+  int64_t pad[2], stride[2], dilation[2];
+  const T *x = nullptr, *w = nullptr, *offset = nullptr, *mask = nullptr;
+
+  explicit Deform(const KernelCall& call) : s(call) {
+    const std::vector<int64_t> pads = call.attributes.Ints("pads", {0, 0, 0, 0}), strides = call.attributes.Ints("strides", {1, 1}),
+                               dilations = call.attributes.Ints("dilations", {1, 1});
+    for (size_t axis = 0; axis < 2; ++axis) pad[axis] = pads[axis], stride[axis] = strides[axis], dilation[axis] = dilations[axis];
+  }
+  Deform Of(const OperandCounts& operands, const Launch& l) const {
+    Deform deform = *this;
+    deform.x = l.In<T>(kDeformX);
+    deform.w = l.In<T>(kDeformW);
+    deform.offset = l.In<T>(kDeformOffset);
+    deform.mask = operands.In<T>(l, kDeformMask);
+    return deform;
+  }
+
+  // Where the mask of a tap has its number: of an image, an offset group, a tap and a point of the output.
+  GRADLOOM_DEVICE int64_t MaskPlace(int64_t image, int64_t group, int64_t tap, int64_t point) const {
+    return ((image * s.offset_groups + group) * s.taps() + tap) * s.points() + point;
+  }
+  GRADLOOM_DEVICE A Mask(int64_t place) const { return mask == nullptr ? A(1) : static_cast<A>(mask[place]); }
+  // Offsets have two planes where a mask has one.
+  GRADLOOM_DEVICE int64_t OffsetPlace(int64_t mask_place) const {
+    const Quotient at = Divide(mask_place, s.points());
+    return 2 * at.quotient * s.points() + at.rest;
+  }
+
+  GRADLOOM_DEVICE Corners At(int64_t tap, int64_t point, int64_t mask_place) const {
+    const Quotient t = Divide(tap, s.kernel[1]), p = Divide(point, s.out[1]);
+    const T* const by = offset + OffsetPlace(mask_place);
+    const double dy = static_cast<double>(static_cast<A>(by[0])), dx = static_cast<double>(static_cast<A>(by[s.points()]));
+    return {static_cast<double>(p.quotient * stride[0] - pad[0] + t.quotient * dilation[0]) + dy,
+            static_cast<double>(p.rest * stride[1] - pad[1] + t.rest * dilation[1]) + dx, s.height, s.width};
+  }
+  GRADLOOM_DEVICE int64_t OffsetGroup(int64_t channel) const { return Divide(channel, s.channels / s.offset_groups).quotient; }
+
+  // Without the mask.
+  GRADLOOM_DEVICE A Drawn(const Corners& corners, int64_t image, int64_t channel) const {
+    const T* const plane = x + (image * s.channels + channel) * s.pixels();
+    A sum = 0;
+    corners.ForEach([&](int64_t pixel, double weight, double, double) { sum += static_cast<A>(weight) * static_cast<A>(plane[pixel]); });
+    return sum;
+  }
+
+  GRADLOOM_DEVICE A Sample(int64_t image, int64_t channel, int64_t tap, int64_t point) const {
+    const int64_t place = MaskPlace(image, OffsetGroup(channel), tap, point);
+    return Drawn(At(tap, point, place), image, channel) * Mask(place);
+  }
+};
+
+constexpr int kSide = 2;  // sums of a thread along each side of its tile
+
+// By image and group: filters times samples.
+template <typename T>
+void Forward(const Deform<T>& d, const T* bias, T* y, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const int64_t groups = d.s.groups, channels = d.s.group_channels(), filters = d.s.group_filters(), taps = d.s.taps(),
+                points = d.s.points();
+  const auto w = GRADLOOM_ON_DEVICE(int64_t batch, int64_t m, int64_t k) {
+    return static_cast<A>(d.w[(Divide(batch, groups).rest * filters + m) * channels * taps + k]);
+  };
+  const auto samples = GRADLOOM_ON_DEVICE(int64_t batch, int64_t k, int64_t point) {
+    const Quotient image = Divide(batch, groups), channel = Divide(k, taps);
+    return d.Sample(image.quotient, image.rest * channels + channel.quotient, channel.rest, point);
+  };
+  const auto store = GRADLOOM_ON_DEVICE(int64_t batch, int64_t m, int64_t point, A sum) {
+    const int64_t filter = Divide(batch, groups).rest * filters + m;
+    y[(batch * filters + m) * points + point] = static_cast<T>(bias == nullptr ? sum : sum + static_cast<A>(bias[filter]));
+  };
+  TiledProduct<A, kSide, Contiguous::kDepth, Contiguous::kRow>({d.s.images * groups, filters, points, channels * taps}, stream, w, samples,
+                                                               store);
+}
+
+// By group, over all images and points: the gradient of the output times samples.
+template <typename T>
+void FilterGradient(const Deform<T>& d, const T* dy, T* dw, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const int64_t all = d.s.filters, channels = d.s.group_channels(), filters = d.s.group_filters(), taps = d.s.taps(), points = d.s.points();
+  const auto ups = GRADLOOM_ON_DEVICE(int64_t group, int64_t m, int64_t k) {
+    const Quotient image = Divide(k, points);
+    return static_cast<A>(dy[(image.quotient * all + group * filters + m) * points + image.rest]);
+  };
+  const auto samples = GRADLOOM_ON_DEVICE(int64_t group, int64_t k, int64_t column) {
+    const Quotient image = Divide(k, points), channel = Divide(column, taps);
+    return d.Sample(image.quotient, group * channels + channel.quotient, channel.rest, image.rest);
+  };
+  const auto store = GRADLOOM_ON_DEVICE(int64_t group, int64_t m, int64_t column, A sum) {
+    dw[(group * filters + m) * channels * taps + column] = static_cast<T>(sum);
+  };
+  TiledProduct<A, kSide, Contiguous::kDepth, Contiguous::kDepth>({d.s.groups, filters, channels * taps, d.s.images * points}, stream, ups,
+                                                                 samples, store);
+}
+
+// Of the samples times their mask, [images, channels, taps, points]: filters, transposed, times the gradient of the output.
+template <typename T>
+void SampleGradient(const Deform<T>& d, const T* dy, Arithmetic<T>* samples, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const int64_t groups = d.s.groups, channels = d.s.group_channels(), filters = d.s.group_filters(), taps = d.s.taps(),
+                points = d.s.points();
+  const auto w = GRADLOOM_ON_DEVICE(int64_t batch, int64_t row, int64_t m) {
+    return static_cast<A>(d.w[(Divide(batch, groups).rest * filters + m) * channels * taps + row]);
+  };
+  const auto ups = GRADLOOM_ON_DEVICE(int64_t batch, int64_t m, int64_t point) {
+    return static_cast<A>(dy[(batch * filters + m) * points + point]);
+  };
+  const auto store = GRADLOOM_ON_DEVICE(int64_t batch, int64_t row, int64_t point, A sum) {
+    samples[(batch * channels * taps + row) * points + point] = sum;
+  };
+  TiledProduct<A, kSide, Contiguous::kRow, Contiguous::kRow>({d.s.images * groups, channels * taps, points, filters}, stream, w, ups,
+                                                             store);
+}
+
+template <typename T>
+void BiasGradient(const DeformSizes& s, const T* dy, T* db, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const int64_t points = s.points(), count = s.images * points, filters = s.filters;
+  ForEachRow(
+      filters, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t m) {
+        const A sum = SumOf<A>(block, count, [&](int64_t k) {
+          const Quotient image = Divide(k, points);
+          return static_cast<A>(dy[(image.quotient * filters + m) * points + image.rest]);
+        });
+        if (block.thread() == 0) db[m] = static_cast<T>(sum);
+      });
+}
+
+// A thread for each sampled point of an offset group: all its channels were drawn there. Either output may be null.
+template <typename T>
+void PointGradients(const Deform<T>& d, const Arithmetic<T>* samples, T* doffset, T* dmask, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  ForEachElement(
+      d.s.images * d.s.offset_groups * d.s.taps() * d.s.points(), stream, GRADLOOM_ON_DEVICE(int64_t place) {
+        const Quotient point = Divide(place, d.s.points()), tap = Divide(point.quotient, d.s.taps()),
+                       image = Divide(tap.quotient, d.s.offset_groups);
+        const Corners corners = d.At(tap.rest, point.rest, place);
+        const int64_t each = d.s.channels / d.s.offset_groups;
+        A along_y = 0, along_x = 0, value = 0;
+        for (int64_t c = image.rest * each; c < (image.rest + 1) * each; ++c) {
+          const int64_t channel = image.quotient * d.s.channels + c;
+          const T* const plane = d.x + channel * d.s.pixels();
+          A y = 0, x = 0, drawn = 0;
+          corners.ForEach([&](int64_t pixel, double weight, double by_y, double by_x) {
+            const A at = static_cast<A>(plane[pixel]);
+            drawn += static_cast<A>(weight) * at;
+            y += static_cast<A>(by_y) * at;
+            x += static_cast<A>(by_x) * at;
+          });
+          const A up = samples[(channel * d.s.taps() + tap.rest) * d.s.points() + point.rest];
+          value += up * drawn;
+          along_y += up * y;
+          along_x += up * x;
+        }
+        if (dmask != nullptr) dmask[place] = static_cast<T>(value);
+        if (doffset == nullptr) return;
+        T* const to = doffset + d.OffsetPlace(place);
+        to[0] = static_cast<T>(along_y * d.Mask(place));
+        to[d.s.points()] = static_cast<T>(along_x * d.Mask(place));
+      });
+}
+
+// The gradient of what was drawn from a plane, by its tap and point.
+template <typename T>
+struct DrawnGradient {
+  Deform<T> d;
+  const Arithmetic<T>* samples;
+
+  GRADLOOM_DEVICE double operator()(int64_t plane, int64_t k) const {
+    const Quotient tap = Divide(k, d.s.points()), channel = Divide(plane, d.s.channels);
+    const int64_t place = d.MaskPlace(channel.quotient, d.OffsetGroup(channel.rest), tap.quotient, tap.rest);
+    return static_cast<double>(samples[plane * d.s.taps() * d.s.points() + k] * d.Mask(place));
+  }
+};
+
+template <typename T>
+void PlaneGradient(const Deform<T>& d, const Arithmetic<T>* samples, const PlaneSums& sums, T* dx, cudaStream_t stream) {
+  const int64_t planes = d.s.planes(), draws = d.s.taps() * d.s.points();
+  const DrawnGradient<T> gradient{d, samples};
+  BeginSums<kSumWords<T>>(sums, planes, draws, gradient, stream);
+  ForEachElement(
+      planes * draws, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient plane = Divide(i, draws), tap = Divide(plane.rest, d.s.points()), channel = Divide(plane.quotient, d.s.channels);
+        const double unit = sums.units[plane.quotient], up = gradient(plane.quotient, plane.rest);
+        if (!IsFinite(unit)) return;
+        const Corners corners =
+            d.At(tap.quotient, tap.rest, d.MaskPlace(channel.quotient, d.OffsetGroup(channel.rest), tap.quotient, tap.rest));
+        corners.ForEach(
+            [&](int64_t pixel, double weight, double, double) { sums.Add<kSumWords<T>>(plane.quotient, pixel, weight * up, unit); });
+      });
+  const int64_t pixels = d.s.pixels();
+  ForEachElement(
+      planes * pixels, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient plane = Divide(i, pixels);
+        dx[i] = static_cast<T>(static_cast<Arithmetic<T>>(sums.Total<kSumWords<T>>(plane.quotient, plane.rest)));
+      });
+}
+
+std::unique_ptr<Kernel> MakeDeformConv(const KernelCall& call, const KernelSite&) {
+  const OperandCounts operands(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, deform = Deform<T>(call)](const Launch& l) {
+      Forward(deform.Of(operands, l), operands.In<T>(l, kDeformBias), l.Out<T>(0), l.stream);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeDeformConvGrad(const KernelCall& call, const KernelSite&) {
+  const OperandCounts operands(call);
+  const WantedOutputs wanted(call);
+  const DeformScratch scratch(call);
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, deform = Deform<T>(call)](const Launch& l) {
+      const Deform<T> d = deform.Of(operands, l);
+      const T* const dy = l.In<T>(kDeformInputs);
+      char* const memory = static_cast<char*>(l.scratch);
+      auto* const samples = reinterpret_cast<Arithmetic<T>*>(memory);
+      if (scratch.samples) SampleGradient(d, dy, samples, l.stream);
+      if (T* const dx = wanted.Of<T>(l, kDeformX)) {
+        char* const sums = memory + scratch.sample_bytes;
+        PlaneGradient(d, samples, PlaneSums(sums, sums + scratch.sum_bytes, d.s.pixels(), 4 * d.s.taps() * d.s.points()), dx, l.stream);
+      }
+      if (T* const dw = wanted.Of<T>(l, kDeformW)) FilterGradient(d, dy, dw, l.stream);
+      if (T* const db = wanted.Of<T>(l, kDeformBias)) BiasGradient(d.s, dy, db, l.stream);
+      T *const doffset = wanted.Of<T>(l, kDeformOffset), *const dmask = wanted.Of<T>(l, kDeformMask);
+      if (doffset != nullptr || dmask != nullptr) PointGradients(d, samples, doffset, dmask, l.stream);
+    });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.DeformConv", MakeDeformConv},
+    {"cuda.gradloom.DeformConvGrad", MakeDeformConvGrad},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> DeformConvKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,51 @@
+// Stable sorts of numbers of elements, by a comparison of those.
+#pragma once
+
+#include <utility>
+
+#include "kernels/cuda/walk.cuh"
+
+namespace gradloom::cuda {
+
+// Where one of two neighbouring sorted runs of `order` puts its element at `place`, behind how many of the other run.
+template <typename Less>
+GRADLOOM_DEVICE int64_t MergedPlace(const int64_t* order, int64_t segment_begin, int64_t segment_end, int64_t place, int64_t width,
+                                    const Less& less) {
+  const int64_t pair = segment_begin + Divide(place - segment_begin, 2 * width).quotient * 2 * width;
+  const int64_t middle = pair + width < segment_end ? pair + width : segment_end;
+  const bool left = place < middle;
+  const int64_t own = order[place];
+  int64_t low = left ? middle : pair, high = left ? (pair + 2 * width < segment_end ? pair + 2 * width : segment_end) : middle;
+  const int64_t other_begin = low;
+  // Of equal ones those of the left run come first.
+  while (low < high) {
+    const int64_t half = low + (high - low) / 2;
+    const bool before = left ? less(order[half], own) : !less(own, order[half]);
+    if (before)
+      low = half + 1;
+    else
+      high = half;
+  }
+  return pair + (place - (left ? pair : middle)) + (low - other_begin);
+}
+
+// Sorts the numbers in [0, n), segment by segment of `length`, so that less(a, b) is true of no number and one before it; equal ones stay
+// in their order. `less` is a strict weak ordering. Returns the list of the two that has the result.
+template <typename Less>
+int64_t* MergeSort(int64_t n, int64_t length, int64_t* from, int64_t* to, cudaStream_t stream, const Less& less) {
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { from[i] = i; });
+  for (int64_t width = 1; width < length; width *= 2) {
+    const int64_t* const order = from;
+    int64_t* const merged = to;
+    ForEachElement(
+        n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+          const int64_t begin = Divide(i, length).quotient * length;
+          merged[MergedPlace(order, begin, begin + length, i, width, less)] = order[i];
+        });
+    std::swap(from, to);
+  }
+  return from;
+}
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,82 @@
+// Floating-point sums whose terms come to elements in any order, with the same bits every time.
+//
+// Where a point draws from is data, so that points add to elements; they do it in integers, whose sum is the same in any order. The unit of
+// a plane is so small that the largest possible sum has 61 bits: errors are below the plane's largest term times 2^(bits - 61) a term.
+// float64 has a second integer, for what the first leaves of each term.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace gradloom::cuda {
+
+GRADLOOM_DEVICE bool IsFinite(double x) { return x - x == 0; }
+
+// Integers for each sum of elements of this type.
+template <typename T>
+inline constexpr int kSumWords = std::is_same_v<T, double> ? 2 : 1;
+
+struct PlaneSums {
+  int64_t* sums;     // [planes, elements, words]
+  double* units;     // [planes]: 1 / unit, a power of two; NaN where some term is not finite
+  int64_t elements;  // of a plane
+  int bits;          // no more than 2^bits terms meet in an element
+  double finer;      // units of the second integer in one of the first
+
+  // At most so many terms meet in an element.
+  PlaneSums(void* sum_memory, void* unit_memory, int64_t plane_elements, int64_t terms)
+      : sums(static_cast<int64_t*>(sum_memory)), units(static_cast<double*>(unit_memory)), elements(plane_elements), bits(1) {
+    for (; terms > 1; terms = (terms + 1) / 2) ++bits;
+    finer = std::ldexp(1.0, 61 - bits);
+  }
+
+  // Adds a term, which is at most as large as those that FindUnits was shown.
+  template <int kWords>
+  GRADLOOM_DEVICE void Add(int64_t plane, int64_t element, double term, double unit) const {
+    double rest = term * unit;
+    for (int word = 0; word < kWords; ++word) {
+      const int64_t whole = ::llrint(rest);
+      int64_t* const to = sums + (plane * elements + element) * kWords + word;
+#ifdef __CUDA_ARCH__
+      atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(whole));
+#else
+      *to += whole;
+#endif
+      rest = (rest - static_cast<double>(whole)) * finer;
+    }
+  }
+
+  template <int kWords>
+  GRADLOOM_DEVICE double Total(int64_t plane, int64_t element) const {
+    const int64_t* const from = sums + (plane * elements + element) * kWords;
+    double sum = static_cast<double>(from[0]);
+    if (kWords == 2) sum += static_cast<double>(from[kWords - 1]) / finer;
+    return sum / units[plane];
+  }
+};
+
+// Zeros, and the units of planes whose terms are at most as large as the largest of |term(plane, k)|, k < count.
+template <int kWords, typename Term>
+void BeginSums(const PlaneSums& to, int64_t planes, int64_t count, const Term& term, cudaStream_t stream) {
+  const int64_t n = planes * to.elements * kWords;
+  int64_t* const sums = to.sums;
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) { sums[i] = 0; });
+  ForEachRow(
+      planes, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t plane) {
+        double largest = 0;
+        for (int64_t k = block.thread(); k < count; k += block.threads()) {
+          const double size = ::fabs(term(plane, k));
+          largest = IsFinite(size) ? Largest()(largest, size) : HUGE_VAL;
+        }
+        largest = block.Reduce(largest, Largest());
+        if (block.thread() != 0) return;
+        const bool finite = IsFinite(largest);
+        int exponent = 0;
+        if (finite) ::frexp(largest, &exponent);
+        to.units[plane] = finite ? ::ldexp(1.0, exponent < -900 ? 900 : 61 - to.bits - exponent) : largest - largest;
+      });
+}
+
+}  // namespace gradloom::cuda

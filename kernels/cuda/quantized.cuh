@@ -1,0 +1,15 @@
+// The parts of the family of quantised numbers.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cuda/cuda_kernel.h"
+
+namespace gradloom::cuda {
+
+// quantized_product.cu
+std::unique_ptr<Kernel> MakeConvInteger(const KernelCall& call, const KernelSite& site);
+std::unique_ptr<Kernel> MakeQLinearConv(const KernelCall& call, const KernelSite& site);
+std::unique_ptr<Kernel> MakeQLinearMatMul(const KernelCall& call, const KernelSite& site);
+
+}  // namespace gradloom::cuda

@@ -1,0 +1,387 @@
+// Regions of interest. What boxes say of each image is data: a gradient is gathered, pixel by pixel, from the bins of the boxes that may
+// have drawn from it, in their order.
+#include <cmath>
+
+#include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/index.cuh"
+#include "kernels/cuda/rows/regions.h"
+
+namespace gradloom::cuda {
+namespace {
+
+using cuda_rows::RegionSizes;
+
+// A box as bins from `start` on, `step` apart, each with a grid of points; image -1: it has none, which is noted.
+struct Box {
+  int64_t image;
+  double start[2], step[2];  // by axis: y, x
+  int32_t grid[2];
+};
+static_assert(sizeof(Box) <= RegionSizes::kBoxBytes);
+
+// The pixel that decides a bin, in its plane; -1: none. `weight`: what it counts.
+struct Peak {
+  int64_t pixel;
+  double weight;
+};
+static_assert(sizeof(Peak) == RegionSizes::kPeakBytes);
+
+struct Regions {
+  RegionSizes sizes;
+  int64_t extent[2], bins[2];  // by axis
+  double scale = 1, shift = 0;
+  int64_t ratio = 0;
+  bool wide = true;
+  DType boxes_dtype;
+  IndexFault fault;
+
+  Regions(const KernelCall& call, const KernelSite& site)
+      : sizes(call),
+        extent{sizes.height, sizes.width},
+        bins{sizes.bins_y, sizes.bins_x},
+        scale(call.attributes.Float("spatial_scale", 1)),
+        ratio(call.attributes.Int("sampling_ratio", 0)),
+        boxes_dtype(call.inputs[1].dtype),
+        fault(site) {
+    if (call.op.starts_with("MaxRoiPool")) return;
+    shift = call.attributes.String("coordinate_transformation_mode", "half_pixel") == "half_pixel" ? 0.5 : 0.0;
+    wide = IsWide(call.inputs[2]);
+  }
+
+  GRADLOOM_DEVICE int64_t Image(double image) const {
+    if (image >= 0 && image < static_cast<double>(sizes.images)) return static_cast<int64_t>(image);
+    Report(fault.fault, fault.site, kIndexOutOfRange, static_cast<int64_t>(image), sizes.images);
+    return -1;
+  }
+};
+
+// As RoiAlign reads a box: left, top, right, bottom.
+GRADLOOM_DEVICE Box AlignedBox(const Regions& regions, const FloatOperand& boxes, const Indices& images, int64_t r) {
+  Box box;
+  box.image = regions.Image(static_cast<double>(images[r]));
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t at = r * 4 + 1 - axis;
+    box.start[axis] = boxes[at] * regions.scale - regions.shift;
+    double length = boxes[at + 2] * regions.scale - regions.shift - box.start[axis];
+    if (regions.shift == 0 && !(length > 1)) length = 1;
+    box.step[axis] = length / static_cast<double>(regions.bins[axis]);
+    // A box larger than the image has no more to say than the image.
+    const double most = 4.0 * static_cast<double>(regions.extent[axis]) + 4, points = ::ceil(box.step[axis]);
+    box.grid[axis] = static_cast<int32_t>(regions.ratio > 0 ? regions.ratio : points > most ? most : points > 0 ? points : 0);
+  }
+  return box;
+}
+
+// As MaxRoiPool does: an image, and corners that are rounded to pixels and belong to it. In float32, which decides where a bin ends.
+GRADLOOM_DEVICE Box PooledBox(const Regions& regions, const FloatOperand& boxes, int64_t r) {
+  Box box;
+  box.image = regions.Image(boxes[r * 5]);
+  for (int axis = 0; axis < 2; ++axis) {
+    int64_t corners[2];
+    for (int k = 0; k < 2; ++k) {
+      // Far outside is outside.
+      float at = static_cast<float>(boxes[r * 5 + 2 * k + 2 - axis]) * static_cast<float>(regions.scale);
+      at = at > 1e9f ? 1e9f : at > -1e9f ? at : -1e9f;
+      corners[k] = static_cast<int64_t>(::round(static_cast<double>(at)));
+    }
+    const int64_t length = corners[1] - corners[0] + 1;
+    box.start[axis] = static_cast<double>(corners[0]);
+    box.step[axis] = static_cast<float>(length > 1 ? length : 1) / static_cast<float>(regions.bins[axis]);
+    box.grid[axis] = 0;
+  }
+  return box;
+}
+
+void FindAlignedBoxes(const Regions& regions, const FloatOperand& boxes, const Indices& images, Box* to, cudaStream_t stream) {
+  ForEachElement(
+      regions.sizes.count, stream, GRADLOOM_ON_DEVICE(int64_t r) { to[r] = AlignedBox(regions, boxes, images, r); });
+}
+
+void FindPooledBoxes(const Regions& regions, const FloatOperand& boxes, Box* to, cudaStream_t stream) {
+  ForEachElement(
+      regions.sizes.count, stream, GRADLOOM_ON_DEVICE(int64_t r) { to[r] = PooledBox(regions, boxes, r); });
+}
+
+// A coordinate between two pixels of an axis, or on the last one; points up to a pixel outside count as of the edge, others not at all.
+struct Between {
+  int64_t first = 0;
+  int count = 0;
+  double weight[2] = {};
+
+  GRADLOOM_DEVICE Between(double at, int64_t extent) {
+    if (!(at >= -1 && at <= static_cast<double>(extent))) return;
+    const double last = static_cast<double>(extent - 1), inside = at < 0 ? 0 : at > last ? last : at, floor = ::floor(inside);
+    first = static_cast<int64_t>(floor);
+    count = first + 1 < extent ? 2 : 1;
+    weight[1] = inside - floor;
+    weight[0] = 1 - weight[1];
+  }
+};
+
+// Point i of the grid of a bin, along an axis.
+GRADLOOM_DEVICE double PointAt(const Box& box, int axis, int64_t bin, int64_t i) {
+  const double place = (static_cast<double>(i) + 0.5) / static_cast<double>(box.grid[axis]);
+  return box.start[axis] + (static_cast<double>(bin) + place) * box.step[axis];
+}
+
+// f(pixel, weight) for the pixels around each point of a bin.
+template <typename F>
+GRADLOOM_DEVICE void ForEachPixel(const Regions& regions, const Box& box, int64_t bin, const F& f) {
+  const Quotient at = Divide(bin, regions.bins[1]);
+  for (int64_t i = 0; i < box.grid[0]; ++i) {
+    const Between y(PointAt(box, 0, at.quotient, i), regions.extent[0]);
+    for (int64_t j = 0; y.count > 0 && j < box.grid[1]; ++j) {
+      const Between x(PointAt(box, 1, at.rest, j), regions.extent[1]);
+      for (int v = 0; x.count > 0 && v < y.count; ++v) {
+        for (int u = 0; u < x.count; ++u) f((y.first + v) * regions.extent[1] + x.first + u, y.weight[v] * x.weight[u]);
+      }
+    }
+  }
+}
+
+// One output: a bin of a box in a channel.
+struct Place {
+  int64_t box, channel, bin;
+};
+GRADLOOM_DEVICE Place PlaceOf(const RegionSizes& sizes, int64_t i) {
+  const Quotient bin = Divide(i, sizes.bins_y * sizes.bins_x), channel = Divide(bin.quotient, sizes.channels);
+  return {channel.quotient, channel.rest, bin.rest};
+}
+
+template <typename T>
+void Average(const Regions& regions, const Box* boxes, const T* x, T* y, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  ForEachElement(
+      regions.sizes.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Place at = PlaceOf(regions.sizes, i);
+        const Box box = boxes[at.box];
+        A sum = 0;
+        if (box.image >= 0) {
+          const T* const plane = x + (box.image * regions.sizes.channels + at.channel) * (regions.extent[0] * regions.extent[1]);
+          ForEachPixel(regions, box, at.bin,
+                       [&](int64_t pixel, double weight) { sum += static_cast<A>(weight) * static_cast<A>(plane[pixel]); });
+        }
+        const int64_t points = int64_t{box.grid[0]} * box.grid[1];
+        y[i] = static_cast<T>(sum / static_cast<A>(points > 1 ? points : 1));
+      });
+}
+
+// The largest of the weighted pixels of a bin, which is what ONNX takes, and which pixel that is. Either output may be null.
+template <typename T>
+void FindAlignedPeaks(const Regions& regions, const Box* boxes, const T* x, T* y, Peak* peaks, cudaStream_t stream) {
+  ForEachElement(
+      regions.sizes.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Place at = PlaceOf(regions.sizes, i);
+        const Box box = boxes[at.box];
+        Peak best{-1, 0};
+        double largest = 0;
+        if (box.image >= 0) {
+          const T* const plane = x + (box.image * regions.sizes.channels + at.channel) * (regions.extent[0] * regions.extent[1]);
+          ForEachPixel(regions, box, at.bin, [&](int64_t pixel, double weight) {
+            const double value = weight * static_cast<double>(static_cast<Arithmetic<T>>(plane[pixel]));
+            if (best.pixel >= 0 && value <= largest) return;
+            best = {pixel, weight};
+            largest = value;
+          });
+        }
+        if (y != nullptr) y[i] = static_cast<T>(static_cast<Arithmetic<T>>(largest));
+        if (peaks != nullptr) peaks[i] = best;
+      });
+}
+
+// The pixels [first, past) of a bin of MaxRoiPool along an axis.
+struct Range {
+  int64_t first, past;
+};
+GRADLOOM_DEVICE Range PixelsOf(const Regions& regions, const Box& box, int axis, int64_t bin) {
+  const float step = static_cast<float>(box.step[axis]);
+  const auto at = [&](double place) {
+    const int64_t pixel = static_cast<int64_t>(place) + static_cast<int64_t>(box.start[axis]), extent = regions.extent[axis];
+    return pixel < 0 ? 0 : pixel > extent ? extent : pixel;
+  };
+  return {at(::floor(static_cast<double>(static_cast<float>(bin) * step))),
+          at(::ceil(static_cast<double>(static_cast<float>(bin + 1) * step)))};
+}
+
+template <typename T>
+void FindPooledPeaks(const Regions& regions, const Box* boxes, const T* x, T* y, Peak* peaks, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  ForEachElement(
+      regions.sizes.outputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Place at = PlaceOf(regions.sizes, i);
+        const Box box = boxes[at.box];
+        const Quotient bin = Divide(at.bin, regions.bins[1]);
+        const Range rows = PixelsOf(regions, box, 0, bin.quotient), columns = PixelsOf(regions, box, 1, bin.rest);
+        const T* const plane = x + (box.image * regions.sizes.channels + at.channel) * (regions.extent[0] * regions.extent[1]);
+        int64_t best = -1;
+        A largest = 0;
+        for (int64_t row = rows.first; box.image >= 0 && row < rows.past; ++row) {
+          for (int64_t column = columns.first; column < columns.past; ++column) {
+            const int64_t pixel = row * regions.extent[1] + column;
+            const A value = static_cast<A>(plane[pixel]);
+            if (best >= 0 && !(value > largest)) continue;
+            best = pixel;
+            largest = value;
+          }
+        }
+        if (y != nullptr) y[i] = static_cast<T>(largest);
+        if (peaks != nullptr) peaks[i] = {best, 1};
+      });
+}
+
+// Bins that may draw from a pixel of an axis: the points of bin b are between start + b * step and the next bin's, and a pixel is read from
+// less than one pixel away, at an edge from outside too. With one bin more on either side, for roundings.
+GRADLOOM_DEVICE Range BinsNear(const Regions& regions, const Box& box, int axis, int64_t pixel) {
+  const int64_t bins = regions.bins[axis];
+  if (!(box.step[axis] > 0)) return {0, bins};
+  const double low = static_cast<double>(pixel == 0 ? -1 : pixel - 1), high = static_cast<double>(pixel + 1);
+  const double first = ::floor((low - box.start[axis]) / box.step[axis]) - 1, past = ::floor((high - box.start[axis]) / box.step[axis]) + 2;
+  const double all = static_cast<double>(bins);
+  // NaN is in no range: then it is all bins.
+  return {first > 0 ? (first < all ? static_cast<int64_t>(first) : bins) : 0,
+          past < all ? (past > 0 ? static_cast<int64_t>(past) : 0) : bins};
+}
+
+// The sum of the weights with which the points of a bin read a pixel of an axis.
+GRADLOOM_DEVICE double WeightOf(const Regions& regions, const Box& box, int axis, int64_t bin, int64_t pixel) {
+  double sum = 0;
+  for (int64_t i = 0; i < box.grid[axis]; ++i) {
+    const Between near(PointAt(box, axis, bin, i), regions.extent[axis]);
+    for (int k = 0; k < near.count; ++k) sum += near.first + k == pixel ? near.weight[k] : 0;
+  }
+  return sum;
+}
+
+// f(box, its number, bin rows, bin columns) for the boxes over an image, where some bins may draw from this pixel.
+template <typename F>
+GRADLOOM_DEVICE void ForEachBoxAt(const Regions& regions, const Box* boxes, int64_t image, int64_t y, int64_t x, const F& f) {
+  for (int64_t r = 0; r < regions.sizes.count; ++r) {
+    if (boxes[r].image != image) continue;
+    const Box box = boxes[r];
+    const Range rows = BinsNear(regions, box, 0, y);
+    if (rows.first >= rows.past) continue;
+    const Range columns = BinsNear(regions, box, 1, x);
+    if (columns.first < columns.past) f(box, r, rows, columns);
+  }
+}
+
+// A pixel of an image and a channel by its number.
+struct PixelPlace {
+  int64_t image, channel, y, x;
+};
+GRADLOOM_DEVICE PixelPlace PixelOf(const Regions& regions, int64_t i) {
+  const Quotient x = Divide(i, regions.extent[1]), y = Divide(x.quotient, regions.extent[0]),
+                 channel = Divide(y.quotient, regions.sizes.channels);
+  return {channel.quotient, channel.rest, y.rest, x.rest};
+}
+
+// A point's weights are products of those along each axis, so that the sum over a bin's grid is one too.
+template <typename T>
+void SpreadAverages(const Regions& regions, const Box* boxes, const T* dy, T* dx, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const RegionSizes sizes = regions.sizes;
+  ForEachElement(
+      sizes.images * sizes.channels * sizes.pixels(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const PixelPlace at = PixelOf(regions, i);
+        A sum = 0;
+        ForEachBoxAt(regions, boxes, at.image, at.y, at.x, [&](const Box& box, int64_t r, const Range& rows, const Range& columns) {
+          const T* const ups = dy + (r * sizes.channels + at.channel) * (sizes.bins_y * sizes.bins_x);
+          const double points = static_cast<double>(box.grid[0]) * static_cast<double>(box.grid[1]);
+          for (int64_t row = rows.first; row < rows.past; ++row) {
+            const double down = WeightOf(regions, box, 0, row, at.y) / points;
+            if (!(down > 0)) continue;
+            for (int64_t column = columns.first; column < columns.past; ++column) {
+              const double weight = down * WeightOf(regions, box, 1, column, at.x);
+              if (weight > 0) sum += static_cast<A>(weight) * static_cast<A>(ups[row * sizes.bins_x + column]);
+            }
+          }
+        });
+        dx[i] = static_cast<T>(sum);
+      });
+}
+
+template <typename T>
+void SpreadPeaks(const Regions& regions, const Box* boxes, const Peak* peaks, const T* dy, T* dx, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  const RegionSizes sizes = regions.sizes;
+  ForEachElement(
+      sizes.images * sizes.channels * sizes.pixels(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const PixelPlace at = PixelOf(regions, i);
+        const int64_t pixel = at.y * sizes.width + at.x;
+        A sum = 0;
+        ForEachBoxAt(regions, boxes, at.image, at.y, at.x, [&](const Box&, int64_t r, const Range& rows, const Range& columns) {
+          const int64_t first = (r * sizes.channels + at.channel) * (sizes.bins_y * sizes.bins_x);
+          for (int64_t row = rows.first; row < rows.past; ++row) {
+            for (int64_t column = columns.first; column < columns.past; ++column) {
+              const int64_t bin = first + row * sizes.bins_x + column;
+              if (peaks[bin].pixel == pixel) sum += static_cast<A>(peaks[bin].weight) * static_cast<A>(dy[bin]);
+            }
+          }
+        });
+        dx[i] = static_cast<T>(sum);
+      });
+}
+
+// The scratch memory: boxes, then peaks where they are kept.
+Box* BoxesIn(const Launch& l) { return static_cast<Box*>(l.scratch); }
+Peak* PeaksIn(const Launch& l, const RegionSizes& sizes) {
+  return reinterpret_cast<Peak*>(static_cast<char*>(l.scratch) + sizes.count * RegionSizes::kBoxBytes);
+}
+
+std::unique_ptr<Kernel> MakeRoiAlign(const KernelCall& call, const KernelSite& site) {
+  const bool largest = call.attributes.String("mode", "avg") == "max";
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+      FindAlignedBoxes(regions, {l.inputs[1], regions.boxes_dtype}, {l.inputs[2], regions.wide}, BoxesIn(l), l.stream);
+      if (largest)
+        FindAlignedPeaks<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
+      else
+        Average(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), l.stream);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeRoiAlignGrad(const KernelCall& call, const KernelSite& site) {
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+      FindAlignedBoxes(regions, {l.inputs[1], regions.boxes_dtype}, {l.inputs[2], regions.wide}, BoxesIn(l), l.stream);
+      if (!regions.sizes.keeps_peaks) return SpreadAverages(regions, BoxesIn(l), l.In<T>(3), l.Out<T>(0), l.stream);
+      Peak* const peaks = PeaksIn(l, regions.sizes);
+      FindAlignedPeaks<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, peaks, l.stream);
+      SpreadPeaks(regions, BoxesIn(l), peaks, l.In<T>(3), l.Out<T>(0), l.stream);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeMaxRoiPool(const KernelCall& call, const KernelSite& site) {
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+      FindPooledBoxes(regions, {l.inputs[1], regions.boxes_dtype}, BoxesIn(l), l.stream);
+      FindPooledPeaks<T>(regions, BoxesIn(l), l.In<T>(0), l.Out<T>(0), nullptr, l.stream);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> MakeMaxRoiPoolGrad(const KernelCall& call, const KernelSite& site) {
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([=, regions = Regions(call, site)](const Launch& l) {
+      Peak* const peaks = PeaksIn(l, regions.sizes);
+      FindPooledBoxes(regions, {l.inputs[1], regions.boxes_dtype}, BoxesIn(l), l.stream);
+      FindPooledPeaks<T>(regions, BoxesIn(l), l.In<T>(0), nullptr, peaks, l.stream);
+      SpreadPeaks(regions, BoxesIn(l), peaks, l.In<T>(2), l.Out<T>(0), l.stream);
+    });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.MaxRoiPool", MakeMaxRoiPool},
+    {"cuda.RoiAlign", MakeRoiAlign},
+    {"cuda.gradloom.MaxRoiPoolGrad", MakeMaxRoiPoolGrad},
+    {"cuda.gradloom.RoiAlignGrad", MakeRoiAlignGrad},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> RegionKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

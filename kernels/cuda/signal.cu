@@ -1,0 +1,185 @@
+// Fourier transforms as sums in double: a thread for each number of a spectrum. Plain, and as slow as the square of the length.
+#include <cmath>
+#include <numbers>
+
+#include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/float_operand.cuh"
+#include "kernels/cuda/rows/signal.h"
+#include "kernels/cuda/walk.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+struct Complex {
+  double re = 0, im = 0;
+};
+
+// exp(2 pi i k / n) for each k < n.
+void FindRoots(int64_t n, Complex* roots, cudaStream_t stream) {
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t k) {
+        const double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
+        roots[k] = {::cos(angle), ::sin(angle)};
+      });
+}
+
+// The sum over t < count of x(t) root^(k t), or of its powers' conjugates, by n roots.
+template <typename Load>
+GRADLOOM_DEVICE Complex Transformed(int64_t n, const Complex* roots, bool inverse, int64_t k, int64_t count, const Load& x) {
+  Complex sum;
+  int64_t at = 0;
+  for (int64_t t = 0; t < count; ++t) {
+    const Complex value = x(t), root = roots[at];
+    const double turn = inverse ? root.im : -root.im;
+    sum.re += value.re * root.re - value.im * turn;
+    sum.im += value.re * turn + value.im * root.re;
+    at += k;
+    if (at >= n) at -= n;
+  }
+  return sum;
+}
+
+// Numbers of one or two parts.
+struct Line {
+  FloatOperand x;
+  int64_t first, step, parts;  // of a line, in numbers
+  GRADLOOM_DEVICE Complex operator[](int64_t t) const {
+    const int64_t at = (first + t * step) * parts;
+    return {x[at], parts > 1 ? x[at + 1] : 0.0};
+  }
+};
+
+struct Result {
+  void* y;
+  DType dtype;
+  int64_t parts;
+  GRADLOOM_DEVICE void Set(int64_t at, const Complex& value, double scale) const {
+    StoreAs(y, dtype, at * parts, value.re * scale);
+    if (parts > 1) StoreAs(y, dtype, at * parts + 1, value.im * scale);
+  }
+};
+
+// Lines [outer, from or to, inner] along an axis.
+struct Dft {
+  int64_t outer, from, to, inner, length, parts;
+  bool inverse, to_real;
+};
+
+void Transform(const Dft& d, const Complex* roots, const FloatOperand& x, const Result& y, cudaStream_t stream) {
+  ForEachElement(
+      d.outer * d.to * d.inner, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient inner = Divide(i, d.inner), k = Divide(inner.quotient, d.to);
+        const Line line{x, k.quotient * d.from * d.inner + inner.rest, d.inner, d.parts};
+        const int64_t half = d.length / 2 + 1, most = d.to_real ? half : d.length, used = d.from < most ? d.from : most;
+        // The other half of a spectrum of real numbers mirrors the first.
+        const auto load = [&](int64_t t) {
+          const int64_t at = t < half || !d.to_real ? t : d.length - t;
+          Complex value = at < used ? line[at] : Complex{};
+          if (at != t) value.im = -value.im;
+          return value;
+        };
+        const Complex sum = Transformed(d.length, roots, d.inverse, Divide(k.rest, d.length).rest, d.to_real ? d.length : used, load);
+        y.Set(i, sum, d.inverse ? 1 / static_cast<double>(d.length) : 1.0);
+      });
+}
+
+std::unique_ptr<Kernel> MakeDft(const KernelCall& call, const KernelSite&) {
+  const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
+  const int rank = from.rank(), axis = AxisOf(call, call.ConstantInts(2, {-2}).at(0), rank);
+  const bool inverse = call.attributes.Int("inverse", 0) != 0, onesided = call.attributes.Int("onesided", 0) != 0;
+  const Dft d{Product(from, 0, axis),           from[axis],     to[axis], Product(from, axis + 1, rank - 1),
+              cuda_rows::TransformLength(call), from[rank - 1], inverse,  inverse && onesided};
+  return Runs([=, out_parts = to[rank - 1], in = call.inputs[0].dtype, out = call.outputs[0].dtype](const Launch& l) {
+    auto* const roots = static_cast<Complex*>(l.scratch);
+    FindRoots(d.length, roots, l.stream);
+    Transform(d, roots, {l.inputs[0], in}, {l.outputs[0], out, out_parts}, l.stream);
+  });
+}
+
+// Frames of a signal [batch, samples], each of `length` samples, `step` apart.
+struct Stft {
+  int64_t batch, samples, frames, bins, length, step, parts;
+};
+
+// The samples of a frame times the window; without one, as they are.
+void TransformFrames(const Stft& s, const Complex* roots, const FloatOperand& x, const FloatOperand& window, const Result& y,
+                     cudaStream_t stream) {
+  ForEachElement(
+      s.batch * s.frames * s.bins, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient k = Divide(i, s.bins), frame = Divide(k.quotient, s.frames);
+        const Line line{x, frame.quotient * s.samples + frame.rest * s.step, 1, s.parts};
+        const auto load = [&](int64_t t) {
+          const double factor = window.data == nullptr ? 1.0 : window[t];
+          const Complex value = line[t];
+          return Complex{value.re * factor, value.im * factor};
+        };
+        y.Set(i, Transformed(s.length, roots, false, Divide(k.rest, s.length).rest, s.length, load), 1);
+      });
+}
+
+std::unique_ptr<Kernel> MakeStft(const KernelCall& call, const KernelSite&) {
+  const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
+  const Stft s{from[0], from[1], to[1], to[2], cuda_rows::TransformLength(call), call.ConstantInts(1).at(0), from.rank() > 2 ? from[2] : 1};
+  const DType window = Has(call.inputs, 2) ? call.inputs[2].dtype : DType::kUndefined;
+  return Runs([=, in = call.inputs[0].dtype, out = call.outputs[0].dtype](const Launch& l) {
+    auto* const roots = static_cast<Complex*>(l.scratch);
+    FindRoots(s.length, roots, l.stream);
+    const FloatOperand factors{window == DType::kUndefined ? nullptr : l.inputs[2], window};
+    TransformFrames(s, roots, {l.inputs[0], in}, factors, {l.outputs[0], out, 2}, l.stream);
+  });
+}
+
+// A single number.
+struct Number {
+  const void* data;
+  DType dtype;
+  GRADLOOM_DEVICE double operator*() const { return LoadAs<double>(data, dtype, 0); }
+};
+
+struct MelScale {
+  int64_t spectrum, bins;
+  Number length, rate, low, high;
+
+  GRADLOOM_DEVICE static double Mel(double hertz) { return 2595 * ::log10(1 + hertz / 700); }
+  // Where triangle i of bins + 2 edges begins; -1: past half the sample rate.
+  GRADLOOM_DEVICE int64_t Edge(int64_t i) const {
+    const double from = Mel(*low), at = from + static_cast<double>(i) * (Mel(*high) - from) / static_cast<double>(bins + 2);
+    const double edge = ::floor((*length + 1) * (700 * (::pow(10.0, at / 2595) - 1)) / *rate);
+    return edge >= 0 && edge < static_cast<double>(spectrum) ? static_cast<int64_t>(edge) : -1;
+  }
+};
+
+void Weigh(const MelScale& mel, void* y, DType dtype, DataFault* fault, int site, cudaStream_t stream) {
+  ForEachElement(
+      mel.spectrum * mel.bins, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient at = Divide(i, mel.bins);
+        const int64_t left = mel.Edge(at.rest), centre = mel.Edge(at.rest + 1), right = mel.Edge(at.rest + 2), bin = at.quotient;
+        if (left < 0 || centre < 0 || right < 0) Report(fault, site, kIndexOutOfRange, mel.spectrum, mel.spectrum);
+        double weight = 0;
+        if (centre == left && bin == centre) weight = 1;
+        if (centre > left && bin >= left && bin <= centre) weight = static_cast<double>(bin - left) / static_cast<double>(centre - left);
+        if (bin >= centre && bin < right) weight = static_cast<double>(right - bin) / static_cast<double>(right - centre);
+        StoreAs(y, dtype, i, weight);
+      });
+}
+
+std::unique_ptr<Kernel> MakeMelWeightMatrix(const KernelCall& call, const KernelSite& site) {
+  const Shape& to = call.outputs[0].shape;
+  return Runs([spectrum = to[0], bins = to[1], inputs = call.inputs, out = call.outputs[0].dtype, fault = site.fault,
+               id = site.id](const Launch& l) {
+    const auto number = [&](size_t i) { return Number{l.inputs[i], inputs[i].dtype}; };
+    Weigh({spectrum, bins, number(1), number(2), number(3), number(4)}, l.outputs[0], out, fault, id, l.stream);
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cuda.DFT", MakeDft},
+    {"cuda.MelWeightMatrix", MakeMelWeightMatrix},
+    {"cuda.STFT", MakeStft},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> SignalKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda

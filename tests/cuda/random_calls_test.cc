@@ -1,0 +1,311 @@
+// Calls of random sizes and contents on the CUDA device against the reference kernel: operators whose paths depend on their data more than
+// a few cases show. GRADLOOM_SEED=N draws others.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/reference/reference.h"
+#include "runtime/base/narrow.h"
+#include "tests/cuda/run_kernel.h"
+
+namespace gradloom {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : bits_(seed) {}
+
+  int64_t Int(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(bits_); }
+  bool Coin() { return Int(0, 1) == 1; }
+  double Real(double low, double high) { return std::uniform_real_distribution<double>(low, high)(bits_); }
+
+  Tensor Reals(Shape shape, double low = -1, double high = 1, DType dtype = DType::kFloat64) {
+    std::vector<double> values(static_cast<size_t>(shape.elements()));
+    for (double& value : values) value = Real(low, high);
+    return Converted(Tensor::From(values, std::move(shape)).view(), dtype);
+  }
+  Tensor Wholes(Shape shape, int64_t low, int64_t high, DType dtype = DType::kInt64) {
+    std::vector<int64_t> values(static_cast<size_t>(shape.elements()));
+    for (int64_t& value : values) value = Int(low, high);
+    return Converted(Tensor::From(values, std::move(shape)).view(), dtype);
+  }
+
+ private:
+  std::mt19937_64 bits_;
+};
+
+struct Case {
+  KernelCall call;
+  std::vector<Tensor> inputs;
+
+  // Operands by their tensors; undefined ones are absent. Integers that a GPU must know are given as known.
+  Case(std::string op, std::string domain, std::vector<Tensor> operands, std::vector<OperandType> outputs, Attributes attributes = {})
+      : call{.op = std::move(op),
+             .domain = std::move(domain),
+             .attributes = std::move(attributes),
+             .inputs = {},
+             .outputs = std::move(outputs)},
+        inputs(std::move(operands)) {
+    for (const Tensor& input : inputs)
+      call.inputs.push_back(input.defined() ? OperandType{input.dtype(), input.shape(), {}} : OperandType{});
+  }
+  Case Known() && {
+    for (const Tensor& input : inputs) {
+      const bool known = input.defined() && IsKnownConstant(input.dtype(), input.elements());
+      call.values.push_back(known ? input.view() : TensorView());
+    }
+    return std::move(*this);
+  }
+};
+
+// A type and a shape as an output.
+OperandType Out(DType dtype, Shape shape) { return {dtype, std::move(shape), {}}; }
+
+std::string Describe(const KernelCall& call) {
+  std::string text = call.op + "(";
+  for (const OperandType& in : call.inputs) text += " " + (in.present() ? std::string(DTypeName(in.dtype)) + in.shape.ToString() : "-");
+  return text + " )";
+}
+
+// The device's result is the reference's but for `allowed` in each element; NaN is NaN.
+void Compare(const Case& c, double allowed = 0) {
+  std::string why;
+  const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, c.call, &why);
+  ASSERT_NE(row, nullptr) << Describe(c.call) << ": " << why;
+  const std::vector<Tensor> wanted = RunReference(c.call, c.inputs), got = RunKernel(*row, c.call, c.inputs);
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    if (!wanted[k].defined()) continue;
+    for (int64_t i = 0; i < wanted[k].elements(); ++i) {
+      const double w = ElementAsDouble(wanted[k].view(), i), g = ElementAsDouble(got[k].view(), i);
+      if (w == g || (w != w && g != g) || std::fabs(w - g) <= allowed) continue;
+      FAIL() << Describe(c.call) << " output " << k << " [" << i << "]: " << g << " instead of " << w;
+    }
+  }
+}
+
+// `rounds` cases, each of a seed of its own, which is printed where one fails.
+template <typename Draw>
+void ForEachSeed(int rounds, const Draw& draw) {
+  const char* const text = std::getenv("GRADLOOM_SEED");
+  const uint64_t first = text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+  for (int k = 0; k < rounds && !::testing::Test::HasFatalFailure(); ++k) {
+    const uint64_t seed = first + static_cast<uint64_t>(k);
+    SCOPED_TRACE("GRADLOOM_SEED=" + std::to_string(seed));
+    Random random(seed);
+    draw(random);
+  }
+}
+
+// More elements than a block counts at a time, of which few or many are zero.
+TEST(CudaRandomCalls, NonZero) {
+  ForEachSeed(12, [](Random& r) {
+    Shape shape;
+    for (int64_t axis = r.Int(0, 3); axis > 0; --axis) shape.push_back(r.Int(1, 24));
+    const int64_t rows = std::max(shape.rank(), 1), n = shape.elements(), most = r.Int(0, 3);
+    Tensor x = r.Wholes(shape, -most, most, r.Coin() ? DType::kFloat32 : DType::kInt16);
+    const bool wants_places = r.Int(0, 3) > 0;
+    Compare(Case("NonZero", "gradloom", {x}, {wants_places ? Out(DType::kInt64, {rows, n}) : OperandType{}, Out(DType::kInt64, {})}));
+  });
+}
+
+// A NaN is its own like, a negative zero a zero.
+TEST(CudaRandomCalls, Unique) {
+  ForEachSeed(12, [](Random& r) {
+    const bool flat = r.Coin();
+    const Shape shape = flat ? Shape{r.Int(1, 6000)} : Shape{r.Int(1, 3), r.Int(1, 40), r.Int(1, 3)};
+    const int64_t axis = flat ? 0 : r.Int(0, 2), n = shape[static_cast<int>(axis)];
+    Tensor x = r.Wholes(shape, 0, r.Int(0, 2) == 0 ? 3000 : 2, r.Coin() ? DType::kFloat32 : DType::kInt64);
+    if (x.dtype() == DType::kFloat32) {
+      for (float& value : x.as<float>())
+        value = value == 2 ? std::numeric_limits<float>::quiet_NaN() : value == 1 && r.Coin() ? -0.0f : value - 1;
+    }
+    const auto wanted = [&](Shape of) { return r.Int(0, 4) > 0 ? Out(DType::kInt64, std::move(of)) : OperandType{}; };
+    Attributes attributes{{"sorted", r.Int(0, 1)}};
+    if (!flat || r.Coin()) attributes.set("axis", axis);
+    Compare(Case("Unique", "gradloom", {x}, {wanted({n}), wanted({n}), wanted({n}), Out(DType::kInt64, {})}, attributes));
+  });
+}
+
+TEST(CudaRandomCalls, NonMaxSuppression) {
+  ForEachSeed(20, [](Random& r) {
+    const int64_t images = r.Int(1, 2), classes = r.Int(1, 3), n = r.Int(0, 150);
+    const Tensor boxes = r.Reals({images, n, 4}, 0, 1, DType::kFloat32), scores = r.Reals({images, classes, n}, 0, 1, DType::kFloat32);
+    const Tensor most = r.Int(0, 4) > 0 ? Tensor::Scalar<int64_t>(r.Int(0, n)) : Tensor();
+    const Tensor overlap = r.Coin() ? Tensor::Scalar<float>(static_cast<float>(r.Real(0, 0.8))) : Tensor();
+    const Tensor least = r.Coin() ? Tensor::Scalar<float>(static_cast<float>(r.Real(0, 1))) : Tensor();
+    const int64_t bound = images * classes * n;
+    Compare(Case("NonMaxSuppression", "gradloom", {boxes, scores, most, overlap, least},
+                 {Out(DType::kInt64, {bound, 3}), Out(DType::kInt64, {})}, {{"bound", bound}, {"center_point_box", r.Int(0, 1)}}));
+  });
+}
+
+TEST(CudaRandomCalls, Repack) {
+  ForEachSeed(20, [](Random& r) {
+    // The same factors, put together in two ways.
+    const int64_t a = r.Int(0, 5), b = r.Int(1, 5), c = r.Int(1, 5);
+    const Ints from{a, b * c}, to = r.Coin() ? Ints{a * b, c} : Ints{b, a, c};
+    const auto roomy = [&](const Ints& extents) {
+      Shape shape;
+      for (int64_t extent : extents) shape.push_back(extent + r.Int(1, 4));
+      return shape;
+    };
+    const Shape shape = roomy(to);
+    const auto vector = [](const Ints& list) { return Tensor::From(list, Shape{static_cast<int64_t>(list.size())}); };
+    Compare(Case("Repack", "gradloom", {r.Reals(roomy(from)), vector(from), vector(to)}, {Out(DType::kFloat64, shape)},
+                 {{"shape", shape.dims()}, {"repeat", r.Int(0, 1)}}));
+  });
+}
+
+// Boxes within the images, across their edges, outside, and the wrong way round.
+TEST(CudaRandomCalls, RegionsOfInterest) {
+  ForEachSeed(40, [](Random& r) {
+    const Shape x{r.Int(1, 3), r.Int(1, 3), r.Int(1, 9), r.Int(1, 9)};
+    const int64_t boxes = r.Int(0, 5), rows = r.Int(1, 4), columns = r.Int(1, 4);
+    const Shape y{boxes, x[1], rows, columns};
+    const Tensor images = r.Wholes({boxes}, 0, x[0] - 1);
+    const bool aligned = r.Int(0, 2) > 0;
+    Tensor rois = r.Reals({boxes, aligned ? 4 : 5}, -4, 14);
+    if (!aligned) {
+      for (int64_t k = 0; k < boxes; ++k)
+        rois.as<double>()[static_cast<size_t>(5 * k)] = static_cast<double>(images.as<int64_t>()[static_cast<size_t>(k)]);
+    }
+    Attributes attributes{{"spatial_scale", r.Coin() ? 1.0 : 0.5}};
+    std::vector<Tensor> inputs{r.Reals(x), rois};
+    if (aligned) {
+      attributes.set("mode", std::string(r.Coin() ? "avg" : "max"));
+      attributes.set("coordinate_transformation_mode", std::string(r.Coin() ? "half_pixel" : "output_half_pixel"));
+      attributes.set("sampling_ratio", r.Int(0, 3));
+      inputs.push_back(images);
+    } else {
+      attributes.set("pooled_shape", Ints{rows, columns});
+    }
+    const std::string op = aligned ? "RoiAlign" : "MaxRoiPool";
+    // Weights of at most 1 whose sum over the points of a bin is at most 1, for each bin of each box: some roundings for each.
+    const double each = 1e-15 * 64;
+    Compare(Case(op, "", inputs, {Out(DType::kFloat64, y)}, attributes), each);
+    inputs.push_back(r.Reals(y));
+    Compare(Case(op + "Grad", "gradloom", inputs, {Out(DType::kFloat64, x)}, attributes),
+            each * static_cast<double>(1 + boxes * rows * columns));
+  });
+}
+
+TEST(CudaRandomCalls, DeformConv) {
+  ForEachSeed(20, [](Random& r) {
+    const int64_t groups = r.Int(1, 2), offset_groups = r.Int(1, 2), channels = groups * offset_groups * r.Int(1, 2),
+                  filters = groups * r.Int(1, 20);
+    const Shape x{r.Int(1, 2), channels, r.Int(4, 9), r.Int(4, 9)}, w{filters, channels / groups, r.Int(1, 3), r.Int(1, 3)};
+    const Ints strides{r.Int(1, 2), r.Int(1, 2)}, dilations{r.Int(1, 2), r.Int(1, 2)},
+        pads{r.Int(1, 2), r.Int(1, 2), r.Int(1, 2), r.Int(1, 2)};
+    Shape y{x[0], filters, 0, 0};
+    for (int axis = 0; axis < 2; ++axis) {
+      const auto a = static_cast<size_t>(axis);
+      y[2 + axis] = (x[2 + axis] + pads[a] + pads[a + 2] - dilations[a] * (w[2 + axis] - 1) - 1) / strides[a] + 1;
+    }
+    const int64_t taps = w[2] * w[3];
+    std::vector<Tensor> inputs{r.Reals(x), r.Reals(w), r.Reals({x[0], offset_groups * taps * 2, y[2], y[3]}, -3, 3)};
+    inputs.push_back(r.Coin() ? r.Reals({filters}) : Tensor());
+    inputs.push_back(r.Coin() ? r.Reals({x[0], offset_groups * taps, y[2], y[3]}) : Tensor());
+    Attributes attributes{
+        {"group", groups}, {"offset_group", offset_groups}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}};
+    // Products of numbers of at most 2, and as many in a sum as there are at most.
+    const double terms = static_cast<double>(channels * taps + x[0] * y[2] * y[3] * taps * filters);
+    Compare(Case("DeformConv", "", inputs, {Out(DType::kFloat64, y)}, attributes), 1e-15 * 16 * terms);
+    Ints wanted{0, 1, 2};
+    for (int64_t optional : {3, 4}) {
+      if (inputs[static_cast<size_t>(optional)].defined()) wanted.push_back(optional);
+    }
+    if (r.Coin()) wanted.erase(wanted.begin() + r.Int(0, 2));
+    std::vector<OperandType> outputs;
+    for (int64_t input : wanted) outputs.push_back(Out(DType::kFloat64, inputs[static_cast<size_t>(input)].shape()));
+    inputs.push_back(r.Reals(y));
+    attributes.set("wanted", wanted);
+    Compare(Case("DeformConvGrad", "gradloom", inputs, outputs, attributes), 1e-15 * 16 * terms);
+  });
+}
+
+// Sums of integers, and what is rounded of them once: the same.
+TEST(CudaRandomCalls, QuantizedProducts) {
+  ForEachSeed(30, [](Random& r) {
+    const auto byte = [&] { return r.Coin() ? DType::kInt8 : DType::kUint8; };
+    const auto bytes = [&](Shape shape, DType dtype) { return r.Wholes(std::move(shape), dtype == DType::kInt8 ? -128 : 0, 127, dtype); };
+    const auto scale = [&](Shape shape) { return r.Reals(std::move(shape), 0.01, 0.2, DType::kFloat32); };
+    const DType at = byte(), bt = byte(), yt = byte();
+    const int64_t m = r.Int(1, 5), k = r.Int(1, 9), n = r.Int(1, 5), batch = r.Int(1, 3);
+    const auto some = [&](int64_t count) { return r.Coin() ? Shape{count} : Shape{}; };
+    const Shape rows = some(m), columns = some(n), results = some(m);
+    Compare(Case("QLinearMatMul", "",
+                 {bytes({batch, m, k}, at), scale(rows), bytes(rows, at), bytes({k, n}, bt), scale(columns), bytes(columns, bt),
+                  scale(results), bytes(results, yt)},
+                 {Out(yt, {batch, m, n})}));
+    const int64_t groups = r.Int(1, 2), channels = groups * r.Int(1, 3), filters = groups * r.Int(1, 3), side = r.Int(3, 6);
+    const Shape x{batch, channels, side, side}, w{filters, channels / groups, 3, 2}, of_filter = some(filters);
+    const Shape y{batch, filters, side, side};
+    const Attributes attributes{{"group", groups}, {"pads", Ints{1, 0, 1, 1}}};
+    const Tensor bias = r.Coin() ? r.Wholes({filters}, -500, 500, DType::kInt32) : Tensor();
+    Compare(
+        Case("QLinearConv", "",
+             {bytes(x, at), scale({}), bytes({}, at), bytes(w, bt), scale(of_filter), bytes(of_filter, bt), scale({}), bytes({}, yt), bias},
+             {Out(yt, y)}, attributes));
+    const Tensor x_zero = r.Coin() ? bytes({}, at) : Tensor(), w_zero = r.Coin() ? bytes(of_filter, bt) : Tensor();
+    Compare(Case("ConvInteger", "", {bytes(x, at), bytes(w, bt), x_zero, w_zero}, {Out(DType::kInt32, y)}, attributes));
+  });
+}
+
+TEST(CudaRandomCalls, Spectra) {
+  ForEachSeed(20, [](Random& r) {
+    const int64_t n = r.Int(1, 12), length = r.Int(1, 14), parts = r.Int(1, 2), inner = r.Int(1, 3);
+    const bool inverse = r.Coin(), onesided = (inverse ? parts == 2 : parts == 1) && r.Coin();
+    const int64_t bins = onesided && !inverse ? length / 2 + 1 : length;
+    const Attributes attributes{{"inverse", int64_t{inverse}}, {"onesided", int64_t{onesided}}};
+    const Shape y{2, bins, inner, onesided && inverse ? 1 : 2};
+    // Sums of at most `length` products of numbers of at most 1, with roots that are rounded once.
+    const double allowed = 1e-15 * 16 * static_cast<double>(length + 1);
+    Compare(Case("DFT", "", {r.Reals({2, n, inner, parts}), Tensor::Scalar<int64_t>(length), Tensor::Scalar<int64_t>(1)},
+                 {Out(DType::kFloat64, y)}, attributes)
+                .Known(),
+            allowed);
+    const int64_t step = r.Int(1, 3), frames = r.Int(1, 4), samples = (frames - 1) * step + length + r.Int(0, step - 1);
+    const bool has_window = r.Coin();
+    Compare(Case("STFT", "",
+                 {r.Reals({2, samples, parts}), Tensor::Scalar<int64_t>(step), has_window ? r.Reals({length}) : Tensor(),
+                  Tensor::Scalar<int64_t>(length)},
+                 {Out(DType::kFloat64, {2, frames, parts == 1 ? length / 2 + 1 : length, 2})}, {{"onesided", int64_t{parts == 1}}})
+                .Known(),
+            allowed);
+  });
+}
+
+// Every narrow type, numbers around all of its own, and all it does with those that it lacks.
+TEST(CudaRandomCalls, NarrowElements) {
+  constexpr DType kNarrow[] = {DType::kFloat8E4M3Fn, DType::kFloat8E4M3Fnuz, DType::kFloat8E5M2, DType::kFloat8E5M2Fnuz,
+                               DType::kFloat8E8M0,   DType::kFloat6E2M3,     DType::kFloat6E3M2, DType::kFloat4E2M1,
+                               DType::kInt4,         DType::kUint4,          DType::kInt2,       DType::kUint2};
+  ForEachSeed(3, [&](Random& r) {
+    for (const DType narrow : kNarrow) {
+      const Shape shape{40, 8};
+      Tensor x = r.Reals(shape, -1, 1, DType::kFloat32);
+      for (float& value : x.as<float>()) value = std::ldexp(value, static_cast<int>(r.Int(-12, 20)));
+      x.as<float>()[0] = std::numeric_limits<float>::infinity(), x.as<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+      const Attributes attributes{{"saturate", r.Int(0, 1)}, {"round_mode", std::string(r.Coin() ? "up" : "nearest")}};
+      const Case to("Cast", "", {x}, {Out(narrow, shape)}, attributes);
+      Compare(to);
+      const Tensor made = RunReference(to.call, to.inputs)[0];
+      for (const DType back : {DType::kFloat32, DType::kBfloat16, DType::kInt32}) Compare(Case("Cast", "", {made}, {Out(back, shape)}));
+      Tensor scale = r.Reals({8}, 0.1, 2, DType::kFloat32), zero = Converted(r.Wholes({8}, 0, 1, DType::kFloat32).view(), narrow);
+      Compare(Case("DequantizeLinear", "", {made, scale, zero}, {Out(DType::kFloat32, shape)}));
+      x.as<float>()[1] = 0;
+      Compare(Case("QuantizeLinear", "", {x, scale, zero}, {Out(narrow, shape)}, {{"saturate", r.Int(0, 1)}}));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gradloom
