@@ -1,11 +1,13 @@
-// Optimizers: a kernel of one thread makes the coefficients of the step from scalars in device memory, another updates all elements.
+// Optimizers: one launch for each parameter. The first thread of a block makes the coefficients of the step from scalars in device memory,
+// then all of them update the block's elements.
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/catalog/update.h"
 #include "kernels/cuda/float_operand.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operands.cuh"
-#include "kernels/cuda/rows/scratch.h"
+#include "kernels/cuda/shared.cuh"
 #include "kernels/reference/operands.h"
 
 namespace gradloom::cuda {
@@ -98,7 +100,7 @@ struct Scalars {
   const bool* apply;
 };
 
-// The coefficients of a step, in scratch memory.
+// The coefficients of a step.
 template <typename Rule, typename T>
 struct Prepared {
   decltype(scalar::MakeStep<T>(typename Rule::Options{}, 0.0, int64_t{1})) step;
@@ -106,38 +108,42 @@ struct Prepared {
   bool applies;
 };
 
-template <typename Rule, typename T>
-void Prepare(const typename Rule::Options& options, double lr_scale, const Scalars& s, Prepared<Rule, T>* to, cudaStream_t stream) {
-  static_assert(sizeof(Prepared<Rule, T>) <= cuda_rows::kUpdateBytes);
-  ForEachElement(
-      1, stream, GRADLOOM_ON_DEVICE(int64_t) {
-        to->step = scalar::MakeStep<T>(options, s.lr[0] * lr_scale, *s.step);
-        to->clip = s.clip.data == nullptr ? T(1) : static_cast<T>(s.clip[0]);
-        to->applies = s.apply == nullptr || *s.apply;
-      });
-}
-
-constexpr int64_t kTile = 8 * kThreads;  // elements of a block, which reads the coefficients once
+constexpr int64_t kTile = 8 * kThreads;
+// Each makes the coefficients once, for as many tiles as it takes: enough blocks for a large GPU.
+constexpr int64_t kMostBlocks = 2048;
 
 int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
+int64_t Blocks(int64_t n) { return std::min(Tiles(n), kMostBlocks); }
 
 template <typename Rule, typename T>
-struct UpdateTile {
+struct UpdateTiles {
   static constexpr int kArrays = Rule::kStates + 1;  // the parameter and the states
-  int64_t n;
-  const Prepared<Rule, T>* prepared;
+  int64_t n, blocks;
+  typename Rule::Options options;
+  double lr_scale;
+  Scalars scalars;
   const T* gradient;
   const T* present[kArrays];
   T* next[kArrays];
 
-  GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
-    const Prepared<Rule, T> p = *prepared;
-    const int64_t begin = tile * kTile, end = n - begin < kTile ? n : begin + kTile;
-    for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
-      T values[kArrays];
-      for (int k = 0; k < kArrays; ++k) values[k] = present[k][i];
-      if (p.applies) Rule::Update(p.step, gradient[i] * p.clip, values[0], values + 1);
-      for (int k = 0; k < kArrays; ++k) next[k][i] = values[k];
+  GRADLOOM_DEVICE Prepared<Rule, T> Prepare() const {
+    const T clip = scalars.clip.data == nullptr ? T(1) : static_cast<T>(scalars.clip[0]);
+    return {scalar::MakeStep<T>(options, scalars.lr[0] * lr_scale, *scalars.step), clip, scalars.apply == nullptr || *scalars.apply};
+  }
+
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t first) const {
+    Prepared<Rule, T>* const shared = Shared<0, Prepared<Rule, T>, 1>();
+    if (block.thread() == 0) *shared = Prepare();
+    block.Sync();
+    const Prepared<Rule, T> p = *shared;
+    for (int64_t begin = first * kTile; begin < n; begin += blocks * kTile) {
+      const int64_t end = n - begin < kTile ? n : begin + kTile;
+      for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
+        T values[kArrays];
+        for (int k = 0; k < kArrays; ++k) values[k] = present[k][i];
+        if (p.applies) Rule::Update(p.step, gradient[i] * p.clip, values[0], values + 1);
+        for (int k = 0; k < kArrays; ++k) next[k][i] = values[k];
+      }
     }
   }
 };
@@ -150,15 +156,14 @@ std::unique_ptr<Kernel> Updates(const KernelCall& call, const typename Rule::Opt
   const DType lr = call.inputs[kUpdateLr].dtype, clip = call.inputs[kUpdateClip].dtype;
   return WithFloat(parameter.dtype, [&]<typename T>(std::type_identity<T>) {
     return Runs([=](const Launch& l) {
-      auto* const prepared = static_cast<Prepared<Rule, T>*>(l.scratch);
       const Scalars scalars{{l.inputs[kUpdateLr], lr}, {l.inputs[kUpdateClip], clip}, l.In<int64_t>(kUpdateStep), l.In<bool>(kUpdateApply)};
-      Prepare<Rule, T>(options, lr_scale, scalars, prepared, l.stream);
-      UpdateTile<Rule, T> update{n, prepared, l.In<T>(kUpdateGradient), {l.In<T>(kUpdateParameter)}, {l.Out<T>(0)}};
+      UpdateTiles<Rule, T> update{
+          n, Blocks(n), options, lr_scale, scalars, l.In<T>(kUpdateGradient), {l.In<T>(kUpdateParameter)}, {l.Out<T>(0)}};
       for (int k = 1; k <= Rule::kStates; ++k) {
         update.present[k] = l.In<T>(static_cast<size_t>(kUpdateStates + k - 1));
         update.next[k] = l.Out<T>(static_cast<size_t>(k));
       }
-      ForEachRow(Tiles(n), l.stream, update);
+      ForEachRow(update.blocks, l.stream, update);
     });
   });
 }

@@ -1,7 +1,6 @@
 // Optimizers: the next values may lie on the present ones.
 #include "kernels/catalog/update.h"
 #include "kernels/cuda/rows/rows.h"
-#include "kernels/cuda/rows/scratch.h"
 
 namespace gradloom {
 namespace {
@@ -37,21 +36,13 @@ std::string RejectsLambApply(const KernelCall& call) {
   return FirstOf({Layouts(call), NotFloat(call.inputs[kLambParameter]), NotFloating(call, kLambLr)});
 }
 
-int64_t StepBytes(const KernelCall&) { return kUpdateBytes; }
-
 constexpr Aliasing kInPlace[] = {{0, kUpdateParameter}, {1, kUpdateStates}, {2, kUpdateStates + 1}, {3, kUpdateStates + 2}};
 // The direction is no next parameter, but may lie on the gradient.
 constexpr Aliasing kDirectionInPlace[] = {{0, kUpdateGradient}, {1, kUpdateStates}, {2, kUpdateStates + 1}};
 constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::span<const Aliasing> may_alias) {
-  return {.name = name,
-          .op = op,
-          .domain = "gradloom",
-          .device = DeviceKind::kCuda,
-          .rejects = RejectsUpdate,
-          .may_alias = may_alias,
-          .scratch_bytes = StepBytes};
+  return {.name = name, .op = op, .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = RejectsUpdate, .may_alias = may_alias};
 }
 
 constexpr KernelRow kRows[] = {
