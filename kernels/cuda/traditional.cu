@@ -1,6 +1,10 @@
-// Of ai.onnx.ml: thresholds and columns.
+// Of ai.onnx.ml and of text, what works on numbers: thresholds, columns, trees, counts of n-grams.
+#include <memory>
+
 #include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/device_table.h"
 #include "kernels/cuda/index.cuh"
+#include "kernels/reference/traditional.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -43,9 +47,201 @@ std::unique_ptr<Kernel> MakeArrayFeatureExtractor(const KernelCall& call, const 
   });
 }
 
+// TreeTables in memory of the device.
+struct DeviceTrees {
+  const int64_t *modes, *features, *children[2], *leaf[2], *missing, *member_begin, *targets, *roots;
+  const double *splits, *members, *weights;
+  int64_t nodes, trees, outputs, aggregate;
+  double none;
+
+  GRADLOOM_DEVICE bool Holds(int64_t node, double x) const {
+    if (x != x && missing != nullptr && missing[node] != 0) return true;
+    const double split = splits[node];
+    switch (modes[node]) {
+      case TreeTables::kLessOrEqual: return x <= split;
+      case TreeTables::kLess: return x < split;
+      case TreeTables::kGreaterOrEqual: return x >= split;
+      case TreeTables::kGreater: return x > split;
+      case TreeTables::kEqual: return x == split;
+      case TreeTables::kUnequal: return x != split;
+      default: break;
+    }
+    bool found = false;
+    for (int64_t i = member_begin[node]; i < member_begin[node + 1]; ++i) found = found || members[i] == x;
+    return found;
+  }
+
+  // The leaf that tree `root` leads to; -1: its nodes go in a circle.
+  template <typename Sample>
+  GRADLOOM_DEVICE int64_t LeafOf(int64_t root, const Sample& x) const {
+    int64_t node = root;
+    for (int64_t steps = 0; steps < nodes; ++steps) {
+      const int taken = Holds(node, x(features[node])) ? 1 : 0;
+      const bool ends = leaf[taken][node] != 0;
+      node = children[taken][node];
+      if (ends) return node;
+    }
+    return -1;
+  }
+
+  GRADLOOM_DEVICE void Add(double& total, double weight) const {
+    switch (aggregate) {
+      case TreeTables::kLeast: total = weight < total ? weight : total; break;
+      case TreeTables::kMost: total = total < weight ? weight : total; break;
+      case TreeTables::kAverage: total += weight / static_cast<double>(trees); break;
+      default: total += weight; break;
+    }
+  }
+};
+
+// Keeps the tables for as long as a kernel has them.
+struct KeptTrees {
+  std::vector<std::shared_ptr<const int64_t>> whole;
+  std::vector<std::shared_ptr<const double>> real;
+  DeviceTrees trees{};
+
+  explicit KeptTrees(const KernelCall& call) {
+    const TreeTables tables(call);
+    const auto put = [&](const std::vector<int64_t>& list) { return whole.emplace_back(OnDevice(list)).get(); };
+    const auto put_real = [&](const std::vector<double>& list) { return real.emplace_back(OnDevice(list)).get(); };
+    trees.modes = put(tables.modes);
+    trees.features = put(tables.features);
+    for (size_t taken : {0, 1}) {
+      trees.children[taken] = put(tables.children[taken]);
+      trees.leaf[taken] = put(tables.leaf[taken]);
+    }
+    trees.missing = tables.missing.empty() ? nullptr : put(tables.missing);
+    trees.member_begin = put(tables.member_begin);
+    trees.targets = put(tables.targets);
+    trees.roots = put(tables.roots);
+    trees.splits = put_real(tables.splits);
+    trees.members = put_real(tables.members);
+    trees.weights = put_real(tables.weights);
+    trees.nodes = static_cast<int64_t>(tables.modes.size());
+    trees.trees = static_cast<int64_t>(tables.roots.size());
+    trees.outputs = call.outputs[0].shape[1];
+    trees.aggregate = tables.aggregate;
+    trees.none = tables.none();
+  }
+};
+
+// A thread for each sample; its totals are double numbers, in scratch memory.
+template <typename T>
+void AddTrees(int64_t samples, int64_t features, const DeviceTrees& trees, const T* x, double* totals, T* y, const IndexFault& fault,
+              cudaStream_t stream) {
+  ForEachElement(
+      samples, stream, GRADLOOM_ON_DEVICE(int64_t sample) {
+        double* const own = totals + sample * trees.outputs;
+        for (int64_t k = 0; k < trees.outputs; ++k) own[k] = trees.none;
+        for (int64_t tree = 0; tree < trees.trees; ++tree) {
+          const int64_t leaf =
+              trees.LeafOf(trees.roots[tree], [&](int64_t feature) { return Convert<double>(x[sample * features + feature]); });
+          if (leaf < 0)
+            Report(fault.fault, fault.site, kIndexOutOfRange, trees.nodes, trees.nodes);
+          else
+            trees.Add(own[trees.targets[leaf]], trees.weights[leaf]);
+        }
+        for (int64_t k = 0; k < trees.outputs; ++k) y[sample * trees.outputs + k] = Convert<T>(own[k]);
+      });
+}
+
+std::unique_ptr<Kernel> MakeTreeEnsemble(const KernelCall& call, const KernelSite& site) {
+  const Shape& shape = call.inputs[0].shape;
+  return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    return Runs([kept = KeptTrees(call), samples = shape[0], features = shape[1], fault = IndexFault(site)](const Launch& l) {
+      AddTrees(samples, features, kept.trees, l.In<T>(0), static_cast<double*>(l.scratch), l.Out<T>(0), fault, l.stream);
+    });
+  });
+}
+
+// The n-grams that are counted at each place of a row: grams [begin[p], begin[p + 1]), of which each is `length` items from `first` on.
+struct DeviceGrams {
+  const int64_t *begin, *first, *length, *items;
+  const double* weights;  // by place; null: 1
+  int64_t places, width, steps;
+  bool counts, weighs;  // mode: TF has counts, IDF weights, TFIDF both
+
+  // How often gram g is in a row, its items up to so many others apart.
+  template <typename Row>
+  GRADLOOM_DEVICE int64_t CountOf(int64_t g, const Row& x) const {
+    int64_t count = 0;
+    const int64_t n = length[g];
+    // A single item is not skipped over: it counts once.
+    for (int64_t step = 1; step <= (n > 1 ? steps : 1); ++step) {
+      for (int64_t start = 0; start + (n - 1) * step < width; ++start) {
+        bool same = true;
+        for (int64_t k = 0; same && k < n; ++k) same = x(start + k * step) == items[first[g] + k];
+        count += same ? 1 : 0;
+      }
+    }
+    return count;
+  }
+};
+
+struct KeptGrams {
+  std::vector<std::shared_ptr<const int64_t>> whole;
+  std::shared_ptr<const double> weights;
+  DeviceGrams grams{};
+
+  explicit KeptGrams(const KernelCall& call) {
+    const Attributes& a = call.attributes;
+    const Shape &x = call.inputs[0].shape, &y = call.outputs[0].shape;
+    grams.places = y[y.rank() - 1];
+    grams.width = x.rank() == 0 ? 1 : x[x.rank() - 1];
+    grams.steps = a.Int("max_skip_count", 0) + 1;
+    const std::string mode = a.String("mode", "TF");
+    grams.counts = mode != "IDF";
+    grams.weighs = mode != "TF";
+    std::vector<std::vector<const std::vector<int64_t>*>> at(static_cast<size_t>(grams.places));
+    const std::map<std::vector<int64_t>, int64_t> place_of = NGramPlaces(call);
+    for (const auto& [gram, place] : place_of) at.at(static_cast<size_t>(place)).push_back(&gram);
+    std::vector<int64_t> begin{0}, first, length, items;
+    for (const auto& of_place : at) {
+      for (const std::vector<int64_t>* gram : of_place) {
+        first.push_back(static_cast<int64_t>(items.size()));
+        length.push_back(static_cast<int64_t>(gram->size()));
+        items.insert(items.end(), gram->begin(), gram->end());
+      }
+      begin.push_back(static_cast<int64_t>(first.size()));
+    }
+    const auto put = [&](const std::vector<int64_t>& list) { return whole.emplace_back(OnDevice(list)).get(); };
+    grams.begin = put(begin);
+    grams.first = put(first);
+    grams.length = put(length);
+    grams.items = put(items);
+    if (const std::vector<double> given = a.Floats("weights"); !given.empty()) {
+      weights = OnDevice(given);
+      grams.weights = weights.get();
+    }
+  }
+};
+
+// A thread for each place of each row.
+void CountGrams(int64_t n, const DeviceGrams& grams, const void* x, DType dtype, float* y, cudaStream_t stream) {
+  ForEachElement(
+      n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient at = Divide(i, grams.places);
+        int64_t count = 0;
+        for (int64_t g = grams.begin[at.rest]; g < grams.begin[at.rest + 1]; ++g) {
+          count += grams.CountOf(g, [&](int64_t k) { return LoadAs<int64_t>(x, dtype, at.quotient * grams.width + k); });
+        }
+        const double weight = grams.weighs && grams.weights != nullptr ? grams.weights[at.rest] : 1.0;
+        y[i] = static_cast<float>(grams.counts ? static_cast<double>(count) * weight : count > 0 ? weight : 0.0);
+      });
+}
+
+std::unique_ptr<Kernel> MakeTfIdf(const KernelCall& call, const KernelSite&) {
+  const int64_t n = call.outputs[0].shape.elements();
+  return Runs([kept = KeptGrams(call), n, dtype = call.inputs[0].dtype](const Launch& l) {
+    CountGrams(n, kept.grams, l.inputs[0], dtype, l.Out<float>(0), l.stream);
+  });
+}
+
 constexpr CudaKernel kKernels[] = {
+    {"cuda.TfIdfVectorizer", MakeTfIdf},
     {"cuda.ml.ArrayFeatureExtractor", MakeArrayFeatureExtractor},
     {"cuda.ml.Binarizer", MakeBinarizer},
+    {"cuda.ml.TreeEnsemble", MakeTreeEnsemble},
 };
 
 }  // namespace

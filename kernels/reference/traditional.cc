@@ -1,4 +1,6 @@
 // Of ai.onnx.ml and of text, what works on numbers: thresholds, columns, trees, counts of n-grams.
+#include "kernels/reference/traditional.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,110 +33,52 @@ void ArrayFeatureExtractor(const KernelCall& call, const void* const* in, void* 
   });
 }
 
-// Trees over the features of a sample, as attributes write them; leaves add up by target.
-class Trees {
- public:
-  explicit Trees(const KernelCall& call) : call_(call), attributes_(call.attributes) {
-    modes_ = IntValues(attributes_.TensorOf("nodes_modes").view());
-    splits_ = Numbers(attributes_.TensorOf("nodes_splits"));
-    weights_ = Numbers(attributes_.TensorOf("leaf_weights"));
-    for (const char* name : {"nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "nodes_falseleafs"}) {
-      if (attributes_.Ints(name).size() != modes_.size() || splits_.size() != modes_.size())
-        throw Error(ErrorCode::kAttr, call.op + ": the lists of nodes differ in length");
-    }
-    feature_ = attributes_.Ints("nodes_featureids");
-    next_[0] = attributes_.Ints("nodes_falsenodeids"), next_[1] = attributes_.Ints("nodes_truenodeids");
-    leaf_[0] = attributes_.Ints("nodes_falseleafs"), leaf_[1] = attributes_.Ints("nodes_trueleafs");
-    missing_ = attributes_.Ints("nodes_missing_value_tracks_true");
-    if (!missing_.empty() && missing_.size() != modes_.size())
-      throw Error(ErrorCode::kAttr, call.op + ": the lists of nodes differ in length");
-    ReadMembers();
+bool Holds(const TreeTables& trees, size_t node, double x) {
+  if (x != x && !trees.missing.empty() && trees.missing[node] != 0) return true;
+  const double split = trees.splits[node];
+  switch (trees.modes[node]) {
+    case TreeTables::kLessOrEqual: return x <= split;
+    case TreeTables::kLess: return x < split;
+    case TreeTables::kGreaterOrEqual: return x >= split;
+    case TreeTables::kGreater: return x > split;
+    case TreeTables::kEqual: return x == split;
+    case TreeTables::kUnequal: return x != split;
+    default: break;
   }
+  const auto begin = trees.members.begin() + trees.member_begin[node], end = trees.members.begin() + trees.member_begin[node + 1];
+  return std::find(begin, end, x) != end;
+}
 
-  // The leaf that tree `root` leads a sample to.
-  size_t LeafOf(int64_t root, const double* x, int64_t features) const {
-    int64_t node = root;
-    // A path has at most as many nodes as there are, or it goes in a circle.
-    for (size_t steps = 0; steps < modes_.size(); ++steps) {
-      const size_t at = Checked(node, modes_.size());
-      const size_t taken = Holds(at, x[Checked(feature_[at], static_cast<size_t>(features))]) ? 1 : 0;
-      node = next_[taken][at];
-      if (leaf_[taken][at] != 0) return Checked(node, weights_.size());
-    }
-    throw Error(ErrorCode::kAttr, call_.op + ": the nodes of a tree go in a circle");
+// The leaf that tree `root` leads a sample to.
+size_t LeafOf(const KernelCall& call, const TreeTables& trees, int64_t root, const double* sample) {
+  auto node = static_cast<size_t>(root);
+  // A path has at most as many nodes as there are, or it goes in a circle.
+  for (size_t steps = 0; steps < trees.modes.size(); ++steps) {
+    const size_t taken = Holds(trees, node, sample[trees.features[node]]) ? 1 : 0;
+    const bool ends = trees.leaf[taken][node] != 0;
+    node = static_cast<size_t>(trees.children[taken][node]);
+    if (ends) return node;
   }
-
-  double weight(size_t leaf) const { return weights_[leaf]; }
-
- private:
-  static gradloom::Numbers Numbers(const Tensor& tensor) {
-    gradloom::Numbers numbers;
-    for (int64_t i = 0; tensor.defined() && i < tensor.elements(); ++i) numbers.push_back(ElementAsDouble(tensor.view(), i));
-    return numbers;
-  }
-
-  // The sets of the nodes that ask for membership, in the order of the nodes; a NaN ends each.
-  void ReadMembers() {
-    members_.resize(modes_.size());
-    const gradloom::Numbers all = Numbers(attributes_.TensorOf("membership_values"));
-    size_t next = 0;
-    for (size_t i = 0; i < modes_.size(); ++i) {
-      if (modes_[i] != kMember) continue;
-      for (; next < all.size() && all[next] == all[next]; ++next) members_[i].push_back(all[next]);
-      if (next++ >= all.size()) throw Error(ErrorCode::kAttr, call_.op + ": too few membership_values");
-    }
-  }
-
-  size_t Checked(int64_t i, size_t count) const {
-    if (i < 0 || static_cast<size_t>(i) >= count)
-      throw Error(ErrorCode::kAttr, call_.op + ": an index " + std::to_string(i) + " among " + std::to_string(count));
-    return static_cast<size_t>(i);
-  }
-
-  bool Holds(size_t at, double x) const {
-    if (x != x && !missing_.empty() && missing_[at] != 0) return true;
-    switch (modes_[at]) {
-      case 0: return x <= splits_[at];
-      case 1: return x < splits_[at];
-      case 2: return x >= splits_[at];
-      case 3: return x > splits_[at];
-      case 4: return x == splits_[at];
-      case 5: return x != splits_[at];
-      case kMember: return std::find(members_[at].begin(), members_[at].end(), x) != members_[at].end();
-      default: throw Error(ErrorCode::kAttr, call_.op + ": there is no mode " + std::to_string(modes_[at]));
-    }
-  }
-
-  static constexpr int64_t kMember = 6;
-
-  const KernelCall& call_;
-  const Attributes& attributes_;
-  std::vector<int64_t> modes_, feature_, missing_, next_[2], leaf_[2];
-  gradloom::Numbers splits_, weights_;
-  std::vector<gradloom::Numbers> members_;
-};
+  throw Error(ErrorCode::kAttr, call.op + ": the nodes of a tree go in a circle");
+}
 
 void TreeEnsemble(const KernelCall& call, const void* const* in, void* const* out) {
-  const Trees trees(call);
+  const TreeTables trees(call);
   const Shape& shape = call.inputs[0].shape;
-  const std::vector<int64_t> roots = call.attributes.Ints("tree_roots"), targets = call.attributes.Ints("leaf_targetids");
   const int64_t count = call.outputs[0].shape[1];
-  enum { kAverage, kSum, kLeast, kMost };
-  const int64_t aggregate = call.attributes.Int("aggregate_function", kSum);
-  const double none = aggregate == kLeast  ? std::numeric_limits<double>::infinity()
-                      : aggregate == kMost ? -std::numeric_limits<double>::infinity()
-                                           : 0.0;
   const Numbers x = NumbersOf(call, in, 0);
-  Numbers y(static_cast<size_t>(shape[0] * count), none);
+  Numbers y(static_cast<size_t>(shape[0] * count), trees.none());
   for (int64_t sample = 0; sample < shape[0]; ++sample) {
-    for (int64_t root : roots) {
-      const size_t leaf = trees.LeafOf(root, x.data() + sample * shape[1], shape[1]);
-      double& total = y.at(static_cast<size_t>(sample * count + CheckedIndex(call, targets.at(leaf), count)));
-      const double weight = trees.weight(leaf);
-      if (aggregate == kLeast) total = std::min(total, weight);
-      if (aggregate == kMost) total = std::max(total, weight);
-      if (aggregate == kSum) total += weight;
-      if (aggregate == kAverage) total += weight / static_cast<double>(roots.size());
+    for (int64_t root : trees.roots) {
+      const size_t leaf = LeafOf(call, trees, root, x.data() + sample * shape[1]);
+      double& total = y[static_cast<size_t>(sample * count + trees.targets[leaf])];
+      const double weight = trees.weights[leaf];
+      switch (trees.aggregate) {
+        case TreeTables::kLeast: total = std::min(total, weight); break;
+        case TreeTables::kMost: total = std::max(total, weight); break;
+        case TreeTables::kAverage: total += weight / static_cast<double>(trees.roots.size()); break;
+        default: total += weight; break;
+      }
     }
   }
   StoreNumbers(call, 0, y, out);
@@ -144,19 +88,7 @@ void TreeEnsemble(const KernelCall& call, const void* const* in, void* const* ou
 void TfIdfVectorizer(const KernelCall& call, const void* const* in, void* const* out) {
   const Attributes& a = call.attributes;
   const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1), skips = a.Int("max_skip_count", 0);
-  const std::vector<int64_t> pool = a.Ints("pool_int64s"), counts = a.Ints("ngram_counts"), places = a.Ints("ngram_indexes");
-  // Where to count each n-gram, in the order of the pool, which is by length.
-  std::map<std::vector<int64_t>, int64_t> place_of;
-  const auto total = static_cast<int64_t>(pool.size());
-  size_t gram = 0;
-  for (size_t n = 1; n <= counts.size(); ++n) {
-    const int64_t begin = counts[n - 1], end = n < counts.size() ? counts[n] : total;
-    if (begin < 0 || end < begin || end > total) throw Error(ErrorCode::kAttr, call.op + ": ngram_counts are no places of the pool");
-    for (int64_t at = begin; at + static_cast<int64_t>(n) <= end; at += static_cast<int64_t>(n), ++gram) {
-      if (static_cast<int64_t>(n) >= least && static_cast<int64_t>(n) <= most)
-        place_of.emplace(std::vector<int64_t>(pool.begin() + at, pool.begin() + at + static_cast<int64_t>(n)), places.at(gram));
-    }
-  }
+  const std::map<std::vector<int64_t>, int64_t> place_of = NGramPlaces(call);
   const Shape& shape = call.inputs[0].shape;
   const int64_t width = shape.rank() == 0 ? 1 : shape[shape.rank() - 1], size = call.outputs[0].shape[call.outputs[0].shape.rank() - 1];
   const std::vector<int64_t> x = IntValues(InputView(call, in, 0));
@@ -194,6 +126,75 @@ constexpr ReferenceKernel kKernels[] = {
 };
 
 }  // namespace
+
+TreeTables::TreeTables(const KernelCall& call) {
+  const Attributes& a = call.attributes;
+  const auto numbers = [&](const char* name) {
+    std::vector<double> list;
+    const Tensor tensor = a.TensorOf(name);
+    for (int64_t i = 0; tensor.defined() && i < tensor.elements(); ++i) list.push_back(ElementAsDouble(tensor.view(), i));
+    return list;
+  };
+  modes = IntValues(a.TensorOf("nodes_modes").view());
+  splits = numbers("nodes_splits");
+  features = a.Ints("nodes_featureids");
+  children[0] = a.Ints("nodes_falsenodeids"), children[1] = a.Ints("nodes_truenodeids");
+  leaf[0] = a.Ints("nodes_falseleafs"), leaf[1] = a.Ints("nodes_trueleafs");
+  missing = a.Ints("nodes_missing_value_tracks_true");
+  weights = numbers("leaf_weights");
+  targets = a.Ints("leaf_targetids");
+  roots = a.Ints("tree_roots");
+  aggregate = a.Int("aggregate_function", kSum);
+  const size_t n = modes.size();
+  bool equal = splits.size() == n && (missing.empty() || missing.size() == n) && targets.size() == weights.size();
+  for (const auto* list : {&features, &children[0], &children[1], &leaf[0], &leaf[1]}) equal = equal && list->size() == n;
+  if (!equal) throw Error(ErrorCode::kAttr, call.op + ": the lists of nodes or leaves differ in length");
+  const auto check = [&](int64_t i, size_t count) {
+    if (i < 0 || static_cast<size_t>(i) >= count)
+      throw Error(ErrorCode::kAttr, call.op + ": an index " + std::to_string(i) + " among " + std::to_string(count));
+  };
+  for (size_t i = 0; i < n; ++i) {
+    check(features[i], static_cast<size_t>(call.inputs[0].shape[1]));
+    for (size_t taken : {0, 1}) check(children[taken][i], leaf[taken][i] != 0 ? weights.size() : n);
+    if (modes[i] < 0 || modes[i] >= kModes) throw Error(ErrorCode::kAttr, call.op + ": there is no mode " + std::to_string(modes[i]));
+  }
+  for (int64_t root : roots) check(root, n);
+  for (int64_t target : targets) check(target, static_cast<size_t>(call.outputs[0].shape[1]));
+  // The sets are in the order of the nodes; a NaN ends each.
+  const std::vector<double> all = numbers("membership_values");
+  size_t next = 0;
+  for (size_t i = 0; i < n; ++i) {
+    member_begin.push_back(static_cast<int64_t>(members.size()));
+    if (modes[i] != kMember) continue;
+    for (; next < all.size() && all[next] == all[next]; ++next) members.push_back(all[next]);
+    if (next++ >= all.size()) throw Error(ErrorCode::kAttr, call.op + ": too few membership_values");
+  }
+  member_begin.push_back(static_cast<int64_t>(members.size()));
+}
+
+double TreeTables::none() const {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return aggregate == kLeast ? kInfinity : aggregate == kMost ? -kInfinity : 0.0;
+}
+
+std::map<std::vector<int64_t>, int64_t> NGramPlaces(const KernelCall& call) {
+  const Attributes& a = call.attributes;
+  const int64_t least = a.Int("min_gram_length", 1), most = a.Int("max_gram_length", 1);
+  const std::vector<int64_t> pool = a.Ints("pool_int64s"), counts = a.Ints("ngram_counts"), places = a.Ints("ngram_indexes");
+  // In the order of the pool, which is by length.
+  std::map<std::vector<int64_t>, int64_t> place_of;
+  const auto total = static_cast<int64_t>(pool.size());
+  size_t gram = 0;
+  for (size_t n = 1; n <= counts.size(); ++n) {
+    const int64_t begin = counts[n - 1], end = n < counts.size() ? counts[n] : total;
+    if (begin < 0 || end < begin || end > total) throw Error(ErrorCode::kAttr, call.op + ": ngram_counts are no places of the pool");
+    for (int64_t at = begin; at + static_cast<int64_t>(n) <= end; at += static_cast<int64_t>(n), ++gram) {
+      if (static_cast<int64_t>(n) >= least && static_cast<int64_t>(n) <= most)
+        place_of.emplace(std::vector<int64_t>(pool.begin() + at, pool.begin() + at + static_cast<int64_t>(n)), places.at(gram));
+    }
+  }
+  return place_of;
+}
 
 std::span<const ReferenceKernel> ReferenceTraditional() { return kKernels; }
 

@@ -1,108 +1,21 @@
 // Calls of random sizes and contents on the CUDA device against the reference kernel: operators whose paths depend on their data more than
 // a few cases show. GRADLOOM_SEED=N draws others.
+#include "tests/cuda/random_calls.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "kernels/reference/reference.h"
 #include "runtime/base/narrow.h"
-#include "tests/cuda/run_kernel.h"
 
 namespace gradloom {
 namespace {
 
-using Ints = std::vector<int64_t>;
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : bits_(seed) {}
-
-  int64_t Int(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(bits_); }
-  bool Coin() { return Int(0, 1) == 1; }
-  double Real(double low, double high) { return std::uniform_real_distribution<double>(low, high)(bits_); }
-
-  Tensor Reals(Shape shape, double low = -1, double high = 1, DType dtype = DType::kFloat64) {
-    std::vector<double> values(static_cast<size_t>(shape.elements()));
-    for (double& value : values) value = Real(low, high);
-    return Converted(Tensor::From(values, std::move(shape)).view(), dtype);
-  }
-  Tensor Wholes(Shape shape, int64_t low, int64_t high, DType dtype = DType::kInt64) {
-    std::vector<int64_t> values(static_cast<size_t>(shape.elements()));
-    for (int64_t& value : values) value = Int(low, high);
-    return Converted(Tensor::From(values, std::move(shape)).view(), dtype);
-  }
-
- private:
-  std::mt19937_64 bits_;
-};
-
-struct Case {
-  KernelCall call;
-  std::vector<Tensor> inputs;
-
-  // Operands by their tensors; undefined ones are absent. Integers that a GPU must know are given as known.
-  Case(std::string op, std::string domain, std::vector<Tensor> operands, std::vector<OperandType> outputs, Attributes attributes = {})
-      : call{.op = std::move(op),
-             .domain = std::move(domain),
-             .attributes = std::move(attributes),
-             .inputs = {},
-             .outputs = std::move(outputs)},
-        inputs(std::move(operands)) {
-    for (const Tensor& input : inputs)
-      call.inputs.push_back(input.defined() ? OperandType{input.dtype(), input.shape(), {}} : OperandType{});
-  }
-  Case Known() && {
-    for (const Tensor& input : inputs) {
-      const bool known = input.defined() && IsKnownConstant(input.dtype(), input.elements());
-      call.values.push_back(known ? input.view() : TensorView());
-    }
-    return std::move(*this);
-  }
-};
-
-// A type and a shape as an output.
-OperandType Out(DType dtype, Shape shape) { return {dtype, std::move(shape), {}}; }
-
-std::string Describe(const KernelCall& call) {
-  std::string text = call.op + "(";
-  for (const OperandType& in : call.inputs) text += " " + (in.present() ? std::string(DTypeName(in.dtype)) + in.shape.ToString() : "-");
-  return text + " )";
-}
-
-// The device's result is the reference's but for `allowed` in each element; NaN is NaN.
-void Compare(const Case& c, double allowed = 0) {
-  std::string why;
-  const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, c.call, &why);
-  ASSERT_NE(row, nullptr) << Describe(c.call) << ": " << why;
-  const std::vector<Tensor> wanted = RunReference(c.call, c.inputs), got = RunKernel(*row, c.call, c.inputs);
-  for (size_t k = 0; k < wanted.size(); ++k) {
-    if (!wanted[k].defined()) continue;
-    for (int64_t i = 0; i < wanted[k].elements(); ++i) {
-      const double w = ElementAsDouble(wanted[k].view(), i), g = ElementAsDouble(got[k].view(), i);
-      if (w == g || (w != w && g != g) || std::fabs(w - g) <= allowed) continue;
-      FAIL() << Describe(c.call) << " output " << k << " [" << i << "]: " << g << " instead of " << w;
-    }
-  }
-}
-
-// `rounds` cases, each of a seed of its own, which is printed where one fails.
-template <typename Draw>
-void ForEachSeed(int rounds, const Draw& draw) {
-  const char* const text = std::getenv("GRADLOOM_SEED");
-  const uint64_t first = text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
-  for (int k = 0; k < rounds && !::testing::Test::HasFatalFailure(); ++k) {
-    const uint64_t seed = first + static_cast<uint64_t>(k);
-    SCOPED_TRACE("GRADLOOM_SEED=" + std::to_string(seed));
-    Random random(seed);
-    draw(random);
-  }
-}
+using namespace random_calls;  // NOLINT: all of it
 
 // More elements than a block counts at a time, of which few or many are zero.
 TEST(CudaRandomCalls, NonZero) {
@@ -280,6 +193,121 @@ TEST(CudaRandomCalls, Spectra) {
                  {Out(DType::kFloat64, {2, frames, parts == 1 ? length / 2 + 1 : length, 2})}, {{"onesided", int64_t{parts == 1}}})
                 .Known(),
             allowed);
+  });
+}
+
+// Trees as attributes write them, made from their roots down.
+class RandomTrees {
+ public:
+  RandomTrees(Random& random, int64_t features, int64_t targets) : random_(random), features_(features), targets_(targets) {}
+
+  void AddTree(int depth) { roots_.push_back(AddNode(depth)); }
+
+  Attributes ToAttributes(bool missing) const {
+    const auto whole = [](const Ints& list) { return Tensor::From(list, Shape{static_cast<int64_t>(list.size())}); };
+    const auto real = [](const std::vector<double>& list) { return Tensor::From(list, Shape{static_cast<int64_t>(list.size())}); };
+    Attributes a{{"nodes_modes", whole(modes_)},
+                 {"nodes_splits", real(splits_)},
+                 {"nodes_featureids", feature_},
+                 {"nodes_falsenodeids", children_[0]},
+                 {"nodes_truenodeids", children_[1]},
+                 {"nodes_falseleafs", leaf_[0]},
+                 {"nodes_trueleafs", leaf_[1]},
+                 {"leaf_weights", real(weights_)},
+                 {"leaf_targetids", target_},
+                 {"tree_roots", roots_},
+                 {"n_targets", targets_},
+                 {"membership_values", real(MembersInOrder())},
+                 {"aggregate_function", random_.Int(0, 3)}};
+    if (missing) a.set("nodes_missing_value_tracks_true", missing_);
+    return a;
+  }
+
+ private:
+  int64_t AddNode(int depth) {
+    const auto node = static_cast<int64_t>(modes_.size()), at = node;
+    modes_.push_back(random_.Int(0, 6));
+    splits_.push_back(static_cast<double>(random_.Int(-2, 2)));
+    feature_.push_back(random_.Int(0, features_ - 1));
+    missing_.push_back(random_.Int(0, 1));
+    members_.emplace_back();
+    for (int64_t k = random_.Int(0, 3); k > 0; --k) members_.back().push_back(static_cast<double>(random_.Int(-2, 2)));
+    for (size_t taken : {0, 1}) children_[taken].push_back(0), leaf_[taken].push_back(0);
+    for (size_t taken : {0, 1}) {
+      const bool ends = depth == 0 || random_.Int(0, 3) == 0;
+      const int64_t child = ends ? static_cast<int64_t>(weights_.size()) : AddNode(depth - 1);
+      children_[taken][static_cast<size_t>(at)] = child;
+      leaf_[taken][static_cast<size_t>(at)] = ends ? 1 : 0;
+      if (!ends) continue;
+      weights_.push_back(random_.Real(-1, 1));
+      target_.push_back(random_.Int(0, targets_ - 1));
+    }
+    return node;
+  }
+
+  // A NaN ends the set of each node that asks for membership.
+  std::vector<double> MembersInOrder() const {
+    std::vector<double> all;
+    for (size_t i = 0; i < modes_.size(); ++i) {
+      if (modes_[i] != 6) continue;
+      all.insert(all.end(), members_[i].begin(), members_[i].end());
+      all.push_back(std::numeric_limits<double>::quiet_NaN());
+    }
+    return all;
+  }
+
+  Random& random_;
+  int64_t features_, targets_;
+  Ints modes_, feature_, missing_, children_[2], leaf_[2], target_, roots_;
+  std::vector<double> splits_, weights_;
+  std::vector<std::vector<double>> members_;
+};
+
+TEST(CudaRandomCalls, Trees) {
+  ForEachSeed(20, [](Random& r) {
+    const int64_t samples = r.Int(0, 9), features = r.Int(1, 4), targets = r.Int(1, 3);
+    RandomTrees trees(r, features, targets);
+    for (int64_t k = r.Int(0, 4); k > 0; --k) trees.AddTree(static_cast<int>(r.Int(0, 4)));
+    Tensor x = r.Wholes({samples, features}, -3, 3, DType::kFloat64);
+    for (double& value : x.as<double>()) value = r.Int(0, 9) == 0 ? std::numeric_limits<double>::quiet_NaN() : value;
+    Compare(Case("TreeEnsemble", "ai.onnx.ml", {x}, {Out(DType::kFloat64, {samples, targets})}, trees.ToAttributes(r.Coin())));
+  });
+}
+
+// Few items, so that n-grams occur, with and without others between them.
+TEST(CudaRandomCalls, NGrams) {
+  ForEachSeed(20, [](Random& r) {
+    const int64_t rows = r.Int(1, 4), width = r.Int(1, 12), longest = r.Int(1, 3), least = r.Int(1, longest);
+    Ints pool, counts, places;
+    for (int64_t n = 1; n <= longest; ++n) {
+      counts.push_back(static_cast<int64_t>(pool.size()));
+      for (int64_t k = r.Int(0, 4); k > 0; --k) {
+        for (int64_t i = 0; i < n; ++i) pool.push_back(r.Int(0, 2));
+        places.push_back(r.Int(0, 5));
+      }
+    }
+    const char* const modes[] = {"TF", "IDF", "TFIDF"};
+    Attributes attributes{{"pool_int64s", pool},
+                          {"ngram_counts", counts},
+                          {"ngram_indexes", places},
+                          {"min_gram_length", least},
+                          {"max_gram_length", longest},
+                          {"max_skip_count", r.Int(0, 2)},
+                          {"mode", std::string(modes[r.Int(0, 2)])}};
+    if (r.Coin()) attributes.set("weights", std::vector<double>{0.5, 1, 2, 3, 0.25, 4});
+    Compare(Case("TfIdfVectorizer", "", {r.Wholes({rows, width}, 0, 2, DType::kInt32)}, {Out(DType::kFloat32, {rows, 6})}, attributes));
+  });
+}
+
+TEST(CudaRandomCalls, ThresholdsColumnsAndRows) {
+  ForEachSeed(5, [](Random& r) {
+    const int64_t rows = r.Int(1, 5), columns = r.Int(1, 6), chosen = r.Int(1, 8);
+    const Tensor x = r.Wholes({rows, columns}, -3, 3, r.Coin() ? DType::kInt32 : DType::kFloat64);
+    Compare(Case("Binarizer", "ai.onnx.ml", {x}, {Out(x.dtype(), x.shape())}, {{"threshold", r.Real(-2, 2)}}));
+    Compare(Case("ArrayFeatureExtractor", "ai.onnx.ml", {x, r.Wholes({chosen}, 0, columns - 1)}, {Out(x.dtype(), {rows, chosen})}));
+    Compare(Case("SetRow", "gradloom", {x, Tensor::Scalar(r.Int(0, rows - 1)), r.Wholes({columns}, -3, 3, x.dtype())},
+                 {Out(x.dtype(), x.shape())}));
+    Compare(Case("Copy", "gradloom", {x}, {Out(x.dtype(), x.shape())}));
   });
 }
 
