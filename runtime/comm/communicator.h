@@ -34,7 +34,7 @@ struct CommunicatorOptions {
 class Communicator {
  public:
   // Tags of what is no group's or channel's.
-  static constexpr uint32_t kControlTag = 0, kFetchTag = 1, kScalarsTag = 2, kAddressTag = 3;
+  static constexpr uint32_t kControlTag = 0, kFetchTag = 1, kScalarsTag = 2, kAddressTag = 3, kSaveTag = 4;
 
   // Meets the other processes; there is at least one. Where the topology has no address of rank 0, MPI tells it. Errors as MeetProcesses
   // and MeetByMpi.

@@ -47,10 +47,12 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange ow
   for (auto rank = static_cast<size_t>(own.first); fits && rank < static_cast<size_t>(own.last); ++rank)
     fits = state_->holds(rank) && state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;
   if (!fits) throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
+  std::vector<bool> used(plan.places.size());
+  for (int rank = own.first; rank < own.last; ++rank) used[static_cast<size_t>(place(static_cast<size_t>(rank)))] = true;
   for (size_t i = 0; i < plan.places.size(); ++i) {
-    constants_.emplace_back(plan.places[i].constants_bytes, "constants");
+    constants_.emplace_back(used[i] ? plan.places[i].constants_bytes : 0, "constants");
     for (const Constant& constant : plan.constants) {
-      if (constant.in_place(static_cast<int>(i)))
+      if (used[i] && constant.in_place(static_cast<int>(i)))
         std::memcpy(constants_[i].at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
     }
   }

@@ -55,7 +55,7 @@ class Memory {
   std::vector<int64_t> transient_bytes_;  // by place
   std::vector<int64_t> slot_bytes_;       // by place: of one of the two
   int64_t step_bytes_;                    // of a rank
-  std::vector<HostArena> constants_;      // by place
+  std::vector<HostArena> constants_;      // by place; of those that no own rank has, nothing
   HostArena step_;
   std::vector<HostArena> transient_, inputs_;  // by rank
 };

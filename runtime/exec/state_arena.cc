@@ -16,9 +16,14 @@ StateArena::StateArena(const Plan& plan, const TakeArena& take, RankRange own) {
   }
 }
 
-Tensor StateArena::Get(const StateTensor& state) const {
+size_t StateArena::HolderOf(const StateTensor& state) const {
   size_t holder = 0;
   while (holder < ranks() && !(holds(holder) && state.in_place(places_[holder]))) ++holder;
+  return holder;
+}
+
+Tensor StateArena::Get(const StateTensor& state) const {
+  const size_t holder = HolderOf(state);
   if (holder == ranks()) throw Error(ErrorCode::kPlan, "no device of this process holds '" + Escaped(state.name) + "'");
   const ArenaMemory& memory = *memory_[holder];
   Tensor value(state.dtype, state.shape);

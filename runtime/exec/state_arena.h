@@ -42,9 +42,14 @@ class StateArena {
   std::byte* at(int rank, int64_t offset) const { return memory_[static_cast<size_t>(rank)]->at(offset); }
   size_t ranks() const { return memory_.size(); }                     // of the plan
   bool holds(size_t rank) const { return memory_[rank] != nullptr; }  // of this process
+  // Whether a rank of this process holds the tensor.
+  bool holds(const StateTensor& state) const { return HolderOf(state) < ranks(); }
   int64_t bytes(size_t rank) const { return memory_[rank]->bytes(); }
 
  private:
+  // The first rank of this process that holds it; ranks() where none does.
+  size_t HolderOf(const StateTensor& state) const;
+
   std::vector<std::unique_ptr<ArenaMemory>> memory_;  // by rank; null: of another process
   std::vector<int> places_;                           // by rank
 };

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -45,6 +46,18 @@ std::string ReadFile(const std::string& folder, const CheckpointFile& file, int6
   input.ReadAt(0, content.data(), input.bytes());
   if (HashOf(content) != file.hash) Refuse("the file is damaged: its contents do not match their hash", Escaped(path, 4096));
   return content;
+}
+
+// A part that the manifest does not know may be what is missing elsewhere.
+void CheckNothingElse(const std::string& folder, const Manifest& manifest) {
+  std::set<std::string> known{"MANIFEST"};
+  for (const CheckpointFile& file : manifest.files) known.insert(file.name);
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with("rank-") || known.contains(name)) continue;
+    Refuse("'" + Escaped(name) + "' is no part of the checkpoint: its manifest does not list it", Escaped(folder + "/" + name, 4096));
+  }
 }
 
 std::string TypeText(DType dtype, const Shape& shape) { return std::string(DTypeName(dtype)) + shape.ToString(); }
@@ -153,6 +166,7 @@ Checkpoint Checkpoint::Load(const std::string& folder, int64_t limit_bytes) {
       if (!checkpoint.tensors_.emplace(name, std::move(view)).second) Refuse("two ranks have a tensor '" + Escaped(name) + "'", where);
     }
   }
+  CheckNothingElse(folder, checkpoint.manifest_);
   return checkpoint;
 }
 
@@ -206,9 +220,6 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
   if (manifest_.seed != session.seed()) {
     Refuse("the checkpoint was trained with seed " + std::to_string(manifest_.seed) + ", this run has " + std::to_string(session.seed()),
            where, "--seed " + std::to_string(manifest_.seed));
-  }
-  if (manifest_.world_size != 1) {
-    Refuse("the checkpoint is one of " + std::to_string(manifest_.world_size) + " ranks, this run has 1", where);
   }
   if (!any_plan && !parts.empty()) {
     Refuse("the checkpoint was trained by another plan: " + Listed(parts), where, "resume with the options of that run");

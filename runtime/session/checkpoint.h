@@ -23,8 +23,9 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) = default;
 
   // Reads the folder of one checkpoint. Throws Error(kCheckpoint) naming the file where there is no valid
-  // MANIFEST, or a file is absent, has another size or other contents; Error(kLimit) where its files have
-  // more than `limit_bytes` together; Error(kIo) where they cannot be read.
+  // MANIFEST, or a file is absent, has another size or other contents, or there is a part that the manifest does
+  // not list; Error(kLimit) where its files have more than `limit_bytes` together; Error(kIo) where they cannot be
+  // read.
   static Checkpoint Load(const std::string& folder, int64_t limit_bytes = kLimitBytes);
 
   // One safetensors file with all of it (WriteCheckpointFile), or with weights alone: any file whose metadata hold no manifest. `where`
@@ -46,7 +47,8 @@ class Checkpoint {
 
   // Puts all state and counters into the session, which then goes on to the same bits. Throws
   // Error(kCheckpoint), without a change of the session, naming what differs: the model, the seed, tensors that
-  // are missing, extra or of another type, the number of ranks, and unless `any_plan` the parts of the plan.
+  // are missing, extra or of another type, and unless `any_plan` the parts of the plan. How many processes wrote it is of no matter; of a
+  // job whose processes hold parts of the state each, the session takes those of its process.
   // Weights alone replace those that the session has, and nothing else; it must have one of them at least.
   void Restore(Session& session, const PlanIdentity& plan, bool any_plan = false) const;
 

@@ -14,9 +14,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "runtime/base/hash.h"
 #include "runtime/session/checkpoint.h"
-#include "runtime/session/safetensors.h"
 
 namespace gradloom {
 namespace {
@@ -127,29 +125,15 @@ std::string CheckpointFolder::NewName(int64_t step) const {
   return name;
 }
 
-void CheckpointFolder::WriteStep(const std::string& folder, const SavedState& saved, Manifest& manifest) const {
+void CheckpointFolder::WriteStep(const std::string& folder, const SavedState& saved, OtherParts* others, Manifest& manifest) const {
   FileCalls& calls = *options_.calls;
   if (calls.MakeFolder(folder.c_str(), 0777) != 0) throw WriteError("cannot make the folder", folder, errno);
-  std::map<std::string, TensorView> types;
-  const Plan& plan = *saved.plan;
-  for (const StateTensor& state : plan.state) types.emplace(state.name, TensorView{state.dtype, state.shape, nullptr});
-  CheckpointFile described{RankFileName(0), 0, 0};
-  Hash hash;
-  OutputFile file(folder + "/" + described.name, calls);
-  const auto write = [&](const void* data, int64_t bytes) {
-    file.Write(data, bytes);
-    hash.Add(data, bytes);
-    described.bytes += bytes;
-  };
-  const auto elements = [&](const std::string& name, const WriteBytes& out) {
-    const Tensor value = saved.get(plan.state[static_cast<size_t>(plan.FindState(name))]);
-    out(value.data(), value.bytes());
-  };
-  WriteSafetensors(write, types, elements, {{"format", "gradloom-checkpoint"}, {"step", std::to_string(manifest.step)}, {"rank", "0"}});
-  file.Finish();
-  described.hash = hash.value();
-  manifest.files = {described};
-  SyncFolder(folder, calls);
+  if (others != nullptr) others->Begin(folder);
+  manifest.files = {WriteCheckpointPart(folder, 0, saved, calls)};
+  if (others != nullptr) {
+    for (CheckpointFile& file : others->Finish()) manifest.files.push_back(std::move(file));
+  }
+  manifest.world_size = static_cast<int64_t>(manifest.files.size());
   // Last: where it is, all else is.
   OutputFile manifest_file(folder + "/MANIFEST", calls);
   manifest_file.Write(EncodeManifest(manifest));
@@ -161,7 +145,7 @@ void CheckpointFolder::Point(const std::string& name, const std::string& target)
   WriteFileAtomically(path_ + "/" + name, target + "\n", *options_.calls);
 }
 
-SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& state, bool best) {
+SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& state, bool best, OtherParts* others) {
   const auto dated = Dated(path_);
   Manifest manifest = ManifestOf(saved, plan_);
   manifest.sequence = dated.empty() ? 1 : dated.front().first + 1;
@@ -172,21 +156,24 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
   const std::string temporary = final_path + ".tmp." + std::to_string(::getpid());
   try {
     RemoveFolder(temporary);
-    WriteStep(temporary, saved, manifest);
+    WriteStep(temporary, saved, others, manifest);
     if (options_.calls->Rename(temporary.c_str(), final_path.c_str()) != 0) throw WriteError("cannot rename the folder", final_path, errno);
     SyncFolder(path_, *options_.calls);
     Point(kLatest, name);
     if (best) Point(kBest, name);
   } catch (const Error& error) {
+    if (others != nullptr) others->Abandon();
     RemoveFolder(temporary);
     if (error.code() != ErrorCode::kResource) throw;
     throw Error(error.code(), error.message() + "; the checkpoint needs " + std::to_string(StateBytes(*saved.plan)) + " bytes",
                 error.where(), error.help());
   } catch (...) {
+    if (others != nullptr) others->Abandon();
     RemoveFolder(temporary);
     throw;
   }
-  SavedCheckpoint done{final_path, manifest.files.front().bytes, {}};
+  SavedCheckpoint done{final_path, 0, {}};
+  for (const CheckpointFile& file : manifest.files) done.bytes += file.bytes;
   RemoveOld(done.warnings);
   return done;
 }

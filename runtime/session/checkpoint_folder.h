@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/file_calls.h"
+#include "runtime/session/checkpoint_part.h"
 #include "runtime/session/manifest.h"
 #include "runtime/session/session.h"
 #include "runtime/session/session_copy.h"
@@ -51,7 +52,8 @@ class CheckpointFolder {
   // Saves all of the state and makes it the last checkpoint, with `best` also the best one; then
   // removes those that are neither among the newest `keep` nor the best. Throws Error(kResource) naming the
   // path, the bytes needed and those free: then what this save wrote is removed, and no older one was.
-  SavedCheckpoint Save(const SavedState& saved, const RunState& state, bool best = false);
+  // `others`: that other processes write what `saved` has not; null: it has all.
+  SavedCheckpoint Save(const SavedState& saved, const RunState& state, bool best = false, OtherParts* others = nullptr);
   SavedCheckpoint Save(const Session& session, const RunState& state, bool best = false) {
     return Save(SavedStateOf(session), state, best);
   }
@@ -63,7 +65,7 @@ class CheckpointFolder {
   bool Lock();  // false where the file system has no locks
   void RemoveLeftovers();
   std::string NewName(int64_t step) const;
-  void WriteStep(const std::string& folder, const SavedState& saved, Manifest& manifest) const;
+  void WriteStep(const std::string& folder, const SavedState& saved, OtherParts* others, Manifest& manifest) const;
   void Point(const std::string& name, const std::string& target) const;
   void RemoveOld(std::vector<std::string>& warnings) const;
   bool RemoveCheckpoint(const std::string& name) const;

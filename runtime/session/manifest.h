@@ -40,7 +40,7 @@ struct Manifest {
   int64_t batch = 0;                // batches seen, those being accumulated included
   double fixed_learning_rate = -1;  // Session's
   double loss_scale = 1;
-  int64_t world_size = 1;
+  int64_t world_size = 1;  // files: of processes that held state which those before them had not
   DataCursor cursor;
   std::map<std::string, std::string> callbacks;  // the state of each, as it writes it
   std::vector<CheckpointFile> files;

@@ -7,6 +7,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/loss_scale_state.h"
+#include "runtime/session/job_state.h"
 #include "runtime/session/schedule.h"
 #include "runtime/session/session_copy.h"
 
@@ -273,10 +274,20 @@ StepResult Session::SkipBatch() {
   return result;
 }
 
-std::string Session::NonFiniteState() const { return gradloom::NonFiniteState(SavedStateOf(*this)); }
+std::string Session::NonFiniteState() const {
+  std::string found = gradloom::NonFiniteState(SavedStateOf(*this));
+  Communicator* const communicator = options_.executor.communicator.get();
+  if (EachHoldsAll(*plan_, communicator)) return found;
+  const std::vector<std::string> all = communicator->AllGather(found);
+  for (const StateTensor& state : plan_->state) {
+    if (std::find(all.begin(), all.end(), state.name) != all.end()) return state.name;
+  }
+  return "";
+}
 
 std::optional<Session::LossScaleCounts> Session::loss_scale() const {
-  if (plan_->FindState(std::string(kLossScaleState)) < 0) return std::nullopt;
+  const int index = plan_->FindState(std::string(kLossScaleState));
+  if (index < 0 || !Holds(plan_->state[static_cast<size_t>(index)])) return std::nullopt;
   return LossScaleCounts{.scale = ElementAsDouble(Get(kLossScaleState).view(), 0),
                          .skipped = IntValues(Get(kSkippedUpdatesState).view())[0]};
 }

@@ -87,9 +87,12 @@ class Session {
   bool HasFetch(std::string_view name) const;
 
   // Parameters, statistics and optimizer state by name, in logical order. Throw Error(kConfig) for an
-  // unknown name, Error(kShape) for another dtype or shape.
+  // unknown name, Error(kShape) for another dtype or shape. Of a job whose processes hold parts of the state each, Get throws Error(kPlan)
+  // for what others hold alone, and Set leaves that as it is.
   Tensor Get(std::string_view state) const;
   void Set(std::string_view state, const TensorView& value);
+  // Whether this process holds a state tensor of the plan.
+  bool Holds(const StateTensor& state) const { return executor_->shared_state()->holds(state); }
 
   const Plan& plan() const { return *plan_; }
   // What runs the plan; replaced where an entry is added.
@@ -110,10 +113,11 @@ class Session {
   StepResult SkipBatch();
 
   // The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity; "" where there is
-  // none.
+  // none. Where processes of a job hold parts of the state each, all call it together and get the same.
   std::string NonFiniteState() const;
 
-  // The scale of the losses that gradients are made of, and the updates left out because of it; nothing where losses are not scaled.
+  // The scale of the losses that gradients are made of, and the updates left out because of it; nothing where losses are not scaled, or
+  // this process does not hold it.
   struct LossScaleCounts {
     double scale = 0;
     int64_t skipped = 0;

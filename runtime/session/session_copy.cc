@@ -4,17 +4,24 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/layout.h"
 
 namespace gradloom {
 
 SavedState SavedStateOf(const Session& session) {
+  std::vector<const StateTensor*> tensors;
+  for (const StateTensor& state : session.plan().state) {
+    if (session.Holds(state)) tensors.push_back(&state);
+  }
   return {.plan = &session.plan(),
           .seed = session.seed(),
           .step = session.step(),
           .batch = session.batch(),
           .fixed_learning_rate = session.fixed_learning_rate(),
+          .tensors = std::move(tensors),
           .get = [&session](const StateTensor& state) { return session.Get(state.name); }};
 }
 
@@ -37,10 +44,10 @@ bool AllFinite(const Tensor& value) {
 }  // namespace
 
 std::string NonFiniteState(const SavedState& saved) {
-  for (const StateTensor& state : saved.plan->state) {
-    if (state.kind == StateKind::kStatistic || !IsFloating(state.dtype)) continue;
-    const Tensor value = saved.get(state);
-    if (!AllFinite(value)) return state.name;
+  for (const StateTensor* state : saved.tensors) {
+    if (state->kind == StateKind::kStatistic || !IsFloating(state->dtype)) continue;
+    const Tensor value = saved.get(*state);
+    if (!AllFinite(value)) return state->name;
   }
   return "";
 }
@@ -58,7 +65,7 @@ void SessionCopy::Take(Session& session) {
   tensors_.clear();
   if (plan.targets.front().device != DeviceKind::kCpu) {
     places_.clear();
-    for (const StateTensor& state : plan.state) tensors_.push_back(session.Get(state.name));
+    for (const StateTensor& state : plan.state) tensors_.push_back(session.Holds(state) ? session.Get(state.name) : Tensor());
     return;
   }
   const StateArena& arena = session.executor().state();

@@ -17,13 +17,14 @@ struct SavedState {
   const Plan* plan = nullptr;
   int64_t seed = 0, step = 0, batch = 0;
   double fixed_learning_rate = -1;
-  std::function<Tensor(const StateTensor&)> get;  // in logical order
+  std::vector<const StateTensor*> tensors;        // of the plan, those that this process holds
+  std::function<Tensor(const StateTensor&)> get;  // of one of them, in logical order
 };
 
 // The session must stay as it is as long as this is used.
 SavedState SavedStateOf(const Session& session);
 
-// The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity; "" where there is none.
+// The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity among `tensors`; "" where there is none.
 std::string NonFiniteState(const SavedState& state);
 
 // All state, the position and the learning rate, between sessions of one plan. Tensor by tensor: where others write the parameters of

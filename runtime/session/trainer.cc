@@ -104,7 +104,8 @@ StopReason Trainer::Run() {
       Save(SaveReason::kStopRequested);
       return StopReason::kRequested;
     }
-    if (Due(options_.save, step)) Save(SaveReason::kInterval);
+    if (options_.save.unit == Interval::Unit::kSeconds && options_.save_is_due ? options_.save_is_due() : Due(options_.save, step))
+      Save(SaveReason::kInterval);
   }
   return StopReason::kDone;
 }

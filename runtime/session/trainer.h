@@ -57,6 +57,8 @@ struct TrainerOptions {
   std::function<double(const Feeds&)> loss_weight;
   // Asked after each step; true ends the run after a save.
   std::function<bool()> stop_requested;
+  // Asked after that where `save` is in seconds, in place of this process's clock: processes that save together agree. Empty: the clock.
+  std::function<bool()> save_is_due;
   // Several processes train one set of parameters, each batch by one of them; the session's executor has shared->parameters(). Null: a run
   // by itself. Steps, epochs and intervals then count what all have done, `stop_requested` asks shared->stop() too, and there is neither
   // accumulation nor skip_non_finite.

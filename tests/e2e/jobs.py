@@ -34,6 +34,20 @@ def write_png(path, rows):
                    chunk(b"IDAT", zlib.compress(b"".join(b"\0" + bytes(row) for row in rows))) + chunk(b"IEND", b""))
 
 
+def without_times(path):
+    """The lines of a metrics.jsonl but for what no two runs have in common."""
+    with open(path) as file:
+        return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
+
+
+def assert_same_run(test, ours, theirs):
+    """Of the folders of two runs: weights, optimizer state, the model and all numbers that are no times."""
+    for name in ("state.safetensors", "export/model.onnx"):
+        with open(os.path.join(ours, name), "rb") as a, open(os.path.join(theirs, name), "rb") as b:
+            test.assertTrue(a.read() == b.read(), f"{name} of {ours} and {theirs}")
+    test.assertEqual(*(without_times(os.path.join(run, "metrics.jsonl")) for run in (ours, theirs)))
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -43,17 +57,19 @@ def free_port():
 class Job:
     """The processes of a job, started and not yet ended."""
 
-    def __init__(self, gradloom, world, words, own=(), environment=None, under=None):
-        """`own`: rank -> other words than all others have. `under`: what makes of the other processes the words of a command that starts rank 0."""
+    def __init__(self, gradloom, world, words, own=(), environment=None, under=None, last=0, around=()):
+        """`own`: rank -> other words than all others have. `under`: what makes of the other processes, by rank, the words of a command that
+        starts rank `last`, once they are started. `around`: the words of a command that starts each."""
         port = free_port()
-        self.processes = []
-        for rank in reversed(range(world)):
+        started = {}
+        for rank in [rank for rank in reversed(range(world)) if rank != last] + [last]:
             job = {"GRADLOOM_RANK": rank, "GRADLOOM_WORLD_SIZE": world, "GRADLOOM_LOCAL_RANK": rank, "GRADLOOM_LOCAL_WORLD_SIZE": world,
                    "GRADLOOM_MASTER_ADDR": "127.0.0.1", "GRADLOOM_MASTER_PORT": port}
-            before = under(self.processes) if under is not None and rank == 0 else []
-            self.processes.insert(0, subprocess.Popen(
+            before = under(started) if under is not None and rank == last else around
+            started[rank] = subprocess.Popen(
                 [*before, gradloom, *dict(own).get(rank, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**os.environ, **{name: str(value) for name, value in job.items()}, **(environment or {})}))
+                env={**os.environ, **{name: str(value) for name, value in job.items()}, **(environment or {})})
+        self.processes = [started[rank] for rank in range(world)]
 
     def end(self, timeout=180):
         """What each process printed on stderr; the codes are theirs."""
@@ -70,11 +86,6 @@ class Job:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-
-
-def without_times(path):
-    with open(path) as file:
-        return re.sub(r'"(t|samples_per_s|mem_mb)":("[^"]*"|[0-9.e+-]+|null),?', "", file.read())
 
 
 class JobTest(unittest.TestCase):
@@ -106,11 +117,7 @@ class JobTest(unittest.TestCase):
         return ["train", *digits(flags), "--name", name, "--out", self.out]
 
     def assert_same_run(self, ours, theirs):
-        """Weights, optimizer state, the model and all numbers that are no times."""
-        for name in ("state.safetensors", "export/model.onnx"):
-            with open(self.path(ours, name), "rb") as a, open(self.path(theirs, name), "rb") as b:
-                self.assertTrue(a.read() == b.read(), f"{name} of {ours} and {theirs}")
-        self.assertEqual(without_times(self.path(ours, "metrics.jsonl")), without_times(self.path(theirs, "metrics.jsonl")))
+        assert_same_run(self, self.path(ours), self.path(theirs))
 
     def wait_for(self, path, job):
         self.wait_until(lambda: os.path.exists(path), path, job)

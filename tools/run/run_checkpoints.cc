@@ -38,12 +38,13 @@ std::string CallbackOf(const Manifest& manifest, const std::string& name) {
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session,
-                               Log& log)
+                               Log& log, PartsOfJob* parts)
     : set_up_(set_up),
       session_(session),
       log_(log),
       plan_(IdentityOf(*set_up.plan)),
       folder_(folder, plan_, OptionsOf(configuration)),
+      parts_(parts),
       go_on_without_(configuration.Text("checkpoint.on_error") == "continue") {
   for (const std::string& name : folder_.leftovers()) log_.Line("skipped " + Escaped(name, 4096) + ": a save that did not finish; removed");
 }
@@ -106,6 +107,7 @@ bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
   last_path_ = checkpoint->folder();
   saved_batch_ = session_.batch();
   saved_step_ = session_.step();
+  restored_ = std::move(checkpoint);
   return true;
 }
 
@@ -126,47 +128,52 @@ void RunCheckpoints::OnStep(const StepReport&) {
 
 void RunCheckpoints::OnSave(SaveReason reason) {
   const auto start = std::chrono::steady_clock::now();
-  const int64_t batch = session_.batch();
-  const bool last = reason == SaveReason::kEnd || reason == SaveReason::kStopRequested;
-  if (reason == SaveReason::kInterval && writing_ && writing_batch_ == batch) return;
-  Finish();
-  if (batch != saved_batch_ || reason == SaveReason::kBest) {
-    const int64_t per_epoch = trainer_->batches_per_epoch();
-    RunState state;
-    state.cursor = {batch / per_epoch, batch % per_epoch, set_up_.options.batch, set_up_.data.train.rows()};
-    state.callbacks = {{kTrainer, trainer_->state()}, {kRecords, records_->state()}};
-    const bool best = reason == SaveReason::kBest;
-    writing_ = true;
-    written_ = false;
-    writing_batch_ = batch;
-    writing_step_ = session_.step();
-    bool copied = true;
-    try {
-      copy_.Take(session_);
-    } catch (const std::bad_alloc&) {
-      copied = false;
-    }
-    if (copied) {
-      writer_.Start([this, state = std::move(state), best] { Write(copy_.state(), state, best); });
-    } else {
-      Write(SavedStateOf(session_), state, best);
-    }
-    if (last || !copied) Finish();
-  }
+  const bool saves = Saves(reason);
+  if (parts_ != nullptr) parts_->Announce(saves);
+  if (saves) Save(reason == SaveReason::kBest, reason == SaveReason::kEnd || reason == SaveReason::kStopRequested);
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+bool RunCheckpoints::Saves(SaveReason reason) {
+  const int64_t batch = session_.batch();
+  // Others are told of the next when they have done with this one.
+  if (reason == SaveReason::kInterval && parts_ == nullptr && writing_ && writing_batch_ == batch) return false;
+  Finish();
+  return batch != saved_batch_ || reason == SaveReason::kBest;
+}
+
+void RunCheckpoints::Save(bool best, bool last) {
+  const int64_t batch = session_.batch(), per_epoch = trainer_->batches_per_epoch();
+  RunState state;
+  state.cursor = {batch / per_epoch, batch % per_epoch, set_up_.options.batch, set_up_.data.train.rows()};
+  state.callbacks = {{kTrainer, trainer_->state()}, {kRecords, records_->state()}};
+  writing_ = true;
+  written_ = false;
+  writing_batch_ = batch;
+  writing_step_ = session_.step();
+  bool copied = true;
+  try {
+    copy_.Take(session_);
+  } catch (const std::bad_alloc&) {
+    copied = false;
+  }
+  if (copied) {
+    writer_.Start([this, state = std::move(state), best] { Write(copy_.state(), state, best); });
+  } else {
+    Write(SavedStateOf(session_), state, best);
+  }
+  if (last || !copied) Finish();
 }
 
 void RunCheckpoints::Write(const SavedState& saved, const RunState& state, bool best) {
   try {
-    if (const std::string name = NonFiniteState(saved); !name.empty()) {
-      throw Error(ErrorCode::kDiverged, "'" + Escaped(name) + "' is not finite after step " + std::to_string(saved.step),
-                  last_path_.empty() ? "" : "last checkpoint: " + Escaped(last_path_, 4096),
-                  "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
-    }
-    saved_ = folder_.Save(saved, state, best);
+    CheckFinite(saved, last_path_.empty() ? "" : "last checkpoint: " + Escaped(last_path_, 4096));
+    saved_ = folder_.Save(saved, state, best, parts_);
   } catch (...) {
     failure_ = std::current_exception();
   }
+  // Of values that are not finite nothing was begun.
+  if (parts_ != nullptr) parts_->Abandon();
   written_ = true;
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/exec/background.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/checkpoint_folder.h"
+#include "runtime/session/checkpoint_part.h"
 #include "runtime/session/session_copy.h"
 #include "runtime/session/trainer.h"
 #include "tools/config/configuration.h"
@@ -24,14 +25,19 @@ namespace gradloom {
 // constructor refuses. All arguments are borrowed.
 class RunCheckpoints : public TrainerObserver {
  public:
-  // `folder`: of the checkpoints. Errors as CheckpointFolder's.
-  RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session, Log& log);
+  // `folder`: of the checkpoints. `parts`: where other processes hold state that this one has not; else null. Errors as CheckpointFolder's.
+  RunCheckpoints(const std::string& folder, const Configuration& configuration, const TrainingSetUp& set_up, Session& session, Log& log,
+                 PartsOfJob* parts);
 
   // Puts the session where a checkpoint has it: the newest one that loads, or the one that `from` names: "step-000100",
   // "best", a path, "start" for none. Logs what it takes and what it passes over and why. False where the run has not
   // saved yet, or for "start": the session is left at the start. `any_plan`: the configuration was changed, so that
   // the plan may differ. Throws Error(kCheckpoint) where no checkpoint loads or the data are not those of the run.
   bool Restore(const std::string& from, bool any_plan);
+
+  // What was restored, until it is dropped; null: nothing was. Other processes have their state from it.
+  const Checkpoint* restored() const { return restored_ ? &*restored_ : nullptr; }
+  void DropRestored() { restored_.reset(); }
 
   // What the restored checkpoint kept of these; "" at the start.
   const std::string& trainer_state() const { return trainer_state_; }
@@ -56,6 +62,9 @@ class RunCheckpoints : public TrainerObserver {
   Checkpoint Choose(const std::string& from);
   std::optional<Checkpoint> Newest();
   void Warn(const std::string& text);
+  // Whether there is a save now, for this reason. Waits for the one under way.
+  bool Saves(SaveReason reason);
+  void Save(bool best, bool last);
   void CheckData(const Checkpoint& checkpoint) const;
   // Any thread; throws nothing.
   void Write(const SavedState& saved, const RunState& state, bool best);
@@ -67,10 +76,12 @@ class RunCheckpoints : public TrainerObserver {
   Log& log_;
   PlanIdentity plan_;
   CheckpointFolder folder_;
+  PartsOfJob* const parts_;
   bool go_on_without_ = false;  // where a save fails
   const Trainer* trainer_ = nullptr;
   RunRecords* records_ = nullptr;
   RunScreen* screen_ = nullptr;
+  std::optional<Checkpoint> restored_;
   std::string trainer_state_, records_state_, last_path_;
   int64_t saved_batch_ = -1, saved_step_ = -1;
   double seconds_ = 0;

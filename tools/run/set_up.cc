@@ -7,12 +7,12 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
-#include "runtime/session/safetensors.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/recipe.h"
+#include "tools/run/stored_tensors.h"
 #include "tools/run/trained_model.h"
 
 namespace gradloom {
@@ -294,12 +294,12 @@ std::string StateNames(const Session& session) {
 }  // namespace
 
 void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes) {
-  const SafetensorsFile file(path);
+  const StoredTensors stored(path);
   int64_t loaded = 0;
-  for (const auto& [name, entry] : file.entries()) {
+  for (const auto& [name, type] : stored.types()) {
     if (session.plan().FindState(name) < 0) continue;
     try {
-      session.Set(name, file.Read(name).view());
+      session.Set(name, stored.Read(name).view());
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kShape) throw;
       throw Error(ErrorCode::kCheckpoint, error.message(), Escaped(path, 4096),
@@ -311,7 +311,7 @@ void LoadWeights(Session& session, const std::string& path, std::vector<std::str
     throw Error(ErrorCode::kCheckpoint, "none of its tensors is one that the model trains", Escaped(path, 4096),
                 "the model has: " + StateNames(session));
   }
-  if (const std::string line = UnusedTensors(session.plan(), file); !line.empty()) notes.push_back(line);
+  if (const std::string line = UnusedTensors(session.plan(), stored); !line.empty()) notes.push_back(line);
 }
 
 }  // namespace gradloom

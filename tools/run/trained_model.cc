@@ -47,11 +47,11 @@ Tensor Concatenated(const std::vector<Tensor>& parts) {
 
 std::string PlanPathOf(const std::string& path) { return fs::is_regular_file(path) ? path : RunFolder::Open(path).PlanPath(); }
 
-std::string UnusedTensors(const Plan& plan, const SafetensorsFile& file) {
+std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
   constexpr size_t kShown = 8;
   std::string names;
   size_t count = 0;
-  for (const auto& [name, entry] : file.entries()) {
+  for (const auto& [name, type] : stored.types()) {
     // States of an optimizer are not meant where only weights are asked for.
     const bool is_state = name.starts_with("gradloom/") || plan.FindState(name.substr(0, name.rfind('/'))) >= 0;
     if (plan.FindState(name) >= 0 || is_state) continue;
@@ -59,18 +59,18 @@ std::string UnusedTensors(const Plan& plan, const SafetensorsFile& file) {
   }
   if (count == 0) return "";
   if (count > kShown) names += " and " + std::to_string(count - kShown) + " more";
-  return "weights " + Escaped(file.path(), 4096) + " has " + (count == 1 ? "a tensor" : std::to_string(count) + " tensors") +
+  return "weights " + Escaped(stored.path(), 4096) + " has " + (count == 1 ? "a tensor" : std::to_string(count) + " tensors") +
          " that training does not change, left aside: " + names;
 }
 
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
-  const SafetensorsFile file(path);
-  if (const std::string line = UnusedTensors(plan, file); !line.empty()) notes.push_back(line);
+  const StoredTensors stored(path);
+  if (const std::string line = UnusedTensors(plan, stored); !line.empty()) notes.push_back(line);
   std::map<std::string, Tensor> values;
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind != StateKind::kParameter && tensor.kind != StateKind::kStatistic) continue;
-    const auto found = file.entries().find(tensor.name);
-    if (found == file.entries().end()) {
+    const auto found = stored.types().find(tensor.name);
+    if (found == stored.types().end()) {
       throw Error(ErrorCode::kCheckpoint, "it has no tensor '" + Escaped(tensor.name) + "', which the plan trains", Escaped(path, 4096),
                   "give the weights of the run that the plan is of");
     }
@@ -86,7 +86,7 @@ std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& pat
                       std::string(DTypeName(tensor.dtype)),
                   Escaped(path, 4096), "give the weights of the run that the plan is of");
     }
-    values.emplace(tensor.name, file.Read(tensor.name));
+    values.emplace(tensor.name, stored.Read(tensor.name));
   }
   return values;
 }
@@ -117,7 +117,10 @@ int64_t BatchOfState(const RunFolder& run) {
   return found == metadata.end() ? 0 : std::atoll(found->second.c_str());
 }
 
-std::string WeightsIn(const Checkpoint& checkpoint) { return checkpoint.folder() + "/" + RankFileName(0); }
+// The file, where there is one alone.
+std::string WeightsIn(const Checkpoint& checkpoint) {
+  return checkpoint.manifest().files.size() == 1 ? checkpoint.folder() + "/" + RankFileName(0) : checkpoint.folder();
+}
 
 }  // namespace
 

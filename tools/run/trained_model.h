@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session/safetensors.h"
 #include "runtime/session/session.h"
 #include "runtime/session/trainer.h"
 #include "runtime/session/training_data.h"
 #include "tools/config/configuration.h"
 #include "tools/run/generation.h"
+#include "tools/run/stored_tensors.h"
 
 namespace gradloom {
 
@@ -19,11 +19,11 @@ class TrainingJob;
 
 struct TrainedSource {
   std::string path;     // the folder of a run, or a plan
-  std::string weights;  // a safetensors file; "": the run's own
+  std::string weights;  // a safetensors file, or the folder of a checkpoint; "": the run's own
   std::string from;     // a checkpoint of the run: step-000500, or best; "": the newest state there is
 };
 
-// The safetensors file that the source means: of a run that did not end, that of its newest checkpoint that loads. Throws
+// What the source means, for StoredTensors: of a run that did not end, that of its newest checkpoint that loads. Throws
 // Error(kConfig) where a plan comes without weights, Error(kCheckpoint) where the run has saved nothing that loads.
 std::string WeightsPathOf(const TrainedSource& source);
 
@@ -93,6 +93,6 @@ std::string PlanPathOf(const std::string& path);
 std::map<std::string, Tensor> WeightsOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes);
 
 // One line that names the file's tensors which the plan does not keep; "": there are none.
-std::string UnusedTensors(const Plan& plan, const SafetensorsFile& file);
+std::string UnusedTensors(const Plan& plan, const StoredTensors& stored);
 
 }  // namespace gradloom

@@ -1,7 +1,5 @@
 #include "tools/run/training_export.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -9,25 +7,14 @@
 #include "compiler/training_algorithm.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/plan_file.h"
-#include "runtime/session/checkpoint.h"
-#include "runtime/session/safetensors.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
+#include "tools/run/stored_tensors.h"
 
 namespace gradloom {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int64_t kDefaultBatch = 32;
-
-// Updates that the states of a file have seen: a checkpoint's manifest says it, or the file itself.
-int64_t UpdatesOf(const std::string& path, const SafetensorsFile& file) {
-  const std::string folder = fs::path(path).parent_path().string();
-  if (fs::exists(folder + "/MANIFEST")) return ReadManifest(folder).step;
-  const auto found = file.metadata().find("step");
-  return found == file.metadata().end() ? 0 : std::atoll(found->second.c_str());
-}
 
 // What a run has reached.
 struct TrainedState {
@@ -38,18 +25,18 @@ struct TrainedState {
 // States of the optimizer join the weights where the file has them.
 TrainedState StateOf(const Plan& plan, const std::string& path, std::vector<std::string>& notes) {
   TrainedState state{WeightsOf(plan, path, notes), 0};
-  const SafetensorsFile file(path);
+  const StoredTensors stored(path);
   size_t wanted = 0, found = 0;
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind != StateKind::kOptimizer) continue;
     ++wanted;
-    const auto entry = file.entries().find(tensor.name);
-    if (entry == file.entries().end() || entry->second.shape != tensor.shape) continue;
-    state.values.emplace(tensor.name, file.Read(tensor.name));
+    const auto type = stored.types().find(tensor.name);
+    if (type == stored.types().end() || type->second.shape != tensor.shape) continue;
+    state.values.emplace(tensor.name, stored.Read(tensor.name));
     ++found;
   }
   if (found == wanted) {
-    state.updates = UpdatesOf(path, file);
+    state.updates = stored.updates();
   } else {
     notes.push_back("the file has weights and no states of the optimizer, which begins anew: " + Escaped(path, 4096));
   }

@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <random>
 #include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/file.h"
 #include "runtime/base/version.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/session/job_state.h"
 #include "runtime/session/plan_identity.h"
 #include "tools/run/job.h"
 #include "tools/run/job_devices.h"
@@ -221,32 +226,36 @@ void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
            " rows to evaluate with\n";
   lines += DataToJson(set_up.data);
   CheckSame(lines, "let all processes read the same model and data, with the same release on the same kind of processor");
-  // Each has a device for all of the model.
-  if (hogwild_) return;
-  for (int process = 0; process < communicator_->processes(); ++process) {
-    const RankRange ranks = communicator_->RanksOf(process, plan.num_ranks());
-    for (const StateTensor& state : plan.state) {
-      bool held = false;
-      for (int rank = ranks.first; rank < ranks.last; ++rank) held |= state.in_place(plan.PlaceOf(static_cast<size_t>(rank)));
-      if (held) continue;
-      Refuse({ErrorCode::kUnsupported,
-              "the parts of a copy of the model would lie in several processes: " + communicator_->name(process) + " has no device for '" +
-                  Escaped(state.name) + "'",
-              "", "let each process have all devices of a copy, e.g.  --devices cpu:" + std::to_string(plan.places.size())});
-    }
+}
+
+void TrainingJob::CheckFolder(const std::string& folder) const {
+  namespace fs = std::filesystem;
+  constexpr char kSeen[] = "yes";
+  // Another folder may have the same name elsewhere, but not what rank 0 puts into it now, under a name that is removed whatever happens.
+  fs::path probe;
+  std::error_code error;
+  if (leads()) {
+    probe = fs::absolute(folder) / ("step-000000.tmp." + std::to_string(std::random_device()()));
+    if (!fs::create_directory(probe, error)) throw WriteError("cannot make the folder", probe.string(), error.value());
+  }
+  const std::string path = Told(probe.string());
+  const std::vector<std::string> all = communicator_->AllGather(fs::is_directory(path, error) ? kSeen : "");
+  if (leads()) fs::remove(probe, error);
+  for (size_t process = 0; process < all.size(); ++process) {
+    if (all[process] == kSeen) continue;
+    Refuse(
+        {ErrorCode::kConfig,
+         communicator_->name(static_cast<int>(process)) + " does not see the run's folder, into which it has to save its part of the model",
+         Escaped(FolderOf(path), 4096), "let --out name a folder that all hosts of the job share"});
   }
 }
 
-void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64_t saved_step) {
+void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64_t saved_step, const Checkpoint* restored) {
   if (alone()) return;
   int64_t position[] = {session.step(), session.batch(), saved_step};
   communicator_->Broadcast(position, sizeof position);
   trainer_state = communicator_->Broadcast(trainer_state);
-  for (const StateTensor& state : session.plan().state) {
-    Tensor value = session.Get(state.name);
-    communicator_->Broadcast(value.data(), value.bytes());
-    if (!leads()) session.Set(state.name, value.view());
-  }
+  SpreadState(session, *communicator_, restored == nullptr ? nullptr : &restored->tensors());
   session.set_position(position[0], position[1]);
   saved_step_ = position[2];
   EndSetUp();
@@ -260,12 +269,12 @@ std::shared_ptr<SharedTraining> TrainingJob::ShareParameters(const Plan& plan) c
   return hogwild_ && !alone() ? SharedTraining::Make(plan, communicator_) : nullptr;
 }
 
-int TrainingJob::StopSignal(int received, int64_t saved_step) {
+int TrainingJob::StopSignal(int received, int64_t saved_step, bool save_is_due) {
   if (alone()) return received;
   struct Scalars {
-    int64_t signal = 0, saved_step = -1, waited = 0;
+    int64_t signal = 0, saved_step = -1, waited = 0, save_is_due = 0;
   };
-  const Scalars mine{received, saved_step, communicator_->waited().count()};
+  const Scalars mine{received, saved_step, communicator_->waited().count(), save_is_due ? 1 : 0};
   const int me = communicator_->process();
   for (int i = 0; i < communicator_->processes(); ++i) {
     if (i != me) communicator_->Send(i, Communicator::kScalarsTag, &mine, sizeof mine);
@@ -273,14 +282,16 @@ int TrainingJob::StopSignal(int received, int64_t saved_step) {
   // What was said after the step before has come by now. This process's own word of then is the one it kept.
   int agreed = 0;
   for (int i = 0; told_ && i < communicator_->processes(); ++i) {
-    Scalars theirs{signal_, saved_step_, mine.waited};
+    Scalars theirs{signal_, saved_step_, mine.waited, save_is_due_ ? 1 : 0};
     if (i != me) communicator_->Receive(i, Communicator::kScalarsTag, &theirs, sizeof theirs);
     if (agreed == 0) agreed = static_cast<int>(theirs.signal);
     if (i == 0) saved_step_ = theirs.saved_step;
+    if (i == 0) save_agreed_ = theirs.save_is_due != 0;
     waited_[static_cast<size_t>(i)] = theirs.waited;
   }
   told_ = true;
   signal_ = received;
+  save_is_due_ = save_is_due;
   if (leads()) saved_step_ = saved_step;
   return agreed;
 }

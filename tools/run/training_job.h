@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/plan/device_spec.h"
+#include "runtime/session/checkpoint.h"
 #include "runtime/session/session.h"
 #include "runtime/session/shared_training.h"
 #include "tools/config/configuration.h"
@@ -57,17 +58,22 @@ class TrainingJob {
   // From here on others are waited for no longer than train.collective_timeout.
   void EndSetUp() const;
 
+  // Of a job whose processes write parts of checkpoints: throws Error(kConfig) where one does not see rank 0's folder.
+  void CheckFolder(const std::string& folder) const;
+
   // Position, state and what the trainer keeps of rank 0, for all, and the step of the checkpoint that it is from, or -1. Ends the
-  // set-up.
-  void ShareState(Session& session, std::string& trainer_state, int64_t saved_step);
+  // set-up. `restored`: of rank 0, that checkpoint; null: from the start.
+  void ShareState(Session& session, std::string& trainer_state, int64_t saved_step, const Checkpoint* restored);
 
   // Where the processes train one set of parameters without locks (train.sync), what they share; else null. All call it, with the plan that
   // all have. Errors as SharedTraining::Make's.
   std::shared_ptr<SharedTraining> ShareParameters(const Plan& plan) const;
 
   // After each step: the signal that stops the run after this step, 0: none. `received` here; what another process received stops the
-  // run one step later, for all at once. `saved_step`: of rank 0's last checkpoint.
-  int StopSignal(int received, int64_t saved_step);
+  // run one step later, for all at once. `saved_step`: of rank 0's last checkpoint. `save_is_due`: that rank 0's clock says so.
+  int StopSignal(int received, int64_t saved_step, bool save_is_due = false);
+  // Whether rank 0 has said so after the step before: the same in all processes.
+  bool save_agreed() const { return save_agreed_; }
 
   // Around what rank 0 does while the others wait for it.
   void SetBusy(bool busy);
@@ -113,6 +119,7 @@ class TrainingJob {
   bool told_ = false;  // what processes say after a step is under way
   int signal_ = 0;
   int64_t saved_step_ = -1;
+  bool save_is_due_ = false, save_agreed_ = false;
   // By process, in nanoseconds: as the processes have told, and when it was taken last.
   std::vector<int64_t> waited_, waited_before_;
   std::chrono::steady_clock::time_point taken_ = std::chrono::steady_clock::now(), busy_since_;

@@ -9,12 +9,16 @@
 #include "compiler/onnx/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "runtime/base/hash.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/session/checkpoint_part.h"
+#include "runtime/session/job_state.h"
 #include "runtime/session/shared_training.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
 #include "tools/run/metrics_server.h"
 #include "tools/run/recipe.h"
+#include "tools/run/run_checkpoint_part.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_metrics.h"
@@ -58,7 +62,7 @@ class TrainingRun {
     if (job_->leads()) {
       MakeFolder();
       PrintHeader(log_, configuration_, set_up_, folder_->path());
-      checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_);
+      OpenCheckpoints();
     }
     return Go();
   }
@@ -73,7 +77,7 @@ class TrainingRun {
     folder_->CheckWritten();
     SetUp();
     PrintHeader(log_, configuration_, set_up_, folder_->path());
-    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_);
+    OpenCheckpoints();
     // Now the run is ours.
     log_.KeepIn(folder_->File("log.txt"));
     for (const std::string& change : options.changed) log_.Line("config  " + change);
@@ -109,8 +113,21 @@ class TrainingRun {
     session_.emplace(set_up_.plan, options);
     const std::string& weights = configuration_.Text("model.init_weights");
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
+    Communicator* const communicator = options.executor.communicator.get();
+    // Rank 0 does not give what it has not.
+    if (!weights.empty() && !EachHoldsAll(*set_up_.plan, communicator)) {
+      const std::string file = std::filesystem::is_directory(weights) ? weights + "/MANIFEST" : weights;
+      job_->CheckSame("weights " + HashText(HashOf(ReadWholeFile(file, SafetensorsFile::kLimitBytes))),
+                      "let all processes read the same --init-weights");
+    }
+    in_parts_ = !FirstHoldsAll(*set_up_.plan, communicator);
     // Each process has put initial values there, and none does so any more.
     if (shared_ != nullptr) shared_->Meet();
+  }
+
+  void OpenCheckpoints() {
+    if (in_parts_) parts_.emplace(*set_up_.plan, job_->communicator());
+    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_, parts_ ? &*parts_ : nullptr);
   }
 
   // What is evaluated and saved.
@@ -147,7 +164,9 @@ class TrainingRun {
   int Go() {
     const StopSignals signals;
     if (checkpoints_) trainer_state_ = checkpoints_->trainer_state();
-    job_->ShareState(*session_, trainer_state_, SavedStep());
+    if (in_parts_) job_->CheckFolder(folder_ ? folder_->File("checkpoints") : "");
+    job_->ShareState(*session_, trainer_state_, SavedStep(), checkpoints_ ? checkpoints_->restored() : nullptr);
+    if (checkpoints_) checkpoints_->DropRestored();
     if (shared_ != nullptr) {
       if (job_->leads()) {
         shared_->Begin(session_->batch());
@@ -195,9 +214,15 @@ class TrainingRun {
   // Another rank's way through the run: the same steps and evaluations, and nothing is written but what it has to say.
   void TrainAlong() {
     JobLog job_log(*job_, log_, KeepRankLog(), [] {});
-    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), job_log);
+    std::vector<TrainerObserver*> listening{&job_log};
+    std::optional<RunCheckpointPart> part;
+    if (std::unique_ptr<PartWriter> writer = in_parts_ ? PartWriter::Make(*set_up_.plan, job_->communicator()) : nullptr)
+      listening.push_back(&part.emplace(*session_, std::move(writer)));
+    Observers observers(listening, nullptr);
+    Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     stopped_ = trainer.Run();
+    GatherFinal();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
   }
 
@@ -213,10 +238,32 @@ class TrainingRun {
         if (job_->leads()) shared_->set_saved_step(SavedStep());
         return shared_->stop() != 0;
       }
-      signal_ = job_->StopSignal(StopSignals::received(), SavedStep());
+      signal_ = job_->StopSignal(StopSignals::received(), SavedStep(), AsksToSave());
       return signal_ != 0;
     };
+    if (in_parts_) {
+      options.save_is_due = [this] {
+        if (!job_->save_agreed()) return false;
+        asked_to_save_ = false;
+        clock_saved_ = Clock::now();
+        return true;
+      };
+    }
     return options;
+  }
+
+  // Once for each save by the clock, of which the others hear a step later.
+  bool AsksToSave() {
+    const Interval& save = set_up_.options.save;
+    if (!in_parts_ || !job_->leads() || asked_to_save_ || save.unit != Interval::Unit::kSeconds) return false;
+    asked_to_save_ = SecondsSince(clock_saved_) >= static_cast<double>(save.count);
+    return asked_to_save_;
+  }
+
+  // What a run that has ended leaves behind: all of it is in rank 0 then.
+  void GatherFinal() {
+    if (stopped_ == StopReason::kRequested || !(in_parts_ || job_->leads())) return;
+    final_ = GatherState(*session_, in_parts_ ? job_->communicator().get() : nullptr);
   }
 
   void TrainAll() {
@@ -259,8 +306,10 @@ class TrainingRun {
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
     if (session_->batch() >= trainer.total_batches()) log_.Line("the run is complete; to go on give it more --epochs than it had");
+    clock_saved_ = Clock::now();
     stopped_ = trainer.Run();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
+    GatherFinal();
     screen_->Clear();
     if (trace) trace->Finish();
     if (profile) profile->Finish();
@@ -272,13 +321,12 @@ class TrainingRun {
 
   void Save() {
     const auto start = Clock::now();
-    std::map<std::string, Tensor> state, weights;
+    std::map<std::string, Tensor> weights;
     for (const StateTensor& tensor : set_up_.plan->state) {
-      Tensor value = session_->Get(tensor.name);
-      if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic) weights.emplace(tensor.name, value);
-      state.emplace(tensor.name, std::move(value));
+      if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic)
+        weights.emplace(tensor.name, final_.at(tensor.name));
     }
-    folder_->WriteState(state, session_->step(), session_->batch(), session_->seed());
+    folder_->WriteState(final_, session_->step(), session_->batch(), session_->seed());
     ExportTrained(set_up_.plan->model, weights, folder_->ExportPath());
     save_seconds_ = SecondsSince(start);
   }
@@ -384,6 +432,11 @@ class TrainingRun {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
+  bool in_parts_ = false;            // other processes hold state that rank 0 has not
+  std::optional<PartsOfJob> parts_;  // of rank 0, where they do
+  bool asked_to_save_ = false;
+  Clock::time_point clock_saved_ = Clock::now();  // that a save by the clock was agreed on
+  std::map<std::string, Tensor> final_;           // state of a run that has ended
   std::string trainer_state_, run_path_;
   int signal_ = 0;  // that stopped the run
   int64_t skipped_ = 0;

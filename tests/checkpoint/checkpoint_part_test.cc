@@ -1,0 +1,330 @@
+// Checkpoints that several processes write together: each its part, process 0 the manifest; whatever fails or dies, the one before loads.
+#include "runtime/session/checkpoint_part.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/checked.h"
+#include "runtime/base/file.h"
+#include "runtime/session/checkpoint_folder.h"
+#include "runtime/session/job_state.h"
+#include "tests/checkpoint/faulty_calls.h"
+#include "tests/checkpoint/sample_session.h"
+#include "tests/comm/forked_job.h"
+#include "tests/session/temporary_folder.h"
+
+namespace gradloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The sample's tensors in turns on the devices of `copies` copies of a model in `parts` parts; the first of them on all.
+std::shared_ptr<const Plan> PlanInParts(int parts, int copies = 1) {
+  auto plan = std::make_shared<Plan>(SamplePlan());
+  plan->places.assign(static_cast<size_t>(parts), {});
+  Entry entry;
+  for (int rank = 0; rank < parts * copies; ++rank) entry.ranks.emplace_back().program = rank % parts;
+  plan->entries = {entry};
+  for (int place = 0; place < parts; ++place) plan->programs.emplace_back().place = place;
+  int turn = 0;
+  for (StateTensor& state : plan->state) {
+    if (&state != plan->state.data()) state.places = {turn++ % parts};
+    for (size_t i = 0; i < plan->places.size(); ++i) {
+      if (state.in_place(static_cast<int>(i))) state.offset = std::max(state.offset, plan->places[i].state_bytes);
+    }
+    for (size_t i = 0; i < plan->places.size(); ++i) {
+      if (state.in_place(static_cast<int>(i))) plan->places[i].state_bytes = AlignUp(state.offset + state.bytes, kAlignmentBytes);
+    }
+  }
+  return plan;
+}
+
+std::string Bits(const TensorView& value) { return {static_cast<const char*>(value.data), static_cast<size_t>(value.bytes())}; }
+
+std::map<std::string, std::string> BitsOf(const Checkpoint& checkpoint) {
+  std::map<std::string, std::string> bits;
+  for (const auto& [name, tensor] : checkpoint.tensors()) bits.emplace(name, Bits(tensor));
+  return bits;
+}
+
+// A process of a job whose copies lie in several of them.
+class Member {
+ public:
+  Member(const JobTopology& topology, std::shared_ptr<const Plan> plan, const std::string& folder)
+      : communicator_(Communicator::Connect(topology, {.timeout = std::chrono::seconds(30)})),
+        session_(plan, {.seed = 1234, .executor = {.communicator = communicator_}}) {
+    if (leads()) {
+      folder_.emplace(folder, IdentityOf(*plan), CheckpointOptions{.keep = 1, .calls = &calls_});
+      parts_.emplace(*plan, communicator_);
+    } else {
+      writer_ = PartWriter::Make(*plan, communicator_, calls_);
+    }
+  }
+
+  bool leads() const { return communicator_->process() == 0; }
+  Session& session() { return session_; }
+  Communicator& communicator() { return *communicator_; }
+  FaultyCalls& calls() { return calls_; }
+
+  // "" or the error, of process 0.
+  std::string Save(int64_t step) {
+    SetSampleState(session_, step);
+    if (!leads()) {
+      if (writer_ != nullptr && writer_->Announced()) writer_->Write(SavedStateOf(session_));
+      return "";
+    }
+    parts_->Announce(true);
+    try {
+      folder_->Save(SavedStateOf(session_), {}, false, &*parts_);
+      return "";
+    } catch (const Error& error) {
+      return error.Describe();
+    }
+  }
+
+ private:
+  FaultyCalls calls_;
+  std::shared_ptr<Communicator> communicator_;
+  Session session_;
+  std::optional<CheckpointFolder> folder_;
+  std::optional<PartsOfJob> parts_;
+  std::unique_ptr<PartWriter> writer_;
+};
+
+void ExpectAllEnd(const std::vector<ForkedEnd>& ended) {
+  for (const ForkedEnd& end : ended) EXPECT_EQ(end.code, 0) << end.words;
+}
+
+void Require(bool condition, const std::string& what) {
+  if (!condition) throw Error(ErrorCode::kCheckFailed, what);
+}
+
+std::vector<std::string> Unfinished(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (ParseCheckpointName(entry.path().filename().string()) == CheckpointName::kUnfinished) names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
+TEST(CheckpointPartTest, EachProcessWritesWhatThoseBeforeItHaveNot) {
+  // Processes, parts, copies, and the processes that write.
+  struct Case {
+    int world, parts, copies;
+    size_t writers;
+  };
+  for (const Case& c : {Case{2, 2, 1, 2}, Case{3, 3, 1, 3}, Case{4, 2, 2, 2}, Case{3, 3, 2, 2}, Case{2, 2, 2, 1}, Case{2, 3, 1, 2}}) {
+    SCOPED_TRACE(std::to_string(c.world) + " processes, " + std::to_string(c.parts) + " parts, " + std::to_string(c.copies) + " copies");
+    const TemporaryFolder folder;
+    const auto plan = PlanInParts(c.parts, c.copies);
+    ExpectAllEnd(RunForked(c.world, [&](const JobTopology& topology) {
+      Member member(topology, plan, folder.path());
+      for (const int64_t step : {1, 2}) Require(member.Save(step).empty(), "a save failed");
+      member.communicator().Leave();
+    }));
+    const Checkpoint checkpoint = Checkpoint::Load(folder / "step-000002");
+    EXPECT_EQ(BitsOf(checkpoint), SampleBits(2));
+    EXPECT_EQ(checkpoint.manifest().files.size(), c.writers);
+    // Into one process.
+    Session whole(plan, {.seed = 1234});
+    checkpoint.Restore(whole, IdentityOf(*plan));
+    EXPECT_EQ(BitsOf(whole), SampleBits(2));
+    EXPECT_EQ(whole.step(), 2);
+    EXPECT_FALSE(fs::exists(folder / "step-000001"));
+    EXPECT_TRUE(Unfinished(folder.path()).empty());
+  }
+}
+
+TEST(JobStateTest, ComesToThoseThatHoldItAndBack) {
+  struct Case {
+    int world, parts, copies;
+  };
+  for (const Case& c : {Case{2, 2, 1}, Case{3, 3, 2}, Case{5, 3, 2}}) {
+    const auto plan = PlanInParts(c.parts, c.copies);
+    ExpectAllEnd(RunForked(c.world, [&](const JobTopology& topology) {
+      const auto communicator = Communicator::Connect(topology);
+      Session session(plan, {.executor = {.communicator = communicator}});
+      Session whole(plan);
+      const auto check = [&](int64_t step) {
+        std::map<std::string, std::string> own;
+        for (const StateTensor& state : plan->state) {
+          if (session.Holds(state)) own.emplace(state.name, Bits(session.Get(state.name).view()));
+        }
+        const auto wanted = SampleBits(step);
+        for (const auto& [name, bits] : own) Require(wanted.at(name) == bits, "'" + name + "' has come as something else");
+        const auto gathered = GatherState(session, communicator.get());
+        Require(gathered.size() == (topology.rank == 0 ? plan->state.size() : 0), "gathered too little");
+        for (const auto& [name, value] : gathered)
+          Require(wanted.at(name) == Bits(value.view()), "'" + name + "' was gathered as something else");
+      };
+      // Process 0 has all of a checkpoint, and the others nothing.
+      SetSampleState(whole, 5);
+      std::map<std::string, Tensor> values;
+      for (const StateTensor& state : plan->state) values.emplace(state.name, whole.Get(state.name));
+      std::map<std::string, TensorView> given;
+      for (const auto& [name, value] : values) given.emplace(name, value.view());
+      if (topology.rank == 0) SetSampleState(session, 5);
+      SpreadState(session, *communicator, topology.rank == 0 ? &given : nullptr);
+      check(5);
+      // The first that holds a tensor has it, and those behind it something else.
+      for (const StateTensor& state : plan->state) {
+        SetSampleState(whole, HoldersOf(state, *plan, *communicator).front() == topology.rank ? 6 : 7);
+        session.Set(state.name, whole.Get(state.name).view());
+      }
+      SpreadState(session, *communicator, nullptr);
+      check(6);
+      communicator->Leave();
+    }));
+  }
+}
+
+// Each call of a process fails in turn, in one job: process 0 says so and which one it was, and the next save is good.
+class PartFaultTest : public testing::TestWithParam<int> {};
+
+TEST_P(PartFaultTest, TheSaveIsNoneAndTheNextIsGood) {
+  const TemporaryFolder folder;
+  const auto plan = PlanInParts(3);
+  const int faulty = GetParam();
+  const auto ended = RunForked(3, [&](const JobTopology& topology) {
+    Member member(topology, plan, folder.path());
+    Require(member.Save(1).empty(), "the first save failed");
+    int64_t step = 1;
+    int failed = 0;
+    for (int n = 0;; ++n) {
+      const int before = static_cast<int>(member.calls().log().size());
+      if (topology.rank == faulty) member.calls().FailAt(before + n, before + n, ENOSPC);
+      const std::string error = member.Save(++step);
+      const bool over = topology.rank == faulty && static_cast<int>(member.calls().log().size()) <= before + n;
+      member.calls().FailAt(-1, -1, 0);
+      const std::vector<std::string> all = member.communicator().AllGather(over ? "over" : error.empty() ? "" : "failed");
+      if (topology.rank == 0) {
+        failed += error.empty() ? 0 : 1;
+        if (faulty != 0 && !error.empty()) {
+          Require(error.find("rank " + std::to_string(faulty) + " (") != std::string::npos, error);
+          Require(error.find("E-RESOURCE") != std::string::npos, error);
+        }
+        // What it left is gone, and what was there is there.
+        for (const std::string& name : Unfinished(folder.path())) Require(name.find(".tmp.") == std::string::npos, name + ": " + error);
+        const FoundCheckpoint found = FindNewestCheckpoint(folder.path());
+        Require(found.checkpoint.has_value(), "nothing loads");
+        const int64_t saved = found.checkpoint->manifest().step;
+        Require(saved == step || (!error.empty() && saved == step - 1), "step " + std::to_string(saved));
+        Require(BitsOf(*found.checkpoint) == SampleBits(saved), "other bits");
+      }
+      Require(member.Save(++step).empty(), "the save after a failed one failed");
+      if (all[static_cast<size_t>(faulty)] == "over") break;
+    }
+    if (topology.rank == 0) Say(std::to_string(failed));
+    member.communicator().Leave();
+  });
+  ExpectAllEnd(ended);
+  // Those that write, make and sync; a folder that was closed, and an old checkpoint that stays, are no failure.
+  EXPECT_GE(std::atoi(ended[0].words.c_str()), faulty == 0 ? 10 : 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, PartFaultTest, testing::Values(0, 1, 2),
+                         [](const auto& info) { return "Of" + std::to_string(info.param); });
+
+// A process ends at each of its calls of a save, within a write too.
+TEST(CheckpointPartTest, WhoeverDiesTheOneBeforeLoads) {
+  const auto plan = PlanInParts(2);
+  for (const int victim : {0, 1}) {
+    int olds = 0, news = 0;
+    for (int n = 0;; ++n) {
+      SCOPED_TRACE("call " + std::to_string(n) + " of " + std::to_string(victim));
+      const TemporaryFolder folder;
+      const auto ended = RunForked(2, [&](const JobTopology& topology) {
+        Member member(topology, plan, folder.path());
+        Require(member.Save(1).empty(), "the first save failed");
+        member.communicator().AllGather("");
+        const int before = static_cast<int>(member.calls().log().size());
+        if (topology.rank == victim) member.calls().FailAt(before + n, before + n, 0);
+        const std::string error = member.Save(2);
+        // Nobody waits for it for ever.
+        member.communicator().Leave();
+        Require(error.empty(), error);
+      });
+      const bool died = ended[static_cast<size_t>(victim)].code == FaultyCalls::kExitCode;
+      EXPECT_EQ(ended[static_cast<size_t>(1 - victim)].code, died ? ExitCode(ErrorCode::kPeer) : 0) << ended[0].words << ended[1].words;
+      const FoundCheckpoint found = FindNewestCheckpoint(folder.path());
+      ASSERT_TRUE(found.checkpoint);
+      const int64_t step = found.checkpoint->manifest().step;
+      EXPECT_TRUE(step == 2 || (died && step == 1)) << step;
+      EXPECT_EQ(BitsOf(*found.checkpoint), SampleBits(step));
+      // Whoever goes on finds no leftovers.
+      CheckpointFolder(folder.path(), IdentityOf(*plan));
+      EXPECT_TRUE(Unfinished(folder.path()).empty());
+      if (!died) break;
+      (step == 2 ? news : olds) += 1;
+    }
+    EXPECT_GT(olds, 4);
+    EXPECT_EQ(news > 0, victim == 0);
+  }
+}
+
+TEST(CheckpointPartTest, ValuesThatAreNotFiniteAreNoCheckpoint) {
+  const TemporaryFolder folder;
+  const auto plan = PlanInParts(2);
+  ExpectAllEnd(RunForked(2, [&](const JobTopology& topology) {
+    Member member(topology, plan, folder.path());
+    const auto nan = [&](const std::string& name, float value) {
+      const StateTensor& state = plan->state[static_cast<size_t>(plan->FindState(name))];
+      Tensor tensor(state.dtype, state.shape);
+      for (float& element : tensor.as<float>()) element = value;
+      member.session().Set(name, tensor.view());
+    };
+    // All see the same, whoever holds it.
+    for (const std::string name : {"fc.weight", "fc.weight/momentum_buffer"}) {
+      for (const char* other : {"fc.weight", "fc.weight/momentum_buffer", "empty", "Größe \"x\"\n"}) nan(other, 1);
+      Require(member.session().NonFiniteState().empty(), "it is finite");
+      nan(name, NAN);
+      Require(member.session().NonFiniteState() == name, "not found");
+    }
+    member.communicator().Leave();
+  }));
+}
+
+TEST(CheckpointPartTest, PartsThatAreDamagedAbsentOrTooManyAreRefusedByName) {
+  const TemporaryFolder folder;
+  const auto plan = PlanInParts(2);
+  ExpectAllEnd(RunForked(2, [&](const JobTopology& topology) {
+    Member member(topology, plan, folder.path());
+    Require(member.Save(1).empty(), "the save failed");
+    member.communicator().Leave();
+  }));
+  const std::string path = folder / "step-000001", part = path + "/rank-1.safetensors", good = ReadWholeFile(part);
+  const auto refusal = [&] {
+    const Error error = ErrorOf([&] { Checkpoint::Load(path); });
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    return error.Describe();
+  };
+  for (size_t i = 0; i < good.size(); i += 7) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
+    WriteQuickly(part, bad);
+    ASSERT_NE(refusal().find("rank-1.safetensors"), std::string::npos) << i;
+  }
+  WriteQuickly(part, good);
+  fs::rename(part, folder / "elsewhere");
+  EXPECT_NE(refusal().find("'rank-1.safetensors' is absent"), std::string::npos);
+  fs::rename(folder / "elsewhere", part);
+  fs::copy_file(part, path + "/rank-2.safetensors");
+  EXPECT_NE(refusal().find("'rank-2.safetensors' is no part of the checkpoint"), std::string::npos);
+  fs::remove(path + "/rank-2.safetensors");
+  // One part in place of the other.
+  fs::copy_file(path + "/rank-0.safetensors", part, fs::copy_options::overwrite_existing);
+  EXPECT_NE(refusal().find("rank-1.safetensors"), std::string::npos);
+  WriteQuickly(part, good);
+  Checkpoint::Load(path);
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,229 @@
+"""The parts of one copy of a model lie in several processes: to the bits of one process with the same devices, and each saves its own part."""
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+import safetensors.numpy
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from jobs import Job, assert_same_run, digits  # noqa: E402
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+
+TWO = ["--place", "block3*=cpu:1"]
+THREE = [*TWO, "--place", "logits_node=cpu:2"]
+
+# A command whose rank 1 sees another folder under the name of the first word.
+OTHER_FOLDER = r"""out=$1; shift; [ "$GRADLOOM_RANK" = 1 ] && { mount -t tmpfs none "$out" && mkdir -p "$out/$NAME/checkpoints" || exit 99; }; exec "$@" """
+
+
+class PartsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.out = folder.name
+
+    def one(self, words, code=0):
+        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def job(self, world, words, code=0, **options):
+        job = Job(GRADLOOM, world, words, **options)
+        said = job.end()
+        self.assertEqual(job.codes(), [code] * world, "\n".join(said))
+        return said
+
+    def path(self, *names):
+        return os.path.join(self.out, *names)
+
+    def train(self, name, place, **changes):
+        flags = {"--" + key.replace("_", "-"): value for key, value in changes.items()}
+        return ["train", *digits(flags), *place, "--name", name, "--out", self.out]
+
+    def same(self, ours, theirs):
+        assert_same_run(self, self.path(ours), self.path(theirs))
+
+    def newest(self, run):
+        with open(self.path(run, "checkpoints", "LATEST")) as file:
+            return self.path(run, "checkpoints", file.read().strip())
+
+    def parts(self, checkpoint):
+        """The tensors of each part."""
+        return [safetensors.numpy.load_file(path) for path in sorted(glob.glob(os.path.join(checkpoint, "rank-*.safetensors")))]
+
+    def assert_same_checkpoint(self, ours, theirs, files):
+        parts = self.parts(ours)
+        self.assertEqual(len(parts), files)
+        names = [name for part in parts for name in part]
+        self.assertEqual(len(names), len(set(names)), "a tensor is in two parts")
+        ours, theirs = ({name: value for part in parts for name, value in part.items()} for parts in (parts, self.parts(theirs)))
+        self.assertEqual(sorted(ours), sorted(theirs))
+        for name, value in ours.items():
+            self.assertEqual(value.tobytes(), theirs[name].tobytes(), name)
+
+    def test_bits_of_one_process(self):
+        # Processes, devices of each, parts of a copy, files of a checkpoint.
+        short = {"epochs": "1"}
+        cases = [(2, 1, TWO, 2, {}), (3, 1, THREE, 3, {"transport": "tcp", **short}), (4, 1, TWO, 2, short), (3, 2, THREE, 2, short),
+                 (2, 1, TWO, 2, {"precision": "fp16", **short}), (2, 2, TWO, 1, short), (2, 1, ["--gather-to", "cpu:0"], 1, short)]
+        for i, (world, each, place, files, changes) in enumerate(cases):
+            with self.subTest(processes=world, devices_each=each, place=place, **changes):
+                self.one(self.train(f"one{i}", place, devices=f"cpu:{world * each}", **changes))
+                said = self.job(world, self.train(f"job{i}", place, devices=f"cpu:{each}", **changes))
+                self.assertEqual(said[1:], [""] * (world - 1), "rank 0 alone shows what happens")
+                self.same(f"job{i}", f"one{i}")
+                self.assert_same_checkpoint(self.newest(f"job{i}"), self.newest(f"one{i}"), files)
+
+    def stop(self, name, world, words):
+        """A run that was asked to stop after some checkpoints; what the ranks said."""
+        job = Job(GRADLOOM, world, words)
+        try:
+            end = time.monotonic() + 120
+            while not os.path.exists(self.path(name, "checkpoints", "LATEST")):
+                self.assertEqual(job.codes(), [None] * world, "a process ended")
+                self.assertLess(time.monotonic(), end)
+                for process in job.processes:
+                    process.poll()
+                time.sleep(0.01)
+            job.processes[-1].send_signal(signal.SIGTERM)
+            said = job.end()
+        finally:
+            job.kill()
+        self.assertEqual(job.codes(), [138] * world, "\n".join(said))
+        return said
+
+    def test_resume_with_any_number_of_processes(self):
+        self.one(self.train("whole", TWO, devices="cpu:4"))
+        self.stop("stopped", 4, self.train("stopped", TWO, devices="cpu:1"))
+        self.assertEqual(len(self.parts(self.newest("stopped"))), 2)
+        for world in (4, 3, 2, 1):
+            run = f"on{world}"
+            shutil.copytree(self.path("stopped"), self.path(run))
+            said = self.job(world, ["resume", self.path(run)]) if world > 1 else [self.one(["resume", self.path(run)]).stderr]
+            self.assertNotIn("resume  from the start", said[0])
+            self.same(run, "whole")
+        # From one process to several.
+        job = self.stop("stopped_one", 1, self.train("stopped_one", TWO, devices="cpu:4"))
+        self.assertEqual(len(self.parts(self.newest("stopped_one"))), 1, job)
+        self.job(4, ["resume", self.path("stopped_one")])
+        self.same("stopped_one", "whole")
+
+    def test_what_uses_a_checkpoint_reads_all_parts(self):
+        changes = {"steps": "12", "save_every": "4", "eval_every": "4", "accumulate": "1"}
+        self.one(self.train("used_one", TWO, devices="cpu:2", **changes))
+        self.job(2, self.train("used", TWO, devices="cpu:1", best="eval/accuracy:max", **changes))
+        data = ["--data", "models/data/digits.csv.gz"]
+        for verb, made in ((["export", "-o", "{}.onnx"], ".onnx"), (["export", "--training", "-o", "{}.onnx"], ".onnx"),
+                           (["export", "-o", "{}.safetensors"], ".safetensors"), (["predict", *data, "-o", "{}.npz"], ".npz"), (["eval", *data, "--json"], "")):
+            for source in ("step-000004", "step-000008"):
+                answers = []
+                for run in ("used_one", "used"):
+                    words = [verb[0], self.path(run), "--from", source, *(word.format(self.path(run)) for word in verb[1:])]
+                    answers.append(self.one(words).stdout.replace(self.path(run), "RUN"))
+                with self.subTest(verb=verb, source=source):
+                    if made:
+                        with open(self.path("used_one") + made, "rb") as a, open(self.path("used") + made, "rb") as b:
+                            self.assertTrue(a.read() == b.read())
+                    else:
+                        first, second = map(json.loads, answers)
+                        self.assertEqual([second.pop("weights"), first.pop("weights")],
+                                         [f"RUN/checkpoints/{source}", f"RUN/checkpoints/{source}/rank-0.safetensors"])
+                        self.assertEqual(first, second)
+        self.one(["export", self.path("used"), "--from", "best", "-o", self.path("best.onnx")])
+        # Weights of a checkpoint begin another run: of each process those it needs.
+        start = self.path("used", "checkpoints", "step-000008")
+        self.one(self.train("begun_one", TWO, devices="cpu:2", steps="3", init_weights=start))
+        self.job(2, self.train("begun", TWO, devices="cpu:1", steps="3", init_weights=start))
+        self.same("begun", "begun_one")
+
+    def test_what_is_damaged_is_passed_over(self):
+        changes = {"steps": "12", "save_every": "4", "keep": "9", "eval_every": "never"}
+        self.one(self.train("sound", TWO, devices="cpu:2", **changes))
+        self.job(2, self.train("damaged", TWO, devices="cpu:1", **changes))
+        folder = self.path("damaged", "checkpoints")
+        shutil.copy(os.path.join(folder, "step-000012", "rank-1.safetensors"), os.path.join(folder, "step-000012", "rank-2.safetensors"))
+        with open(os.path.join(folder, "step-000008", "rank-1.safetensors"), "r+b") as file:
+            file.seek(-3, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-3, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 4]))
+        said = self.job(2, ["resume", self.path("damaged")])[0]
+        self.assertRegex(said, r"skipped .*step-000012: 'rank-2.safetensors' is no part of the checkpoint: .*")
+        self.assertRegex(said, r"skipped .*step-000008: the file is damaged: .* \(.*rank-1.safetensors\)")
+        self.assertRegex(said, r"resume +.*step-000004")
+        self.same("damaged", "sound")
+        os.remove(os.path.join(self.newest("damaged"), "rank-1.safetensors"))
+        said = self.one(["eval", self.path("damaged"), "--from", os.path.basename(self.newest("damaged"))], code=7).stderr
+        self.assertIn("E-CHECKPOINT]: 'rank-1.safetensors' is absent", said)
+
+    def test_saves_by_the_clock(self):
+        self.one(self.train("clock_one", TWO, devices="cpu:2", epochs="8"))
+        self.job(2, self.train("clock", TWO, devices="cpu:1", epochs="8", save_every="1s", keep="1000"))
+        self.same("clock", "clock_one")
+        # Of the clock, and of the end; how many is the machine's affair.
+        steps = [name for name in os.listdir(self.path("clock", "checkpoints")) if name.startswith("step-")]
+        self.assertGreaterEqual(len(steps), 1, steps)
+        self.assertEqual({len(self.parts(self.path("clock", "checkpoints", step))) for step in steps}, {2})
+
+    def test_batches_that_are_not_finite_are_left_out_by_all(self):
+        with open("models/data/digits.csv.gz", "rb") as file:
+            table = subprocess.run(["gzip", "-dc"], stdin=file, stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
+        for row in (40, 700):
+            fields = table[row].split(",")
+            fields[3] = "nan"
+            table[row] = ",".join(fields)
+        data = self.path("nan.csv")
+        with open(data, "w") as file:
+            file.write("\n".join(table) + "\n")
+        words = {"data": data, "on_nan": "skip", "eval_every": "never", "accumulate": "1", "epochs": "1"}
+        said = self.one(self.train("nan_one", TWO, devices="cpu:2", **words)).stderr
+        self.assertRegex(said, r"left out [1-9]\d* batches")
+        self.job(2, self.train("nan", TWO, devices="cpu:1", **words))
+        self.same("nan", "nan_one")
+
+    def test_a_folder_that_one_host_has_not(self):
+        """Rank 1 sees an empty folder of the same name."""
+        name = "apart"
+        words = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", OTHER_FOLDER, "bash", self.out]
+        job = Job(GRADLOOM, 2, self.train(name, TWO, devices="cpu:1"), around=words, environment={"NAME": name})
+        said = job.end()
+        if job.codes()[1] == 99 or any("unshare: " in text for text in said):
+            self.skipTest("no folders of its own can be had here: " + "\n".join(said))
+        self.assertEqual(job.codes(), [4, 4], "\n".join(said))
+        for text in said:
+            self.assertRegex(text, r"E-CONFIG\]: rank 1 \(host \S+, pid \d+\) does not see the run's folder, into which it has to save its part")
+            self.assertIn(self.path(name, "checkpoints"), text)
+        self.assertEqual([entry for entry in os.listdir(self.path(name, "checkpoints")) if entry != "LOCK"], [])
+
+    def test_a_killed_rank_ends_the_job_and_it_goes_on(self):
+        self.one(self.train("unbroken", THREE, devices="cpu:3"))
+        for victim in (0, 1, 2):
+            name = f"killed{victim}"
+            job = Job(GRADLOOM, 3, self.train(name, THREE, devices="cpu:1"))
+            try:
+                end = time.monotonic() + 120
+                while not os.path.exists(self.path(name, "checkpoints", "step-000010")):
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.01)
+                job.processes[victim].kill()
+                said = job.end(timeout=60)
+            finally:
+                job.kill()
+            self.assertEqual(job.codes(), [-9 if rank == victim else 140 for rank in range(3)], "\n".join(said))
+            self.job(3, ["resume", self.path(name)])
+            self.same(name, "unbroken")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
