@@ -20,6 +20,8 @@ KILLS = int(os.environ.get("GRADLOOM_KILLS", "5"))
 EVERY_CALL = os.environ.get("GRADLOOM_EVERY_CALL") == "1"
 # Two saves, and the last.
 SHORT = {"--steps": "11", "--eval-every": "never"}
+# Each process has a part of the model, and saves that.
+PARTS = {"--place": "block3*=cpu:1"}
 
 
 class KilledJobsTest(unittest.TestCase):
@@ -29,7 +31,8 @@ class KilledJobsTest(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.out = folder.name
         subprocess.run([GRADLOOM, *cls.train("unbroken", {"--devices": "cpu:2"})], check=True, capture_output=True, timeout=180)
-        subprocess.run([GRADLOOM, *cls.train("short", {"--devices": "cpu:2", **SHORT})], check=True, capture_output=True, timeout=180)
+        for name, short in (("short", SHORT), ("short_parts", {**SHORT, **PARTS})):
+            subprocess.run([GRADLOOM, *cls.train(name, {"--devices": "cpu:2", **short})], check=True, capture_output=True, timeout=180)
 
     @classmethod
     def train(cls, name, changes=()):
@@ -92,33 +95,43 @@ class KilledJobsTest(unittest.TestCase):
             runs += 1
         print(f"{kills} kills, {runs} runs", flush=True)
 
-    def calls_of(self, name, number, victim):
-        """Trains under a count of what changes the checkpoints; how many such calls there were."""
+    def calls_of(self, name, short, number, traced, victim):
+        """Trains under a count of what a rank changes in the checkpoints; how many such calls there were. At one of them the victim is killed."""
         part = self.path(name, "checkpoints") + "/"
-        job = Job(GRADLOOM, 2, self.train(name, SHORT),
-                  under=lambda others: [KILL_AT_CALL, part, str(number), str(others[0].pid if victim else 0), "--"])
+        job = Job(GRADLOOM, 2, self.train(name, short), last=traced,
+                  under=lambda others: [KILL_AT_CALL, part, str(number), str(0 if victim == traced else others[victim].pid), "--"])
         said = self.end(job, killed=number > 0)
-        return int(re.search(r"^calls (\d+)$", said[0], re.MULTILINE).group(1))
+        return int(re.search(r"^calls (\d+)$", said[traced], re.MULTILINE).group(1))
 
-    def test_killed_at_the_calls_of_a_save(self):
-        calls = self.calls_of("counted", 0, 0)
-        self.assert_same("counted", "short")
-        # Three files are written in each of the saves, with what makes them safe.
-        self.assertGreater(calls, 3 * 12)
+    def kill_at_calls(self, whole, short, traced, least):
+        calls = self.calls_of(f"counted_{whole}{traced}", short, 0, traced, traced)
+        self.assert_same(f"counted_{whole}{traced}", whole)
+        self.assertGreater(calls, least)
         numbers = range(1, calls + 1) if EVERY_CALL else random.sample(range(1, calls + 1), 3)
-        print(f"{calls} calls, of which these: {'all' if EVERY_CALL else numbers}", flush=True)
+        print(f"{calls} calls of rank {traced}, of which these: {'all' if EVERY_CALL else numbers}", flush=True)
         for number in numbers:
             for victim in (0, 1):
-                with self.subTest(call=number, victim=victim):
-                    name = f"at{number}of{victim}"
-                    self.calls_of(name, number, victim)
+                with self.subTest(call=number, of=traced, victim=victim):
+                    name = f"{whole}_at{number}of{traced}_{victim}"
+                    self.calls_of(name, short, number, traced, victim)
                     # From the first save on there is one that loads, whenever that was.
                     saved = os.path.exists(self.path(name, "checkpoints", "LATEST"))
-                    said = self.end(Job(GRADLOOM, 2, self.go_on(name, SHORT)))
+                    said = self.end(Job(GRADLOOM, 2, self.go_on(name, short)))
                     if saved:
                         self.assertNotIn("resume  from the start", said[0])
-                    self.assert_same(name, "short")
+                    self.assert_same(name, whole)
                     shutil.rmtree(self.path(name))
+
+    # Three files are written in each of the saves, with what makes them safe.
+    def test_killed_at_the_calls_of_a_save(self):
+        self.kill_at_calls("short", SHORT, 0, 3 * 12)
+
+    def test_killed_at_the_calls_of_a_save_in_parts(self):
+        self.kill_at_calls("short_parts", {**SHORT, **PARTS}, 0, 3 * 12)
+
+    # Rank 1 writes a file in each.
+    def test_killed_at_the_calls_of_a_part(self):
+        self.kill_at_calls("short_parts", {**SHORT, **PARTS}, 1, 3 * 4)
 
 
 if __name__ == "__main__":
