@@ -76,6 +76,23 @@ def rows(tools):
             message.files[0].hash = tools.hash(RANK)
         return forged(id, what, make_file, says, place, **more)
 
+    def in_parts(id, what, divide, says, place="step-000002", **more):
+        """Two rank files, which the manifest describes as they are: `divide` makes of a state that of each."""
+        def make_files(message):
+            message.world_size = 2
+            message.files.add()
+            for i, state in enumerate(divide(safetensors.numpy.load_file(RANK))):
+                path = f"{STEP}/rank-{i}.safetensors"
+                safetensors.numpy.save_file(state, path)
+                message.files[i].name = os.path.basename(path).encode()
+                message.files[i].bytes = os.path.getsize(path)
+                message.files[i].hash = tools.hash(path)
+        return forged(id, what, make_files, says, place, **more)
+
+    def halves(state):
+        names = sorted(state)
+        return [{name: state[name] for name in half} for half in (names[::2], names[1::2])]
+
     def callback(name, text):
         def change(message):
             for kept in message.callbacks:
@@ -156,6 +173,11 @@ def rows(tools):
         step("S27", "the file of another step", lambda: shutil.copy(RANK.replace("0002", "0001"), RANK), "do not match their hash|bytes",
              "rank-0.safetensors"),
         forged("S28", "two ranks", lambda m: (setattr(m, "world_size", 2), m.files.add(name=b"rank-1.safetensors")), "rank", "step-000002"),
+        in_parts("S28", "the state of two ranks, for one", halves, "step-000002", wanted="OK"),
+        in_parts("S28", "a tensor in two parts", lambda state: [state, {"w1": state["w1"]}], "two ranks have a tensor 'w1'", "rank-1.safetensors"),
+        in_parts("S28", "a part that holds nothing of what is missing", lambda state: [halves(state)[0], {}], "is missing"),
+        step("S28", "a part that the manifest does not list", lambda: shutil.copy(RANK, RANK.replace("rank-0", "rank-1")),
+             "'rank-1.safetensors' is no part of the checkpoint", "rank-1.safetensors"),
         forged("S28", "2^40 ranks", lambda m: setattr(m, "world_size", 1 << 40), "number of ranks is 1099511627776", "MANIFEST"),
         forged("S28", "no rank", lambda m: (setattr(m, "world_size", 0), m.files.pop()), "number of ranks is 0", "MANIFEST"),
         step("S29", "another optimizer", lambda: None, "optimizer", command="resume runs/done --epochs 2 --optimizer sgd --progress none"),

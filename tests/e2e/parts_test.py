@@ -25,6 +25,8 @@ THREE = [*TWO, "--place", "logits_node=cpu:2"]
 # A command whose rank 1 sees another folder under the name of the first word.
 OTHER_FOLDER = r"""out=$1; shift; [ "$GRADLOOM_RANK" = 1 ] && { mount -t tmpfs none "$out" && mkdir -p "$out/$NAME/checkpoints" || exit 99; }; exec "$@" """
 
+SHORT_FILES = r"""[ "$GRADLOOM_RANK" = 1 ] && { trap "" XFSZ; ulimit -f 8; }; exec "$@" """
+
 
 class PartsTest(unittest.TestCase):
     @classmethod
@@ -141,6 +143,10 @@ class PartsTest(unittest.TestCase):
                                          [f"RUN/checkpoints/{source}", f"RUN/checkpoints/{source}/rank-0.safetensors"])
                         self.assertEqual(first, second)
         self.one(["export", self.path("used"), "--from", "best", "-o", self.path("best.onnx")])
+        # Several processes use a model by whole batches.
+        self.job(2, ["predict", self.path("used"), *data, "-o", self.path("two.npz"), "--from", "step-000008"])
+        with open(self.path("used.npz"), "rb") as a, open(self.path("two.npz"), "rb") as b:
+            self.assertTrue(a.read() == b.read())
         # Weights of a checkpoint begin another run: of each process those it needs.
         start = self.path("used", "checkpoints", "step-000008")
         self.one(self.train("begun_one", TWO, devices="cpu:2", steps="3", init_weights=start))
@@ -191,6 +197,17 @@ class PartsTest(unittest.TestCase):
         self.assertRegex(said, r"left out [1-9]\d* batches")
         self.job(2, self.train("nan", TWO, devices="cpu:1", **words))
         self.same("nan", "nan_one")
+
+    def test_a_part_that_cannot_be_written(self):
+        """Files of rank 1 end at 8 KiB, which its part is longer than."""
+        for name, answer, code in (("full", "stop", 8), ("full_on", "continue", 0)):
+            words = self.train(name, TWO, devices="cpu:1", transport="tcp", steps="12", save_every="4", eval_every="never", on_save_error=answer)
+            job = Job(GRADLOOM, 2, words, around=["bash", "-c", SHORT_FILES, "bash"])
+            said = job.end()
+            self.assertEqual(job.codes(), [code, 140 if code else 0], "\n".join(said))
+            self.assertRegex(said[0], r"rank 1 \(host \S+, pid \d+\): cannot write .*; the checkpoint needs \d+ bytes")
+            # Nothing of it is left, and nothing pretends to be a checkpoint.
+            self.assertEqual(os.listdir(self.path(name, "checkpoints")), ["LOCK"])
 
     def test_a_folder_that_one_host_has_not(self):
         """Rank 1 sees an empty folder of the same name."""
