@@ -87,23 +87,28 @@ class PartsTest(unittest.TestCase):
                 self.same(f"job{i}", f"one{i}")
                 self.assert_same_checkpoint(self.newest(f"job{i}"), self.newest(f"one{i}"), files)
 
+    def interrupt(self, name, world, words, victim, signal_number, codes):
+        """A run that a rank's signal ends after its first checkpoint. On a busy machine a run may have ended before: then it is another's turn."""
+        for _ in range(10):
+            shutil.rmtree(self.path(name), ignore_errors=True)
+            job = Job(GRADLOOM, world, words)
+            try:
+                end = time.monotonic() + 120
+                while not os.path.exists(self.path(name, "checkpoints", "LATEST")) and None in job.codes():
+                    self.assertLess(time.monotonic(), end)
+                    for process in job.processes:
+                        process.poll()
+                    time.sleep(0.01)
+                job.processes[victim].send_signal(signal_number)
+                said = job.end()
+            finally:
+                job.kill()
+            if 0 not in job.codes():
+                break
+        self.assertEqual(job.codes(), codes, "\n".join(said))
+
     def stop(self, name, world, words):
-        """A run that was asked to stop after some checkpoints; what the ranks said."""
-        job = Job(GRADLOOM, world, words)
-        try:
-            end = time.monotonic() + 120
-            while not os.path.exists(self.path(name, "checkpoints", "LATEST")):
-                self.assertEqual(job.codes(), [None] * world, "a process ended")
-                self.assertLess(time.monotonic(), end)
-                for process in job.processes:
-                    process.poll()
-                time.sleep(0.01)
-            job.processes[-1].send_signal(signal.SIGTERM)
-            said = job.end()
-        finally:
-            job.kill()
-        self.assertEqual(job.codes(), [138] * world, "\n".join(said))
-        return said
+        self.interrupt(name, world, words, world - 1, signal.SIGTERM, [138] * world)
 
     def test_resume_with_any_number_of_processes(self):
         self.one(self.train("whole", TWO, devices="cpu:4"))
@@ -116,8 +121,8 @@ class PartsTest(unittest.TestCase):
             self.assertNotIn("resume  from the start", said[0])
             self.same(run, "whole")
         # From one process to several.
-        job = self.stop("stopped_one", 1, self.train("stopped_one", TWO, devices="cpu:4"))
-        self.assertEqual(len(self.parts(self.newest("stopped_one"))), 1, job)
+        self.stop("stopped_one", 1, self.train("stopped_one", TWO, devices="cpu:4"))
+        self.assertEqual(len(self.parts(self.newest("stopped_one"))), 1)
         self.job(4, ["resume", self.path("stopped_one")])
         self.same("stopped_one", "whole")
 
@@ -227,17 +232,8 @@ class PartsTest(unittest.TestCase):
         self.one(self.train("unbroken", THREE, devices="cpu:3"))
         for victim in (0, 1, 2):
             name = f"killed{victim}"
-            job = Job(GRADLOOM, 3, self.train(name, THREE, devices="cpu:1"))
-            try:
-                end = time.monotonic() + 120
-                while not os.path.exists(self.path(name, "checkpoints", "step-000010")):
-                    self.assertLess(time.monotonic(), end)
-                    time.sleep(0.01)
-                job.processes[victim].kill()
-                said = job.end(timeout=60)
-            finally:
-                job.kill()
-            self.assertEqual(job.codes(), [-9 if rank == victim else 140 for rank in range(3)], "\n".join(said))
+            self.interrupt(name, 3, self.train(name, THREE, devices="cpu:1"), victim, signal.SIGKILL,
+                           [-9 if rank == victim else 140 for rank in range(3)])
             self.job(3, ["resume", self.path(name)])
             self.same(name, "unbroken")
 

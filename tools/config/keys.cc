@@ -33,7 +33,7 @@ constexpr Key kKeys[] = {
      kPath,
      kUseRun,
      "",
-     "start from the weights of a safetensors file",
+     "start from the weights of a safetensors file, or of a checkpoint's folder",
      "",
      {},
      "weights pretrained"},

@@ -237,7 +237,7 @@ Action DeclareVerify(CLI::App& app) {
 Action DeclareExport(CLI::App& app) {
   auto flags = std::make_shared<ExportFlags>();
   app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
-  app.add_option("--weights", flags->source.weights, "a safetensors file in place of the run's own weights");
+  app.add_option("--weights", flags->source.weights, "a safetensors file, or a checkpoint's folder, in place of the run's own weights");
   app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
   app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for the weights alone")->required();
   app.add_flag("--training", flags->training, "with loss, gradients, updates and their states as ONNX's training_info, to go on from");

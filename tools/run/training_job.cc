@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "runtime/base/file.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/version.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/job_state.h"
 #include "runtime/session/plan_identity.h"
+#include "runtime/session/safetensors.h"
 #include "tools/run/job.h"
 #include "tools/run/job_devices.h"
 #include "tools/run/recipe.h"
@@ -226,6 +228,13 @@ void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
            " rows to evaluate with\n";
   lines += DataToJson(set_up.data);
   CheckSame(lines, "let all processes read the same model and data, with the same release on the same kind of processor");
+}
+
+void TrainingJob::CheckWeights(const Plan& plan, const std::string& path) const {
+  if (EachHoldsAll(plan, communicator_.get())) return;
+  const std::string file = std::filesystem::is_directory(path) ? path + "/MANIFEST" : path;
+  CheckSame("weights " + HashText(HashOf(ReadWholeFile(file, SafetensorsFile::kLimitBytes))),
+            "let all processes read the same --init-weights");
 }
 
 void TrainingJob::CheckFolder(const std::string& folder) const {

@@ -58,6 +58,10 @@ class TrainingJob {
   // From here on others are waited for no longer than train.collective_timeout.
   void EndSetUp() const;
 
+  // Where a process holds state that rank 0 does not give it: throws Error(kConfig) unless the file (or folder of a checkpoint) is the same
+  // for all.
+  void CheckWeights(const Plan& plan, const std::string& path) const;
+
   // Of a job whose processes write parts of checkpoints: throws Error(kConfig) where one does not see rank 0's folder.
   void CheckFolder(const std::string& folder) const;
 

@@ -9,20 +9,17 @@
 #include "compiler/onnx/export.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "runtime/base/hash.h"
 #include "runtime/plan/plan_file.h"
-#include "runtime/session/checkpoint_part.h"
-#include "runtime/session/job_state.h"
 #include "runtime/session/shared_training.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
 #include "tools/run/metrics_server.h"
 #include "tools/run/recipe.h"
-#include "tools/run/run_checkpoint_part.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_metrics.h"
 #include "tools/run/run_observers.h"
+#include "tools/run/run_parts.h"
 #include "tools/run/run_profile.h"
 #include "tools/run/run_records.h"
 #include "tools/run/run_screen.h"
@@ -113,22 +110,13 @@ class TrainingRun {
     session_.emplace(set_up_.plan, options);
     const std::string& weights = configuration_.Text("model.init_weights");
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
-    Communicator* const communicator = options.executor.communicator.get();
-    // Rank 0 does not give what it has not.
-    if (!weights.empty() && !EachHoldsAll(*set_up_.plan, communicator)) {
-      const std::string file = std::filesystem::is_directory(weights) ? weights + "/MANIFEST" : weights;
-      job_->CheckSame("weights " + HashText(HashOf(ReadWholeFile(file, SafetensorsFile::kLimitBytes))),
-                      "let all processes read the same --init-weights");
-    }
-    in_parts_ = !FirstHoldsAll(*set_up_.plan, communicator);
+    if (!weights.empty() && shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights);
+    parts_.emplace(*session_, options.executor.communicator, set_up_.options.save);
     // Each process has put initial values there, and none does so any more.
     if (shared_ != nullptr) shared_->Meet();
   }
 
-  void OpenCheckpoints() {
-    if (in_parts_) parts_.emplace(*set_up_.plan, job_->communicator());
-    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_, parts_ ? &*parts_ : nullptr);
-  }
+  void OpenCheckpoints() { checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_, parts_->saves()); }
 
   // What is evaluated and saved.
   Session& Saved() { return snapshot_ ? *snapshot_ : *session_; }
@@ -164,7 +152,7 @@ class TrainingRun {
   int Go() {
     const StopSignals signals;
     if (checkpoints_) trainer_state_ = checkpoints_->trainer_state();
-    if (in_parts_) job_->CheckFolder(folder_ ? folder_->File("checkpoints") : "");
+    if (parts_->needed()) job_->CheckFolder(folder_ ? folder_->File("checkpoints") : "");
     job_->ShareState(*session_, trainer_state_, SavedStep(), checkpoints_ ? checkpoints_->restored() : nullptr);
     if (checkpoints_) checkpoints_->DropRestored();
     if (shared_ != nullptr) {
@@ -215,9 +203,8 @@ class TrainingRun {
   void TrainAlong() {
     JobLog job_log(*job_, log_, KeepRankLog(), [] {});
     std::vector<TrainerObserver*> listening{&job_log};
-    std::optional<RunCheckpointPart> part;
-    if (std::unique_ptr<PartWriter> writer = in_parts_ ? PartWriter::Make(*set_up_.plan, job_->communicator()) : nullptr)
-      listening.push_back(&part.emplace(*session_, std::move(writer)));
+    const std::unique_ptr<RunCheckpointPart> part = parts_->MakePart(*session_);
+    if (part != nullptr) listening.push_back(part.get());
     Observers observers(listening, nullptr);
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
@@ -238,32 +225,16 @@ class TrainingRun {
         if (job_->leads()) shared_->set_saved_step(SavedStep());
         return shared_->stop() != 0;
       }
-      signal_ = job_->StopSignal(StopSignals::received(), SavedStep(), AsksToSave());
+      signal_ = job_->StopSignal(StopSignals::received(), SavedStep(), parts_->AsksToSave());
       return signal_ != 0;
     };
-    if (in_parts_) {
-      options.save_is_due = [this] {
-        if (!job_->save_agreed()) return false;
-        asked_to_save_ = false;
-        clock_saved_ = Clock::now();
-        return true;
-      };
-    }
+    if (parts_->needed()) options.save_is_due = [this] { return parts_->IsDue(job_->save_agreed()); };
     return options;
-  }
-
-  // Once for each save by the clock, of which the others hear a step later.
-  bool AsksToSave() {
-    const Interval& save = set_up_.options.save;
-    if (!in_parts_ || !job_->leads() || asked_to_save_ || save.unit != Interval::Unit::kSeconds) return false;
-    asked_to_save_ = SecondsSince(clock_saved_) >= static_cast<double>(save.count);
-    return asked_to_save_;
   }
 
   // What a run that has ended leaves behind: all of it is in rank 0 then.
   void GatherFinal() {
-    if (stopped_ == StopReason::kRequested || !(in_parts_ || job_->leads())) return;
-    final_ = GatherState(*session_, in_parts_ ? job_->communicator().get() : nullptr);
+    if (stopped_ != StopReason::kRequested && (parts_->needed() || job_->leads())) final_ = parts_->Gather(*session_);
   }
 
   void TrainAll() {
@@ -306,7 +277,7 @@ class TrainingRun {
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
     if (session_->batch() >= trainer.total_batches()) log_.Line("the run is complete; to go on give it more --epochs than it had");
-    clock_saved_ = Clock::now();
+    parts_->StartClock();
     stopped_ = trainer.Run();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
     GatherFinal();
@@ -432,11 +403,8 @@ class TrainingRun {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
-  bool in_parts_ = false;            // other processes hold state that rank 0 has not
-  std::optional<PartsOfJob> parts_;  // of rank 0, where they do
-  bool asked_to_save_ = false;
-  Clock::time_point clock_saved_ = Clock::now();  // that a save by the clock was agreed on
-  std::map<std::string, Tensor> final_;           // state of a run that has ended
+  std::optional<RunParts> parts_;
+  std::map<std::string, Tensor> final_;  // state of a run that has ended
   std::string trainer_state_, run_path_;
   int signal_ = 0;  // that stopped the run
   int64_t skipped_ = 0;
