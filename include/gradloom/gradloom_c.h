@@ -426,7 +426,9 @@ typedef struct GradloomApi {
                          const GradloomFitOptions* options, const GradloomCallbacks* callbacks, GradloomFitResult* result);
 
   /* ---- DLPack ----------------------------------------------------------------------------------------------------------------------- */
-  /* Borrows the elements and the shape of a tensor in host memory (kDLCPU, kDLCUDAHost), which must be row-major. */
+  /* Borrows the elements and the shape of a tensor in host memory (kDLCPU, kDLCUDAHost), or in that of a GPU (kDLCUDA), which must be
+   * row-major. A GPU's is an input for sessions on that GPU alone: it is copied there, without the host, behind what the default stream of
+   * the GPU has been given by the call that reads it. Elsewhere it is refused (E-DEVICE). */
   GradloomStatus* (*FromDLPack)(const struct DLManagedTensor* managed, GradloomTensor* out);
   /* A copy of the tensor that its `deleter` frees. */
   GradloomStatus* (*ToDLPack)(const GradloomTensor* tensor, struct DLManagedTensor** out);

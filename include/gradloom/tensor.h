@@ -146,7 +146,7 @@ struct FeedArrays {
 
 }  // namespace internal
 
-// Borrows a DLPack tensor in host memory, which must be row-major.
+// Borrows a DLPack tensor in host memory, or in that of a GPU on which a session takes it as input; it must be row-major.
 inline TensorView FromDLPack(const DLManagedTensor* managed) {
   GradloomTensor tensor{};
   internal::Check(internal::Api().FromDLPack(managed, &tensor));

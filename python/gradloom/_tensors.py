@@ -14,7 +14,7 @@ from ._library import library
 _NAMES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
           12: "uint32", 13: "uint64", 16: "bfloat16"}
 _NUMBERS = {name: number for number, name in _NAMES.items()}
-_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
+_HOST, _CUDA = (1, 3), 2  # kDLCPU, kDLCUDAHost; kDLCUDA
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -48,18 +48,20 @@ def _of_array(array: np.ndarray[Any, Any]) -> tuple[Any, Any]:
 def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
     """A GradloomTensor over the elements of `value`, and what has to be kept as long as it is used.
 
-    numpy's arrays and whatever has DLPack (PyTorch's, JAX's tensors) in host memory are not copied, where they are row-major. Others, lists
-    and numbers among them, are copied into an array, of the element type `dtype` where that is known.
+    numpy's arrays and whatever has DLPack (PyTorch's, JAX's tensors) are not copied, where they are row-major; those of a GPU are for
+    sessions on it. Others, lists and numbers among them, are copied into an array, of the element type `dtype` where that is known.
     """
     if isinstance(value, np.ndarray):
         return _of_array(value)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         device = value.__dlpack_device__()
-        if int(device[0]) not in _HOST:
-            raise Error("E-DEVICE", "inputs are taken from host memory", f"a tensor of DLPack's device type {int(device[0])}", "tensor.cpu()")
+        on_gpu = int(device[0]) == _CUDA
+        if int(device[0]) not in _HOST and not on_gpu:
+            raise Error("E-DEVICE", "inputs are taken from the host or a GPU", f"a tensor of DLPack's device type {int(device[0])}", "tensor.cpu()")
         if hasattr(value, "is_contiguous") and not value.is_contiguous():
             value = value.contiguous()
-        capsule = value.__dlpack__()
+        # 1: what made the tensor comes before the default stream, behind which it is read.
+        capsule = value.__dlpack__(stream=1) if on_gpu else value.__dlpack__()
         struct = library().struct("GradloomTensor")
         library().FromDLPack(_capsule_pointer(capsule, b"dltensor"), ctypes.byref(struct))
         return struct, (value, capsule)

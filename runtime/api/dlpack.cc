@@ -6,7 +6,7 @@
 namespace gradloom::api {
 namespace {
 
-constexpr int32_t kCpu = 1, kCudaHost = 3;  // of DLDeviceType
+constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;  // of DLDeviceType
 
 struct Type {
   DType dtype;
@@ -42,14 +42,16 @@ GradloomStatus* FromDLPack(const DLManagedTensor* managed, GradloomTensor* out) 
   return Guarded([&] {
     Given(out, "the place for the result");
     const DLTensor& tensor = Given(managed, "the DLPack tensor").dl_tensor;
-    if (tensor.device.device_type != kCpu && tensor.device.device_type != kCudaHost) {
+    if (tensor.device.device_type == kCuda) {
+      ExpectDeviceTensors();
+    } else if (tensor.device.device_type != kCpu && tensor.device.device_type != kCudaHost) {
       throw Error(ErrorCode::kDevice, "a DLPack tensor on a device of type " + std::to_string(tensor.device.device_type), "",
                   "copy it to host memory first");
     }
     const DType dtype = DTypeOfDL(tensor.dtype);
     const GradloomTensor made{tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset, tensor.shape,
                               tensor.ndim, static_cast<GradloomDType>(dtype)};
-    ViewOf(made, "the DLPack tensor");
+    ViewOf(made, "the DLPack tensor", true);
     if (!IsRowMajor(tensor)) throw Error(ErrorCode::kShape, "the DLPack tensor is not row-major", "", "make it contiguous first");
     *out = made;
   });

@@ -98,8 +98,11 @@ class Call {
 
 // ---- Tensors ------------------------------------------------------------------------------------------------------
 
-// Throws Error(kConfig, kType, kShape) for a struct that describes no tensor of ours; `what` names it.
-TensorView ViewOf(const GradloomTensor& tensor, const std::string& what);
+// Throws Error(kConfig, kType, kShape) for a struct that describes no tensor of ours; `what` names it. Error(kDevice) for one in a GPU's
+// memory where DLPack has brought such tensors, unless that may be.
+TensorView ViewOf(const GradloomTensor& tensor, const std::string& what, bool on_device = false);
+// From now on tensors of GPUs are looked for. Throws Error(kDevice) where this process has no CUDA.
+void ExpectDeviceTensors();
 // `shape` must stay.
 GradloomTensor TensorOf(const TensorView& view, const Shape& shape);
 GradloomTensorInfo InfoOf(const TensorFacts& facts);

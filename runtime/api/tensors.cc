@@ -1,8 +1,10 @@
 // Tensors and tables of names between C and us.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "runtime/api/guard.h"
+#include "runtime/device/device.h"
 
 namespace gradloom::api {
 namespace {
@@ -52,7 +54,23 @@ std::unique_ptr<GradloomPlan> PlanHandle(std::shared_ptr<const Plan> plan) {
   return handle;
 }
 
-TensorView ViewOf(const GradloomTensor& tensor, const std::string& what) {
+namespace {
+
+// Where a GPU's tensor has come: whose memory is whose is not asked before, as the question loads the driver.
+std::atomic<DevicePlatform*> asked_platform = nullptr;
+
+}  // namespace
+
+void ExpectDeviceTensors() {
+  std::string why;
+  DevicePlatform* const platform = CudaPlatform(&why);
+  if (platform != nullptr) why = platform->problem();
+  if (!why.empty())
+    throw Error(ErrorCode::kDevice, "the tensor is a GPU's, and there is no CUDA here: " + why, "", "copy it to host memory first");
+  asked_platform = platform;
+}
+
+TensorView ViewOf(const GradloomTensor& tensor, const std::string& what, bool on_device) {
   const auto dtype = static_cast<DType>(tensor.dtype);
   const int64_t element = tensor.dtype > 0 && tensor.dtype < kDTypes ? DTypeBytes(dtype) : 0;
   if (element == 0) throw Error(ErrorCode::kType, what + " has element type " + std::to_string(tensor.dtype) + ", which is none");
@@ -67,6 +85,11 @@ TensorView ViewOf(const GradloomTensor& tensor, const std::string& what) {
   if (*elements > 0 && tensor.data == nullptr) throw Error(ErrorCode::kConfig, what + " has no data: the pointer is null");
   if (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(element) != 0)
     throw Error(ErrorCode::kConfig, what + " is not aligned to its elements of " + std::to_string(element) + " bytes");
+  if (DevicePlatform* const platform = on_device ? nullptr : asked_platform.load(); platform != nullptr) {
+    if (const int ordinal = platform->OrdinalOf(tensor.data); ordinal >= 0)
+      throw Error(ErrorCode::kDevice, what + " is on cuda:" + std::to_string(ordinal) + ", and is read from host memory here", "",
+                  "copy it to host memory first");
+  }
   return {dtype, std::move(shape), tensor.data};
 }
 
@@ -91,10 +114,11 @@ Feeds FeedsOf(const Call& call, GradloomEntry entry, const char* const* names, c
     throw Error(ErrorCode::kData, std::to_string(count) + " inputs are given, the plan takes " + std::to_string(wanted.size()), "",
                 "GetInputInfo tells them in order");
   }
+  const bool on_device = call->plan().targets.front().device == DeviceKind::kCuda;
   Feeds feeds;
   for (size_t i = 0; i < count; ++i) {
     const std::string name = names != nullptr ? TextOf(names[i], "the name of an input") : i < wanted.size() ? wanted[i].name : "";
-    const TensorView view = ViewOf(inputs[i], "input '" + Escaped(name) + "'");
+    const TensorView view = ViewOf(inputs[i], "input '" + Escaped(name) + "'", on_device);
     if (!feeds.emplace(name, view).second) throw Error(ErrorCode::kData, "input '" + Escaped(name) + "' is given twice");
   }
   return feeds;

@@ -80,6 +80,9 @@ class Device {
   // Keeps the stream busy for about so long.
   virtual void Delay(int64_t nanoseconds, void* stream) = 0;
 
+  // The stream goes on when what others have enqueued by now in the default stream of device `ordinal` has been done.
+  virtual void WaitForDefaultStream(void* stream, int ordinal) = 0;
+
   // Returns when the stream has done all that was enqueued.
   virtual void Synchronize(void* stream) = 0;
   // Whether it has.
@@ -158,6 +161,9 @@ class DevicePlatform {
   // As the driver numbers them for this process; empty where there is none, and then `problem` says why.
   virtual std::vector<DeviceProperties> devices() = 0;
   virtual std::string problem() const = 0;
+
+  // On which device memory is; -1: it is the host's.
+  virtual int OrdinalOf(const void* memory) = 0;
 
   // A logical device: several may be on one ordinal. Throws Error(kDevice) for one that is not there.
   virtual std::unique_ptr<Device> Open(int ordinal) = 0;

@@ -71,12 +71,16 @@ class DeviceExecutor : public Executor {
 
  private:
   DeviceEntry& Prepared(int entry);
-  void CopyInputs(DeviceEntry& entry, const std::vector<const void*>& feeds, int slot);
+  // Where the feeds are. Throws Error(kDevice) for a device that is none of the plan's.
+  void FindFeeds(const Entry& stated, const std::vector<const void*>& feeds);
+  void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
   void CopyAhead(const NextRun& next, int slot);
   void Launch(DeviceEntry& entry, int slot);
   void CheckFault();
   void NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin);
   void Read(const void* from, int64_t bytes, size_t rank, void* to);
+  // A feed that is fetched.
+  const std::byte* FeedOnHost(int entry, int fetch, int feed);
   // A part of a fetch, valid until the next of that fetch, or the next run.
   const std::byte* PartOnHost(int entry, int fetch, const FetchParts::Part& part);
 
@@ -94,6 +98,7 @@ class DeviceExecutor : public Executor {
   std::map<std::pair<int, int>, std::vector<std::byte>> parts_;  // by entry and fetch: a part that was brought to the host
   std::map<int, std::vector<TimedInstruction>> times_;           // by entry: of its last timed run
   std::map<int, std::vector<int64_t>> sums_;                     // by program, by instruction: nanoseconds of all timed runs
+  std::vector<int> feed_ordinals_;                               // of the feeds that are copied: their devices; -1: host memory
   int ahead_entry_ = -1;
   std::vector<const void*> ahead_feeds_;
   Background background_;  // last: its work uses all of the above
@@ -111,28 +116,57 @@ DeviceEntry& DeviceExecutor::Prepared(int entry) {
   return *slot;
 }
 
+void DeviceExecutor::FindFeeds(const Entry& stated, const std::vector<const void*>& feeds) {
+  feed_ordinals_.clear();
+  for (size_t f = 0; f < feeds.size(); ++f) {
+    const int ordinal = feed_ordinals_.emplace_back(CudaPlatform()->OrdinalOf(feeds[f]));
+    std::string ours;
+    bool known = ordinal < 0;
+    for (size_t r = memories_.first(); r < memories_.last() && !known; ++r) {
+      known = memories_.rank(r).device->ordinal() == ordinal;
+      ours += (ours.empty() ? "cuda:" : ", cuda:") + std::to_string(memories_.rank(r).device->ordinal());
+    }
+    if (known) continue;
+    throw Error(ErrorCode::kDevice,
+                "input '" + Escaped(stated.feeds[f].name) + "' is on cuda:" + std::to_string(ordinal) + ", and the session on " + ours, "",
+                "give it from a device of the session, or from host memory");
+  }
+}
+
 // Through host memory laid out as the slot, so that one transfer brings all; without pinned memory piece by piece, as the driver then
-// copies once more anyway.
-void DeviceExecutor::CopyInputs(DeviceEntry& entry, const std::vector<const void*>& feeds, int slot) {
+// copies once more anyway. What is on a device comes from there, when the rest is in its place.
+void DeviceExecutor::CopyInputs(int entry_index, const std::vector<const void*>& feeds, int slot) {
+  DeviceEntry& entry = *prepared_[static_cast<size_t>(entry_index)];
+  FindFeeds(plan_->entries[static_cast<size_t>(entry_index)], feeds);
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     RankMemory& rank = memories_.rank(r);
     const StagingMemory& staging = rank.host_inputs[static_cast<size_t>(slot)];
     std::byte* const inputs = rank.inputs.at(slot * rank.slot_bytes);
+    void* const stream = copy_streams_[r].get();
     int64_t end = 0;
     for (const InputCopy& copy : entry.ranks[r].copies) {
       const auto* const feed = static_cast<const std::byte*>(feeds[static_cast<size_t>(copy.feed)]);
+      if (feed_ordinals_[static_cast<size_t>(copy.feed)] >= 0) continue;
       if (!staging.pinned() && copy.samples.runs == 1) {
-        rank.device->Copy(inputs + copy.slot_offset, feed + copy.samples.whole_offset, copy.bytes, copy_streams_[r].get());
+        rank.device->Copy(inputs + copy.slot_offset, feed + copy.samples.whole_offset, copy.bytes, stream);
         continue;
       }
       copy.samples.Scatter(feed, staging.at(copy.slot_offset));
-      if (!staging.pinned()) {
-        rank.device->Copy(inputs + copy.slot_offset, staging.at(copy.slot_offset), copy.bytes, copy_streams_[r].get());
-      }
+      if (!staging.pinned()) rank.device->Copy(inputs + copy.slot_offset, staging.at(copy.slot_offset), copy.bytes, stream);
       end = std::max(end, copy.slot_offset + copy.bytes);
     }
-    if (staging.pinned()) rank.device->Copy(inputs, staging.at(0), end, copy_streams_[r].get());
-    rank.device->Record(copied_[r].get(), copy_streams_[r].get());
+    if (staging.pinned()) rank.device->Copy(inputs, staging.at(0), end, stream);
+    for (const InputCopy& copy : entry.ranks[r].copies) {
+      const int ordinal = feed_ordinals_[static_cast<size_t>(copy.feed)];
+      if (ordinal < 0) continue;
+      const auto* const feed = static_cast<const std::byte*>(feeds[static_cast<size_t>(copy.feed)]) + copy.samples.whole_offset;
+      rank.device->WaitForDefaultStream(stream, ordinal);
+      for (int64_t run = 0; run < copy.samples.runs; ++run) {
+        rank.device->Copy(inputs + copy.slot_offset + run * copy.samples.bytes, feed + run * copy.samples.whole_step, copy.samples.bytes,
+                          stream);
+      }
+    }
+    rank.device->Record(copied_[r].get(), stream);
   }
 }
 
@@ -143,7 +177,7 @@ void DeviceExecutor::CopyAhead(const NextRun& next, int slot) {
   if (entry < 0 || prepared_[static_cast<size_t>(entry)] == nullptr) return;
   for (const TensorView& feed : feeds) ahead_feeds_.push_back(feed.data);
   try {
-    CopyInputs(*prepared_[static_cast<size_t>(entry)], ahead_feeds_, slot);
+    CopyInputs(entry, ahead_feeds_, slot);
   } catch (const Error&) {
     return;
   }
@@ -159,7 +193,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
   const auto slot = static_cast<int>(++step_ % 2);
-  if (ahead_entry_ != entry_index || ahead_feeds_ != feeds_) CopyInputs(entry, feeds_, slot);
+  if (ahead_entry_ != entry_index || ahead_feeds_ != feeds_) CopyInputs(entry_index, feeds_, slot);
   ahead_entry_ = -1;
   ahead_feeds_.clear();
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
@@ -250,8 +284,18 @@ void DeviceExecutor::Read(const void* from, int64_t bytes, size_t rank, void* to
   device.Synchronize(copy_streams_[rank].get());
 }
 
+const std::byte* DeviceExecutor::FeedOnHost(int entry_index, int index, int feed) {
+  const auto* const given = static_cast<const std::byte*>(feeds_[static_cast<size_t>(feed)]);
+  if (CudaPlatform()->OrdinalOf(given) < 0) return given;
+  const Feed& stated = plan_->entries[static_cast<size_t>(entry_index)].feeds[static_cast<size_t>(feed)];
+  std::vector<std::byte>& bytes = parts_[{entry_index, index}];
+  bytes.resize(static_cast<size_t>(stated.shape.elements() * DTypeBytes(stated.dtype)));
+  Read(given, static_cast<int64_t>(bytes.size()), memories_.first(), bytes.data());
+  return bytes.data();
+}
+
 const std::byte* DeviceExecutor::PartOnHost(int entry_index, int index, const FetchParts::Part& part) {
-  if (part.buffer->arena == Arena::kFeed) return static_cast<const std::byte*>(feeds_[static_cast<size_t>(part.buffer->feed)]);
+  if (part.buffer->arena == Arena::kFeed) return FeedOnHost(entry_index, index, part.buffer->feed);
   const DeviceEntry& entry = *prepared_[static_cast<size_t>(entry_index)];
   const auto staged = std::find_if(entry.fetches.begin(), entry.fetches.end(),
                                    [&](const StagedFetch& f) { return f.fetch == index && f.rank == part.rank; });
@@ -269,7 +313,7 @@ TensorView DeviceExecutor::FetchedWhole(int entry_index, int index) {
   const Fetch& fetch = stated.fetches[static_cast<size_t>(index)];
   const FetchParts found = PartsOf(*plan_, entry_index, index);
   const Buffer& first = *found.parts.front().buffer;
-  if (first.arena == Arena::kFeed) return {first.dtype, found.shape, feeds_[static_cast<size_t>(first.feed)]};
+  if (first.arena == Arena::kFeed) return {first.dtype, found.shape, FeedOnHost(entry_index, index, first.feed)};
   Tensor& whole = FetchedTensor(entry_index, index, first.dtype, found.shape);
   for (const FetchParts::Part& part : found.parts) {
     const std::byte* const bytes = on_host(part);

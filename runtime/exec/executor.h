@@ -68,10 +68,11 @@ class Executor {
   virtual ~Executor() = default;
 
   // Runs one entry and returns when it has ended. Feeds come in the order of Entry::feeds, in the given dtypes and shapes (checked:
-  // Error(kShape)); their memory must stay until Run returns. Allocates nothing of its own after the entry's first run. `next`: asked on
-  // a thread of the executor's own while this runs, where the plan has copy streams; what it gives is copied into the other input slot,
-  // and the next Run with that entry and memory finds it there; the memory must stay, unchanged, until that has returned. After an error,
-  // which is that of the first stream of the first rank that had one, what the step was to change is undefined.
+  // Error(kShape)); their memory must stay until Run returns. A plan for devices takes feeds from host memory, or from memory of its own
+  // devices, behind what the default stream there has by then; Error(kDevice) names others. Allocates nothing of its own after the entry's
+  // first run. `next`: asked on a thread of the executor's own while this runs, where the plan has copy streams; what it gives is copied
+  // into the other input slot, and the next Run with that entry and memory finds it there; the memory must stay, unchanged, until that has
+  // returned. After an error, which is that of the first stream of the first rank that had one, what the step was to change is undefined.
   virtual void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) = 0;
   // Returns when nothing of a next run is being copied.
   virtual void FinishAhead() = 0;

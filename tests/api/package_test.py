@@ -176,8 +176,8 @@ class SessionTest(unittest.TestCase):
         del owner
         gc.collect()
         self.assertIsNone(held(), "the array is still held")
-        with self.assertRaisesRegex(self.gradloom.Error, r"E-DEVICE.*host memory(.|\n)*tensor.cpu"):
-            session.step(features=Tensor(self.x, device=2), target=self.y)
+        with self.assertRaisesRegex(self.gradloom.Error, r"E-DEVICE.*the host or a GPU(.|\n)*tensor.cpu"):
+            session.step(features=Tensor(self.x, device=4), target=self.y)
 
     def test_pytorch(self):
         try:

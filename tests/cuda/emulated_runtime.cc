@@ -351,6 +351,16 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  const auto lock = Locked();
+  *attributes = {};
+  const auto& memory = TheWorld().memory;
+  auto block = memory.upper_bound(const_cast<void*>(pointer));
+  const bool known = block != memory.begin() && static_cast<const char*>((--block)->first) + block->second.first > pointer;
+  attributes->type = !known ? cudaMemoryTypeUnregistered : block->second.second < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  attributes->device = known ? block->second.second : -1;
+  return cudaSuccess;
+}
 cudaError_t cudaMalloc(void** address, size_t bytes) { return Take(address, bytes, the_device); }
 cudaError_t cudaFree(void* address) { return Give(address); }
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned) {

@@ -120,6 +120,17 @@ class CudaDevice : public Device {
     EnqueueDelay(nanoseconds, Stream(stream));
   }
 
+  void WaitForDefaultStream(void* stream, int ordinal) override {
+    GRADLOOM_CUDA(cudaSetDevice(ordinal));
+    cudaEvent_t event = nullptr;
+    GRADLOOM_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    const cudaError_t recorded = cudaEventRecord(event, nullptr);
+    Use();
+    const cudaError_t waits = recorded == cudaSuccess ? cudaStreamWaitEvent(Stream(stream), event, 0) : recorded;
+    cudaEventDestroy(event);  // it goes when it has been reached
+    CheckCuda(waits, "cudaStreamWaitEvent");
+  }
+
   void Synchronize(void* stream) override {
     Use();
     GRADLOOM_CUDA(cudaStreamSynchronize(Stream(stream)));

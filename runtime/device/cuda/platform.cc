@@ -51,6 +51,14 @@ class CudaDevicePlatform : public DevicePlatform {
     return found;
   }
 
+  int OrdinalOf(const void* memory) override {
+    cudaPointerAttributes attributes{};
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
+    cudaGetLastError();
+    const bool there = error == cudaSuccess && (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged);
+    return there ? attributes.device : -1;
+  }
+
   std::unique_ptr<Device> Open(int ordinal) override { return OpenDevice(ordinal); }
 
   std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) override {
