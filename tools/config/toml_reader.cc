@@ -191,7 +191,8 @@ void Configuration::ReadFile(const std::string& path) {
 }
 
 void Configuration::ReadText(const std::string& text, const std::string& name) {
-  if (std::ssize(text) > kTomlLimitBytes) throw Error(ErrorCode::kLimit, "the configuration has " + std::to_string(text.size()) + " bytes", name);
+  if (std::ssize(text) > kTomlLimitBytes)
+    throw Error(ErrorCode::kLimit, "the configuration has " + std::to_string(text.size()) + " bytes", name);
   TomlReader(*this, name, OriginKind::kFile, "").ReadRoot(Parse(text, name, true));
 }
 
