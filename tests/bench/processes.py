@@ -103,6 +103,8 @@ def main():
                     rates[kind].append(measure())
                     others = max(others, (busy() - begin - (own() - mine)) / ((os.times().elapsed - clock) * os.cpu_count()))
             table[name] = (rates, others)
+            print(name, {kind: [round(rate) for rate in measured] for kind, measured in rates.items()}, f"others {others:.2f}",
+                  file=sys.stderr, flush=True)
     kinds = list(next(iter(table.values()))[0])
     print(f"{cpu()}; {arguments.rounds} rounds; samples a second, median (least to most)\n")
     print("| net | " + " | ".join(kinds) + " | others |\n|---|" + "---|" * (len(kinds) + 1))

@@ -1,5 +1,6 @@
-"""Jobs whose processes have GPUs, on the emulated device: what processes, driver and NCCL say to each other, and the marks for profilers."""
+"""The command with GPUs, on the emulated device: what processes, driver and NCCL say to each other, marks for profilers, what sensors measure."""
 import gzip
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from jobs import Job, JobTest  # noqa: E402
 
-GRADLOOM, PLUGIN, RECORDER = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
+GRADLOOM, PLUGIN, RECORDER, SENSORS = (os.path.abspath(sys.argv.pop(1)) for _ in range(4))
 
 
 class GpuJobsTest(JobTest):
@@ -50,6 +51,12 @@ class GpuJobsTest(JobTest):
         flags = {rank: self.train("job4", devices=f"cuda:{2 * rank},{2 * rank + 1}", cuda_graph="off") for rank in range(2)}
         self.job(2, [], own=flags)
         self.assert_same_run("job4", "one4")
+
+    def test_parts_of_a_model_in_several_processes(self):
+        place = ["--place", "layer2*=cpu:1"]
+        self.one([*self.housing("parts_one", devices="cuda:0,1"), *place])
+        self.job(2, [*self.housing("parts_job"), *place])
+        self.assert_same_run("parts_job", "parts_one")
 
     def test_resume_with_any_number_of_processes(self):
         self.one(self.housing("whole", devices="cuda:0,1", epochs="40"))
@@ -105,6 +112,18 @@ class GpuJobsTest(JobTest):
         outputs = [process.communicate(timeout=180) for process in job.processes]
         self.assertEqual(job.codes(), [0, 0], outputs)
         self.assertEqual([output[0] for output in outputs], [alone, ""])
+
+    def test_sensors(self):
+        os.environ["LD_LIBRARY_PATH"] = os.path.dirname(SENSORS)
+        try:
+            devices = json.loads(self.one(["devices", "--json"]).stdout)["devices"]
+        finally:
+            del os.environ["LD_LIBRARY_PATH"]
+        self.assertEqual([device["id"] for device in devices], ["cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3"])
+        names = ("memory_free_bytes", "busy_percent", "temperature_c", "power_w")
+        self.assertEqual([devices[2][name] for name in names], [4 << 30, 97, 81, 650])
+        self.assertEqual([devices[3][name] for name in names], [8 << 30, 0, 30, 70])
+        self.assertNotIn("power_w", json.loads(self.one(["devices", "--json"]).stdout)["devices"][2], "there is no such library here")
 
     def test_profilers_see_steps_and_nodes(self):
         record = self.path("ranges.txt")

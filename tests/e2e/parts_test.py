@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -15,7 +14,7 @@ import numpy as np
 import safetensors.numpy
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from jobs import Job, assert_same_run, digits  # noqa: E402
+from jobs import Job, JobTest  # noqa: E402
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
@@ -28,33 +27,11 @@ OTHER_FOLDER = r"""out=$1; shift; [ "$GRADLOOM_RANK" = 1 ] && { mount -t tmpfs n
 SHORT_FILES = r"""[ "$GRADLOOM_RANK" = 1 ] && { trap "" XFSZ; ulimit -f 8; }; exec "$@" """
 
 
-class PartsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.out = folder.name
-
-    def one(self, words, code=0):
-        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
-
-    def job(self, world, words, code=0, **options):
-        job = Job(GRADLOOM, world, words, **options)
-        said = job.end()
-        self.assertEqual(job.codes(), [code] * world, "\n".join(said))
-        return said
-
-    def path(self, *names):
-        return os.path.join(self.out, *names)
+class PartsTest(JobTest):
+    gradloom = GRADLOOM
 
     def train(self, name, place, **changes):
-        flags = {"--" + key.replace("_", "-"): value for key, value in changes.items()}
-        return ["train", *digits(flags), *place, "--name", name, "--out", self.out]
-
-    def same(self, ours, theirs):
-        assert_same_run(self, self.path(ours), self.path(theirs))
+        return [*super().train(name, **changes), *place]
 
     def newest(self, run):
         with open(self.path(run, "checkpoints", "LATEST")) as file:
@@ -84,7 +61,7 @@ class PartsTest(unittest.TestCase):
                 self.one(self.train(f"one{i}", place, devices=f"cpu:{world * each}", **changes))
                 said = self.job(world, self.train(f"job{i}", place, devices=f"cpu:{each}", **changes))
                 self.assertEqual(said[1:], [""] * (world - 1), "rank 0 alone shows what happens")
-                self.same(f"job{i}", f"one{i}")
+                self.assert_same_run(f"job{i}", f"one{i}")
                 self.assert_same_checkpoint(self.newest(f"job{i}"), self.newest(f"one{i}"), files)
 
     def interrupt(self, name, world, words, victim, signal_number, codes):
@@ -119,12 +96,12 @@ class PartsTest(unittest.TestCase):
             shutil.copytree(self.path("stopped"), self.path(run))
             said = self.job(world, ["resume", self.path(run)]) if world > 1 else [self.one(["resume", self.path(run)]).stderr]
             self.assertNotIn("resume  from the start", said[0])
-            self.same(run, "whole")
+            self.assert_same_run(run, "whole")
         # From one process to several.
         self.stop("stopped_one", 1, self.train("stopped_one", TWO, devices="cpu:4"))
         self.assertEqual(len(self.parts(self.newest("stopped_one"))), 1)
         self.job(4, ["resume", self.path("stopped_one")])
-        self.same("stopped_one", "whole")
+        self.assert_same_run("stopped_one", "whole")
 
     def test_what_uses_a_checkpoint_reads_all_parts(self):
         changes = {"steps": "12", "save_every": "4", "eval_every": "4", "accumulate": "1"}
@@ -156,7 +133,7 @@ class PartsTest(unittest.TestCase):
         start = self.path("used", "checkpoints", "step-000008")
         self.one(self.train("begun_one", TWO, devices="cpu:2", steps="3", init_weights=start))
         self.job(2, self.train("begun", TWO, devices="cpu:1", steps="3", init_weights=start))
-        self.same("begun", "begun_one")
+        self.assert_same_run("begun", "begun_one")
 
     def test_what_is_damaged_is_passed_over(self):
         changes = {"steps": "12", "save_every": "4", "keep": "9", "eval_every": "never"}
@@ -173,7 +150,7 @@ class PartsTest(unittest.TestCase):
         self.assertRegex(said, r"skipped .*step-000012: 'rank-2.safetensors' is no part of the checkpoint: .*")
         self.assertRegex(said, r"skipped .*step-000008: the file is damaged: .* \(.*rank-1.safetensors\)")
         self.assertRegex(said, r"resume +.*step-000004")
-        self.same("damaged", "sound")
+        self.assert_same_run("damaged", "sound")
         os.remove(os.path.join(self.newest("damaged"), "rank-1.safetensors"))
         said = self.one(["eval", self.path("damaged"), "--from", os.path.basename(self.newest("damaged"))], code=7).stderr
         self.assertIn("E-CHECKPOINT]: 'rank-1.safetensors' is absent", said)
@@ -181,7 +158,7 @@ class PartsTest(unittest.TestCase):
     def test_saves_by_the_clock(self):
         self.one(self.train("clock_one", TWO, devices="cpu:2", epochs="8"))
         self.job(2, self.train("clock", TWO, devices="cpu:1", epochs="8", save_every="1s", keep="1000"))
-        self.same("clock", "clock_one")
+        self.assert_same_run("clock", "clock_one")
         # Of the clock, and of the end; how many is the machine's affair.
         steps = [name for name in os.listdir(self.path("clock", "checkpoints")) if name.startswith("step-")]
         self.assertGreaterEqual(len(steps), 1, steps)
@@ -201,7 +178,7 @@ class PartsTest(unittest.TestCase):
         said = self.one(self.train("nan_one", TWO, devices="cpu:2", **words)).stderr
         self.assertRegex(said, r"left out [1-9]\d* batches")
         self.job(2, self.train("nan", TWO, devices="cpu:1", **words))
-        self.same("nan", "nan_one")
+        self.assert_same_run("nan", "nan_one")
 
     def test_a_part_that_cannot_be_written(self):
         """Files of rank 1 end at 8 KiB, which its part is longer than."""
@@ -235,7 +212,7 @@ class PartsTest(unittest.TestCase):
             self.interrupt(name, 3, self.train(name, THREE, devices="cpu:1"), victim, signal.SIGKILL,
                            [-9 if rank == victim else 140 for rank in range(3)])
             self.job(3, ["resume", self.path(name)])
-            self.same(name, "unbroken")
+            self.assert_same_run(name, "unbroken")
 
 
 if __name__ == "__main__":

@@ -112,15 +112,16 @@ class CudaDevicePlatform : public DevicePlatform {
     p.l2_bytes = device.l2CacheSize;
     p.shared_bytes_per_block = static_cast<int64_t>(device.sharedMemPerBlockOptin);
     p.memory_bus_bits = device.memoryBusWidth;
+    // The runtime would open a context on each GPU to tell how much is free there, which takes some of it, for every process of a job.
+    p.memory_free_bytes = -1;
+    ReadSensors(p);
     size_t free = 0, total = 0;
-    // Opens a context there, which takes memory of its own: what is said is what is left for work.
-    if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
+    if (p.memory_free_bytes < 0 && cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess)
       p.memory_free_bytes = static_cast<int64_t>(free);
     for (int other = 0; other < count; ++other) {
       int can = 0;
       if (other != ordinal && cudaDeviceCanAccessPeer(&can, ordinal, other) == cudaSuccess && can != 0) p.peers.push_back(other);
     }
-    ReadSensors(p);
     cudaGetLastError();
     return p;
   }

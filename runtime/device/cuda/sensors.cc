@@ -10,6 +10,9 @@ using NvmlDevice = struct NvmlDeviceOpaque*;
 struct NvmlUtilization {
   unsigned gpu, memory;  // percent
 };
+struct NvmlMemory {
+  unsigned long long total, free, used;  // bytes
+};
 constexpr int kTemperatureOfGpu = 0;
 
 class Nvml {
@@ -20,7 +23,8 @@ class Nvml {
     int (*init)() = nullptr;
     const bool whole = Find(library, "nvmlInit_v2", init) && Find(library, "nvmlDeviceGetHandleByPciBusId_v2", by_bus) &&
                        Find(library, "nvmlDeviceGetUtilizationRates", utilization) &&
-                       Find(library, "nvmlDeviceGetTemperature", temperature) && Find(library, "nvmlDeviceGetPowerUsage", power);
+                       Find(library, "nvmlDeviceGetTemperature", temperature) && Find(library, "nvmlDeviceGetPowerUsage", power) &&
+                       Find(library, "nvmlDeviceGetMemoryInfo", memory);
     works = whole && init() == 0;
   }
 
@@ -29,6 +33,7 @@ class Nvml {
   int (*utilization)(NvmlDevice device, NvmlUtilization* rates) = nullptr;
   int (*temperature)(NvmlDevice device, int sensor, unsigned* celsius) = nullptr;
   int (*power)(NvmlDevice device, unsigned* milliwatts) = nullptr;
+  int (*memory)(NvmlDevice device, NvmlMemory* memory) = nullptr;
 
  private:
   template <typename F>
@@ -45,7 +50,9 @@ void ReadSensors(DeviceProperties& device) {
   NvmlDevice handle = nullptr;
   if (!nvml.works || nvml.by_bus(device.pci_bus.c_str(), &handle) != 0) return;
   NvmlUtilization rates{};
+  NvmlMemory memory{};
   unsigned celsius = 0, milliwatts = 0;
+  if (nvml.memory(handle, &memory) == 0) device.memory_free_bytes = static_cast<int64_t>(memory.free);
   if (nvml.utilization(handle, &rates) == 0) device.busy_percent = static_cast<int>(rates.gpu);
   if (nvml.temperature(handle, kTemperatureOfGpu, &celsius) == 0) device.temperature_c = static_cast<int>(celsius);
   if (nvml.power(handle, &milliwatts) == 0) device.power_w = static_cast<int>(milliwatts / 1000);

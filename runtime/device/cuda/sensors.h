@@ -5,7 +5,7 @@
 
 namespace gradloom::cuda {
 
-// Fills busy_percent, temperature_c and power_w of the device with this pci_bus; leaves them where they are not known.
+// Fills memory_free_bytes, busy_percent, temperature_c and power_w of the device with this pci_bus; leaves them where they are not known.
 void ReadSensors(DeviceProperties& device);
 
 }  // namespace gradloom::cuda
