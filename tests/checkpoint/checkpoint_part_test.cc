@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -77,20 +78,31 @@ class Member {
   // "" or the error, of process 0.
   std::string Save(int64_t step) {
     SetSampleState(session_, step);
-    if (!leads()) {
-      if (writer_ != nullptr && writer_->Announced()) writer_->Write(SavedStateOf(session_));
-      return "";
-    }
-    parts_->Announce(true);
-    try {
-      folder_->Save(SavedStateOf(session_), {}, false, &*parts_);
-      return "";
-    } catch (const Error& error) {
-      return error.Describe();
-    }
+    return SaveUnless([](const SavedState&) {});
+  }
+  std::string SaveFinite() {
+    return SaveUnless([](const SavedState& saved) { CheckFinite(saved); });
   }
 
  private:
+  std::string SaveUnless(const std::function<void(const SavedState&)>& check) {
+    if (!leads()) {
+      if (writer_ != nullptr && writer_->Announced()) writer_->Write(SavedStateOf(session_), check);
+      return "";
+    }
+    parts_->Announce(true);
+    std::string error;
+    try {
+      const SavedState saved = SavedStateOf(session_);
+      check(saved);
+      folder_->Save(saved, {}, false, &*parts_);
+    } catch (const Error& thrown) {
+      error = thrown.Describe();
+    }
+    parts_->Abandon();
+    return error;
+  }
+
   FaultyCalls calls_;
   std::shared_ptr<Communicator> communicator_;
   Session session_;
@@ -287,7 +299,14 @@ TEST(CheckpointPartTest, ValuesThatAreNotFiniteAreNoCheckpoint) {
       Require(member.session().NonFiniteState().empty(), "it is finite");
       nan(name, NAN);
       Require(member.session().NonFiniteState() == name, "not found");
+      // Of process 0's own nothing is begun.
+      const std::string said = member.SaveFinite(), whose = name == "fc.weight" ? "" : "rank 1 (";
+      if (!member.leads()) continue;
+      Require(said.find("E-DIVERGED]: " + whose) != std::string::npos, said);
+      Require(said.find("'" + name + "' is not finite after step 0") != std::string::npos, said);
+      Require(!FindNewestCheckpoint(folder.path()).checkpoint && Unfinished(folder.path()).empty(), "it was saved");
     }
+    Require(member.Save(1).empty(), "the next save failed");
     member.communicator().Leave();
   }));
 }
