@@ -30,15 +30,15 @@ LOSSES = {"cross_entropy": "cross_entropy(out, y)", "mse": "mse(out, y)"}
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
 
 
-def training(name, cache, folder, steps):
-    """Our command for a job of any form: epochs of the four batches there are, eight times each."""
+def training(name, cache, folder, repeats, steps):
+    """Our command for a job of any form: epochs of the four batches there are, so often each."""
     import numpy as np
     case = json.loads((cache / f"{name}.json").read_text())
     data = folder / f"{name}.npz"
     if not data.exists():
         batches = np.load(cache / f"{name}.npz")
         count = len(batches.files) // 2
-        np.savez(data, **{key: np.concatenate([batches[f"{key}{i}"] for i in range(count)] * 8) for key in "xy"})
+        np.savez(data, **{key: np.concatenate([batches[f"{key}{i}"] for i in range(count)] * repeats) for key in "xy"})
     kind = case["optimizer"]["type"]
     flags = ["--optimizer", kind, "--lr", str(case["optimizer"]["lr"])]
     flags += ["--momentum", "0.9"] if kind == "momentum" else []
@@ -46,9 +46,9 @@ def training(name, cache, folder, steps):
             "--batch", str(case["batch_size"]), "--steps", str(steps), "--save-every", "never", "--progress", "none", "--out", folder]
 
 
-def ours(name, cache, folder, steps, start, devices, *flags):
+def ours(name, cache, folder, repeats, steps, start, devices, *flags):
     """Samples a second, of the median epoch after the first."""
-    words = training(name, cache, folder, steps)
+    words = training(name, cache, folder, repeats, steps)
     run = f"{name}{len(os.listdir(folder))}"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
     command = [*start, *words, "--name", run, "--devices", devices, *flags]
@@ -80,10 +80,12 @@ def main():
         for name in arguments.names or NAMES:
             first = torchs("torch_eager", name, arguments.python, 10, 1)
             batch = json.loads((arguments.cache / f"{name}.json").read_text())["batch_size"]
-            steps = max(96, int(SECONDS * first / batch))
+            rate = first / batch
+            repeats = max(1, min(8, int(SECONDS * rate / 12)))
+            steps = 4 * repeats * max(3, int(SECONDS * rate / (4 * repeats)))
 
             def own_job(start, devices, *flags):
-                return lambda: ours(name, arguments.cache, folder, steps, start, devices, *flags)
+                return lambda: ours(name, arguments.cache, folder, repeats, steps, start, devices, *flags)
             kinds = {
                 "PyTorch": lambda: torchs("torch_eager", name, arguments.python, steps, 1),
                 "PyTorch, DDP of 2": lambda: torchs("torch_ddp", name, arguments.python, steps, 2),

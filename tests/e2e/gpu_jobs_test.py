@@ -77,8 +77,8 @@ class GpuJobsTest(JobTest):
         self.assertIn("the run is for 2 devices, and the job has 3 processes", said[0])
 
     def test_a_lost_rank_ends_the_job(self):
-        for how, reason in ((signal.SIGKILL, r"is gone: "), (signal.SIGSTOP, r"has not answered within the collective timeout of 10 s")):
-            job = Job(GRADLOOM, 2, self.housing(f"lost{how}", epochs="100000", collective_timeout="10s"))
+        for how, reason in ((signal.SIGKILL, r"is gone: "), (signal.SIGSTOP, r"has not answered within the collective timeout of 20 s")):
+            job = Job(GRADLOOM, 2, self.housing(f"lost{how}", epochs="100000", collective_timeout="20s"))
             try:
                 self.wait_for(self.path(f"lost{how}", "checkpoints", "step-000010"), job)
                 job.processes[1].send_signal(how)
