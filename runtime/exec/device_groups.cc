@@ -13,6 +13,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kWait[] = "what the GPUs do together";
 
+constexpr auto kNewsTakes = std::chrono::seconds(5);
+
 // Who sends to whom, in all entries, in the order of ranks.
 std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
   std::set<std::pair<int, int>> transfers;
@@ -57,7 +59,20 @@ std::unique_ptr<DeviceGroup> DeviceGroups::Make(const std::vector<int>& ranks, s
   const bool gives = meeting.positions.front() == 0;
   meeting.id = communicator_->ShareInGroup(id, ranks, memories_.ranks(), gives ? CudaPlatform()->NewMeeting() : "");
   meeting.waiting = [this](Clock::time_point& since) { communicator_->CheckWait(since, kWait); };
-  return CudaPlatform()->JoinGroup(devices, meeting);
+  try {
+    return CudaPlatform()->JoinGroup(devices, meeting);
+  } catch (const Error& error) {
+    Explain(error);
+    throw;
+  }
+}
+
+void DeviceGroups::Explain(const Error& error) const {
+  if (communicator_ == nullptr || error.code() != ErrorCode::kDevice) return;
+  for (const Clock::time_point begin = Clock::now(); Clock::now() - begin < kNewsTakes;) {
+    communicator_->ThrowIfFailed();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 DeviceGroup& DeviceGroups::Of(int group) {
@@ -70,25 +85,30 @@ DeviceGroup& DeviceGroups::Between(size_t from, size_t to) { return *groups_.at(
 
 void DeviceGroups::Await(Device& device, void* stream) {
   if (communicator_ == nullptr) return device.Synchronize(stream);
-  const Clock::time_point begin = Clock::now();
   try {
-    for (Clock::time_point since = begin; !device.Done(stream);) {
-      communicator_->CheckWait(since, kWait);
-      for (const auto& [key, group] : groups_) {
-        if (group != nullptr) group->Check();
-      }
-      // A short step is met at once, and a long one costs no core.
-      if (Clock::now() - begin < std::chrono::milliseconds(1)) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
-      }
-    }
-  } catch (...) {
+    Watch(device, stream);
+  } catch (const Error& error) {
     for (const auto& [key, group] : groups_) {
       if (group != nullptr) group->Abort();
     }
+    Explain(error);
     throw;
+  }
+}
+
+void DeviceGroups::Watch(Device& device, void* stream) const {
+  const Clock::time_point begin = Clock::now();
+  for (Clock::time_point since = begin; !device.Done(stream);) {
+    communicator_->CheckWait(since, kWait);
+    for (const auto& [key, group] : groups_) {
+      if (group != nullptr) group->Check();
+    }
+    // A short step is met at once, and a long one costs no core.
+    if (Clock::now() - begin < std::chrono::milliseconds(1)) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
   }
 }
 

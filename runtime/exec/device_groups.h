@@ -23,6 +23,10 @@ class DeviceGroups {
   // Ranks `from` and `to`, of which one is of another process. What is sent is a broadcast of the first to the second.
   DeviceGroup& Between(size_t from, size_t to);
 
+  // Of an error on the way to a step: throws Error(kPeer) instead, where the job says within a moment that a process is gone. NCCL may know
+  // of it first, and knows no name.
+  void Explain(const Error& error) const;
+
   // Returns when the stream of a device has done all that was enqueued. With other processes: throws Error(kPeer) as soon as the job has
   // failed or takes too long, Error(kDevice) as DeviceGroup::Check. What was enqueued is ended then, and nothing can be run any more.
   void Await(Device& device, void* stream);
@@ -31,6 +35,7 @@ class DeviceGroups {
   // An index into Plan::groups and -1, or sender and receiver.
   using Key = std::pair<int, int>;
 
+  void Watch(Device& device, void* stream) const;
   // Null where no member is here. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 

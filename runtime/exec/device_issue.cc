@@ -150,6 +150,7 @@ bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry, int slot, bool timed)
       default: Enqueue(lane, slot, timed); return true;
     }
   } catch (const Error& error) {
+    groups_.Explain(error);
     if (lane.done()) throw;
     RethrowAt(error, *lane.front().instruction);
   }

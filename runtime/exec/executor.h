@@ -62,7 +62,8 @@ struct ExecutorOptions {
 // Runs entries, one at a time, on the kind of device that the plan was made for. Not thread-safe.
 class Executor {
  public:
-  // `plan` must have been verified. `state` null: fresh state arenas. Throws Error(kResource, kPlan, kUnsupported, kDevice).
+  // `plan` must have been verified. `state` null: fresh state arenas. Throws Error(kResource, kPlan, kUnsupported, kDevice), and
+  // Error(kLimit) where CPU devices do not fit this machine (CheckMachine).
   static std::unique_ptr<Executor> Make(std::shared_ptr<const Plan> plan, const ExecutorOptions& options = {},
                                         std::shared_ptr<StateArena> state = nullptr);
   virtual ~Executor() = default;

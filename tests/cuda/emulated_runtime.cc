@@ -30,7 +30,8 @@ using WorkPtr = std::shared_ptr<Work>;
 struct CUevent_st {
   WorkPtr recorded;  // the last record; null: never
   int capture = 0;   // the capture in which it was recorded; 0: none
-  std::chrono::steady_clock::time_point time;
+  // When that was reached. An event may be gone by then.
+  std::shared_ptr<std::chrono::steady_clock::time_point> time = std::make_shared<std::chrono::steady_clock::time_point>();
 };
 
 struct CUgraph_st {
@@ -427,7 +428,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t given) {
   const auto lock = Locked();
   CUstream_st* const stream = StreamOf(given);
-  if (const cudaError_t error = Enqueue(given, "record", [event] { event->time = std::chrono::steady_clock::now(); }); error != cudaSuccess)
+  if (const cudaError_t error = Enqueue(given, "record", [time = event->time] { *time = std::chrono::steady_clock::now(); });
+      error != cudaSuccess)
     return error;
   event->recorded = stream->capture != 0 ? stream->captured : stream->last;
   event->capture = stream->capture;
@@ -458,7 +460,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->recorded == nullptr || event->recorded->done ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
-  *ms = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  *ms = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
   return cudaSuccess;
 }
 

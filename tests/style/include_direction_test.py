@@ -19,7 +19,7 @@ ALLOWED = {
     "runtime/exec": ["runtime/base", "runtime/plan", "runtime/device", "runtime/comm", "kernels/catalog", "kernels/cpu"],
     "runtime/session": ["runtime/base", "runtime/plan", "runtime/comm", "runtime/exec"],
     "include/gradloom": [],
-    "runtime/api": ["runtime/base", "runtime/plan", "runtime/exec", "runtime/session", "include/gradloom"],
+    "runtime/api": ["runtime/base", "runtime/plan", "runtime/device", "runtime/exec", "runtime/session", "include/gradloom"],
     "kernels/scalar": [],
     "kernels/catalog": ["runtime/base", "kernels/reference", "kernels/scalar"],
     "kernels/reference": ["runtime/base", "kernels/catalog", "kernels/scalar"],
