@@ -13,7 +13,6 @@
 #include "runtime/exec/device_memory.h"
 #include "runtime/exec/device_prepare.h"
 #include "runtime/exec/rethrow.h"
-#include "runtime/plan/entry_names.h"
 
 namespace gradloom {
 namespace {
@@ -92,6 +91,7 @@ class DeviceExecutor : public Executor {
   std::vector<std::unique_ptr<DeviceEntry>> prepared_;  // by index into Plan::entries
   std::vector<DeviceStream> copy_streams_;              // by rank
   std::vector<DeviceEvent> copied_;                     // by rank: the inputs of the next step are there
+  std::string range_name_;                              // of the run, kept so that a step takes no memory for it
   bool timed_ = false;
   uint32_t step_ = 0;
   std::vector<const void*> feeds_;                               // of the entry that ran last
@@ -189,7 +189,8 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   const Entry& stated = plan_->entries[static_cast<size_t>(entry_index)];
   CheckFeeds(stated, feeds);
   DeviceEntry& entry = Prepared(entry_index);
-  const DeviceRange range(memories_.device(), "step " + std::to_string(params.step) + ", " + EntryName(stated));
+  range_name_.assign("step ").append(std::to_string(params.step)).append(", ").append(entry.name);
+  const DeviceRange range(memories_.device(), range_name_);
   feeds_.clear();
   for (const TensorView& feed : feeds) feeds_.push_back(feed.data);
   const auto slot = static_cast<int>(++step_ % 2);

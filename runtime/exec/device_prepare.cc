@@ -5,6 +5,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/exec/rethrow.h"
+#include "runtime/plan/entry_names.h"
 
 namespace gradloom {
 namespace {
@@ -25,6 +26,7 @@ class DevicePreparation {
 
   DeviceEntry Run() {
     DeviceEntry made;
+    made.name = EntryName(entry_);
     for (size_t rank = 0; rank < entry_.ranks.size(); ++rank)
       made.ranks.push_back(memories_.holds(rank) ? PrepareRank(rank) : DeviceRank());
     StageFetches(made);

@@ -91,6 +91,7 @@ struct StagedFetch {
 };
 
 struct DeviceEntry {
+  std::string name;  // for profilers: "step of 64"
   std::vector<DeviceRank> ranks;
   std::vector<StagedFetch> fetches;
   StagingMemory fetched;

@@ -60,14 +60,7 @@ class GpuJobsTest(JobTest):
 
     def test_resume_with_any_number_of_processes(self):
         self.one(self.housing("whole", devices="cuda:0,1", epochs="40"))
-        job = Job(GRADLOOM, 2, self.housing("stopped", epochs="40"))
-        try:
-            self.wait_for(self.path("stopped", "checkpoints", "LATEST"), job)
-            job.processes[1].send_signal(signal.SIGTERM)
-            said = job.end()
-        finally:
-            job.kill()
-        self.assertEqual(job.codes(), [138] * 2, "\n".join(said))
+        self.stopped(2, self.housing("stopped", epochs="40"), "stopped")
         shutil.copytree(self.path("stopped"), self.path("alone"))
         self.job(2, ["resume", self.path("stopped")])
         self.assert_same_run("stopped", "whole")

@@ -1,6 +1,7 @@
 """Jobs of several processes, and what they train."""
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -118,6 +119,18 @@ class JobTest(unittest.TestCase):
 
     def assert_same_run(self, ours, theirs):
         assert_same_run(self, self.path(ours), self.path(theirs))
+
+    def stopped(self, world, words, run):
+        """What the processes said of a run that SIGTERM, to rank 1, has stopped after its first checkpoint."""
+        job = Job(self.gradloom, world, words)
+        try:
+            self.wait_for(self.path(run, "checkpoints", "LATEST"), job)
+            job.processes[1].send_signal(signal.SIGTERM)
+            said = job.end()
+        finally:
+            job.kill()
+        self.assertEqual(job.codes(), [138] * world, "\n".join(said))
+        return said
 
     def wait_for(self, path, job):
         self.wait_until(lambda: os.path.exists(path), path, job)

@@ -91,14 +91,7 @@ class ProcessesTest(JobTest):
 
     def test_resume_with_any_number_of_processes(self):
         self.one(self.train("whole", devices="cpu:3"))
-        job = Job(GRADLOOM, 3, self.train("stopped"))
-        try:
-            self.wait_for(self.path("stopped", "checkpoints", "LATEST"), job)
-            job.processes[1].send_signal(signal.SIGTERM)
-            said = job.end()
-        finally:
-            job.kill()
-        self.assertEqual(job.codes(), [138] * 3, "\n".join(said))
+        said = self.stopped(3, self.train("stopped"), "stopped")
         self.assertIn("stopped by SIGTERM after step", said[0])
         for world in (3, 2, 1):
             run = f"on{world}"
