@@ -18,6 +18,8 @@ constexpr uint32_t kFirstTag = 16;  // of groups, two each, and then of channels
 // second, unless they are stopped.
 constexpr auto kSilent = std::chrono::seconds(3);
 
+std::string TextOf(const std::vector<std::byte>& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
 }  // namespace
 
 Communicator::Communicator(const JobTopology& topology, const CommunicatorOptions& options, MpiLibrary* mpi)
@@ -120,10 +122,7 @@ std::unique_ptr<RankChannel> Communicator::MakeChannel(int from, int to, size_t 
 std::string Communicator::ShareInGroup(size_t id, const std::vector<int>& members, size_t ranks, const std::string& given) {
   const uint32_t tag = kFirstTag + 2 * static_cast<uint32_t>(id);
   const int giver = ProcessOf(members.front(), ranks);
-  if (giver != process_) {
-    const std::vector<std::byte> bytes = Take(giver, tag);
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
+  if (giver != process_) return TextOf(Take(giver, tag));
   int told = process_;
   for (int rank : members) {
     const int process = ProcessOf(rank, ranks);
@@ -159,12 +158,7 @@ std::vector<std::string> Communicator::Exchange(uint32_t tag, const std::string&
     if (i != process_) Send(i, tag, given.data(), static_cast<int64_t>(given.size()));
   }
   for (int i = 0; i < processes(); ++i) {
-    if (i == process_) {
-      all[static_cast<size_t>(i)] = given;
-      continue;
-    }
-    const std::vector<std::byte> bytes = Take(i, tag);
-    all[static_cast<size_t>(i)].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    all[static_cast<size_t>(i)] = i == process_ ? given : TextOf(Take(i, tag));
   }
   return all;
 }
@@ -179,8 +173,7 @@ std::string Communicator::Broadcast(const std::string& given) {
     for (int i = 1; i < processes(); ++i) Send(i, kControlTag, given.data(), static_cast<int64_t>(given.size()));
     return given;
   }
-  const std::vector<std::byte> bytes = Take(0, kControlTag);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return TextOf(Take(0, kControlTag));
 }
 
 void Communicator::Abort(const std::string& why) {
