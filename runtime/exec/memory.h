@@ -19,6 +19,9 @@ class HostArena {
   std::byte* at(int64_t offset) const { return data_ + offset; }
   int64_t bytes() const { return bytes_; }
 
+  // Has the system find memory for all of it now, on as many threads as there are cores, before anything is written there.
+  void Populate();
+
  private:
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;

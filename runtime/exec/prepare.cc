@@ -18,7 +18,7 @@ namespace {
 
 class HostArenaMemory : public ArenaMemory {
  public:
-  explicit HostArenaMemory(int64_t bytes) : memory_(bytes, "state") {}
+  explicit HostArenaMemory(int64_t bytes) : memory_(bytes, "state") { memory_.Populate(); }
   std::byte* at(int64_t offset) const override { return memory_.at(offset); }
   int64_t bytes() const override { return memory_.bytes(); }
   void Read(int64_t offset, int64_t bytes, void* to) const override { std::memcpy(to, memory_.at(offset), static_cast<size_t>(bytes)); }
