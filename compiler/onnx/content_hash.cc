@@ -1,5 +1,6 @@
 #include "compiler/onnx/content_hash.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -7,23 +8,40 @@
 
 namespace gradloom {
 
-void ContentHash::Add(const void* data, size_t bytes) {
-  const char* at = static_cast<const char*>(data);
-  const auto mix = [&](uint64_t word) {
-    a_ = Mix64(a_ ^ word);
-    b_ = Mix64(b_ + word);
-  };
-  size_t left = bytes;
-  for (; left >= 8; left -= 8, at += 8) {
-    uint64_t word;
-    std::memcpy(&word, at, 8);
-    mix(word);
+void ContentHash::Mix(uint64_t word) {
+  a_ = Mix64(a_ ^ word);
+  b_ = Mix64(b_ + word);
+}
+
+void ContentHash::Append(const void* data, size_t bytes) {
+  if (bytes == 0) return;
+  const auto* at = static_cast<const unsigned char*>(data);
+  const size_t held = length_ % sizeof(uint64_t);
+  length_ += bytes;
+  uint64_t word;
+  if (held > 0) {
+    const size_t taken = std::min(bytes, sizeof word - held);
+    std::memcpy(rest_ + held, at, taken);
+    if (held + taken < sizeof word) return;
+    std::memcpy(&word, rest_, sizeof word);
+    Mix(word);
+    at += taken;
+    bytes -= taken;
   }
+  for (; bytes >= sizeof word; bytes -= sizeof word, at += sizeof word) {
+    std::memcpy(&word, at, sizeof word);
+    Mix(word);
+  }
+  std::memcpy(rest_, at, bytes);
+}
+
+void ContentHash::EndPiece() {
   uint64_t word = 0;
-  std::memcpy(&word, at, left);
-  mix(word);
+  std::memcpy(&word, rest_, length_ % sizeof word);
+  Mix(word);
   // The length, so that pieces and zeros at the end count.
-  mix(bytes);
+  Mix(length_);
+  length_ = 0;
 }
 
 std::string ContentHash::Hex() const {

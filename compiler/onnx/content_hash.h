@@ -10,14 +10,26 @@ namespace gradloom {
 
 class ContentHash {
  public:
-  void Add(const void* data, size_t bytes);
+  // A piece: other pieces of the same bytes together count as other content.
+  void Add(const void* data, size_t bytes) {
+    Append(data, bytes);
+    EndPiece();
+  }
   void Add(std::string_view text) { Add(text.data(), text.size()); }
+
+  // A piece that comes in parts, wherever it is cut.
+  void Append(const void* data, size_t bytes);
+  void EndPiece();
 
   // 32 hexadecimal digits of all that was added.
   std::string Hex() const;
 
  private:
+  void Mix(uint64_t word);
+
   uint64_t a_ = 0x243F6A8885A308D3, b_ = 0x13198A2E03707344;  // the digits of pi
+  uint64_t length_ = 0;                                       // of the piece so far
+  unsigned char rest_[8] = {};                                // its last bytes, fewer than a word
 };
 
 }  // namespace gradloom

@@ -8,7 +8,7 @@
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/tensor_data.h"
-#include "compiler/onnx/wire_check.h"
+#include "compiler/onnx/wire_reader.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "onnx/defs/parser.h"
@@ -20,8 +20,7 @@ namespace {
 // Of one kind.
 constexpr size_t kMostWarnings = 100;
 
-void ParseBinary(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
-  CheckWire(bytes, where, limits);
+void ParseMessage(std::string_view bytes, const std::string& where, const ModelLimits& limits, onnx::ModelProto* proto) {
   google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
   google::protobuf::io::CodedInputStream stream(&array);
   // A nested graph is three messages deep: attribute, graph, node.
@@ -50,8 +49,8 @@ void ParseText(std::string_view text, const std::string& where, const ModelLimit
   }
 }
 
-// Moves the elements of every tensor out of the messages.
-void TakeTensors(ModelFile& file, ContentHash& hash) {
+// Moves the elements of every tensor out of the messages. `raw`: those that never were in them.
+void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
   ExternalData external(file.path, file.options);
   size_t with_nan = 0;
   const auto note_nan = [&](const std::string& name, const Tensor& data) {
@@ -75,8 +74,13 @@ void TakeTensors(ModelFile& file, ContentHash& hash) {
   ForEachTensor(file.proto, [&](const TensorSite& site) {
     const std::string where = Escaped(file.path, 1000) + ", tensor '" + Escaped(site.name) + "'";
     const ModelLimits& limits = file.options.limits;
-    Tensor data =
-        site.dense != nullptr ? ReadTensor(*site.dense, where, external, limits) : ReadSparseTensor(*site.sparse, where, external, limits);
+    const auto raw_of = [&](onnx::TensorProto& tensor) {
+      const int64_t index = TakenElements(tensor);
+      return index < 0 ? nullptr : &raw.at(static_cast<size_t>(index));
+    };
+    Tensor data = site.dense != nullptr ? ReadTensor(*site.dense, where, external, limits, raw_of(*site.dense))
+                                        : ReadSparseTensor(*site.sparse, where, external, limits, raw_of(*site.sparse->mutable_values()),
+                                                           raw_of(*site.sparse->mutable_indices()));
     if (site.dense != nullptr && site.dense->data_location() == onnx::TensorProto::EXTERNAL)
       hash.Add(data.data(), static_cast<size_t>(data.bytes()));
     if (site.parameter_like) note_nan(site.name, data);
@@ -96,49 +100,81 @@ void TakeTensors(ModelFile& file, ContentHash& hash) {
 
 bool IsTextName(const std::string& path) { return path.ends_with(".onnxtxt") || path.ends_with(".txt"); }
 
-// `hash`: of the bytes; null where nobody asks.
-std::shared_ptr<ModelFile> ParseProto(std::string bytes, bool text, const std::string& path, const LoadOptions& options,
-                                      ContentHash* hash) {
-  auto file = std::make_shared<ModelFile>();
-  file->path = path;
-  file->options = options;
-  const std::string where = Escaped(path, 1000);
-  if (text) {
-    ParseText(bytes, where, options.limits, &file->proto);
-  } else {
-    ParseBinary(bytes, where, options.limits, &file->proto);
-  }
-  if (hash != nullptr) hash->Add(bytes);
-  // A large model is held once only.
-  std::string().swap(bytes);
-  CheckModel(file->proto, where, options.limits, file->warnings);
-  return file;
+struct Parsed {
+  std::shared_ptr<ModelFile> file;
+  std::vector<Tensor> raw;  // what TakeTensors wants
+};
+
+Parsed NewFile(const std::string& path, const LoadOptions& options) {
+  Parsed parsed{std::make_shared<ModelFile>(), {}};
+  parsed.file->path = path;
+  parsed.file->options = options;
+  return parsed;
 }
 
-std::shared_ptr<const ModelFile> Parse(std::string bytes, bool text, const std::string& path, const LoadOptions& options) {
+Parsed ParseBinary(ModelBytes& bytes, Elements elements, const std::string& path, const LoadOptions& options) {
+  Parsed parsed = NewFile(path, options);
+  const std::string where = Escaped(path, 1000);
+  WireModel wire = ReadWire(bytes, elements, where, options.limits);
+  ParseMessage(wire.message, where, options.limits, &parsed.file->proto);
+  parsed.raw = std::move(wire.elements);
+  return parsed;
+}
+
+Parsed ParseText(std::string_view text, const std::string& path, const LoadOptions& options) {
+  Parsed parsed = NewFile(path, options);
+  ParseText(text, Escaped(path, 1000), options.limits, &parsed.file->proto);
+  return parsed;
+}
+
+void Check(ModelFile& file) { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); }
+
+std::shared_ptr<const ModelFile> Finished(Parsed parsed, ContentHash hash) {
+  Check(*parsed.file);
+  TakeTensors(*parsed.file, std::move(parsed.raw), hash);
+  parsed.file->hash = hash.Hex();
+  return std::move(parsed.file);
+}
+
+std::shared_ptr<const ModelFile> FinishedText(std::string_view text, const std::string& path, const LoadOptions& options) {
   ContentHash hash;
-  std::shared_ptr<ModelFile> file = ParseProto(std::move(bytes), text, path, options, &hash);
-  TakeTensors(*file, hash);
-  file->hash = hash.Hex();
-  return file;
+  hash.Add(text);
+  return Finished(ParseText(text, path, options), hash);
 }
 
 }  // namespace
 
 std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOptions& options) {
-  return ParseProto(ReadWholeFile(path, options.limits.file_bytes), IsTextName(path), path, options, nullptr);
+  Parsed parsed;
+  if (IsTextName(path)) {
+    parsed = ParseText(ReadWholeFile(path, options.limits.file_bytes), path, options);
+  } else {
+    const InputFile input(path, options.limits.file_bytes);
+    ModelBytes bytes(input, nullptr);
+    parsed = ParseBinary(bytes, Elements::kSkipped, path, options);
+  }
+  Check(*parsed.file);
+  return std::move(parsed.file);
 }
 
 Model Model::Load(const std::string& path, const LoadOptions& options) {
-  return Model(Parse(ReadWholeFile(path, options.limits.file_bytes), IsTextName(path), path, options));
+  if (IsTextName(path)) return Model(FinishedText(ReadWholeFile(path, options.limits.file_bytes), path, options));
+  const InputFile input(path, options.limits.file_bytes);
+  ContentHash hash;
+  ModelBytes bytes(input, &hash);
+  Parsed parsed = ParseBinary(bytes, Elements::kTaken, path, options);
+  return Model(Finished(std::move(parsed), hash));
 }
 
 Model Model::FromBytes(std::string_view bytes, const std::string& name, const LoadOptions& options) {
-  return Model(Parse(std::string(bytes), false, name, options));
+  ContentHash hash;
+  ModelBytes source(bytes, &hash);
+  Parsed parsed = ParseBinary(source, Elements::kTaken, name, options);
+  return Model(Finished(std::move(parsed), hash));
 }
 
 Model Model::FromText(std::string_view text, const std::string& name, const LoadOptions& options) {
-  return Model(Parse(std::string(text), true, name, options));
+  return Model(FinishedText(text, name, options));
 }
 
 const std::string& Model::path() const { return file_->path; }

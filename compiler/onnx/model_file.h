@@ -30,8 +30,8 @@ struct ModelFile {
   std::vector<std::string> warnings;
 };
 
-// The messages of a file, checked, with the elements of tensors still in place and external ones not read. Throws what
-// Model::Load throws before it reads tensors.
+// The messages of a file, checked, without what tensors have as raw data or external data. Throws what Model::Load throws before it reads
+// tensors.
 std::shared_ptr<ModelFile> ReadModelProto(const std::string& path, const LoadOptions& options);
 
 // A place in a model where a tensor stands: exactly one of the two is set.

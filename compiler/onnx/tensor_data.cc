@@ -152,13 +152,18 @@ void NormalizeBools(Tensor& tensor) {
 
 }  // namespace
 
-Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits) {
+Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits,
+                  const Tensor* raw) {
   if (proto.has_segment()) {
     Fail("a tensor has the segment " + std::to_string(proto.segment().begin()) + " to " + std::to_string(proto.segment().end()) +
              "; ONNX has no tensors in segments any more",
          where);
   }
-  const Fields fields = FieldsOf(proto);
+  Fields fields = FieldsOf(proto);
+  if (raw != nullptr) {
+    if (fields.raw > 0) Fail("a tensor has raw data twice", where);
+    fields.raw = raw->bytes();
+  }
   if (proto.data_type() == TensorProto::STRING && fields.raw > 0) Fail("strings in raw_data", where);
   if (fields.used() > 1) Fail("a tensor holds its elements in several fields: " + fields.used_names(), where);
   const Shape shape = ReadDims(proto.dims(), where);
@@ -190,11 +195,14 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
                              : std::to_string(entries) + " elements, it has " + std::to_string(in_field)),
          where);
   }
+  if (raw != nullptr && raw->dtype() == dtype) return raw->Reshaped(shape);
   Tensor tensor(dtype, shape);
+  // A message that was merged of two can have another type than the one before its data.
+  const void* const bytes_in_file = raw != nullptr ? raw->data() : proto.raw_data().data();
   if (fields.raw > 0 && IsNarrow(dtype)) {
-    Unpack(reinterpret_cast<const uint8_t*>(proto.raw_data().data()), tensor);
+    Unpack(static_cast<const uint8_t*>(bytes_in_file), tensor);
   } else if (fields.raw > 0) {
-    std::memcpy(tensor.data(), proto.raw_data().data(), proto.raw_data().size());
+    std::memcpy(tensor.data(), bytes_in_file, static_cast<size_t>(fields.raw));
   } else {
     StoreField(proto, tensor);
   }
@@ -202,9 +210,10 @@ Tensor ReadTensor(const TensorProto& proto, const std::string& where, ExternalDa
   return tensor;
 }
 
-Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits) {
-  const Tensor values = ReadTensor(proto.values(), where + " (its values)", external, limits);
-  const Tensor indices = ReadTensor(proto.indices(), where + " (its indices)", external, limits);
+Tensor ReadSparseTensor(const onnx::SparseTensorProto& proto, const std::string& where, ExternalData& external, const ModelLimits& limits,
+                        const Tensor* raw_values, const Tensor* raw_indices) {
+  const Tensor values = ReadTensor(proto.values(), where + " (its values)", external, limits, raw_values);
+  const Tensor indices = ReadTensor(proto.indices(), where + " (its indices)", external, limits, raw_indices);
   const Shape shape = ReadDims(proto.dims(), where);
   if (values.shape().rank() != 1)
     Fail("the values of a sparse tensor have rank " + std::to_string(values.shape().rank()) + ", not 1", where);

@@ -1,0 +1,284 @@
+// Models that are read by our reader of bytes, against the same parsed by protobuf alone. GRADLOOM_SEED=N draws others.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/external_data.h"
+#include "compiler/onnx/model_file.h"
+#include "compiler/onnx/proto_convert.h"
+#include "compiler/onnx/tensor_data.h"
+#include "compiler/onnx/wire_reader.h"
+#include "runtime/base/dtype.h"
+
+namespace gradloom {
+namespace {
+
+using Random = std::mt19937_64;
+
+int64_t Below(Random& random, int64_t count) { return static_cast<int64_t>(random() % static_cast<uint64_t>(count)); }
+
+std::string Bytes(Random& random, int64_t count) {
+  std::string bytes(static_cast<size_t>(count), '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+// Names may be anything here, and data as large as the reader's buffer.
+void Fill(Random& random, onnx::TensorProto& tensor) {
+  static constexpr int kTypes[] = {onnx::TensorProto::FLOAT,    onnx::TensorProto::DOUBLE, onnx::TensorProto::FLOAT16,
+                                   onnx::TensorProto::INT64,    onnx::TensorProto::BOOL,   onnx::TensorProto::UINT8,
+                                   onnx::TensorProto::BFLOAT16, onnx::TensorProto::INT4};
+  tensor.set_name("t" + std::to_string(Below(random, 10)));
+  const int64_t extent = Below(random, 20) == 0 ? Below(random, 100'000) : Below(random, 40);
+  tensor.add_dims(extent);
+  if (Below(random, 4) == 0) {
+    tensor.set_data_type(onnx::TensorProto::FLOAT);
+    for (int64_t i = 0; i < extent; ++i) tensor.add_float_data(static_cast<float>(i));
+    return;
+  }
+  tensor.set_data_type(kTypes[Below(random, std::size(kTypes))]);
+  const DType dtype = *DTypeFromProto(tensor.data_type());
+  tensor.set_raw_data(Bytes(random, dtype == DType::kInt4 ? (extent + 1) / 2 : extent * DTypeBytes(dtype)));
+}
+
+void Fill(Random& random, onnx::GraphProto& graph, int depth);
+
+void Fill(Random& random, onnx::NodeProto& node, int depth) {
+  node.set_op_type("Op");
+  node.add_output("o");
+  for (int64_t i = Below(random, 4); i > 0; --i) {
+    onnx::AttributeProto& attribute = *node.add_attribute();
+    attribute.set_name("a" + std::to_string(i));
+    switch (Below(random, 5)) {
+      case 0: Fill(random, *attribute.mutable_t()); break;
+      case 1: Fill(random, *attribute.add_tensors()); break;
+      case 2: attribute.set_s(Bytes(random, Below(random, 300))); break;
+      case 3:
+        attribute.set_i(static_cast<int64_t>(random()));
+        attribute.set_f(0.5F);
+        break;
+      default:
+        if (depth > 0) Fill(random, *attribute.mutable_g(), depth - 1);
+    }
+  }
+}
+
+void Fill(Random& random, onnx::GraphProto& graph, int depth) {
+  graph.set_name("g");
+  for (int64_t i = Below(random, 5); i > 0; --i) Fill(random, *graph.add_initializer());
+  for (int64_t i = Below(random, 4); i > 0; --i) Fill(random, *graph.add_node(), depth);
+  if (Below(random, 3) == 0) {
+    onnx::SparseTensorProto& sparse = *graph.add_sparse_initializer();
+    sparse.add_dims(8);
+    sparse.mutable_values()->set_data_type(onnx::TensorProto::FLOAT);
+    sparse.mutable_values()->add_dims(2);
+    sparse.mutable_values()->set_raw_data(Bytes(random, 8));
+    sparse.mutable_indices()->set_data_type(onnx::TensorProto::INT64);
+    sparse.mutable_indices()->add_dims(2);
+    const int64_t indices[] = {1, 5};
+    sparse.mutable_indices()->set_raw_data(indices, sizeof indices);
+  }
+}
+
+onnx::ModelProto RandomModel(Random& random) {
+  onnx::ModelProto model;
+  model.set_ir_version(10);
+  model.set_producer_name(Bytes(random, Below(random, 20)));
+  Fill(random, *model.mutable_graph(), 3);
+  for (int64_t i = Below(random, 3); i > 0; --i) {
+    onnx::FunctionProto& function = *model.add_functions();
+    function.set_name("f");
+    Fill(random, *function.add_node(), 2);
+  }
+  if (Below(random, 3) == 0) Fill(random, *model.add_training_info()->mutable_algorithm(), 1);
+  return model;
+}
+
+struct Read {
+  std::vector<ModelTensor> tensors;
+  std::string rest;  // the model without elements
+};
+
+// Of the message alone where `raw` is empty.
+Read TensorsOf(onnx::ModelProto& model, const std::vector<Tensor>& raw) {
+  const LoadOptions options;
+  ExternalData external("", options);
+  Read read;
+  const auto raw_of = [&](onnx::TensorProto* tensor) -> const Tensor* {
+    const int64_t index = TakenElements(*tensor);
+    return index < 0 ? nullptr : &raw.at(static_cast<size_t>(index));
+  };
+  ForEachTensor(model, [&](const TensorSite& site) {
+    if (site.dense != nullptr) {
+      read.tensors.push_back({site.name, ReadTensor(*site.dense, site.name, external, options.limits, raw_of(site.dense))});
+      ClearElements(site.dense);
+      return;
+    }
+    onnx::TensorProto *const values = site.sparse->mutable_values(), *const indices = site.sparse->mutable_indices();
+    read.tensors.push_back(
+        {site.name, ReadSparseTensor(*site.sparse, site.name, external, options.limits, raw_of(values), raw_of(indices))});
+    ClearElements(values);
+    ClearElements(indices);
+  });
+  read.rest = model.SerializeAsString();
+  return read;
+}
+
+Read ReadByUs(ModelBytes bytes) {
+  WireModel wire = ReadWire(bytes, Elements::kTaken, "test", {});
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromString(wire.message));
+  return TensorsOf(model, wire.elements);
+}
+
+void ExpectSame(const Read& a, const Read& b) {
+  EXPECT_EQ(a.rest, b.rest);
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    const Tensor &x = a.tensors[i].data, &y = b.tensors[i].data;
+    EXPECT_EQ(a.tensors[i].name, b.tensors[i].name);
+    ASSERT_TRUE(x.dtype() == y.dtype() && x.shape() == y.shape()) << a.tensors[i].name;
+    EXPECT_EQ(std::memcmp(x.data(), y.data(), static_cast<size_t>(x.bytes())), 0) << a.tensors[i].name;
+  }
+}
+
+std::string Hash(std::string_view bytes) {
+  ContentHash hash;
+  hash.Add(bytes);
+  return hash.Hex();
+}
+
+TEST(Wire, RandomModelsAreWhatProtobufReads) {
+  const char* given = std::getenv("GRADLOOM_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  RecordProperty("seed", std::to_string(seed));
+  SCOPED_TRACE("GRADLOOM_SEED=" + std::to_string(seed));
+  Random random(seed);
+  const std::string path = testing::TempDir() + "/wire.onnx";
+  for (int i = 0; i < 100; ++i) {
+    const std::string bytes = RandomModel(random).SerializeAsString();
+    onnx::ModelProto whole;
+    ASSERT_TRUE(whole.ParseFromString(bytes));
+    const Read expected = TensorsOf(whole, {});
+    ContentHash from_memory, from_file;
+    ExpectSame(ReadByUs(ModelBytes(bytes, &from_memory)), expected);
+    std::ofstream(path, std::ios::binary) << bytes;
+    const InputFile file(path);
+    ExpectSame(ReadByUs(ModelBytes(file, &from_file)), expected);
+    EXPECT_EQ(from_memory.Hex(), Hash(bytes));
+    EXPECT_EQ(from_file.Hex(), Hash(bytes));
+    // Without elements, nothing but those is missing.
+    ModelBytes skipping(file, nullptr);
+    onnx::ModelProto skipped;
+    ASSERT_TRUE(skipped.ParseFromString(ReadWire(skipping, Elements::kSkipped, "test", {}).message));
+    ForEachTensor(skipped, [](const TensorSite& site) {
+      for (onnx::TensorProto* tensor : {site.dense, site.sparse == nullptr ? nullptr : site.sparse->mutable_values(),
+                                        site.sparse == nullptr ? nullptr : site.sparse->mutable_indices()}) {
+        if (tensor != nullptr) ClearElements(tensor);
+      }
+    });
+    EXPECT_EQ(skipped.SerializeAsString(), expected.rest);
+  }
+}
+
+// A model with one initializer, of these bytes.
+std::string WithTensor(const std::string& tensor) {
+  const auto sized = [](char tag, const std::string& content) { return std::string{tag, static_cast<char>(content.size())} + content; };
+  return sized(7 << 3 | 2, sized(5 << 3 | 2, tensor));
+}
+
+std::string Message(const onnx::TensorProto& tensor) { return tensor.SerializeAsString(); }
+
+onnx::TensorProto Floats(float value) {
+  onnx::TensorProto tensor;
+  tensor.add_dims(1);
+  tensor.set_data_type(onnx::TensorProto::FLOAT);
+  tensor.set_raw_data(&value, sizeof value);
+  return tensor;
+}
+
+TEST(Wire, ATypeBehindItsDataIsReadAllTheSame) {
+  onnx::TensorProto data = Floats(3), type;
+  data.clear_data_type();
+  type.set_data_type(onnx::TensorProto::FLOAT);
+  const Read read = ReadByUs(ModelBytes(WithTensor(Message(data) + Message(type)), nullptr));
+  EXPECT_EQ(read.tensors.at(0).data.as<float>()[0], 3);
+}
+
+TEST(Wire, ATypeThatIsSaidTwiceIsTheLast) {
+  onnx::TensorProto type;
+  type.set_data_type(onnx::TensorProto::INT32);
+  const Read read = ReadByUs(ModelBytes(WithTensor(Message(Floats(1)) + Message(type)), nullptr));
+  EXPECT_EQ(read.tensors.at(0).data.as<int32_t>()[0], 0x3F800000);
+}
+
+TEST(Wire, RawDataTwiceIsRefused) {
+  onnx::TensorProto more = Floats(2);
+  more.clear_dims();
+  EXPECT_THROW(ReadByUs(ModelBytes(WithTensor(Message(Floats(1)) + Message(more)), nullptr)), Error);
+}
+
+// What says in our messages that elements were taken says nothing in a file.
+TEST(Wire, AFileCannotNameElements) {
+  for (const bool last : {false, true}) {
+    onnx::TensorProto marked;
+    marked.mutable_unknown_fields()->AddVarint((1 << 29) - 1, 7);
+    marked.mutable_unknown_fields()->AddLengthDelimited((1 << 29) - 1, "x");
+    marked.mutable_unknown_fields()->AddVarint(1000, 7);
+    const std::string tensor = last ? Message(Floats(1)) + Message(marked) : Message(marked) + Message(Floats(1));
+    const Read read = ReadByUs(ModelBytes(WithTensor(tensor), nullptr));
+    EXPECT_EQ(read.tensors.at(0).data.as<float>()[0], 1);
+    onnx::ModelProto rest;
+    ASSERT_TRUE(rest.ParseFromString(read.rest));
+    EXPECT_EQ(rest.graph().initializer(0).unknown_fields().field_count(), 1) << "other unknown fields stay";
+  }
+}
+
+TEST(Wire, TheHashIsOfContentWhereverItIsCut) {
+  Random random(1);
+  const std::string bytes = Bytes(random, 1000);
+  for (int i = 0; i < 200; ++i) {
+    ContentHash hash;
+    for (size_t at = 0; at < bytes.size();) {
+      const auto count = std::min<size_t>(bytes.size() - at, static_cast<size_t>(Below(random, 30)));
+      hash.Append(bytes.data() + at, count);
+      at += count;
+    }
+    hash.EndPiece();
+    ASSERT_EQ(hash.Hex(), Hash(bytes));
+  }
+  // Checkpoints name their model by it.
+  ContentHash hash;
+  hash.Add("0123456789abcdef!");
+  hash.Add("");
+  hash.Add("tail");
+  EXPECT_EQ(hash.Hex(), "29b44011fb2d64092de784f690a0ea83");
+}
+
+TEST(Wire, AFileThatHasBecomeShorterIsAnError) {
+  Random random(2);
+  const std::string path = testing::TempDir() + "/short.onnx";
+  onnx::ModelProto model;
+  onnx::TensorProto& tensor = *model.mutable_graph()->add_initializer();
+  tensor.add_dims(200'000);
+  tensor.set_data_type(onnx::TensorProto::FLOAT);
+  tensor.set_raw_data(Bytes(random, 800'000));
+  std::ofstream(path, std::ios::binary) << model.SerializeAsString();
+  const InputFile file(path);
+  ModelBytes bytes(file, nullptr);
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << "short";
+  try {
+    ReadWire(bytes, Elements::kTaken, "test", {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
