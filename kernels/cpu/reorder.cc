@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/move.h"
 #include "kernels/cpu/parallel.h"
 
@@ -89,26 +90,48 @@ bool Pads(const OperandType& operand) { return operand.layout.Padded(operand.sha
 
 constexpr int64_t kElementsPerThread = 1 << 15;
 
+// The innermost axis that counts; -1: the tensor is one element.
+int Innermost(const std::vector<Axis>& axes) {
+  for (size_t k = axes.size(); k-- > 0;) {
+    if (axes[k].extent > 1) return axes[k].dim;
+  }
+  return -1;
+}
+
 // Between any two layouts of elements of this unsigned type's size, padding and all, by tables of places. Padding becomes zero.
+//
+// Output elements next to each other may lie far apart in the input, and the other way round. So a tile is a cache line of the input by a
+// run of the output's innermost dimension: each line that it reads is used whole while it is near.
 template <typename Element>
 class TableReorder : public Kernel {
  public:
-  explicit TableReorder(const KernelCall& call) : bytes_(Pads(call.outputs[0]) ? call.outputs[0].bytes() : 0), threads_(call.threads) {
+  explicit TableReorder(const KernelCall& call)
+      : loops_(BestLoops()), bytes_(Pads(call.outputs[0]) ? call.outputs[0].bytes() : 0), threads_(call.threads) {
     const OperandType &from = call.inputs[0], &to = call.outputs[0];
     const std::vector<Axis> in = AxesOf(from.layout, from.layout.Padded(from.shape)), out = AxesOf(to.layout, to.layout.Padded(to.shape));
-    // From the outermost of the output; the dimension of its innermost axis last, in runs.
-    const int inner = out.empty() ? -1 : out.back().dim;
-    std::vector<int> dims;
+    const auto table = [&](int dim) {
+      const int64_t extent = dim < 0 ? 1 : from.shape[dim];
+      return Dimension{extent, PlacesOf(in, dim, extent), PlacesOf(out, dim, extent)};
+    };
+    const int inner = Innermost(out);
+    // What the lines of the input go along: the dimensions that lie next to each other there, until they fill one.
+    std::vector<int> dims{inner};
+    for (size_t k = in.size(); k-- > 0 && across_.extent < kTile;) {
+      if (std::find(dims.begin(), dims.end(), in[k].dim) != dims.end()) continue;
+      dims.push_back(in[k].dim);
+      across_ = Product(table(in[k].dim), across_);
+    }
+    std::vector<Dimension> outer;  // from the innermost of the output
     for (size_t k = out.size(); k-- > 0;) {
-      if (std::find(dims.begin(), dims.end(), out[k].dim) == dims.end()) dims.push_back(out[k].dim);
+      if (std::find(dims.begin(), dims.end(), out[k].dim) != dims.end()) continue;
+      dims.push_back(out[k].dim);
+      outer.push_back(table(out[k].dim));
     }
-    for (size_t k = dims.size(); k-- > 1;) {
-      const int64_t extent = from.shape[dims[k]];
-      outer_.push_back({extent, PlacesOf(in, dims[k], extent), PlacesOf(out, dims[k], extent)});
-      rows_ *= extent;
-    }
-    const int64_t extent = inner < 0 ? 1 : from.shape[inner];
-    MakeRuns(PlacesOf(in, inner, extent), PlacesOf(out, inner, extent));
+    outer_.assign(outer.rbegin(), outer.rend());
+    MakeParts();
+    MakeRuns(table(inner));
+    tiles_ = static_cast<int64_t>(runs_.size() * parts_.size());
+    for (const Dimension& dimension : outer_) tiles_ *= dimension.extent;
     elements_ = from.shape.elements();
   }
 
@@ -116,51 +139,107 @@ class TableReorder : public Kernel {
     const auto* from = static_cast<const Element*>(inputs[0]);
     auto* to = static_cast<Element*>(outputs[0]);
     if (bytes_ > 0) std::memset(to, 0, static_cast<size_t>(bytes_));
-    ParallelRanges(rows_, 1, ThreadsFor(elements_, kElementsPerThread, threads_), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) CopyRow(row, from, to);
+    ParallelRanges(tiles_, 1, ThreadsFor(elements_, kElementsPerThread, threads_), [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile) CopyTile(tile, from, to);
     });
   }
 
  private:
+  static constexpr int64_t kTile = 64 / sizeof(Element);
+  static constexpr int64_t kRun = 64;  // lines of a tile: with those that it writes they fit into the first cache
+
   struct Dimension {
-    int64_t extent;
-    std::vector<int64_t> from, to;
+    int64_t extent = 1;
+    std::vector<int64_t> from{0}, to{0};
   };
   // Elements next to each other in the output, `step` apart in the input.
   struct Stretch {
     int64_t from, to, count, step;
   };
+  // Of what the input's lines go along, at most a line. Elements next to each other in the input are `step` apart in the output; 0: not so.
+  struct Part {
+    int64_t begin, count, step;
+  };
 
-  void MakeRuns(const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
-    for (size_t i = 0; i < from.size(); ++i) {
+  static Dimension Product(const Dimension& outer, const Dimension& inner) {
+    Dimension product{outer.extent * inner.extent, {}, {}};
+    for (size_t i = 0; i < outer.from.size(); ++i) {
+      for (size_t j = 0; j < inner.from.size(); ++j) {
+        product.from.push_back(outer.from[i] + inner.from[j]);
+        product.to.push_back(outer.to[i] + inner.to[j]);
+      }
+    }
+    return product;
+  }
+
+  void MakeParts() {
+    for (int64_t begin = 0; begin < across_.extent; begin += kTile) {
+      Part part{begin, std::min(kTile, across_.extent - begin), 0};
+      const auto at = [&](const std::vector<int64_t>& places, int64_t i) { return places[static_cast<size_t>(begin + i)]; };
+      bool even = part.count > 1;
+      for (int64_t i = 1; even && i < part.count; ++i) {
+        even = at(across_.from, i) == at(across_.from, i - 1) + 1 &&
+               at(across_.to, i) - at(across_.to, i - 1) == at(across_.to, 1) - at(across_.to, 0);
+      }
+      if (even) part.step = at(across_.to, 1) - at(across_.to, 0);
+      parts_.push_back(part);
+    }
+  }
+
+  void MakeRuns(const Dimension& inner) {
+    for (size_t i = 0; i < inner.from.size(); ++i) {
+      const int64_t from = inner.from[i], to = inner.to[i];
       Stretch* last = runs_.empty() ? nullptr : &runs_.back();
-      const int64_t step = last == nullptr ? 0 : from[i] - (last->from + (last->count - 1) * last->step);
-      if (last != nullptr && to[i] == last->to + last->count && (last->count == 1 || step == last->step)) {
+      const int64_t step = last == nullptr ? 0 : from - (last->from + (last->count - 1) * last->step);
+      if (last != nullptr && last->count < kRun && to == last->to + last->count && (last->count == 1 || step == last->step)) {
         last->step = step;
         ++last->count;
       } else {
-        runs_.push_back({from[i], to[i], 1, 0});
+        runs_.push_back({from, to, 1, 0});
       }
     }
   }
 
-  void CopyRow(int64_t row, const Element* from, Element* to) const {
+  void CopyTile(int64_t tile, const Element* from, Element* to) const {
+    // One run along all lines before the next.
+    const Part& part = parts_[static_cast<size_t>(tile) % parts_.size()];
+    tile /= static_cast<int64_t>(parts_.size());
     for (size_t i = outer_.size(); i-- > 0;) {
-      const auto index = static_cast<size_t>(row % outer_[i].extent);
-      row /= outer_[i].extent;
+      const auto index = static_cast<size_t>(tile % outer_[i].extent);
+      tile /= outer_[i].extent;
       from += outer_[i].from[index];
       to += outer_[i].to[index];
     }
-    for (const Stretch& run : runs_) {
-      for (int64_t i = 0; i < run.count; ++i) to[run.to + i] = from[run.from + i * run.step];
+    const Stretch& run = runs_[static_cast<size_t>(tile)];
+    from += run.from;
+    to += run.to;
+    const int64_t *froms = across_.from.data() + part.begin, *tos = across_.to.data() + part.begin;
+    if constexpr (sizeof(Element) == sizeof(float)) {
+      if (part.step > 0 && run.count > 1) {
+        loops_.transpose(reinterpret_cast<const float*>(from + froms[0]), run.step, reinterpret_cast<float*>(to + tos[0]), part.step,
+                         part.count, run.count);
+        return;
+      }
+    }
+    for (int64_t at = 0; at < part.count; ++at) {
+      const Element* x = from + froms[at];
+      Element* z = to + tos[at];
+      if (run.step == 1) {
+        for (int64_t i = 0; i < run.count; ++i) z[i] = x[i];
+      } else {
+        for (int64_t i = 0; i < run.count; ++i) z[i] = x[i * run.step];
+      }
     }
   }
 
+  const Loops& loops_;
   int64_t bytes_;  // to clear
   int threads_;
   std::vector<Dimension> outer_;  // from the outermost
+  Dimension across_;
+  std::vector<Part> parts_;
   std::vector<Stretch> runs_;
-  int64_t rows_ = 1, elements_ = 0;
+  int64_t tiles_ = 1, elements_ = 0;
 };
 
 class Reorder : public Kernel {
