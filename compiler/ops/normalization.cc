@@ -143,6 +143,16 @@ std::vector<ValueType> InferBatchNormTrain(const Graph& graph, const Node& node)
   return Cut({x, scale, scale, scale}, node);
 }
 
+// Mean, 1 / standard deviation and variance of the channels; then, to be broadcast against x, what y = (x - centre) factor + offset is made
+// of.
+std::vector<ValueType> InferBatchNormLine(const Graph& graph, const Node& node) {
+  const ValueType scale = InferBatchNormTrain(graph, node)[1];
+  Shape beside_x{scale.shape[0]};
+  for (int axis = 2; axis < InputType(graph, node, 0).shape.rank(); ++axis) beside_x.push_back(1);
+  const ValueType line{scale.dtype, beside_x};
+  return Cut({scale, scale, scale, line, line, line}, node);
+}
+
 std::vector<ValueType> InferCountedBatchNormalization(const Graph& graph, const Node& node) {
   ExpectArity(node, 7, 7, 3);
   const ValueType x = InputType(graph, node, 0), mean = InputType(graph, node, 3);
@@ -198,6 +208,7 @@ const Op kOps[] = {
      .gradient = BatchNormTrainGradient,
      .infer = InferBatchNormTrain,
      .samples = "0..>0lll"},
+    {.name = "BatchNormLine", .domain = kGradloomDomain, .infer = InferBatchNormLine},
     {.name = "BatchNormTrainGrad", .domain = kGradloomDomain, .infer = InferBatchNormTrainGrad, .samples = "00.ll>0++"},
     {.name = "BatchNormSums", .domain = kGradloomDomain, .infer = InferChannelSums<0>, .samples = "0>+"},
     {.name = "BatchNormApply", .domain = kGradloomDomain, .infer = InferBatchNormTrain, .samples = "0...>0"},

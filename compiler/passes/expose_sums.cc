@@ -7,25 +7,10 @@
 #include <vector>
 
 #include "compiler/ops/loss_rows.h"
+#include "compiler/passes/rewrite_nodes.h"
 
 namespace gradloom {
 namespace {
-
-// Runs rewrite(node) on every node, in whose place goes what it appends; false: the node stays.
-template <typename Rewrite>
-void ForEachNode(GraphBuilder& b, Rewrite rewrite) {
-  Graph& graph = b.graph();
-  std::vector<Node> nodes = std::exchange(graph.nodes, {});
-  for (Node& node : nodes) {
-    b.set_origin(node.origin);
-    b.set_phase(node.phase);
-    const size_t before = graph.nodes.size();
-    if (!rewrite(node)) graph.nodes.push_back(std::move(node));
-    for (size_t i = before; i < graph.nodes.size(); ++i) graph.nodes[i].device = node.device;
-  }
-  b.set_origin("");
-  b.set_phase(Phase::kForward);
-}
 
 // Lets `id` be what `made` is.
 void Become(GraphBuilder& b, ValueId id, ValueId made) {
@@ -106,7 +91,7 @@ void MoveToFront(Graph& graph, const std::set<ValueId>& values) {
 // have met for it long before.
 void CountRowsFirst(GraphBuilder& b) {
   std::set<ValueId> counts;
-  ForEachNode(b, [&](const Node& node) {
+  RewriteNodes(b, [&](const Node& node) {
     const bool loss = node.domain == kGradloomDomain && (node.op == "CrossEntropy" || node.op == "Nll");
     if (!loss) return false;
     Node own = node;
@@ -123,7 +108,7 @@ void CountRowsFirst(GraphBuilder& b) {
 }  // namespace
 
 void ExposeLossSums(GraphBuilder& builder) {
-  ForEachNode(builder, [&](const Node& node) {
+  RewriteNodes(builder, [&](const Node& node) {
     const bool loss = node.domain.empty() && (node.op == "SoftmaxCrossEntropyLoss" || node.op == "NegativeLogLikelihoodLoss") &&
                       node.attributes.String("reduction", "mean") == "mean";
     if (loss) MeanLoss(builder, node);
@@ -133,7 +118,7 @@ void ExposeLossSums(GraphBuilder& builder) {
 }
 
 void ExposeBatchNormSums(GraphBuilder& builder) {
-  ForEachNode(builder, [&](const Node& node) {
+  RewriteNodes(builder, [&](const Node& node) {
     if (node.domain != kGradloomDomain) return false;
     if (node.op == "BatchNormTrain") {
       BatchNorm(builder, node);

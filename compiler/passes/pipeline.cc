@@ -30,6 +30,7 @@
 #include "compiler/passes/remake_pointwise.h"
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/split_batch_norm.h"
 #include "compiler/passes/training_view.h"
 
 namespace gradloom {
@@ -195,6 +196,12 @@ void RunSimplifyDevice(PassContext& c) {
 
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
 
+void RunSplitBatchNorm(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCpu) return;
+  GraphBuilder builder(c.graph, c.rules);
+  SplitBatchNorm(builder);
+}
+
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
@@ -284,6 +291,8 @@ constexpr Pass kPasses[] = {
     {"simplify_device", RunSimplifyDevice, true},
     // By device, and before recompute, which may undo it where memory is short.
     {"keep_steps", RunKeepSteps, true},
+    // After differentiation, whose rule is the whole operator's; before what looks at pointwise operators.
+    {"split_batch_norm", RunSplitBatchNorm, true},
     // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Nothing where memory suffices: compile.cc says how much

@@ -16,6 +16,8 @@ namespace {
 constexpr int kMostNodes = 6;
 // Smaller values are in a cache anyhow.
 constexpr int64_t kLeastBytes = 1 << 14;
+// What is so many times smaller than a value may be kept for it: numbers of its channels.
+constexpr int64_t kTimesSmaller = 16;
 
 class Remaker {
  public:
@@ -39,6 +41,8 @@ class Remaker {
   };
 
   bool IsMade(ValueId id) const { return uses_.producer[static_cast<size_t>(id)] >= 0; }
+
+  int64_t Bytes(ValueId id) const { return graph_.value(id).shape.elements() * DTypeBytes(graph_.value(id).dtype); }
 
   bool ReadLater(ValueId id) const {
     return std::any_of(uses_.consumers[static_cast<size_t>(id)].begin(), uses_.consumers[static_cast<size_t>(id)].end(),
@@ -64,6 +68,7 @@ class Remaker {
     chain.possible = true;
     ForEachUse(node, [&](ValueId input) {
       if (!IsMade(input) || (ReadLater(input) && !remade_[static_cast<size_t>(input)])) return;
+      if (Bytes(input) * kTimesSmaller <= Bytes(id)) return;
       const Chain& before = chains_[static_cast<size_t>(input)];
       chain.possible = chain.possible && before.possible;
       if (chain.possible) chain.nodes.insert(chain.nodes.end(), before.nodes.begin(), before.nodes.end());
@@ -77,8 +82,8 @@ class Remaker {
       return false;
     }
     const Value& value = graph_.value(id);
-    const bool remade = value.shape.elements() * DTypeBytes(value.dtype) >= kLeastBytes && ReadLater(id) && value.next_of == kNoValue &&
-                        !fetched_[static_cast<size_t>(id)] && ReadByTilesAlone(id);
+    const bool remade = Bytes(id) >= kLeastBytes && ReadLater(id) && value.next_of == kNoValue && !fetched_[static_cast<size_t>(id)] &&
+                        ReadByTilesAlone(id);
     remade_[static_cast<size_t>(id)] = remade;
     return remade;
   }

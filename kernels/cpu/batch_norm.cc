@@ -12,21 +12,24 @@ namespace {
 
 using namespace batch_norm;
 
+// BatchNormTrain, and BatchNormLine, which leaves y = (x - centre) factor + offset to others.
 class BatchNormTrain : public Kernel {
  public:
   explicit BatchNormTrain(const KernelCall& call)
       : loops_(BestLoops()),
+        line_alone_(call.op == "BatchNormLine"),
         shape_(call.inputs[0]),
         epsilon_(call.attributes.Float("epsilon", 1e-5)),
         threads_(shape_.Threads(call)),
         lines_(static_cast<size_t>(shape_.innermost ? 3 * shape_.channels : 0)) {
-    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, i + 1);
+    for (size_t i = 0; i < 3; ++i) wanted_[i] = HasOutput(call, FirstStatistic() + i);
+    for (size_t i = 0; i < 3; ++i) line_wanted_[i] = line_alone_ && HasOutput(call, i + 3);
   }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const float *x = static_cast<const float*>(inputs[0]), *scale = static_cast<const float*>(inputs[1]),
                 *bias = static_cast<const float*>(inputs[2]);
-    float* y = static_cast<float*>(outputs[0]);
+    float* y = line_alone_ ? nullptr : static_cast<float*>(outputs[0]);
     if (shape_.innermost) return Rows(x, scale, bias, y, outputs, scratch);
     const auto sum_of = loops_.reduce_row[static_cast<size_t>(Reduction::kSum)];
     const double count = static_cast<double>(shape_.count());
@@ -37,6 +40,7 @@ class BatchNormTrain : public Kernel {
       const float mean = static_cast<float>(sum / count);
       for (int64_t n = 0; n < shape_.images; ++n) squares += loops_.sum_squared_distance(x + shape_.at(n, c), shape_.points, mean);
       const Line line = Finish(c, sum / count, squares / count, scale[c], bias[c], outputs);
+      if (line_alone_) return;
       for (int64_t n = 0; n < shape_.images; ++n) {
         const int64_t at = shape_.at(n, c);
         loops_.shift_scale_shift(x + at, y + at, shape_.points, line.mean, line.scale, line.shift);
@@ -45,14 +49,21 @@ class BatchNormTrain : public Kernel {
   }
 
  private:
-  // Writes the statistics of a channel that are wanted.
+  size_t FirstStatistic() const { return line_alone_ ? 0 : 1; }
+
+  // Writes the statistics of a channel that are wanted, and its line where that is.
   Line Finish(int64_t c, double mean, double variance, float scale, float bias, void* const* outputs) const {
     const double inv_std = 1 / std::sqrt(variance + epsilon_);
     const float results[3] = {static_cast<float>(mean), static_cast<float>(inv_std), static_cast<float>(variance)};
     for (size_t i = 0; i < 3; ++i) {
-      if (wanted_[i]) static_cast<float*>(outputs[i + 1])[c] = results[i];
+      if (wanted_[i]) static_cast<float*>(outputs[FirstStatistic() + i])[c] = results[i];
     }
-    return LineOf(mean, inv_std, scale, bias);
+    const Line line = LineOf(mean, inv_std, scale, bias);
+    const float numbers[3] = {line.mean, line.scale, line.shift};
+    for (size_t i = 0; i < 3; ++i) {
+      if (line_wanted_[i]) static_cast<float*>(outputs[i + 3])[c] = numbers[i];
+    }
+    return line;
   }
 
   // Means and squared distances of parts, joined by the formula of Chan, Golub and LeVeque ("Updating formulae and a
@@ -85,6 +96,7 @@ class BatchNormTrain : public Kernel {
       const Line line = Finish(c, mean, squares / static_cast<double>(rows), scale[c], bias[c], outputs);
       lines.Set(c, line);
     }
+    if (line_alone_) return;
     ParallelRanges(rows, 1, threads_, [&](int64_t begin, int64_t end) {
       loops_.shift_scale_shift_columns(x + begin * channels, y + begin * channels, end - begin, channels, lines.mean, lines.scale,
                                        lines.shift);
@@ -92,11 +104,12 @@ class BatchNormTrain : public Kernel {
   }
 
   const Loops& loops_;
+  bool line_alone_;
   Channels shape_;
   double epsilon_;
   int threads_;
   std::vector<float> lines_;  // a Line for each channel
-  bool wanted_[3] = {};
+  bool wanted_[3] = {}, line_wanted_[3] = {};
 };
 
 class BatchNormTrainGrad : public Kernel {
@@ -214,7 +227,7 @@ class BatchNormalization : public Kernel {
   std::vector<float> lines_;
 };
 
-int64_t SumsScratch(const KernelCall& call) { return GroupSums::Bytes(Channels(call.inputs[call.op == "BatchNormTrain" ? 0 : 1])); }
+int64_t SumsScratch(const KernelCall& call) { return GroupSums::Bytes(Channels(call.inputs[call.op == "BatchNormTrainGrad" ? 1 : 0])); }
 
 constexpr Aliasing kInPlace[] = {{0, 0}};
 constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
@@ -225,6 +238,12 @@ constexpr CpuKernel kKernels[] = {
              .domain = "gradloom",
              .rejects = [](const KernelCall& call) { return RejectsChannels(call, 0); },
              .may_alias = kInPlace,
+             .scratch_bytes = SumsScratch},
+     .make = MakeKernel<BatchNormTrain>},
+    {.row = {.name = "cpu.BatchNormLine",
+             .op = "BatchNormLine",
+             .domain = "gradloom",
+             .rejects = [](const KernelCall& call) { return RejectsChannels(call, 0); },
              .scratch_bytes = SumsScratch},
      .make = MakeKernel<BatchNormTrain>},
     {.row = {.name = "cpu.BatchNormTrainGrad",

@@ -67,6 +67,24 @@ void RunBatchNormTrain(const KernelCall& call, const void* const* inputs, void* 
   });
 }
 
+void RunBatchNormLine(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  const Channels shape(call.inputs[0].shape);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    for (int64_t c = 0; c < shape.channels; ++c) {
+      double mean, variance;
+      Moments(shape, In<T>(inputs, 0), c, mean, variance);
+      const double inv_std = 1 / std::sqrt(variance + epsilon), factor = static_cast<double>(In<T>(inputs, 1)[c]) * inv_std;
+      // What the mean loses by rounding is in the offset.
+      const double lost = static_cast<double>(static_cast<T>(mean)) - mean;
+      const double results[] = {mean, inv_std, variance, mean, factor, static_cast<double>(In<T>(inputs, 2)[c]) + lost * factor};
+      for (size_t i = 0; i < std::size(results); ++i) {
+        if (T* out = Out<T>(call, outputs, i)) out[c] = static_cast<T>(results[i]);
+      }
+    }
+  });
+}
+
 // dx = scale * inv_std * (dy - mean(dy) - xhat * mean(dy * xhat)), xhat = (x - mean) * inv_std
 void RunBatchNormTrainGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   const Channels shape(call.inputs[1].shape);
@@ -380,6 +398,7 @@ void RunDropout(const KernelCall& call, const void* const* inputs, void* const* 
 constexpr ReferenceKernel kKernels[] = {
     {"BatchNormalization", "", RunBatchNormalization},
     {"BatchNormTrain", "gradloom", RunBatchNormTrain},
+    {"BatchNormLine", "gradloom", RunBatchNormLine},
     {"BatchNormSums", "gradloom", RunBatchNormSums},
     {"BatchNormApply", "gradloom", RunBatchNormApply},
     {"BatchNormStatistics", "gradloom", RunBatchNormStatistics},

@@ -91,6 +91,11 @@ TEST(ChannelsLast, BatchNormalization) {
     const Comparison how{.absolute = 1e-5, .relative = 1e-4, .low = 0.5, .high = 2};
     ExpectSameAsReference(Call("BatchNormTrain", "gradloom", {Last(x), c, c}, {Last(x), c, c, c}, {{"epsilon", 1e-5}}), random, how,
                           "cpu.BatchNormTrain");
+    Shape line{x[1]};
+    for (int axis = 2; axis < x.rank(); ++axis) line.push_back(1);
+    ExpectSameAsReference(Call("BatchNormLine", "gradloom", {Last(x), c, c}, {c, c, OperandType{}, Float(line), Float(line), Float(line)},
+                               {{"epsilon", 1e-5}}),
+                          random, how, "cpu.BatchNormLine");
     ExpectSameAsReference(Call("BatchNormTrainGrad", "gradloom", {Last(x), Last(x), c, c, c}, {Last(x), c, c}), random,
                           {.absolute = 1e-4, .relative = 1e-4, .scale = 1e-2, .low = 0.5, .high = 2}, "cpu.BatchNormTrainGrad");
     ExpectSameAsReference(Call("BatchNormalization", "", {Last(x), c, c, c, c}, {Last(x)}, {{"epsilon", 1e-5}}), random, how,

@@ -76,6 +76,11 @@ TEST(Normalization, BatchAndLayer) {
     ExpectSameAsReference(Call("BatchNormTrain", "gradloom", {Float(shape), Float(c), Float(c)},
                                {Float(shape), Float(c), Float(c), Float(c)}, {{"epsilon", 1e-3}}),
                           random, how);
+    Shape line = c;
+    for (int axis = 2; axis < shape.rank(); ++axis) line.push_back(1);
+    ExpectSameAsReference(Call("BatchNormLine", "gradloom", {Float(shape), Float(c), Float(c)},
+                               {Float(c), Float(c), Float(c), Float(line), Float(line), Float(line)}, {{"epsilon", 1e-3}}),
+                          random, how);
     ExpectSameAsReference(Call("BatchNormTrainGrad", "gradloom", {Float(shape), Float(shape), Float(c), Float(c), Float(c)},
                                {Float(shape), Float(c), Float(c)}),
                           random, how);

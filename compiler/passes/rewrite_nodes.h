@@ -1,0 +1,28 @@
+// A pass that replaces nodes one by one.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "compiler/graph/builder.h"
+
+namespace gradloom {
+
+// Runs rewrite(node) on every node, in whose place goes what it appends; false: the node stays. What is appended has the node's origin,
+// phase and device.
+template <typename Rewrite>
+void RewriteNodes(GraphBuilder& b, Rewrite rewrite) {
+  Graph& graph = b.graph();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
+  for (Node& node : nodes) {
+    b.set_origin(node.origin);
+    b.set_phase(node.phase);
+    const size_t before = graph.nodes.size();
+    if (!rewrite(node)) graph.nodes.push_back(std::move(node));
+    for (size_t i = before; i < graph.nodes.size(); ++i) graph.nodes[i].device = node.device;
+  }
+  b.set_origin("");
+  b.set_phase(Phase::kForward);
+}
+
+}  // namespace gradloom
