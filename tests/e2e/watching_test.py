@@ -286,11 +286,17 @@ class WatchingTest(unittest.TestCase):
             self.assertLessEqual({line.split()[0] for line in lines}, {"FROM", "RUN", "COPY", "WORKDIR", "ENV", "ENTRYPOINT", "CMD"})
             stages = set(re.findall(r"^FROM \S+ AS (\w+)", text, re.M))
             self.assertLessEqual(set(re.findall(r"--from=(\w+)", text)), stages)
+            for copied in re.findall(r"^COPY (tools/\S+) ", text, re.M):
+                self.assertTrue(os.path.exists(f"{DOCS}/../{copied}"), copied)
             for script in re.findall(r"\btools/\w+\.sh", text):
                 self.assertTrue(os.path.exists(f"{DOCS}/../{script}"), script)
             self.assertEqual(re.findall(r"bazel build (?:--repo_env=WITH_CUDA=1 )?(\S+)", text), ["//:dist"])
-            for command in re.findall(r"^RUN (.*)$", text, re.M):
+            for mounts, command in re.findall(r"^RUN ((?:--mount=\S+ +)*)(.*)$", text, re.M):
                 subprocess.run(["bash", "-nc", command], check=True)
+                # The cache is where our builds keep it.
+                for target in re.findall(r"target=(\S+)", mounts):
+                    with open(f"{DOCS}/../.bazelrc") as file:
+                        self.assertIn(f"--disk_cache={target.replace('/root', '~')}\n", file.read())
 
 
 if __name__ == "__main__":
