@@ -25,7 +25,10 @@ def write_idx(path, array):
 def main():
     page, sdk, digits_model, housing_model, digits, boston = (os.path.abspath(word) for word in sys.argv[1:])
     with open(page) as file:
-        programs = re.findall(r"^```(cpp|c)\n(.*?)^```", file.read(), re.M | re.S)
+        text = file.read()
+    programs = re.findall(r"^```(cpp|c)\n(.*?)^```", text, re.M | re.S)
+    commands = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    assert len(commands) == 1 and commands[0].startswith("bazel build //:dist "), commands
     assert len(programs) == 6, f"{len(programs)} programs on the page"
     with gzip.open(digits, "rt") as file:
         table = np.loadtxt(file, delimiter=",", skiprows=1)
@@ -51,6 +54,10 @@ def main():
             print(f"program {number}: exit {ran.returncode}\n{ran.stdout}{ran.stderr}")
             assert ran.returncode == 0, f"program {number} of the page fails"
             assert ran.stdout, f"program {number} of the page says nothing"
+        # The command of the page, behind the build of the archive.
+        shutil.copy(os.path.join(folder, "p1.cpp"), os.path.join(folder, "train.cc"))
+        subprocess.run(["bash", "-euc", commands[0].split("\n", 1)[1]], cwd=folder, env={**os.environ, "dir": sdk}, check=True)
+        subprocess.run([os.path.join(folder, "train")], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         logits = onnxruntime.InferenceSession(os.path.join(folder, "trained.onnx")).run(
             ["logits"], {"image": images.reshape(-1, 1, 8, 8).astype(np.float32)})[0]
         right = (logits.argmax(1) == labels).mean()

@@ -72,7 +72,7 @@ constexpr char kHead[] =
     "What Gradloom makes of each operator of ONNX (opset @VERSION@), and which of ONNX's backend node tests pass on the CPU. This page is "
     "generated; a test compares it:\n"
     "\n"
-    "```\n"
+    "```sh\n"
     "bazel run //tests/conformance:onnx_node_tests -- --page > docs/operators.md\n"
     "```\n"
     "\n"
