@@ -77,7 +77,38 @@ T Sized() {
 // "0.1.0"
 inline std::string LibraryVersion() { return internal::Api().GetLibraryVersion(); }
 
-// The devices of this machine as one JSON object.
+struct DeviceInfo {
+  std::string device;  // as Compile and locations name it: "cpu", "cuda:0"
+  std::string name;    // the maker's
+  std::string isa;     // what kernels are chosen by: "avx512", "sm_90"
+  std::string uuid;    // of a GPU
+  int64_t units = 0;   // cores; multiprocessors
+  int64_t memory_total_bytes = 0;
+  int64_t memory_free_bytes = 0;  // now
+};
+
+// Of this machine: the CPU first, then the GPUs.
+inline size_t DeviceCount() {
+  size_t count = 0;
+  internal::Check(internal::Api().GetDeviceCount(&count));
+  return count;
+}
+inline DeviceInfo GetDeviceInfo(size_t index) {
+  auto info = internal::Sized<GradloomDeviceInfo>();
+  internal::Check(internal::Api().GetDeviceInfo(index, &info));
+  return {info.device, info.name, info.isa, info.uuid, info.units, info.memory_total_bytes, info.memory_free_bytes};
+}
+
+// What Compile takes, from now on and in all of the process, where nothing that it is given names devices ("cuda:0"); "": what the
+// configuration has by itself, again.
+inline void SetDefaultDevices(const std::string& devices) { internal::Check(internal::Api().SetDefaultDevices(devices.c_str())); }
+inline std::string DefaultDevices() {
+  GradloomText* text = nullptr;
+  internal::Check(internal::Api().GetDefaultDevices(&text));
+  return internal::Take(text);
+}
+
+// All that is known of them, and of the drivers, as one JSON object.
 inline std::string DevicesJson() {
   GradloomText* text = nullptr;
   internal::Check(internal::Api().GetDevices(&text));

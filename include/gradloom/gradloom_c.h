@@ -206,6 +206,18 @@ typedef struct GradloomDeviceMemory {
   int64_t free_bytes;      /* of the device, for anybody */
 } GradloomDeviceMemory;
 
+/* What a device is. GetDevices says more, as text. */
+typedef struct GradloomDeviceInfo {
+  size_t size;
+  char device[32]; /* as Compile and locations name it: "cpu", "cuda:0" */
+  char name[128];  /* the maker's */
+  char isa[32];    /* what kernels are chosen by: "avx512", "sm_90" */
+  char uuid[64];   /* of a GPU; else "" */
+  int64_t units;   /* cores; multiprocessors */
+  int64_t memory_total_bytes;
+  int64_t memory_free_bytes; /* now */
+} GradloomDeviceInfo;
+
 typedef struct GradloomDataOptions {
   size_t size;
   const GradloomSetting* columns; /* model input or target -> array or columns of the file: {"features", "CRIM..LSTAT"}; none: guessed */
@@ -453,6 +465,19 @@ typedef struct GradloomApi {
   /* ---- Later additions --------------------------------------------------------------------------------------------------------------- */
   /* A property of a checkpoint before a session is made of it; null where it has none. */
   GradloomStatus* (*GetCheckpointProperty)(const GradloomCheckpoint* checkpoint, const char* name, const char** out);
+  /* A copy of a state tensor, of a gradient that waits or of an output of the run before, on the device where it lies (kDLCPU, kDLCUDA): it
+   * is complete when the call returns, and its `deleter` frees it, whatever becomes of the session. From a GPU nothing goes through host
+   * memory: E-DEVICE where several have parts of it, E-UNSUPPORTED where its elements are there in the order that kernels want, where data
+   * have decided how many there are, and for gradients of a loss that is scaled. GetParameter, GetGradient and GetOutput bring those to the
+   * host. */
+  GradloomStatus* (*CopyToDLPack)(GradloomSession* session, GradloomTensorKind kind, const char* name, struct DLManagedTensor** out);
+  /* The devices that Compile takes, from now on and in all of the process, where nothing that it is given names any ("cuda:0", "cpu:4");
+   * "": those of the configuration's default again. And which these are; "" where none are set. */
+  GradloomStatus* (*SetDefaultDevices)(const char* devices);
+  GradloomStatus* (*GetDefaultDevices)(GradloomText** out);
+  /* The devices of this machine: the CPU is device 0, and the GPUs come behind it. */
+  GradloomStatus* (*GetDeviceCount)(size_t* out);
+  GradloomStatus* (*GetDeviceInfo)(size_t index, GradloomDeviceInfo* out);
 } GradloomApi;
 
 #if defined(_WIN32) || !defined(__GNUC__)

@@ -185,6 +185,21 @@ class Session {
   Location GradientLocation(const std::string& parameter) const { return Where(GRADLOOM_GRADIENT, parameter); }
   Location OutputLocation(const std::string& name) const { return Where(GRADLOOM_OUTPUT, name); }
 
+  // Copies on the device where it lies, without the host, that their deleters free: of a GPU whole tensors that lie there as they are
+  // known.
+  DLManagedTensor* ParameterToDLPack(const std::string& name) const { return ToDLPack(GRADLOOM_STATE, name); }
+  DLManagedTensor* GradientToDLPack(const std::string& parameter) const { return ToDLPack(GRADLOOM_GRADIENT, parameter); }
+  DLManagedTensor* OutputToDLPack(const std::string& name) const { return ToDLPack(GRADLOOM_OUTPUT, name); }
+
+  // The plan's devices by rank ("cuda:0", "cuda:1"). The first is what DLPack's inputs of a session on one GPU are expected on, and what
+  // outputs that all have are copied from.
+  std::vector<std::string> Devices() const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < plan_.device_count(); ++i) names.push_back(Memory(i).device);
+    return names;
+  }
+  std::string DefaultDevice() const { return Memory(0).device; }
+
   double learning_rate() const {
     double lr = 0;
     internal::Check(internal::Api().GetLearningRate(c(), &lr));
@@ -269,6 +284,11 @@ class Session {
     return internal::InfoOf(info);
   }
   static Tensor Like(const TensorInfo& info) { return Tensor(info.shape, info.dtype); }
+  DLManagedTensor* ToDLPack(GradloomTensorKind kind, const std::string& name) const {
+    DLManagedTensor* managed = nullptr;
+    internal::Check(internal::Api().CopyToDLPack(c(), kind, name.c_str(), &managed));
+    return managed;
+  }
   Location Where(GradloomTensorKind kind, const std::string& name) const {
     auto place = internal::Sized<GradloomLocation>();
     internal::Check(internal::Api().GetLocation(c(), kind, name.c_str(), &place));

@@ -12,12 +12,14 @@
 Arrays are numpy's, or anything with DLPack in host memory. All of it is a thin layer over the C interface (docs/python.md).
 """
 from ._dataset import Dataset
+from ._dlpack import DeviceTensor
 from ._errors import Error
 from ._fit import Epoch, Evaluation, FitResult
-from ._plan import Plan, TensorInfo, compile, devices, load_plan, settings, version
+from ._plan import Plan, TensorInfo, compile, default_devices, devices, load_plan, set_default_devices, settings, version
 from ._results import StepResult
 from ._session import Checkpoint, DeviceMemory, Location, Session
 from ._sharing import AttachedParameters
 
-__all__ = ["AttachedParameters", "Checkpoint", "Dataset", "DeviceMemory", "Epoch", "Error", "Evaluation", "FitResult", "Location", "Plan",
-           "Session", "StepResult", "TensorInfo", "compile", "devices", "load_plan", "settings", "version"]
+__all__ = ["AttachedParameters", "Checkpoint", "Dataset", "DeviceMemory", "DeviceTensor", "Epoch", "Error", "Evaluation", "FitResult",
+           "Location", "Plan", "Session", "StepResult", "TensorInfo", "compile", "default_devices", "devices", "load_plan",
+           "set_default_devices", "settings", "version"]

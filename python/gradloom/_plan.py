@@ -198,6 +198,18 @@ def devices() -> dict[str, Any]:
     return dict(json.loads(taken(text.value)))
 
 
+def set_default_devices(devices: str | None) -> None:
+    """What `compile` takes, from now on and in all of the process, where nothing names devices ("cuda:0"); None: the configuration's again."""
+    library().SetDefaultDevices((devices or "").encode())
+
+
+def default_devices() -> str | None:
+    """What was set so; None where nothing was."""
+    text = ctypes.c_void_p()
+    library().GetDefaultDevices(ctypes.byref(text))
+    return taken(text.value).decode() or None
+
+
 def version() -> str:
     """Of the library."""
     return string(library().GetLibraryVersion())

@@ -12,10 +12,12 @@ import numpy as np
 from ._dataset import Dataset
 from ._fit import Epoch, Evaluation, FitResult, epoch_of, evaluation_of, run_fit
 from ._library import library, path_bytes, string, taken
+from ._dlpack import DeviceTensor
 from ._plan import ENTRIES, Plan, TensorInfo, info_of
 from ._results import StepResult, result_of
 from ._tensors import _NUMBERS, array_of, borrow, copied, numpy_dtype
 
+_KINDS = {"state": 0, "gradient": 1, "output": 2}
 Arrays = Mapping[str, Any]
 """By name: numpy's arrays, tensors with DLPack, lists."""
 
@@ -214,8 +216,25 @@ class Session:
     def location(self, name: str, kind: str = "state") -> Location:
         """Where a tensor of the kind "state", "gradient" or "output" lives."""
         place = library().struct("GradloomLocation")
-        library().GetLocation(self._handle, {"state": 0, "gradient": 1, "output": 2}[kind], name.encode(), ctypes.byref(place))
+        library().GetLocation(self._handle, _KINDS[kind], name.encode(), ctypes.byref(place))
         return Location(string(place.device), place.num_devices, bool(place.row_major), place.address, place.bytes)
+
+    def on_device(self, name: str, kind: str = "output") -> DeviceTensor:
+        """A copy of such a tensor on the device where it lies, for libraries that take DLPack; of a GPU's nothing goes through host memory."""
+        managed = ctypes.c_void_p()
+        library().CopyToDLPack(self._handle, _KINDS[kind], name.encode(), ctypes.byref(managed))
+        assert managed.value is not None
+        return DeviceTensor(managed.value)
+
+    @property
+    def devices(self) -> list[str]:
+        """The plan's, by rank: ["cuda:0", "cuda:1"]."""
+        return [self.memory(rank).device for rank in range(self.plan.num_devices)]
+
+    @property
+    def default_device(self) -> str:
+        """The first of them, which inputs of a GPU are expected on where there is one, and outputs that all have are copied from."""
+        return self.memory(0).device
 
     def _info(self, name: str) -> TensorInfo:
         struct = library().struct("GradloomTensorInfo")

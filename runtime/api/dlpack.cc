@@ -1,7 +1,16 @@
 #include "runtime/api/dlpack.h"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "runtime/api/gradients.h"
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
+#include "runtime/device/device.h"
 
 namespace gradloom::api {
 namespace {
@@ -57,33 +66,125 @@ GradloomStatus* FromDLPack(const DLManagedTensor* managed, GradloomTensor* out) 
   });
 }
 
+// A tensor that is given away, in host memory or in a device's.
 struct Owned {
+  Owned() = default;
+  ~Owned() {
+    if (memory != nullptr) device->Free(memory);
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+
   Tensor tensor;
+  Device* device = nullptr;
+  std::byte* memory = nullptr;
   std::vector<int64_t> shape;
   DLManagedTensor managed;
 };
 
 void Delete(DLManagedTensor* managed) { delete static_cast<Owned*>(managed->manager_ctx); }
 
+// Describes what it owns, of this type and shape.
+DLManagedTensor* GiveAway(std::unique_ptr<Owned> owned, DType dtype, const Shape& shape) {
+  DLTensor& described = owned->managed.dl_tensor;
+  for (const Type& known : kTypes) {
+    if (known.dtype == dtype) described.dtype = {known.code, known.bits, 1};
+  }
+  if (described.dtype.bits == 0) throw Error(ErrorCode::kType, "DLPack has no " + std::string(DTypeName(dtype)));
+  owned->shape = shape.dims();
+  described.data = owned->memory != nullptr ? owned->memory : owned->tensor.data();
+  described.device = owned->memory != nullptr ? DLDevice{kCuda, owned->device->ordinal()} : DLDevice{kCpu, 0};
+  described.ndim = shape.rank();
+  described.shape = owned->shape.data();
+  owned->managed.manager_ctx = owned.get();
+  owned->managed.deleter = Delete;
+  return &owned.release()->managed;
+}
+
+DLManagedTensor* GiveAway(Tensor tensor) {
+  auto owned = std::make_unique<Owned>();
+  owned->tensor = std::move(tensor);
+  return GiveAway(std::move(owned), owned->tensor.dtype(), owned->tensor.shape());
+}
+
 GradloomStatus* ToDLPack(const GradloomTensor* tensor, DLManagedTensor** out) {
   return Guarded([&] {
     DLManagedTensor*& handle = Out(out);
-    const TensorView view = ViewOf(Given(tensor, "the tensor"), "the tensor");
-    auto made = std::make_unique<Owned>();
-    DLTensor& described = made->managed.dl_tensor;
-    for (const Type& known : kTypes) {
-      if (known.dtype == view.dtype) described.dtype = {known.code, known.bits, 1};
+    handle = GiveAway(Tensor::Copy(ViewOf(Given(tensor, "the tensor"), "the tensor")));
+  });
+}
+
+// For copies, which may outlive sessions: each is opened once, and stays as long as the process.
+Device& OpenDevice(int ordinal) {
+  static std::mutex mutex;
+  static auto* const opened = new std::map<int, std::unique_ptr<Device>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Device>& device = (*opened)[ordinal];
+  if (device == nullptr) device = CudaPlatform()->Open(ordinal);
+  return *device;
+}
+
+DLManagedTensor* CopyOnDevice(const DeviceTensor& tensor) {
+  Device& device = OpenDevice(tensor.ordinal);
+  auto owned = std::make_unique<Owned>();
+  owned->device = &device;
+  owned->memory = device.Allocate(std::max<int64_t>(tensor.view.bytes(), 1));
+  const std::unique_ptr<void, std::function<void(void*)>> stream(device.NewStream(), [&](void* made) { device.DeleteStream(made); });
+  device.Copy(owned->memory, tensor.view.data, tensor.view.bytes(), stream.get());
+  device.Synchronize(stream.get());
+  return GiveAway(std::move(owned), tensor.view.dtype, tensor.view.shape);
+}
+
+[[noreturn]] void RefuseOnDevice(ErrorCode code, const std::string& name, const std::string& why, const char* function) {
+  throw Error(code, "'" + Escaped(name) + "' " + why, "", std::string(function) + " brings it to host memory");
+}
+
+// State of a session on GPUs, on the first that has it.
+DeviceTensor StateOnDevice(const Call& call, const StateTensor& state, const char* function) {
+  if (!state.layout.plain()) RefuseOnDevice(ErrorCode::kUnsupported, state.name, "lies in the order that its kernels want", function);
+  const Plan& plan = call->plan();
+  for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
+    if (!state.in_place(plan.PlaceOf(rank))) continue;
+    const void* const address = call->executor().state().at(static_cast<int>(rank), state.offset);
+    return {CudaPlatform()->OrdinalOf(address), {state.dtype, state.shape, address}};
+  }
+  throw Error(ErrorCode::kInternal, "no device has the state '" + Escaped(state.name) + "'");
+}
+
+DLManagedTensor* CopyFromDevice(const Call& call, GradloomTensorKind kind, const std::string& name) {
+  if (kind == GRADLOOM_STATE) return CopyOnDevice(StateOnDevice(call, StateOf(call->plan(), name), "GetParameter"));
+  if (kind == GRADLOOM_GRADIENT) {
+    const StateTensor& sum = GradientState(call->plan(), name);
+    if (call->loss_scale()) RefuseOnDevice(ErrorCode::kUnsupported, name, "has the gradient of a loss that is scaled", "GetGradient");
+    return CopyOnDevice(StateOnDevice(call, sum, "GetGradient"));
+  }
+  if (const std::optional<DeviceTensor> found = call->FetchedOnDevice(name)) return CopyOnDevice(*found);
+  const Plan& plan = call->plan();
+  const bool bounded = [&] {
+    for (const Fetch& fetch : plan.entries[static_cast<size_t>(call->last_entry())].fetches) {
+      if (fetch.name == name) return !fetch.extents.empty();
     }
-    if (described.dtype.bits == 0) throw Error(ErrorCode::kType, "DLPack has no " + std::string(DTypeName(view.dtype)));
-    made->tensor = Tensor::Copy(view);
-    made->shape = view.shape.dims();
-    described.data = made->tensor.data();
-    described.device = {kCpu, 0};
-    described.ndim = view.shape.rank();
-    described.shape = made->shape.data();
-    made->managed.manager_ctx = made.get();
-    made->managed.deleter = Delete;
-    handle = &made.release()->managed;
+    return false;
+  }();
+  if (bounded) RefuseOnDevice(ErrorCode::kUnsupported, name, "has as many elements as data have decided", "GetOutput");
+  RefuseOnDevice(ErrorCode::kDevice, name, "lies in parts on several devices, or in host memory", "GetOutput");
+}
+
+GradloomStatus* CopyToDLPack(GradloomSession* session, GradloomTensorKind kind, const char* name, DLManagedTensor** out) {
+  return Guarded([&] {
+    DLManagedTensor*& handle = Out(out);
+    const Call call(session);
+    const std::string wanted = TextOf(name, "the name");
+    CheckKind(kind);
+    if (call->plan().targets.front().device != DeviceKind::kCpu) {
+      handle = CopyFromDevice(call, kind, wanted);
+    } else if (kind == GRADLOOM_STATE) {
+      handle = GiveAway(call->Get(StateOf(call->plan(), wanted).name));
+    } else if (kind == GRADLOOM_GRADIENT) {
+      handle = GiveAway(GradientOf(call, wanted));
+    } else {
+      handle = GiveAway(Tensor::Copy(call->Fetched(wanted)));
+    }
   });
 }
 
@@ -92,6 +193,7 @@ GradloomStatus* ToDLPack(const GradloomTensor* tensor, DLManagedTensor** out) {
 void AddDLPack(GradloomApi& api) {
   api.FromDLPack = FromDLPack;
   api.ToDLPack = ToDLPack;
+  api.CopyToDLPack = CopyToDLPack;
 }
 
 }  // namespace gradloom::api

@@ -1,6 +1,7 @@
 // Where tensors live.
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "runtime/api/gradients.h"
 #include "runtime/api/guard.h"
@@ -28,7 +29,8 @@ GradloomLocation OfState(const Call& call, const StateTensor& state) {
 }
 
 GradloomLocation OfOutput(const Call& call, const std::string& name) {
-  const TensorView view = call->Fetched(name);
+  const std::optional<DeviceTensor> on_device = call->FetchedOnDevice(name);
+  const TensorView view = on_device ? on_device->view : call->Fetched(name);
   GradloomLocation location{};
   location.bytes = view.bytes();
   location.row_major = 1;
@@ -45,8 +47,7 @@ GradloomLocation OfOutput(const Call& call, const std::string& name) {
   SetDevice(call, first, location);
   const bool divided = entry.fetches[fetch].batch_axis >= 0 && holders > 1;
   location.num_devices = divided ? 0 : static_cast<int32_t>(holders);
-  // A GPU's output is fetched into host memory.
-  if (!divided && plan.targets.front().device == DeviceKind::kCpu) location.address = view.data;
+  if (on_device || (!divided && plan.targets.front().device == DeviceKind::kCpu)) location.address = view.data;
   return location;
 }
 
@@ -56,20 +57,24 @@ GradloomStatus* GetLocation(GradloomSession* session, GradloomTensorKind kind, c
     const Call call(session);
     const std::string wanted = TextOf(name, "the name");
     const Plan& plan = call->plan();
-    switch (kind) {
-      case GRADLOOM_STATE: {
-        const int index = plan.FindState(wanted);
-        if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(wanted) + "'");
-        return Give(OfState(call, plan.state[static_cast<size_t>(index)]), out);
-      }
-      case GRADLOOM_GRADIENT: return Give(OfState(call, GradientState(plan, wanted)), out);
-      case GRADLOOM_OUTPUT: return Give(OfOutput(call, wanted), out);
-      default: throw Error(ErrorCode::kConfig, std::to_string(kind) + " is no kind of tensor", "", "GRADLOOM_STATE and so on");
-    }
+    CheckKind(kind);
+    if (kind == GRADLOOM_OUTPUT) return Give(OfOutput(call, wanted), out);
+    Give(OfState(call, kind == GRADLOOM_STATE ? StateOf(plan, wanted) : GradientState(plan, wanted)), out);
   });
 }
 
 }  // namespace
+
+const StateTensor& StateOf(const Plan& plan, const std::string& name) {
+  const int index = plan.FindState(name);
+  if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(name) + "'");
+  return plan.state[static_cast<size_t>(index)];
+}
+
+void CheckKind(GradloomTensorKind kind) {
+  if (kind != GRADLOOM_STATE && kind != GRADLOOM_GRADIENT && kind != GRADLOOM_OUTPUT)
+    throw Error(ErrorCode::kConfig, std::to_string(kind) + " is no kind of tensor", "", "GRADLOOM_STATE and so on");
+}
 
 void AddLocations(GradloomApi& api) { api.GetLocation = GetLocation; }
 

@@ -21,6 +21,10 @@ GradloomStatus* GetModelInputName(const GradloomModel*, size_t, const char**) { 
 void ReleaseModel(GradloomModel*) {}
 GradloomStatus* GetSettings(GradloomText**) { return Absent("GetSettings"); }
 GradloomStatus* GetDevices(GradloomText**) { return Absent("GetDevices"); }
+GradloomStatus* SetDefaultDevices(const char*) { return Absent("SetDefaultDevices"); }
+GradloomStatus* GetDefaultDevices(GradloomText**) { return Absent("GetDefaultDevices"); }
+GradloomStatus* GetDeviceCount(size_t*) { return Absent("GetDeviceCount"); }
+GradloomStatus* GetDeviceInfo(size_t, GradloomDeviceInfo*) { return Absent("GetDeviceInfo"); }
 GradloomStatus* Compile(const GradloomModel*, const GradloomCompileOptions*, GradloomPlan**) { return Absent("Compile"); }
 GradloomStatus* Export(GradloomSession*, const char*, const char* const*, size_t) { return Absent("ExportModelForInferencing"); }
 
@@ -34,6 +38,10 @@ void AddNoCompiler(GradloomApi& api) {
   api.ReleaseModel = ReleaseModel;
   api.GetSettings = GetSettings;
   api.GetDevices = GetDevices;
+  api.SetDefaultDevices = SetDefaultDevices;
+  api.GetDefaultDevices = GetDefaultDevices;
+  api.GetDeviceCount = GetDeviceCount;
+  api.GetDeviceInfo = GetDeviceInfo;
   api.Compile = Compile;
   api.ExportModelForInferencing = Export;
 }

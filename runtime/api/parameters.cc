@@ -17,6 +17,16 @@ const StateTensor& GradientState(const Plan& plan, const std::string& parameter)
   throw Error(ErrorCode::kConfig, "the plan keeps no gradients", "", "compile it with GRADLOOM_WITH_GRADIENTS");
 }
 
+Tensor GradientOf(const Call& call, const std::string& parameter) {
+  Tensor sum = call->Get(GradientState(call->plan(), parameter).name);
+  // Of a loss that is scaled it is the scaled loss's.
+  const auto scale = call->loss_scale();
+  if (scale && sum.dtype() == DType::kFloat32) {
+    for (float& value : sum.as<float>()) value = static_cast<float>(value / scale->scale);
+  }
+  return sum;
+}
+
 namespace {
 
 GradloomStatus* GetParameterCount(GradloomSession* session, int32_t trainable_only, size_t* out) {
@@ -128,13 +138,7 @@ GradloomStatus* CopyBufferToParameters(GradloomSession* session, int32_t trainab
 GradloomStatus* GetGradient(GradloomSession* session, const char* parameter, void* buffer, size_t num_bytes) {
   return Guarded([&] {
     const Call call(session);
-    Tensor sum = call->Get(GradientState(call->plan(), TextOf(parameter, "the parameter")).name);
-    // Of a loss that is scaled it is the scaled loss's.
-    const auto scale = call->loss_scale();
-    if (scale && sum.dtype() == DType::kFloat32) {
-      for (float& value : sum.as<float>()) value = static_cast<float>(value / scale->scale);
-    }
-    CopyOut(sum.view(), buffer, num_bytes);
+    CopyOut(GradientOf(call, TextOf(parameter, "the parameter")).view(), buffer, num_bytes);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -56,6 +57,7 @@ class DeviceExecutor : public Executor {
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next) override;
   void FinishAhead() override { background_.Wait(); }
   TensorView FetchedWhole(int entry, int fetch) override;
+  std::optional<DeviceTensor> FetchedOnDevice(int entry, int fetch) override;
 
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<StateArena>& shared_state() const override { return memories_.state(); }
@@ -326,6 +328,17 @@ TensorView DeviceExecutor::FetchedWhole(int entry_index, int index) {
         .Gather(bytes, static_cast<std::byte*>(whole.data()));
   }
   return whole.view();
+}
+
+std::optional<DeviceTensor> DeviceExecutor::FetchedOnDevice(int entry_index, int index) {
+  const FetchParts found = PartsOf(*plan_, entry_index, index);
+  const FetchParts::Part& part = found.parts.front();
+  if (!found.whole || options_.communicator != nullptr) return std::nullopt;
+  const void* const address = part.buffer->arena == Arena::kFeed ? feeds_[static_cast<size_t>(part.buffer->feed)]
+                                                                 : memories_.Address(*part.buffer, part.rank, static_cast<int>(step_ % 2));
+  const int ordinal = CudaPlatform()->OrdinalOf(address);
+  if (ordinal < 0) return std::nullopt;
+  return DeviceTensor{ordinal, {part.buffer->dtype, found.shape, address}};
 }
 
 }  // namespace

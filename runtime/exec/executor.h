@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,12 @@ struct TimedInstruction {
   int rank = 0;
   int instruction = 0;  // of the rank's program
   int64_t begin_ns = 0, end_ns = 0;
+};
+
+// Elements in the memory of a device that is no CPU.
+struct DeviceTensor {
+  int ordinal = 0;
+  TensorView view;  // of that memory
 };
 
 // What runs after a run: the index of its entry, its feeds as for Run. -1: not known, or nothing.
@@ -81,6 +88,9 @@ class Executor {
   // A fetch of the entry that ran last, gathered from the ranks, what counts of it alone: valid until the next Run, and where it is a
   // feed, as long as that. Throws Error(kData) where an extent is none.
   TensorView Fetched(int entry, int fetch);
+
+  // The same where it lies, with all that there is room for: none where that is host memory, or where several devices have parts of it.
+  virtual std::optional<DeviceTensor> FetchedOnDevice(int, int) { return std::nullopt; }
 
   virtual const Plan& plan() const = 0;
   virtual const std::shared_ptr<StateArena>& shared_state() const = 0;

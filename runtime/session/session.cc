@@ -335,16 +335,28 @@ bool Session::HasFetch(std::string_view name) const {
   return std::any_of(fetches.begin(), fetches.end(), [&](const Fetch& fetch) { return fetch.name == name; });
 }
 
-TensorView Session::Fetched(std::string_view name) const {
+int Session::FetchIndex(std::string_view name) const {
   std::string known;
   if (last_entry_ >= 0) {
     const auto& fetches = plan_->entries[static_cast<size_t>(last_entry_)].fetches;
     for (size_t i = 0; i < fetches.size(); ++i) {
-      if (fetches[i].name == name) return overrun_ ? overrun_fetches_[i].view() : executor_->Fetched(last_entry_, static_cast<int>(i));
+      if (fetches[i].name == name) return static_cast<int>(i);
       known += (known.empty() ? "" : ", ") + Escaped(fetches[i].name);
     }
   }
   throw Error(ErrorCode::kConfig, "the last run has no fetch '" + Escaped(name) + "'", "", "it has: " + known);
+}
+
+TensorView Session::Fetched(std::string_view name) const {
+  const int index = FetchIndex(name);
+  return overrun_ ? overrun_fetches_[static_cast<size_t>(index)].view() : executor_->Fetched(last_entry_, index);
+}
+
+std::optional<DeviceTensor> Session::FetchedOnDevice(std::string_view name) const {
+  const int index = FetchIndex(name);
+  const Fetch& fetch = plan_->entries[static_cast<size_t>(last_entry_)].fetches[static_cast<size_t>(index)];
+  if (overrun_ || !fetch.extents.empty()) return std::nullopt;
+  return executor_->FetchedOnDevice(last_entry_, index);
 }
 
 Tensor Session::Get(std::string_view state) const {

@@ -84,6 +84,9 @@ class Session {
   // A fetch of the last step or evaluation by name ("loss", "grad/fc.weight", an output), borrowed until
   // the next one. Throws Error(kConfig) naming the fetches there are.
   TensorView Fetched(std::string_view name) const;
+  // The same where it lies on a device that is no CPU; none where that is host memory, where several devices have parts of it, or where the
+  // data of the run have decided how many elements count.
+  std::optional<DeviceTensor> FetchedOnDevice(std::string_view name) const;
   bool HasFetch(std::string_view name) const;
 
   // Parameters, statistics and optimizer state by name, in logical order. Throw Error(kConfig) for an
@@ -152,6 +155,8 @@ class Session {
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});
   std::map<std::string, Tensor> FetchAll() const;
+  // Of the entry that ran last. Throws Error(kConfig) naming the fetches there are.
+  int FetchIndex(std::string_view name) const;
 
   std::shared_ptr<const Plan> plan_;
   SessionOptions options_;

@@ -29,7 +29,7 @@ def main():
     programs = re.findall(r"^```(cpp|c)\n(.*?)^```", text, re.M | re.S)
     commands = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
     assert len(commands) == 1 and commands[0].startswith("bazel build //:dist "), commands
-    assert len(programs) == 6, f"{len(programs)} programs on the page"
+    assert len(programs) == 7, f"{len(programs)} programs on the page"
     with gzip.open(digits, "rt") as file:
         table = np.loadtxt(file, delimiter=",", skiprows=1)
     images, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]

@@ -19,6 +19,7 @@ sys.path.insert(0, PACKAGE)
 import gradloom  # noqa: E402
 
 CUDA_HOST_TO_DEVICE, KDL_CUDA = 1, 2
+USED = b"used_dltensor"  # kept, as a capsule does not copy its name
 
 
 class DLTensor(ctypes.Structure):
@@ -84,6 +85,90 @@ class GpuTest(unittest.TestCase):
             self.assertEqual(ours.step(features=self.x, target=self.on_gpu(self.y)).loss, theirs.step(features=self.x, target=self.y).loss)
             np.testing.assert_array_equal(ours.predict(features=x)["value"], theirs.predict(features=self.x)["value"])
             self.assertEqual(x.read(), self.x.tobytes(), "an input was altered")
+
+    def test_outputs_stay_where_they_are(self):
+        """A copy on the GPU, which has the output's bits after later steps and the session's end, and is an input as it stands."""
+        session = gradloom.Session(self.compiled("cuda:0"))
+        self.assertEqual((session.devices, session.default_device), (["cuda:0"], "cuda:0"))
+        session.predict(features=self.x)
+        place = session.location("value", "output")
+        expected = session.output("value")
+        self.assertEqual((place.device, place.num_devices, place.bytes), ("cuda:0", 1, expected.nbytes))
+        self.assertEqual(ctypes.string_at(place.address, place.bytes), expected.tobytes())
+        value = session.on_device("value")
+        self.assertEqual((value.__dlpack_device__(), value.shape), ((KDL_CUDA, 0), (32, 1)))
+        weight = session.on_device("layer1.weight", "state")
+        start = session.parameter("layer1.weight")
+        # An output as a target: nothing of it comes to the host, and the loss is that of a prediction that is right.
+        self.assertEqual(session.evaluate(features=self.x, target=value).loss, 0)
+        with self.assertRaisesRegex(BufferError, "taken"):
+            value.__dlpack__()
+        for _ in range(3):
+            session.step(features=self.x, target=self.y)
+        weight = self.taken(weight)
+        self.assertFalse(np.array_equal(session.parameter("layer1.weight"), start))
+        kept = self.taken(session.on_device("layer1.bias", "state")), session.parameter("layer1.bias")
+        del session
+        self.assertEqual(self.elements(weight), start.tobytes())
+        self.assertEqual(self.elements(kept[0]), kept[1].tobytes())
+        with self.assertRaises(BufferError):
+            gradloom.Session(self.compiled("cuda:0")).on_device("layer1.bias", "state").__dlpack__(dl_device=(1, 0))
+
+    def taken(self, tensor):
+        """As another library takes it: the struct, which its deleter frees when the test has ended."""
+        capsule = tensor.__dlpack__(stream=1)
+        pointer, rename = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_SetName
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+        managed = DLTensor.from_address(pointer(capsule, b"dltensor"))
+        rename(capsule, USED)
+        self.addCleanup(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter), ctypes.addressof(managed))
+        return managed
+
+    def elements(self, managed):
+        self.assertEqual((managed.device_type, managed.code, managed.bits), (KDL_CUDA, 2, 32))
+        count = int(np.prod((ctypes.c_int64 * managed.ndim).from_address(managed.shape)))
+        return ctypes.string_at(managed.data, 4 * count)
+
+    def test_gradients_and_several_devices(self):
+        plan = gradloom.compile("models/housing_mlp.onnx", loss="mse(value, target)", optimizer="sgd", batch=32, devices="cuda:0", gradients=True)
+        session = gradloom.Session(plan)
+        session.backward(features=self.x, target=self.y)
+        self.assertEqual(self.elements(self.taken(session.on_device("layer2.weight", "gradient"))), session.gradient("layer2.weight").tobytes())
+        # Two that share the batch: a parameter is on both, an output in parts.
+        session = gradloom.Session(self.compiled("cuda:0,1"))
+        self.assertEqual(session.devices, ["cuda:0", "cuda:1"])
+        session.predict(features=self.x)
+        self.assertEqual(session.location("value", "output").num_devices, 0)
+        with self.assertRaisesRegex(gradloom.Error, "E-DEVICE.*'value' lies in parts on several devices"):
+            session.on_device("value")
+        self.assertEqual(self.elements(self.taken(session.on_device("layer1.bias", "state"))), session.parameter("layer1.bias").tobytes())
+        with self.assertRaisesRegex(gradloom.Error, "E-CONFIG.*no state 'nothing'"):
+            session.on_device("nothing", "state")
+
+    def test_capsules_that_nobody_takes_are_freed(self):
+        session = gradloom.Session(self.compiled("cuda:0"))
+        session.predict(features=self.x)
+        session.on_device("value")  # the first one opens the device
+        free = session.memory().free_bytes
+        for _ in range(50):
+            session.on_device("value")
+            session.on_device("value").__dlpack__()
+        self.assertEqual(session.memory().free_bytes, free)
+
+    def test_default_devices(self):
+        self.assertIsNone(gradloom.default_devices())
+        self.addCleanup(gradloom.set_default_devices, None)
+        gradloom.set_default_devices("cuda:1")
+        self.assertEqual(gradloom.default_devices(), "cuda:1")
+        compiled = lambda **options: gradloom.compile("models/housing_mlp.onnx", loss="mse(value, target)", batch=32, **options)
+        self.assertEqual(gradloom.Session(compiled(), ordinals=[1]).devices, ["cuda:1"])
+        self.assertEqual(gradloom.Session(compiled(devices="cpu")).devices, ["cpu"])
+        with self.assertRaisesRegex(gradloom.Error, "E-CONFIG"):
+            gradloom.set_default_devices("abacus")
+        self.assertEqual(gradloom.default_devices(), "cuda:1")
+        gradloom.set_default_devices(None)
+        self.assertEqual(gradloom.Session(compiled()).devices, ["cpu"])
 
     def test_other_devices_are_refused(self):
         session = gradloom.Session(self.compiled("cuda:0"))

@@ -87,7 +87,7 @@ class HostileTest(unittest.TestCase):
         flat = np.zeros(13 * 16 + 16 + 16 * 32 + 32 + 32 + 1, np.float32)
         self.keep += [handle, number, text, bias, flat]
         session = self.session()
-        out = {"TypeAndShape": "GradloomTensorInfo", "Info": "GradloomTensorInfo", "Location": "GradloomLocation",
+        out = {"TypeAndShape": "GradloomTensorInfo", "DeviceInfo": "GradloomDeviceInfo", "Info": "GradloomTensorInfo", "Location": "GradloomLocation",
                "DeviceMemory": "GradloomDeviceMemory", "GetOutput": "GradloomTensor", "FromDLPack": "GradloomTensor"}
         struct = next((kind for part, kind in out.items() if name.endswith(part)), None)
         place = ctypes.byref(g.struct(struct) if struct else handle)
@@ -128,6 +128,8 @@ class HostileTest(unittest.TestCase):
             g.EvalStep(session, None, self.inputs, 2, None)
             given["name"] = b"value"
             given["num_bytes"] = BATCH * 4
+        if name == "SetDefaultDevices":
+            given["devices"] = b"cpu"
         if name == "Wait":
             g.StepAsync(session, None, self.inputs, 2)
         if name == "SchedulerStep":
@@ -226,7 +228,8 @@ class HostileTest(unittest.TestCase):
                     else:
                         getattr(self.g.api, name)(given[parameter])
         for name, parameter in (("GetInputCount", "entry"), ("GetOutputInfo", "entry"), ("DescribePlan", "what"), ("GetLocation", "kind"),
-                                ("GetInputInfo", "index"), ("GetParameterName", "index"), ("GetBatch", "index"), ("GetDeviceMemory", "device")):
+                                ("GetInputInfo", "index"), ("GetParameterName", "index"), ("GetBatch", "index"), ("GetDeviceMemory", "device"),
+                                ("GetDeviceInfo", "index"), ("CopyToDLPack", "kind")):
             with self.subTest(function=name, parameter=parameter):
                 given = self.good_arguments(name)
                 given[parameter] = 1 << 30

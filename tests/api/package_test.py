@@ -99,7 +99,7 @@ class PageTest(unittest.TestCase):
         with open(PAGE) as file:
             page = file.read()
         blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
-        self.assertEqual(len(blocks), 6)
+        self.assertEqual(len(blocks), 7)
         said = self.run_in_folder(lambda: exec(compile("\n".join(blocks), "python.md", "exec"), {"__name__": "page"}))
         self.assertGreater(float(re.findall(r"right: ([\d.]+)", said)[0]), 0.9)
         import onnxruntime
@@ -303,6 +303,7 @@ class SessionTest(unittest.TestCase):
                     "GetModelInputCount", "GetModelInputName",  # a model is only compiled; the plan has its inputs
                     "CopyOutput",  # GetOutput, copied
                     "RegisterLinearLRScheduler", "SchedulerStep",  # learning_rate is set, or the plan has a schedule
+                    "GetDeviceCount", "GetDeviceInfo",  # devices() has that and more
                     "ToDLPack"}  # arrays of numpy have DLPack
         missing = {name for name in _library.library().header.functions if not re.search(rf'\b{name}\b', sources)}
         missing -= {"GetInputCount", "GetInputInfo", "GetOutputCount", "GetOutputInfo"}  # Get{kind}Count

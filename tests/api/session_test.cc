@@ -460,6 +460,61 @@ TEST(DLPack, GoesThereAndBack) {
   EXPECT_THROW(gradloom::ToDLPack(TensorView(values.data(), {-1})), gradloom::Error);
 }
 
+TEST(DLPack, CopiesWhatASessionHas) {
+  gradloom::CompileOptions options;
+  options.gradients = true;
+  gradloom::Session session(CompileHousing(options));
+  const Samples samples(3);
+  session.Evaluate(samples.feeds());
+  const TensorView value = session.Output("value");
+  const std::vector<float> expected(value.as<float>().begin(), value.as<float>().end());
+  DLManagedTensor* const output = session.OutputToDLPack("value");
+  session.Backward(samples.feeds());
+  DLManagedTensor* const gradient = session.GradientToDLPack("layer1.bias");
+  const gradloom::Tensor sum = session.Gradient("layer1.bias");
+  DLManagedTensor* const parameter = session.ParameterToDLPack("layer1.bias");
+  const gradloom::Tensor start = session.Parameter("layer1.bias");
+  session.Update();
+  const auto same = [](DLManagedTensor* managed, std::span<const float> elements) {
+    const TensorView view = gradloom::FromDLPack(managed);
+    EXPECT_EQ(managed->dl_tensor.device_type, 1);
+    EXPECT_TRUE(std::equal(elements.begin(), elements.end(), view.as<float>().begin(), view.as<float>().end()));
+    managed->deleter(managed);
+  };
+  same(output, expected);
+  same(gradient, sum.as<float>());
+  same(parameter, start.as<float>());
+  EXPECT_THROW(session.OutputToDLPack("no such thing"), gradloom::Error);
+  EXPECT_THROW(gradloom::Session(Plain()).GradientToDLPack("layer1.bias"), gradloom::Error);
+}
+
+TEST(Devices, AreCountedDescribedAndTakenWhereNothingNamesThem) {
+  ASSERT_GE(gradloom::DeviceCount(), 1u);
+  const gradloom::DeviceInfo cpu = gradloom::GetDeviceInfo(0);
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_GT(cpu.units, 0);
+  EXPECT_GT(cpu.memory_total_bytes, cpu.memory_free_bytes);
+  EXPECT_NE(gradloom::DevicesJson().find(cpu.name), std::string::npos);
+  EXPECT_THROW(gradloom::GetDeviceInfo(gradloom::DeviceCount()), gradloom::Error);
+
+  EXPECT_EQ(gradloom::DefaultDevices(), "");
+  EXPECT_THROW(gradloom::SetDefaultDevices("abacus"), gradloom::Error);
+  gradloom::SetDefaultDevices("cpu:2");
+  EXPECT_EQ(gradloom::DefaultDevices(), "cpu:2");
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "target");
+  options.batch = kBatch;
+  const gradloom::Model model("models/housing_mlp.onnx");
+  gradloom::Session two(gradloom::Compile(model, options));
+  EXPECT_EQ(two.Devices(), (std::vector<std::string>{"cpu:0", "cpu:1"}));
+  EXPECT_EQ(two.DefaultDevice(), "cpu:0");
+  options.devices = "cpu";
+  EXPECT_EQ(gradloom::Session(gradloom::Compile(model, options)).Devices().size(), 1u);
+  gradloom::SetDefaultDevices("");
+  options.devices.clear();
+  EXPECT_EQ(gradloom::Session(gradloom::Compile(model, options)).Devices().size(), 1u);
+}
+
 TEST(Export, WritesTheModelWithTheWeightsOfTheSession) {
   const Samples samples(8);
   gradloom::Session session(Plain());

@@ -7,9 +7,9 @@
 #include "runtime/api/plans.h"
 #include "runtime/plan/verify_plan.h"
 #include "tools/api/compiler_table.h"
+#include "tools/api/default_devices.h"
 #include "tools/api/handles.h"
 #include "tools/run/compile_model.h"
-#include "tools/run/device_list.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 
@@ -52,6 +52,8 @@ Configuration ConfigurationFor(const GradloomCompileOptions& given, const Gradlo
     configuration.SetAssignment(TextOf(given.settings[i].key, "the key of a setting") + "=" +
                                 TextOf(given.settings[i].value, "the value of a setting"));
   }
+  if (const std::string devices = DefaultDevices(); !devices.empty() && !configuration.is_given("devices.use"))
+    configuration.SetAssignment("devices.use=" + devices);
   if (!model.path.empty()) configuration.Decide("model.path", model.path, "the model that is compiled");
   return configuration;
 }
@@ -100,13 +102,6 @@ GradloomStatus* GetSettings(GradloomText** out) {
   });
 }
 
-GradloomStatus* GetDevices(GradloomText** out) {
-  return Guarded([&] {
-    GradloomText*& text = Out(out);
-    text = new GradloomText{DevicesJson()};
-  });
-}
-
 // The operands of each launch as well, which only the type rules of the import know.
 void Prove(const Plan& plan) {
   VerifyLaunches(plan);
@@ -123,7 +118,6 @@ GradloomStatus* LoadPlanFromBuffer(const void* bytes, size_t num_bytes, Gradloom
 
 void AddCompile(GradloomApi& api) {
   api.GetSettings = GetSettings;
-  api.GetDevices = GetDevices;
   api.Compile = CompileTo;
   api.LoadPlan = LoadPlan;
   api.LoadPlanFromBuffer = LoadPlanFromBuffer;

@@ -9,6 +9,7 @@ GradloomApi FullTable() {
   GradloomApi api = RuntimeTable();
   AddModels(api);
   AddCompile(api);
+  AddDevices(api);
   AddExport(api);
   return api;
 }

@@ -1,0 +1,55 @@
+"""Tensors that go to other libraries where they lie."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_NAME = b"dltensor"
+
+
+class _Managed(ctypes.Structure):
+    """DLPack's DLManagedTensor, as far as it is looked at here."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+                ("context", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
+
+
+_new = ctypes.pythonapi.PyCapsule_New
+_new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+# Of a capsule that is going: an object of which Python must not count references any more.
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+def _delete(managed: int) -> None:
+    _Managed.from_address(managed).deleter(managed)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _forget(capsule: int) -> None:
+    """Frees what nobody has taken: whoever does gives the capsule another name."""
+    if _is_valid(capsule, _NAME):
+        _delete(_pointer(capsule, _NAME))
+
+
+class DeviceTensor:
+    """A copy on the device where a session has the tensor, complete when it is made: `torch.from_dlpack(tensor)` takes it, without another
+    copy, once."""
+
+    def __init__(self, managed: int):
+        self._capsule = _new(managed, _NAME, ctypes.cast(_forget, ctypes.c_void_p))
+        described = _Managed.from_address(managed)
+        self._device = (int(described.device_type), int(described.device_id))
+        self.shape = tuple((ctypes.c_int64 * described.ndim).from_address(described.shape)) if described.ndim else ()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        if dl_device is not None and tuple(map(int, dl_device)) != self._device:
+            raise BufferError(f"the tensor is on DLPack's device {self._device}, not {tuple(dl_device)}")
+        if self._capsule is None:
+            raise BufferError("the tensor has been taken")
+        capsule, self._capsule = self._capsule, None
+        return capsule

@@ -1,0 +1,193 @@
+#include "tests/exec/plain_device.h"
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/reference/reference.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+using Work = std::function<void()>;
+
+int graph_launches = 0;
+
+// What has been enqueued while it was captured, in that order, which is one that events allow.
+class PlainGraph : public DeviceGraph {
+ public:
+  explicit PlainGraph(std::vector<Work> work) : work_(std::move(work)) {}
+  void Launch(void*) override {
+    ++graph_launches;
+    for (const Work& work : work_) work();
+  }
+
+ private:
+  std::vector<Work> work_;
+};
+
+// Everything of a device goes through here: done at once, or kept while a capture is under way.
+class Queue {
+ public:
+  void Do(Work work) {
+    if (capturing_) return captured_.push_back(std::move(work));
+    work();
+  }
+  void Begin() { capturing_ = true; }
+  std::vector<Work> End() {
+    capturing_ = false;
+    return std::exchange(captured_, {});
+  }
+
+ private:
+  bool capturing_ = false;
+  std::vector<Work> captured_;
+};
+
+// Kernels of plans may write where they read, those of the reference may not: inputs are copied first.
+class PlainKernel : public Kernel {
+ public:
+  PlainKernel(KernelCall call, Queue& queue) : call_(std::move(call)), queue_(queue) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    std::vector<const void*> from(inputs, inputs + call_.inputs.size());
+    std::vector<void*> to(outputs, outputs + call_.outputs.size());
+    queue_.Do([this, from = std::move(from), to = std::move(to)] {
+      std::vector<Tensor> tensors;
+      for (size_t i = 0; i < from.size(); ++i) {
+        const OperandType& type = call_.inputs[i];
+        tensors.push_back(type.present() ? Tensor::Copy({type.dtype, type.shape, from[i]}) : Tensor());
+      }
+      const std::vector<Tensor> made = RunReference(call_, tensors);
+      for (size_t i = 0; i < to.size(); ++i) {
+        if (to[i] != nullptr) std::memcpy(to[i], made[i].data(), static_cast<size_t>(made[i].bytes()));
+      }
+    });
+  }
+
+ private:
+  const KernelCall call_;
+  Queue& queue_;
+};
+
+// What memory the device has given out.
+using Blocks = std::map<const std::byte*, int64_t>;
+
+struct Event {
+  std::chrono::steady_clock::time_point reached;
+};
+
+class PlainDevice : public Device {
+ public:
+  explicit PlainDevice(Blocks& blocks) : blocks_(blocks) {}
+
+  int ordinal() const override { return 0; }
+
+  std::byte* Allocate(int64_t bytes) override {
+    auto* const memory = new (std::align_val_t{256}) std::byte[static_cast<size_t>(bytes) + 1];
+    blocks_[memory] = bytes;
+    return memory;
+  }
+  void Free(std::byte* memory) noexcept override {
+    blocks_.erase(memory);
+    operator delete[](memory, std::align_val_t{256});
+  }
+  std::byte* AllocatePinned(int64_t) override { return nullptr; }
+  void FreePinned(std::byte*) noexcept override {}
+  int64_t free_bytes() override { return int64_t{1} << 30; }
+
+  void* NewStream() override { return new char; }
+  void DeleteStream(void* stream) noexcept override { delete static_cast<char*>(stream); }
+  void* NewEvent(bool) override { return new Event; }
+  void DeleteEvent(void* event) noexcept override { delete static_cast<Event*>(event); }
+
+  // Streams do everything in the order in which it is enqueued, so there is nothing to wait for.
+  void Record(void* event, void*) override {
+    queue_.Do([event] { static_cast<Event*>(event)->reached = std::chrono::steady_clock::now(); });
+  }
+  void Wait(void*, void*) override {}
+  void WaitForDefaultStream(void*, int) override {}
+  void Delay(int64_t, void*) override {}
+  void Synchronize(void*) override {}
+  bool Done(void*) override { return true; }
+  double Milliseconds(void* begin, void* end) override {
+    return std::chrono::duration<double, std::milli>(static_cast<Event*>(end)->reached - static_cast<Event*>(begin)->reached).count();
+  }
+
+  void Copy(void* to, const void* from, int64_t bytes, void*) override {
+    if (bytes > 0) queue_.Do([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+  }
+  void Zero(void* to, int64_t bytes, void*) override {
+    if (bytes > 0) queue_.Do([=] { std::memset(to, 0, static_cast<size_t>(bytes)); });
+  }
+
+  void BeginCapture(void*) override { queue_.Begin(); }
+  std::unique_ptr<DeviceGraph> EndCapture(void*) override { return std::make_unique<PlainGraph>(queue_.End()); }
+  void AbandonCapture(void*) noexcept override { queue_.End(); }
+
+  void NameStream(void*, const std::string&) override {}
+  void BeginRange(const std::string&) override {}
+  void EndRange() noexcept override {}
+
+  std::unique_ptr<Kernel> NewKernel(const KernelRow&, const KernelCall& call, int) override {
+    for (const auto* operands : {&call.inputs, &call.outputs}) {
+      for (const OperandType& operand : *operands) {
+        if (!operand.layout.plain()) throw Error(ErrorCode::kUnsupported, call.op + " in the layout " + operand.layout.ToString());
+      }
+    }
+    return std::make_unique<PlainKernel>(call, queue_);
+  }
+  // The reference says at once, as an error, what is wrong with its data.
+  std::optional<FoundFault> TakeFault() override { return std::nullopt; }
+
+ private:
+  Blocks& blocks_;
+  Queue queue_;
+};
+
+class Platform : public DevicePlatform {
+ public:
+  const PlatformVersions& versions() const override { return versions_; }
+  std::vector<DeviceProperties> devices() override {
+    return {{.name = "plain", .compute_major = 9, .memory_total_bytes = int64_t{1} << 30}};
+  }
+  std::string problem() const override { return ""; }
+
+  int OrdinalOf(const void* memory) override {
+    auto block = blocks_.upper_bound(static_cast<const std::byte*>(memory));
+    if (block == blocks_.begin()) return -1;
+    --block;
+    return static_cast<const std::byte*>(memory) < block->first + block->second ? 0 : -1;
+  }
+
+  std::unique_ptr<Device> Open(int ordinal) override {
+    if (ordinal != 0) throw Error(ErrorCode::kDevice, "there is one device, cuda:0");
+    return std::make_unique<PlainDevice>(blocks_);
+  }
+  std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const>) override { return NoGroups(); }
+  std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const>, const DeviceMeeting&) override { return NoGroups(); }
+  std::string NewMeeting() override { return ""; }
+
+ private:
+  static std::unique_ptr<DeviceGroup> NoGroups() { throw Error(ErrorCode::kUnsupported, "plain devices have no groups"); }
+
+  const PlatformVersions versions_;
+  Blocks blocks_;
+};
+
+}  // namespace
+
+DevicePlatform& PlainPlatform() {
+  static Platform platform;
+  return platform;
+}
+
+int PlainGraphLaunches() { return graph_launches; }
+
+}  // namespace gradloom

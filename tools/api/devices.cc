@@ -1,0 +1,110 @@
+// The devices of this machine, and those that are compiled for where nothing names any.
+#include <cstdio>
+#include <mutex>
+#include <string>
+
+#include "runtime/api/guard.h"
+#include "runtime/device/choose_devices.h"
+#include "runtime/plan/device_spec.h"
+#include "tools/api/compiler_table.h"
+#include "tools/api/default_devices.h"
+#include "tools/run/device_list.h"
+#include "tools/run/environment.h"
+
+namespace gradloom::api {
+namespace {
+
+// Of the process; there until it ends, whatever ends before.
+struct Default {
+  std::mutex mutex;
+  std::string devices;
+};
+Default& TheDefault() {
+  static auto* const made = new Default;
+  return *made;
+}
+
+GradloomStatus* SetDefaultDevices(const char* devices) {
+  return Guarded([&] {
+    const std::string text = TextOf(devices, "the devices");
+    if (!text.empty()) ParseDevices(text);
+    const std::lock_guard lock(TheDefault().mutex);
+    TheDefault().devices = text;
+  });
+}
+
+GradloomStatus* GetDefaultDevices(GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& text = Out(out);
+    text = new GradloomText{DefaultDevices()};
+  });
+}
+
+GradloomStatus* GetDevices(GradloomText** out) {
+  return Guarded([&] {
+    GradloomText*& text = Out(out);
+    text = new GradloomText{DevicesJson()};
+  });
+}
+
+GradloomStatus* GetDeviceCount(size_t* out) {
+  return Guarded([&] { Given(out, "the place for the result") = 1 + ThisMachinesCuda().devices.size(); });
+}
+
+template <size_t N>
+void Put(const std::string& text, char (&place)[N]) {
+  std::snprintf(place, N, "%s", text.c_str());
+}
+
+GradloomDeviceInfo InfoOf(const CpuDevice& cpu) {
+  GradloomDeviceInfo info{};
+  Put("cpu", info.device);
+  Put(cpu.name, info.name);
+  Put(cpu.isa, info.isa);
+  info.units = cpu.cores;
+  info.memory_total_bytes = cpu.total_bytes;
+  info.memory_free_bytes = cpu.free_bytes;
+  return info;
+}
+
+GradloomDeviceInfo InfoOf(const DeviceProperties& gpu) {
+  GradloomDeviceInfo info{};
+  Put("cuda:" + std::to_string(gpu.ordinal), info.device);
+  Put(gpu.name, info.name);
+  Put("sm_" + std::to_string(gpu.compute_major * 10 + gpu.compute_minor), info.isa);
+  Put(gpu.uuid, info.uuid);
+  info.units = gpu.multiprocessors;
+  info.memory_total_bytes = gpu.memory_total_bytes;
+  info.memory_free_bytes = gpu.memory_free_bytes;
+  return info;
+}
+
+GradloomStatus* GetDeviceInfo(size_t index, GradloomDeviceInfo* out) {
+  return Guarded([&] {
+    Given(out, "the place for the result");
+    if (index == 0) return Give(InfoOf(ThisCpu()), out);
+    const CudaDevices cuda = ThisMachinesCuda();
+    if (index > cuda.devices.size()) {
+      throw Error(ErrorCode::kConfig, "there is no device " + std::to_string(index) + " of " + std::to_string(1 + cuda.devices.size()), "",
+                  cuda.problem);
+    }
+    Give(InfoOf(cuda.devices[index - 1]), out);
+  });
+}
+
+}  // namespace
+
+std::string DefaultDevices() {
+  const std::lock_guard lock(TheDefault().mutex);
+  return TheDefault().devices;
+}
+
+void AddDevices(GradloomApi& api) {
+  api.GetDevices = GetDevices;
+  api.SetDefaultDevices = SetDefaultDevices;
+  api.GetDefaultDevices = GetDefaultDevices;
+  api.GetDeviceCount = GetDeviceCount;
+  api.GetDeviceInfo = GetDeviceInfo;
+}
+
+}  // namespace gradloom::api
