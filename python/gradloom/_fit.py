@@ -13,6 +13,8 @@ _STOPPED = ("done", "callback", "patience")
 
 @dataclass(frozen=True)
 class Evaluation:
+    """What a model gives on the evaluation data, in a fit."""
+
     values: dict[str, float]
     """ "loss", and the metrics."""
     step: int
@@ -23,6 +25,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Epoch:
+    """One pass over the data, in a fit."""
+
     epoch: int
     """From 1."""
     step: int
@@ -35,6 +39,8 @@ class Epoch:
 
 @dataclass(frozen=True)
 class FitResult:
+    """What a fit came to."""
+
     train_loss: float
     """Of the last epoch."""
     best: float | None

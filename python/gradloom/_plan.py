@@ -71,12 +71,14 @@ class Plan:
         return self._describe(2).decode().splitlines()
 
     def get_property(self, key: str) -> str | None:
+        """What the plan says of how it was compiled ("loss"); None where it says nothing."""
         value = ctypes.c_char_p()
         library().GetPlanProperty(self._handle, key.encode(), ctypes.byref(value))
         return None if value.value is None else string(value.value)
 
     @property
     def num_devices(self) -> int:
+        """Devices that its steps run on."""
         count = ctypes.c_size_t()
         library().GetPlanDeviceCount(self._handle, ctypes.byref(count))
         return count.value

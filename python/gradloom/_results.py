@@ -7,6 +7,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StepResult:
+    """What a step gives."""
+
     loss: float
     """Of this batch, before the update."""
     lr: float

@@ -36,6 +36,8 @@ class Location:
 
 @dataclass(frozen=True)
 class DeviceMemory:
+    """What a session holds of a device, and what is free there."""
+
     device: str
     allocated_bytes: int
     cached_bytes: int
@@ -125,6 +127,7 @@ class Session:
         return result_of(result)
 
     def reset_gradients(self) -> None:
+        """Forgets the gradients that wait."""
         library().LazyResetGrad(self._handle)
 
     def evaluate(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
@@ -190,9 +193,11 @@ class Session:
         return {info.name: self.parameter(info.name) for info in self.parameter_infos(trainable_only)}
 
     def parameter(self, name: str) -> np.ndarray[Any, Any]:
+        """A copy."""
         return self._copy("GetParameter", name)
 
     def set_parameter(self, name: str, value: Any) -> None:
+        """Copies an array of the parameter's shape into it."""
         tensor, _keep = borrow(value, _NUMBERS[self._info(name).dtype])
         library().UpdateParameter(self._handle, name.encode(), ctypes.byref(tensor))
 
@@ -210,6 +215,7 @@ class Session:
         return values
 
     def set_flat_parameters(self, values: Any, trainable_only: bool = True) -> None:
+        """Copies such a vector into them."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
         library().CopyBufferToParameters(self._handle, int(trainable_only), flat.ctypes.data, flat.size)
 
@@ -280,9 +286,11 @@ class Session:
         return step.value, batch.value
 
     def set_seed(self, seed: int) -> None:
+        """Of all that is random from now on."""
         library().SetSeed(self._handle, seed)
 
     def memory(self, device: int = 0) -> DeviceMemory:
+        """Of the plan's device of this rank."""
         struct = library().struct("GradloomDeviceMemory")
         library().GetDeviceMemory(self._handle, device, ctypes.byref(struct))
         return DeviceMemory(string(struct.device), struct.allocated_bytes, struct.cached_bytes, struct.free_bytes)
@@ -298,6 +306,7 @@ class Session:
         library().SaveCheckpoint(self._handle, path_bytes(path), int(optimizer))
 
     def save_bytes(self, *, optimizer: bool = True) -> bytes:
+        """The bytes of what `save` would write."""
         text = ctypes.c_void_p()
         library().SaveCheckpointToBuffer(self._handle, int(optimizer), ctypes.byref(text))
         return taken(text.value)
@@ -307,6 +316,7 @@ class Session:
         library().AddProperty(self._handle, name.encode(), value.encode())
 
     def get_property(self, name: str) -> str | None:
+        """One that was set, or came with the checkpoint; None where there is none."""
         value = ctypes.c_char_p()
         library().GetProperty(self._handle, name.encode(), ctypes.byref(value))
         return None if value.value is None else string(value.value)

@@ -7,6 +7,7 @@ import contextlib
 import csv
 import gc
 import hashlib
+import inspect
 import io
 import os
 import pathlib
@@ -62,6 +63,23 @@ class WheelTest(unittest.TestCase):
         self.assertEqual(os.path.basename(WHEEL).split("-", 2)[2], tag[0] + ".whl")
         import gradloom
         self.assertEqual(re.findall(r"^Version: (.+)$", metadata, re.M), [gradloom.version()])
+
+    def test_types_and_docstrings(self):
+        """Everything public says what it is, and what it takes and gives."""
+        import gradloom
+        self.assertTrue(os.path.exists(os.path.join(os.path.dirname(gradloom.__file__), "py.typed")))
+        for name in gradloom.__all__:
+            public = getattr(gradloom, name)
+            members = {} if inspect.isfunction(public) else {member: value for member, value in vars(public).items() if not member.startswith("_")}
+            self.assertTrue(public.__doc__ and not public.__doc__.startswith(f"{name}("), name)  # which a dataclass would say of itself
+            for member, value in {name: public, **members}.items():
+                function = value.fget if isinstance(value, property) else value
+                if inspect.isfunction(function):
+                    signature = inspect.signature(function)
+                    self.assertTrue(function.__doc__, f"{name}.{member}")
+                    self.assertIsNot(signature.return_annotation, inspect.Signature.empty, f"{name}.{member}")
+                    for parameter in list(signature.parameters.values())[0 if function is public else 1:]:
+                        self.assertIsNot(parameter.annotation, inspect.Parameter.empty, f"{name}.{member}({parameter.name})")
 
     def test_asks_of_the_system_what_its_tag_says(self):
         """No library but those that every Linux has, and of the C library no newer version than that of the tag."""

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 import numpy as np
@@ -64,32 +63,9 @@ class PartsTest(JobTest):
                 self.assert_same_run(f"job{i}", f"one{i}")
                 self.assert_same_checkpoint(self.newest(f"job{i}"), self.newest(f"one{i}"), files)
 
-    def interrupt(self, name, world, words, victim, signal_number, codes):
-        """A run that a rank's signal ends after its first checkpoint. On a busy machine a run may have ended before: then it is another's turn."""
-        for _ in range(10):
-            shutil.rmtree(self.path(name), ignore_errors=True)
-            job = Job(GRADLOOM, world, words)
-            try:
-                end = time.monotonic() + 120
-                while not os.path.exists(self.path(name, "checkpoints", "LATEST")) and None in job.codes():
-                    self.assertLess(time.monotonic(), end)
-                    for process in job.processes:
-                        process.poll()
-                    time.sleep(0.01)
-                job.processes[victim].send_signal(signal_number)
-                said = job.end()
-            finally:
-                job.kill()
-            if 0 not in job.codes():
-                break
-        self.assertEqual(job.codes(), codes, "\n".join(said))
-
-    def stop(self, name, world, words):
-        self.interrupt(name, world, words, world - 1, signal.SIGTERM, [138] * world)
-
     def test_resume_with_any_number_of_processes(self):
         self.one(self.train("whole", TWO, devices="cpu:4"))
-        self.stop("stopped", 4, self.train("stopped", TWO, devices="cpu:1"))
+        self.stopped(4, self.train("stopped", TWO, devices="cpu:1"), "stopped")
         self.assertEqual(len(self.parts(self.newest("stopped"))), 2)
         for world in (4, 3, 2, 1):
             run = f"on{world}"
@@ -98,7 +74,7 @@ class PartsTest(JobTest):
             self.assertNotIn("resume  from the start", said[0])
             self.assert_same_run(run, "whole")
         # From one process to several.
-        self.stop("stopped_one", 1, self.train("stopped_one", TWO, devices="cpu:4"))
+        self.stopped(1, self.train("stopped_one", TWO, devices="cpu:4"), "stopped_one")
         self.assertEqual(len(self.parts(self.newest("stopped_one"))), 1)
         self.job(4, ["resume", self.path("stopped_one")])
         self.assert_same_run("stopped_one", "whole")
@@ -209,8 +185,8 @@ class PartsTest(JobTest):
         self.one(self.train("unbroken", THREE, devices="cpu:3"))
         for victim in (0, 1, 2):
             name = f"killed{victim}"
-            self.interrupt(name, 3, self.train(name, THREE, devices="cpu:1"), victim, signal.SIGKILL,
-                           [-9 if rank == victim else 140 for rank in range(3)])
+            self.interrupted(name, 3, self.train(name, THREE, devices="cpu:1"), victim, signal.SIGKILL,
+                             [-9 if rank == victim else 140 for rank in range(3)])
             self.job(3, ["resume", self.path(name)])
             self.assert_same_run(name, "unbroken")
 
