@@ -16,6 +16,13 @@ std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::st
   return input + "[" + std::to_string(axis) + "]";
 }
 
+// Whether an exporter made up the name of a dimension, or there is none: unk__12 (tf2onnx), x_dynamic_axes_1 (PyTorch). It then says
+// nothing of which dimensions are equal.
+bool IsMadeUp(const onnx::TensorShapeProto::Dimension& dim, const std::string& input) {
+  const std::string& symbol = dim.dim_param();
+  return !dim.has_dim_value() && (symbol.empty() || symbol.starts_with("unk__") || symbol.starts_with(input + "_dynamic_axes_"));
+}
+
 std::string WhereOf(const onnx::ValueInfoProto& info) { return "input '" + Escaped(info.name()) + "'"; }
 
 const onnx::TypeProto::Tensor& TensorTypeOf(const onnx::ValueInfoProto& info) {
@@ -85,12 +92,13 @@ class Extents {
       const auto known = options.inputs.find(info->name());
       if (known != options.inputs.end()) Learn(*info, known->second);
     }
+    for (const auto* info : infos) JoinBatch(*info);
   }
 
   // Whether this dimension is the batch, as a symbol or as a number that `--batch` replaces.
   bool IsBatch(const onnx::ValueInfoProto& info, int axis) const {
     const auto& dim = info.type().tensor_type().shape().dim(axis);
-    if (!dim.has_dim_value()) return SymbolOf(dim, info.name(), axis) == batch_.symbol;
+    if (!dim.has_dim_value()) return Named(SymbolOf(dim, info.name(), axis)) == batch_.symbol;
     return batch_.symbol.empty() && axis == DeclaredBatchAxis(info, batch_.declared, options_);
   }
 
@@ -99,11 +107,15 @@ class Extents {
     const auto& dim = info.type().tensor_type().shape().dim(axis);
     if (dim.has_dim_value()) return IsBatch(info, axis) && batch_extent_ > 0 ? batch_extent_ : dim.dim_value();
     const std::string symbol = SymbolOf(dim, info.name(), axis);
-    const int64_t extent = OfSymbol(symbol);
+    const int64_t extent = OfSymbol(Named(symbol));
     if (extent > 0) return extent;
     throw Error(ErrorCode::kConfig, "dimension " + std::to_string(axis) + " ('" + Escaped(symbol) + "') of an input is symbolic",
-                WhereOf(info), symbol == batch_.symbol ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused_));
+                WhereOf(info),
+                Named(symbol) == batch_.symbol ? "give the batch size, for example: --batch 32" : ExtentHelp(symbol, unused_));
   }
+
+  // The symbol of a dimension; of all that are the batch the same one.
+  std::string Named(const std::string& symbol) const { return joined_.contains(symbol) ? batch_.symbol : symbol; }
 
   // The batch that the file declares as a number (0: none), and the one that it gets.
   int64_t declared_batch() const { return batch_.declared; }
@@ -126,6 +138,17 @@ class Extents {
                   "leave one of them out");
     }
     return batch_extent_;
+  }
+
+  // A first dimension whose name says nothing is the batch, too, unless it is known to have another extent.
+  void JoinBatch(const onnx::ValueInfoProto& info) {
+    const auto& shape = info.type().tensor_type().shape();
+    if (batch_.symbol.empty() || shape.dim_size() == 0 || !IsMadeUp(shape.dim(0), info.name())) return;
+    const std::string symbol = SymbolOf(shape.dim(0), info.name(), 0);
+    if (symbol == batch_.symbol || options_.shapes.contains(symbol)) return;
+    const auto learned = learned_.find(symbol), batch = learned_.find(batch_.symbol);
+    const int64_t extent = batch != learned_.end() ? batch->second : batch_extent_;
+    if (learned == learned_.end() || learned->second == extent) joined_.insert(symbol);
   }
 
   void Learn(const onnx::ValueInfoProto& info, const Shape& known) {
@@ -155,6 +178,7 @@ class Extents {
   int64_t batch_extent_;
   bool learned_batch_ = false;
   std::map<std::string, int64_t> learned_;
+  std::set<std::string> joined_;  // symbols of further inputs that are the batch as well
   std::map<std::string, int64_t> unused_;
 };
 
@@ -240,7 +264,7 @@ std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& opt
       const auto& dim = info->type().tensor_type().shape().dim(axis);
       const bool is_batch = extents.IsBatch(*info, axis);
       if (dim.has_dim_value() && !is_batch) continue;
-      const std::string symbol = dim.has_dim_value() ? "" : SymbolOf(dim, info->name(), axis);
+      const std::string symbol = dim.has_dim_value() ? "" : extents.Named(SymbolOf(dim, info->name(), axis));
       const auto same = [&](const OpenExtent& other) { return other.symbol == symbol; };
       if (std::any_of(open.begin(), open.end(), same)) continue;
       open.push_back({symbol, info->name(), axis, is_batch, extents.Of(*info, axis)});

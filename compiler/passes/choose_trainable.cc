@@ -6,6 +6,7 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/fixed_tensors.h"
+#include "compiler/passes/written_norms.h"
 
 namespace gradloom {
 namespace {
@@ -44,20 +45,8 @@ bool IsProduct(const std::string& op) { return op == "Mul" || op == "Div"; }
 
 class Chooser {
  public:
-  explicit Chooser(const Graph& graph) : graph_(graph), uses_(graph) {
-    const size_t n = static_cast<size_t>(graph.num_values());
-    constant_.assign(n, false);
-    reaches_.assign(n, false);
-    for (const Value& value : graph.values()) constant_[static_cast<size_t>(value.id)] = value.role == Role::kConst;
-    for (const Node& node : graph.nodes) {
-      bool all = node.regions.empty();
-      ForEachUse(node, [&](ValueId id) { all &= constant_[static_cast<size_t>(id)]; });
-      const Op* op = FindOp(node.domain, node.op);
-      if (op != nullptr && op->has(kRandom)) all = false;
-      for (ValueId id : node.outputs) {
-        if (id != kNoValue) constant_[static_cast<size_t>(id)] = all;
-      }
-    }
+  explicit Chooser(const Graph& graph) : graph_(graph), uses_(graph), constant_(ComputedFromConstants(graph)) {
+    reaches_.assign(static_cast<size_t>(graph.num_values()), false);
     MarkReaching();
   }
 
@@ -75,6 +64,8 @@ class Chooser {
     std::set<ValueId> seen;
     return Walk(id, value.shape.elements() == 1 && !IsModulePath(value.name), data, why, seen);
   }
+
+  std::map<ValueId, std::string> Statistics() const { return WrittenStatistics(graph_, uses_, constant_); }
 
  private:
   // Values with a path to an output on which every operator passes gradients.
@@ -160,7 +151,8 @@ class Chooser {
       return false;
     }
     // A number that scales what was looked up in a table is the root of its width, also where it is called as a module's attribute.
-    if (single || (product && data.elements() == 1 && ScalesLookup(node))) {
+    if ((single && !(sum && data.shape().rank() > 0 && IsOnlyFeature(node, id))) ||
+        (product && data.elements() == 1 && ScalesLookup(node))) {
       why = "a single number in " + Describe(node);
       return false;
     }
@@ -174,6 +166,24 @@ class Chooser {
     }
     why = (sum ? "a bias in " : "a scale in ") + Describe(node);
     return true;
+  }
+
+  // Whether a sum adds `id` to the one feature that a layer gives: its bias, where the layer has none of its own.
+  bool IsOnlyFeature(const Node& node, ValueId id) const {
+    static const std::set<std::string> moves = {"Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
+    if (node.inputs.size() != 2) return false;
+    ValueId other = node.inputs[node.inputs[0] == id ? 1 : 0];
+    int producer = uses_.producer[static_cast<size_t>(other)];
+    while (producer >= 0 && moves.contains(graph_.nodes[static_cast<size_t>(producer)].op)) {
+      other = graph_.nodes[static_cast<size_t>(producer)].inputs[0];
+      producer = uses_.producer[static_cast<size_t>(other)];
+    }
+    if (producer < 0) return false;
+    const Node& layer = graph_.nodes[static_cast<size_t>(producer)];
+    if (layer.op != "MatMul" && layer.op != "Gemm" && layer.op != "Conv" && layer.op != "ConvTranspose") return false;
+    const Shape& shape = graph_.value(other).shape;
+    const int axis = layer.op == "MatMul" ? shape.rank() - 1 : 1;
+    return constant_[static_cast<size_t>(layer.inputs[1])] && axis < shape.rank() && shape[axis] == 1;
   }
 
   bool ScalesLookup(const Node& node) const {
@@ -193,7 +203,7 @@ class Chooser {
 
   const Graph& graph_;
   const Uses uses_;
-  std::vector<bool> constant_;  // computed from constants alone
+  const std::vector<bool> constant_;  // computed from constants alone
   std::vector<bool> reaches_;
 };
 
@@ -252,6 +262,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
   CheckPatterns(graph, options.freeze, "--freeze");
   if (options.only) CheckPatterns(graph, *options.only, "trainable initializer");
   const Chooser chooser(graph);
+  const std::map<ValueId, std::string> statistics = chooser.Statistics();
   const std::set<std::string> only =
       options.only ? std::set<std::string>(options.only->begin(), options.only->end()) : std::set<std::string>();
   struct Decision {
@@ -273,6 +284,10 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
       decision.why = "frozen by --freeze";
     } else {
       decision.trained = chooser.Trained(id, decision.why);
+      if (const auto statistic = statistics.find(id); decision.trained && statistic != statistics.end()) {
+        decision.trained = false;
+        decision.why = statistic->second;
+      }
       decision.asked = Fits(options.trainable, value.name);
       if (!decision.trained && decision.asked) {
         decision.trained = true;

@@ -76,6 +76,24 @@ TEST(Import, SymbolicDimensionsNeedAnExtent) {
             "graph g\ninput x float32[2,7]\ny float32[2,7] = Relu(x)\noutput y\n");
 }
 
+// tf2onnx and the list form of PyTorch's dynamic_axes give the batch of each input a name of its own.
+TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
+  const auto axes = [](const std::string& inputs, const ImportOptions& options) {
+    return ImportText(Onnx("g (" + inputs + ") => (float[M, 2] y) { y = Relu(x)\n other = Relu(z) }"), options).batch_axes;
+  };
+  const std::vector<int> both = {0, 0}, first = {0, -1};
+  EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}}), both);
+  EXPECT_EQ(axes("float[x_dynamic_axes_1, 2] x, float[z_dynamic_axes_1, 3] z", {.batch = 4, .shapes = {}}), both);
+  EXPECT_EQ(axes("float[N, 2] x, float[?, 3] z", {.batch = 4, .shapes = {}}), both);
+  EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {{"unk__2", 5}}}), first);
+  const std::map<std::string, Shape> equal = {{"x", Shape{4, 2}}, {"z", Shape{4, 3}}}, unequal = {{"x", Shape{4, 2}}, {"z", Shape{5, 3}}};
+  EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}, .inputs = equal}), both);
+  EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}, .inputs = unequal}), first);
+  // A name that someone gave means something.
+  EXPECT_EQ(FailureOf(Onnx("g (float[N, 2] x, float[nodes, 3] z) => (float[M, 2] y) { y = Relu(x) }"), {.batch = 4, .shapes = {}}),
+            ErrorCode::kConfig);
+}
+
 TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
   const ImportedGraph imported =
       ImportText(Onnx("g (float[2] x) => (float[2] y, float[2] z, float[2] w) { a = Identity(x) b = Relu(a) y = Identity(b) z = "

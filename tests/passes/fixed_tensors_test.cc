@@ -5,7 +5,12 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
+
+#include "compiler/onnx/import.h"
+#include "compiler/passes/choose_trainable.h"
+#include "compiler/passes/written_norms.h"
 
 namespace gradloom {
 namespace {
@@ -74,6 +79,107 @@ TEST(FixedTensorsTest, Names) {
   EXPECT_NE(FixedByName("backbone.bn1.running_var"), "");
   EXPECT_NE(FixedByName("inner.lifted_tensor_0"), "");
   EXPECT_EQ(FixedByName("backbone.bn1.weight"), "");
+}
+
+// What is trained of a graph, names in the order of the file.
+std::string Trained(const std::string& graph) {
+  const ImportedGraph imported =
+      Import(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), {.batch = 2, .shapes = {}});
+  std::string names;
+  for (const auto& [name, why] : ChooseTrainable(*imported.graph, {}).trained) names += (names.empty() ? "" : " ") + name;
+  return names;
+}
+
+constexpr char kNorm[] =
+    R"(<float[2] c = {0, 0}, float[2] v = {1, 1}, float[2] g = {1, 1}, float[2] b = {0, 0}, float e = {0.001}, float one = {1}>
+{
+  moved = Add (v, e)
+  root = Sqrt (moved)
+)";
+
+// Keras: x * (g / root) - c * (g / root) + b, with what JAX or TensorFlow make of it.
+TEST(FixedTensorsTest, StatisticsOfNormalizationsThatAreWrittenOut) {
+  const std::string head = "g (float[N, 2] x) => (float[N, 2] y) ";
+  EXPECT_EQ(Trained(head + kNorm + R"(
+  inverse = Div (one, root)
+  scale = Mul (inverse, g)
+  minus = Neg (c)
+  shifted = Mul (minus, scale)
+  bias = Add (shifted, b)
+  scaled = Mul (x, scale)
+  y = Add (scaled, bias)
+})"),
+            "g b");
+  EXPECT_EQ(Trained(head + kNorm + R"(
+  h = Tanh (x)
+  centred = Sub (h, c)
+  normal = Div (centred, root)
+  scaled = Mul (normal, g)
+  y = Add (scaled, b)
+})"),
+            "g b");
+  // The variance folded into the scale.
+  const std::string folded = R"(
+{
+  h = Tanh (x)
+  centred = Sub (h, c)
+  scaled = Mul (centred, g)
+  y = Add (scaled, b)
+})";
+  EXPECT_EQ(Trained(head + "<float[2] c = {0, 0}, float[2] g = {1, 1}, float[2] b = {0, 0}>" + folded), "g b");
+  EXPECT_EQ(Trained(head + "<float[2] c = {0, 0}, float[2] g = {1, 1}, float[1] b = {0}>" + folded), "c g");
+  // A variance that is trained as it stands would become negative; a bias and a scale before a root do not.
+  EXPECT_EQ(Trained(head + R"(<float[2] v = {1, 1}, float e = {0.001}>
+{
+  square = Mul (x, x)
+  sum = Add (square, v)
+  y = Sqrt (sum)
+})"),
+            "v");
+}
+
+TEST(FixedTensorsTest, CountsNormalizationsThatAreWrittenOut) {
+  const std::string graph = "g (float[N, 2] x) => (float[N, 2] y) " + std::string(kNorm) + R"(
+  centred = Sub (x, c)
+  normal = Div (centred, root)
+  scaled = Mul (normal, g)
+  y = Add (scaled, b)
+})";
+  const ImportedGraph imported =
+      Import(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), {.batch = 2, .shapes = {}});
+  EXPECT_EQ(CountWrittenNorms(*imported.graph), 1);
+  ChooseTrainable(*imported.graph, {});
+  EXPECT_EQ(CountWrittenNorms(*imported.graph), 1);
+}
+
+TEST(FixedTensorsTest, MeanAndDeviationOfTheData) {
+  const std::string weights = "<float[1, 2] mean = {5, 6}, float[1, 2] deviation = {2, 3}, float[2, 1] w = {1, 2}>";
+  EXPECT_EQ(Trained("g (float[N, 2] x) => (float[N, 1] y) " + weights + R"(
+{
+  centred = Sub (x, mean)
+  normal = Div (centred, deviation)
+  y = MatMul (normal, w)
+})"),
+            "w");
+  // The same of a value in the net is a layer.
+  EXPECT_EQ(Trained("g (float[N, 2] x) => (float[N, 1] y) " + weights + R"(
+{
+  h = Tanh (x)
+  centred = Sub (h, mean)
+  normal = Div (centred, deviation)
+  y = MatMul (normal, w)
+})"),
+            "mean deviation w");
+}
+
+TEST(FixedTensorsTest, TheBiasOfALayerWithOneFeature) {
+  const auto graph = [](const std::string& bias, const std::string& extent) {
+    return "g (float[N, 2] x) => (float[N, " + extent + "] y) <float[2, " + extent + "] w = {" + (extent == "1" ? "1, 2" : "1, 2, 3, 4") +
+           "}, " + bias + ">\n" + "{ product = MatMul (x, w)\n y = Add (product, b) }";
+  };
+  EXPECT_EQ(Trained(graph("float[1] b = {0.5}", "1")), "w b");
+  EXPECT_EQ(Trained(graph("float b = {0.5}", "1")), "w");  // a number in the code
+  EXPECT_EQ(Trained(graph("float[1] b = {0.5}", "2")), "w");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "compiler/passes/written_norms.h"
+
 namespace gradloom {
 namespace {
 
@@ -39,6 +41,10 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
   if (inference > 0) {
     notes.push_back("mode    train   [" + Counted(inference, "BatchNormalization") +
                     " in inference form train with batch statistics; --mode graph trains them as written]");
+  }
+  if (const int64_t written = CountWrittenNorms(graph); written > 0) {
+    notes.push_back("warning " + Counted(written, "normalization") +
+                    " with running statistics are written out as sums and products, and train with the statistics as they stand");
   }
   if (dynamo + legacy > 0) {
     const char* flag =

@@ -62,12 +62,12 @@ class First(nn.Module):
         return given[self.out] if self.out is not None else given
 
 
-def _settle(module: nn.Module, batch: Batch, inputs: tuple[str, ...]) -> nn.Module:
+def settled(module: nn.Module, batch: Batch, inputs: tuple[str, ...]) -> nn.Module:
     """Parameters that the output does not depend on become buffers: the file does not hold them."""
     module.train()
     with torch.enable_grad():
-        out = module(*(batch[i].clone() for i in inputs))
-        (out * torch.randn_like(out)).sum().backward()
+        given = module(*(batch[i].clone() for i in inputs))
+        sum((out * torch.randn_like(out)).sum() for out in (given if isinstance(given, tuple) else (given,))).backward()
     for m in module.modules():
         for name, p in list(m._parameters.items()):
             if p is not None and p.grad is None:
@@ -102,7 +102,7 @@ def cases_of(name: str, make: Callable[[], nn.Module], inputs: dict[str, Callabl
     def module():
         torch.manual_seed(zlib.crc32(name.encode()))
         net = still(make())
-        return _settle(net, {k: f(size) for k, f in inputs.items()}, names)
+        return settled(net, {k: f(size) for k, f in inputs.items()}, names)
 
     shapes: dict[str, tuple] = {}
 
