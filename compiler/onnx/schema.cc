@@ -226,11 +226,18 @@ const std::vector<std::string>& AllOperatorNames() {
   return sorted;
 }
 
+std::string HelpOfTraditional(const Node& node) {
+  if (node.domain != "ai.onnx.ml") return "";
+  if (node.op == "ZipMap") return "leave it out: skl2onnx.to_onnx(model, x, options={'zipmap': False})";
+  return "operators of ai.onnx.ml hold their numbers in attributes, which are not trained; of scikit-learn the layers of MLPClassifier and "
+         "MLPRegressor are trained: export them without the steps around them";
+}
+
 void ThrowUnknownOperator(const Node& node) {
   const std::string near = node.domain.empty() ? Nearest(node.op, AllOperatorNames()) : "";
   throw Error(ErrorCode::kUnsupported,
               "unknown operator '" + Escaped(node.op) + "'" + (node.domain.empty() ? "" : " of domain '" + Escaped(node.domain) + "'"),
-              Describe(node), near.empty() ? "" : "did you mean '" + near + "'?");
+              Describe(node), near.empty() ? HelpOfTraditional(node) : "did you mean '" + near + "'?");
 }
 
 }  // namespace gradloom

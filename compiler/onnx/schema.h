@@ -23,6 +23,9 @@ const onnx::OpSchema* FindSchema(std::string_view domain, const std::string& op)
 // the operands' dtypes contradict the schema.
 void CheckNode(const Graph& graph, const Node& node, const onnx::OpSchema& schema);
 
+// What can be done about an operator of ai.onnx.ml that we do not take; empty for one of another domain.
+std::string HelpOfTraditional(const Node& node);
+
 // The error for an operator without a schema: E-UNSUPPORTED with the nearest name.
 [[noreturn]] void ThrowUnknownOperator(const Node& node);
 

@@ -140,7 +140,8 @@ std::string VariableInputs(const Graph& graph, const Node& node) {
 ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx::TypeProto& proto) {
   const std::string which = "output " + std::to_string(index);
   if (proto.value_case() != onnx::TypeProto::kTensorType) {
-    throw Error(ErrorCode::kUnsupported, which + " of " + Escaped(node.op) + " is no tensor, or its type is not known", Where(graph, node));
+    throw Error(ErrorCode::kUnsupported, which + " of " + Escaped(node.op) + " is no tensor, or its type is not known", Where(graph, node),
+                HelpOfTraditional(node));
   }
   const auto dtype = DTypeFromProto(proto.tensor_type().elem_type());
   if (!dtype) {
@@ -160,7 +161,9 @@ ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx:
     throw Error(ErrorCode::kUnsupported,
                 "the shape of " + which + " of " + Escaped(node.op) + " is not known before the run" +
                     (variable.empty() ? "" : "; it depends on the data of " + variable),
-                Where(graph, node), "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions");
+                Where(graph, node),
+                node.domain.empty() ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
+                                    : HelpOfTraditional(node));
   }
   return type;
 }
@@ -186,7 +189,7 @@ void CheckExtents(const Graph& graph, const Node& node, const ValueType& type) {
 
 std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const onnx::OpSchema& schema) {
   if (!schema.has_type_and_shape_inference_function()) {
-    throw Error(ErrorCode::kUnsupported, "operator '" + Escaped(node.op) + "' has no type rule", Describe(node));
+    throw Error(ErrorCode::kUnsupported, "operator '" + Escaped(node.op) + "' has no type rule", Describe(node), HelpOfTraditional(node));
   }
   NodeContext context(graph, node);
   try {

@@ -60,6 +60,10 @@ class Chooser {
     }
     why = FixedByName(value.name);
     if (!why.empty()) return false;
+    if (IsSummingWindow(data) && !IsModulePath(value.name) && OnlyFilters(id)) {
+      why = "ones everywhere: a window that is summed over";
+      return false;
+    }
     why = "used as no weight";
     std::set<ValueId> seen;
     return Walk(id, value.shape.elements() == 1 && !IsModulePath(value.name), data, why, seen);
@@ -68,6 +72,15 @@ class Chooser {
   std::map<ValueId, std::string> Statistics() const { return WrittenStatistics(graph_, uses_, constant_); }
 
  private:
+  // Whether a value is the filter of convolutions and nothing else.
+  bool OnlyFilters(ValueId id) const {
+    const std::vector<int>& all = uses_.consumers[static_cast<size_t>(id)];
+    return std::all_of(all.begin(), all.end(), [&](int position) {
+      const Node& node = graph_.nodes[static_cast<size_t>(position)];
+      return node.op == "Conv" && node.inputs[1] == id;
+    });
+  }
+
   // Values with a path to an output on which every operator passes gradients.
   void MarkReaching() {
     for (ValueId id : graph_.outputs) reaches_[static_cast<size_t>(id)] = IsFloating(graph_.value(id).dtype);

@@ -33,8 +33,8 @@ struct TrainableChoice {
 // matrices, biases, scales of normalizations, tables, recurrent weights. Not trained: running statistics, also of
 // normalizations that are written out, and the mean and deviation by which a model normalizes its data; masks (0 and 1 in a product, 0 and
 // large negative numbers in a sum), tables of sines and cosines and what they are computed from, tensors that the exporter made of numbers
-// in the code, single numbers but for the bias of a layer with one feature, bounds and exponents. Throws Error(kConfig) for a name or
-// pattern that fits no initializer.
+// in the code, single numbers but for the bias of a layer with one feature, bounds and exponents, filters of ones (an average
+// that JAX writes). Throws Error(kConfig) for a name or pattern that fits no initializer.
 TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options);
 
 // Whether `name` fits a pattern of '*' (any text) and '?' (any character).

@@ -98,7 +98,16 @@ bool IsSinusoidTable(const Tensor& data) {
   const int rank = data.shape().rank();
   const int64_t extent = rank >= 2 ? data.shape()[rank - 1] : 0;
   if (extent < 2 || extent % 2 != 0 || data.elements() < kFewest) return false;
-  return PairsOfRows(data, extent, extent / 2, 1, extent / 2) || PairsOfRows(data, extent, extent, 2, 1);
+  for (int64_t parts = 1; parts <= 3; ++parts) {
+    const int64_t part = extent / parts;
+    if (extent % (2 * parts) != 0 || part < 2) continue;
+    if (PairsOfRows(data, part, part / 2, 1, part / 2) || PairsOfRows(data, part, part, 2, 1)) return true;
+  }
+  return false;
+}
+
+bool IsSummingWindow(const Tensor& data) {
+  return data.elements() > 1 && All(data, [](double v) { return v == 1; });
 }
 
 bool IsRotation(const Tensor& a, const Tensor& b) {

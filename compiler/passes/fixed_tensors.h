@@ -20,8 +20,12 @@ bool AllZero(const Tensor& data);
 // of -100 or less (as in window attention).
 bool LooksLikeMask(const Tensor& data, bool product);
 
-// A table of positions, [..., even]: each row holds the sines of some angles and their cosines, in halves or in turn, or zeros.
+// A table of positions, [..., even]: each row holds the sines of some angles and their cosines, in halves or in turn, or zeros; or several
+// such parts side by side, one for each axis of an image.
 bool IsSinusoidTable(const Tensor& data);
+
+// A window of a sum, as a filter: ones everywhere.
+bool IsSummingWindow(const Tensor& data);
 
 // Whether the tensors are the cosines and the sines of the same angles, up to one factor, as rotary positions are written.
 bool IsRotation(const Tensor& a, const Tensor& b);

@@ -94,6 +94,25 @@ TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
             ErrorCode::kConfig);
 }
 
+TEST(Import, OneDomainMayBeImportedTwiceAtOneVersion) {
+  const auto text = [](const std::string& second) {
+    return "<ir_version: 10, opset_import: [\"\" : 17, \"\" : " + second + "]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }";
+  };
+  EXPECT_EQ(Operators(*ImportText(text("17")).graph), "Relu");
+  EXPECT_EQ(FailureOf(text("18"), {}), ErrorCode::kSchema);
+}
+
+// skl2onnx writes such nodes around the layers of a classifier.
+TEST(Import, TraditionalOperatorsSayWhatHelps) {
+  std::string message;
+  const std::string head =
+      "<ir_version: 10, opset_import: [\"\" : 17, \"ai.onnx.ml\" : 1]>\ng (float[2, 3] x) => (float[2, 3] y) { y = ai.onnx.ml.";
+  EXPECT_EQ(FailureOf(head + "ZipMap <classlabels_int64s = [0, 1, 2]> (x) }", {}, &message), ErrorCode::kUnsupported);
+  EXPECT_NE(message.find("'zipmap': False"), std::string::npos) << message;
+  EXPECT_EQ(FailureOf(head + "Scaler <offset = [1.0], scale = [1.0]> (x) }", {}, &message), ErrorCode::kUnsupported);
+  EXPECT_NE(message.find("MLPRegressor"), std::string::npos) << message;
+}
+
 TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
   const ImportedGraph imported =
       ImportText(Onnx("g (float[2] x) => (float[2] y, float[2] z, float[2] w) { a = Identity(x) b = Relu(a) y = Identity(b) z = "

@@ -34,6 +34,10 @@ TEST(FixedTensorsTest, PositionsAsSinesAndCosines) {
   const auto turns = [](int64_t i) { return i % 2 == 0 ? std::sin(Angle(i / 8, i % 8 / 2)) : std::cos(Angle(i / 8, i % 8 / 2)); };
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{6, 8}, halves)));
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{1, 6, 8}, turns)));
+  // Rows and columns of an image, each in halves.
+  const auto both = [&](int64_t i) { return halves(8 * (i % 16 < 8 ? i / 64 : i / 16 % 4) + i % 8); };
+  EXPECT_TRUE(IsSinusoidTable(Filled(Shape{16, 16}, both)));
+  EXPECT_FALSE(IsSinusoidTable(Filled(Shape{16, 16}, [&](int64_t i) { return both(i) + (i == 200 ? 0.1 : 0); })));
   // A row for padding.
   EXPECT_TRUE(IsSinusoidTable(Filled(Shape{6, 8}, [&](int64_t i) { return i < 8 ? 0 : halves(i); })));
   EXPECT_FALSE(IsSinusoidTable(Filled(Shape{6, 8}, [&](int64_t i) { return halves(i) + (i == 47 ? 0.1 : 0); })));
@@ -170,6 +174,14 @@ TEST(FixedTensorsTest, MeanAndDeviationOfTheData) {
   y = MatMul (normal, w)
 })"),
             "mean deviation w");
+}
+
+TEST(FixedTensorsTest, FiltersOfOnesAreWindows) {
+  const auto graph = [](const std::string& filter, const std::string& values) {
+    return "g (float[N, 1, 4] x) => (float[N, 1, 3] y) <float[1, 1, 2] " + filter + " = {" + values + "}> { y = Conv (x, " + filter + ") }";
+  };
+  EXPECT_EQ(Trained(graph("window", "1, 1")), "");
+  EXPECT_EQ(Trained(graph("window", "1, 2")), "window");
 }
 
 TEST(FixedTensorsTest, TheBiasOfALayerWithOneFeature) {
