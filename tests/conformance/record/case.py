@@ -45,6 +45,8 @@ class Case:
     # by the exporter): makes from a copy of the module the one that trains as the file does.
     as_file: Callable[[nn.Module], nn.Module] | None = None
     may_rest: bool = False  # parameters that the output hardly or never depends on are not compared, where else they refuse the case
+    # Writes the file where PyTorch's exporters do not: called with the module, the first batch and the path.
+    write: Callable[[nn.Module, Batch, str], None] | None = None
     keep_constants: bool = False  # do not move constant initial values (biases of 0, scales of 1) to random ones
 
     @property

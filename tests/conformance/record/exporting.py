@@ -30,7 +30,9 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
     logging.disable(logging.WARNING)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        if case.exporter == "dynamo":
+        if case.write:
+            case.write(module, batch, str(path))
+        elif case.exporter == "dynamo":
             shapes = tuple(dynamic[i] or None for i in case.inputs) if any(dynamic.values()) else None
             torch.onnx.export(module, args, str(path), dynamo=True, optimize=case.optimize, dynamic_shapes=shapes,
                               external_data=case.external_data, verbose=False, **common)
