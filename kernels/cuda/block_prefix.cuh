@@ -32,4 +32,17 @@ GRADLOOM_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* to
 #endif
 }
 
+// The numbers become the sums of those in front of each, for one block; returns the sum of all.
+GRADLOOM_DEVICE int64_t SumInFront(const Block& block, int64_t n, int64_t* numbers) {
+  int64_t sum = 0;
+  for (int64_t begin = 0; begin < n; begin += block.threads()) {
+    const int64_t i = begin + block.thread();
+    int64_t total;
+    const int64_t before = SumBefore(block, i < n ? numbers[i] : 0, &total);
+    if (i < n) numbers[i] = sum + before;
+    sum += total;
+  }
+  return sum;
+}
+
 }  // namespace gradloom::cuda

@@ -7,19 +7,6 @@
 
 namespace gradloom::cuda {
 
-// The numbers become the sums of those in front of each, for one block; returns the sum of all.
-GRADLOOM_DEVICE int64_t SumInFront(const Block& block, int64_t n, int64_t* numbers) {
-  int64_t sum = 0;
-  for (int64_t begin = 0; begin < n; begin += block.threads()) {
-    const int64_t i = begin + block.thread();
-    int64_t total;
-    const int64_t before = SumBefore(block, i < n ? numbers[i] : 0, &total);
-    if (i < n) numbers[i] = sum + before;
-    sum += total;
-  }
-  return sum;
-}
-
 // visit(i, before, kept) for all i in [0, n), in no order: whether keep(i), and of how many before it that is true. totals[parts] is of how
 // many in all, for kernels behind this one.
 template <typename Keep, typename Visit>

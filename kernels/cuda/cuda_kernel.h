@@ -20,8 +20,17 @@ struct DataFault {
   int64_t value = 0, limit = 0;
 };
 
-// value and limit: the index and how many there are; the number of the element and how many there are.
-enum FaultKind : int32_t { kIndexOutOfRange = 1, kDivisionByZero = 2 };
+// What `value` and `limit` say.
+enum FaultKind : int32_t {
+  kIndexOutOfRange = 1,  // the index, how many there are
+  kDivisionByZero,       // the number of the element, how many there are
+  kUnequalExtents,       // two extents that have to be the same
+  kUnequalCounts,        // how many elements there are, how many are wanted
+  kNoRoom,               // how many elements there are, how many there is room for
+  kLengthOutOfRange,     // the length of a sequence, the steps that there are
+  kFrequencyTooHigh,     // nothing: it is past half the sample rate
+  kCircle,               // nothing: the nodes of a tree go in a circle
+};
 
 class Libraries;  // the handles of cuBLASLt, cuDNN and NVRTC of a device
 

@@ -190,7 +190,7 @@ std::unique_ptr<Kernel> MakeUnique(const KernelCall& call, const KernelSite&) {
 void Compare(const int64_t* a, const int64_t* b, int64_t* out, const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       1, stream, GRADLOOM_ON_DEVICE(int64_t) {
-        if (*a != *b) Report(fault.fault, fault.site, kIndexOutOfRange, *a, *b);
+        if (*a != *b) Report(fault.fault, fault.site, kUnequalExtents, *a, *b);
         *out = *a;
       });
 }
@@ -213,11 +213,14 @@ struct CountedShape {
     return with;
   }
 
-  // How many count; -1 where there is no room for them.
-  GRADLOOM_DEVICE int64_t Count() const {
+  // How many count; -1 where there is no room for them, which is noted.
+  GRADLOOM_DEVICE int64_t Count(const IndexFault& fault) const {
     int64_t count = 1;
     for (int axis = 0; axis < room.rank; ++axis) {
-      if (extents[axis] < 0 || extents[axis] > room.extents[axis]) return -1;
+      if (extents[axis] < 0 || extents[axis] > room.extents[axis]) {
+        Report(fault.fault, fault.site, kNoRoom, extents[axis], room.extents[axis]);
+        return -1;
+      }
       count *= extents[axis];
     }
     return count;
@@ -248,9 +251,9 @@ void Repack(int64_t n, const CountedShape& from, const CountedShape& to, bool re
             cudaStream_t stream) {
   ForEachElement(
       n, stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const int64_t count = from.Count(), wanted = to.Count();
+        const int64_t count = from.Count(fault), wanted = to.Count(fault);
         if (count < 0 || count != wanted) {
-          Report(fault.fault, fault.site, kIndexOutOfRange, wanted, count);
+          Report(fault.fault, fault.site, kUnequalCounts, count, wanted);
           y[i] = T{0};
           return;
         }

@@ -199,7 +199,7 @@ void Reverse(int64_t n, const T* in, const int64_t* lengths, T* out, const Seque
         const int64_t t = Divide(Divide(i, axes.time_stride).quotient, axes.times).rest;
         int64_t length = lengths[Divide(Divide(i, axes.batch_stride).quotient, axes.batches).rest];
         if (length < 0 || length > axes.times) {
-          Report(fault, id, kIndexOutOfRange, length, axes.times);
+          Report(fault, id, kLengthOutOfRange, length, axes.times);
           length = 0;
         }
         out[i] = in[t < length ? i + (length - 1 - 2 * t) * axes.time_stride : i];

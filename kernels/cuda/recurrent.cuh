@@ -179,7 +179,7 @@ inline void CheckLengths(const Sequences& n, const KernelSite& site, cudaStream_
   const int id = site.id;
   ForEachElement(
       n.batch, stream, GRADLOOM_ON_DEVICE(int64_t b) {
-        if (n.lengths[b] < 0 || n.lengths[b] > n.steps) Report(fault, id, kIndexOutOfRange, n.lengths[b], n.steps + 1);
+        if (n.lengths[b] < 0 || n.lengths[b] > n.steps) Report(fault, id, kLengthOutOfRange, n.lengths[b], n.steps);
       });
 }
 

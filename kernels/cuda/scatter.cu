@@ -81,15 +81,7 @@ void CountDigits(const Pass& pass, const UpdateList& list, int64_t* counts, cuda
 void SumRows(int64_t rows, int64_t length, int64_t* numbers, int64_t* totals, cudaStream_t stream) {
   ForEachRow(
       rows, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t row) {
-        int64_t* const x = numbers + row * length;
-        int64_t sum = 0;
-        for (int64_t begin = 0; begin < length; begin += block.threads()) {
-          const int64_t i = begin + block.thread();
-          int64_t total;
-          const int64_t before = SumBefore(block, i < length ? x[i] : 0, &total);
-          if (i < length) x[i] = sum + before;
-          sum += total;
-        }
+        const int64_t sum = SumInFront(block, length, numbers + row * length);
         if (totals != nullptr && block.thread() == 0) totals[row] = sum;
       });
 }

@@ -186,7 +186,7 @@ void Select(int64_t n, const T* in, const Put& put, int64_t rows, const IndexFau
         for (int64_t place = found + block.thread(); place < put.room; place += block.threads()) {
           for (int64_t row = 0; row < rows; ++row) put.out[row * put.room + place] = 0;
         }
-        if (found != put.room && block.thread() == 0) Report(fault.fault, fault.site, kIndexOutOfRange, found, put.room);
+        if (found != put.room && block.thread() == 0) Report(fault.fault, fault.site, kUnequalCounts, found, put.room);
       });
 }
 

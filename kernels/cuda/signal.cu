@@ -154,7 +154,7 @@ void Weigh(const MelScale& mel, void* y, DType dtype, DataFault* fault, int site
       mel.spectrum * mel.bins, stream, GRADLOOM_ON_DEVICE(int64_t i) {
         const Quotient at = Divide(i, mel.bins);
         const int64_t left = mel.Edge(at.rest), centre = mel.Edge(at.rest + 1), right = mel.Edge(at.rest + 2), bin = at.quotient;
-        if (left < 0 || centre < 0 || right < 0) Report(fault, site, kIndexOutOfRange, mel.spectrum, mel.spectrum);
+        if (left < 0 || centre < 0 || right < 0) Report(fault, site, kFrequencyTooHigh, 0, 0);
         double weight = 0;
         if (centre == left && bin == centre) weight = 1;
         if (centre > left && bin >= left && bin <= centre) weight = static_cast<double>(bin - left) / static_cast<double>(centre - left);

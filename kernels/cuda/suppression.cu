@@ -96,7 +96,7 @@ void FindBegins(const SuppressionSizes& sizes, int64_t* begins, int64_t* count, 
       1, stream, GRADLOOM_ON_DEVICE(const Block& block, int64_t) {
         const int64_t all = SumInFront(block, rows, begins);
         if (block.thread() != 0) return;
-        if (all > bound) Report(fault.fault, fault.site, kIndexOutOfRange, all, bound);
+        if (all > bound) Report(fault.fault, fault.site, kNoRoom, all, bound);
         *count = all < bound ? all : bound;
       });
 }

@@ -47,61 +47,15 @@ std::unique_ptr<Kernel> MakeArrayFeatureExtractor(const KernelCall& call, const 
   });
 }
 
-// TreeTables in memory of the device.
-struct DeviceTrees {
-  const int64_t *modes, *features, *children[2], *leaf[2], *missing, *member_begin, *targets, *roots;
-  const double *splits, *members, *weights;
-  int64_t nodes, trees, outputs, aggregate;
-  double none;
-
-  GRADLOOM_DEVICE bool Holds(int64_t node, double x) const {
-    if (x != x && missing != nullptr && missing[node] != 0) return true;
-    const double split = splits[node];
-    switch (modes[node]) {
-      case TreeTables::kLessOrEqual: return x <= split;
-      case TreeTables::kLess: return x < split;
-      case TreeTables::kGreaterOrEqual: return x >= split;
-      case TreeTables::kGreater: return x > split;
-      case TreeTables::kEqual: return x == split;
-      case TreeTables::kUnequal: return x != split;
-      default: break;
-    }
-    bool found = false;
-    for (int64_t i = member_begin[node]; i < member_begin[node + 1]; ++i) found = found || members[i] == x;
-    return found;
-  }
-
-  // The leaf that tree `root` leads to; -1: its nodes go in a circle.
-  template <typename Sample>
-  GRADLOOM_DEVICE int64_t LeafOf(int64_t root, const Sample& x) const {
-    int64_t node = root;
-    for (int64_t steps = 0; steps < nodes; ++steps) {
-      const int taken = Holds(node, x(features[node])) ? 1 : 0;
-      const bool ends = leaf[taken][node] != 0;
-      node = children[taken][node];
-      if (ends) return node;
-    }
-    return -1;
-  }
-
-  GRADLOOM_DEVICE void Add(double& total, double weight) const {
-    switch (aggregate) {
-      case TreeTables::kLeast: total = weight < total ? weight : total; break;
-      case TreeTables::kMost: total = total < weight ? weight : total; break;
-      case TreeTables::kAverage: total += weight / static_cast<double>(trees); break;
-      default: total += weight; break;
-    }
-  }
-};
-
 // Keeps the tables for as long as a kernel has them.
 struct KeptTrees {
   std::vector<std::shared_ptr<const int64_t>> whole;
   std::vector<std::shared_ptr<const double>> real;
-  DeviceTrees trees{};
+  TreeView trees{};
 
   explicit KeptTrees(const KernelCall& call) {
     const TreeTables tables(call);
+    trees = tables.view();
     const auto put = [&](const std::vector<int64_t>& list) { return whole.emplace_back(OnDevice(list)).get(); };
     const auto put_real = [&](const std::vector<double>& list) { return real.emplace_back(OnDevice(list)).get(); };
     trees.modes = put(tables.modes);
@@ -110,46 +64,42 @@ struct KeptTrees {
       trees.children[taken] = put(tables.children[taken]);
       trees.leaf[taken] = put(tables.leaf[taken]);
     }
-    trees.missing = tables.missing.empty() ? nullptr : put(tables.missing);
+    if (!tables.missing.empty()) trees.missing = put(tables.missing);
     trees.member_begin = put(tables.member_begin);
     trees.targets = put(tables.targets);
     trees.roots = put(tables.roots);
     trees.splits = put_real(tables.splits);
     trees.members = put_real(tables.members);
     trees.weights = put_real(tables.weights);
-    trees.nodes = static_cast<int64_t>(tables.modes.size());
-    trees.trees = static_cast<int64_t>(tables.roots.size());
-    trees.outputs = call.outputs[0].shape[1];
-    trees.aggregate = tables.aggregate;
-    trees.none = tables.none();
   }
 };
 
 // A thread for each sample; its totals are double numbers, in scratch memory.
 template <typename T>
-void AddTrees(int64_t samples, int64_t features, const DeviceTrees& trees, const T* x, double* totals, T* y, const IndexFault& fault,
-              cudaStream_t stream) {
+void AddTrees(int64_t samples, int64_t features, int64_t outputs, const TreeView& trees, const T* x, double* totals, T* y,
+              const IndexFault& fault, cudaStream_t stream) {
   ForEachElement(
       samples, stream, GRADLOOM_ON_DEVICE(int64_t sample) {
-        double* const own = totals + sample * trees.outputs;
-        for (int64_t k = 0; k < trees.outputs; ++k) own[k] = trees.none;
+        double* const own = totals + sample * outputs;
+        for (int64_t k = 0; k < outputs; ++k) own[k] = trees.none;
         for (int64_t tree = 0; tree < trees.trees; ++tree) {
           const int64_t leaf =
               trees.LeafOf(trees.roots[tree], [&](int64_t feature) { return Convert<double>(x[sample * features + feature]); });
           if (leaf < 0)
-            Report(fault.fault, fault.site, kIndexOutOfRange, trees.nodes, trees.nodes);
+            Report(fault.fault, fault.site, kCircle, 0, 0);
           else
             trees.Add(own[trees.targets[leaf]], trees.weights[leaf]);
         }
-        for (int64_t k = 0; k < trees.outputs; ++k) y[sample * trees.outputs + k] = Convert<T>(own[k]);
+        for (int64_t k = 0; k < outputs; ++k) y[sample * outputs + k] = Convert<T>(own[k]);
       });
 }
 
 std::unique_ptr<Kernel> MakeTreeEnsemble(const KernelCall& call, const KernelSite& site) {
   const Shape& shape = call.inputs[0].shape;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([kept = KeptTrees(call), samples = shape[0], features = shape[1], fault = IndexFault(site)](const Launch& l) {
-      AddTrees(samples, features, kept.trees, l.In<T>(0), static_cast<double*>(l.scratch), l.Out<T>(0), fault, l.stream);
+    return Runs([kept = KeptTrees(call), samples = shape[0], features = shape[1], outputs = call.outputs[0].shape[1],
+                 fault = IndexFault(site)](const Launch& l) {
+      AddTrees(samples, features, outputs, kept.trees, l.In<T>(0), static_cast<double*>(l.scratch), l.Out<T>(0), fault, l.stream);
     });
   });
 }

@@ -33,52 +33,19 @@ void ArrayFeatureExtractor(const KernelCall& call, const void* const* in, void* 
   });
 }
 
-bool Holds(const TreeTables& trees, size_t node, double x) {
-  if (x != x && !trees.missing.empty() && trees.missing[node] != 0) return true;
-  const double split = trees.splits[node];
-  switch (trees.modes[node]) {
-    case TreeTables::kLessOrEqual: return x <= split;
-    case TreeTables::kLess: return x < split;
-    case TreeTables::kGreaterOrEqual: return x >= split;
-    case TreeTables::kGreater: return x > split;
-    case TreeTables::kEqual: return x == split;
-    case TreeTables::kUnequal: return x != split;
-    default: break;
-  }
-  const auto begin = trees.members.begin() + trees.member_begin[node], end = trees.members.begin() + trees.member_begin[node + 1];
-  return std::find(begin, end, x) != end;
-}
-
-// The leaf that tree `root` leads a sample to.
-size_t LeafOf(const KernelCall& call, const TreeTables& trees, int64_t root, const double* sample) {
-  auto node = static_cast<size_t>(root);
-  // A path has at most as many nodes as there are, or it goes in a circle.
-  for (size_t steps = 0; steps < trees.modes.size(); ++steps) {
-    const size_t taken = Holds(trees, node, sample[trees.features[node]]) ? 1 : 0;
-    const bool ends = trees.leaf[taken][node] != 0;
-    node = static_cast<size_t>(trees.children[taken][node]);
-    if (ends) return node;
-  }
-  throw Error(ErrorCode::kAttr, call.op + ": the nodes of a tree go in a circle");
-}
-
 void TreeEnsemble(const KernelCall& call, const void* const* in, void* const* out) {
-  const TreeTables trees(call);
+  const TreeTables tables(call);
+  const TreeView trees = tables.view();
   const Shape& shape = call.inputs[0].shape;
   const int64_t count = call.outputs[0].shape[1];
   const Numbers x = NumbersOf(call, in, 0);
-  Numbers y(static_cast<size_t>(shape[0] * count), trees.none());
+  Numbers y(static_cast<size_t>(shape[0] * count), trees.none);
   for (int64_t sample = 0; sample < shape[0]; ++sample) {
-    for (int64_t root : trees.roots) {
-      const size_t leaf = LeafOf(call, trees, root, x.data() + sample * shape[1]);
-      double& total = y[static_cast<size_t>(sample * count + trees.targets[leaf])];
-      const double weight = trees.weights[leaf];
-      switch (trees.aggregate) {
-        case TreeTables::kLeast: total = std::min(total, weight); break;
-        case TreeTables::kMost: total = std::max(total, weight); break;
-        case TreeTables::kAverage: total += weight / static_cast<double>(trees.roots.size()); break;
-        default: total += weight; break;
-      }
+    const double* const features = x.data() + sample * shape[1];
+    for (int64_t root : tables.roots) {
+      const int64_t leaf = trees.LeafOf(root, [&](int64_t feature) { return features[feature]; });
+      if (leaf < 0) throw Error(ErrorCode::kAttr, call.op + ": the nodes of a tree go in a circle");
+      trees.Add(y[static_cast<size_t>(sample * count + trees.targets[leaf])], trees.weights[leaf]);
     }
   }
   StoreNumbers(call, 0, y, out);
@@ -175,6 +142,24 @@ TreeTables::TreeTables(const KernelCall& call) {
 double TreeTables::none() const {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return aggregate == kLeast ? kInfinity : aggregate == kMost ? -kInfinity : 0.0;
+}
+
+TreeView TreeTables::view() const {
+  return {.modes = modes.data(),
+          .features = features.data(),
+          .children = {children[0].data(), children[1].data()},
+          .leaf = {leaf[0].data(), leaf[1].data()},
+          .missing = missing.empty() ? nullptr : missing.data(),
+          .member_begin = member_begin.data(),
+          .targets = targets.data(),
+          .roots = roots.data(),
+          .splits = splits.data(),
+          .members = members.data(),
+          .weights = weights.data(),
+          .nodes = static_cast<int64_t>(modes.size()),
+          .trees = static_cast<int64_t>(roots.size()),
+          .aggregate = aggregate,
+          .none = none()};
 }
 
 std::map<std::vector<int64_t>, int64_t> NGramPlaces(const KernelCall& call) {

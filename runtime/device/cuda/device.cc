@@ -25,6 +25,21 @@ nvtxDomainHandle_t OurDomain() {
   return domain;
 }
 
+// As the reference kernels say it, where two numbers suffice.
+std::string TextOf(const DataFault& fault) {
+  const std::string value = std::to_string(fault.value), limit = std::to_string(fault.limit);
+  switch (fault.kind) {
+    case kDivisionByZero: return "element " + value + " of " + limit + " is divided by zero";
+    case kUnequalExtents: return "operands that have to have the same extent have " + value + " and " + limit + " elements with this batch";
+    case kUnequalCounts: return value + " elements with this batch, not " + limit;
+    case kNoRoom: return value + " elements with this batch, there is room for " + limit;
+    case kLengthOutOfRange: return "a sequence of length " + value + ", there are " + limit + " steps";
+    case kFrequencyTooHigh: return "a frequency past half the sample rate";
+    case kCircle: return "the nodes of a tree go in a circle";
+    default: return "index " + value + " is out of range, there are " + limit;
+  }
+}
+
 class CudaGraph : public DeviceGraph {
  public:
   CudaGraph(int ordinal, cudaGraph_t graph) : ordinal_(ordinal) {
@@ -186,9 +201,7 @@ class CudaDevice : public Device {
     GRADLOOM_CUDA(cudaMemcpy(&found, fault_.get(), sizeof found, cudaMemcpyDefault));
     if (found.site < 0) return std::nullopt;
     ForgetFault();
-    const std::string value = std::to_string(found.value), limit = std::to_string(found.limit);
-    if (found.kind == kDivisionByZero) return FoundFault{found.site, "element " + value + " of " + limit + " is divided by zero"};
-    return FoundFault{found.site, "index " + value + " is out of range, there are " + limit};
+    return FoundFault{found.site, TextOf(found)};
   }
 
  private:
