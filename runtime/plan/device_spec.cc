@@ -57,7 +57,13 @@ DeviceSpec ParseCuda(const std::string& text) {
 
 }  // namespace
 
-int ParseDeviceIndex(const std::string& text) {
+int ParseDeviceIndex(const std::string& text, const DeviceSpec& devices) {
+  if (text.starts_with("cuda:")) {
+    const int ordinal = Number(std::string_view(text).substr(5));
+    const auto found = std::find(devices.ordinals.begin(), devices.ordinals.end(), ordinal);
+    const bool once = std::count(found, devices.ordinals.end(), ordinal) == 1;
+    return once ? static_cast<int>(found - devices.ordinals.begin()) : -1;
+  }
   const int index = text.starts_with("cpu:") ? Number(std::string_view(text).substr(4)) : -1;
   return index < kMaxDevices ? index : -1;
 }

@@ -26,7 +26,8 @@ struct DeviceSpec {
 // runtime/device/choose_devices.h. Throws Error(kConfig) for a text that names no devices, or several kinds.
 DeviceSpec ParseDevices(const std::string& text);
 
-// The index in "cpu:1", below kMaxDevices; -1 for a text that names no single device.
-int ParseDeviceIndex(const std::string& text);
+// Which of the devices a text names: "cpu:1" is the second of them, whatever they are; "cuda:3" the GPU of that number, where it is one of
+// them once. Below kMaxDevices; -1 for a text that names no single device.
+int ParseDeviceIndex(const std::string& text, const DeviceSpec& devices);
 
 }  // namespace gradloom

@@ -39,6 +39,21 @@ TEST(ChooseDevices, NamesBecomeOrdinals) {
   EXPECT_EQ(Choose("cpu:3", four).ToString(), "cpu:3");
 }
 
+TEST(ChooseDevices, OneOfThemHasANumberAndAName) {
+  const CudaDevices four = Machine(4);
+  const auto of = [&](const std::string& text, const std::string& devices) { return ParseDeviceIndex(text, Choose(devices, four)); };
+  EXPECT_EQ(of("cpu:1", "cuda:3,cuda:1"), 1);
+  EXPECT_EQ(of("cuda:1", "cuda:3,cuda:1"), 1);
+  EXPECT_EQ(of("cuda:3", "cuda:3,cuda:1"), 0);
+  EXPECT_EQ(of("cuda:2", "cuda:all"), 2);
+  EXPECT_EQ(of("cuda:2", "cuda:3,cuda:1"), -1);
+  // Which of the two is meant?
+  EXPECT_EQ(of("cuda:0", "cuda:0,0,1"), -1);
+  EXPECT_EQ(of("cuda:1", "cuda:0,0,1"), 2);
+  EXPECT_EQ(of("cuda:0", "cpu:2"), -1);
+  for (const char* none : {"cuda", "cuda:", "cuda:x", "cuda:-1", "cpu", "cpu:-1", "cpu:1x", "1", ""}) EXPECT_EQ(of(none, "cuda:all"), -1);
+}
+
 TEST(ChooseDevices, ProcessesOfAHostTakeOneEach) {
   const auto of = [](const std::string& text, int local_rank, const CudaDevices& machine) {
     return DeviceOfLocalRank(ParseDevices(text), local_rank, machine).ToString();

@@ -1,4 +1,5 @@
-// How the emulated device is set up in a program that opens it as a library: GRADLOOM_EMULATED_DEVICES says how many GPUs there are.
+// How the emulated device is set up in a program that opens it as a library: GRADLOOM_EMULATED_DEVICES says how many GPUs there are,
+// GRADLOOM_EMULATED_OLDER how many of them are of an older kind.
 #include <cstdlib>
 
 #include "tests/cuda/emulated_runtime.h"
@@ -7,8 +8,11 @@ namespace gradloom::emulated {
 namespace {
 
 const bool kSetUp = [] {
-  const char* const devices = std::getenv("GRADLOOM_EMULATED_DEVICES");
-  Reset({.devices = devices == nullptr ? 1 : std::atoi(devices)});
+  const auto number = [](const char* name, int otherwise) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? otherwise : std::atoi(text);
+  };
+  Reset({.devices = number("GRADLOOM_EMULATED_DEVICES", 1), .older = number("GRADLOOM_EMULATED_OLDER", 0)});
   return true;
 }();
 

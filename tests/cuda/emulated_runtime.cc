@@ -199,6 +199,11 @@ class GraphRun {
   std::set<const Work*> done_;
 };
 
+int ComputeMajor(int device) {
+  const Options& options = TheWorld().options;
+  return device < options.devices - options.older ? 9 : 8;
+}
+
 constexpr int kPoison = 0xCB;  // a large negative float, an index out of range
 
 cudaError_t Take(void** address, size_t bytes, int device) {
@@ -326,14 +331,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "Emulated GPU %d", device);
   properties->totalGlobalMem = static_cast<size_t>(TheWorld().options.memory_bytes);
-  properties->major = 9;
+  properties->major = ComputeMajor(device);
   properties->multiProcessorCount = 132;
   properties->pciBusID = device;
   properties->uuid.bytes[15] = static_cast<char>(device);
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : attribute == cudaDevAttrMultiProcessorCount ? 132 : 0;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? ComputeMajor(device) : attribute == cudaDevAttrMultiProcessorCount ? 132 : 0;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -408,8 +413,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return Synchronize(stre
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (StreamOf(stream)->capture != 0) return Fail(cudaErrorStreamCaptureUnsupported);
   const WorkPtr last = StreamOf(stream)->last;
-  // A GPU goes on by itself.
-  if (last != nullptr) Advance([&] { return last->done; });
+  // A GPU goes on by itself, for as long as it takes.
+  if (last != nullptr) {
+    const auto lock = Locked();
+    Advance([&, pieces = 1 + TheWorld().random() % 64]() mutable { return last->done || pieces-- == 0; });
+  }
   return last == nullptr || last->done ? cudaSuccess : cudaErrorNotReady;
 }
 

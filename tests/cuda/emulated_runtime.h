@@ -17,6 +17,7 @@ namespace gradloom::emulated {
 
 struct Options {
   int devices = 1;
+  int older = 0;                            // how many of them, the last ones, have compute capability 8.0; the others have 9.0
   int64_t memory_bytes = int64_t{8} << 30;  // of a device
   uint64_t seed = 1;                        // of the order in which streams advance
   bool pinning_fails = false;

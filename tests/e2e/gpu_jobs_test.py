@@ -53,9 +53,8 @@ class GpuJobsTest(JobTest):
         self.assert_same_run("job4", "one4")
 
     def test_parts_of_a_model_in_several_processes(self):
-        place = ["--place", "layer2*=cpu:1"]
-        self.one([*self.housing("parts_one", devices="cuda:0,1"), *place])
-        self.job(2, [*self.housing("parts_job"), *place])
+        self.one([*self.housing("parts_one", devices="cuda:2,1"), "--place", "layer2*=cuda:1"])
+        self.job(2, [*self.housing("parts_job"), "--place", "layer2*=cpu:1"])
         self.assert_same_run("parts_job", "parts_one")
 
     def test_resume_with_any_number_of_processes(self):
@@ -94,6 +93,8 @@ class GpuJobsTest(JobTest):
         refused(r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has devices.use = GPUs, and rank 1 .* \"cpu\"", ("cuda", "cpu"))
         refused(r"E-DEVICE\]: rank 0 \(.*\) has a GPU, and rank 1 \(.*\) has none: the CPU trains instead of cuda:7: there is cuda:0",
                 ("cuda:0", "cuda:7,else=cpu"), code=9)
+        refused(r"E-CONFIG\]: the GPUs of a job are of one kind: rank 0 \(.*\) has sm_90, and rank 1 \(.*\) has sm_80", ("cuda:2", "cuda:3"),
+                {"GRADLOOM_EMULATED_OLDER": "1"})
         said = self.one(self.train("refused", devices="cuda:7"), code=9).stderr
         self.assertIn("there is no device cuda:7", said)
 

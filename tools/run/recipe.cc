@@ -166,13 +166,15 @@ namespace {
 // Of the rules that are named after it.
 constexpr double kMomentum = 0.9;
 
-// "encoder.*=cpu:1"
-PlaceRule ParsePlace(const std::string& text) {
+// "encoder.*=cpu:1", or "encoder.*=cuda:3" where that is one of the devices.
+PlaceRule ParsePlace(const std::string& text, const DeviceSpec& devices) {
   const size_t equals = text.rfind('=');
-  const int index = equals == std::string::npos ? -1 : ParseDeviceIndex(Trimmed(text.substr(equals + 1)));
+  const int index = equals == std::string::npos ? -1 : ParseDeviceIndex(Trimmed(text.substr(equals + 1)), devices);
   if (index < 0 || equals == 0) {
     throw Error(ErrorCode::kConfig, "cannot read the placement '" + Escaped(text) + "'", "",
-                "it reads PATTERN=cpu:1, for example --place 'encoder.*=cpu:1', or auto");
+                devices.kind == DeviceKind::kCuda ? "it reads PATTERN=cuda:0, a GPU of " + devices.ToString() +
+                                                        " that stands there once, PATTERN=cpu:0 for the first of them, or auto"
+                                                  : "it reads PATTERN=cpu:1, for example --place 'encoder.*=cpu:1', or auto");
   }
   return {Trimmed(text.substr(0, equals)), index};
 }
@@ -363,7 +365,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
       if (text == "auto") {
         recipe.place_auto = true;
       } else if (text != kPlaceByFile) {
-        recipe.place.push_back(ParsePlace(text));
+        recipe.place.push_back(ParsePlace(text, named.devices));
       }
     }
     if (recipe.place_auto && !recipe.place.empty()) {
@@ -374,7 +376,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
   });
   Reading(configuration, "devices.gather_to", [&] {
     const std::string& device = configuration.Text("devices.gather_to");
-    recipe.gather_to = ParseDeviceIndex(device);
+    recipe.gather_to = ParseDeviceIndex(device, named.devices);
     if (!device.empty() && recipe.gather_to < 0)
       throw Error(ErrorCode::kConfig, "no device '" + Escaped(device) + "' to gather on", "", "--gather-to cpu:0");
   });
