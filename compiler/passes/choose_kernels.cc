@@ -1,5 +1,6 @@
 #include "compiler/passes/choose_kernels.h"
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,21 @@ TensorView KnownValue(const Graph& graph, ValueId id) {
   if (id == kNoValue || graph.value(id).role != Role::kConst) return {};
   const Tensor* const value = graph.data(id);
   return value == nullptr || !IsKnownConstant(value->dtype(), value->elements()) ? TensorView() : value->view();
+}
+
+// Inputs of a body that are constants of the graph around it.
+using KnownInputs = std::map<ValueId, TensorView>;
+
+// Those of a body of the node, which is in a graph with known inputs of its own. What goes round in a loop is none.
+KnownInputs KnownInputsOf(const Graph& graph, const KnownInputs& known, const Node& node, const Graph& body) {
+  KnownInputs inputs;
+  for (size_t i = static_cast<size_t>(node.attributes.Int("carried", 0)); i < body.inputs.size(); ++i) {
+    const ValueId operand = node.inputs[i + 1];
+    const auto outer = known.find(operand);
+    const TensorView value = outer != known.end() ? outer->second : KnownValue(graph, operand);
+    if (value.data != nullptr) inputs.emplace(body.inputs[i], value);
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -33,7 +49,9 @@ KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan)
   return call;
 }
 
-void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
+namespace {
+
+void ChooseKernelsOf(const Graph& graph, const KnownInputs& known, ProgramPlan& plan) {
   plan.kernels.assign(graph.nodes.size(), {});
   plan.bodies.assign(graph.nodes.size(), {});
   std::string missing, where;
@@ -41,21 +59,19 @@ void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
     const Node& node = graph.nodes[i];
     const Op* op = FindOp(node.domain, node.op);
     if (!node.regions.empty()) {
-      if (plan.device != DeviceKind::kCpu) {
-        missing += (missing.empty() ? "'" : ", '") + Escaped(node.op) + "'";
-        where += (where.empty() ? "" : "\n      ") + Describe(node) + ": what is decided during a step runs on the CPU alone";
-        continue;
-      }
       for (const Region& region : node.regions) {
         ProgramPlan& body = plan.bodies[i].emplace_back();
         body.device = plan.device;
         body.threads = plan.threads;
-        ChooseKernels(*region.body, body);
+        ChooseKernelsOf(*region.body, KnownInputsOf(graph, known, node, *region.body), body);
       }
       continue;
     }
     if (IsInputCopy(node) || (op != nullptr && (op->has(kView) || op->has(kMeeting)))) continue;
-    const KernelCall call = CallOf(graph, node, plan);
+    KernelCall call = CallOf(graph, node, plan);
+    for (size_t k = 0; k < call.values.size(); ++k) {
+      if (const auto found = known.find(node.inputs[k]); found != known.end()) call.values[k] = found->second;
+    }
     std::string why;
     const KernelRow* row = ChooseKernel(plan.device, call, &why);
     if (row == nullptr) {
@@ -70,5 +86,9 @@ void ChooseKernels(const Graph& graph, ProgramPlan& plan) {
                 "run 'gradloom check' on the model to see all that stands in the way");
   }
 }
+
+}  // namespace
+
+void ChooseKernels(const Graph& graph, ProgramPlan& plan) { ChooseKernelsOf(graph, {}, plan); }
 
 }  // namespace gradloom

@@ -204,8 +204,13 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
     memories_.device().Wait(issuer_.origin(), copied_[r].get());
   }
   const Clock::time_point begin = Clock::now();
+  const auto copy_ahead = [&] {
+    if (next) background_.Start([this, next = std::move(next), other = 1 - slot] { CopyAhead(next, other); });
+  };
+  // What decides is enqueued while it runs.
+  if (entry.decides) copy_ahead();
   Launch(entry, slot);
-  if (next) background_.Start([this, next = std::move(next), other = 1 - slot] { CopyAhead(next, other); });
+  if (!entry.decides) copy_ahead();
   issuer_.Await();
   ++entry.runs;
   if (timed_) NoteTimes(entry_index, entry, begin);
@@ -214,8 +219,8 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
 
 // The first run of an entry loads what its kernels need, which a capture would not allow.
 void DeviceExecutor::Launch(DeviceEntry& entry, int slot) {
-  const bool whole = options_.graph && entry.runs > 0 && !timed_ && !issuer_.chaotic();
-  if (!whole) return issuer_.Issue(entry, slot, timed_);
+  const bool graphs = options_.graph && !timed_ && !issuer_.chaotic();
+  if (!graphs || entry.decides || entry.runs == 0) return issuer_.Issue(entry, {slot, timed_, graphs && entry.decides});
   std::unique_ptr<DeviceGraph>& graph = entry.graphs[static_cast<size_t>(slot)];
   if (graph == nullptr) graph = issuer_.Capture(entry, slot);
   graph->Launch(issuer_.origin());
@@ -226,8 +231,11 @@ void DeviceExecutor::CheckFault() {
     const std::optional<FoundFault> fault = memories_.rank(r).device->TakeFault();
     if (!fault) continue;
     const Instruction& at = *places_[static_cast<size_t>(fault->site)].instruction;
-    throw Error(ErrorCode::kData, at.op + ": " + fault->what, NodeOf(at));
+    // Names of our own operators say nothing to people.
+    throw Error(ErrorCode::kData, (at.domain == "gradloom" ? "" : at.op + ": ") + fault->what, NodeOf(at));
   }
+  // Where a kernel has found something wrong, that may be why a loop went on.
+  if (const Instruction* const loop = issuer_.TakeEndless(); loop != nullptr) ThrowEndless(*loop);
 }
 
 void DeviceExecutor::NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin) {

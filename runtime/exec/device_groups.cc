@@ -84,10 +84,16 @@ DeviceGroup& DeviceGroups::Of(int group) {
 DeviceGroup& DeviceGroups::Between(size_t from, size_t to) { return *groups_.at({static_cast<int>(from), static_cast<int>(to)}); }
 
 void DeviceGroups::Await(Device& device, void* stream) {
-  if (communicator_ == nullptr) return device.Synchronize(stream);
+  const Awaited one[] = {{&device, stream}};
+  AwaitAny(one);
+}
+
+void DeviceGroups::AwaitAny(std::span<const Awaited> streams) {
+  if (communicator_ == nullptr && streams.size() == 1) return streams[0].device->Synchronize(streams[0].stream);
   try {
-    Watch(device, stream);
+    Watch(streams);
   } catch (const Error& error) {
+    if (communicator_ == nullptr) throw;
     for (const auto& [key, group] : groups_) {
       if (group != nullptr) group->Abort();
     }
@@ -96,12 +102,15 @@ void DeviceGroups::Await(Device& device, void* stream) {
   }
 }
 
-void DeviceGroups::Watch(Device& device, void* stream) const {
+void DeviceGroups::Watch(std::span<const Awaited> streams) const {
   const Clock::time_point begin = Clock::now();
-  for (Clock::time_point since = begin; !device.Done(stream);) {
-    communicator_->CheckWait(since, kWait);
-    for (const auto& [key, group] : groups_) {
-      if (group != nullptr) group->Check();
+  const auto done = [](const Awaited& awaited) { return awaited.device->Done(awaited.stream); };
+  for (Clock::time_point since = begin; std::none_of(streams.begin(), streams.end(), done);) {
+    if (communicator_ != nullptr) {
+      communicator_->CheckWait(since, kWait);
+      for (const auto& [key, group] : groups_) {
+        if (group != nullptr) group->Check();
+      }
     }
     // A short step is met at once, and a long one costs no core.
     if (Clock::now() - begin < std::chrono::milliseconds(1)) {

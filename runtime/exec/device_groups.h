@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,12 +31,18 @@ class DeviceGroups {
   // Returns when the stream of a device has done all that was enqueued. With other processes: throws Error(kPeer) as soon as the job has
   // failed or takes too long, Error(kDevice) as DeviceGroup::Check. What was enqueued is ended then, and nothing can be run any more.
   void Await(Device& device, void* stream);
+  // The same of several streams: returns when one of them has.
+  struct Awaited {
+    Device* device = nullptr;
+    void* stream = nullptr;
+  };
+  void AwaitAny(std::span<const Awaited> streams);
 
  private:
   // An index into Plan::groups and -1, or sender and receiver.
   using Key = std::pair<int, int>;
 
-  void Watch(Device& device, void* stream) const;
+  void Watch(std::span<const Awaited> streams) const;
   // Null where no member is here. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 

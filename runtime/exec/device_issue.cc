@@ -38,10 +38,12 @@ void* DeviceIssuer::StreamOf(size_t rank, size_t stream) {
   return streams_[rank][stream].get();
 }
 
-void DeviceIssuer::Issue(DeviceEntry& entry, int slot, bool timed) {
-  Fork(entry, timed);
-  IssueLanes(entry, slot, timed);
-  Join(entry, slot);
+void DeviceIssuer::Issue(DeviceEntry& entry, const IssueOptions& options) {
+  options_ = options;
+  endless_ = nullptr;
+  Fork(entry);
+  IssueLanes(entry);
+  Join(entry);
 }
 
 std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot) {
@@ -49,7 +51,7 @@ std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot)
   const DeviceRange range(device, "capture");
   device.BeginCapture(origin());
   try {
-    Issue(entry, slot, false);
+    Issue(entry, {.slot = slot});
   } catch (...) {
     device.AbandonCapture(origin());
     throw;
@@ -58,7 +60,7 @@ std::unique_ptr<DeviceGraph> DeviceIssuer::Capture(DeviceEntry& entry, int slot)
 }
 
 // Every lane begins behind the origin; a rank's step parameters are there before its first instruction.
-void DeviceIssuer::Fork(DeviceEntry& entry, bool timed) {
+void DeviceIssuer::Fork(DeviceEntry& entry) {
   lanes_.clear();
   recorded_.assign(entry.ranks.size(), {});
   memories_.device().Record(forked_.get(), origin());
@@ -70,21 +72,21 @@ void DeviceIssuer::Fork(DeviceEntry& entry, bool timed) {
     for (size_t s = 0; s < rank.lanes.size(); ++s) {
       if (rank.lanes[s].empty()) continue;
       void* const stream = StreamOf(r, s);
-      lanes_.push_back({r, &rank.lanes[s], 0, stream});
+      lanes_.push_back({r, stream, {{&rank.lanes[s]}}});
       if (ready != nullptr) {
         memory.device->Wait(stream, ready);
         continue;
       }
       memory.device->Wait(stream, forked_.get());
       memory.device->Copy(memory.step.at(0), memory.host_step.at(0), memory.step.bytes(), stream);
-      if (timed) memory.device->Record(begin_[r].get(), stream);
+      if (options_.timed) memory.device->Record(begin_[r].get(), stream);
       ready = joined_[r][s].get();
       memory.device->Record(ready, stream);
     }
   }
 }
 
-void DeviceIssuer::Join(DeviceEntry& entry, int slot) {
+void DeviceIssuer::Join(DeviceEntry& entry) {
   Device& first = memories_.device();
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     for (size_t s = 0; s < entry.ranks[r].lanes.size(); ++s) {
@@ -94,12 +96,12 @@ void DeviceIssuer::Join(DeviceEntry& entry, int slot) {
     }
   }
   for (const StagedFetch& fetch : entry.fetches) {
-    first.Copy(entry.fetched.at(fetch.offset), memories_.Address(*fetch.buffer, fetch.rank, slot), fetch.buffer->bytes, origin());
+    first.Copy(entry.fetched.at(fetch.offset), memories_.Address(*fetch.buffer, fetch.rank, options_.slot), fetch.buffer->bytes, origin());
   }
 }
 
 // In the order of the plan's list where nothing is in the way.
-void DeviceIssuer::IssueLanes(DeviceEntry& entry, int slot, bool timed) {
+void DeviceIssuer::IssueLanes(DeviceEntry& entry) {
   while (true) {
     bool moved = false, left = false;
     for (size_t begin = 0; begin < lanes_.size();) {
@@ -110,8 +112,8 @@ void DeviceIssuer::IssueLanes(DeviceEntry& entry, int slot, bool timed) {
         for (size_t i = begin; i < end; ++i) {
           if (!lanes_[i].done()) order.push_back(&lanes_[i]);
         }
-        std::sort(order.begin(), order.end(), [](const Lane* a, const Lane* b) { return a->front().index < b->front().index; });
-        if (std::none_of(order.begin(), order.end(), [&](Lane* lane) { return Advance(*lane, entry, slot, timed); })) {
+        std::sort(order.begin(), order.end(), [](const Lane* a, const Lane* b) { return a->index() < b->index(); });
+        if (std::none_of(order.begin(), order.end(), [&](Lane* lane) { return Advance(*lane, entry); })) {
           left = left || !order.empty();
           break;
         }
@@ -120,12 +122,11 @@ void DeviceIssuer::IssueLanes(DeviceEntry& entry, int slot, bool timed) {
       begin = end;
     }
     if (!left) return;
-    // The verifier has proved that no plan comes here.
-    if (!moved) throw Error(ErrorCode::kInternal, "the streams of a step wait for each other");
+    if (!moved) AwaitAnswer();
   }
 }
 
-bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry, int slot, bool timed) {
+bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry) {
   const DeviceInstruction& front = lane.front();
   const auto event = static_cast<size_t>(std::max(front.instruction->event, 0));
   DeviceRank& rank = entry.ranks[lane.rank];
@@ -133,61 +134,97 @@ bool DeviceIssuer::Advance(Lane& lane, DeviceEntry& entry, int slot, bool timed)
   try {
     switch (front.instruction->kind) {
       case InstructionKind::kRecord:
-        Begin(lane, timed);
+        Begin(lane);
         device.Record(rank.events[event].get(), lane.stream);
         recorded_[lane.rank][event] = true;
-        End(lane, timed);
+        End(lane);
         return true;
       case InstructionKind::kWait:
         if (!recorded_[lane.rank][event]) return false;
-        Begin(lane, timed);
+        Begin(lane);
         if (!rank.of_copies[event]) device.Wait(lane.stream, rank.events[event].get());
-        End(lane, timed);
+        End(lane);
         return true;
-      case InstructionKind::kCollective: return Meet(lane, slot, timed);
+      case InstructionKind::kCollective: return Meet(lane);
       case InstructionKind::kSend:
-      case InstructionKind::kRecv: return Transfer(lane, slot, timed);
-      default: Enqueue(lane, slot, timed); return true;
+      case InstructionKind::kRecv: return Transfer(lane);
+      case InstructionKind::kIf:
+      case InstructionKind::kLoop: return Decide(lane);
+      case InstructionKind::kLaunch:
+      case InstructionKind::kCopy: Enqueue(lane); return true;
     }
   } catch (const Error& error) {
     groups_.Explain(error);
     if (lane.done()) throw;
     RethrowAt(error, *lane.front().instruction);
   }
+  return false;
 }
 
-void DeviceIssuer::Begin(Lane& lane, bool timed) {
+void DeviceIssuer::Begin(Lane& lane) {
   Device& device = *memories_.rank(lane.rank).device;
   if (chaotic_) {
     const uint64_t drawn = random_();
     if (drawn % 4 == 0) device.Delay(static_cast<int64_t>(drawn / 4 % 100000), lane.stream);
   }
-  if (!timed) return;
+  if (!IsTimed(lane)) return;
   DeviceInstruction& front = lane.front();
   if (front.begin.get() == nullptr) front.begin = DeviceEvent(device, true), front.end = DeviceEvent(device, true);
   device.Record(front.begin.get(), lane.stream);
 }
 
-void DeviceIssuer::End(Lane& lane, bool timed) {
-  if (timed) memories_.rank(lane.rank).device->Record(lane.front().end.get(), lane.stream);
-  ++lane.next;
+void DeviceIssuer::End(Lane& lane) {
+  if (IsTimed(lane)) memories_.rank(lane.rank).device->Record(lane.front().end.get(), lane.stream);
+  ++lane.frames.back().next;
+  lane.frames.back().progress = Progress::kNew;
+  while (lane.in_body() && lane.frames.back().ends()) lane.frames.pop_back();
 }
 
-void DeviceIssuer::Enqueue(Lane& lane, int slot, bool timed) {
+void DeviceIssuer::Enqueue(Lane& lane) {
   DeviceInstruction& front = lane.front();
-  const auto s = static_cast<size_t>(slot);
-  const DeviceRange range(*memories_.rank(lane.rank).device, front.name);
-  Begin(lane, timed);
-  if (front.instruction->kind == InstructionKind::kCopy) {
-    memories_.rank(lane.rank).device->Copy(front.outputs[s][0], front.inputs[s][0], front.bytes, lane.stream);
-  } else {
-    front.kernel->Run(front.inputs[s].data(), front.outputs[s].data(), front.scratch, lane.stream);
+  if (options_.pieces && front.piece > 1) {
+    // The first run loads what its kernels need, which a capture would not allow.
+    if (front.piece_loaded) return EnqueuePiece(lane);
+    front.piece_loaded = true;
   }
-  End(lane, timed);
+  const DeviceRange range(*memories_.rank(lane.rank).device, front.name);
+  Begin(lane);
+  EnqueueWork(front, lane);
+  End(lane);
+}
+
+void DeviceIssuer::EnqueueWork(const DeviceInstruction& prepared, const Lane& lane) {
+  const auto s = static_cast<size_t>(options_.slot);
+  if (prepared.instruction->kind == InstructionKind::kCopy) {
+    memories_.rank(lane.rank).device->Copy(prepared.outputs[s][0], prepared.inputs[s][0], prepared.bytes, lane.stream);
+  } else {
+    prepared.kernel->Run(prepared.inputs[s].data(), prepared.outputs[s].data(), prepared.scratch, lane.stream);
+  }
+}
+
+void DeviceIssuer::EnqueuePiece(Lane& lane) {
+  Device& device = *memories_.rank(lane.rank).device;
+  DeviceInstruction& head = lane.front();
+  const DeviceRange range(device, head.name);
+  std::unique_ptr<DeviceGraph>& graph = head.piece_graphs[head.piece_in_slots ? static_cast<size_t>(options_.slot) : 0];
+  Frame& frame = lane.frames.back();
+  if (graph == nullptr) {
+    device.BeginCapture(lane.stream);
+    try {
+      for (size_t k = 0; k < head.piece; ++k) EnqueueWork((*frame.instructions)[frame.next + k], lane);
+    } catch (...) {
+      device.AbandonCapture(lane.stream);
+      throw;
+    }
+    graph = device.EndCapture(lane.stream);
+  }
+  graph->Launch(lane.stream);
+  frame.next += head.piece - 1;
+  End(lane);
 }
 
 // When the last member of this process has come.
-bool DeviceIssuer::Meet(Lane& lane, int slot, bool timed) {
+bool DeviceIssuer::Meet(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
   std::vector<Lane*> members;
   for (int member : plan_.groups[static_cast<size_t>(mine.group)].ranks) {
@@ -204,8 +241,8 @@ bool DeviceIssuer::Meet(Lane& lane, int slot, bool timed) {
   std::vector<std::vector<DeviceGroup::Operand>> operands;
   std::vector<void*> streams;
   for (Lane* member : members) {
-    Begin(*member, timed);
-    operands.push_back(member->front().operands[static_cast<size_t>(slot)]);
+    Begin(*member);
+    operands.push_back(member->front().operands[static_cast<size_t>(options_.slot)]);
     streams.push_back(member->stream);
   }
   switch (mine.instruction->collective) {
@@ -214,16 +251,16 @@ bool DeviceIssuer::Meet(Lane& lane, int slot, bool timed) {
     case Collective::kReduceScatterSum: group.ReduceScatterSum(operands, streams); break;
     case Collective::kAllGather: group.AllGather(operands, streams); break;
   }
-  for (Lane* member : members) End(*member, timed);
+  for (Lane* member : members) End(*member);
   return true;
 }
 
 // When both sides have come: the receiver copies behind the sender, and the sender's stream goes on when that is done.
-bool DeviceIssuer::Transfer(Lane& lane, int slot, bool timed) {
+bool DeviceIssuer::Transfer(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
   const bool sends = mine.instruction->kind == InstructionKind::kSend;
   if (!memories_.holds(static_cast<size_t>(mine.peer))) {
-    TransferOver(lane, slot, timed);
+    TransferOver(lane);
     return true;
   }
   const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& other) {
@@ -238,25 +275,25 @@ bool DeviceIssuer::Transfer(Lane& lane, int slot, bool timed) {
   Device& receiver = *memories_.rank(to.rank).device;
   auto& [sent, taken] = transfers_[{from.rank, to.rank}];
   if (sent.get() == nullptr) sent = DeviceEvent(sender, false), taken = DeviceEvent(receiver, false);
-  Begin(from, timed);
-  Begin(to, timed);
+  Begin(from);
+  Begin(to);
   sender.Record(sent.get(), from.stream);
   receiver.Wait(to.stream, sent.get());
   const DeviceInstruction& put = to.front();
-  const auto s = static_cast<size_t>(slot);
+  const auto s = static_cast<size_t>(options_.slot);
   receiver.Copy(put.outputs[s][0], from.front().inputs[s][0], put.bytes, to.stream);
   receiver.Record(taken.get(), to.stream);
   sender.Wait(from.stream, taken.get());
-  End(from, timed);
-  End(to, timed);
+  End(from);
+  End(to);
   return true;
 }
 
-void DeviceIssuer::TransferOver(Lane& lane, int slot, bool timed) {
+void DeviceIssuer::TransferOver(Lane& lane) {
   const DeviceInstruction& mine = lane.front();
-  const auto s = static_cast<size_t>(slot), peer = static_cast<size_t>(mine.peer);
+  const auto s = static_cast<size_t>(options_.slot), peer = static_cast<size_t>(mine.peer);
   const bool sends = mine.instruction->kind == InstructionKind::kSend;
-  Begin(lane, timed);
+  Begin(lane);
   DeviceGroup::Operand operand{.dtype = DType::kUint8, .read_bytes = mine.bytes, .write_bytes = mine.bytes};
   // The sender gives what it has to itself, too, in place.
   operand.write = sends ? const_cast<void*>(mine.inputs[s][0]) : mine.outputs[s][0];
@@ -265,7 +302,7 @@ void DeviceIssuer::TransferOver(Lane& lane, int slot, bool timed) {
   const DeviceRange range(*memories_.rank(lane.rank).device, mine.name);
   DeviceGroup& group = sends ? groups_.Between(lane.rank, peer) : groups_.Between(peer, lane.rank);
   group.Broadcast(0, operands, std::span<void* const>(&lane.stream, 1));
-  End(lane, timed);
+  End(lane);
 }
 
 }  // namespace gradloom

@@ -14,9 +14,43 @@ namespace {
 constexpr int64_t kStagedFetchBytes = 4096;
 
 std::string NameForProfilers(const Instruction& instruction, int index) {
-  std::string name = "#" + std::to_string(index) + " ";
-  if (instruction.kind == InstructionKind::kLaunch) return name + NodeOf(instruction);
-  return name + (instruction.kind == InstructionKind::kCopy ? "copy" : std::string(MeetingName(instruction)));
+  const std::string name = "#" + std::to_string(index) + " ";
+  switch (instruction.kind) {
+    case InstructionKind::kCopy: return name + "copy";
+    case InstructionKind::kLaunch:
+    case InstructionKind::kIf: return name + NodeOf(instruction);
+    case InstructionKind::kLoop: return name + NodeOf(instruction);
+    default: return name + std::string(MeetingName(instruction));
+  }
+}
+
+bool Decides(const Instruction& instruction) {
+  return instruction.kind == InstructionKind::kIf || instruction.kind == InstructionKind::kLoop;
+}
+
+int64_t CountDecisions(const Program& program) {
+  int64_t count = 0;
+  for (const Instruction& instruction : program.instructions) {
+    count += Decides(instruction) ? 1 : 0;
+    for (const Program& body : instruction.bodies) count += CountDecisions(body);
+  }
+  return count;
+}
+
+// Runs of launches and copies, here and in bodies.
+void MarkPieces(std::vector<DeviceInstruction>& list) {
+  DeviceInstruction* head = nullptr;
+  for (DeviceInstruction& prepared : list) {
+    for (auto& body : prepared.bodies) MarkPieces(body);
+    const InstructionKind kind = prepared.instruction->kind;
+    if (kind != InstructionKind::kLaunch && kind != InstructionKind::kCopy) {
+      head = nullptr;
+      continue;
+    }
+    if (head == nullptr) head = &prepared;
+    ++head->piece;
+    head->piece_in_slots = head->piece_in_slots || prepared.inputs[0] != prepared.inputs[1] || prepared.outputs[0] != prepared.outputs[1];
+  }
 }
 
 class DevicePreparation {
@@ -28,7 +62,10 @@ class DevicePreparation {
     DeviceEntry made;
     made.name = EntryName(entry_);
     for (size_t rank = 0; rank < entry_.ranks.size(); ++rank)
-      made.ranks.push_back(memories_.holds(rank) ? PrepareRank(rank) : DeviceRank());
+      made.ranks.push_back(memories_.holds(rank) ? PrepareRank(rank, made.decides) : DeviceRank());
+    for (size_t rank = 0; made.decides && rank < made.ranks.size(); ++rank) {
+      for (auto& lane : made.ranks[rank].lanes) MarkPieces(lane);
+    }
     StageFetches(made);
     return made;
   }
@@ -36,13 +73,18 @@ class DevicePreparation {
  private:
   const Program& program(size_t rank) const { return plan_.programs[static_cast<size_t>(entry_.ranks[rank].program)]; }
 
-  DeviceRank PrepareRank(size_t rank) {
+  DeviceRank PrepareRank(size_t rank, bool& decides) {
     const Program& program = this->program(rank);
     Device& device = *memories_.rank(rank).device;
     DeviceRank made;
     made.lanes.resize(program.streams.size());
     for (int i = 0; i < program.num_events; ++i) made.events.emplace_back(device, false);
     made.of_copies.resize(static_cast<size_t>(program.num_events));
+    if (const int64_t decisions = CountDecisions(program); decisions > 0) {
+      decides = true;
+      made.decisions = StagingMemory(memories_.rank(rank).device, decisions * static_cast<int64_t>(sizeof(DecisionOperands)), true);
+    }
+    int64_t decided = 0;
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& instruction = program.instructions[i];
       const auto stream = static_cast<size_t>(instruction.stream);
@@ -50,13 +92,25 @@ class DevicePreparation {
         AddInputCopy(program, instruction, rank, made);
         continue;
       }
-      try {
-        made.lanes[stream].push_back(Prepared(program, static_cast<int>(i), rank));
-      } catch (const Error& error) {
-        RethrowAt(error, instruction);
-      }
+      made.lanes[stream].push_back(Prepared(program, static_cast<int>(i), rank));
+      AddBodies(rank, made.lanes[stream].back(), made.decisions, decided);
     }
     return made;
+  }
+
+  // A body is enqueued on the stream of its instruction, whatever streams it has, in the order of its list, which those permit.
+  void AddBodies(size_t rank, DeviceInstruction& prepared, const StagingMemory& decisions, int64_t& decided) {
+    if (!Decides(*prepared.instruction)) return;
+    prepared.decision = new (decisions.at(decided++ * static_cast<int64_t>(sizeof(DecisionOperands)))) DecisionOperands;
+    for (const Program& program : prepared.instruction->bodies) {
+      std::vector<DeviceInstruction>& body = prepared.bodies.emplace_back();
+      for (size_t i = 0; i < program.instructions.size(); ++i) {
+        const InstructionKind kind = program.instructions[i].kind;
+        if (kind == InstructionKind::kRecord || kind == InstructionKind::kWait) continue;
+        body.push_back(Prepared(program, static_cast<int>(i), rank));
+        AddBodies(rank, body.back(), decisions, decided);
+      }
+    }
   }
 
   void AddInputCopy(const Program& program, const Instruction& instruction, size_t rank, DeviceRank& made) {
@@ -72,6 +126,17 @@ class DevicePreparation {
 
   DeviceInstruction Prepared(const Program& program, int index, size_t rank) {
     const Instruction& instruction = program.instructions[static_cast<size_t>(index)];
+    try {
+      DeviceInstruction prepared = Bound(program, instruction, index, rank);
+      BindWork(program, instruction, rank, prepared);
+      return prepared;
+    } catch (const Error& error) {
+      RethrowAt(error, instruction);
+    }
+  }
+
+  // With its operands.
+  DeviceInstruction Bound(const Program& program, const Instruction& instruction, int index, size_t rank) {
     DeviceInstruction prepared;
     prepared.instruction = &instruction;
     prepared.index = index;
@@ -92,7 +157,6 @@ class DevicePreparation {
       const bool moved = use.access == Access::kWrite || instruction.kind == InstructionKind::kSend;
       if (moved && prepared.bytes == 0 && buffer != nullptr) prepared.bytes = buffer->bytes;
     }
-    BindWork(program, instruction, rank, prepared);
     return prepared;
   }
 
@@ -109,7 +173,9 @@ class DevicePreparation {
       }
       case InstructionKind::kCopy:
       case InstructionKind::kRecord:
-      case InstructionKind::kWait: return;
+      case InstructionKind::kWait:
+      case InstructionKind::kIf:
+      case InstructionKind::kLoop: return;
       case InstructionKind::kCollective: {
         prepared.group = binding.groups[static_cast<size_t>(instruction.group)];
         const size_t count = instruction.uses.size() / 2;
@@ -124,8 +190,6 @@ class DevicePreparation {
       }
       case InstructionKind::kSend:
       case InstructionKind::kRecv: prepared.peer = binding.peers[static_cast<size_t>(instruction.peer)]; return;
-      case InstructionKind::kIf:
-      case InstructionKind::kLoop: throw Error(ErrorCode::kUnsupported, "this executor does not run If and Loop yet");
     }
   }
 

@@ -52,6 +52,12 @@ class DeviceEvent {
   void* event_ = nullptr;
 };
 
+// What the device says of the operands of an If or Loop, in host memory.
+struct DecisionOperands {
+  int64_t trips = 0;
+  uint8_t condition = 0;
+};
+
 struct DeviceInstruction {
   const Instruction* instruction = nullptr;
   int index = 0;                   // in the program
@@ -65,7 +71,14 @@ struct DeviceInstruction {
   int group = -1;                                             // of a collective: index into Plan::groups
   int peer = -1;                                              // of a transfer: rank
   std::array<std::vector<DeviceGroup::Operand>, 2> operands;  // of a collective, by input slot
+  std::vector<std::vector<DeviceInstruction>> bodies;         // of an if: then, else; of a loop one
+  DecisionOperands* decision = nullptr;                       // of an if or a loop: where its operands are copied to
   DeviceEvent begin, end;                                     // where the step is timed
+  // At the head of a piece: how many launches and copies of its list follow one another, itself included; else 0.
+  size_t piece = 0;
+  bool piece_in_slots = false;                               // whether an operand of the piece lies in an input slot
+  bool piece_loaded = false;                                 // whether the piece has run
+  std::array<std::unique_ptr<DeviceGraph>, 2> piece_graphs;  // by slot; the first alone where no operand lies in one
 };
 
 // A feed's samples of a rank, into its place of the input slot.
@@ -80,6 +93,7 @@ struct DeviceRank {
   std::vector<InputCopy> copies;
   std::vector<DeviceEvent> events;
   std::vector<bool> of_copies;  // by event: recorded by a copy stream
+  StagingMemory decisions;      // DecisionOperands, one after another
 };
 
 // A fetch that is small enough to be brought to the host with every step.
@@ -96,6 +110,7 @@ struct DeviceEntry {
   std::vector<StagedFetch> fetches;
   StagingMemory fetched;
   std::array<std::unique_ptr<DeviceGraph>, 2> graphs;  // by slot
+  bool decides = false;  // whether a rank of this process has an if or a loop: the step is no one graph then, and has pieces that are
   int runs = 0;
 };
 

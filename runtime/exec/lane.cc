@@ -162,10 +162,7 @@ void Lane::RunLoop(PreparedInstruction& prepared, StepState& step) {
   // Read once: the body may write over it.
   const int64_t count = trips != nullptr ? *trips : std::numeric_limits<int64_t>::max();
   for (int64_t trip = 0; trip < count && (condition == nullptr || *condition); ++trip) {
-    if (trip >= prepared.instruction->trip_bound) {
-      throw Error(ErrorCode::kData, "the loop goes on past the " + std::to_string(prepared.instruction->trip_bound) + " rounds of its plan",
-                  Escaped(prepared.instruction->origin), "--loop-bound N, where it may go on for N rounds");
-    }
+    if (trip >= prepared.instruction->trip_bound) ThrowEndless(*prepared.instruction);
     prepared.bodies[0]->RunBody(step);
   }
 }

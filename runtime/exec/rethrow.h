@@ -11,7 +11,10 @@ namespace gradloom {
 
 // "MatMul '/fc/MatMul'".
 inline std::string NodeOf(const Instruction& instruction) {
-  return instruction.op + (instruction.origin.empty() ? "" : " '" + Escaped(instruction.origin) + "'");
+  const std::string op = instruction.kind == InstructionKind::kIf     ? "If"
+                         : instruction.kind == InstructionKind::kLoop ? "Loop"
+                                                                      : instruction.op;
+  return op + (instruction.origin.empty() ? "" : " '" + Escaped(instruction.origin) + "'");
 }
 
 // "all-reduce": of an instruction at which ranks come together.
@@ -25,6 +28,12 @@ inline std::string_view MeetingName(const Instruction& instruction) {
     case Collective::kAllGather: return "all-gather";
   }
   return "";
+}
+
+// A loop has more rounds than its plan says.
+[[noreturn]] inline void ThrowEndless(const Instruction& loop) {
+  throw Error(ErrorCode::kData, "the loop goes on past the " + std::to_string(loop.trip_bound) + " rounds of its plan",
+              Escaped(loop.origin), "--loop-bound N, where it may go on for N rounds");
 }
 
 [[noreturn]] inline void RethrowAt(const Error& error, const Instruction& instruction) {

@@ -16,6 +16,7 @@ namespace gradloom {
 namespace {
 
 constexpr char kCases[] = "tests/conformance/cases/";
+constexpr char kRecorded[] = "tests/conformance/recorded/";
 
 class OnEmulatedGpus : public testing::Test {
  protected:
@@ -65,6 +66,24 @@ TEST_F(OnEmulatedGpus, NoOrderOfStreamsChangesABit) {
       const TrainingRun run = RunCase(recorded, {.streams = 3, .devices = "cuda:0", .graph = graph});
       if (losses.empty()) losses = run.losses;
       EXPECT_EQ(run.losses, losses) << "seed " << seed << ", graph " << graph;
+    }
+  }
+}
+
+// Branches and loops are decided on the host, in whatever order the streams run beside that.
+TEST_F(OnEmulatedGpus, DecisionsAreThoseOfTheCpu) {
+  for (const char* name :
+       {"control_branch", "control_branches", "control_loop_over_time", "control_loop_repeated", "control_scan", "control_until"}) {
+    const TrainingCase recorded = ReadTrainingCase(kRecorded + std::string(name));
+    std::vector<double> losses;
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      emulated::Reset({.devices = 2, .seed = seed});
+      const TrainingRun run = RunCase(recorded, {.streams = seed == 1 ? 1 : 3, .devices = "cuda:0", .graph = seed != 3});
+      // What lies between decisions is captured.
+      EXPECT_EQ(Count("graph") > 0, seed != 3) << name;
+      if (losses.empty()) losses = run.losses;
+      EXPECT_EQ(run.losses, losses) << name << ", seed " << seed;
+      for (const std::string& failure : Compare(recorded, run).failures) ADD_FAILURE() << name << ": " << failure;
     }
   }
 }

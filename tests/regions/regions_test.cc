@@ -1,5 +1,5 @@
 // Branches and loops that are decided during a step: forward values and gradients of the plan against the model as the oracle runs it in
-// float64, by finite differences.
+// float64, by finite differences. On the CPU, and built once more with ON_CUDA on emulated GPUs (tests/cuda/BUILD).
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -11,10 +11,16 @@
 #include "compiler/compile.h"
 #include "compiler/oracle/interpreter.h"
 #include "gtest/gtest.h"
-#include "runtime/exec/host_executor.h"
+#include "runtime/exec/executor.h"
 
 namespace gradloom {
 namespace {
+
+#ifdef ON_CUDA
+constexpr DeviceKind kDevice = DeviceKind::kCuda;
+#else
+constexpr DeviceKind kDevice = DeviceKind::kCpu;
+#endif
 
 Tensor Random(const Shape& shape, uint64_t seed, double scale = 1) {
   std::mt19937_64 random(seed);
@@ -39,6 +45,8 @@ CompileOptions Options(const ImportOptions& import, int streams) {
   options.recipe.mode = GraphMode::kGraph;
   options.recipe.losses = {LossTerm{.type = "output"}};
   options.recipe.fetch_gradients = true;
+  options.recipe.device = kDevice;
+  if (kDevice == DeviceKind::kCuda) options.recipe.isa = "sm_90";
   options.recipe.streams = streams;
   options.recipe.copy_inputs = streams > 1;
   options.entries.push_back({EntryKind::kStep, 0});
@@ -51,19 +59,19 @@ Trained Train(const Model& model, const Feeds& feeds, const ImportOptions& impor
   CompileOptions options = Options(import, streams);
   options.recipe.precision = precision;
   const auto plan = std::make_shared<const Plan>(Compile(model, options));
-  HostExecutor executor(plan);
-  if (streams > 1) executor.SetChaos(7);
+  const std::unique_ptr<Executor> executor = Executor::Make(plan);
+  if (streams > 1) executor->SetChaos(7);
   std::vector<TensorView> bound;
   for (const Feed& feed : plan->entries[0].feeds) bound.push_back(feeds.at(feed.name).view());
-  for (int step = 0; step < steps; ++step) executor.Run(0, bound, {});
+  for (int step = 0; step < steps; ++step) executor->Run(0, bound, {});
   Trained trained;
   for (size_t i = 0; i < plan->entries[0].fetches.size(); ++i) {
     const std::string& name = plan->entries[0].fetches[i].name;
-    const TensorView view = executor.Fetched(0, static_cast<int>(i));
+    const TensorView view = executor->Fetched(0, static_cast<int>(i));
     if (name == "loss") trained.loss = ElementAsDouble(view, 0);
     if (name.starts_with("grad/")) trained.gradients.emplace(name.substr(5), Converted(view, DType::kFloat64));
   }
-  for (const StateTensor& state : plan->state) trained.states.emplace(state.name, executor.state().Get(state));
+  for (const StateTensor& state : plan->state) trained.states.emplace(state.name, executor->state().Get(state));
   for (const Instruction& instruction : plan->programs[0].instructions) {
     trained.decisions += instruction.kind == InstructionKind::kIf || instruction.kind == InstructionKind::kLoop;
   }
@@ -241,13 +249,13 @@ counted (float[2] x, int64 n) => (float[2] y) <float[2] w = {0.5, 2}, int64 most
   CompileOptions predict = options;
   predict.entries = {{EntryKind::kPredict, 0}};
   const auto plan = std::make_shared<const Plan>(Compile(model, predict));
-  HostExecutor executor(plan);
+  const std::unique_ptr<Executor> executor = Executor::Make(plan);
   for (int64_t n : {0, 1, 5, 9}) {
     const Tensor x = Tensor::From<float>({3, 1}, {2}), count = Tensor::Scalar<int64_t>(n);
-    executor.Run(0, std::vector<TensorView>{x.view(), count.view()}, {});
+    executor->Run(0, std::vector<TensorView>{x.view(), count.view()}, {});
     const double rounds = static_cast<double>(std::min<int64_t>(n, 6));
-    EXPECT_EQ(ElementAsDouble(executor.Fetched(0, 0), 0), 3 * std::pow(0.5, rounds));
-    EXPECT_EQ(ElementAsDouble(executor.Fetched(0, 0), 1), std::pow(2, rounds));
+    EXPECT_EQ(ElementAsDouble(executor->Fetched(0, 0), 0), 3 * std::pow(0.5, rounds));
+    EXPECT_EQ(ElementAsDouble(executor->Fetched(0, 0), 1), std::pow(2, rounds));
   }
   // With one, what a round begins with is kept, for so many rounds.
   const auto feeds = [](int64_t n) { return Feeds{{"x", Tensor::From<float>({3, 1}, {2})}, {"n", Tensor::Scalar<int64_t>(n)}}; };
