@@ -163,8 +163,9 @@ class PagesTest(unittest.TestCase):
 
     def folder(self):
         """A new one with what is needed of the tree."""
-        # In memory where there is such a place: runs sync what they save, and this test is not about disks.
-        folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        # In memory where there is room: runs sync what they save, and this test is not about disks.
+        memory = os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 1 << 30
+        folder = tempfile.TemporaryDirectory(dir="/dev/shm" if memory else None)
         self.addCleanup(folder.cleanup)
         folder = folder.name
         os.makedirs(f"{folder}/bazel-bin/tools/gradloom")
