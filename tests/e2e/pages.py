@@ -77,7 +77,7 @@ def commands(script):
 
 
 def names_target(root, folder, name):
-    """Also where a list of names makes it, with _test or _fuzz behind each, or the folder's own name."""
+    """Also where a list of names makes it, with _test or _fuzz behind each."""
     try:
         with open(os.path.join(root, folder, "BUILD")) as file:
             quoted = set(re.findall(r'"([A-Za-z0-9_.-]+)"', file.read()))
