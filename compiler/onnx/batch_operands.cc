@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compiler/onnx/batch_axis.h"
+#include "compiler/ops/op.h"
 
 namespace gradloom {
 namespace {
@@ -15,12 +16,26 @@ constexpr int64_t kMaxTrials = 256;
 std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
   const int rank = graph.value(node.inputs[i]).shape.rank();
   if (axis < 0) return -1;
-  if (IsOneOf(node, {"Expand", "Identity", "Cast", "Where", "Add", "Sub", "Mul", "Div", "Tanh", "Sigmoid", "Relu", "Neg"})) {
+  const Op* op = FindOp(node.domain, node.op);
+  if (IsOneOf(node, {"Expand"}) || (op != nullptr && op->has(kPointwise))) {
     if (node.op == "Expand" && i > 0) return std::nullopt;
     const int aligned = axis - (out_rank - rank);
     return aligned < 0 ? std::nullopt : std::optional(aligned);
   }
   if (IsOneOf(node, {"Concat"})) return axis;
+  if (IsOneOf(node, {"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"})) return i == 0 ? std::optional(axis) : -1;
+  if (IsOneOf(node, {"Split", "Slice"})) return i == 0 ? std::optional(axis) : std::nullopt;
+  // Rows of a product are from its first operand, columns from its second.
+  if (IsOneOf(node, {"Gemm"})) {
+    if (i == 2) return axis < 2 - rank ? std::nullopt : std::optional(axis - (2 - rank));
+    if (i != static_cast<size_t>(axis)) return std::nullopt;
+    return axis ^ static_cast<int>(node.attributes.Int(i == 0 ? "transA" : "transB", 0));
+  }
+  if (IsOneOf(node, {"MatMul"}) && out_rank >= 2 && rank >= 2) {
+    const int behind = out_rank - axis;  // 2: a row, 1: a column
+    if (behind <= 2 && (behind == 2) != (i == 0)) return std::nullopt;
+    return axis < out_rank - rank ? std::nullopt : std::optional(axis - (out_rank - rank));
+  }
   if (IsOneOf(node, {"Transpose"})) {
     const std::vector<int64_t> perm = node.attributes.Ints("perm");
     return perm.empty() ? out_rank - 1 - axis : static_cast<int>(perm[static_cast<size_t>(axis)]);

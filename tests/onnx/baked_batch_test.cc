@@ -24,6 +24,10 @@ Tensor Random(const Shape& shape, uint64_t seed) {
   return tensor;
 }
 
+ImportedGraph At(const std::string& graph, int64_t batch) {
+  return Import(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), {.batch = batch});
+}
+
 // The losses of steps over batches of these sizes, each an entry of one plan: a last batch is smaller.
 std::vector<double> LossesOf(const std::string& path, const std::vector<int64_t>& sizes, const std::vector<std::string>& freeze = {}) {
   const Model model = Model::Load(path);
@@ -94,6 +98,27 @@ TEST(BakedBatchCopies, AreNotTrainedAtOtherBatches) {
   }
 }
 
+// A learned first state, expanded to the batch and taken through weights that have the batch's extent by chance, as cells written out do.
+TEST(BakedBatchCopies, AreNotWeightsThatAStartIsTakenThrough) {
+  const char* graph = R"(
+g (float[4, 4] x) => (float[4, 4] y)
+<float[1, 4] start = {1, 2, 3, 4}, float[4, 4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, float[4] b = {0, 0, 0, 0},
+ float[4, 8] u = {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, int64[2] s = {4, 4}>
+{
+  e = Expand (start, s)
+  g = Gemm <transB = 1> (e, w, b)
+  t = Softplus (g)
+  m = MatMul (t, u)
+  p, q = Split <axis = 1> (m)
+  y = Add (x, p)
+})";
+  for (const int64_t batch : {3, 5}) {
+    const ImportedGraph imported = At(graph, batch);
+    EXPECT_TRUE(imported.batch_copies.empty()) << *imported.batch_copies.begin();
+    EXPECT_EQ(imported.graph->value(imported.graph->outputs.at(0)).shape, (Shape{batch, 4}));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Exports, BakedBatch,
                          ::testing::Values(Network{"mlp_script", 4}, Network{"mlp_dynamo", 4}, Network{"mlp_one_script", 1},
                                            Network{"mlp_one_dynamo", 1}, Network{"lstm_script", 4}, Network{"lstm_one_script", 1},
@@ -102,10 +127,6 @@ INSTANTIATE_TEST_SUITE_P(Exports, BakedBatch,
                                            Network{"transformer_one_dynamo", 1}, Network{"attention_script", 5},
                                            Network{"attention_dynamo", 5}, Network{"upsampler_script", 2}, Network{"upsampler_dynamo", 2}),
                          [](const auto& info) { return std::string(info.param.name); });
-
-ImportedGraph At(const std::string& graph, int64_t batch) {
-  return Import(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), {.batch = batch});
-}
 
 Shape OutputAt(const std::string& graph, int64_t batch) {
   const ImportedGraph imported = At(graph, batch);
