@@ -115,6 +115,19 @@ class Rules {
     }
   }
 
+  // One index for each element that is read or written: of the data's rank, and no longer than the data along the other axes.
+  void Elements() const {
+    const Shape &data = shape(0), &indices = shape(1);
+    const auto axis = NormalAxis(node_.attributes.Int("axis", 0), data.rank());
+    if (!axis) return;
+    bool fits = indices.rank() == data.rank();
+    for (int i = 0; fits && i < data.rank(); ++i) fits = i == *axis || indices[i] <= data[i];
+    if (!fits) Fail(ErrorCode::kShape, "indices of " + indices.ToString() + " do not fit data of " + data.ToString());
+    if (has(2) && shape(2) != indices)
+      Fail(ErrorCode::kShape, "updates of " + shape(2).ToString() + " do not fit indices of " + indices.ToString());
+    Indices("axis");
+  }
+
   void Depth() const {
     const Tensor* depth = constant(1);
     if (depth == nullptr || depth->elements() != 1) return;
@@ -175,13 +188,13 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"ConvTranspose", [](const Rules& r) { r.Convolution(1, true); }},
       {"Dropout", [](const Rules& r) { r.Ratio(); }},
       {"Gather", [](const Rules& r) { r.Indices("axis"); }},
-      {"GatherElements", [](const Rules& r) { r.Indices("axis"); }},
+      {"GatherElements", [](const Rules& r) { r.Elements(); }},
       {"LpPool", [](const Rules& r) { r.Window(); }},
       {"MaxPool", [](const Rules& r) { r.Window(); }},
       {"NegativeLogLikelihoodLoss", [](const Rules& r) { r.Loss(); }},
       {"OneHot", [](const Rules& r) { r.Depth(); }},
       {"QLinearConv", [](const Rules& r) { r.Convolution(3, false); }},
-      {"ScatterElements", [](const Rules& r) { r.Indices("axis"); }},
+      {"ScatterElements", [](const Rules& r) { r.Elements(); }},
       {"Slice", [](const Rules& r) { r.NoScalar(); }},
       {"SoftmaxCrossEntropyLoss", [](const Rules& r) { r.Loss(); }},
       {"Split", [](const Rules& r) { r.Parts(); }},

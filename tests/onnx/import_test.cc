@@ -94,6 +94,20 @@ TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
             ErrorCode::kConfig);
 }
 
+// Type inference does not look at these; a kernel would read past the updates.
+TEST(Import, ElementsAreGatheredAndScatteredByOneIndexEach) {
+  const auto failure = [](const std::string& graph) { return FailureOf(Onnx(graph, 18), {}); };
+  const std::string scatter = " => (float[2, 3] y) { y = ScatterElements <axis = 1> (x, i, u) }",
+                    gather = " => (float[M, K] y) { y = GatherElements <axis = 1> (x, i) }";
+  EXPECT_EQ(failure("g (float[2, 3] x, int64[2, 2] i, float[1, 2] u)" + scatter), ErrorCode::kShape);
+  EXPECT_EQ(failure("g (float[2, 3] x, int64[3, 2] i, float[3, 2] u)" + scatter), ErrorCode::kShape);
+  EXPECT_EQ(failure("g (float[2, 3] x, int64[2] i, float[2] u)" + scatter), ErrorCode::kShape);
+  EXPECT_EQ(failure("g (float[2, 3] x, int64[3, 2] i)" + gather), ErrorCode::kShape);
+  EXPECT_EQ(failure("g (float[2, 3] x, int64[6] i)" + gather), ErrorCode::kShape);
+  EXPECT_EQ(Operators(*ImportText(Onnx("g (float[2, 3] x, int64[1, 4] i, float[1, 4] u)" + scatter, 18)).graph), "ScatterElements");
+  EXPECT_EQ(Operators(*ImportText(Onnx("g (float[2, 3] x, int64[1, 4] i)" + gather, 18)).graph), "GatherElements");
+}
+
 TEST(Import, OneDomainMayBeImportedTwiceAtOneVersion) {
   const auto text = [](const std::string& second) {
     return "<ir_version: 10, opset_import: [\"\" : 17, \"\" : " + second + "]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }";
