@@ -44,7 +44,7 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
   }
   if (const int64_t written = CountWrittenNorms(graph); written > 0) {
     notes.push_back("warning " + Counted(written, "normalization") +
-                    " with running statistics are written out as sums and products, and train with the statistics as they stand");
+                    " with running statistics, written out as sums and products: the statistics stay as they are");
   }
   if (dynamo + legacy > 0) {
     const char* flag =

@@ -6,8 +6,8 @@ import importlib.util
 import torch
 import torch.nn as nn
 
-from case import classes, pixels, term
-from zoo import First, cases_of, thin
+from case import classes, pixels
+from zoo import First, cases_of
 
 image = lambda size=32, channels=3: {"x": lambda b: pixels(b, channels, size, size)}
 tokens = lambda n=20, t=8: {"x": lambda b: classes(n, b, t)}
