@@ -108,13 +108,13 @@ void DeviceIssuer::IssueLanes(DeviceEntry& entry) {
       size_t end = begin;
       while (end < lanes_.size() && lanes_[end].rank == lanes_[begin].rank) ++end;
       while (true) {
-        std::vector<Lane*> order;
+        order_.clear();
         for (size_t i = begin; i < end; ++i) {
-          if (!lanes_[i].done()) order.push_back(&lanes_[i]);
+          if (!lanes_[i].done()) order_.push_back(&lanes_[i]);
         }
-        std::sort(order.begin(), order.end(), [](const Lane* a, const Lane* b) { return a->index() < b->index(); });
-        if (std::none_of(order.begin(), order.end(), [&](Lane* lane) { return Advance(*lane, entry); })) {
-          left = left || !order.empty();
+        std::sort(order_.begin(), order_.end(), [](const Lane* a, const Lane* b) { return a->index() < b->index(); });
+        if (std::none_of(order_.begin(), order_.end(), [&](Lane* lane) { return Advance(*lane, entry); })) {
+          left = left || !order_.empty();
           break;
         }
         moved = true;

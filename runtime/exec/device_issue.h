@@ -106,6 +106,7 @@ class DeviceIssuer {
   // Of the step that is being enqueued.
   IssueOptions options_;
   std::vector<Lane> lanes_;
+  std::vector<Lane*> order_;                 // those of a rank that have something left, by what is next
   std::vector<std::vector<bool>> recorded_;  // by rank and event
   const Instruction* endless_ = nullptr;
   bool chaotic_ = false;

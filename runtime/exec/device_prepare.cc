@@ -92,7 +92,7 @@ class DevicePreparation {
         AddInputCopy(program, instruction, rank, made);
         continue;
       }
-      made.lanes[stream].push_back(Prepared(program, static_cast<int>(i), rank));
+      made.lanes[stream].push_back(Prepared(program, instruction, static_cast<int>(i), rank));
       AddBodies(rank, made.lanes[stream].back(), made.decisions, decided);
     }
     return made;
@@ -104,10 +104,12 @@ class DevicePreparation {
     prepared.decision = new (decisions.at(decided++ * static_cast<int64_t>(sizeof(DecisionOperands)))) DecisionOperands;
     for (const Program& program : prepared.instruction->bodies) {
       std::vector<DeviceInstruction>& body = prepared.bodies.emplace_back();
+      Program placed = program;
+      placed.place = plan_.PlaceOf(rank);  // whose constants its calls read
       for (size_t i = 0; i < program.instructions.size(); ++i) {
         const InstructionKind kind = program.instructions[i].kind;
         if (kind == InstructionKind::kRecord || kind == InstructionKind::kWait) continue;
-        body.push_back(Prepared(program, static_cast<int>(i), rank));
+        body.push_back(Prepared(placed, program.instructions[i], static_cast<int>(i), rank));
         AddBodies(rank, body.back(), decisions, decided);
       }
     }
@@ -124,8 +126,8 @@ class DevicePreparation {
                            to.bytes, to.offset});
   }
 
-  DeviceInstruction Prepared(const Program& program, int index, size_t rank) {
-    const Instruction& instruction = program.instructions[static_cast<size_t>(index)];
+  // `instruction` is the plan's, and stays there.
+  DeviceInstruction Prepared(const Program& program, const Instruction& instruction, int index, size_t rank) {
     try {
       DeviceInstruction prepared = Bound(program, instruction, index, rank);
       BindWork(program, instruction, rank, prepared);

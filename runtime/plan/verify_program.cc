@@ -294,14 +294,11 @@ void CheckBodies(const Scope& scope, FaultList& faults) {
   for (size_t i = 0; i < program.instructions.size() && !faults.full(); ++i) {
     const Instruction& instruction = program.instructions[i];
     for (size_t k = 0; k < instruction.bodies.size(); ++k) {
-      Scope body{scope.plan,
-                 scope.tables,
-                 scope.find,
-                 instruction.bodies[k],
-                 scope.name + ", #" + std::to_string(i) + ", body " + std::to_string(k),
-                 scope.place,
-                 scope.transient_bytes,
-                 scope.input_bytes};
+      const std::string name = scope.name + ", #" + std::to_string(i) + ", body " + std::to_string(k);
+      Program placed = instruction.bodies[k];
+      if (placed.place != 0) faults.Add("names", name, "a body is of the place around it");
+      placed.place = scope.place;  // whose constants its calls read
+      Scope body{scope.plan, scope.tables, scope.find, placed, name, scope.place, scope.transient_bytes, scope.input_bytes};
       body.outer = &program;
       body.owner = &instruction;
       body.depth = scope.depth + 1;
@@ -317,7 +314,6 @@ void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList
   const Program& program = scope.program;
   const size_t before = faults.size();
   if (scope.depth > kMaxDepth) return faults.Add("names", scope.name, "bodies are nested more than " + std::to_string(kMaxDepth) + " deep");
-  if (scope.outer != nullptr && program.place != 0) faults.Add("names", scope.name, "a body is of the place around it");
   if (program.transient_bytes < 0 || program.transient_bytes > kMaxArenaBytes || (scope.outer != nullptr && program.transient_bytes != 0))
     faults.Add("bounds", scope.name, "has a transient arena of " + std::to_string(program.transient_bytes) + " bytes");
   if (program.input_bytes < 0 || program.input_bytes > kMaxArenaBytes || (scope.outer != nullptr && program.input_bytes != 0))
