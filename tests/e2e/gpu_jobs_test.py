@@ -9,10 +9,31 @@ import sys
 import tempfile
 import unittest
 
+import onnx.parser
+
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from jobs import Job, JobTest  # noqa: E402
 
 GRADLOOM, PLUGIN, RECORDER, SENSORS = (os.path.abspath(sys.argv.pop(1)) for _ in range(4))
+
+SHRUNK = """<ir_version: 10, opset_import: ["" : 20]>
+shrunk (float[N,13] features) => (float[N,1] value)
+<float[13,1] w = {4, -3, 2, 1, -1, 0.5, 3, -2, 1, 2, -4, 1, 0.25}, float[1] b = {20}, float[1] shrink = {0.75}, float limit = {1.5}>
+{
+  size = Abs (w)
+  top = ReduceMax <keepdims = 0> (size)
+  large = Greater (top, limit)
+  v = Loop (, large, w) <
+    body = body_graph (int64 i, bool going, float[13,1] s) => (bool again, float[13,1] next) {
+      next = Mul (s, shrink)
+      a = Abs (next)
+      t = ReduceMax <keepdims = 0> (a)
+      again = Greater (t, limit)
+    }
+  >
+  p = MatMul (features, v)
+  value = Add (p, b)
+}"""
 
 
 class GpuJobsTest(JobTest):
@@ -56,6 +77,18 @@ class GpuJobsTest(JobTest):
         self.one([*self.housing("parts_one", devices="cuda:2,1"), "--place", "layer2*=cuda:1"])
         self.job(2, [*self.housing("parts_job"), "--place", "layer2*=cpu:1"])
         self.assert_same_run("parts_job", "parts_one")
+
+    def test_processes_decide_alike(self):
+        """A loop over weights, as long as they are large: each process decides for itself, between what they do together."""
+        model = onnx.parser.parse_model(SHRUNK)
+        onnx.save(model, self.path("shrunk.onnx"))
+
+        def words(name, devices):
+            return ["train", self.path("shrunk.onnx"), *self.housing(name, devices=devices, epochs="2")[2:]]
+
+        self.one(words("decides_one", "cuda:0,1"))
+        self.job(2, words("decides_job", "cuda"))
+        self.assert_same_run("decides_job", "decides_one")
 
     def test_resume_with_any_number_of_processes(self):
         self.one(self.housing("whole", devices="cuda:0,1", epochs="40"))
