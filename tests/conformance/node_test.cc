@@ -76,8 +76,12 @@ Tensors TensorsOf(const Inputs& operands) {
   return tensors;
 }
 
-std::shared_ptr<const Plan> CompileFor(const Model& model, const Inputs& inputs, const Inputs& known) {
+std::shared_ptr<const Plan> CompileFor(const Model& model, const Inputs& inputs, const Inputs& known, const std::string& isa) {
   CompileOptions options;
+  if (!isa.empty()) {
+    options.recipe.device = DeviceKind::kCuda;
+    options.recipe.isa = isa;
+  }
   options.entries = {{EntryKind::kPredict, 0}};
   for (const auto& [name, input] : inputs) {
     if (input.tensor.defined()) options.import.inputs.emplace(name, input.tensor.shape());
@@ -90,7 +94,8 @@ std::shared_ptr<const Plan> CompileFor(const Model& model, const Inputs& inputs,
 bool MayShape(const Tensor& tensor) { return tensor.shape().rank() <= 1 && tensor.elements() <= 64; }
 
 // Fed as much as can be: shapes are fixed at compile time, so that what they depend on must be known by then.
-std::shared_ptr<const Plan> CompileWithFewKnown(const Model& model, const onnx::GraphProto& graph, const Inputs& inputs) {
+std::shared_ptr<const Plan> CompileWithFewKnown(const Model& model, const onnx::GraphProto& graph, const Inputs& inputs,
+                                                const std::string& isa) {
   Inputs least, shaping;
   for (int i = 0; i < graph.input_size(); ++i) {
     const KnownInput& input = inputs.at(graph.input(i).name());
@@ -100,12 +105,12 @@ std::shared_ptr<const Plan> CompileWithFewKnown(const Model& model, const onnx::
   }
   for (const Inputs* known : {&least, &shaping}) {
     try {
-      return CompileFor(model, inputs, *known);
+      return CompileFor(model, inputs, *known, isa);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
     }
   }
-  return CompileFor(model, inputs, inputs);
+  return CompileFor(model, inputs, inputs, isa);
 }
 
 // As ONNX's own runner has them; a test may say others in a data.json beside its model.
@@ -146,13 +151,13 @@ std::string Difference(const std::string& name, const TensorView& made, const Te
   return "";
 }
 
-std::string RunDataSet(const Model& model, const fs::path& folder, NodeOutcome& outcome) {
+std::string RunDataSet(const Model& model, const fs::path& folder, const std::string& isa, NodeOutcome& outcome) {
   const onnx::GraphProto& graph = model.file().proto.graph();
   const Inputs inputs = ReadOperands(folder, "input", graph.input());
   const Tensors wanted = TensorsOf(ReadOperands(folder, "output", graph.output()));
   for (const auto& [name, tensor] : TensorsOf(inputs)) outcome.dtypes.push_back(tensor.dtype());
   for (const auto& [name, tensor] : wanted) outcome.dtypes.push_back(tensor.dtype());
-  const std::shared_ptr<const Plan> plan = CompileWithFewKnown(model, graph, inputs);
+  const std::shared_ptr<const Plan> plan = CompileWithFewKnown(model, graph, inputs, isa);
   const std::unique_ptr<Executor> executor = Executor::Make(plan);
   const Entry& entry = plan->entries.at(0);
   outcome.known = entry.feeds.empty() && !inputs.empty();
@@ -183,7 +188,7 @@ std::string OperatorOfNodeTest(const std::string& folder) {
   return graph.node_size() == 0 ? "" : OperatorName(graph.node(0));
 }
 
-NodeOutcome RunNodeTest(const std::string& folder) {
+NodeOutcome RunNodeTest(const std::string& folder, const std::string& isa) {
   NodeOutcome outcome;
   try {
     const Model model = Model::Load((fs::path(folder) / "model.onnx").string());
@@ -193,7 +198,7 @@ NodeOutcome RunNodeTest(const std::string& folder) {
         if (set == 0) throw Error(ErrorCode::kIo, "a test without data", folder);
         break;
       }
-      outcome.reason = RunDataSet(model, data, outcome);
+      outcome.reason = RunDataSet(model, data, isa, outcome);
       if (!outcome.reason.empty()) {
         outcome.verdict = NodeVerdict::kFailed;
         break;

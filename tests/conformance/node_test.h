@@ -24,9 +24,9 @@ struct NodeOutcome {
 // out as its function body, that of the first node. Throws Error for a file that is no model.
 std::string OperatorOfNodeTest(const std::string& folder);
 
-// Runs NAME/model.onnx on the executor of the CPU with each test_data_set_N, and compares as ONNX's own runner does:
-// |a - b| <= 1e-7 + 1e-3 |b|, or what NAME/data.json says ("atol", "rtol"); for bfloat16 2^-6 |b|. Inputs that a shape depends on are given
-// to the compiler as known.
-NodeOutcome RunNodeTest(const std::string& folder);
+// Runs NAME/model.onnx on the CPU, or with `isa` ("sm_90") on the first GPU, which is of that kind, with each test_data_set_N, and compares
+// as ONNX's own runner does: |a - b| <= 1e-7 + 1e-3 |b|, or what NAME/data.json says ("atol", "rtol"); for bfloat16 2^-6 |b|. Inputs that a
+// shape depends on are given to the compiler as known.
+NodeOutcome RunNodeTest(const std::string& folder, const std::string& isa = "");
 
 }  // namespace gradloom

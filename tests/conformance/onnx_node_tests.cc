@@ -1,4 +1,4 @@
-// onnx_node_tests DIR [--only TEXT] [--pending FILE] [--failures] [--page] [--same-page FILE]
+// onnx_node_tests DIR [--only TEXT] [--target ISA] [--pending FILE] [--failures] [--page] [--same-page FILE]
 //
 // Runs ONNX's backend tests (folders of DIR with a model.onnx) through the compiler and the executor, and prints a
 // line an operator, with the reasons of those that did not pass:
@@ -7,10 +7,10 @@
 //     skipped test_add_uint4: E-UNSUPPORTED ...
 //
 // Ends with "N passed, N failed, N skipped": what is skipped asks for something that is not supported. --only runs the
-// tests with TEXT in their name. Without --pending it is an error that a test fails; with it, that a test of the list
-// (a line: the name, two spaces, why) passes, or that one does not that is not in it. --failures prints only those that
-// did not pass, in the form of that list; --page prints docs/operators.md instead, with the reasons of the list, and
-// --same-page makes it an error that FILE is not that.
+// tests with TEXT in their name, --target sm_90 runs them on a GPU of that kind. Without --pending it is an error that a
+// test fails; with it, that a test of the list (a line: the name, two spaces, why) passes, or that one does not that is
+// not in it. --failures prints only those that did not pass, in the form of that list; --page prints docs/operators.md
+// instead, with the reasons of the list, and --same-page makes it an error that FILE is not that.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,10 +30,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kUsage[] = "onnx_node_tests DIR [--only TEXT] [--pending FILE] [--failures] [--page] [--same-page FILE]";
+constexpr char kUsage[] = "onnx_node_tests DIR [--only TEXT] [--target ISA] [--pending FILE] [--failures] [--page] [--same-page FILE]";
 
 struct Arguments {
-  std::string folder, only, pending, same_page;
+  std::string folder, only, isa, pending, same_page;
   bool failures = false, page = false;
 };
 
@@ -47,6 +47,8 @@ Arguments Parse(int argc, char** argv) {
     };
     if (word == "--only") {
       arguments.only = value();
+    } else if (word == "--target") {
+      arguments.isa = value();
     } else if (word == "--pending") {
       arguments.pending = value();
     } else if (word == "--same-page") {
@@ -124,7 +126,7 @@ int Run(int argc, char** argv) {
   std::map<NodeVerdict, int> counts;
   std::vector<std::string> surprises;
   for (const std::string& name : FindTests(arguments)) {
-    const NodeOutcome outcome = RunNodeTest((fs::path(arguments.folder) / name).string());
+    const NodeOutcome outcome = RunNodeTest((fs::path(arguments.folder) / name).string(), arguments.isa);
     ++counts[outcome.verdict];
     const bool passed = outcome.verdict == NodeVerdict::kPassed;
     if (!arguments.pending.empty() && passed == pending.contains(name))
