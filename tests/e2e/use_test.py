@@ -2,6 +2,7 @@
 onnxruntime. Every verb, by its JSON."""
 import csv
 import glob
+import itertools
 import json
 import os
 import re
@@ -170,6 +171,18 @@ class UseTest(unittest.TestCase):
         words = [*TRAIN, "--name", "nowhere"]
         words[words.index("--loss") + 1] = "cross_entropy(logits, label, class_axis=7)"
         self.assertIn("--> model.onnx  loss cross_entropy", self.run_command(words, 2).stderr)
+
+    def test_the_table_of_many_epochs_is_short(self):
+        words = TRAIN_LONG.copy()
+        words[words.index("--epochs") + 1] = "2500"
+        words += ["--save-every", "100000", "--eval-every", "1000", "--name", "many"]
+        said = self.run_command(words).stderr.splitlines()
+        first = next(i for i, line in enumerate(said) if line.startswith("epoch ")) + 1
+        rows = list(itertools.takewhile(lambda line: line[:1].isdigit(), said[first:]))
+        self.assertEqual(len(rows), 10)
+        for row, tenth in zip(rows, range(250, 2501, 250)):
+            self.assertAlmostEqual(int(row.split()[0]), tenth, delta=4)
+        self.assertEqual(rows[-1].split()[0], "2500")
 
     def test_of_a_schedule_that_ends(self):
         for schedule in ("one_cycle", "cosine", "linear"):

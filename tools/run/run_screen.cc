@@ -1,6 +1,7 @@
 #include "tools/run/run_screen.h"
 
 #include <algorithm>
+#include <map>
 
 #include "runtime/base/version.h"
 #include "runtime/plan/memory_report.h"
@@ -19,6 +20,7 @@ ProgressMode ModeOf(const std::string& name) {
 }
 
 constexpr int64_t kSkippedLines = 10;
+constexpr size_t kMostKept = 1000;  // epochs
 
 // Passes over the data, also where the run is counted in updates.
 int64_t EpochsOf(const TrainingSetUp& set_up) {
@@ -122,25 +124,42 @@ void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
   }
 }
 
-void RunScreen::OnEpoch(const EpochReport& epoch) { epochs_.push_back(epoch); }
+void RunScreen::OnEpoch(const EpochReport& epoch) {
+  ++count_;
+  seconds_ += epoch.seconds;
+  last_ = epoch;
+  if (epoch.step == best_step_ && !epoch.eval.empty()) best_ = Kept{count_, epoch};
+  if (count_ % apart_ != 0) return;
+  kept_.push_back({count_, epoch});
+  if (kept_.size() < kMostKept) return;
+  apart_ *= 2;
+  std::erase_if(kept_, [&](const Kept& kept) { return kept.number % apart_ != 0; });
+}
 
 void RunScreen::PrintTable() {
-  if (epochs_.empty()) return;
+  if (count_ == 0) return;
   std::vector<std::string> header{"epoch", "train loss"};
   for (const std::string& name : columns_) header.push_back("eval " + name);
   header.insert(header.end(), {"samples/s", "time", ""});
   std::vector<std::vector<std::string>> table{header};
   // All of a short run; of a long one every tenth part, the last and the best.
-  const size_t stride = std::max<size_t>(1, (epochs_.size() + 9) / 10);
-  for (size_t i = 0; i < epochs_.size(); ++i) {
-    const EpochReport& epoch = epochs_[i];
-    const bool best = epoch.step == best_step_ && !epoch.eval.empty();
-    if ((i + 1) % stride != 0 && i + 1 != epochs_.size() && !best) continue;
-    std::vector<std::string> line{std::to_string(epoch.epoch), Short(epoch.train_loss)};
-    for (const std::string& name : columns_) line.push_back(epoch.eval.empty() ? "-" : Short(epoch.eval.at(name)));
-    line.push_back(WithCommas(static_cast<int64_t>(epoch.samples_per_s)));
-    line.push_back(Duration(epoch.seconds));
-    line.emplace_back(best ? "best" : "");
+  std::map<int64_t, const EpochReport*> rows{{count_, &last_}};
+  const int64_t stride = (count_ + 9) / 10;
+  int64_t next = stride;
+  for (const auto& [number, epoch] : kept_) {
+    if (number < next) continue;
+    rows.emplace(number, &epoch);
+    next = (number / stride + 1) * stride;
+  }
+  // Another evaluation may have been the best since.
+  const int64_t best = best_ && best_->epoch.step == best_step_ ? best_->number : 0;
+  if (best > 0) rows.emplace(best, &best_->epoch);
+  for (const auto& [number, epoch] : rows) {
+    std::vector<std::string> line{std::to_string(epoch->epoch), Short(epoch->train_loss)};
+    for (const std::string& name : columns_) line.push_back(epoch->eval.empty() ? "-" : Short(epoch->eval.at(name)));
+    line.push_back(WithCommas(static_cast<int64_t>(epoch->samples_per_s)));
+    line.push_back(Duration(epoch->seconds));
+    line.emplace_back(number == best ? "best" : "");
     table.push_back(std::move(line));
   }
   std::string text = Table(table);

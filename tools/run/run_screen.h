@@ -1,6 +1,7 @@
 // What a training run shows: the first lines, how far it is, and the table at its end.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,17 @@ class RunScreen : public TrainerObserver {
   // A line per epoch, of many epochs every so many.
   void PrintTable();
 
-  const std::vector<EpochReport>& epochs() const { return epochs_; }
+  // Of all epochs together.
+  double seconds() const { return seconds_; }
+  // Null before the first has ended.
+  const EpochReport* last_epoch() const { return count_ > 0 ? &last_ : nullptr; }
 
  private:
+  struct Kept {
+    int64_t number;  // from 1
+    EpochReport epoch;
+  };
+
   Log& log_;
   Progress progress_;
   const int64_t total_epochs_;
@@ -38,7 +47,12 @@ class RunScreen : public TrainerObserver {
   std::vector<std::string> columns_;  // of evaluations, in the order of the table
   int64_t best_step_ = -1;
   int64_t skipped_ = 0;
-  std::vector<EpochReport> epochs_;
+  // Of a run of any length so many that the table has a choice: each number that `apart_` divides.
+  std::vector<Kept> kept_;
+  int64_t count_ = 0, apart_ = 1;
+  EpochReport last_;
+  std::optional<Kept> best_;
+  double seconds_ = 0;
 };
 
 }  // namespace gradloom

@@ -287,7 +287,7 @@ class TrainingRun {
     if (trainer.has_best()) best_ = {trainer.best(), trainer.best_step()};
     waited_seconds_ = trainer.waited_seconds();
     skipped_ = trainer.skipped();
-    for (const EpochReport& epoch : screen_->epochs()) train_seconds_ += epoch.seconds;
+    train_seconds_ += screen_->seconds();
   }
 
   void Save() {
@@ -378,8 +378,8 @@ class TrainingRun {
       line["updates_left_out"] = scale->skipped;
     }
     // None where a resume found nothing to do.
-    if (!screen_->epochs().empty()) {
-      const EpochReport& last = screen_->epochs().back();
+    if (screen_->last_epoch() != nullptr) {
+      const EpochReport& last = *screen_->last_epoch();
       line["train_loss"] = last.train_loss;
       for (const auto& [name, value] : last.eval) line["eval_" + name] = value;
     }
