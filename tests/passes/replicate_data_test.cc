@@ -165,8 +165,10 @@ Batch ImageBatch(std::mt19937& random, int64_t size) {
 TEST(ReplicateData, SharedBatchStatisticsAreThoseOfOneDevice) {
   ExpectDivides(kNormalized, {{.type = "mse", .output = "z", .target = "y"}}, {9, 9, 4}, ImageBatch, [](CompileOptions& options) {
     options.recipe.sync_bn = true;
-    // The gradient of w is nothing but rounding errors, which adam would make steps of.
+    // The gradient of w is nothing but rounding errors, which adam would make steps of. On one device an activation is done with the
+    // normalisation otherwise, and that rounds at other places.
     options.recipe.optimizer.type = "sgd";
+    options.control.disabled = {"split_batch_norm"};
   });
 }
 
