@@ -247,7 +247,7 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
   std::vector<int> axes;
   Size length;
   for (int64_t i = 0; i < scanned; ++i) {
-    const ValueId id = TensorOf(proto.input(static_cast<int>(carried + i)), proto, scope);
+    const ValueId id = NeededTensorOf(proto.input(static_cast<int>(carried + i)), proto, scope);
     inputs.push_back({id, nullptr});
     const Shape& shape = emitter().graph().value(id).shape;
     const int64_t wanted = at(in_axes, static_cast<size_t>(i));

@@ -163,14 +163,26 @@ const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& 
               near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
 }
 
+namespace {
+
+std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
+  return Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'";
+}
+
+}  // namespace
+
 ValueId Importer::TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
   if (name.empty()) return kNoValue;
   const Binding& binding = Lookup(name, proto, scope);
   if (binding.sequence != nullptr) {
-    throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is a sequence, a tensor was expected",
-                Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'");
+    throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is a sequence, a tensor was expected", WhereOf(proto, scope));
   }
   return binding.tensor;
+}
+
+ValueId Importer::NeededTensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
+  if (name.empty()) throw Error(ErrorCode::kArity, "an input that must be there is absent", WhereOf(proto, scope));
+  return TensorOf(name, proto, scope);
 }
 
 void Importer::RunNodes(const NodeList& nodes, Scope& scope) {

@@ -118,6 +118,8 @@ class Importer {
   const Binding* Find(const std::string& name, const Scope& scope);
   const Binding& Lookup(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   ValueId TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
+  // The same of an input that must be there: throws Error(kArity) where it is absent.
+  ValueId NeededTensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
   ValueId ConstantOf(const void* site);
   std::string NameOf(const std::string& name, const Scope& scope) const;
 

@@ -27,7 +27,7 @@ const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodePr
 
 // A position in a sequence of `size` elements, negative ones from the end.
 int64_t Importer::Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope) {
-  const Tensor* data = emitter().Constant(emitter().Computed(TensorOf(name, proto, scope)));
+  const Tensor* data = emitter().Constant(emitter().Computed(NeededTensorOf(name, proto, scope)));
   if (data == nullptr) throw Error(ErrorCode::kUnsupported, "a position in a sequence is not known before the run", WhereOf(proto, scope));
   if (data->elements() != 1) throw Error(ErrorCode::kShape, "a position in a sequence is no single number", WhereOf(proto, scope));
   const int64_t at = ElementAsInt(data->view(), 0);
@@ -107,7 +107,7 @@ Binding Importer::SequenceEmpty(const onnx::NodeProto&, Scope&) { return Of({});
 
 Binding Importer::SequenceConstruct(const onnx::NodeProto& proto, Scope& scope) {
   Sequence sequence;
-  for (const std::string& input : proto.input()) sequence.push_back(TensorOf(input, proto, scope));
+  for (const std::string& input : proto.input()) sequence.push_back(NeededTensorOf(input, proto, scope));
   return Of(std::move(sequence));
 }
 
@@ -122,7 +122,7 @@ Binding Importer::SequenceInsert(const onnx::NodeProto& proto, Scope& scope) {
     at = data != nullptr && data->elements() == 1 && ElementAsInt(data->view(), 0) == size ? size
                                                                                            : Position(proto.input(2), size, proto, scope);
   }
-  sequence.insert(sequence.begin() + at, TensorOf(proto.input(1), proto, scope));
+  sequence.insert(sequence.begin() + at, NeededTensorOf(proto.input(1), proto, scope));
   return Of(std::move(sequence));
 }
 
@@ -148,7 +148,7 @@ Binding Importer::SequenceLength(const onnx::NodeProto& proto, Scope& scope) {
 
 Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
   const std::string origin = Origin(proto, scope), where = WhereOf(proto, scope);
-  const ValueId input = TensorOf(proto.input(0), proto, scope);
+  const ValueId input = NeededTensorOf(proto.input(0), proto, scope);
   const Shape shape = emitter().graph().value(input).shape;
   const auto* axis_attribute = FindAttribute(proto, "axis", scope);
   const auto* keep_attribute = FindAttribute(proto, "keepdims", scope);

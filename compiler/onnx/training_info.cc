@@ -109,10 +109,10 @@ void Importer::RunGradient(const onnx::NodeProto& proto, Scope& scope) {
                     std::to_string(proto.input_size()) + " inputs and " + std::to_string(proto.output_size()) + " outputs",
                 Describe(node));
   }
-  const ValueId y = TensorOf(target->s(), proto, scope);
+  const ValueId y = NeededTensorOf(target->s(), proto, scope);
   node.inputs.push_back(y);
   for (const auto* names : {&xs, &zs}) {
-    for (const std::string& name : *names) node.inputs.push_back(TensorOf(name, proto, scope));
+    for (const std::string& name : *names) node.inputs.push_back(NeededTensorOf(name, proto, scope));
   }
   for (const std::string& name : proto.input()) node.inputs.push_back(TensorOf(name, proto, scope));
   node.attributes.set("wanted", static_cast<int64_t>(xs.size()));

@@ -108,6 +108,22 @@ TEST(Import, ElementsAreGatheredAndScatteredByOneIndexEach) {
   EXPECT_EQ(Operators(*ImportText(Onnx("g (float[2, 3] x, int64[1, 4] i)" + gather, 18)).graph), "GatherElements");
 }
 
+TEST(Import, InputsThatMustBeThereAreNotAbsent) {
+  const auto scan = [](const std::string& scanned) {
+    return Onnx(
+        "g (float[2, 3] x) => (float[2, 3] y) { y = Scan <num_scan_inputs = 1, body = b (float[3] e) => (float[3] d) { d = Tanh(e) }> (" +
+        scanned + ") }");
+  };
+  EXPECT_EQ(FailureOf(scan("\"\""), {}), ErrorCode::kArity);
+  EXPECT_NE(Operators(*ImportText(scan("x")).graph), "");
+  const auto sequence = [](const std::string& nodes) { return Onnx("g (float[2] x) => (float[N] y) { " + nodes + " }"); };
+  EXPECT_EQ(FailureOf(sequence("s = SequenceConstruct(x, \"\") y = ConcatFromSequence<axis = 0>(s)"), {}), ErrorCode::kArity);
+  EXPECT_EQ(FailureOf(sequence("s = SequenceConstruct(x) t = SequenceInsert(s, \"\") y = ConcatFromSequence<axis = 0>(t)"), {}),
+            ErrorCode::kArity);
+  EXPECT_EQ(FailureOf(sequence("s = SplitToSequence(\"\") y = ConcatFromSequence<axis = 0>(s)"), {}), ErrorCode::kArity);
+  EXPECT_EQ(FailureOf(sequence("s = SequenceConstruct(x) y = SequenceAt(s, \"\")"), {}), ErrorCode::kArity);
+}
+
 TEST(Import, OneDomainMayBeImportedTwiceAtOneVersion) {
   const auto text = [](const std::string& second) {
     return "<ir_version: 10, opset_import: [\"\" : 17, \"\" : " + second + "]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }";
