@@ -127,10 +127,24 @@ void ExtentNode::GatherElements() {
   Give(0, after);
 }
 
+// How many axes of the data, behind `batches`, a tuple of indices names.
+int ExtentNode::TupleOf(ValueId data, ValueId indices, int64_t batches) const {
+  const int last = rank(indices) - 1;
+  const int64_t tuple = last < 0 ? 0 : shape(indices)[last];
+  if (batches < 0 || batches > last || batches + tuple > rank(data)) {
+    throw Error(ErrorCode::kShape,
+                "tuples of " + shape(indices).ToString() + " behind " + std::to_string(batches) + " axes do not fit data of " +
+                    shape(data).ToString(),
+                Describe(node_));
+  }
+  return static_cast<int>(tuple);
+}
+
 void ExtentNode::GatherNd() {
   const ValueId data = in(0), indices = in(1);
-  const int batch = static_cast<int>(Attr("batch_dims", 0)), last = rank(indices) - 1;
-  const auto tuple = static_cast<int>(shape(indices)[last]);
+  const int64_t batches = Attr("batch_dims", 0);
+  const int tuple = TupleOf(data, indices, batches), last = rank(indices) - 1;
+  const auto batch = static_cast<int>(batches);
   Only(1, [&] {
     std::vector<int> may;
     for (int i = batch; i < last; ++i) may.push_back(i);
@@ -166,8 +180,7 @@ void ExtentNode::ScatterBeside(ValueId data, ValueId places, int axis, int64_t e
 // What padding would scatter goes to a place of its own behind all others, which is cut off.
 void ExtentNode::ScatterNd() {
   const ValueId data = in(0), indices = in(1);
-  const int last = rank(indices) - 1;
-  const auto tuple = static_cast<int>(shape(indices)[last]);
+  const int tuple = TupleOf(data, indices, 0), last = rank(indices) - 1;
   Only(1, [&] {
     std::vector<int> may;
     for (int i = 0; i < last; ++i) may.push_back(i);

@@ -139,6 +139,7 @@ class ExtentNode {
   ValueId SliceAxis(ValueId data, int axis, Size& extent, const Size& start, const Size& end, int64_t step);
   void Gather();
   void GatherElements();
+  int TupleOf(ValueId data, ValueId indices, int64_t batches) const;
   void GatherNd();
   void ScatterNd();
   void ScatterElements();

@@ -124,6 +124,19 @@ TEST(Import, InputsThatMustBeThereAreNotAbsent) {
   EXPECT_EQ(FailureOf(sequence("s = SequenceConstruct(x) y = SequenceAt(s, \"\")"), {}), ErrorCode::kArity);
 }
 
+TEST(Import, TuplesOfMoreAxesThanTheDataHasAreRefused) {
+  const auto graph = [](const std::string& node) {
+    return Onnx(
+        "g (float[2, 3] x, float[6] u) => (float[k] y) <float zero = {0}> { p = Greater(x, zero) i = NonZero(p) t = Transpose<perm = [1, "
+        "0]>(i) " +
+        node + " }");
+  };
+  EXPECT_EQ(FailureOf(graph("y = GatherND(zero, t)"), {}), ErrorCode::kShape);
+  EXPECT_EQ(FailureOf(graph("y = GatherND<batch_dims = 2>(x, t)"), {}), ErrorCode::kShape);
+  EXPECT_EQ(FailureOf(graph("y = ScatterND(zero, t, u)"), {}), ErrorCode::kShape);
+  EXPECT_NE(Operators(*ImportText(graph("y = GatherND(x, t)")).graph), "");
+}
+
 TEST(Import, OneDomainMayBeImportedTwiceAtOneVersion) {
   const auto text = [](const std::string& second) {
     return "<ir_version: 10, opset_import: [\"\" : 17, \"\" : " + second + "]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }";
