@@ -24,11 +24,6 @@ bool KeepsCondition(const onnx::GraphProto& body) {
   return name == body.input(1).name();
 }
 
-std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
-  return Escaped(proto.op_type()) + " '" +
-         Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
-}
-
 }  // namespace
 
 std::vector<Binding> Importer::RunGraph(const onnx::GraphProto& graph, Scope& scope) {

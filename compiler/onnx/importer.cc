@@ -163,13 +163,10 @@ const Binding& Importer::Lookup(const std::string& name, const onnx::NodeProto& 
               near.empty() ? "" : "did you mean '" + Escaped(near) + "'?");
 }
 
-namespace {
-
 std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
-  return Escaped(proto.op_type()) + " '" + Escaped(scope.path + proto.name()) + "'";
+  return Escaped(proto.op_type()) + " '" +
+         Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
 }
-
-}  // namespace
 
 ValueId Importer::TensorOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
   if (name.empty()) return kNoValue;

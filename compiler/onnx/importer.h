@@ -81,6 +81,9 @@ BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options)
 // The options for another batch, where the file declares one as a number.
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch);
 
+// A node in messages, with the functions and bodies that it lies in; by its first output where it has no name.
+std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope);
+
 class Importer {
  public:
   // `watch`: sees every node; null: nobody does.

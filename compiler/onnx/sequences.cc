@@ -10,11 +10,6 @@ namespace {
 
 using Sequence = std::vector<ValueId>;
 
-std::string WhereOf(const onnx::NodeProto& proto, const Scope& scope) {
-  return Escaped(proto.op_type()) + " '" +
-         Escaped(scope.path + (proto.name().empty() && proto.output_size() > 0 ? proto.output(0) : proto.name())) + "'";
-}
-
 Binding Of(Sequence sequence) { return {kNoValue, std::make_shared<const Sequence>(std::move(sequence))}; }
 
 }  // namespace
