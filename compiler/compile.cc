@@ -7,12 +7,10 @@
 #include <set>
 #include <utility>
 
+#include "compiler/batch_importer.h"
 #include "compiler/cost/cost_model.h"
 #include "compiler/divide_graph.h"
-#include "compiler/initial_values.h"
-#include "compiler/onnx/type_rules.h"
 #include "compiler/ops/op.h"
-#include "compiler/passes/choose_trainable.h"
 #include "compiler/passes/cut_stages.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/place_state.h"
@@ -40,10 +38,6 @@ std::vector<EntryRequest> Expanded(const CompileOptions& options) {
   return entries;
 }
 
-TrainableOptions TrainableOf(const Recipe& recipe, const ImportedGraph& imported) {
-  return {recipe.trainable, recipe.freeze, recipe.only, imported.node_constants};
-}
-
 // Targets and outputs have the batch in front if they have it at all.
 int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
 
@@ -60,9 +54,6 @@ std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& impo
   }
   return feeds;
 }
-
-// A prediction needs nothing of the file's own algorithm.
-int TrainingInfoFor(const Recipe& recipe, EntryKind kind) { return kind == EntryKind::kPredict ? -1 : recipe.training_info(); }
 
 // A file's own algorithm is all there is: it has its learning rate, its precision and its updates.
 void CheckAlgorithm(const Recipe& recipe) {
@@ -87,7 +78,7 @@ class Compiler {
  public:
   // `limit`: what a placement is chosen for, bytes of a device.
   Compiler(const Model& model, const CompileOptions& options, int64_t limit, CompileReport& report)
-      : model_(model), options_(options), limit_(limit), report_(report) {}
+      : model_(model), options_(options), limit_(limit), report_(report), importer_(model, options, plan_, report) {}
 
   Plan Run() {
     CheckAlgorithm(options_.recipe);
@@ -144,7 +135,7 @@ class Compiler {
   // By the first entry, which trains where any does.
   void CutModel() {
     const EntryRequest& request = options_.entries.front();
-    const std::unique_ptr<ImportedBatch> whole = ImportBatch(request, request.batch, options_.import);
+    const std::unique_ptr<ImportedBatch> whole = ImportBatch(request, options_.import);
     PassControl silent = options_.control;
     silent.log = nullptr;
     silent.stop_after.clear();
@@ -161,29 +152,11 @@ class Compiler {
     return names;
   }
 
-  std::unique_ptr<ImportedBatch> ImportBatch(const EntryRequest& request, int64_t batch, ImportOptions import) {
+  std::unique_ptr<ImportedBatch> ImportBatch(const EntryRequest& request, const ImportOptions& reading) {
     const auto start = Clock::now();
-    if (batch > 0) import.batch = batch;
-    import.training_info = TrainingInfoFor(options_.recipe, request.kind);
-    ImportedGraph imported = Import(model_, import);
-    Graph& graph = *imported.graph;
-    PassContext context{
-        .graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = imported.batch};
-    context.fetch_names = imported.output_names;
-    context.extents = imported.extents;
-    context.file_loss = imported.loss;
-    context.file_updates = imported.updates;
-    context.parameters = SelectTrained(imported);
-    SetInitial(graph);
-    ReadKeptState(graph);
-    if (request.kind == EntryKind::kUpdate) {
-      // The update reads accumulated gradients; nothing of the model itself runs.
-      graph.nodes.clear();
-      graph.inputs.clear();
-      graph.outputs.clear();
-    }
+    auto made = importer_.Import(request, reading);
     report_.import_ms += MsSince(start);
-    return std::make_unique<ImportedBatch>(ImportedBatch{std::move(imported), std::move(context)});
+    return made;
   }
 
   // Whether one device gathers the samples of all.
@@ -193,7 +166,7 @@ class Compiler {
   void AddEntry(const EntryRequest& request) {
     // An update has no batch; any size gives its parameters.
     const int64_t batch = request.batch > 0 ? request.batch : plan_.entries.empty() ? 0 : plan_.entries.front().batch;
-    const std::unique_ptr<ImportedBatch> whole = ImportBatch(request, batch, options_.import);
+    const std::unique_ptr<ImportedBatch> whole = ImportBatch({request.kind, batch}, options_.import);
     PassContext& context = whole->context;
     // One sample cannot be divided, and an update has none: every copy of the model does all of it.
     if (copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
@@ -212,7 +185,7 @@ class Compiler {
     const auto start = Clock::now();
     const double imported = report_.import_ms;
     const auto import_at = [&](int64_t size, const ImportOptions& reading) {
-      auto made = ImportBatch(request, size, reading);
+      auto made = ImportBatch({request.kind, size}, reading);
       Place(made->context);
       return made;
     };
@@ -280,7 +253,7 @@ class Compiler {
     for (size_t r = 0; r < shards.size(); ++r) {
       const std::pair key(shards[r].length, r == tail);
       if (!made.contains(key)) {
-        const std::unique_ptr<Graph> part = TailPart(*graphs.at(shards[r].length), rules_, shards, r, tail);
+        const std::unique_ptr<Graph> part = TailPart(*graphs.at(shards[r].length), importer_.rules(), shards, r, tail);
         made.emplace(key, AddStages(request, whole, {part.get()}, r == tail ? kTail : kTrunk, shards[r].length, true));
       }
       const CopyPrograms& mine = made.at(key);
@@ -300,7 +273,8 @@ class Compiler {
     const std::vector<ValueId> all = whole.graph.outputs;
     for (size_t stage = 0; stage < stages.size(); ++stage) {
       Graph& graph = *stages[stage];
-      PassContext device{.graph = graph, .rules = rules_, .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = samples};
+      PassContext device{
+          .graph = graph, .rules = importer_.rules(), .recipe = options_.recipe, .kind = request.kind, .plan = plan_, .batch = samples};
       device.divided = divided;
       device.place = place + static_cast<int>(stage);
       device.holders = &holders_;
@@ -389,83 +363,6 @@ class Compiler {
     tensor.batch_inner = shard.split() ? shard.inner : 0;
   }
 
-  // Running statistics that a training entry keeps are state to the other entries too, not the file's constants.
-  void ReadKeptState(Graph& graph) const {
-    for (const StateTensor& state : plan_.state) {
-      const ValueId id = state.kind == StateKind::kStatistic ? graph.Find(state.name) : kNoValue;
-      if (id != kNoValue && graph.value(id).role == Role::kConst) graph.value(id).role = Role::kState;
-    }
-  }
-
-  // What a file's own initialization gives its initializers.
-  void SetInitial(Graph& graph) {
-    const int info = options_.recipe.training_info();
-    if (info < 0 || !model_.has_initialization(info)) return;
-    if (initial_.empty()) initial_ = InitialValues(model_, info);
-    for (const auto& [name, tensor] : initial_) {
-      const ValueId id = graph.Find(name);
-      if (id == kNoValue) continue;
-      const Value& value = graph.value(id);
-      if (tensor.dtype() != value.dtype || tensor.shape() != value.shape) {
-        throw Error(ErrorCode::kType,
-                    "the file's initialization gives '" + Escaped(name) + "' " + ValueType{tensor.dtype(), tensor.shape()}.ToString() +
-                        ", and it is " + graph.type(id).ToString(),
-                    Escaped(model_.path(), 4096));
-      }
-      graph.set_data(id, tensor);
-    }
-  }
-
-  // Where the file has its own algorithm, what that updates is trained.
-  TrainableChoice ChooseTrained(ImportedGraph& imported) const {
-    if (!options_.recipe.TrainsByFile()) return ChooseTrainable(*imported.graph, TrainableOf(options_.recipe, imported));
-    Graph& graph = *imported.graph;
-    TrainableChoice choice;
-    for (const std::string& name : model_.updated_initializers(options_.recipe.training_info())) {
-      const ValueId id = graph.Find(name);
-      if (id == kNoValue) continue;
-      graph.value(id).role = Role::kParam;
-      choice.parameters.push_back(id);
-      choice.trained.emplace_back(name, "updated by the file's algorithm");
-    }
-    for (const Value& value : graph.values()) {
-      if (value.role == Role::kConst && !value.derived && IsFloating(value.dtype))
-        choice.frozen.emplace_back(value.name, "not updated by the file's algorithm");
-    }
-    return choice;
-  }
-
-  std::vector<ValueId> SelectTrained(ImportedGraph& imported) {
-    const TrainableChoice choice = ChooseTrained(imported);
-    if (report_.trained.empty() && report_.frozen.empty()) {
-      for (const auto& [name, reason] : choice.trained) report_.trained.push_back({name, reason});
-      for (const auto& [name, reason] : choice.frozen) report_.frozen.push_back({name, reason});
-      for (const std::string& warning : imported.warnings) report_.warnings.push_back(warning);
-      for (const Value& value : imported.graph->values()) {
-        if (imported.graph->data(value.id) == nullptr || !IsFloating(value.dtype)) continue;
-        report_.initializer_elements += value.shape.elements();
-        if (value.role == Role::kParam) report_.trained_elements += value.shape.elements();
-      }
-    }
-    CheckCopies(imported, choice);
-    return choice.parameters;
-  }
-
-  // Copies of one weight would be trained apart at the file's own batch, and only one of them at any other.
-  void CheckCopies(const ImportedGraph& imported, const TrainableChoice& choice) const {
-    for (const auto& [name, reason] : choice.trained) {
-      if (!imported.batch_copies.contains(name)) continue;
-      const std::string declared = std::to_string(imported.declared_batch);
-      throw Error(
-          ErrorCode::kShape,
-          "'" + Escaped(name) + "' holds a copy of one weight for each of the " + declared +
-              " samples that the file was made for, so it cannot be trained at a batch of " + std::to_string(imported.batch),
-          Escaped(model_.path(), 4096),
-          "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes), or leave it as it is: --freeze '" +
-              Escaped(name) + "'");
-    }
-  }
-
   // A program's share in the report.
   void Count(const PassContext& context) {
     if (plan_.programs.empty()) {
@@ -507,12 +404,11 @@ class Compiler {
   const CompileOptions& options_;
   const int64_t limit_;
   CompileReport& report_;
-  OnnxTypeRules rules_;
   Stages stages_;
   StateHolders holders_;
-  std::vector<std::pair<std::string, Tensor>> initial_;  // by the file's own initialization
-  std::set<ValueId> apart_;                              // feeds of the entry of which a device's samples do not lie together
+  std::set<ValueId> apart_;  // feeds of the entry of which a device's samples do not lie together
   Plan plan_;
+  BatchImporter importer_;
 };
 
 }  // namespace
@@ -521,21 +417,13 @@ namespace {
 
 std::vector<Feed> Feeds(const Model& model, const CompileOptions& options, const EntryRequest& request) {
   CheckAlgorithm(options.recipe);
-  ImportOptions import = options.import;
-  if (request.batch > 0) import.batch = request.batch;
-  import.training_info = TrainingInfoFor(options.recipe, request.kind);
-  ImportedGraph imported = Import(model, import);
   const OnnxTypeRules rules;
   Plan plan;
-  PassContext context{
-      .graph = *imported.graph, .rules = rules, .recipe = options.recipe, .kind = request.kind, .plan = plan, .batch = imported.batch};
-  context.fetch_names = imported.output_names;
-  context.extents = imported.extents;
-  context.file_loss = imported.loss;
+  ImportedBatch read = ReadBatch(model, options.recipe, request, options.import, rules, plan);
   PassControl control;
   control.stop_after = "add_loss";
-  RunPipeline(context, control);
-  return FeedList(context, imported);
+  RunPipeline(read.context, control);
+  return FeedList(read.context, read.imported);
 }
 
 Plan CompileBest(const Model& model, const CompileOptions& options, CompileReport* report) {

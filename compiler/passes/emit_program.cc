@@ -12,6 +12,7 @@ namespace {
 
 // What a body finds around it.
 struct Surroundings {
+  int place = 0;
   std::vector<Buffer> operands;  // of its node: behind the first input, then the outputs
   int64_t scratch_offset = 0;
 };
@@ -29,7 +30,7 @@ class Emitter {
     }
     program_.transient_bytes = around == nullptr ? scheduled.transient_bytes : 0;
     program_.input_bytes = scheduled.input_bytes;
-    program_.place = scheduled.place;
+    program_.place = around == nullptr ? scheduled.place : around->place;
     FindViews();
   }
 
@@ -156,7 +157,8 @@ class Emitter {
       const bool conditional = node.attributes.Int("conditional", 0) != 0;
       decision.uses.push_back({conditional ? BufferOf(node.inputs[1]) : -1, Access::kRead});
     }
-    Surroundings around{.operands = {},
+    Surroundings around{.place = program_.place,
+                        .operands = {},
                         .scratch_offset = scheduled_.scratch_offset[i] + (around_ == nullptr ? 0 : around_->scratch_offset)};
     const auto add = [&](ValueId id, Access access) {
       const int buffer = BufferOf(id);

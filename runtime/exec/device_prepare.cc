@@ -104,12 +104,10 @@ class DevicePreparation {
     prepared.decision = new (decisions.at(decided++ * static_cast<int64_t>(sizeof(DecisionOperands)))) DecisionOperands;
     for (const Program& program : prepared.instruction->bodies) {
       std::vector<DeviceInstruction>& body = prepared.bodies.emplace_back();
-      Program placed = program;
-      placed.place = plan_.PlaceOf(rank);  // whose constants its calls read
       for (size_t i = 0; i < program.instructions.size(); ++i) {
         const InstructionKind kind = program.instructions[i].kind;
         if (kind == InstructionKind::kRecord || kind == InstructionKind::kWait) continue;
-        body.push_back(Prepared(placed, program.instructions[i], static_cast<int>(i), rank));
+        body.push_back(Prepared(program, program.instructions[i], static_cast<int>(i), rank));
         AddBodies(rank, body.back(), decisions, decided);
       }
     }

@@ -295,10 +295,13 @@ void CheckBodies(const Scope& scope, FaultList& faults) {
     const Instruction& instruction = program.instructions[i];
     for (size_t k = 0; k < instruction.bodies.size(); ++k) {
       const std::string name = scope.name + ", #" + std::to_string(i) + ", body " + std::to_string(k);
-      Program placed = instruction.bodies[k];
-      if (placed.place != 0) faults.Add("names", name, "a body is of the place around it");
-      placed.place = scope.place;  // whose constants its calls read
-      Scope body{scope.plan, scope.tables, scope.find, placed, name, scope.place, scope.transient_bytes, scope.input_bytes};
+      const Program& of_body = instruction.bodies[k];
+      if (of_body.place != scope.place) {
+        faults.Add("names", name,
+                   "is of place " + std::to_string(of_body.place) + ", and the program around it of " + std::to_string(scope.place));
+        continue;
+      }
+      Scope body{scope.plan, scope.tables, scope.find, of_body, name, scope.place, scope.transient_bytes, scope.input_bytes};
       body.outer = &program;
       body.owner = &instruction;
       body.depth = scope.depth + 1;

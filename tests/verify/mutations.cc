@@ -369,10 +369,12 @@ const MutationKind kKinds[] = {
      }},
     {"another place",
      [](const Plan& plan, const Visit& visit) {
-       for (size_t p = 0; plan.places.size() > 1 && p < plan.programs.size(); ++p) {
+       for (const Way& way : WaysOf(plan)) {
+         if (plan.places.size() < 2 && way.bodies.empty()) continue;
          Plan mutant = plan;
-         mutant.programs[p].place = (mutant.programs[p].place + 1) % static_cast<int>(plan.places.size());
-         visit(mutant, "program " + std::to_string(p));
+         int& place = way.In(mutant).place;
+         place = (place + 1) % std::max(static_cast<int>(plan.places.size()), 2);
+         visit(mutant, way.ToString());
        }
      }},
     {"state in another place",

@@ -1,0 +1,114 @@
+#include "compiler/batch_importer.h"
+
+#include "compiler/initial_values.h"
+
+namespace gradloom {
+
+ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
+                        const TypeRules& rules, Plan& plan) {
+  if (request.batch > 0) reading.batch = request.batch;
+  // A prediction needs nothing of the file's own algorithm.
+  reading.training_info = request.kind == EntryKind::kPredict ? -1 : recipe.training_info();
+  ImportedGraph imported = gradloom::Import(model, reading);
+  PassContext context{
+      .graph = *imported.graph, .rules = rules, .recipe = recipe, .kind = request.kind, .plan = plan, .batch = imported.batch};
+  context.fetch_names = imported.output_names;
+  context.extents = imported.extents;
+  context.file_loss = imported.loss;
+  context.file_updates = imported.updates;
+  return {std::move(imported), std::move(context)};
+}
+
+std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request, const ImportOptions& reading) {
+  auto made = std::make_unique<ImportedBatch>(ReadBatch(model_, options_.recipe, request, reading, rules_, plan_));
+  const TrainableChoice choice = ChooseTrained(made->imported);
+  ReportTrained(made->imported, choice);
+  CheckCopies(made->imported, choice);
+  made->context.parameters = choice.parameters;
+  Graph& graph = *made->imported.graph;
+  SetInitial(graph);
+  ReadKeptState(graph);
+  if (request.kind == EntryKind::kUpdate) {
+    graph.nodes.clear();
+    graph.inputs.clear();
+    graph.outputs.clear();
+  }
+  return made;
+}
+
+// Running statistics that a training entry keeps are state to the other entries too, not the file's constants.
+void BatchImporter::ReadKeptState(Graph& graph) const {
+  for (const StateTensor& state : plan_.state) {
+    const ValueId id = state.kind == StateKind::kStatistic ? graph.Find(state.name) : kNoValue;
+    if (id != kNoValue && graph.value(id).role == Role::kConst) graph.value(id).role = Role::kState;
+  }
+}
+
+// What a file's own initialization gives its initializers.
+void BatchImporter::SetInitial(Graph& graph) {
+  const int info = options_.recipe.training_info();
+  if (info < 0 || !model_.has_initialization(info)) return;
+  if (initial_.empty()) initial_ = InitialValues(model_, info);
+  for (const auto& [name, tensor] : initial_) {
+    const ValueId id = graph.Find(name);
+    if (id == kNoValue) continue;
+    const Value& value = graph.value(id);
+    if (tensor.dtype() != value.dtype || tensor.shape() != value.shape) {
+      throw Error(ErrorCode::kType,
+                  "the file's initialization gives '" + Escaped(name) + "' " + ValueType{tensor.dtype(), tensor.shape()}.ToString() +
+                      ", and it is " + graph.type(id).ToString(),
+                  Escaped(model_.path(), 4096));
+    }
+    graph.set_data(id, tensor);
+  }
+}
+
+// Where the file has its own algorithm, what that updates is trained.
+TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
+  const Recipe& recipe = options_.recipe;
+  if (!recipe.TrainsByFile())
+    return ChooseTrainable(*imported.graph, TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants});
+  Graph& graph = *imported.graph;
+  TrainableChoice choice;
+  for (const std::string& name : model_.updated_initializers(recipe.training_info())) {
+    const ValueId id = graph.Find(name);
+    if (id == kNoValue) continue;
+    graph.value(id).role = Role::kParam;
+    choice.parameters.push_back(id);
+    choice.trained.emplace_back(name, "updated by the file's algorithm");
+  }
+  for (const Value& value : graph.values()) {
+    if (value.role == Role::kConst && !value.derived && IsFloating(value.dtype))
+      choice.frozen.emplace_back(value.name, "not updated by the file's algorithm");
+  }
+  return choice;
+}
+
+void BatchImporter::ReportTrained(const ImportedGraph& imported, const TrainableChoice& choice) const {
+  if (!report_.trained.empty() || !report_.frozen.empty()) return;
+  for (const auto& [name, reason] : choice.trained) report_.trained.push_back({name, reason});
+  for (const auto& [name, reason] : choice.frozen) report_.frozen.push_back({name, reason});
+  for (const std::string& warning : imported.warnings) report_.warnings.push_back(warning);
+  for (const Value& value : imported.graph->values()) {
+    if (imported.graph->data(value.id) == nullptr || !IsFloating(value.dtype)) continue;
+    report_.initializer_elements += value.shape.elements();
+    if (value.role == Role::kParam) report_.trained_elements += value.shape.elements();
+  }
+}
+
+// Copies of one weight would be trained apart at the file's own batch, and only one of them at any other.
+void BatchImporter::CheckCopies(const ImportedGraph& imported, const TrainableChoice& choice) const {
+  for (const auto& [name, reason] : choice.trained) {
+    if (!imported.batch_copies.contains(name)) continue;
+    const std::string declared = std::to_string(imported.declared_batch);
+    throw Error(
+        ErrorCode::kShape,
+        "'" + Escaped(name) + "' holds a copy of one weight for each of the " + declared +
+            " samples that the file was made for, so it cannot be trained at a batch of " + std::to_string(imported.batch),
+        Escaped(model_.path(), 4096),
+        "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes), or leave it as it is: --freeze '" +
+            Escaped(name) + "'");
+  }
+}
+
+}  // namespace gradloom
