@@ -108,7 +108,7 @@ struct Program {
   std::vector<Instruction> instructions;  // in the order in which the host issues them
   int64_t transient_bytes = 0;            // size of the transient arena; 0 for a body
   int64_t input_bytes = 0;                // size of an input slot; 0 for a body
-  int place = 0;                          // index into Plan::places: of the ranks that run it; 0 for a body
+  int place = 0;                          // index into Plan::places: of the ranks that run it; a body's is that of the program around it
 };
 
 // What a rank's device holds between steps. Ranks of one place hold the same states and constants at the same offsets; there are
