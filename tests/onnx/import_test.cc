@@ -166,6 +166,22 @@ TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
             "output y\noutput z\noutput w\n");
 }
 
+// What torch.export calls what became of a detach().
+TEST(Import, DetachedValuesHaveANodeThatStopsGradients) {
+  const std::string text = Onnx(
+      "g (float[2] x, int64[2] i) => (float[2] y, int64[2] j) <float[2] w = {1, 2}, float half = {0.5}> { a = Mul(x, w) [node_detach] "
+      "detach "
+      "= Identity(a) [node_detach_1] detach_1 = Identity(half) b = Mul(detach, detach_1) [node_detach_2] detach_2 = Identity(i) j = "
+      "Neg(detach_2) [detach] same = Identity(b) y = Relu(same) }");
+  const std::string kept = ToText(*ImportText(text).graph);
+  EXPECT_NE(kept.find("detach float32[2] = gradloom.StopGradient(a)\n"), std::string::npos) << kept;
+  // A number may be an operand that must be known, integers have no gradient, and the last Identity has the name by chance.
+  EXPECT_EQ(Operators(*ImportText(text).graph), "Mul StopGradient Mul Neg Relu");
+  ImportOptions through;
+  through.detach = false;
+  EXPECT_EQ(Operators(*ImportText(text, through).graph), "Mul Mul Neg Relu");
+}
+
 TEST(Import, FunctionsAreWrittenOut) {
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
 g (float[2, 3] x) => (float[2, 3] y) { [first] h = own.twice <factor = 3.0> (x) [second] y = own.twice (h) }
