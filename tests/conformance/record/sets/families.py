@@ -1,5 +1,5 @@
 """Architectures that people build by hand and no other set has, each exported as the default exporter writes it and in one more style, with a loss and a
-recipe that are drawn by name. Of these a few are kept; the rest is recorded where it is wanted."""
+recipe that are drawn by name. Of these two are kept; the rest is recorded where it is wanted."""
 import math
 import random
 import zlib
@@ -527,7 +527,7 @@ def case(name, again):
     mode, dynamic = r.choice(["train", "eval"]), r.random() < (0.2 if exporter == "dynamo" else 0.6)
     folds = optimize and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module().modules())
     return Case(f"family_{name}_{exporter}{opset}{'' if optimize else '_plain'}", module, lambda b: inputs(b) | {"y": y(b)}, terms, inputs=tuple(inputs(1)), exporter=exporter, opset=opset, optimize=optimize, mode=mode, dynamic_batch=dynamic,
-                semantics=r.choice(["train", "as_graph"]) if mode == "eval" and not folds else "as_graph", batch_size=6, batch_sizes=[6, 6, 6, 6, 6, 4] if dynamic and r.random() < 0.5 else None, may_rest=True,
+                semantics=r.choice(["train", "as_graph"]) if mode == "eval" and not folds else "as_graph", batch_size=6, batch_sizes=[6, 6, 6, 6, 6, 4] if r.random() < 0.5 and options["steps"] == 6 else None, may_rest=True,
                 as_file=_folded if folds else None, **options)
 
 
