@@ -209,6 +209,8 @@ Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
   AddAttributes(proto, scope, node);
   const std::set<int>* detached = detached_ ? detached_->OperandsOf(proto) : nullptr;
   for (int i : detached != nullptr ? *detached : std::set<int>()) {
+    // An input of a function may be absent in a call.
+    if (static_cast<size_t>(i) >= node.inputs.size() || node.inputs[static_cast<size_t>(i)] == kNoValue) continue;
     ValueId& id = node.inputs[static_cast<size_t>(i)];
     id = Stopped(id, node.origin, emitter().graph().value(id).name + "/detached");
   }

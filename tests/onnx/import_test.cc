@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "compiler/graph/text.h"
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
+#include "onnx/defs/parser.h"
+#include "onnx/onnx_pb.h"
 
 namespace gradloom {
 namespace {
@@ -180,6 +183,20 @@ TEST(Import, DetachedValuesHaveANodeThatStopsGradients) {
   ImportOptions through;
   through.detach = false;
   EXPECT_EQ(Operators(*ImportText(text, through).graph), "Mul Mul Neg Relu");
+}
+
+TEST(Import, NotesOfWhatIsDetachedMayBeOfAnAbsentInput) {
+  onnx::ModelProto model;
+  const char* text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+g (float[2] x) => (float[2] y, float[2] z) { y = own.bounded (x) least = Neg (x) z = own.bounded (x, least) }
+<domain: "own", opset_import: ["" : 18]> bounded (a, b) => (c) { low = Neg (a) c = Max (a, b) }
+)";
+  ASSERT_TRUE(onnx::OnnxParser::Parse(model, text).IsOK());
+  onnx::StringStringEntryProto* note = model.mutable_functions(0)->mutable_node(1)->add_metadata_props();
+  note->set_key("pkg.torch.onnx.fx_node");
+  note->set_value("%c : [num_users=1] = call_function[target=torch.ops.aten.max.other](args = (%a, %detach), kwargs = {})");
+  const Graph& graph = *Import(Model::FromBytes(model.SerializeAsString(), "absent")).graph;
+  EXPECT_EQ(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "StopGradient"; }), 1);
 }
 
 TEST(Import, FunctionsAreWrittenOut) {
