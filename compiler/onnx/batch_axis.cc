@@ -133,6 +133,10 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
 }
 
 void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) {
+  if (change.groups > 0) {
+    node.attributes.set("group", change.groups * batch_);
+    return;
+  }
   const size_t k = static_cast<size_t>(change.operand);
   const std::string name = node.origin + "/batch";
   inside_ = true;
@@ -168,6 +172,7 @@ std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, c
   if (IsOneOf(node, {"ScatterND"})) ProveScatter(emitter, node, was, changes);
   if (IsOneOf(node, {"Expand"})) ProveExpand(emitter, node, was, changes);
   if (IsOneOf(node, {"Resize"})) ProveResize(emitter, node, was, changes);
+  if (IsOneOf(node, {"Conv", "ConvTranspose"})) ProveGroups(emitter, node, was, changes);
   if (IsOneOf(node, {"Slice"})) ProveSlice(emitter, node, was, changes);
   if (IsOneOf(node, {"Gather"})) RefuseChosenSamples(emitter, node, was);
   if (IsOneOf(node, {"LSTM", "GRU", "RNN"})) ProveStates(emitter, node, was, changes);
@@ -289,6 +294,14 @@ void BatchWatch::ProveResize(Emitter& emitter, const Node& node, const Emitted& 
     }
   }
   if (differs) changes.push_back(std::move(change));
+}
+
+// Samples that lie beside each other as groups of channels, each with filters of its own.
+void BatchWatch::ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+  const int64_t groups = node.attributes.Int("group", 1);
+  const auto grown = [&](size_t i) { return BatchAxes(emitter.graph().value(node.inputs[i]).shape, was.inputs[i]); };
+  if (groups % found_.declared != 0 || grown(0) != std::vector<int>{1} || grown(1) != std::vector<int>{0}) return;
+  changes.push_back({.operand = -1, .groups = groups / found_.declared, .entries = {}});
 }
 
 // What took all of the batch goes on to take all.

@@ -16,6 +16,8 @@ namespace gradloom {
 // What is changed of one node that the importer emits.
 struct BatchChange {
   int operand = 0;
+  // Not 0: of no operand, but the attribute `group` of a convolution with filters for each sample, which becomes this times the batch.
+  int64_t groups = 0;
   // Of a value that is the same for each sample along this axis: what it has for one, repeated for the batch.
   int axis = -1;
   // Places along the axis that are repeated: 1, or what the axis has for one sample where it is the batch and more.
@@ -71,6 +73,7 @@ class BatchWatch {
   void ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
   void ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void RefuseChosenSamples(Emitter& emitter, const Node& node, const Emitted& was) const;
   void ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);

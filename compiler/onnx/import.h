@@ -109,6 +109,9 @@ struct ImportOptions {
   int64_t unrolled_nodes = 100'000;
   // Rounds of a loop that has no number of them, where what they begin with is kept for its gradient.
   int64_t loop_bound = 256;
+  // Values that the file says are detached (detached.h) get no gradient: nodes of gradloom.StopGradient. Not of a file's own algorithm,
+  // whose Gradient goes by the standard.
+  bool detach = true;
   // With the algorithm of this training_info of the file behind the model's graph, as if they were one; -1: the model alone.
   int training_info = -1;
   // The initialization of that training_info instead: a graph of its own.

@@ -26,6 +26,7 @@ ImportedGraph Importer::Run() {
   const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file_, options_);
   result_.graph->name = graphs[0]->name();
   FindUpdated(graphs);
+  FindDetached();
   Scope scope;
   scope.opsets = &opsets_;
   for (const onnx::GraphProto* graph : graphs) AddInitializers(*graph, scope);
@@ -206,6 +207,13 @@ Node Importer::MakeNode(const onnx::NodeProto& proto, Scope& scope) {
   for (const std::string& input : proto.input()) node.inputs.push_back(TensorOf(input, proto, scope));
   while (!node.inputs.empty() && node.inputs.back() == kNoValue) node.inputs.pop_back();
   AddAttributes(proto, scope, node);
+  const std::set<int>* detached = detached_ ? detached_->OperandsOf(proto) : nullptr;
+  for (int i : detached != nullptr ? *detached : std::set<int>()) {
+    // An input of a function may be absent in a call.
+    if (static_cast<size_t>(i) >= node.inputs.size() || node.inputs[static_cast<size_t>(i)] == kNoValue) continue;
+    ValueId& id = node.inputs[static_cast<size_t>(i)];
+    id = Stopped(id, node.origin, emitter().graph().value(id).name + "/detached");
+  }
   return node;
 }
 
@@ -267,7 +275,10 @@ bool Importer::RunSpecial(const onnx::NodeProto& proto, Scope& scope) {
   }
   if (op == "Identity" && proto.input_size() == 1 && proto.output_size() == 1) {
     // The same value under another name; a graph output gets a node of its own at the end.
-    const Binding same = Lookup(proto.input(0), proto, scope);
+    Binding same = Lookup(proto.input(0), proto, scope);
+    if (same.tensor != kNoValue && detached_ && detached_->IsDetach(proto)) {
+      same.tensor = Stopped(same.tensor, Origin(proto, scope), NameOf(proto.output(0), scope));
+    }
     scope.names.insert_or_assign(proto.output(0), same);
     return true;
   }

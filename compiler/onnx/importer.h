@@ -4,11 +4,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "compiler/onnx/detached.h"
 #include "compiler/onnx/emitter.h"
 #include "compiler/onnx/import_counted.h"
 #include "compiler/onnx/model_file.h"
@@ -131,6 +133,11 @@ class Importer {
   void AddBindings(const Scope& scope);
   void RunGradient(const onnx::NodeProto& proto, Scope& scope);
 
+  // detached.cc
+  void FindDetached();
+  // The same value without a way back for gradients; integers as they are.
+  ValueId Stopped(ValueId id, const std::string& origin, const std::string& name);
+
   // attributes.cc
   const onnx::AttributeProto* Resolve(const onnx::AttributeProto& attribute, const Scope& scope) const;
   const onnx::AttributeProto* FindAttribute(const onnx::NodeProto& proto, const std::string& name, const Scope& scope) const;
@@ -213,7 +220,8 @@ class Importer {
   // The value of each tensor of the file, so that a function called twice has its weights once.
   std::unordered_map<const void*, ValueId> constants_;
   CountedInputs counted_;
-  std::map<ValueId, int64_t> counts_;  // inputs that say them
+  std::map<ValueId, int64_t> counts_;       // inputs that say them
+  std::optional<DetachedValues> detached_;  // nothing: gradients go everywhere
   std::set<std::string> origins_;
   std::set<const void*> updated_;                        // tensors of the file that an algorithm updates
   std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins

@@ -6,6 +6,7 @@
 // A transposed convolution is ConvGradInput with a bias, so the gradients of both are each other's operators.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -104,28 +105,56 @@ Cost GradWeightCost(const Graph& graph, const Node& node) {
   return {ConvFlops(graph.value(node.outputs[0]).shape, graph.value(node.inputs[1]).shape), BytesOf(graph, node)};
 }
 
+// Filters for each sample: the batch lies along the channels of one image, as groups, and along axis `second` of operand 1; then along
+// axis `out` of the result. Else by the row's samples.
+template <int second, int out>
+void ShardGroups(ShardQuery& query) {
+  const auto lies = [&](int i, int axis) { return query.given(i).split() && query.given(i).axis == axis; };
+  if (!lies(0, 1) || !lies(1, second) || (query.has(2) && !lies(2, 0))) {
+    return ShardSamples(query, FindOp(query.node().domain, query.node().op)->samples);
+  }
+  const int64_t batch = query.batch(), groups = query.attributes().Int("group", 1);
+  bool samples = groups % batch == 0;  // one after the other
+  for (int i = 0; i < query.num_inputs(); ++i) {
+    if (!query.has(i)) continue;
+    const int64_t extent = query.shape(i)[query.given(i).axis];
+    samples = samples && query.given(i).InnerOf(extent, batch) * batch == extent;
+  }
+  if (!samples) query.Refuse("its groups of channels are not those of its samples");
+  query.set(0, Shard::Split(out, query.out_shape(0)[out] / batch));
+}
+
 const Op kOps[] = {
-    {.name = "Conv", .domain = "", .traits = kProduct, .gradient = ConvGradient, .cost = ConvCost, .samples = "0..>0"},
+    {.name = "Conv",
+     .domain = "",
+     .traits = kProduct,
+     .gradient = ConvGradient,
+     .cost = ConvCost,
+     .samples = "0..>0",
+     .shard = ShardGroups<0, 1>},
     {.name = "ConvTranspose",
      .domain = "",
      .traits = kProduct,
      .gradient = ConvTransposeGradient,
      .cost = TransposedCost,
-     .samples = "0..>0"},
+     .samples = "0..>0",
+     .shard = ShardGroups<0, 1>},
     {.name = "ConvGradInput",
      .domain = kGradloomDomain,
      .traits = kProduct,
      .gradient = ConvGradInputGradient,
      .infer = InferFromShape,
      .cost = TransposedCost,
-     .samples = "0.>0"},
+     .samples = "0.>0",
+     .shard = ShardGroups<0, 1>},
     {.name = "ConvGradWeight",
      .domain = kGradloomDomain,
      .traits = kProduct,
      .gradient = ConvGradWeightGradient,
      .infer = InferFromShape,
      .cost = GradWeightCost,
-     .samples = "00>+"},
+     .samples = "00>+",
+     .shard = ShardGroups<1, 0>},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 //   gradloom.Derivative(y, named..., at...) {wanted} -> (dy...): made of ONNX's Gradient, and gone before anything is computed
 //     (passes/expand_derivatives). As many `at` as `named`: y as a function of the named values, each held for independent of the others,
 //     is differentiated by the first `wanted` of them where they are `at`; the gradients of the sum of y have the types of these.
+//   gradloom.StopGradient(x) -> y: x, through which nothing is differentiated; an Identity behind differentiation (passes/differentiate).
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 
@@ -22,7 +23,15 @@ std::vector<ValueType> InferDerivative(const Graph& graph, const Node& node) {
   return OutputTypes(node, std::move(types));
 }
 
-const Op kOps[] = {{.name = "Derivative", .domain = kGradloomDomain, .infer = InferDerivative}};
+std::vector<ValueType> InferStopGradient(const Graph& graph, const Node& node) {
+  ExpectArity(node, 1, 1, 1);
+  return {InputType(graph, node, 0)};
+}
+
+const Op kOps[] = {
+    {.name = "Derivative", .domain = kGradloomDomain, .infer = InferDerivative},
+    {.name = "StopGradient", .domain = kGradloomDomain, .traits = kPointwise | kNoGradient, .infer = InferStopGradient},
+};
 
 }  // namespace
 

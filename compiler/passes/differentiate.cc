@@ -6,6 +6,7 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/differentiate_regions.h"
+#include "compiler/passes/region_bodies.h"
 
 namespace gradloom {
 namespace {
@@ -171,6 +172,18 @@ std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, st
   const ValueId seed = scale == kNoValue ? builder.Fill(type, 1.0) : builder.Reshape(builder.Cast(scale, type.dtype), type.shape);
   builder.set_phase(phase);
   return Backpropagate(builder, {{loss, seed}}, wanted);
+}
+
+void DropStops(Graph& graph) {
+  const auto drop = [](Graph& part) {
+    for (Node& node : part.nodes) {
+      if (node.op != "StopGradient" || node.domain != kGradloomDomain) continue;
+      node.op = "Identity";
+      node.domain.clear();
+    }
+  };
+  ForEachBody(graph, drop);
+  drop(graph);
 }
 
 }  // namespace gradloom

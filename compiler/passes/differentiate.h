@@ -19,4 +19,7 @@ namespace gradloom {
 // `scale`, a scalar: the gradients are of `scale` times the loss.
 std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, ValueId scale = kNoValue);
 
+// Makes an Identity of every StopGradient, in bodies too: for what comes behind differentiation.
+void DropStops(Graph& graph);
+
 }  // namespace gradloom

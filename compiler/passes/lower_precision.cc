@@ -60,6 +60,7 @@ constexpr Row kRows[] = {
     {"Relu", Rule::kFollow},
     {"Selu", Rule::kFollow},
     {"Sigmoid", Rule::kFollow},
+    {"StopGradient", Rule::kFollow, 1, kGradloomDomain},
     {"Sub", Rule::kFollow},
     {"SwiGLU", Rule::kFollow},
     {"Swish", Rule::kFollow},

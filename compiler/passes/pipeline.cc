@@ -134,11 +134,12 @@ void FetchGradients(PassContext& c, GraphBuilder& builder, ValueId scale) {
 }
 
 void RunDifferentiate(PassContext& c) {
-  if (!Trains(c.kind) || c.recipe.TrainsByFile()) return;
+  if (!Trains(c.kind) || c.recipe.TrainsByFile()) return DropStops(c.graph);
   GraphBuilder builder(c.graph, c.rules);
   const ValueId scale = c.recipe.loss_scale.initial > 0 ? LossScaleValue(builder, c.recipe.loss_scale) : kNoValue;
   c.gradients = Differentiate(builder, c.loss, c.parameters, scale);
   if (c.recipe.fetch_gradients) FetchGradients(c, builder, scale);
+  DropStops(c.graph);
 }
 
 void RunAllowTf32(PassContext& c) {

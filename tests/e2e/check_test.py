@@ -125,6 +125,40 @@ class CheckTest(unittest.TestCase):
             for word in words:
                 self.assertIn(word, block)
 
+    def test_says_what_is_detached(self):
+        """Of a file out of which PyTorch's optimizer took the Identity of a detach(): the notes of what reads it name it still."""
+
+        def node(kind, inputs, output, line):
+            made = helper.make_node(kind, inputs, [output], name="node_" + output)
+            made.metadata_props.append(onnx.StringStringEntryProto(key="pkg.torch.onnx.fx_node", value=f"%{output} : [num_users=1] = call_function[target={line}, kwargs = {{}})"))
+            return made
+
+        def model(last):
+            nodes = [
+                node("MatMul", ["x", "first"], "h", "torch.ops.aten.mm.default](args = (%x, %p_first)"),
+                node("Mul", ["h", "scale"], "scaled", "torch.ops.aten.mul.Tensor](args = (%h, %detach)"),
+                last,
+            ]
+            graph = helper.make_graph(
+                nodes,
+                "net",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+                [weight("first", 4, 4), weight("scale", 4), weight("bias", 4)],
+            )
+            return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+        clear = model(node("Gemm", ["scaled", "first", "bias"], "y", "torch.ops.aten.addmm.default](args = (%p_bias, %detach_1, %p_first)"))
+        said = self.check(clear, "--loss", "mse").stdout
+        self.assertIn("detach  2 values get no gradient", said)
+        self.assertIn("scale", next(line for line in said.splitlines() if "no differentiable path" in line))
+        through = self.check(clear, "--loss", "mse", "--no-detach").stdout
+        self.assertNotIn("detach ", through)
+        self.assertNotIn("no differentiable path", through)
+        # Two values that no argument is called like: which of them was detached?
+        unclear = self.check(model(node("Sum", ["scaled", "h"], "y", "torch.ops.aten.add.Tensor](args = (%other, %detach_1)")), "--loss", "mse")
+        self.assertIn("1 node reads a value that the module detached, and gradients pass: 'node_y'", unclear.stdout + unclear.stderr)
+
     def test_gradients_alone(self):
         model = detector()
         for node in model.graph.node:

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "compiler/graph/text.h"
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
+#include "onnx/defs/parser.h"
+#include "onnx/onnx_pb.h"
 
 namespace gradloom {
 namespace {
@@ -164,6 +167,36 @@ TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
             "graph g\ninput x float32[2]\nb float32[2] = Relu(x)\ny float32[2] = Identity(b)\nz float32[2] = Identity(b)\nw float32[2] = "
             "Identity(x)\n"
             "output y\noutput z\noutput w\n");
+}
+
+// What torch.export calls what became of a detach().
+TEST(Import, DetachedValuesHaveANodeThatStopsGradients) {
+  const std::string text = Onnx(
+      "g (float[2] x, int64[2] i) => (float[2] y, int64[2] j) <float[2] w = {1, 2}, float half = {0.5}> { a = Mul(x, w) [node_detach] "
+      "detach "
+      "= Identity(a) [node_detach_1] detach_1 = Identity(half) b = Mul(detach, detach_1) [node_detach_2] detach_2 = Identity(i) j = "
+      "Neg(detach_2) [detach] same = Identity(b) y = Relu(same) }");
+  const std::string kept = ToText(*ImportText(text).graph);
+  EXPECT_NE(kept.find("detach float32[2] = gradloom.StopGradient(a)\n"), std::string::npos) << kept;
+  // A number may be an operand that must be known, integers have no gradient, and the last Identity has the name by chance.
+  EXPECT_EQ(Operators(*ImportText(text).graph), "Mul StopGradient Mul Neg Relu");
+  ImportOptions through;
+  through.detach = false;
+  EXPECT_EQ(Operators(*ImportText(text, through).graph), "Mul Mul Neg Relu");
+}
+
+TEST(Import, NotesOfWhatIsDetachedMayBeOfAnAbsentInput) {
+  onnx::ModelProto model;
+  const char* text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+g (float[2] x) => (float[2] y, float[2] z) { y = own.bounded (x) least = Neg (x) z = own.bounded (x, least) }
+<domain: "own", opset_import: ["" : 18]> bounded (a, b) => (c) { low = Neg (a) c = Max (a, b) }
+)";
+  ASSERT_TRUE(onnx::OnnxParser::Parse(model, text).IsOK());
+  onnx::StringStringEntryProto* note = model.mutable_functions(0)->mutable_node(1)->add_metadata_props();
+  note->set_key("pkg.torch.onnx.fx_node");
+  note->set_value("%c : [num_users=1] = call_function[target=torch.ops.aten.max.other](args = (%a, %detach), kwargs = {})");
+  const Graph& graph = *Import(Model::FromBytes(model.SerializeAsString(), "absent")).graph;
+  EXPECT_EQ(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "StopGradient"; }), 1);
 }
 
 TEST(Import, FunctionsAreWrittenOut) {

@@ -21,6 +21,8 @@ constexpr Key kKeys[] = {
      "train|graph"},
     {"model.loop_bound", "--loop-bound", kInteger, kAll, "256",
      "rounds of a loop without a number that are kept for its gradient; more are an error of the step", "", 1},
+    {"model.detach", "--detach", kSwitch, kAll, "true",
+     "no gradients through values that the file says are detached (--no-detach: all pass)"},
     {"model.external_dir", "--external-dir", kPath, kAll, "",
      "where the tensors lie that the model keeps in other files; default: beside it"},
     {"model.allow_hardlinks", "--allow-hardlinks", kSwitch, kAll, "false",

@@ -47,6 +47,7 @@ class Case:
     may_rest: bool = False  # parameters that the output hardly or never depends on are not compared, where else they refuse the case
     # Writes the file where PyTorch's exporters do not: called with the module, the first batch and the path.
     write: Callable[[nn.Module, Batch, str], None] | None = None
+    keep_notes: bool = False  # keep torch.export's line of each node, which mostly is dropped for its size
     keep_constants: bool = False  # do not move constant initial values (biases of 0, scales of 1) to random ones
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import inspect
 import io
 import logging
 import pathlib
@@ -34,6 +35,8 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
             case.write(module, batch, str(path))
         elif case.exporter == "dynamo":
             shapes = tuple(dynamic[i] or None for i in case.inputs) if any(dynamic.values()) else None
+            if shapes and any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(module.forward).parameters.values()):
+                shapes = (shapes,)  # as the arguments are: one tuple
             torch.onnx.export(module, args, str(path), dynamo=True, optimize=case.optimize, dynamic_shapes=shapes,
                               external_data=case.external_data, verbose=False, **common)
         else:
@@ -45,33 +48,35 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
     logging.disable(logging.NOTSET)
     module.train(was)
     model = onnx.load(path)
-    _strip(model.graph)
+    _strip(model.graph, case.keep_notes)
     for f in model.functions:
         f.ClearField("metadata_props")
         for n in f.node:
-            _strip_node(n)
+            _strip_node(n, case.keep_notes)
     external = dict(save_as_external_data=True, location=path.name + ".data", size_threshold=0) if case.external_data else {}
     path.with_name(path.name + ".data").unlink(missing_ok=True)
     onnx.save(copy.deepcopy(model), path, **external)
     return model
 
 
-def _strip(graph: onnx.GraphProto):
+def _strip(graph: onnx.GraphProto, keep_notes: bool):
     """Drops the notes of where in which source file a node comes from: most of a small file, and paths of one machine."""
     graph.ClearField("metadata_props")
     for v in [*graph.input, *graph.output, *graph.value_info, *graph.initializer]:
         v.ClearField("metadata_props")
         v.ClearField("doc_string")
     for n in graph.node:
-        _strip_node(n)
+        _strip_node(n, keep_notes)
 
 
-def _strip_node(node: onnx.NodeProto):
+def _strip_node(node: onnx.NodeProto, keep_notes: bool):
+    lines = [p for p in node.metadata_props if keep_notes and p.key == "pkg.torch.onnx.fx_node"]
     node.ClearField("metadata_props")
+    node.metadata_props.extend(lines)
     node.ClearField("doc_string")
     for a in node.attribute:
         for g in [a.g, *a.graphs] if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) else []:
-            _strip(g)
+            _strip(g, keep_notes)
 
 
 def initializers(model: onnx.ModelProto) -> dict[str, np.ndarray]:

@@ -208,12 +208,17 @@ def jax_cases():
         h = jax.lax.conv_general_dilated(x, p[0], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
         return jax.nn.relu(h + p[1]).mean((1, 2)) @ p[2] + p[3]
 
+    def rounded(p, x):
+        h = jnp.tanh(x @ p[0] + p[1])
+        return (h + jax.lax.stop_gradient(jnp.round(h * 4) / 4 - h)) @ p[2] + jax.lax.stop_gradient(h) @ p[3]
+
     def scan(p, x):
         step = lambda h, v: ((jnp.tanh(v @ p[0] + h @ p[1] + p[2]),) * 2)
         return jax.lax.scan(step, jnp.zeros((x.shape[0], 4), x.dtype), x.transpose(1, 0, 2))[0] @ p[3] + p[4]
 
     nets = {"mlp": (mlp, [w(5, 8), w(8), w(8, 1), w(1)], (5,), (1,)), "layer_norm": (layer_norm, [w(5, 8), w(8), w(8), w(8, 3), w(3)], (5,), (3,)), "attention": (attention, [w(6, 18), w(6, 6), w(6, 3)], (5, 6), (5, 3)),
-            "conv": (conv, [w(3, 3, 2, 4), w(4), w(4, 3), w(3)], (7, 7, 2), (3,)), "scan": (scan, [w(3, 4), w(4, 4), w(4), w(4, 2), w(2)], (5, 3), (2,))}
+            "conv": (conv, [w(3, 3, 2, 4), w(4), w(4, 3), w(3)], (7, 7, 2), (3,)), "scan": (scan, [w(3, 4), w(4, 4), w(4), w(4, 2), w(2)], (5, 3), (2,)),
+            "stop_gradient": (rounded, [w(5, 8), w(8), w(8, 3), w(8, 3)], (5,), (3,))}
     for name, (f, parameters, shape, out) in nets.items():
         call = lambda p, c, x, f=f: (f(p, x[0]), lambda g: jax.vjp(lambda q: f(q, x[0]), [jnp.asarray(v) for v in p])[1](jnp.asarray(g))[0])
 

@@ -1,0 +1,155 @@
+#include "compiler/onnx/detached.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+#include <utility>
+
+#include "compiler/onnx/importer.h"
+
+namespace gradloom {
+namespace {
+
+// Whether `name` is `word`, or `word` with a number behind it: what exporters call the first and the later ones.
+bool IsCalled(std::string_view name, std::string_view word) {
+  if (!name.starts_with(word)) return false;
+  name.remove_prefix(word.size());
+  if (name.empty()) return true;
+  if (name[0] != '_' || name.size() < 2) return false;
+  return std::all_of(name.begin() + 1, name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+// The line of torch.export's graph that a node comes from, as
+// %add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%relu, %detach), kwargs = {})
+std::string_view SourceOf(const onnx::NodeProto& node) {
+  for (const auto& note : node.metadata_props()) {
+    if (note.key() == "pkg.torch.onnx.fx_node") return note.value();
+  }
+  return {};
+}
+
+// The values among its arguments, in order.
+std::vector<std::string> ArgumentsOf(std::string_view source) {
+  std::vector<std::string> names;
+  for (size_t at = source.find("(args"); at < source.size(); ++at) {
+    if (source[at] != '%') continue;
+    size_t end = at + 1;
+    while (end < source.size() && (std::isalnum(static_cast<unsigned char>(source[end])) != 0 || source[end] == '_')) ++end;
+    names.emplace_back(source.substr(at + 1, end - at - 1));
+    at = end - 1;
+  }
+  return names;
+}
+
+}  // namespace
+
+// What one line of torch.export's graph became.
+struct DetachedValues::Source {
+  std::vector<std::string> arguments;
+  std::vector<const onnx::NodeProto*> nodes;
+};
+
+DetachedValues::DetachedValues(const onnx::ModelProto& model) : jax_(model.producer_name().starts_with("jax2onnx")) {
+  std::set<std::string> constants;
+  for (const auto& tensor : model.graph().initializer()) constants.insert(tensor.name());
+  Search(model.graph().node(), constants);
+  for (const onnx::FunctionProto& function : model.functions()) Search(function.node(), {});
+}
+
+bool DetachedValues::IsDetach(const onnx::NodeProto& identity) const {
+  if (identity.output_size() != 1) return false;
+  if (jax_) return IsCalled(identity.output(0), "stop_out");
+  const std::string_view source = SourceOf(identity);
+  if (!source.empty()) return source.find("target=torch.ops.aten.detach.default]") != std::string_view::npos;
+  return IsCalled(identity.name(), "node_detach") && IsCalled(identity.output(0), "detach");
+}
+
+const std::set<int>* DetachedValues::OperandsOf(const onnx::NodeProto& node) const {
+  const auto found = operands_.find(&node);
+  return found == operands_.end() ? nullptr : &found->second;
+}
+
+void DetachedValues::Search(const NodeList& nodes, const std::set<std::string>& constants) {
+  std::set<std::string> known = constants;
+  std::map<std::string_view, Source> sources;
+  for (const onnx::NodeProto& node : nodes) {
+    if (node.op_type() == "Constant" && node.output_size() == 1) known.insert(node.output(0));
+    if (const std::string_view line = SourceOf(node); line.find("%detach") != std::string_view::npos) sources[line].nodes.push_back(&node);
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (attribute.has_g()) Search(attribute.g().node(), constants);
+    }
+  }
+  for (auto& [line, source] : sources) {
+    source.arguments = ArgumentsOf(line);
+    Resolve(source, known);
+  }
+}
+
+void DetachedValues::Resolve(const Source& source, const std::set<std::string>& constants) {
+  std::set<std::string> made;
+  for (const onnx::NodeProto* node : source.nodes) made.insert(node->output().begin(), node->output().end());
+  std::vector<std::pair<const onnx::NodeProto*, int>> edges;  // from outside of what the line became
+  std::set<std::string> read;
+  for (const onnx::NodeProto* node : source.nodes) {
+    for (int i = 0; i < node->input_size(); ++i) {
+      if (node->input(i).empty() || made.contains(node->input(i))) continue;
+      edges.emplace_back(node, i);
+      read.insert(node->input(i));
+    }
+  }
+  std::set<std::string> gone;
+  for (const std::string& name : source.arguments) {
+    if (IsCalled(name, "detach") && !read.contains(name)) gone.insert(name);
+  }
+  if (gone.empty()) return;
+  // In the order of its arguments, where each one that is still called so, or is a weight, is in its place.
+  bool ordered = source.nodes.size() == 1 && edges.size() == source.arguments.size();
+  for (size_t i = 0; ordered && i < edges.size(); ++i) {
+    const std::string& input = edges[i].first->input(edges[i].second);
+    ordered = gone.contains(source.arguments[i]) || input == source.arguments[i] ||
+              (constants.contains(input) && !read.contains(source.arguments[i]));
+  }
+  if (ordered) {
+    for (size_t i = 0; i < edges.size(); ++i) {
+      if (gone.contains(source.arguments[i])) operands_[edges[i].first].insert(edges[i].second);
+    }
+    return;
+  }
+  // The one value that no argument is called like.
+  const std::set<std::string> named(source.arguments.begin(), source.arguments.end());
+  std::set<std::string> unnamed;
+  for (const std::string& name : read) {
+    if (!constants.contains(name) && !named.contains(name)) unnamed.insert(name);
+  }
+  if (gone.size() == 1 && unnamed.size() == 1) {
+    for (const auto& [node, i] : edges) {
+      if (unnamed.contains(node->input(i))) operands_[node].insert(i);
+    }
+    return;
+  }
+  unclear_.push_back(source.nodes.front()->name());
+}
+
+// --- in the graph -------------------------------------------------------------------------
+
+void Importer::FindDetached() {
+  if (!options_.detach || options_.training_info >= 0) return;
+  detached_.emplace(file_.proto);
+  const std::vector<std::string>& unclear = detached_->unclear();
+  if (unclear.empty()) return;
+  result_.warnings.push_back(std::to_string(unclear.size()) + (unclear.size() == 1 ? " node reads a value" : " nodes read values") +
+                             " that the module detached, and gradients pass: '" + Escaped(unclear[0]) +
+                             "'; torch.onnx.export(..., optimize=False) keeps where");
+}
+
+ValueId Importer::Stopped(ValueId id, const std::string& origin, const std::string& name) {
+  const Value& value = emitter().graph().value(id);
+  // A number in the code stays one: there are operands that must be known.
+  const bool number = value.shape.elements() == 1 && emitter().graph().data(id) != nullptr;
+  if (!IsFloating(value.dtype) || number) return id;
+  Node node{.op = "StopGradient", .domain = std::string(kGradloomDomain), .inputs = {id}};
+  node.origin = origin;
+  return emitter().Emit(std::move(node), {name})[0];
+}
+
+}  // namespace gradloom

@@ -1,0 +1,75 @@
+"""Modules that detach values: straight-through estimators, targets that are not trained, weights that are only read. torch.export's file has an Identity
+of that name, or the optimizer has taken it out and the notes of the nodes around it name it still."""
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from case import Case, classes, pixels, term
+from optimizers import optimizer
+
+
+class Quantized(nn.Module):
+    """A VQ-VAE of vectors: the nearest entry of a table, gradients straight through, and the two losses of the table."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder, self.table = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4)), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6)), nn.Embedding(5, 4)
+
+    def forward(self, x):
+        z = self.encoder(x)
+        q = self.table((z[:, None] - self.table.weight.detach()).square().sum(-1).argmin(1))
+        side = (q - z.detach()).square().mean() + 0.25 * (z - q.detach()).square().mean()
+        return self.decoder(z + (q - z).detach()), side
+
+
+class Siamese(nn.Module):
+    """SimSiam: each view's prediction against the other's projection, which stands still."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.predictor = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 4)), nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 4))
+
+    def forward(self, a, b):
+        za, zb = self.body(a), self.body(b)
+        return (F.cosine_similarity(self.predictor(za), zb.detach(), dim=-1) + F.cosine_similarity(self.predictor(zb), za.detach(), dim=-1)) * -0.5
+
+
+class Rounded(nn.Module):
+    """Activations, and weights too, as eight bits would have them."""
+
+    def __init__(self, weights=True):
+        super().__init__()
+        self.weights = weights
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        through = lambda v, step: v + ((v / step).round() * step - v).detach()
+        rounded = lambda layer: through(layer.weight, 0.125) if self.weights else layer.weight
+        h = torch.relu(F.linear(x, rounded(self.first), self.first.bias))
+        return F.linear(through(h, 0.25), rounded(self.second), self.second.bias)
+
+
+class Parts(nn.Module):
+    """A value read both ways, a weight read without being trained there, and a head that the body does not learn from."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.side = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = torch.relu(self.body(x))
+        gated = h * torch.sigmoid(h).detach() + h @ self.body.weight.detach()
+        return self.head(gated), self.side(h.detach())
+
+
+def cases():
+    vectors = lambda b: {"x": pixels(b, 6), "y": pixels(b, 6)}
+    views = lambda b: {"a": pixels(b, 6), "b": pixels(b, 6)}
+    labelled = lambda b: {"x": pixels(b, 6), "y": classes(3, b)}
+    # The optimizer folds what is computed of weights alone.
+    for style, options in {"kept": dict(opset=18), "taken_out": dict(opset=20, optimize=True, keep_notes=True), "eval": dict(opset=23, mode="eval", dynamic_batch=True)}.items():
+        case = lambda name, *rest, **own: Case(f"detach_{name}_{style}", *rest, **options | own)
+        yield case("quantized", Quantized, vectors, [term("mse"), term("output", output="side", target=None)], optimizer("adam", lr=0.01), outputs=("out", "side"))
+        yield case("siamese", Siamese, views, [term("output", target=None)], optimizer("momentum", lr=0.02), inputs=("a", "b"), targets=())
+        yield case("rounded", lambda style=style: Rounded(weights=style != "taken_out"), labelled, [term("cross_entropy")], optimizer("sgd", lr=0.05))
+        yield case("parts", Parts, labelled, [term("cross_entropy"), term("cross_entropy", output="side", weight=0.5)], optimizer("adamw", lr=0.01), outputs=("out", "side"))
