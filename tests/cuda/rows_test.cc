@@ -22,7 +22,6 @@ TEST(CudaRows, EveryOperatorOfTheCpuIsThere) {
       // Constants are gone when a plan is made.
       ".Constant",
       // Made for the CPU alone.
-      "gradloom.BatchNormLine",
       "gradloom.GruTraining",
       "gradloom.LstmTraining",
   };
