@@ -26,8 +26,8 @@ struct DnnAttention {
 // Of a call, or nullopt, and why.
 std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why = nullptr);
 
-// How scratch memory is divided, in bytes from its start. A mask comes there in the type of q. The gradient computes o again, with the logarithm of each query's sum; gradients
-// that nobody wants go there, too. cuDNN has what follows.
+// How scratch memory is divided, in bytes from its start. A mask comes there in the type of q. The gradient computes o again, with the
+// logarithm of each query's sum; gradients that nobody wants go there, too. cuDNN has what follows.
 struct DnnAttentionScratch {
   int64_t mask = 0;  // as cuDNN takes it, where there is one
   int64_t o = 0, sums = 0;
