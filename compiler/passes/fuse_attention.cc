@@ -51,8 +51,7 @@ struct Match {
 
 class Fuser {
  public:
-  Fuser(GraphBuilder& builder, const std::vector<ValueId>& parameters, bool only_causal)
-      : b_(builder), graph_(builder.graph()), match_(graph_), only_causal_(only_causal) {
+  Fuser(GraphBuilder& builder, const std::vector<ValueId>& parameters) : b_(builder), graph_(builder.graph()), match_(graph_) {
     trained_.resize(static_cast<size_t>(graph_.num_values()));
     for (ValueId id : parameters) trained_[static_cast<size_t>(id)] = true;
     for (const Node& node : graph_.nodes) {
@@ -235,7 +234,6 @@ class Fuser {
     if (match.v.factor != 1) match.v = {.value = product.inputs[1]};
     match.scale *= match.q.factor * match.k.factor;
     LookAtMask(match.mask, scores);
-    if (only_causal_ && !match.mask.causal && (match.mask.added != kNoValue || match.mask.condition != kNoValue)) return std::nullopt;
     TakeFlat(match);
     return match;
   }
@@ -316,15 +314,12 @@ class Fuser {
   GraphBuilder& b_;
   Graph& graph_;
   const GraphMatch match_;
-  const bool only_causal_;
   std::vector<bool> trained_;  // by value: whether it depends on a parameter
   mutable std::map<ValueId, Tensor> known_;
 };
 
 }  // namespace
 
-void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters, bool only_causal) {
-  Fuser(builder, parameters, only_causal).Run();
-}
+void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters) { Fuser(builder, parameters).Run(); }
 
 }  // namespace gradloom

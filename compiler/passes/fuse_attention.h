@@ -13,8 +13,8 @@ namespace gradloom {
 // Attention takes them so. A mask that hides what comes later becomes is_causal.
 //
 // Left alone: probabilities that anything else reads (Dropout, attention that is an output) and masks that depend on one of
-// `parameters`, whose gradient no fast kernel has. Rows whose keys are all hidden by -inf give 0, as ONNX's Attention says, and not NaN.
-// `only_causal`: of masks, that one alone is taken.
-void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters, bool only_causal);
+// `parameters`, whose gradient no fast kernel has. Rows whose keys are all hidden by -inf give 0, as ONNX's Attention says, and not NaN;
+// with cuDNN some mean of the values.
+void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters);
 
 }  // namespace gradloom

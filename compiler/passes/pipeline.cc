@@ -59,12 +59,12 @@ void RunExpandDerivatives(PassContext& c) {
 bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && c.stages == nullptr; }
 
 void RunFuseAttention(PassContext& c) {
-  // On a GPU only cuDNN's is ahead of two products and a softmax: in 16 bits, without a mask but the causal one.
+  // On a GPU only cuDNN's is ahead of two products and a softmax: in 16 bits.
   const bool cpu = c.recipe.device == DeviceKind::kCpu;
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
   if (!MayFuseLayers(c) || (!cpu && !low)) return;
   GraphBuilder builder(c.graph, c.rules);
-  FuseAttention(builder, c.parameters, !cpu);
+  FuseAttention(builder, c.parameters);
 }
 
 void RunFuseLinear(PassContext& c) {
@@ -198,9 +198,8 @@ void RunSimplifyDevice(PassContext& c) {
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
 
 void RunSplitBatchNorm(PassContext& c) {
-  if (c.recipe.device != DeviceKind::kCpu) return;
   GraphBuilder builder(c.graph, c.rules);
-  SplitBatchNorm(builder);
+  SplitBatchNorm(builder, c.recipe.device);
 }
 
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }

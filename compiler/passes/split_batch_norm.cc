@@ -19,9 +19,12 @@ std::set<ValueId> ReadWhole(const Graph& graph) {
   return whole;
 }
 
-bool IsSplit(const Graph& graph, const Node& node, const std::set<ValueId>& read_whole) {
-  return node.domain == kGradloomDomain && node.op == "BatchNormTrain" && node.outputs[0] != kNoValue &&
-         graph.value(node.outputs[0]).dtype == DType::kFloat32 && !read_whole.contains(node.outputs[0]);
+bool IsSplit(const Graph& graph, const Node& node, const std::set<ValueId>& read_whole, DeviceKind device) {
+  if (node.domain != kGradloomDomain || node.op != "BatchNormTrain" || node.outputs[0] == kNoValue) return false;
+  const DType dtype = graph.value(node.outputs[0]).dtype;
+  const bool half = device == DeviceKind::kCuda && (dtype == DType::kFloat16 || dtype == DType::kBfloat16);
+  return (half || dtype == DType::kFloat32) && graph.value(node.inputs[1]).dtype == DType::kFloat32 &&
+         !read_whole.contains(node.outputs[0]);
 }
 
 void Split(GraphBuilder& b, const Node& node) {
@@ -30,16 +33,17 @@ void Split(GraphBuilder& b, const Node& node) {
   for (size_t i = 1; i < node.outputs.size(); ++i) {
     if (node.outputs[i] != kNoValue) line.outputs[i - 1] = node.outputs[i];
   }
-  b.Add(b.Mul(b.Sub(node.inputs[0], made[3]), made[4]), made[5]);
+  const ValueId y = b.Add(b.Mul(b.Sub(b.Cast(node.inputs[0], DType::kFloat32), made[3]), made[4]), made[5]);
+  b.Cast(y, b.dtype(node.inputs[0]));
   b.graph().nodes.back().outputs[0] = node.outputs[0];
 }
 
 }  // namespace
 
-void SplitBatchNorm(GraphBuilder& builder) {
+void SplitBatchNorm(GraphBuilder& builder, DeviceKind device) {
   const std::set<ValueId> read_whole = ReadWhole(builder.graph());
   RewriteNodes(builder, [&](const Node& node) {
-    const bool split = IsSplit(builder.graph(), node, read_whole);
+    const bool split = IsSplit(builder.graph(), node, read_whole, device);
     if (split) Split(builder, node);
     return split;
   });

@@ -86,6 +86,32 @@ std::unique_ptr<Kernel> MakeTrain(const KernelCall& call, const KernelSite&) {
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Train<T>(s, epsilon, v, l); }); });
 }
 
+// The statistics, and for pointwise operators what y = (x - centre) factor + offset is made of: the numbers of ChannelLines.
+template <typename T>
+void Line(const Slices& s, double epsilon, const FloatVectors& v, const Launch& l) {
+  const FloatOperand scale = v.In(l, 1), bias = v.In(l, 2);
+  const FloatResults means = v.Out(l, 0), inv_stds = v.Out(l, 1), variances = v.Out(l, 2);
+  const FloatResults centres = v.Out(l, 3), factors = v.Out(l, 4), offsets = v.Out(l, 5);
+  MomentsOfSlices(
+      s, l.In<T>(0), Records(l), l.stream, GRADLOOM_ON_DEVICE(int64_t c, double mean, double squares) {
+        const double variance = squares / static_cast<double>(s.count()), inv_std = 1 / ::sqrt(variance + epsilon);
+        means.Set(c, mean);
+        inv_stds.Set(c, inv_std);
+        variances.Set(c, variance);
+        centres.Set(c, mean);
+        factors.Set(c, scale[c] * inv_std);
+        offsets.Set(c, bias[c] + (centres.Rounded(mean) - mean) * scale[c] * inv_std);
+      });
+}
+
+std::unique_ptr<Kernel> MakeLine(const KernelCall& call, const KernelSite&) {
+  const Slices s = Slices::OfChannels(call.inputs[0]);
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const FloatVectors v(call);
+  return WithFloating(call.inputs[0].dtype,
+                      [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { Line<T>(s, epsilon, v, l); }); });
+}
+
 // The sums of dy and of dy (x - mean) over each channel.
 template <typename T, typename Finish>
 void SumGradients(const Slices& s, const T* dy, const T* x, FloatOperand means, double* records, cudaStream_t stream,
@@ -279,15 +305,11 @@ std::unique_ptr<Kernel> MakeGradParameters(const KernelCall& call, const KernelS
 }
 
 constexpr CudaKernel kKernels[] = {
-    {"cuda.BatchNormalization", MakeBatchNormalization},
-    {"cuda.gradloom.BatchNormTrain", MakeTrain},
-    {"cuda.gradloom.BatchNormTrainGrad", MakeTrainGrad},
-    {"cuda.gradloom.BatchNormSums", MakeSums},
-    {"cuda.gradloom.BatchNormStatistics", MakeStatistics},
-    {"cuda.gradloom.BatchNormApply", MakeApply},
-    {"cuda.gradloom.BatchNormGradSums", MakeGradSums},
-    {"cuda.gradloom.BatchNormGradApply", MakeGradApply},
-    {"cuda.gradloom.BatchNormGradParameters", MakeGradParameters},
+    {"cuda.BatchNormalization", MakeBatchNormalization}, {"cuda.gradloom.BatchNormTrain", MakeTrain},
+    {"cuda.gradloom.BatchNormLine", MakeLine},           {"cuda.gradloom.BatchNormTrainGrad", MakeTrainGrad},
+    {"cuda.gradloom.BatchNormSums", MakeSums},           {"cuda.gradloom.BatchNormStatistics", MakeStatistics},
+    {"cuda.gradloom.BatchNormApply", MakeApply},         {"cuda.gradloom.BatchNormGradSums", MakeGradSums},
+    {"cuda.gradloom.BatchNormGradApply", MakeGradApply}, {"cuda.gradloom.BatchNormGradParameters", MakeGradParameters},
 };
 
 }  // namespace

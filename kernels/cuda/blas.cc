@@ -9,9 +9,13 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/libraries.h"
+#include "kernels/cuda/stand_in.h"
 
 namespace gradloom::cuda {
 namespace {
+
+// A plan's scratch memory is aligned to less.
+constexpr uintptr_t kWorkspaceAlignment = 256;
 
 void Check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -58,7 +62,7 @@ class BlasKernel : public Kernel {
         a_(type_, product_.transpose_a ? product_.m : product_.k, product_.transpose_a ? product_.k : product_.m, product_.batch,
            product_.a_step),
         d_(type_, product_.n, product_.m, product_.batch, product_.m * product_.n),
-        scratch_(BlasScratchBytes(product_)) {
+        workspace_bytes_(static_cast<size_t>(BlasScratchBytes(product_)) - kWorkspaceAlignment) {
     const bool wide = type_ == CUDA_R_64F, tf32 = type_ == CUDA_R_32F && call.attributes.Int("allow_tf32", 0) != 0;
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     Check(cublasLtMatmulDescCreate(&desc_, compute, wide ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -73,6 +77,7 @@ class BlasKernel : public Kernel {
     ChooseAlgorithm();
   }
   ~BlasKernel() override { cublasLtMatmulDescDestroy(desc_); }
+  bool has_algorithm() const { return has_algorithm_; }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
     const bool adds = product_.addend == BlasProduct::Addend::kMatrix;
@@ -80,9 +85,11 @@ class BlasKernel : public Kernel {
     const float alpha = static_cast<float>(product_.alpha), beta = static_cast<float>(adds ? product_.beta : 0);
     const double wide_alpha = product_.alpha, wide_beta = adds ? product_.beta : 0;
     const bool wide = type_ == CUDA_R_64F;
+    void* const workspace =
+        reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch) + kWorkspaceAlignment - 1) & ~(kWorkspaceAlignment - 1));
     Check(cublasLtMatmul(blas_, desc_, wide ? static_cast<const void*>(&wide_alpha) : &alpha, inputs[1], b_.get(), inputs[0], a_.get(),
                          wide ? static_cast<const void*>(&wide_beta) : &beta, adds ? inputs[2] : outputs[0], d_.get(), outputs[0], d_.get(),
-                         &algorithm_, scratch, static_cast<size_t>(scratch_), static_cast<cudaStream_t>(stream)),
+                         &algorithm_, workspace, workspace_bytes_, static_cast<cudaStream_t>(stream)),
           "cublasLtMatmul");
   }
 
@@ -96,10 +103,13 @@ class BlasKernel : public Kernel {
   void ChooseAlgorithm() {
     cublasLtMatmulPreference_t preference = nullptr;
     Check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-    const auto limit = static_cast<size_t>(scratch_);
     const auto alignment = static_cast<uint32_t>(kAlignmentBytes);
-    cublasStatus_t status =
-        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit);
+    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes_,
+                                                                 sizeof workspace_bytes_);
+    // Parts of a sum over k are joined in the type of the sum, not in the 16 bits of the result.
+    const uint32_t joined = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &joined, sizeof joined);
     for (auto operand : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       if (status == CUBLAS_STATUS_SUCCESS) status = cublasLtMatmulPreferenceSetAttribute(preference, operand, &alignment, sizeof alignment);
@@ -110,21 +120,28 @@ class BlasKernel : public Kernel {
       status = cublasLtMatmulAlgoGetHeuristic(blas_, desc_, b_.get(), a_.get(), d_.get(), d_.get(), preference, 1, &found, &count);
     }
     cublasLtMatmulPreferenceDestroy(preference);
+    // Not supported is what it says of a product for which it has nothing.
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) return;
     Check(status, "cublasLtMatmulAlgoGetHeuristic");
-    if (count == 0) throw Error(ErrorCode::kDevice, "cuBLASLt knows no algorithm for the product");
     algorithm_ = found.algo;
+    has_algorithm_ = true;
   }
 
   BlasProduct product_;
   cudaDataType_t type_;
   cublasLtHandle_t blas_;
   MatrixLayout b_, a_, d_;
-  int64_t scratch_;
+  size_t workspace_bytes_;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_{};
+  bool has_algorithm_ = false;
 };
 
-std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) { return std::make_unique<BlasKernel>(call, *site.libraries); }
+std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
+  auto kernel = std::make_unique<BlasKernel>(call, *site.libraries);
+  if (kernel->has_algorithm()) return kernel;
+  return StandInFor("cuBLASLt", ProductKernels(), call, site, "it knows no algorithm for the product");
+}
 
 constexpr CudaKernel kKernels[] = {{"cublas.MatMul", Make}, {"cublas.Gemm", Make}};
 

@@ -1,54 +1,96 @@
 // Attention by cuDNN; where it has no algorithm for a call, by the kernel of ours that serves the same call.
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/cuda/cuda_kernel.h"
+#include "kernels/cuda/dnn_mask.h"
 #include "kernels/cuda/dnn_plan.h"
-#include "kernels/cuda/dnn_stand_in.h"
 #include "kernels/cuda/rows/attention.h"
+#include "kernels/cuda/stand_in.h"
 
 namespace gradloom::cuda {
 namespace {
 
-class DnnAttentionKernel : public Kernel {
- public:
-  explicit DnnAttentionKernel(std::unique_ptr<DnnPlan> plan) : plan_(std::move(plan)) {}
+// The mask of a call, if it has one, as cuDNN takes it.
+struct DnnMask {
+  DType from = DType::kUndefined, to = DType::kUndefined;  // `from` undefined: there is none
+  int64_t elements = 0;
 
-  void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
-    const std::array<const void*, 4> addresses{inputs[0], inputs[1], inputs[2], outputs[0]};
-    plan_->Run(addresses, scratch, static_cast<CUstream_st*>(stream));
+  DnnMask(const KernelCall& call, const DnnAttention& attention) : to(attention.dtype) {
+    if (!attention.has_mask()) return;
+    from = call.inputs[kMask].dtype;
+    elements = call.inputs[kMask].shape.elements();
+  }
+  bool present() const { return from != DType::kUndefined; }
+  void Write(const void* const* inputs, void* out, CUstream_st* stream) const {
+    if (present()) WriteDnnMask(from, inputs[kMask], elements, to, out, stream);
+  }
+
+  // Those that there are: a problem without a mask has no address for it.
+  template <size_t kAddresses>
+  std::span<const void* const> Of(const std::array<const void*, kAddresses>& all) const {
+    return std::span(all).first(present() ? kAddresses : kAddresses - 1);
   }
 
  private:
+  static constexpr size_t kMask = 3;  // input
+};
+
+class DnnAttentionKernel : public Kernel {
+ public:
+  DnnAttentionKernel(const DnnMask& mask, const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> plan)
+      : mask_(mask), scratch_(scratch), plan_(std::move(plan)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
+    auto* const on = static_cast<CUstream_st*>(stream);
+    auto* const bytes = static_cast<char*>(scratch);
+    void* const mask = bytes + scratch_.mask;
+    mask_.Write(inputs, mask, on);
+    const std::array<const void*, 5> addresses{inputs[0], inputs[1], inputs[2], outputs[0], mask};
+    plan_->Run(mask_.Of(addresses), bytes + scratch_.library, on);
+  }
+
+ private:
+  DnnMask mask_;
+  DnnAttentionScratch scratch_;
   std::unique_ptr<DnnPlan> plan_;
 };
 
 // The forward phase once more, then the gradients.
 class DnnAttentionGradKernel : public Kernel {
  public:
-  DnnAttentionGradKernel(const KernelCall& call, const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> forward,
+  DnnAttentionGradKernel(const KernelCall& call, const DnnMask& mask, const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> forward,
                          std::unique_ptr<DnnPlan> backward)
-      : scratch_(scratch), wanted_(call.attributes.Ints("wanted")), forward_(std::move(forward)), backward_(std::move(backward)) {}
+      : mask_(mask),
+        scratch_(scratch),
+        wanted_(call.attributes.Ints("wanted")),
+        forward_(std::move(forward)),
+        backward_(std::move(backward)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
     auto* const on = static_cast<CUstream_st*>(stream);
     auto* const bytes = static_cast<char*>(scratch);
     void *const o = bytes + scratch_.o, *const sums = bytes + scratch_.sums, *const library = bytes + scratch_.library;
-    const std::array<const void*, 5> forward{inputs[0], inputs[1], inputs[2], o, sums};
-    forward_->Run(forward, library, on);
+    void* const mask = bytes + scratch_.mask;
+    mask_.Write(inputs, mask, on);
+    const std::array<const void*, 6> forward{inputs[0], inputs[1], inputs[2], o, sums, mask};
+    forward_->Run(mask_.Of(forward), library, on);
 
     std::array<void*, 3> gradients;
     for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = scratch_.gradients[i] < 0 ? nullptr : bytes + scratch_.gradients[i];
     for (size_t k = 0; k < wanted_.size(); ++k) gradients[static_cast<size_t>(wanted_[k])] = outputs[k];
     const void* const dy = inputs[7];
-    const std::array<const void*, 9> backward{inputs[0], inputs[1], inputs[2], o, dy, sums, gradients[0], gradients[1], gradients[2]};
-    backward_->Run(backward, library, on);
+    const std::array<const void*, 10> backward{inputs[0],    inputs[1],    inputs[2],    o,   dy, sums,
+                                               gradients[0], gradients[1], gradients[2], mask};
+    backward_->Run(mask_.Of(backward), library, on);
   }
 
  private:
+  DnnMask mask_;
   DnnAttentionScratch scratch_;
   std::vector<int64_t> wanted_;
   std::unique_ptr<DnnPlan> forward_, backward_;
@@ -57,15 +99,18 @@ class DnnAttentionGradKernel : public Kernel {
 std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const DnnAttention attention = *DnnAttentionOf(call);
   const DnnAttentionScratch scratch = DnnAttentionScratchOf(call, attention);
+  const DnnMask mask(call, attention);
   const bool gradient = call.op == "AttentionGrad";
   std::string why;
   auto forward = PlanDnnAttention(attention, gradient, scratch.library_bytes, *site.libraries, why);
-  if (forward != nullptr && !gradient) return std::make_unique<DnnAttentionKernel>(std::move(forward));
+  if (forward != nullptr && !gradient) return std::make_unique<DnnAttentionKernel>(mask, scratch, std::move(forward));
   if (forward != nullptr) {
     auto backward = PlanDnnAttentionGradient(attention, scratch.library_bytes, *site.libraries, why);
-    if (backward != nullptr) return std::make_unique<DnnAttentionGradKernel>(call, scratch, std::move(forward), std::move(backward));
+    if (backward != nullptr) {
+      return std::make_unique<DnnAttentionGradKernel>(call, mask, scratch, std::move(forward), std::move(backward));
+    }
   }
-  return StandInForDnn(AttentionKernels(), call, site, why);
+  return StandInFor("cuDNN", AttentionKernels(), call, site, why);
 }
 
 constexpr CudaKernel kKernels[] = {{"cudnn.Attention", Make}, {"cudnn.gradloom.AttentionGrad", Make}};

@@ -59,7 +59,7 @@ class FrontendPlan : public DnnPlan {
   void Run(std::span<const void* const> addresses, void* scratch, CUstream_st* stream) override {
     if (const cudnnStatus_t status = cudnnSetStream(handle_, stream); status != CUDNN_STATUS_SUCCESS)
       throw Error(ErrorCode::kDevice, "cudnnSetStream failed: " + std::string(cudnnGetErrorString(status)));
-    std::array<void*, 9> all;
+    std::array<void*, 10> all;
     for (size_t i = 0; i < addresses.size(); ++i) all.at(i) = const_cast<void*>(addresses[i]);
     if (auto status = graph_->execute(handle_, all.data(), static_cast<int>(addresses.size()), Aligned(scratch)); status.is_bad())
       throw Error(ErrorCode::kDevice, "cuDNN could not begin its work: " + status.get_message());
@@ -127,6 +127,14 @@ Options OptionsOf(const DnnAttention& a) {
   return options;
 }
 
+// `places` addresses come before the mask, where there is one; the result counts it.
+template <typename Options>
+size_t AddMask(fe::graph::Graph& graph, const DnnAttention& a, size_t places, Options& options) {
+  if (!a.has_mask()) return places;
+  options.set_bias(Input(graph, a.mask, static_cast<int>(places)));
+  return places + 1;
+}
+
 // A number for each query.
 DnnTensor SumsOf(const DnnAttention& a) {
   const int64_t batch = a.q.dims[0], heads = a.q.dims[1], queries = a.q.dims[2];
@@ -161,10 +169,12 @@ std::unique_ptr<DnnPlan> PlanDnnConvolution(const DnnConvolution& c, int64_t scr
 std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& a, bool sums, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
   auto graph = NewGraph(a.dtype);
   const Tensor q = Input(*graph, a.q, 0), k = Input(*graph, a.k, 1), v = Input(*graph, a.v, 2);
-  const auto [o, stats] = graph->sdpa(q, k, v, OptionsOf<fe::graph::SDPA_attributes>(a).set_generate_stats(sums));
+  auto options = OptionsOf<fe::graph::SDPA_attributes>(a).set_generate_stats(sums);
+  const size_t addresses = AddMask(*graph, a, sums ? 5 : 4, options);
+  const auto [o, stats] = graph->sdpa(q, k, v, std::move(options));
   Output(o, a.o, 3);
   if (sums) Output(stats, SumsOf(a), 4).set_data_type(fe::DataType_t::FLOAT);
-  return Plan(std::move(graph), sums ? 5 : 4, Barred(), scratch_bytes, libraries, why);
+  return Plan(std::move(graph), addresses, Barred(), scratch_bytes, libraries, why);
 }
 
 std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& a, int64_t scratch_bytes, Libraries& libraries, std::string& why) {
@@ -173,11 +183,12 @@ std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& a, int64_t
                dy = Input(*graph, a.o, 4), stats = Input(*graph, SumsOf(a), 5);
   stats->set_data_type(fe::DataType_t::FLOAT);
   auto options = OptionsOf<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(true);
+  const size_t addresses = AddMask(*graph, a, 9, options);
   const auto [dq, dk, dv] = graph->sdpa_backward(q, k, v, o, dy, stats, std::move(options));
   Output(dq, a.q, 6);
   Output(dk, a.k, 7);
   Output(dv, a.v, 8);
-  return Plan(std::move(graph), 9, Barred(), scratch_bytes, libraries, why);
+  return Plan(std::move(graph), addresses, Barred(), scratch_bytes, libraries, why);
 }
 
 }  // namespace gradloom::cuda

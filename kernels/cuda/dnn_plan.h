@@ -32,11 +32,12 @@ std::unique_ptr<DnnPlan> PlanDnnConvolution(const DnnConvolution& convolution, i
                                             std::string& why);
 
 // Addresses: q, k, v, then o, which is written, and with `sums` the logarithms of the sums of exponentials of scores, a float32 for each
-// [batch, head, query], which are written too.
+// [batch, head, query], which are written too; last the mask, where the problem has one.
 std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& attention, bool sums, int64_t scratch_bytes, Libraries& libraries,
                                           std::string& why);
 
-// Addresses: q, k, v, o, the gradient of o, which lies as o does, and the sums; then the gradients of q, k and v, which are written.
+// Addresses: q, k, v, o, the gradient of o, which lies as o does, and the sums; then the gradients of q, k and v, which are written; last
+// the mask, where the problem has one.
 std::unique_ptr<DnnPlan> PlanDnnAttentionGradient(const DnnAttention& attention, int64_t scratch_bytes, Libraries& libraries,
                                                   std::string& why);
 

@@ -146,15 +146,25 @@ struct FloatResults {
       default: static_cast<float*>(data)[i] = static_cast<float>(value);
     }
   }
+
+  // What Set makes of a number.
+  GRADLOOM_DEVICE double Rounded(double value) const {
+    switch (dtype) {
+      case DType::kFloat64: return value;
+      case DType::kFloat16: return static_cast<double>(static_cast<float>(Half(static_cast<float>(value))));
+      case DType::kBfloat16: return static_cast<double>(static_cast<float>(Bfloat16(static_cast<float>(value))));
+      default: return static_cast<double>(static_cast<float>(value));
+    }
+  }
 };
 
 // The operands of a call as such vectors.
 struct FloatVectors {
-  DType in[6] = {}, out[4] = {};
+  DType in[6] = {}, out[6] = {};
 
   explicit FloatVectors(const KernelCall& call) {
     for (size_t i = 0; i < 6 && i < call.inputs.size(); ++i) in[i] = call.inputs[i].dtype;
-    for (size_t i = 0; i < 4 && i < call.outputs.size(); ++i) out[i] = call.outputs[i].dtype;
+    for (size_t i = 0; i < 6 && i < call.outputs.size(); ++i) out[i] = call.outputs[i].dtype;
   }
   FloatOperand In(const Launch& l, size_t i) const { return {l.inputs[i], in[i]}; }
   FloatResults Out(const Launch& l, size_t i) const { return {out[i], out[i] == DType::kUndefined ? nullptr : l.outputs[i]}; }

@@ -2,33 +2,75 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/windows.cuh"
 
 namespace gradloom::cuda {
 namespace {
 
-// The windows of `planes` planes.
+// How planes of points lie: one after another, or point by point, where the channels are innermost.
+struct PlaneOrder {
+  int64_t planes;
+  int64_t step;  // from a point to the next one: 1, or the channels
+
+  PlaneOrder(const KernelCall& call, const Shape& x) : planes(x[0] * x[1]), step(cuda_rows::HasChannelsLast(call, x.rank()) ? x[1] : 1) {}
+
+  // Where a plane of so many points begins.
+  GRADLOOM_DEVICE int64_t Start(int64_t plane, int64_t points) const {
+    if (step == 1) return plane * points;
+    const Quotient image = Divide(plane, step);
+    return image.quotient * step * points + image.rest;
+  }
+
+  // The plane of element i in memory, and its point.
+  struct Place {
+    int64_t plane, point;
+  };
+  GRADLOOM_DEVICE Place At(int64_t i, int64_t points) const {
+    const Quotient channel = Divide(i, step), point = Divide(channel.quotient, points);
+    return {point.quotient * step + channel.rest, point.rest};
+  }
+};
+
+// The points of a plane as numbers to compute with.
+template <typename T>
+struct Plane {
+  const T* first;
+  int64_t step;
+  GRADLOOM_DEVICE Arithmetic<T> operator()(int64_t point) const { return static_cast<Arithmetic<T>>(first[point * step]); }
+};
+
+// The windows of planes.
 struct Pooling {
   Geometry g;
-  int64_t planes;
+  PlaneOrder order;
 
   Pooling(const KernelCall& call, const Shape& x, const Shape& y)
-      : g(WindowsOf(call.attributes, x, call.attributes.Ints("kernel_shape")), x, y), planes(x[0] * x[1]) {}
+      : g(WindowsOf(call.attributes, x, call.attributes.Ints("kernel_shape")), x, y), order(call, x) {}
 
-  constexpr int64_t inputs() const { return planes * g.in_points(); }
-  constexpr int64_t outputs() const { return planes * g.out_points(); }
+  constexpr int64_t inputs() const { return order.planes * g.in_points(); }
+  constexpr int64_t outputs() const { return order.planes * g.out_points(); }
+
+  template <typename T>
+  GRADLOOM_DEVICE Plane<T> Input(const T* x, int64_t plane) const {
+    return {x + order.Start(plane, g.in_points()), order.step};
+  }
+  template <typename T>
+  GRADLOOM_DEVICE Plane<T> Output(const T* y, int64_t plane) const {
+    return {y + order.Start(plane, g.out_points()), order.step};
+  }
 };
 
 // f(block, output, its plane, its window) for all outputs. Small windows are a thread's each: its neighbours read beside it.
 template <typename F>
 void ForEachOutput(const Pooling& p, cudaStream_t stream, const F& f) {
   const auto row = GRADLOOM_ON_DEVICE(const auto& block, int64_t at) {
-    const Quotient plane = Divide(at, p.g.out_points());
-    f(block, at, plane.quotient, PointOf(p.g.out, plane.rest));
+    const PlaneOrder::Place place = p.order.At(at, p.g.out_points());
+    f(block, at, place.plane, PointOf(p.g.out, place.point));
   };
   if (p.g.taps() <= 64) return ForEachRowAlone(p.outputs(), stream, row);
-  ForEachRowOf(p.outputs(), p.g.taps(), 1, stream, row);
+  ForEachRowOf(p.outputs(), p.g.taps(), p.order.step, stream, row);
 }
 
 // f(input, its plane, its point) for all inputs.
@@ -36,8 +78,8 @@ template <typename F>
 void ForEachInput(const Pooling& p, cudaStream_t stream, const F& f) {
   ForEachElement(
       p.inputs(), stream, GRADLOOM_ON_DEVICE(int64_t i) {
-        const Quotient plane = Divide(i, p.g.in_points());
-        f(i, plane.quotient, PointOf(p.g.in, plane.rest));
+        const PlaneOrder::Place place = p.order.At(i, p.g.in_points());
+        f(i, place.plane, PointOf(p.g.in, place.point));
       });
 }
 
@@ -63,10 +105,10 @@ struct First {
 
 // The first largest point of a window; -1 where all of it is padding.
 template <typename T, typename Threads>
-GRADLOOM_DEVICE int64_t LargestPoint(const Threads& block, const Geometry& g, const Point3& window, const T* plane) {
+GRADLOOM_DEVICE int64_t LargestPoint(const Threads& block, const Geometry& g, const Point3& window, const Plane<T>& plane) {
   using R = Arithmetic<T>;
   Candidate<R> best{R(0), -1};
-  ForEachTap(block, g, window, [&](int64_t i, int64_t) { best = First()(best, Candidate<R>{static_cast<R>(plane[i]), i}); });
+  ForEachTap(block, g, window, [&](int64_t i, int64_t) { best = First()(best, Candidate<R>{plane(i), i}); });
   return block.Reduce(best, First()).at;
 }
 
@@ -88,10 +130,12 @@ template <typename T>
 void MaxPool(const Pooling& p, bool column_major, const T* x, T* y, int64_t* indices, cudaStream_t stream) {
   ForEachOutput(
       p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
-        const int64_t start = plane * p.g.in_points();
-        const int64_t largest = LargestPoint(block, p.g, window, x + start);
+        const Plane<T> from = p.Input(x, plane);
+        const int64_t largest = LargestPoint(block, p.g, window, from);
         if (block.thread() != 0) return;
-        if (y != nullptr) y[at] = largest < 0 ? Lowest<T>() : x[start + largest];
+        if (y != nullptr) y[at] = largest < 0 ? Lowest<T>() : from.first[largest * from.step];
+        // They count in row-major order, however x lies.
+        const int64_t start = plane * p.g.in_points();
         if (indices != nullptr) indices[at] = largest < 0 ? -1 : start + (column_major ? ColumnMajor(p.g, largest) : largest);
       });
 }
@@ -102,15 +146,17 @@ void MaxPoolGrad(const Pooling& p, const T* x, const T* dy, T* dx, int32_t* larg
   using R = Arithmetic<T>;
   ForEachOutput(
       p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
-        const int64_t found = LargestPoint(block, p.g, window, x + plane * p.g.in_points());
+        const int64_t found = LargestPoint(block, p.g, window, p.Input(x, plane));
         if (block.thread() == 0) largest[at] = static_cast<int32_t>(found);
       });
   ForEachInput(
       p, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane, const Point3& point) {
-        const int64_t start = plane * p.g.out_points(), own = NumberOf(p.g.in, point);
+        const Plane<T> slopes = p.Output(dy, plane);
+        const Plane<int32_t> points = p.Output<int32_t>(largest, plane);
+        const int64_t own = NumberOf(p.g.in, point);
         R sum = 0;
         ForEachWindowAt(p.g, point, [&](int64_t o, int64_t) {
-          if (largest[start + o] == own) sum += static_cast<R>(dy[start + o]);
+          if (points(o) == own) sum += slopes(o);
         });
         dx[i] = static_cast<T>(sum);
       });
@@ -133,7 +179,7 @@ void AveragePool(const Pooling& p, bool include_pad, const T* x, T* y, cudaStrea
   using R = Arithmetic<T>;
   ForEachOutput(
       p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
-        const Elements<T> from{x + plane * p.g.in_points()};
+        const Plane<T> from = p.Input(x, plane);
         R sum = 0;
         ForEachTap(block, p.g, window, [&](int64_t i, int64_t) { sum += from(i); });
         sum = block.Reduce(sum, Sum{});
@@ -146,7 +192,7 @@ void AveragePoolGrad(const Pooling& p, bool include_pad, const T* dy, T* dx, cud
   using R = Arithmetic<T>;
   ForEachInput(
       p, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane, const Point3& point) {
-        const Elements<T> from{dy + plane * p.g.out_points()};
+        const Plane<T> from = p.Output(dy, plane);
         R sum = 0;
         ForEachWindowAt(p.g, point, [&](int64_t o, int64_t) { sum += from(o) / Divisor<R>(p.g, PointOf(p.g.out, o), include_pad); });
         dx[i] = static_cast<T>(sum);
@@ -171,7 +217,7 @@ void LpPool(const Pooling& p, double power, const T* x, T* y, cudaStream_t strea
   using R = Arithmetic<T>;
   ForEachOutput(
       p, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t at, int64_t plane, const Point3& window) {
-        const Elements<T> from{x + plane * p.g.in_points()};
+        const Plane<T> from = p.Input(x, plane);
         R sum = 0;
         ForEachTap(block, p.g, window, [&](int64_t i, int64_t) { sum += Power(Magnitude(from(i)), static_cast<R>(power)); });
         sum = block.Reduce(sum, Sum{});
@@ -185,11 +231,10 @@ void LpPoolGrad(const Pooling& p, double power, const T* x, const T* y, const T*
   using R = Arithmetic<T>;
   ForEachInput(
       p, stream, GRADLOOM_ON_DEVICE(int64_t i, int64_t plane, const Point3& point) {
-        const int64_t start = plane * p.g.out_points();
+        const Plane<T> norms = p.Output(y, plane), slopes = p.Output(dy, plane);
         R sum = 0;
         ForEachWindowAt(p.g, point, [&](int64_t o, int64_t) {
-          const R norm = static_cast<R>(y[start + o]);
-          if (norm != 0) sum += static_cast<R>(dy[start + o]) * Power(norm, static_cast<R>(1 - power));
+          if (norms(o) != 0) sum += slopes(o) * Power(norms(o), static_cast<R>(1 - power));
         });
         const R own = static_cast<R>(x[i]), slope = Power(Magnitude(own), static_cast<R>(power - 1));
         dx[i] = static_cast<T>(own < 0 ? -slope * sum : slope * sum);
@@ -229,10 +274,10 @@ struct GlobalLp {
 };
 
 template <typename T, typename F>
-void PoolPlanes(int64_t planes, int64_t points, const F& pool, const T* x, T* y, cudaStream_t stream) {
+void PoolPlanes(const PlaneOrder& order, int64_t points, const F& pool, const T* x, T* y, cudaStream_t stream) {
   ForEachRowOf(
-      planes, points, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t plane) {
-        const auto value = pool.template Of<Arithmetic<T>>(block, points, Elements<T>{x + plane * points});
+      order.planes, points, order.step, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t plane) {
+        const auto value = pool.template Of<Arithmetic<T>>(block, points, Plane<T>{x + order.Start(plane, points), order.step});
         if (block.thread() == 0) y[plane] = static_cast<T>(value);
       });
 }
@@ -240,9 +285,10 @@ void PoolPlanes(int64_t planes, int64_t points, const F& pool, const T* x, T* y,
 template <typename F>
 std::unique_ptr<Kernel> PoolsPlanes(const KernelCall& call, const F& pool) {
   const Shape& x = call.inputs[0].shape;
-  const int64_t planes = x[0] * x[1], points = planes == 0 ? 0 : x.elements() / planes;
+  const PlaneOrder order(call, x);
+  const int64_t points = order.planes == 0 ? 0 : x.elements() / order.planes;
   return WithFloating(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) { PoolPlanes(planes, points, pool, l.In<T>(0), l.Out<T>(0), l.stream); });
+    return Runs([=](const Launch& l) { PoolPlanes(order, points, pool, l.In<T>(0), l.Out<T>(0), l.stream); });
   });
 }
 

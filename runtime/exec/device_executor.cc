@@ -42,7 +42,7 @@ class DeviceExecutor : public Executor {
       : plan_(std::move(plan)),
         options_(options),
         memories_(*plan_, options, OwnRanks(*plan_, options.communicator.get()), std::move(state)),
-        issuer_(*plan_, memories_, options.communicator.get()),
+        issuer_(*plan_, memories_, options.communicator.get(), [this] { DropGraphs(); }),
         prepared_(plan_->entries.size()),
         copy_streams_(memories_.ranks()),
         copied_(memories_.ranks()) {
@@ -77,6 +77,8 @@ class DeviceExecutor : public Executor {
   void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
   void CopyAhead(const NextRun& next, int slot);
   void Launch(DeviceEntry& entry, int slot);
+  // NCCL keeps a communicator until no graph has collectives of it any more.
+  void DropGraphs();
   void CheckFault();
   void NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin);
   void Read(const void* from, int64_t bytes, size_t rank, void* to);
@@ -226,6 +228,12 @@ void DeviceExecutor::Launch(DeviceEntry& entry, int slot) {
   graph->Launch(issuer_.origin());
 }
 
+void DeviceExecutor::DropGraphs() {
+  for (const auto& entry : prepared_) {
+    if (entry != nullptr) entry->graphs = {};
+  }
+}
+
 void DeviceExecutor::CheckFault() {
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
     const std::optional<FoundFault> fault = memories_.rank(r).device->TakeFault();
@@ -297,11 +305,14 @@ void DeviceExecutor::Read(const void* from, int64_t bytes, size_t rank, void* to
 
 const std::byte* DeviceExecutor::FeedOnHost(int entry_index, int index, int feed) {
   const auto* const given = static_cast<const std::byte*>(feeds_[static_cast<size_t>(feed)]);
-  if (CudaPlatform()->OrdinalOf(given) < 0) return given;
+  const int ordinal = CudaPlatform()->OrdinalOf(given);
+  if (ordinal < 0) return given;
+  size_t owner = memories_.first();
+  while (memories_.rank(owner).device->ordinal() != ordinal) ++owner;  // it is one of the session's: FindFeeds
   const Feed& stated = plan_->entries[static_cast<size_t>(entry_index)].feeds[static_cast<size_t>(feed)];
   std::vector<std::byte>& bytes = parts_[{entry_index, index}];
   bytes.resize(static_cast<size_t>(stated.shape.elements() * DTypeBytes(stated.dtype)));
-  Read(given, static_cast<int64_t>(bytes.size()), memories_.first(), bytes.data());
+  Read(given, static_cast<int64_t>(bytes.size()), owner, bytes.data());
   return bytes.data();
 }
 

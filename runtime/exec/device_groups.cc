@@ -31,8 +31,8 @@ std::set<std::pair<int, int>> TransfersOf(const Plan& plan) {
 
 }  // namespace
 
-DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator)
-    : plan_(plan), memories_(memories), communicator_(communicator) {
+DeviceGroups::DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort)
+    : plan_(plan), memories_(memories), communicator_(communicator), before_abort_(std::move(before_abort)) {
   if (communicator == nullptr) return;
   int id = 0;
   for (const Group& group : plan.groups) {
@@ -94,12 +94,20 @@ void DeviceGroups::AwaitAny(std::span<const Awaited> streams) {
     Watch(streams);
   } catch (const Error& error) {
     if (communicator_ == nullptr) throw;
-    for (const auto& [key, group] : groups_) {
-      if (group != nullptr) group->Abort();
-    }
+    Abort();
     Explain(error);
     throw;
   }
+}
+
+// All at once: a group waits for the end of the graph that its collectives are in, which is not before the other groups' have been ended.
+void DeviceGroups::Abort() noexcept {
+  before_abort_();
+  std::vector<std::thread> aborts;
+  for (const auto& [key, group] : groups_) {
+    if (group != nullptr) aborts.emplace_back([&group = *group] { group.Abort(); });
+  }
+  for (std::thread& abort : aborts) abort.join();
 }
 
 void DeviceGroups::Watch(std::span<const Awaited> streams) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,8 +17,9 @@ namespace gradloom {
 class DeviceGroups {
  public:
   // `communicator` null: all ranks are here. What is given is kept. With other processes it meets them in each group, in one order
-  // everywhere: those that come to two groups in different orders would wait for each other. Throws Error(kDevice, kPeer).
-  DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator);
+  // everywhere: those that come to two groups in different orders would wait for each other. `before_abort` destroys the graphs that have
+  // collectives of the groups: those that run now end with them. Throws Error(kDevice, kPeer).
+  DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort);
 
   // A member is here. Throws Error(kDevice) where it is made now.
   DeviceGroup& Of(int group);
@@ -43,12 +45,14 @@ class DeviceGroups {
   using Key = std::pair<int, int>;
 
   void Watch(std::span<const Awaited> streams) const;
+  void Abort() noexcept;
   // Null where no member is here. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 
   const Plan& plan_;
   DeviceMemories& memories_;
   Communicator* const communicator_;
+  const std::function<void()> before_abort_;
   std::map<Key, std::unique_ptr<DeviceGroup>> groups_;
 };
 

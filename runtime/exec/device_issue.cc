@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-DeviceIssuer::DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communicator* communicator)
+DeviceIssuer::DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort)
     : plan_(plan),
       memories_(memories),
       origin_(memories.device()),
@@ -16,7 +16,7 @@ DeviceIssuer::DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communica
       begin_(memories.ranks()),
       streams_(memories.ranks()),
       joined_(memories.ranks()),
-      groups_(plan, memories, communicator) {
+      groups_(plan, memories, communicator, std::move(before_abort)) {
   memories.device().NameStream(origin(), "steps");
   for (size_t rank = memories.first(); rank < memories.last(); ++rank) begin_[rank] = DeviceEvent(*memories.rank(rank).device, true);
 }
@@ -86,17 +86,28 @@ void DeviceIssuer::Fork(DeviceEntry& entry) {
   }
 }
 
+// A rank's fetches are copied by a stream of its own device, behind all of its lanes.
 void DeviceIssuer::Join(DeviceEntry& entry) {
   Device& first = memories_.device();
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
+    Device& device = *memories_.rank(r).device;
+    std::vector<size_t> used;
     for (size_t s = 0; s < entry.ranks[r].lanes.size(); ++s) {
-      if (entry.ranks[r].lanes[s].empty()) continue;
-      memories_.rank(r).device->Record(joined_[r][s].get(), StreamOf(r, s));
-      first.Wait(origin(), joined_[r][s].get());
+      if (!entry.ranks[r].lanes[s].empty()) used.push_back(s);
     }
-  }
-  for (const StagedFetch& fetch : entry.fetches) {
-    first.Copy(entry.fetched.at(fetch.offset), memories_.Address(*fetch.buffer, fetch.rank, options_.slot), fetch.buffer->bytes, origin());
+    // Where a rank does nothing, what it is asked for is not of this step.
+    void* const last = used.empty() ? origin() : StreamOf(r, used[0]);
+    for (size_t i = 1; i < used.size(); ++i) {
+      device.Record(joined_[r][used[i]].get(), StreamOf(r, used[i]));
+      device.Wait(last, joined_[r][used[i]].get());
+    }
+    for (const StagedFetch& fetch : entry.fetches) {
+      if (fetch.rank != r) continue;
+      device.Copy(entry.fetched.at(fetch.offset), memories_.Address(*fetch.buffer, r, options_.slot), fetch.buffer->bytes, last);
+    }
+    if (used.empty()) continue;
+    device.Record(joined_[r][used[0]].get(), last);
+    first.Wait(origin(), joined_[r][used[0]].get());
   }
 }
 

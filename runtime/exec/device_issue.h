@@ -1,6 +1,7 @@
 // Feeds the streams of all ranks with a step.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -27,8 +28,8 @@ struct IssueOptions {
 // so that a decision keeps nothing waiting but its own stream.
 class DeviceIssuer {
  public:
-  // `communicator` to the other processes that run the plan, or null.
-  DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communicator* communicator);
+  // `communicator` to the other processes that run the plan, or null; `before_abort` as in DeviceGroups.
+  DeviceIssuer(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort);
 
   void* origin() const { return origin_.get(); }
   // Returns when the step that was enqueued, or launched as a graph, has ended. Throws as DeviceGroups::Await.

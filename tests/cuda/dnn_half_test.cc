@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
+#include "kernels/catalog/physical.h"
 #include "kernels/reference/reference.h"
 #include "runtime/base/half.h"
 #include "tests/cuda/run_kernel.h"
@@ -21,6 +23,8 @@ struct AttentionCase {
   std::string note;
   Shape q, k, v, y;
   Attributes attributes;
+  std::optional<Shape> mask = {};  // what is added to scores
+  bool truths = false;             // the mask says which keys are seen
 };
 
 std::vector<AttentionCase> AttentionCases() {
@@ -31,6 +35,24 @@ std::vector<AttentionCase> AttentionCases() {
       {"causal", {1, 2, 7, 64}, {1, 1, 7, 64}, {1, 1, 7, 64}, {1, 2, 7, 64}, {{"is_causal", one}}},
       {"causal with more keys", {1, 1, 3, 8}, {1, 1, 6, 8}, {1, 1, 6, 8}, {1, 1, 3, 8}, {{"is_causal", one}}},
       {"heads side by side", {2, 6, 32}, {2, 8, 16}, {2, 8, 48}, {2, 6, 96}, {{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}}},
+      {"a mask of keys",
+       {2, 6, 32},
+       {2, 6, 32},
+       {2, 6, 32},
+       {2, 6, 32},
+       {{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{4}}},
+       Shape{2, 1, 1, 6}},
+      {"a mask for each sample", {3, 2, 5, 8}, {3, 2, 7, 8}, {3, 2, 7, 8}, {3, 2, 5, 8}, {}, Shape{3, 1, 5, 7}},
+      {"a mask for each head, and shared keys",
+       {2, 4, 5, 8},
+       {2, 2, 7, 8},
+       {2, 2, 7, 8},
+       {2, 4, 5, 8},
+       {{"is_causal", one}},
+       Shape{4, 1, 7}},
+      {"one mask", {2, 2, 5, 8}, {2, 2, 7, 8}, {2, 2, 7, 8}, {2, 2, 5, 8}, {}, Shape{5, 7}},
+      {"keys that are seen", {2, 2, 5, 8}, {2, 2, 7, 8}, {2, 2, 7, 8}, {2, 2, 5, 8}, {}, Shape{2, 1, 1, 7}, true},
+      {"keys that queries see", {2, 4, 5, 8}, {2, 2, 7, 8}, {2, 2, 7, 8}, {2, 4, 5, 8}, {}, Shape{4, 5, 7}, true},
   };
 }
 
@@ -42,8 +64,19 @@ Tensor Random(const Shape& shape, std::mt19937_64& random) {
   return tensor;
 }
 
+// Of truths each row has one.
+Tensor RandomMask(const AttentionCase& c, std::mt19937_64& random) {
+  if (!c.truths) return Random(*c.mask, random);
+  Tensor mask(DType::kBool, *c.mask);
+  const size_t keys = static_cast<size_t>((*c.mask)[c.mask->rank() - 1]);
+  for (size_t i = 0; i < mask.as<bool>().size(); ++i) mask.as<bool>()[i] = i % keys == 2 || random() % 2 == 0;
+  return mask;
+}
+
+OperandType MaskType(const AttentionCase& c) { return {c.truths ? DType::kBool : DType::kFloat32, *c.mask, {}}; }
+
 Tensor Rounded(const Tensor& tensor, DType dtype) {
-  if (!tensor.defined()) return {};
+  if (!tensor.defined() || tensor.dtype() != DType::kFloat32) return tensor;
   Tensor rounded(dtype, tensor.shape());
   for (size_t i = 0; i < tensor.as<float>().size(); ++i) {
     const float value = tensor.as<float>()[i];
@@ -56,7 +89,7 @@ Tensor Rounded(const Tensor& tensor, DType dtype) {
 KernelCall InType(KernelCall call, DType dtype) {
   for (auto* operands : {&call.inputs, &call.outputs}) {
     for (OperandType& operand : *operands) {
-      if (operand.present()) operand.dtype = dtype;
+      if (operand.dtype == DType::kFloat32) operand.dtype = dtype;
     }
   }
   return call;
@@ -136,16 +169,77 @@ TEST(DnnConvolution, AgreesWithTheReference) {
   }
 }
 
+// Statistics and lines of 16-bit elements are float32, as the parameters are.
+TEST(BatchNormLine, OfHalvesAgreesWithTheReference) {
+  std::mt19937_64 random(4);
+  for (const Shape& shape : {Shape{4, 3, 5, 2}, Shape{64, 8, 12, 11}, Shape{5, 70}, Shape{2, 3, 300}}) {
+    const OperandType c = Float({shape[1]});
+    Shape beside{shape[1]};
+    for (int axis = 2; axis < shape.rank(); ++axis) beside.push_back(1);
+    KernelCall call{
+        .op = "BatchNormLine", .domain = "gradloom", .attributes = {{"epsilon", 1e-5}}, .inputs = {Float(shape), c, c}, .outputs = {}};
+    call.outputs = {c, c, c, Float(beside), Float(beside), Float(beside)};
+    const std::vector<Tensor> inputs{Random(shape, random), Random(c.shape, random), Random(c.shape, random)};
+    const std::vector<Tensor> wanted = RunReference(call, inputs);
+    for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+      for (const Layout& layout : {Layout{}, ChannelsLast(shape.rank())}) {
+        call.inputs[0] = {dtype, shape, layout};
+        const auto got = RunKernel(*ChooseKernel(DeviceKind::kCuda, call), call, {Rounded(inputs[0], dtype), inputs[1], inputs[2]});
+        for (size_t k = 0; k < wanted.size(); ++k) {
+          for (int64_t i = 0; i < wanted[k].elements(); ++i) {
+            const double w = ElementAsDouble(wanted[k].view(), i);
+            ASSERT_NEAR(ElementAsDouble(got[k].view(), i), w, 1e-5 * std::max(1.0, std::fabs(w))) << shape.ToString() << " output " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(DnnAttention, ForwardAgreesWithTheReference) {
   std::mt19937_64 random(1);
   for (const AttentionCase& c : AttentionCases()) {
     SCOPED_TRACE(c.note);
-    const KernelCall call{.op = "Attention",
-                          .domain = "",
-                          .attributes = c.attributes,
-                          .inputs = {Float(c.q), Float(c.k), Float(c.v)},
-                          .outputs = {Float(c.y)}};
-    Compare(call, {Random(c.q, random), Random(c.k, random), Random(c.v, random)});
+    KernelCall call{.op = "Attention",
+                    .domain = "",
+                    .attributes = c.attributes,
+                    .inputs = {Float(c.q), Float(c.k), Float(c.v)},
+                    .outputs = {Float(c.y)}};
+    std::vector<Tensor> inputs{Random(c.q, random), Random(c.k, random), Random(c.v, random)};
+    if (c.mask) {
+      call.inputs.push_back(MaskType(c));
+      inputs.push_back(RandomMask(c, random));
+    }
+    Compare(call, inputs);
+  }
+}
+
+// cuDNN's has some mean of the values then: a NaN would spread.
+TEST(DnnAttention, AQueryThatSeesNoKeyIsFinite) {
+  std::mt19937_64 random(6);
+  const Shape shape{1, 1, 2, 8}, keys{1, 1, 3, 8};
+  Tensor mask(DType::kFloat32, Shape{2, 3});
+  for (size_t i = 0; i < 6; ++i) mask.as<float>()[i] = i < 3 ? -INFINITY : 0;
+  const Tensor q = Random(shape, random), k = Random(keys, random), v = Random(keys, random);
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    const KernelCall call = InType({.op = "Attention",
+                                    .domain = "",
+                                    .attributes = {},
+                                    .inputs = {Float(shape), Float(keys), Float(keys), Float({2, 3})},
+                                    .outputs = {Float(shape)}},
+                                   dtype);
+    const KernelRow& row = *ChooseKernel(DeviceKind::kCuda, call);
+    EXPECT_EQ(row.name, "cudnn.Attention");
+    const Tensor y = RunKernel(row, call, {Rounded(q, dtype), Rounded(k, dtype), Rounded(v, dtype), Rounded(mask, dtype)})[0];
+    for (int64_t e = 0; e < 8; ++e) {
+      double least = 1, most = -1;
+      for (int64_t j = 0; j < 3; ++j) {
+        least = std::min(least, ElementAsDouble(v.view(), j * 8 + e));
+        most = std::max(most, ElementAsDouble(v.view(), j * 8 + e));
+      }
+      EXPECT_GE(ElementAsDouble(y.view(), e), least - 0.01);
+      EXPECT_LE(ElementAsDouble(y.view(), e), most + 0.01);
+    }
   }
 }
 
@@ -161,7 +255,13 @@ TEST(DnnAttention, GradientsAgreeWithTheReference) {
                       .outputs = {}};
       call.attributes.set("wanted", wanted);
       for (int64_t i : wanted) call.outputs.push_back(call.inputs[static_cast<size_t>(i)]);
-      Compare(call, {Random(c.q, random), Random(c.k, random), Random(c.v, random), {}, {}, {}, {}, Random(c.y, random), {}, {}});
+      std::vector<Tensor> inputs{
+          Random(c.q, random), Random(c.k, random), Random(c.v, random), {}, {}, {}, {}, Random(c.y, random), {}, {}};
+      if (c.mask) {
+        call.inputs[3] = MaskType(c);
+        inputs[3] = RandomMask(c, random);
+      }
+      Compare(call, inputs);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "kernels/cuda/rows/convolution.h"
 #include "kernels/reference/reference.h"
 #include "tests/cuda/emulated_dnn.h"
+#include "tests/cuda/emulated_runtime.h"
 #include "tests/cuda/run_kernel.h"
 
 namespace gradloom {
@@ -81,14 +82,55 @@ TEST(DnnAttention, Refuses) {
   wide.attributes.set("softcap", 2.0);
   EXPECT_EQ(Why(wide), "attribute softcap");
   wide = call;
-  wide.inputs.push_back({DType::kBool, {16, 16}, {}});
-  EXPECT_EQ(Why(wide), "input 3");
+  wide.inputs.push_back({DType::kFloat32, {16, 16}, {}});
+  EXPECT_EQ(Why(wide), "a mask of float32");
+  wide.inputs.back().dtype = DType::kBool;
+  EXPECT_EQ(Why(wide), "");
+  wide.inputs.back() = {DType::kFloat16, {2, 1, 1, 12}, {}};
+  EXPECT_EQ(Why(wide), "a mask of other keys");
   wide = call;
   for (OperandType& in : wide.inputs) in.dtype = DType::kFloat32;
   EXPECT_EQ(Why(wide), "float32");
   wide = call;
   for (OperandType& in : wide.inputs) in.shape = {2, 4, 16, 36};
   EXPECT_EQ(Why(wide), "vectors of other than 8, 16 .. 128 elements");
+}
+
+// A mask is one for all along extents of 1; of heads cuDNN takes one or all.
+TEST(DnnAttention, MasksAreRepeated) {
+  const OperandType q{DType::kFloat16, {2, 4, 16, 32}, {}};
+  const auto mask = [&](const Shape& shape) {
+    return DnnAttentionOf(
+               {.op = "Attention", .domain = "", .attributes = {}, .inputs = {q, q, q, {DType::kFloat16, shape, {}}}, .outputs = {q}})
+        .value()
+        .mask;
+  };
+  EXPECT_EQ(mask({2, 1, 1, 16}).dims, (Ints{2, 1, 16, 16}));
+  EXPECT_EQ(mask({2, 1, 1, 16}).strides, (Ints{16, 256, 0, 1}));
+  EXPECT_EQ(mask({16, 16}).strides, (Ints{0, 256, 16, 1}));
+  EXPECT_EQ(mask({4, 1, 16}).dims, (Ints{2, 4, 16, 16}));
+  EXPECT_EQ(mask({4, 1, 16}).strides, (Ints{0, 16, 0, 1}));
+  EXPECT_EQ(mask({2, 4, 16, 16}).strides, (Ints{1024, 256, 16, 1}));
+}
+
+// The same where cuBLASLt knows no algorithm for a product.
+TEST(Blas, KernelsOfOursStandIn) {
+  const KernelCall call{.op = "MatMul",
+                        .domain = "",
+                        .attributes = {},
+                        .inputs = {{DType::kFloat32, {2, 3, 5}, {}}, {DType::kFloat32, {5, 4}, {}}},
+                        .outputs = {{DType::kFloat32, {2, 3, 4}, {}}}};
+  std::vector<Tensor> inputs;
+  for (const OperandType& in : call.inputs) {
+    inputs.emplace_back(in.dtype, in.shape);
+    for (size_t i = 0; i < inputs.back().as<float>().size(); ++i) inputs.back().as<float>()[i] = static_cast<float>(i * 5 % 11) / 8;
+  }
+  emulated::SetBlasHasAlgorithms(false);
+  const Tensor got = RunKernel(*FindKernel("cublas.MatMul"), call, inputs)[0];
+  emulated::SetBlasHasAlgorithms(true);
+  const Tensor wanted = RunReference(call, inputs)[0];
+  for (int64_t i = 0; i < wanted.elements(); ++i) EXPECT_EQ(ElementAsDouble(got.view(), i), ElementAsDouble(wanted.view(), i)) << i;
+  EXPECT_NE(TheLibraries().notes().back().find("cuda.MatMul runs"), std::string::npos);
 }
 
 // A row of ours takes what cuDNN's takes, and needs no more scratch memory.

@@ -1,4 +1,5 @@
-// cuBLASLt without a GPU, for tests: products in double over column-major matrices, as its documentation states them.
+// cuBLASLt without a GPU, for tests: products in double over column-major matrices, as its documentation states them. The workspace is
+// overwritten, and has to lie as CUDA's own allocations do.
 #include <cublasLt.h>
 
 #include <cstring>
@@ -8,10 +9,16 @@
 
 #include "kernels/cuda/emulated_launch.h"
 #include "runtime/base/half.h"
+#include "tests/cuda/emulated_runtime.h"
 
 namespace {
 
 using Bytes = std::map<int, std::string>;
+
+bool& HasAlgorithms() {
+  static bool has = true;
+  return has;
+}
 
 template <typename T>
 T Get(const Bytes& attributes, int attribute, T absent) {
@@ -91,6 +98,8 @@ void Multiply(const Desc& desc, double alpha, const Matrix& a, const Matrix& b, 
 
 }  // namespace
 
+void gradloom::emulated::SetBlasHasAlgorithms(bool all) { HasAlgorithms() = all; }
+
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -145,14 +154,15 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t[], int* count) {
-  *count = 1;
-  return CUBLAS_STATUS_SUCCESS;
+  *count = HasAlgorithms() ? 1 : 0;
+  return HasAlgorithms() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t*, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
   const Desc desc = *Of(given);
   const auto transposed = [&](int attribute) { return Get(desc.attributes, attribute, CUBLAS_OP_N) != CUBLAS_OP_N; };
   const Matrix left{*Of(a_layout), a, transposed(CUBLASLT_MATMUL_DESC_TRANSA)},
@@ -161,7 +171,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, cons
   if (left.columns() != right.rows() || left.rows() != result.rows() || right.columns() != result.columns())
     return CUBLAS_STATUS_INVALID_VALUE;
   const double scale = Load(desc.scale, alpha, 0), add = Load(desc.scale, beta, 0);
-  gradloom::cuda::EmulatedLaunch(stream, [=] { Multiply(desc, scale, left, right, add, addend, result); });
+  gradloom::cuda::EmulatedLaunch(stream, [=] {
+    std::memset(workspace, 0xA5, workspace_bytes);
+    Multiply(desc, scale, left, right, add, addend, result);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 

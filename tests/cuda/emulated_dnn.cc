@@ -127,7 +127,7 @@ bool IsConsistent(const DnnConvolution& c) {
 // Attention of one query at a time.
 struct Attention {
   DnnAttention a;
-  EmulatedTensor q, k, v, o, sums;
+  EmulatedTensor q, k, v, o, sums, mask;
 
   explicit Attention(const DnnAttention& attention)
       : a(attention),
@@ -135,16 +135,20 @@ struct Attention {
         k(a.k, a.dtype),
         v(a.v, a.dtype),
         o(a.o, a.dtype),
-        sums({{a.q.dims[0], a.q.dims[1], a.q.dims[2], 1}, {a.q.dims[1] * a.q.dims[2], a.q.dims[2], 1, 1}}, DType::kFloat32) {}
+        sums({{a.q.dims[0], a.q.dims[1], a.q.dims[2], 1}, {a.q.dims[1] * a.q.dims[2], a.q.dims[2], 1, 1}}, DType::kFloat32),
+        mask(a.has_mask() ? a.mask : DnnTensor{{1, 1, 1, 1}, {1, 1, 1, 1}}, a.dtype) {}
 
-  void Load(const Addresses& addresses) { q.Load(addresses[0]), k.Load(addresses[1]), v.Load(addresses[2]); }
+  void Load(const Addresses& addresses) {
+    q.Load(addresses[0]), k.Load(addresses[1]), v.Load(addresses[2]);
+    if (a.has_mask()) mask.Load(addresses.back());
+  }
   int64_t KeyHead(int64_t head) const { return head / (a.q.dims[1] / a.k.dims[1]); }
   int64_t KeysOf(int64_t i) const { return a.causal ? std::min(i + 1, a.k.dims[2]) : a.k.dims[2]; }
 
   double Score(int64_t b, int64_t h, int64_t i, int64_t j) {
     double sum = 0;
     for (int64_t e = 0; e < a.q.dims[3]; ++e) sum += q[{b, h, i, e}] * k[{b, KeyHead(h), j, e}];
-    return sum * a.scale;
+    return sum * a.scale + (a.has_mask() ? mask[{b, a.mask.dims[1] == 1 ? 0 : h, i, j}] : 0.0);
   }
 };
 
@@ -158,16 +162,17 @@ void Attend(const DnnAttention& problem, const Addresses& addresses) {
   Attention t(problem);
   t.Load(addresses);
   ForEachQuery(problem, [&](int64_t b, int64_t h, int64_t i) {
-    double sum = 0;
-    for (int64_t j = 0; j < t.KeysOf(i); ++j) sum += std::exp(t.Score(b, h, i, j));
-    t.sums[{b, h, i, 0}] = std::log(sum);
+    double sum = 0, largest = t.Score(b, h, i, 0);
+    for (int64_t j = 1; j < t.KeysOf(i); ++j) largest = std::max(largest, t.Score(b, h, i, j));
+    for (int64_t j = 0; j < t.KeysOf(i); ++j) sum += std::exp(t.Score(b, h, i, j) - largest);
+    t.sums[{b, h, i, 0}] = largest + std::log(sum);
     for (int64_t j = 0; j < t.KeysOf(i); ++j) {
-      const double probability = std::exp(t.Score(b, h, i, j)) / sum;
+      const double probability = std::exp(t.Score(b, h, i, j) - largest) / sum;
       for (int64_t e = 0; e < problem.v.dims[3]; ++e) t.o[{b, h, i, e}] += probability * t.v[{b, t.KeyHead(h), j, e}];
     }
   });
   t.o.Store(const_cast<void*>(addresses[3]));
-  if (addresses.size() > 4) t.sums.Store(const_cast<void*>(addresses[4]));
+  if (addresses.size() > (problem.has_mask() ? 5 : 4)) t.sums.Store(const_cast<void*>(addresses[4]));
 }
 
 void AttendGradient(const DnnAttention& problem, const Addresses& addresses) {

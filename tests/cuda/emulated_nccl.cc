@@ -10,13 +10,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -109,9 +113,20 @@ class Clique {
     if (listener_ >= 0) close(listener_);
   }
 
+  // Graphs that have collectives of the communicator.
+  std::atomic<int>& in_graphs() { return in_graphs_; }
+  // As NCCL, which ends no communicator before those are gone; where they stay it waits for ever.
+  void AwaitGraphs() {
+    for (const auto begin = std::chrono::steady_clock::now(); in_graphs_ > 0; std::this_thread::yield()) {
+      AdvanceStreams();
+      if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) continue;
+      std::fprintf(stderr, "emulated NCCL: a communicator is ended while there is a graph with collectives of it\n");
+      std::abort();
+    }
+  }
+
   void Add(int rank) { ranks_.push_back(rank); }
   int size() const { return size_; }
-  bool aborted() const { return aborted_; }
   void Abort() { aborted_ = true; }
 
   // All members of this process have been added.
@@ -277,9 +292,11 @@ class Clique {
 
   const std::string id_;
   const int size_;
+  std::atomic<int> in_graphs_ = 0;
   std::vector<int32_t> ranks_;  // of this process
   ncclResult_t state_ = ncclInProgress;
-  bool aborted_ = false, met_ = false;
+  std::atomic<bool> aborted_ = false;
+  bool met_ = false;
   int listener_ = -1;  // of the process that made the id
   std::vector<Connection> connections_;
   bool under_way_ = false;
@@ -288,6 +305,18 @@ class Clique {
 };
 
 namespace {
+
+// Belongs to a graph.
+class InGraph {
+ public:
+  explicit InGraph(std::shared_ptr<Clique> clique) : clique_(std::move(clique)) { ++clique_->in_graphs(); }
+  ~InGraph() { --clique_->in_graphs(); }
+  InGraph(const InGraph&) = delete;
+  InGraph& operator=(const InGraph&) = delete;
+
+ private:
+  const std::shared_ptr<Clique> clique_;
+};
 
 // What was asked for since the outermost begin.
 struct Asked {
@@ -302,10 +331,11 @@ struct Group {
   int depth = 0;
   std::map<std::string, std::shared_ptr<Clique>> meeting;  // by id
   std::vector<Asked> asked;
+  std::vector<std::shared_ptr<Clique>> aborted;
 };
 
 Group& TheGroup() {
-  static Group group;
+  thread_local Group group;
   return group;
 }
 
@@ -334,6 +364,7 @@ ncclResult_t EnqueueAll(std::vector<Asked> asked) {
     }
     const auto run = [clique, collective = together[0].collective, operands] { return clique->Run(collective, operands); };
     if (EnqueueTogether("collective", streams, run) != cudaSuccess) return ncclUnhandledCudaError;
+    KeepByGraph(std::make_shared<InGraph>(clique));
   }
   return ncclSuccess;
 }
@@ -409,14 +440,18 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  comm->clique->AwaitGraphs();
   delete comm;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->clique->Abort();
+  TheGroup().aborted.push_back(comm->clique);
   delete comm;
-  return ncclSuccess;
+  if (TheGroup().depth > 0) return ncclSuccess;
+  ncclGroupStart();
+  return ncclGroupEnd();
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -436,6 +471,7 @@ ncclResult_t ncclGroupEnd() {
   for (const auto& [id, clique] : std::exchange(group.meeting, {})) {
     if (const ncclResult_t met = clique->Meet(); met != ncclSuccess && (result == ncclSuccess || result == ncclInProgress)) result = met;
   }
+  for (const auto& clique : std::exchange(group.aborted, {})) clique->AwaitGraphs();
   const ncclResult_t enqueued = EnqueueAll(std::exchange(group.asked, {}));
   return enqueued == ncclSuccess ? result : enqueued;
 }

@@ -30,12 +30,14 @@ using WorkPtr = std::shared_ptr<Work>;
 struct CUevent_st {
   WorkPtr recorded;  // the last record; null: never
   int capture = 0;   // the capture in which it was recorded; 0: none
+  int device = 0;
   // When that was reached. An event may be gone by then.
   std::shared_ptr<std::chrono::steady_clock::time_point> time = std::make_shared<std::chrono::steady_clock::time_point>();
 };
 
 struct CUgraph_st {
   std::vector<std::pair<int, WorkPtr>> work;  // by stream of the capture, in order
+  std::vector<std::shared_ptr<void>> kept;
   bool joined = true;
 };
 
@@ -62,6 +64,8 @@ struct Capture {
   CUgraph_st graph;
 };
 
+using Block = std::pair<size_t, int>;  // size and device; -1: pinned
+
 struct World {
   std::recursive_mutex mutex;  // inputs of a next step are copied on a thread of their own
   Options options;
@@ -69,7 +73,7 @@ struct World {
   CUstream_st legacy;
   std::vector<std::unique_ptr<CUstream_st>> streams;
   std::set<CUevent_st*> events;
-  std::map<void*, std::pair<size_t, int>> memory;  // size and device; -1: pinned
+  std::map<void*, Block> memory;
   int captures = 0;
   std::unique_ptr<Capture> capture;  // one at a time
   std::vector<Call> calls;
@@ -167,7 +171,7 @@ void AdvanceWaiting(Until until) {
 // A launch of a graph: its parts as one piece of work, in a random order that keeps what the capture states.
 class GraphRun {
  public:
-  explicit GraphRun(const CUgraph_st& graph) {
+  explicit GraphRun(const CUgraph_st& graph) : kept_(graph.kept) {
     for (const auto& [stream, work] : graph.work) left_.push_back(work);
   }
 
@@ -195,6 +199,7 @@ class GraphRun {
   }
 
  private:
+  std::vector<std::shared_ptr<void>> kept_;
   std::vector<WorkPtr> left_;
   std::set<const Work*> done_;
 };
@@ -228,6 +233,30 @@ cudaError_t Give(void* address) {
   if (TheWorld().memory.erase(address) == 0) return Fail(cudaErrorInvalidValue);
   std::free(address);
   return cudaSuccess;
+}
+
+// Null for memory that was not allocated here.
+const Block* BlockOf(const void* address) {
+  const auto& memory = TheWorld().memory;
+  auto block = memory.upper_bound(const_cast<void*>(address));
+  const bool known = block != memory.begin() && static_cast<const char*>((--block)->first) + block->second.first > address;
+  return known ? &block->second : nullptr;
+}
+
+// The device whose memory this is; -1: the host's.
+int DeviceOf(const void* address) {
+  const Block* const block = BlockOf(address);
+  return block == nullptr ? -1 : block->second;
+}
+
+// That of the legacy stream is the current one.
+int DeviceOf(cudaStream_t stream) { return stream == nullptr ? the_device : stream->device; }
+
+cudaError_t EnqueueCopy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+  const auto lock = Locked();
+  const int there = DeviceOf(to), here = DeviceOf(from), device = there < 0 ? here : there;
+  if ((there < 0) != (here < 0) && device != DeviceOf(stream)) return Fail(cudaErrorInvalidValue);
+  return Enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); });
 }
 
 cudaError_t Synchronize(cudaStream_t given) {
@@ -276,6 +305,15 @@ cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t cons
   return cudaSuccess;
 }
 
+void KeepByGraph(std::shared_ptr<void> object) {
+  const auto lock = Locked();
+  if (Capturing()) TheWorld().capture->graph.kept.push_back(std::move(object));
+}
+
+void AdvanceStreams() {
+  Advance([] { return false; });
+}
+
 int64_t AllocatedBytes() {
   int64_t bytes = 0;
   for (const auto& [at, block] : TheWorld().memory) bytes += block.second >= 0 ? static_cast<int64_t>(block.first) : 0;
@@ -288,6 +326,7 @@ namespace gradloom::cuda {
 
 // Throws what a launch on a GPU leaves for cudaGetLastError.
 void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) {
+  if (emulated::DeviceOf(stream) != emulated::the_device) CheckCuda(cudaErrorInvalidResourceHandle, "launch");
   CheckCuda(emulated::Enqueue(stream, "launch", std::move(work)), "launch");
 }
 
@@ -303,6 +342,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
     case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
@@ -360,11 +400,9 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   const auto lock = Locked();
   *attributes = {};
-  const auto& memory = TheWorld().memory;
-  auto block = memory.upper_bound(const_cast<void*>(pointer));
-  const bool known = block != memory.begin() && static_cast<const char*>((--block)->first) + block->second.first > pointer;
-  attributes->type = !known ? cudaMemoryTypeUnregistered : block->second.second < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-  attributes->device = known ? block->second.second : -1;
+  const Block* const block = BlockOf(pointer);
+  attributes->type = block == nullptr ? cudaMemoryTypeUnregistered : block->second < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  attributes->device = block == nullptr ? -1 : block->second;
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** address, size_t bytes) { return Take(address, bytes, the_device); }
@@ -376,7 +414,7 @@ cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void* address) { return Give(address); }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  return Enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); });
+  return EnqueueCopy(to, from, bytes, stream);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
@@ -424,6 +462,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   const auto lock = Locked();
   *event = new CUevent_st;
+  (*event)->device = the_device;
   TheWorld().events.insert(*event);
   return cudaSuccess;
 }
@@ -436,6 +475,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t given) {
   const auto lock = Locked();
   CUstream_st* const stream = StreamOf(given);
+  if (event->device != DeviceOf(given)) return Fail(cudaErrorInvalidResourceHandle);
   if (const cudaError_t error = Enqueue(given, "record", [time = event->time] { *time = std::chrono::steady_clock::now(); });
       error != cudaSuccess)
     return error;

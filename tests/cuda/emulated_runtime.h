@@ -2,13 +2,15 @@
 //
 // Streams are queues. Nothing runs until somebody waits; then the heads of the queues are taken in a random order that keeps only what
 // streams and events state, so that a missing event shows as wrong numbers. Fresh memory is poisoned. What is illegal while a graph is
-// captured is refused as CUDA refuses it.
+// captured is refused as CUDA refuses it; so are launches on another device's stream than the current one's, and copies between the host
+// and a device on the stream of another.
 #pragma once
 
 #include <driver_types.h>
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +41,15 @@ const std::vector<Call>& Calls();
 // Enqueues work that begins when all these streams have come to it, and behind which all go on. `run` says whether it is through; it is
 // asked until it is, and whoever waits for a stream may give that up.
 cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run);
+
+// Of the capture that is going on, if there is one: `object` is kept until its graph is gone and no launch of it is under way.
+void KeepByGraph(std::shared_ptr<void> object);
+
+// Runs what can run now.
+void AdvanceStreams();
+
+// Whether cuBLASLt knows an algorithm for any product, from now on.
+void SetBlasHasAlgorithms(bool all);
 
 // Bytes that are allocated now, over all devices.
 int64_t AllocatedBytes();

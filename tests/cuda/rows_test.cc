@@ -24,7 +24,6 @@ TEST(CudaRows, EveryOperatorOfTheCpuIsThere) {
       // An Identity behind differentiation.
       "gradloom.StopGradient",
       // Made for the CPU alone.
-      "gradloom.BatchNormLine",
       "gradloom.GruTraining",
       "gradloom.LstmTraining",
   };

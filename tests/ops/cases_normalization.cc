@@ -19,6 +19,15 @@ void AddBatchNormalization(std::vector<OpCase>& cases) {
                    .outputs = 3,
                    .gradient = false});
   cases.push_back({"BatchNormTrain", {In({1, 2, 3}), In({2}), In({2})}, {}, "gradloom", 4, "one image"});
+  for (const Shape& x : {Shape{4, 3}, Shape{2, 3, 2, 4}}) {
+    const Shape channels{x[1]};
+    cases.push_back({.op = "BatchNormLine",
+                     .operands = {In(x), In(channels), In(channels)},
+                     .attributes = {{"epsilon", 1e-3}},
+                     .domain = "gradloom",
+                     .outputs = 6,
+                     .gradient = false});
+  }
   cases.push_back({.op = "BatchNormTrainGrad",
                    .operands = {In({2, 3, 4}), In({2, 3, 4}), In({3}), In({3}), In({3}, 0.5, 2)},
                    .domain = "gradloom",

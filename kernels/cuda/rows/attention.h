@@ -11,20 +11,25 @@
 
 namespace gradloom {
 
-// o = softmax(scale q k') v for each head; tensors are [batch, heads, positions, elements]. Heads of q share those of k and v in order.
+// o = softmax(scale q k' + mask) v for each head; tensors are [batch, heads, positions, elements]. Heads of q share those of k and v in
+// order.
 struct DnnAttention {
   DType dtype = DType::kFloat16;  // of all four; sums are float32
   double scale = 1;
   bool causal = false;  // query i sees the keys up to i
   DnnTensor q, k, v, o;
+  DnnTensor mask;  // [batch, heads or 1, queries, keys], with steps of 0 where it is one for all; without dimensions: there is none
+
+  bool has_mask() const { return !mask.dims.empty(); }
 };
 
 // Of a call, or nullopt, and why.
 std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why = nullptr);
 
-// How scratch memory is divided, in bytes from its start. The gradient computes o again, with the logarithm of each query's sum; gradients
-// that nobody wants go there, too. cuDNN has what follows.
+// How scratch memory is divided, in bytes from its start. A mask comes there in the type of q. The gradient computes o again, with the
+// logarithm of each query's sum; gradients that nobody wants go there, too. cuDNN has what follows.
 struct DnnAttentionScratch {
+  int64_t mask = 0;  // as cuDNN takes it, where there is one
   int64_t o = 0, sums = 0;
   std::array<int64_t, 3> gradients{-1, -1, -1};  // of q, k, v; -1: wanted, and not here
   int64_t library = 0, library_bytes = 0;

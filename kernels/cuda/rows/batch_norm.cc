@@ -1,5 +1,4 @@
 // Batch normalisation in training and inference, in one operator or in two parts around the sums of several devices.
-#include "kernels/catalog/physical.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/rows/slices.h"
 
@@ -8,24 +7,11 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: the reasons below are its
 
-// What has x's shape lies as x does, plain or with its channels innermost; vectors are plain.
-std::string OtherLayouts(const KernelCall& call, const OperandType& x) {
-  const bool plain = SamePlaces(x.layout, {}, x.shape);
-  if (!plain && !SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape)) return "layout " + x.layout.ToString();
-  for (const auto* operands : {&call.inputs, &call.outputs}) {
-    for (const OperandType& operand : *operands) {
-      const Layout& expected = operand.shape == x.shape ? x.layout : Layout{};
-      if (operand.present() && !SamePlaces(operand.layout, expected, operand.shape)) return "layout " + operand.layout.ToString();
-    }
-  }
-  return "";
-}
-
 template <int kX>
 std::string Rejects(const KernelCall& call) {
-  const OperandType& x = call.inputs[kX];
-  if (x.shape.rank() < 2) return "rank below 2";
-  return FirstOf({OtherLayouts(call, x), NotFloating(call, kX)});
+  const int rank = call.inputs[kX].shape.rank();
+  if (rank < 2) return "rank below 2";
+  return FirstOf({ChannelOrders(call, rank), NotFloating(call, kX)});
 }
 
 // Operators on a number for each channel alone: input 1 has the type of their results.
@@ -61,6 +47,7 @@ struct Row {
 constexpr KernelRow kRows[] = {
     Row{"cuda.BatchNormalization", "BatchNormalization", "", Rejects<0>, kInPlace, Scratch<0>},
     Row{"cuda.gradloom.BatchNormTrain", "BatchNormTrain", "gradloom", Rejects<0>, kInPlace, Scratch<0>},
+    Row{"cuda.gradloom.BatchNormLine", "BatchNormLine", "gradloom", Rejects<0>, {}, Scratch<0>},
     Row{"cuda.gradloom.BatchNormTrainGrad", "BatchNormTrainGrad", "gradloom", Rejects<1>, kGradInPlace, Scratch<1>},
     Row{"cuda.gradloom.BatchNormSums", "BatchNormSums", "gradloom", Rejects<0>, {}, Scratch<0>},
     Row{"cuda.gradloom.BatchNormStatistics", "BatchNormStatistics", "gradloom", RejectsVectors},

@@ -25,10 +25,27 @@ DnnTensor TensorOf(const Shape& shape, int64_t heads) {
   return {{shape[0], heads, shape[1], size}, {shape[1] * shape[2], size, shape[2], 1}};
 }
 
+// A mask in row-major order, one for all where it has an extent of 1; nullopt where it says nothing of some keys.
+std::optional<DnnTensor> MaskOf(const Shape& shape, const DnnAttention& a) {
+  const std::array<int64_t, 4> all{a.q.dims[0], a.q.dims[1], a.q.dims[2], a.k.dims[2]};
+  DnnTensor mask{{all.begin(), all.end()}, {0, 0, 0, 1}};
+  if (shape.rank() < 1 || shape.rank() > 4 || shape[shape.rank() - 1] != all[3]) return std::nullopt;
+  const std::vector<int64_t> own = shape.strides();
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) {
+    const auto at = static_cast<size_t>(axis + 4 - shape.rank());
+    if (shape[axis] != 1) mask.strides[at] = own[static_cast<size_t>(axis)];
+  }
+  // Of heads cuDNN takes one for all.
+  if (mask.strides[1] == 0) mask.dims[1] = 1, mask.strides[1] = all[2] * all[3];
+  return mask;
+}
+
 std::string NotServed(const KernelCall& call) {
   const DType dtype = call.inputs[kQ].dtype;
   if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::string(DTypeName(dtype));
-  for (size_t i : {kMask, kPastKey, kPastValue, kLengths}) {
+  if (Has(call, kMask) && call.inputs[kMask].dtype != dtype && call.inputs[kMask].dtype != DType::kBool)
+    return "a mask of " + std::string(DTypeName(call.inputs[kMask].dtype));
+  for (size_t i : {kPastKey, kPastValue, kLengths}) {
     if (Has(call, i)) return "input " + std::to_string(i);
   }
   const Attributes& a = call.attributes;
@@ -100,6 +117,11 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
   const auto &dims = a.q.dims, &values = a.v.dims;
   a.scale = call.attributes.Float("scale", 1 / std::sqrt(static_cast<double>(dims[3])));
   a.o = TensorOf(q.rank() == 4 ? Shape{dims[0], dims[1], dims[2], values[3]} : Shape{dims[0], dims[2], dims[1] * values[3]}, dims[1]);
+  if (Has(call, kMask)) {
+    const auto mask = MaskOf(call.inputs[kMask].shape, a);
+    if (!mask) return no("a mask of other keys");
+    a.mask = *mask;
+  }
   if (IsGradient(call) && ScoreBytes(a) > 256 * kMiB) return no("scores of more than 256 MiB");
   return a;
 }
@@ -113,6 +135,7 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
     return begin;
   };
   const int64_t queries = a.q.dims[0] * a.q.dims[1] * a.q.dims[2];
+  if (a.has_mask()) s.mask = take(call.inputs[kMask].shape.elements() * 2);
   if (IsGradient(call)) {
     s.o = take(a.o.elements() * 2);
     s.sums = take(queries * 4);

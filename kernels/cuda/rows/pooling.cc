@@ -13,18 +13,21 @@ std::string NotVolumes(const KernelCall& call) {
   return rank < 3 || rank > 5 ? "rank " + std::to_string(rank) : "";
 }
 
-std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call), NotVolumes(call)}); }
+// In row-major order, or with the channels innermost, as convolutions in 16 bits have them.
+std::string Orders(const KernelCall& call) { return ChannelOrders(call, call.inputs[0].shape.rank()); }
+
+std::string Rejects(const KernelCall& call) { return FirstOf({Orders(call), NotFloating(call), NotVolumes(call)}); }
 
 // One window a plane, of any rank.
 std::string RejectsGlobal(const KernelCall& call) {
   if (call.inputs[0].shape.rank() < 2) return "rank below 2";
-  return FirstOf({Layouts(call), NotFloating(call)});
+  return FirstOf({Orders(call), NotFloating(call)});
 }
 
 std::string RejectsMaxPool(const KernelCall& call) {
   const DType dtype = call.inputs[0].dtype;
   if (!IsFloating(dtype) && !IsInteger(dtype)) return "elements of type " + std::string(DTypeName(dtype));
-  return FirstOf({Layouts(call), NotVolumes(call)});
+  return FirstOf({Orders(call), NotVolumes(call)});
 }
 
 // Points of a plane are counted in 32 bits.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/catalog/backends.h"
+#include "kernels/catalog/physical.h"
 
 namespace gradloom {
 namespace {
@@ -63,6 +64,26 @@ std::string Layouts(const KernelCall& call) {
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
       if (!operand.layout.plain()) return "layout " + operand.layout.ToString();
+    }
+  }
+  return "";
+}
+
+bool HasChannelsLast(const KernelCall& call, int rank) {
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      if (operand.present() && operand.shape.rank() == rank && !SamePlaces(operand.layout, {}, operand.shape)) return true;
+    }
+  }
+  return false;
+}
+
+std::string ChannelOrders(const KernelCall& call, int rank) {
+  const Layout order = HasChannelsLast(call, rank) ? ChannelsLast(rank) : Layout{};
+  for (const auto* operands : {&call.inputs, &call.outputs}) {
+    for (const OperandType& operand : *operands) {
+      const Layout& expected = operand.shape.rank() == rank ? order : Layout{};
+      if (operand.present() && !SamePlaces(operand.layout, expected, operand.shape)) return "layout " + operand.layout.ToString();
     }
   }
   return "";

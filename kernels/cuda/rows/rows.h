@@ -49,6 +49,10 @@ namespace cuda_rows {
 
 // An operand that does not lie in row-major order.
 std::string Layouts(const KernelCall& call);
+// Operands of `rank` lie neither all in row-major order nor all with their channels innermost, or some other one not in row-major order.
+std::string ChannelOrders(const KernelCall& call, int rank);
+// Whether those with channels are innermost there; false where both orders are one.
+bool HasChannelsLast(const KernelCall& call, int rank);
 // One of these inputs is data where its values must be known before the step.
 std::string Unknown(const KernelCall& call, std::initializer_list<size_t> inputs);
 // A floating-point operand (or the first input where `all` is false) of a type other than float32, float64, float16, bfloat16.

@@ -58,6 +58,20 @@ class CudaGraph : public DeviceGraph {
   cudaGraphExec_t exec_ = nullptr;
 };
 
+// Launches, and the libraries' calls, are those of the thread's current device, which the streams of one process take turns to be on.
+class KernelOnDevice : public Kernel {
+ public:
+  KernelOnDevice(int ordinal, std::unique_ptr<Kernel> kernel) : ordinal_(ordinal), kernel_(std::move(kernel)) {}
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
+    GRADLOOM_CUDA(cudaSetDevice(ordinal_));
+    kernel_->Run(inputs, outputs, scratch, stream);
+  }
+
+ private:
+  int ordinal_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
@@ -193,7 +207,7 @@ class CudaDevice : public Device {
 
   std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) override {
     Use();
-    return MakeCudaKernel(row, call, {site, fault_.get(), libraries_.get()});
+    return std::make_unique<KernelOnDevice>(ordinal_, MakeCudaKernel(row, call, {site, fault_.get(), libraries_.get()}));
   }
   std::optional<FoundFault> TakeFault() override {
     Use();

@@ -118,11 +118,14 @@ class NcclGroup : public DeviceGroup {
 
   void Check() override { InProgress(); }
 
+  // Together: a member waits for the end of the graph that others' collectives are in.
   void Abort() noexcept override {
+    ncclGroupStart();
     for (ncclComm_t& communicator : communicators_) {
       if (communicator != nullptr) ncclCommAbort(communicator);
       communicator = nullptr;
     }
+    ncclGroupEnd();
   }
 
  private:

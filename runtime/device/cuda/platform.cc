@@ -27,6 +27,9 @@ std::string UuidOf(const cudaUUID_t& uuid) {
   return text;
 }
 
+// CUDA counts 1000 major + 10 minor.
+std::string VersionText(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
 class CudaDevicePlatform : public DevicePlatform {
  public:
   CudaDevicePlatform() : versions_(ReadVersions()) {}
@@ -38,6 +41,9 @@ class CudaDevicePlatform : public DevicePlatform {
     const cudaError_t error = cudaGetDeviceCount(&count);
     cudaGetLastError();
     if (error == cudaErrorInsufficientDriver && versions_.driver == 0) return "there is no NVIDIA driver";
+    if (error == cudaErrorInsufficientDriver)
+      return "the NVIDIA driver serves CUDA up to " + VersionText(versions_.driver) + ", and this library needs " +
+             VersionText(versions_.runtime);
     if (error != cudaSuccess) return cudaGetErrorString(error);
     return count == 0 ? "there is no NVIDIA GPU" : "";
   }

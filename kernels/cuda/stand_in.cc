@@ -1,4 +1,4 @@
-#include "kernels/cuda/dnn_stand_in.h"
+#include "kernels/cuda/stand_in.h"
 
 #include "kernels/cuda/libraries.h"
 #include "runtime/base/error.h"
@@ -11,12 +11,12 @@ constexpr size_t kMostWords = 600;
 
 }  // namespace
 
-std::unique_ptr<Kernel> StandInForDnn(std::span<const CudaKernel> kernels, const KernelCall& call, const KernelSite& site,
-                                      const std::string& why) {
+std::unique_ptr<Kernel> StandInFor(const std::string& library, std::span<const CudaKernel> kernels, const KernelCall& call,
+                                   const KernelSite& site, const std::string& why) {
   const std::string row = "cuda." + (call.domain.empty() ? call.op : call.domain + "." + call.op);
   for (const CudaKernel& kernel : kernels) {
     if (kernel.row != row) continue;
-    site.libraries->Note("cuDNN has nothing for a " + call.op + " of " + call.inputs[0].shape.ToString() + ", " + row +
+    site.libraries->Note(library + " has nothing for a " + call.op + " of " + call.inputs[0].shape.ToString() + ", " + row +
                          " runs: " + why.substr(0, kMostWords));
     return kernel.make(call, site);
   }
