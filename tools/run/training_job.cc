@@ -264,7 +264,8 @@ void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64
   int64_t position[] = {session.step(), session.batch(), saved_step};
   communicator_->Broadcast(position, sizeof position);
   trainer_state = communicator_->Broadcast(trainer_state);
-  SpreadState(session, *communicator_, restored == nullptr ? nullptr : &restored->tensors());
+  SpreadState(session, *communicator_,
+              restored == nullptr ? ReadState() : ReadState([restored](const std::string& name) { return restored->Read(name); }));
   session.set_position(position[0], position[1]);
   saved_step_ = position[2];
   EndSetUp();
