@@ -13,8 +13,12 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/version.h"
 #include "runtime/device/choose_devices.h"
+#include "runtime/exec/check_machine.h"
+#include "runtime/exec/memory.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/job_state.h"
 #include "runtime/session/plan_identity.h"
@@ -228,6 +232,29 @@ void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
            " rows to evaluate with\n";
   lines += DataToJson(set_up.data);
   CheckSame(lines, "let all processes read the same model and data, with the same release on the same kind of processor");
+}
+
+void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
+  if (alone()) return;
+  const RankRange all_ranks{0, static_cast<int>(plan.num_ranks())};
+  int64_t wanted = HostBytesOf(plan, apart || hogwild_ ? all_ranks : communicator_->OwnRanks(plan.num_ranks()));
+  if (hogwild_) {
+    // Rank 0 has a copy to evaluate and save, and the others share its parameters.
+    const PlaceMemory memory = ArenasOf(plan, 0);
+    wanted += leads() ? wanted : -(memory.parameters + memory.statistics);
+  }
+  std::vector<HostClaim> claims;
+  for (const std::string& text :
+       communicator_->AllGather(std::to_string(wanted) + " " + std::to_string(FreeHostBytes()) + " " + HostName())) {
+    HostClaim& claim = claims.emplace_back();
+    std::istringstream words(text);
+    words >> claim.wanted_bytes >> claim.free_bytes >> claim.host;
+  }
+  try {
+    CheckHosts(claims);
+  } catch (const Error& error) {
+    Refuse(error);
+  }
 }
 
 void TrainingJob::CheckWeights(const Plan& plan, const std::string& path) const {

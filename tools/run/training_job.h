@@ -49,6 +49,9 @@ class TrainingJob {
   // before the first step.
   void CheckConfiguration(const Configuration& configuration, bool resumed) const;
   void CheckSetUp(const TrainingSetUp& set_up) const;
+  // Before any process takes memory for its devices: throws Error(kLimit), in all of them, where those of a host want more together than it
+  // has. A process runs its block of the plan's ranks, or all of them where each works by itself (`apart`), as with train.sync hogwild.
+  void CheckMemory(const Plan& plan, bool apart = false) const;
 
   // Throws Error(kConfig) where a line "name = value" of a process differs from rank 0's.
   void CheckSame(const std::string& lines, const std::string& help) const;

@@ -99,6 +99,7 @@ class TrainingRun {
     set_up_ = SetUpTraining(configuration_);
     for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
     job_->CheckSetUp(set_up_);
+    job_->CheckMemory(*set_up_.plan);
     SessionOptions options{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)};
     shared_ = configuration_.Switch("train.dry_run") ? nullptr : job_->ShareParameters(*set_up_.plan);
     if (shared_ == nullptr) {
