@@ -210,9 +210,15 @@ std::vector<std::string> TrainingJob::Names() const {
   return names;
 }
 
-void TrainingJob::DivideHost(Configuration& configuration) const {
-  if (alone() || topology_.local_world == 1) return;
+void TrainingJob::DivideWork(Configuration& configuration) {
+  if (alone()) return;
   const DeviceSpec wanted = ParseDevices(configuration.Text("devices.use"));
+  const bool placed = !configuration.Texts("devices.place").empty() || !configuration.Text("devices.gather_to").empty();
+  const bool enough = configuration.origin("devices.use").kind != OriginKind::kFile || wanted.count >= topology_.world;
+  // Lists of GPUs may differ, and all are to decide alike.
+  works_together_ = Told(placed && enough ? "together" : "") == "together";
+  if (works_together_) return ShareDevices(configuration, true);
+  if (topology_.local_world == 1) return;
   DeviceSpec taken = wanted;
   if (wanted.best || wanted.kind == DeviceKind::kCuda) taken = DeviceOfLocalRank(wanted, topology_.local_rank, ThisMachinesCuda());
   if (taken.ordinals != wanted.ordinals) configuration.Decide("devices.use", taken.ToString(), kDecidedByTheJob);
@@ -238,7 +244,7 @@ void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
   if (alone()) return;
   const RankRange all_ranks{0, static_cast<int>(plan.num_ranks())};
   int64_t wanted = HostBytesOf(plan, apart || hogwild_ ? all_ranks : communicator_->OwnRanks(plan.num_ranks()));
-  if (hogwild_) {
+  if (hogwild_ && !apart) {
     // Rank 0 has a copy to evaluate and save, and the others share its parameters.
     const PlaceMemory memory = ArenasOf(plan, 0);
     wanted += leads() ? wanted : -(memory.parameters + memory.statistics);
