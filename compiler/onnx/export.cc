@@ -1,5 +1,6 @@
 #include "compiler/onnx/export.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace {
 constexpr int64_t kExternalAlignment = 4096;
 // Smaller ones stay in the model file.
 constexpr int64_t kLeastExternalBytes = 1024;
+constexpr char kExternalEnding[] = ".data";
 
 onnx::ModelProto Parse(const ModelInfo& info) {
   onnx::ModelProto model;
@@ -79,18 +81,55 @@ void MakeDense(const Trained& trained) {
   }
 }
 
-onnx::ModelProto WithValues(const ModelInfo& info, const std::map<std::string, Tensor>& values) {
+// A file beside a model, for the elements of its large tensors.
+class ExternalFile {
+ public:
+  explicit ExternalFile(const std::string& model_path)
+      : location_(model_path.substr(model_path.rfind('/') + 1) + kExternalEnding), file_(model_path + kExternalEnding) {}
+
+  // Unless they are few, or lie elsewhere.
+  void Move(onnx::TensorProto* tensor) {
+    const std::string& raw = tensor->raw_data();
+    const int64_t bytes = static_cast<int64_t>(raw.size());
+    if (bytes < kLeastExternalBytes) return;
+    const int64_t padding = (kExternalAlignment - at_ % kExternalAlignment) % kExternalAlignment;
+    file_.Write(zeros_.data(), padding);
+    file_.Write(raw.data(), bytes);
+    const int64_t offset = at_ + padding;
+    at_ = offset + bytes;
+    ClearElements(tensor);
+    tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+    const auto add = [&](const char* key, const std::string& value) {
+      auto* entry = tensor->add_external_data();
+      entry->set_key(key);
+      entry->set_value(value);
+    };
+    add("location", location_);
+    add("offset", std::to_string(offset));
+    add("length", std::to_string(bytes));
+  }
+
+  void Commit() { file_.Commit(); }
+
+ private:
+  const std::vector<char> zeros_ = std::vector<char>(kExternalAlignment);
+  const std::string location_;
+  AtomicFile file_;
+  int64_t at_ = 0;
+};
+
+// `external`: gets large values as they are read; null: the model gets all.
+onnx::ModelProto WithValues(const ModelInfo& info, const TrainedValues& values, ExternalFile* external = nullptr) {
   onnx::ModelProto model = Parse(info);
   std::vector<Trained> sparse;
   ForEachTensor(model, [&](const TensorSite& site) {
     const std::string where = info.name + ", tensor '" + Escaped(site.name) + "'";
-    const auto found = values.find(site.name);
-    const bool given = found != values.end() && site.parameter_like;
+    const bool given = values.types.contains(site.name) && site.parameter_like;
     if (site.sparse != nullptr) {
       if (!given) return;
       Shape shape;
       for (int64_t dim : site.sparse->dims()) shape.push_back(dim);
-      sparse.push_back({site, ValueFor(found->second, shape, site.sparse->values().data_type(), where)});
+      sparse.push_back({site, ValueFor(values.read(site.name), shape, site.sparse->values().data_type(), where)});
       return;
     }
     if (!given) {
@@ -100,7 +139,8 @@ onnx::ModelProto WithValues(const ModelInfo& info, const std::map<std::string, T
       }
       return;
     }
-    SetTensor(ValueFor(found->second, ShapeOf(*site.dense), site.dense->data_type(), where).view(), site.dense);
+    SetTensor(ValueFor(values.read(site.name), ShapeOf(*site.dense), site.dense->data_type(), where).view(), site.dense);
+    if (external != nullptr) external->Move(site.dense);
   });
   // After the walk, which these would lead astray.
   for (const Trained& trained : sparse) MakeDense(trained);
@@ -116,62 +156,53 @@ std::string Serialized(const onnx::ModelProto& model, const std::string& where) 
   return bytes;
 }
 
-// Moves the elements of large tensors to a file.
-void WriteExternal(onnx::ModelProto& model, const std::string& path) {
-  const std::string data_path = path + ".data";
-  const std::string location = data_path.substr(data_path.rfind('/') + 1);
-  AtomicFile file(data_path);
-  int64_t at = 0;
-  const std::vector<char> zeros(kExternalAlignment);
-  ForEachTensor(model, [&](const TensorSite& site) {
-    if (site.dense == nullptr || !site.dense->has_raw_data()) return;
-    const std::string& raw = site.dense->raw_data();
-    const int64_t bytes = static_cast<int64_t>(raw.size());
-    if (bytes < kLeastExternalBytes) return;
-    const int64_t padding = (kExternalAlignment - at % kExternalAlignment) % kExternalAlignment;
-    file.Write(zeros.data(), padding);
-    file.Write(raw.data(), bytes);
-    const int64_t offset = at + padding;
-    at = offset + bytes;
-    ClearElements(site.dense);
-    site.dense->set_data_location(onnx::TensorProto::EXTERNAL);
-    const auto add = [&](const char* key, const std::string& value) {
-      auto* entry = site.dense->add_external_data();
-      entry->set_key(key);
-      entry->set_value(value);
-    };
-    add("location", location);
-    add("offset", std::to_string(offset));
-    add("length", std::to_string(bytes));
-  });
-  file.Commit();
-}
-
-void Write(onnx::ModelProto model, const std::string& path, const ExportOptions& options) {
+void Write(onnx::ModelProto model, const std::string& path, const ExportOptions& options,
+           std::unique_ptr<ExternalFile> external = nullptr) {
   if (options.placement != nullptr) AnnotateDevices(*options.placement, model);
   // The data first: a model that is there is complete.
-  if (model.ByteSizeLong() > static_cast<size_t>(options.inline_bytes)) WriteExternal(model, path);
+  if (external == nullptr && model.ByteSizeLong() > static_cast<size_t>(options.inline_bytes))
+    external = std::make_unique<ExternalFile>(path);
+  if (external != nullptr) {
+    ForEachTensor(model, [&](const TensorSite& site) {
+      if (site.dense != nullptr && site.dense->has_raw_data()) external->Move(site.dense);
+    });
+    external->Commit();
+  }
   WriteFileAtomically(path, Serialized(model, path));
 }
 
 }  // namespace
 
+TrainedValues ValuesOf(const std::map<std::string, Tensor>& values) {
+  TrainedValues borrowed{.types = {}, .read = [&values](const std::string& name) { return values.at(name); }};
+  for (const auto& [name, value] : values) borrowed.types.emplace(name, TensorView{value.dtype(), value.shape(), nullptr});
+  return borrowed;
+}
+
 std::string ExportedBytes(const ModelInfo& info, const std::map<std::string, Tensor>& values, ModelForm form) {
-  onnx::ModelProto model = WithValues(info, values);
+  onnx::ModelProto model = WithValues(info, ValuesOf(values));
   if (form == ModelForm::kInference) ToInferenceForm(model);
   return Serialized(model, info.name);
 }
 
+void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options) {
+  int64_t bytes = static_cast<int64_t>(info.bytes.size());
+  for (const auto& [name, type] : values.types) bytes += type.bytes();
+  // A model that is too large for one file is never in memory as a whole.
+  auto external = bytes > options.inline_bytes ? std::make_unique<ExternalFile>(path) : nullptr;
+  onnx::ModelProto model = WithValues(info, values, external.get());
+  ToInferenceForm(model);
+  Write(std::move(model), path, options, std::move(external));
+}
+
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options) {
-  onnx::ModelProto model = WithValues(info, values);
-  ToInferenceForm(model);
-  Write(std::move(model), path, options);
+  ExportTrained(info, ValuesOf(values), path, options);
 }
 
 void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
                          const std::string& path, const ExportOptions& options) {
-  onnx::ModelProto model = WithValues(info, values);
+  onnx::ModelProto model = WithValues(info, ValuesOf(values));
   WriteAlgorithm(algorithm, values, info.name, model);
   Write(std::move(model), path, options);
 }

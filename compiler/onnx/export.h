@@ -1,6 +1,7 @@
 // From trained values back to an ONNX file.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,13 +23,21 @@ struct ExportOptions {
   const DevicePlacement* placement = nullptr;
 };
 
+// Values by name, each of them read when it is its turn, so that they need not lie in memory together.
+struct TrainedValues {
+  std::map<std::string, TensorView> types;  // without data
+  std::function<Tensor(const std::string& name)> read;
+};
+TrainedValues ValuesOf(const std::map<std::string, Tensor>& values);  // which are borrowed
+
 // Writes the model that `info` keeps, with the new values of tensors by the names that they have in a Graph (an
 // initializer's own, a Constant node's output): the same graph, names, operator sets, functions and metadata, in the
 // form for inference: BatchNormalization uses its statistics, and gives them where they are read; outputs that only
 // training has are gone; Dropout passes its input. A value is written in the element type that the file has for it, a sparse tensor's as a
 // dense one; names that are not the file's are none of export's business and are ignored. The file appears complete or not at all. Throws
 // Error(kShape) for a value of another shape; Error(kPlan) where `info` holds no model, or left out a tensor that `values` lacks;
-// Error(kResource) where the file cannot be written.
+// Error(kResource) where the file cannot be written, and what `values` throws.
+void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options = {});
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options = {});
 

@@ -19,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kRingBytes = 1 << 20;
+constexpr int64_t kSmallBytes = 2048;                   // up to this a message goes with its header, so that its reader is woken once
 constexpr auto kLook = std::chrono::milliseconds(100);  // at whether the job has failed, where somebody waits
 
 // Among processes: std::atomic's own wait is for threads of one.
@@ -135,7 +136,13 @@ void SharedMemoryTransport::Send(int process, uint32_t tag, const void* data, in
   mailbox_.ThrowIfFailed();
   Peer& peer = peers_[static_cast<size_t>(process)];
   const Header header{tag, bytes};
-  {
+  if (bytes <= kSmallBytes) {
+    std::byte message[sizeof header + kSmallBytes];
+    std::memcpy(message, &header, sizeof header);
+    if (bytes > 0) std::memcpy(message + sizeof header, data, static_cast<size_t>(bytes));
+    const std::lock_guard lock(*peer.sending);
+    if (Write(peer, message, static_cast<int64_t>(sizeof header) + bytes)) return;
+  } else {
     const std::lock_guard lock(*peer.sending);
     if (Write(peer, &header, sizeof header) && Write(peer, data, bytes)) return;
   }

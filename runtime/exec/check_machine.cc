@@ -1,6 +1,8 @@
 #include "runtime/exec/check_machine.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <set>
 #include <string>
 
@@ -30,6 +32,43 @@ std::string MiB(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >
 
 }  // namespace
 
+int64_t HostBytesOf(const Plan& plan, RankRange own) {
+  if (plan.targets.front().device != DeviceKind::kCpu) return 0;
+  int64_t all = 0;
+  std::set<int> counted;
+  for (int rank = own.first; rank < own.last; ++rank) {
+    const int place = plan.PlaceOf(static_cast<size_t>(rank));
+    const PlaceMemory memory = ArenasOf(plan, place);
+    // Devices of a place share its constants.
+    all += memory.total_bytes() - (counted.insert(place).second ? 0 : memory.constants_bytes);
+  }
+  return all;
+}
+
+void CheckHosts(std::span<const HostClaim> claims) {
+  struct Host {
+    int64_t processes = 0, wanted = 0, most = 0, free = std::numeric_limits<int64_t>::max();
+  };
+  std::map<std::string, Host> hosts;
+  for (const HostClaim& claim : claims) {
+    Host& host = hosts[claim.host];
+    ++host.processes;
+    host.wanted += claim.wanted_bytes;
+    host.most = std::max(host.most, claim.wanted_bytes);
+    host.free = std::min(host.free, claim.free_bytes);
+  }
+  for (const auto& [name, host] : hosts) {
+    if (host.processes == 1 || host.wanted <= host.free) continue;
+    const int64_t fit = host.free / std::max<int64_t>(host.most, 1);
+    throw Error(ErrorCode::kLimit,
+                "the " + std::to_string(host.processes) + " processes of the job on host " + Escaped(name) + " need " + MiB(host.wanted) +
+                    ", each up to " + MiB(host.most) + ", and the host has " + MiB(host.free) + " free for all of them",
+                "",
+                fit > 0 ? "start at most " + std::to_string(fit) + " on this host, or take a smaller --batch"
+                        : "take a smaller --batch, or a host with more memory");
+  }
+}
+
 void CheckMachine(const Plan& plan, RankRange own) {
   const auto devices = static_cast<size_t>(own.count());
   if (const size_t threads = ThreadsOf(plan, own); threads > kMostThreads) {
@@ -39,18 +78,14 @@ void CheckMachine(const Plan& plan, RankRange own) {
                     "   the plan alone can have more: gradloom compile, gradloom simulate");
   }
   if (devices == 1) return;
-  int64_t all = 0, most = 0, most_state = 0;
-  std::set<int> counted;
+  const int64_t free = FreeHostBytes();
+  if (HostBytesOf(plan, own) <= free) return;
+  int64_t most = 0, most_state = 0;
   for (int rank = own.first; rank < own.last; ++rank) {
-    const int place = plan.PlaceOf(static_cast<size_t>(rank));
-    const PlaceMemory memory = ArenasOf(plan, place);
-    // Devices of a place share its constants.
+    const PlaceMemory memory = ArenasOf(plan, plan.PlaceOf(static_cast<size_t>(rank)));
     const int64_t each = memory.total_bytes() - memory.constants_bytes;
-    all += each + (counted.insert(place).second ? memory.constants_bytes : 0);
     if (each > most) most = each, most_state = memory.state_bytes;
   }
-  const int64_t free = FreeHostBytes();
-  if (all <= free) return;
   throw Error(
       ErrorCode::kLimit,
       std::to_string(devices) + " CPU devices need " + MiB(most) + " each, and this machine has " + MiB(free) + " free for all of them",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -38,7 +39,7 @@ class Batches::Maker {
     const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
     for (Slot& slot : slots_) {
       for (const auto& [name, column] : batches.data_.made_columns()) {
-        slot.columns.emplace(name, Tensor(DType::kFloat32, BatchShape(column.source->row_shape(), rows)));
+        slot.columns.emplace(name, Tensor(column.source->dtype(), BatchShape(column.source->row_shape(), rows)));
       }
     }
     for (int i = 0; i < std::max(options.workers, 1); ++i) threads_.emplace_back([this] { Work(); });
@@ -125,8 +126,8 @@ class Batches::Maker {
     const int64_t sample = batches_.order_[static_cast<size_t>(batch * batches_.batch_ + row)];
     for (const auto& [name, column] : batches_.data_.made_columns()) {
       Tensor& to = slot.columns.at(name);
-      const int64_t elements = column.source->row_shape().elements();
-      column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, to.as<float>().data() + row * elements);
+      const int64_t bytes = column.source->row_shape().elements() * DTypeBytes(to.dtype());
+      column.source->Read(column.rows[static_cast<size_t>(sample)], draw_, static_cast<std::byte*>(to.data()) + row * bytes);
     }
   }
 

@@ -34,20 +34,6 @@ void CheckFile(const std::string& path) {
   if (status.type() != fs::file_type::regular) Refuse("not a regular file", Escaped(path, 4096));
 }
 
-std::string ReadFile(const std::string& folder, const CheckpointFile& file, int64_t limit_bytes) {
-  const std::string path = folder + "/" + file.name;
-  CheckFile(path);
-  const InputFile input(path, limit_bytes);
-  if (input.bytes() != file.bytes) {
-    Refuse("the file has " + std::to_string(input.bytes()) + " bytes, the manifest says " + std::to_string(file.bytes),
-           Escaped(path, 4096));
-  }
-  std::string content(static_cast<size_t>(input.bytes()), '\0');
-  input.ReadAt(0, content.data(), input.bytes());
-  if (HashOf(content) != file.hash) Refuse("the file is damaged: its contents do not match their hash", Escaped(path, 4096));
-  return content;
-}
-
 // A part that the manifest does not know may be what is missing elsewhere.
 void CheckNothingElse(const std::string& folder, const Manifest& manifest) {
   std::set<std::string> known{"MANIFEST"};
@@ -70,20 +56,20 @@ std::string Listed(const std::vector<std::string>& differences) {
 }
 
 // What the tensors have that the plan lacks, and the other way around: a few of each kind by name; "" for none.
-std::string StateDifferences(const Plan& plan, const std::map<std::string, TensorView>& tensors) {
+std::string StateDifferences(const Plan& plan, const std::map<std::string, TensorView>& types) {
   std::vector<std::string> missing, other, extra;
   std::map<std::string, const StateTensor*> wanted;
   for (const StateTensor& state : plan.state) wanted.emplace(state.name, &state);
   for (const auto& [name, state] : wanted) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) {
+    const auto found = types.find(name);
+    if (found == types.end()) {
       missing.push_back("'" + Escaped(name) + "' is missing");
     } else if (found->second.dtype != state->dtype || found->second.shape != state->shape) {
       other.push_back("'" + Escaped(name) + "' is " + TypeText(found->second.dtype, found->second.shape) + " there, " +
                       TypeText(state->dtype, state->shape) + " here");
     }
   }
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, type] : types) {
     if (!wanted.contains(name)) extra.push_back("'" + Escaped(name) + "' is not known here");
   }
   std::vector<std::string> kinds;
@@ -159,15 +145,30 @@ Checkpoint Checkpoint::Load(const std::string& folder, int64_t limit_bytes) {
   checkpoint.folder_ = folder;
   checkpoint.manifest_ = ReadManifest(folder);
   for (const CheckpointFile& file : checkpoint.manifest_.files) {
-    checkpoint.contents_.push_back(ReadFile(folder, file, limit_bytes));
+    checkpoint.AddFile(file, limit_bytes);
     limit_bytes -= file.bytes;
-    const std::string where = Escaped(folder + "/" + file.name, 4096);
-    for (auto& [name, view] : ViewSafetensors(checkpoint.contents_.back(), where, kMaxTensors)) {
-      if (!checkpoint.tensors_.emplace(name, std::move(view)).second) Refuse("two ranks have a tensor '" + Escaped(name) + "'", where);
-    }
   }
   CheckNothingElse(folder, checkpoint.manifest_);
   return checkpoint;
+}
+
+void Checkpoint::AddFile(const CheckpointFile& described, int64_t limit_bytes) {
+  const std::string path = folder_ + "/" + described.name;
+  CheckFile(path);
+  const VerifiedFile& file = *files_.emplace_back(std::make_unique<VerifiedFile>(path, described, limit_bytes, kMaxTensors));
+  for (const auto& [name, entry] : file.entries()) {
+    if (!types_.emplace(name, TensorView{entry.dtype, entry.shape, nullptr}).second)
+      Refuse("two ranks have a tensor '" + Escaped(name) + "'", Escaped(path, 4096));
+    file_of_.emplace(name, &file);
+  }
+}
+
+Tensor Checkpoint::Read(const std::string& name) const {
+  const auto view = views_.find(name);
+  if (view != views_.end()) return Tensor::Copy(view->second);
+  const auto file = file_of_.find(name);
+  if (file == file_of_.end()) Refuse("no tensor '" + Escaped(name) + "'", Escaped(folder_, 4096));
+  return file->second->Read(name);
 }
 
 Checkpoint Checkpoint::FromFile(const std::string& path, int64_t limit_bytes) {
@@ -177,9 +178,10 @@ Checkpoint Checkpoint::FromFile(const std::string& path, int64_t limit_bytes) {
 Checkpoint Checkpoint::FromBytes(std::string bytes, const std::string& where) {
   Checkpoint checkpoint;
   checkpoint.folder_ = where;
-  checkpoint.contents_.push_back(std::move(bytes));
+  checkpoint.content_ = std::make_unique<const std::string>(std::move(bytes));
   std::map<std::string, std::string> metadata;
-  checkpoint.tensors_ = ViewSafetensors(checkpoint.contents_.back(), where, kMaxTensors, &metadata);
+  checkpoint.views_ = ViewSafetensors(*checkpoint.content_, where, kMaxTensors, &metadata);
+  for (const auto& [name, view] : checkpoint.views_) checkpoint.types_.emplace(name, TensorView{view.dtype, view.shape, nullptr});
   const auto found = metadata.find(kManifestKey);
   checkpoint.has_manifest_ = found != metadata.end();
   if (!checkpoint.has_manifest_) {
@@ -189,17 +191,18 @@ Checkpoint Checkpoint::FromBytes(std::string bytes, const std::string& where) {
   }
   checkpoint.manifest_ = DecodeManifest(FromHexadecimal(found->second, where), where);
   Hash hash;
-  for (const auto& [name, tensor] : checkpoint.tensors_) AddTensor(name, tensor, hash);
+  for (const auto& [name, view] : checkpoint.views_) AddTensor(name, view, hash);
   if (hash.value() != checkpoint.manifest_.files.front().hash) Refuse("the file is damaged: its tensors do not match their hash", where);
   return checkpoint;
 }
 
 std::vector<std::string> Checkpoint::Warnings() const {
   std::vector<std::string> warnings;
-  for (const auto& [name, tensor] : tensors_) {
-    if (!IsFloating(tensor.dtype)) continue;
+  for (const auto& [name, type] : types_) {
+    if (!IsFloating(type.dtype)) continue;
+    const Tensor value = Read(name);
     int64_t bad = 0;
-    for (int64_t i = 0; i < tensor.elements(); ++i) bad += std::isfinite(ElementAsDouble(tensor, i)) ? 0 : 1;
+    for (int64_t i = 0; i < value.elements(); ++i) bad += std::isfinite(ElementAsDouble(value.view(), i)) ? 0 : 1;
     if (bad > 0)
       warnings.push_back("'" + Escaped(name) + "' of the checkpoint has " + std::to_string(bad) + " values that are NaN or infinite");
   }
@@ -213,7 +216,7 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
            "resume with the model file of that run");
   }
   const auto parts = DifferencesOf(manifest_.plan, plan);
-  if (const std::string differences = StateDifferences(session.plan(), tensors_); !differences.empty()) {
+  if (const std::string differences = StateDifferences(session.plan(), types_); !differences.empty()) {
     Refuse("the checkpoint holds other state than this plan: " + differences, where,
            parts.empty() ? "" : "the plans differ in " + Listed(parts));
   }
@@ -229,26 +232,27 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
 void Checkpoint::Restore(Session& session, const PlanIdentity& plan, bool any_plan) const {
   if (!has_manifest_) return RestoreWeights(session);
   CheckFits(session, plan, any_plan);
-  for (const auto& [name, tensor] : tensors_) session.Set(name, tensor);
+  for (const StateTensor& state : session.plan().state) {
+    if (session.Holds(state)) session.Set(state.name, Read(state.name).view());
+  }
   session.set_position(manifest_.step, manifest_.batch);
   session.set_learning_rate(manifest_.fixed_learning_rate);
 }
 
 void Checkpoint::RestoreWeights(Session& session) const {
-  std::vector<std::pair<const StateTensor*, const TensorView*>> known;
-  for (const auto& [name, tensor] : tensors_) {
+  std::vector<const StateTensor*> known;
+  for (const auto& [name, type] : types_) {
     const int index = session.plan().FindState(name);
     if (index < 0) continue;
     const StateTensor& state = session.plan().state[static_cast<size_t>(index)];
-    if (state.dtype != tensor.dtype || state.shape != tensor.shape) {
-      Refuse(
-          "'" + Escaped(name) + "' is " + TypeText(tensor.dtype, tensor.shape) + " there, " + TypeText(state.dtype, state.shape) + " here",
-          Escaped(folder_, 4096), "give weights of this model");
+    if (state.dtype != type.dtype || state.shape != type.shape) {
+      Refuse("'" + Escaped(name) + "' is " + TypeText(type.dtype, type.shape) + " there, " + TypeText(state.dtype, state.shape) + " here",
+             Escaped(folder_, 4096), "give weights of this model");
     }
-    known.emplace_back(&state, &tensor);
+    known.push_back(&state);
   }
   if (known.empty()) Refuse("none of its tensors is one that the model trains", Escaped(folder_, 4096), "give weights of this model");
-  for (const auto& [state, tensor] : known) session.Set(state->name, *tensor);
+  for (const StateTensor* state : known) session.Set(state->name, Read(state->name).view());
 }
 
 Manifest ManifestOf(const SavedState& state, const PlanIdentity& plan) {

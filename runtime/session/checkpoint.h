@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,16 +14,18 @@
 #include "runtime/session/safetensors.h"
 #include "runtime/session/session.h"
 #include "runtime/session/session_copy.h"
+#include "runtime/session/verified_file.h"
 
 namespace gradloom {
 
-// A checkpoint in memory, its hashes verified.
+// A checkpoint whose hashes are verified. Of a folder the tensors stay in its files, which are held open, and are read when they are asked
+// for; a file that has changed since is found out then.
 class Checkpoint {
  public:
   Checkpoint(Checkpoint&&) = default;
   Checkpoint& operator=(Checkpoint&&) = default;
 
-  // Reads the folder of one checkpoint. Throws Error(kCheckpoint) naming the file where there is no valid
+  // Reads the folder of one checkpoint, once through all of it. Throws Error(kCheckpoint) naming the file where there is no valid
   // MANIFEST, or a file is absent, has another size or other contents, or there is a part that the manifest does
   // not list; Error(kLimit) where its files have more than `limit_bytes` together; Error(kIo) where they cannot be
   // read.
@@ -39,8 +42,11 @@ class Checkpoint {
   bool has_manifest() const { return has_manifest_; }
   const Manifest& manifest() const { return manifest_; }
 
-  // All state by name; views into this object.
-  const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+  // Types and shapes of all state by name, without data.
+  const std::map<std::string, TensorView>& types() const { return types_; }
+
+  // The elements of one of them. Throws Error(kCheckpoint) where the file is no longer what was verified, and Error(kIo).
+  Tensor Read(const std::string& name) const;
 
   // What deserves a warning: tensors with NaN or infinity.
   std::vector<std::string> Warnings() const;
@@ -48,7 +54,8 @@ class Checkpoint {
   // Puts all state and counters into the session, which then goes on to the same bits. Throws
   // Error(kCheckpoint), without a change of the session, naming what differs: the model, the seed, tensors that
   // are missing, extra or of another type, and unless `any_plan` the parts of the plan. How many processes wrote it is of no matter; of a
-  // job whose processes hold parts of the state each, the session takes those of its process.
+  // job whose processes hold parts of the state each, the session takes those of its process. A file that cannot be read any more is found
+  // out on the way, by what Read throws: such a session is of no use.
   // Weights alone replace those that the session has, and nothing else; it must have one of them at least.
   void Restore(Session& session, const PlanIdentity& plan, bool any_plan = false) const;
 
@@ -59,13 +66,19 @@ class Checkpoint {
   Checkpoint() = default;
   void CheckFits(const Session& session, const PlanIdentity& plan, bool any_plan) const;
 
+  void AddFile(const CheckpointFile& described, int64_t limit_bytes);
+
   void RestoreWeights(Session& session) const;
 
   std::string folder_;
   bool has_manifest_ = true;
   Manifest manifest_;
-  std::vector<std::string> contents_;  // of the files
-  std::map<std::string, TensorView> tensors_;
+  std::map<std::string, TensorView> types_;
+  std::vector<std::unique_ptr<VerifiedFile>> files_;
+  std::map<std::string, const VerifiedFile*> file_of_;  // by tensor
+  // Of a checkpoint in one file: all of it, and views into that.
+  std::unique_ptr<const std::string> content_;
+  std::map<std::string, TensorView> views_;
 };
 
 // Version, plan, seed, position and learning rate; no files, data or callbacks.

@@ -66,9 +66,12 @@ std::map<std::string, Tensor> Chosen(const std::map<std::string, Tensor>& arrays
   return columns;
 }
 
-std::map<std::string, Tensor> ReadIdxSet(const std::string& prefix, int64_t limit_bytes) {
+// Of all arrays, or of these names alone.
+std::map<std::string, Tensor> ReadIdxSet(const std::string& prefix, const std::set<std::string>* names, int64_t limit_bytes) {
   std::map<std::string, Tensor> arrays;
-  for (const auto& [name, path] : IdxFilesOf(prefix)) arrays.emplace(name, ReadIdx(path, limit_bytes));
+  for (const auto& [name, path] : IdxFilesOf(prefix)) {
+    if (names == nullptr || names->contains(name)) arrays.emplace(name, ReadIdx(path, limit_bytes));
+  }
   return arrays;
 }
 
@@ -116,11 +119,26 @@ CsvOptions TableOptions(const std::string& path) {
   return options;
 }
 
-LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources) {
-  return LoadData(path, sources, TableOptions(path));
+std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source) {
+  switch (KindOfDataFile(path)) {
+    case DataFileKind::kNpy: return OpenNpy(path);
+    case DataFileKind::kNpz: return OpenNpz(path, source.source);
+    case DataFileKind::kIdx: return OpenIdx(path);
+    case DataFileKind::kTokens: return OpenTokens(path);
+    case DataFileKind::kIdxSet: {
+      const auto files = IdxFilesOf(path);
+      const auto found = files.find(source.source);
+      return found == files.end() ? std::nullopt : OpenIdx(found->second);
+    }
+    case DataFileKind::kTable:
+    case DataFileKind::kImages: break;
+  }
+  return std::nullopt;
 }
 
-LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options) {
+namespace {
+
+LoadedData Load(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options, bool alone) {
   const DataFileKind kind = KindOfDataFile(path);
   const std::string where = Escaped(path, 4096);
   std::set<std::string> names;
@@ -139,10 +157,12 @@ LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& so
   LoadedData loaded;
   std::map<std::string, Tensor> columns;
   const int64_t limit = options.limit_bytes;
+  std::set<std::string> arrays;
+  for (const ColumnSource& source : sources) arrays.insert(source.source);
   switch (kind) {
     case DataFileKind::kTable: columns = LoadTable(path, sources, options, loaded.warnings); break;
-    case DataFileKind::kNpz: columns = Chosen(ReadNpz(path, limit), sources, path); break;
-    case DataFileKind::kIdxSet: columns = Chosen(ReadIdxSet(path, limit), sources, path); break;
+    case DataFileKind::kNpz: columns = Chosen(alone ? ReadNpz(path, arrays, limit) : ReadNpz(path, limit), sources, path); break;
+    case DataFileKind::kIdxSet: columns = Chosen(ReadIdxSet(path, alone ? &arrays : nullptr, limit), sources, path); break;
     case DataFileKind::kTokens: columns = Chosen(ReadWindows(path, sources, limit), sources, path); break;
     case DataFileKind::kNpy: columns.emplace(sources[0].name, ReadNpy(path, limit)); break;
     case DataFileKind::kImages: throw Error(ErrorCode::kInternal, "images are no arrays", where);
@@ -163,6 +183,20 @@ LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& so
     for (const auto& [name, column] : columns) WarnOfNans(name, column, where, loaded.warnings);
   }
   return loaded;
+}
+
+}  // namespace
+
+LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources) {
+  return LoadData(path, sources, TableOptions(path));
+}
+
+LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options) {
+  return Load(path, sources, options, false);
+}
+
+LoadedData LoadDataAlone(const std::string& path, const std::vector<ColumnSource>& sources) {
+  return Load(path, sources, TableOptions(path), true);
 }
 
 }  // namespace gradloom

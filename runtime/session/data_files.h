@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/session/csv.h"
 #include "runtime/session/dataset.h"
+#include "runtime/session/stored_array.h"
 
 namespace gradloom {
 
@@ -45,5 +47,11 @@ CsvOptions TableOptions(const std::string& path);
 // columns with different numbers of rows or without any (naming file and column), and what the readers refuse.
 LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources);
 LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options);
+// Without a look at what else is in a file of several arrays.
+LoadedData LoadDataAlone(const std::string& path, const std::vector<ColumnSource>& sources);
+
+// What a source means in a file from which rows can be had without the others; nothing where they cannot, or it is not there. Of tokens all
+// of them. Errors as LoadData's.
+std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source);
 
 }  // namespace gradloom

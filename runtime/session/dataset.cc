@@ -127,21 +127,22 @@ std::vector<int64_t> WithoutOnes(const Shape& shape) {
   return extents;
 }
 
+}  // namespace
+
 bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping) {
   const std::vector<int64_t> a = WithoutOnes(have), b = WithoutOnes(want);
   if (a == b) return true;
   return reshaping == Dataset::Reshaping::kFlatRows && have.elements() == want.elements() && (a.size() <= 1 || b.size() <= 1);
 }
 
-}  // namespace
-
 void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, Reshaping reshaping) {
   if (const auto found = made_.find(name); found != made_.end()) {
     const Shape have = found->second.source->row_shape();
-    if (dtype == DType::kFloat32 && have == row_shape) return;
-    throw Error(dtype == DType::kFloat32 ? ErrorCode::kShape : ErrorCode::kData, "column '" + Escaped(name) + "' has rows float32" +
-                                                                                     have.ToString() + ", the model wants " +
-                                                                                     std::string(DTypeName(dtype)) + row_shape.ToString());
+    const DType made = found->second.source->dtype();
+    if (dtype == made && have == row_shape) return;
+    throw Error(dtype == made ? ErrorCode::kShape : ErrorCode::kData,
+                "column '" + Escaped(name) + "' has rows " + std::string(DTypeName(made)) + have.ToString() + ", the model wants " +
+                    std::string(DTypeName(dtype)) + row_shape.ToString());
   }
   Tensor column = this->column(name);
   const Shape have(std::vector<int64_t>(column.shape().begin() + 1, column.shape().end()));

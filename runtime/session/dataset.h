@@ -14,20 +14,25 @@
 
 namespace gradloom {
 
-// Rows of float32 that are made when they are needed: images, for one. For any number of threads at once.
+struct Transform;
+
+// Rows that are made when they are needed: images, for one. For any number of threads at once.
 class RowSource {
  public:
   virtual ~RowSource() = default;
   virtual int64_t rows() const = 0;
   virtual Shape row_shape() const = 0;
+  virtual DType dtype() const { return DType::kFloat32; }
 
   // Writes one row. What is random about it depends on `draw` and the row alone. Throws Error(kData, kIo, kLimit)
   // naming the file.
-  virtual void Read(int64_t row, PhiloxKey draw, float* out) const = 0;
+  virtual void Read(int64_t row, PhiloxKey draw, void* out) const = 0;
 
-  // The same rows with one more transform; random ones are left out where they are not for `training`. Throws
-  // Error(kConfig) for one that does not exist.
-  virtual std::shared_ptr<const RowSource> With(const std::string& transform, bool training) const = 0;
+  // What a transform that is written so is for these rows. Throws Error(kConfig) for one that does not exist.
+  virtual Transform Fitted(const std::string& text) const = 0;
+  // The same rows with one more transform, which Fitted gave for these or other rows of their kind; random ones are left out where they are
+  // not for `training`. Throws Error(kConfig).
+  virtual std::shared_ptr<const RowSource> With(const Transform& transform, bool training) const = 0;
 };
 
 // A table whose first dimension is the sample: tensors in memory, and rows that a source makes. Column names are those
@@ -75,6 +80,9 @@ class Dataset {
   std::map<std::string, MadeColumn> made_;
   int64_t rows_ = 0;
 };
+
+// Whether rows of one shape may be taken for rows of the other, as Dataset::Fit does.
+bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping);
 
 // The shape of a column with `rows` rows.
 Shape WithRows(Shape column, int64_t rows);

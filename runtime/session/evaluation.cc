@@ -35,7 +35,14 @@ TensorView TargetOf(const Session& session, const std::string& output, const Ten
 
 }  // namespace
 
-ReadRows RowsReadBy(const Session& session, EntryKind kind, int64_t rows, int64_t batch) {
+ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options) {
+  // A weight goes by classes, which are whole numbers.
+  const auto has_classes = [](const auto& made) { return !IsFloating(made.second.source->dtype()); };
+  const bool weighed = options.loss_weight && std::any_of(data.made_columns().begin(), data.made_columns().end(), has_classes);
+  const bool compared = kind == EntryKind::kEval && std::any_of(options.metrics.begin(), options.metrics.end(),
+                                                                [&](const MetricSpec& spec) { return data.made(spec.target); });
+  if (weighed || compared) return {};
+  const int64_t batch = options.batch, rows = data.rows();
   std::map<int64_t, std::pair<int64_t, int64_t>> read;
   for (const int64_t size : {batch, rows % batch}) {
     if (size > 0) read[size] = session.RowsRead(kind, size);
@@ -53,12 +60,7 @@ std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
                                              Communicator* communicator) {
   SharedBatches shared(data.rows(), options.batch, communicator);
-  // Metrics compare with whole targets.
-  const bool whole =
-      std::any_of(options.metrics.begin(), options.metrics.end(), [&](const MetricSpec& spec) { return data.made(spec.target); });
-  BatchesOptions reading;
-  if (!whole) reading.reads = RowsReadBy(session, EntryKind::kEval, data.rows(), options.batch);
-  Batches batches(data, shared.order(), options.batch, reading);
+  Batches batches(data, shared.order(), options.batch, {.reads = RowsReadBy(session, EntryKind::kEval, data, options)});
   std::vector<std::unique_ptr<Metric>> metrics;
   for (const MetricSpec& spec : options.metrics) metrics.push_back(Metric::Make(spec));
   double loss = 0, weights = 0;

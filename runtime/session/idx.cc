@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <system_error>
 
@@ -27,9 +28,12 @@ DType DTypeOfIdx(unsigned char code) {
   }
 }
 
+Error EndsEarly(const std::string& path) {
+  return {ErrorCode::kData, "the IDX file ends before its last element", Escaped(path, 4096), "fetch or copy it again"};
+}
+
 void ReadExactly(UnpackedFile& file, void* out, int64_t bytes) {
-  if (file.Read(out, bytes) == bytes) return;
-  throw Error(ErrorCode::kData, "the IDX file ends before its last element", Escaped(file.path(), 4096), "fetch or copy it again");
+  if (file.Read(out, bytes) != bytes) throw EndsEarly(file.path());
 }
 
 void SwapBytes(Tensor& tensor) {
@@ -52,9 +56,16 @@ size_t SuffixOf(std::string_view name) {
 
 }  // namespace
 
-Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
-  UnpackedFile file(path, limit_bytes);
-  const std::string where = Escaped(path, 4096);
+namespace {
+
+struct Head {
+  DType dtype = DType::kUndefined;
+  Shape shape;
+  int64_t head_bytes = 0, bytes = 0;  // of what precedes the elements, and of these
+};
+
+Head ReadHead(UnpackedFile& file, int64_t limit_bytes) {
+  const std::string where = Escaped(file.path(), 4096);
   unsigned char head[4];
   ReadExactly(file, head, sizeof head);
   const DType dtype = DTypeOfIdx(head[2]);
@@ -80,12 +91,37 @@ Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
   if (bytes / 1100 > file.file_bytes()) {
     throw Error(ErrorCode::kData, "the file is too short for " + Shape(extents).ToString(), where, "fetch or copy it again");
   }
-  Tensor tensor(dtype, Shape(extents));
+  return {dtype, Shape(extents), 4 + 4 * int64_t{head[3]}, bytes};
+}
+
+Error MoreBytes(const Shape& shape, const std::string& path) {
+  return {ErrorCode::kData, "bytes after the last element of " + shape.ToString(), Escaped(path, 4096)};
+}
+
+}  // namespace
+
+Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
+  UnpackedFile file(path, limit_bytes);
+  const Head head = ReadHead(file, limit_bytes);
+  Tensor tensor(head.dtype, head.shape);
   ReadExactly(file, tensor.data(), tensor.bytes());
   char more;
-  if (file.Read(&more, 1) != 0) throw Error(ErrorCode::kData, "bytes after the last element of " + Shape(extents).ToString(), where);
+  if (file.Read(&more, 1) != 0) throw MoreBytes(head.shape, path);
   SwapBytes(tensor);
   return tensor;
+}
+
+std::optional<StoredArray> OpenIdx(const std::string& path, int64_t limit_bytes) {
+  if (path.ends_with(".gz")) return std::nullopt;
+  UnpackedFile unpacked(path, limit_bytes);
+  const Head head = ReadHead(unpacked, limit_bytes);
+  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+  const int64_t rest = file->bytes() - head.head_bytes;
+  if (rest < head.bytes) throw EndsEarly(path);
+  if (rest > head.bytes) throw MoreBytes(head.shape, path);
+  return StoredArray{head.dtype, true, head.shape, [file, start = head.head_bytes](int64_t offset, void* out, int64_t bytes) {
+                       file->ReadAt(start + offset, out, bytes);
+                     }};
 }
 
 bool IsIdxName(const std::string& path) { return WithoutGz(path).ends_with(".idx") || SuffixOf(path) != std::string_view::npos; }

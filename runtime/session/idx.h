@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/session/stored_array.h"
 
 namespace gradloom {
 
@@ -14,6 +16,9 @@ namespace gradloom {
 // Error(kData) names the file: another start, a type that is none of these, extents that do not fit the file.
 // Error(kIo), Error(kLimit) as UnpackedFile.
 Tensor ReadIdx(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+
+// The array of a file that stays open; nothing of one that is gzipped. Errors as ReadIdx's.
+std::optional<StoredArray> OpenIdx(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
 // Whether a name is that of an IDX file: "x.idx", "train-images-idx3-ubyte", either with ".gz".
 bool IsIdxName(const std::string& path);

@@ -57,7 +57,8 @@ class ImageRows : public RowSource {
   int64_t rows() const override { return static_cast<int64_t>(paths_->size()); }
   Shape row_shape() const override { return {channels_, height_, width_}; }
 
-  void Read(int64_t row, PhiloxKey draw, float* out) const override {
+  void Read(int64_t row, PhiloxKey draw, void* to) const override {
+    auto* const out = static_cast<float*>(to);
     const std::string& path = (*paths_)[static_cast<size_t>(row)];
     Image image = ReadImage(path, channels_);
     uint32_t number = 0;
@@ -78,7 +79,11 @@ class ImageRows : public RowSource {
     }
   }
 
-  std::shared_ptr<const RowSource> With(const std::string& transform, bool training) const override {
+  // As it is written, because what is random is none for evaluation.
+  Transform Fitted(const std::string& text) const override { return {.row_transform = text}; }
+
+  std::shared_ptr<const RowSource> With(const Transform& given, bool training) const override {
+    const std::string& transform = given.row_transform;
     auto with = std::make_shared<ImageRows>(*this);
     if (transform == "resize" || transform == "resize_crop") {
       with->steps_.push_back({transform == "resize" ? Step::kResize : Step::kResizeCrop});

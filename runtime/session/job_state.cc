@@ -10,6 +10,7 @@ namespace gradloom {
 namespace {
 
 constexpr uint32_t kTag = Communicator::kControlTag;
+constexpr int64_t kNoState = -1;  // process 0 is through
 
 // A plan of fewer ranks than there are processes is run by each of them by itself (SharedTraining).
 RankRange RanksOf(int process, const Plan& plan, const Communicator& communicator) {
@@ -53,10 +54,10 @@ bool FirstHoldsAll(const Plan& plan, const Communicator* communicator) {
   return communicator == nullptr || HoldsAll(plan, RanksOf(0, plan, *communicator));
 }
 
-void SpreadState(Session& session, Communicator& communicator, const std::map<std::string, TensorView>* given) {
+void SpreadState(Session& session, Communicator& communicator, const ReadState& given) {
   const Plan& plan = session.plan();
   const int me = communicator.process();
-  char first_gives = given != nullptr ? 1 : 0;
+  char first_gives = given ? 1 : 0;
   communicator.Broadcast(&first_gives, sizeof first_gives);
   for (const StateTensor& state : plan.state) {
     const std::vector<int> holders = HoldersOf(state, plan, communicator);
@@ -68,29 +69,42 @@ void SpreadState(Session& session, Communicator& communicator, const std::map<st
       session.Set(state.name, value.view());
       continue;
     }
-    const Tensor own = session.Holds(state) ? session.Get(state.name) : Tensor();
-    const TensorView value = own.defined() ? own.view() : given->at(state.name);
+    const Tensor value = session.Holds(state) ? session.Get(state.name) : given(state.name);
     for (const int holder : holders) {
-      if (holder != me) communicator.Send(holder, kTag, value.data, value.bytes());
+      if (holder != me) communicator.Send(holder, kTag, value.data(), value.bytes());
     }
   }
 }
 
-std::map<std::string, Tensor> GatherState(const Session& session, Communicator* communicator) {
-  std::map<std::string, Tensor> gathered;
-  const int me = communicator == nullptr ? 0 : communicator->process();
-  for (const StateTensor& state : session.plan().state) {
-    const int giver = communicator == nullptr ? 0 : HoldersOf(state, session.plan(), *communicator).front();
-    if (me != 0 && me != giver) continue;
-    Tensor value = me == giver ? session.Get(state.name) : Tensor(state.dtype, state.shape);
-    if (me != 0) {
-      communicator->Send(0, kTag, value.data(), value.bytes());
-      continue;
-    }
-    if (giver != 0) communicator->Receive(giver, kTag, value.data(), value.bytes());
-    gathered.emplace(state.name, std::move(value));
+Tensor StateOfJob::Read(const std::string& name) {
+  const Plan& plan = session_.plan();
+  const int index = plan.FindState(name);
+  if (index < 0 || communicator_ == nullptr) return session_.Get(name);
+  const StateTensor& state = plan.state[static_cast<size_t>(index)];
+  const int giver = HoldersOf(state, plan, *communicator_).front();
+  if (giver == 0) return session_.Get(name);
+  const int64_t asked = index;
+  communicator_->Send(giver, kTag, &asked, sizeof asked);
+  Tensor value(state.dtype, state.shape);
+  communicator_->Receive(giver, kTag, value.data(), value.bytes());
+  return value;
+}
+
+void StateOfJob::End() {
+  for (int process = 1; communicator_ != nullptr && process < communicator_->processes(); ++process)
+    communicator_->Send(process, kTag, &kNoState, sizeof kNoState);
+}
+
+void GiveState(const Session& session, Communicator& communicator) {
+  const std::vector<StateTensor>& states = session.plan().state;
+  while (true) {
+    int64_t asked = kNoState;
+    communicator.Receive(0, kTag, &asked, sizeof asked);
+    if (asked == kNoState) return;
+    GRADLOOM_CHECK(asked >= 0 && asked < static_cast<int64_t>(states.size()));
+    const Tensor value = session.Get(states[static_cast<size_t>(asked)].name);
+    communicator.Send(0, kTag, value.data(), value.bytes());
   }
-  return gathered;
 }
 
 }  // namespace gradloom

@@ -1,7 +1,7 @@
 // State of a plan that lies in several processes of a job: who holds what, and how it comes to those that need it.
 #pragma once
 
-#include <map>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,11 +21,29 @@ bool FirstHoldsAll(const Plan& plan, const Communicator* communicator);
 
 // All processes of a job call these together, with sessions of one plan.
 
-// Process 0's state for all that hold it. What process 0 holds none of is from `given`, of process 0, by name; null: from the first process
-// that holds it.
-void SpreadState(Session& session, Communicator& communicator, const std::map<std::string, TensorView>* given);
+// A tensor of the state by its name, read when it is asked for.
+using ReadState = std::function<Tensor(const std::string& name)>;
 
-// All state by name, for process 0; the others get nothing. Null: of one process by itself.
-std::map<std::string, Tensor> GatherState(const Session& session, Communicator* communicator);
+// Process 0's state for all that hold it, a tensor at a time. What process 0 holds none of is what `given`, of process 0, reads; empty:
+// from the first process that holds it.
+void SpreadState(Session& session, Communicator& communicator, const ReadState& given);
+
+// Of process 0: all state, a tensor at a time, so that it has memory for its own part and no more. The others are in GiveState until End.
+class StateOfJob {
+ public:
+  // Both are borrowed. Null: of one process by itself.
+  StateOfJob(const Session& session, Communicator* communicator) : session_(session), communicator_(communicator) {}
+
+  // From the first process that holds it. Throws Error(kConfig) for an unknown name, Error(kPeer).
+  Tensor Read(const std::string& name);
+  void End();
+
+ private:
+  const Session& session_;
+  Communicator* const communicator_;
+};
+
+// Of the other processes: gives process 0 what it asks for, until it is through. Throws Error(kPeer).
+void GiveState(const Session& session, Communicator& communicator);
 
 }  // namespace gradloom

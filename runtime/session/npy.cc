@@ -6,8 +6,10 @@
 #include <cctype>
 #include <charconv>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/checked.h"
@@ -204,9 +206,13 @@ Tensor FromFortran(const Tensor& tensor) {
   return out;
 }
 
-}  // namespace
+// A header that fits the file, and what precedes the elements, in bytes.
+struct Start {
+  Header header;
+  int64_t bytes = 0, elements = 0;
+};
 
-Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+Start ReadStart(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
   const auto fail = [&](const std::string& why, const std::string& help = {}) -> Error { return {ErrorCode::kData, why, where, help}; };
   unsigned char start[12] = {};
   if (bytes < 10) throw fail("too short for a .npy file: " + std::to_string(bytes) + " bytes");
@@ -226,7 +232,7 @@ Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t byte
   if (header_bytes > kMaxHeaderBytes) throw fail("the .npy header has " + std::to_string(header_bytes) + " bytes");
   std::string text(static_cast<size_t>(header_bytes), '\0');
   read(text.data(), header_bytes);
-  const Header header = HeaderParser(text, where).Parse();
+  Header header = HeaderParser(text, where).Parse();
 
   const int64_t size = DTypeBytes(header.dtype);
   const auto elements = header.shape.checked_elements();
@@ -236,13 +242,22 @@ Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t byte
     throw fail("the shape " + header.shape.ToString() + " of " + std::string(DTypeName(header.dtype)) + " needs " +
                std::to_string(*wanted) + " bytes, the file has " + std::to_string(bytes - before));
   }
+  return {std::move(header), before, *elements};
+}
+
+}  // namespace
+
+Tensor ReadNpyFrom(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where) {
+  const Start start = ReadStart(read, bytes, where);
+  const Header& header = start.header;
+  const int64_t size = DTypeBytes(header.dtype);
   Tensor tensor(header.dtype, header.shape);
-  read(tensor.data(), *wanted);
-  if (header.big_endian && size > 1) SwapBytes(static_cast<char*>(tensor.data()), *elements, size);
+  read(tensor.data(), tensor.bytes());
+  if (header.big_endian && size > 1) SwapBytes(static_cast<char*>(tensor.data()), start.elements, size);
   if (header.dtype == DType::kBool) {
     // Any other value in a bool is undefined behaviour.
     unsigned char* element = static_cast<unsigned char*>(tensor.data());
-    for (int64_t i = 0; i < *elements; ++i) element[i] = element[i] != 0;
+    for (int64_t i = 0; i < start.elements; ++i) element[i] = element[i] != 0;
   }
   return header.fortran_order && header.shape.rank() > 1 ? FromFortran(tensor) : tensor;
 }
@@ -255,6 +270,28 @@ Tensor ReadNpy(const std::string& path, int64_t limit_bytes) {
     at += bytes;
   };
   return ReadNpyFrom(read, file.bytes(), Escaped(path, 4096));
+}
+
+std::optional<StoredArray> FindNpy(const std::function<void(void*, int64_t)>& read, int64_t bytes, const std::string& where,
+                                   int64_t& header_bytes) {
+  const Start start = ReadStart(read, bytes, where);
+  if (start.header.fortran_order && start.header.shape.rank() > 1) return std::nullopt;
+  header_bytes = start.bytes;
+  return StoredArray{start.header.dtype, start.header.big_endian, start.header.shape, {}};
+}
+
+std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes) {
+  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+  int64_t at = 0, header_bytes = 0;
+  const auto read = [&](void* out, int64_t bytes) {
+    file->ReadAt(at, out, bytes);
+    at += bytes;
+  };
+  std::optional<StoredArray> found = FindNpy(read, file->bytes(), Escaped(path, 4096), header_bytes);
+  if (found) {
+    found->read = [file, header_bytes](int64_t offset, void* out, int64_t bytes) { file->ReadAt(header_bytes + offset, out, bytes); };
+  }
+  return found;
 }
 
 std::string NpyHeader(DType dtype, const Shape& shape) {

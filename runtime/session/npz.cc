@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zip.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -54,6 +55,7 @@ struct EntryInfo {
   zip_uint64_t index;
   std::string name;  // the array's
   int64_t bytes;
+  bool compressed;
 };
 
 // One entry checked against its claims, without unpacking it. `where` names the file.
@@ -84,24 +86,38 @@ EntryInfo CheckEntry(zip_t* archive, zip_uint64_t index, const std::string& wher
         "the entry claims " + std::to_string(status.size) + " bytes, more than its " + std::to_string(status.comp_size) + " can hold",
         place);
   }
-  return {index, std::string(name.substr(0, name.size() - kSuffix.size())), static_cast<int64_t>(status.size)};
+  return {index, std::string(name.substr(0, name.size() - kSuffix.size())), static_cast<int64_t>(status.size),
+          status.comp_method != ZIP_CM_STORE};
+}
+
+std::string PlaceOf(const EntryInfo& info, const std::string& where) { return where + " entry '" + Escaped(info.name) + ".npy'"; }
+
+Error UnpackError(const std::string& why, const std::string& place) {
+  return {ErrorCode::kData, "the entry cannot be unpacked: " + why, place};
+}
+
+Entry OpenEntry(zip_t* archive, const EntryInfo& info, const std::string& place) {
+  Entry entry(zip_fopen_index(archive, info.index, 0));
+  if (!entry) throw Error(ErrorCode::kData, std::string("the entry cannot be read: ") + zip_strerror(archive), place);
+  return entry;
+}
+
+// The next bytes, all of them.
+void ReadFrom(zip_file_t* entry, void* out, int64_t bytes, const std::string& place) {
+  char* to = static_cast<char*>(out);
+  while (bytes > 0) {
+    const zip_int64_t got = zip_fread(entry, to, static_cast<zip_uint64_t>(bytes));
+    if (got < 0) throw UnpackError(zip_file_strerror(entry), place);
+    if (got == 0) throw UnpackError("it is shorter than it claims", place);
+    to += got, bytes -= got;
+  }
 }
 
 Tensor ReadEntry(zip_t* archive, const EntryInfo& info, const std::string& where) {
-  const std::string place = where + " entry '" + Escaped(info.name) + ".npy'";
-  const Entry entry(zip_fopen_index(archive, info.index, 0));
-  if (!entry) throw Error(ErrorCode::kData, std::string("the entry cannot be read: ") + zip_strerror(archive), place);
-  const auto fail = [&](const std::string& why) { return Error(ErrorCode::kData, "the entry cannot be unpacked: " + why, place); };
-  const auto read = [&](void* out, int64_t bytes) {
-    char* to = static_cast<char*>(out);
-    while (bytes > 0) {
-      const zip_int64_t got = zip_fread(entry.get(), to, static_cast<zip_uint64_t>(bytes));
-      if (got < 0) throw fail(zip_file_strerror(entry.get()));
-      if (got == 0) throw fail("it is shorter than it claims");
-      to += got, bytes -= got;
-    }
-  };
-  Tensor tensor = ReadNpyFrom(read, info.bytes, place);
+  const std::string place = PlaceOf(info, where);
+  const Entry entry = OpenEntry(archive, info, place);
+  const auto fail = [&](const std::string& why) { return UnpackError(why, place); };
+  Tensor tensor = ReadNpyFrom([&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); }, info.bytes, place);
   // The end must be here; reaching it also makes libzip compare the checksum.
   char more;
   const zip_int64_t got = zip_fread(entry.get(), &more, 1);
@@ -203,21 +219,26 @@ void AddEntry(zip_t* archive, const std::string& name, const std::string& header
   }
 }
 
-}  // namespace
+// An open file whose entries are checked against their claims.
+struct CheckedArchive {
+  Archive archive;
+  std::vector<EntryInfo> entries;
+};
 
-std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes) {
+CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
   const InputFile file(path, limit_bytes);
   const std::string where = Escaped(path, 4096);
   const int fd = ::fcntl(file.fd(), F_DUPFD_CLOEXEC, 0);
   if (fd < 0) throw Error(ErrorCode::kIo, std::string("cannot open the file: ") + std::strerror(errno), where);
   int code = 0;
-  const Archive archive(zip_fdopen(fd, ZIP_CHECKCONS, &code));
+  Archive archive(zip_fdopen(fd, ZIP_CHECKCONS, &code));
   if (!archive) {
     ::close(fd);
     throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where,
                 "it may be cut off: copy it again, or write it again with numpy.savez");
   }
   std::vector<EntryInfo> entries;
+  std::set<std::string> names;
   int64_t total = 0;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
   for (zip_int64_t i = 0; i < count; ++i) {
@@ -227,13 +248,86 @@ std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_byt
       throw Error(ErrorCode::kLimit, "unpacked, the arrays have more bytes than the limit of " + std::to_string(limit_bytes), where);
     }
     total = *sum;
+    if (!names.insert(entries.back().name).second)
+      throw Error(ErrorCode::kData, "two entries named '" + Escaped(entries.back().name) + ".npy'", where);
   }
+  return {std::move(archive), std::move(entries)};
+}
+
+std::map<std::string, Tensor> ReadArrays(const std::string& path, const std::set<std::string>* names, int64_t limit_bytes) {
+  const CheckedArchive file = OpenArchive(path, limit_bytes);
   std::map<std::string, Tensor> arrays;
-  for (const EntryInfo& entry : entries) {
-    if (arrays.contains(entry.name)) throw Error(ErrorCode::kData, "two entries named '" + Escaped(entry.name) + ".npy'", where);
-    arrays.emplace(entry.name, ReadEntry(archive.get(), entry, where));
+  for (const EntryInfo& entry : file.entries) {
+    if (names == nullptr || names->contains(entry.name))
+      arrays.emplace(entry.name, ReadEntry(file.archive.get(), entry, Escaped(path, 4096)));
   }
   return arrays;
+}
+
+int64_t LittleEndian(std::string_view bytes) {
+  int64_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+// Where the bytes of an entry begin that is stored as it is, as libzip does not tell it; -1 in an archive that is written in another way
+// than numpy does it: with a comment, in several parts, or with offsets past 4 GiB. `index` counts the central directory's entries.
+int64_t FindStored(const InputFile& file, zip_uint64_t index, int64_t entry_bytes) {
+  constexpr int64_t kEndBytes = 22, kDirectoryBytes = 46, kLocalBytes = 30;
+  const auto read = [&](int64_t at, int64_t bytes) {
+    std::string text(static_cast<size_t>(bytes), '\0');
+    if (at < 0 || at > file.bytes() - bytes) return std::string();
+    file.ReadAt(at, text.data(), bytes);
+    return text;
+  };
+  const std::string end = read(file.bytes() - kEndBytes, kEndBytes);
+  if (!end.starts_with("PK\5\6")) return -1;
+  int64_t at = LittleEndian(std::string_view(end).substr(16, 4));
+  std::string entry;
+  for (zip_uint64_t i = 0; i <= index; ++i) {
+    entry = read(at, kDirectoryBytes);
+    if (!entry.starts_with("PK\1\2")) return -1;
+    for (const size_t length : {28, 30, 32}) at += LittleEndian(std::string_view(entry).substr(length, 2));
+    at += kDirectoryBytes;
+  }
+  const int64_t local_at = LittleEndian(std::string_view(entry).substr(42, 4));
+  const std::string local = read(local_at, kLocalBytes);
+  if (!local.starts_with("PK\3\4")) return -1;
+  int64_t begin = local_at + kLocalBytes;
+  for (const size_t length : {26, 28}) begin += LittleEndian(std::string_view(local).substr(length, 2));
+  return begin <= file.bytes() - entry_bytes ? begin : -1;
+}
+
+}  // namespace
+
+std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes) { return ReadArrays(path, nullptr, limit_bytes); }
+
+std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes) {
+  return ReadArrays(path, &names, limit_bytes);
+}
+
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t limit_bytes) {
+  const CheckedArchive checked = OpenArchive(path, limit_bytes);
+  const auto info =
+      std::find_if(checked.entries.begin(), checked.entries.end(), [&](const EntryInfo& entry) { return entry.name == name; });
+  if (info == checked.entries.end() || info->compressed) return std::nullopt;
+  const std::string place = PlaceOf(*info, Escaped(path, 4096));
+  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+  const int64_t begin = FindStored(*file, info->index, info->bytes);
+  if (begin < 0) return std::nullopt;
+  int64_t at = begin, header_bytes = 0;
+  const auto read = [&](void* out, int64_t bytes) {
+    if (bytes > begin + info->bytes - at) throw UnpackError("it is shorter than it claims", place);
+    file->ReadAt(at, out, bytes);
+    at += bytes;
+  };
+  std::optional<StoredArray> found = FindNpy(read, info->bytes, place, header_bytes);
+  if (found) {
+    found->read = [file, start = begin + header_bytes](int64_t offset, void* out, int64_t bytes) {
+      file->ReadAt(start + offset, out, bytes);
+    };
+  }
+  return found;
 }
 
 void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& arrays, bool compress) {

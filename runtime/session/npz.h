@@ -2,10 +2,13 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/session/stored_array.h"
 
 namespace gradloom {
 
@@ -15,6 +18,12 @@ namespace gradloom {
 // ReadNpy refuses. Error(kLimit) where the file, or all arrays unpacked, pass `limit_bytes`: before any is
 // unpacked, and no entry is ever unpacked past its claim.
 std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+// Of these names alone, as far as they are there.
+std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kFileLimitBytes);
+
+// One array of a file that stays open; nothing where there is none of this name, it is compressed, or as OpenNpy has it. No checksum is
+// compared. Errors as ReadNpz's.
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t limit_bytes = kFileLimitBytes);
 
 // Arrays stored uncompressed, or deflated with `compress`; the same content gives the same bytes. Errors as
 // WriteNpy and AtomicFile; Error(kData) for a name that ReadNpz would refuse.

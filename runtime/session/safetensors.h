@@ -32,6 +32,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path, int64_t limit_bytes = kLimitBytes, int64_t max_tensors = kMaxTensors);
 
   const std::string& path() const { return file_.path(); }
+  const InputFile& file() const { return file_; }
 
   // By name, in the order of the names.
   const std::map<std::string, Entry>& entries() const { return entries_; }

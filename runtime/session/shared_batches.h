@@ -48,8 +48,9 @@ class SharedBatches {
   std::vector<int64_t> order_;
 };
 
-// By batch size, what devices of this process read of a data set's batches. Known before any is asked for, as other threads ask.
-ReadRows RowsReadBy(const Session& session, EntryKind kind, int64_t rows, int64_t batch);
+// By batch size, what devices of this process read of a data set's batches: all of it where something else than devices looks at rows that
+// are made, the loss's weight or, in an evaluation, a metric. Known before any is asked for, as other threads ask.
+ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options);
 
 // EvaluateOver by all processes of a job, each with a session of its own: process 0 gets the values, the others nothing.
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <string_view>
 
 #include "runtime/base/error.h"
@@ -16,11 +17,13 @@ constexpr int32_t kVersion = 1;
 constexpr int64_t kHeaderWords = 256;
 constexpr int64_t kHeaderBytes = kHeaderWords * 4;
 
-}  // namespace
+// Where the tokens of a file begin, and how many there are.
+struct Place {
+  int64_t start = 0, tokens = 0;
+};
 
-std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes) {
-  const InputFile file(path, limit_bytes);
-  const std::string where = Escaped(path, 4096);
+Place FindTokens(const InputFile& file) {
+  const std::string where = Escaped(file.path(), 4096);
   int64_t start = 0, bytes = file.bytes();
   int32_t head[3] = {};
   if (bytes >= kHeaderBytes) file.ReadAt(0, head, sizeof head);
@@ -40,9 +43,24 @@ std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes) {
     throw Error(ErrorCode::kData, std::to_string(bytes) + " bytes are no whole number of 16-bit tokens", where,
                 "tokens are uint16, two bytes each");
   }
-  std::vector<uint16_t> tokens(static_cast<size_t>(bytes / 2));
-  if (bytes > 0) file.ReadAt(start, tokens.data(), bytes);
+  return {start, bytes / 2};
+}
+
+}  // namespace
+
+std::vector<uint16_t> ReadTokens(const std::string& path, int64_t limit_bytes) {
+  const InputFile file(path, limit_bytes);
+  const Place place = FindTokens(file);
+  std::vector<uint16_t> tokens(static_cast<size_t>(place.tokens));
+  if (place.tokens > 0) file.ReadAt(place.start, tokens.data(), place.tokens * 2);
   return tokens;
+}
+
+StoredArray OpenTokens(const std::string& path, int64_t limit_bytes) {
+  const auto file = std::make_shared<const InputFile>(path, limit_bytes);
+  const Place place = FindTokens(*file);
+  return {DType::kUint16, false, Shape{place.tokens},
+          [file, start = place.start](int64_t offset, void* out, int64_t bytes) { file->ReadAt(start + offset, out, bytes); }};
 }
 
 void WriteTokens(const std::string& path, const std::vector<uint16_t>& tokens) {
@@ -57,13 +75,18 @@ void WriteTokens(const std::string& path, const std::vector<uint16_t>& tokens) {
   file.Commit();
 }
 
-TokenWindows WindowsOf(const std::vector<uint16_t>& tokens, int64_t length, const std::string& where) {
+int64_t CountWindows(int64_t tokens, int64_t length, const std::string& where) {
   // The last window's last token needs one that follows.
-  const int64_t windows = length < 1 ? 0 : (static_cast<int64_t>(tokens.size()) - 1) / length;
+  const int64_t windows = length < 1 ? 0 : (tokens - 1) / length;
   if (windows < 1) {
     throw Error(ErrorCode::kData,
-                std::to_string(tokens.size()) + " tokens make no window of " + std::to_string(length) + " and the token after it", where);
+                std::to_string(tokens) + " tokens make no window of " + std::to_string(length) + " and the token after it", where);
   }
+  return windows;
+}
+
+TokenWindows WindowsOf(const std::vector<uint16_t>& tokens, int64_t length, const std::string& where) {
+  const int64_t windows = CountWindows(static_cast<int64_t>(tokens.size()), length, where);
   TokenWindows made{Tensor(DType::kInt64, {windows, length}), Tensor(DType::kInt64, {windows, length})};
   for (int64_t i = 0; i < windows * length; ++i) {
     made.tokens.as<int64_t>()[static_cast<size_t>(i)] = tokens[static_cast<size_t>(i)];

@@ -164,8 +164,7 @@ void Trainer::OpenBatches(int64_t index) {
   const EntryKind kind = session_.plan().accumulate > 1 ? EntryKind::kAccumulate : EntryKind::kStep;
   batches_ = std::make_unique<Batches>(
       train_, rows, options_.batch,
-      BatchesOptions{
-          .draw = draw, .reads = RowsReadBy(session_, kind, train_.rows(), options_.batch), .kept = session_.copies_inputs() ? 2 : 1});
+      BatchesOptions{.draw = draw, .reads = RowsReadBy(session_, kind, train_, options_), .kept = session_.copies_inputs() ? 2 : 1});
 }
 
 StepReport Trainer::Step() {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -12,6 +14,8 @@
 #include "runtime/base/philox.h"
 #include "runtime/session/data_files.h"
 #include "runtime/session/image_data.h"
+#include "runtime/session/stored_rows.h"
+#include "runtime/session/tokens.h"
 
 namespace gradloom {
 namespace {
@@ -33,6 +37,8 @@ void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<F
 }
 
 constexpr std::string_view kRandom = "random:";
+// The one transform that is measured on all rows.
+constexpr std::string_view kStandardize = "standardize";
 
 bool IsTable(const std::string& path) { return !path.starts_with(kRandom) && KindOfDataFile(path) == DataFileKind::kTable; }
 
@@ -142,28 +148,93 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
   }
 }
 
-Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const std::set<std::string>& targets,
+// Smaller rows are had faster in memory, and so is what they are.
+constexpr int64_t kLeastStoredBytes = 256;
+
+// What is read of a file, and how.
+struct Reading {
+  const std::set<std::string>& targets;
+  const std::map<std::string, ClassRange>& classes;
+  bool on_demand = false;
+  std::set<std::string> fitted = {};  // feeds with transforms that are fitted on all rows
+};
+
+// The rows of a feed that may stay in the file; null: they are read at once.
+std::shared_ptr<const RowSource> StoredColumn(const std::string& path, const ColumnSource& source, const Feed& feed,
+                                              const Reading& reading) {
+  if (!reading.on_demand || reading.fitted.contains(feed.name) || feed.shape.rank() == 0) return nullptr;
+  std::optional<StoredArray> array = OpenArray(path, source);
+  if (!array || !CanBeStored(array->dtype, feed.dtype)) return nullptr;
+  StoredRowsOptions options{.dtype = feed.dtype, .column = feed.name};
+  options.row_shape = Shape(std::vector<int64_t>(feed.shape.begin() + 1, feed.shape.end()));
+  if (KindOfDataFile(path) == DataFileKind::kTokens) {
+    if (options.row_shape != Shape{source.window} || (source.source != "tokens" && source.source != "next")) return nullptr;
+    options.rows = CountWindows(array->shape[0], source.window, Escaped(path, 4096));
+    options.first = source.source == "next" ? 1 : 0;
+  } else {
+    if (array->shape.rank() == 0 || array->shape[0] == 0) return nullptr;
+    const Shape have(std::vector<int64_t>(array->shape.begin() + 1, array->shape.end()));
+    const bool strict = reading.targets.contains(feed.name);
+    if (!RowsFit(have, options.row_shape, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows)) return nullptr;
+    options.rows = array->shape[0];
+  }
+  if (options.row_shape.elements() * DTypeBytes(array->dtype) < kLeastStoredBytes) return nullptr;
+  const auto range = reading.classes.find(feed.name);
+  if (range != reading.classes.end() && !IsFloating(feed.dtype))
+    options.classes = StoredRowsOptions::Classes{range->second.count, range->second.ignored};
+  return MakeStoredRows(std::move(*array), std::move(options));
+}
+
+Dataset ReadArrays(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const Reading& reading,
+                   std::vector<std::string>& notes) {
+  const std::vector<ColumnSource> sources = SourcesOf(path, feeds, columns);
+  std::vector<ColumnSource> at_once;
+  std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>> stored;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    auto rows = StoredColumn(path, sources[i], feeds[i], reading);
+    if (rows == nullptr) {
+      at_once.push_back(sources[i]);
+    } else {
+      stored.emplace_back(sources[i].name, std::move(rows));
+    }
+  }
+  Dataset data;
+  if (!at_once.empty()) {
+    LoadedData loaded = stored.empty() ? LoadData(path, at_once) : LoadDataAlone(path, at_once);
+    for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+    data = std::move(loaded.data);
+  }
+  try {
+    for (auto& [name, rows] : stored) data.set_source(name, std::move(rows));
+  } catch (const Error& error) {
+    // The data set does not know where its columns are from.
+    throw Error(error.code(), error.message(), Escaped(path, 4096), error.help());
+  }
+  return data;
+}
+
+Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const Reading& reading,
                   std::vector<std::string>& notes) {
   if (HasImages(path, columns)) {
     Dataset images = LoadImageData(path, feeds, columns, notes);
-    FitToFeeds(images, feeds, path, targets);
+    FitToFeeds(images, feeds, path, reading.targets);
     return images;
   }
-  LoadedData loaded = LoadData(path, SourcesOf(path, feeds, columns));
-  for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
-  FitToFeeds(loaded.data, feeds, path, targets);
-  return std::move(loaded.data);
+  Dataset data = ReadArrays(path, feeds, columns, reading, notes);
+  FitToFeeds(data, feeds, path, reading.targets);
+  return data;
 }
 
 // Random transforms of rows that a source makes are for training alone.
 void Apply(const Transform& transform, const std::string& name, bool training, Dataset& data) {
   if (data.rows() == 0) return;
   if (data.made(name)) {
-    data.set_source(name, data.made_columns().at(name).source->With(transform.row_transform, training));
+    data.set_source(name, data.made_columns().at(name).source->With(transform, training));
     return;
   }
   Tensor column = data.column(name);
-  transform.Apply(column);
+  // What was written for rows that are made may be meant for others, too: of images to train on and an array to evaluate with.
+  (transform.row_transform.empty() ? transform : Transform::Parse(transform.row_transform, column)).Apply(column);
   data.set_column(name, std::move(column));
 }
 
@@ -194,6 +265,10 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "--eval-split",
                 "leave out --eval-data or --eval-split");
   }
+  Reading reading{.targets = options.targets, .classes = options.classes, .on_demand = options.on_demand};
+  for (const auto& [name, texts] : options.transforms) {
+    if (std::find(texts.begin(), texts.end(), kStandardize) != texts.end()) reading.fitted.insert(name);
+  }
   TrainingData data;
   data.columns = options.columns;
   if (data.columns.empty() && IsTable(options.train)) data.columns = GuessColumns(options.train, feeds, data.notes);
@@ -202,18 +277,18 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     FitToFeeds(data.train, feeds, options.train, options.targets);
     data.notes.push_back("data    random numbers: put your own at data.train");
   } else {
-    data.train = ReadFeeds(options.train, feeds, data.columns, options.targets, data.notes);
+    data.train = ReadFeeds(options.train, feeds, data.columns, reading, data.notes);
     CheckClasses(data.train, options.classes, options.train);
   }
   if (!options.eval.empty()) {
-    data.eval = ReadFeeds(options.eval, feeds, data.columns, options.targets, data.notes);
+    data.eval = ReadFeeds(options.eval, feeds, data.columns, reading, data.notes);
     CheckClasses(data.eval, options.classes, options.eval);
   }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
     for (const std::string& text : texts) {
       const Transform transform =
-          data.train.made(name) ? Transform{.row_transform = text} : Transform::Parse(text, data.train.column(name));
+          data.train.made(name) ? data.train.made_columns().at(name).source->Fitted(text) : Transform::Parse(text, data.train.column(name));
       Apply(transform, name, true, data.train);
       Apply(transform, name, false, data.eval);
       data.fitted[name].push_back(transform);
@@ -260,10 +335,10 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes) {
+                  const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand) {
   ColumnMap used = columns;
   if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
-  Dataset data = ReadFeeds(path, feeds, used, targets, notes);
+  Dataset data = ReadFeeds(path, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, notes);
   CheckClasses(data, classes, path);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {

@@ -30,6 +30,9 @@ struct DataOptions {
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, as Transform::Parse reads them
   std::map<std::string, ClassRange> classes;                   // of targets that hold classes
   std::set<std::string> targets;                               // feeds whose rows must have the shape they are wanted in, but for ones
+  // For one of several processes: large rows stay in the file where it lets them be read each by itself (.npy, .npz that is not compressed,
+  // IDX, tokens), for those that need them to read. The bits are the same; NaN and classes out of range are found when a row is read.
+  bool on_demand = false;
 };
 
 struct TrainingData {
@@ -53,10 +56,10 @@ void DataFromJson(const std::string& json, const std::string& where, ColumnMap& 
                   std::map<std::string, std::vector<Transform>>& fitted);
 
 // A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
-// `targets` as in DataOptions. Throws Error(kData) naming the row of a class that is not among `classes`.
+// `targets` and `on_demand` as in DataOptions. Throws Error(kData) naming the row of a class that is not among `classes`.
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {});
+                  const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false);
 
 // "20%" or "0.2" -> 0.2. Throws Error(kConfig).
 double ParseShare(const std::string& text);

@@ -52,7 +52,7 @@ std::string Bits(const TensorView& value) { return {static_cast<const char*>(val
 
 std::map<std::string, std::string> BitsOf(const Checkpoint& checkpoint) {
   std::map<std::string, std::string> bits;
-  for (const auto& [name, tensor] : checkpoint.tensors()) bits.emplace(name, Bits(tensor));
+  for (const auto& [name, type] : checkpoint.types()) bits.emplace(name, Bits(checkpoint.Read(name).view()));
   return bits;
 }
 
@@ -172,26 +172,24 @@ TEST(JobStateTest, ComesToThoseThatHoldItAndBack) {
         }
         const auto wanted = SampleBits(step);
         for (const auto& [name, bits] : own) Require(wanted.at(name) == bits, "'" + name + "' has come as something else");
-        const auto gathered = GatherState(session, communicator.get());
-        Require(gathered.size() == (topology.rank == 0 ? plan->state.size() : 0), "gathered too little");
-        for (const auto& [name, value] : gathered)
-          Require(wanted.at(name) == Bits(value.view()), "'" + name + "' was gathered as something else");
+        if (topology.rank != 0) return GiveState(session, *communicator);
+        StateOfJob state(session, communicator.get());
+        for (const auto& [name, bits] : wanted)
+          Require(Bits(state.Read(name).view()) == bits, "'" + name + "' was given as something else");
+        state.End();
       };
       // Process 0 has all of a checkpoint, and the others nothing.
       SetSampleState(whole, 5);
-      std::map<std::string, Tensor> values;
-      for (const StateTensor& state : plan->state) values.emplace(state.name, whole.Get(state.name));
-      std::map<std::string, TensorView> given;
-      for (const auto& [name, value] : values) given.emplace(name, value.view());
+      const ReadState given = [&](const std::string& name) { return whole.Get(name); };
       if (topology.rank == 0) SetSampleState(session, 5);
-      SpreadState(session, *communicator, topology.rank == 0 ? &given : nullptr);
+      SpreadState(session, *communicator, topology.rank == 0 ? given : ReadState());
       check(5);
       // The first that holds a tensor has it, and those behind it something else.
       for (const StateTensor& state : plan->state) {
         SetSampleState(whole, HoldersOf(state, *plan, *communicator).front() == topology.rank ? 6 : 7);
         session.Set(state.name, whole.Get(state.name).view());
       }
-      SpreadState(session, *communicator, nullptr);
+      SpreadState(session, *communicator, {});
       check(6);
       communicator->Leave();
     }));

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <random>
+#include <vector>
 
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
@@ -173,6 +177,54 @@ TEST_F(CheckpointTest, DuplicateKeysAreRefusedThoughTheHashIsRight) {
   const Error error = ErrorOf([&] { Checkpoint::Load(folder); });
   EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
   EXPECT_NE(error.message().find("'state/int32' occurs twice"), std::string::npos) << error.message();
+}
+
+TEST_F(CheckpointTest, AFileThatHasChangedSinceIsFound) {
+  const std::string folder = Save(1), path = folder + "/rank-0.safetensors";
+  const Checkpoint checkpoint = Checkpoint::Load(folder);
+  const std::string content = ReadWholeFile(path);
+  // In place, as a failing disk does it: the header stays.
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(content.size()) - 1);
+  file.put(static_cast<char>(content.back() ^ 1));
+  file.close();
+  Session session = SampleSession();
+  const Error error = ErrorOf([&] { checkpoint.Restore(session, kPlan); });
+  EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+  EXPECT_NE(error.message().find("has changed since"), std::string::npos) << error.message();
+  // What was removed meanwhile is still there for those who have opened it.
+  WriteQuickly(path, content);
+  const Checkpoint again = Checkpoint::Load(folder);
+  std::filesystem::remove_all(folder);
+  again.Restore(session, kPlan);
+  EXPECT_EQ(BitsOf(session), SampleBits(1));
+}
+
+// The most that this process had in memory at a time, since it was asked to count anew.
+int64_t PeakBytes() {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+  }
+  return -1;
+}
+
+TEST_F(CheckpointTest, AFileIsReadWithoutBeingKept) {
+  constexpr int64_t kTensors = 24, kElements = 1 << 20;
+  const std::string path = folder_ / "rank-0.safetensors";
+  {
+    std::map<std::string, Tensor> tensors;
+    for (int64_t i = 0; i < kTensors; ++i) tensors.emplace(std::to_string(i), Tensor::From(std::vector<float>(kElements, i), {kElements}));
+    WriteSafetensors(path, tensors);
+  }
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  const CheckpointFile described{"rank-0.safetensors", bytes, HashOf(ReadWholeFile(path))};
+  if (!(std::ofstream("/proc/self/clear_refs") << "5").flush()) GTEST_SKIP() << "the most that is in memory cannot be counted anew";
+  const int64_t before = PeakBytes();
+  const VerifiedFile file(path, described, Checkpoint::kLimitBytes, Checkpoint::kMaxTensors);
+  for (int64_t i = 0; i < kTensors; ++i) ASSERT_EQ(file.Read(std::to_string(i)).as<float>()[kElements - 1], static_cast<float>(i));
+  // A tensor is 4 MiB, and the file 96.
+  EXPECT_LT(PeakBytes() - before, bytes / 4);
 }
 
 TEST_F(CheckpointTest, AnotherModelIsRefused) {

@@ -101,10 +101,17 @@ class PartsTest(JobTest):
                                          [f"RUN/checkpoints/{source}", f"RUN/checkpoints/{source}/rank-0.safetensors"])
                         self.assertEqual(first, second)
         self.one(["export", self.path("used"), "--from", "best", "-o", self.path("best.onnx")])
-        # Several processes use a model by whole batches.
-        self.job(2, ["predict", self.path("used"), *data, "-o", self.path("two.npz"), "--from", "step-000008"])
-        with open(self.path("used.npz"), "rb") as a, open(self.path("two.npz"), "rb") as b:
-            self.assertTrue(a.read() == b.read())
+        # Several processes use a model as they trained it; more of them than devices by whole batches.
+        for world in (2, 3):
+            said = self.job(world, ["predict", self.path("used"), *data, "-o", self.path(f"by{world}.npz"), "--from", "step-000008"])[0]
+            self.assertEqual("devices cpu:2 of 2 processes, which run each batch together" in said, world == 2, said)
+            with open(self.path("used.npz"), "rb") as a, open(self.path(f"by{world}.npz"), "rb") as b:
+                self.assertTrue(a.read() == b.read())
+            judge = ["eval", self.path("used"), "--from", "step-000008", *data, "--json"]
+            job = Job(GRADLOOM, world, judge)
+            judged = [process.communicate(timeout=180) for process in job.processes]
+            self.assertEqual(job.codes(), [0] * world, judged)
+            self.assertEqual([out for out, _ in judged], [self.one(judge).stdout] + [""] * (world - 1))
         # Weights of a checkpoint begin another run: of each process those it needs.
         start = self.path("used", "checkpoints", "step-000008")
         self.one(self.train("begun_one", TWO, devices="cpu:2", steps="3", init_weights=start))

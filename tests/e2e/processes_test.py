@@ -10,25 +10,56 @@ import tempfile
 import time
 import unittest
 
+import numpy as np
+
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from jobs import Job, JobTest, free_port, write_png  # noqa: E402
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 
-# Two hosts for a command: rank 0 here, rank 1 in a network namespace of its own. Ends with 99 where that cannot be had.
+# Two hosts: this one and `there`, with an address and a name of its own and a cable between them. Ends with 99 where they cannot be had.
 TWO_HOSTS = r"""
 set -u
-unshare --net sleep 600 & other=$!
+unshare --net --uts sleep 600 & other=$!
 trap 'kill $other 2>/dev/null' EXIT
-for i in $(seq 500); do [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ] && break; sleep 0.01; done
-there() { nsenter --target $other --net "$@"; }
-{ ip link add here type veth peer name there && ip link set there netns $other && ip addr add 10.97.0.1/24 dev here && ip link set here up &&
-  ip link set lo up && there ip addr add 10.97.0.2/24 dev there && there ip link set there up; } || exit 99
+apart() { [ "$(readlink /proc/$other/ns/$1)" != "$(readlink /proc/self/ns/$1)" ]; }
+for i in $(seq 500); do apart net && apart uts && break; sleep 0.01; done
+there() { nsenter --target $other --net --uts "$@"; }
+{ there hostname there && ip link add here type veth peer name there && ip link set there netns $other && ip addr add 10.97.0.1/24 dev here &&
+  ip link set here up && ip link set lo up && there ip link set lo up && there ip addr add 10.97.0.2/24 dev there && there ip link set there up; } ||
+  exit 99
+"""
+
+# A command of which rank 0 is here and rank 1 there.
+ON_BOTH = TWO_HOSTS + r"""
 GRADLOOM_RANK=0 "$@" & first=$!
 GRADLOOM_RANK=1 there "$@" & second=$!
 wait $first && wait $second
 """
 
+# The same of a run that has saved when the cable is cut. What each said goes to files, and stdout gets the codes.
+CUT_OFF = TWO_HOSTS + r"""
+run=$1; shift
+GRADLOOM_RANK=0 "$@" 2> "$run-0" & first=$!
+GRADLOOM_RANK=1 there "$@" 2> "$run-1" & second=$!
+trap 'kill $other $first $second 2>/dev/null' EXIT
+# Of the first checkpoint both have heard when there is a second one.
+until compgen -G "$run/checkpoints/step-0000[1-9][0-9]" > /dev/null; do kill -0 $first || { cat "$run-0" "$run-1" >&2; exit 98; }; sleep 0.05; done
+ip link set here down
+wait $first; echo $?
+wait $second; echo $?
+"""
+
+# The same by mpirun, which is here and starts its daemon there: not by ssh, but by going into that network.
+MPI_ON_BOTH = TWO_HOSTS + r"""
+printf '#!/bin/sh\nshift\nexec nsenter --target %s --net --uts sh -c "$*"\n' $other > "$TMPDIR/agent" && chmod +x "$TMPDIR/agent"
+mpirun --host 10.97.0.1:1,10.97.0.2:1 --mca plm rsh --mca plm_rsh_agent "$TMPDIR/agent" --mca oob_tcp_if_include 10.97.0.0/24 \
+  --mca btl tcp,self --mca btl_tcp_if_include 10.97.0.0/24 "$@"
+"""
+
+# What says to each rank of two that it is alone on its host.
+AS_HOSTS = {"GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "10.97.0.1", "GRADLOOM_MASTER_PORT": "29500", "GRADLOOM_LOCAL_WORLD_SIZE": "1",
+            "GRADLOOM_LOCAL_RANK": "0"}
 
 # Several ranks on a core, as root too; no look into each other's memory, which containers forbid.
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -47,6 +78,10 @@ for round in {1..300}; do
   sleep 0.1
 done
 exit $code"""
+
+
+# A rank that leaves behind how many bytes it has read from files.
+COUNTED = r""""$@"; code=$?; grep rchar /proc/$$/io > "$0/read$GRADLOOM_RANK"; exit $code"""
 
 
 def held_by(pid):
@@ -141,18 +176,50 @@ class ProcessesTest(JobTest):
         for rank in (0, 1):
             self.assertRegex(said[rank], r"E-PEER\]: rank 2 \(host \S+, pid \d+\) has not answered within the collective timeout of 10 s")
 
-    def test_two_hosts(self):
-        """Two network namespaces with a cable between them: nothing but that address is shared, as between two hosts."""
-        environment = {"GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "10.97.0.1", "GRADLOOM_MASTER_PORT": "29500",
-                       "GRADLOOM_LOCAL_WORLD_SIZE": "1", "GRADLOOM_LOCAL_RANK": "0"}
-        words = [GRADLOOM, *self.train("hosts", transport="tcp")]
-        done = subprocess.run(["unshare", "--user", "--map-root-user", "--net", "bash", "-c", TWO_HOSTS, "bash", *words],
+    def on_two_hosts(self, script, words, environment):
+        """What was said."""
+        done = subprocess.run(["unshare", "--user", "--map-root-user", "--net", "bash", "-c", script, "bash", *words],
                               env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180)
         if "unshare" in done.stderr or done.returncode == 99:
             self.skipTest("no network of its own can be had here: " + done.stderr)
         self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def test_two_hosts(self):
+        """Two network namespaces with a cable between them: nothing but that address is shared, as between two hosts."""
+        self.on_two_hosts(ON_BOTH, [GRADLOOM, *self.train("hosts", transport="tcp")], AS_HOSTS)
         self.one(self.train("one_host", devices="cpu:2"))
         self.assert_same_run("hosts", "one_host")
+
+    def test_a_cable_that_is_cut(self):
+        run = self.path("cut")
+        done = self.on_two_hosts(CUT_OFF, [run, GRADLOOM, *self.train("cut", epochs="100000", collective_timeout="5s", transport="tcp")], AS_HOSTS)
+        said = [self.read(f"cut-{rank}") for rank in range(2)]
+        self.assertEqual(done.stdout.split(), ["140", "140"], said)
+        # Neither can know whether the other one or the cable is at fault.
+        for rank in range(2):
+            self.assertRegex(said[rank], rf"error\[E-PEER\]: rank {1 - rank} \(host \S+, pid \d+\) has not answered within the collective timeout of 5 s")
+            self.assertIn(f"help: gradloom resume {run}\n", said[rank])
+        self.one(["resume", run, "--steps", "60", "--eval-every", "never"])
+
+    def test_a_rank_that_is_late_is_named(self):
+        job = Job(GRADLOOM, 3, self.train("late", epochs="100000", batch="10", eval_every="never", save_every="never"))
+        try:
+            self.wait_for(self.path("late", "log.txt"), job)
+            end = time.monotonic() + 120
+            while "straggler" not in self.read("late", "log.txt"):
+                self.assertLess(time.monotonic(), end, "nobody is named")
+                # Four fifths of the time rank 1 does nothing.
+                job.processes[1].send_signal(signal.SIGSTOP)
+                time.sleep(0.4)
+                job.processes[1].send_signal(signal.SIGCONT)
+                time.sleep(0.1)
+            self.assertRegex(self.read("late", "log.txt"), r"straggler rank 1 \(host \S+, pid \d+\): the others wait \d+% of the time for it\n")
+            job.processes[0].send_signal(signal.SIGTERM)
+            job.end()
+        finally:
+            job.kill()
+        self.assertEqual(job.codes(), [138] * 3)
 
     def test_images_are_read_by_those_who_need_them(self):
         # Random transforms, and 67 pictures in batches of 10.
@@ -167,12 +234,50 @@ class ProcessesTest(JobTest):
         self.job(3, [*words, "--name", "pictures_job"])
         self.assert_same_run("pictures_job", "pictures_one")
 
+    def test_rows_are_read_by_those_who_need_them(self):
+        """Of a file that lets each be read by itself; it is most of what a process reads at all."""
+        data = self.path("rows.npz")
+        random = np.random.default_rng(7)
+        np.savez(data, image=random.standard_normal((12000, 1, 8, 8)), label=random.integers(0, 10, 12000))
+        words = ["train", "models/digits_cnn.onnx", "--mode", "train", "--data", data, "--eval-split", "20%", "--loss",
+                 "cross_entropy(logits, label)", "--metric", "accuracy", "--transform", "image=scale 1/3", "--batch", "500", "--epochs", "1",
+                 "--save-every", "never", "--threads", "1", "--progress", "none", "--out", self.out]
+        self.one([*words, "--name", "rows_one", "--devices", "cpu:3"])
+        self.job(3, [*words, "--name", "rows_job"], around=["bash", "-c", COUNTED, self.out])
+        self.assert_same_run("rows_job", "rows_one")
+        judge = ["eval", self.path("rows_one"), "--data", data, "--json"]
+        job = Job(GRADLOOM, 3, judge, around=["bash", "-c", COUNTED, self.path("rows_one")])
+        judged = [process.communicate(timeout=180) for process in job.processes]
+        self.assertEqual(job.codes(), [0] * 3, judged)
+        self.assertEqual(judged[0][0], self.one(judge).stdout)
+        for folder in (self.out, self.path("rows_one")):
+            for rank in range(3):
+                with open(os.path.join(folder, f"read{rank}")) as file:
+                    # A third, and the model, the run and the labels.
+                    self.assertLess(int(file.read().split()[1]), 0.6 * os.path.getsize(data), f"rank {rank} in {folder}")
+
     def test_differences_are_refused(self):
         said = self.job(2, self.train("differs"), code=4, own={1: self.train("differs", lr="0.5")})
         for text in said:
             self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has optimizer.lr = 0.01, and rank 1 \(.*\) has "
                                    r"optimizer.lr = 0.5\n")
         self.assertFalse(os.path.exists(self.path("differs")))
+
+    def test_memory_is_that_of_all_processes(self):
+        """Each by itself would have enough of it."""
+        with open("/proc/meminfo") as file:
+            free = int(re.search(r"MemAvailable: +(\d+) kB", file.read()).group(1)) * 1024
+        if free > 64 << 30:
+            self.skipTest("too much memory to fill by a batch")
+        said = self.one(["check", "models/digits_cnn.onnx", "--loss", "cross_entropy(logits, label)", "--batch", "65536"])
+        gib = float(re.search(r"([\d.]+) GiB activations", said.stdout + said.stderr).group(1))
+        rows = int(1.3 * free / (gib * (1 << 30)) * 65536)
+        said = self.job(2, ["train", "models/digits_cnn.onnx", "--loss", "cross_entropy(logits, label)", "--data", f"random:{rows}", "--batch",
+                            str(rows), "--steps", "1", "--threads", "1", "--name", "large", "--out", self.out], code=8)
+        for text in said:
+            self.assertRegex(text, r"error\[E-LIMIT\]: the 2 processes of the job on host \S+ need \d+ MiB, each up to \d+ MiB, and the host has "
+                                   r"\d+ MiB free for all of them\n")
+        self.assertFalse(os.path.exists(self.path("large")))
 
     def test_an_error_of_one_rank_is_told_to_all(self):
         # Rank 0 cannot make the run's folder: there is a run of that name.
@@ -258,6 +363,20 @@ class ProcessesTest(JobTest):
                                       GRADLOOM_LOCAL_RANK="0")
         self.assertIn("topology Open MPI rank 0 of 2, node 0 of 2\n", said)
         self.assert_same_run("mpirun_hosts", "mpirun_one")
+
+    def test_mpi_between_two_hosts(self):
+        if shutil.which("mpirun") is None:
+            self.skipTest("there is no mpirun here (Debian: openmpi-bin)")
+        self.one(self.train("mpi_apart_one", epochs="1", devices="cpu:2"))
+        # What mpirun leaves in its folder goes with it; paths of sockets are short.
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            for transport, reached in (("mpi", r"MPI \(Open MPI \S+"), ("tcp", "TCP")):
+                run = f"mpi_apart_{transport}"
+                words = [GRADLOOM, *self.train(run, epochs="1", transport=transport)]
+                said = self.on_two_hosts(MPI_ON_BOTH, words, {**MPI, "TMPDIR": folder}).stderr
+                self.assertIn("topology Open MPI rank 0 of 2, node 0 of 2", said)
+                self.assertRegex(said, f"transport {reached}")
+                self.assert_same_run(run, "mpi_apart_one")
 
     def test_a_killed_rank_of_mpirun(self):
         world = 3

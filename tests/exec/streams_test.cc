@@ -33,6 +33,27 @@ TEST(StreamThreads, EachIndexOnceInEachRun) {
   }
 }
 
+TEST(Machine, IsSharedByTheProcessesOfAHost) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  // Each by itself would fit; a process by itself is asked for when it takes its memory.
+  CheckHosts(
+      std::vector<HostClaim>{{"a", 3 * kGiB, 8 * kGiB}, {"b", 5 * kGiB, 8 * kGiB}, {"a", 5 * kGiB, 8 * kGiB}, {"c", 9 * kGiB, 8 * kGiB}});
+  CheckHosts({});
+  try {
+    CheckHosts(std::vector<HostClaim>{{"a", 3 * kGiB, 8 * kGiB},
+                                      {"b", 1 * kGiB, 7 * kGiB},
+                                      {"a", 3 * kGiB, 7 * kGiB},
+                                      {"b", 1 * kGiB, 7 * kGiB},
+                                      {"a", 2 * kGiB, 8 * kGiB}});
+    ADD_FAILURE() << "8 GiB were taken of 7";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kLimit);
+    EXPECT_EQ(error.message(),
+              "the 3 processes of the job on host a need 8192 MiB, each up to 3072 MiB, and the host has 7168 MiB free for all of them");
+    EXPECT_EQ(error.help(), "start at most 2 on this host, or take a smaller --batch");
+  }
+}
+
 // Devices of `streams` streams each, with so many bytes of state.
 Plan DevicesOf(int ranks, size_t streams, int64_t state_bytes) {
   Plan plan;
@@ -67,6 +88,12 @@ TEST(Machine, IsAskedForThreadsAndMemory) {
   two.programs.push_back({.streams = std::vector<Stream>(2)});
   two.entries.push_back({.ranks = std::vector<RankBinding>(300, RankBinding{.program = 1})});
   ExpectRefused(two, {0, 300}, "--devices cpu:256 ");
+  // Devices of a place share its constants.
+  Plan placed = DevicesOf(4, 1, 1 << 20);
+  placed.places[0].constants_bytes = 1 << 10;
+  EXPECT_EQ(HostBytesOf(placed, {1, 4}), (3 << 20) + (1 << 10));
+  placed.targets[0].device = DeviceKind::kCuda;
+  EXPECT_EQ(HostBytesOf(placed, {0, 4}), 0);
   // Whoever runs a plan asks.
   EXPECT_THROW(Executor::Make(std::make_shared<const Plan>(DevicesOf(4, 1, kTooMuch))), Error);
 }

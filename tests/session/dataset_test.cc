@@ -158,12 +158,13 @@ class Numbers : public RowSource {
   explicit Numbers(int64_t rows) : rows_(rows) {}
   int64_t rows() const override { return rows_; }
   Shape row_shape() const override { return {2}; }
-  void Read(int64_t row, PhiloxKey, float* out) const override {
-    out[0] = out[1] = static_cast<float>(row);
+  void Read(int64_t row, PhiloxKey, void* out) const override {
+    std::fill_n(static_cast<float*>(out), 2, static_cast<float>(row));
     const std::lock_guard lock(mutex_);
     read_.insert(row);
   }
-  std::shared_ptr<const RowSource> With(const std::string&, bool) const override { return nullptr; }
+  Transform Fitted(const std::string&) const override { return {}; }
+  std::shared_ptr<const RowSource> With(const Transform&, bool) const override { return nullptr; }
   std::set<int64_t> read() const {
     const std::lock_guard lock(mutex_);
     return read_;

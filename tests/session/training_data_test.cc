@@ -2,7 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "runtime/session/batches.h"
 #include "runtime/session/npz.h"
+#include "runtime/session/tokens.h"
 #include "tests/session/temporary_folder.h"
 
 namespace gradloom {
@@ -73,6 +82,149 @@ TEST_F(TrainingDataTest, TransformsAreFittedOnTheTrainingPartAndUsedOnTheRest) {
   const Dataset again = LoadFeeds(path, {kFeeds[0]}, data.columns, data.fitted, notes);
   EXPECT_EQ(again.column("x").as<float>()[4], 198);
   EXPECT_FALSE(again.has("y"));
+}
+
+// Bytes that this process has read from files so far.
+int64_t BytesRead() {
+  std::ifstream in("/proc/self/io");
+  std::string name;
+  int64_t bytes = -1;
+  in >> name >> bytes;
+  return name == "rchar:" ? bytes : -1;
+}
+
+// Some elements that each dtype has, whatever it is.
+Tensor SomeElements(DType dtype, const Shape& shape, std::mt19937& random) {
+  Tensor values(DType::kInt64, shape);
+  for (int64_t& value : values.as<int64_t>()) value = static_cast<int64_t>(random() % (dtype == DType::kBool ? 2 : 100));
+  return Converted(values.view(), dtype);
+}
+
+// Both have the same batches, as far as the first half of each, which is all that is read of `other`.
+void ExpectSameBatches(const Dataset& data, const Dataset& other, unsigned seed) {
+  ASSERT_EQ(data.rows(), other.rows());
+  const std::vector<int64_t> order = ShuffledRows(data.rows(), seed, 0);
+  const auto half = [](int64_t rows) { return std::pair<int64_t, int64_t>(0, (rows + 1) / 2); };
+  Batches ours(data, order, 7), theirs(other, order, 7, {.reads = half});
+  for (int64_t i = 0; i < ours.count(); ++i) {
+    const auto wanted = ours.Get(i), got = theirs.Get(i);
+    ASSERT_EQ(wanted.size(), got.size());
+    for (const auto& [name, view] : wanted) {
+      const TensorView& same = got.at(name);
+      ASSERT_EQ(same.dtype, view.dtype) << name;
+      ASSERT_EQ(same.shape, view.shape) << name;
+      const auto bytes = static_cast<size_t>(view.bytes() / view.shape[0] * half(view.shape[0]).second);
+      ASSERT_EQ(std::memcmp(same.data, view.data, bytes), 0) << name << ", batch " << i;
+    }
+  }
+}
+
+std::string BigEndian(int64_t value, int bytes) {
+  std::string text;
+  while (bytes-- > 0) text.push_back(static_cast<char>(value >> (8 * bytes)));
+  return text;
+}
+
+TEST_F(TrainingDataTest, RowsThatStayInTheirFileHaveTheSameBits) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  constexpr int64_t kRows = 61, kClasses = 9;
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 3, 16, 16}, 0}, {"y", DType::kInt64, {4}, 0}};
+  const auto load = [&](const std::string& path, const std::string& transform, bool on_demand) {
+    DataOptions options{.train = path, .eval_split = "30%", .classes = {{"y", {kClasses, -1}}}, .on_demand = on_demand};
+    if (!transform.empty()) options.transforms["x"] = {transform, "normalize 0.5,1,2 0.25,4,3"};
+    return LoadTrainingData(options, feeds, seed);
+  };
+  const auto check = [&](const std::string& path, const std::string& transform, bool stays) {
+    SCOPED_TRACE(path + " " + transform);
+    const TrainingData at_once = load(path, transform, false), on_demand = load(path, transform, true);
+    EXPECT_FALSE(at_once.train.made("x"));
+    EXPECT_EQ(on_demand.train.made("x"), stays);
+    EXPECT_FALSE(on_demand.train.made("y")) << "rows of a few bytes";
+    EXPECT_EQ(DataToJson(on_demand), DataToJson(at_once));
+    const int64_t before = BytesRead();
+    ExpectSameBatches(at_once.train, on_demand.train, seed);
+    const int64_t read = BytesRead() - before, file = static_cast<int64_t>(std::filesystem::file_size(path));
+    // 43 of 61 rows are trained on, of which this reads about half.
+    if (stays && before >= 0) {
+      EXPECT_LT(read, file / 2);
+    }
+    ExpectSameBatches(at_once.eval, on_demand.eval, seed);
+  };
+  Tensor labels = SomeElements(DType::kInt64, {kRows}, random);
+  for (int64_t& label : labels.as<int64_t>()) label %= kClasses;
+  for (const DType dtype :
+       {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kUint8, DType::kInt16, DType::kUint64, DType::kBool}) {
+    const std::map<std::string, Tensor> arrays{{"x", SomeElements(dtype, {kRows, 3, 16, 16}, random)}, {"y", labels}};
+    const std::string path = folder_ / (std::string(DTypeName(dtype)) + ".npz");
+    WriteNpz(path, arrays);
+    check(path, dtype == DType::kUint8 ? "scale 1/255" : "", true);
+  }
+  const Tensor pixels = SomeElements(DType::kUint8, {kRows, 16, 48}, random);
+  std::map<std::string, TensorView> views{{"x", pixels.view()}, {"y", labels.view()}};
+  views.at("x").shape = {kRows, 3, 16, 16};
+  WriteNpz(folder_ / "packed.npz", views, true);
+  check(folder_ / "packed.npz", "scale 2", false);
+  WriteNpz(folder_ / "plain.npz", views);
+  check(folder_ / "plain.npz", "standardize", false);
+
+  // Big-endian float32, and the labels beside it.
+  std::string images = std::string("\0\0\x0d\x04", 4), classes = std::string("\0\0\x08\x01", 4) + BigEndian(kRows, 4);
+  for (const int64_t extent : {kRows, int64_t{3}, int64_t{16}, int64_t{16}}) images += BigEndian(extent, 4);
+  for (const uint8_t pixel : pixels.as<uint8_t>()) images += BigEndian(std::bit_cast<int32_t>(static_cast<float>(pixel) / 3), 4);
+  for (const int64_t label : labels.as<int64_t>()) classes += BigEndian(label, 1);
+  Write("set-labels-idx1-ubyte", classes);
+  const DataOptions set{.train = folder_ / "set", .classes = {{"y", {kClasses, -1}}}};
+  Write("set-images-idx4-ubyte", images);
+  DataOptions set_on_demand = set;
+  set_on_demand.on_demand = true;
+  const TrainingData at_once = LoadTrainingData(set, feeds, seed), on_demand = LoadTrainingData(set_on_demand, feeds, seed);
+  EXPECT_TRUE(on_demand.train.made("x"));
+  EXPECT_FALSE(on_demand.train.made("y"));
+  ExpectSameBatches(at_once.train, on_demand.train, seed);
+  Write("set-images-idx4-ubyte", images + "x");
+  EXPECT_EQ(ErrorOf([&] { LoadTrainingData(set_on_demand, feeds, seed); }).message(),
+            ErrorOf([&] { LoadTrainingData(set, feeds, seed); }).message());
+}
+
+// Those of a run that was trained on images, for an array.
+TEST_F(TrainingDataTest, TransformsOfMadeRowsAreForOthersToo) {
+  const std::string path = folder_ / "a.npz";
+  WriteNpz(path, {{"x", Tensor::From<float>({1, 2, 3, 4}, {2, 2})}, {"y", Tensor::From<int64_t>({0, 1}, {2})}});
+  std::vector<std::string> notes;
+  const Dataset data = LoadFeeds(path, kFeeds, {}, {{"x", {Transform{.row_transform = "scale 3"}}}}, notes);
+  EXPECT_EQ(data.column("x").as<float>()[3], 12);
+  const Error error = ErrorOf([&] { LoadFeeds(path, kFeeds, {}, {{"x", {Transform{.row_transform = "random_flip"}}}}, notes); });
+  EXPECT_EQ(error.code(), ErrorCode::kConfig);
+}
+
+TEST_F(TrainingDataTest, TokensThatStayInTheirFileHaveTheSameBits) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  constexpr int64_t kWindow = 150, kClasses = 500;
+  const std::vector<Feed> feeds = {{"ids", DType::kInt64, {4, kWindow}, 0}, {"following", DType::kInt64, {4, kWindow}, 0}};
+  std::vector<uint16_t> tokens(8000);
+  for (uint16_t& token : tokens) token = static_cast<uint16_t>(random() % kClasses);
+  const std::string path = folder_ / "text.bin";
+  WriteTokens(path, tokens);
+  DataOptions options{.train = path, .classes = {{"following", {kClasses, -1}}}};
+  const TrainingData at_once = LoadTrainingData(options, feeds, seed);
+  options.on_demand = true;
+  const TrainingData on_demand = LoadTrainingData(options, feeds, seed);
+  EXPECT_TRUE(on_demand.train.made("ids") && on_demand.train.made("following"));
+  ExpectSameBatches(at_once.train, on_demand.train, seed);
+  // A class that the model has not: of the row that is read.
+  tokens[static_cast<size_t>(7 * kWindow + 3)] = kClasses;
+  WriteTokens(path, tokens);
+  const TrainingData wrong = LoadTrainingData(options, feeds, seed);
+  const std::vector<int64_t> rows{6, 7};
+  Batches batches(wrong.train, rows, 1);
+  batches.Get(0);
+  const Error error = ErrorOf([&] { batches.Get(1); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_NE(error.message().find("row 7 (counted from 0) has class 500 in 'following'"), std::string::npos) << error.message();
 }
 
 TEST_F(TrainingDataTest, TwoSourcesOfEvaluationDataAreTooMany) {

@@ -54,7 +54,10 @@ int InJob(const UseFlags& flags, bool topology, const std::function<void(const T
   return job->Guard([&] {
     if (job->leads() && (topology || !job->alone())) PrintNotes(job->Lines());
     job->CheckConfiguration(configuration, false);
-    job->DivideHost(configuration);
+    job->DivideWork(configuration);
+    if (job->leads() && job->works_together())
+      PrintNotes({"devices " + configuration.Text("devices.use") + " of " + std::to_string(job->topology().world) +
+                  " processes, which run each batch together"});
     use(TrainedModel(flags.source, configuration), *job);
     return 0;
   });

@@ -94,8 +94,16 @@ void RunFolder::CheckWritten() const {
   }
 }
 
-void RunFolder::WriteState(const std::map<std::string, Tensor>& state, int64_t step, int64_t batch, int64_t seed) const {
-  WriteSafetensors(StatePath(), state, {{"step", std::to_string(step)}, {"batch", std::to_string(batch)}, {"seed", std::to_string(seed)}});
+void RunFolder::WriteState(const std::map<std::string, TensorView>& types, const std::function<Tensor(const std::string& name)>& read,
+                           int64_t step, int64_t batch, int64_t seed) const {
+  AtomicFile file(StatePath());
+  const auto elements = [&](const std::string& name, const WriteBytes& write) {
+    const Tensor value = read(name);
+    write(value.data(), value.bytes());
+  };
+  WriteSafetensors([&](const void* data, int64_t bytes) { file.Write(data, bytes); }, types, elements,
+                   {{"step", std::to_string(step)}, {"batch", std::to_string(batch)}, {"seed", std::to_string(seed)}});
+  file.Commit();
 }
 
 }  // namespace gradloom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -40,8 +41,9 @@ class RunFolder {
   std::string StatePath() const { return File("state.safetensors"); }
   std::string ExportPath() const { return File("export/model.onnx"); }
 
-  // All state tensors, with the position of the run as metadata.
-  void WriteState(const std::map<std::string, Tensor>& state, int64_t step, int64_t batch, int64_t seed) const;
+  // State tensors of these types, each of them read when it is its turn, with the position of the run as metadata.
+  void WriteState(const std::map<std::string, TensorView>& types, const std::function<Tensor(const std::string& name)>& read, int64_t step,
+                  int64_t batch, int64_t seed) const;
 
  private:
   explicit RunFolder(std::string path) : path_(std::move(path)) {}

@@ -1,12 +1,10 @@
 // What the processes of a job do for a run where rank 0 does not hold all of the model: each saves its part of a checkpoint, all after the
-// same step, and rank 0 gets all state in the end.
+// same step, and gives rank 0 in the end what it writes of the run.
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "runtime/comm/communicator.h"
@@ -59,8 +57,9 @@ class RunParts {
   // What they have agreed on, when it is their turn.
   bool IsDue(bool agreed);
 
-  // By all at the end: all state, of rank 0.
-  std::map<std::string, Tensor> Gather(const Session& session) const { return GatherState(session, communicator_.get()); }
+  // Of rank 0 at the end of the run, while the others give their parts (Give).
+  StateOfJob State(const Session& session) const { return {session, communicator_.get()}; }
+  void Give(const Session& session) const { GiveState(session, *communicator_); }
 
  private:
   std::shared_ptr<Communicator> communicator_;

@@ -36,6 +36,15 @@ const Value& OutputOf(const LossTerm& term, const Graph& graph) {
 // The class that a loss leaves out where nothing else is said, as PyTorch's.
 constexpr int64_t kIgnoredClass = -100;
 
+}  // namespace
+
+// Without locks a process takes any batch of the run.
+bool ReadsOnDemand(const Configuration& configuration) {
+  return TopologyOf(configuration).world > 1 && configuration.Text("train.sync") != "hogwild";
+}
+
+namespace {
+
 DataOptions DataOptionsOf(const Configuration& configuration) {
   DataOptions options{.train = configuration.Text("data.train"),
                       .eval = configuration.Text("data.eval"),
@@ -43,6 +52,7 @@ DataOptions DataOptionsOf(const Configuration& configuration) {
   if (options.train.empty()) throw Error(ErrorCode::kConfig, "no training data are given", "", "name a file: --data train.csv");
   for (const auto& [name, columns] : configuration.Named("data.map")) options.columns[name] = columns[0];
   options.transforms = configuration.Named("data.transform");
+  options.on_demand = ReadsOnDemand(configuration);
   return options;
 }
 

@@ -33,6 +33,9 @@ TrainingSetUp SetUpTraining(const Configuration& configuration);
 // The feeds that are no input of the model.
 std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model);
 
+// Whether this is one of several processes that have each their share of the rows of a batch, or of the batches (DataOptions::on_demand).
+bool ReadsOnDemand(const Configuration& configuration);
+
 // The evaluation data of a run, as its training had them; `targets` as in DataOptions. Throws Error(kConfig) where it
 // had none.
 Dataset EvaluationDataOf(const Configuration& configuration, const std::vector<Feed>& feeds, const std::set<std::string>& targets,

@@ -13,16 +13,14 @@ bool IsCheckpoint(const std::string& folder) { return std::filesystem::exists(fo
 StoredTensors::StoredTensors(const std::string& path) : path_(path) {
   if (IsCheckpoint(path)) {
     checkpoint_ = Checkpoint::Load(path);
-    for (const auto& [name, tensor] : checkpoint_->tensors()) types_.emplace(name, TensorView{tensor.dtype, tensor.shape, nullptr});
+    types_ = checkpoint_->types();
     return;
   }
   file_.emplace(path);
   for (const auto& [name, entry] : file_->entries()) types_.emplace(name, TensorView{entry.dtype, entry.shape, nullptr});
 }
 
-Tensor StoredTensors::Read(const std::string& name) const {
-  return checkpoint_ ? Tensor::Copy(checkpoint_->tensors().at(name)) : file_->Read(name);
-}
+Tensor StoredTensors::Read(const std::string& name) const { return checkpoint_ ? checkpoint_->Read(name) : file_->Read(name); }
 
 int64_t StoredTensors::updates() const {
   if (checkpoint_) return checkpoint_->manifest().step;

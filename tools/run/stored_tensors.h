@@ -21,7 +21,7 @@ class StoredTensors {
   const std::string& path() const { return path_; }
   // Types and shapes, without data.
   const std::map<std::string, TensorView>& types() const { return types_; }
-  // Errors as SafetensorsFile's.
+  // Errors as SafetensorsFile's and Checkpoint's.
   Tensor Read(const std::string& name) const;
   // That the tensors have seen, as far as it is known: a checkpoint's manifest says it, also that beside a file, or the file itself.
   int64_t updates() const;

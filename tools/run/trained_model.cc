@@ -99,11 +99,14 @@ struct TrainedModel::Compiled {
   std::vector<Feed> feeds;
   int64_t batch = 0;
 
-  // A session for these numbers of rows.
-  Session Start(EntryKind kind, int64_t rows) {
+  // A session for these numbers of rows. `job`: the processes that have one each, or together; null: there is this one.
+  Session Start(EntryKind kind, int64_t rows, const TrainingJob* job = nullptr) {
     batch = std::min(batch, rows);
     for (const int64_t size : BatchSizes(rows, batch)) options.entries.push_back({kind, size});
-    return Session(std::make_shared<const Plan>(Compile(*model, options)), {.executor = executor});
+    auto plan = std::make_shared<const Plan>(Compile(*model, options));
+    if (job != nullptr) job->CheckMemory(*plan, !job->works_together());
+    if (job != nullptr && job->works_together()) executor.communicator = job->communicator();
+    return Session(std::move(plan), {.executor = executor});
   }
 };
 
@@ -191,7 +194,8 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
 
 Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
                            const std::map<std::string, ClassRange>& classes) const {
-  return LoadFeeds(data, compiled.feeds, columns_, fitted_, notes, TargetsAmong(compiled.feeds, *compiled.graph.graph), classes);
+  return LoadFeeds(data, compiled.feeds, columns_, fitted_, notes, TargetsAmong(compiled.feeds, *compiled.graph.graph), classes,
+                   ReadsOnDemand(configuration_));
 }
 
 TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {
@@ -218,6 +222,13 @@ void TrainedModel::CheckSame(const TrainingJob& job, const Dataset& rows, int64_
   job.EndSetUp();
 }
 
+namespace {
+
+// What batches are divided by; null where all processes run all of them together, or there is one.
+Communicator* SharesBatches(const TrainingJob& job) { return job.works_together() ? nullptr : job.communicator().get(); }
+
+}  // namespace
+
 TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kEval);
   TrainerOptions options;
@@ -226,19 +237,19 @@ TrainedModel::Evaluation TrainedModel::Evaluate(const std::string& data, std::ve
   const std::set<std::string> targets = TargetsAmong(compiled.feeds, *compiled.graph.graph);
   const Dataset rows = !data.empty() ? Load(data, compiled, notes, ClassesOf(compiled.options.recipe, *compiled.graph.graph))
                                      : EvaluationDataOf(configuration_, compiled.feeds, targets, notes);
-  Session session = compiled.Start(EntryKind::kEval, rows.rows());
+  Session session = compiled.Start(EntryKind::kEval, rows.rows(), &job);
   options.batch = compiled.batch;
   CheckSame(job, rows, options.batch);
-  return {rows.rows(), EvaluateShared(session, rows, options, job.communicator().get())};
+  return {rows.rows(), EvaluateShared(session, rows, options, SharesBatches(job))};
 }
 
 std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std::vector<std::string>& notes,
                                                     const TrainingJob& job) const {
   Compiled compiled = CompileFor(EntryKind::kPredict);
   const Dataset rows = Load(data, compiled, notes);
-  Session session = compiled.Start(EntryKind::kPredict, rows.rows());
+  Session session = compiled.Start(EntryKind::kPredict, rows.rows(), &job);
   CheckSame(job, rows, compiled.batch);
-  SharedBatches shared(rows.rows(), compiled.batch, job.communicator().get());
+  SharedBatches shared(rows.rows(), compiled.batch, SharesBatches(job));
   Batches batches(rows, shared.order(), compiled.batch);
   std::vector<std::string> names;  // of a batch, in all processes
   const auto compute = [&](int64_t own) {
@@ -253,6 +264,7 @@ std::map<std::string, Tensor> TrainedModel::Predict(const std::string& data, std
   };
   std::map<std::string, std::vector<Tensor>> parts;
   shared.Run(compute, [&](int64_t i, const std::vector<Tensor>& computed) {
+    if (!job.leads()) return;
     for (size_t k = 0; k < names.size(); ++k) {
       const Tensor& tensor = computed[k];
       const bool by_row = tensor.shape().rank() > 0 && tensor.shape()[0] == shared.size(i);

@@ -45,7 +45,7 @@ class TrainedModel {
   };
 
   // Over a file, or with "" over the evaluation data of the run. `notes` gets what is worth a line on the screen. `job`: the processes that
-  // share the batches, of which rank 0 alone gets the values.
+  // share the batches, or run them together; rank 0 gets the values.
   Evaluation Evaluate(const std::string& data, std::vector<std::string>& notes, const TrainingJob& job) const;
 
   // The outputs for the rows of a file, by name; columns of targets are not needed. Throws Error(kConfig) for outputs

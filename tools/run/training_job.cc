@@ -13,8 +13,12 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/host_name.h"
 #include "runtime/base/version.h"
 #include "runtime/device/choose_devices.h"
+#include "runtime/exec/check_machine.h"
+#include "runtime/exec/memory.h"
+#include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/job_state.h"
 #include "runtime/session/plan_identity.h"
@@ -206,9 +210,15 @@ std::vector<std::string> TrainingJob::Names() const {
   return names;
 }
 
-void TrainingJob::DivideHost(Configuration& configuration) const {
-  if (alone() || topology_.local_world == 1) return;
+void TrainingJob::DivideWork(Configuration& configuration) {
+  if (alone()) return;
   const DeviceSpec wanted = ParseDevices(configuration.Text("devices.use"));
+  const bool placed = !configuration.Texts("devices.place").empty() || !configuration.Text("devices.gather_to").empty();
+  const bool enough = configuration.origin("devices.use").kind != OriginKind::kFile || wanted.count >= topology_.world;
+  // Lists of GPUs may differ, and all are to decide alike.
+  works_together_ = Told(placed && enough ? "together" : "") == "together";
+  if (works_together_) return ShareDevices(configuration, true);
+  if (topology_.local_world == 1) return;
   DeviceSpec taken = wanted;
   if (wanted.best || wanted.kind == DeviceKind::kCuda) taken = DeviceOfLocalRank(wanted, topology_.local_rank, ThisMachinesCuda());
   if (taken.ordinals != wanted.ordinals) configuration.Decide("devices.use", taken.ToString(), kDecidedByTheJob);
@@ -228,6 +238,29 @@ void TrainingJob::CheckSetUp(const TrainingSetUp& set_up) const {
            " rows to evaluate with\n";
   lines += DataToJson(set_up.data);
   CheckSame(lines, "let all processes read the same model and data, with the same release on the same kind of processor");
+}
+
+void TrainingJob::CheckMemory(const Plan& plan, bool apart) const {
+  if (alone()) return;
+  const RankRange all_ranks{0, static_cast<int>(plan.num_ranks())};
+  int64_t wanted = HostBytesOf(plan, apart || hogwild_ ? all_ranks : communicator_->OwnRanks(plan.num_ranks()));
+  if (hogwild_ && !apart) {
+    // Rank 0 has a copy to evaluate and save, and the others share its parameters.
+    const PlaceMemory memory = ArenasOf(plan, 0);
+    wanted += leads() ? wanted : -(memory.parameters + memory.statistics);
+  }
+  std::vector<HostClaim> claims;
+  for (const std::string& text :
+       communicator_->AllGather(std::to_string(wanted) + " " + std::to_string(FreeHostBytes()) + " " + HostName())) {
+    HostClaim& claim = claims.emplace_back();
+    std::istringstream words(text);
+    words >> claim.wanted_bytes >> claim.free_bytes >> claim.host;
+  }
+  try {
+    CheckHosts(claims);
+  } catch (const Error& error) {
+    Refuse(error);
+  }
 }
 
 void TrainingJob::CheckWeights(const Plan& plan, const std::string& path) const {
@@ -264,7 +297,8 @@ void TrainingJob::ShareState(Session& session, std::string& trainer_state, int64
   int64_t position[] = {session.step(), session.batch(), saved_step};
   communicator_->Broadcast(position, sizeof position);
   trainer_state = communicator_->Broadcast(trainer_state);
-  SpreadState(session, *communicator_, restored == nullptr ? nullptr : &restored->tensors());
+  SpreadState(session, *communicator_,
+              restored == nullptr ? ReadState() : ReadState([restored](const std::string& name) { return restored->Read(name); }));
   session.set_position(position[0], position[1]);
   saved_step_ = position[2];
   EndSetUp();

@@ -49,12 +49,18 @@ class TrainingJob {
   // before the first step.
   void CheckConfiguration(const Configuration& configuration, bool resumed) const;
   void CheckSetUp(const TrainingSetUp& set_up) const;
+  // Before any process takes memory for its devices: throws Error(kLimit), in all of them, where those of a host want more together than it
+  // has. A process runs its block of the plan's ranks, or all of them where each works by itself (`apart`), as with train.sync hogwild.
+  void CheckMemory(const Plan& plan, bool apart = false) const;
 
   // Throws Error(kConfig) where a line "name = value" of a process differs from rank 0's.
   void CheckSame(const std::string& lines, const std::string& help) const;
-  // Each process works by itself, with devices of its own: of several GPUs that all of a host see each takes one, and the threads of the
-  // host are divided.
-  void DivideHost(Configuration& configuration) const;
+  // Of those that use a model. One that is placed on devices is used as it was trained, where there are devices for all processes: they are
+  // shared as above. Else each process works by itself, with devices of its own: of several GPUs that all of a host see each takes one, and
+  // the threads of the host are divided.
+  void DivideWork(Configuration& configuration);
+  // After that: whether all run each batch together.
+  bool works_together() const { return works_together_; }
   // From here on others are waited for no longer than train.collective_timeout.
   void EndSetUp() const;
 
@@ -118,7 +124,7 @@ class TrainingJob {
 
   JobTopology topology_;
   std::chrono::nanoseconds timeout_{};
-  bool hogwild_ = false;
+  bool hogwild_ = false, works_together_ = false;
   std::shared_ptr<Communicator> communicator_;
   bool told_ = false;  // what processes say after a step is under way
   int signal_ = 0;

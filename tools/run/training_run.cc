@@ -99,6 +99,7 @@ class TrainingRun {
     set_up_ = SetUpTraining(configuration_);
     for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
     job_->CheckSetUp(set_up_);
+    job_->CheckMemory(*set_up_.plan);
     SessionOptions options{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)};
     shared_ = configuration_.Switch("train.dry_run") ? nullptr : job_->ShareParameters(*set_up_.plan);
     if (shared_ == nullptr) {
@@ -167,7 +168,11 @@ class TrainingRun {
     run_path_ = job_->Told(folder_ ? folder_->path() : "");
     try {
       job_->leads() ? TrainAll() : TrainAlong();
+      // Those that hold parts of the model give them while rank 0 writes; the others need not wait for it.
+      const bool complete = stopped_ != StopReason::kRequested;
+      if (complete && parts_->needed()) job_->leads() ? Save() : parts_->Give(*session_);
       job_->Leave();
+      if (complete && !parts_->needed() && job_->leads()) Save();
     } catch (const Error& error) {
       if (checkpoints_) checkpoints_->Settle();
       const Error explained = shared_ == nullptr ? job_->Explained(error, session_->step(), run_path_, SavedStep())
@@ -178,7 +183,6 @@ class TrainingRun {
     }
     if (!job_->leads()) return stopped_ == StopReason::kRequested ? StopSignals::ExitCodeOf(signal_) : 0;
     if (stopped_ == StopReason::kRequested) return PrintStopped();
-    Save();
     PrintEnd();
     return 0;
   }
@@ -209,7 +213,6 @@ class TrainingRun {
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     stopped_ = trainer.Run();
-    GatherFinal();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
   }
 
@@ -230,11 +233,6 @@ class TrainingRun {
     };
     if (parts_->needed()) options.save_is_due = [this] { return parts_->IsDue(job_->save_agreed()); };
     return options;
-  }
-
-  // What a run that has ended leaves behind: all of it is in rank 0 then.
-  void GatherFinal() {
-    if (stopped_ != StopReason::kRequested && (parts_->needed() || job_->leads())) final_ = parts_->Gather(*session_);
   }
 
   void TrainAll() {
@@ -280,7 +278,6 @@ class TrainingRun {
     parts_->StartClock();
     stopped_ = trainer.Run();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
-    GatherFinal();
     screen_->Clear();
     if (trace) trace->Finish();
     if (profile) profile->Finish();
@@ -290,15 +287,23 @@ class TrainingRun {
     train_seconds_ += screen_->seconds();
   }
 
+  // What a run that has ended leaves behind.
   void Save() {
     const auto start = Clock::now();
-    std::map<std::string, Tensor> weights;
+    if (parts_->needed()) job_->SetBusy(true);
+    StateOfJob state = parts_->State(*session_);
+    const auto read = [&](const std::string& name) { return state.Read(name); };
+    std::map<std::string, TensorView> types;
+    TrainedValues weights{.types = {}, .read = read};
     for (const StateTensor& tensor : set_up_.plan->state) {
-      if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic)
-        weights.emplace(tensor.name, final_.at(tensor.name));
+      const TensorView type{tensor.dtype, tensor.shape, nullptr};
+      types.emplace(tensor.name, type);
+      if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic) weights.types.emplace(tensor.name, type);
     }
-    folder_->WriteState(final_, session_->step(), session_->batch(), session_->seed());
+    folder_->WriteState(types, read, session_->step(), session_->batch(), session_->seed());
     ExportTrained(set_up_.plan->model, weights, folder_->ExportPath());
+    state.End();
+    if (parts_->needed()) job_->SetBusy(false);
     save_seconds_ = SecondsSince(start);
   }
 
@@ -404,7 +409,6 @@ class TrainingRun {
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
   std::optional<RunParts> parts_;
-  std::map<std::string, Tensor> final_;  // state of a run that has ended
   std::string trainer_state_, run_path_;
   int signal_ = 0;  // that stopped the run
   int64_t skipped_ = 0;
