@@ -101,13 +101,13 @@ void BatchImporter::CheckCopies(const ImportedGraph& imported, const TrainableCh
   for (const auto& [name, reason] : choice.trained) {
     if (!imported.batch_copies.contains(name)) continue;
     const std::string declared = std::to_string(imported.declared_batch);
-    throw Error(
-        ErrorCode::kShape,
-        "'" + Escaped(name) + "' holds a copy of one weight for each of the " + declared +
-            " samples that the file was made for, so it cannot be trained at a batch of " + std::to_string(imported.batch),
-        Escaped(model_.path(), 4096),
-        "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes), or leave it as it is: --freeze '" +
-            Escaped(name) + "'");
+    throw Error(ErrorCode::kShape,
+                "'" + Escaped(name) + "' holds a copy of one weight for each of the " + declared +
+                    " samples that the file was made for, so it cannot be trained at a batch of " + std::to_string(imported.batch),
+                Escaped(model_.path(), 4096),
+                "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes) or without folding "
+                "(optimize=False, or do_constant_folding=False), or leave it as it is: --freeze '" +
+                    Escaped(name) + "'");
   }
 }
 

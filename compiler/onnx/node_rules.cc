@@ -163,6 +163,15 @@ class Rules {
                                 types[0].shape.ToString() + " takes " + std::to_string(types[0].shape.elements()));
   }
 
+  // What a Gemm adds is repeated along axes that it has not, or once; type inference does not look at it.
+  void Addend(const std::vector<ValueType>& types) const {
+    if (!has(2)) return;
+    const Shape &c = shape(2), &y = types[0].shape;
+    bool fits = c.rank() <= y.rank();
+    for (int i = 0; fits && i < c.rank(); ++i) fits = c[i] == 1 || c[i] == y[i + y.rank() - c.rank()];
+    if (!fits) Fail(ErrorCode::kShape, "C " + c.ToString() + " does not fit a product of " + y.ToString());
+  }
+
   static std::string List(const std::vector<int64_t>& numbers) {
     std::string text;
     for (size_t i = 0; i < std::min<size_t>(numbers.size(), 16); ++i) text += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
@@ -211,7 +220,9 @@ void CheckOperands(const Graph& graph, const Node& node) {
 }
 
 void CheckTypes(const Graph& graph, const Node& node, const std::vector<ValueType>& types) {
-  if (node.domain.empty() && node.op == "Reshape") Rules(graph, node).Count(types);
+  if (!node.domain.empty()) return;
+  if (node.op == "Reshape") Rules(graph, node).Count(types);
+  if (node.op == "Gemm") Rules(graph, node).Addend(types);
 }
 
 }  // namespace gradloom

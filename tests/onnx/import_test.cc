@@ -97,6 +97,20 @@ TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
             ErrorCode::kConfig);
 }
 
+// Type inference does not look at what a Gemm adds: of constants that did not fit a kernel made an internal error.
+TEST(Import, WhatAGemmAddsFits) {
+  const auto failure = [](const std::string& c) {
+    return FailureOf(
+        Onnx("g (float[2, 3] x, " + c + " c) => (float[2, 4] y) <float[3, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3}> { y = Gemm(x, w, c) }"), {});
+  };
+  for (const char* c : {"float[2, 3]", "float[3, 4]", "float[2]", "float[1, 2, 4]"}) EXPECT_EQ(failure(c), ErrorCode::kShape) << c;
+  for (const char* c : {"float[2, 4]", "float[2, 1]", "float[4]", "float[1]", "float"}) {
+    EXPECT_NO_THROW(ImportText(Onnx("g (float[2, 3] x, " + std::string(c) +
+                                    " c) => (float[2, 4] y) <float[3, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3}> { y = Gemm(x, w, c) }")))
+        << c;
+  }
+}
+
 // Type inference does not look at these; a kernel would read past the updates.
 TEST(Import, ElementsAreGatheredAndScatteredByOneIndexEach) {
   const auto failure = [](const std::string& graph) { return FailureOf(Onnx(graph, 18), {}); };
