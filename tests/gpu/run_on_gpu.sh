@@ -34,7 +34,7 @@ main() {
   step "three streams, random delays" 60 "$folder/gpu_programs" replay $cases/cases --devices cuda:0 --streams 3 --chaos 1
   step "on cuda:0,cuda:0" 90 "$folder/gpu_programs" replay $cases/cases --devices cuda:0,cuda:0
   if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck initcheck synccheck; do
+    for tool in memcheck initcheck synccheck racecheck; do
       GRADLOOM_OPS=MatMul,Gemm,Softmax,LayerNormalization,gradloom.LayerNormGrad,gradloom.CrossEntropy,Gather,gradloom.GatherGrad,ReduceSum \
         step "compute-sanitizer $tool" 120 compute-sanitizer --tool $tool --error-exitcode 1 "$folder/gpu_programs" tests --gtest_filter='CudaKernels.*:CudaRandomCalls.*'
     done
