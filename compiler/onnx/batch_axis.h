@@ -45,6 +45,9 @@ struct BatchChanges {
 // Whether it is one of these operators of ONNX.
 bool IsOneOf(const Node& node, std::initializer_list<const char*> ops);
 
+// Whether the places along the axis, `period` at a time, are all the same, bit by bit.
+bool RepeatsAlong(const Tensor& data, int axis, int64_t period);
+
 // Looks on while a model is imported: first at its declared batch (kRecord); then at another one (kProve), where an axis
 // that has grown is the batch, and a node whose operands no longer fit, or whose constant shape would cut such an axis,
 // gets the one change that puts it right; then at any batch (kApply). Throws Error(kShape) naming a node for which

@@ -52,6 +52,17 @@ std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, in
 
 }  // namespace
 
+bool RepeatsAlong(const Tensor& data, int axis, int64_t period) {
+  const Shape& shape = data.shape();
+  const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(data.dtype()), block = bytes * shape[axis];
+  const auto* at = static_cast<const std::byte*>(data.data());
+  bool repeats = period > 0 && shape[axis] % period == 0;
+  for (int64_t start = 0; repeats && start < data.bytes(); start += block) {
+    repeats = std::memcmp(at + start, at + start + period * bytes, static_cast<size_t>(block - period * bytes)) == 0;
+  }
+  return repeats;
+}
+
 // Along the axis back to the tensors of the file that have it. Where the axis is lost sight of, every tensor with that
 // extent counts.
 void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
@@ -88,15 +99,8 @@ int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
   if (data == nullptr || data->dtype() == DType::kString) return 0;
   if (data->bytes() == 0) return 1;
-  const Shape& shape = data->shape();
-  const int64_t bytes = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(data->dtype()), block = bytes * shape[axis];
-  const auto* at = static_cast<const std::byte*>(data->data());
-  for (const int64_t period : {int64_t{1}, shape[axis] / found_.declared}) {
-    bool repeats = period > 0 && shape[axis] % period == 0;
-    for (int64_t start = 0; repeats && start < data->bytes(); start += block) {
-      repeats = std::memcmp(at + start, at + start + period * bytes, static_cast<size_t>(block - period * bytes)) == 0;
-    }
-    if (repeats) return period;
+  for (const int64_t period : {int64_t{1}, data->shape()[axis] / found_.declared}) {
+    if (RepeatsAlong(*data, axis, period)) return period;
   }
   return 0;
 }

@@ -1,5 +1,7 @@
 #include "compiler/onnx/export.h"
 
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -45,8 +47,32 @@ bool HasElements(const onnx::TensorProto& tensor) {
                                       0;
 }
 
+// The axis along which the file has several times what the value has; -1: none, or more than that is another.
+int RepeatedAxis(const Shape& value, const Shape& shape) {
+  int repeated = -1;
+  if (value.rank() != shape.rank()) return -1;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (value[axis] == shape[axis]) continue;
+    if (repeated >= 0 || value[axis] <= 0 || shape[axis] % value[axis] != 0) return -1;
+    repeated = axis;
+  }
+  return repeated;
+}
+
+Tensor RepeatedAlong(const Tensor& value, const Shape& shape, int axis) {
+  Tensor whole(value.dtype(), shape);
+  const int64_t block = value.shape().strides()[static_cast<size_t>(axis)] * value.shape()[axis] * DTypeBytes(value.dtype());
+  const int64_t times = shape[axis] / value.shape()[axis];
+  auto* to = static_cast<std::byte*>(whole.data());
+  const auto* from = static_cast<const std::byte*>(value.data());
+  for (int64_t i = 0; i * block < whole.bytes(); ++i) std::memcpy(to + i * block, from + i / times * block, static_cast<size_t>(block));
+  return whole;
+}
+
 // The tensor's new value, in the element type `data_type` of the file. `shape`: the file's.
 Tensor ValueFor(const Tensor& value, const Shape& shape, int32_t data_type, const std::string& where) {
+  if (const int axis = RepeatedAxis(value.shape(), shape); axis >= 0)
+    return ValueFor(RepeatedAlong(value, shape, axis), shape, data_type, where);
   if (value.shape() != shape) {
     throw Error(ErrorCode::kShape, "the value has the shape " + value.shape().ToString() + ", the model's tensor " + shape.ToString(),
                 where);
@@ -203,6 +229,12 @@ void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& v
 void ExportWithAlgorithm(const ModelInfo& info, const std::map<std::string, Tensor>& values, const Algorithm& algorithm,
                          const std::string& path, const ExportOptions& options) {
   onnx::ModelProto model = WithValues(info, ValuesOf(values));
+  for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+    const auto value = values.find(tensor.name());
+    if (value == values.end() || value->second.shape() == ShapeOf(tensor)) continue;
+    throw Error(ErrorCode::kUnsupported, "the file holds a copy of one weight for each sample, and an algorithm would train them apart",
+                info.name + ", tensor '" + Escaped(tensor.name()) + "'", "export the model with a dynamic batch, or without its algorithm");
+  }
   WriteAlgorithm(algorithm, values, info.name, model);
   Write(std::move(model), path, options);
 }

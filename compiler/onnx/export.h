@@ -34,9 +34,10 @@ TrainedValues ValuesOf(const std::map<std::string, Tensor>& values);  // which a
 // initializer's own, a Constant node's output): the same graph, names, operator sets, functions and metadata, in the
 // form for inference: BatchNormalization uses its statistics, and gives them where they are read; outputs that only
 // training has are gone; Dropout passes its input. A value is written in the element type that the file has for it, a sparse tensor's as a
-// dense one; names that are not the file's are none of export's business and are ignored. The file appears complete or not at all. Throws
-// Error(kShape) for a value of another shape; Error(kPlan) where `info` holds no model, or left out a tensor that `values` lacks;
-// Error(kResource) where the file cannot be written, and what `values` throws.
+// dense one; one that the file holds a copy of for each sample (see Import) is repeated along that axis; names that are not the file's are
+// none of export's business and are ignored. The file appears complete or not at all. Throws Error(kShape) for a value of another shape;
+// Error(kPlan) where `info` holds no model, or left out a tensor that `values` lacks; Error(kResource) where the file cannot be written,
+// and what `values` throws.
 void ExportTrained(const ModelInfo& info, const TrainedValues& values, const std::string& path, const ExportOptions& options = {});
 void ExportTrained(const ModelInfo& info, const std::map<std::string, Tensor>& values, const std::string& path,
                    const ExportOptions& options = {});

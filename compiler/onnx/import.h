@@ -142,7 +142,7 @@ struct ImportedGraph {
   // many elements along the axis count, from the front.
   std::map<ValueId, std::map<int, ValueId>> extents;
   // Floating tensors of the file that hold a copy for each sample of the batch that it was made for, of which this graph
-  // uses one: at this batch they cannot be trained.
+  // uses one: at this batch they cannot be trained. Not those that are one weight in the graph, see Import.
   std::set<std::string> batch_copies;
   // Floating tensors of the file that its Constant nodes hold; the others are initializers.
   std::set<std::string> node_constants;
@@ -161,7 +161,9 @@ struct ImportedGraph {
 // led to it. Functions are inlined; branches and sequences that are known, and what can be computed from shapes and
 // integer constants, are gone. What depends on a floating tensor stays computed, because that tensor may be trained.
 // A batch that the file declares as a number and has in constant shapes is rewritten to the one asked for where the
-// graph says which of them it is, Error(kShape) naming the node otherwise.
+// graph says which of them it is, Error(kShape) naming the node otherwise. A floating tensor of which such a file holds a copy for each
+// sample, as exporters make them that fold an Expand, and that nothing reads otherwise, is the one weight that it was: of the extent along
+// that axis what one sample has is left.
 // Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
 // kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
 ImportedGraph Import(const Model& model, const ImportOptions& options = {});

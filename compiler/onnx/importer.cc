@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/onnx/batch_axis.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/training_info.h"
@@ -310,84 +309,6 @@ void Importer::RunConstant(const onnx::NodeProto& proto, Scope& scope) {
     id = emitter().AddConstant(name, ConstantValue(proto.attribute(0).name(), *attribute, where));
   }
   scope.names.insert_or_assign(proto.output(0), Binding{id, nullptr});
-}
-
-namespace {
-
-// Far from the extents of most models, so that what grows with the batch is told from what does not.
-int64_t ProbeBatch(int64_t declared) {
-  constexpr int64_t kLeast = 67;
-  const auto is_prime = [](int64_t number) {
-    for (int64_t factor = 2; factor * factor <= number; ++factor) {
-      if (number % factor == 0) return false;
-    }
-    return true;
-  };
-  int64_t probe = std::max(declared + 1, kLeast);
-  while (!is_prime(probe)) ++probe;
-  return probe;
-}
-
-// What of the file has its batch in it, and is not declared so.
-BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
-  BatchChanges found{.declared = declared, .reference = {}, .changes = {}};
-  for (const BatchWatch::Mode mode : {BatchWatch::Mode::kRecord, BatchWatch::Mode::kProve}) {
-    // A batch that is past the limits is refused before there is another one beside it.
-    const int64_t batch = mode == BatchWatch::Mode::kRecord ? declared : ProbeBatch(declared);
-    const ImportOptions at = WithBatch(file, options, declared, batch);
-    BatchWatch watch(found, mode, batch);
-    Importer(file, at, &watch).Run();
-  }
-  return found;
-}
-
-}  // namespace
-
-namespace {
-
-ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
-  const ModelFile& file = model.file();
-  const BatchNumbers batch = BatchNumbersOf(file, options);
-  BatchChanges changes;
-  if (batch.declared > 0 && (batch.actual != batch.declared || options.any_batch))
-    changes = FindBatchChanges(file, options, batch.declared);
-  BatchWatch watch(changes, BatchWatch::Mode::kApply, batch.actual);
-  ImportedGraph imported = Importer(file, options, &watch).Run();
-  imported.batch_copies = watch.copies();
-  imported.declared_batch = batch.declared;
-  imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
-  return imported;
-}
-
-}  // namespace
-
-Error InFileOf(const Model& model, const Error& error) {
-  const std::string file = Escaped(model.path(), 1000);
-  // From E-PARSE to E-LIMIT, in the order of the table in docs/errors.md.
-  const bool of_models = error.code() >= ErrorCode::kParse && error.code() <= ErrorCode::kLimit;
-  if (!of_models || error.where().starts_with(file)) return error;
-  return {error.code(), error.message(), file + (error.where().empty() ? "" : "  " + error.where()), error.help()};
-}
-
-ImportedGraph Import(const Model& model, const ImportOptions& options) {
-  try {
-    return ImportFile(model, options);
-  } catch (const Error& error) {
-    throw InFileOf(model, error);
-  }
-}
-
-CountedImport ImportCounted(const Model& model, const ImportOptions& options, const CountedInputs& counted) {
-  if (counted.empty()) return {Import(model, options), {}};
-  try {
-    Importer importer(model.file(), options);
-    importer.set_counted(counted);
-    CountedImport made{importer.Run(), {}};
-    made.counts = importer.counts();
-    return made;
-  } catch (const Error& error) {
-    throw InFileOf(model, error);
-  }
 }
 
 }  // namespace gradloom

@@ -1,0 +1,190 @@
+#include "compiler/onnx/import.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "compiler/onnx/batch_axis.h"
+#include "compiler/onnx/importer.h"
+
+namespace gradloom {
+namespace {
+
+// Far from the extents of most models, so that what grows with the batch is told from what does not.
+int64_t ProbeBatch(int64_t declared) {
+  constexpr int64_t kLeast = 67;
+  const auto is_prime = [](int64_t number) {
+    for (int64_t factor = 2; factor * factor <= number; ++factor) {
+      if (number % factor == 0) return false;
+    }
+    return true;
+  };
+  int64_t probe = std::max(declared + 1, kLeast);
+  while (!is_prime(probe)) ++probe;
+  return probe;
+}
+
+// What of the file has its batch in it, and is not declared so.
+BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
+  BatchChanges found{.declared = declared, .reference = {}, .changes = {}};
+  for (const BatchWatch::Mode mode : {BatchWatch::Mode::kRecord, BatchWatch::Mode::kProve}) {
+    // A batch that is past the limits is refused before there is another one beside it.
+    const int64_t batch = mode == BatchWatch::Mode::kRecord ? declared : ProbeBatch(declared);
+    const ImportOptions at = WithBatch(file, options, declared, batch);
+    BatchWatch watch(found, mode, batch);
+    Importer(file, at, &watch).Run();
+  }
+  return found;
+}
+
+// --- one weight of which a file holds a copy for each sample ------------------------------------
+
+// Whether the tensor is the same for each sample along some axis. Vectors are left out: a bias of zeros is no copy of anything.
+bool MayBeCopies(const Tensor& data, int64_t batch) {
+  const Shape& shape = data.shape();
+  if (!IsFloating(data.dtype()) || shape.rank() < 2 || data.bytes() == 0) return false;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] % batch == 0 && RepeatsAlong(data, axis, shape[axis] / batch)) return true;
+  }
+  return false;
+}
+
+bool MayHoldCopies(const ModelFile& file, int64_t batch) {
+  return std::any_of(file.tensors.begin(), file.tensors.end(), [&](const auto& tensor) { return MayBeCopies(tensor.second.data, batch); });
+}
+
+// What is left where axes of operands are the only changes: a file at its own batch fits as it is.
+BatchChanges OfAxes(BatchChanges changes) {
+  for (auto& [node, of_node] : changes.changes) std::erase_if(of_node, [](const BatchChange& change) { return change.axis < 0; });
+  std::erase_if(changes.changes, [](const auto& of_node) { return of_node.second.empty(); });
+  return changes;
+}
+
+Tensor FirstAlong(const Tensor& data, int axis, int64_t extent) {
+  Shape shape = data.shape();
+  const int64_t place = shape.strides()[static_cast<size_t>(axis)] * DTypeBytes(data.dtype());
+  const int64_t from = place * shape[axis], to = place * extent;
+  shape[axis] = extent;
+  Tensor first(data.dtype(), shape);
+  for (int64_t i = 0; i * to < first.bytes(); ++i) {
+    std::memcpy(static_cast<std::byte*>(first.data()) + i * to, static_cast<const std::byte*>(data.data()) + i * from,
+                static_cast<size_t>(to));
+  }
+  return first;
+}
+
+// The Slice that BatchWatch puts before the one copy that it repeats: axis and extent of what it takes.
+std::optional<std::pair<int, int64_t>> CopyTaken(const Graph& graph, const Node& node) {
+  if (node.op != "Slice" || !node.domain.empty() || node.inputs.size() != 4 || !node.origin.ends_with("/batch")) return std::nullopt;
+  const Tensor *end = graph.data(node.inputs[2]), *axis = graph.data(node.inputs[3]);
+  if (end == nullptr || axis == nullptr || end->elements() != 1 || axis->elements() != 1) return std::nullopt;
+  return std::pair(static_cast<int>(axis->as<int64_t>()[0]), end->as<int64_t>()[0]);
+}
+
+// Makes the tensors one weight each, where everything that reads them takes the first copy. Names of the others.
+std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies) {
+  const Uses uses(graph);
+  std::set<std::string> apart;
+  std::map<ValueId, ValueId> whole;  // by what a Slice gave: the weight that it now is
+  for (const std::string& name : copies) {
+    const ValueId id = graph.Find(name);
+    std::set<std::pair<int, int64_t>> taken;
+    std::vector<ValueId> slices;
+    bool all = std::find(graph.outputs.begin(), graph.outputs.end(), id) == graph.outputs.end();
+    for (int reader : uses.consumers[static_cast<size_t>(id)]) {
+      const Node& node = graph.nodes[static_cast<size_t>(reader)];
+      const auto copy = CopyTaken(graph, node);
+      all = all && copy.has_value();
+      if (copy) taken.insert(*copy);
+      slices.push_back(node.outputs[0]);
+    }
+    if (!all || taken.size() != 1) {
+      apart.insert(name);
+      continue;
+    }
+    const auto [axis, extent] = *taken.begin();
+    Tensor one = FirstAlong(*graph.data(id), axis, extent);
+    graph.value(id).shape = one.shape();
+    graph.set_data(id, std::move(one));
+    for (ValueId slice : slices) whole.emplace(slice, id);
+  }
+  std::erase_if(graph.nodes, [&](const Node& node) { return !node.outputs.empty() && whole.contains(node.outputs[0]); });
+  for (Node& node : graph.nodes) {
+    for (ValueId& input : node.inputs) {
+      if (const auto found = whole.find(input); found != whole.end()) input = found->second;
+    }
+  }
+  return apart;
+}
+
+// The model at the batch that it was made for, with such weights; nothing where it has none, or none that can be told.
+std::optional<ImportedGraph> ImportShared(const ModelFile& file, const ImportOptions& options, int64_t batch) {
+  if (batch < 2 || !MayHoldCopies(file, batch)) return std::nullopt;
+  try {
+    BatchChanges changes = OfAxes(FindBatchChanges(file, options, batch));
+    BatchWatch watch(changes, BatchWatch::Mode::kApply, batch);
+    ImportedGraph imported = Importer(file, options, &watch).Run();
+    if (watch.copies().empty() || !Share(*imported.graph, watch.copies()).empty()) return std::nullopt;
+    return imported;
+  } catch (const Error&) {
+    return std::nullopt;  // it fits no other batch
+  }
+}
+
+ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options, const BatchNumbers& batch) {
+  // The file's own algorithm updates its tensors as they are.
+  const bool shares = options.training_info < 0;
+  if (batch.declared == 0 || (batch.actual == batch.declared && !options.any_batch)) {
+    std::optional<ImportedGraph> shared = shares ? ImportShared(file, options, batch.declared) : std::nullopt;
+    return shared ? std::move(*shared) : Importer(file, options).Run();
+  }
+  BatchChanges changes = FindBatchChanges(file, options, batch.declared);
+  BatchWatch watch(changes, BatchWatch::Mode::kApply, batch.actual);
+  ImportedGraph imported = Importer(file, options, &watch).Run();
+  imported.batch_copies = shares ? Share(*imported.graph, watch.copies()) : watch.copies();
+  return imported;
+}
+
+ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
+  const BatchNumbers batch = BatchNumbersOf(model.file(), options);
+  ImportedGraph imported = ImportAtBatch(model.file(), options, batch);
+  imported.declared_batch = batch.declared;
+  imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
+  return imported;
+}
+
+}  // namespace
+
+Error InFileOf(const Model& model, const Error& error) {
+  const std::string file = Escaped(model.path(), 1000);
+  // From E-PARSE to E-LIMIT, in the order of the table in docs/errors.md.
+  const bool of_models = error.code() >= ErrorCode::kParse && error.code() <= ErrorCode::kLimit;
+  if (!of_models || error.where().starts_with(file)) return error;
+  return {error.code(), error.message(), file + (error.where().empty() ? "" : "  " + error.where()), error.help()};
+}
+
+ImportedGraph Import(const Model& model, const ImportOptions& options) {
+  try {
+    return ImportFile(model, options);
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
+  }
+}
+
+CountedImport ImportCounted(const Model& model, const ImportOptions& options, const CountedInputs& counted) {
+  if (counted.empty()) return {Import(model, options), {}};
+  try {
+    Importer importer(model.file(), options);
+    importer.set_counted(counted);
+    CountedImport made{importer.Run(), {}};
+    made.counts = importer.counts();
+    return made;
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
+  }
+}
+
+}  // namespace gradloom
