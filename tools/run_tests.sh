@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 tools/install_deps.sh tests || exit 1
 tools/python_env.sh >/dev/null || exit 1
 log="$(mktemp)"
-bazel test //... --config=ci "$@" 2>&1 | tee "$log"
+bazel test //... --config=ci --keep_going "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 passed=$(grep -cE '^//[^ ]+ .*PASSED' "$log")
 failed=$(grep -cE '^//[^ ]+ .*(FAILED|TIMEOUT|NO STATUS)' "$log")

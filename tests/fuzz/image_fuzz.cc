@@ -52,7 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const FileInMemory file(bytes.starts_with("\x89PNG\r\n\x1A\n") ? Repaired(bytes) : bytes);
   for (const std::string transform : {"resize", "resize_crop"}) {
     MayRefuse([&] {
-      const auto rows = MakeImageRows({file.path()}, {3, 12, 10})->With(transform, true);
+      const auto whole = MakeImageRows({file.path()}, {3, 12, 10});
+      const auto rows = whole->With(whole->Fitted(transform), true);
       std::vector<float> row(3 * 12 * 10);
       rows->Read(0, {}, row.data());
     });
