@@ -91,6 +91,10 @@ std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies) {
   std::map<ValueId, ValueId> whole;  // by what a Slice gave: the weight that it now is
   for (const std::string& name : copies) {
     const ValueId id = graph.Find(name);
+    if (id == kNoValue) {  // of a body
+      apart.insert(name);
+      continue;
+    }
     std::set<std::pair<int, int64_t>> taken;
     std::vector<ValueId> slices;
     bool all = std::find(graph.outputs.begin(), graph.outputs.end(), id) == graph.outputs.end();
