@@ -330,9 +330,12 @@ class ProcessesTest(JobTest):
         for text in said:
             self.assertRegex(text, r"E-CONFIG\]: the processes of the job differ: rank 0 \(.*\) has model and weights [0-9a-f]+, and rank 1 \(")
 
-    def mpirun(self, world, words, **environment):
+    def needs_mpirun(self):
         if shutil.which("mpirun") is None:
             self.skipTest("there is no mpirun here (Debian: openmpi-bin)")
+
+    def mpirun(self, world, words, **environment):
+        self.needs_mpirun()
         job = Mpirun(world, words, environment)
         self.addCleanup(job.kill)
         return job
@@ -365,8 +368,7 @@ class ProcessesTest(JobTest):
         self.assert_same_run("mpirun_hosts", "mpirun_one")
 
     def test_mpi_between_two_hosts(self):
-        if shutil.which("mpirun") is None:
-            self.skipTest("there is no mpirun here (Debian: openmpi-bin)")
+        self.needs_mpirun()
         self.one(self.train("mpi_apart_one", epochs="1", devices="cpu:2"))
         # What mpirun leaves in its folder goes with it; paths of sockets are short.
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
