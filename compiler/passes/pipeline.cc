@@ -32,6 +32,7 @@
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_batch_norm.h"
 #include "compiler/passes/training_view.h"
+#include "compiler/passes/write_out_einsum.h"
 
 namespace gradloom {
 namespace {
@@ -53,6 +54,15 @@ void RunSeedRandom(PassContext& c) {
 void RunExpandDerivatives(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   ExpandDerivatives(builder);
+}
+
+void RunWriteOutEinsum(PassContext& c) {
+  const auto write_out = [&](Graph& graph) {
+    GraphBuilder builder(graph, c.rules);
+    WriteOutEinsum(builder);
+  };
+  ForEachBody(c.graph, write_out);
+  write_out(c.graph);
 }
 
 // Whether there is a model whose nodes may become others: an update has none, and parts of one are placed by its nodes' names.
@@ -265,6 +275,8 @@ constexpr Pass kPasses[] = {
     {"seed_random", RunSeedRandom, false, true, PassStage::kBatch},
     // Of the graph as it will be trained, before anything looks for what computes.
     {"expand_derivatives", RunExpandDerivatives, false, true, PassStage::kBatch},
+    // Before fusion, which knows attention by its products.
+    {"write_out_einsum", RunWriteOutEinsum, true, true, PassStage::kBatch},
     // Before the loss, whose nodes are those that come after the model's.
     {"fuse_attention", RunFuseAttention, true, true, PassStage::kBatch},
     {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},

@@ -92,9 +92,6 @@ class AttentionKernel : public Kernel {
  protected:
   AttentionKernel(const KernelCall& call, bool gradient) : n_(call), call_(call), places_(n_, gradient) {}
 
-  // Which part of the scratch memory is the calling thread's, within a team.
-  static int ThreadPlace() { return kTeams ? omp_get_thread_num() : 0; }
-
   // Scores lie in rows of this many floats.
   int64_t row() const { return AlignUp(n_.k.length, 32); }
 

@@ -25,6 +25,7 @@ constexpr Rows kFamilies[] = {
     CpuBatchNormKernels,
     CpuSharedBatchNormKernels,
     CpuNormalizationKernels,
+    CpuGroupNormKernels,
     CpuLossKernels,
     CpuOptimizerKernels,
     CpuMoveKernels,
@@ -35,6 +36,8 @@ constexpr Rows kFamilies[] = {
     CpuMatMulKernels,
     CpuConvolutionKernels,
     CpuPoolingKernels,
+    CpuResizeKernels,
+    CpuPadKernels,
     CpuWidenedKernels,
 };
 // clang-format on

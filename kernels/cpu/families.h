@@ -16,6 +16,7 @@ std::span<const CpuKernel> CpuSoftmaxKernels();          // softmax.cc
 std::span<const CpuKernel> CpuBatchNormKernels();        // batch_norm.cc
 std::span<const CpuKernel> CpuSharedBatchNormKernels();  // batch_norm_shared.cc
 std::span<const CpuKernel> CpuNormalizationKernels();    // normalization.cc
+std::span<const CpuKernel> CpuGroupNormKernels();        // group_norm.cc
 std::span<const CpuKernel> CpuLossKernels();             // loss.cc
 std::span<const CpuKernel> CpuOptimizerKernels();        // optimizer.cc
 std::span<const CpuKernel> CpuMoveKernels();             // move_rows.cc
@@ -26,6 +27,8 @@ std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
 std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc
+std::span<const CpuKernel> CpuResizeKernels();           // resize.cc
+std::span<const CpuKernel> CpuPadKernels();              // pad.cc
 std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc
 
 // The `make` of a kernel whose constructor takes the call.

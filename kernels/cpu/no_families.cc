@@ -11,6 +11,7 @@ std::span<const CpuKernel> CpuSoftmaxKernels() { return {}; }
 std::span<const CpuKernel> CpuBatchNormKernels() { return {}; }
 std::span<const CpuKernel> CpuSharedBatchNormKernels() { return {}; }
 std::span<const CpuKernel> CpuNormalizationKernels() { return {}; }
+std::span<const CpuKernel> CpuGroupNormKernels() { return {}; }
 std::span<const CpuKernel> CpuLossKernels() { return {}; }
 std::span<const CpuKernel> CpuOptimizerKernels() { return {}; }
 std::span<const CpuKernel> CpuMoveKernels() { return {}; }
@@ -21,6 +22,8 @@ std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuPoolingKernels() { return {}; }
+std::span<const CpuKernel> CpuResizeKernels() { return {}; }
+std::span<const CpuKernel> CpuPadKernels() { return {}; }
 std::span<const CpuKernel> CpuWidenedKernels() { return {}; }
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// LayerNormalization and its gradient.
+// LayerNormalization, RMSNormalization and their gradients.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -107,6 +107,64 @@ class LayerNormGrad : public Kernel {
   bool wanted_[3] = {};
 };
 
+class RmsNormalization : public Kernel {
+ public:
+  explicit RmsNormalization(const KernelCall& call)
+      : loops_(BestLoops()),
+        rows_(call.inputs[0].shape, call.attributes.Int("axis", -1)),
+        epsilon_(static_cast<float>(call.attributes.Float("epsilon", 1e-5))),
+        threads_(ThreadsFor(call.inputs[0].shape.elements(), kElementsPerThread, call.threads)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    const float* x = static_cast<const float*>(inputs[0]);
+    const LayerNormArgs args{rows_.width, static_cast<const float*>(inputs[1]), nullptr, epsilon_};
+    ParallelFor(rows_.rows, threads_,
+                [&](int64_t r) { loops_.rms_norm_row(args, x + r * rows_.width, static_cast<float*>(outputs[0]) + r * rows_.width); });
+  }
+
+ private:
+  const Loops& loops_;
+  Rows rows_;
+  float epsilon_;
+  int threads_;
+};
+
+int64_t RmsNormGradScratch(const KernelCall& call) {
+  const Rows rows(call.inputs[1].shape, call.attributes.Int("axis", -1));
+  return kRowGroups * AlignUp(rows.width, 16) * static_cast<int64_t>(sizeof(float));
+}
+
+class RmsNormGrad : public Kernel {
+ public:
+  explicit RmsNormGrad(const KernelCall& call)
+      : loops_(BestLoops()),
+        rows_(call.inputs[1].shape, call.attributes.Int("axis", -1)),
+        epsilon_(static_cast<float>(call.attributes.Float("epsilon", 1e-5))),
+        threads_(ThreadsFor(call.inputs[1].shape.elements(), kElementsPerThread, call.threads)) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const float *dy = static_cast<const float*>(inputs[0]), *x = static_cast<const float*>(inputs[1]);
+    const LayerNormArgs args{rows_.width, static_cast<const float*>(inputs[2]), nullptr, epsilon_};
+    float *parts = static_cast<float*>(scratch), *dscale = static_cast<float*>(outputs[1]);
+    const int64_t width = rows_.width, stride = AlignUp(width, 16), per_group = (rows_.rows + kRowGroups - 1) / kRowGroups;
+    ParallelFor(kRowGroups, threads_, [&](int64_t group) {
+      float* part = parts + group * stride;
+      loops_.fill(part, 0.0f, width);
+      for (int64_t r = group * per_group; r < std::min(rows_.rows, (group + 1) * per_group); ++r) {
+        loops_.rms_norm_grad_row(args, dy + r * width, x + r * width, static_cast<float*>(outputs[0]) + r * width, part);
+      }
+    });
+    loops_.fill(dscale, 0.0f, width);
+    loops_.reduce_columns[static_cast<size_t>(Reduction::kSum)](parts, kRowGroups, stride, width, dscale);
+  }
+
+ private:
+  const Loops& loops_;
+  Rows rows_;
+  float epsilon_;
+  int threads_;
+};
+
 // `vectors`: inputs from this one on are vectors as long as the normalised dimensions.
 std::string RejectsRows(const KernelCall& call, size_t x, size_t vectors) {
   const Shape& shape = call.inputs[x].shape;
@@ -136,6 +194,19 @@ constexpr CpuKernel kKernels[] = {
              .may_alias = kGradInPlace,
              .scratch_bytes = LayerNormGradScratch},
      .make = MakeKernel<LayerNormGrad>},
+    {.row = {.name = "cpu.RMSNormalization",
+             .op = "RMSNormalization",
+             .domain = "",
+             .rejects = [](const KernelCall& call) { return RejectsRows(call, 0, 1); },
+             .may_alias = kInPlace},
+     .make = MakeKernel<RmsNormalization>},
+    {.row = {.name = "cpu.RmsNormGrad",
+             .op = "RmsNormGrad",
+             .domain = "gradloom",
+             .rejects = [](const KernelCall& call) { return RejectsRows(call, 1, 2); },
+             .may_alias = kGradInPlace,
+             .scratch_bytes = RmsNormGradScratch},
+     .make = MakeKernel<RmsNormGrad>},
 };
 
 }  // namespace

@@ -16,6 +16,9 @@ inline constexpr bool kTeams = false;
 inline constexpr bool kTeams = true;
 #endif
 
+// Which of its team the calling thread is: what part of the scratch memory is its own.
+inline int ThreadPlace() { return kTeams ? omp_get_thread_num() : 0; }
+
 // How many of `threads` are worth waking for `work` units of which one thread should have `grain` at least.
 inline int ThreadsFor(int64_t work, int64_t grain, int threads) {
   return static_cast<int>(std::clamp<int64_t>(work / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));

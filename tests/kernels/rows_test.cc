@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "tests/kernels/compare.h"
 
@@ -97,6 +98,45 @@ TEST(Normalization, BatchAndLayer) {
     ExpectSameAsReference(Call("LayerNormGrad", "gradloom", {Float(shape), Float(shape), Float(width)},
                                {OperandType{}, Float(width), Float(width)}, attributes),
                           random, how);
+  }
+}
+
+TEST(Normalization, RootMeanSquare) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 12; ++round) {
+    const Shape shape = RandomShape(random, 3, 1, 40), width{shape[1], shape[2]};
+    const Attributes attributes = {{"axis", int64_t{1}}, {"epsilon", 1e-5}};
+    const Comparison how{.absolute = 2e-5, .relative = 2e-5, .scale = 1};
+    ExpectSameAsReference(Call("RMSNormalization", "", {Float(shape), Float(width)}, {Float(shape)}, attributes), random, how,
+                          "cpu.RMSNormalization");
+    ExpectSameAsReference(
+        Call("RmsNormGrad", "gradloom", {Float(shape), Float(shape), Float(width)}, {Float(shape), Float(width)}, attributes), random, how,
+        "cpu.RmsNormGrad");
+  }
+}
+
+// Far from zero, too: the mean is taken away before anything is squared.
+TEST(Normalization, GroupsOfChannels) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 48; ++round) {
+    const int64_t groups = 1 + static_cast<int64_t>(random() % 5), rank = 2 + static_cast<int64_t>(random() % 4);
+    Shape shape = RandomShape(random, static_cast<int>(rank), 1, 12);
+    shape[1] *= groups;
+    if (round % 8 == 0 && rank == 4) shape[2] = 50;  // more rows than one float sum has
+    OperandType x = Float(shape);
+    if (round % 2 == 0) x.layout = ChannelsLast(shape.rank());
+    const OperandType channels = Float({shape[1]});
+    const Attributes attributes = {{"num_groups", groups}, {"epsilon", 1e-3}};
+    Comparison how{.absolute = 1e-4, .relative = 1e-4, .scale = 1};
+    if (round % 3 == 0) how.low = 20, how.high = 24;
+    ExpectSameAsReference(Call("GroupNormalization", "", {x, channels, channels}, {x}, attributes), random, how, "cpu.GroupNormalization");
+    ExpectSameAsReference(Call("InstanceNormalization", "", {x, channels, channels}, {x}, attributes), random, how,
+                          "cpu.InstanceNormalization");
+    // Of one element the normalised value is rounding alone, which the gradient divides by the root of epsilon.
+    if (shape.elements() / (shape[0] * groups) < 4) continue;
+    how.low = round % 3 == 0 ? 1 : -2, how.high = 3, how.absolute = how.relative = 1e-3;
+    ExpectSameAsReference(Call("GroupNormGrad", "gradloom", {x, x, channels}, {x, channels, channels}, attributes), random, how,
+                          "cpu.GroupNormGrad");
   }
 }
 

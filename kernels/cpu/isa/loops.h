@@ -144,6 +144,14 @@ struct Loops {
                                     const float* shift);
   void (*norm_gradient_columns)(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope,
                                 const float* mean_g, const float* mean, const float* along);
+  // dx = slope g - (x - mean) along - shift; dx may be g or x. And for rows of channels, as above.
+  void (*group_gradient)(const float* g, const float* x, float* dx, Index n, float slope, float mean, float along, float shift);
+  void (*group_gradient_columns)(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope,
+                                 const float* mean, const float* along, const float* shift);
+  // y = x scale / root mean square; y may be x. args has no bias.
+  void (*rms_norm_row)(const LayerNormArgs& args, const float* x, float* y);
+  // Adds to dscale; dx may be g or x.
+  void (*rms_norm_grad_row)(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale);
   // mean and inv_std may be null; y may be x.
   void (*layer_norm_row)(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
   // Adds to dscale and dbias; dx may be g or x.

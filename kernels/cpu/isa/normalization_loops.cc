@@ -43,6 +43,12 @@ GRADLOOM_INLINE Moments RowMoments(const float* x, Index n, float epsilon) {
   return {mean, 1.0f / scalar::Sqrt(variance + epsilon)};
 }
 
+GRADLOOM_INLINE float InverseRms(const float* x, Index n, float epsilon) {
+  const double squares = SumOver(
+      n, [=](Index i) __attribute__((always_inline)) { return x[i] * x[i]; });
+  return 1.0f / scalar::Sqrt(static_cast<float>(squares / static_cast<double>(n)) + epsilon);
+}
+
 // Columns whose sums fit the registers.
 constexpr Index kGroup = 2 * kLanes;
 
@@ -134,6 +140,39 @@ void ShiftScaleShift(const float* x, float* y, Index n, float mean, float scale,
 void NormGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean_g, float mean, float along) {
 #pragma omp simd
   for (Index i = 0; i < n; ++i) dx[i] = slope * (g[i] - mean_g - (x[i] - mean) * along);
+}
+
+void GroupGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean, float along, float shift) {
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) dx[i] = slope * g[i] - (x[i] - mean) * along - shift;
+}
+
+void GroupGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean,
+                          const float* along, const float* shift) {
+  for (Index r = 0; r < rows; ++r, g += columns, x += columns, dx += columns) {
+#pragma omp simd
+    for (Index j = 0; j < columns; ++j) dx[j] = slope[j] * g[j] - (x[j] - mean[j]) * along[j] - shift[j];
+  }
+}
+
+void RmsNormRow(const LayerNormArgs& args, const float* x, float* y) {
+  const float *scale = args.scale, inverse = InverseRms(x, args.n, args.epsilon);
+#pragma omp simd
+  for (Index i = 0; i < args.n; ++i) y[i] = x[i] * inverse * scale[i];
+}
+
+void RmsNormGradRow(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale) {
+  const Index n = args.n;
+  const float *scale = args.scale, inverse = InverseRms(x, n, args.epsilon);
+  const double product = SumOver(
+      n, [=](Index i) __attribute__((always_inline)) { return g[i] * scale[i] * (x[i] * inverse); });
+  const float along = static_cast<float>(product / static_cast<double>(n));
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) {
+    const float normal = x[i] * inverse, gradient = g[i];
+    dscale[i] += gradient * normal;
+    dx[i] = inverse * (gradient * scale[i] - normal * along);
+  }
 }
 
 void LayerNormRow(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std) {

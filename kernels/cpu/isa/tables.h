@@ -35,6 +35,11 @@ void ColumnProducts(const float* g, const float* x, Index rows, Index columns, c
 void ShiftScaleShiftColumns(const float* x, float* y, Index rows, Index columns, const float* mean, const float* scale, const float* shift);
 void NormGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean_g,
                          const float* mean, const float* along);
+void GroupGradient(const float* g, const float* x, float* dx, Index n, float slope, float mean, float along, float shift);
+void GroupGradientColumns(const float* g, const float* x, float* dx, Index rows, Index columns, const float* slope, const float* mean,
+                          const float* along, const float* shift);
+void RmsNormRow(const LayerNormArgs& args, const float* x, float* y);
+void RmsNormGradRow(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale);
 void LayerNormRow(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
 void LayerNormGradRow(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale, float* dbias);
 

@@ -1,0 +1,44 @@
+// Tables of operands that are nearly always constants: made at the first step, and again when they are others.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+class OperandWatch {
+ public:
+  // Calls make() at the first step, and where an input behind the first has other bytes than at the step before. What make throws is passed
+  // on.
+  template <typename F>
+  void Follow(const KernelCall& call, const void* const* inputs, F make) {
+    if (!Changed(call, inputs)) return;
+    try {
+      make();
+    } catch (...) {
+      known_.clear();  // nothing was made: the next step tries again
+      throw;
+    }
+  }
+
+ private:
+  bool Changed(const KernelCall& call, const void* const* inputs) {
+    bool changed = known_.empty();
+    known_.resize(call.inputs.size());
+    for (size_t i = 1; i < call.inputs.size(); ++i) {
+      const auto bytes = static_cast<size_t>(call.inputs[i].bytes());
+      if (bytes == 0 || (known_[i].size() == bytes && std::memcmp(known_[i].data(), inputs[i], bytes) == 0)) continue;
+      const auto* from = static_cast<const std::byte*>(inputs[i]);
+      known_[i].assign(from, from + bytes);
+      changed = true;
+    }
+    return changed;
+  }
+
+  std::vector<std::vector<std::byte>> known_;  // by input
+};
+
+}  // namespace gradloom

@@ -1,0 +1,97 @@
+// Operators in float32 that map one axis after the other (kernels/reference/axis_maps.h): rows of the result in parallel. A row along the
+// first axis whose extent changes is made in memory that stays in the cache, its further axes one after the other.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "kernels/cpu/operand_watch.h"
+#include "kernels/reference/axis_maps.h"
+
+namespace gradloom {
+
+// The axes of a call in the order in which they lie in memory. X is input 0 and Y output 0, whichever the direction.
+struct SeparableSizes {
+  std::vector<int> axes;  // logical, from the outermost
+  Shape x, y;             // physical
+  int first = -1;         // the first axis whose extent changes, or -1
+  int64_t outer = 1;      // before it
+  int64_t row = 1;        // the most elements that lie behind it while its further axes are made
+
+  explicit SeparableSizes(const KernelCall& call);
+  int64_t row_floats() const;  // `row`, aligned
+};
+
+// One axis's map as the loops want it.
+class AxisTaps {
+ public:
+  AxisTaps() = default;
+  // `lines`: for Line, too.
+  AxisTaps(const AxisMap& map, bool lines);
+
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+
+  // y[inner] = output element o, a sum over rows of `inner` elements.
+  void Row(int64_t o, const float* x, int64_t inner, float* y) const;
+  // y[out] of x[in]: the whole axis of one line.
+  void Line(const float* x, float* y) const;
+  // y[outer, out, inner] of x[outer, in, inner].
+  void Apply(int64_t outer, int64_t inner, const float* x, float* y) const;
+
+ private:
+  void MakeTable();
+  size_t taps(int64_t o) const { return starts_[static_cast<size_t>(o) + 1] - starts_[static_cast<size_t>(o)]; }
+  template <int64_t kWidth>
+  void LineOf(const float* x, float* y) const;
+
+  int64_t in_ = 0, out_ = 0;
+  std::vector<size_t> starts_;
+  std::vector<int64_t> indices_;
+  std::vector<float> weights_;
+  int64_t width_ = 0;
+  std::vector<int32_t> table_indices_;  // [out, width]
+  std::vector<float> table_weights_;
+  std::vector<int64_t> empty_;  // output elements without a tap
+};
+
+class SeparableKernel : public Kernel {
+ public:
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override;
+
+  // Input 0 and output 0 are float32 of one unblocked layout, the others plain.
+  static std::string Rejects(const KernelCall& call);
+  static int64_t Scratch(const KernelCall& call);
+
+ protected:
+  // `transposed`: the gradient, from Y's extents to X's.
+  SeparableKernel(const KernelCall& call, bool transposed);
+
+  const KernelCall& call() const { return call_; }
+
+ private:
+  // By logical axis, of the forward direction.
+  virtual std::vector<AxisMap> Maps(const void* const* inputs) const = 0;
+
+  // One axis of [outer, extent, inner].
+  struct Step {
+    AxisTaps taps;
+    int64_t outer, inner;
+  };
+
+  void MakeRow(const float* plane, int64_t o, int64_t x_row, float* y, float* memory) const;
+  void MakeWhole(const float* x, float* y) const;
+  void MakeSteps(const void* const* inputs);
+
+  const KernelCall call_;
+  const bool transposed_;
+  const SeparableSizes n_;
+  const int threads_;
+  OperandWatch watch_;
+  AxisTaps first_;
+  std::vector<Step> steps_;    // of a row, behind the first axis
+  std::vector<Step> unusual_;  // all of them, where an axis before the first is mapped although it keeps its extent
+};
+
+}  // namespace gradloom
