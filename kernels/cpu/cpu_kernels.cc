@@ -30,6 +30,7 @@ constexpr Rows kFamilies[] = {
     CpuOptimizerKernels,
     CpuMoveKernels,
     CpuIndexKernels,
+    CpuElementIndexKernels,
     CpuLstmKernels,
     CpuGruKernels,
     CpuAttentionKernels,

@@ -21,6 +21,7 @@ std::span<const CpuKernel> CpuLossKernels();             // loss.cc
 std::span<const CpuKernel> CpuOptimizerKernels();        // optimizer.cc
 std::span<const CpuKernel> CpuMoveKernels();             // move_rows.cc
 std::span<const CpuKernel> CpuIndexKernels();            // index.cc
+std::span<const CpuKernel> CpuElementIndexKernels();     // index_elements.cc
 std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
 std::span<const CpuKernel> CpuGruKernels();              // gru.cc
 std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc

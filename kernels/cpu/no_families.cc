@@ -16,6 +16,7 @@ std::span<const CpuKernel> CpuLossKernels() { return {}; }
 std::span<const CpuKernel> CpuOptimizerKernels() { return {}; }
 std::span<const CpuKernel> CpuMoveKernels() { return {}; }
 std::span<const CpuKernel> CpuIndexKernels() { return {}; }
+std::span<const CpuKernel> CpuElementIndexKernels() { return {}; }
 std::span<const CpuKernel> CpuLstmKernels() { return {}; }
 std::span<const CpuKernel> CpuGruKernels() { return {}; }
 std::span<const CpuKernel> CpuAttentionKernels() { return {}; }

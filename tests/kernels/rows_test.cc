@@ -299,5 +299,61 @@ TEST(Index, GatherAndItsGradient) {
   }
 }
 
+TEST(Index, Elements) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 40; ++round) {
+    const Shape data = RandomShape(random, 3, 1, 30);
+    const int axis = round % 3;
+    Shape indices = data;
+    indices[axis] = 1 + static_cast<int64_t>(random() % 40);
+    const int64_t extent = data[axis];
+    std::vector<int64_t> values;
+    for (int64_t i = 0; i < indices.elements(); ++i) {
+      values.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(2 * extent)) - extent);
+    }
+    const DType dtype = round % 2 == 0 ? DType::kFloat32 : DType::kInt64;
+    const Attributes along = {{"axis", int64_t{axis - 3}}};
+    ExpectSameAsReference(Call("GatherElements", "", {Plain(dtype, data), Plain(DType::kInt64, indices)}, {Plain(dtype, indices)}, along),
+                          random, WithIntegers(1, values), "cpu.GatherElements");
+    Attributes scatter = along;
+    if (round % 4 == 0) scatter.set("reduction", std::string("add"));
+    ExpectSameAsReference(Call("ScatterElements", "", {Plain(dtype, data), Plain(DType::kInt64, indices), Plain(dtype, indices)},
+                               {Plain(dtype, data)}, scatter),
+                          random, WithIntegers(1, values, {.relative = 1e-5, .scale = 1}), "cpu.ScatterElements");
+  }
+}
+
+TEST(Moves, PadAndItsGradient) {
+  std::mt19937_64 random(TestSeed());
+  for (const char* mode : {"constant", "edge", "reflect", "wrap"}) {
+    for (int round = 0; round < 24; ++round) {
+      const int rank = 1 + round % 4;
+      const Shape from = RandomShape(random, rank, 3, 20);
+      Shape to = from;
+      std::vector<int64_t> pads(static_cast<size_t>(2 * rank));
+      for (int axis = 0; axis < rank; ++axis) {
+        for (int side : {0, 1}) {
+          const int64_t pad = random() % 3 == 0 ? 0 : static_cast<int64_t>(random() % 4) - 1;  // -1 cuts
+          pads[static_cast<size_t>(side * rank + axis)] = pad;
+          to[axis] += pad;
+        }
+      }
+      const DType dtype = round % 3 == 0 ? DType::kInt64 : round % 3 == 1 ? DType::kBool : DType::kFloat32;
+      const OperandType sizes = Plain(DType::kInt64, {2 * rank});
+      const Attributes attributes = {{"mode", std::string(mode)}, {"shape", from.dims()}};
+      OperandType constant = round % 2 == 0 ? Plain(dtype, {}) : OperandType{};
+      ExpectSameAsReference(Call("Pad", "", {Plain(dtype, from), sizes, constant}, {Plain(dtype, to)}, attributes), random,
+                            WithIntegers(1, pads), "cpu.Pad");
+      if (to == from) continue;
+      Comparison how = WithIntegers(1, pads, {.relative = 1e-5, .scale = 1});
+      ExpectSameAsReference(Call("PadGrad", "gradloom", {Float(to), sizes}, {Float(from)}, attributes), random, how, "cpu.PadGrad");
+      if (rank != 4) continue;
+      OperandType x = Float(from), y = Float(to);
+      x.layout = y.layout = ChannelsLast(rank);
+      ExpectSameAsReference(Call("PadGrad", "gradloom", {y, sizes}, {x}, attributes), random, how, "cpu.PadGrad");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gradloom
