@@ -16,6 +16,7 @@ CUDA_AVAILABLE = False
 CUDA_HOME = ""
 NVCC = ""
 CUDA_ARCHS = []
+CUDA_FAST_COMPILE = False
 WHY = {why}
 
 def if_cuda(then, otherwise = []):
@@ -46,16 +47,20 @@ def _cuda_configure_impl(ctx):
 
     ctx.symlink(include, "include")
     archs = ctx.os.environ.get("CUDA_ARCHS", "80,90").split(",")
+
+    # Only newer toolkits have the option.
+    fast = ctx.os.environ.get("CUDA_FAST_COMPILE") == "1" and "--Ofast-compile" in ctx.execute([nvcc, "--help"]).stdout
     ctx.file("defs.bzl", """\
 CUDA_AVAILABLE = True
 CUDA_HOME = {home}
 NVCC = {nvcc}
 CUDA_ARCHS = {archs}
+CUDA_FAST_COMPILE = {fast}
 WHY = ""
 
 def if_cuda(then, otherwise = []):
     return then
-""".format(home = repr(str(home)), nvcc = repr(str(nvcc)), archs = repr(archs)))
+""".format(home = repr(str(home)), nvcc = repr(str(nvcc)), archs = repr(archs), fast = fast))
     rules = ["""\
 package(default_visibility = ["//visibility:public"])
 
@@ -83,7 +88,7 @@ cc_library(
 
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
-    environ = ["CUDA_HOME", "CUDA_ARCHS", "WITH_CUDA"],
+    environ = ["CUDA_HOME", "CUDA_ARCHS", "CUDA_FAST_COMPILE", "WITH_CUDA"],
     local = True,
     configure = True,
 )

@@ -107,14 +107,14 @@ void CountRowsFirst(GraphBuilder& b) {
 
 }  // namespace
 
-void ExposeLossSums(GraphBuilder& builder) {
+void ExposeLossSums(GraphBuilder& builder, bool divided) {
   RewriteNodes(builder, [&](const Node& node) {
     const bool loss = node.domain.empty() && (node.op == "SoftmaxCrossEntropyLoss" || node.op == "NegativeLogLikelihoodLoss") &&
                       node.attributes.String("reduction", "mean") == "mean";
     if (loss) MeanLoss(builder, node);
     return loss;
   });
-  CountRowsFirst(builder);
+  if (divided) CountRowsFirst(builder);
 }
 
 void ExposeBatchNormSums(GraphBuilder& builder) {

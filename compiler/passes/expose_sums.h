@@ -1,16 +1,16 @@
-// Sums over samples that operators hide, as operators of their own.
+// Sums over samples that operators hide, as operators of their own. Values keep their ids.
 #pragma once
 
 #include "compiler/graph/builder.h"
 
 namespace gradloom {
 
-// Needed where the samples of a batch lie on several devices and these sums must be of all. Values keep their ids.
+// ONNX's two classification losses as means become sums divided by their denominators, for which there are fast kernels. `divided`: the
+// samples of a batch lie on several devices, and these sums must be of all. Before differentiation.
+void ExposeLossSums(GraphBuilder& builder, bool divided);
 
-// ONNX's two classification losses as means become sums divided by their denominators. Before differentiation.
-void ExposeLossSums(GraphBuilder& builder);
-
-// Batch normalisation in training and its gradient become sums and what is made of them. After differentiation.
+// Where samples lie on several devices, batch normalisation in training and its gradient become sums and what is made of them. After
+// differentiation.
 void ExposeBatchNormSums(GraphBuilder& builder);
 
 }  // namespace gradloom

@@ -16,6 +16,7 @@
 #include "compiler/passes/events.h"
 #include "compiler/passes/expand_derivatives.h"
 #include "compiler/passes/expose_sums.h"
+#include "compiler/passes/fold_pads.h"
 #include "compiler/passes/fuse_attention.h"
 #include "compiler/passes/fuse_linear.h"
 #include "compiler/passes/fuse_moves.h"
@@ -172,9 +173,8 @@ void RunAddOptimizer(PassContext& c) {
 }
 
 void RunExposeLossSums(PassContext& c) {
-  if (!c.divided) return;
   GraphBuilder builder(c.graph, c.rules);
-  ExposeLossSums(builder);
+  ExposeLossSums(builder, c.divided);
 }
 
 void RunExposeBatchNormSums(PassContext& c) {
@@ -200,6 +200,13 @@ void RunPlaceDevices(PassContext& c) {
 
 // Two batch sizes must give the same nodes, or it cannot be seen what grows.
 void RunSimplify(PassContext& c) { c.divided ? FoldConstants(c.graph) : Simplify(c.graph); }
+
+// cuDNN's convolutions pad both sides alike; and parts of a model are placed as they stand.
+void RunFoldPads(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCpu || !MayFuseLayers(c)) return;
+  FoldPads(c.graph);
+  RemoveDeadNodes(c.graph);
+}
 
 void RunSimplifyDevice(PassContext& c) {
   if (c.divided) Simplify(c.graph);
@@ -286,6 +293,8 @@ constexpr Pass kPasses[] = {
     {"expose_loss_sums", RunExposeLossSums, false, true, PassStage::kBatch},
     // Shape arithmetic and constants are gone before differentiation, so that it sees only what computes.
     {"simplify_forward", RunSimplify, true, true, PassStage::kBatch},
+    // Where its numbers are known, and before differentiation, which would give the Pad a gradient.
+    {"fold_pads", RunFoldPads, true, true, PassStage::kBatch},
     // Before differentiation: gradients have the types of their values. After simplification: what is known has no precision.
     {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
     {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
