@@ -57,6 +57,16 @@ struct Adjoint {
   Term target;
 };
 
+// Whether an operand has the index with this extent: one that repeats along it does not say how long it is.
+bool HasExtent(const GraphBuilder& b, const Adjoint& adjoint, int index, int64_t extent) {
+  for (size_t i = 0; i < adjoint.terms.size(); ++i) {
+    const Term& term = adjoint.terms[i];
+    const auto at = std::find(term.begin(), term.end(), index);
+    if (at != term.end() && b.shape(adjoint.operands[i])[static_cast<int>(at - term.begin())] == extent) return true;
+  }
+  return false;
+}
+
 // An index of the operand that nothing else has was summed: its gradient repeats, by a vector of ones. A
 // second occurrence of an index in the operand read the diagonal: its gradient goes there, by an identity.
 Adjoint AdjointOf(GradientContext& c, const EinsumEquation& equation, int operand) {
@@ -81,8 +91,7 @@ Adjoint AdjointOf(GradientContext& c, const EinsumEquation& equation, int operan
       continue;
     }
     adjoint.target.push_back(index);
-    const bool known = std::any_of(adjoint.terms.begin(), adjoint.terms.end(), [&](const Term& term) { return Contains(term, index); });
-    if (known) continue;
+    if (HasExtent(b, adjoint, index, extent)) continue;
     adjoint.operands.push_back(b.Constant(Converted(Ones(extent).view(), dtype)));
     adjoint.terms.push_back({index});
   }

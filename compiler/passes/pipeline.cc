@@ -18,6 +18,7 @@
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fold_pads.h"
 #include "compiler/passes/fuse_attention.h"
+#include "compiler/passes/fuse_group_norm.h"
 #include "compiler/passes/fuse_linear.h"
 #include "compiler/passes/fuse_moves.h"
 #include "compiler/passes/fuse_pointwise.h"
@@ -82,6 +83,12 @@ void RunFuseLinear(PassContext& c) {
   if (!MayFuseLayers(c)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseLinear(builder);
+}
+
+void RunFuseGroupNorm(PassContext& c) {
+  if (!MayFuseLayers(c)) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseGroupNorm(builder);
 }
 
 void RunFuseMoves(PassContext& c) {
@@ -287,6 +294,7 @@ constexpr Pass kPasses[] = {
     // Before the loss, whose nodes are those that come after the model's.
     {"fuse_attention", RunFuseAttention, true, true, PassStage::kBatch},
     {"fuse_linear", RunFuseLinear, true, true, PassStage::kBatch},
+    {"fuse_group_norm", RunFuseGroupNorm, true, true, PassStage::kBatch},
     {"fuse_moves", RunFuseMoves, true, true, PassStage::kBatch},
     {"add_loss", RunAddLoss, false, true, PassStage::kBatch},
     // Before differentiation, which sees the sums then.

@@ -40,6 +40,7 @@ void AddEinsums(std::vector<OpCase>& cases) {
   add("ab,bc,cd->ad", {{2, 3}, {3, 2}, {2, 4}});
   add("...i->...", {{2, 3, 4}});
   add("i...->...i", {{2, 3, 4}});
+  add("bkl,ikj->blj", {{2, 1, 1}, {1, 3, 2}});  // an axis that repeats beside one that is summed
   add(" b n , n -> b ", {{2, 3}, {3}});
   add("ij,kj->i", {{2, 3}, {4, 3}});
   add("bij,bj->bi", {{1, 3, 4}, {5, 4}});
