@@ -76,7 +76,7 @@ def main():
     print("|---|" + "---|" * (len(peers) + 8))
     notes = []
     for name in arguments.names or STEPS:
-        common = ["--threads", str(arguments.threads), "--steps", str(STEPS[name]), "--seconds", str(arguments.seconds), "--json"]
+        common = ["--threads", str(arguments.threads), "--steps", str(STEPS.get(name, 30)), "--seconds", str(arguments.seconds), "--json"]
         common += ["--cpu-time"] if arguments.cpu_time else []
         files = [arguments.cache / f"{name}.{kind}" for kind in ("onnx", "npz", "json")]
         ours, theirs = [], {peer: [] for peer in peers}

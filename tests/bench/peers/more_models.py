@@ -1,0 +1,83 @@
+"""Nets of operators that the ten workloads lack: group normalisation and resizing, Einsum, padding by side, gathers and scatters by element."""
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs)
+        self.conv2, self.norm2 = nn.Conv2d(outputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs)
+        self.skip = nn.Conv2d(inputs, outputs, 1)
+
+    def forward(self, x):
+        h = F.silu(self.norm1(self.conv1(x)))
+        return F.silu(self.norm2(self.conv2(h))) + self.skip(x)
+
+
+class UNet(nn.Module):
+    """As diffusion models have it, of two levels: [N, 3, H, W] to a vector for each sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.down1, self.down2, self.middle = Block(3, 32), Block(32, 64), Block(64, 64)
+        self.up2, self.up1, self.out = Block(128, 32), Block(64, 32), nn.Conv2d(32, 3, 1)
+
+    def forward(self, x):
+        a = self.down1(x)
+        b = self.down2(F.avg_pool2d(a, 2))
+        m = F.interpolate(self.middle(F.avg_pool2d(b, 2)), scale_factor=2.0, mode="bilinear", align_corners=False)
+        y = F.interpolate(self.up2(torch.cat([m, b], 1)), scale_factor=2.0, mode="nearest")
+        return self.out(self.up1(torch.cat([y, a], 1))).flatten(1)
+
+
+class EinsumAttention(nn.Module):
+    """One layer of attention by Einsum behind a normalisation by root mean squares: [N, T, D] to 10 classes."""
+
+    def __init__(self, width=128, heads=4):
+        super().__init__()
+        self.heads, self.scale = heads, (width // heads) ** -0.5
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.weight, self.head = nn.Parameter(torch.ones(width)), nn.Linear(width, 10)
+
+    def forward(self, x):
+        n = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+        b, t, d = x.shape
+        q, k, v = (layer(n).view(b, t, self.heads, d // self.heads) for layer in (self.q, self.k, self.v))
+        scores = torch.einsum("bihd,bjhd->bhij", q, k) * self.scale
+        y = torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v).reshape(b, t, d)
+        return self.head((x + self.out(y)).mean(1))
+
+
+class SamePadding(nn.Module):
+    """Strided convolutions with TensorFlow's padding, and normalisation by instances."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(i, o, 3, stride=2) for i, o in ((3, 32), (32, 64), (64, 96)))
+        self.norms = nn.ModuleList(nn.InstanceNorm2d(o, affine=True) for o in (32, 64, 96))
+        self.head = nn.Linear(96, 10)
+
+    def forward(self, x):
+        for conv, norm in zip(self.convs, self.norms):
+            x = F.relu(norm(conv(F.pad(x, (0, 1, 0, 1)))))
+        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class MessagePassing(nn.Module):
+    """Along a ring of nodes with chords, both fixed: [N, nodes, features] to 10 classes."""
+
+    def __init__(self, nodes=2000, features=64):
+        super().__init__()
+        self.layer, self.head = nn.Linear(features, features), nn.Linear(features, 10)
+        ring = torch.arange(nodes)
+        self.register_buffer("source", torch.cat([ring, ring]))
+        self.register_buffer("target", torch.cat([(ring + 1) % nodes, (ring * 7) % nodes]))
+
+    def forward(self, x):
+        h = self.layer(x)
+        edges = (h.shape[0], self.source.shape[0], h.shape[2])
+        messages = torch.gather(h, 1, self.source[None, :, None].expand(edges))
+        summed = torch.zeros_like(h).scatter_add(1, self.target[None, :, None].expand(edges), messages)
+        return self.head(F.relu(summed).mean(1))
