@@ -67,6 +67,7 @@ class Simplifier {
       for (ValueId& id : node.inputs) id = Current(id);
       if (!node.regions.empty()) SinkConstants(graph_, node);
       for (Region& region : node.regions) merges_ ? Simplify(*region.body) : FoldConstants(*region.body);
+      ReducePower(node);
       if (!Fold(node) && !DropNeutral(node) && !(merges_ && MergeEqual(node))) graph_.nodes.push_back(std::move(node));
     }
   }
@@ -112,6 +113,32 @@ class Simplifier {
       graph_.set_data(id, outputs[i]);
     }
     return true;
+  }
+
+  // x^2, x^3 and x^0.5 as products and a root, which take a tenth of the time. A cube in 16 bits would round its square.
+  void ReducePower(Node& node) {
+    if (node.op != "Pow" || !node.domain.empty() || graph_.type(node.inputs[0]) != graph_.type(node.outputs[0])) return;
+    const ValueId x = node.inputs[0];
+    const DType dtype = graph_.value(x).dtype;
+    const std::optional<double> exponent = Uniform(node.inputs[1]);
+    if (!exponent || !IsFloating(dtype)) return;
+    ValueId factor = x;
+    if (*exponent == 3 && DTypeBytes(dtype) >= 4) {
+      Node square = node;
+      square.op = "Mul";
+      square.inputs = {x, x};
+      factor = graph_.AddValue(graph_.value(node.outputs[0]).name + "/square", dtype, graph_.value(x).shape, Role::kActivation);
+      square.outputs = {factor};
+      graph_.AddNode(std::move(square));
+    } else if (*exponent == 0.5) {
+      node.op = "Sqrt";
+      node.inputs = {x};
+      return;
+    } else if (*exponent != 2) {
+      return;
+    }
+    node.op = "Mul";
+    node.inputs = {factor, x};
   }
 
   // The one value of a constant whose elements are all equal.
