@@ -133,6 +133,43 @@ TEST(Blas, KernelsOfOursStandIn) {
   EXPECT_NE(TheLibraries().notes().back().find("cuda.MatMul runs"), std::string::npos);
 }
 
+// A product and passes over its result, where it knows none with the epilogue; and where it knows none at all.
+TEST(Blas, EpiloguesAreKernelsOfOurs) {
+  const auto type = [](Shape shape) { return OperandType{DType::kFloat32, std::move(shape), {}}; };
+  const std::string domain = "gradloom";
+  const KernelCall calls[] = {
+      {"GemmRelu", domain, {}, {type({3, 5}), type({5, 8}), type({8})}, {type({3, 8})}},
+      {"GemmGelu", domain, {}, {type({3, 5}), type({5, 8}), type({8})}, {type({3, 8}), type({3, 8})}},
+      {"GemmGeluGrad", domain, {}, {type({3, 5}), type({5, 8}), type({3, 8})}, {type({3, 8}), type({8})}},
+      {"GemmBiasGrad", domain, {{"transA", int64_t{1}}, {"summed", int64_t{0}}}, {type({5, 3}), type({5, 8})}, {type({3, 8}), type({3})}},
+      {"GemmBiasGrad", domain, {{"summed", int64_t{1}}}, {type({3, 5}), type({5, 8})}, {type({3, 8}), type({8})}},
+      {"GemmBiasGrad", domain, {{"transB", int64_t{1}}, {"summed", int64_t{1}}}, {type({3, 5}), type({8, 5})}, {type({3, 8}), type({8})}},
+  };
+  for (const KernelCall& call : calls) {
+    std::vector<Tensor> inputs;
+    for (const OperandType& in : call.inputs) {
+      inputs.emplace_back(in.dtype, in.shape);
+      for (size_t i = 0; i < inputs.back().as<float>().size(); ++i)
+        inputs.back().as<float>()[i] = static_cast<float>(i * 5 % 11) / 8 - 0.6F;
+    }
+    const std::vector<Tensor> wanted = RunReference(call, inputs);
+    for (bool products : {true, false}) {
+      const size_t before = TheLibraries().notes().size();
+      emulated::SetBlasHasEpilogues(false);
+      emulated::SetBlasHasAlgorithms(products);
+      const std::vector<Tensor> got = RunKernel(*FindKernel("cublas.gradloom." + call.op), call, inputs);
+      emulated::SetBlasHasEpilogues(true);
+      emulated::SetBlasHasAlgorithms(true);
+      EXPECT_EQ(TheLibraries().notes().size(), before + (products ? 1 : 2)) << call.op;
+      for (size_t k = 0; k < wanted.size(); ++k) {
+        for (int64_t i = 0; i < wanted[k].elements(); ++i)
+          EXPECT_NEAR(ElementAsDouble(got[k].view(), i), ElementAsDouble(wanted[k].view(), i), 2e-6)
+              << call.op << " output " << k << " " << i;
+      }
+    }
+  }
+}
+
 // A row of ours takes what cuDNN's takes, and needs no more scratch memory.
 TEST(Dnn, KernelsOfOursStandIn) {
   KernelCall call = Conv({2, 4, 8, 6}, {8, 2, 3, 3}, {2, 8, 6, 4}, {{"group", int64_t{2}}});
