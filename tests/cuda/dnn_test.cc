@@ -1,6 +1,8 @@
 // What cuDNN is asked for, and what runs where it has nothing.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -168,6 +170,57 @@ TEST(Blas, EpiloguesAreKernelsOfOurs) {
       }
     }
   }
+}
+
+// The fastest algorithm is measured once, kept, and told to others.
+TEST(Blas, AlgorithmsAreMeasuredOnce) {
+  using cuda::Algorithms;
+  const std::filesystem::path cache = std::filesystem::path(testing::TempDir()) / "measured_algorithms";
+  std::filesystem::remove_all(cache);
+  setenv("GRADLOOM_CACHE", cache.c_str(), 1);
+  const KernelCall call{.op = "MatMul",
+                        .domain = "",
+                        .attributes = {},
+                        .inputs = {{DType::kBfloat16, {2, 3, 5}, {}}, {DType::kBfloat16, {5, 4}, {}}},
+                        .outputs = {{DType::kBfloat16, {2, 3, 4}, {}}}};
+  // What a process of its own chooses, and what it has asked the library for.
+  const auto choices = [&](Algorithms::Mode mode, const std::string& given, std::string& said) {
+    emulated::SetBlasAlgorithms(4, 3);
+    cuda::Libraries libraries(0);
+    libraries.algorithms().SetEnvironment("a device");
+    said = libraries.algorithms().Set(mode, given);
+    cuda::MakeCudaKernel(*FindKernel("cublas.MatMul"), call, {0, nullptr, &libraries});
+    return libraries.algorithms().text();
+  };
+  std::string said;
+  const std::string first = choices(Algorithms::Mode::kMeasured, "", said);
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_NE(first.find("a device\tcublasLt bfloat16 6 4 5 1"), std::string::npos) << first;
+  // The third, or the fourth where the machine was busy; not the slow ones.
+  EXPECT_TRUE(first.find("\t3 ") != std::string::npos || first.find("\t4 ") != std::string::npos) << first;
+  EXPECT_EQ(choices(Algorithms::Mode::kMeasured, "", said), first);
+  EXPECT_EQ(emulated::BlasAsked(), 0);
+  EXPECT_EQ(said, "");
+  // Another process has no cache of its own, or another one.
+  setenv("GRADLOOM_CACHE", (cache / "none").c_str(), 1);
+  EXPECT_EQ(choices(Algorithms::Mode::kGiven, first, said), first);
+  EXPECT_EQ(emulated::BlasAsked(), 0);
+  // What it is not told of has the first algorithm, and is not measured.
+  EXPECT_EQ(choices(Algorithms::Mode::kGiven, "another device" + first.substr(first.find('\t')), said), "");
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_FALSE(std::filesystem::exists(cache / "none"));
+  setenv("GRADLOOM_CACHE", cache.c_str(), 1);
+  const std::filesystem::path kept = std::filesystem::directory_iterator(cache / "algorithms")->path();
+  std::filesystem::resize_file(kept, std::filesystem::file_size(kept) - 3);
+  choices(Algorithms::Mode::kMeasured, "", said);
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_NE(said.find("are damaged"), std::string::npos) << said;
+  // An algorithm that the library does not have any more.
+  choices(Algorithms::Mode::kGiven, first.substr(0, first.rfind('\t')) + "\t9 0 0 0 0 0 0 0\n", said);
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  emulated::SetBlasAlgorithms(1, 1);
+  unsetenv("GRADLOOM_CACHE");
 }
 
 // A row of ours takes what cuDNN's takes, and needs no more scratch memory.
