@@ -1,4 +1,4 @@
-// Matrix products: MatMul, Gemm, MatMulInteger, Det.
+// Matrix products: MatMul, Gemm and its forms with an epilogue, MatMulInteger, Det.
 //
 //   gradloom.DetGrad(x, g) -> g times the matrix of cofactors of x, for singular x too
 #include "compiler/ops/families.h"
@@ -80,9 +80,45 @@ std::vector<ValueType> InferDetGrad(const Graph& graph, const Node& node) { retu
 // Two flops for each element of the result and each term of its sum.
 Cost ProductCost(const Graph& graph, const Node& node) {
   const Shape& a = graph.value(node.inputs[0]).shape;
-  const bool transposed = node.op == "Gemm" && node.attributes.Int("transA", 0) != 0;
+  const bool transposed = node.op.starts_with("Gemm") && node.attributes.Int("transA", 0) != 0;
   const int64_t k = a.rank() == 0 ? 1 : a[transposed ? 0 : a.rank() - 1];
   return CostWithFlops(graph, node, 2.0 * static_cast<double>(k) * static_cast<double>(graph.value(node.outputs[0]).shape.elements()));
+}
+
+// The product a b of the first two inputs, transposed as transA and transB say.
+ValueType GemmType(const Graph& graph, const Node& node) {
+  ExpectFloating(graph, node, 0);
+  for (int i : {0, 1}) ExpectRank(graph, node, i, 2);
+  const bool ta = node.attributes.Int("transA", 0) != 0, tb = node.attributes.Int("transB", 0) != 0;
+  const ValueType a = InputType(graph, node, 0), b = InputType(graph, node, 1);
+  const int64_t k = a.shape[ta ? 0 : 1], n = b.shape[tb ? 0 : 1];
+  ExpectInput(graph, node, 1, {a.dtype, tb ? Shape{n, k} : Shape{k, n}});
+  return {a.dtype, {a.shape[ta ? 1 : 0], n}};
+}
+
+// (a, b, bias?): y, and for GemmGelu what y is the function of.
+std::vector<ValueType> GemmActivationTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 2, 3, node.op == "GemmGelu" ? 2 : 1);
+  const ValueType product = GemmType(graph, node);
+  if (HasInput(node, 2)) ExpectInput(graph, node, 2, {product.dtype, {product.shape[1]}});
+  return OutputTypes(node, {product, product});
+}
+
+// (a, b, x): the product times GELU's derivative at x, and the sums of its columns.
+std::vector<ValueType> GemmGeluGradTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 3, 3, 2);
+  const ValueType product = GemmType(graph, node);
+  ExpectInput(graph, node, 2, product);
+  return OutputTypes(node, {product, {product.dtype, {product.shape[1]}}});
+}
+
+// (a, b): the product, and operand `summed` summed along the axis over which the product sums.
+std::vector<ValueType> GemmBiasGradTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, 2, 2, 2);
+  const ValueType product = GemmType(graph, node);
+  const int64_t summed = node.attributes.Int("summed", 0);
+  if (summed != 0 && summed != 1) throw Error(ErrorCode::kAttr, "summed is neither 0 nor 1", Describe(node));
+  return OutputTypes(node, {product, {product.dtype, {product.shape[summed == 0 ? 0 : 1]}}});
 }
 
 // What an axis of a product's operand is.
@@ -158,6 +194,11 @@ const Op kOps[] = {
      .gradient = GemmGradient,
      .cost = ProductCost,
      .shard = ShardGemm},
+    // Made by fuse_epilogues, behind differentiation.
+    {.name = "GemmBiasGrad", .domain = kGradloomDomain, .traits = kProduct, .infer = GemmBiasGradTypes, .cost = ProductCost},
+    {.name = "GemmGelu", .domain = kGradloomDomain, .traits = kProduct, .infer = GemmActivationTypes, .cost = ProductCost},
+    {.name = "GemmGeluGrad", .domain = kGradloomDomain, .traits = kProduct, .infer = GemmGeluGradTypes, .cost = ProductCost},
+    {.name = "GemmRelu", .domain = kGradloomDomain, .traits = kProduct, .infer = GemmActivationTypes, .cost = ProductCost},
     {.name = "MatMul",
      .domain = "",
      .since_version = 13,

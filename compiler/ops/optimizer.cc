@@ -1,5 +1,9 @@
 // Optimizers. compiler/passes/add_optimizer.h says which states each has; kernels/catalog/update.h has the
 // order of operands, kernels/scalar/optimizers.h the arithmetic.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 
@@ -7,6 +11,9 @@ namespace gradloom {
 namespace {
 
 constexpr int kFirstState = 6;
+// Of a MultiTensorUpdate: the inputs that all parameters share, and how many parameters there may be.
+enum : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
+constexpr int kMostTensors = 32;
 
 // (parameter, gradient, lr, step, clip?, apply?, states...): outputs have the types of what they replace.
 std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
@@ -25,6 +32,37 @@ std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
     throw Error(ErrorCode::kArity, std::to_string(states) + " states need " + std::to_string(1 + states) + " outputs", Describe(node));
   }
   return std::vector<ValueType>(node.outputs.size(), parameter);
+}
+
+// (lr, step, clip?, apply?, then of each parameter itself, its gradient, its states...): kernels/catalog/update.h.
+std::vector<ValueType> MultiTensorUpdateTypes(const Graph& graph, const Node& node) {
+  const std::string update = node.attributes.String("update", "");
+  const std::string_view known[] = {"Sgd", "Adam", "RmsProp", "Adagrad", "Adadelta", "Adamax"};
+  if (std::find(std::begin(known), std::end(known), update) == std::end(known))
+    throw Error(ErrorCode::kAttr, "no optimizer '" + Escaped(update) + "' takes several tensors", Describe(node));
+  const int operands = static_cast<int>(node.inputs.size()) - kMultiTensorParameters, results = static_cast<int>(node.outputs.size());
+  const int tensors = operands - results;
+  if (tensors <= 0 || tensors > kMostTensors || results < tensors || results > 4 * tensors || results % tensors != 0) {
+    throw Error(ErrorCode::kArity, std::to_string(operands) + " operands and " + std::to_string(results) + " outputs of parameters",
+                Describe(node));
+  }
+  const int states = results / tensors - 1;
+  ExpectFloating(graph, node, kMultiTensorLr);
+  ExpectInput(graph, node, kMultiTensorLr, {InputType(graph, node, kMultiTensorLr).dtype, Shape{}});
+  ExpectInput(graph, node, kMultiTensorStep, {DType::kInt64, Shape{}});
+  if (HasInput(node, kMultiTensorApply)) ExpectInput(graph, node, kMultiTensorApply, {DType::kBool, Shape{}});
+  std::vector<ValueType> types;
+  for (int tensor = 0; tensor < tensors; ++tensor) {
+    const int first = kMultiTensorParameters + tensor * (2 + states);
+    ExpectFloating(graph, node, first);
+    const ValueType parameter = InputType(graph, node, first);
+    if (parameter.dtype != InputType(graph, node, kMultiTensorParameters).dtype)
+      throw Error(ErrorCode::kType, "parameters of several types", Describe(node));
+    for (int k = 1; k < 2 + states; ++k) ExpectInput(graph, node, first + k, parameter);
+    types.insert(types.end(), static_cast<size_t>(1 + states), parameter);
+  }
+  if (HasInput(node, kMultiTensorClip)) ExpectInput(graph, node, kMultiTensorClip, {types[0].dtype, Shape{}});
+  return types;
 }
 
 // (parameter, direction, lr, squares of the parameter, squares of the direction, apply?).
@@ -51,6 +89,8 @@ constexpr Op kOps[] = {
     // Its first output is the direction, no next value: LambApply makes that.
     Update("LambDirection"),
     {.name = "LambApply", .domain = kGradloomDomain, .traits = kUpdate, .infer = LambApplyTypes},
+    // Made by join_updates.
+    {.name = "MultiTensorUpdate", .domain = kGradloomDomain, .traits = kUpdate, .infer = MultiTensorUpdateTypes},
 };
 
 }  // namespace

@@ -18,11 +18,14 @@
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fold_pads.h"
 #include "compiler/passes/fuse_attention.h"
+#include "compiler/passes/fuse_epilogues.h"
+#include "compiler/passes/fuse_gelu.h"
 #include "compiler/passes/fuse_group_norm.h"
 #include "compiler/passes/fuse_linear.h"
 #include "compiler/passes/fuse_moves.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/gather_tail.h"
+#include "compiler/passes/join_updates.h"
 #include "compiler/passes/keep_steps.h"
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
@@ -77,6 +80,12 @@ void RunFuseAttention(PassContext& c) {
   if (!MayFuseLayers(c) || (!cpu && !low)) return;
   GraphBuilder builder(c.graph, c.rules);
   FuseAttention(builder, c.parameters);
+}
+
+void RunFuseGelu(PassContext& c) {
+  // For fuse_epilogues.
+  const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
+  if (MayFuseLayers(c) && low && c.recipe.device == DeviceKind::kCuda) FuseGelu(c.graph);
 }
 
 void RunFuseLinear(PassContext& c) {
@@ -226,6 +235,12 @@ void RunSplitBatchNorm(PassContext& c) {
   SplitBatchNorm(builder, c.recipe.device);
 }
 
+void RunFuseEpilogues(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCuda) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseEpilogues(builder);
+}
+
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
@@ -262,6 +277,10 @@ void RunAssignLayouts(PassContext& c) {
     const auto named = c.fetch_names.find(before[i]);
     c.fetch_names.emplace(c.graph.outputs[i], named != c.fetch_names.end() ? named->second : c.graph.value(before[i]).name);
   }
+}
+
+void RunJoinUpdates(PassContext& c) {
+  if (c.recipe.device == DeviceKind::kCuda) JoinUpdates(c.graph, c.scheduled);
 }
 
 void RunChooseKernels(PassContext& c) { ChooseKernels(c.graph, c.scheduled); }
@@ -303,6 +322,8 @@ constexpr Pass kPasses[] = {
     {"simplify_forward", RunSimplify, true, true, PassStage::kBatch},
     // Where its numbers are known, and before differentiation, which would give the Pad a gradient.
     {"fold_pads", RunFoldPads, true, true, PassStage::kBatch},
+    // Where numbers are constants and all have all their bits.
+    {"fuse_gelu", RunFuseGelu, true, true, PassStage::kBatch},
     // Before differentiation: gradients have the types of their values. After simplification: what is known has no precision.
     {"lower_precision", RunLowerPrecision, false, true, PassStage::kBatch},
     {"differentiate", RunDifferentiate, false, true, PassStage::kBatch},
@@ -322,6 +343,8 @@ constexpr Pass kPasses[] = {
     {"keep_steps", RunKeepSteps, true},
     // After differentiation, whose rule is the whole operator's; before what looks at pointwise operators.
     {"split_batch_norm", RunSplitBatchNorm, true},
+    // After differentiation and the division of the batch; before what looks at pointwise operators.
+    {"fuse_epilogues", RunFuseEpilogues, true},
     // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Nothing where memory suffices: compile.cc says how much
@@ -339,6 +362,8 @@ constexpr Pass kPasses[] = {
     {"choose_streams", RunChooseStreams, true, false},
     // After fusion, which would end at every change of layout; before kernels, which are chosen by layout.
     {"assign_layouts", RunAssignLayouts, true},
+    // After layouts, which would give all members one.
+    {"join_updates", RunJoinUpdates, true},
     // From here on nodes and their order are fixed: kernels, addresses and instructions go by position.
     {"choose_kernels", RunChooseKernels, false, false},
     // Streams, and what orders them: memory may be shared only by what is in order.

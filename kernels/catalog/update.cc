@@ -40,6 +40,40 @@ scalar::AdamaxOptions AdamaxOptionsOf(const Attributes& a) {
           .weight_decay = a.Float("weight_decay", 0)};
 }
 
+int TensorsOf(const KernelCall& call) {
+  const int operands = static_cast<int>(call.inputs.size()) - kMultiTensorParameters, results = static_cast<int>(call.outputs.size());
+  const int tensors = operands - results;
+  return tensors > 0 && results >= tensors && results % tensors == 0 ? tensors : -1;
+}
+
+std::vector<int> UpdateInputs(const KernelCall& call, int tensor) {
+  const int states = static_cast<int>(call.outputs.size()) / TensorsOf(call) - 1;
+  const int first = kMultiTensorParameters + tensor * (2 + states);
+  std::vector<int> inputs = {first, first + 1, kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply};
+  for (int k = 0; k < states; ++k) inputs.push_back(first + 2 + k);
+  return inputs;
+}
+
+std::vector<int> UpdateOutputs(const KernelCall& call, int tensor) {
+  const int each = static_cast<int>(call.outputs.size()) / TensorsOf(call);
+  std::vector<int> outputs;
+  for (int k = 0; k < each; ++k) outputs.push_back(tensor * each + k);
+  return outputs;
+}
+
+KernelCall UpdateOf(const KernelCall& call, int tensor) {
+  KernelCall update{.op = call.attributes.String("update", ""),
+                    .domain = call.domain,
+                    .attributes = call.attributes,
+                    .inputs = {},
+                    .outputs = {},
+                    .threads = call.threads};
+  update.attributes.erase("update");
+  for (int input : UpdateInputs(call, tensor)) update.inputs.push_back(call.inputs[static_cast<size_t>(input)]);
+  for (int output : UpdateOutputs(call, tensor)) update.outputs.push_back(call.outputs[static_cast<size_t>(output)]);
+  return update;
+}
+
 std::string RejectsUnequalOperands(const KernelCall& call) {
   const OperandType& parameter = call.inputs[kUpdateParameter];
   for (size_t i = 0; i < call.inputs.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "kernels/catalog/kernel.h"
 #include "kernels/scalar/optimizers.h"
@@ -22,6 +23,20 @@ enum UpdateInput : int {
 
 // gradloom.LambApply(parameter, direction, lr, sum of squares of the parameter, of the direction, apply).
 enum LambApplyInput : int { kLambParameter, kLambDirection, kLambLr, kLambParameterSquares, kLambDirectionSquares, kLambApply };
+
+// gradloom.MultiTensorUpdate: updates of several parameters by one optimizer, whose operator the attribute "update" names, with the same
+// attributes. Inputs: the four that all share, then of each parameter: itself, its gradient, its states. Outputs: of each the next
+// parameter, the next states.
+enum MultiTensorInput : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
+inline constexpr int kMostTensors = 32;
+
+// How many parameters a MultiTensorUpdate has; -1 where its operands are not as many as they have to be.
+int TensorsOf(const KernelCall& call);
+// The update of one of them by itself.
+KernelCall UpdateOf(const KernelCall& call, int tensor);
+// Where the operands of that one are among the call's: inputs (-1: absent) and outputs.
+std::vector<int> UpdateInputs(const KernelCall& call, int tensor);
+std::vector<int> UpdateOutputs(const KernelCall& call, int tensor);
 
 // Why an update cannot go element by element, or "": parameter, gradient, states and what becomes of them must have one type and layout.
 // Padding stays zero, because every update of zeros by a zero gradient is zero; but Adamax adds epsilon to its norm.

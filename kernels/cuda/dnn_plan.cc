@@ -6,10 +6,12 @@
 #include <array>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/algorithms.h"
 #include "kernels/cuda/libraries.h"
 #include "runtime/base/error.h"
 
@@ -90,12 +92,78 @@ fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<
   return graph.get_variant_pack_uids_sorted() == uids ? fe::error_t{} : Refused("it wants other tensors");
 }
 
+// A problem whose algorithms are measured where that is asked for.
+struct Measured {
+  std::string problem;  // all that the choice depends on, beside device and versions; "": it is not measured
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> bytes;  // of each address
+};
+
+// Takes the plan of the graph that was chosen for the problem before, or is the fastest of its first ones; the graph has one already, that
+// is allowed. Its other plans keep to what was barred there.
+void ChooseMeasured(fe::graph::Graph& graph, const Measured& measured, int64_t scratch_bytes, Libraries& libraries) {
+  constexpr size_t kMostPlans = 8;
+  Algorithms& algorithms = libraries.algorithms();
+  const std::optional<std::string> known = algorithms.Known(measured.problem);
+  if (!known && !algorithms.measures()) return;
+  std::string first;
+  if (graph.get_plan_name(first).is_bad()) return;
+  const auto name = [&](int64_t i) {
+    std::string text;
+    return graph.get_plan_name_at_index(i, text).is_good() ? text : "";
+  };
+  // Makes it the one that the graph executes.
+  const auto take = [&](int64_t i) {
+    int64_t bytes = 0;
+    return graph.build_plan_at_index(i).is_good() && graph.get_workspace_size_plan_at_index(i, bytes).is_good() && bytes <= scratch_bytes;
+  };
+  const int64_t count = graph.get_execution_plan_count();
+  const auto take_named = [&](const std::string& wanted) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (name(i) == wanted && take(i)) return true;
+    }
+    return false;
+  };
+  if (known) {
+    if (!take_named(*known)) take_named(first);
+    return;
+  }
+  std::vector<int64_t> plans;
+  for (int64_t i = 0; i < count && plans.size() < kMostPlans; ++i) {
+    if (take(i)) plans.push_back(i);
+  }
+  std::vector<int64_t> blocks = measured.bytes;
+  blocks.push_back(scratch_bytes + kScratchAlignment);
+  const auto memory = plans.size() > 1 ? TrialMemory::Take(measured.dtype, blocks) : nullptr;
+  int best = -1;
+  if (memory != nullptr) {
+    const cudnnHandle_t handle = libraries.dnn();
+    std::vector<void*> addresses(memory->blocks().begin(), memory->blocks().end() - 1);
+    best = FastestOf(static_cast<int>(plans.size()), [&](int i, CUstream_st* stream) {
+      return cudnnSetStream(handle, stream) == CUDNN_STATUS_SUCCESS &&
+             graph
+                 .execute_plan_at_index(handle, addresses.data(), static_cast<int>(addresses.size()), Aligned(memory->blocks().back()),
+                                        plans[static_cast<size_t>(i)])
+                 .is_good();
+    });
+    cudnnSetStream(handle, nullptr);  // that one is gone
+  } else if (plans.size() > 1) {
+    libraries.Note("there is no memory to measure algorithms of a convolution in: it has the first");
+  }
+  if (best < 0 || !take(plans[static_cast<size_t>(best)])) take_named(first);
+  std::string chosen;
+  if (graph.get_plan_name(chosen).is_good()) algorithms.Keep(measured.problem, chosen);
+}
+
 std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t addresses, const std::vector<Note>& barred,
-                              int64_t scratch_bytes, Libraries& libraries, std::string& why) {
+                              int64_t scratch_bytes, Libraries& libraries, std::string& why, const Measured& measured = {}) {
   const cudnnHandle_t handle = libraries.dnn();
   try {
     auto status = Choose(*graph, addresses, barred, scratch_bytes - kScratchAlignment, handle);
-    if (status.is_good()) return std::make_unique<FrontendPlan>(std::move(graph), handle);
+    if (status.is_good()) {
+      if (!measured.problem.empty()) ChooseMeasured(*graph, measured, scratch_bytes - kScratchAlignment, libraries);
+      return std::make_unique<FrontendPlan>(std::move(graph), handle);
+    }
     why = status.get_message();
   } catch (const fe::cudnnException& error) {
     why = error.what();
@@ -135,6 +203,26 @@ size_t AddMask(fe::graph::Graph& graph, const DnnAttention& a, size_t places, Op
   return places + 1;
 }
 
+Measured MeasuredOf(const DnnConvolution& c, int64_t scratch_bytes) {
+  Measured measured{.problem = "cudnn " + std::string(DTypeName(c.dtype)) + " " + std::to_string(static_cast<int>(c.direction)) + " " +
+                               std::to_string(c.allow_tf32) + " " + std::to_string(scratch_bytes),
+                    .dtype = c.dtype,
+                    .bytes = {}};
+  const auto add = [&](const std::vector<int64_t>& numbers) {
+    measured.problem += " :";
+    for (int64_t number : numbers) measured.problem += " " + std::to_string(number);
+  };
+  for (const DnnTensor* tensor : {&c.x, &c.w, &c.y}) {
+    add(tensor->dims);
+    add(tensor->strides);
+    int64_t past = 1;
+    for (size_t axis = 0; axis < tensor->dims.size(); ++axis) past += (tensor->dims[axis] - 1) * tensor->strides[axis];
+    measured.bytes.push_back(past * DTypeBytes(c.dtype));
+  }
+  for (const auto* numbers : {&c.pads, &c.strides, &c.dilations}) add(*numbers);
+  return measured;
+}
+
 // A number for each query.
 DnnTensor SumsOf(const DnnAttention& a) {
   const int64_t batch = a.q.dims[0], heads = a.q.dims[1], queries = a.q.dims[2];
@@ -163,7 +251,7 @@ std::unique_ptr<DnnPlan> PlanDnnConvolution(const DnnConvolution& c, int64_t scr
       break;
     }
   }
-  return Plan(std::move(graph), 3, BarredOf(c), scratch_bytes, libraries, why);
+  return Plan(std::move(graph), 3, BarredOf(c), scratch_bytes, libraries, why, MeasuredOf(c, scratch_bytes));
 }
 
 std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& a, bool sums, int64_t scratch_bytes, Libraries& libraries, std::string& why) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/algorithms.h"
+
 struct CUstream_st;
 struct cublasLtContext;
 struct cudnnContext;
@@ -42,11 +44,15 @@ class Libraries {
   // What a person should know of the kernels that were prepared: where a slower one stands in for one of a library.
   void Note(std::string what) { notes_.push_back(std::move(what)); }
   const std::vector<std::string>& notes() const { return notes_; }
+  std::vector<std::string> TakeNotes() { return std::exchange(notes_, {}); }
+
+  Algorithms& algorithms() { return algorithms_; }
 
  private:
   struct Opened;
   std::string architecture_;
   std::vector<std::string> notes_;
+  Algorithms algorithms_;
   std::unique_ptr<Opened> opened_;
 };
 

@@ -1,7 +1,8 @@
-// Optimizers: one launch for each parameter. The first thread of a block makes the coefficients of the step from scalars in device memory,
-// then all of them update the block's elements.
+// Optimizers: one launch for each parameter, or for many small ones. The first thread of a block makes the coefficients of the step from
+// scalars in device memory, then all of them update the block's elements.
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/catalog/update.h"
 #include "kernels/cuda/float_operand.cuh"
@@ -115,94 +116,155 @@ constexpr int64_t kMostBlocks = 2048;
 int64_t Tiles(int64_t n) { return (n + kTile - 1) / kTile; }
 int64_t Blocks(int64_t n) { return std::min(Tiles(n), kMostBlocks); }
 
+// What an update reads and writes: the parameter, then the states.
 template <typename Rule, typename T>
-struct UpdateTiles {
-  static constexpr int kArrays = Rule::kStates + 1;  // the parameter and the states
-  int64_t n, blocks;
-  typename Rule::Options options;
-  double lr_scale;
-  Scalars scalars;
+struct Arrays {
+  static constexpr int kArrays = Rule::kStates + 1;
   const T* gradient;
   const T* present[kArrays];
   T* next[kArrays];
 
-  GRADLOOM_DEVICE Prepared<Rule, T> Prepare() const {
-    const T clip = scalars.clip.data == nullptr ? T(1) : static_cast<T>(scalars.clip[0]);
-    return {scalar::MakeStep<T>(options, scalars.lr[0] * lr_scale, *scalars.step), clip, scalars.apply == nullptr || *scalars.apply};
-  }
-
-  GRADLOOM_DEVICE void operator()(const Block& block, int64_t first) const {
-    Prepared<Rule, T>* const shared = Shared<0, Prepared<Rule, T>, 1>();
-    if (block.thread() == 0) *shared = Prepare();
-    block.Sync();
-    const Prepared<Rule, T> p = *shared;
-    for (int64_t begin = first * kTile; begin < n; begin += blocks * kTile) {
-      const int64_t end = n - begin < kTile ? n : begin + kTile;
-      for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
-        T values[kArrays];
-        for (int k = 0; k < kArrays; ++k) values[k] = present[k][i];
-        if (p.applies) Rule::Update(p.step, gradient[i] * p.clip, values[0], values + 1);
-        for (int k = 0; k < kArrays; ++k) next[k][i] = values[k];
-      }
+  GRADLOOM_DEVICE void Update(const Block& block, const Prepared<Rule, T>& p, int64_t begin, int64_t end) const {
+    for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
+      T values[kArrays];
+      for (int k = 0; k < kArrays; ++k) values[k] = present[k][i];
+      if (p.applies) Rule::Update(p.step, gradient[i] * p.clip, values[0], values + 1);
+      for (int k = 0; k < kArrays; ++k) next[k][i] = values[k];
     }
   }
 };
 
-template <typename Rule>
-std::unique_ptr<Kernel> Updates(const KernelCall& call, const typename Rule::Options& options) {
-  const OperandType& parameter = call.inputs[kUpdateParameter];
-  const int64_t n = parameter.layout.elements(parameter.shape);
-  const double lr_scale = LrScale(call.attributes);
-  const DType lr = call.inputs[kUpdateLr].dtype, clip = call.inputs[kUpdateClip].dtype;
-  return WithFloat(parameter.dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
-      const Scalars scalars{{l.inputs[kUpdateLr], lr}, {l.inputs[kUpdateClip], clip}, l.In<int64_t>(kUpdateStep), l.In<bool>(kUpdateApply)};
-      UpdateTiles<Rule, T> update{
-          n, Blocks(n), options, lr_scale, scalars, l.In<T>(kUpdateGradient), {l.In<T>(kUpdateParameter)}, {l.Out<T>(0)}};
-      for (int k = 1; k <= Rule::kStates; ++k) {
-        update.present[k] = l.In<T>(static_cast<size_t>(kUpdateStates + k - 1));
-        update.next[k] = l.Out<T>(static_cast<size_t>(k));
-      }
-      ForEachRow(update.blocks, l.stream, update);
+// What the coefficients of a step are made of.
+template <typename Rule, typename T>
+struct Coefficients {
+  typename Rule::Options options;
+  double lr_scale;
+  Scalars scalars;
+
+  // By the block's first thread, for all of them.
+  GRADLOOM_DEVICE Prepared<Rule, T> Prepare(const Block& block) const {
+    Prepared<Rule, T>* const shared = Shared<0, Prepared<Rule, T>, 1>();
+    if (block.thread() == 0) {
+      const T clip = scalars.clip.data == nullptr ? T(1) : static_cast<T>(scalars.clip[0]);
+      *shared = {scalar::MakeStep<T>(options, scalars.lr[0] * lr_scale, *scalars.step), clip, scalars.apply == nullptr || *scalars.apply};
+    }
+    block.Sync();
+    return *shared;
+  }
+};
+
+template <typename Rule, typename T>
+struct UpdateTiles {
+  int64_t n, blocks;
+  Coefficients<Rule, T> coefficients;
+  Arrays<Rule, T> arrays;
+
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t first) const {
+    const Prepared<Rule, T> p = coefficients.Prepare(block);
+    for (int64_t begin = first * kTile; begin < n; begin += blocks * kTile)
+      arrays.Update(block, p, begin, n - begin < kTile ? n : begin + kTile);
+  }
+};
+
+// Several small tensors: each has some blocks, a tile for each of them.
+template <typename Rule, typename T>
+struct UpdateTensors {
+  struct Tensor {
+    int64_t n, past;  // elements; the first block behind it
+    Arrays<Rule, T> arrays;
+  };
+  Coefficients<Rule, T> coefficients;
+  Tensor tensors[kMostTensors];
+
+  GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
+    const Prepared<Rule, T> p = coefficients.Prepare(block);
+    int at = 0;
+    while (tile >= tensors[at].past) ++at;
+    const int64_t n = tensors[at].n, begin = (tile - (at == 0 ? 0 : tensors[at - 1].past)) * kTile;
+    tensors[at].arrays.Update(block, p, begin, n - begin < kTile ? n : begin + kTile);
+  }
+};
+// What any device takes as a kernel's parameters.
+static_assert(sizeof(UpdateTensors<AmsgradRule, double>) <= 4096 - 16);
+
+// f(rule, options) for the rule of a single update.
+template <typename F>
+std::unique_ptr<Kernel> WithRule(const KernelCall& call, const F& f) {
+  const size_t states = call.outputs.size() - 1;
+  const Attributes& a = call.attributes;
+  if (call.op == "Sgd") return states == 0 ? f(SgdRule{}, SgdOptionsOf(a)) : f(MomentumRule{}, SgdOptionsOf(a));
+  if (call.op == "Adam") return states == 2 ? f(AdamRule{}, AdamOptionsOf(a)) : f(AmsgradRule{}, AdamOptionsOf(a));
+  if (call.op == "RmsProp") {
+    return states == 1   ? f(RmsPropRule<1>{}, RmsPropOptionsOf(a))
+           : states == 2 ? f(RmsPropRule<2>{}, RmsPropOptionsOf(a))
+                         : f(RmsPropRule<3>{}, RmsPropOptionsOf(a));
+  }
+  if (call.op == "Adagrad") return f(AdagradRule{}, AdagradOptionsOf(a));
+  if (call.op == "Adadelta") return f(AdadeltaRule{}, AdadeltaOptionsOf(a));
+  if (call.op == "Adamax") return f(AdamaxRule{}, AdamaxOptionsOf(a));
+  if (call.op == "LambDirection") return f(LambRule{}, AdamOptionsOf(a));
+  throw Error(ErrorCode::kPlan, "no optimizer '" + Escaped(call.op) + "'");
+}
+
+std::unique_ptr<Kernel> MakeUpdate(const KernelCall& call, const KernelSite&) {
+  return WithRule(call, [&]<typename Rule>(Rule, const typename Rule::Options& options) {
+    const OperandType& parameter = call.inputs[kUpdateParameter];
+    const int64_t n = parameter.layout.elements(parameter.shape);
+    const double lr_scale = LrScale(call.attributes);
+    const DType lr = call.inputs[kUpdateLr].dtype, clip = call.inputs[kUpdateClip].dtype;
+    return WithFloat(parameter.dtype, [&]<typename T>(std::type_identity<T>) {
+      return Runs([=](const Launch& l) {
+        const Scalars scalars{
+            {l.inputs[kUpdateLr], lr}, {l.inputs[kUpdateClip], clip}, l.In<int64_t>(kUpdateStep), l.In<bool>(kUpdateApply)};
+        UpdateTiles<Rule, T> update{
+            n, Blocks(n), {options, lr_scale, scalars}, {l.In<T>(kUpdateGradient), {l.In<T>(kUpdateParameter)}, {l.Out<T>(0)}}};
+        for (int k = 1; k <= Rule::kStates; ++k) {
+          update.arrays.present[k] = l.In<T>(static_cast<size_t>(kUpdateStates + k - 1));
+          update.arrays.next[k] = l.Out<T>(static_cast<size_t>(k));
+        }
+        ForEachRow(update.blocks, l.stream, update);
+      });
     });
   });
 }
 
-size_t NumStates(const KernelCall& call) { return call.outputs.size() - 1; }
-
-std::unique_ptr<Kernel> MakeSgd(const KernelCall& call, const KernelSite&) {
-  const scalar::SgdOptions options = SgdOptionsOf(call.attributes);
-  return NumStates(call) == 0 ? Updates<SgdRule>(call, options) : Updates<MomentumRule>(call, options);
-}
-
-std::unique_ptr<Kernel> MakeAdam(const KernelCall& call, const KernelSite&) {
-  const scalar::AdamOptions options = AdamOptionsOf(call.attributes);
-  return NumStates(call) == 2 ? Updates<AdamRule>(call, options) : Updates<AmsgradRule>(call, options);
-}
-
-std::unique_ptr<Kernel> MakeRmsProp(const KernelCall& call, const KernelSite&) {
-  const scalar::RmsPropOptions options = RmsPropOptionsOf(call.attributes);
-  switch (NumStates(call)) {
-    case 1: return Updates<RmsPropRule<1>>(call, options);
-    case 2: return Updates<RmsPropRule<2>>(call, options);
-    default: return Updates<RmsPropRule<3>>(call, options);
+std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite&) {
+  const int count = TensorsOf(call);
+  std::vector<int64_t> elements;
+  for (int tensor = 0; tensor < count; ++tensor) {
+    const OperandType parameter = UpdateOf(call, tensor).inputs[kUpdateParameter];
+    elements.push_back(parameter.layout.elements(parameter.shape));
   }
-}
-
-std::unique_ptr<Kernel> MakeAdagrad(const KernelCall& call, const KernelSite&) {
-  return Updates<AdagradRule>(call, AdagradOptionsOf(call.attributes));
-}
-
-std::unique_ptr<Kernel> MakeAdadelta(const KernelCall& call, const KernelSite&) {
-  return Updates<AdadeltaRule>(call, AdadeltaOptionsOf(call.attributes));
-}
-
-std::unique_ptr<Kernel> MakeAdamax(const KernelCall& call, const KernelSite&) {
-  return Updates<AdamaxRule>(call, AdamaxOptionsOf(call.attributes));
-}
-
-std::unique_ptr<Kernel> MakeLambDirection(const KernelCall& call, const KernelSite&) {
-  return Updates<LambRule>(call, AdamOptionsOf(call.attributes));
+  return WithRule(UpdateOf(call, 0), [&]<typename Rule>(Rule, const typename Rule::Options& options) {
+    const double lr_scale = LrScale(call.attributes);
+    const DType lr = call.inputs[kMultiTensorLr].dtype, clip = call.inputs[kMultiTensorClip].dtype;
+    return WithFloat(call.inputs[kMultiTensorParameters].dtype, [&]<typename T>(std::type_identity<T>) {
+      return Runs([=](const Launch& l) {
+        UpdateTensors<Rule, T> update{};
+        update.coefficients = {options,
+                               lr_scale,
+                               {{l.inputs[kMultiTensorLr], lr},
+                                {l.inputs[kMultiTensorClip], clip},
+                                l.In<int64_t>(kMultiTensorStep),
+                                l.In<bool>(kMultiTensorApply)}};
+        int64_t blocks = 0;
+        constexpr size_t kArrays = Arrays<Rule, T>::kArrays;
+        for (size_t i = 0; i < elements.size(); ++i) {
+          const size_t parameter = kMultiTensorParameters + i * (kArrays + 1);
+          blocks += Tiles(elements[i]);
+          auto& [n, past, arrays] = update.tensors[i];
+          n = elements[i];
+          past = blocks;
+          arrays.gradient = l.In<T>(parameter + 1);
+          for (size_t k = 0; k < kArrays; ++k) {
+            arrays.present[k] = l.In<T>(k == 0 ? parameter : parameter + 1 + k);
+            arrays.next[k] = l.Out<T>(i * kArrays + k);
+          }
+        }
+        ForEachRow(blocks, l.stream, update);
+      });
+    });
+  });
 }
 
 // parameter - lr * trust ratio * direction.
@@ -248,14 +310,18 @@ std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite&)
 }
 
 constexpr CudaKernel kKernels[] = {
-    {"cuda.gradloom.Sgd", MakeSgd},
-    {"cuda.gradloom.Adam", MakeAdam},
-    {"cuda.gradloom.RmsProp", MakeRmsProp},
-    {"cuda.gradloom.Adagrad", MakeAdagrad},
-    {"cuda.gradloom.Adadelta", MakeAdadelta},
-    {"cuda.gradloom.Adamax", MakeAdamax},
-    {"cuda.gradloom.LambDirection", MakeLambDirection},
+    {"cuda.gradloom.Sgd", MakeUpdate},
+    {"cuda.gradloom.Adam", MakeUpdate},
+    {"cuda.gradloom.RmsProp", MakeUpdate},
+    {"cuda.gradloom.Adagrad", MakeUpdate},
+    {"cuda.gradloom.Adadelta", MakeUpdate},
+    {"cuda.gradloom.Adamax", MakeUpdate},
+    {"cuda.gradloom.LambDirection", MakeUpdate},
     {"cuda.gradloom.LambApply", MakeLambApply},
+    {"cuda.gradloom.MultiTensorUpdate0", MakeMultiTensor},
+    {"cuda.gradloom.MultiTensorUpdate1", MakeMultiTensor},
+    {"cuda.gradloom.MultiTensorUpdate2", MakeMultiTensor},
+    {"cuda.gradloom.MultiTensorUpdate3", MakeMultiTensor},
 };
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <nvrtc.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <vector>
 
+#include "kernels/cuda/cache_folder.h"
 #include "kernels/cuda/check.h"
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
@@ -76,14 +76,6 @@ class Loaded : public RuntimeFunction {
   cudaLibrary_t library_ = nullptr;
   cudaKernel_t kernel_ = nullptr;
 };
-
-// Where this user's compiled programs are kept; empty: nowhere.
-std::string CacheFolder() {
-  if (const char* given = std::getenv("GRADLOOM_CACHE"); given != nullptr) return given;
-  if (const char* given = std::getenv("XDG_CACHE_HOME"); given != nullptr && given[0] == '/') return std::string(given) + "/gradloom";
-  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') return std::string(home) + "/.cache/gradloom";
-  return "";
-}
 
 // A file is the source's length in decimal, a line break, the source, the code: a hash that two sources share is no harm.
 std::string Head(const std::string& source) { return std::to_string(source.size()) + "\n" + source; }

@@ -88,6 +88,69 @@ void Gemm(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
+// GELU by its tanh form, and its derivative.
+double GeluTanhOf(double x) { return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
+double GeluTanhSlope(double x) {
+  const double t = std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
+  return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+}
+
+// f(i, j, sum) for each element of the product of a Gemm with an epilogue.
+template <typename T, typename F>
+void ForEachGemmElement(const KernelCall& call, const void* const* in, F&& f) {
+  const bool trans_a = call.attributes.Int("transA", 0) != 0, trans_b = call.attributes.Int("transB", 0) != 0;
+  const int64_t m = call.outputs[0].shape[0], n = call.outputs[0].shape[1], k = call.inputs[0].shape[trans_a ? 0 : 1];
+  ForEachProductRow<T>(m, n, k, {In<T>(in, 0), trans_a ? 1 : k, trans_a ? m : 1}, {In<T>(in, 1), trans_b ? 1 : n, trans_b ? k : 1},
+                       [&](int64_t i, const Accumulator<T>* sums) {
+                         for (int64_t j = 0; j < n; ++j) f(i, j, sums[j]);
+                       });
+}
+
+// gradloom.GemmRelu(a, b, bias?) and gradloom.GemmGelu, whose second output is what the function is of.
+void GemmActivation(const KernelCall& call, const void* const* in, void* const* out) {
+  const int64_t n = call.outputs[0].shape[1];
+  const bool has_bias = Has(call.inputs, 2), gelu = call.op == "GemmGelu", keeps = Has(call.outputs, 1);
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    ForEachGemmElement<T>(call, in, [&](int64_t i, int64_t j, double sum) {
+      if (has_bias) sum += static_cast<double>(In<T>(in, 2)[j]);
+      Out<T>(out, 0)[i * n + j] = Rounded<T>(gelu ? GeluTanhOf(sum) : sum < 0 ? 0 : sum);
+      if (keeps) Out<T>(out, 1)[i * n + j] = Rounded<T>(sum);
+    });
+  });
+}
+
+// gradloom.GemmGeluGrad(a, b, x).
+void GemmGeluGrad(const KernelCall& call, const void* const* in, void* const* out) {
+  const int64_t n = call.outputs[0].shape[1];
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    std::vector<double> columns(static_cast<size_t>(n));
+    ForEachGemmElement<T>(call, in, [&](int64_t i, int64_t j, double sum) {
+      sum *= GeluTanhSlope(static_cast<double>(In<T>(in, 2)[i * n + j]));
+      Out<T>(out, 0)[i * n + j] = Rounded<T>(sum);
+      columns[static_cast<size_t>(j)] += sum;
+    });
+    for (int64_t j = 0; j < n && Has(call.outputs, 1); ++j) Out<T>(out, 1)[j] = Rounded<T>(columns[static_cast<size_t>(j)]);
+  });
+}
+
+// gradloom.GemmBiasGrad(a, b).
+void GemmBiasGrad(const KernelCall& call, const void* const* in, void* const* out) {
+  const size_t summed = call.attributes.Int("summed", 0) == 0 ? 0 : 1;
+  const bool transposed = call.attributes.Int(summed == 0 ? "transA" : "transB", 0) != 0;
+  const Shape& shape = call.inputs[summed].shape;
+  const int axis = (summed == 0) == transposed ? 0 : 1;  // over which the product sums
+  WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
+    const int64_t n = call.outputs[0].shape[1];
+    ForEachGemmElement<T>(call, in, [&](int64_t i, int64_t j, double sum) { Out<T>(out, 0)[i * n + j] = Rounded<T>(sum); });
+    for (int64_t line = 0; line < shape[1 - axis]; ++line) {
+      double sum = 0;
+      for (int64_t p = 0; p < shape[axis]; ++p)
+        sum += static_cast<double>(In<T>(in, summed)[axis == 0 ? p * shape[1] + line : line * shape[1] + p]);
+      Out<T>(out, 1)[line] = Rounded<T>(sum);
+    }
+  });
+}
+
 // Zero points are scalars, or one per row of A and per column of B.
 void MatMulInteger(const KernelCall& call, const void* const* in, void* const* out) {
   const BatchedProduct p(call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape);
@@ -176,7 +239,15 @@ void DetGrad(const KernelCall& call, const void* const* in, void* const* out) {
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"Det", "", Det}, {"DetGrad", "gradloom", DetGrad}, {"Gemm", "", Gemm}, {"MatMul", "", MatMul}, {"MatMulInteger", "", MatMulInteger},
+    {"Det", "", Det},
+    {"DetGrad", "gradloom", DetGrad},
+    {"Gemm", "", Gemm},
+    {"GemmBiasGrad", "gradloom", GemmBiasGrad},
+    {"GemmGelu", "gradloom", GemmActivation},
+    {"GemmGeluGrad", "gradloom", GemmGeluGrad},
+    {"GemmRelu", "gradloom", GemmActivation},
+    {"MatMul", "", MatMul},
+    {"MatMulInteger", "", MatMulInteger},
 };
 
 }  // namespace

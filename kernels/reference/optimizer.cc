@@ -2,6 +2,7 @@
 // lie in the place of its next value.
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "kernels/catalog/update.h"
 #include "kernels/reference/families.h"
@@ -159,6 +160,17 @@ void LambApply(const KernelCall& call, const void* const* inputs, void* const* o
   });
 }
 
+void MultiTensorUpdate(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  for (int tensor = 0; tensor < TensorsOf(call); ++tensor) {
+    const KernelCall update = UpdateOf(call, tensor);
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (int input : UpdateInputs(call, tensor)) in.push_back(inputs[input]);
+    for (int output : UpdateOutputs(call, tensor)) out.push_back(outputs[output]);
+    FindReference(update.domain, update.op)->run(update, in.data(), out.data());
+  }
+}
+
 constexpr ReferenceKernel kKernels[] = {
     {"Sgd", "gradloom", Sgd},
     {"Adam", "gradloom", Adam},
@@ -168,6 +180,7 @@ constexpr ReferenceKernel kKernels[] = {
     {"Adamax", "gradloom", Adamax},
     {"LambDirection", "gradloom", LambDirection},
     {"LambApply", "gradloom", LambApply},
+    {"MultiTensorUpdate", "gradloom", MultiTensorUpdate},
 };
 
 }  // namespace

@@ -101,6 +101,19 @@ class Device {
   virtual void BeginRange(const std::string& name) = 0;
   virtual void EndRange() noexcept = 0;
 
+  // Which of the libraries' algorithms kernels take that are made from now on, of those that keep to the plan's scratch memory and give the
+  // same bits at each run. Devices without libraries have no choice.
+  enum class Algorithms : uint8_t {
+    kFirst,     // what the libraries' heuristics put first
+    kMeasured,  // the fastest: measured once, and kept for the same device, libraries and problem
+    kGiven,     // those of `given`, what algorithms() said of another process's device; the first for others
+  };
+  virtual void SetAlgorithms(Algorithms, const std::string& given = {}) { static_cast<void>(given); }
+  // What was chosen on such a device so far, for SetAlgorithms.
+  virtual std::string algorithms() const { return {}; }
+  // What a person should know of the kernels that have been made since the last call: where a slower one stands in for one of a library.
+  virtual std::vector<std::string> TakeNotes() { return {}; }
+
   // `site` comes back in a FoundFault.
   virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) = 0;
   // The first fault that a kernel has found since the last call. Waits for the device.
@@ -167,6 +180,8 @@ class DevicePlatform {
 
   // A logical device: several may be on one ordinal. Throws Error(kDevice) for one that is not there.
   virtual std::unique_ptr<Device> Open(int ordinal) = 0;
+  // Copies between these devices go directly from now on, where they can read each other's memory.
+  virtual void ConnectPeers(std::span<Device* const>) {}
   // `members` outlive it.
   virtual std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) = 0;
   // Returns when the other processes have come to it, too. No two members of the group are on one physical device.

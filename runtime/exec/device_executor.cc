@@ -67,11 +67,14 @@ class DeviceExecutor : public Executor {
   void SetChaos(uint64_t seed) override { issuer_.SetChaos(seed); }
   std::vector<DeviceMemory> memory() const override;
   void ReleaseMemory() override;
+  std::vector<std::string> TakeNotes() override;
   int64_t transient_bytes(size_t rank) const override { return memories_.rank(rank).transient_bytes; }
   int64_t input_bytes(size_t rank) const override { return 2 * memories_.rank(rank).slot_bytes; }
 
  private:
   DeviceEntry& Prepared(int entry);
+  // With the libraries' algorithms as they are wished for.
+  std::unique_ptr<DeviceEntry> Prepare(int entry);
   // Where the feeds are. Throws Error(kDevice) for a device that is none of the plan's.
   void FindFeeds(const Entry& stated, const std::vector<const void*>& feeds);
   void CopyInputs(int entry, const std::vector<const void*>& feeds, int slot);
@@ -115,9 +118,33 @@ DeviceEntry& DeviceExecutor::Prepared(int entry) {
     // Generated code is compiled now, unless it was kept: the other processes, which may have had it, wait for that.
     const Busy busy(options_.communicator.get());
     const DeviceRange range(memories_.device(), "prepare");
-    slot = std::make_unique<DeviceEntry>(PrepareOnDevices(*plan_, entry, memories_, places_));
+    slot = Prepare(entry);
   }
   return *slot;
+}
+
+// The first device of the first process measures, and the others what it has not; other processes take what that one has found, as all of
+// them have to compute the same.
+std::unique_ptr<DeviceEntry> DeviceExecutor::Prepare(int entry) {
+  if (!options_.autotune) return std::make_unique<DeviceEntry>(PrepareOnDevices(*plan_, entry, memories_, places_));
+  Communicator* const communicator = options_.communicator.get();
+  const bool follows = communicator != nullptr && communicator->process() > 0;
+  std::string known = follows ? communicator->Broadcast(std::string()) : "";
+  const auto device = [&](size_t rank) -> Device& { return *memories_.rank(rank).device; };
+  auto made = std::make_unique<DeviceEntry>(PrepareOnDevices(*plan_, entry, memories_, places_, [&](size_t rank) {
+    if (!follows && rank > memories_.first()) known += device(rank - 1).algorithms();
+    device(rank).SetAlgorithms(follows ? Device::Algorithms::kGiven : Device::Algorithms::kMeasured, known);
+  }));
+  if (communicator != nullptr && !follows) communicator->Broadcast(known + device(memories_.last() - 1).algorithms());
+  return made;
+}
+
+std::vector<std::string> DeviceExecutor::TakeNotes() {
+  std::vector<std::string> notes;
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
+    for (std::string& note : memories_.rank(r).device->TakeNotes()) notes.push_back(std::move(note));
+  }
+  return notes;
 }
 
 void DeviceExecutor::FindFeeds(const Entry& stated, const std::vector<const void*>& feeds) {

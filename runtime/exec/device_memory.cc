@@ -129,6 +129,10 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
     ranks_[r].device = platform.Open(ordinal);
     CheckTarget(plan, platform, ordinal);
   }
+  std::vector<Device*> devices;
+  for (size_t r = first(); r < last(); ++r) devices.push_back(ranks_[r].device.get());
+  // What parts of a model send each other is copied.
+  if (devices.size() > 1) platform.ConnectPeers(devices);
   for (const Program& program : plan.programs) {
     for (size_t r = first(); r < last(); ++r) {
       if (plan.PlaceOf(r) != program.place) continue;

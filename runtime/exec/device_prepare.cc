@@ -58,11 +58,13 @@ class DevicePreparation {
   DevicePreparation(const Plan& plan, int entry, DeviceMemories& memories, std::vector<KernelPlace>& places)
       : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memories_(memories), places_(places) {}
 
-  DeviceEntry Run() {
+  DeviceEntry Run(const std::function<void(size_t rank)>& begin_rank) {
     DeviceEntry made;
     made.name = EntryName(entry_);
-    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank)
+    for (size_t rank = 0; rank < entry_.ranks.size(); ++rank) {
+      if (memories_.holds(rank) && begin_rank) begin_rank(rank);
       made.ranks.push_back(memories_.holds(rank) ? PrepareRank(rank, made.decides) : DeviceRank());
+    }
     for (size_t rank = 0; made.decides && rank < made.ranks.size(); ++rank) {
       for (auto& lane : made.ranks[rank].lanes) MarkPieces(lane);
     }
@@ -216,8 +218,9 @@ class DevicePreparation {
 
 }  // namespace
 
-DeviceEntry PrepareOnDevices(const Plan& plan, int entry, DeviceMemories& memories, std::vector<KernelPlace>& places) {
-  return DevicePreparation(plan, entry, memories, places).Run();
+DeviceEntry PrepareOnDevices(const Plan& plan, int entry, DeviceMemories& memories, std::vector<KernelPlace>& places,
+                             const std::function<void(size_t rank)>& begin_rank) {
+  return DevicePreparation(plan, entry, memories, places).Run(begin_rank);
 }
 
 }  // namespace gradloom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -119,7 +120,9 @@ struct KernelPlace {
   const Instruction* instruction = nullptr;
 };
 
-// Throws Error(kPlan, kUnsupported) naming the instruction. Appends to `places`, whose indices are the sites of kernels.
-DeviceEntry PrepareOnDevices(const Plan& plan, int entry, DeviceMemories& memories, std::vector<KernelPlace>& places);
+// Throws Error(kPlan, kUnsupported) naming the instruction. Appends to `places`, whose indices are the sites of kernels. `begin_rank`:
+// called before the kernels of a rank are made, in the order of ranks.
+DeviceEntry PrepareOnDevices(const Plan& plan, int entry, DeviceMemories& memories, std::vector<KernelPlace>& places,
+                             const std::function<void(size_t rank)>& begin_rank = {});
 
 }  // namespace gradloom

@@ -64,6 +64,7 @@ struct ExecutorOptions {
   std::vector<int> ordinals;  // of the physical devices, by rank, each in its process; several ranks may share one; empty: 0, 1, 2 ...
   bool graph = true;          // a step is captured once and launched as one piece of work
   bool pin_memory = true;     // inputs pass through pinned host memory
+  bool autotune = false;      // the libraries' algorithms are measured; the processes of a job take those that the first one has found
 };
 
 // Runs entries, one at a time, on the kind of device that the plan was made for. Not thread-safe.
@@ -112,6 +113,9 @@ class Executor {
   virtual std::vector<DeviceMemory> memory() const = 0;
   // Gives back what only a running step needs, prepared kernels included. Changes no state; what was fetched is gone.
   virtual void ReleaseMemory() = 0;
+
+  // What a person should know of the kernels that have been prepared since the last call: where a slower one stands in for a library's.
+  virtual std::vector<std::string> TakeNotes() { return {}; }
 
   // Bytes of the transient arena of a rank, which all entries share: what a step uses.
   virtual int64_t transient_bytes(size_t rank = 0) const = 0;

@@ -1,5 +1,5 @@
 // workload MODEL.onnx BATCHES.npz WORKLOAD.json [--threads N] [--streams N] [--steps N] [--warmup N] [--seconds S] [--cpu-time]
-//          [--json] [--ops] [--devices SPEC] [--precision fp32|tf32|bf16|fp16] [--cuda-graph on|off]
+//          [--json] [--ops] [--devices SPEC] [--precision fp32|tf32|bf16|fp16] [--cuda-graph on|off] [--autotune on|off]
 //
 // Trains one benchmark workload and prints the median step time and what goes with it; with --json as one line
 // with the keys that the scripts of the peers print.
@@ -27,7 +27,7 @@ namespace {
 struct Arguments {
   std::string model, batches, workload;
   RunOptions run{.threads = 2};
-  std::string precision = "fp32", graph = "on";
+  std::string precision = "fp32", graph = "on", autotune = "off";
   int steps = 30, warmup = 3;
   double seconds = 30;  // stop measuring after this long, with at least three steps
   bool cpu_time = false;
@@ -189,6 +189,7 @@ int RunWorkload(int argc, char** argv) {
   app.add_option("--isa", a.run.isa, "of CUDA devices")->capture_default_str();
   app.add_option("--precision", a.precision, "fp32, tf32, bf16, fp16")->capture_default_str();
   app.add_option("--cuda-graph", a.graph, "on, off")->capture_default_str();
+  app.add_option("--autotune", a.autotune, "on, off")->capture_default_str();
   app.add_option("--disable-pass", a.disabled_passes, "to see what a pass gains");
   CLI11_PARSE(app, argc, argv);
   // bazel run changes the folder; paths are the caller's.
@@ -196,6 +197,7 @@ int RunWorkload(int argc, char** argv) {
   try {
     a.run.precision = PrecisionNamed(a.precision);
     a.run.graph = a.graph != "off";
+    a.run.autotune = a.autotune == "on";
     return Run(a, start);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.Describe().c_str());

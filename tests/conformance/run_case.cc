@@ -59,6 +59,7 @@ void SetDevices(const RunOptions& options, Recipe& recipe, SessionOptions& sessi
   if (devices.kind == DeviceKind::kCuda) recipe.isa = options.isa;
   session.executor.ordinals = devices.ordinals;
   session.executor.graph = options.graph;
+  session.executor.autotune = options.autotune;
 }
 
 Feeds FeedsOfStep(const TrainingCase& recorded, int step) {

@@ -18,6 +18,7 @@ struct RunOptions {
   std::string devices = "cpu";
   std::string isa = "sm_90";  // of CUDA devices
   bool graph = true;          // of CUDA devices: steps are captured
+  bool autotune = false;      // of CUDA devices: the libraries' algorithms are measured
   bool copy_inputs = false;
   Precision precision = Precision::kFloat32;
   LossScale loss_scale;

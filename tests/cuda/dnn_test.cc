@@ -1,6 +1,8 @@
 // What cuDNN is asked for, and what runs where it has nothing.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -131,6 +133,94 @@ TEST(Blas, KernelsOfOursStandIn) {
   const Tensor wanted = RunReference(call, inputs)[0];
   for (int64_t i = 0; i < wanted.elements(); ++i) EXPECT_EQ(ElementAsDouble(got.view(), i), ElementAsDouble(wanted.view(), i)) << i;
   EXPECT_NE(TheLibraries().notes().back().find("cuda.MatMul runs"), std::string::npos);
+}
+
+// A product and passes over its result, where it knows none with the epilogue; and where it knows none at all.
+TEST(Blas, EpiloguesAreKernelsOfOurs) {
+  const auto type = [](Shape shape) { return OperandType{DType::kFloat32, std::move(shape), {}}; };
+  const std::string domain = "gradloom";
+  const KernelCall calls[] = {
+      {"GemmRelu", domain, {}, {type({3, 5}), type({5, 8}), type({8})}, {type({3, 8})}},
+      {"GemmGelu", domain, {}, {type({3, 5}), type({5, 8}), type({8})}, {type({3, 8}), type({3, 8})}},
+      {"GemmGeluGrad", domain, {}, {type({3, 5}), type({5, 8}), type({3, 8})}, {type({3, 8}), type({8})}},
+      {"GemmBiasGrad", domain, {{"transA", int64_t{1}}, {"summed", int64_t{0}}}, {type({5, 3}), type({5, 8})}, {type({3, 8}), type({3})}},
+      {"GemmBiasGrad", domain, {{"summed", int64_t{1}}}, {type({3, 5}), type({5, 8})}, {type({3, 8}), type({8})}},
+      {"GemmBiasGrad", domain, {{"transB", int64_t{1}}, {"summed", int64_t{1}}}, {type({3, 5}), type({8, 5})}, {type({3, 8}), type({8})}},
+  };
+  for (const KernelCall& call : calls) {
+    std::vector<Tensor> inputs;
+    for (const OperandType& in : call.inputs) {
+      inputs.emplace_back(in.dtype, in.shape);
+      for (size_t i = 0; i < inputs.back().as<float>().size(); ++i)
+        inputs.back().as<float>()[i] = static_cast<float>(i * 5 % 11) / 8 - 0.6F;
+    }
+    const std::vector<Tensor> wanted = RunReference(call, inputs);
+    for (bool products : {true, false}) {
+      const size_t before = TheLibraries().notes().size();
+      emulated::SetBlasHasEpilogues(false);
+      emulated::SetBlasHasAlgorithms(products);
+      const std::vector<Tensor> got = RunKernel(*FindKernel("cublas.gradloom." + call.op), call, inputs);
+      emulated::SetBlasHasEpilogues(true);
+      emulated::SetBlasHasAlgorithms(true);
+      EXPECT_EQ(TheLibraries().notes().size(), before + (products ? 1 : 2)) << call.op;
+      for (size_t k = 0; k < wanted.size(); ++k) {
+        for (int64_t i = 0; i < wanted[k].elements(); ++i)
+          EXPECT_NEAR(ElementAsDouble(got[k].view(), i), ElementAsDouble(wanted[k].view(), i), 2e-6)
+              << call.op << " output " << k << " " << i;
+      }
+    }
+  }
+}
+
+// The fastest algorithm is measured once, kept, and told to others.
+TEST(Blas, AlgorithmsAreMeasuredOnce) {
+  using cuda::Algorithms;
+  const std::filesystem::path cache = std::filesystem::path(testing::TempDir()) / "measured_algorithms";
+  std::filesystem::remove_all(cache);
+  setenv("GRADLOOM_CACHE", cache.c_str(), 1);
+  const KernelCall call{.op = "MatMul",
+                        .domain = "",
+                        .attributes = {},
+                        .inputs = {{DType::kBfloat16, {2, 3, 5}, {}}, {DType::kBfloat16, {5, 4}, {}}},
+                        .outputs = {{DType::kBfloat16, {2, 3, 4}, {}}}};
+  // What a process of its own chooses, and what it has asked the library for.
+  const auto choices = [&](Algorithms::Mode mode, const std::string& given, std::string& said) {
+    emulated::SetBlasAlgorithms(4, 3);
+    cuda::Libraries libraries(0);
+    libraries.algorithms().SetEnvironment("a device");
+    said = libraries.algorithms().Set(mode, given);
+    cuda::MakeCudaKernel(*FindKernel("cublas.MatMul"), call, {0, nullptr, &libraries});
+    return libraries.algorithms().text();
+  };
+  std::string said;
+  const std::string first = choices(Algorithms::Mode::kMeasured, "", said);
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_NE(first.find("a device\tcublasLt bfloat16 6 4 5 1"), std::string::npos) << first;
+  // The third, or the fourth where the machine was busy; not the slow ones.
+  EXPECT_TRUE(first.find("\t3 ") != std::string::npos || first.find("\t4 ") != std::string::npos) << first;
+  EXPECT_EQ(choices(Algorithms::Mode::kMeasured, "", said), first);
+  EXPECT_EQ(emulated::BlasAsked(), 0);
+  EXPECT_EQ(said, "");
+  // Another process has no cache of its own, or another one.
+  setenv("GRADLOOM_CACHE", (cache / "none").c_str(), 1);
+  EXPECT_EQ(choices(Algorithms::Mode::kGiven, first, said), first);
+  EXPECT_EQ(emulated::BlasAsked(), 0);
+  // What it is not told of has the first algorithm, and is not measured.
+  EXPECT_EQ(choices(Algorithms::Mode::kGiven, "another device" + first.substr(first.find('\t')), said), "");
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_FALSE(std::filesystem::exists(cache / "none"));
+  setenv("GRADLOOM_CACHE", cache.c_str(), 1);
+  const std::filesystem::path kept = std::filesystem::directory_iterator(cache / "algorithms")->path();
+  std::filesystem::resize_file(kept, std::filesystem::file_size(kept) - 3);
+  choices(Algorithms::Mode::kMeasured, "", said);
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  EXPECT_NE(said.find("are damaged"), std::string::npos) << said;
+  // An algorithm that the library does not have any more.
+  choices(Algorithms::Mode::kGiven, first.substr(0, first.rfind('\t')) + "\t9 0 0 0 0 0 0 0\n", said);
+  EXPECT_EQ(emulated::BlasAsked(), 1);
+  emulated::SetBlasAlgorithms(1, 1);
+  unsetenv("GRADLOOM_CACHE");
 }
 
 // A row of ours takes what cuDNN's takes, and needs no more scratch memory.

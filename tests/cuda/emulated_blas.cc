@@ -1,10 +1,14 @@
-// cuBLASLt without a GPU, for tests: products in double over column-major matrices, as its documentation states them. The workspace is
-// overwritten, and has to lie as CUDA's own allocations do.
+// cuBLASLt without a GPU, for tests: products in double over column-major matrices, with their epilogues, as its documentation states them.
+// The workspace is overwritten, and has to lie as CUDA's own allocations do.
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/emulated_launch.h"
@@ -16,6 +20,20 @@ namespace {
 using Bytes = std::map<int, std::string>;
 
 bool& HasAlgorithms() {
+  static bool has = true;
+  return has;
+}
+
+struct KnownAlgorithms {
+  int count = 1, fastest = 1;  // numbers of algorithms, from 1
+  int asked = 0;
+};
+KnownAlgorithms& TheAlgorithms() {
+  static KnownAlgorithms algorithms;
+  return algorithms;
+}
+
+bool& HasEpilogues() {
   static bool has = true;
   return has;
 }
@@ -72,10 +90,80 @@ struct Matrix {
   double At(int64_t batch, int64_t row, int64_t column) const { return Load(layout.type, data, Place(batch, row, column)); }
 };
 
+double TanhOfGelu(double x) { return std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
+double Gelu(double x) { return x / 2 * (1 + TanhOfGelu(x)); }
+double GeluSlope(double x) {
+  const double t = TanhOfGelu(x);
+  return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+}
+
+// What an epilogue does to each sum, and the vector and the matrix beside it.
+struct Epilogue {
+  cublasLtEpilogue_t kind;
+  cudaDataType_t type;
+  void *vector, *matrix;
+  int64_t leading;  // of the matrix
+  std::vector<double> sums;
+
+  Epilogue(const Desc& desc, const Matrix& d)
+      : kind(Get(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT)),
+        type(d.layout.type),
+        vector(Get<void*>(desc.attributes, CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr)),
+        matrix(Get<void*>(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, nullptr)),
+        leading(Get<int64_t>(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0)),
+        sums(static_cast<size_t>(std::max(d.rows(), d.columns()))) {}
+
+  bool Has(int bits) const { return (kind & bits) == bits; }
+
+  double operator()(int64_t row, int64_t column, double sum) {
+    const int64_t place = column * leading + row;
+    if (Has(CUBLASLT_EPILOGUE_BIAS)) sum += Load(type, vector, row);
+    if (Has(CUBLASLT_EPILOGUE_RELU)) sum = sum < 0 ? 0 : sum;
+    if (Has(CUBLASLT_EPILOGUE_GELU)) {
+      if (Has(CUBLASLT_EPILOGUE_GELU_AUX)) Store(type, matrix, place, sum);
+      sum = Gelu(sum);
+    }
+    if (Has(CUBLASLT_EPILOGUE_DGELU)) sum *= GeluSlope(Load(type, matrix, place));
+    if (Has(CUBLASLT_EPILOGUE_DGELU_BGRAD)) sums[static_cast<size_t>(row)] += sum;
+    return sum;
+  }
+
+  // Sums of the operands, over the axis over which the product sums.
+  void Sum(const Matrix& a, const Matrix& b) {
+    for (int64_t k = 0; k < a.columns(); ++k) {
+      for (int64_t row = 0; row < a.rows() && kind == CUBLASLT_EPILOGUE_BGRADA; ++row) sums[static_cast<size_t>(row)] += a.At(0, row, k);
+      for (int64_t column = 0; column < b.columns() && kind == CUBLASLT_EPILOGUE_BGRADB; ++column)
+        sums[static_cast<size_t>(column)] += b.At(0, k, column);
+    }
+  }
+
+  void StoreSums(const Matrix& d) const {
+    const bool rows = Has(CUBLASLT_EPILOGUE_DGELU_BGRAD) || kind == CUBLASLT_EPILOGUE_BGRADA;
+    const int64_t count = rows ? d.rows() : kind == CUBLASLT_EPILOGUE_BGRADB ? d.columns() : 0;
+    for (int64_t i = 0; i < count; ++i) Store(type, vector, i, sums[static_cast<size_t>(i)]);
+  }
+};
+
+// Whether the library takes the epilogue with this description.
+bool TakesEpilogue(const Desc& desc, const Layout& d) {
+  const int kind = Get(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  const auto leading = Get<int64_t>(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0);
+  const auto address = [&](int attribute) { return Get<uintptr_t>(desc.attributes, attribute, 0); };
+  const bool gelu = (kind & CUBLASLT_EPILOGUE_GELU) != 0 || (kind & CUBLASLT_EPILOGUE_DGELU) == CUBLASLT_EPILOGUE_DGELU;
+  const bool vector = (kind & (CUBLASLT_EPILOGUE_BIAS | 16 | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB)) != 0;
+  // A mask of ReLU is opaque: nothing here asks for one.
+  if ((kind & CUBLASLT_EPILOGUE_RELU_AUX) == CUBLASLT_EPILOGUE_RELU_AUX || (kind & CUBLASLT_EPILOGUE_DRELU) == CUBLASLT_EPILOGUE_DRELU)
+    return false;
+  if (kind != CUBLASLT_EPILOGUE_DEFAULT && kind != CUBLASLT_EPILOGUE_BIAS && d.type == CUDA_R_64F) return false;
+  if (gelu && (leading % 8 != 0 || leading < static_cast<int64_t>(d.rows))) return false;
+  if (gelu && (address(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) == 0 || address(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) % 16 != 0))
+    return false;
+  return !vector || address(CUBLASLT_MATMUL_DESC_BIAS_POINTER) != 0;
+}
+
 void Multiply(const Desc& desc, double alpha, const Matrix& a, const Matrix& b, double beta, const Matrix& c, const Matrix& d) {
   const int batches = Get<int32_t>(d.layout.attributes, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 1);
-  const auto epilogue = Get(desc.attributes, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
-  const void* const bias = Get<const void*>(desc.attributes, CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr);
+  Epilogue epilogue(desc, d);
   for (int batch = 0; batch < batches; ++batch) {
     std::vector<double> made;
     for (int64_t column = 0; column < d.columns(); ++column) {
@@ -84,8 +172,7 @@ void Multiply(const Desc& desc, double alpha, const Matrix& a, const Matrix& b, 
         for (int64_t k = 0; k < a.columns(); ++k) sum += a.At(batch, row, k) * b.At(batch, k, column);
         sum *= alpha;
         if (beta != 0) sum += beta * c.At(batch, row, column);
-        if (epilogue == CUBLASLT_EPILOGUE_BIAS) sum += Load(d.layout.type, bias, row);
-        made.push_back(sum);
+        made.push_back(epilogue(row, column, sum));
       }
     }
     size_t next = 0;
@@ -94,11 +181,16 @@ void Multiply(const Desc& desc, double alpha, const Matrix& a, const Matrix& b, 
         Store(d.layout.type, const_cast<void*>(d.data), d.Place(batch, row, column), made[next++]);
     }
   }
+  epilogue.Sum(a, b);
+  epilogue.StoreSums(d);
 }
 
 }  // namespace
 
 void gradloom::emulated::SetBlasHasAlgorithms(bool all) { HasAlgorithms() = all; }
+void gradloom::emulated::SetBlasHasEpilogues(bool all) { HasEpilogues() = all; }
+void gradloom::emulated::SetBlasAlgorithms(int count, int fastest) { TheAlgorithms() = {count, fastest}; }
+int gradloom::emulated::BlasAsked() { return TheAlgorithms().asked; }
 
 extern "C" {
 
@@ -151,19 +243,38 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
-                                              cublasLtMatmulHeuristicResult_t[], int* count) {
-  *count = HasAlgorithms() ? 1 : 0;
-  return HasAlgorithms() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int most,
+                                              cublasLtMatmulHeuristicResult_t results[], int* count) {
+  ++TheAlgorithms().asked;
+  const int kind = Get(Of(desc)->attributes, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  const bool plain = kind == CUBLASLT_EPILOGUE_DEFAULT || kind == CUBLASLT_EPILOGUE_BIAS;
+  const bool has = HasAlgorithms() && (plain || HasEpilogues()) && TakesEpilogue(*Of(desc), *Of(d));
+  *count = has ? std::min(most, TheAlgorithms().count) : 0;
+  for (int i = 0; i < *count; ++i) {
+    results[i] = {};
+    results[i].algo.data[0] = static_cast<uint64_t>(i + 1);
+  }
+  return has ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  *result = {};
+  const bool known = algorithm->data[0] >= 1 && algorithm->data[0] <= static_cast<uint64_t>(TheAlgorithms().count);
+  return known && TakesEpilogue(*Of(desc), *Of(d)) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t*, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
   const Desc desc = *Of(given);
+  if (algorithm->data[0] == 0) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool slow = static_cast<int>(algorithm->data[0]) < TheAlgorithms().fastest;
+  if (!TakesEpilogue(desc, *Of(d_layout))) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto transposed = [&](int attribute) { return Get(desc.attributes, attribute, CUBLAS_OP_N) != CUBLAS_OP_N; };
   const Matrix left{*Of(a_layout), a, transposed(CUBLASLT_MATMUL_DESC_TRANSA)},
       right{*Of(b_layout), b, transposed(CUBLASLT_MATMUL_DESC_TRANSB)};
@@ -172,6 +283,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, cons
     return CUBLAS_STATUS_INVALID_VALUE;
   const double scale = Load(desc.scale, alpha, 0), add = Load(desc.scale, beta, 0);
   gradloom::cuda::EmulatedLaunch(stream, [=] {
+    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::memset(workspace, 0xA5, workspace_bytes);
     Multiply(desc, scale, left, right, add, addend, result);
   });

@@ -50,6 +50,12 @@ void AdvanceStreams();
 
 // Whether cuBLASLt knows an algorithm for any product, from now on.
 void SetBlasHasAlgorithms(bool all);
+// Whether it knows one for products with an epilogue other than a bias.
+void SetBlasHasEpilogues(bool all);
+// How many algorithms it knows for each, and which is the fastest, counted from 1; those before it take a millisecond. And how often its
+// heuristics have been asked since.
+void SetBlasAlgorithms(int count, int fastest);
+int BlasAsked();
 
 // Bytes that are allocated now, over all devices.
 int64_t AllocatedBytes();

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/catalog/update.h"
 #include "runtime/base/narrow.h"
 
 namespace gradloom {
@@ -331,6 +334,66 @@ TEST(CudaRandomCalls, NarrowElements) {
       Compare(Case("DequantizeLinear", "", {made, scale, zero}, {Out(DType::kFloat32, shape)}));
       x.as<float>()[1] = 0;
       Compare(Case("QuantizeLinear", "", {x, scale, zero}, {Out(narrow, shape)}, {{"saturate", r.Int(0, 1)}}));
+    }
+  });
+}
+
+// Sums of up to k terms of at most 1, of up to m of which some are summed, times a slope of at most 1.13: a few roundings of those.
+TEST(CudaRandomCalls, ProductsWithEpilogues) {
+  ForEachSeed(40, [](Random& r) {
+    const std::pair<DType, double> types[] = {
+        {DType::kFloat32, 1.2e-7}, {DType::kFloat16, 1e-3}, {DType::kBfloat16, 8e-3}, {DType::kFloat64, 2.3e-16}};
+    const auto [dtype, epsilon] = types[r.Int(0, 3)];
+    const int64_t m = r.Int(1, 40), n = r.Coin() ? 8 * r.Int(1, 6) : r.Int(1, 40), k = r.Int(1, 40), ta = r.Int(0, 1), tb = r.Int(0, 1);
+    const Tensor a = r.Reals(ta ? Shape{k, m} : Shape{m, k}, -1, 1, dtype), b = r.Reals(tb ? Shape{n, k} : Shape{k, n}, -1, 1, dtype);
+    Attributes attributes{{"transA", ta}, {"transB", tb}};
+    const OperandType product = Out(dtype, {m, n});
+    const double allowed = 4 * epsilon * static_cast<double>(k);
+    const std::vector<Tensor> with_bias = r.Coin() ? std::vector{a, b, r.Reals({n}, -1, 1, dtype)} : std::vector{a, b};
+    Compare(Case("GemmRelu", "gradloom", with_bias, {product}, attributes), allowed);
+    Compare(Case("GemmGelu", "gradloom", with_bias, {product, product}, attributes), allowed);
+    Compare(Case("GemmGeluGrad", "gradloom", {a, b, r.Reals({m, n}, -6, 6, dtype)}, {product, r.Coin() ? Out(dtype, {n}) : OperandType{}},
+                 attributes),
+            allowed * static_cast<double>(m));
+    const int64_t summed = r.Int(0, 1);
+    attributes.set("summed", summed);
+    Compare(Case("GemmBiasGrad", "gradloom", {a, b}, {product, Out(dtype, {summed == 0 ? m : n})}, attributes), allowed);
+  });
+}
+
+// Of one launch and of many: the same bits.
+TEST(CudaRandomCalls, MultiTensorUpdates) {
+  ForEachSeed(30, [](Random& r) {
+    const std::pair<const char*, std::vector<int>> optimizers[] = {{"Sgd", {0, 1}},  {"Adam", {2, 3}},  {"RmsProp", {1, 2, 3}},
+                                                                   {"Adagrad", {1}}, {"Adadelta", {2}}, {"Adamax", {2}}};
+    const auto& [optimizer, numbers] = optimizers[r.Int(0, 5)];
+    const int states = numbers[static_cast<size_t>(r.Int(0, static_cast<int64_t>(numbers.size()) - 1))];
+    const DType dtype = r.Int(0, 3) == 0 ? DType::kFloat64 : DType::kFloat32;
+    std::vector<Tensor> operands = {Tensor::Scalar<float>(0.01F), Tensor::Scalar<int64_t>(r.Int(1, 9)),
+                                    r.Coin() ? r.Reals({}, 0.5, 1, dtype) : Tensor(), r.Coin() ? Tensor::Scalar<bool>(r.Coin()) : Tensor()};
+    Attributes attributes{{"weight_decay", r.Coin() ? 0.1 : 0.0}, {"lr_scale", 0.5}};
+    if (states > 0 && std::string(optimizer) != "Adam") attributes.set("momentum", 0.9);
+    attributes.set("update", std::string(optimizer));
+    std::vector<OperandType> outputs;
+    for (int64_t tensors = r.Int(1, 32); tensors > 0; --tensors) {
+      const Shape shape = r.Coin() ? Shape{r.Int(1, 5000)} : Shape{r.Int(1, 9), r.Int(1, 9)};
+      for (int k = 0; k < 2 + states; ++k) operands.push_back(r.Reals(shape, k == 0 ? -1 : 0.1, 1, dtype));
+      for (int k = 0; k < 1 + states; ++k) outputs.push_back(Out(dtype, shape));
+    }
+    const Case all("MultiTensorUpdate", "gradloom", operands, outputs, attributes);
+    const KernelRow* const row = ChooseKernel(DeviceKind::kCuda, all.call);
+    ASSERT_NE(row, nullptr);
+    const std::vector<Tensor> got = RunKernel(*row, all.call, all.inputs);
+    for (int tensor = 0; tensor < TensorsOf(all.call); ++tensor) {
+      const KernelCall update = UpdateOf(all.call, tensor);
+      std::vector<Tensor> inputs;
+      for (int input : UpdateInputs(all.call, tensor)) inputs.push_back(all.inputs[static_cast<size_t>(input)]);
+      const std::vector<Tensor> single = RunKernel(*ChooseKernel(DeviceKind::kCuda, update), update, inputs);
+      const std::vector<int> places = UpdateOutputs(all.call, tensor);
+      for (size_t k = 0; k < places.size(); ++k) {
+        ASSERT_EQ(std::memcmp(got[static_cast<size_t>(places[k])].data(), single[k].data(), static_cast<size_t>(single[k].bytes())), 0)
+            << optimizer << " with " << states << " states, tensor " << tensor << ", output " << k;
+      }
     }
   });
 }

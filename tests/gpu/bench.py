@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Gradloom beside PyTorch eager and torch.compile on one GPU, in turns: a table of step times.
+"""Gradloom beside PyTorch eager, torch.compile and JAX on one GPU, in turns: a table of step times.
 
     python tests/gpu/bench.py FOLDER [--cache DIR] [--device cuda:0] [NAME...]
 
-FOLDER is what tests/gpu/pack.sh has made. The Python must have torch, torchvision and onnx; the models are written into DIR first, by
+FOLDER is what tests/gpu/pack.sh has made. The Python must have torch, torchvision and onnx, and another one, or the same, jax with CUDA, flax and optax
+(--jax; "": without that peer); the models are written into DIR first, by
 tests/bench/peers/workloads.py. A cell is the median step, inputs from the host and the loss back on it included; `best peer / ours` is above 1 where
 Gradloom is faster; `products` is what our step's products need at the rate of one large product of the card, measured before, divided by the step. A
 peer that fails, or takes longer than --limit, is named below the table."""
@@ -54,6 +55,8 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path("/tmp/gradloom_bench"))
     parser.add_argument("--device", default="cuda:0", help="cpu: to try the script, with the names of small nets")
+    parser.add_argument("--jax", default=sys.executable, help="the Python for JAX")
+    parser.add_argument("--autotune", choices=("on", "off"), default="off", help="of ours: as max-autotune is of torch.compile")
     parser.add_argument("--limit", type=int, default=150, help="seconds for one process")
     parser.add_argument("--seconds", type=float, default=10, help="of measured steps, at most, in one process")
     parser.add_argument("names", nargs="*")
@@ -62,8 +65,8 @@ def main():
     environment = dict(os.environ, LD_LIBRARY_PATH=f"{a.folder.resolve()}:{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     rates = {p: float(subprocess.run([sys.executable, "-c", RATE, a.device, p], capture_output=True, text=True, check=True).stdout) for p in ("fp32", "bf16")}
     print(f"{a.device}: a large product at {rates['fp32'] * 1e-12:.3g} TFLOP/s in float32, {rates['bf16'] * 1e-12:.3g} in bfloat16\n")
-    print("| workload | gradloom, ms | " + " | ".join(f"torch {m}, ms" for m in MODES) + " | best peer / ours | products | first step, s | memory, MiB | torch eager |")
-    print("|---|" + "---|" * (len(MODES) + 6))
+    print("| workload | gradloom, ms | " + " | ".join(f"torch {m}, ms" for m in MODES) + " | jax, ms | best peer / ours | products | first step, s | memory, MiB | torch eager |")
+    print("|---|" + "---|" * (len(MODES) + 7))
     notes = []
     for name in a.names or WORKLOADS:
         precision, steps = WORKLOADS[name]
@@ -71,10 +74,12 @@ def main():
         if not all(file.exists() for file in files):
             subprocess.run([sys.executable, PEERS / "workloads.py", "--out", a.cache, name], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         common = ["--steps", steps, "--warmup", 10, "--seconds", a.seconds, "--precision", precision, "--json"]
-        ours = run([a.folder / "gpu_programs", "workload", *files, *common, "--devices", a.device, "--streams", 0], a.limit, environment)
-        theirs = {m: run([sys.executable, PEERS / "torch_cuda.py", "--workload", name, "--mode", m, "--device", a.device, *common], a.limit) for m in MODES}
+        ours = run([a.folder / "gpu_programs", "workload", *files, *common, "--devices", a.device, "--streams", 0, "--autotune", a.autotune], a.limit, environment)
+        peer = ["--workload", name, "--device", a.device, *common]
+        theirs = {f"torch {m}": run([sys.executable, PEERS / "torch_cuda.py", "--mode", m, *peer], a.limit) for m in MODES}
+        theirs["jax"] = run([a.jax, PEERS / "jax_train.py", *peer], a.limit) if a.jax else {"failed": "not asked for"}
         able = {m: r for m, r in theirs.items() if "failed" not in r}
-        notes += [f"torch {m}, {name}: {r['failed']}" for m, r in theirs.items() if "failed" in r]
+        notes += [f"{m}, {name}: {r['failed']}" for m, r in theirs.items() if "failed" in r]
         cells = [milliseconds(ours), *map(milliseconds, theirs.values())]
         if "failed" in ours:
             notes.append(f"gradloom, {name}: {ours['failed']}")
@@ -82,9 +87,10 @@ def main():
         else:
             best = min((r["ms_per_step"] for r in able.values()), default=float("nan"))
             cells += [f"{best / ours['ms_per_step']:.2f}", f"{100 * ours['computed_gflop'] * 1e12 / rates[precision] / ours['ms_per_step']:.0f} %",
-                      f"{ours['first_step_s']:.2f}", f"{ours['planned_mib']:.0f}", f"{able.get('eager', {}).get('device_mib', float('nan')):.0f}"]
-            if "eager" in able and abs(able["eager"]["loss_first"] - ours["loss_first"]) > 2e-2 * max(1, abs(ours["loss_first"])):
-                notes.append(f"{name}: our first loss is {ours['loss_first']}, PyTorch's {able['eager']['loss_first']}")
+                      f"{ours['first_step_s']:.2f}", f"{ours['planned_mib']:.0f}", f"{able.get('torch eager', {}).get('device_mib', float('nan')):.0f}"]
+            eager = able.get("torch eager", ours)
+            if abs(eager["loss_first"] - ours["loss_first"]) > 2e-2 * max(1, abs(ours["loss_first"])):
+                notes.append(f"{name}: our first loss is {ours['loss_first']}, PyTorch's {eager['loss_first']}")
         print(f"| {name}, {precision} | " + " | ".join(cells) + " |", flush=True)
     for note in notes:
         print(f"\n- {note}", end="")

@@ -19,6 +19,32 @@ void AddGemms(std::vector<OpCase>& cases) {
   cases.push_back({"Gemm", {In({3, 4}), In({4, 5}), In({3, 5})}});
 }
 
+// What is made of a Gemm behind differentiation.
+void AddEpilogues(std::vector<OpCase>& cases) {
+  for (int64_t ta : {0, 1}) {
+    for (int64_t tb : {0, 1}) {
+      const OpOperand a = ta ? In({4, 3}) : In({3, 4}), b = tb ? In({8, 4}) : In({4, 8});
+      const auto add = [&](const char* op, std::vector<OpOperand> operands, int outputs, Attributes attributes = {}) {
+        attributes.set("transA", ta);
+        attributes.set("transB", tb);
+        cases.push_back({.op = op,
+                         .operands = std::move(operands),
+                         .attributes = std::move(attributes),
+                         .domain = "gradloom",
+                         .outputs = outputs,
+                         .gradient = false});
+      };
+      add("GemmRelu", {a, b, In({8})}, 1);
+      add("GemmRelu", {a, b}, 1);
+      add("GemmGelu", {a, b, In({8})}, 2);
+      add("GemmGelu", {a, b}, 2);
+      add("GemmGeluGrad", {a, b, In({3, 8})}, 2);
+      add("GemmGeluGrad", {a, b, In({3, 8})}, 1);
+      for (int64_t summed : {0, 1}) add("GemmBiasGrad", {a, b}, 2, {{"summed", summed}});
+    }
+  }
+}
+
 void AddEinsums(std::vector<OpCase>& cases) {
   const auto add = [&](const std::string& equation, std::vector<Shape> shapes) {
     OpCase op_case{.op = "Einsum", .attributes = {{"equation", equation}}};
@@ -56,6 +82,7 @@ std::vector<OpCase> MatMulCases() {
   for (const auto& [a, b] : shapes) cases.push_back({"MatMul", {In(a), In(b)}});
   cases.push_back({"MatMul", {In({2, 0}), In({0, 3})}, {}, "", 1, "empty sum"});
   AddGemms(cases);
+  AddEpilogues(cases);
   AddEinsums(cases);
   cases.push_back({"Det", {In({3, 3})}});
   cases.push_back({"Det", {In({2, 1, 4, 4})}});

@@ -81,7 +81,10 @@ std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& op
     for (size_t rank = 0; rank < state.ranks(); ++rank) {
       if (!tensor.in_place(plan.PlaceOf(rank))) continue;
       const std::byte* const mine = state.at(static_cast<int>(rank), tensor.offset);
-      if (first == nullptr) first = mine;
+      if (first == nullptr) {
+        first = mine;
+        continue;
+      }
       EXPECT_EQ(std::memcmp(first, mine, static_cast<size_t>(tensor.bytes)), 0) << tensor.name << " of device " << rank;
     }
   }

@@ -267,7 +267,8 @@ ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
   std::vector<std::string> notes;
   return {.ordinals = DevicesOf(configuration, notes).devices.ordinals,
           .graph = configuration.Text("devices.cuda_graph") != "off",
-          .pin_memory = configuration.Text("devices.pin_memory") != "off"};
+          .pin_memory = configuration.Text("devices.pin_memory") != "off",
+          .autotune = configuration.Text("devices.autotune") == "on"};
 }
 
 namespace {

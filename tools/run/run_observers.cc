@@ -24,6 +24,15 @@ void Observers::OnSave(SaveReason reason) {
   if (job_ != nullptr) job_->SetBusy(false);
 }
 
+void KernelNotes::OnStep(const StepReport&) {
+  if (said_) return;
+  const std::vector<std::string> notes = session_.executor().TakeNotes();
+  if (notes.empty()) return;
+  said_ = true;
+  clear_();
+  log_.Line("notice  " + notes[0] + (notes.size() > 1 ? "   [and " + std::to_string(notes.size() - 1) + " more like it]" : ""));
+}
+
 void JobLog::OnEpoch(const EpochReport& epoch) {
   if (job_.alone()) return;
   const TrainingJob::Waited waited = job_.TakeWaited();

@@ -26,6 +26,21 @@ class Observers : public TrainerObserver {
   TrainingJob* const job_;
 };
 
+// Says once, with how many there are, that kernels stand in for a library's.
+class KernelNotes : public TrainerObserver {
+ public:
+  // `clear`: takes the bar from the screen. Session and log must outlive it.
+  KernelNotes(Session& session, Log& log, std::function<void()> clear) : session_(session), log_(log), clear_(std::move(clear)) {}
+
+  void OnStep(const StepReport& report) override;
+
+ private:
+  Session& session_;
+  Log& log_;
+  const std::function<void()> clear_;
+  bool said_ = false;
+};
+
 // What a process has to say of the others after each epoch: rank 0 on the screen, the others in a file.
 class JobLog : public TrainerObserver {
  public:

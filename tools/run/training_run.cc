@@ -269,6 +269,8 @@ class TrainingRun {
     }
     JobLog job_log(*job_, log_, false, [this] { screen_->Clear(); });
     listening.push_back(&job_log);
+    KernelNotes kernel_notes(*session_, log_, [this] { screen_->Clear(); });
+    listening.push_back(&kernel_notes);
     // Others that train meanwhile do not wait.
     Observers observers(listening, shared_ != nullptr ? nullptr : job_.get());
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);

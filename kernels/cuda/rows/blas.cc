@@ -4,11 +4,20 @@
 #include <algorithm>
 
 #include "kernels/cuda/rows/rows.h"
+#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+
+BlasProduct::Epilogue EpilogueOf(const KernelCall& call) {
+  if (call.op == "GemmRelu") return BlasProduct::Epilogue::kRelu;
+  if (call.op == "GemmGelu") return BlasProduct::Epilogue::kGelu;
+  if (call.op == "GemmGeluGrad") return BlasProduct::Epilogue::kGeluGrad;
+  if (call.op != "GemmBiasGrad" || call.outputs.size() < 2 || !call.outputs[1].present()) return BlasProduct::Epilogue::kNone;
+  return call.attributes.Int("summed", 0) == 0 ? BlasProduct::Epilogue::kSumsOfA : BlasProduct::Epilogue::kSumsOfB;
+}
 
 std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
   BlasProduct p;
@@ -19,7 +28,10 @@ std::optional<BlasProduct> OfGemm(const KernelCall& call, std::string& why) {
   p.k = call.inputs[0].shape[p.transpose_a ? 0 : 1];
   p.alpha = call.attributes.Float("alpha", 1);
   p.beta = call.attributes.Float("beta", 1);
-  const bool has_addend = call.inputs.size() > 2 && call.inputs[2].present() && p.beta != 0;
+  p.epilogue = EpilogueOf(call);
+  // The third input of a gradient is no addend.
+  const bool has_addend =
+      p.epilogue != BlasProduct::Epilogue::kGeluGrad && call.inputs.size() > 2 && call.inputs[2].present() && p.beta != 0;
   if (!has_addend) {
     p.beta = 0;
     return p;
@@ -78,16 +90,35 @@ std::string Rejects(const KernelCall& call) {
 
 int64_t Scratch(const KernelCall& call) { return BlasScratchBytes(*BlasProductOf(call)); }
 
+// A kernel of ours makes the sums where cuBLASLt does not.
+int64_t ScratchWithSums(const KernelCall& call) {
+  if (call.outputs.size() < 2 || !call.outputs[1].present()) return Scratch(call);
+  Tensor axes;
+  const KernelCall sums = SumsOf(call, axes);
+  for (const KernelRow& row : CudaReduceRows()) {
+    if (row.op == sums.op) return std::max(Scratch(call), row.scratch_bytes(sums));
+  }
+  throw Error(ErrorCode::kInternal, "there is no row for " + sums.op);
+}
+
+constexpr KernelRow Epilogue(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&)) {
+  return {.name = name, .op = op, .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = scratch};
+}
+
 constexpr KernelRow kRows[] = {
     {.name = "cublas.MatMul", .op = "MatMul", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch},
     {.name = "cublas.Gemm", .op = "Gemm", .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch},
+    Epilogue("cublas.gradloom.GemmRelu", "GemmRelu", Scratch),
+    Epilogue("cublas.gradloom.GemmGelu", "GemmGelu", Scratch),
+    Epilogue("cublas.gradloom.GemmGeluGrad", "GemmGeluGrad", ScratchWithSums),
+    Epilogue("cublas.gradloom.GemmBiasGrad", "GemmBiasGrad", ScratchWithSums),
 };
 
 }  // namespace
 
 std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* why) {
   std::string reason;
-  const auto product = call.op == "Gemm" ? OfGemm(call, reason) : OfMatMul(call, reason);
+  const auto product = call.op == "MatMul" ? OfMatMul(call, reason) : OfGemm(call, reason);
   if (why != nullptr) *why = reason;
   return product;
 }
@@ -95,6 +126,26 @@ std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* wh
 // NVIDIA advises 32 MiB on Hopper; where the result is small, an algorithm that divides k needs a few times the result.
 int64_t BlasScratchBytes(const BlasProduct& product) {
   return std::clamp<int64_t>(product.m * product.n * product.batch * 64, kMiB / 16, 32 * kMiB);
+}
+
+KernelCall SumsOf(const KernelCall& call, Tensor& axes) {
+  const BlasProduct::Epilogue epilogue = EpilogueOf(call);
+  OperandType of = call.outputs[0];
+  int64_t axis = 0;
+  if (epilogue == BlasProduct::Epilogue::kSumsOfA) {
+    of = call.inputs[0];
+    axis = call.attributes.Int("transA", 0) != 0 ? 0 : 1;
+  } else if (epilogue == BlasProduct::Epilogue::kSumsOfB) {
+    of = call.inputs[1];
+    axis = call.attributes.Int("transB", 0) != 0 ? 1 : 0;
+  }
+  axes = Tensor::From(std::vector<int64_t>{axis}, Shape{1});
+  return {.op = "ReduceSum",
+          .domain = "",
+          .attributes = {{"keepdims", int64_t{0}}},
+          .inputs = {of, {DType::kInt64, {1}, {}}},
+          .outputs = {call.outputs[1]},
+          .values = {TensorView(), axes.view()}};
 }
 
 std::span<const KernelRow> CudaBlasRows() { return kRows; }

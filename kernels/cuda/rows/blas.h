@@ -19,12 +19,19 @@ struct BlasProduct {
   enum class Addend : uint8_t { kNone, kRow, kMatrix };
   Addend addend = Addend::kNone;  // input 2: added to each row (alpha is 1 then), or beta times a whole matrix
   double beta = 0;
+  // What is done to d on its way to memory; the sums are those of gradloom.GemmBiasGrad's operand a or b.
+  enum class Epilogue : uint8_t { kNone, kRelu, kGelu, kGeluGrad, kSumsOfA, kSumsOfB };
+  Epilogue epilogue = Epilogue::kNone;
 };
 
-// Of MatMul and Gemm, or nullopt, and why.
+// Of MatMul, Gemm and Gemm's forms with an epilogue, or nullopt, and why.
 std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* why = nullptr);
 
 // Bytes that its algorithms may use.
 int64_t BlasScratchBytes(const BlasProduct& product);
+
+// The sums that a Gemm with an epilogue gives as its second output, as a ReduceSum: of operand `summed`, or of the columns of its first
+// output. `axes`: memory for the call's one constant.
+KernelCall SumsOf(const KernelCall& call, Tensor& axes);
 
 }  // namespace gradloom

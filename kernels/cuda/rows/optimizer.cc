@@ -1,4 +1,6 @@
 // Optimizers: the next values may lie on the present ones.
+#include <array>
+
 #include "kernels/catalog/update.h"
 #include "kernels/cuda/rows/rows.h"
 
@@ -41,6 +43,47 @@ constexpr Aliasing kInPlace[] = {{0, kUpdateParameter}, {1, kUpdateStates}, {2, 
 constexpr Aliasing kDirectionInPlace[] = {{0, kUpdateGradient}, {1, kUpdateStates}, {2, kUpdateStates + 1}};
 constexpr Aliasing kApplyInPlace[] = {{0, kLambParameter}, {0, kLambDirection}};
 
+// A MultiTensorUpdate of parameters that have so many states.
+template <size_t kNumStates>
+std::string RejectsMultiTensor(const KernelCall& call) {
+  const int tensors = TensorsOf(call);
+  if (tensors < 1 || tensors > kMostTensors || call.outputs.size() != static_cast<size_t>(tensors) * (1 + kNumStates))
+    return "a number of tensors or of their states";
+  for (int tensor = 0; tensor < tensors; ++tensor) {
+    const KernelCall update = UpdateOf(call, tensor);
+    if (update.op.starts_with("Lamb")) return "an optimizer whose step depends on norms";
+    if (update.inputs[kUpdateParameter].dtype != call.inputs[kMultiTensorParameters].dtype) return "parameters of several types";
+    if (std::string why = RejectsUpdate(update); !why.empty()) return why;
+  }
+  return "";
+}
+
+template <size_t kNumStates>
+constexpr auto MultiTensorInPlace() {
+  std::array<Aliasing, kMostTensors*(1 + kNumStates)> pairs{};
+  for (int tensor = 0; tensor < kMostTensors; ++tensor) {
+    for (int k = 0; k <= static_cast<int>(kNumStates); ++k) {
+      const int each = 1 + static_cast<int>(kNumStates), parameter = kMultiTensorParameters + tensor * (1 + each);
+      pairs[static_cast<size_t>(tensor * each + k)] = {tensor * each + k, k == 0 ? parameter : parameter + 1 + k};
+    }
+  }
+  return pairs;
+}
+constexpr auto kInPlace0 = MultiTensorInPlace<0>();
+constexpr auto kInPlace1 = MultiTensorInPlace<1>();
+constexpr auto kInPlace2 = MultiTensorInPlace<2>();
+constexpr auto kInPlace3 = MultiTensorInPlace<3>();
+
+template <size_t kNumStates>
+constexpr KernelRow MultiTensorRow(std::string_view name, std::span<const Aliasing> may_alias) {
+  return {.name = name,
+          .op = "MultiTensorUpdate",
+          .domain = "gradloom",
+          .device = DeviceKind::kCuda,
+          .rejects = RejectsMultiTensor<kNumStates>,
+          .may_alias = may_alias};
+}
+
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::span<const Aliasing> may_alias) {
   return {.name = name, .op = op, .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = RejectsUpdate, .may_alias = may_alias};
 }
@@ -59,6 +102,10 @@ constexpr KernelRow kRows[] = {
      .device = DeviceKind::kCuda,
      .rejects = RejectsLambApply,
      .may_alias = kApplyInPlace},
+    MultiTensorRow<0>("cuda.gradloom.MultiTensorUpdate0", kInPlace0),
+    MultiTensorRow<1>("cuda.gradloom.MultiTensorUpdate1", kInPlace1),
+    MultiTensorRow<2>("cuda.gradloom.MultiTensorUpdate2", kInPlace2),
+    MultiTensorRow<3>("cuda.gradloom.MultiTensorUpdate3", kInPlace3),
 };
 
 }  // namespace

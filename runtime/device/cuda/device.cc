@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/delay.h"
 #include "kernels/cuda/libraries.h"
+#include "runtime/device/cuda/versions.h"
 
 namespace gradloom::cuda {
 namespace {
@@ -38,6 +40,17 @@ std::string TextOf(const DataFault& fault) {
     case kCircle: return "the nodes of a tree go in a circle";
     default: return "index " + value + " is out of range, there are " + limit;
   }
+}
+
+// What the times of the libraries' algorithms depend on.
+std::string EnvironmentOf(int ordinal) {
+  cudaDeviceProp device{};
+  GRADLOOM_CUDA(cudaGetDeviceProperties(&device, ordinal));
+  const PlatformVersions v = ReadVersions();
+  std::string text = device.name;
+  for (int number : {device.major, device.minor, device.multiProcessorCount, v.driver, v.runtime, v.cublas, v.cudnn})
+    text += " " + std::to_string(number);
+  return text;
 }
 
 class CudaGraph : public DeviceGraph {
@@ -77,6 +90,7 @@ class CudaDevice : public Device {
   explicit CudaDevice(int ordinal) : ordinal_(ordinal) {
     Use();
     libraries_ = std::make_unique<Libraries>(ordinal);
+    libraries_->algorithms().SetEnvironment(EnvironmentOf(ordinal));
     fault_.reset(reinterpret_cast<DataFault*>(Allocate(sizeof(DataFault))));
     ForgetFault();
   }
@@ -204,6 +218,16 @@ class CudaDevice : public Device {
     nvtxDomainRangePushEx(OurDomain(), &range);
   }
   void EndRange() noexcept override { nvtxDomainRangePop(OurDomain()); }
+
+  void SetAlgorithms(Device::Algorithms algorithms, const std::string& given) override {
+    using Mode = cuda::Algorithms::Mode;
+    const Mode mode = algorithms == Device::Algorithms::kMeasured ? Mode::kMeasured
+                      : algorithms == Device::Algorithms::kGiven  ? Mode::kGiven
+                                                                  : Mode::kFirst;
+    if (std::string what = libraries_->algorithms().Set(mode, given); !what.empty()) libraries_->Note(std::move(what));
+  }
+  std::string algorithms() const override { return libraries_->algorithms().text(); }
+  std::vector<std::string> TakeNotes() override { return libraries_->TakeNotes(); }
 
   std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) override {
     Use();

@@ -67,6 +67,14 @@ class CudaDevicePlatform : public DevicePlatform {
 
   std::unique_ptr<Device> Open(int ordinal) override { return OpenDevice(ordinal); }
 
+  void ConnectPeers(std::span<Device* const> members) override {
+    for (const Device* reader : members) {
+      for (const Device* other : members) {
+        if (reader->ordinal() != other->ordinal()) LetRead(reader->ordinal(), other->ordinal());
+      }
+    }
+  }
+
   std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) override {
     bool apart = true, readable = true;
     for (size_t a = 0; a < members.size(); ++a) {

@@ -1,0 +1,173 @@
+#include "compiler/passes/fuse_gelu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/graph_match.h"
+#include "kernels/reference/reference.h"
+
+namespace gradloom {
+namespace {
+
+// So many operators are looked at; the derivative of what torch.onnx writes is about forty.
+constexpr int kMostNodes = 96;
+constexpr int kNumbers = 49;
+
+// From -6 to 6: past that a GELU is 0 or its operand.
+Tensor Places() {
+  std::vector<double> places;
+  for (int i = 0; i < kNumbers; ++i) places.push_back(0.25 * i - 6);
+  return Tensor::From(places, Shape{kNumbers});
+}
+
+// Numbers in no relation to the places.
+Tensor Gradients() {
+  std::vector<double> gradients;
+  for (int i = 0; i < kNumbers; ++i) gradients.push_back((i % 2 == 0 ? 1 : -1) * (0.5 + 0.37 * (i * 7 % 5)));
+  return Tensor::From(gradients, Shape{kNumbers});
+}
+
+double TanhOf(double x) { return std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
+double Gelu(double x) { return x / 2 * (1 + TanhOf(x)); }
+double GeluSlope(double x) {
+  const double t = TanhOf(x);
+  return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+}
+
+// What pointwise operators make of some values, for numbers put in their place, in float64 whatever their types are.
+class Expressions {
+ public:
+  Expressions(const Graph& graph, const Uses& uses) : graph_(graph), uses_(uses) {}
+
+  void Put(ValueId id, Tensor numbers) {
+    numbers_.insert_or_assign(id, std::move(numbers));
+    AddReaders(id);
+  }
+
+  // Follows the readers of what is known in the order of the list, and calls found(position, numbers) for each that can be followed, until
+  // that says true.
+  void Follow(const std::function<bool(int, const Tensor&)>& found) {
+    for (int count = 0; !next_.empty() && count < kMostNodes; ++count) {
+      const int at = *next_.begin();
+      next_.erase(next_.begin());
+      const Node& node = graph_.nodes[static_cast<size_t>(at)];
+      Tensor numbers = Evaluate(node);
+      if (!numbers.defined()) continue;
+      if (found(at, numbers)) return;
+      Put(node.outputs[0], std::move(numbers));
+    }
+  }
+
+ private:
+  void AddReaders(ValueId id) {
+    const std::vector<int>& readers = uses_.consumers[static_cast<size_t>(id)];
+    next_.insert(readers.begin(), readers.end());
+  }
+
+  // Undefined where it is no operator on elements, or reads anything but what is known and single numbers.
+  Tensor Evaluate(const Node& node) const {
+    const Op* const op = FindOp(node.domain, node.op);
+    // The same elements in the same order. Rounding is no part of the function.
+    if (op != nullptr && (op->has(kView) || (node.op == "Cast" && IsFloating(graph_.value(node.outputs[0]).dtype)))) {
+      return numbers_.contains(node.inputs[0]) ? numbers_.at(node.inputs[0]) : Tensor();
+    }
+    if (op == nullptr || !op->has(kPointwise) || op->has(kRandom) || node.outputs.size() != 1 || !node.domain.empty()) return {};
+    if (!IsFloating(graph_.value(node.outputs[0]).dtype)) return {};
+    KernelCall call{.op = node.op, .domain = node.domain, .attributes = node.attributes, .inputs = {}, .outputs = {}};
+    std::vector<Tensor> inputs;
+    for (ValueId id : node.inputs) {
+      inputs.push_back(Known(id));
+      if (!inputs.back().defined()) return {};
+      call.inputs.push_back({DType::kFloat64, inputs.back().shape(), {}});
+    }
+    call.outputs.push_back({DType::kFloat64, Shape{kNumbers}, {}});
+    return RunReference(call, inputs)[0];
+  }
+
+  Tensor Known(ValueId id) const {
+    if (id == kNoValue) return {};
+    if (const auto known = numbers_.find(id); known != numbers_.end()) return known->second;
+    const Value& value = graph_.value(id);
+    const Tensor* const data = value.role == Role::kConst ? graph_.data(id) : nullptr;
+    if (data == nullptr || !IsFloating(value.dtype) || value.shape.elements() != 1) return {};
+    return Converted(data->Reshaped({}).view(), DType::kFloat64);
+  }
+
+  const Graph& graph_;
+  const Uses& uses_;
+  std::map<ValueId, Tensor> numbers_;
+  std::set<int> next_;  // positions of nodes to look at
+};
+
+// Whether these are wanted(place, gradient), but for `tolerance` of 1 or of itself.
+bool Agrees(const Tensor& numbers, double tolerance, const std::function<double(double, double)>& wanted) {
+  static const Tensor places = Places(), gradients = Gradients();
+  if (numbers.elements() != kNumbers) return false;
+  for (int64_t i = 0; i < kNumbers; ++i) {
+    const double expected = wanted(ElementAsDouble(places.view(), i), ElementAsDouble(gradients.view(), i));
+    if (!(std::fabs(ElementAsDouble(numbers.view(), i) - expected) <= tolerance * std::max(1.0, std::fabs(expected)))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void FuseGelu(Graph& graph) {
+  const Uses uses(graph);
+  std::map<int, std::function<void()>> layers;
+  for (const Value& value : graph.values()) {
+    // Each of its forms reads the operand twice; Gelu itself does not.
+    if (!IsFloating(value.dtype) || value.role != Role::kActivation || uses.consumers[static_cast<size_t>(value.id)].size() < 2) continue;
+    Expressions expressions(graph, uses);
+    expressions.Put(value.id, Places());
+    expressions.Follow([&](int at, const Tensor& numbers) {
+      if (!Agrees(numbers, 1e-5, [](double x, double) { return Gelu(x); })) return false;
+      Node gelu{.op = "Gelu", .inputs = {value.id}, .outputs = graph.nodes[static_cast<size_t>(at)].outputs};
+      gelu.attributes.set("approximate", std::string("tanh"));
+      gelu.origin = graph.nodes[static_cast<size_t>(at)].origin;
+      gelu.phase = graph.nodes[static_cast<size_t>(at)].phase;
+      layers.emplace(at, [&graph, gelu] { graph.AddNode(gelu); });
+      return true;
+    });
+  }
+  ReplaceNodes(graph, layers);
+}
+
+std::optional<GeluGradient> FindGeluGradient(const Graph& graph, const Uses& uses, ValueId x, ValueId gradient) {
+  GeluGradient found;
+  std::set<ValueId> made = {gradient};
+  Expressions expressions(graph, uses);
+  expressions.Put(x, Places());
+  expressions.Put(gradient, Gradients());
+  expressions.Follow([&](int at, const Tensor& numbers) {
+    const Node& node = graph.nodes[static_cast<size_t>(at)];
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return made.contains(id); })) return false;
+    found.nodes.insert(at);
+    // Neither 16 bits nor the numbers of 16 bits that they hold change the second digit.
+    const bool is_it = graph.value(node.outputs[0]).dtype == graph.value(gradient).dtype &&
+                       Agrees(numbers, 2e-2, [](double place, double g) { return g * GeluSlope(place); });
+    if (is_it) {
+      found.value = node.outputs[0];
+    } else {
+      made.insert(node.outputs[0]);
+    }
+    return is_it;
+  });
+  if (found.value == kNoValue) return std::nullopt;
+  for (ValueId id : made) {
+    for (int reader : uses.consumers[static_cast<size_t>(id)]) {
+      if (!found.nodes.contains(reader)) return std::nullopt;
+    }
+    if (graph.value(id).next_of != kNoValue || std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end())
+      return std::nullopt;
+  }
+  return found;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,101 @@
+#include "compiler/passes/join_updates.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/choose_kernels.h"
+#include "kernels/catalog/update.h"
+
+namespace gradloom {
+namespace {
+
+// An update of more elements takes longer than its launch.
+constexpr int64_t kMostElements = int64_t{1} << 16;
+
+class Joiner {
+ public:
+  Joiner(Graph& graph, const ProgramPlan& plan) : graph_(graph), plan_(plan), uses_(graph) {}
+
+  void Run() {
+    std::map<std::string, std::vector<int>> open;
+    for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) {
+      const std::optional<std::string> kind = KindOf(graph_.nodes[static_cast<size_t>(at)]);
+      if (!kind) continue;
+      std::vector<int>& members = open[*kind];
+      members.push_back(at);
+      if (members.size() == kMostTensors) Close(std::exchange(members, {}));
+    }
+    for (auto& [kind, members] : open) Close(std::move(members));
+    if (joined_.empty()) return;
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    for (size_t at = 0; at < nodes.size(); ++at) {
+      if (const auto joined = joined_.find(static_cast<int>(at)); joined != joined_.end()) {
+        graph_.AddNode(std::move(joined->second));
+      } else if (!gone_[at]) {
+        graph_.nodes.push_back(std::move(nodes[at]));
+      }
+    }
+  }
+
+ private:
+  // What updates that go together have in common; nothing for a node that stays.
+  std::optional<std::string> KindOf(const Node& node) const {
+    const Op* const op = FindOp(node.domain, node.op);
+    if (op == nullptr || !op->has(kUpdate) || node.op.starts_with("Lamb") || node.op == "MultiTensorUpdate") return std::nullopt;
+    const Value& parameter = graph_.value(node.inputs[kUpdateParameter]);
+    const int64_t elements = plan_.layout(parameter.id).elements(parameter.shape);
+    if (elements == 0 || elements > kMostElements) return std::nullopt;
+    // What reads a next value would have to wait for all of them.
+    for (ValueId id : node.outputs) {
+      if (id == kNoValue || !uses_.consumers[static_cast<size_t>(id)].empty()) return std::nullopt;
+    }
+    const KernelCall call = CallOf(graph_, node, plan_);
+    if (!RejectsUnequalOperands(call).empty()) return std::nullopt;
+    std::string kind = node.op + " " + std::string(DTypeName(parameter.dtype)) + " " + std::to_string(node.outputs.size()) + " " +
+                       std::to_string(node.device) + " " + std::to_string(static_cast<int>(node.phase));
+    for (int shared : {kUpdateLr, kUpdateStep, kUpdateClip, kUpdateApply})
+      kind += " " + std::to_string(node.inputs[static_cast<size_t>(shared)]);
+    for (const auto& [name, value] : node.attributes) kind += " " + name + "=" + Attributes::ToString(value);
+    return kind;
+  }
+
+  void Close(const std::vector<int>& members) {
+    if (members.size() < 2) return;
+    const Node& last = graph_.nodes[static_cast<size_t>(members.back())];
+    Node joined{
+        .op = "MultiTensorUpdate", .domain = std::string(kGradloomDomain), .inputs = {}, .outputs = {}, .attributes = last.attributes};
+    joined.attributes.set("update", last.op);
+    for (int shared : {kUpdateLr, kUpdateStep, kUpdateClip, kUpdateApply})
+      joined.inputs.push_back(last.inputs[static_cast<size_t>(shared)]);
+    for (int at : members) {
+      const Node& node = graph_.nodes[static_cast<size_t>(at)];
+      joined.inputs.push_back(node.inputs[kUpdateParameter]);
+      joined.inputs.push_back(node.inputs[kUpdateGradient]);
+      joined.inputs.insert(joined.inputs.end(), node.inputs.begin() + kUpdateStates, node.inputs.end());
+      joined.outputs.insert(joined.outputs.end(), node.outputs.begin(), node.outputs.end());
+      gone_[static_cast<size_t>(at)] = true;
+    }
+    joined.phase = last.phase;
+    joined.device = last.device;
+    joined.stream = last.stream;
+    joined.origin = last.origin;
+    joined_.emplace(members.back(), std::move(joined));
+  }
+
+  Graph& graph_;
+  const ProgramPlan& plan_;
+  const Uses uses_;
+  std::vector<bool> gone_ = std::vector<bool>(graph_.nodes.size());
+  std::map<int, Node> joined_;  // by position of their last member
+};
+
+}  // namespace
+
+void JoinUpdates(Graph& graph, const ProgramPlan& plan) { Joiner(graph, plan).Run(); }
+
+}  // namespace gradloom

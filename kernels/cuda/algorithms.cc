@@ -1,0 +1,201 @@
+#include "kernels/cuda/algorithms.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "kernels/cuda/cache_folder.h"
+#include "kernels/cuda/check.h"
+#include "runtime/base/file.h"
+#include "runtime/base/half.h"
+#include "runtime/base/hash.h"
+
+namespace gradloom::cuda {
+namespace {
+
+constexpr char kHead[] = "gradloom algorithms 1\n";
+// A trial takes so long, and the best of so many counts.
+constexpr double kTrialMs = 2;
+constexpr int kTrials = 3, kMostRuns = 20;
+constexpr double kFaster = 0.97;
+
+// As many bytes as are copied at a time when memory is filled.
+constexpr size_t kPatternBytes = size_t{1} << 16;
+
+template <typename T>
+std::vector<std::byte> PatternOf() {
+  std::vector<std::byte> bytes(kPatternBytes);
+  uint32_t state = 1;
+  for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+    state = state * 1664525 + 1013904223;
+    const T value = static_cast<T>(static_cast<float>(state >> 8) / static_cast<float>(1 << 23) - 1);
+    std::memcpy(&bytes[i * sizeof(T)], &value, sizeof value);
+  }
+  return bytes;
+}
+
+std::vector<std::byte> PatternOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return PatternOf<double>();
+    case DType::kFloat16: return PatternOf<Half>();
+    case DType::kBfloat16: return PatternOf<Bfloat16>();
+    default: return PatternOf<float>();
+  }
+}
+
+class Clock {
+ public:
+  Clock() {
+    GRADLOOM_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    GRADLOOM_CUDA(cudaEventCreateWithFlags(&begin_, cudaEventDefault));
+    GRADLOOM_CUDA(cudaEventCreateWithFlags(&end_, cudaEventDefault));
+  }
+  ~Clock() {
+    if (end_ != nullptr) cudaEventDestroy(end_);
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+  // Of one run; infinite where it cannot be.
+  double Milliseconds(const std::function<bool(CUstream_st*)>& run, int runs) {
+    GRADLOOM_CUDA(cudaEventRecord(begin_, stream_));
+    for (int i = 0; i < runs; ++i) {
+      if (!run(stream_)) return HUGE_VAL;
+    }
+    GRADLOOM_CUDA(cudaEventRecord(end_, stream_));
+    GRADLOOM_CUDA(cudaStreamSynchronize(stream_));
+    float ms = 0;
+    GRADLOOM_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
+    return static_cast<double>(ms) / runs;
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+}  // namespace
+
+std::string Algorithms::Path() const {
+  const std::string folder = CacheFolder();
+  return folder.empty() ? "" : folder + "/algorithms/" + HashText(HashOf(environment_));
+}
+
+bool Algorithms::Read(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t first = line.find('\t'), second = first == std::string::npos ? first : line.find('\t', first + 1);
+    if (second == std::string::npos) return false;
+    if (line.compare(0, first, environment_) == 0 && first == environment_.size())
+      chosen_[line.substr(first + 1, second - first - 1)] = line.substr(second + 1);
+  }
+  return true;
+}
+
+// A file is its kind, the hash of what follows, and that.
+std::string Algorithms::Set(Mode mode, const std::string& given) {
+  mode_ = mode;
+  if (mode == Mode::kFirst) return "";
+  if (mode == Mode::kGiven) chosen_.clear();
+  Read(given);
+  const std::string path = Path();
+  std::error_code error;
+  if (mode == Mode::kGiven || path.empty() || !std::filesystem::exists(path, error)) return "";
+  try {
+    const std::string kept = ReadWholeFile(path);
+    const size_t head = sizeof kHead - 1, body = kept.find('\n', head);
+    if (kept.starts_with(kHead) && body != std::string::npos && kept.substr(head, body - head) == HashText(HashOf(kept.substr(body + 1)))) {
+      Read(kept.substr(body + 1));
+      // What another device of the process has chosen goes before what is kept.
+      Read(given);
+      return "";
+    }
+  } catch (const Error&) {
+    // Damaged, too.
+  }
+  return "the choices of algorithms in " + path + " are damaged: they are measured anew";
+}
+
+std::optional<std::string> Algorithms::Known(const std::string& problem) const {
+  if (mode_ == Mode::kFirst) return std::nullopt;
+  const auto found = chosen_.find(problem);
+  return found == chosen_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Algorithms::Keep(const std::string& problem, const std::string& algorithm) {
+  chosen_[problem] = algorithm;
+  const std::string path = Path();
+  if (path.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(FolderOf(path), error);
+  if (error) return;
+  try {
+    const std::string body = text();
+    WriteFileAtomically(path, kHead + HashText(HashOf(body)) + "\n" + body);
+  } catch (const Error&) {
+    // A cache that cannot be written is no error.
+  }
+}
+
+std::string Algorithms::text() const {
+  std::string text;
+  for (const auto& [problem, algorithm] : chosen_)
+    text.append(environment_).append("\t").append(problem).append("\t").append(algorithm).append("\n");
+  return text;
+}
+
+std::unique_ptr<TrialMemory> TrialMemory::Take(DType dtype, const std::vector<int64_t>& bytes) {
+  std::unique_ptr<TrialMemory> memory(new TrialMemory);
+  const std::vector<std::byte> pattern = PatternOf(dtype);
+  for (int64_t wanted : bytes) {
+    void*& block = memory->blocks_.emplace_back(nullptr);
+    if (wanted == 0) continue;
+    const auto size = static_cast<size_t>(wanted);
+    if (cudaMalloc(&block, size) != cudaSuccess) {
+      cudaGetLastError();  // the next launch would report it
+      block = nullptr;
+      return nullptr;
+    }
+    auto* const at = static_cast<std::byte*>(block);
+    for (size_t filled = 0; filled < size;) {
+      // Twice as much each time.
+      const size_t more = std::min(size - filled, std::max(filled, kPatternBytes));
+      GRADLOOM_CUDA(cudaMemcpy(at + filled, filled == 0 ? static_cast<const void*>(pattern.data()) : at, more, cudaMemcpyDefault));
+      filled += more;
+    }
+  }
+  GRADLOOM_CUDA(cudaDeviceSynchronize());
+  return memory;
+}
+
+TrialMemory::~TrialMemory() {
+  for (void* block : blocks_) cudaFree(block);
+}
+
+int FastestOf(int count, const std::function<bool(int, CUstream_st*)>& run) {
+  Clock clock;
+  int best = -1;
+  double best_ms = HUGE_VAL;
+  for (int i = 0; i < count; ++i) {
+    const auto once = [&](CUstream_st* stream) { return run(i, stream); };
+    clock.Milliseconds(once, 1);  // loads what it needs
+    const double first = clock.Milliseconds(once, 1);
+    if (first == HUGE_VAL) continue;
+    const int runs = std::clamp(static_cast<int>(kTrialMs / std::max(first, 1e-4)), 1, kMostRuns);
+    double ms = first;
+    for (int trial = 0; trial < kTrials; ++trial) ms = std::min(ms, clock.Milliseconds(once, runs));
+    if (ms >= best_ms * kFaster && best >= 0) continue;
+    best = i;
+    best_ms = ms;
+  }
+  return best;
+}
+
+}  // namespace gradloom::cuda

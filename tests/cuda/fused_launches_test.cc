@@ -1,0 +1,101 @@
+// Launches that the compiler has made fewer of for GPUs: products with what follows them, updates of many parameters.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "tests/passes/small_training.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kGelu[] =
+    " c3 = Mul (h, h)\n c2 = Mul (c3, h)\n c1 = Mul (c2, k)\n s = Add (h, c1)\n i = Mul (s, r)\n t = Tanh (i)\n o = Add (t, one)\n"
+    " h2 = Mul (h, half)\n a = Mul (h2, o)\n";
+
+struct Case {
+  std::string name;
+  std::string body;  // from x [N, 3, 16] or rows [N, 16] to a [N, 3, 24] or [N, 24]
+  Precision precision = Precision::kFloat32;
+  bool rows = false;
+  int64_t relus = 0, gelus = 0, gelu_gradients = 0, bias_gradients = 0;
+};
+
+// The last layer has a bias of its own. More forms, without a device: tests/passes/fuse_epilogues_test.cc.
+const Case kCases[] = {
+    {"a GELU as torch.onnx writes it", " h = Gemm (rows, w, b)\n" + std::string(kGelu), Precision::kBfloat16, true, 0, 1, 1, 1},
+};
+
+std::string Net(const Case& c, std::mt19937& random) {
+  return "g (float[N, 3, 16] x) => (float[N, 2] z)\n<" + Weights(random, "w", {16, 24}) + ",\n" + Weights(random, "b", {24}) + ",\n" +
+         Weights(random, "v", {24, 2}) + ",\n" + Weights(random, "u", {2}) +
+         ",\nfloat k = {0.044715}, float r = {0.7978845608}, float one = {1}, float half = {0.5}, int64[1] first = {1}>\n{\n"
+         " rows = ReduceMax <keepdims = 0> (x, first)\n" +
+         c.body + (c.rows ? " f = Identity (a)\n" : " f = ReduceMean <keepdims = 0> (a, first)\n") + " z = Gemm (f, v, u)\n}\n";
+}
+
+CompileOptions OnGpu(Precision precision) {
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {5});
+  // Adam would turn the rounding of a gradient that is nearly 0 into a step.
+  options.recipe.optimizer.type = "sgd";
+  options.recipe.device = DeviceKind::kCuda;
+  options.recipe.isa = "sm_90";
+  options.recipe.precision = precision;
+  return options;
+}
+
+std::vector<Batch> Batches(std::mt19937& random) {
+  std::vector<Batch> batches;
+  for (int i = 0; i < 2; ++i) batches.push_back({{"x", Random(random, Shape{5, 3, 16})}, {"target", Classes(random, 5, 2)}});
+  return batches;
+}
+
+TEST(FuseEpilogues, GivesTheSameNumbers) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    std::mt19937 random(11);
+    const Model model = Model::FromText("<ir_version: 10, opset_import: [\"\" : 20]>\n" + Net(c, random));
+    const std::vector<Batch> batches = Batches(random);
+    CompileOptions options = OnGpu(c.precision);
+    const Plan plan = Compile(model, options);
+    EXPECT_EQ(Count(plan, "GemmRelu"), c.relus);
+    EXPECT_EQ(Count(plan, "GemmGelu"), c.gelus);
+    EXPECT_EQ(Count(plan, "GemmGeluGrad"), c.gelu_gradients);
+    EXPECT_EQ(Count(plan, "GemmBiasGrad"), c.bias_gradients);
+    const auto fused = Train(model, options, batches);
+    options.control.disabled = {"fuse_epilogues", "fuse_gelu"};
+    // In 16 bits what is fused is rounded less often.
+    ExpectNear(Train(model, options, batches), fused, c.precision == Precision::kFloat32 ? 1e-5 : 6e-2);
+  }
+}
+
+TEST(JoinUpdates, ChangesNoBit) {
+  std::mt19937 random(5);
+  std::string weights, body, last = "rows";
+  for (int layer = 0; layer < 20; ++layer) {
+    const std::string n = std::to_string(layer);
+    weights += Weights(random, "w" + n, {16, 16}) + ",\n" + Weights(random, "b" + n, {16}) + ",\n";
+    body += " h" + n + " = Gemm (" + last + ", w" + n + ", b" + n + ")\n a" + n + " = Tanh (h" + n + ")\n";
+    last = "a" + n;
+  }
+  const Model model = ModelOf("g (float[N, 3, 16] x) => (float[N, 2] z)\n<" + weights + Weights(random, "v", {16, 2}) +
+                              ">\n{\n rows = ReduceMax <keepdims = 0, axes = [1]> (x)\n" + body + " z = MatMul (" + last + ", v)\n}\n");
+  const std::vector<Batch> batches = Batches(random);
+  for (const char* optimizer : {"sgd", "adam", "lamb"}) {
+    SCOPED_TRACE(optimizer);
+    CompileOptions options = OnGpu(Precision::kFloat32);
+    options.recipe.optimizer.type = optimizer;
+    options.recipe.optimizer.clip_norm = 1;
+    // 41 parameters, 32 a launch.
+    EXPECT_EQ(Count(Compile(model, options), "MultiTensorUpdate"), std::string(optimizer) == "lamb" ? 0 : 2);
+    const auto joined = Train(model, options, batches);
+    options.control.disabled = {"join_updates"};
+    EXPECT_EQ(Count(Compile(model, options), "MultiTensorUpdate"), 0);
+    ExpectSameBits(Train(model, options, batches), joined);
+  }
+}
+
+}  // namespace
+}  // namespace gradloom

@@ -1,0 +1,173 @@
+// What is made fewer launches of for GPUs computes what it computed before.
+#include "compiler/passes/fuse_epilogues.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/verify_graph.h"
+#include "compiler/onnx/type_rules.h"
+#include "compiler/oracle/interpreter.h"
+#include "compiler/passes/add_optimizer.h"
+#include "compiler/passes/differentiate.h"
+#include "compiler/passes/fuse_gelu.h"
+#include "compiler/passes/join_updates.h"
+#include "compiler/passes/lower_precision.h"
+#include "compiler/passes/simplify.h"
+
+namespace gradloom {
+namespace {
+
+using B = GraphBuilder;
+
+Tensor Random(std::mt19937& random, Shape shape) {
+  Tensor tensor(DType::kFloat32, std::move(shape));
+  std::normal_distribution<float> normal(0, 0.7F);
+  for (float& value : tensor.as<float>()) value = normal(random);
+  return tensor;
+}
+
+int Count(const Graph& graph, const std::string& op) {
+  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == op; }));
+}
+
+ValueId GeluNode(B& b, ValueId h) { return b.Op("Gelu", {h}, {{"approximate", std::string("tanh")}}); }
+
+// As torch.onnx writes it before opset 20, and as others do.
+ValueId GeluByProducts(B& b, ValueId h) {
+  const ValueId cubic = b.Scale(b.Mul(b.Mul(h, h), h), 0.044715);
+  const ValueId t = b.Op("Tanh", {b.Scale(b.Add(h, cubic), 0.7978845608028654)});
+  return b.Mul(b.Scale(h, 0.5), b.Add(t, b.Scalar(1, DType::kFloat32)));
+}
+ValueId GeluByPower(B& b, ValueId h) {
+  const ValueId cube = b.Op("Pow", {h, b.Scalar(3, DType::kFloat32)});
+  const ValueId t = b.Op("Tanh", {b.Scale(b.Add(h, b.Scale(cube, 0.044715)), 0.79788456)});
+  return b.Scale(b.Mul(h, b.Add(b.Scalar(1, DType::kFloat32), t)), 0.5);
+}
+
+struct Case {
+  std::string name;
+  std::function<ValueId(B& b, ValueId h)> activation;
+  DType dtype = DType::kFloat32;
+  int relus = 0, gelus = 0, gelu_gradients = 0, bias_gradients = 0;
+};
+
+const Case kCases[] = {
+    {"a ReLU", [](B& b, ValueId h) { return b.Op("Relu", {h}); }, DType::kFloat32, 1, 0, 0, 2},
+    {"a ReLU in 16 bits", [](B& b, ValueId h) { return b.Op("Relu", {h}); }, DType::kBfloat16, 1, 0, 0, 2},
+    {"a ReLU of what is read", [](B& b, ValueId h) { return b.Add(b.Op("Relu", {h}), h); }, DType::kFloat32, 0, 0, 0, 2},
+    {"a GELU", GeluNode, DType::kFloat16, 0, 1, 1, 1},
+    {"a GELU of products", GeluByProducts, DType::kBfloat16, 0, 1, 1, 1},
+    {"a GELU of a power", GeluByPower, DType::kBfloat16, 0, 1, 1, 1},
+    {"a GELU of what is read", [](B& b, ValueId h) { return b.Add(GeluNode(b, h), h); }, DType::kBfloat16, 0, 0, 0, 2},
+    {"a GELU in float32", GeluNode, DType::kFloat32, 0, 0, 0, 2},
+    {"GELU's other form", [](B& b, ValueId h) { return b.Op("Gelu", {h}); }, DType::kBfloat16, 0, 0, 0, 2},
+    {"a GELU of something else", [](B& b, ValueId h) { return GeluByProducts(b, b.Scale(h, 1.25)); }, DType::kBfloat16, 0, 0, 0, 2},
+};
+
+void CheckCase(const Case& c, bool sequences, bool turned) {
+  SCOPED_TRACE(c.name + (sequences ? ", of sequences" : "") + (turned ? ", turned weights" : ""));
+  std::mt19937 random(3);
+  const OnnxTypeRules rules;
+  Graph graph;
+  const ValueId x = graph.AddValue("x", DType::kFloat32, sequences ? Shape{3, 5, 16} : Shape{15, 16}, Role::kInput);
+  graph.inputs = {x};
+  const auto parameter = [&](const char* name, Shape shape) { return graph.AddData(name, Random(random, std::move(shape)), Role::kParam); };
+  const ValueId w = parameter("w", turned ? Shape{24, 16} : Shape{16, 24}), bias = parameter("b", {24});
+  const ValueId v = parameter("v", turned ? Shape{6, 24} : Shape{24, 6}), u = parameter("u", {6});
+  B b(graph, rules);
+  const Attributes attributes{{"transB", int64_t{turned}}};
+  ValueId h = b.Op("Gemm", {sequences ? b.Reshape(x, {15, 16}) : x, w, bias}, attributes);
+  if (sequences) h = b.Reshape(h, {3, 5, 24});
+  const ValueId a = c.activation(b, h);
+  const ValueId y = b.Op("Gemm", {sequences ? b.Reshape(a, {15, 24}) : a, v, u}, attributes);
+  const NodeId first_loss_node = graph.next_node_id();
+  const ValueId loss = b.ReduceSum(b.Op("Tanh", {y}), {}, false);
+  graph.outputs = {loss};
+  if (c.dtype != DType::kFloat32) {
+    FuseGelu(graph);
+    LowerPrecision(b, c.dtype, first_loss_node);
+  }
+  const ValueId parameters[] = {w, bias, v, u};
+  for (const auto& [of, gradient] : Differentiate(b, loss, parameters)) graph.outputs.push_back(b.Op("Identity", {gradient}));
+  Simplify(graph);
+  const std::map<ValueId, Tensor> feeds = {{x, Random(random, b.shape(x))}};
+  const std::vector<ValueId> wanted = graph.outputs;
+  const std::vector<Tensor> before = Interpret(graph, feeds, wanted);
+  FuseEpilogues(b);
+  VerifyGraph(graph);
+  EXPECT_EQ(Count(graph, "GemmRelu"), c.relus);
+  EXPECT_EQ(Count(graph, "GemmGelu"), c.gelus);
+  EXPECT_EQ(Count(graph, "GemmGeluGrad"), c.gelu_gradients);
+  EXPECT_EQ(Count(graph, "GemmBiasGrad"), c.bias_gradients);
+  const std::vector<Tensor> after = Interpret(graph, feeds, wanted);
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    double largest = 0;
+    for (int64_t i = 0; i < before[k].elements(); ++i) largest = std::max(largest, std::fabs(ElementAsDouble(before[k].view(), i)));
+    // 16 bits: sums of 15 terms, each of which went through about ten roundings of 2^-9, and now through one.
+    const double allowed = (c.dtype == DType::kFloat32 ? 1e-5 : 0.08) * largest;
+    for (int64_t i = 0; i < before[k].elements(); ++i)
+      ASSERT_NEAR(ElementAsDouble(before[k].view(), i), ElementAsDouble(after[k].view(), i), allowed) << "output " << k << " " << i;
+  }
+}
+
+TEST(FuseEpilogues, GivesTheSameNumbers) {
+  for (const Case& c : kCases) {
+    for (bool sequences : {false, true}) {
+      for (bool turned : {false, true}) CheckCase(c, sequences, turned);
+    }
+  }
+}
+
+TEST(JoinUpdates, ChangesNoBit) {
+  std::mt19937 random(4);
+  const OnnxTypeRules rules;
+  for (const char* type : {"sgd", "momentum", "adam", "rmsprop", "adamax", "lamb"}) {
+    SCOPED_TRACE(type);
+    Graph graph;
+    B b(graph, rules);
+    std::map<ValueId, ValueId> gradients;
+    std::map<ValueId, Tensor> feeds;
+    // 40 small ones, one of them of no element, and a large one.
+    for (int i = 0; i < 41; ++i) {
+      const Shape shape = i == 0 ? Shape{300, 300} : i == 1 ? Shape{0} : Shape{i};
+      const ValueId parameter = graph.AddData("p" + std::to_string(i), Random(random, shape), Role::kParam);
+      const ValueId gradient = graph.AddValue("g" + std::to_string(i), DType::kFloat32, shape, Role::kInput);
+      graph.inputs.push_back(gradient);
+      feeds.emplace(gradient, Random(random, shape));
+      gradients.emplace(parameter, gradient);
+    }
+    OptimizerOptions options;
+    options.type = type;
+    options.weight_decay = 0.1;
+    if (std::string(type) == "momentum") options.momentum = 0.9;
+    AddOptimizer(b, options, gradients, {});
+    std::vector<ValueId> wanted;
+    for (const Value& value : graph.values()) {
+      if (value.next_of != kNoValue) wanted.push_back(value.id);
+      if (value.role == Role::kInput && value.dtype == DType::kInt64) feeds.emplace(value.id, Tensor::Scalar<int64_t>(3));
+      if (value.role == Role::kInput && value.shape.rank() == 0 && value.dtype == DType::kFloat32)
+        feeds.emplace(value.id, Tensor::Scalar<float>(0.01F));
+      if (value.role == Role::kState && graph.data(value.id) == nullptr) graph.set_data(value.id, Random(random, value.shape));
+    }
+    const std::vector<Tensor> before = Interpret(graph, feeds, wanted);
+    ProgramPlan plan;
+    plan.device = DeviceKind::kCuda;
+    JoinUpdates(graph, plan);
+    VerifyGraph(graph);
+    EXPECT_EQ(Count(graph, "MultiTensorUpdate"), std::string(type) == "lamb" ? 0 : 2);
+    const std::vector<Tensor> after = Interpret(graph, feeds, wanted);
+    for (size_t k = 0; k < wanted.size(); ++k)
+      EXPECT_EQ(std::memcmp(before[k].data(), after[k].data(), static_cast<size_t>(before[k].bytes())), 0) << graph.value(wanted[k]).name;
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
