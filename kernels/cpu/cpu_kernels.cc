@@ -35,6 +35,7 @@ constexpr Rows kFamilies[] = {
     CpuMatMulKernels,
     CpuConvolutionKernels,
     CpuPoolingKernels,
+    CpuGridSampleKernels,
     CpuWidenedKernels,
 };
 // clang-format on
