@@ -207,7 +207,7 @@ g (float[N, 4] x) => (float[N, 4] z)
 {
   h = MatMul (x, w)
   m = )" + std::string(reduced) +
-                      axes + R"(
+                      R"(
   z = Sub (h, m)
 }
 )",
