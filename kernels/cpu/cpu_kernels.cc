@@ -35,7 +35,6 @@ constexpr Rows kFamilies[] = {
     CpuMatMulKernels,
     CpuConvolutionKernels,
     CpuPoolingKernels,
-    CpuGridSampleKernels,
     CpuWidenedKernels,
 };
 // clang-format on

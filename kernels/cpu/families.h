@@ -26,7 +26,6 @@ std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
 std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc
-std::span<const CpuKernel> CpuGridSampleKernels();       // grid_sample.cc
 std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc
 
 // The `make` of a kernel whose constructor takes the call.

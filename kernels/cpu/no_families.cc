@@ -21,7 +21,6 @@ std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuPoolingKernels() { return {}; }
-std::span<const CpuKernel> CpuGridSampleKernels() { return {}; }
 std::span<const CpuKernel> CpuWidenedKernels() { return {}; }
 
 }  // namespace gradloom

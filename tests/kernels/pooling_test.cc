@@ -1,9 +1,7 @@
-// Poolings, samplings of images by grids, and their gradients against the reference kernels.
+// Poolings and their gradients against the reference kernels.
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <string>
-#include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/windows.h"
@@ -51,44 +49,6 @@ TEST(Pooling, ForwardAndGradients) {
       ExpectSameAsReference(Call("AveragePoolGrad", "gradloom", {y}, c.x, attributes), random, {}, "cpu.AveragePoolGrad");
     }
   }
-}
-
-// Grids that reach over the borders, of a point, of less than the kernel takes at a time, and of more; extents of one.
-TEST(GridSample, ForwardAndGradients) {
-  std::mt19937_64 random(TestSeed());
-  struct GridCase {
-    Shape x;
-    int64_t rows, columns;
-  };
-  for (const GridCase& c :
-       {GridCase{{2, 3, 9, 7}, 17, 19}, GridCase{{1, 20, 12, 16}, 8, 16}, GridCase{{3, 2, 1, 5}, 1, 1}, GridCase{{2, 1, 4, 4}, 0, 3}}) {
-    const Shape grid{c.x[0], c.rows, c.columns, 2}, y{c.x[0], c.x[1], c.rows, c.columns};
-    for (const char* mode : {"linear", "nearest", "cubic"}) {
-      for (const char* padding : {"zeros", "border", "reflection"}) {
-        for (int64_t align : {0, 1}) {
-          Attributes attributes = {{"mode", std::string(mode)}, {"padding_mode", std::string(padding)}, {"align_corners", align}};
-          const Comparison how{.scale = 1, .low = -1.6, .high = 1.6};
-          ExpectSameAsReference(Call("GridSample", "", {c.x, grid}, y, attributes), random, how, "cpu.GridSample");
-          for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1}, {1}, {0}}) {
-            attributes.set("wanted", wanted);
-            KernelCall call = Call("GridSampleGrad", "gradloom", {c.x, grid, y}, wanted[0] == 0 ? c.x : grid, attributes);
-            if (wanted.size() == 2) call.outputs.push_back(Plain(DType::kFloat32, grid));
-            ExpectSameAsReference(call, random, how, "cpu.GridSampleGrad");
-          }
-        }
-      }
-    }
-  }
-}
-
-// What lies beyond the border is zero, whatever is in the image.
-TEST(GridSample, BeyondTheBorderNothingIsRead) {
-  std::mt19937_64 random(TestSeed());
-  const Comparison how{.fill = [](int input, Tensor& tensor, std::mt19937_64&) {
-    for (float& value : tensor.as<float>()) value = input == 0 ? std::numeric_limits<float>::infinity() : 5.0f;
-    return true;
-  }};
-  ExpectSameAsReference(Call("GridSample", "", {{1, 2, 3, 4}, {1, 2, 2, 2}}, {1, 2, 2, 2}, {}), random, how, "cpu.GridSample");
 }
 
 // The windows of a hostile plan's shapes are refused, not read past.

@@ -17,7 +17,6 @@ def isa_library(name, flags):
             "pointwise_loops.cc",
             "recurrent_loops.cc",
             "reduce_loops.cc",
-            "sample_loops.cc",
             "softmax_loops.cc",
             "table.cc",
             "tables.h",

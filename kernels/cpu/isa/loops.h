@@ -99,14 +99,6 @@ struct RnnGradCell {
   float *dh, *dz;
 };
 
-// What `points` points of a grid draw from a plane: `count` taps each, tap k of point p at k * stride + p of every table.
-struct SampledTaps {
-  Index points, count, stride;
-  const int* at;                   // in the plane; below 0: a zero
-  const float* weight;             // of what lies there
-  const float *slope_y, *slope_x;  // d weight / d coordinate; or null
-};
-
 struct Loops {
   const char* name;                // "avx512", "avx2", "baseline"
   const PointwiseLoop* pointwise;  // by PointwiseOp
@@ -175,11 +167,6 @@ struct Loops {
   void (*gru_candidate)(const GruCell& cell);
   void (*gru_grad_gates)(const GruGradCell& cell);
   void (*gru_grad_reset)(const GruGradCell& cell);
-
-  // y[p] = the sum of weight * x over the taps of point p. A plane has one element at least.
-  void (*sample_taps)(const SampledTaps& taps, const float* x, float* y);
-  // Adds g[p] times the slope of that sum to into_y[p] and into_x[p].
-  void (*sample_slopes)(const SampledTaps& taps, const float* x, const float* g, float* into_y, float* into_x);
 
   // to[i, j] = from[j, i] over rows * columns elements of `to`.
   void (*transpose)(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);

@@ -48,8 +48,6 @@ const Loops kLoops = {
     .gru_candidate = GruForwardCandidate,
     .gru_grad_gates = GruBackwardGates,
     .gru_grad_reset = GruBackwardReset,
-    .sample_taps = SampleTaps,
-    .sample_slopes = SampleSlopes,
     .transpose = Transpose,
 };
 

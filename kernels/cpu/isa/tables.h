@@ -52,9 +52,6 @@ void GruForwardCandidate(const GruCell& cell);
 void GruBackwardGates(const GruGradCell& cell);
 void GruBackwardReset(const GruGradCell& cell);
 
-void SampleTaps(const SampledTaps& taps, const float* x, float* y);
-void SampleSlopes(const SampledTaps& taps, const float* x, const float* g, float* into_y, float* into_x);
-
 void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);
 
 }  // namespace gradloom::GRADLOOM_ISA
