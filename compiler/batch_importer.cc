@@ -1,6 +1,7 @@
 #include "compiler/batch_importer.h"
 
 #include "compiler/initial_values.h"
+#include "compiler/passes/fake_quantize.h"
 
 namespace gradloom {
 
@@ -21,6 +22,11 @@ ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryReq
 
 std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request, const ImportOptions& reading) {
   auto made = std::make_unique<ImportedBatch>(ReadBatch(model_, options_.recipe, request, reading, rules_, plan_));
+  if (!options_.recipe.TrainsByFile()) {
+    // Before the choice of what is trained, which goes by the ways that gradients have.
+    GraphBuilder builder(*made->imported.graph, rules_);
+    PassThroughFakeQuantize(builder);
+  }
   const TrainableChoice choice = ChooseTrained(made->imported);
   ReportTrained(made->imported, choice);
   CheckCopies(made->imported, choice);

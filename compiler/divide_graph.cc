@@ -32,7 +32,7 @@ DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, in
   PassControl silent = options.control;
   silent.log = nullptr;
   RunStage(other, silent, PassStage::kBatch);
-  made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, whole.rules, whole.gradients,
+  made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, copies, whole.rules, whole.gradients,
                                                    BucketOf(options.recipe), options.recipe.gather_to >= 0);
   // Whether copies with so many samples can be made shows here, while another reading can be tried.
   for (const BatchShard& shard : DivideBatch(batch, copies)) {

@@ -213,7 +213,11 @@ bool Emitter::Foldable(const Node& node, const std::vector<ValueType>& types, co
   for (ValueId id : node.inputs) {
     if (id == kNoValue) continue;
     if (graph_.value(id).role != Role::kConst || graph_.data(id) == nullptr) return false;
-    weights = weights || Flag(may_train_, id);
+    if (!Flag(may_train_, id)) continue;
+    weights = true;
+    // Where a weight is above zero, and which of its elements is the largest, changes with it. A single number is one of the code, as
+    // mostly.
+    floating = floating || graph_.data(id)->elements() > 1;
   }
   int64_t bytes = 0;
   for (size_t i = 0; i < types.size(); ++i) {

@@ -84,11 +84,33 @@ std::optional<std::pair<int, int64_t>> CopyTaken(const Graph& graph, const Node&
   return std::pair(static_cast<int>(axis->as<int64_t>()[0]), end->as<int64_t>()[0]);
 }
 
-// Makes the tensors one weight each, where everything that reads them takes the first copy. Names of the others.
-std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies) {
+// Appends the node, in front of all others; the value that it makes.
+ValueId AddFirst(Graph& graph, Node node) {
+  const ValueId made = graph.AddNode(std::move(node)).outputs[0];
+  std::rotate(graph.nodes.begin(), graph.nodes.end() - 1, graph.nodes.end());
+  return made;
+}
+
+// All copies of the weight, once more.
+ValueId CopiesOf(Graph& graph, ValueId weight, const Shape& shape) {
+  const Value one = graph.value(weight);
+  std::vector<int64_t> repeats;
+  for (int axis = 0; axis < shape.rank(); ++axis) repeats.push_back(shape[axis] / one.shape[axis]);
+  const std::string name = one.name + "/batch";
+  const ValueId counts = graph.AddData(name, Tensor::From<int64_t>(repeats, Shape{shape.rank()}), Role::kConst);
+  graph.value(counts).derived = true;
+  Node tile{.op = "Tile", .domain = "", .inputs = {weight, counts}, .outputs = {graph.AddValue(name, one.dtype, shape, Role::kActivation)}};
+  tile.origin = name;
+  return AddFirst(graph, std::move(tile));
+}
+
+// Makes the tensors one weight each, where everything that reads them takes the first copy; or else, at the batch that the file was made
+// for (`own_batch`), reads all copies, which are made of the weight then. Names of the others.
+std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies, bool own_batch) {
   const Uses uses(graph);
   std::set<std::string> apart;
   std::map<ValueId, ValueId> whole;  // by what a Slice gave: the weight that it now is
+  std::map<ValueId, Shape> read_so;  // by weight that is read as copies, too: their shape
   for (const std::string& name : copies) {
     const ValueId id = graph.Find(name);
     if (id == kNoValue) {  // of a body
@@ -97,43 +119,82 @@ std::set<std::string> Share(Graph& graph, const std::set<std::string>& copies) {
     }
     std::set<std::pair<int, int64_t>> taken;
     std::vector<ValueId> slices;
-    bool all = std::find(graph.outputs.begin(), graph.outputs.end(), id) == graph.outputs.end();
+    const bool fetched = std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
+    bool all = true;
     for (int reader : uses.consumers[static_cast<size_t>(id)]) {
       const Node& node = graph.nodes[static_cast<size_t>(reader)];
       const auto copy = CopyTaken(graph, node);
       all = all && copy.has_value();
-      if (copy) taken.insert(*copy);
+      if (!copy) continue;
+      taken.insert(*copy);
       slices.push_back(node.outputs[0]);
     }
-    if (!all || taken.size() != 1) {
+    if (fetched || (!all && !own_batch) || taken.size() != 1) {
       apart.insert(name);
       continue;
     }
     const auto [axis, extent] = *taken.begin();
+    if (!all) read_so.emplace(id, graph.value(id).shape);
     Tensor one = FirstAlong(*graph.data(id), axis, extent);
     graph.value(id).shape = one.shape();
     graph.set_data(id, std::move(one));
     for (ValueId slice : slices) whole.emplace(slice, id);
   }
   std::erase_if(graph.nodes, [&](const Node& node) { return !node.outputs.empty() && whole.contains(node.outputs[0]); });
-  for (Node& node : graph.nodes) {
-    for (ValueId& input : node.inputs) {
-      if (const auto found = whole.find(input); found != whole.end()) input = found->second;
+  std::map<ValueId, ValueId> all_copies;
+  const size_t made_for_copies = read_so.size();
+  for (const auto& [id, shape] : read_so) all_copies.emplace(id, CopiesOf(graph, id, shape));
+  for (size_t i = made_for_copies; i < graph.nodes.size(); ++i) {
+    for (ValueId& input : graph.nodes[i].inputs) {
+      // A use that is not of a Slice is one of all copies.
+      if (const auto found = whole.find(input); found != whole.end()) {
+        input = found->second;
+      } else if (const auto copies_of = all_copies.find(input); copies_of != all_copies.end()) {
+        input = copies_of->second;
+      }
     }
   }
   return apart;
 }
 
-// The model at the batch that it was made for, with such weights; nothing where it has none, or none that can be told.
-std::optional<ImportedGraph> ImportShared(const ModelFile& file, const ImportOptions& options, int64_t batch) {
+// Of tensors that train apart, though they are copies of one weight each.
+std::string WarningOfCopies(const std::set<std::string>& names, int64_t batch) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "'" : ", '") + Escaped(name) + "'";
+  return list + (names.size() == 1 ? " holds a copy" : " hold copies") + " of one weight for each of the " + std::to_string(batch) +
+         " samples of the batch that the file was made for, and the copies are trained apart: export with optimize=False or with a "
+         "dynamic batch, or keep them as they are (--freeze)";
+}
+
+// Tensors that are certainly copies, where nothing else tells: what has other numbers at other places, and all of them for each sample.
+std::set<std::string> EvidentCopies(const ModelFile& file, int64_t batch) {
+  std::set<std::string> names;
+  for (const auto& [site, tensor] : file.tensors) {
+    const Shape& shape = tensor.data.shape();
+    if (!MayBeCopies(tensor.data, batch)) continue;
+    const bool varies = !RepeatsAlong(tensor.data, shape.rank() - 1, 1);
+    for (int axis = 0; axis + 1 < shape.rank(); ++axis) {
+      if (varies && shape[axis] == batch && RepeatsAlong(tensor.data, axis, 1)) names.insert(tensor.name);
+    }
+  }
+  return names;
+}
+
+// The model at the batch that it was made for, with such weights; nothing where it has none, or none that can be told. `apart`: tensors
+// that hold copies and are left as they are.
+std::optional<ImportedGraph> ImportShared(const ModelFile& file, const ImportOptions& options, int64_t batch,
+                                          std::set<std::string>& apart) {
   if (batch < 2 || !MayHoldCopies(file, batch)) return std::nullopt;
   try {
     BatchChanges changes = OfAxes(FindBatchChanges(file, options, batch));
     BatchWatch watch(changes, BatchWatch::Mode::kApply, batch);
     ImportedGraph imported = Importer(file, options, &watch).Run();
-    if (watch.copies().empty() || !Share(*imported.graph, watch.copies()).empty()) return std::nullopt;
-    return imported;
+    if (watch.copies().empty()) return std::nullopt;
+    if (Share(*imported.graph, watch.copies(), true).empty()) return imported;
+    apart = watch.copies();
+    return std::nullopt;
   } catch (const Error&) {
+    apart = EvidentCopies(file, batch);
     return std::nullopt;  // it fits no other batch
   }
 }
@@ -142,13 +203,17 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
   // The file's own algorithm updates its tensors as they are.
   const bool shares = options.training_info < 0;
   if (batch.declared == 0 || (batch.actual == batch.declared && !options.any_batch)) {
-    std::optional<ImportedGraph> shared = shares ? ImportShared(file, options, batch.declared) : std::nullopt;
-    return shared ? std::move(*shared) : Importer(file, options).Run();
+    std::set<std::string> apart;
+    std::optional<ImportedGraph> shared = shares ? ImportShared(file, options, batch.declared, apart) : std::nullopt;
+    if (shared) return std::move(*shared);
+    ImportedGraph imported = Importer(file, options).Run();
+    if (!apart.empty()) imported.warnings.push_back(WarningOfCopies(apart, batch.declared));
+    return imported;
   }
   BatchChanges changes = FindBatchChanges(file, options, batch.declared);
   BatchWatch watch(changes, BatchWatch::Mode::kApply, batch.actual);
   ImportedGraph imported = Importer(file, options, &watch).Run();
-  imported.batch_copies = shares ? Share(*imported.graph, watch.copies()) : watch.copies();
+  imported.batch_copies = shares ? Share(*imported.graph, watch.copies(), false) : watch.copies();
   return imported;
 }
 

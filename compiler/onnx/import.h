@@ -105,6 +105,9 @@ struct ImportOptions {
   // target shape, axes, a number of repeats) can be given so, and sequences and optionals in no other way. Error(kShape,
   // kType) where one is not as the file declares it.
   std::map<std::string, KnownInput> values;
+  // Graph outputs that are computed, by name; empty: all. Nodes that these do not need are left out. Not of a file's own algorithm.
+  // Error(kConfig) for a name that is no output.
+  std::vector<std::string> outputs;
   // Nodes that the rounds of loops are written out to, where it is known how many there are. A loop of more is decided during the step.
   int64_t unrolled_nodes = 100'000;
   // Rounds of a loop that has no number of them, where what they begin with is kept for its gradient.
@@ -162,8 +165,8 @@ struct ImportedGraph {
 // integer constants, are gone. What depends on a floating tensor stays computed, because that tensor may be trained.
 // A batch that the file declares as a number and has in constant shapes is rewritten to the one asked for where the
 // graph says which of them it is, Error(kShape) naming the node otherwise. A floating tensor of which such a file holds a copy for each
-// sample, as exporters make them that fold an Expand, and that nothing reads otherwise, is the one weight that it was: of the extent along
-// that axis what one sample has is left.
+// sample, as exporters make them that fold an Expand, is the one weight that it was: of the extent along that axis what one sample has is
+// left. At another batch than the file's own that is so where nothing reads it otherwise.
 // Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
 // kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
 ImportedGraph Import(const Model& model, const ImportOptions& options = {});

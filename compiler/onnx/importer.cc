@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/onnx/keep_outputs.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/training_info.h"
@@ -30,11 +31,20 @@ ImportedGraph Importer::Run() {
   scope.opsets = &opsets_;
   for (const onnx::GraphProto* graph : graphs) AddInitializers(*graph, scope);
   AddInputs(scope);
-  for (const onnx::GraphProto* graph : graphs) RunNodes(graph->node(), scope);
+  if (KeepsAll()) {
+    for (const onnx::GraphProto* graph : graphs) RunNodes(graph->node(), scope);
+  } else {
+    const std::vector<bool> needed = NodesBehind(*graphs[0], options_.outputs);
+    for (int i = 0; i < graphs[0]->node_size(); ++i) {
+      if (needed[static_cast<size_t>(i)]) RunNode(graphs[0]->node(i), scope);
+    }
+  }
   AddBindings(scope);
   for (const onnx::GraphProto* graph : graphs) AddOutputs(*graph, scope);
   return std::move(result_);
 }
+
+bool Importer::KeepsAll() const { return options_.outputs.empty() || options_.training_info >= 0 || options_.initialization; }
 
 void Importer::AddInitializers(const onnx::GraphProto& graph, Scope& scope) {
   for (const auto& tensor : graph.initializer()) scope.names[tensor.name()] = {ConstantOf(&tensor), nullptr};
@@ -56,6 +66,7 @@ ValueId Importer::ConstantOf(const void* site) {
 
 void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
   for (const auto& info : graph.output()) {
+    if (!KeepsAll() && std::find(options_.outputs.begin(), options_.outputs.end(), info.name()) == options_.outputs.end()) continue;
     const Binding* binding = Find(info.name(), scope);
     const std::string where = "output '" + Escaped(info.name()) + "'";
     if (binding == nullptr) throw Error(ErrorCode::kGraph, "no node makes this graph output", where);

@@ -106,6 +106,7 @@ class Importer {
   void AddCounts(const Scope& scope);
 
   // importer.cc
+  bool KeepsAll() const;  // whether all outputs are computed
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
   void AddOutputs(const onnx::GraphProto& graph, const Scope& scope);
   void CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const;

@@ -53,17 +53,8 @@ void CheckNames(const std::vector<std::string>& names, const onnx::GraphProto& g
   }
 }
 
-}  // namespace
-
-std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& names) {
-  onnx::ModelProto model;
-  if (bytes.size() > INT32_MAX || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    throw Error(ErrorCode::kParse, "the model cannot be read");
-  onnx::GraphProto& graph = *model.mutable_graph();
-  CheckNames(names, graph);
-  Names needed(names.begin(), names.end());
-  KeepIf(*graph.mutable_output(), [&](const onnx::ValueInfoProto& output) { return needed.contains(output.name()); });
-  // Nodes are in order: what reads a value stands behind what makes it.
+// Nodes are in order: what reads a value stands behind what makes it. Adds to `needed` what the nodes read and make.
+std::vector<bool> NodesBehind(const onnx::GraphProto& graph, Names& needed) {
   std::vector<bool> keep(static_cast<size_t>(graph.node_size()));
   for (int i = graph.node_size(); i-- > 0;) {
     const onnx::NodeProto& node = graph.node(i);
@@ -73,6 +64,26 @@ std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& 
     AddReads(node, needed);
     for (const std::string& output : node.output()) needed.insert(output);
   }
+  return keep;
+}
+
+}  // namespace
+
+std::vector<bool> NodesBehind(const onnx::GraphProto& graph, const std::vector<std::string>& outputs) {
+  CheckNames(outputs, graph);
+  Names needed(outputs.begin(), outputs.end());
+  return NodesBehind(graph, needed);
+}
+
+std::string KeepOutputs(std::string_view bytes, const std::vector<std::string>& names) {
+  onnx::ModelProto model;
+  if (bytes.size() > INT32_MAX || !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    throw Error(ErrorCode::kParse, "the model cannot be read");
+  onnx::GraphProto& graph = *model.mutable_graph();
+  CheckNames(names, graph);
+  Names needed(names.begin(), names.end());
+  KeepIf(*graph.mutable_output(), [&](const onnx::ValueInfoProto& output) { return needed.contains(output.name()); });
+  const std::vector<bool> keep = NodesBehind(graph, needed);
   size_t at = 0;
   KeepIf(*graph.mutable_node(), [&](const onnx::NodeProto&) { return keep[at++]; });
   const auto is_needed = [&](const auto& value) { return needed.contains(value.name()); };

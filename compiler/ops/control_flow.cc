@@ -16,6 +16,7 @@
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/rounds.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -104,6 +105,17 @@ void SetRowGradient(GradientContext& c) {
   if (c.needs(2)) c.set(2, c.b.Op("Gather", {c.grad(0), c.b.Reshape(c.in(1), {})}, {{"axis", int64_t{0}}}));
 }
 
+// A row has the samples along the axis behind the rows.
+void ShardSetRow(ShardQuery& query) {
+  query.ExpectWhole(1);
+  if (query.given(0).partial() && query.given(2).partial()) return query.set(0, Shard::Partial());
+  const Shard rows = query.in(0);
+  Shard row = query.in(2);
+  if (rows.split() && rows.axis == 0) query.Refuse("it writes rows among samples");
+  if (row.split()) ++row.axis;
+  query.set(0, Joined(query, rows, row));
+}
+
 Cost CostOfBody(const Graph& body) {
   Cost sum;
   for (const Node& node : body.nodes) {
@@ -136,7 +148,12 @@ const Op kOps[] = {
     {.name = "If", .domain = kGradloomDomain, .infer = InferIf, .cost = CostOfIf},
     {.name = "Loop", .domain = kGradloomDomain, .infer = InferLoop, .cost = CostOfLoop},
     {.name = "Copy", .domain = kGradloomDomain, .gradient = CopyGradient, .infer = InferCopy},
-    {.name = "SetRow", .domain = kGradloomDomain, .gradient = SetRowGradient, .infer = InferSetRow, .cost = CostOfRow},
+    {.name = "SetRow",
+     .domain = kGradloomDomain,
+     .gradient = SetRowGradient,
+     .infer = InferSetRow,
+     .cost = CostOfRow,
+     .shard = ShardSetRow},
 };
 
 }  // namespace

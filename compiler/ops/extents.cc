@@ -15,6 +15,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {
@@ -80,12 +81,19 @@ void Repack(GradientContext& c) {
   c.set(0, c.b.Own("Repack", {c.grad(0), c.in(2), c.in(1)}, {{"shape", c.b.shape(c.in(0)).dims()}, {"repeat", int64_t{0}}}));
 }
 
+// Where it counts, it counts all samples.
+void ShardCounted(ShardQuery& query) {
+  for (int i = 0; i < query.num_inputs(); ++i) {
+    if (!query.in(i).whole()) query.Refuse("how many elements its result has is decided by the data of all samples");
+  }
+}
+
 const Op kOps[] = {
-    {.name = "NonZero", .domain = kGradloomDomain, .traits = kNoGradient, .infer = InferNonZero},
-    {.name = "Unique", .domain = kGradloomDomain, .traits = kNoGradient, .infer = InferUnique},
-    {.name = "NonMaxSuppression", .domain = kGradloomDomain, .traits = kNoGradient, .infer = InferNonMaxSuppression},
+    {.name = "NonZero", .domain = kGradloomDomain, .traits = kNoGradient, .infer = InferNonZero, .shard = ShardCounted},
+    {.name = "Unique", .domain = kGradloomDomain, .traits = kNoGradient, .infer = InferUnique, .shard = ShardCounted},
+    {.name = "NonMaxSuppression", .domain = kGradloomDomain, .traits = kNoGradient, .infer = InferNonMaxSuppression, .shard = ShardCounted},
     {.name = "SameExtent", .domain = kGradloomDomain, .traits = kNoGradient, .infer = InferSameExtent},
-    {.name = "Repack", .domain = kGradloomDomain, .gradient = Repack, .infer = InferRepack},
+    {.name = "Repack", .domain = kGradloomDomain, .gradient = Repack, .infer = InferRepack, .shard = ShardCounted},
 };
 
 }  // namespace

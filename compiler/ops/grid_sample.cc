@@ -1,6 +1,7 @@
 // GridSample. It is linear in X, and between the places where taps change differentiable in the grid: the gradient
 // is an operator of ours; its attribute "wanted" lists the inputs whose gradients it gives.
 #include "compiler/ops/families.h"
+#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 
@@ -42,9 +43,21 @@ std::vector<ValueType> GridSampleGradTypes(const Graph& graph, const Node& node)
 
 void ShardGridSampleGrad(ShardQuery& query) { ShardWantedGradients(query, "00", "0"); }
 
+// A product and a sum for each tap of each sampled element; in the gradient that for each operand.
+Cost SampleCost(const Graph& graph, const Node& node) {
+  const bool backward = node.op == "GridSampleGrad";
+  const Shape& y = graph.value(backward ? node.inputs[2] : node.outputs[0]).shape;
+  const std::string mode = node.attributes.String("mode", "linear");
+  const int along = mode == "nearest" ? 1 : mode == "cubic" ? 4 : 2;
+  double taps = 1;
+  for (int axis = 2; axis < y.rank(); ++axis) taps *= along;
+  const double times = backward ? static_cast<double>(node.attributes.Ints("wanted").size()) : 1;
+  return CostWithFlops(graph, node, 2 * times * taps * static_cast<double>(y.elements()));
+}
+
 constexpr Op kOps[] = {
-    {.name = "GridSample", .since_version = 22, .gradient = GridSampleGradient, .samples = "00>0"},
-    {.name = "GridSampleGrad", .domain = kGradloomDomain, .infer = GridSampleGradTypes, .shard = ShardGridSampleGrad},
+    {.name = "GridSample", .since_version = 22, .gradient = GridSampleGradient, .cost = SampleCost, .samples = "00>0"},
+    {.name = "GridSampleGrad", .domain = kGradloomDomain, .infer = GridSampleGradTypes, .cost = SampleCost, .shard = ShardGridSampleGrad},
 };
 
 }  // namespace

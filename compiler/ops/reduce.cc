@@ -162,8 +162,9 @@ Shard Behind(Shard shard, const std::vector<int64_t>& axes, bool kept) {
   return shard;
 }
 
-// Sums of elements, or of a function of each, are sums over devices; a mean is one, divided by the whole count.
-enum class Over : uint8_t { kSum, kSumOfFunction, kMean, kElse };
+// Sums of elements, or of a function of each, are sums over devices; a mean is one, divided by the whole count. Of an extreme, a
+// product or a norm each device makes its own, and the same is made of those.
+enum class Over : uint8_t { kSum, kSumOfFunction, kMean, kCombination, kElse };
 
 template <Over kOver>
 void ShardReduction(ShardQuery& query) {
@@ -174,7 +175,12 @@ void ShardReduction(ShardQuery& query) {
   if (std::find(axes.begin(), axes.end(), shard.axis) == axes.end()) {
     return query.set(0, Behind(shard, axes, query.attributes().Int("keepdims", 1) != 0));
   }
-  if (kOver == Over::kElse) query.Refuse("it takes an extreme, a product or a norm over samples");
+  if (kOver == Over::kElse || (kOver == Over::kCombination && query.out_dtype() == DType::kUint64))
+    query.Refuse("it reduces over samples what devices do not put together");
+  if (kOver == Over::kCombination) {
+    query.MakeCombination();
+    return query.set(0, Shard::Whole());
+  }
   if (kOver == Over::kMean) query.MakeMeanOverSamples();
   query.set(0, Shard::Partial());
 }
@@ -212,13 +218,13 @@ const Op kOps[] = {
     {.name = "CumProdGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .shard = ShardRunning},
     {.name = "CumSum", .domain = "", .since_version = 14, .gradient = CumSum, .shard = ShardRunning},
     Reduce<Over::kSumOfFunction>("ReduceL1", 18, ReduceL1),
-    Reduce("ReduceL2", 18, ReduceL2),
+    Reduce<Over::kCombination>("ReduceL2", 18, ReduceL2),
     Reduce("ReduceLogSum", 28, ReduceLogSum),
-    Reduce("ReduceLogSumExp", 28, ReduceLogSumExp),
-    Reduce("ReduceMax", 20, ReduceExtreme),
+    Reduce<Over::kCombination>("ReduceLogSumExp", 28, ReduceLogSumExp),
+    Reduce<Over::kCombination>("ReduceMax", 20, ReduceExtreme),
     Reduce<Over::kMean>("ReduceMean", 18, ReduceMean),
-    Reduce("ReduceMin", 20, ReduceExtreme),
-    Reduce("ReduceProd", 18, ReduceProd),
+    Reduce<Over::kCombination>("ReduceMin", 20, ReduceExtreme),
+    Reduce<Over::kCombination>("ReduceProd", 18, ReduceProd),
     Reduce<Over::kSum>("ReduceSum", 13, ReduceSum),
     Reduce<Over::kSumOfFunction>("ReduceSumSquare", 18, ReduceSumSquare),
 };

@@ -81,6 +81,8 @@ class ShardQuery {
   void SetAll(Shard shard) { outputs_.assign(outputs_.size(), shard); }
   // The output is a mean over samples: to be computed as a sum with the whole batch's count.
   void MakeMeanOverSamples() { mean_ = true; }
+  // The output is what the operator makes of one device's samples: the same operator over what the devices have makes it whole.
+  void MakeCombination() { combined_ = true; }
 
   // Throws Error(kUnsupported) that names the node.
   [[noreturn]] void Refuse(const std::string& why) const;
@@ -88,6 +90,7 @@ class ShardQuery {
   const std::vector<Shard>& outputs() const { return outputs_; }
   const std::set<int>& reduced() const { return reduced_; }
   bool mean() const { return mean_; }
+  bool combined() const { return combined_; }
 
  private:
   const Graph& graph_;
@@ -97,7 +100,7 @@ class ShardQuery {
   std::vector<int> growing_;
   std::vector<Shard> outputs_;
   std::set<int> reduced_;  // operands that must be summed over the devices first
-  bool mean_ = false;
+  bool mean_ = false, combined_ = false;
 };
 
 // Answers for the node by its operator's row. Throws Error(kUnsupported) naming the node where the operator mixes samples,

@@ -18,32 +18,6 @@ bool SameBytes(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
 }
 
-bool SameNodes(const Node& a, const Node& b);
-
-// Whether two bodies are one, value by value: they are made in one way, at two batch sizes.
-bool SameBody(const Graph& a, const Graph& b) {
-  if (a.num_values() != b.num_values() || a.inputs != b.inputs || a.outputs != b.outputs) return false;
-  for (ValueId id = 0; id < a.num_values(); ++id) {
-    const Tensor *one = a.data(id), *two = b.data(id);
-    if (a.value(id).role != b.value(id).role || a.type(id) != b.type(id) || (one == nullptr) != (two == nullptr)) return false;
-    if (one != nullptr && !SameBytes(*one, *two)) return false;
-  }
-  return std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(), SameNodes);
-}
-
-bool SameAttribute(const std::pair<const std::string, Attribute>& a, const std::pair<const std::string, Attribute>& b) {
-  const Tensor *one = std::get_if<Tensor>(&a.second), *two = std::get_if<Tensor>(&b.second);
-  if (one != nullptr && two != nullptr) return a.first == b.first && SameBytes(*one, *two);
-  return a.first == b.first && a.second.index() == b.second.index() && Attributes::ToString(a.second) == Attributes::ToString(b.second);
-}
-
-bool SameNodes(const Node& a, const Node& b) {
-  const auto same_region = [](const Region& one, const Region& two) { return SameBody(*one.body, *two.body); };
-  return a.op == b.op && a.domain == b.domain && a.inputs == b.inputs && a.outputs == b.outputs &&
-         std::equal(a.attributes.begin(), a.attributes.end(), b.attributes.begin(), b.attributes.end(), SameAttribute) &&
-         std::equal(a.regions.begin(), a.regions.end(), b.regions.begin(), b.regions.end(), same_region);
-}
-
 // Whether the slices along the axis are alike from one period to the next.
 bool Repeats(const Tensor& tensor, int axis, int64_t period) {
   const Shape& shape = tensor.shape();
@@ -67,11 +41,12 @@ BatchDependence::BatchDependence(const Graph& graph, int64_t batch, const Graph&
   for (size_t i = 0; i < std::max(graph.nodes.size(), other.nodes.size()); ++i) {
     if (i >= graph.nodes.size() || i >= other.nodes.size()) unlike(i < graph.nodes.size() ? graph.nodes[i] : other.nodes[i]);
     const Node &a = graph.nodes[i], &b = other.nodes[i];
-    // Bodies of which no shape hangs on the batch: a device runs them as they are, if all that they read is the same on all devices.
-    const auto same = [](const Region& one, const Region& two) { return SameBody(*one.body, *two.body); };
-    if (!std::equal(a.regions.begin(), a.regions.end(), b.regions.begin(), b.regions.end(), same))
-      Refuse("it has branches or loops that see its samples", Describe(a));
-    if (a.op != b.op || a.domain != b.domain || a.inputs.size() != b.inputs.size() || a.outputs.size() != b.outputs.size()) unlike(a);
+    if (a.op != b.op || a.domain != b.domain || a.inputs.size() != b.inputs.size() || a.outputs.size() != b.outputs.size() ||
+        a.regions.size() != b.regions.size()) {
+      unlike(a);
+    }
+    std::vector<BatchDependence>& bodies = bodies_.emplace_back();
+    for (size_t r = 0; r < a.regions.size(); ++r) bodies.emplace_back(*a.regions[r].body, batch, *b.regions[r].body, other_batch);
     for (size_t k = 0; k < a.inputs.size(); ++k) Match(a.inputs[k], b.inputs[k], a);
     for (size_t k = 0; k < a.outputs.size(); ++k) Match(a.outputs[k], b.outputs[k], a);
   }

@@ -1,6 +1,7 @@
 // How a graph depends on the size of its batch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -29,6 +30,9 @@ class BatchDependence {
   int64_t PlacesOfSample(ValueId id) const;
   Tensor ConstantAt(ValueId id, int64_t batch) const;
 
+  // The same of a body of the node at this position.
+  const BatchDependence& body(size_t node, size_t region) const { return bodies_[node][region]; }
+
  private:
   void Match(ValueId id, ValueId other, const Node& node);
   int64_t At(int64_t here, int64_t there, int64_t batch, const std::string& what) const;
@@ -36,7 +40,8 @@ class BatchDependence {
   const Graph& graph_;
   const Graph& other_;
   int64_t batch_, other_batch_;
-  std::vector<ValueId> other_of_;  // by value id: the same value of the other graph; kNoValue where nothing uses it
+  std::vector<std::vector<BatchDependence>> bodies_;  // by node and region
+  std::vector<ValueId> other_of_;                     // by value id: the same value of the other graph; kNoValue where nothing uses it
 };
 
 }  // namespace gradloom

@@ -1,7 +1,9 @@
 #include "compiler/passes/replicate_data.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "compiler/ops/op.h"
@@ -13,11 +15,6 @@ namespace gradloom {
 namespace {
 
 size_t At(ValueId id) { return static_cast<size_t>(id); }
-
-bool IsRandom(const Node& node) {
-  const Op* op = FindOp(node.domain, node.op);
-  return op != nullptr && op->has(kRandom);
-}
 
 // A device's graph, node by node from the whole one's.
 class DeviceGraph {
@@ -32,7 +29,7 @@ class DeviceGraph {
 
   // A node whose samples the device has.
   void Add(Node node, bool mean) {
-    if (mean) return AddMean(std::move(node));
+    if (mean) return AddPartOfMean(builder_, std::move(node), samples_, batch_);
     graph_->AddNode(std::move(node));
   }
 
@@ -49,7 +46,8 @@ class DeviceGraph {
 
   // Value `id`, of a stage, is to become the sum of `part` over the devices that have the stage.
   void Bring(ValueId id, ValueId part, const std::string& state, const std::string& origin, int stage) {
-    auto& [meeting, states] = open_.emplace(stage, Open{}).first->second;
+    auto& [meeting, states, tag] = open_.emplace(stage, Open{}).first->second;
+    if (states.empty()) tag = id;
     meeting.inputs.push_back(part);
     meeting.outputs.push_back(id);
     meeting.origin = origin;
@@ -59,9 +57,9 @@ class DeviceGraph {
 
   // What was brought of a stage becomes so.
   void Meet(int stage) {
-    auto& [meeting, states] = open_.at(stage);
+    auto& [meeting, states, tag] = open_.at(stage);
     meeting.attributes.set("states", states);
-    meeting.attributes.set("tag", int64_t{meeting.outputs[0]});  // values have the ids of the whole graph
+    meeting.attributes.set("tag", int64_t{tag});
     graph_->AddNode(std::move(meeting));
     open_.erase(stage);
   }
@@ -73,23 +71,44 @@ class DeviceGraph {
     return graph_->AddValue(value.name + "/part", value.dtype, value.shape, role);
   }
 
-  ValueId Weighted(ValueId part) { return builder_.Scale(part, static_cast<double>(samples_) / static_cast<double>(batch_)); }
+  ValueId Weighted(ValueId part) { return PartOfWhole(builder_, part, samples_, batch_); }
+
+  // A row for each device that has samples, the first of which have `each`: its own value in the device's, zeros in the others.
+  ValueId RowOfDevice(ValueId own, int64_t each) {
+    const DType dtype = Summed(builder_.dtype(own));
+    std::vector<int64_t> rows(static_cast<size_t>(builder_.shape(own).rank()) + 1, 1), numbers(static_cast<size_t>(Rows(each)));
+    rows[0] = Rows(each);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const ValueId here = builder_.Div(StepParam(*graph_, kStepFirst), builder_.Constant(Tensor::Scalar<int64_t>(each)));
+    const ValueId mine = builder_.Op("Equal", {builder_.Constant(Tensor::From<int64_t>(numbers, Shape(rows))), here});
+    return builder_.Where(mine, builder_.Cast(own, dtype), builder_.Scalar(0, dtype));
+  }
+
+  // Value `id`, as what the operator makes of the rows of all devices. Brings a device's own, or where there is none zeros.
+  ValueId BringRow(ValueId id, ValueId own, int64_t each, const std::string& origin, int stage) {
+    const Value value = graph_->value(id);
+    std::vector<int64_t> dims{Rows(each)};
+    dims.insert(dims.end(), value.shape.begin(), value.shape.end());
+    const ValueType type{Summed(value.dtype), Shape(dims)};
+    const ValueId rows = graph_->AddValue(value.name + "/rows", type.dtype, type.shape, value.role);
+    Bring(rows, own == kNoValue ? builder_.Zeros(type) : RowOfDevice(own, each), "", origin, stage);
+    open_.at(stage).tag = id;
+    return rows;
+  }
+  void Combine(const std::string& op, ValueId rows, ValueId id) {
+    const DType dtype = graph_->value(id).dtype;
+    const ValueId made = builder_.Op(op, {rows, builder_.Ints({0})}, {{"keepdims", int64_t{0}}});
+    Node as{.op = "Cast", .inputs = {made}, .outputs = {id}};
+    as.attributes.set("to", static_cast<int64_t>(dtype));
+    graph_->AddNode(std::move(as));
+  }
 
  private:
-  // The sum over the device's samples, divided by the count of the whole batch.
-  void AddMean(Node node) {
-    const Value out = graph_->value(node.outputs[0]);
-    const int64_t here = graph_->value(node.inputs[0]).shape.elements() / std::max<int64_t>(out.shape.elements(), 1);
-    const double count = static_cast<double>(here) / static_cast<double>(samples_) * static_cast<double>(batch_);
-    const ValueId sum = graph_->AddValue(out.name + "/sum", out.dtype, out.shape, out.role);
-    const ValueId result = node.outputs[0];
-    const Phase phase = node.phase;
-    const std::string origin = node.origin;
-    node.op = "ReduceSum";
-    node.outputs = {sum};
-    graph_->AddNode(std::move(node));
-    Node scaled{.op = "Mul", .inputs = {sum, builder_.Scalar(1 / count, out.dtype)}, .outputs = {result}, .phase = phase, .origin = origin};
-    graph_->AddNode(std::move(scaled));
+  int64_t Rows(int64_t each) const { return (batch_ + each - 1) / each; }
+  // As what the values of a type are summed.
+  static DType Summed(DType dtype) {
+    if (dtype == DType::kFloat64) return dtype;
+    return IsFloating(dtype) ? DType::kFloat32 : DType::kInt64;
   }
 
   std::unique_ptr<Graph> graph_;
@@ -97,10 +116,11 @@ class DeviceGraph {
   std::vector<Node> nodes_;
   int64_t batch_, samples_;
 
-  // A meeting to come, and by operand the state in whose layout it travels.
+  // A meeting to come; by operand the state in whose layout it travels; a value of the whole graph that no other meeting has.
   struct Open {
     Node meeting{.op = "AllReduce", .domain = std::string(kGradloomDomain), .phase = Phase::kComm};
     std::vector<std::string> states;
+    ValueId tag = kNoValue;
   };
   std::map<int, Open> open_;  // by stage
 };
@@ -117,10 +137,11 @@ std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
   return shards;
 }
 
-Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, const TypeRules& rules,
+Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, int devices, const TypeRules& rules,
                          const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers)
     : graph_(graph),
       batch_(batch),
+      each_(DivideBatch(batch, devices)[0].length),
       rules_(rules),
       dependence_(graph, batch, other, other_batch),
       gathers_(gathers),
@@ -136,6 +157,9 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
   }
   for (const auto& [parameter, gradient] : gradients) gradient_of_.emplace(gradient, graph.value(parameter).name);
   for (const Value& value : graph.values()) growing_.push_back(dependence_.growing(value.id));
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (!graph.nodes[i].regions.empty()) bodies_.emplace(i, ReplicatedBodies(graph.nodes[i], i, dependence_, batch, rules));
+  }
   // A fed axis that is a multiple of the batch: samples one behind the other, or else each over and over.
   std::optional<Error> first;
   for (bool apart : {false, true}) {
@@ -160,6 +184,7 @@ void Replication::Propagate(bool apart) {
     again = false;
     summed_.assign(growing_.size(), false);
     averaged_.assign(growing_.size(), false);
+    combined_.assign(growing_.size(), false);
     shards_.assign(growing_.size(), {});
     means_.assign(graph_.nodes.size(), false);
     for (const Value& value : graph_.values()) {
@@ -177,7 +202,8 @@ void Replication::Propagate(bool apart) {
       for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Shard::Whole() : shards_[At(id)]);
       for (ValueId id : node.outputs) growing.push_back(id == kNoValue ? -1 : growing_[At(id)]);
       ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
-      AskShards(query);
+      const auto bodies = bodies_.find(i);
+      bodies != bodies_.end() ? bodies->second.Ask(query) : AskShards(query);
       if (!InTail(node)) Check(node, query.outputs());
       means_[i] = query.mean();
       for (int k : query.reduced()) again |= Want(node.inputs[static_cast<size_t>(k)]);
@@ -188,6 +214,7 @@ void Replication::Propagate(bool apart) {
         // What became whole by an earlier meeting needs none.
         summed_[At(id)] = wanted_[At(id)] && made.partial();
         averaged_[At(id)] = wanted_[At(id)] && made.local();
+        combined_[At(id)] = query.combined();
         shards_[At(id)] = summed_[At(id)] || averaged_[At(id)] ? Shard::Whole() : made;
         if (graph_.value(id).next_of != kNoValue && (shards_[At(id)].partial() || shards_[At(id)].local())) again |= Want(id);
       }
@@ -240,7 +267,7 @@ void Replication::FillBuckets(int64_t bucket_bytes) {
       bucket.values.insert(id);
       bucket.last = id;
       bucket.bytes += own;
-      now |= urgent[At(id)];
+      now |= urgent[At(id)] || combined_[At(id)];
     }
     if (now) close(bucket);
   }
@@ -272,7 +299,9 @@ Node Replication::Boundary(Node node, int64_t samples) const {
 std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
   DeviceGraph device(graph_, batch_, samples, rules_);
   Graph& graph = device.graph();
-  const auto kept = [&](ValueId id) { return id == kNoValue || shard(id).whole(); };
+  std::vector<bool> missing(growing_.size(),
+                            false);  // what a device without samples does not make, though it is whole: of a loop over samples
+  const auto kept = [&](ValueId id) { return id == kNoValue || (shard(id).whole() && !missing[At(id)]); };
   for (ValueId id = 0; samples > 0 && id < graph_.num_values(); ++id) {
     if (of_tail_[At(id)]) continue;
     if (growing_[At(id)] >= 0) graph.value(id).shape = dependence_.ShapeAt(id, samples);
@@ -299,8 +328,9 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       device.Add(std::move(node), false);
     } else if (samples > 0) {
       node.attributes = dependence_.AttributesAt(i, samples);
+      if (const auto bodies = bodies_.find(i); bodies != bodies_.end()) bodies->second.ToDevice(node, device.builder(), samples);
       const ValueId out = graph_.nodes[i].outputs[0];
-      const bool drawn = IsRandom(node) && out != kNoValue && shard(out).split();
+      const bool drawn = DrawsRandom(node) && out != kNoValue && shard(out).split();
       if (drawn) {
         device.AddRandom(std::move(node), graph_, shard(out));
       } else {
@@ -308,8 +338,24 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       }
     } else if (whole) {
       device.Add(std::move(node), false);
+    } else {
+      for (ValueId id : node.outputs) {
+        if (id == kNoValue || Meets(id)) continue;
+        missing[At(id)] = true;
+        if (shard(id).whole() && graph.value(id).next_of != kNoValue)
+          throw Error(
+              ErrorCode::kUnsupported,
+              "the batch cannot be divided over devices: one without samples would not make '" + Escaped(graph.value(id).name) + "'",
+              Describe(graph_.nodes[i]), "train on no more devices than there are samples");
+      }
     }
     for (const auto& [id, own] : parts) {
+      if (combined_[At(id)]) {
+        const ValueId rows = device.BringRow(id, own, each_, origin, stage);
+        device.Meet(stage);
+        device.Combine(graph_.nodes[i].op, rows, id);
+        continue;
+      }
       ValueId part = own == kNoValue ? device.builder().Zeros(graph.type(id)) : own;
       if (averaged_[At(id)] && samples > 0) part = device.Weighted(part);
       const auto gradient = gradient_of_.find(id);
@@ -319,21 +365,9 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
     // What was made for the node is where it is.
     for (; made < graph.nodes.size(); ++made) graph.nodes[made].device = stage;
   }
-  if (samples == 0) std::erase_if(graph.outputs, [&](ValueId id) { return !shard(id).whole(); });
+  if (samples == 0) std::erase_if(graph.outputs, [&](ValueId id) { return !kept(id); });
   std::unique_ptr<Graph> taken = device.Take();
-  // The operators' own rules must give what was worked out.
-  for (const Node& node : taken->nodes) {
-    if (IsBoundary(node)) continue;
-    const std::vector<ValueType> types = rules_.Infer(*taken, node);
-    for (size_t k = 0; k < node.outputs.size(); ++k) {
-      if (node.outputs[k] == kNoValue || types[k] == taken->type(node.outputs[k])) continue;
-      throw Error(ErrorCode::kUnsupported,
-                  "the batch cannot be divided over devices: with " + std::to_string(samples) + " samples '" +
-                      Escaped(taken->value(node.outputs[k]).name) + "' is " + types[k].ToString() + ", not " +
-                      taken->type(node.outputs[k]).ToString(),
-                  Describe(node), "train on one device (--devices cpu)");
-    }
-  }
+  ExpectTypesOf(*taken, rules_, samples);
   return taken;
 }
 

@@ -11,6 +11,7 @@
 #include "compiler/ops/sharding.h"
 #include "compiler/passes/batch_dependence.h"
 #include "compiler/passes/place_devices.h"
+#include "compiler/passes/replicate_bodies.h"
 
 namespace gradloom {
 
@@ -24,16 +25,17 @@ std::vector<BatchShard> DivideBatch(int64_t batch, int devices);
 //
 // What is fed is divided by samples, parameters and states are whole, and each operator's row says what becomes of that. A sum
 // over samples is partial on a device; it stays so through linear operators and is summed over the devices (AllReduce) where
-// something needs it whole: a nonlinear use, a fetch, the next value of a state. Statistics of one device's samples that become
-// a state's next value are averaged by sample count. So k devices compute what one computes on the whole batch, but for local
-// batch statistics.
+// something needs it whole: a nonlinear use, a fetch, the next value of a state. The largest or the product of what the samples have
+// is made of what that is on each device. Branches and loops run on each device over its samples, where all take them alike. Statistics of
+// one device's samples that become a state's next value are averaged by sample count. So k devices compute what one computes on the whole
+// batch, but for local batch statistics.
 class Replication {
  public:
   // `graph` is the model's with loss, gradients and updates at `batch` samples, at least 2; `other` at another batch. Both must
-  // outlive this. `gradients`: by parameter. Sums that are ready one after the other meet together, up to `bucket_bytes` of
-  // them, before the first of them is read. `gathers`: the graph is one that gather_tail has marked, and its tail is not divided.
-  // Throws Error(kUnsupported) naming the node that mixes samples.
-  Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, const TypeRules& rules,
+  // outlive this. `devices` share the batch. `gradients`: by parameter. Sums that are ready one after the other meet together, up to
+  // `bucket_bytes` of them, before the first of them is read. `gathers`: the graph is one that gather_tail has marked, and its tail is not
+  // divided. Throws Error(kUnsupported) naming the node that mixes samples.
+  Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, int devices, const TypeRules& rules,
               const std::map<ValueId, ValueId>& gradients, int64_t bucket_bytes, bool gathers = false);
 
   const Shard& shard(ValueId id) const { return shards_[static_cast<size_t>(id)]; }
@@ -46,7 +48,10 @@ class Replication {
  private:
   void Propagate(bool apart);
   bool Want(ValueId id);
-  bool Meets(ValueId id) const { return id != kNoValue && (summed_[static_cast<size_t>(id)] || averaged_[static_cast<size_t>(id)]); }
+  bool Meets(ValueId id) const {
+    const auto at = static_cast<size_t>(id);
+    return id != kNoValue && (summed_[at] || averaged_[at] || combined_[at]);
+  }
   void FillBuckets(int64_t bucket_bytes);
   void Check(const Node& node, const std::vector<Shard>& made) const;
   bool InTail(const Node& node) const { return gathers_ && node.device == kTail; }
@@ -54,6 +59,7 @@ class Replication {
 
   const Graph& graph_;
   const int64_t batch_;
+  const int64_t each_;  // samples of the first device
   const TypeRules& rules_;
   BatchDependence dependence_;
   std::vector<int> growing_;                    // by value id
@@ -62,8 +68,10 @@ class Replication {
   std::vector<bool> wanted_;                    // by value id: something needs it whole
   std::vector<bool> summed_;                    // by value id: summed over the devices where it is made
   std::vector<bool> averaged_;                  // by value id: the same, by sample count
+  std::vector<bool> combined_;                  // by value id: made of what it is on each device, by its operator once more
   std::set<ValueId> last_in_bucket_;            // with these the meeting takes place
   std::vector<bool> means_;                     // by position in graph.nodes: a mean over samples
+  std::map<size_t, ReplicatedBodies> bodies_;   // by position in graph.nodes
   bool gathers_;
   std::vector<bool> of_tail_;  // by value id: made by the tail, or read by it alone
 };

@@ -113,8 +113,11 @@ struct GridPoint {
     if (plan.nearest) x = ::rint(x);
     if (!(x >= low && x <= high)) {
       if (plan.padding == GridPadding::kBorder) {
-        x = x > high ? length - 1 : 0;  // NaN too
-        turn = 0;
+        // A cubic goes on beyond the border, see kernels/reference/grid_taps.cc.
+        if (kTaps == 2 || !IsFinite(x)) {
+          x = x > high ? length - 1 : 0;  // NaN too
+          turn = 0;
+        }
       } else if (plan.padding == GridPadding::kReflection) {
         x = IsFinite(x) ? Reflected(x, low, high, turn) : 0;
       } else if (!IsFinite(x)) {

@@ -1,6 +1,7 @@
 // Models that were exported with the batch as a number, at other batches.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -122,8 +123,9 @@ TEST(BakedBatchCopies, AreOneWeight) {
   }
 }
 
-// What reads them otherwise sees as many as there are: they are trained as they stand at the file's own batch, and not at another.
-TEST(BakedBatchCopies, ThatAreReadOtherwiseAreNotTrainedAtOtherBatches) {
+// What reads them otherwise sees as many as there are, each the same weight: so at the file's own batch. At another one it is not known
+// what that would see.
+TEST(BakedBatchCopies, ThatAreReadOtherwiseAreOneWeightAtTheirOwnBatch) {
   const Model model = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
 g (float[4, 2] x) => (float[4, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}>
 {
@@ -131,7 +133,20 @@ g (float[4, 2] x) => (float[4, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}>
   s = ReduceSum <keepdims = 0> (w)
   z = Mul (h, s)
 })");
-  EXPECT_EQ(Train(model, {4, 4}).parameters.at("w").shape(), (Shape{4, 2}));
+  const Model expanded = Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
+g (float[4, 2] x) => (float[4, 2] z) <float[1, 2] w = {1, 2}, int64[2] shape = {4, 2}>
+{
+  e = Expand (w, shape)
+  h = Add (x, e)
+  s = ReduceSum <keepdims = 0> (e)
+  z = Mul (h, s)
+})");
+  EXPECT_TRUE(Import(model).warnings.empty());
+  const Trained one = Train(model, {4, 4, 4}), expected = Train(expanded, {4, 4, 4});
+  const Tensor &w = one.parameters.at("w"), &wanted = expected.parameters.at("w");
+  ASSERT_EQ(w.shape(), wanted.shape());
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(w.as<float>()[i], wanted.as<float>()[i], 1e-4 * std::abs(wanted.as<float>()[i]));
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(one.losses[i], expected.losses[i], 1e-5 * expected.losses[i]);
   try {
     Train(model, {3});
     ADD_FAILURE() << "it is trained";
@@ -140,6 +155,20 @@ g (float[4, 2] x) => (float[4, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}>
     EXPECT_NE(error.message().find("holds a copy of one weight for each of the 4 samples"), std::string::npos) << error.Describe();
     EXPECT_NE(error.help().find("--freeze '"), std::string::npos) << error.Describe();
   }
+}
+
+// Where the file fits no other batch, it cannot be seen what reads them as one: a warning names them.
+TEST(BakedBatchCopies, ThatTrainApartAreNamed) {
+  const std::vector<std::string> warnings = Import(Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
+g (float[4, 2] x) => (float[3, 2] z) <float[4, 2] w = {1, 2, 1, 2, 1, 2, 1, 2}, float[4, 2] ones = {1, 1, 1, 1, 1, 1, 1, 1}, int64[3] some = {0, 3, 2}>
+{
+  h = Mul (x, w)
+  k = Add (h, ones)
+  z = Gather (k, some)
+})"))
+                                                .warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("'w' holds a copy of one weight for each of the 4 samples"), std::string::npos) << warnings[0];
 }
 
 // Zeros of as many rows as there are samples are a weight as any other.

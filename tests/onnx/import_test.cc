@@ -234,6 +234,40 @@ TEST(Import, AllUnknownOperatorsAtOnce) {
   EXPECT_NE(message.find("'Bar'"), std::string::npos) << message;
 }
 
+// Which elements of a weight are positive, and which is the largest, is known of its first values alone.
+TEST(Import, WhatIsDecidedByAWeightChangesWithIt) {
+  const ImportedGraph imported = ImportText(Onnx(R"(g (float[N, 3] x) => (float[N, 3] y, int64[1] k)
+<float[3] w = {1, -2, 3}, float zero = {0}, float one = {1}, float minus = {-1}>
+{
+  up = GreaterOrEqual (w, zero)
+  sign = Where (up, one, minus)
+  y = Mul (x, sign)
+  k = ArgMax <axis = 0> (w)
+})"),
+                                            {.batch = 2});
+  EXPECT_EQ(Operators(*imported.graph), "GreaterOrEqual Where Mul ArgMax");
+}
+
+// What only another output needs is not there, and may be what nobody knows.
+TEST(Import, OutputsThatAreNotAskedForAreLeftOut) {
+  const std::string text = Onnx(R"(g (float[N, 2] x) => (float[N, 2] y, float[N, 2] z) <float[2] w = {1, 2}, float[2] v = {3, 4}>
+{
+  a = Mul (x, w)
+  y = Relu (a)
+  b = Mul (a, v)
+  z = Unknown (b)
+})");
+  std::string message;
+  EXPECT_EQ(FailureOf(text, {.batch = 3}, &message), ErrorCode::kUnsupported);
+  const ImportedGraph imported = ImportText(text, {.batch = 3, .outputs = {"y"}});
+  EXPECT_EQ(Operators(*imported.graph), "Mul Relu");
+  EXPECT_EQ(imported.graph->outputs.size(), 1u);
+  EXPECT_EQ(FailureOf(text, {.batch = 3, .outputs = {"z"}}, &message), ErrorCode::kUnsupported);
+  EXPECT_NE(message.find("Unknown"), std::string::npos) << message;
+  EXPECT_EQ(FailureOf(text, {.batch = 3, .outputs = {"yy"}}, &message), ErrorCode::kConfig);
+  EXPECT_NE(message.find("did you mean 'y'?"), std::string::npos) << message;
+}
+
 TEST(Import, ErrorsNameTheNode) {
   std::string message;
   EXPECT_EQ(FailureOf(Onnx("g (float[2,3] x, float[4,5] z) => (float[2,5] y) { [bad] y = MatMul(x, z) }"), {}, &message),

@@ -126,6 +126,100 @@ g (float[N, 4] x, float limit, int64 n) => (float[N, 3] z)
                 });
 }
 
+const char kBranches[] = R"(
+g (float[N, 4] x) => (float[N, 3] z)
+<float[4, 4] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3}, float[4] b = {0.4, -0.9, 0.6, 1.2},
+ float[4, 3] v = {0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35, 0.8, 0.6, -0.3, 0.2}, float zero = {0}>
+{
+  s = REDUCED
+  positive = Greater (s, zero)
+  h = If (positive) <
+    then_branch = then_graph () => (float[N, 4] t) { p = MatMul (x, w) q = Add (p, b) t = Tanh (q) },
+    else_branch = else_graph () => (float[N, 4] e) { k = MatMul (x, w) m = ReduceMean <axes = [1]> (k) c = Sub (k, m) e = Sigmoid (c) }
+  >
+  z = MatMul (h, v)
+}
+)";
+
+// Samples of which now the one branch is taken, now the other.
+Batch TiltedBatch(std::mt19937& random, int64_t size, float tilt) {
+  Batch batch;
+  batch.emplace("x", Random(random, Shape{size, 4}));
+  for (float& value : batch.at("x").as<float>()) value += tilt;
+  batch.emplace("y", Random(random, Shape{size, 3}));
+  return batch;
+}
+
+// What the whole batch decides, all devices decide alike: each goes the way that one device would go, with its samples.
+TEST(ReplicateData, BranchesThatTheWholeBatchDecides) {
+  for (const char* reduced : {"ReduceSum <keepdims = 0> (x)", "ReduceMean <keepdims = 0> (x)"}) {
+    SCOPED_TRACE(reduced);
+    std::string graph = kBranches;
+    graph.replace(graph.find("REDUCED"), 7, reduced);
+    ExpectDivides(
+        graph, {{.type = "mse", .output = "z", .target = "y"}}, {10, 10, 3, 10},
+        [count = 0](std::mt19937& random, int64_t size) mutable { return TiltedBatch(random, size, count++ % 2 == 0 ? 0.6f : -0.6f); });
+  }
+}
+
+// A loop over what the samples have, for as long as a sum over the batch says; weights that it reads get their gradients in parts.
+TEST(ReplicateData, LoopsOverSamples) {
+  ExpectDivides(R"(
+g (float[N, 4] x) => (float[N, 4] z)
+<float[4, 4] w = {0.1, -0.2, 0.5, 0.1, 0.3, 0.2, -0.1, 0.1, 0.7, -0.4, 0.2, 0.9, 0.1, -0.6, 0.8, -0.3}, float[4] b = {0.4, -0.9, 0.6, 1.2},
+ int64 most = {4}, int64 least = {1}, bool yes = {1}>
+{
+  s = ReduceSum <keepdims = 0> (x)
+  size = Abs (s)
+  whole = Cast <to = 7> (size)
+  few = Clip (whole, least, most)
+  zero = Sub (s, s)
+  h, total = Loop (few, yes, x, zero) <
+    body = body_graph (int64 i, bool going, float[N, 4] c, float t) => (bool again, float[N, 4] next, float sum) {
+      again = Identity (going)
+      p = MatMul (c, w)
+      q = Add (p, b)
+      r = Tanh (q)
+      next = Add (c, r)
+      n = ReduceSum <keepdims = 0> (r)
+      sum = Add (t, n)
+    }
+  >
+  z = Add (h, total)
+}
+)",
+                {{.type = "mse", .output = "z", .target = "y"}}, {10, 10, 3}, [](std::mt19937& random, int64_t size) {
+                  Batch batch;
+                  batch.emplace("x", Random(random, Shape{size, 4}));
+                  batch.emplace("y", Random(random, Shape{size, 4}));
+                  return batch;
+                });
+}
+
+// Extremes, norms and products over all samples, and their gradients.
+TEST(ReplicateData, WhatIsReducedOverSamples) {
+  for (const char* reduced : {"ReduceMax <axes = [0]> (h)", "ReduceMin <keepdims = 0> (h)", "ReduceL2 <axes = [0]> (h)",
+                              "ReduceLogSumExp <axes = [0], keepdims = 0> (h)"}) {
+    SCOPED_TRACE(reduced);
+    ExpectDivides(R"(
+g (float[N, 4] x) => (float[N, 4] z)
+<float[4, 4] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3}>
+{
+  h = MatMul (x, w)
+  m = )" + std::string(reduced) +
+                      R"(
+  z = Sub (h, m)
+}
+)",
+                  {{.type = "mse", .output = "z", .target = "y"}}, {10, 3}, [](std::mt19937& random, int64_t size) {
+                    Batch batch;
+                    batch.emplace("x", Random(random, Shape{size, 4}));
+                    batch.emplace("y", Random(random, Shape{size, 4}));
+                    return batch;
+                  });
+  }
+}
+
 // The mask of an element goes by its place in the whole batch.
 TEST(ReplicateData, DropoutIsThatOfOneDevice) {
   ExpectDivides(R"(
@@ -315,7 +409,7 @@ TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
   const std::vector<LossTerm> losses{{.type = "output", .output = "z"}};
   for (const auto& [node, why] : std::map<std::string, std::string>{
            {"z = Softmax <axis = 0> (h)", "it works along the axis of the samples"},
-           {"z = ReduceMax <axes = [0]> (h)", "it takes an extreme, a product or a norm over samples"},
+           {"z = ReduceLogSum <axes = [0]> (h)", "it reduces over samples what devices do not put together"},
            {"z = CumSum (h, zero)", "it runs along the samples"},
            {"t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t)", "each sample beside each other one"},
            {"z = Gather <axis = 0> (h, zeros)", "it gathers along the axis of the samples"},

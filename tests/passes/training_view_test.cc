@@ -12,10 +12,13 @@
 namespace gradloom {
 namespace {
 
+constexpr double kRate = 0.125;
+
 std::shared_ptr<const Plan> PlanOf(const std::string& graph, int64_t batch) {
   CompileOptions options;
   options.recipe.losses = {{.type = "output", .output = "y"}};
   options.recipe.optimizer.type = "sgd";
+  options.recipe.schedule.lr = options.recipe.optimizer.lr = kRate;
   options.entries = {{EntryKind::kStep, batch}, {EntryKind::kPredict, batch}};
   return std::make_shared<const Plan>(Compile(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), options));
 }
@@ -52,6 +55,43 @@ g (float[N, 1] x) => (float[N, 1] y, float[1] mean) <float[1] s = {1}, float[1] 
   EXPECT_EQ(outputs.at("mean").as<float>()[0], 8);
   EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[0], 0);
   EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[1], 4);
+}
+
+// Of what is quantised and dequantised at once: as it stands, with the gradients of what was not rounded, where the integers are in range.
+// The scale is no weight.
+TEST(FakeQuantize, GradientsPassStraightThrough) {
+  const std::shared_ptr<const Plan> plan = PlanOf(R"(
+g (float[N, 3] x) => (float[N, 3] y)
+<float[3] w = {0.33, 20, -3}, float[3, 3] v = {1, 2, 0, 0, 1, 0, 0, 3, 1}, float[1] step = {0.1}, uint8[1] zero = {10},
+ float[3] scales = {0.5, 0.25, 1}, int8[3] zeros = {0, 0, 0}>
+{
+  h = Mul (x, w)
+  q = QuantizeLinear (h, step, zero)
+  d = DequantizeLinear (q, step, zero)
+  p = QuantizeLinear <axis = 0> (v, scales, zeros)
+  e = DequantizeLinear <axis = 0> (p, scales, zeros)
+  y = MatMul (d, e)
+})",
+                                                  1);
+  Session session(plan);
+  for (const StateTensor& state : plan->state) EXPECT_TRUE(state.name == "w" || state.name == "v") << state.name;
+  const Tensor x = Tensor::From<float>({1, 2, 1}, Shape{1, 3});
+  // 0.33 is 13 of [0, 255] less 10; 40 is out of range, 245 less 10; -3 is -30, out of range too.
+  const auto outputs = session.Predict({{"x", x.view()}});
+  const auto& y = outputs.at("y");
+  const float d[] = {0.3f, 24.5f, -1.0f};
+  EXPECT_FLOAT_EQ(y.as<float>()[0], d[0]);
+  EXPECT_FLOAT_EQ(y.as<float>()[1], 2 * d[0] + d[1] + 3 * d[2]);
+  EXPECT_FLOAT_EQ(y.as<float>()[2], d[2]);
+  session.Step({{"x", x.view()}});
+  const float lr = static_cast<float>(kRate);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[0], 0.33f - lr * 3 / 3);
+  EXPECT_EQ(session.Get("w").as<float>()[1], 20);
+  EXPECT_EQ(session.Get("w").as<float>()[2], -3);
+  for (size_t i = 0; i < 9; ++i) {
+    const float begun[] = {1, 2, 0, 0, 1, 0, 0, 3, 1};
+    EXPECT_FLOAT_EQ(session.Get("v").as<float>()[i], begun[i] - lr * d[i / 3] / 3) << i;
+  }
 }
 
 }  // namespace

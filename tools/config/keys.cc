@@ -19,6 +19,7 @@ constexpr Key kKeys[] = {
     {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers that are trained although the analysis would not"},
     {"model.mode", "--mode", kText, kAll, "train", "train restores batch statistics and dropout; graph trains the file as it is written",
      "train|graph"},
+    {"model.outputs", "--outputs", kTexts, kAll, "", "outputs of the model that are computed, and so what they need; default: all"},
     {"model.loop_bound", "--loop-bound", kInteger, kAll, "256",
      "rounds of a loop without a number that are kept for its gradient; more are an error of the step", "", 1},
     {"model.detach", "--detach", kSwitch, kAll, "true",

@@ -413,6 +413,7 @@ ImportOptions ImportOptionsOf(const Configuration& configuration) {
   ImportOptions options;
   options.batch = configuration.Integer("data.batch");
   options.loop_bound = configuration.Integer("model.loop_bound");
+  options.outputs = configuration.Texts("model.outputs");
   options.detach = configuration.Switch("model.detach");
   for (const auto& [name, values] : configuration.Named("model.shape")) options.shapes[name] = std::stoll(values[0]);
   return options;

@@ -1,0 +1,112 @@
+#include "compiler/passes/fake_quantize.h"
+
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace gradloom {
+namespace {
+
+// The integers that the type has.
+std::optional<std::pair<double, double>> RangeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kInt8: return std::pair(-128.0, 127.0);
+    case DType::kUint8: return std::pair(0.0, 255.0);
+    case DType::kInt16: return std::pair(-32768.0, 32767.0);
+    case DType::kUint16: return std::pair(0.0, 65535.0);
+    case DType::kInt4: return std::pair(-8.0, 7.0);
+    case DType::kUint4: return std::pair(0.0, 15.0);
+    default: return std::nullopt;
+  }
+}
+
+bool IsOp(const Node& node, const char* op) { return node.domain.empty() && node.op == op; }
+
+ValueId Input(const Node& node, size_t i) { return i < node.inputs.size() ? node.inputs[i] : kNoValue; }
+
+class FakeQuantize {
+ public:
+  explicit FakeQuantize(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
+
+  void Run() {
+    const Uses uses(graph_);
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    std::map<ValueId, Node> quantized;
+    for (Node& node : nodes) {
+      if (IsOp(node, "QuantizeLinear") && uses.consumers[static_cast<size_t>(node.outputs[0])].size() == 1)
+        quantized.emplace(node.outputs[0], node);
+      const auto from = IsOp(node, "DequantizeLinear") ? quantized.find(node.inputs[0]) : quantized.end();
+      if (from == quantized.end() || !Fits(from->second, node)) {
+        graph_.AddNode(std::move(node));
+      } else {
+        Pass(from->second, std::move(node));
+      }
+    }
+  }
+
+ private:
+  // One value, or two constants with the same elements.
+  bool Same(ValueId a, ValueId b) const {
+    if (a == b) return true;
+    if (a == kNoValue || b == kNoValue || graph_.value(a).role != Role::kConst || graph_.value(b).role != Role::kConst) return false;
+    const Tensor *one = graph_.data(a), *two = graph_.data(b);
+    return one != nullptr && two != nullptr && graph_.type(a) == graph_.type(b) &&
+           std::memcmp(one->data(), two->data(), static_cast<size_t>(one->bytes())) == 0;
+  }
+
+  bool Fits(const Node& quantize, const Node& dequantize) const {
+    const ValueType x = graph_.type(quantize.inputs[0]);
+    const int64_t axis = quantize.attributes.Int("axis", 1);
+    return IsFloating(x.dtype) && graph_.type(dequantize.outputs[0]) == x && RangeOf(graph_.value(quantize.outputs[0]).dtype) &&
+           Same(Input(quantize, 1), Input(dequantize, 1)) && Same(Input(quantize, 2), Input(dequantize, 2)) &&
+           quantize.attributes.Int("block_size", 0) == 0 && axis == dequantize.attributes.Int("axis", 1) &&
+           graph_.value(Input(quantize, 1)).shape.rank() <= 1;
+  }
+
+  // A number for each place along the axis, or one for all, as an operand beside x.
+  ValueId Beside(ValueId numbers, const ValueType& x, int64_t axis) {
+    const Shape given = b_.shape(numbers);
+    numbers = b_.Cast(numbers, x.dtype);
+    if (given.elements() == 1) return b_.Reshape(numbers, Shape{});
+    std::vector<int64_t> dims(static_cast<size_t>(x.shape.rank()), 1);
+    dims[static_cast<size_t>(axis < 0 ? axis + x.shape.rank() : axis)] = given.elements();
+    return b_.Reshape(numbers, Shape(dims));
+  }
+
+  // y = y0 + (x - x), the first two of which have no way back, and where the integer is out of range 0 in place of x.
+  void Pass(const Node& quantize, Node dequantize) {
+    const ValueId x = quantize.inputs[0], y = dequantize.outputs[0];
+    const ValueType type = graph_.type(x);
+    const int64_t axis = quantize.attributes.Int("axis", 1);
+    const std::string origin = dequantize.origin;
+    const auto [least, most] = *RangeOf(graph_.value(quantize.outputs[0]).dtype);
+    const ValueId rounded = graph_.AddValue(graph_.value(y).name + "/rounded", type.dtype, type.shape, Role::kActivation);
+    dequantize.outputs[0] = rounded;
+    graph_.AddNode(std::move(dequantize));
+    b_.set_origin(origin);
+    const ValueId level = b_.Op("Round", {b_.Div(x, Beside(quantize.inputs[1], type, axis))});
+    ValueId low = b_.Scalar(least, type.dtype), high = b_.Scalar(most, type.dtype);
+    if (Input(quantize, 2) != kNoValue) {
+      const ValueId zero = Beside(quantize.inputs[2], type, axis);
+      low = b_.Sub(low, zero);
+      high = b_.Sub(high, zero);
+    }
+    const ValueId inside = b_.Op("And", {b_.Op("GreaterOrEqual", {level, low}), b_.Op("LessOrEqual", {level, high})});
+    const ValueId kept = b_.Where(inside, x, b_.Scalar(0, type.dtype));
+    const ValueId through = b_.Sub(kept, b_.Own("StopGradient", {kept}));
+    Node sum{.op = "Add", .inputs = {b_.Own("StopGradient", {rounded}), through}, .outputs = {y}};
+    sum.origin = origin;
+    graph_.AddNode(std::move(sum));
+  }
+
+  GraphBuilder& b_;
+  Graph& graph_;
+};
+
+}  // namespace
+
+void PassThroughFakeQuantize(GraphBuilder& builder) { FakeQuantize(builder).Run(); }
+
+}  // namespace gradloom

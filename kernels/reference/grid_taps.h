@@ -1,0 +1,47 @@
+// From a coordinate of a grid to the samples that it draws from: what GridSample and its gradient have in common. As ONNX's reference
+// implementation: a coordinate outside the border is clamped or reflected before its taps are chosen, and each tap once more; but cubics
+// over a clamped border, of which the reference makes steps, are PyTorch's and onnxruntime's.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+// The samples along one dimension that a coordinate draws from.
+struct GridTaps {
+  static constexpr int kMost = 4;
+  std::array<int64_t, kMost> at{};  // -1: a zero beyond the border
+  std::array<double, kMost> weight{};
+  std::array<double, kMost> slope{};  // d weight / d normalized coordinate
+};
+
+class GridSampler {
+ public:
+  // By the attributes mode, padding_mode and align_corners. Throws Error(kAttr).
+  explicit GridSampler(const KernelCall& call);
+
+  // Along one dimension.
+  int num_taps() const { return mode_ == Mode::kNearest ? 1 : mode_ == Mode::kLinear ? 2 : 4; }
+
+  // Of the normalized coordinate n (-1 and 1 are the ends) along a dimension of `extent` samples.
+  GridTaps TapsOf(double n, int64_t extent) const;
+
+ private:
+  // Of the place x among the samples; `slope`: d x / d normalized coordinate.
+  GridTaps TapsAround(double x, double slope, int64_t extent) const;
+
+  enum class Mode : uint8_t { kNearest, kLinear, kCubic };
+  enum class Padding : uint8_t { kZeros, kBorder, kReflection };
+
+  void Set(GridTaps& taps, size_t i, int64_t at, double weight, double slope, int64_t extent) const;
+
+  bool align_;
+  Mode mode_;
+  Padding padding_;
+};
+
+}  // namespace gradloom
