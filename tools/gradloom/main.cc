@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -89,7 +91,11 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
   return Error(ErrorCode::kConfig, Escaped(error.what()), "", see);
 }
 
+// torch.distributed.launch puts it before all words that are to follow the script: `gradloom "$@"` has it before the verb.
+bool IsLocalRank(std::string_view word) { return word.starts_with("--local-rank=") || word.starts_with("--local_rank="); }
+
 int Run(int argc, char** argv) {
+  if (argc > 2 && IsLocalRank(argv[1])) std::swap(argv[1], argv[2]);
   CLI::App app("Gradloom trains ONNX models: one plan, proved before it runs.", "gradloom");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("gradloom ") + kVersion);
