@@ -69,8 +69,11 @@ class Communicator {
   void Receive(int process, uint32_t tag, void* to, int64_t bytes);
   std::vector<std::byte> Take(int process, uint32_t tag);
 
-  // How long threads of this process have waited for messages so far, all together.
+  // How long threads of this process have waited for messages so far, all together, and what they were told by CountWaited.
   std::chrono::nanoseconds waited() const { return std::chrono::nanoseconds(waited_.load(std::memory_order_relaxed)); }
+
+  // Of others that were waited for without a message: by GPUs.
+  void CountWaited(std::chrono::nanoseconds time) { waited_.fetch_add(time.count(), std::memory_order_relaxed); }
 
   // Of a wait for others that no message ends, again and again; `since`: when it began. `what`: "the collective X of the GPUs". Throws
   // Error(kPeer) where the job has failed, or fails now because it took too long.

@@ -72,6 +72,8 @@ class Device {
   virtual void DeleteEvent(void* event) noexcept = 0;
 
   virtual void Record(void* event, void* stream) = 0;
+  // The same of a timed event, whose time can be asked for, too, when a graph has run in which this was captured.
+  virtual void RecordTime(void* event, void* stream) = 0;
   // The stream goes on when the event's last record has been reached.
   virtual void Wait(void* stream, void* event) = 0;
   // Between and of host memory and the memory of any device.

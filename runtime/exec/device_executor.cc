@@ -83,6 +83,8 @@ class DeviceExecutor : public Executor {
   // NCCL keeps a communicator until no graph has collectives of it any more.
   void DropGraphs();
   void CheckFault();
+  // Adds what this process's devices have waited for others in the step that has ended, of which what all do together takes its time, too.
+  void CountWaits(const DeviceEntry& entry);
   void NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin);
   void Read(const void* from, int64_t bytes, size_t rank, void* to);
   // A feed that is fetched.
@@ -243,6 +245,7 @@ void DeviceExecutor::Run(int entry_index, std::span<const TensorView> feeds, con
   issuer_.Await();
   ++entry.runs;
   if (timed_) NoteTimes(entry_index, entry, begin);
+  if (options_.communicator != nullptr) CountWaits(entry);
   CheckFault();
 }
 
@@ -271,6 +274,17 @@ void DeviceExecutor::CheckFault() {
   }
   // Where a kernel has found something wrong, that may be why a loop went on.
   if (const Instruction* const loop = issuer_.TakeEndless(); loop != nullptr) ThrowEndless(*loop);
+}
+
+// Of several devices the one that waits least is what the others are waiting for.
+void DeviceExecutor::CountWaits(const DeviceEntry& entry) {
+  std::optional<double> least_ms;
+  for (size_t r = memories_.first(); r < memories_.last(); ++r) {
+    double ms = 0;
+    for (const DeviceInstruction* i : entry.ranks[r].apart) ms += memories_.rank(r).device->Milliseconds(i->begin.get(), i->end.get());
+    least_ms = std::min(ms, least_ms.value_or(ms));
+  }
+  options_.communicator->CountWaited(std::chrono::nanoseconds(static_cast<int64_t>(1e6 * least_ms.value_or(0))));
 }
 
 void DeviceExecutor::NoteTimes(int entry_index, DeviceEntry& entry, Clock::time_point begin) {

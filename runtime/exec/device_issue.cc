@@ -181,11 +181,11 @@ void DeviceIssuer::Begin(Lane& lane) {
   if (!IsTimed(lane)) return;
   DeviceInstruction& front = lane.front();
   if (front.begin.get() == nullptr) front.begin = DeviceEvent(device, true), front.end = DeviceEvent(device, true);
-  device.Record(front.begin.get(), lane.stream);
+  device.RecordTime(front.begin.get(), lane.stream);
 }
 
 void DeviceIssuer::End(Lane& lane) {
-  if (IsTimed(lane)) memories_.rank(lane.rank).device->Record(lane.front().end.get(), lane.stream);
+  if (IsTimed(lane)) memories_.rank(lane.rank).device->RecordTime(lane.front().end.get(), lane.stream);
   ++lane.frames.back().next;
   lane.frames.back().progress = Progress::kNew;
   while (lane.in_body() && lane.frames.back().ends()) lane.frames.pop_back();

@@ -15,8 +15,10 @@ namespace gradloom {
 
 // How a step is enqueued.
 struct IssueOptions {
-  int slot = 0;         // of its inputs
-  bool timed = false;   // with a timed event before and behind each instruction of a program, not of its bodies
+  int slot = 0;  // of its inputs
+  // With a timed event before and behind each instruction of a program, not of its bodies. What is done together with devices of other
+  // processes has them always.
+  bool timed = false;
   bool pieces = false;  // what lies together in a stream goes as a graph where it has run before; for entries that decide
 };
 
@@ -90,7 +92,7 @@ class DeviceIssuer {
   std::vector<DeviceInstruction>* NextBody(Lane& lane);
   // Returns when a decision that nothing else can go on without has what it goes by.
   void AwaitAnswer();
-  bool IsTimed(const Lane& lane) const { return options_.timed && !lane.in_body(); }
+  bool IsTimed(const Lane& lane) const { return (options_.timed || lane.front().apart) && !lane.in_body(); }
   void Begin(Lane& lane);
   void End(Lane& lane);
   void* StreamOf(size_t rank, size_t stream);

@@ -97,6 +97,11 @@ class DevicePreparation {
       made.lanes[stream].push_back(Prepared(program, instruction, static_cast<int>(i), rank));
       AddBodies(rank, made.lanes[stream].back(), made.decisions, decided);
     }
+    for (const auto& lane : made.lanes) {
+      for (const DeviceInstruction& prepared : lane) {
+        if (prepared.apart) made.apart.push_back(&prepared);
+      }
+    }
     return made;
   }
 
@@ -180,6 +185,8 @@ class DevicePreparation {
       case InstructionKind::kLoop: return;
       case InstructionKind::kCollective: {
         prepared.group = binding.groups[static_cast<size_t>(instruction.group)];
+        for (const int member : plan_.groups[static_cast<size_t>(prepared.group)].ranks)
+          prepared.apart = prepared.apart || !memories_.holds(static_cast<size_t>(member));
         const size_t count = instruction.uses.size() / 2;
         for (size_t slot = 0; slot < 2; ++slot) {
           for (size_t k = 0; k < count; ++k) {
@@ -191,7 +198,10 @@ class DevicePreparation {
         return;
       }
       case InstructionKind::kSend:
-      case InstructionKind::kRecv: prepared.peer = binding.peers[static_cast<size_t>(instruction.peer)]; return;
+      case InstructionKind::kRecv:
+        prepared.peer = binding.peers[static_cast<size_t>(instruction.peer)];
+        prepared.apart = !memories_.holds(static_cast<size_t>(prepared.peer));
+        return;
     }
   }
 

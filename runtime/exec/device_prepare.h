@@ -74,7 +74,8 @@ struct DeviceInstruction {
   std::array<std::vector<DeviceGroup::Operand>, 2> operands;  // of a collective, by input slot
   std::vector<std::vector<DeviceInstruction>> bodies;         // of an if: then, else; of a loop one
   DecisionOperands* decision = nullptr;                       // of an if or a loop: where its operands are copied to
-  DeviceEvent begin, end;                                     // where the step is timed
+  bool apart = false;                                         // whether it is done together with devices of other processes
+  DeviceEvent begin, end;                                     // where it is timed
   // At the head of a piece: how many launches and copies of its list follow one another, itself included; else 0.
   size_t piece = 0;
   bool piece_in_slots = false;                               // whether an operand of the piece lies in an input slot
@@ -95,6 +96,8 @@ struct DeviceRank {
   std::vector<DeviceEvent> events;
   std::vector<bool> of_copies;  // by event: recorded by a copy stream
   StagingMemory decisions;      // DecisionOperands, one after another
+  // Of the program, what is done together with devices of other processes.
+  std::vector<const DeviceInstruction*> apart;
 };
 
 // A fetch that is small enough to be brought to the host with every step.

@@ -16,6 +16,9 @@ namespace {
 // The random numbers of rows that are made for training, apart from all others.
 constexpr uint64_t kRowStream = 0x726F7773;
 
+// What a thread takes at once of small rows, of which each takes less than what hangs on taking one.
+constexpr int64_t kBytesAtOnce = 4096;
+
 Shape BatchShape(const Shape& row, int64_t rows) {
   Shape shape{rows};
   for (int64_t extent : row) shape.push_back(extent);
@@ -37,6 +40,10 @@ class Batches::Maker {
         keeps_(options.kept),
         slots_(static_cast<size_t>(std::max(options.ahead, 1) + options.kept)) {
     const int64_t rows = std::min(batches.batch_, static_cast<int64_t>(batches.order_.size()));
+    int64_t row_bytes = 1;
+    for (const auto& [name, column] : batches.data_.made_columns())
+      row_bytes += column.source->row_shape().elements() * DTypeBytes(column.source->dtype());
+    rows_at_once_ = std::max<int64_t>(kBytesAtOnce / row_bytes, 1);
     for (Slot& slot : slots_) {
       for (const auto& [name, column] : batches.data_.made_columns()) {
         slot.columns.emplace(name, Tensor(column.source->dtype(), BatchShape(column.source->row_shape(), rows)));
@@ -104,19 +111,21 @@ class Batches::Maker {
       if (closing_) return;
       const auto [first, last] = ReadOf(next_batch_);
       const int64_t batch = next_batch_, row = first + next_row_;
-      if (++next_row_ == last - first) ++next_batch_, next_row_ = 0;
+      const int64_t rows = std::min(rows_at_once_, last - row);
+      next_row_ += rows;
+      if (next_row_ == last - first) ++next_batch_, next_row_ = 0;
       Slot& slot = SlotOf(batch);
       ++busy_;
       lock.unlock();
       std::exception_ptr failure;
       try {
-        Make(slot, batch, row);
+        for (int64_t i = 0; i < rows; ++i) Make(slot, batch, row + i);
       } catch (...) {
         failure = std::current_exception();
       }
       lock.lock();
       if (failure != nullptr && slot.failure == nullptr) slot.failure = failure;
-      ++slot.made;
+      slot.made += rows;
       --busy_;
       done_.notify_all();
     }
@@ -135,13 +144,14 @@ class Batches::Maker {
   const PhiloxKey draw_;
   const ReadRows reads_;
   const int64_t keeps_;
+  int64_t rows_at_once_ = 1;  // that a thread takes
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable work_, done_;
   int64_t current_ = -1;                   // the batch that was asked for last
   int64_t first_ = 0;                      // where the present row of batches began
   int64_t next_batch_ = 0, next_row_ = 0;  // what is made next, of those that are read
-  int busy_ = 0;                           // rows that are being made
+  int busy_ = 0;                           // threads that make rows
   bool closing_ = false;
   std::vector<std::thread> threads_;  // last: they use all of the above
 };

@@ -200,9 +200,13 @@ std::vector<std::string> Checkpoint::Warnings() const {
   std::vector<std::string> warnings;
   for (const auto& [name, type] : types_) {
     if (!IsFloating(type.dtype)) continue;
-    const Tensor value = Read(name);
     int64_t bad = 0;
-    for (int64_t i = 0; i < value.elements(); ++i) bad += std::isfinite(ElementAsDouble(value.view(), i)) ? 0 : 1;
+    if (const auto file = file_of_.find(name); file != file_of_.end()) {
+      bad = file->second->NonFinite(name);
+    } else {
+      const TensorView& value = views_.at(name);
+      for (int64_t i = 0; i < value.elements(); ++i) bad += std::isfinite(ElementAsDouble(value, i)) ? 0 : 1;
+    }
     if (bad > 0)
       warnings.push_back("'" + Escaped(name) + "' of the checkpoint has " + std::to_string(bad) + " values that are NaN or infinite");
   }

@@ -7,14 +7,15 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "runtime/base/error.h"
 #include "runtime/session/csv_records.h"
+#include "runtime/session/spill_buffer.h"
 
 namespace gradloom {
 namespace {
@@ -158,7 +159,8 @@ class CsvColumnNames {
 struct Reading {
   std::vector<size_t> columns;
   bool single = false;
-  std::variant<std::vector<float>, std::vector<double>, std::vector<int64_t>> values;
+  DType dtype;
+  SpillBuffer values;
   int64_t nan_count = 0;
   std::string first_nan;
 };
@@ -172,8 +174,10 @@ Error NumberError(NumberFault fault, std::string_view field, DType dtype, const 
                      : "mend the line, or leave the column out with --map; an empty field is read as NaN"};
 }
 
+// `row`: room for it.
 template <typename T>
-void ReadRow(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, std::vector<T>& values) {
+void ReadRowAs(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, std::vector<T>& row) {
+  row.clear();
   for (const size_t column : reading.columns) {
     T value{};
     const NumberFault fault = ParseNumber(fields[column], value);
@@ -183,20 +187,39 @@ void ReadRow(const std::vector<std::string_view>& fields, const CsvRecords& reco
     if constexpr (std::is_floating_point_v<T>) {
       if (!std::isfinite(value) && reading.nan_count++ == 0) reading.first_nan = records.Place(column);
     }
-    values.push_back(value);
+    row.push_back(value);
+  }
+  reading.values.Append(row.data(), static_cast<int64_t>(row.size() * sizeof(T)));
+}
+
+// A row of each dtype that a selection may have.
+struct Rows {
+  std::vector<float> floats;
+  std::vector<double> doubles;
+  std::vector<int64_t> integers;
+};
+
+void ReadRow(const std::vector<std::string_view>& fields, const CsvRecords& records, Reading& reading, Rows& rows) {
+  switch (reading.dtype) {
+    case DType::kFloat64: return ReadRowAs(fields, records, reading, rows.doubles);
+    case DType::kInt64: return ReadRowAs(fields, records, reading, rows.integers);
+    default: return ReadRowAs(fields, records, reading, rows.floats);
   }
 }
 
 CsvColumns Finished(Reading&& reading, int64_t rows) {
-  return std::visit(
-      [&]<typename T>(std::vector<T>& values) {
-        const Shape shape = reading.single ? Shape{rows} : Shape{rows, static_cast<int64_t>(reading.columns.size())};
-        Tensor tensor(DTypeOf<T>::value, shape);
-        std::memcpy(tensor.data(), values.data(), values.size() * sizeof(T));
-        values = {};  // at once: the next selection needs memory, too
-        return CsvColumns{tensor, reading.nan_count, std::move(reading.first_nan)};
-      },
-      reading.values);
+  const Shape shape = reading.single ? Shape{rows} : Shape{rows, static_cast<int64_t>(reading.columns.size())};
+  CsvColumns columns{.nan_count = reading.nan_count, .first_nan = std::move(reading.first_nan)};
+  if (reading.values.spilled()) {
+    const auto values = std::make_shared<const SpillBuffer>(std::move(reading.values));
+    columns.stored = StoredArray{reading.dtype, false, shape,
+                                 [values](int64_t offset, void* out, int64_t bytes) { values->ReadAt(offset, out, bytes); }};
+    return columns;
+  }
+  columns.values = Tensor(reading.dtype, shape);
+  reading.values.ReadAt(0, columns.values.data(), columns.values.bytes());
+  reading.values = SpillBuffer();  // at once: the next selection needs memory, too
+  return columns;
 }
 
 // A table open at its first row.
@@ -235,18 +258,16 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
 
   std::vector<Reading> readings;
   for (const CsvSelection& selection : selections) {
-    Reading& reading = readings.emplace_back();
-    std::tie(reading.columns, reading.single) = names.Resolve(selection.columns);
-    if (selection.dtype == DType::kFloat64) reading.values.emplace<std::vector<double>>();
-    if (selection.dtype == DType::kInt64) reading.values.emplace<std::vector<int64_t>>();
-    GRADLOOM_CHECK(reading.values.index() != 0 || selection.dtype == DType::kFloat32);
+    GRADLOOM_CHECK(selection.dtype == DType::kFloat32 || selection.dtype == DType::kFloat64 || selection.dtype == DType::kInt64);
+    auto [columns, single] = names.Resolve(selection.columns);
+    readings.push_back(
+        {.columns = std::move(columns), .single = single, .dtype = selection.dtype, .values = SpillBuffer(options.memory_bytes)});
   }
   int64_t rows = 0;
+  Rows row;
   do {
     table.CheckWidth();
-    for (Reading& reading : readings) {
-      std::visit([&](auto& values) { ReadRow(table.fields, table.records, reading, values); }, reading.values);
-    }
+    for (Reading& reading : readings) ReadRow(table.fields, table.records, reading, row);
     ++rows;
   } while (table.records.Next(table.fields));
   std::vector<CsvColumns> result;

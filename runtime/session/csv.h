@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/file.h"
 #include "runtime/base/tensor.h"
+#include "runtime/session/stored_array.h"
 
 namespace gradloom {
 
@@ -25,8 +28,9 @@ struct CsvSelection {
 // A selection's numbers: [rows] for one column named as such, else [rows, columns].
 struct CsvColumns {
   Tensor values;
-  int64_t nan_count = 0;  // NaN and infinite elements, which are accepted and counted
-  std::string first_nan;  // where the first of them is: "file:line:column"
+  std::optional<StoredArray> stored;  // the numbers, in place of `values`, where they are too many: CsvOptions::memory_bytes
+  int64_t nan_count = 0;              // NaN and infinite elements, which are accepted and counted
+  std::string first_nan;              // where the first of them is: "file:line:column"
 };
 
 struct CsvOptions {
@@ -38,6 +42,8 @@ struct CsvOptions {
   int64_t max_columns = 1 << 20;
   // Of the file, and of its text once unpacked.
   int64_t limit_bytes = kFileLimitBytes;
+  // Of the numbers of a selection; more of them are not kept in memory (SpillBuffer).
+  int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // One tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is

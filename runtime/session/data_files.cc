@@ -36,14 +36,18 @@ void WarnOfNans(const std::string& name, const Tensor& column, const std::string
 }
 
 std::map<std::string, Tensor> LoadTable(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options,
-                                        std::vector<std::string>& warnings) {
+                                        LoadedData& loaded) {
   std::vector<CsvSelection> selections;
   for (const ColumnSource& source : sources) selections.push_back({source.source, source.dtype});
   std::vector<CsvColumns> read = ReadCsv(path, selections, options);
   std::map<std::string, Tensor> columns;
   for (size_t i = 0; i < read.size(); ++i) {
-    if (read[i].nan_count > 0) warnings.push_back(Warning(sources[i].name, read[i].nan_count, read[i].first_nan));
-    columns.emplace(sources[i].name, std::move(read[i].values));
+    if (read[i].nan_count > 0) loaded.warnings.push_back(Warning(sources[i].name, read[i].nan_count, read[i].first_nan));
+    if (read[i].stored) {
+      loaded.stored.emplace(sources[i].name, std::move(*read[i].stored));
+    } else {
+      columns.emplace(sources[i].name, std::move(read[i].values));
+    }
   }
   return columns;
 }
@@ -119,16 +123,16 @@ CsvOptions TableOptions(const std::string& path) {
   return options;
 }
 
-std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source) {
+std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source, int64_t unpack_bytes) {
   switch (KindOfDataFile(path)) {
     case DataFileKind::kNpy: return OpenNpy(path);
-    case DataFileKind::kNpz: return OpenNpz(path, source.source);
-    case DataFileKind::kIdx: return OpenIdx(path);
+    case DataFileKind::kNpz: return OpenNpz(path, source.source, unpack_bytes);
+    case DataFileKind::kIdx: return OpenIdx(path, unpack_bytes);
     case DataFileKind::kTokens: return OpenTokens(path);
     case DataFileKind::kIdxSet: {
       const auto files = IdxFilesOf(path);
       const auto found = files.find(source.source);
-      return found == files.end() ? std::nullopt : OpenIdx(found->second);
+      return found == files.end() ? std::nullopt : OpenIdx(found->second, unpack_bytes);
     }
     case DataFileKind::kTable:
     case DataFileKind::kImages: break;
@@ -160,7 +164,7 @@ LoadedData Load(const std::string& path, const std::vector<ColumnSource>& source
   std::set<std::string> arrays;
   for (const ColumnSource& source : sources) arrays.insert(source.source);
   switch (kind) {
-    case DataFileKind::kTable: columns = LoadTable(path, sources, options, loaded.warnings); break;
+    case DataFileKind::kTable: columns = LoadTable(path, sources, options, loaded); break;
     case DataFileKind::kNpz: columns = Chosen(alone ? ReadNpz(path, arrays, limit) : ReadNpz(path, limit), sources, path); break;
     case DataFileKind::kIdxSet: columns = Chosen(ReadIdxSet(path, alone ? &arrays : nullptr, limit), sources, path); break;
     case DataFileKind::kTokens: columns = Chosen(ReadWindows(path, sources, limit), sources, path); break;
@@ -172,7 +176,7 @@ LoadedData Load(const std::string& path, const std::vector<ColumnSource>& source
     if (column.shape().rank() > 0 && column.shape()[0] == 0)
       throw Error(ErrorCode::kData, "column '" + Escaped(name) + "' has no rows", where);
   }
-  if (columns.empty()) throw Error(ErrorCode::kData, "the file has no arrays", where);
+  if (columns.empty() && loaded.stored.empty()) throw Error(ErrorCode::kData, "the file has no arrays", where);
   try {
     loaded.data = Dataset(columns);
   } catch (const Error& error) {

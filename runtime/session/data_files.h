@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct ColumnSource {
 
 struct LoadedData {
   Dataset data;
+  std::map<std::string, StoredArray>
+      stored;                         // those of a table that are too many for memory (CsvOptions::memory_bytes), in place of columns
   std::vector<std::string> warnings;  // one for each column with NaN or infinite values: how many, where first
 };
 
@@ -51,7 +54,7 @@ LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& so
 LoadedData LoadDataAlone(const std::string& path, const std::vector<ColumnSource>& sources);
 
 // What a source means in a file from which rows can be had without the others; nothing where they cannot, or it is not there. Of tokens all
-// of them. Errors as LoadData's.
-std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source);
+// of them. A compressed array of `unpack_bytes` or more is unpacked for it. Errors as LoadData's.
+std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source, int64_t unpack_bytes);
 
 }  // namespace gradloom

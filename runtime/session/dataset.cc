@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -236,31 +237,61 @@ std::vector<float> Spread(const std::vector<double>& values, const Shape& shape,
   return spread;
 }
 
-Transform Standardize(const Tensor& column) {
-  const int64_t rows = column.shape()[0], width = rows == 0 ? 0 : column.elements() / rows;
+// Of rows that `row` gives, which goes twice through all of them.
+Transform Standardize(int64_t rows, int64_t width, const std::function<TensorView(int64_t)>& row) {
+  std::vector<double> means(static_cast<size_t>(width)), squares(static_cast<size_t>(width));
+  for (int64_t i = 0; i < rows; ++i) {
+    const TensorView values = row(i);
+    for (int64_t j = 0; j < width; ++j) means[static_cast<size_t>(j)] += ElementAsDouble(values, j);
+  }
+  for (double& mean : means) mean /= static_cast<double>(rows);
+  for (int64_t i = 0; i < rows; ++i) {
+    const TensorView values = row(i);
+    for (int64_t j = 0; j < width; ++j)
+      squares[static_cast<size_t>(j)] += std::pow(ElementAsDouble(values, j) - means[static_cast<size_t>(j)], 2);
+  }
   Transform transform;
-  for (int64_t j = 0; j < width; ++j) {
-    double sum = 0, squares = 0;
-    for (int64_t i = 0; i < rows; ++i) sum += ElementAsDouble(column.view(), i * width + j);
-    const double mean = sum / static_cast<double>(rows);
-    for (int64_t i = 0; i < rows; ++i) squares += std::pow(ElementAsDouble(column.view(), i * width + j) - mean, 2);
-    const double deviation = std::sqrt(squares / static_cast<double>(rows));
-    transform.shift.push_back(static_cast<float>(mean));
+  for (size_t j = 0; j < means.size(); ++j) {
+    const double deviation = std::sqrt(squares[j] / static_cast<double>(rows));
+    transform.shift.push_back(static_cast<float>(means[j]));
     transform.scale.push_back(deviation > 0 ? static_cast<float>(1 / deviation) : 1.0f);
   }
   return transform;
 }
 
-}  // namespace
-
-Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
+std::vector<std::string_view> Words(std::string_view text) {
   std::vector<std::string_view> words;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t space = rest.find(' ');
     if (space != 0) words.push_back(rest.substr(0, space));
     rest = space == std::string_view::npos ? std::string_view() : rest.substr(space + 1);
   }
-  if (words.size() == 1 && words[0] == "standardize") return Standardize(fitted_on);
+  return words;
+}
+
+}  // namespace
+
+bool Transform::IsMeasured(std::string_view text) { return Words(text) == std::vector<std::string_view>{"standardize"}; }
+
+Transform Transform::Standardized(const RowSource& source, std::span<const int64_t> rows) {
+  Tensor row(source.dtype(), source.row_shape());
+  return Standardize(static_cast<int64_t>(rows.size()), row.elements(), [&](int64_t i) {
+    source.Read(rows[static_cast<size_t>(i)], {}, row.data());
+    return row.view();
+  });
+}
+
+Transform Transform::Parse(std::string_view text, const Tensor& fitted_on) {
+  if (IsMeasured(text)) {
+    const int64_t rows = fitted_on.shape()[0], width = rows == 0 ? 0 : fitted_on.elements() / rows;
+    return Standardize(rows, width, [&](int64_t i) {
+      TensorView row = fitted_on.view();
+      row.data = static_cast<const std::byte*>(row.data) + i * RowBytes(fitted_on);
+      row.shape = WithRows(row.shape, 1);
+      return row;
+    });
+  }
+  const std::vector<std::string_view> words = Words(text);
   if (words.size() == 2 && words[0] == "scale") {
     const size_t slash = words[1].find('/');
     const double over = slash == std::string_view::npos ? 1.0 : ParseNumber(words[1].substr(slash + 1), text);

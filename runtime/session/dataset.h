@@ -28,8 +28,9 @@ class RowSource {
   // naming the file.
   virtual void Read(int64_t row, PhiloxKey draw, void* out) const = 0;
 
-  // What a transform that is written so is for these rows. Throws Error(kConfig) for one that does not exist.
-  virtual Transform Fitted(const std::string& text) const = 0;
+  // What a transform that is written so is, where it is measured on these rows if it is measured at all. Throws Error(kConfig) for one that
+  // does not exist.
+  virtual Transform Fitted(const std::string& text, std::span<const int64_t> rows) const = 0;
   // The same rows with one more transform, which Fitted gave for these or other rows of their kind; random ones are left out where they are
   // not for `training`. Throws Error(kConfig).
   virtual std::shared_ptr<const RowSource> With(const Transform& transform, bool training) const = 0;
@@ -112,6 +113,11 @@ struct Transform {
   // dimension of a row), or "standardize": mean 0 and variance 1 by element, measured on `fitted_on`
   // (elements that never change are only shifted). Throws Error(kConfig).
   static Transform Parse(std::string_view text, const Tensor& fitted_on);
+
+  // Whether it is one that is measured: "standardize".
+  static bool IsMeasured(std::string_view text);
+  // The same for rows that are read twice, one after the other.
+  static Transform Standardized(const RowSource& source, std::span<const int64_t> rows);
 
   // Throws Error(kData) for a column that is not float32.
   void Apply(Tensor& column) const;

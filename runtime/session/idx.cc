@@ -9,6 +9,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/session/spill_buffer.h"
 #include "runtime/session/unpacked_file.h"
 
 namespace gradloom {
@@ -98,6 +99,17 @@ Error MoreBytes(const Shape& shape, const std::string& path) {
   return {ErrorCode::kData, "bytes after the last element of " + shape.ToString(), Escaped(path, 4096)};
 }
 
+void CheckEnd(UnpackedFile& file, const Shape& shape) {
+  char more;
+  if (file.Read(&more, 1) != 0) throw MoreBytes(shape, file.path());
+}
+
+StoredArray Unpack(UnpackedFile& file, const Head& head) {
+  StoredArray array{head.dtype, true, head.shape, Spilled([&](void* out, int64_t bytes) { ReadExactly(file, out, bytes); }, head.bytes)};
+  CheckEnd(file, head.shape);
+  return array;
+}
+
 }  // namespace
 
 Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
@@ -105,16 +117,16 @@ Tensor ReadIdx(const std::string& path, int64_t limit_bytes) {
   const Head head = ReadHead(file, limit_bytes);
   Tensor tensor(head.dtype, head.shape);
   ReadExactly(file, tensor.data(), tensor.bytes());
-  char more;
-  if (file.Read(&more, 1) != 0) throw MoreBytes(head.shape, path);
+  CheckEnd(file, head.shape);
   SwapBytes(tensor);
   return tensor;
 }
 
-std::optional<StoredArray> OpenIdx(const std::string& path, int64_t limit_bytes) {
-  if (path.ends_with(".gz")) return std::nullopt;
+std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes, int64_t limit_bytes) {
   UnpackedFile unpacked(path, limit_bytes);
   const Head head = ReadHead(unpacked, limit_bytes);
+  if (unpacked.packed() && head.bytes < unpack_bytes) return std::nullopt;
+  if (unpacked.packed()) return Unpack(unpacked, head);
   const auto file = std::make_shared<const InputFile>(path, limit_bytes);
   const int64_t rest = file->bytes() - head.head_bytes;
   if (rest < head.bytes) throw EndsEarly(path);

@@ -17,8 +17,9 @@ namespace gradloom {
 // Error(kIo), Error(kLimit) as UnpackedFile.
 Tensor ReadIdx(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
-// The array of a file that stays open; nothing of one that is gzipped. Errors as ReadIdx's.
-std::optional<StoredArray> OpenIdx(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
+// The array of a file that stays open. One that is gzipped is unpacked by this call, and kept as SpillBuffer has it, where it has
+// `unpack_bytes` or more; nothing where it has fewer. Errors as ReadIdx's.
+std::optional<StoredArray> OpenIdx(const std::string& path, int64_t unpack_bytes, int64_t limit_bytes = kFileLimitBytes);
 
 // Whether a name is that of an IDX file: "x.idx", "train-images-idx3-ubyte", either with ".gz".
 bool IsIdxName(const std::string& path);

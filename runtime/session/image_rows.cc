@@ -80,7 +80,7 @@ class ImageRows : public RowSource {
   }
 
   // As it is written, because what is random is none for evaluation.
-  Transform Fitted(const std::string& text) const override { return {.row_transform = text}; }
+  Transform Fitted(const std::string& text, std::span<const int64_t>) const override { return {.row_transform = text}; }
 
   std::shared_ptr<const RowSource> With(const Transform& given, bool training) const override {
     const std::string& transform = given.row_transform;

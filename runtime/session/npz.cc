@@ -14,6 +14,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/session/npy.h"
+#include "runtime/session/spill_buffer.h"
 
 namespace gradloom {
 namespace {
@@ -113,17 +114,33 @@ void ReadFrom(zip_file_t* entry, void* out, int64_t bytes, const std::string& pl
   }
 }
 
+// The end must be here; reaching it also makes libzip compare the checksum.
+void CheckEnd(zip_file_t* entry, const std::string& place) {
+  char more;
+  const zip_int64_t got = zip_fread(entry, &more, 1);
+  if (got < 0) throw UnpackError(zip_file_strerror(entry), place);
+  if (got > 0) throw UnpackError("it is longer than it claims", place);
+}
+
 Tensor ReadEntry(zip_t* archive, const EntryInfo& info, const std::string& where) {
   const std::string place = PlaceOf(info, where);
   const Entry entry = OpenEntry(archive, info, place);
-  const auto fail = [&](const std::string& why) { return UnpackError(why, place); };
   Tensor tensor = ReadNpyFrom([&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); }, info.bytes, place);
-  // The end must be here; reaching it also makes libzip compare the checksum.
-  char more;
-  const zip_int64_t got = zip_fread(entry.get(), &more, 1);
-  if (got < 0) throw fail(zip_file_strerror(entry.get()));
-  if (got > 0) throw fail("it is longer than it claims");
+  CheckEnd(entry.get(), place);
   return tensor;
+}
+
+// An entry's elements in a buffer of which they may be many; nothing as OpenNpy has it.
+std::optional<StoredArray> UnpackEntry(zip_t* archive, const EntryInfo& info, const std::string& where) {
+  const std::string place = PlaceOf(info, where);
+  const Entry entry = OpenEntry(archive, info, place);
+  const auto read = [&](void* out, int64_t bytes) { ReadFrom(entry.get(), out, bytes, place); };
+  int64_t header_bytes = 0;
+  std::optional<StoredArray> found = FindNpy(read, info.bytes, place, header_bytes);
+  if (!found) return found;
+  found->read = Spilled(read, info.bytes - header_bytes);
+  CheckEnd(entry.get(), place);
+  return found;
 }
 
 // What libzip writes into: an AtomicFile, so that errors are ours and the file appears complete.
@@ -306,15 +323,19 @@ std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<st
   return ReadArrays(path, &names, limit_bytes);
 }
 
-std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t limit_bytes) {
+std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes, int64_t limit_bytes) {
   const CheckedArchive checked = OpenArchive(path, limit_bytes);
   const auto info =
       std::find_if(checked.entries.begin(), checked.entries.end(), [&](const EntryInfo& entry) { return entry.name == name; });
-  if (info == checked.entries.end() || info->compressed) return std::nullopt;
+  if (info == checked.entries.end()) return std::nullopt;
   const std::string place = PlaceOf(*info, Escaped(path, 4096));
+  const auto unpacked = [&] {
+    return info->bytes < unpack_bytes ? std::nullopt : UnpackEntry(checked.archive.get(), *info, Escaped(path, 4096));
+  };
+  if (info->compressed) return unpacked();
   const auto file = std::make_shared<const InputFile>(path, limit_bytes);
   const int64_t begin = FindStored(*file, info->index, info->bytes);
-  if (begin < 0) return std::nullopt;
+  if (begin < 0) return unpacked();
   int64_t at = begin, header_bytes = 0;
   const auto read = [&](void* out, int64_t bytes) {
     if (bytes > begin + info->bytes - at) throw UnpackError("it is shorter than it claims", place);

@@ -41,14 +41,16 @@ class StoredRows : public RowSource {
     std::memcpy(out, value.data(), static_cast<size_t>(value.bytes()));
   }
 
-  // Without numbers that are fitted on all rows.
-  Transform Fitted(const std::string& text) const override {
+  Transform Fitted(const std::string& text, std::span<const int64_t> rows) const override {
+    if (Transform::IsMeasured(text)) return Transform::Standardized(*this, rows);
     Shape shape{1};
     for (const int64_t extent : options_.row_shape) shape.push_back(extent);
     return Transform::Parse(text, Tensor(DType::kFloat32, shape));
   }
 
   std::shared_ptr<const RowSource> With(const Transform& transform, bool) const override {
+    Tensor row(options_.dtype, WithRows(Shape{1}, 1));
+    transform.Apply(row);  // refuses what no row can be changed by
     auto with = std::make_shared<StoredRows>(*this);
     with->transforms_.push_back(transform);
     return with;
@@ -74,7 +76,7 @@ class StoredRows : public RowSource {
 }  // namespace
 
 bool CanBeStored(DType have, DType wanted) {
-  if (wanted == DType::kFloat32) return true;
+  if (IsFloating(wanted)) return true;
   return wanted == DType::kInt64 && !IsFloating(have) && have != DType::kUint64;
 }
 

@@ -29,7 +29,7 @@ struct StoredRowsOptions {
 // cannot be larger.
 bool CanBeStored(DType have, DType wanted);
 
-// The bits of a row are those that a column in memory has of it (Dataset::Fit, Transform::Apply). Transforms are fixed ones.
+// The bits of a row are those that a column in memory has of it (Dataset::Fit, Transform::Apply).
 std::shared_ptr<const RowSource> MakeStoredRows(StoredArray array, StoredRowsOptions options);
 
 }  // namespace gradloom

@@ -37,8 +37,6 @@ void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<F
 }
 
 constexpr std::string_view kRandom = "random:";
-// The one transform that is measured on all rows.
-constexpr std::string_view kStandardize = "standardize";
 
 bool IsTable(const std::string& path) { return !path.starts_with(kRandom) && KindOfDataFile(path) == DataFileKind::kTable; }
 
@@ -148,7 +146,7 @@ void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& 
   }
 }
 
-// Smaller rows are had faster in memory, and so is what they are.
+// Smaller rows are had faster in memory, as long as there are not many of them.
 constexpr int64_t kLeastStoredBytes = 256;
 
 // What is read of a file, and how.
@@ -156,33 +154,50 @@ struct Reading {
   const std::set<std::string>& targets;
   const std::map<std::string, ClassRange>& classes;
   bool on_demand = false;
-  std::set<std::string> fitted = {};  // feeds with transforms that are fitted on all rows
+  int64_t large_bytes = kLargeBytes;
+  std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
 };
 
-// The rows of a feed that may stay in the file; null: they are read at once.
-std::shared_ptr<const RowSource> StoredColumn(const std::string& path, const ColumnSource& source, const Feed& feed,
-                                              const Reading& reading) {
-  if (!reading.on_demand || reading.fitted.contains(feed.name) || feed.shape.rank() == 0) return nullptr;
-  std::optional<StoredArray> array = OpenArray(path, source);
-  if (!array || !CanBeStored(array->dtype, feed.dtype)) return nullptr;
+// The rows of a feed in the array that it is to have; null where their values have to be looked at, or where they are not what the feed
+// wants.
+std::shared_ptr<const RowSource> RowsOf(StoredArray array, const std::string& path, const ColumnSource& source, const Feed& feed,
+                                        const Reading& reading) {
+  if (feed.shape.rank() == 0 || !CanBeStored(array.dtype, feed.dtype)) return nullptr;
   StoredRowsOptions options{.dtype = feed.dtype, .column = feed.name};
   options.row_shape = Shape(std::vector<int64_t>(feed.shape.begin() + 1, feed.shape.end()));
   if (KindOfDataFile(path) == DataFileKind::kTokens) {
     if (options.row_shape != Shape{source.window} || (source.source != "tokens" && source.source != "next")) return nullptr;
-    options.rows = CountWindows(array->shape[0], source.window, Escaped(path, 4096));
+    options.rows = CountWindows(array.shape[0], source.window, Escaped(path, 4096));
     options.first = source.source == "next" ? 1 : 0;
   } else {
-    if (array->shape.rank() == 0 || array->shape[0] == 0) return nullptr;
-    const Shape have(std::vector<int64_t>(array->shape.begin() + 1, array->shape.end()));
-    const bool strict = reading.targets.contains(feed.name);
+    if (array.shape.rank() == 0 || array.shape[0] == 0) return nullptr;
+    const Shape have(std::vector<int64_t>(array.shape.begin() + 1, array.shape.end()));
+    const bool strict = reading.targets.contains(feed.name) && !IsTable(path);
     if (!RowsFit(have, options.row_shape, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows)) return nullptr;
-    options.rows = array->shape[0];
+    options.rows = array.shape[0];
   }
-  if (options.row_shape.elements() * DTypeBytes(array->dtype) < kLeastStoredBytes) return nullptr;
   const auto range = reading.classes.find(feed.name);
   if (range != reading.classes.end() && !IsFloating(feed.dtype))
     options.classes = StoredRowsOptions::Classes{range->second.count, range->second.ignored};
-  return MakeStoredRows(std::move(*array), std::move(options));
+  return MakeStoredRows(std::move(array), std::move(options));
+}
+
+// The rows of a feed that may stay in the file; null: they are read at once.
+std::shared_ptr<const RowSource> StoredColumn(const std::string& path, const ColumnSource& source, const Feed& feed,
+                                              const Reading& reading) {
+  if (!reading.on_demand || feed.shape.rank() == 0) return nullptr;
+  std::optional<StoredArray> array = OpenArray(path, source, reading.large_bytes);
+  if (!array) return nullptr;
+  const int64_t width = DTypeBytes(array->dtype), row_bytes = WithRows(feed.shape, 1).elements() * width;
+  const bool large_rows = row_bytes >= kLeastStoredBytes && !reading.measured.contains(feed.name);
+  if (!large_rows && array->shape.elements() * width < reading.large_bytes) return nullptr;
+  return RowsOf(std::move(*array), path, source, feed, reading);
+}
+
+Tensor WholeOf(const StoredArray& array) {
+  Tensor values(array.dtype, array.shape);
+  array.read(0, values.data(), values.bytes());
+  return values;
 }
 
 Dataset ReadArrays(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const Reading& reading,
@@ -198,11 +213,22 @@ Dataset ReadArrays(const std::string& path, const std::vector<Feed>& feeds, cons
       stored.emplace_back(sources[i].name, std::move(rows));
     }
   }
-  Dataset data;
+  LoadedData loaded;
   if (!at_once.empty()) {
-    LoadedData loaded = stored.empty() ? LoadData(path, at_once) : LoadDataAlone(path, at_once);
+    CsvOptions options = TableOptions(path);
+    if (reading.on_demand) options.memory_bytes = reading.large_bytes;
+    loaded = stored.empty() ? LoadData(path, at_once, options) : LoadDataAlone(path, at_once);
     for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
-    data = std::move(loaded.data);
+  }
+  Dataset data = std::move(loaded.data);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto found = loaded.stored.find(sources[i].name);
+    if (found == loaded.stored.end()) continue;
+    if (auto rows = RowsOf(found->second, path, sources[i], feeds[i], reading); rows != nullptr) {
+      stored.emplace_back(found->first, std::move(rows));
+    } else {
+      data.set_column(found->first, WholeOf(found->second));  // FitToFeeds converts it, or says what is wrong with it
+    }
   }
   try {
     for (auto& [name, rows] : stored) data.set_source(name, std::move(rows));
@@ -238,6 +264,12 @@ void Apply(const Transform& transform, const std::string& name, bool training, D
   data.set_column(name, std::move(column));
 }
 
+Transform FittedOn(const Dataset& data, const std::string& name, const std::string& text) {
+  if (!data.made(name)) return Transform::Parse(text, data.column(name));
+  const Dataset::MadeColumn& column = data.made_columns().at(name);
+  return column.source->Fitted(text, column.rows);
+}
+
 void SplitOff(const std::string& text, int64_t seed, TrainingData& data) {
   const bool tail = text.starts_with("tail:");
   const double share = ParseShare(tail ? text.substr(5) : text);
@@ -265,9 +297,10 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "--eval-split",
                 "leave out --eval-data or --eval-split");
   }
-  Reading reading{.targets = options.targets, .classes = options.classes, .on_demand = options.on_demand};
+  Reading reading{
+      .targets = options.targets, .classes = options.classes, .on_demand = options.on_demand, .large_bytes = options.large_bytes};
   for (const auto& [name, texts] : options.transforms) {
-    if (std::find(texts.begin(), texts.end(), kStandardize) != texts.end()) reading.fitted.insert(name);
+    if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
   }
   TrainingData data;
   data.columns = options.columns;
@@ -287,8 +320,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
     for (const std::string& text : texts) {
-      const Transform transform =
-          data.train.made(name) ? data.train.made_columns().at(name).source->Fitted(text) : Transform::Parse(text, data.train.column(name));
+      const Transform transform = FittedOn(data.train, name, text);
       Apply(transform, name, true, data.train);
       Apply(transform, name, false, data.eval);
       data.fitted[name].push_back(transform);

@@ -22,6 +22,9 @@ struct ClassRange {
   int64_t ignored = -1;
 };
 
+// What a process may hold of a column for others to read as well.
+inline constexpr int64_t kLargeBytes = int64_t{32} << 20;
+
 struct DataOptions {
   std::string train;       // a file that LoadData knows, or "random:N" for N samples of random numbers
   std::string eval;        // one of the same form; empty: none
@@ -30,9 +33,11 @@ struct DataOptions {
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, as Transform::Parse reads them
   std::map<std::string, ClassRange> classes;                   // of targets that hold classes
   std::set<std::string> targets;                               // feeds whose rows must have the shape they are wanted in, but for ones
-  // For one of several processes: large rows stay in the file where it lets them be read each by itself (.npy, .npz that is not compressed,
-  // IDX, tokens), for those that need them to read. The bits are the same; NaN and classes out of range are found when a row is read.
+  // For one of several processes: large rows, and those of large arrays and tables, stay in the file where it lets them be read each by
+  // itself (.npy, .npz, IDX, tokens), or else in a file without a name (SpillBuffer: of tables, and of what is compressed), for those that
+  // need them to read. The bits are the same; NaN (but for tables) and classes out of range are found when a row is read.
   bool on_demand = false;
+  int64_t large_bytes = kLargeBytes;  // what is large: an array, or the columns of a table for one feed
 };
 
 struct TrainingData {

@@ -19,6 +19,8 @@ class UnpackedFile {
 
   const std::string& path() const { return file_.path(); }
 
+  bool packed() const { return inflater_ != nullptr; }
+
   // Bytes on disk, packed or not.
   int64_t file_bytes() const { return file_.bytes(); }
 

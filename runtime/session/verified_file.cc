@@ -1,6 +1,9 @@
 #include "runtime/session/verified_file.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -27,15 +30,22 @@ void CheckHash(const Hash& hash, const InputFile& file, const CheckpointFile& de
   if (hash.value() != described.hash) Refuse("the file is damaged: its contents do not match their hash", file.path());
 }
 
-// Adds a range of the file to the hash of it all, and to `own` where that is not null.
-void AddRange(const InputFile& file, int64_t begin, int64_t end, Hash& whole, Hash* own) {
-  std::string piece(static_cast<size_t>(std::min(end - begin, kPieceBytes)), '\0');
+// A range of the file by pieces of a whole number of elements, whatever their width.
+void ReadPieces(const InputFile& file, int64_t begin, int64_t end, const std::function<void(const void* piece, int64_t bytes)>& take) {
+  std::vector<std::byte> piece(static_cast<size_t>(std::min(end - begin, kPieceBytes)));
   for (int64_t at = begin; at < end; at += kPieceBytes) {
     const int64_t bytes = std::min(end - at, kPieceBytes);
     file.ReadAt(at, piece.data(), bytes);
-    whole.Add(piece.data(), bytes);
-    if (own != nullptr) own->Add(piece.data(), bytes);
+    take(piece.data(), bytes);
   }
+}
+
+int64_t CountNonFinite(DType dtype, const void* elements, int64_t bytes) {
+  const int64_t count = bytes / DTypeBytes(dtype);
+  const TensorView view{dtype, {count}, elements};
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; ++i) found += std::isfinite(ElementAsDouble(view, i)) ? 0 : 1;
+  return found;
 }
 
 // A file that cannot be read for its form is damaged first of all, where it is not what the manifest says.
@@ -46,14 +56,16 @@ SafetensorsFile Open(const std::string& path, const CheckpointFile& described, i
     const InputFile input(path, limit_bytes);
     CheckSize(input, described);
     Hash hash;
-    AddRange(input, 0, input.bytes(), hash, nullptr);
+    ReadPieces(input, 0, input.bytes(), [&](const void* piece, int64_t bytes) { hash.Add(piece, bytes); });
     CheckHash(hash, input, described);
     throw;
   }
 }
 
-// Of each tensor, by one way through the file.
-std::map<std::string, uint64_t> HashesOf(const SafetensorsFile& file, const CheckpointFile& described) {
+}  // namespace
+
+// By one way through the file.
+std::map<std::string, VerifiedFile::Found> VerifiedFile::Verify(const SafetensorsFile& file, const CheckpointFile& described) {
   CheckSize(file.file(), described);
   // One without elements lies where the next one begins.
   std::vector<std::tuple<int64_t, int64_t, const std::string*>> order;
@@ -61,36 +73,41 @@ std::map<std::string, uint64_t> HashesOf(const SafetensorsFile& file, const Chec
   std::sort(order.begin(), order.end());
   Hash whole;
   int64_t at = 0;
-  const auto add_until = [&](int64_t end, Hash* own) {
-    AddRange(file.file(), at, end, whole, own);
+  const auto skip_to = [&](int64_t end) {
+    ReadPieces(file.file(), at, end, [&](const void* piece, int64_t bytes) { whole.Add(piece, bytes); });
     at = end;
   };
-  std::map<std::string, uint64_t> hashes;
+  std::map<std::string, Found> found;
   for (const auto& [begin, end, name] : order) {
-    add_until(begin, nullptr);
+    skip_to(begin);
+    const DType dtype = file.entries().at(*name).dtype;
     Hash own;
-    add_until(end, &own);
-    hashes.emplace(*name, own.value());
+    int64_t non_finite = 0;
+    ReadPieces(file.file(), begin, end, [&](const void* piece, int64_t bytes) {
+      whole.Add(piece, bytes);
+      own.Add(piece, bytes);
+      if (IsFloating(dtype)) non_finite += CountNonFinite(dtype, piece, bytes);
+    });
+    at = end;
+    found.emplace(*name, Found{own.value(), non_finite});
   }
-  add_until(file.file().bytes(), nullptr);
+  skip_to(file.file().bytes());
   CheckHash(whole, file.file(), described);
   // What is wrong with these shows when they are read, which is to be before anything is done with the others.
   for (const auto& [name, entry] : file.entries()) {
     if (entry.dtype == DType::kBool) file.Read(name);
   }
-  return hashes;
+  return found;
 }
 
-}  // namespace
-
 VerifiedFile::VerifiedFile(const std::string& path, const CheckpointFile& described, int64_t limit_bytes, int64_t max_tensors)
-    : file_(Open(path, described, limit_bytes, max_tensors)), hashes_(HashesOf(file_, described)) {}
+    : file_(Open(path, described, limit_bytes, max_tensors)), found_(Verify(file_, described)) {}
 
 Tensor VerifiedFile::Read(const std::string& name) const {
   Tensor value = file_.Read(name);
   Hash hash;
   hash.Add(value.data(), value.bytes());
-  if (hash.value() != hashes_.at(name)) Refuse("the file has changed since it was checked", file_.path());
+  if (hash.value() != found_.at(name).hash) Refuse("the file has changed since it was checked", file_.path());
   return value;
 }
 

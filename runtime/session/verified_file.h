@@ -24,9 +24,19 @@ class VerifiedFile {
   // Throws Error(kCheckpoint) where the elements are no longer those that were verified, and as SafetensorsFile's.
   Tensor Read(const std::string& name) const;
 
+  // How many elements of a tensor are NaN or infinite.
+  int64_t NonFinite(const std::string& name) const { return found_.at(name).non_finite; }
+
  private:
+  // What a tensor was when it was verified.
+  struct Found {
+    uint64_t hash = 0;
+    int64_t non_finite = 0;
+  };
+  static std::map<std::string, Found> Verify(const SafetensorsFile& file, const CheckpointFile& described);
+
   const SafetensorsFile file_;
-  const std::map<std::string, uint64_t> hashes_;  // by tensor
+  const std::map<std::string, Found> found_;  // by tensor
 };
 
 }  // namespace gradloom

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <random>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "runtime/session/checkpoint_folder.h"
 #include "runtime/session/safetensors.h"
 #include "tests/checkpoint/sample_session.h"
+#include "tests/session/bytes_read.h"
 #include "tests/session/temporary_folder.h"
 
 namespace gradloom {
@@ -225,6 +227,33 @@ TEST_F(CheckpointTest, AFileIsReadWithoutBeingKept) {
   for (int64_t i = 0; i < kTensors; ++i) ASSERT_EQ(file.Read(std::to_string(i)).as<float>()[kElements - 1], static_cast<float>(i));
   // A tensor is 4 MiB, and the file 96.
   EXPECT_LT(PeakBytes() - before, bytes / 4);
+}
+
+// Once before anything is changed, and once to do it; what is said about values that are not finite comes from the first.
+TEST_F(CheckpointTest, ARestoreReadsTheFilesTwice) {
+  constexpr int64_t kElements = 1 << 20;
+  Plan plan = SamplePlan();
+  StateTensor large = plan.state.back();
+  large.name = "large";
+  large.shape = {kElements};
+  large.bytes = kElements * 4;
+  large.offset = plan.places[0].state_bytes;
+  plan.places[0].state_bytes += large.bytes;
+  plan.state.push_back(large);
+  Session session(std::make_shared<const Plan>(plan), {.seed = 1234});
+  std::vector<float> values(kElements);
+  values[kElements - 1] = std::numeric_limits<float>::infinity();
+  values[7] = std::numeric_limits<float>::quiet_NaN();
+  session.Set("large", Tensor::From(values, {kElements}).view());
+  CheckpointFolder(folder_.path(), IdentityOf(plan)).Save(session, {});
+  const int64_t before = BytesRead();
+  if (before < 0) GTEST_SKIP() << "the system does not say what was read";
+  const FoundCheckpoint found = FindNewestCheckpoint(folder_.path());
+  found.checkpoint->Restore(session, IdentityOf(plan));
+  const std::vector<std::string> warnings = found.checkpoint->Warnings();
+  EXPECT_LT(BytesRead() - before, 4 * kElements * 9 / 4);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0], "'large' of the checkpoint has 2 values that are NaN or infinite");
 }
 
 TEST_F(CheckpointTest, AnotherModelIsRefused) {

@@ -1,5 +1,6 @@
 // How the emulated device is set up in a program that opens it as a library: GRADLOOM_EMULATED_DEVICES says how many GPUs there are,
-// GRADLOOM_EMULATED_OLDER how many of them are of an older kind.
+// GRADLOOM_EMULATED_OLDER how many of them are of an older kind, GRADLOOM_EMULATED_KERNEL_US how many microseconds each kernel takes
+// besides.
 #include <cstdlib>
 
 #include "tests/cuda/emulated_runtime.h"
@@ -12,7 +13,9 @@ const bool kSetUp = [] {
     const char* const text = std::getenv(name);
     return text == nullptr ? otherwise : std::atoi(text);
   };
-  Reset({.devices = number("GRADLOOM_EMULATED_DEVICES", 1), .older = number("GRADLOOM_EMULATED_OLDER", 0)});
+  Reset({.devices = number("GRADLOOM_EMULATED_DEVICES", 1),
+         .older = number("GRADLOOM_EMULATED_OLDER", 0),
+         .kernel_us = number("GRADLOOM_EMULATED_KERNEL_US", 0)});
   return true;
 }();
 

@@ -327,7 +327,12 @@ namespace gradloom::cuda {
 // Throws what a launch on a GPU leaves for cudaGetLastError.
 void EmulatedLaunch(cudaStream_t stream, std::function<void()> work) {
   if (emulated::DeviceOf(stream) != emulated::the_device) CheckCuda(cudaErrorInvalidResourceHandle, "launch");
-  CheckCuda(emulated::Enqueue(stream, "launch", std::move(work)), "launch");
+  const std::chrono::microseconds takes(emulated::TheWorld().options.kernel_us);
+  const auto run = [work = std::move(work), takes] {
+    work();
+    if (takes.count() > 0) std::this_thread::sleep_for(takes);
+  };
+  CheckCuda(emulated::Enqueue(stream, "launch", run), "launch");
 }
 
 }  // namespace gradloom::cuda
@@ -473,12 +478,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t given) {
+  return cudaEventRecordWithFlags(event, given, cudaEventRecordDefault);
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t given, unsigned flags) {
   const auto lock = Locked();
   CUstream_st* const stream = StreamOf(given);
+  const bool external = flags == cudaEventRecordExternal;
+  if (external && stream->capture == 0) return Fail(cudaErrorIllegalState);
   if (event->device != DeviceOf(given)) return Fail(cudaErrorInvalidResourceHandle);
   if (const cudaError_t error = Enqueue(given, "record", [time = event->time] { *time = std::chrono::steady_clock::now(); });
       error != cudaSuccess)
     return error;
+  if (external) return cudaSuccess;  // what waits for the event does so outside of the graph
   event->recorded = stream->capture != 0 ? stream->captured : stream->last;
   event->capture = stream->capture;
   return cudaSuccess;
@@ -508,6 +519,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->recorded == nullptr || event->recorded->done ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  if (begin->capture != 0 || end->capture != 0) return Fail(cudaErrorCapturedEvent);
   *ms = std::chrono::duration<float, std::milli>(*end->time - *begin->time).count();
   return cudaSuccess;
 }

@@ -23,6 +23,7 @@ struct Options {
   int64_t memory_bytes = int64_t{8} << 30;  // of a device
   uint64_t seed = 1;                        // of the order in which streams advance
   bool pinning_fails = false;
+  int kernel_us = 0;     // that each kernel takes besides
   int fails_after = -1;  // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1: none
 };
 

@@ -12,7 +12,7 @@ import unittest
 import onnx.parser
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from jobs import Job, JobTest  # noqa: E402
+from jobs import HOUSING, Job, JobTest, changed  # noqa: E402
 
 GRADLOOM, PLUGIN, RECORDER, SENSORS = (os.path.abspath(sys.argv.pop(1)) for _ in range(4))
 
@@ -51,12 +51,8 @@ class GpuJobsTest(JobTest):
         return super().train(name, **{"data": self.path("few.csv"), "epochs": "2", "batch": "48", "devices": "cuda", **changes})
 
     def housing(self, name, **changes):
-        """A net without convolutions, which trains fast. 404 rows in batches of 64, and 20."""
-        flags = {"devices": "cuda", "optimizer": "adam", "lr": "0.01", "batch": "64", "epochs": "3", "save_every": "5", "threads": "1",
-                 "progress": "none", "name": name, "out": self.out, **changes}
-        return ["train", "models/housing_mlp.onnx", "--data", "models/data/boston.csv", "--map", "features=CRIM..LSTAT", "--map", "target=MEDV",
-                "--transform", "features=standardize", "--eval-split", "20%", "--loss", "mse(value, target)",
-                *(word for key, value in flags.items() for word in ("--" + key.replace("_", "-"), value))]
+        flags = {"devices": "cuda", "name": name, "out": self.out, **changes}
+        return ["train", *changed(HOUSING, {"--" + key.replace("_", "-"): value for key, value in flags.items()})]
 
     def test_bits_of_one_process(self):
         self.one(self.train("one2", devices="cuda:0,1"))
@@ -113,6 +109,20 @@ class GpuJobsTest(JobTest):
             self.assertEqual(job.codes(), [140, -signal.SIGKILL], said)
             self.assertRegex(said, r"E-PEER\]: rank 1 \(host \S+, pid \d+\) " + reason)
             self.assertIn("gradloom resume " + self.path(f"lost{how}"), said)
+
+    def test_a_rank_that_is_late_is_named(self):
+        # Its GPU is slow: the other one waits within what they do together, where the hosts see nothing of it.
+        job = Job(GRADLOOM, 2, self.housing("late", epochs="100000", batch="16", eval_every="never", save_every="never"), last=1,
+                  under=lambda _: ["env", "GRADLOOM_EMULATED_KERNEL_US=2000"])
+        try:
+            self.wait_for(self.path("late", "log.txt"), job)
+            self.wait_until(lambda: "straggler" in self.read("late", "log.txt"), "straggler", job)
+            self.assertRegex(self.read("late", "log.txt"), r"straggler rank 1 \(host \S+, pid \d+\): the others wait \d+% of the time for it\n")
+            job.processes[0].send_signal(signal.SIGTERM)
+            job.end()
+        finally:
+            job.kill()
+        self.assertEqual(job.codes(), [138] * 2)
 
     def test_what_cannot_be_is_refused_by_all(self):
         def refused(text, own, environment=None, code=4):

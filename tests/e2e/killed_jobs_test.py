@@ -1,7 +1,7 @@
-"""Jobs whose processes are killed go on to the bits of an unbroken run.
+"""Jobs whose processes are killed, or lack memory, go on to the bits of an unbroken run.
 
-GRADLOOM_KILLS says how many kills at random times there are, and GRADLOOM_EVERY_CALL=1 that each system call of the saves has its turn, for each
-process: docs/verification.md has the figures of such a run.
+GRADLOOM_KILLS says how many kills at random times there are, GRADLOOM_EVERY_CALL=1 that each system call of the saves has its turn, for each
+process, and GRADLOOM_ALLOCATIONS how many allocations of each process fail: docs/verification.md has the figures of such a run.
 """
 import os
 import random
@@ -13,10 +13,11 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from jobs import Job, digits  # noqa: E402
+from jobs import HOUSING, Job, changed, digits  # noqa: E402
 
-GRADLOOM, KILL_AT_CALL = map(os.path.abspath, (sys.argv.pop(1), sys.argv.pop(1)))
+GRADLOOM, KILL_AT_CALL, FAILING_ALLOCATION = (os.path.abspath(sys.argv.pop(1)) for _ in range(3))
 KILLS = int(os.environ.get("GRADLOOM_KILLS", "5"))
+ALLOCATIONS = int(os.environ.get("GRADLOOM_ALLOCATIONS", "3"))
 EVERY_CALL = os.environ.get("GRADLOOM_EVERY_CALL") == "1"
 # Two saves, and the last.
 SHORT = {"--steps": "11", "--eval-every": "never"}
@@ -132,6 +133,53 @@ class KilledJobsTest(unittest.TestCase):
     # Rank 1 writes a file in each.
     def test_killed_at_the_calls_of_a_part(self):
         self.kill_at_calls("short_parts", {**SHORT, **PARTS}, 1, 3 * 4)
+
+    def brief(self, name):
+        return ["train", *changed(HOUSING, {"--steps": "7", "--connect-timeout": "20s", "--name": name, "--out": self.out})]
+
+    def without(self, name, victim, number):
+        """Trains with one allocation that fails, of the rank `victim`: what its processes said, and their codes."""
+        job = Job(GRADLOOM, 2, self.brief(name), last=victim,
+                  under=lambda _: ["env", f"LD_PRELOAD={FAILING_ALLOCATION}", f"GRADLOOM_FAIL_ALLOCATION={number}"])
+        return job.end(timeout=120), job.codes()
+
+    def test_an_allocation_that_fails(self):
+        """Of one rank, anywhere between main's begin and end: either it can do without, or all end with errors that say why, and the run goes on."""
+        seed = random.SystemRandom().randrange(10**6)
+        print("seed", seed, flush=True)
+        rng = random.Random(seed)
+        ends = {}
+        for victim in (0, 1):
+            said, codes = self.without(f"enough{victim}", victim, 0)
+            if "Sanitizer" in said[victim]:
+                self.skipTest("what is preloaded is in a sanitizer's place")
+            self.assertEqual(codes, [0, 0], said)
+            count = int(re.search(r"^allocations (\d+)$", said[victim], re.MULTILINE).group(1))
+            self.assertGreater(count, 10000)
+            # Before the processes have met, which takes an eighth of all, the other one waits for its timeout.
+            first = 1 if "GRADLOOM_ALLOCATIONS" in os.environ else count // 5
+            numbers = rng.sample(range(first, count + 1), min(ALLOCATIONS, count + 1 - first))
+            for number in numbers:
+                with self.subTest(allocation=number, of=count, rank=victim):
+                    name = f"lacks{number}of{victim}"
+                    said, codes = self.without(name, victim, number)
+                    ends[victim, *codes] = ends.get((victim, *codes), 0) + 1
+                    if codes != [0, 0]:
+                        self.assertEqual(codes[victim], 8, "\n".join(said))
+                        self.assertIn("error[E-RESOURCE]", said[victim])
+                        # What rank 0 writes at the end concerns no other any more.
+                        self.assertIn(codes[1 - victim], (140,) if victim == 1 else (140, 0), "\n".join(said))
+                        if codes[1 - victim] == 140:
+                            self.assertRegex(said[1 - victim], rf"error\[E-PEER\]: (rank {victim} \(host \S+, pid \d+\) (stopped: E-RESOURCE: |is gone: )"
+                                             rf"|rank 0 does not answer|of the job's 2 processes these have not come: rank 1)")
+                        begun = os.path.exists(self.path(name, "plan.plan"))
+                        if not begun:
+                            shutil.rmtree(self.path(name), ignore_errors=True)
+                        self.end(Job(GRADLOOM, 2, ["resume", self.path(name)] if begun else self.brief(name)))
+                    self.assert_same(name, f"enough{victim}")
+                shutil.rmtree(self.path(f"lacks{number}of{victim}"), ignore_errors=True)
+        for (victim, *codes), times in sorted(ends.items()):
+            print(f"rank {victim} lacked memory, exits {codes}: {times}", flush=True)
 
 
 if __name__ == "__main__":

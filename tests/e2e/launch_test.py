@@ -457,6 +457,7 @@ sys.exit(138)
         self.assertNotIn("rank 1 of 2", launched.stderr)
         # Text is made by one process.
         for verb in (["predict", run, "--generate", "2"], ["predict", run, "--generate", "2", "--local_rank=1"],
+                     ["--local-rank=1", "predict", run, "--generate", "2"], ["--local_rank=1", "predict", run, "--generate", "2"],
                      ["predict", run, "--generate", "2", "--local-rank", "1"]):
             said = self.run_command(verb, 3, **self.TWO).stderr
             self.assertIn("over several processes is to come\n  --> topology environment rank 1 of 2, node 0 of 1, master 127.0.0.1:29500", said)

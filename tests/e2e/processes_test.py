@@ -397,10 +397,6 @@ class ProcessesTest(JobTest):
         for pid in pids:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), f"process {pid} is left")
 
-    def read(self, *names):
-        with open(self.path(*names)) as file:
-            return file.read()
-
     def test_mpi_where_there_is_none(self):
         environment = {"GRADLOOM_RANK": "0", "GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "127.0.0.1"}
         for launched, why in (({}, "no MPI launcher has started this process"),

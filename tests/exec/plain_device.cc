@@ -111,6 +111,7 @@ class PlainDevice : public Device {
   void Record(void* event, void*) override {
     queue_.Do([event] { static_cast<Event*>(event)->reached = std::chrono::steady_clock::now(); });
   }
+  void RecordTime(void* event, void* stream) override { Record(event, stream); }
   void Wait(void*, void*) override {}
   void WaitForDefaultStream(void*, int) override {}
   void Delay(int64_t, void*) override {}

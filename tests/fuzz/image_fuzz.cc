@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const std::string transform : {"resize", "resize_crop"}) {
     MayRefuse([&] {
       const auto whole = MakeImageRows({file.path()}, {3, 12, 10});
-      const auto rows = whole->With(whole->Fitted(transform), true);
+      const auto rows = whole->With(whole->Fitted(transform, {}), true);
       std::vector<float> row(3 * 12 * 10);
       rows->Read(0, {}, row.data());
     });

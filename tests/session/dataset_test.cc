@@ -163,7 +163,7 @@ class Numbers : public RowSource {
     const std::lock_guard lock(mutex_);
     read_.insert(row);
   }
-  Transform Fitted(const std::string&) const override { return {}; }
+  Transform Fitted(const std::string&, std::span<const int64_t>) const override { return {}; }
   std::shared_ptr<const RowSource> With(const Transform&, bool) const override { return nullptr; }
   std::set<int64_t> read() const {
     const std::lock_guard lock(mutex_);

@@ -1,10 +1,16 @@
 // gradloom <verb> [flags]
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -89,7 +95,11 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
   return Error(ErrorCode::kConfig, Escaped(error.what()), "", see);
 }
 
+// torch.distributed.launch puts it before all words that are to follow the script: `gradloom "$@"` has it before the verb.
+bool IsLocalRank(std::string_view word) { return word.starts_with("--local-rank=") || word.starts_with("--local_rank="); }
+
 int Run(int argc, char** argv) {
+  if (argc > 2 && IsLocalRank(argv[1])) std::swap(argv[1], argv[2]);
   CLI::App app("Gradloom trains ONNX models: one plan, proved before it runs.", "gradloom");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("gradloom ") + kVersion);
@@ -127,6 +137,24 @@ int Refuse(const std::vector<Error>& errors, bool json) {
   return ExitCode(errors.front().code());
 }
 
+std::terminate_handler end_before = nullptr;
+
+// Where no exception can leave, from a destructor or a thread that takes in messages, a lack of memory ends the process as it does
+// elsewhere. The other processes of a job see that it is gone.
+[[noreturn]] void EndProcess() {
+  try {
+    if (const std::exception_ptr failure = std::current_exception()) std::rethrow_exception(failure);
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kSaid = "error[E-RESOURCE]: out of memory\n  help: use a smaller --batch, or a machine with more memory\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+    ::_exit(ExitCode(ErrorCode::kResource));
+  } catch (...) {
+    // It is said below.
+  }
+  end_before();
+  std::abort();
+}
+
 }  // namespace
 
 std::vector<std::string> VerbNames() {
@@ -144,6 +172,7 @@ bool IsVerb(std::string_view word) {
 int main(int argc, char** argv) {
   using gradloom::Error;
   using gradloom::ErrorCode;
+  gradloom::end_before = std::set_terminate(gradloom::EndProcess);
   // A limit on the size of files ends a write with an error that can be told, not the process.
   std::signal(SIGXFSZ, SIG_IGN);
   const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -79,6 +81,19 @@ std::string TrainingJob::Told(const std::string& text) const { return alone() ? 
 void TrainingJob::Refuse(const Error& error) const {
   communicator_->Leave();
   throw error;
+}
+
+void TrainingJob::AbortFor(const std::exception_ptr& failure) const {
+  if (alone()) return;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    communicator_->Abort(std::string(ErrorName(error.code())) + ": " + error.message());
+  } catch (const std::bad_alloc&) {
+    communicator_->Abort(std::string(ErrorName(ErrorCode::kResource)) + ": out of memory");
+  } catch (const std::exception& error) {
+    communicator_->Abort(std::string(ErrorName(ErrorCode::kInternal)) + ": " + Escaped(error.what()));
+  }
 }
 
 void TrainingJob::CheckSame(const std::string& lines, const std::string& help) const {

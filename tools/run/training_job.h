@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -100,8 +101,8 @@ class TrainingJob {
   int Guard(Run&& run) const {
     try {
       return run();
-    } catch (const Error& error) {
-      if (!alone()) communicator_->Abort(std::string(ErrorName(error.code())) + ": " + error.message());
+    } catch (...) {
+      AbortFor(std::current_exception());
       throw;
     }
   }
@@ -121,6 +122,8 @@ class TrainingJob {
   std::vector<std::string> Names() const;
   // Of what all processes find at the same place: none is to take another's end for a fault.
   [[noreturn]] void Refuse(const Error& error) const;
+  // Tells the others what ends this process.
+  void AbortFor(const std::exception_ptr& failure) const;
 
   JobTopology topology_;
   std::chrono::nanoseconds timeout_{};

@@ -144,6 +144,13 @@ class CudaDevice : public Device {
     Use();
     GRADLOOM_CUDA(cudaEventRecord(Event(event), Stream(stream)));
   }
+  void RecordTime(void* event, void* stream) override {
+    Use();
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    GRADLOOM_CUDA(cudaStreamIsCapturing(Stream(stream), &status));
+    const bool captured = status == cudaStreamCaptureStatusActive;
+    GRADLOOM_CUDA(cudaEventRecordWithFlags(Event(event), Stream(stream), captured ? cudaEventRecordExternal : cudaEventRecordDefault));
+  }
   void Wait(void* stream, void* event) override {
     Use();
     GRADLOOM_CUDA(cudaStreamWaitEvent(Stream(stream), Event(event), 0));
