@@ -1,37 +1,29 @@
 #include "compiler/passes/fold_pads.h"
 
-#include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "runtime/base/tensor.h"
+#include "compiler/passes/graph_match.h"
 
 namespace gradloom {
 namespace {
 
-// The integers of a constant operand, or `absent`; nullopt where it is data.
-std::optional<std::vector<int64_t>> KnownInts(const Graph& graph, const Node& node, size_t i, std::vector<int64_t> absent) {
-  if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return absent;
-  const Tensor* data = graph.value(node.inputs[i]).role == Role::kConst ? graph.data(node.inputs[i]) : nullptr;
-  if (data == nullptr || data->dtype() != DType::kInt64) return std::nullopt;
-  const auto values = data->as<int64_t>();
-  return std::vector<int64_t>(values.begin(), values.end());
-}
-
 bool PadsZeros(const Graph& graph, const Node& pad) {
   if (pad.attributes.String("mode", "constant") != "constant") return false;
-  if (pad.inputs.size() <= 2 || pad.inputs[2] == kNoValue) return true;
-  const Tensor* data = graph.value(pad.inputs[2]).role == Role::kConst ? graph.data(pad.inputs[2]) : nullptr;
-  return data != nullptr && data->shape().elements() == 1 && ElementAsDouble(data->view(), 0) == 0;
+  return pad.inputs.size() <= 2 || pad.inputs[2] == kNoValue || UniformConstant(graph, pad.inputs[2]) == 0.0;
 }
 
 // The zeros before and after each spatial axis, as a convolution has them; nullopt where there are others, or elements are cut off.
 std::optional<std::vector<int64_t>> SpatialPads(const Graph& graph, const Node& pad) {
   const int rank = graph.value(pad.inputs[0]).shape.rank();
-  std::vector<int64_t> every(static_cast<size_t>(rank));
-  for (int axis = 0; axis < rank; ++axis) every[static_cast<size_t>(axis)] = axis;
-  const auto pads = KnownInts(graph, pad, 1, {}), axes = KnownInts(graph, pad, 3, every);
+  const auto pads = ConstantInts(graph, pad, 1);
+  auto axes = ConstantInts(graph, pad, 3);
+  if (pad.inputs.size() <= 3 || pad.inputs[3] == kNoValue) {
+    axes.emplace(static_cast<size_t>(rank));
+    std::iota(axes->begin(), axes->end(), 0);
+  }
   if (!pads || !axes || rank < 3 || pads->size() != 2 * axes->size()) return std::nullopt;
   const size_t spatial = static_cast<size_t>(rank) - 2, n = axes->size();
   std::vector<int64_t> result(2 * spatial, 0);

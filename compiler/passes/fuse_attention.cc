@@ -64,13 +64,8 @@ class Fuser {
   }
 
   void Run() {
-    std::map<int, std::function<void()>> attentions;
-    for (const Node& node : graph_.nodes) {
-      if (std::optional<Match> match = MatchProduct(node)) {
-        attentions.emplace(match_.Producer(match->result), [this, match = *match] { Emit(match); });
-      }
-    }
-    ReplaceNodes(graph_, attentions);
+    ReplaceMatches(
+        graph_, match_, [&](const Node& node) { return MatchProduct(node); }, [&](const Match& match) { Emit(match); });
   }
 
  private:

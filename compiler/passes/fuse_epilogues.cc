@@ -167,13 +167,10 @@ class Fuser {
   bool SumsColumns(const Node& sum, const Shape& matrix) const {
     const Shape& summed = graph_.value(sum.inputs[0]).shape;
     if (matrix.rank() != 2) return false;
-    if (summed.rank() < 2 || summed[summed.rank() - 1] != matrix[1] || sum.inputs.size() < 2 || sum.inputs[1] == kNoValue) return false;
-    const Tensor* const axes = graph_.data(sum.inputs[1]);
-    if (axes == nullptr || graph_.value(sum.inputs[1]).role != Role::kConst || axes->elements() != summed.rank() - 1) return false;
-    for (int64_t axis : IntValues(axes->view())) {
-      if (axis == summed.rank() - 1 || axis == -1) return false;
-    }
-    return true;
+    if (summed.rank() < 2 || summed[summed.rank() - 1] != matrix[1]) return false;
+    const auto axes = ConstantInts(graph_, sum, 1);
+    if (!axes || static_cast<int>(axes->size()) != summed.rank() - 1) return false;
+    return std::none_of(axes->begin(), axes->end(), [&](int64_t axis) { return axis == summed.rank() - 1 || axis == -1; });
   }
 
   // Products in the backward phase that go, element by element, into the derivative of a GELU.

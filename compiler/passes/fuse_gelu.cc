@@ -93,9 +93,8 @@ class Expressions {
   Tensor Known(ValueId id) const {
     if (id == kNoValue) return {};
     if (const auto known = numbers_.find(id); known != numbers_.end()) return known->second;
-    const Value& value = graph_.value(id);
-    const Tensor* const data = value.role == Role::kConst ? graph_.data(id) : nullptr;
-    if (data == nullptr || !IsFloating(value.dtype) || value.shape.elements() != 1) return {};
+    const Tensor* const data = ConstantData(graph_, id);
+    if (data == nullptr || !IsFloating(data->dtype()) || data->elements() != 1) return {};
     return Converted(data->Reshaped({}).view(), DType::kFloat64);
   }
 

@@ -1,8 +1,5 @@
 #include "compiler/passes/fuse_group_norm.h"
 
-#include <algorithm>
-#include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,13 +22,8 @@ class Fuser {
   explicit Fuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()), match_(graph_) {}
 
   void Run() {
-    std::map<int, std::function<void()>> layers;
-    for (const Node& node : graph_.nodes) {
-      if (std::optional<GroupNorm> norm = MatchInstances(node)) {
-        layers.emplace(match_.Producer(norm->result), [this, norm = *norm] { Emit(norm); });
-      }
-    }
-    ReplaceNodes(graph_, layers);
+    ReplaceMatches(
+        graph_, match_, [&](const Node& node) { return MatchInstances(node); }, [&](const GroupNorm& norm) { Emit(norm); });
   }
 
  private:
@@ -44,21 +36,14 @@ class Fuser {
     const Shape whole = b_.shape(x), grouped = b_.shape(node.inputs[0]);
     if (whole.rank() < 2 || grouped.rank() != 3 || whole[0] != grouped[0] || grouped[1] < 1 || whole[1] % grouped[1] != 0)
       return std::nullopt;
-    if (b_.shape(back->outputs[0]) != whole || !IsAll(node.inputs[1], 1) || !IsAll(node.inputs[2], 0)) return std::nullopt;
+    if (b_.shape(back->outputs[0]) != whole || UniformConstant(graph_, node.inputs[1]) != 1.0 ||
+        UniformConstant(graph_, node.inputs[2]) != 0.0)
+      return std::nullopt;
     GroupNorm norm{
         .x = x, .groups = grouped[1], .epsilon = node.attributes.Float("epsilon", 1e-5), .result = back->outputs[0], .origin = node.origin};
     norm.scale = TakeChannels(norm.result, "Mul", whole);
     norm.bias = TakeChannels(norm.result, "Add", whole);
     return norm;
-  }
-
-  bool IsAll(ValueId id, double wanted) const {
-    const Tensor* data = graph_.value(id).role == Role::kConst ? graph_.data(id) : nullptr;
-    if (data == nullptr) return false;
-    for (int64_t i = 0; i < data->shape().elements(); ++i) {
-      if (ElementAsDouble(data->view(), i) != wanted) return false;
-    }
-    return true;
   }
 
   // Where `op` with a number for each channel of x is all that reads `result`: those numbers, and its result in place of `result`.

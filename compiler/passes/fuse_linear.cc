@@ -1,7 +1,5 @@
 #include "compiler/passes/fuse_linear.h"
 
-#include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,13 +21,8 @@ class Fuser {
   explicit Fuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()), match_(graph_) {}
 
   void Run() {
-    std::map<int, std::function<void()>> layers;
-    for (const Node& node : graph_.nodes) {
-      if (std::optional<Linear> linear = MatchProduct(node)) {
-        layers.emplace(match_.Producer(linear->result), [this, linear = *linear] { Emit(linear); });
-      }
-    }
-    ReplaceNodes(graph_, layers);
+    ReplaceMatches(
+        graph_, match_, [&](const Node& node) { return MatchProduct(node); }, [&](const Linear& linear) { Emit(linear); });
   }
 
  private:

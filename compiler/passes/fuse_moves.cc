@@ -55,19 +55,9 @@ class Fuser {
     return made != nullptr && made->outputs[0] == id && match_.OnlyReader(id) == &reader ? made : nullptr;
   }
 
-  // The elements of a constant of integers; nullopt: it is none.
-  std::optional<std::vector<int64_t>> Ints(const Node& node, size_t input) const {
-    const ValueId id = input < node.inputs.size() ? node.inputs[input] : kNoValue;
-    const Tensor* data = id == kNoValue ? nullptr : graph_.data(id);
-    if (data == nullptr || graph_.value(id).role != Role::kConst || (data->dtype() != DType::kInt64 && data->dtype() != DType::kInt32)) {
-      return std::nullopt;
-    }
-    return IntValues(data->view());
-  }
-
   // A slice along one axis without gaps.
   std::optional<Part> PartOf(const Node& slice) const {
-    const auto starts = Ints(slice, 1), axes = Ints(slice, 3), steps = Ints(slice, 4);
+    const auto starts = ConstantInts(graph_, slice, 1), axes = ConstantInts(graph_, slice, 3), steps = ConstantInts(graph_, slice, 4);
     const bool stepped = slice.inputs.size() > 4 && slice.inputs[4] != kNoValue;
     if (!starts || !axes || axes->size() != 1 || (stepped && (!steps || (*steps)[0] != 1))) return std::nullopt;
     const Shape x = b_.shape(slice.inputs[0]);

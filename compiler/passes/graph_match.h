@@ -3,9 +3,12 @@
 
 #include <functional>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "compiler/graph/graph.h"
+#include "runtime/base/tensor.h"
 
 namespace gradloom {
 
@@ -34,5 +37,25 @@ class GraphMatch {
 // For each position calls what appends, in place of the node there, nodes that make the same values; then removes what nothing reads any
 // more.
 void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position);
+
+// The same for what `find(node)` recognises: a std::optional of a match, whose `result` is the value that `emit(match)` makes by other
+// nodes, in place of the node that made it.
+template <typename Find, typename Emit>
+void ReplaceMatches(Graph& graph, const GraphMatch& uses, const Find& find, const Emit& emit) {
+  std::map<int, std::function<void()>> by_position;
+  for (const Node& node : graph.nodes) {
+    if (auto found = find(node)) by_position.emplace(uses.Producer(found->result), [&emit, match = *std::move(found)] { emit(match); });
+  }
+  ReplaceNodes(graph, by_position);
+}
+
+// The data of a constant; null: it is another value, or none.
+const Tensor* ConstantData(const Graph& graph, ValueId id);
+
+// The elements of a node's operand that is a constant of integers; nullopt: there is no such operand, or it is something else.
+std::optional<std::vector<int64_t>> ConstantInts(const Graph& graph, const Node& node, size_t input);
+
+// The number that all elements of a constant are; nullopt: they differ, there are none, or it is no constant.
+std::optional<double> UniformConstant(const Graph& graph, ValueId id);
 
 }  // namespace gradloom

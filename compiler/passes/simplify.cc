@@ -11,6 +11,7 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/graph_match.h"
 #include "compiler/passes/region_bodies.h"
 #include "kernels/reference/reference.h"
 
@@ -143,13 +144,8 @@ class Simplifier {
 
   // The one value of a constant whose elements are all equal.
   std::optional<double> Uniform(ValueId id) const {
-    const Tensor* data = id == kNoValue || graph_.value(id).role != Role::kConst ? nullptr : graph_.data(id);
-    if (data == nullptr || data->elements() == 0 || data->bytes() > kMostComparedBytes) return std::nullopt;
-    const double first = ElementAsDouble(data->view(), 0);
-    for (int64_t i = 1; i < data->elements(); ++i) {
-      if (ElementAsDouble(data->view(), i) != first) return std::nullopt;
-    }
-    return first;
+    const Tensor* data = ConstantData(graph_, id);
+    return data == nullptr || data->bytes() > kMostComparedBytes ? std::nullopt : UniformConstant(graph_, id);
   }
 
   // The input that the node's output equals, or kNoValue.

@@ -66,17 +66,6 @@ class ElementKernel : public Kernel {
   const int threads_;
 };
 
-// Calls f(T{}) with an unsigned integer of `bytes` bytes.
-template <typename F>
-void WithSize(int64_t bytes, F f) {
-  switch (bytes) {
-    case 1: return f(uint8_t{});
-    case 2: return f(uint16_t{});
-    case 4: return f(uint32_t{});
-    default: return f(uint64_t{});
-  }
-}
-
 class GatherElements : public ElementKernel {
  public:
   explicit GatherElements(const KernelCall& call) : ElementKernel(call) {}
@@ -84,8 +73,7 @@ class GatherElements : public ElementKernel {
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     WithIndices(inputs[1], [&](const auto* indices) {
       Check(indices);
-      WithSize(DTypeBytes(call_.inputs[0].dtype), [&](auto element) {
-        using T = decltype(element);
+      WithWidth(call_.inputs[0].dtype, [&]<typename T>(T) {
         const T* x = static_cast<const T*>(inputs[0]);
         T* y = static_cast<T*>(outputs[0]);
         ParallelFor(n_.outer * n_.count, threads_, [&](int64_t row) {
@@ -116,8 +104,7 @@ class ScatterElements : public ElementKernel {
         Scatter(indices, static_cast<const float*>(inputs[2]), static_cast<float*>(outputs[0]), [](float& to, float from) { to += from; });
         return;
       }
-      WithSize(DTypeBytes(call_.inputs[0].dtype), [&](auto element) {
-        using T = decltype(element);
+      WithWidth(call_.inputs[0].dtype, [&]<typename T>(T) {
         Scatter(indices, static_cast<const T*>(inputs[2]), static_cast<T*>(outputs[0]), [](T& to, T from) { to = from; });
       });
     });
@@ -160,8 +147,7 @@ std::string Rejects(const KernelCall& call, size_t inputs) {
     if (a != *axis && indices.shape[a] != data.shape[a]) return "indices for a part of the data";
   }
   if (indices.dtype != DType::kInt64 && indices.dtype != DType::kInt32) return "indices of type " + std::string(DTypeName(indices.dtype));
-  const int64_t size = DTypeBytes(data.dtype);
-  if (result.dtype != data.dtype || (size != 1 && size != 2 && size != 4 && size != 8)) return std::string(DTypeName(data.dtype));
+  if (result.dtype != data.dtype || !HasWidth(data.dtype)) return std::string(DTypeName(data.dtype));
   return result.shape == (inputs == 2 ? indices.shape : data.shape) ? "" : "a result of another shape";
 }
 

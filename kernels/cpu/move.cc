@@ -5,26 +5,14 @@
 #include <utility>
 
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
-#include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 15;
 constexpr int64_t kTile = 16;
-
-// f(an unsigned integer as wide as an element).
-template <typename F>
-void WithWidth(DType dtype, F f) {
-  switch (DTypeBytes(dtype)) {
-    case 1: return f(uint8_t{});
-    case 2: return f(uint16_t{});
-    case 4: return f(uint32_t{});
-    case 8: return f(uint64_t{});
-    default: GRADLOOM_CHECK(false);
-  }
-}
 
 // f(offset in the row-major tensor, offset by strides, count, step by strides) for rows of the last axis, or
 // parts of them, that cover everything.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/catalog/kernel.h"
+#include "runtime/base/error.h"
 
 namespace gradloom {
 
@@ -37,6 +38,24 @@ inline std::string RejectsAllBut(const KernelCall& call, DType dtype, int input 
     if (output.present() && output.dtype != dtype) return std::string(DTypeName(output.dtype));
   }
   return "";
+}
+
+// Whether elements can be moved as unsigned integers of their width, as WithWidth gives them.
+inline bool HasWidth(DType dtype) {
+  const int64_t bytes = DTypeBytes(dtype);
+  return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+}
+
+// f(an unsigned integer as wide as an element).
+template <typename F>
+void WithWidth(DType dtype, F f) {
+  switch (DTypeBytes(dtype)) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    case 8: return f(uint64_t{});
+    default: GRADLOOM_CHECK(false);
+  }
 }
 
 }  // namespace gradloom

@@ -21,18 +21,12 @@ class Pad : public Kernel {
       : call_(call),
         from_(call.inputs[0].shape),
         to_(call.outputs[0].shape),
-        size_(static_cast<size_t>(DTypeBytes(call.inputs[0].dtype))),
         threads_(ThreadsFor(call.outputs[0].bytes(), kBytesPerThread, call.threads)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     watch_.Follow(call_, inputs, [&] { MakeSources(inputs); });
     const bool given = HasInput(call_, 2);
-    switch (size_) {
-      case 1: return Rows<uint8_t>(inputs, outputs, given);
-      case 2: return Rows<uint16_t>(inputs, outputs, given);
-      case 4: return Rows<uint32_t>(inputs, outputs, given);
-      default: return Rows<uint64_t>(inputs, outputs, given);
-    }
+    WithWidth(call_.inputs[0].dtype, [&]<typename T>(T) { Rows<T>(inputs, outputs, given); });
   }
 
  private:
@@ -82,7 +76,6 @@ class Pad : public Kernel {
 
   KernelCall call_;
   Shape from_, to_;
-  size_t size_;
   int threads_;
   OperandWatch watch_;
   std::vector<std::vector<int64_t>> sources_;
@@ -105,8 +98,7 @@ std::string RejectsPad(const KernelCall& call) {
   const OperandType &x = call.inputs[0], &y = call.outputs[0];
   if (x.dtype != y.dtype || x.shape.rank() != y.shape.rank() || x.shape.rank() < 1) return "operands that do not fit";
   if (HasInput(call, 2) && (call.inputs[2].dtype != x.dtype || call.inputs[2].shape.elements() != 1)) return "a constant that does not fit";
-  const int64_t size = DTypeBytes(x.dtype);
-  return size == 1 || size == 2 || size == 4 || size == 8 ? "" : std::string(DTypeName(x.dtype));
+  return HasWidth(x.dtype) ? "" : std::string(DTypeName(x.dtype));
 }
 
 constexpr CpuKernel kKernels[] = {
