@@ -133,10 +133,10 @@ void HalfProduct::Multiply(const Block& block, const void* a, const void* b, boo
         args.beta = p.beta;
       }
       loops_.multiply_packed(args, parts.b);
+      for (int64_t r = i; last && r < i + args.m; ++r) {
+        StoreFloats(loops_, dtype_, parts.c + r * block.columns, block.columns, c, (block.matrix * p.m + block.i + r) * p.n + block.j);
+      }
     }
-  }
-  for (int64_t i = 0; i < block.rows; ++i) {
-    StoreFloats(loops_, dtype_, parts.c + i * block.columns, block.columns, c, (block.matrix * p.m + block.i + i) * p.n + block.j);
   }
 }
 
