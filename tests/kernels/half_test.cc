@@ -144,6 +144,25 @@ TEST_P(HalfTest, ProgramsOfMixedElements) {
   }
 }
 
+// A rounding that storing repeats is left out, one whose result is read is not: with numbers that lie between those of the type.
+TEST_P(HalfTest, LastRoundings) {
+  std::mt19937_64 random(TestSeed());
+  const PointwiseOp rounding = GetParam() == DType::kFloat16 ? PointwiseOp::kToFloat16 : PointwiseOp::kToBfloat16;
+  PointwiseProgram program{.num_inputs = 2, .constants = {3.0F}};
+  const int read = program.Emit(rounding, program.Emit(PointwiseOp::kMul, 0, 1));
+  const int last = program.Emit(rounding, program.Emit(PointwiseOp::kMul, read, 2));
+  const int wide = program.Emit(rounding, program.Emit(PointwiseOp::kAdd, read, 1));
+  const int twice = program.Emit(rounding, program.Emit(PointwiseOp::kSub, read, 1)), input = program.Emit(rounding, 0);
+  program.outputs = {last, read, wide, twice, twice, input};
+  const Shape shape{3, 700};
+  ExpectSameAsReference({.op = "Fused",
+                         .domain = "gradloom",
+                         .attributes = program.ToAttributes(),
+                         .inputs = {Wide(shape), Wide(shape)},
+                         .outputs = {Low(shape), Low(shape), Wide(shape), Low(shape), Low(shape), Low(shape)}},
+                        random, {.absolute = 0, .relative = 0});
+}
+
 TEST_P(HalfTest, KernelsThatWiden) {
   std::mt19937_64 random(TestSeed());
   Comparison near = Near();
