@@ -1,6 +1,8 @@
 #include "kernels/cpu/bfloat16.h"
 
+#include <cstdlib>
 #include <dnnl.hpp>
+#include <string_view>
 
 namespace gradloom {
 namespace {
@@ -22,6 +24,14 @@ bool HasSlowDotProduct() {
 
 bool HasBfloat16() { return Has(dnnl::cpu_isa::avx512_core_bf16); }
 
-bool HasFastBfloat16() { return Has(dnnl::cpu_isa::avx512_core_amx) || (HasBfloat16() && !HasSlowDotProduct()); }
+bool HasFastBfloat16() {
+  static const bool fast = [] {
+    const char* const given = std::getenv("GRADLOOM_CPU_BFLOAT16");
+    const std::string_view choice = given == nullptr ? "" : given;
+    if (choice == "on" || choice == "off") return choice == "on" && HasBfloat16();
+    return Has(dnnl::cpu_isa::avx512_core_amx) || (HasBfloat16() && !HasSlowDotProduct());
+  }();
+  return fast;
+}
 
 }  // namespace gradloom
