@@ -15,12 +15,15 @@ constexpr int kFirstState = 6;
 enum : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
 constexpr int kMostTensors = 32;
 
-// (parameter, gradient, lr, step, clip?, apply?, states...): outputs have the types of what they replace.
+// (parameter, gradient, lr, step, clip?, apply?, states...): outputs have the types of what they replace. The gradient of a float32
+// parameter may have 16 bits.
 std::vector<ValueType> UpdateTypes(const Graph& graph, const Node& node) {
   ExpectArity(node, kFirstState, kFirstState + 3, 4);
   ExpectFloating(graph, node, 0);
   const ValueType parameter = InputType(graph, node, 0);
-  ExpectInput(graph, node, 1, parameter);
+  const DType gradient = InputType(graph, node, 1).dtype;
+  const bool narrow = parameter.dtype == DType::kFloat32 && (gradient == DType::kFloat16 || gradient == DType::kBfloat16);
+  ExpectInput(graph, node, 1, {narrow ? gradient : parameter.dtype, parameter.shape});
   ExpectFloating(graph, node, 2);
   ExpectInput(graph, node, 2, {InputType(graph, node, 2).dtype, Shape{}});
   ExpectInput(graph, node, 3, {DType::kInt64, Shape{}});

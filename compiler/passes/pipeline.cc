@@ -29,6 +29,7 @@
 #include "compiler/passes/keep_steps.h"
 #include "compiler/passes/loss_scale.h"
 #include "compiler/passes/lower_precision.h"
+#include "compiler/passes/narrow_gradients.h"
 #include "compiler/passes/order_nodes.h"
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/region_bodies.h"
@@ -241,6 +242,10 @@ void RunFuseEpilogues(PassContext& c) {
   FuseEpilogues(builder);
 }
 
+void RunNarrowGradients(PassContext& c) {
+  if (c.recipe.device == DeviceKind::kCpu) NarrowGradients(c.graph);
+}
+
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
@@ -345,6 +350,8 @@ constexpr Pass kPasses[] = {
     {"split_batch_norm", RunSplitBatchNorm, true},
     // After differentiation and the division of the batch; before what looks at pointwise operators.
     {"fuse_epilogues", RunFuseEpilogues, true},
+    // Where gradients of all devices have been added up; before what counts the bytes of gradients.
+    {"narrow_gradients", RunNarrowGradients, true},
     // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Nothing where memory suffices: compile.cc says how much

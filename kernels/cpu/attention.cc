@@ -1,5 +1,6 @@
 // Attention and its gradient over tiles of queries: of the scores there are never more than a tile's rows, and the gradient
-// makes them again. Keys and values of a head are packed once for all its tiles.
+// makes them again. Keys and values of a head are packed once for all its tiles. Operands of 16 bits are widened where they are packed,
+// a head or a tile at a time, and results are rounded once.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "kernels/catalog/pointwise.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
@@ -16,11 +18,14 @@
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
 #include "runtime/base/checked.h"
+#include "runtime/base/half.h"
 
 namespace gradloom {
 namespace {
 
 enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kGradY };
+
+bool Is16Bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
@@ -36,10 +41,12 @@ struct AttentionSizes {
   int64_t left, right;
   std::vector<int64_t> mask_strides;  // by batch, head, query and key; empty: no mask
   int64_t mask_keys = 0;
-  bool mask_is_bool = false;
+  DType dtype;  // of all operands but mask and lengths
+  DType mask_dtype = DType::kFloat32;
 
   explicit AttentionSizes(const KernelCall& call) {
     const Attributes& a = call.attributes;
+    dtype = call.inputs[kQ].dtype;
     batch = call.inputs[kQ].shape[0];
     q = AttentionVectors(call.inputs[kQ].shape, a.Int("q_num_heads", 0));
     k = AttentionVectors(call.inputs[kK].shape, a.Int("kv_num_heads", 0));
@@ -54,7 +61,7 @@ struct AttentionSizes {
     if (!HasInput(call, kMask)) return;
     const OperandType& mask = call.inputs[kMask];
     mask_keys = mask.shape[mask.shape.rank() - 1];
-    mask_is_bool = mask.dtype == DType::kBool;
+    mask_dtype = mask.dtype;
     mask_strides = BroadcastStrides(mask.shape, {batch, q.heads, q.length, mask_keys});
   }
   int64_t group() const { return q.heads / k.heads; }
@@ -64,9 +71,18 @@ struct Range {
   int64_t begin, end;
 };
 
+// Vectors in float32, `stride` apart.
+template <typename T>
+struct Vectors {
+  T* at = nullptr;
+  int64_t stride = 0;
+};
+
 // Floats that one thread needs, part by part.
 struct AttentionPlaces {
-  int64_t keys, values, scores, gradients, slopes, keys_back, values_back, queries, outputs, floats = 0;
+  int64_t keys, values, scores, gradients, slopes, keys_back, queries, outputs;
+  int64_t wide, wide_q, wide_dy, wide_dk, wide_dv;  // of 16-bit operands: see Widen and Sums
+  int64_t floats = 0;
 
   AttentionPlaces(const AttentionSizes& n, bool gradient) {
     const int64_t total = n.k.length, rows = std::min(TileRows(total), n.q.length), row = AlignUp(total, 32);
@@ -78,6 +94,12 @@ struct AttentionPlaces {
     keys_back = Take(gradient ? MatrixPackFloats(total, n.q.size) : 0);
     queries = Take(gradient ? MatrixPackFloats(rows, n.q.size) : 0);
     outputs = Take(gradient ? MatrixPackFloats(rows, n.v.size) : 0);
+    const bool half = Is16Bit(n.dtype);
+    wide = Take(half ? std::max(total, rows) * std::max(n.q.size, n.v.size) : 0);
+    wide_q = Take(half && gradient ? rows * n.q.size : 0);
+    wide_dy = Take(half && gradient ? rows * n.v.size : 0);
+    wide_dk = Take(half && gradient ? total * n.q.size : 0);
+    wide_dv = Take(half && gradient ? total * n.v.size : 0);
   }
 
  private:
@@ -118,6 +140,23 @@ class AttentionKernel : public Kernel {
     }
     if (all.begin >= all.end) return {0, 0};
     return {all.begin / loops_.matrix_panel * loops_.matrix_panel, all.end};
+  }
+
+  // Vectors of `operand` from its element `begin` on as floats: themselves, or widened to `room`.
+  Vectors<const float> Widen(const void* operand, const AttentionVectors& n, int64_t begin, int64_t count, float* room) const {
+    if (n_.dtype == DType::kFloat32) return {static_cast<const float*>(operand) + begin, n.stride()};
+    for (int64_t i = 0; i < count; ++i) LoadFloats(loops_, n_.dtype, operand, begin + i * n.stride(), n.size, room + i * n.size);
+    return {room, n.size};
+  }
+
+  // Where vectors of a result are computed that begin at its element `begin`: in place, or in `room`, from which Narrow takes them.
+  Vectors<float> Place(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
+    if (n_.dtype == DType::kFloat32) return {static_cast<float*>(result) + begin, n.stride()};
+    return {room, n.size};
+  }
+  void Narrow(const Vectors<float>& from, const AttentionVectors& n, int64_t count, void* result, int64_t begin) const {
+    if (n_.dtype == DType::kFloat32) return;
+    for (int64_t i = 0; i < count; ++i) StoreFloats(loops_, n_.dtype, from.at + i * from.stride, n.size, result, begin + i * n.stride());
   }
 
   void Pack(const float* b, int64_t k, int64_t n, int64_t b_row, int64_t b_col, float* packed) const {
@@ -216,12 +255,17 @@ class AttentionKernel : public Kernel {
     const int64_t at = b * n_.mask_strides[0] + h * n_.mask_strides[1] + i * n_.mask_strides[2];
     const int64_t step = n_.mask_strides[3];
     const int64_t end = std::max(seen.begin, std::min(seen.end, n_.mask_keys));
-    if (n_.mask_is_bool) {
-      const bool* m = static_cast<const bool*>(mask) + at;
-      for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] = m[j * step] ? s[j - seen.begin] : kHidden;
-    } else {
-      const float* m = static_cast<const float*>(mask) + at;
-      for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] += m[j * step];
+    const auto add = [&](const auto* m) {
+      for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] += static_cast<float>(m[at + j * step]);
+    };
+    switch (n_.mask_dtype) {
+      case DType::kFloat16: add(static_cast<const Half*>(mask)); break;
+      case DType::kBfloat16: add(static_cast<const Bfloat16*>(mask)); break;
+      case DType::kFloat32: add(static_cast<const float*>(mask)); break;
+      default: {
+        const bool* m = static_cast<const bool*>(mask) + at;
+        for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] = m[j * step] ? s[j - seen.begin] : kHidden;
+      }
     }
     // Keys behind a shorter mask are hidden.
     std::fill(s + (end - seen.begin), s + (seen.end - seen.begin), kHidden);
@@ -233,26 +277,31 @@ class Attention : public AttentionKernel {
   explicit Attention(const KernelCall& call) : AttentionKernel(call, false) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
-    const auto in = [&](size_t i) { return static_cast<const float*>(inputs[i]); };
     const int64_t heads = n_.batch * n_.q.heads, tile = TileRows(n_.k.length);
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
     ParallelRanges(heads, 1, call_.threads, [&](int64_t begin, int64_t end) {
       float* memory = static_cast<float*>(scratch) + ThreadPlace() * places_.floats;
-      float *keys = memory + places_.keys, *values = memory + places_.values, *scores = memory + places_.scores;
+      float *keys = memory + places_.keys, *values = memory + places_.values, *scores = memory + places_.scores,
+            *wide = memory + places_.wide;
       int64_t packed = -1;
       for (int64_t task = begin; task < end; ++task) {
         const int64_t b = task / n_.q.heads, h = task % n_.q.heads, g = h / n_.group();
         if (packed != b * n_.k.heads + g) {
-          Pack(in(kK) + n_.k.At(b, g, 0), n_.q.size, n_.k.length, 1, n_.k.stride(), keys);
-          Pack(in(kV) + n_.v.At(b, g, 0), n_.k.length, n_.v.size, n_.v.stride(), 1, values);
+          const auto k = Widen(inputs[kK], n_.k, n_.k.At(b, g, 0), n_.k.length, wide);
+          Pack(k.at, n_.q.size, n_.k.length, 1, k.stride, keys);
+          const auto v = Widen(inputs[kV], n_.v, n_.v.At(b, g, 0), n_.k.length, wide);
+          Pack(v.at, n_.k.length, n_.v.size, v.stride, 1, values);
           packed = b * n_.k.heads + g;
         }
         for (int64_t i = 0; i < n_.q.length; i += tile) {
           const int64_t rows = std::min(tile, n_.q.length - i);
           const Range range = VisibleOfTile(lengths, b, i, rows);
-          MultiplyByKeys(in(kQ) + n_.q.At(b, h, i), n_.q.stride(), rows, n_.q.size, keys, range, n_.scale, scores);
+          const auto q = Widen(inputs[kQ], n_.q, n_.q.At(b, h, i), rows, wide);
+          MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, scores);
           Probabilities(inputs, b, h, i, rows, range, scores, nullptr);
-          MultiplyOverKeys(scores, rows, values, range, n_.v.size, static_cast<float*>(outputs[0]) + n_.y.At(b, h, i), n_.y.stride());
+          const auto y = Place(outputs[0], n_.y, n_.y.At(b, h, i), wide);
+          MultiplyOverKeys(scores, rows, values, range, n_.v.size, y.at, y.stride);
+          Narrow(y, n_.y, rows, outputs[0], n_.y.At(b, h, i));
         }
       }
     });
@@ -276,16 +325,19 @@ class AttentionGrad : public AttentionKernel {
 
  private:
   void Head(const void* const* inputs, void* const* outputs, int64_t b, int64_t g, float* memory) const {
-    const auto in = [&](size_t i) { return static_cast<const float*>(inputs[i]); };
-    const auto out = [&](size_t i) { return places_of_[i] < 0 ? nullptr : static_cast<float*>(outputs[places_of_[i]]); };
+    const auto out = [&](size_t i) { return places_of_[i] < 0 ? nullptr : outputs[places_of_[i]]; };
     float *keys = memory + places_.keys, *values = memory + places_.values, *keys_back = memory + places_.keys_back;
     float *p = memory + places_.scores, *ds = memory + places_.gradients;
     float *queries = memory + places_.queries, *dys = memory + places_.outputs;
-    const float *k = in(kK) + n_.k.At(b, g, 0), *v = in(kV) + n_.v.At(b, g, 0);
+    float *wide = memory + places_.wide, *wide_q = memory + places_.wide_q, *wide_dy = memory + places_.wide_dy;
     float* slopes = n_.softcap > 0 ? memory + places_.slopes : nullptr;
-    Pack(k, n_.q.size, n_.k.length, 1, n_.k.stride(), keys);
-    Pack(v, n_.v.size, n_.k.length, 1, n_.v.stride(), values);
-    if (out(kQ) != nullptr) Pack(k, n_.k.length, n_.q.size, n_.k.stride(), 1, keys_back);
+    const int64_t k_at = n_.k.At(b, g, 0), v_at = n_.v.At(b, g, 0);
+    const auto k = Widen(inputs[kK], n_.k, k_at, n_.k.length, wide);
+    Pack(k.at, n_.q.size, n_.k.length, 1, k.stride, keys);
+    if (out(kQ) != nullptr) Pack(k.at, n_.k.length, n_.q.size, k.stride, 1, keys_back);
+    const auto v = Widen(inputs[kV], n_.v, v_at, n_.k.length, wide);
+    Pack(v.at, n_.v.size, n_.k.length, 1, v.stride, values);
+    const Vectors<float> dk = Sums(out(kK), n_.k, k_at, memory + places_.wide_dk), dv = Sums(out(kV), n_.v, v_at, memory + places_.wide_dv);
     const int64_t* lengths = HasInput(call_, kLengths) ? static_cast<const int64_t*>(inputs[kLengths]) : nullptr;
     const int64_t tile = TileRows(n_.k.length);
     for (int64_t h = g * n_.group(); h < (g + 1) * n_.group(); ++h) {
@@ -293,27 +345,41 @@ class AttentionGrad : public AttentionKernel {
         const int64_t rows = std::min(tile, n_.q.length - i);
         const Range range = VisibleOfTile(lengths, b, i, rows);
         if (range.begin == range.end) continue;
-        const float *q = in(kQ) + n_.q.At(b, h, i), *dy = in(kGradY) + n_.y.At(b, h, i);
-        MultiplyByKeys(q, n_.q.stride(), rows, n_.q.size, keys, range, n_.scale, p);
+        const auto q = Widen(inputs[kQ], n_.q, n_.q.At(b, h, i), rows, wide_q);
+        const auto dy = Widen(inputs[kGradY], n_.y, n_.y.At(b, h, i), rows, wide_dy);
+        MultiplyByKeys(q.at, q.stride, rows, n_.q.size, keys, range, n_.scale, p);
         Probabilities(inputs, b, h, i, rows, range, p, slopes);
-        if (float* dv = out(kV)) {
-          Pack(dy, rows, n_.v.size, n_.y.stride(), 1, dys);
-          AddTransposed(p, rows, dys, range, n_.v.size, dv + n_.v.At(b, g, 0), n_.v.stride());
+        if (dv.at != nullptr) {
+          Pack(dy.at, rows, n_.v.size, dy.stride, 1, dys);
+          AddTransposed(p, rows, dys, range, n_.v.size, dv.at, dv.stride);
         }
-        MultiplyByKeys(dy, n_.y.stride(), rows, n_.v.size, values, range, 1, ds);
+        MultiplyByKeys(dy.at, dy.stride, rows, n_.v.size, values, range, 1, ds);
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t at = r * row() + range.begin, count = range.end - range.begin;
           loops_.softmax_grad_row(p + at, ds + at, count, n_.scale);
           // Where nothing is seen the gradient is 0 already, and the slope was never written.
           for (int64_t j = at; j < at + count && slopes != nullptr; ++j) ds[j] = p[j] == 0 ? 0 : ds[j] * slopes[j];
         }
-        if (float* dq = out(kQ)) MultiplyOverKeys(ds, rows, keys_back, range, n_.q.size, dq + n_.q.At(b, h, i), n_.q.stride());
-        if (float* dk = out(kK)) {
-          Pack(q, rows, n_.q.size, n_.q.stride(), 1, queries);
-          AddTransposed(ds, rows, queries, range, n_.q.size, dk + n_.k.At(b, g, 0), n_.k.stride());
+        if (out(kQ) != nullptr) {
+          const auto dq = Place(out(kQ), n_.q, n_.q.At(b, h, i), wide);
+          MultiplyOverKeys(ds, rows, keys_back, range, n_.q.size, dq.at, dq.stride);
+          Narrow(dq, n_.q, rows, out(kQ), n_.q.At(b, h, i));
+        }
+        if (dk.at != nullptr) {
+          Pack(q.at, rows, n_.q.size, q.stride, 1, queries);
+          AddTransposed(ds, rows, queries, range, n_.q.size, dk.at, dk.stride);
         }
       }
     }
+    if (dk.at != nullptr) Narrow(dk, n_.k, n_.k.length, out(kK), k_at);
+    if (dv.at != nullptr) Narrow(dv, n_.v, n_.k.length, out(kV), v_at);
+  }
+
+  // Where the gradient of a head of K or V is summed, zero at first; null where nobody wants it.
+  Vectors<float> Sums(void* result, const AttentionVectors& n, int64_t begin, float* room) const {
+    if (result == nullptr) return {};
+    if (n_.dtype != DType::kFloat32) std::fill_n(room, n.length * n.size, 0.0f);  // the result itself is zero already
+    return Place(result, n, begin, room);
   }
 
   const std::array<int64_t, 3> places_of_;  // of the gradients of Q, K and V, among the outputs; -1: not wanted
@@ -324,9 +390,11 @@ std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   if (call.inputs.size() < 3) return "operands are missing";
   if (HasInput(call, kPastKey) || HasInput(call, kPastValue)) return "a past";
+  const DType dtype = call.inputs[kQ].dtype;
+  if (dtype != DType::kFloat32 && !Is16Bit(dtype)) return std::string(DTypeName(dtype));
   for (size_t i : {kQ, kK, kV}) {
     const OperandType& operand = call.inputs[i];
-    if (!operand.present() || operand.dtype != DType::kFloat32) return "operands that are not float32";
+    if (!operand.present() || operand.dtype != dtype) return "operands of different types";
     if (operand.shape.rank() != call.inputs[kQ].shape.rank() || (operand.shape.rank() != 3 && operand.shape.rank() != 4))
       return "operands of another rank";
     if (operand.shape.elements() == 0) return "nothing to compute";
@@ -343,7 +411,7 @@ std::string Rejects(const KernelCall& call) {
   }
   if (HasInput(call, kMask)) {
     const OperandType& mask = call.inputs[kMask];
-    if (mask.dtype != DType::kFloat32 && mask.dtype != DType::kBool) return std::string(DTypeName(mask.dtype));
+    if (mask.dtype != DType::kFloat32 && mask.dtype != DType::kBool && !Is16Bit(mask.dtype)) return std::string(DTypeName(mask.dtype));
     const int last = mask.shape.rank() - 1;
     if (last < 0 || last > 3 || mask.shape[last] > ks.length) return "a mask of another shape";
     const Shape all{q[0], qs.heads, qs.length, mask.shape[last]};
@@ -358,10 +426,10 @@ std::string Rejects(const KernelCall& call) {
     for (size_t i = 1; i < call.outputs.size(); ++i) {
       if (call.outputs[i].present()) return "results beside Y";
     }
-    return HasOutput(call, 0) && call.outputs[0].dtype == DType::kFloat32 && call.outputs[0].shape == y ? "" : "a result of another shape";
+    return HasOutput(call, 0) && call.outputs[0].dtype == dtype && call.outputs[0].shape == y ? "" : "a result of another shape";
   }
   if (call.inputs.size() != kGradY + 3 || HasInput(call, kGradY + 1) || HasInput(call, kGradY + 2)) return "gradients of results beside Y";
-  if (HasInput(call, kGradY) && (call.inputs[kGradY].dtype != DType::kFloat32 || call.inputs[kGradY].shape != y))
+  if (HasInput(call, kGradY) && (call.inputs[kGradY].dtype != dtype || call.inputs[kGradY].shape != y))
     return "a gradient of another shape";
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
   if (wanted.size() != call.outputs.size()) return "a number of operands";
@@ -369,7 +437,7 @@ std::string Rejects(const KernelCall& call) {
     if (!call.outputs[i].present()) continue;
     if (wanted[i] < 0 || wanted[i] > static_cast<int64_t>(kV)) return "the gradient of the mask";
     const OperandType& of = call.inputs[static_cast<size_t>(wanted[i])];
-    if (call.outputs[i].dtype != DType::kFloat32 || call.outputs[i].shape != of.shape) return "a result of another shape";
+    if (call.outputs[i].dtype != dtype || call.outputs[i].shape != of.shape) return "a result of another shape";
   }
   return "";
 }

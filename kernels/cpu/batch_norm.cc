@@ -30,7 +30,7 @@ class BatchNormTrain : public Kernel {
     const float *x = static_cast<const float*>(inputs[0]), *scale = static_cast<const float*>(inputs[1]),
                 *bias = static_cast<const float*>(inputs[2]);
     float* y = line_alone_ ? nullptr : static_cast<float*>(outputs[0]);
-    if (shape_.innermost) return Rows(x, scale, bias, y, outputs, scratch);
+    if (shape_.innermost) return Rows(inputs[0], scale, bias, outputs, scratch);
     const auto sum_of = loops_.reduce_row[static_cast<size_t>(Reduction::kSum)];
     const double count = static_cast<double>(shape_.count());
     // A channel at a time: its elements stay in the cache from the first pass to the last.
@@ -74,11 +74,11 @@ class BatchNormTrain : public Kernel {
     squares += part_squares + distance * distance * count * part_count / all;
   }
 
-  void Rows(const float* x, const float* scale, const float* bias, float* y, void* const* outputs, void* scratch) {
-    const GroupSums sums(shape_);
+  void Rows(const void* x, const float* scale, const float* bias, void* const* outputs, void* scratch) {
+    const GroupSums sums(shape_, 1);
     const int64_t channels = shape_.channels, rows = shape_.count(), groups = shape_.groups();
     sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float* mean, float* squares) {
-      loops_.column_moments(x + row * channels, n, channels, mean, squares);
+      loops_.column_moments(sums.Load(loops_, x, scratch, group, 0, row, n), n, channels, mean, squares);
       double *means = sums.first(scratch, group), *all = sums.second(scratch, group);
       const double before = static_cast<double>(row - rows * group / groups);
       for (int64_t c = 0; c < channels; ++c) {
@@ -97,9 +97,11 @@ class BatchNormTrain : public Kernel {
       lines.Set(c, line);
     }
     if (line_alone_) return;
-    ParallelRanges(rows, 1, threads_, [&](int64_t begin, int64_t end) {
-      loops_.shift_scale_shift_columns(x + begin * channels, y + begin * channels, end - begin, channels, lines.mean, lines.scale,
+    sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float*, float*) {
+      float* const y = sums.Place(outputs[0], scratch, group, 0, row);
+      loops_.shift_scale_shift_columns(sums.Load(loops_, x, scratch, group, 0, row, n), y, n, channels, lines.mean, lines.scale,
                                        lines.shift);
+      sums.Store(loops_, y, outputs[0], row, n);
     });
   }
 
@@ -154,12 +156,13 @@ class BatchNormTrainGrad : public Kernel {
   }
 
   void Rows(const void* const* inputs, void* const* outputs, void* scratch) {
-    const float *dy = static_cast<const float*>(inputs[0]), *x = static_cast<const float*>(inputs[1]),
-                *means = static_cast<const float*>(inputs[3]);
-    const GroupSums sums(shape_);
+    const auto* means = static_cast<const float*>(inputs[3]);
+    const GroupSums sums(shape_, 2);
     const int64_t channels = shape_.channels;
     sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float* sum, float* product) {
-      loops_.column_products(dy + row * channels, x + row * channels, n, channels, means, sum, product);
+      const float *dy = sums.Load(loops_, inputs[0], scratch, group, 0, row, n),
+                  *x = sums.Load(loops_, inputs[1], scratch, group, 1, row, n);
+      loops_.column_products(dy, x, n, channels, means, sum, product);
       double *first = sums.first(scratch, group), *second = sums.second(scratch, group);
       for (int64_t c = 0; c < channels; ++c) {
         first[c] += static_cast<double>(sum[c]);
@@ -174,10 +177,12 @@ class BatchNormTrainGrad : public Kernel {
       slopes[c] = line.slope, mean_g[c] = line.mean_g, along[c] = line.along;
     }
     if (!wanted_[0]) return;
-    float* dx = static_cast<float*>(outputs[0]);
-    ParallelRanges(shape_.count(), 1, threads_, [&](int64_t begin, int64_t end) {
-      const int64_t at = begin * channels;
-      loops_.norm_gradient_columns(dy + at, x + at, dx + at, end - begin, channels, slopes, mean_g, means, along);
+    sums.ForEachPart(scratch, threads_, [&](int64_t group, int64_t row, int64_t n, float*, float*) {
+      const float *dy = sums.Load(loops_, inputs[0], scratch, group, 0, row, n),
+                  *x = sums.Load(loops_, inputs[1], scratch, group, 1, row, n);
+      float* const dx = sums.Place(outputs[0], scratch, group, 0, row);
+      loops_.norm_gradient_columns(dy, x, dx, n, channels, slopes, mean_g, means, along);
+      sums.Store(loops_, dx, outputs[0], row, n);
     });
   }
 
@@ -227,7 +232,11 @@ class BatchNormalization : public Kernel {
   std::vector<float> lines_;
 };
 
-int64_t SumsScratch(const KernelCall& call) { return GroupSums::Bytes(Channels(call.inputs[call.op == "BatchNormTrainGrad" ? 1 : 0])); }
+int64_t SumsScratch(const KernelCall& call) {
+  const bool gradient = call.op == "BatchNormTrainGrad";
+  const Channels shape(call.inputs[gradient ? 1 : 0]);
+  return GroupSums(shape, gradient ? 2 : 1).bytes();
+}
 
 constexpr Aliasing kInPlace[] = {{0, 0}};
 constexpr Aliasing kGradInPlace[] = {{0, 0}, {0, 1}};
@@ -236,7 +245,7 @@ constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.BatchNormTrain",
              .op = "BatchNormTrain",
              .domain = "gradloom",
-             .rejects = [](const KernelCall& call) { return RejectsChannels(call, 0); },
+             .rejects = [](const KernelCall& call) { return RejectsChannels(call, 0, true); },
              .may_alias = kInPlace,
              .scratch_bytes = SumsScratch},
      .make = MakeKernel<BatchNormTrain>},
@@ -249,7 +258,7 @@ constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.BatchNormTrainGrad",
              .op = "BatchNormTrainGrad",
              .domain = "gradloom",
-             .rejects = [](const KernelCall& call) { return RejectsChannels(call, 1); },
+             .rejects = [](const KernelCall& call) { return RejectsChannels(call, 1, true); },
              .may_alias = kGradInPlace,
              .scratch_bytes = SumsScratch},
      .make = MakeKernel<BatchNormTrainGrad>},

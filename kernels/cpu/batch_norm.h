@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "runtime/base/checked.h"
@@ -24,9 +25,10 @@ inline constexpr int64_t kMostGroups = 64;
 // [N, C, ...] as images, channels and points.
 struct Channels {
   int64_t images, channels, points;
+  DType dtype;
   bool innermost = false;  // the memory is [images * points, channels]
 
-  Channels(const OperandType& x) : images(x.shape[0]), channels(x.shape[1]), points(Product(x.shape, 2, x.shape.rank())) {
+  Channels(const OperandType& x) : images(x.shape[0]), channels(x.shape[1]), points(Product(x.shape, 2, x.shape.rank())), dtype(x.dtype) {
     innermost = points > 1 && channels > 1 && SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape);
   }
   int64_t count() const { return images * points; }
@@ -35,19 +37,41 @@ struct Channels {
 
   int64_t part() const { return std::clamp<int64_t>(kPartElements / std::max<int64_t>(channels, 1), 4, kMostRows); }
   int64_t groups() const { return std::clamp<int64_t>(count() / part(), 1, kMostGroups); }
+  bool half() const { return dtype != DType::kFloat32; }
 };
 
-// Sums of groups of rows, in the scratch: two doubles a channel and group, then two floats for the part at hand.
+// Sums of groups of rows, in the scratch: two doubles a channel and group, then two floats for the part at hand. Behind them, where
+// elements have 16 bits, `wide` rooms for parts that are widened.
 class GroupSums {
  public:
-  explicit GroupSums(const Channels& shape) : shape_(shape) {}
+  GroupSums(const Channels& shape, int64_t wide) : shape_(shape), wide_(wide) {}
 
-  static int64_t Bytes(const Channels& shape) { return shape.innermost ? shape.groups() * GroupBytes(shape.channels) : 0; }
+  int64_t bytes() const { return shape_.innermost ? shape_.groups() * group_bytes() : 0; }
 
   double* first(void* scratch, int64_t group) const {
-    return reinterpret_cast<double*>(static_cast<char*>(scratch) + group * GroupBytes(shape_.channels));
+    return reinterpret_cast<double*>(static_cast<char*>(scratch) + group * group_bytes());
   }
   double* second(void* scratch, int64_t group) const { return first(scratch, group) + shape_.channels; }
+  float* room(void* scratch, int64_t group, int64_t k) const {
+    return reinterpret_cast<float*>(static_cast<char*>(scratch) + group * group_bytes() + sums_bytes()) +
+           k * shape_.part() * shape_.channels;
+  }
+
+  // Rows of an operand as floats: where they lie, or widened into room k.
+  const float* Load(const Loops& loops, const void* x, void* scratch, int64_t group, int64_t k, int64_t row, int64_t n) const {
+    const int64_t at = row * shape_.channels;
+    if (!shape_.half()) return static_cast<const float*>(x) + at;
+    LoadFloats(loops, shape_.dtype, x, at, n * shape_.channels, room(scratch, group, k));
+    return room(scratch, group, k);
+  }
+
+  // Where rows of a result are computed, and how they get there from room k.
+  float* Place(void* y, void* scratch, int64_t group, int64_t k, int64_t row) const {
+    return shape_.half() ? room(scratch, group, k) : static_cast<float*>(y) + row * shape_.channels;
+  }
+  void Store(const Loops& loops, const float* from, void* y, int64_t row, int64_t n) const {
+    if (shape_.half()) StoreFloats(loops, shape_.dtype, from, n * shape_.channels, y, row * shape_.channels);
+  }
 
   // Calls part(group, first row, rows, two arrays of a float per channel) for all rows, groups in parallel.
   template <typename F>
@@ -65,10 +89,15 @@ class GroupSums {
   }
 
  private:
-  static int64_t GroupBytes(int64_t channels) {
-    return AlignUp(channels * static_cast<int64_t>(2 * sizeof(double) + 2 * sizeof(float)), kAlignmentBytes);
+  int64_t sums_bytes() const {
+    return AlignUp(shape_.channels * static_cast<int64_t>(2 * sizeof(double) + 2 * sizeof(float)), kAlignmentBytes);
+  }
+  int64_t group_bytes() const {
+    const int64_t rooms = shape_.half() ? wide_ * shape_.part() * shape_.channels * static_cast<int64_t>(sizeof(float)) : 0;
+    return sums_bytes() + AlignUp(rooms, kAlignmentBytes);
   }
   const Channels& shape_;
+  int64_t wide_;
 };
 
 // A channel's y = (x - mean) scale + shift. What the mean loses in float32 is in the shift: an x near it lands on the
@@ -104,10 +133,12 @@ inline Slope SlopeOf(double sum, double product, double count, float scale, floa
 }
 
 // Tensors of the shape of input `x`, all plain or all with the channels innermost; everything else a vector of a number
-// for each channel, or a pair of doubles for each.
-inline std::string RejectsChannels(const KernelCall& call, size_t x) {
+// for each channel, or a pair of doubles for each. With `half` the former may have 16 bits, where the channels are innermost.
+inline std::string RejectsChannels(const KernelCall& call, size_t x, bool half = false) {
   const OperandType& whole = call.inputs[x];
   if (whole.shape.rank() < 2) return "rank below 2";
+  const bool is_half = whole.dtype == DType::kFloat16 || whole.dtype == DType::kBfloat16;
+  if (is_half && !(half && Channels(whole).innermost)) return std::string(DTypeName(whole.dtype));
   const Layout last = ChannelsLast(whole.shape.rank());
   const bool plain = whole.layout.plain();
   if (!plain && !SamePlaces(whole.layout, last, whole.shape)) return "layout " + whole.layout.ToString();
@@ -115,8 +146,9 @@ inline std::string RejectsChannels(const KernelCall& call, size_t x) {
     for (const OperandType& operand : *operands) {
       if (!operand.present()) continue;
       if (operand.dtype == DType::kFloat64 && operand.shape == Shape{2, whole.shape[1]}) continue;
-      if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
-      if (operand.shape == whole.shape && operand.shape.rank() > 1) {
+      const bool is_whole = operand.shape == whole.shape;
+      if (operand.dtype != (is_half && is_whole ? whole.dtype : DType::kFloat32)) return std::string(DTypeName(operand.dtype));
+      if (is_whole) {
         if (!SamePlaces(operand.layout, whole.layout, whole.shape)) return "layout " + operand.layout.ToString();
       } else if (!operand.layout.plain()) {
         return "layout " + operand.layout.ToString();

@@ -28,7 +28,7 @@ struct PairSums {
       });
       return;
     }
-    const GroupSums sums(shape);
+    const GroupSums sums(shape, 0);
     sums.ForEachPart(scratch, threads, [&](int64_t group, int64_t row, int64_t n, float* one, float* two) {
       part_sums(row, n, one, two);
       double *first = sums.first(scratch, group), *second = sums.second(scratch, group);
@@ -211,7 +211,8 @@ std::string Rejects(const KernelCall& call) {
 
 template <int kX>
 int64_t Scratch(const KernelCall& call) {
-  return GroupSums::Bytes(Channels(call.inputs[kX]));
+  const Channels shape(call.inputs[kX]);
+  return GroupSums(shape, 0).bytes();
 }
 
 constexpr Aliasing kInPlace[] = {{0, 0}};

@@ -1,7 +1,8 @@
 // Convolutions by oneDNN: forward, the gradients of input and weights, and transposed, which is the gradient
-// of the input of the convolution the other way.
+// of the input of the convolution the other way. In float32, and in bfloat16 where the machine has instructions for it.
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "kernels/catalog/physical.h"
+#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/onednn.h"
@@ -45,7 +48,7 @@ Windows WindowsOfCall(const KernelCall& call, const Operands& operands) {
 }
 
 // The memory of x and y where the channels are innermost in both.
-Desc ChannelsLastDesc(const Shape& shape) {
+Desc ChannelsLastDesc(const Shape& shape, DType dtype) {
   Dims strides(static_cast<size_t>(shape.rank()));
   dnnl::memory::dim stride = 1;
   const std::vector<int> order = ChannelsLast(shape.rank()).order;
@@ -53,7 +56,12 @@ Desc ChannelsLastDesc(const Shape& shape) {
     strides[static_cast<size_t>(order[i])] = stride;
     stride *= shape[order[i]];
   }
-  return OneDnnDesc(shape.dims(), strides);
+  return OneDnnDesc(shape.dims(), strides, dtype);
+}
+
+Desc DescOf(const OperandType& operand, bool channels_last) {
+  if (channels_last) return ChannelsLastDesc(operand.shape, operand.dtype);
+  return OneDnnDesc(operand.shape.dims(), {}, operand.dtype);
 }
 
 // As oneDNN states it: row-major tensors, or the channels of x and y innermost and the weights as the library likes them.
@@ -62,8 +70,8 @@ struct Convolution {
   Dims strides, dilations, pads_begin, pads_end;
 
   Convolution(const Operands& operands, int64_t groups, const Windows& windows, bool channels_last)
-      : x(channels_last ? ChannelsLastDesc(operands.x->shape) : OneDnnDesc(operands.x->shape.dims())),
-        y(channels_last ? ChannelsLastDesc(operands.y->shape) : OneDnnDesc(operands.y->shape.dims())),
+      : x(DescOf(*operands.x, channels_last)),
+        y(DescOf(*operands.y, channels_last)),
         strides(windows.strides),
         dilations(windows.dilations),
         pads_begin(windows.pads_begin),
@@ -73,7 +81,8 @@ struct Convolution {
       w_dims[0] /= groups;
       w_dims.insert(w_dims.begin(), groups);
     }
-    w = channels_last ? Desc(w_dims, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any) : OneDnnDesc(w_dims);
+    const DType dtype = operands.w->dtype;
+    w = channels_last ? Desc(w_dims, OneDnnType(dtype), dnnl::memory::format_tag::any) : OneDnnDesc(w_dims, {}, dtype);
     for (auto& dilation : dilations) --dilation;  // oneDNN counts the gaps
     // The last windows may end before the input does; oneDNN wants the padding that they see.
     for (size_t i = 0; i < strides.size(); ++i) {
@@ -162,7 +171,7 @@ Prepared Ask(const KernelCall& call, bool channels_last) {
   const Convolution c = ConvolutionOf(call, channels_last);
   const auto algorithm = dnnl::algorithm::convolution_direct;
   if (call.op == "Conv") {
-    const Desc bias = OneDnnDesc({call.outputs[0].shape[1]});
+    const Desc bias = OneDnnDesc({call.outputs[0].shape[1]}, {}, call.outputs[0].dtype);
     std::vector<OneDnnPrimitive::Argument> arguments = {{DNNL_ARG_SRC, c.x}, {DNNL_ARG_WEIGHTS, c.w}};
     if (HasBias(call)) arguments.push_back({DNNL_ARG_BIAS, bias});
     arguments.push_back({DNNL_ARG_DST, c.y});
@@ -270,16 +279,21 @@ std::string RejectsChannelsLast(const KernelCall& call) {
   return "";
 }
 
-std::string Rejects(const KernelCall& call) {
+std::string RejectsOperands(const KernelCall& call, DType dtype) {
   const int rank = call.outputs[0].shape.rank();
   if (rank < 3 || rank > 5) return "rank " + std::to_string(rank);
   for (const auto* operands : {&call.inputs, &call.outputs}) {
     for (const OperandType& operand : *operands) {
       if (!operand.present()) continue;
-      if (operand.dtype != DType::kFloat32) return std::string(DTypeName(operand.dtype));
+      if (operand.dtype != dtype) return std::string(DTypeName(operand.dtype));
       if (operand.shape.elements() == 0) return "nothing to compute";
     }
   }
+  return "";
+}
+
+std::string Rejects(const KernelCall& call) {
+  if (std::string why = RejectsOperands(call, DType::kFloat32); !why.empty()) return why;
   return IsChannelsLast(call) ? RejectsChannelsLast(call) : "";
 }
 
@@ -307,9 +321,87 @@ bool Prefers(KernelCall& call) {
   return true;
 }
 
+// A plan of a machine with bfloat16 arithmetic, where there is none: the float32 kernel on plain operands that are widened, in memory of
+// its own. Right, and slow.
+class WithoutBfloat16 : public Kernel {
+ public:
+  explicit WithoutBfloat16(const KernelCall& call) : call_(call), in_(call.inputs.size()), out_(call.outputs.size()) {
+    for (auto* operands : {&call_.inputs, &call_.outputs}) {
+      for (OperandType& operand : *operands) {
+        Buffers& buffers = operands == &call_.inputs ? inputs_ : outputs_;
+        buffers.layouts.push_back(std::exchange(operand.layout, {}));
+        operand.dtype = operand.present() ? DType::kFloat32 : operand.dtype;
+        buffers.half.emplace_back(DType::kBfloat16, operand.shape);
+        buffers.wide.emplace_back(DType::kFloat32, operand.shape);
+      }
+    }
+    const KernelRow& row = *ChooseKernel(DeviceKind::kCpu, call_);
+    kernel_ = MakeCpuKernel(row, call_);
+    scratch_ = Tensor(DType::kUint8, {row.scratch_bytes == nullptr ? 1 : std::max<int64_t>(row.scratch_bytes(call_), 1)});
+  }
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void* stream) override {
+    for (size_t i = 0; i < in_.size(); ++i) {
+      if (!call_.inputs[i].present()) continue;
+      const Shape& shape = call_.inputs[i].shape;
+      FromLayout(inputs_.layouts[i], shape, 2, inputs[i], inputs_.half[i].data());
+      LoadFloats(BestLoops(), DType::kBfloat16, inputs_.half[i].data(), 0, shape.elements(), static_cast<float*>(inputs_.wide[i].data()));
+      in_[i] = inputs_.wide[i].data();
+    }
+    for (size_t i = 0; i < out_.size(); ++i) out_[i] = call_.outputs[i].present() ? outputs_.wide[i].data() : nullptr;
+    kernel_->Run(in_.data(), out_.data(), scratch_.data(), stream);
+    for (size_t i = 0; i < out_.size(); ++i) {
+      if (out_[i] == nullptr) continue;
+      const Shape& shape = call_.outputs[i].shape;
+      StoreFloats(BestLoops(), DType::kBfloat16, static_cast<const float*>(out_[i]), shape.elements(), outputs_.half[i].data(), 0);
+      ToLayout(outputs_.layouts[i], shape, 2, outputs_.half[i].data(), outputs[i]);
+    }
+  }
+
+ private:
+  struct Buffers {
+    std::vector<Layout> layouts;
+    std::vector<Tensor> half, wide;
+  };
+
+  KernelCall call_;
+  std::vector<const void*> in_;
+  std::vector<void*> out_;
+  Buffers inputs_, outputs_;
+  std::unique_ptr<Kernel> kernel_;
+  Tensor scratch_;
+};
+
+// A plan of another machine must run, whatever layouts it has.
+std::string RejectsBfloat16(const KernelCall& call) {
+  if (std::string why = RejectsOperands(call, DType::kBfloat16); !why.empty()) return why;
+  if (!HasBfloat16()) return "";
+  if (IsChannelsLast(call)) return RejectsChannelsLast(call);
+  try {
+    Prepare(call, false);
+  } catch (const dnnl::error&) {
+    return "nothing in oneDNN for plain operands";
+  }
+  return "";
+}
+
+// Some, always: whether a launch has scratch does not hang on the machine.
+int64_t Bfloat16Scratch(const KernelCall& call) { return HasBfloat16() ? std::max(Scratch(call), kAlignmentBytes) : kAlignmentBytes; }
+
+std::unique_ptr<Kernel> MakeBfloat16(const KernelCall& call) {
+  if (HasBfloat16()) return std::make_unique<ConvolutionKernel>(call);
+  return std::make_unique<WithoutBfloat16>(call);
+}
+
 constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain) {
   return {.row = {.name = name, .op = op, .domain = domain, .rejects = Rejects, .prefers = Prefers, .scratch_bytes = Scratch},
           .make = MakeKernel<ConvolutionKernel>};
+}
+
+constexpr CpuKernel Bfloat16(std::string_view name, std::string_view op, std::string_view domain) {
+  return {
+      .row = {.name = name, .op = op, .domain = domain, .rejects = RejectsBfloat16, .prefers = Prefers, .scratch_bytes = Bfloat16Scratch},
+      .make = MakeBfloat16};
 }
 
 constexpr CpuKernel kKernels[] = {
@@ -318,9 +410,17 @@ constexpr CpuKernel kKernels[] = {
     Row("onednn.ConvGradInput", "ConvGradInput", "gradloom"),
     Row("onednn.ConvGradWeight", "ConvGradWeight", "gradloom"),
 };
+constexpr CpuKernel kBfloat16[] = {
+    Bfloat16("onednn.bfloat16.Conv", "Conv", ""),
+    Bfloat16("onednn.bfloat16.ConvGradInput", "ConvGradInput", "gradloom"),
+    Bfloat16("onednn.bfloat16.ConvGradWeight", "ConvGradWeight", "gradloom"),
+};
 
 }  // namespace
 
 std::span<const CpuKernel> CpuConvolutionKernels() { return kKernels; }
+
+std::span<const CpuKernel> CpuFastBfloat16Kernels() { return HasFastBfloat16() ? std::span(kBfloat16) : std::span<const CpuKernel>(); }
+std::span<const CpuKernel> CpuSlowBfloat16Kernels() { return HasFastBfloat16() ? std::span<const CpuKernel>() : std::span(kBfloat16); }
 
 }  // namespace gradloom

@@ -36,10 +36,12 @@ constexpr Rows kFamilies[] = {
     CpuAttentionKernels,
     CpuMatMulKernels,
     CpuConvolutionKernels,
+    CpuFastBfloat16Kernels,
     CpuPoolingKernels,
     CpuResizeKernels,
     CpuPadKernels,
     CpuWidenedKernels,
+    CpuSlowBfloat16Kernels,
 };
 // clang-format on
 

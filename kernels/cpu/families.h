@@ -27,10 +27,12 @@ std::span<const CpuKernel> CpuGruKernels();              // gru.cc
 std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
+std::span<const CpuKernel> CpuFastBfloat16Kernels();     // convolution.cc: where they are ahead of widened ones
 std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc
 std::span<const CpuKernel> CpuResizeKernels();           // resize.cc
 std::span<const CpuKernel> CpuPadKernels();              // pad.cc
 std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc
+std::span<const CpuKernel> CpuSlowBfloat16Kernels();     // convolution.cc: the same elsewhere, for plans of other machines
 
 // The `make` of a kernel whose constructor takes the call.
 template <typename T>

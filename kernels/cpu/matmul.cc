@@ -1,11 +1,15 @@
-// MatMul and Gemm: oneDNN, and own loops where the matrices are too small for a library's overhead.
+// MatMul and Gemm: oneDNN, and own loops where the matrices are too small for a library's overhead or have 16-bit elements.
 #include <algorithm>
-#include <optional>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/half_product.h"
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
 
@@ -17,26 +21,8 @@ constexpr int64_t kSmallProduct = 1 << 16;
 
 using Dims = dnnl::memory::dims;
 
-// c[batch, m, n] = alpha a[batch, m, k] b[batch, k, n] + beta bias: extents and strides, in elements. A
-// broadcast batch axis of a or b has extent 1.
-struct Product {
-  Dims batch, a_batch, b_batch;
-  int64_t m = 1, n = 1, k = 1;
-  int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
-  bool has_bias = false;
-  int64_t bias_row = 0, bias_col = 0;  // strides, 0 where repeated
-  Dims bias_dims;                      // [m or 1, n or 1]
-  float alpha = 1, beta = 1;
-
-  int64_t work() const {
-    int64_t count = 1;
-    for (int64_t extent : batch) count *= extent;
-    return count * m * n * k;
-  }
-};
-
-Product ProductOfGemm(const KernelCall& call) {
-  Product p;
+MatrixProduct ProductOfGemm(const KernelCall& call) {
+  MatrixProduct p;
   const bool trans_a = call.attributes.Int("transA", 0) != 0, trans_b = call.attributes.Int("transB", 0) != 0;
   p.m = call.outputs[0].shape[0];
   p.n = call.outputs[0].shape[1];
@@ -58,8 +44,8 @@ Product ProductOfGemm(const KernelCall& call) {
 }
 
 // numpy.matmul: vectors stand for a row on the left, a column on the right; leading axes broadcast.
-Product ProductOfMatMul(const KernelCall& call) {
-  Product p;
+MatrixProduct ProductOfMatMul(const KernelCall& call) {
+  MatrixProduct p;
   const Shape &a = call.inputs[0].shape, &b = call.inputs[1].shape;
   p.m = a.rank() == 1 ? 1 : a[a.rank() - 2];
   p.k = a[a.rank() - 1];
@@ -84,9 +70,15 @@ Product ProductOfMatMul(const KernelCall& call) {
   return p;
 }
 
-Product ProductOf(const KernelCall& call) { return call.op == "Gemm" ? ProductOfGemm(call) : ProductOfMatMul(call); }
+}  // namespace
 
-MatrixArgs SmallArgs(const Product& p) {
+int64_t MatrixProduct::matrices() const { return std::accumulate(batch.begin(), batch.end(), int64_t{1}, std::multiplies<>()); }
+
+MatrixProduct ProductOf(const KernelCall& call) { return call.op == "Gemm" ? ProductOfGemm(call) : ProductOfMatMul(call); }
+
+namespace {
+
+MatrixArgs SmallArgs(const MatrixProduct& p) {
   MatrixArgs args{};
   args.m = p.m;
   args.n = p.n;
@@ -117,18 +109,18 @@ class SmallProduct : public Kernel {
 
  private:
   const Loops& loops_;
-  Product product_;
+  MatrixProduct product_;
   MatrixArgs args_;
 };
 
 int64_t SmallScratch(const KernelCall& call) {
-  const Product p = ProductOf(call);
+  const MatrixProduct p = ProductOf(call);
   return MatrixPackFloats(p.k, p.n) * static_cast<int64_t>(sizeof(float));
 }
 
 std::string RejectsSmall(const KernelCall& call) {
   if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
-  const Product p = ProductOf(call);
+  const MatrixProduct p = ProductOf(call);
   if (p.work() > kSmallProduct) return "matrices that are not small";
   if (!p.batch.empty()) return "several matrices";
   return p.has_bias && p.bias_row != 0 ? "an addend with rows" : "";
@@ -158,26 +150,27 @@ Dims StridesOf(const Dims& batch, int64_t matrix, int64_t row, int64_t column) {
   return strides;
 }
 
-Prepared Prepare(const Product& p) {
-  const auto a = OneDnnDesc(WithMatrix(p.a_batch, p.m, p.k), StridesOf(p.a_batch, p.m * p.k, p.a_row, p.a_col));
-  const auto b = OneDnnDesc(WithMatrix(p.b_batch, p.k, p.n), StridesOf(p.b_batch, p.k * p.n, p.b_row, p.b_col));
-  const auto c = OneDnnDesc(WithMatrix(p.batch, p.m, p.n));
+// Of operands that are all of `dtype`: float32 or bfloat16.
+Prepared Prepare(const MatrixProduct& p, DType dtype) {
+  const auto a = OneDnnDesc(WithMatrix(p.a_batch, p.m, p.k), StridesOf(p.a_batch, p.m * p.k, p.a_row, p.a_col), dtype);
+  const auto b = OneDnnDesc(WithMatrix(p.b_batch, p.k, p.n), StridesOf(p.b_batch, p.k * p.n, p.b_row, p.b_col), dtype);
+  const auto c = OneDnnDesc(WithMatrix(p.batch, p.m, p.n), {}, dtype);
   dnnl::primitive_attr attr = OneDnnUserScratch();
   dnnl::post_ops after;
   if (p.alpha != 1.0f) after.append_eltwise(dnnl::algorithm::eltwise_linear, p.alpha, 0.0f);
   Prepared prepared;
   prepared.bias_is_addend = p.has_bias && (p.alpha != 1.0f || p.bias_dims[0] != 1 || p.bias_dims[1] != p.n);
-  if (prepared.bias_is_addend) after.append_binary(dnnl::algorithm::binary_add, OneDnnDesc(p.bias_dims));
+  if (prepared.bias_is_addend) after.append_binary(dnnl::algorithm::binary_add, OneDnnDesc(p.bias_dims, {}, dtype));
   attr.set_post_ops(after);
   prepared.desc = p.has_bias && !prepared.bias_is_addend
-                      ? dnnl::matmul::primitive_desc(OneDnnEngine(), a, b, OneDnnDesc(p.bias_dims), c, attr)
+                      ? dnnl::matmul::primitive_desc(OneDnnEngine(), a, b, OneDnnDesc(p.bias_dims, {}, dtype), c, attr)
                       : dnnl::matmul::primitive_desc(OneDnnEngine(), a, b, c, attr);
   return prepared;
 }
 
 int64_t LargeScratch(const KernelCall& call) {
   const OneDnnTeam team(call.threads);
-  return static_cast<int64_t>(Prepare(ProductOf(call)).desc.scratchpad_desc().get_size());
+  return static_cast<int64_t>(Prepare(ProductOf(call), call.outputs[0].dtype).desc.scratchpad_desc().get_size());
 }
 
 class LargeProduct : public Kernel {
@@ -193,32 +186,74 @@ class LargeProduct : public Kernel {
   }
 
  private:
-  static OneDnnPrimitive Make(const KernelCall& call, const Product& product) {
+  static OneDnnPrimitive Make(const KernelCall& call, const MatrixProduct& product) {
     const OneDnnTeam team(call.threads);
-    const Prepared p = Prepare(product);
+    const DType dtype = call.outputs[0].dtype;
+    const Prepared p = Prepare(product, dtype);
     std::vector<OneDnnPrimitive::Argument> arguments = {{DNNL_ARG_SRC, p.desc.src_desc()},
                                                         {DNNL_ARG_WEIGHTS, p.desc.weights_desc()},
                                                         {DNNL_ARG_DST, p.desc.dst_desc()},
                                                         {DNNL_ARG_SCRATCHPAD, p.desc.scratchpad_desc()}};
     const int index = product.alpha != 1.0f ? 1 : 0;
     if (p.bias_is_addend) {
-      arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, OneDnnDesc(product.bias_dims)});
+      arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, OneDnnDesc(product.bias_dims, {}, dtype)});
     } else if (product.has_bias) {
-      arguments.push_back({DNNL_ARG_BIAS, OneDnnDesc(product.bias_dims)});
+      arguments.push_back({DNNL_ARG_BIAS, OneDnnDesc(product.bias_dims, {}, dtype)});
     }
     return OneDnnPrimitive([&p] { return dnnl::matmul(p.desc); }, std::move(arguments), call.threads);
   }
 
-  Product product_;
+  MatrixProduct product_;
   OneDnnPrimitive primitive_;
 };
 
-std::string RejectsLarge(const KernelCall& call) {
-  if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
-  const Product p = ProductOf(call);
+std::string RejectsLarge(const KernelCall& call, DType dtype) {
+  if (std::string why = RejectsAllBut(call, dtype); !why.empty()) return why;
+  const MatrixProduct p = ProductOf(call);
   if (p.work() == 0) return "nothing to multiply";
   if (p.batch.size() > 8) return "more than 8 leading axes";
   return p.has_bias && p.beta != 1.0f ? "beta that is neither 0 nor 1" : "";
+}
+
+std::string RejectsFloat32(const KernelCall& call) { return RejectsLarge(call, DType::kFloat32); }
+
+class HalfKernel : public Kernel {
+ public:
+  explicit HalfKernel(const KernelCall& call) : product_(ProductOf(call), call.outputs[0].dtype, call.threads) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    product_.Run(inputs[0], inputs[1], product_.has_bias() ? inputs[2] : nullptr, outputs[0], scratch);
+  }
+
+ private:
+  HalfProduct product_;
+};
+
+std::string RejectsHalf(const KernelCall& call) {
+  const DType dtype = call.outputs[0].dtype;
+  if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::string(DTypeName(dtype));
+  if (std::string why = RejectsAllBut(call, dtype); !why.empty()) return why;
+  const MatrixProduct p = ProductOf(call);
+  if (p.work() == 0) return "nothing to multiply";
+  return p.has_bias && p.bias_row != 0 ? "an addend with rows" : "";
+}
+
+int64_t HalfScratch(const KernelCall& call) { return HalfProduct(ProductOf(call), call.outputs[0].dtype, call.threads).scratch_bytes(); }
+
+// oneDNN's bfloat16 kernels, and HalfKernel for a plan whose machine had them where this one has not: it serves the same calls.
+std::string RejectsBfloat16(const KernelCall& call) {
+  if (std::string why = RejectsHalf(call); !why.empty()) return why;
+  return RejectsLarge(call, DType::kBfloat16);
+}
+
+int64_t Bfloat16Scratch(const KernelCall& call) {
+  const int64_t own = HalfScratch(call);
+  return HasBfloat16() ? std::max(own, LargeScratch(call)) : own;
+}
+
+std::unique_ptr<Kernel> MakeBfloat16(const KernelCall& call) {
+  if (HasBfloat16()) return std::make_unique<LargeProduct>(call);
+  return std::make_unique<HalfKernel>(call);
 }
 
 constexpr CpuKernel Small(std::string_view name, std::string_view op) {
@@ -226,19 +261,46 @@ constexpr CpuKernel Small(std::string_view name, std::string_view op) {
           .make = MakeKernel<SmallProduct>};
 }
 constexpr CpuKernel Large(std::string_view name, std::string_view op) {
-  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsLarge, .scratch_bytes = LargeScratch},
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsFloat32, .scratch_bytes = LargeScratch},
           .make = MakeKernel<LargeProduct>};
 }
 
-constexpr CpuKernel kKernels[] = {
+constexpr CpuKernel Half(std::string_view name, std::string_view op) {
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsHalf, .scratch_bytes = HalfScratch},
+          .make = MakeKernel<HalfKernel>};
+}
+constexpr CpuKernel Bfloat16(std::string_view name, std::string_view op) {
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsBfloat16, .scratch_bytes = Bfloat16Scratch},
+          .make = MakeBfloat16};
+}
+
+constexpr CpuKernel kFloat32[] = {
     Small("cpu.MatMul", "MatMul"),
     Small("cpu.Gemm", "Gemm"),
     Large("onednn.MatMul", "MatMul"),
     Large("onednn.Gemm", "Gemm"),
 };
+constexpr CpuKernel kHalf[] = {
+    Half("cpu.half.MatMul", "MatMul"),
+    Half("cpu.half.Gemm", "Gemm"),
+};
+constexpr CpuKernel kBfloat16[] = {
+    Bfloat16("onednn.bfloat16.MatMul", "MatMul"),
+    Bfloat16("onednn.bfloat16.Gemm", "Gemm"),
+};
 
 }  // namespace
 
-std::span<const CpuKernel> CpuMatMulKernels() { return kKernels; }
+std::span<const CpuKernel> CpuMatMulKernels() {
+  static const std::vector<CpuKernel> kernels = [] {
+    std::vector<CpuKernel> made(std::begin(kFloat32), std::end(kFloat32));
+    const bool native_first = HasFastBfloat16();
+    if (native_first) made.insert(made.end(), std::begin(kBfloat16), std::end(kBfloat16));
+    made.insert(made.end(), std::begin(kHalf), std::end(kHalf));
+    if (!native_first) made.insert(made.end(), std::begin(kBfloat16), std::end(kBfloat16));
+    return made;
+  }();
+  return kernels;
+}
 
 }  // namespace gradloom

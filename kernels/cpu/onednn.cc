@@ -16,15 +16,20 @@ dnnl_stream_t OneDnnStream() {
   return stream.get();
 }
 
-dnnl::memory::desc OneDnnDesc(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
-  if (!strides.empty()) return {dims, dnnl::memory::data_type::f32, strides};
+dnnl::memory::data_type OneDnnType(DType dtype) {
+  GRADLOOM_CHECK(dtype == DType::kFloat32 || dtype == DType::kBfloat16);
+  return dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+dnnl::memory::desc OneDnnDesc(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides, DType dtype) {
+  if (!strides.empty()) return {dims, OneDnnType(dtype), strides};
   dnnl::memory::dims own(dims.size());
   dnnl::memory::dim stride = 1;
   for (size_t i = dims.size(); i-- > 0;) {
     own[i] = stride;
     stride *= dims[i];
   }
-  return {dims, dnnl::memory::data_type::f32, own};
+  return {dims, OneDnnType(dtype), own};
 }
 
 dnnl::primitive_attr OneDnnUserScratch() {

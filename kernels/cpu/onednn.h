@@ -32,8 +32,11 @@ class OneDnnTeam {
   int before_, threads_;
 };
 
-// Row-major float32 of these extents, or by strides where given.
-dnnl::memory::desc OneDnnDesc(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides = {});
+// float32 or bfloat16 to the library.
+dnnl::memory::data_type OneDnnType(DType dtype);
+
+// Row-major elements of these extents, or by strides where given.
+dnnl::memory::desc OneDnnDesc(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides = {}, DType dtype = DType::kFloat32);
 
 // A primitive with its arguments in a fixed order. Running it allocates nothing of ours.
 class OneDnnPrimitive {

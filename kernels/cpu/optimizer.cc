@@ -1,9 +1,11 @@
-// Optimizers: one pass over the elements; the next values may lie on the present ones.
+// Optimizers: one pass over the elements; the next values may lie on the present ones. Gradients of 16 bits are widened by tiles.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <variant>
 
 #include "kernels/catalog/update.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
@@ -14,6 +16,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 14;
+constexpr int64_t kTile = 512;  // elements of a gradient that are widened at a time
 
 using Options = std::variant<scalar::SgdOptions, scalar::AdamOptions, scalar::RmsPropOptions, scalar::AdagradOptions,
                              scalar::AdadeltaOptions, scalar::AdamaxOptions>;
@@ -65,10 +68,10 @@ class Update : public Kernel {
     std::visit(
         [&](const auto& options) {
           const auto coefficients = scalar::MakeStep<float>(options, lr, step);
-          ParallelRanges(elements_, 16, threads_, [&](int64_t begin, int64_t end) {
+          const auto update = [&](const float* gradient, int64_t begin, int64_t n) {
             UpdateArgs args{};
             args.step = &coefficients;
-            args.gradient = static_cast<const float*>(inputs[kUpdateGradient]) + begin;
+            args.gradient = gradient;
             args.parameter = static_cast<const float*>(inputs[kUpdateParameter]) + begin;
             args.next = static_cast<float*>(outputs[0]) + begin;
             for (size_t k = 0; k < states_; ++k) {
@@ -76,8 +79,18 @@ class Update : public Kernel {
               args.next_states[k] = static_cast<float*>(outputs[1 + k]) + begin;
             }
             args.clip = clip;
-            args.n = end - begin;
+            args.n = n;
             loop_(args);
+          };
+          const DType dtype = call_.inputs[kUpdateGradient].dtype;
+          ParallelRanges(elements_, 16, threads_, [&](int64_t begin, int64_t end) {
+            if (dtype == DType::kFloat32) return update(static_cast<const float*>(inputs[kUpdateGradient]) + begin, begin, end - begin);
+            alignas(64) float tile[kTile];
+            for (int64_t at = begin; at < end; at += kTile) {
+              const int64_t n = std::min(kTile, end - at);
+              LoadFloats(BestLoops(), dtype, inputs[kUpdateGradient], at, n, tile);
+              update(tile, at, n);
+            }
           });
         },
         options_);
@@ -130,7 +143,10 @@ class LambApply : public Kernel {
 
 std::string RejectsUpdate(const KernelCall& call) {
   if (LoopOf(call) < 0 || call.inputs.size() != kUpdateStates + call.outputs.size() - 1) return "a number of states";
-  if (std::string why = RejectsUnequalOperands(call); !why.empty()) return why;
+  KernelCall wide = call;  // but for the gradient, which may have 16 bits
+  DType& gradient = wide.inputs[kUpdateGradient].dtype;
+  if (gradient == DType::kFloat16 || gradient == DType::kBfloat16) gradient = DType::kFloat32;
+  if (std::string why = RejectsUnequalOperands(wide); !why.empty()) return why;
   if (HasInput(call, kUpdateClip) && call.inputs[kUpdateClip].dtype != DType::kFloat32) return "a clip factor that is not float32";
   const DType dtype = call.inputs[kUpdateParameter].dtype;
   return dtype == DType::kFloat32 ? "" : std::string(DTypeName(dtype));

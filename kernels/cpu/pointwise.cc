@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/convert.h"
@@ -115,6 +117,40 @@ bool KeepsZero(const KernelCall& call, const PointwiseProgram& program) {
   return std::all_of(program.outputs.begin(), program.outputs.end(), [&](int id) { return zero[static_cast<size_t>(id)]; });
 }
 
+// The program without the roundings that storing their results would repeat: of outputs that no function reads.
+PointwiseProgram WithoutLastRoundings(const KernelCall& call, PointwiseProgram program) {
+  const int first = program.first_result();
+  std::vector<int> reads(static_cast<size_t>(first) + program.instructions.size(), 0);
+  for (const auto& [op, operands] : program.instructions) {
+    for (int k = 0; k < PointwiseOperands(op); ++k) ++reads[static_cast<size_t>(operands[static_cast<size_t>(k)])];
+  }
+  std::vector<bool> gone(program.instructions.size());
+  for (size_t k = 0; k < program.outputs.size(); ++k) {
+    const auto at = static_cast<size_t>(program.outputs[k] - first);
+    const PointwiseProgram::Instruction& last = program.instructions[at];
+    const DType dtype = call.outputs[k].dtype;
+    const bool repeats = (last.op == PointwiseOp::kToBfloat16 && dtype == DType::kBfloat16) ||
+                         (last.op == PointwiseOp::kToFloat16 && dtype == DType::kFloat16);
+    const bool once = std::count(program.outputs.begin(), program.outputs.end(), program.outputs[k]) == 1;
+    if (!repeats || !once || reads[static_cast<size_t>(program.outputs[k])] > 0 || last.operands[0] < first) continue;
+    program.outputs[k] = last.operands[0];
+    gone[at] = true;
+  }
+  // What is left gets new numbers.
+  std::vector<int> number(reads.size());
+  std::iota(number.begin(), number.end(), 0);
+  std::vector<PointwiseProgram::Instruction> kept;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    if (gone[i]) continue;
+    number[static_cast<size_t>(first) + i] = first + static_cast<int>(kept.size());
+    kept.push_back(program.instructions[i]);
+    for (int& operand : kept.back().operands) operand = operand < 0 ? operand : number[static_cast<size_t>(operand)];
+  }
+  program.instructions = std::move(kept);
+  for (int& output : program.outputs) output = number[static_cast<size_t>(output)];
+  return program;
+}
+
 // Permuted operands are plain ones of permuted shapes. Blocked operands are flat arrays where all of them lie alike;
 // others must be single elements.
 std::string RejectsBlocks(const KernelCall& call, const PointwiseProgram& program) {
@@ -143,6 +179,7 @@ std::string RejectsBlocks(const KernelCall& call, const PointwiseProgram& progra
 
 PointwiseKernel::PointwiseKernel(const KernelCall& stated, PointwiseProgram program, const Loops& loops)
     : loops_(&loops), elements_(stated.outputs[0].layout.elements(stated.outputs[0].shape)), constants_(program.constants) {
+  program = WithoutLastRoundings(stated, std::move(program));
   const auto physical = PhysicalOf(stated);
   const KernelCall& call = physical ? physical->call : stated;
   int64_t work = 0;

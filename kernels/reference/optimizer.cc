@@ -36,7 +36,10 @@ void UpdateAll(const KernelCall& call, const void* const* inputs, void* const* o
   const auto step = scalar::MakeStep<T>(options, lr, *static_cast<const int64_t*>(inputs[kUpdateStep]));
   const T clip = Present(call, kUpdateClip) ? static_cast<T>(ScalarInput(call, inputs, kUpdateClip)) : T(1);
   const T* parameter = static_cast<const T*>(inputs[kUpdateParameter]);
-  const T* gradient = static_cast<const T*>(inputs[kUpdateGradient]);
+  const OperandType& given = call.inputs[kUpdateGradient];
+  Tensor widened;  // of a 16-bit gradient
+  if (given.dtype != DTypeOf<T>::value) widened = Converted({given.dtype, given.shape, inputs[kUpdateGradient]}, DTypeOf<T>::value);
+  const T* gradient = widened.defined() ? widened.as<T>().data() : static_cast<const T*>(inputs[kUpdateGradient]);
   T* next = static_cast<T*>(outputs[0]);
   std::array<const T*, N> states;
   std::array<T*, N> next_states;

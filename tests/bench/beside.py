@@ -2,7 +2,7 @@
 """Gradloom and its peers on the same workloads, in turns on a quiet machine: a table of step times and their ratio to the best peer.
 
     python beside.py --cache DIR --peer torch_eager=P --peer torch_compile=P --peer jax_train=P --peer ort_training=O
-                     [--threads 2] [--rounds 3] [--cpu-time] [NAME...]
+                     [--threads 2] [--rounds 3] [--cpu-time] [--bf16] [NAME...]
 
 DIR holds what peers/workloads.py writes; P and O: Pythons that can run peers/PEER.py (set_up_peers.sh makes them). The binaries are those of
 bazel-bin/tests/bench. A round is one process of each, one after the other; a cell is the median over the rounds of the median step, the worst round
@@ -10,6 +10,8 @@ behind it. `ratio`: the best peer's median divided by ours. `limit`: what the ma
 launches that compute at the rate of a large product, and those that move memory at the rate of a large copy, both measured before (machine.cc).
 `others` is the share of all cores that other processes used meanwhile, at its worst: above 0.05 measure again, or with --cpu-time, which counts the
 processes' own time: with one thread that is what a step costs, whatever else runs (but for caches).
+
+With --bf16 ours and the peers (of torch alone) compute in bfloat16; ours in float32 is a column of its own.
 
 First losses must agree where the start is the same; JAX draws its own weights, and onnxruntime-training has neither momentum nor this Adam."""
 import argparse
@@ -65,6 +67,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="of measured steps, at most, in one process")
     parser.add_argument("--cpu-time", action="store_true", help="of the processes, instead of the wall clock's; waits for no quiet machine")
+    parser.add_argument("--bf16", action="store_true", help="in bfloat16, ours in float32 besides")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     peers = dict(peer.split("=", 1) for peer in arguments.peer)
@@ -72,37 +75,43 @@ def main():
     machine = run([BINARIES / "machine", "--threads", str(arguments.threads)], quiet)
     print(f"{cpu()}; {arguments.threads} threads; {arguments.rounds} rounds{'; CPU time' if arguments.cpu_time else ''}; products at "
           f"{machine['product_flops_per_second'] * 1e-9:.0f} GFLOP/s, copies at {machine['copy_bytes_per_second'] * 1e-9:.1f} GB/s\n")
-    print("| workload | gradloom, ms | " + " | ".join(f"{name}, ms" for name in peers) + " | ratio | limit | first step, s | peers | RSS, MiB | peers | others |")
-    print("|---|" + "---|" * (len(peers) + 8))
+    in_float32 = "float32, ms | " if arguments.bf16 else ""
+    print(f"| workload | gradloom, ms | {in_float32}" + " | ".join(f"{name}, ms" for name in peers) + " | ratio | limit | first step, s | peers | RSS, MiB | peers | others |")
+    print("|---|" + "---|" * (len(peers) + 8 + arguments.bf16))
     notes = []
     for name in arguments.names or STEPS:
         common = ["--threads", str(arguments.threads), "--steps", str(STEPS.get(name, 30)), "--seconds", str(arguments.seconds), "--json"]
         common += ["--cpu-time"] if arguments.cpu_time else []
         files = [arguments.cache / f"{name}.{kind}" for kind in ("onnx", "npz", "json")]
-        ours, theirs = [], {peer: [] for peer in peers}
+        ours, wide, theirs = [], [], {peer: [] for peer in peers}
+        low, theirs_low = (["--precision", "bf16"], ["--bf16"]) if arguments.bf16 else ([], [])
         for _ in range(arguments.rounds):
-            ours.append(run([BINARIES / "workload", *files, *common], quiet))
+            ours.append(run([BINARIES / "workload", *files, *common, *low], quiet))
+            if arguments.bf16:
+                wide.append(run([BINARIES / "workload", *files, *common], quiet))
             for peer, python in peers.items():
-                theirs[peer].append(run([python, HERE / f"peers/{peer}.py", "--workload", name, "--cache", arguments.cache, *common], quiet))
-        if any("failed" in r for r in ours):
-            sys.exit(f"{name}: {ours}")
+                theirs[peer].append(run([python, HERE / f"peers/{peer}.py", "--workload", name, "--cache", arguments.cache, *common, *theirs_low],
+                                        quiet))
+        if any("failed" in r for r in ours + wide):
+            sys.exit(f"{name}: {ours} {wide}")
         able = {peer: rounds for peer, rounds in theirs.items() if not any("failed" in r for r in rounds)}
         for peer, rounds in theirs.items():
             if peer not in able:
                 notes.append(f"{peer}, {name}: {next(r['failed'] for r in rounds if 'failed' in r)}")
-            elif peer not in OWN_START and abs(rounds[0]["loss_first"] - ours[0]["loss_first"]) > 1e-3 * max(1, abs(ours[0]["loss_first"])):
+            elif peer not in OWN_START and abs(rounds[0]["loss_first"] - ours[0]["loss_first"]) > (2e-2 if arguments.bf16 else 1e-3) * max(1, abs(ours[0]["loss_first"])):
                 notes.append(f"{peer}, {name}: the first loss is {rounds[0]['loss_first']}, ours {ours[0]['loss_first']}")
             notes += [f"{peer}, {name}: {r['note']}" for r in rounds[:1] if r.get("note")]
         step = middle(ours, "ms_per_step")
         least = 1e3 * (ours[0]["computed_gflop"] * 1e9 / machine["product_flops_per_second"] +
                        2**20 * ours[0]["moved_mib"] / machine["copy_bytes_per_second"])
-        cells = [step_cell(ours), *(step_cell(rounds) for rounds in theirs.values())]
+        cells = [step_cell(rounds) for rounds in ([ours, wide] if arguments.bf16 else [ours])]
+        cells += [*(step_cell(rounds) for rounds in theirs.values())]
         best = min((middle(rounds, "ms_per_step") for rounds in able.values()), default=float("nan"))
         cells += [f"{best / step:.2f}", f"{100 * least / step:.0f} %"]
         for key, digits in (("first_step_s", 2), ("peak_rss_mib", 0)):
-            cells.append(f"{middle(ours, key):.{digits}f}")
+            cells.append(f"{middle(ours, key):.{digits}f}" + (f" (float32: {middle(wide, key):.{digits}f})" if wide else ""))
             cells.append(", ".join(f"{middle(rounds, key):.{digits}f}" for rounds in able.values()))
-        cells.append(f"{max(r['others'] for rounds in (ours, *able.values()) for r in rounds):.2f}")
+        cells.append(f"{max(r['others'] for rounds in (ours, wide, *able.values()) for r in rounds):.2f}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
     for note in notes:
         print(f"\n- {note}", end="")

@@ -102,6 +102,38 @@ TEST(Attention, Gradient) {
   }
 }
 
+// The same with every float of 16 bits, the mask's too: the sums above, rounded once.
+TEST(Attention, SixteenBits) {
+  std::mt19937_64 random(TestSeed());
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    const auto lowered = [&](KernelCall call) {
+      for (auto* operands : {&call.inputs, &call.outputs}) {
+        for (OperandType& operand : *operands) {
+          if (operand.dtype == DType::kFloat32) operand.dtype = dtype;
+        }
+      }
+      return call;
+    };
+    for (const Case& c : kCases) {
+      Comparison how = How(c);
+      how.relative = dtype == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
+      how.scale = 0.03;
+      how.widen = true;
+      how.fill = [&](int input, Tensor& tensor, std::mt19937_64& from) {
+        if (input != 3 || tensor.dtype() != dtype) return How(c).fill(input, tensor, from);
+        Tensor wide(DType::kFloat32, tensor.shape());
+        const bool filled = How(c).fill(input, wide, from);
+        tensor = Converted(wide.view(), dtype);
+        return filled;
+      };
+      ExpectSameAsReference(lowered(CallOf(c)), random, how, "cpu.Attention");
+      for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1, 2}, {0}, {2, 1}}) {
+        ExpectSameAsReference(lowered(GradientOf(c, wanted)), random, how, "cpu.AttentionGrad");
+      }
+    }
+  }
+}
+
 // A query that sees no key gives zero, and no gradient.
 TEST(Attention, NothingToSee) {
   std::mt19937_64 random(TestSeed());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/catalog/pointwise.h"
 #include "kernels/cpu/isa/loops.h"
 #include "tests/kernels/compare.h"
@@ -143,6 +144,25 @@ TEST_P(HalfTest, ProgramsOfMixedElements) {
   }
 }
 
+// A rounding that storing repeats is left out, one whose result is read is not: with numbers that lie between those of the type.
+TEST_P(HalfTest, LastRoundings) {
+  std::mt19937_64 random(TestSeed());
+  const PointwiseOp rounding = GetParam() == DType::kFloat16 ? PointwiseOp::kToFloat16 : PointwiseOp::kToBfloat16;
+  PointwiseProgram program{.num_inputs = 2, .constants = {3.0F}};
+  const int read = program.Emit(rounding, program.Emit(PointwiseOp::kMul, 0, 1));
+  const int last = program.Emit(rounding, program.Emit(PointwiseOp::kMul, read, 2));
+  const int wide = program.Emit(rounding, program.Emit(PointwiseOp::kAdd, read, 1));
+  const int twice = program.Emit(rounding, program.Emit(PointwiseOp::kSub, read, 1)), input = program.Emit(rounding, 0);
+  program.outputs = {last, read, wide, twice, twice, input};
+  const Shape shape{3, 700};
+  ExpectSameAsReference({.op = "Fused",
+                         .domain = "gradloom",
+                         .attributes = program.ToAttributes(),
+                         .inputs = {Wide(shape), Wide(shape)},
+                         .outputs = {Low(shape), Low(shape), Wide(shape), Low(shape), Low(shape), Low(shape)}},
+                        random, {.absolute = 0, .relative = 0});
+}
+
 TEST_P(HalfTest, KernelsThatWiden) {
   std::mt19937_64 random(TestSeed());
   Comparison near = Near();
@@ -169,6 +189,74 @@ TEST_P(HalfTest, KernelsThatWiden) {
           .inputs = {Low({4, 3, 5, 5}), Wide({3}), Wide({3})},
           .outputs = {Low({4, 3, 5, 5}), Wide({3}), Wide({3}), Wide({3})}},
          "cpu.widened.BatchNormTrain");
+}
+
+// Where the channels are innermost, parts are widened in the cache.
+TEST_P(HalfTest, BatchNormalization) {
+  std::mt19937_64 random(TestSeed());
+  // Sums over all elements of a channel in another order, then a step of the type.
+  Comparison near{.absolute = 1e-4, .relative = step(), .scale = 0.01, .low = -1, .high = 1, .widen = true};
+  near.fill = [](int input, Tensor& tensor, std::mt19937_64& from) {
+    if (input != 2 && input != 4) return false;
+    if (tensor.dtype() != DType::kFloat32) return false;
+    for (float& x : tensor.as<float>()) x = std::uniform_real_distribution<float>(0.5F, 1.5F)(from);
+    return true;
+  };
+  for (const Shape& shape : {Shape{4, 3, 5, 5}, Shape{2, 130, 9, 7}, Shape{3, 17, 40}, Shape{1, 5000, 2, 2}}) {
+    const Shape channels{shape[1]};
+    KernelCall forward{.op = "BatchNormTrain",
+                       .domain = "gradloom",
+                       .attributes = {{"epsilon", 1e-5}},
+                       .inputs = {Low(shape), Wide(channels), Wide(channels)},
+                       .outputs = {Low(shape), Wide(channels), Wide(channels), Wide(channels)}};
+    KernelCall gradient{.op = "BatchNormTrainGrad",
+                        .domain = "gradloom",
+                        .attributes = {},
+                        .inputs = {Low(shape), Low(shape), Wide(channels), Wide(channels), Wide(channels)},
+                        .outputs = {Low(shape), Wide(channels), Wide(channels)}};
+    for (KernelCall* call : {&forward, &gradient}) {
+      EXPECT_NE(Rejection(*FindKernel("cpu." + call->op), *call), "");
+      ExpectSameAsReference(*call, random, near, "cpu.widened." + call->op);
+      for (auto* operands : {&call->inputs, &call->outputs}) {
+        for (OperandType& operand : *operands) {
+          if (operand.shape == shape) operand.layout = ChannelsLast(shape.rank());
+        }
+      }
+      ExpectSameAsReference(*call, random, near, "cpu." + call->op);
+    }
+  }
+}
+
+// So many samples that they are widened by parts; the gradient of weights is a sum of them.
+TEST_P(HalfTest, ConvolutionsByParts) {
+  std::mt19937_64 random(TestSeed());
+  const Shape x{12, 16, 40, 40}, w{8, 16, 3, 3}, y{12, 8, 40, 40};
+  const auto call = [&](const char* op, const char* domain, std::vector<OperandType> inputs, const Shape& output) {
+    return KernelCall{.op = op,
+                      .domain = domain,
+                      .attributes = {{"pads", std::vector<int64_t>{1, 1, 1, 1}}},
+                      .inputs = std::move(inputs),
+                      .outputs = {Low(output)}};
+  };
+  for (const KernelCall& plain : {call("Conv", "", {Low(x), Low(w), Low({8})}, y), call("ConvGradInput", "gradloom", {Low(y), Low(w)}, x),
+                                  call("ConvGradWeight", "gradloom", {Low(x), Low(y)}, w)}) {
+    const int64_t terms = plain.op == "ConvGradWeight" ? y.elements() / y[1] : w.elements();
+    const Comparison near{
+        .absolute = 1e-6 * std::sqrt(static_cast<double>(terms)) * 10, .relative = step(), .low = -1, .high = 1, .widen = true};
+    const std::string name = "cpu.widened." + plain.op;
+    const KernelRow& row = *FindKernel(name);
+    // Twice as many samples are twice as many parts.
+    KernelCall twice = plain;
+    for (auto* operands : {&twice.inputs, &twice.outputs}) {
+      for (OperandType& operand : *operands) {
+        if (operand.shape.rank() == 4 && operand.shape[0] == x[0]) operand.shape[0] *= 2;
+      }
+    }
+    EXPECT_EQ(row.scratch_bytes(twice), row.scratch_bytes(plain));
+    ExpectSameAsReference(plain, random, near, name);
+    KernelCall wished = plain;
+    if (row.prefers(wished)) ExpectSameAsReference(wished, random, near, name);
+  }
 }
 
 TEST_P(HalfTest, Layouts) {

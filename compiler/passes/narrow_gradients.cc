@@ -1,0 +1,43 @@
+#include "compiler/passes/narrow_gradients.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/simplify.h"
+#include "kernels/catalog/update.h"
+
+namespace gradloom {
+namespace {
+
+// Operators of kernels/catalog/update.h's operands, for one parameter.
+bool IsUpdate(const Node& node) {
+  const Op* const op = FindOp(node.domain, node.op);
+  return op != nullptr && op->has(kUpdate) && node.op != "LambApply" && node.op != "MultiTensorUpdate";
+}
+
+bool Is16Bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
+}  // namespace
+
+void NarrowGradients(Graph& graph) {
+  const Uses uses(graph);
+  bool any = false;
+  for (Node& node : graph.nodes) {
+    if (!IsUpdate(node) || graph.value(node.inputs[kUpdateParameter]).dtype != DType::kFloat32) continue;
+    ValueId& gradient = node.inputs[kUpdateGradient];
+    const int producer = uses.producer[static_cast<size_t>(gradient)];
+    if (producer < 0) continue;
+    const Node& cast = graph.nodes[static_cast<size_t>(producer)];
+    if (!cast.domain.empty() || cast.op != "Cast" || !Is16Bit(graph.value(cast.inputs[0]).dtype)) continue;
+    const bool fetched = std::find(graph.outputs.begin(), graph.outputs.end(), gradient) != graph.outputs.end();
+    const std::vector<int>& consumers = uses.consumers[static_cast<size_t>(gradient)];
+    if (fetched || !std::all_of(consumers.begin(), consumers.end(), [&](int i) { return IsUpdate(graph.nodes[static_cast<size_t>(i)]); }))
+      continue;
+    gradient = cast.inputs[0];
+    any = true;
+  }
+  if (any) RemoveDeadNodes(graph);
+}
+
+}  // namespace gradloom

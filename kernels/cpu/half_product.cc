@@ -1,0 +1,178 @@
+#include "kernels/cpu/half_product.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
+
+namespace gradloom {
+namespace {
+
+// So much of k is summed before the next part of both operands is widened: a panel of b and a tile of a stay in the first-level cache.
+constexpr int64_t kDepth = 256;
+// Rows of a that are widened at once, and columns of b.
+constexpr int64_t kStripRows = 96, kStripColumns = 128;
+// The largest block of c that one thread has at a time: with its parts of a and b it stays in a second-level cache.
+constexpr int64_t kMostBlock = 384;
+constexpr int64_t kRowUnit = 12, kColumnUnit = 32;
+// What it costs to widen an element, in multiply-adds.
+constexpr int64_t kWidening = 12;
+constexpr int64_t kWorkPerThread = 1 << 18;
+
+// How many of at most `most` there are.
+int64_t Count(int64_t extent, int64_t most) { return (extent + most - 1) / most; }
+
+// Equal parts of an extent, at most `most` each, of whole units.
+int64_t EvenPart(int64_t extent, int64_t most, int64_t unit) { return Count(Count(extent, Count(extent, most)), unit) * unit; }
+
+// Where each matrix of an operand begins, in matrices, for all of `batch`.
+std::vector<int64_t> MatrixIndices(const std::vector<int64_t>& batch, const std::vector<int64_t>& own, int64_t matrices) {
+  std::vector<int64_t> indices(static_cast<size_t>(matrices), 0);
+  int64_t stride = 1, below = 1;
+  for (size_t axis = batch.size(); axis-- > 0;) {
+    for (int64_t i = 0; i < matrices && own[axis] > 1; ++i) indices[static_cast<size_t>(i)] += i / below % batch[axis] * stride;
+    stride *= own[axis];
+    below *= batch[axis];
+  }
+  return indices;
+}
+
+}  // namespace
+
+HalfProduct::HalfProduct(MatrixProduct product, DType dtype, int threads) : product_(std::move(product)), dtype_(dtype) {
+  const MatrixProduct& p = product_;
+  ChooseBlocks(ThreadsFor(p.work(), kWorkPerThread, threads));
+  const std::vector<int64_t> a = MatrixIndices(p.batch, p.a_batch, p.matrices()), b = MatrixIndices(p.batch, p.b_batch, p.matrices());
+  for (size_t i = 0; i < a.size(); ++i) offsets_.emplace_back(a[i] * p.m * p.k, b[i] * p.k * p.n);
+}
+
+// The blocks with which the last thread is done first.
+void HalfProduct::ChooseBlocks(int threads) {
+  const MatrixProduct& p = product_;
+  int64_t best = std::numeric_limits<int64_t>::max();
+  for (int64_t rows = kMostBlock; rows >= 2 * kRowUnit; rows /= 2) {
+    for (int64_t columns = kMostBlock; columns >= kColumnUnit; columns -= columns > 128 ? 128 : columns / 2) {
+      const int64_t block_rows = EvenPart(p.m, rows, kRowUnit), block_columns = EvenPart(p.n, columns, kColumnUnit);
+      const int64_t tasks = p.matrices() * Count(p.m, block_rows) * Count(p.n, block_columns);
+      const int64_t cost = Count(tasks, threads) * (block_rows * block_columns + kWidening * (block_rows + block_columns));
+      if (cost >= best) continue;
+      best = cost;
+      block_rows_ = block_rows;
+      block_columns_ = block_columns;
+    }
+  }
+  row_blocks_ = Count(p.m, block_rows_);
+  column_blocks_ = Count(p.n, block_columns_);
+  threads_ = static_cast<int>(std::min<int64_t>(threads, p.matrices() * row_blocks_ * column_blocks_));
+}
+
+// Whole cache lines each; see Run.
+int64_t HalfProduct::part_floats() const {
+  const int64_t depth = AlignUp(std::min(product_.k, kDepth), 16);
+  return depth * (kStripRows + block_columns_ + kStripColumns) + block_rows_ * block_columns_;
+}
+
+int64_t HalfProduct::bias_floats() const { return product_.has_bias ? AlignUp(product_.n, 16) : 0; }
+
+int64_t HalfProduct::scratch_bytes() const { return (bias_floats() + threads_ * part_floats()) * static_cast<int64_t>(sizeof(float)); }
+
+// Rows first: the same columns of b for a while.
+HalfProduct::Block HalfProduct::BlockAt(int64_t task) const {
+  const int64_t i = task % row_blocks_ * block_rows_, j = task / row_blocks_ % column_blocks_ * block_columns_;
+  return {task / (row_blocks_ * column_blocks_), i, j, std::min(block_rows_, product_.m - i), std::min(block_columns_, product_.n - j)};
+}
+
+void HalfProduct::Run(const void* a, const void* b, const void* bias, void* c, void* scratch) const {
+  const MatrixProduct& p = product_;
+  auto* const floats = static_cast<float*>(scratch);
+  if (p.has_bias) LoadFloats(loops_, dtype_, bias, 0, p.bias_col == 0 ? 1 : p.n, floats);
+  ParallelRanges(p.matrices() * row_blocks_ * column_blocks_, 1, threads_, [&](int64_t begin, int64_t end) {
+    const int64_t depth = AlignUp(std::min(p.k, kDepth), 16);
+    float* at = floats + bias_floats() + ThreadPlace() * part_floats();
+    Parts parts{};
+    parts.a = at;
+    parts.b = parts.a + depth * kStripRows;
+    parts.rows = parts.b + depth * block_columns_;
+    parts.c = parts.rows + depth * kStripColumns;
+    int64_t packed_b = -1, packed_j = -1;
+    for (int64_t task = begin; task < end; ++task) {
+      const Block block = BlockAt(task);
+      const int64_t b_at = offsets_[static_cast<size_t>(block.matrix)].second;
+      const bool packed = p.k <= kDepth && packed_b == b_at && packed_j == block.j;
+      Multiply(block, a, b, packed, p.has_bias ? floats : nullptr, c, parts);
+      packed_b = b_at;
+      packed_j = block.j;
+    }
+  });
+}
+
+// `packed`: b's columns are there from the block before.
+void HalfProduct::Multiply(const Block& block, const void* a, const void* b, bool packed, const float* bias, void* c,
+                           const Parts& parts) const {
+  const MatrixProduct& p = product_;
+  const auto [a_at, b_at] = offsets_[static_cast<size_t>(block.matrix)];
+  for (int64_t begin = 0; begin < p.k; begin += kDepth) {
+    const int64_t depth = std::min(kDepth, p.k - begin);
+    const bool last = begin + depth == p.k;
+    if (!packed) PackB(b, b_at + begin * p.b_row + block.j * p.b_col, depth, block.columns, parts);
+    for (int64_t i = 0; i < block.rows; i += kStripRows) {
+      MatrixArgs args{};
+      args.m = std::min(kStripRows, block.rows - i);
+      args.n = block.columns;
+      args.k = depth;
+      WidenA(a, a_at + (block.i + i) * p.a_row + begin * p.a_col, depth, args.m, args, parts.a);
+      args.c = parts.c + i * block.columns;
+      args.c_row = block.columns;
+      args.adds = begin > 0;
+      args.alpha = last ? p.alpha : 1.0F;
+      if (last && bias != nullptr) {
+        args.bias = bias + block.j * p.bias_col;
+        args.bias_step = p.bias_col;
+        args.beta = p.beta;
+      }
+      loops_.multiply_packed(args, parts.b);
+      for (int64_t r = i; last && r < i + args.m; ++r) {
+        StoreFloats(loops_, dtype_, parts.c + r * block.columns, block.columns, c, (block.matrix * p.m + block.i + r) * p.n + block.j);
+      }
+    }
+  }
+}
+
+void HalfProduct::PackB(const void* b, int64_t at, int64_t depth, int64_t columns, const Parts& parts) const {
+  const MatrixProduct& p = product_;
+  MatrixArgs args{};
+  args.k = depth;
+  args.b = parts.rows;
+  for (int64_t j = 0; j < columns; j += kStripColumns) {
+    args.n = std::min(kStripColumns, columns - j);
+    const int64_t from = at + j * p.b_col;
+    if (p.b_col == 1) {
+      for (int64_t i = 0; i < depth; ++i) LoadFloats(loops_, dtype_, b, from + i * p.b_row, args.n, parts.rows + i * args.n);
+      args.b_row = args.n;
+      args.b_col = 1;
+    } else {
+      for (int64_t i = 0; i < args.n; ++i) LoadFloats(loops_, dtype_, b, from + i * p.b_col, depth, parts.rows + i * depth);
+      args.b_row = 1;
+      args.b_col = depth;
+    }
+    loops_.pack_matrix(args, parts.b + j * depth);
+  }
+}
+
+void HalfProduct::WidenA(const void* a, int64_t at, int64_t depth, int64_t rows, MatrixArgs& args, float* to) const {
+  const MatrixProduct& p = product_;
+  args.a = to;
+  if (p.a_col == 1) {
+    for (int64_t i = 0; i < rows; ++i) LoadFloats(loops_, dtype_, a, at + i * p.a_row, depth, to + i * depth);
+    args.a_row = depth;
+    args.a_col = 1;
+  } else {
+    for (int64_t i = 0; i < depth; ++i) LoadFloats(loops_, dtype_, a, at + i * p.a_col, rows, to + i * rows);
+    args.a_row = 1;
+    args.a_col = rows;
+  }
+}
+
+}  // namespace gradloom

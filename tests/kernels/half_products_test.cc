@@ -1,0 +1,217 @@
+// Products and convolutions of 16-bit elements: those that widen parts of their operands, and oneDNN's of bfloat16. Run twice: as the
+// machine is, and with its bfloat16 instructions hidden from oneDNN.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/windows.h"
+#include "tests/kernels/compare.h"
+
+namespace gradloom {
+namespace {
+
+struct Kind {
+  const char* rows;  // what the names of the rows begin with
+  DType dtype;
+};
+
+class HalfProductsTest : public testing::TestWithParam<Kind> {
+ protected:
+  static OperandType Low(Shape shape) { return Plain(GetParam().dtype, std::move(shape)); }
+  static std::string Row(const std::string& op) { return GetParam().rows + op; }
+
+  static KernelCall MatMul(Shape a, Shape b, Shape y) {
+    return {
+        .op = "MatMul", .domain = "", .attributes = {}, .inputs = {Low(std::move(a)), Low(std::move(b))}, .outputs = {Low(std::move(y))}};
+  }
+
+  // Sums of k products of numbers below 1 in float32, then a step of the type.
+  static Comparison Sums(int64_t k) {
+    return {.absolute = 1e-6 * static_cast<double>(k),
+            .relative = GetParam().dtype == DType::kFloat16 ? 0x1p-10 : 0x1p-7,
+            .scale = 0,
+            .low = -1,
+            .high = 1,
+            .widen = true};
+  }
+
+  // Small integers, whose sums float32 has exactly: what is expected is the one rounding of the exact sum.
+  static Comparison Exact() {
+    Comparison exact{.absolute = 0, .relative = 0};
+    exact.widen = true;
+    exact.fill = [](int, Tensor& tensor, std::mt19937_64& random) {
+      Tensor integers(DType::kFloat32, tensor.shape());
+      for (float& x : integers.as<float>()) x = static_cast<float>(static_cast<int>(random() % 17) - 8);
+      tensor = Converted(integers.view(), tensor.dtype());
+      return true;
+    };
+    return exact;
+  }
+};
+
+TEST_P(HalfProductsTest, MatMul) {
+  std::mt19937_64 random(TestSeed());
+  struct Case {
+    Shape a, b, y;
+  };
+  const Case cases[] = {
+      {{3, 4}, {4, 5}, {3, 5}},
+      {{1, 1}, {1, 1}, {1, 1}},
+      {{7}, {7}, {}},
+      {{7}, {7, 33}, {33}},
+      {{5, 7}, {7}, {5}},
+      {{2, 3, 4, 5}, {5, 6}, {2, 3, 4, 6}},
+      {{2, 3, 40, 50}, {2, 3, 50, 60}, {2, 3, 40, 60}},
+      {{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
+      {{5, 6}, {4, 6, 7}, {4, 5, 7}},
+      {{3, 1, 13, 20}, {1, 4, 20, 34}, {3, 4, 13, 34}},
+      {{200, 300}, {300, 150}, {200, 150}},  // k in two parts
+      {{30, 257}, {257, 129}, {30, 129}},    // one more than whole parts
+      {{900, 40}, {40, 800}, {900, 800}},    // blocks in both directions
+      {{13, 600}, {600, 1000}, {13, 1000}},
+  };
+  for (const Case& c : cases) {
+    const KernelCall call = MatMul(c.a, c.b, c.y);
+    ExpectSameAsReference(call, random, Sums(c.a[c.a.rank() - 1]), Row("MatMul"));
+    ExpectSameAsReference(call, random, Exact(), Row("MatMul"));
+  }
+}
+
+TEST_P(HalfProductsTest, GemmWithItsOptions) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 120; ++round) {
+    const int64_t most = round % 8 == 0 ? 500 : round % 4 == 0 ? 150 : 40;
+    const Shape extents = RandomShape(random, 3, 1, most);
+    const int64_t m = extents[0], n = extents[1], k = extents[2];
+    const bool ta = round & 1, tb = round & 2;
+    const Shape biases[] = {{}, {n}, {1, n}, {1, 1}};
+    const OperandType bias = round % 5 == 4 ? OperandType{} : Low(biases[round % 5]);
+    const double alpha = round % 3 == 0 ? 0.5 : 1.0;
+    const KernelCall call{.op = "Gemm",
+                          .domain = "",
+                          .attributes = {{"transA", int64_t{ta}}, {"transB", int64_t{tb}}, {"alpha", alpha}},
+                          .inputs = {Low(ta ? Shape{k, m} : Shape{m, k}), Low(tb ? Shape{n, k} : Shape{k, n}), bias},
+                          .outputs = {Low({m, n})}};
+    ExpectSameAsReference(call, random, Sums(k), Row("Gemm"));
+    ExpectSameAsReference(call, random, Exact(), Row("Gemm"));
+  }
+}
+
+// However work is shared.
+TEST_P(HalfProductsTest, ThreadsChangeNoBit) {
+  std::mt19937_64 random(TestSeed());
+  KernelCall call = MatMul({150, 700}, {700, 410}, {150, 410});
+  const KernelRow& row = *FindKernel(Row("MatMul"));
+  std::vector<Tensor> results;
+  std::vector<Tensor> operands;
+  for (const OperandType& input : call.inputs) {
+    Tensor wide(DType::kFloat32, input.shape);
+    for (float& x : wide.as<float>()) x = std::uniform_real_distribution<float>(-1, 1)(random);
+    operands.push_back(Converted(wide.view(), input.dtype));
+  }
+  for (int threads : {1, 2, 3, 8}) {
+    call.threads = threads;
+    Tensor scratch(DType::kUint8, {row.scratch_bytes(call) + 1});
+    results.emplace_back(GetParam().dtype, call.outputs[0].shape);
+    const void* in[] = {operands[0].data(), operands[1].data()};
+    void* out[] = {results.back().data()};
+    MakeCpuKernel(row, call)->Run(in, out, scratch.data(), nullptr);
+    EXPECT_EQ(std::memcmp(results[0].data(), results.back().data(), static_cast<size_t>(results[0].bytes())), 0) << threads;
+  }
+}
+
+TEST_P(HalfProductsTest, LeavesTheUnusual) {
+  KernelCall call = MatMul({3, 0}, {0, 4}, {3, 4});
+  EXPECT_NE(Rejection(*FindKernel(Row("MatMul")), call), "");
+  call = MatMul({3, 5}, {5, 4}, {3, 4});
+  EXPECT_EQ(Rejection(*FindKernel(Row("MatMul")), call), "");
+  call.inputs[1].dtype = DType::kFloat32;
+  EXPECT_NE(Rejection(*FindKernel(Row("MatMul")), call), "");
+  call = {.op = "Gemm", .domain = "", .attributes = {}, .inputs = {Low({3, 5}), Low({5, 4}), Low({3, 4})}, .outputs = {Low({3, 4})}};
+  EXPECT_NE(Rejection(*FindKernel(Row("Gemm")), call), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, HalfProductsTest,
+                         testing::Values(Kind{"cpu.half.", DType::kFloat16}, Kind{"cpu.half.", DType::kBfloat16},
+                                         Kind{"onednn.bfloat16.", DType::kBfloat16}),
+                         [](const auto& info) {
+                           return std::string(info.param.rows[0] == 'c' ? "own" : "onednn") + std::string(DTypeName(info.param.dtype));
+                         });
+
+// oneDNN's come first where they are faster, and are there in any case.
+TEST(Bfloat16, IsChosenByTheMachine) {
+  const OperandType square = Plain(DType::kBfloat16, {64, 64}), image = Plain(DType::kBfloat16, {2, 16, 8, 8});
+  const KernelCall product{.op = "MatMul", .domain = "", .attributes = {}, .inputs = {square, square}, .outputs = {square}};
+  const KernelCall convolution{.op = "Conv",
+                               .domain = "",
+                               .attributes = {{"pads", std::vector<int64_t>{1, 1, 1, 1}}},
+                               .inputs = {image, Plain(DType::kBfloat16, {16, 16, 3, 3})},
+                               .outputs = {image}};
+  const bool fast = HasFastBfloat16();
+  EXPECT_TRUE(!fast || HasBfloat16());
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, product)->name, fast ? "onednn.bfloat16.MatMul" : "cpu.half.MatMul");
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, convolution)->name, fast ? "onednn.bfloat16.Conv" : "cpu.widened.Conv");
+  if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) {
+    EXPECT_FALSE(HasBfloat16());
+  }
+}
+
+struct ConvCase {
+  Shape x, w;
+  std::vector<int64_t> strides, pads, dilations;
+  int64_t groups;
+};
+
+const ConvCase kConvolutions[] = {
+    {{2, 3, 8, 9}, {4, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 1},
+    {{1, 16, 14, 14}, {32, 16, 3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}, 1},
+    {{2, 8, 10, 11}, {8, 1, 3, 3}, {1, 1}, {0, 1, 2, 0}, {1, 1}, 8},
+    {{2, 6, 12, 9}, {4, 3, 3, 2}, {2, 1}, {1, 0, 1, 1}, {2, 1}, 2},
+    {{3, 5, 20}, {7, 5, 4}, {3}, {1, 1}, {1}, 1},
+    {{4, 64, 7, 7}, {64, 64, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
+};
+
+// Plain, in the layouts that are wished for, and in those of another machine where oneDNN has nothing here.
+TEST(Bfloat16, Convolutions) {
+  std::mt19937_64 random(TestSeed());
+  const auto low = [](Shape shape) { return Plain(DType::kBfloat16, std::move(shape)); };
+  for (const ConvCase& c : kConvolutions) {
+    const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.groups}};
+    const Windows windows = WindowsOf(attributes, c.x, {c.w.begin() + 2, c.w.end()});
+    Shape y{c.x[0], c.w[0]};
+    for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2]));
+    const auto call = [&](const char* op, const char* domain, std::vector<OperandType> inputs, const Shape& output) {
+      return KernelCall{.op = op, .domain = domain, .attributes = attributes, .inputs = std::move(inputs), .outputs = {low(output)}};
+    };
+    for (const KernelCall& plain :
+         {call("Conv", "", {low(c.x), low(c.w)}, y), call("Conv", "", {low(c.x), low(c.w), low({c.w[0]})}, y),
+          call("ConvGradInput", "gradloom", {low(y), low(c.w)}, c.x), call("ConvGradWeight", "gradloom", {low(c.x), low(y)}, c.w)}) {
+      // The largest sums are those of the gradient of weights, over all places of y.
+      const int64_t terms = std::max(c.w.elements(), y.elements() / c.w[0]);
+      const Comparison how{
+          .absolute = 1e-6 * static_cast<double>(terms), .relative = 0x1p-7, .scale = 0, .low = -1, .high = 1, .widen = true};
+      const std::string name = "onednn.bfloat16." + plain.op;
+      const KernelRow& row = *FindKernel(name);
+      ExpectSameAsReference(plain, random, how, name);
+      KernelCall wished = plain;
+      if (HasBfloat16() && row.prefers(wished)) ExpectSameAsReference(wished, random, how, name);
+      if (HasBfloat16() || c.groups > 1 || c.x.rank() != 4) continue;
+      KernelCall other = plain;
+      const Layout last = Layout::FromString("0231"), blocks = Layout::FromString("0123:1x8,0x16,1x2");
+      for (auto* operands : {&other.inputs, &other.outputs}) {
+        for (OperandType& operand : *operands) {
+          if (operand.shape.rank() == 4) operand.layout = operand.shape == c.w ? blocks : last;
+        }
+      }
+      ExpectSameAsReference(other, random, how, name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
