@@ -18,6 +18,7 @@
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fold_pads.h"
 #include "compiler/passes/fuse_attention.h"
+#include "compiler/passes/fuse_casts.h"
 #include "compiler/passes/fuse_epilogues.h"
 #include "compiler/passes/fuse_gelu.h"
 #include "compiler/passes/fuse_group_norm.h"
@@ -241,6 +242,12 @@ void RunFuseEpilogues(PassContext& c) {
   FuseEpilogues(builder);
 }
 
+void RunFuseCasts(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCuda) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseCasts(builder);
+}
+
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
@@ -345,6 +352,8 @@ constexpr Pass kPasses[] = {
     {"split_batch_norm", RunSplitBatchNorm, true},
     // After differentiation and the division of the batch; before what looks at pointwise operators.
     {"fuse_epilogues", RunFuseEpilogues, true},
+    // After that, which looks for casts where differentiation has put them.
+    {"fuse_casts", RunFuseCasts, true},
     // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
     // Nothing where memory suffices: compile.cc says how much
