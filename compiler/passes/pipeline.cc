@@ -37,6 +37,7 @@
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_batch_norm.h"
+#include "compiler/passes/split_conv_bias.h"
 #include "compiler/passes/training_view.h"
 #include "compiler/passes/write_out_einsum.h"
 
@@ -242,6 +243,12 @@ void RunFuseEpilogues(PassContext& c) {
   FuseEpilogues(builder);
 }
 
+void RunSplitConvBias(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCuda) return;
+  GraphBuilder builder(c.graph, c.rules);
+  SplitConvBias(builder);
+}
+
 void RunFuseCasts(PassContext& c) {
   if (c.recipe.device != DeviceKind::kCuda) return;
   GraphBuilder builder(c.graph, c.rules);
@@ -352,7 +359,9 @@ constexpr Pass kPasses[] = {
     {"split_batch_norm", RunSplitBatchNorm, true},
     // After differentiation and the division of the batch; before what looks at pointwise operators.
     {"fuse_epilogues", RunFuseEpilogues, true},
-    // After that, which looks for casts where differentiation has put them.
+    // After differentiation, for which the bias is the convolution's; before what looks at pointwise operators.
+    {"split_conv_bias", RunSplitConvBias, true},
+    // After fuse_epilogues, which looks for casts where differentiation has put them.
     {"fuse_casts", RunFuseCasts, true},
     // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.
     {"remake_pointwise", RunRemakePointwise, true},
