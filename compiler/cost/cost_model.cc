@@ -34,9 +34,8 @@ double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device) {
   const double matrix = cost.matrix == MatrixWork::kHalf   ? device.half_flops_per_second
                         : cost.matrix == MatrixWork::kTf32 ? device.tf32_flops_per_second
                                                            : 0;
-  return cost.launches * device.launch_seconds +
-         std::max(cost.flops / ((matrix > 0 ? matrix : device.flops_per_second) * team),
-                  cost.bytes / (device.bytes_per_second * std::min(team, device.bandwidth_threads)));
+  return device.launch_seconds + std::max(cost.flops / ((matrix > 0 ? matrix : device.flops_per_second) * team),
+                                          cost.bytes / (device.bytes_per_second * std::min(team, device.bandwidth_threads)));
 }
 
 }  // namespace gradloom

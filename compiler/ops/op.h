@@ -31,13 +31,11 @@ class ShardQuery;
 // What matrix units are given: nothing, float32 that is rounded to TensorFloat-32, 16-bit elements.
 enum class MatrixWork : uint8_t { kNone, kTf32, kHalf };
 
-// Bytes are those that a kernel must move at least once each; flops count a multiply-add as two. Launches are the parts of the work that
-// wait for each other: the steps of a recurrent operator.
+// Bytes are those that a kernel must move at least once each; flops count a multiply-add as two.
 struct Cost {
   double flops = 0;
   double bytes = 0;
   MatrixWork matrix = MatrixWork::kNone;
-  double launches = 1;
 };
 
 struct Op {

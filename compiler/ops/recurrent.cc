@@ -138,11 +138,6 @@ Cost RecurrentCost(const Graph& graph, const Node& node) {
   for (ValueId id : node.outputs) add_bytes(id);
   const Shape &x = graph.value(node.inputs[0]).shape, &w = graph.value(node.inputs[1]).shape, &r = graph.value(node.inputs[2]).shape;
   cost.flops = 2.0 * passes * static_cast<double>(x[0] * x[1]) * static_cast<double>(w.elements() + r.elements());
-  // A step is a product and the cells behind it; both twice where the candidate of a GRU waits for its reset gate.
-  const bool batch_first = node.attributes.Int("layout", 0) == 1,
-             resets = kKind.gates == 3 && node.attributes.Int("linear_before_reset", 0) == 0;
-  const int64_t goes = kPasses == 3 ? passes - 1 : 1;  // through the steps
-  cost.launches = 1 + static_cast<double>(goes * (resets ? 4 : 2) * x[batch_first ? 1 : 0]);
   return cost;
 }
 
