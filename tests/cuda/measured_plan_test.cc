@@ -38,7 +38,7 @@ class MadeUpPlans : public OfferedPlans {
   }
   bool Enqueue(int64_t i, std::span<void* const> addresses, void* scratch, CUstream_st* stream) override {
     EXPECT_TRUE(At(i).can_be_taken);
-    EXPECT_EQ(addresses.size(), 2);
+    EXPECT_EQ(addresses.size(), 2U);
     EXPECT_NE(scratch, nullptr);
     ran.insert(At(i).name);
     if (!At(i).runs) return false;
@@ -120,7 +120,7 @@ TEST_F(MeasuredPlan, StaysTheFirstWhereThereIsNoMemory) {
   EXPECT_EQ(Choose(plans, Mode::kMeasured), "first");
   EXPECT_TRUE(plans.ran.empty());
   const std::vector<std::string> notes = libraries_.TakeNotes();
-  ASSERT_EQ(notes.size(), 1);
+  ASSERT_EQ(notes.size(), 1U);
   EXPECT_EQ(notes[0], "there is no memory to measure algorithms of a problem in: it has the first");
   emulated::Reset({});
 }
@@ -130,7 +130,7 @@ TEST_F(MeasuredPlan, LooksAtTheFirstEightAlone) {
   for (int i = 0; i < 9; ++i) all.push_back({"plan " + std::to_string(i), i == 8 ? 0 : 1});
   MadeUpPlans plans(all);
   Choose(plans, Mode::kMeasured);
-  EXPECT_EQ(plans.ran.size(), 8);
+  EXPECT_EQ(plans.ran.size(), 8U);
   EXPECT_FALSE(plans.ran.contains("plan 8"));
 }
 

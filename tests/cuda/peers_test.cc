@@ -46,7 +46,7 @@ TEST_F(Peers, OneDeviceHasNone) {
 TEST_F(Peers, WithoutAccessPartsTrainAllTheSame) {
   emulated::Reset({.devices = 2, .seed = 4, .peers = false});
   for (const bool graph : {true, false}) {
-    EXPECT_EQ(Failures({.devices = "cuda:0,1", .stages = 2, .place_seed = 3, .graph = graph}), "");
+    EXPECT_EQ(Failures({.devices = "cuda:0,1", .graph = graph, .stages = 2, .place_seed = 3}), "");
   }
   EXPECT_EQ(emulated::EnabledPeers(), Pairs());
   // NCCL finds ways of its own.

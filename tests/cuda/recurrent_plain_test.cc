@@ -25,7 +25,7 @@ TEST(CudaRecurrent, ProductsOfOursGiveTheSameNumbers) {
         const std::vector<std::string> notes = TheLibraries().TakeNotes();
         // W, the steps, their gradient, and those of X, W and R; three more of a reset gate.
         const bool resets = kind.op == "GRU" && c.linear == 0;
-        ASSERT_EQ(notes.size(), resets ? 9 : 6);
+        ASSERT_EQ(notes.size(), resets ? 9U : 6U);
         EXPECT_TRUE(notes[0].starts_with("cuBLASLt has nothing for a product of a " + kind.gradient + " of")) << notes[0];
       }
     }

@@ -3,9 +3,11 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/compile.h"
+#include "compiler/cost/simulate.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
@@ -60,6 +62,26 @@ TEST(CudaRecurrentTraining, KeptStepsGiveTheSameBits) {
         ExpectSameBits(kept, Train(model, options, batches));
       }
     }
+  }
+}
+
+// In launches, where these take a second each and nothing else takes time.
+TEST(CudaRecurrentTraining, TheSimulatorCountsTheStepsThatAreMadeAgain) {
+  Cluster cluster = LocalCluster(DeviceKind::kCuda, 1);
+  cluster.device = {.flops_per_second = 1e30,
+                    .tf32_flops_per_second = 1e30,
+                    .half_flops_per_second = 1e30,
+                    .bytes_per_second = 1e30,
+                    .launch_seconds = 1};
+  for (const auto& [c, launches_a_step] : {std::pair(kCases[0], 2), std::pair(kCases[2], 4), std::pair(kCases[3], 2)}) {
+    std::mt19937 random(5);
+    const Model model = ModelOf(Net(c, random));
+    CompileOptions options = OnGpus(1, Precision::kFloat32);
+    options.recipe.streams = 1;
+    const double kept = Simulate(Compile(model, options), 0, cluster).seconds;
+    options.control.disabled = {"keep_steps"};
+    EXPECT_NEAR(Simulate(Compile(model, options), 0, cluster).seconds - kept, 4 * launches_a_step, 1e-3) << c.op;
+    EXPECT_GT(kept, 2 * 4 * launches_a_step);
   }
 }
 
