@@ -36,8 +36,8 @@ std::string Net(const Case& c, std::mt19937& random) {
          "  samples = Transpose <perm = [1, 0, 2]> (all)\n  rows = Reshape (samples, flat)\n  z = MatMul (rows, v)\n}\n";
 }
 
-CompileOptions OnGpus(int devices, Precision precision) {
-  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {6});
+CompileOptions OnGpu(Precision precision) {
+  CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {6});
   options.recipe.device = DeviceKind::kCuda;
   options.recipe.isa = "sm_90";
   options.recipe.precision = precision;
@@ -52,15 +52,13 @@ TEST(CudaRecurrentTraining, KeptStepsGiveTheSameBits) {
       const Model model = ModelOf(Net(c, random));
       std::vector<Batch> batches;
       for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, Shape{6, 4, 3})}, {"target", Classes(random, 6, 2)}});
-      for (int devices : {1, 2}) {
-        CompileOptions options = OnGpus(devices, precision);
-        const Plan plan = Compile(model, options);
-        EXPECT_EQ(Count(plan, c.op == "RNN" ? "RNN" : c.op == "GRU" ? "GruTraining" : "LstmTraining"), 1);
-        const auto kept = Train(model, options, batches);
-        options.control.disabled = {"keep_steps"};
-        EXPECT_EQ(Count(Compile(model, options), c.op), 1);
-        ExpectSameBits(kept, Train(model, options, batches));
-      }
+      CompileOptions options = OnGpu(precision);
+      const Plan plan = Compile(model, options);
+      EXPECT_EQ(Count(plan, c.op == "RNN" ? "RNN" : c.op == "GRU" ? "GruTraining" : "LstmTraining"), 1);
+      const auto kept = Train(model, options, batches);
+      options.control.disabled = {"keep_steps"};
+      EXPECT_EQ(Count(Compile(model, options), c.op), 1);
+      ExpectSameBits(kept, Train(model, options, batches));
     }
   }
 }
@@ -76,7 +74,7 @@ TEST(CudaRecurrentTraining, TheSimulatorCountsTheStepsThatAreMadeAgain) {
   for (const auto& [c, launches_a_step] : {std::pair(kCases[0], 2), std::pair(kCases[2], 4), std::pair(kCases[3], 2)}) {
     std::mt19937 random(5);
     const Model model = ModelOf(Net(c, random));
-    CompileOptions options = OnGpus(1, Precision::kFloat32);
+    CompileOptions options = OnGpu(Precision::kFloat32);
     options.recipe.streams = 1;
     const double kept = Simulate(Compile(model, options), 0, cluster).seconds;
     options.control.disabled = {"keep_steps"};
@@ -87,7 +85,7 @@ TEST(CudaRecurrentTraining, TheSimulatorCountsTheStepsThatAreMadeAgain) {
 
 TEST(CudaRecurrentTraining, WhatNoKernelKeepsIsComputedAgain) {
   std::mt19937 random(5);
-  const Plan plan = Compile(ModelOf(Net({"LSTM", "hidden_size = 8, clip = 0.5", 4, 1}, random)), OnGpus(1, Precision::kFloat32));
+  const Plan plan = Compile(ModelOf(Net({"LSTM", "hidden_size = 8, clip = 0.5", 4, 1}, random)), OnGpu(Precision::kFloat32));
   EXPECT_EQ(Count(plan, "LSTM"), 1);
   EXPECT_EQ(Count(plan, "LstmGrad"), 1);
 }
@@ -99,7 +97,7 @@ TEST(CudaRecurrentTraining, TheSameNumbersAsOnTheCpu) {
     const Model model = ModelOf(Net(c, random));
     const std::vector<Batch> batches{{{"x", Random(random, Shape{6, 4, 3})}, {"target", Classes(random, 6, 2)}}};
     const auto cpu = Train(model, OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {6}), batches);
-    ExpectNear(cpu, Train(model, OnGpus(1, Precision::kFloat32), batches), 1e-4);
+    ExpectNear(cpu, Train(model, OnGpu(Precision::kFloat32), batches), 1e-4);
   }
 }
 
