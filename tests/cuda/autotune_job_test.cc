@@ -25,7 +25,6 @@ std::filesystem::path CacheOf(int process) {
 // A step of a plan for two devices, one in each process. Says how often heuristics were asked, which algorithms ran, and the loss.
 void Train(const JobTopology& topology, bool autotune) {
   setenv("GRADLOOM_CACHE", CacheOf(topology.rank).c_str(), 1);
-  emulated::Reset({.devices = 2});
   const auto communicator = Communicator::Connect(topology);
   std::mt19937 random(2);
   const Model model = ModelOf("g (float[N, 8] x) => (float[N, 8] z)\n<" + Weights(random, "w", {8, 8}) + ">\n{\n z = MatMul (x, w)\n}\n");
@@ -38,7 +37,8 @@ void Train(const JobTopology& topology, bool autotune) {
   // To the second process another one would be the fastest.
   emulated::SetBlasAlgorithms(4, topology.rank == 0 ? 3 : 2);
   {
-    const auto executor = Executor::Make(plan, {.communicator = communicator, .ordinals = {0, 1}, .autotune = autotune});
+    // Each process sees a GPU of its own, of the same name.
+    const auto executor = Executor::Make(plan, {.communicator = communicator, .ordinals = {0, 0}, .autotune = autotune});
     std::vector<TensorView> feeds;
     for (const Feed& feed : plan->entries[0].feeds) feeds.push_back(batch.at(feed.name).view());
     executor->Run(0, feeds, {.lr = 0.1F, .step = 1});

@@ -1,6 +1,7 @@
 // Recurrent calls on the CUDA device beside the reference kernels, in three types.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -10,7 +11,8 @@
 
 namespace gradloom::recurrent_calls {
 
-// The call with operands of this type. What a training form keeps stays float32.
+// The call with operands of this type. What a training form keeps stays float32. In 16 bits R is made so small that no rounding of a state
+// grows from step to step: the reference rounds none.
 inline Drawn InType(Drawn drawn, DType dtype) {
   KernelCall& call = drawn.call;
   const auto change = [&](OperandType& type) {
@@ -19,6 +21,12 @@ inline Drawn InType(Drawn drawn, DType dtype) {
   for (OperandType& type : call.inputs) change(type);
   for (OperandType& type : call.outputs) change(type);
   if (call.op.ends_with("Training")) call.outputs.back().dtype = DType::kFloat32;
+  if (DTypeBytes(dtype) == 2) {
+    // Its elements lie between -0.5 and 0.5.
+    Tensor& r = drawn.inputs[2] = drawn.inputs[2].Clone();
+    const double gain = std::sqrt(static_cast<double>(call.inputs[2].shape[2]) / 12);
+    for (float& value : r.as<float>()) value = static_cast<float>(value / std::max(gain, 1.0));
+  }
   for (Tensor& tensor : drawn.inputs) {
     if (tensor.defined() && tensor.dtype() == DType::kFloat32) tensor = Converted(tensor.view(), dtype);
   }
