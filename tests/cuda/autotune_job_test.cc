@@ -67,7 +67,9 @@ TEST(AutotuneJob, TheFirstProcessMeasuresForAll) {
   // Without it each takes the first, and keeps nothing.
   for (const std::string& words : first) EXPECT_EQ(words.find("asked 2 ran 1 loss"), 0U) << words;
   EXPECT_EQ(measured[0].find("asked 2 ran 1 2 3 4 loss"), 0U) << measured[0];
-  EXPECT_EQ(measured[1].find("asked 0 ran 3 loss"), 0U) << measured[1];
+  // The third, or the fourth where the machine was busy; by itself it would have found the second fast enough.
+  const std::string ran = measured[1].substr(0, measured[1].find(" loss"));
+  EXPECT_TRUE(ran == "asked 0 ran 3" || ran == "asked 0 ran 4" || ran == "asked 0 ran 3 4") << measured[1];
   for (const std::string& words : measured) EXPECT_EQ(After(words, "loss"), After(first[0], "loss"));
   EXPECT_TRUE(std::filesystem::exists(CacheOf(0) / "algorithms"));
   EXPECT_FALSE(std::filesystem::exists(CacheOf(1) / "algorithms"));
