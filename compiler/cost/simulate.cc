@@ -6,11 +6,28 @@
 #include <string>
 #include <utility>
 
+#include "compiler/ops/recurrent.h"
 #include "compiler/ops/rounds.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
+
+// Launches of an operator on a GPU beside its first: the steps of LSTM, GRU and RNN wait for each other, and each is a product and the
+// cells behind it, both twice where the candidate of a GRU waits for its reset gate; in the gradient once more where the forward pass is
+// made again.
+double StepLaunches(const Program& program, const Instruction& launch) {
+  const RecurrentKind* kind = nullptr;
+  for (const RecurrentKind* each : kRecurrentKinds) {
+    if (launch.op == each->op || launch.op == each->training || launch.op == each->gradient) kind = each;
+  }
+  if (kind == nullptr || !(launch.kernel.starts_with("cublas.") || launch.kernel.starts_with("cuda."))) return 0;
+  const bool gradient = launch.op == kind->gradient, linear = launch.attributes.Int("linear_before_reset", 0) != 0;
+  const auto reads = std::count_if(launch.uses.begin(), launch.uses.end(), [](const Use& use) { return use.access == Access::kRead; });
+  const int64_t passes = gradient && reads <= kind->inputs + kind->outputs ? 2 : 1, each = kind->gates == 3 && !linear ? 4 : 2;
+  const Shape& x = program.buffers[static_cast<size_t>(launch.uses[0].buffer)].shape;
+  return static_cast<double>(passes * each * x[launch.attributes.Int("layout", 0) == 1 ? 1 : 0]);
+}
 
 // What an instruction takes that meets nobody; of a branch the longer way, of a loop all rounds that it may go.
 double SecondsOf(const Program& program, const Instruction& instruction, int threads, const DeviceCosts& device) {
@@ -20,7 +37,8 @@ double SecondsOf(const Program& program, const Instruction& instruction, int thr
     return sum;
   };
   switch (instruction.kind) {
-    case InstructionKind::kLaunch: return SecondsOf(CostOfLaunch(program, instruction), threads, device);
+    case InstructionKind::kLaunch:
+      return SecondsOf(CostOfLaunch(program, instruction), threads, device) + StepLaunches(program, instruction) * device.launch_seconds;
     case InstructionKind::kCopy: {
       const double bytes = static_cast<double>(program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].bytes);
       return SecondsOf({.flops = 0, .bytes = 2 * bytes}, threads, device);

@@ -14,7 +14,9 @@
 //   gradloom.BatchNormGradApply(dy, x, scale, mean, inv_std, sums) {count} -> dx
 //   gradloom.BatchNormGradParameters(sums, inv_std) -> (dscale, dbias)
 //   gradloom.LayerNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale, dbias)
-//     finds mean and deviation again: nothing is kept from the forward phase
+//     finds mean and deviation again: nothing is kept from the forward phase; dy has the type of x, or 16 bits where that is float32
+//   gradloom.LayerNormCast(x float32, scale, bias) {axis, epsilon, to} -> (y, y in the type `to` of 16 bits)
+//     LayerNormalization whose scale and bias are whole rows, and a cast of its result
 #include <algorithm>
 #include <string>
 
@@ -174,12 +176,31 @@ std::vector<ValueType> InferBatchNormTrainGrad(const Graph& graph, const Node& n
   return Cut({InputType(graph, node, 1), scale, scale}, node);
 }
 
-std::vector<ValueType> InferLayerNormGrad(const Graph& graph, const Node& node) {
-  const ValueType x = InputType(graph, node, 1);
+// The part of x that is normalised together.
+ValueType NormalizedRow(const Node& node, const ValueType& x) {
   const auto axis = NormalAxis(node.attributes.Int("axis", -1), x.shape.rank());
   if (!axis) throw Error(ErrorCode::kAttr, "axis is out of range", Describe(node));
-  const ValueType normalized{x.dtype, Shape(std::vector<int64_t>(x.shape.begin() + *axis, x.shape.end()))};
+  return {x.dtype, Shape(std::vector<int64_t>(x.shape.begin() + *axis, x.shape.end()))};
+}
+
+std::vector<ValueType> InferLayerNormGrad(const Graph& graph, const Node& node) {
+  const ValueType x = InputType(graph, node, 1), dy = InputType(graph, node, 0);
+  const bool narrow = x.dtype == DType::kFloat32 && IsFloating(dy.dtype) && DTypeBytes(dy.dtype) == 2;
+  ExpectInput(graph, node, 0, {narrow ? dy.dtype : x.dtype, x.shape});
+  const ValueType normalized = NormalizedRow(node, x);
   return Cut({x, normalized, normalized}, node);
+}
+
+std::vector<ValueType> InferLayerNormCast(const Graph& graph, const Node& node) {
+  ExpectArity(node, 2, 3, 2);
+  const ValueType x = InputType(graph, node, 0);
+  ExpectInput(graph, node, 0, {DType::kFloat32, x.shape});
+  for (int i = 1; i < 3; ++i) {
+    if (HasInput(node, i)) ExpectInput(graph, node, i, NormalizedRow(node, x));
+  }
+  const auto to = static_cast<DType>(node.attributes.Int("to", 0));
+  if (to != DType::kFloat16 && to != DType::kBfloat16) throw Error(ErrorCode::kAttr, "attribute to names no 16-bit type", Describe(node));
+  return Cut({x, {to, x.shape}}, node);
 }
 
 template <int kX>
@@ -222,6 +243,7 @@ const Op kOps[] = {
      .gradient = LayerNormalizationGradient,
      .shard = ShardLayerNormalization},
     {.name = "LayerNormGrad", .domain = kGradloomDomain, .infer = InferLayerNormGrad, .shard = ShardLayerNormGrad},
+    {.name = "LayerNormCast", .domain = kGradloomDomain, .infer = InferLayerNormCast},
 };
 
 }  // namespace

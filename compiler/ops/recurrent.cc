@@ -64,11 +64,13 @@ std::vector<ValueType> Types(const Graph& graph, const Node& node, const Kind& k
   return {y, state, state};
 }
 
-// What a training form keeps: gates and, behind them, LSTM's cell state or the product with R that a linear GRU resets.
+// What a training form keeps, in the type that is computed in: gates and, behind them, LSTM's cell state or the product with R that a
+// linear GRU resets.
 ValueType KeptType(const Graph& graph, const Node& node, const Kind& kind) {
   const ValueType x = InputType(graph, node, 0), r = InputType(graph, node, 2);
   const bool more = kind.gates == 4 || (kind.gates == 3 && node.attributes.Int("linear_before_reset", 0) != 0);
-  return {x.dtype, {r.shape[0], x.shape[0], x.shape[1], (kind.gates + (more ? 1 : 0)) * r.shape[2]}};
+  const DType dtype = DTypeBytes(x.dtype) == 2 ? DType::kFloat32 : x.dtype;
+  return {dtype, {r.shape[0], x.shape[0], x.shape[1], (kind.gates + (more ? 1 : 0)) * r.shape[2]}};
 }
 
 template <const Kind& kKind>
@@ -153,36 +155,42 @@ void ShardRecurrentGradient(ShardQuery& query) {
 constexpr Op kOps[] = {
     {.name = kLstm.op,
      .since_version = 7,
+     .traits = kProduct,
      .gradient = Gradient<kLstm>,
      .infer = ForwardTypes<kLstm>,
      .cost = RecurrentCost<kLstm, 1>,
      .shard = ShardRecurrent},
     {.name = kGru.op,
      .since_version = 7,
+     .traits = kProduct,
      .gradient = Gradient<kGru>,
      .infer = ForwardTypes<kGru>,
      .cost = RecurrentCost<kGru, 1>,
      .shard = ShardRecurrent},
     {.name = kRnn.op,
      .since_version = 7,
+     .traits = kProduct,
      .gradient = Gradient<kRnn>,
      .infer = ForwardTypes<kRnn>,
      .cost = RecurrentCost<kRnn, 1>,
      .shard = ShardRecurrent},
-    {.name = kLstm.training, .domain = kGradloomDomain, .infer = TrainingTypes<kLstm>, .cost = RecurrentCost<kLstm, 1>},
-    {.name = kGru.training, .domain = kGradloomDomain, .infer = TrainingTypes<kGru>, .cost = RecurrentCost<kGru, 1>},
+    {.name = kLstm.training, .domain = kGradloomDomain, .traits = kProduct, .infer = TrainingTypes<kLstm>, .cost = RecurrentCost<kLstm, 1>},
+    {.name = kGru.training, .domain = kGradloomDomain, .traits = kProduct, .infer = TrainingTypes<kGru>, .cost = RecurrentCost<kGru, 1>},
     {.name = kLstm.gradient,
      .domain = kGradloomDomain,
+     .traits = kProduct,
      .infer = GradientTypes<kLstm>,
      .cost = RecurrentCost<kLstm, 3>,
      .shard = ShardRecurrentGradient<kLstm>},
     {.name = kGru.gradient,
      .domain = kGradloomDomain,
+     .traits = kProduct,
      .infer = GradientTypes<kGru>,
      .cost = RecurrentCost<kGru, 3>,
      .shard = ShardRecurrentGradient<kGru>},
     {.name = kRnn.gradient,
      .domain = kGradloomDomain,
+     .traits = kProduct,
      .infer = GradientTypes<kRnn>,
      .cost = RecurrentCost<kRnn, 3>,
      .shard = ShardRecurrentGradient<kRnn>},

@@ -42,6 +42,7 @@ class LayoutAssigner {
 
   void Run() {
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    DecideByCopies(nodes);
     for (Node& node : nodes) {
       Visit(node);
       graph_.nodes.push_back(std::move(node));
@@ -53,6 +54,34 @@ class LayoutAssigner {
 
  private:
   Layout& layout(ValueId id) { return plan_.layouts[static_cast<size_t>(id)]; }
+
+  // A state whose first reader makes a copy of it in another type takes the order of dimensions that the first reader with a wish has for
+  // the copy: the 16-bit copy of a weight is made in its kernel's order then, and the gradient comes back in it.
+  void DecideByCopies(const std::vector<Node>& nodes) {
+    std::set<ValueId> read;
+    std::map<ValueId, ValueId> copied;  // by copy: the state
+    for (const Node& node : nodes) {
+      const bool copies = node.op == "Cast" && node.domain.empty() && IsGivenState(graph_.value(node.inputs[0]));
+      if (copies && !read.contains(node.inputs[0]) && !decided_.contains(node.inputs[0])) copied.emplace(node.outputs[0], node.inputs[0]);
+      if (node.regions.empty()) DecideByWish(node, copied);
+      ForEachUse(node, [&](ValueId id) { read.insert(id); });
+    }
+  }
+
+  void DecideByWish(const Node& node, std::map<ValueId, ValueId>& copied) {
+    if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return copied.contains(id); })) return;
+    KernelCall wish = PlainCall(node);
+    const KernelRow* const row = ChooseKernel(plan_.device, wish);
+    if (row == nullptr || row->prefers == nullptr || !row->prefers(wish)) return;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const auto found = copied.find(node.inputs[i]);
+      const Layout wanted = Simplest(wish.inputs[i].layout, wish.inputs[i].shape);
+      if (found == copied.end() || wanted.plain() || !wanted.blocks.empty()) continue;
+      layout(found->second) = wanted;
+      decided_.insert(found->second);
+      copied.erase(found);
+    }
+  }
 
   void Visit(Node& node) {
     reader_ = &node;

@@ -9,7 +9,8 @@ namespace gradloom {
 // value is reordered to a layout once. Nodes whose kernel row has a wish (convolutions) get it; every other node takes
 // the layout of an operand where one of its rows serves it so, and plain operands else. Feeds, constants, fetched
 // values and the bodies of control flow stay plain. A parameter or state takes the layout of its first reader, or the
-// one that `whole` has for it already, in all entries; its next value is brought to that.
+// one that `whole` has for it already, in all entries; its next value is brought to that. Of one that is cast first (a float32 weight that
+// is computed with in 16 bits) that is the reader of the cast, where the order of dimensions is all that it wishes.
 void AssignLayouts(Graph& graph, const Plan& whole, ProgramPlan& plan);
 
 }  // namespace gradloom

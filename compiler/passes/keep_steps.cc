@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/ops/op.h"
@@ -38,38 +39,71 @@ Node* ForwardOf(Graph& graph, const Node& gradient, const RecurrentKind& kind) {
   return nullptr;
 }
 
-bool HasOwnKernel(const Graph& graph, const Node& node, const ProgramPlan& plan) {
-  const KernelRow* row = ChooseKernel(plan.device, CallOf(graph, node, plan));
+// Whether a kernel serves the call that is not the reference's, which looks at nothing that was kept.
+bool HasOwnKernel(const KernelCall& call, DeviceKind device) {
+  const KernelRow* row = ChooseKernel(device, call);
   return row != nullptr && !row->name.starts_with("reference.");
+}
+
+// The CPU's kernels compute in float32 and would be given what was rounded to 16 bits; CUDA's round what they multiply in both phases.
+bool KeepsType(DType dtype, DeviceKind device) {
+  return dtype == DType::kFloat32 || (device == DeviceKind::kCuda && DTypeBytes(dtype) == 2);
+}
+
+// The node with at least `i` + 1 outputs, and the type of that output.
+std::pair<Node, ValueType> WithOutput(const Graph& graph, Node node, size_t i) {
+  if (node.outputs.size() <= i) node.outputs.resize(i + 1, kNoValue);
+  const ValueType type = FindOp(node.domain, node.op)->infer(graph, node)[i];
+  return {std::move(node), type};
 }
 
 // Makes the node's output `i` a value, if it is none.
 ValueId Output(Graph& graph, Node& node, size_t i) {
-  if (node.outputs.size() <= i) node.outputs.resize(i + 1, kNoValue);
-  if (node.outputs[i] == kNoValue) {
-    const ValueType type = FindOp(node.domain, node.op)->infer(graph, node)[i];
-    node.outputs[i] = graph.AddValue(node.origin + "/kept", type.dtype, type.shape, Role::kActivation);
-  }
+  auto [with_output, type] = WithOutput(graph, node, i);
+  node = std::move(with_output);
+  if (node.outputs[i] == kNoValue) node.outputs[i] = graph.AddValue(node.origin + "/kept", type.dtype, type.shape, Role::kActivation);
   return node.outputs[i];
+}
+
+Node TrainingForm(Node node, const RecurrentKind& kind) {
+  if (kind.training.empty()) return node;
+  node.op = kind.training;
+  node.domain = kGradloomDomain;
+  return node;
+}
+
+// Whether there are kernels of the device that keep the forward node's outputs `kept` for the gradient, and use them.
+bool HasKernels(const Graph& graph, const Node& forward, const Node& gradient, const std::vector<size_t>& kept, const ProgramPlan& plan) {
+  KernelCall use = CallOf(graph, gradient, plan), keep;
+  Node node = forward;
+  for (size_t i : kept) node = WithOutput(graph, std::move(node), i).first;
+  keep = CallOf(graph, node, plan);
+  for (size_t i : kept) {
+    const ValueType type = WithOutput(graph, node, i).second;
+    keep.outputs[i] = {type.dtype, type.shape, {}};
+    use.inputs.push_back(keep.outputs[i]);
+  }
+  return HasOwnKernel(keep, plan.device) && HasOwnKernel(use, plan.device);
 }
 
 void Keep(Graph& graph, Node& gradient, const RecurrentKind& kind, const ProgramPlan& plan) {
   Node* const forward = ForwardOf(graph, gradient, kind);
-  if (forward == nullptr || graph.value(gradient.inputs[0]).dtype != DType::kFloat32 || !HasOwnKernel(graph, gradient, plan)) return;
-  const auto saved = static_cast<size_t>(kind.inputs + kind.outputs);
-  gradient.inputs.resize(saved, kNoValue);
-  gradient.inputs.push_back(Output(graph, *forward, 0));
-  if (kind.training.empty()) return;
-  forward->op = kind.training;
-  forward->domain = kGradloomDomain;
-  gradient.inputs.push_back(Output(graph, *forward, static_cast<size_t>(kind.outputs)));
+  if (forward == nullptr || !KeepsType(graph.value(gradient.inputs[0]).dtype, plan.device)) return;
+  // Y and, behind all outputs of ONNX's operator, the steps.
+  std::vector<size_t> kept{0};
+  if (!kind.training.empty()) kept.push_back(static_cast<size_t>(kind.outputs));
+  Node with = gradient;
+  with.inputs.resize(static_cast<size_t>(kind.inputs + kind.outputs), kNoValue);
+  const Node training = TrainingForm(*forward, kind);
+  if (!HasKernels(graph, training, with, kept, plan)) return;
+  *forward = training;
+  for (size_t i : kept) with.inputs.push_back(Output(graph, *forward, i));
+  gradient = std::move(with);
 }
 
 }  // namespace
 
 void KeepSteps(Graph& graph, DeviceKind device, int threads) {
-  // Their kernels look at nothing that is kept.
-  if (device != DeviceKind::kCpu) return;
   ProgramPlan plan;
   plan.device = device;
   plan.threads = threads;

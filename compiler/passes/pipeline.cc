@@ -18,6 +18,7 @@
 #include "compiler/passes/expose_sums.h"
 #include "compiler/passes/fold_pads.h"
 #include "compiler/passes/fuse_attention.h"
+#include "compiler/passes/fuse_casts.h"
 #include "compiler/passes/fuse_epilogues.h"
 #include "compiler/passes/fuse_gelu.h"
 #include "compiler/passes/fuse_group_norm.h"
@@ -37,6 +38,7 @@
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_batch_norm.h"
+#include "compiler/passes/split_conv_bias.h"
 #include "compiler/passes/training_view.h"
 #include "compiler/passes/write_out_einsum.h"
 
@@ -246,6 +248,18 @@ void RunNarrowGradients(PassContext& c) {
   if (c.recipe.device == DeviceKind::kCpu) NarrowGradients(c.graph);
 }
 
+void RunSplitConvBias(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCuda) return;
+  GraphBuilder builder(c.graph, c.rules);
+  SplitConvBias(builder);
+}
+
+void RunFuseCasts(PassContext& c) {
+  if (c.recipe.device != DeviceKind::kCuda) return;
+  GraphBuilder builder(c.graph, c.rules);
+  FuseCasts(builder);
+}
+
 void RunRemakePointwise(PassContext& c) { RemakePointwise(c.graph); }
 
 void RunRecompute(PassContext& c) {
@@ -350,6 +364,10 @@ constexpr Pass kPasses[] = {
     {"split_batch_norm", RunSplitBatchNorm, true},
     // After differentiation and the division of the batch; before what looks at pointwise operators.
     {"fuse_epilogues", RunFuseEpilogues, true},
+    // After differentiation, for which the bias is the convolution's; before what looks at pointwise operators.
+    {"split_conv_bias", RunSplitConvBias, true},
+    // After fuse_epilogues, which looks for casts where differentiation has put them.
+    {"fuse_casts", RunFuseCasts, true},
     // Where gradients of all devices have been added up; before what counts the bytes of gradients.
     {"narrow_gradients", RunNarrowGradients, true},
     // After simplification, which would make one of what is there twice, and before fusion, which takes what is made again into its groups.

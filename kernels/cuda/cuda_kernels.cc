@@ -34,6 +34,7 @@ constexpr Family kFamilies[] = {
     SampleKernels,
     DnnAttentionKernels,
     AttentionKernels,
+    RecurrentBlasKernels,
     RecurrentKernels,
     LinearAlgebraKernels,
     QuantizedKernels,

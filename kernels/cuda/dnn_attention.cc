@@ -60,12 +60,14 @@ class DnnAttentionKernel : public Kernel {
   std::unique_ptr<DnnPlan> plan_;
 };
 
-// The forward phase once more, then the gradients.
+// The forward phase once more, then the gradients, part by part.
 class DnnAttentionGradKernel : public Kernel {
  public:
-  DnnAttentionGradKernel(const KernelCall& call, const DnnMask& mask, const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> forward,
-                         std::unique_ptr<DnnPlan> backward)
-      : mask_(mask),
+  DnnAttentionGradKernel(const KernelCall& call, const DnnAttention& all, const DnnAttention& part, const DnnMask& mask,
+                         const DnnAttentionScratch& scratch, std::unique_ptr<DnnPlan> forward, std::unique_ptr<DnnPlan> backward)
+      : all_(all),
+        part_(part),
+        mask_(mask),
         scratch_(scratch),
         wanted_(call.attributes.Ints("wanted")),
         forward_(std::move(forward)),
@@ -74,22 +76,38 @@ class DnnAttentionGradKernel : public Kernel {
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override {
     auto* const on = static_cast<CUstream_st*>(stream);
     auto* const bytes = static_cast<char*>(scratch);
-    void *const o = bytes + scratch_.o, *const sums = bytes + scratch_.sums, *const library = bytes + scratch_.library;
-    void* const mask = bytes + scratch_.mask;
-    mask_.Write(inputs, mask, on);
-    const std::array<const void*, 6> forward{inputs[0], inputs[1], inputs[2], o, sums, mask};
-    forward_->Run(mask_.Of(forward), library, on);
-
+    mask_.Write(inputs, bytes + scratch_.mask, on);
     std::array<void*, 3> gradients;
     for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = scratch_.gradients[i] < 0 ? nullptr : bytes + scratch_.gradients[i];
     for (size_t k = 0; k < wanted_.size(); ++k) gradients[static_cast<size_t>(wanted_[k])] = outputs[k];
-    const void* const dy = inputs[7];
-    const std::array<const void*, 10> backward{inputs[0],    inputs[1],    inputs[2],    o,   dy, sums,
-                                               gradients[0], gradients[1], gradients[2], mask};
-    backward_->Run(mask_.Of(backward), library, on);
+    const void* const tensors[] = {inputs[0], inputs[1], inputs[2], inputs[7], gradients[0], gradients[1], gradients[2]};
+    for (int64_t sample = 0; sample < all_.q.dims[0]; sample += part_.q.dims[0]) {
+      for (int64_t head = 0; head < all_.k.dims[1]; head += part_.k.dims[1]) RunPart(sample, head, tensors, bytes, on);
+    }
   }
 
  private:
+  // From this sample and head of k on. `tensors`: q, k, v, dy, dq, dk, dv.
+  void RunPart(int64_t sample, int64_t kv_head, std::span<const void* const> tensors, char* scratch, CUstream_st* stream) {
+    const int64_t q_head = kv_head * (all_.q.dims[1] / all_.k.dims[1]);
+    const auto at = [&](const void* data, const DnnTensor& tensor, int64_t head) {
+      return static_cast<const void*>(static_cast<const char*>(data) + 2 * (sample * tensor.strides[0] + head * tensor.strides[1]));
+    };
+    const void *const q = at(tensors[0], all_.q, q_head), *const k = at(tensors[1], all_.k, kv_head),
+                      *const v = at(tensors[2], all_.v, kv_head);
+    const void *const o = at(scratch + scratch_.o, all_.o, q_head), *const dy = at(tensors[3], all_.o, q_head);
+    const void *const dq = at(tensors[4], all_.q, q_head), *const dk = at(tensors[5], all_.k, kv_head),
+                      *const dv = at(tensors[6], all_.v, kv_head);
+    const void* mask = scratch + scratch_.mask;
+    if (all_.has_mask()) mask = at(mask, all_.mask, all_.mask.dims[1] == 1 ? 0 : q_head);
+    void *const sums = scratch + scratch_.sums, *const library = scratch + scratch_.library;
+    const std::array<const void*, 6> forward{q, k, v, o, sums, mask};
+    forward_->Run(mask_.Of(forward), library, stream);
+    const std::array<const void*, 10> backward{q, k, v, o, dy, sums, dq, dk, dv, mask};
+    backward_->Run(mask_.Of(backward), library, stream);
+  }
+
+  DnnAttention all_, part_;
   DnnMask mask_;
   DnnAttentionScratch scratch_;
   std::vector<int64_t> wanted_;
@@ -102,12 +120,13 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const DnnMask mask(call, attention);
   const bool gradient = call.op == "AttentionGrad";
   std::string why;
-  auto forward = PlanDnnAttention(attention, gradient, scratch.library_bytes, *site.libraries, why);
+  const DnnAttention part = gradient ? *DnnGradientPart(attention) : attention;
+  auto forward = PlanDnnAttention(part, gradient, scratch.library_bytes, *site.libraries, why);
   if (forward != nullptr && !gradient) return std::make_unique<DnnAttentionKernel>(mask, scratch, std::move(forward));
   if (forward != nullptr) {
-    auto backward = PlanDnnAttentionGradient(attention, scratch.library_bytes, *site.libraries, why);
+    auto backward = PlanDnnAttentionGradient(part, scratch.library_bytes, *site.libraries, why);
     if (backward != nullptr) {
-      return std::make_unique<DnnAttentionGradKernel>(call, mask, scratch, std::move(forward), std::move(backward));
+      return std::make_unique<DnnAttentionGradKernel>(call, attention, part, mask, scratch, std::move(forward), std::move(backward));
     }
   }
   return StandInFor("cuDNN", AttentionKernels(), call, site, why);

@@ -6,13 +6,12 @@
 #include <array>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/algorithms.h"
 #include "kernels/cuda/libraries.h"
+#include "kernels/cuda/measured_plan.h"
 #include "runtime/base/error.h"
 
 namespace gradloom::cuda {
@@ -92,76 +91,50 @@ fe::error_t Choose(fe::graph::Graph& graph, size_t addresses, const std::vector<
   return graph.get_variant_pack_uids_sorted() == uids ? fe::error_t{} : Refused("it wants other tensors");
 }
 
-// A problem whose algorithms are measured where that is asked for.
-struct Measured {
-  std::string problem;  // all that the choice depends on, beside device and versions; "": it is not measured
-  DType dtype = DType::kFloat32;
-  std::vector<int64_t> bytes;  // of each address
+// The plans of a graph, which keep to what was barred there.
+class PlansOfGraph : public OfferedPlans {
+ public:
+  PlansOfGraph(fe::graph::Graph& graph, cudnnHandle_t handle, int64_t scratch_bytes)
+      : graph_(graph), handle_(handle), scratch_bytes_(scratch_bytes) {}
+  // A stream that was measured on is gone.
+  ~PlansOfGraph() override { cudnnSetStream(handle_, nullptr); }
+
+  int64_t count() const override { return graph_.get_execution_plan_count(); }
+  std::string name(int64_t i) const override {
+    std::string text;
+    return graph_.get_plan_name_at_index(i, text).is_good() ? text : "";
+  }
+  std::string chosen() const override {
+    std::string text;
+    return graph_.get_plan_name(text).is_good() ? text : "";
+  }
+  bool Take(int64_t i) override {
+    int64_t bytes = 0;
+    return graph_.build_plan_at_index(i).is_good() && graph_.get_workspace_size_plan_at_index(i, bytes).is_good() &&
+           bytes <= scratch_bytes_;
+  }
+  bool Enqueue(int64_t i, std::span<void* const> addresses, void* scratch, CUstream_st* stream) override {
+    std::vector<void*> all(addresses.begin(), addresses.end());
+    return cudnnSetStream(handle_, stream) == CUDNN_STATUS_SUCCESS &&
+           graph_.execute_plan_at_index(handle_, all.data(), static_cast<int>(all.size()), Aligned(scratch), i).is_good();
+  }
+
+ private:
+  fe::graph::Graph& graph_;
+  cudnnHandle_t handle_;
+  int64_t scratch_bytes_;
 };
 
-// Takes the plan of the graph that was chosen for the problem before, or is the fastest of its first ones; the graph has one already, that
-// is allowed. Its other plans keep to what was barred there.
-void ChooseMeasured(fe::graph::Graph& graph, const Measured& measured, int64_t scratch_bytes, Libraries& libraries) {
-  constexpr size_t kMostPlans = 8;
-  Algorithms& algorithms = libraries.algorithms();
-  const std::optional<std::string> known = algorithms.Known(measured.problem);
-  if (!known && !algorithms.measures()) return;
-  std::string first;
-  if (graph.get_plan_name(first).is_bad()) return;
-  const auto name = [&](int64_t i) {
-    std::string text;
-    return graph.get_plan_name_at_index(i, text).is_good() ? text : "";
-  };
-  // Makes it the one that the graph executes.
-  const auto take = [&](int64_t i) {
-    int64_t bytes = 0;
-    return graph.build_plan_at_index(i).is_good() && graph.get_workspace_size_plan_at_index(i, bytes).is_good() && bytes <= scratch_bytes;
-  };
-  const int64_t count = graph.get_execution_plan_count();
-  const auto take_named = [&](const std::string& wanted) {
-    for (int64_t i = 0; i < count; ++i) {
-      if (name(i) == wanted && take(i)) return true;
-    }
-    return false;
-  };
-  if (known) {
-    if (!take_named(*known)) take_named(first);
-    return;
-  }
-  std::vector<int64_t> plans;
-  for (int64_t i = 0; i < count && plans.size() < kMostPlans; ++i) {
-    if (take(i)) plans.push_back(i);
-  }
-  std::vector<int64_t> blocks = measured.bytes;
-  blocks.push_back(scratch_bytes + kScratchAlignment);
-  const auto memory = plans.size() > 1 ? TrialMemory::Take(measured.dtype, blocks) : nullptr;
-  int best = -1;
-  if (memory != nullptr) {
-    const cudnnHandle_t handle = libraries.dnn();
-    std::vector<void*> addresses(memory->blocks().begin(), memory->blocks().end() - 1);
-    best = FastestOf(static_cast<int>(plans.size()), [&](int i, CUstream_st* stream) {
-      return cudnnSetStream(handle, stream) == CUDNN_STATUS_SUCCESS &&
-             graph
-                 .execute_plan_at_index(handle, addresses.data(), static_cast<int>(addresses.size()), Aligned(memory->blocks().back()),
-                                        plans[static_cast<size_t>(i)])
-                 .is_good();
-    });
-    cudnnSetStream(handle, nullptr);  // that one is gone
-  } else if (plans.size() > 1) {
-    libraries.Note("there is no memory to measure algorithms of a convolution in: it has the first");
-  }
-  if (best < 0 || !take(plans[static_cast<size_t>(best)])) take_named(first);
-  std::string chosen;
-  if (graph.get_plan_name(chosen).is_good()) algorithms.Keep(measured.problem, chosen);
-}
-
 std::unique_ptr<DnnPlan> Plan(std::unique_ptr<fe::graph::Graph> graph, size_t addresses, const std::vector<Note>& barred,
-                              int64_t scratch_bytes, Libraries& libraries, std::string& why, const Measured& measured = {}) {
+                              int64_t scratch_bytes, Libraries& libraries, std::string& why, const MeasuredProblem* measured = nullptr) {
   const cudnnHandle_t handle = libraries.dnn();
   try {
     auto status = Choose(*graph, addresses, barred, scratch_bytes - kScratchAlignment, handle);
     if (status.is_good()) {
-      if (!measured.problem.empty()) ChooseMeasured(*graph, measured, scratch_bytes - kScratchAlignment, libraries);
+      if (measured != nullptr) {
+        PlansOfGraph plans(*graph, handle, scratch_bytes - kScratchAlignment);
+        ChooseMeasured(plans, *measured, libraries);
+      }
       return std::make_unique<FrontendPlan>(std::move(graph), handle);
     }
     why = status.get_message();
@@ -203,11 +176,13 @@ size_t AddMask(fe::graph::Graph& graph, const DnnAttention& a, size_t places, Op
   return places + 1;
 }
 
-Measured MeasuredOf(const DnnConvolution& c, int64_t scratch_bytes) {
-  Measured measured{.problem = "cudnn " + std::string(DTypeName(c.dtype)) + " " + std::to_string(static_cast<int>(c.direction)) + " " +
-                               std::to_string(c.allow_tf32) + " " + std::to_string(scratch_bytes),
-                    .dtype = c.dtype,
-                    .bytes = {}};
+MeasuredProblem MeasuredOf(const DnnConvolution& c, int64_t scratch_bytes) {
+  MeasuredProblem measured{.problem = "cudnn " + std::string(DTypeName(c.dtype)) + " " + std::to_string(static_cast<int>(c.direction)) +
+                                      " " + std::to_string(c.allow_tf32) + " " + std::to_string(scratch_bytes),
+                           .what = "a convolution",
+                           .dtype = c.dtype,
+                           .bytes = {},
+                           .scratch_bytes = scratch_bytes};
   const auto add = [&](const std::vector<int64_t>& numbers) {
     measured.problem += " :";
     for (int64_t number : numbers) measured.problem += " " + std::to_string(number);
@@ -251,7 +226,8 @@ std::unique_ptr<DnnPlan> PlanDnnConvolution(const DnnConvolution& c, int64_t scr
       break;
     }
   }
-  return Plan(std::move(graph), 3, BarredOf(c), scratch_bytes, libraries, why, MeasuredOf(c, scratch_bytes));
+  const MeasuredProblem measured = MeasuredOf(c, scratch_bytes);
+  return Plan(std::move(graph), 3, BarredOf(c), scratch_bytes, libraries, why, &measured);
 }
 
 std::unique_ptr<DnnPlan> PlanDnnAttention(const DnnAttention& a, bool sums, int64_t scratch_bytes, Libraries& libraries, std::string& why) {

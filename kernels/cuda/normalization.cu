@@ -14,14 +14,20 @@ GRADLOOM_DEVICE Normal<R> RowNormal(const Threads& block, int64_t n, R epsilon, 
   return {0, 0, R(1) / static_cast<R>(::sqrt(squares / static_cast<R>(n) + epsilon))};
 }
 
+// What a normalisation writes; `rounded` is the same in 16 bits. Null: unwanted.
+template <typename S, typename H>
+struct Normalized {
+  S* y;
+  H* rounded;
+  FloatResults means, inv_stds;
+};
+
 // The output has the type of the scale. Scale and bias are read along `walk`, which repeats them where they are broadcast.
-template <bool kCentred, typename T, typename S>
-void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool has_bias, const FloatVectors& v, const Launch& l) {
+template <bool kCentred, typename T, typename S, typename H>
+void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool has_bias, const Normalized<S, H>& to, const Launch& l) {
   using R = Arithmetic<T>;
   const T* const x = l.In<T>(0);
   const S *const scale = l.In<S>(1), *const bias = has_bias ? l.In<S>(2) : nullptr;
-  S* const y = l.Out<S>(0);
-  const FloatResults means = v.Out(l, 1), inv_stds = v.Out(l, 2);
   ForEachRowOf(
       rows.rows, rows.columns, 1, l.stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
         const int64_t start = row * rows.columns;
@@ -30,11 +36,13 @@ void Normalize(const Columns& rows, double epsilon, const Walk<2>& walk, bool ha
         for (int64_t k = block.thread(); k < rows.columns; k += block.threads()) {
           const auto place = walk(k);
           const R value = normal(from(k)) * static_cast<R>(scale[place.at[0]]);
-          y[start + k] = static_cast<S>(bias == nullptr ? value : value + static_cast<R>(bias[place.at[1]]));
+          const R result = bias == nullptr ? value : value + static_cast<R>(bias[place.at[1]]);
+          if (to.y != nullptr) to.y[start + k] = static_cast<S>(result);
+          if (to.rounded != nullptr) to.rounded[start + k] = static_cast<H>(static_cast<float>(result));
         }
         if (block.thread() != 0) return;
-        means.Set(row, static_cast<double>(normal.mean()));
-        inv_stds.Set(row, static_cast<double>(normal.inv_std));
+        to.means.Set(row, static_cast<double>(normal.mean()));
+        to.inv_stds.Set(row, static_cast<double>(normal.inv_std));
       });
 }
 
@@ -58,7 +66,9 @@ std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&)
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const auto with = [&]<typename S>(std::type_identity<S>) {
-      return Runs([=](const Launch& l) { Normalize<kCentred, T, S>(rows, epsilon, walk, has_bias, v, l); });
+      return Runs([=](const Launch& l) {
+        Normalize<kCentred, T>(rows, epsilon, walk, has_bias, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)}, l);
+      });
     };
     if constexpr (kCentred)
       return with(std::type_identity<T>{});  // the scale of LayerNormalization has the type of x
@@ -67,12 +77,34 @@ std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&)
   });
 }
 
+// f(std::type_identity<H>{}) for a 16-bit type.
+template <typename F>
+std::unique_ptr<Kernel> WithHalf(DType dtype, const F& f) {
+  return dtype == DType::kFloat16 ? f(std::type_identity<Half>{}) : f(std::type_identity<Bfloat16>{});
+}
+
+// LayerNormalization of float32 whose result is wanted in 16 bits, too.
+std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const KernelSite&) {
+  const Shape& x = call.inputs[0].shape;
+  const Shape row = RowShape(call, x);
+  const Columns rows = NormalizedRows(call, x);
+  const bool has_bias = Has(call.inputs, 2);
+  const Walk<2> walk(row, {AlongRow(row, call.inputs[1]), AlongRow(row, has_bias ? call.inputs[2] : OperandType())});
+  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  return WithHalf(call.outputs[1].dtype, [&]<typename H>(std::type_identity<H>) {
+    return Runs([=](const Launch& l) {
+      Normalize<true, float>(rows, epsilon, walk, has_bias, Normalized<float, H>{l.Out<float>(0), l.Out<H>(1), {}, {}}, l);
+    });
+  });
+}
+
 // With h the normalised x and d = dy * scale: dx = inv_std * (d - mean(d) - h * mean(d * h)), where the first mean belongs to a centred
-// x. Leaves what normalises each row.
-template <bool kCentred, typename T>
+// x. Leaves what normalises each row. dy has type G.
+template <bool kCentred, typename T, typename G>
 void NormalizeGradient(const Columns& rows, double epsilon, const Walk<1>& walk, const Launch& l, T* dx, Normal<Arithmetic<T>>* normals) {
   using R = Arithmetic<T>;
-  const T *const dy = l.In<T>(0), *const x = l.In<T>(1), *const scale = l.In<T>(2);
+  const G* const dy = l.In<G>(0);
+  const T *const x = l.In<T>(1), *const scale = l.In<T>(2);
   ForEachRowOf(
       rows.rows, rows.columns, 1, l.stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t row) {
         const int64_t n = rows.columns, start = row * n;
@@ -93,11 +125,12 @@ void NormalizeGradient(const Columns& rows, double epsilon, const Walk<1>& walk,
 }
 
 // dscale = sum of dy * h and dbias = sum of dy over the rows.
-template <typename T>
+template <typename T, typename G>
 void ScaleGradient(const Columns& rows, const Normal<Arithmetic<T>>* normals, Pair<Arithmetic<T>>* partials, FloatResults dscale,
                    FloatResults dbias, const Launch& l) {
   using R = Arithmetic<T>;
-  const T *const dy = l.In<T>(0), *const x = l.In<T>(1);
+  const G* const dy = l.In<G>(0);
+  const T* const x = l.In<T>(1);
   const auto term = GRADLOOM_ON_DEVICE(int64_t row, int64_t column) {
     const int64_t i = row * rows.columns + column;
     const R g = static_cast<R>(dy[i]);
@@ -119,20 +152,27 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSi
   const Walk<1> walk(row, {AlongRow(row, call.inputs[2])});
   const double epsilon = call.attributes.Float("epsilon", 1e-5);
   const FloatVectors v(call);
-  return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([=](const Launch& l) {
-      using R = Arithmetic<T>;
-      auto* const normals = static_cast<Normal<R>*>(l.scratch);
-      auto* const partials = reinterpret_cast<Pair<R>*>(static_cast<double*>(l.scratch) + 3 * rows.rows);
-      NormalizeGradient<kCentred>(rows, epsilon, walk, l, static_cast<T*>(v.Out(l, 0).data), normals);
-      const FloatResults dscale = v.Out(l, 1), dbias = v.Out(l, 2);
-      if (dscale.data != nullptr || dbias.data != nullptr) ScaleGradient<T>(rows, normals, partials, dscale, dbias, l);
-    });
+  return WithFloating(call.inputs[1].dtype, [&]<typename T>(std::type_identity<T>) -> std::unique_ptr<Kernel> {
+    const auto with = [&]<typename G>(std::type_identity<G>) {
+      return Runs([=](const Launch& l) {
+        using R = Arithmetic<T>;
+        auto* const normals = static_cast<Normal<R>*>(l.scratch);
+        auto* const partials = reinterpret_cast<Pair<R>*>(static_cast<double*>(l.scratch) + 3 * rows.rows);
+        NormalizeGradient<kCentred, T, G>(rows, epsilon, walk, l, static_cast<T*>(v.Out(l, 0).data), normals);
+        const FloatResults dscale = v.Out(l, 1), dbias = v.Out(l, 2);
+        if (dscale.data != nullptr || dbias.data != nullptr) ScaleGradient<T, G>(rows, normals, partials, dscale, dbias, l);
+      });
+    };
+    if constexpr (kCentred && std::is_same_v<T, float>) {
+      if (call.inputs[0].dtype != DType::kFloat32) return WithHalf(call.inputs[0].dtype, with);
+    }
+    return with(std::type_identity<T>{});
   });
 }
 
 constexpr CudaKernel kKernels[] = {
     {"cuda.LayerNormalization", MakeNormalize<true>},
+    {"cuda.gradloom.LayerNormCast", MakeNormalizeAndCast},
     {"cuda.gradloom.LayerNormGrad", MakeNormalizeGrad<true>},
     {"cuda.RMSNormalization", MakeNormalize<false>},
     {"cuda.gradloom.RmsNormGrad", MakeNormalizeGrad<false>},

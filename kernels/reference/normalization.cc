@@ -2,12 +2,14 @@
 // gathered in double.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "kernels/catalog/sample_places.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
+#include "kernels/reference/wide.h"
 #include "runtime/base/philox.h"
 
 namespace gradloom {
@@ -346,6 +348,28 @@ void RunLayerNormGrad(const KernelCall& call, const void* const* inputs, void* c
   });
 }
 
+// The type of the gradient may be narrower than that of x.
+void RunLayerNormGradOfAny(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  if (call.inputs[0].dtype == call.inputs[1].dtype) return RunLayerNormGrad(call, inputs, outputs);
+  RunWide(call, inputs, outputs, RunLayerNormGrad);
+}
+
+// In float32, with both results: the second one is rounded by the caller.
+void RunLayerNormTwice(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  Tensor y(DType::kFloat32, call.inputs[0].shape);
+  KernelCall plain = call;
+  plain.outputs = {call.outputs[1]};
+  void* const made[] = {y.data()};
+  RunLayerNormalization(plain, inputs, made);
+  for (size_t i : {0, 1}) {
+    if (Has(call.outputs, i)) std::memcpy(outputs[i], y.data(), static_cast<size_t>(y.bytes()));
+  }
+}
+
+void RunLayerNormCast(const KernelCall& call, const void* const* inputs, void* const* outputs) {
+  RunWide(call, inputs, outputs, RunLayerNormTwice);
+}
+
 // Calls f(first element, stride, extent) for each line along the axis.
 template <typename F>
 void ForEachLine(const Shape& shape, int64_t axis, F f) {
@@ -407,7 +431,8 @@ constexpr ReferenceKernel kKernels[] = {
     {"BatchNormGradApply", "gradloom", RunBatchNormGradApply},
     {"BatchNormTrainGrad", "gradloom", RunBatchNormTrainGrad},
     {"LayerNormalization", "", RunLayerNormalization},
-    {"LayerNormGrad", "gradloom", RunLayerNormGrad},
+    {"LayerNormGrad", "gradloom", RunLayerNormGradOfAny},
+    {"LayerNormCast", "gradloom", RunLayerNormCast},
     {"Softmax", "", RunSoftmax<false>},
     {"LogSoftmax", "", RunSoftmax<true>},
     {"Dropout", "gradloom", RunDropout},

@@ -243,27 +243,52 @@ TEST(DnnAttention, AQueryThatSeesNoKeyIsFinite) {
   }
 }
 
+void CompareGradient(const AttentionCase& c, const std::vector<int64_t>& wanted, std::mt19937_64& random) {
+  KernelCall call{.op = "AttentionGrad",
+                  .domain = "gradloom",
+                  .attributes = c.attributes,
+                  .inputs = {Float(c.q), Float(c.k), Float(c.v), {}, {}, {}, {}, Float(c.y), {}, {}},
+                  .outputs = {}};
+  call.attributes.set("wanted", wanted);
+  for (int64_t i : wanted) call.outputs.push_back(call.inputs[static_cast<size_t>(i)]);
+  std::vector<Tensor> inputs{Random(c.q, random), Random(c.k, random), Random(c.v, random), {}, {}, {}, {}, Random(c.y, random), {}, {}};
+  if (c.mask) {
+    call.inputs[3] = MaskType(c);
+    inputs[3] = RandomMask(c, random);
+  }
+  Compare(call, inputs);
+}
+
 TEST(DnnAttention, GradientsAgreeWithTheReference) {
   std::mt19937_64 random(2);
   for (const AttentionCase& c : AttentionCases()) {
     for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1, 2}, {1}, {0, 2}}) {
       SCOPED_TRACE(c.note + ", " + std::to_string(wanted.size()) + " gradients");
-      KernelCall call{.op = "AttentionGrad",
-                      .domain = "gradloom",
-                      .attributes = c.attributes,
-                      .inputs = {Float(c.q), Float(c.k), Float(c.v), {}, {}, {}, {}, Float(c.y), {}, {}},
-                      .outputs = {}};
-      call.attributes.set("wanted", wanted);
-      for (int64_t i : wanted) call.outputs.push_back(call.inputs[static_cast<size_t>(i)]);
-      std::vector<Tensor> inputs{
-          Random(c.q, random), Random(c.k, random), Random(c.v, random), {}, {}, {}, {}, Random(c.y, random), {}, {}};
-      if (c.mask) {
-        call.inputs[3] = MaskType(c);
-        inputs[3] = RandomMask(c, random);
-      }
-      Compare(call, inputs);
+      CompareGradient(c, wanted, random);
     }
   }
+}
+
+// The scores of a head have 16 KiB here, those of all heads 320 MiB.
+TEST(DnnAttention, GradientsGoByPartsWhoseScoresFit) {
+  const AttentionCase samples{"samples", {128, 160, 2, 8}, {128, 160, 3, 8}, {128, 160, 3, 16}, {128, 160, 2, 16}, {}, Shape{128, 1, 1, 3}};
+  const AttentionCase heads{"heads of a sample", {1, 2, 20480 * 8}, {1, 3, 10240 * 8},
+                            {1, 3, 10240 * 8},   {1, 2, 20480 * 8}, {{"q_num_heads", int64_t{20480}}, {"kv_num_heads", int64_t{10240}}},
+                            Shape{20480, 1, 3}};
+  std::mt19937_64 random(12);
+  for (const AttentionCase& c : {samples, heads}) {
+    SCOPED_TRACE(c.note);
+    CompareGradient(c, {0, 1, 2}, random);
+  }
+  // Of one head alone they do not fit.
+  const Shape long_one{1, 1, 16384, 8};
+  KernelCall call{.op = "AttentionGrad",
+                  .domain = "gradloom",
+                  .attributes = {{"wanted", std::vector<int64_t>{0}}},
+                  .inputs = std::vector<OperandType>(10),
+                  .outputs = {{DType::kBfloat16, long_one, {}}}};
+  for (size_t i : {0, 1, 2, 7}) call.inputs[i] = call.outputs[0];
+  EXPECT_EQ(ChooseKernel(DeviceKind::kCuda, call)->name, "cuda.gradloom.AttentionGrad");
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ TEST(Blas, AlgorithmsAreMeasuredOnce) {
   const std::string first = choices(Algorithms::Mode::kMeasured, "", said);
   EXPECT_EQ(said, "");
   EXPECT_EQ(emulated::BlasAsked(), 1);
-  EXPECT_NE(first.find("a device\tcublasLt bfloat16 6 4 5 1"), std::string::npos) << first;
+  EXPECT_NE(first.find("a device\tcublasLt bfloat16 bfloat16 6 4 5 1"), std::string::npos) << first;
   // The third, or the fourth where the machine was busy; not the slow ones.
   EXPECT_TRUE(first.find("\t3 ") != std::string::npos || first.find("\t4 ") != std::string::npos) << first;
   EXPECT_EQ(choices(Algorithms::Mode::kMeasured, "", said), first);

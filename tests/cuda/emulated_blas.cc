@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +28,7 @@ bool& HasAlgorithms() {
 struct KnownAlgorithms {
   int count = 1, fastest = 1;  // numbers of algorithms, from 1
   int asked = 0;
+  std::set<int> ran = {};
 };
 KnownAlgorithms& TheAlgorithms() {
   static KnownAlgorithms algorithms;
@@ -191,6 +193,7 @@ void gradloom::emulated::SetBlasHasAlgorithms(bool all) { HasAlgorithms() = all;
 void gradloom::emulated::SetBlasHasEpilogues(bool all) { HasEpilogues() = all; }
 void gradloom::emulated::SetBlasAlgorithms(int count, int fastest) { TheAlgorithms() = {count, fastest}; }
 int gradloom::emulated::BlasAsked() { return TheAlgorithms().asked; }
+std::set<int> gradloom::emulated::BlasRan() { return TheAlgorithms().ran; }
 
 extern "C" {
 
@@ -274,6 +277,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t given, cons
   const Desc desc = *Of(given);
   if (algorithm->data[0] == 0) return CUBLAS_STATUS_INVALID_VALUE;
   const bool slow = static_cast<int>(algorithm->data[0]) < TheAlgorithms().fastest;
+  TheAlgorithms().ran.insert(static_cast<int>(algorithm->data[0]));
   if (!TakesEpilogue(desc, *Of(d_layout))) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto transposed = [&](int attribute) { return Get(desc.attributes, attribute, CUBLAS_OP_N) != CUBLAS_OP_N; };
   const Matrix left{*Of(a_layout), a, transposed(CUBLASLT_MATMUL_DESC_TRANSA)},

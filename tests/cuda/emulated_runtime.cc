@@ -77,6 +77,7 @@ struct World {
   int captures = 0;
   std::unique_ptr<Capture> capture;  // one at a time
   std::vector<Call> calls;
+  std::set<std::pair<int, int>> peers;  // who reads whose memory
 };
 
 // Of a thread.
@@ -283,11 +284,14 @@ void Reset(const Options& options) {
   world.random.seed(options.seed);
   the_device = 0;
   world.calls.clear();
+  world.peers.clear();
   the_last_error = cudaSuccess;
   world.capture = nullptr;
 }
 
 const std::vector<Call>& Calls() { return TheWorld().calls; }
+
+std::set<std::pair<int, int>> EnabledPeers() { return TheWorld().peers; }
 
 cudaError_t EnqueueTogether(const std::string& what, std::span<cudaStream_t const> streams, std::function<bool()> run) {
   const auto lock = Locked();
@@ -394,8 +398,14 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = *total - static_cast<size_t>(taken);
   return cudaSuccess;
 }
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 1, cudaSuccess; }
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other) {
+  return *can = TheWorld().options.peers && device != other ? 1 : 0, cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned) {
+  const auto lock = Locked();
+  if (!TheWorld().options.peers || other == the_device) return Fail(cudaErrorPeerAccessUnsupported);
+  return TheWorld().peers.emplace(the_device, other).second ? cudaSuccess : Fail(cudaErrorPeerAccessAlreadyEnabled);
+}
 cudaError_t cudaDeviceSynchronize() {
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   AdvanceWaiting([] { return false; });

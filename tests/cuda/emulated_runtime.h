@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gradloom::emulated {
@@ -23,6 +25,7 @@ struct Options {
   int64_t memory_bytes = int64_t{8} << 30;  // of a device
   uint64_t seed = 1;                        // of the order in which streams advance
   bool pinning_fails = false;
+  bool peers = true;     // devices can read each other's memory, once that is enabled
   int kernel_us = 0;     // that each kernel takes besides
   int fails_after = -1;  // the n-th call from now that enqueues work fails with cudaErrorLaunchFailure; -1: none
 };
@@ -54,9 +57,13 @@ void SetBlasHasAlgorithms(bool all);
 // Whether it knows one for products with an epilogue other than a bias.
 void SetBlasHasEpilogues(bool all);
 // How many algorithms it knows for each, and which is the fastest, counted from 1; those before it take a millisecond. And how often its
-// heuristics have been asked since.
+// heuristics have been asked since, and which have run.
 void SetBlasAlgorithms(int count, int fastest);
 int BlasAsked();
+std::set<int> BlasRan();
+
+// Which device may read the memory of which other one, by the calls since the last Reset.
+std::set<std::pair<int, int>> EnabledPeers();
 
 // Bytes that are allocated now, over all devices.
 int64_t AllocatedBytes();

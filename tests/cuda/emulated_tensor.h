@@ -38,14 +38,18 @@ struct EmulatedTensor {
       }
     }
   }
+  // What lies between its elements belongs to others.
   void Store(void* memory) const {
-    for (size_t i = 0; i < at.size(); ++i) {
+    std::vector<int64_t> index(tensor.dims.size(), 0);
+    for (size_t dim = 1; dim > 0;) {
+      const size_t i = Place(index);
       const auto value = static_cast<float>(at[i]);
       switch (dtype) {
         case DType::kFloat16: static_cast<Half*>(memory)[i] = value; break;
         case DType::kBfloat16: static_cast<Bfloat16*>(memory)[i] = value; break;
         default: static_cast<float*>(memory)[i] = value;
       }
+      for (dim = index.size(); dim > 0 && ++index[dim - 1] == tensor.dims[dim - 1]; --dim) index[dim - 1] = 0;
     }
   }
 };

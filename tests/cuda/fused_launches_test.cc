@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "kernels/catalog/physical.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
@@ -68,6 +69,88 @@ TEST(FuseEpilogues, GivesTheSameNumbers) {
     options.control.disabled = {"fuse_epilogues", "fuse_gelu"};
     // In 16 bits what is fused is rounded less often.
     ExpectNear(Train(model, options, batches), fused, c.precision == Precision::kFloat32 ? 1e-5 : 6e-2);
+  }
+}
+
+// Two layers with norms before and behind the residual sum. Steps of the same bits, and fewer casts.
+TEST(FuseCasts, ChangesNoBit) {
+  std::mt19937 random(6);
+  std::string weights;
+  for (const char* name : {"s0", "b0", "s1", "b1"}) weights += Weights(random, name, {16}) + ",\n";
+  const Model model = ModelOf("g (float[N, 3, 16] x) => (float[N, 2] z)\n<" + weights + Weights(random, "w0", {16, 16}) + ",\n" +
+                              Weights(random, "w1", {16, 16}) + ",\n" + Weights(random, "v", {16, 2}) +
+                              ">\n{\n  h = LayerNormalization (x, s0, b0)\n  m = MatMul (h, w0)\n  a = Add (m, x)\n"
+                              "  n = LayerNormalization (a, s1, b1)\n  k = MatMul (n, w1)\n  r = Add (k, n)\n"
+                              "  p = ReduceMean <keepdims = 0, axes = [1]> (r)\n  z = MatMul (p, v)\n}\n");
+  const std::vector<Batch> batches = Batches(random);
+  for (const Precision precision : {Precision::kFloat32, Precision::kFloat16, Precision::kBfloat16}) {
+    CompileOptions options = OnGpu(precision);
+    const Plan plan = Compile(model, options);
+    EXPECT_EQ(Count(plan, "LayerNormCast"), precision == Precision::kFloat32 ? 0 : 2);
+    const int64_t casts = Count(plan, "Cast");
+    const auto fused = Train(model, options, batches);
+    options.control.disabled = {"fuse_casts"};
+    EXPECT_EQ(Count(Compile(model, options), "LayerNormCast"), 0);
+    // Of both results, of the gradient that reaches the first norm alone, and of the one that is added to another before the second.
+    EXPECT_EQ(Count(Compile(model, options), "Cast") - casts, precision == Precision::kFloat32 ? 0 : 4);
+    ExpectSameBits(Train(model, options, batches), fused);
+  }
+}
+
+// A float32 weight of a 16-bit convolution lies as the convolution reads its copy: nothing but the input is reordered.
+TEST(AssignLayouts, WeightsOfHalvesLieAsTheirCopiesAreRead) {
+  std::mt19937 random(9);
+  const std::string head = "g (float[N, 8, 6, 6] x) => (float[N, 2] z)\n<";
+  const Model model = ModelOf(head + Weights(random, "w0", {16, 8, 3, 3}, 0.2F) + ",\n" + Weights(random, "w1", {8, 16, 3, 3}, 0.1F) +
+                              ",\n" + Weights(random, "w2", {2, 8, 1, 1}) +
+                              ",\nint64[2] rest = {0, -1}> {\n  a = Conv <pads = [1, 1, 1, 1]> (x, w0)\n  b = Tanh (a)\n"
+                              "  c = Conv <strides = [2, 2]> (b, w1)\n  d = Tanh (c)\n  e = Conv (d, w2)\n"
+                              "  f = GlobalAveragePool (e)\n  z = Reshape (f, rest)\n}\n");
+  std::vector<Batch> batches;
+  for (int i = 0; i < 2; ++i) batches.push_back({{"x", Random(random, Shape{5, 8, 6, 6})}, {"target", Classes(random, 5, 2)}});
+  for (const char* optimizer : {"sgd", "adam"}) {
+    CompileOptions options = OnGpu(Precision::kBfloat16);
+    options.recipe.optimizer.type = optimizer;
+    options.recipe.fetch_gradients = false;
+    const Plan plan = Compile(model, options);
+    options.recipe.fetch_gradients = true;
+    int of_weights = 0, in_order = 0;
+    for (const Program& program : plan.programs) {
+      for (const Instruction& instruction : program.instructions) {
+        if (instruction.op != "Reorder") continue;
+        const Shape& shape = program.buffers[static_cast<size_t>(instruction.uses[0].buffer)].shape;
+        of_weights += shape[2] == 3;
+      }
+    }
+    for (const StateTensor& state : plan.state) in_order += state.layout == ChannelsLast(4);
+    EXPECT_EQ(of_weights, 0);
+    // Weights and what the optimizer keeps beside them.
+    EXPECT_EQ(in_order, optimizer == std::string("adam") ? 6 : 2);
+    const auto ordered = Train(model, options, batches);
+    options.control.disabled = {"assign_layouts"};
+    // Sums in another order, rounded to 16 bits.
+    ExpectNear(Train(model, options, batches), ordered, 6e-2);
+  }
+}
+
+TEST(SplitConvBias, ChangesNoBit) {
+  std::mt19937 random(4);
+  const Model model =
+      ModelOf("g (float[N, 3, 6, 5] x) => (float[N, 2] z)\n<" + Weights(random, "w0", {8, 3, 3, 3}, 0.3F) + ",\n" +
+              Weights(random, "b0", {8}) + ",\n" + Weights(random, "w1", {8, 4, 2, 2}, 0.3F) + ",\n" + Weights(random, "b1", {4}) + ",\n" +
+              Weights(random, "w2", {2, 4, 3, 3}, 0.3F) + ",\n" + Weights(random, "b2", {2}) +
+              ",\nint64[2] rest = {0, -1}> {\n  a = Conv (x, w0, b0)\n  b = Relu (a)\n"
+              "  c = ConvTranspose <strides = [2, 2]> (b, w1, b1)\n  d = Tanh (c)\n  e = Conv (d, w2, b2)\n"
+              "  f = GlobalMaxPool (e)\n  z = Reshape (f, rest)\n}\n");
+  std::vector<Batch> batches;
+  for (int i = 0; i < 2; ++i) batches.push_back({{"x", Random(random, Shape{5, 3, 6, 5})}, {"target", Classes(random, 5, 2)}});
+  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+    CompileOptions options = OnGpu(precision);
+    const int64_t activations = Count(Compile(model, options), "Relu") + Count(Compile(model, options), "Tanh");
+    EXPECT_EQ(activations, 0) << "what follows a sum is fused with it";
+    const auto split = Train(model, options, batches);
+    options.control.disabled = {"split_conv_bias"};
+    ExpectSameBits(Train(model, options, batches), split);
   }
 }
 

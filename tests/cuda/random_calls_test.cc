@@ -50,6 +50,27 @@ TEST(CudaRandomCalls, Unique) {
   });
 }
 
+// Rows that a thread, a warp and a block share; results in float32 and 16 bits, and gradients that come in 16 bits.
+TEST(CudaRandomCalls, LayerNormOfTwoTypes) {
+  ForEachSeed(12, [](Random& r) {
+    const DType half = r.Coin() ? DType::kFloat16 : DType::kBfloat16;
+    const int64_t n = r.Int(0, 2) == 0 ? 1 + 3 * r.Int(0, 1) : r.Int(0, 1) == 0 ? r.Int(5, 300) : r.Int(1025, 1100);
+    const Shape shape{r.Int(1, 4), r.Int(1, 5), n}, row{n};
+    const auto reals = [&](const Shape& of, DType dtype) { return r.Reals(of, -2, 2, dtype); };
+    const Tensor x = reals(shape, DType::kFloat32), scale = reals(row, DType::kFloat32);
+    const Tensor bias = r.Coin() ? reals(row, DType::kFloat32) : Tensor();
+    const OperandType y = r.Coin() ? Out(DType::kFloat32, shape) : OperandType{};
+    const double ulp = half == DType::kFloat16 ? 0x1p-8 : 0x1p-5;
+    Compare(Case("LayerNormCast", "gradloom", {x, scale, bias}, {y, Out(half, shape)},
+                 {{"axis", int64_t{-1}}, {"epsilon", 1e-5}, {"to", static_cast<int64_t>(half)}}),
+            ulp);
+    const auto wanted = [&](const Shape& of) { return r.Int(0, 3) > 0 ? Out(DType::kFloat32, of) : OperandType{}; };
+    Compare(Case("LayerNormGrad", "gradloom", {reals(shape, half), x, scale}, {wanted(shape), wanted(row), wanted(row)},
+                 {{"axis", int64_t{-1}}, {"epsilon", 1e-5}}),
+            n == 1 ? 0.05 : 2e-2);
+  });
+}
+
 TEST(CudaRandomCalls, NonMaxSuppression) {
   ForEachSeed(20, [](Random& r) {
     const int64_t images = r.Int(1, 2), classes = r.Int(1, 3), n = r.Int(0, 150);

@@ -69,6 +69,20 @@ class GpuJobsTest(JobTest):
         self.job(2, [], own=flags)
         self.assert_same_run("job4", "one4")
 
+    def test_kernels_that_stand_in_are_said_once(self):
+        flags = {"devices": "cuda:0", "eval_every": "never", "epochs": "1"}
+        self.one(self.train("libraries", **flags))
+        self.assertNotIn("notice", self.read("libraries", "log.txt"))
+        os.environ["GRADLOOM_EMULATED_NO_ALGORITHMS"] = "1"
+        try:
+            said = self.one(self.train("stands_in", **flags)).stderr
+        finally:
+            del os.environ["GRADLOOM_EMULATED_NO_ALGORITHMS"]
+        notice = r"notice  cu(DNN|BLASLt) has nothing for a \w+ of \[[\d, ]+\], cuda\.\w+ runs: .*   \[and \d+ more like it\]"
+        for text in (said, self.read("stands_in", "log.txt")):
+            self.assertEqual(len(re.findall("notice", text)), 1, text)
+            self.assertRegex(text, notice)
+
     def test_parts_of_a_model_in_several_processes(self):
         self.one([*self.housing("parts_one", devices="cuda:2,1"), "--place", "layer2*=cuda:1"])
         self.job(2, [*self.housing("parts_job"), "--place", "layer2*=cpu:1"])

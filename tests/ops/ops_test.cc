@@ -80,6 +80,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       // Made after differentiation.
       "gradloom.LstmTraining",
       "gradloom.GruTraining",
+      "gradloom.LayerNormCast",
       "gradloom.BatchNormLine",
       "gradloom.GemmBiasGrad",
       "gradloom.GemmGelu",

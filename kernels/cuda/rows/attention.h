@@ -26,8 +26,12 @@ struct DnnAttention {
 // Of a call, or nullopt, and why.
 std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* why = nullptr);
 
+// What of a gradient is computed at a time: as many samples, or heads of k of one sample with those of q that share them, as have gradients
+// of scores that fit into 256 MiB. The first of the parts, all of which are alike; nullopt where the scores of a single head do not fit.
+std::optional<DnnAttention> DnnGradientPart(const DnnAttention& attention);
+
 // How scratch memory is divided, in bytes from its start. A mask comes there in the type of q. The gradient computes o again, with the
-// logarithm of each query's sum; gradients that nobody wants go there, too. cuDNN has what follows.
+// logarithm of each query's sum, of a part; gradients that nobody wants go there, too. cuDNN has what follows.
 struct DnnAttentionScratch {
   int64_t mask = 0;  // as cuDNN takes it, where there is one
   int64_t o = 0, sums = 0;

@@ -118,8 +118,12 @@ constexpr KernelRow kRows[] = {
 
 std::optional<BlasProduct> BlasProductOf(const KernelCall& call, std::string* why) {
   std::string reason;
-  const auto product = call.op == "MatMul" ? OfMatMul(call, reason) : OfGemm(call, reason);
+  auto product = call.op == "MatMul" ? OfMatMul(call, reason) : OfGemm(call, reason);
   if (why != nullptr) *why = reason;
+  if (!product) return product;
+  product->dtype = product->result = call.inputs[0].dtype;
+  product->allow_tf32 = call.attributes.Int("allow_tf32", 0) != 0;
+  product->sums = call.outputs.size() > 1 && call.outputs[1].present() && product->epilogue != BlasProduct::Epilogue::kGelu;
   return product;
 }
 

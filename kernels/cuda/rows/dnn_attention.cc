@@ -72,8 +72,24 @@ std::string NotFitting(const DnnAttention& a) {
   return "";
 }
 
-// The gradients of all scores of a head: with them kept the sums have one order.
+constexpr int64_t kMostScoreBytes = 256 * kMiB;
+
+// The gradients of all scores: with them kept the sums have one order.
 int64_t ScoreBytes(const DnnAttention& a) { return a.q.dims[0] * a.q.dims[1] * RoundUp(a.q.dims[2], 64) * RoundUp(a.k.dims[2], 128) * 2; }
+
+// So many samples and heads of k, and what belongs to them.
+DnnAttention PartOf(DnnAttention a, int64_t samples, int64_t kv_heads) {
+  const int64_t group = a.q.dims[1] / a.k.dims[1];
+  for (DnnTensor* tensor : {&a.q, &a.k, &a.v, &a.o}) {
+    tensor->dims[0] = samples;
+    tensor->dims[1] = tensor == &a.k || tensor == &a.v ? kv_heads : kv_heads * group;
+  }
+  if (a.has_mask()) {
+    a.mask.dims[0] = samples;
+    if (a.mask.dims[1] > 1) a.mask.dims[1] = kv_heads * group;
+  }
+  return a;
+}
 
 std::string Rejects(const KernelCall& call) {
   if (std::string why = Layouts(call); !why.empty()) return why;
@@ -122,8 +138,20 @@ std::optional<DnnAttention> DnnAttentionOf(const KernelCall& call, std::string* 
     if (!mask) return no("a mask of other keys");
     a.mask = *mask;
   }
-  if (IsGradient(call) && ScoreBytes(a) > 256 * kMiB) return no("scores of more than 256 MiB");
+  if (IsGradient(call) && !DnnGradientPart(a)) return no("scores of a head of more than 256 MiB");
   return a;
+}
+
+std::optional<DnnAttention> DnnGradientPart(const DnnAttention& a) {
+  const int64_t samples = a.q.dims[0], kv_heads = a.k.dims[1];
+  const auto fits = [&](int64_t some, int64_t heads) { return ScoreBytes(PartOf(a, some, heads)) <= kMostScoreBytes; };
+  for (int64_t some = samples; some > 0; --some) {
+    if (samples % some == 0 && fits(some, kv_heads)) return PartOf(a, some, kv_heads);
+  }
+  for (int64_t heads = kv_heads; heads > 0; --heads) {
+    if (kv_heads % heads == 0 && fits(1, heads)) return PartOf(a, 1, heads);
+  }
+  return std::nullopt;
 }
 
 DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAttention& a) {
@@ -134,9 +162,10 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
     end += RoundUp(bytes, 256);
     return begin;
   };
-  const int64_t queries = a.q.dims[0] * a.q.dims[1] * a.q.dims[2];
   if (a.has_mask()) s.mask = take(call.inputs[kMask].shape.elements() * 2);
   if (IsGradient(call)) {
+    const DnnAttention part = *DnnGradientPart(a);
+    const int64_t queries = part.q.dims[0] * part.q.dims[1] * part.q.dims[2];
     s.o = take(a.o.elements() * 2);
     s.sums = take(queries * 4);
     const std::array tensors{&a.q, &a.k, &a.v};
@@ -147,7 +176,7 @@ DnnAttentionScratch DnnAttentionScratchOf(const KernelCall& call, const DnnAtten
     }
     // Sums of each query; where heads of q share one of k and v, gradients of those by head of q.
     const int64_t by_head = queries / a.q.dims[2] * a.k.dims[2] * (a.k.dims[3] + a.v.dims[3]) * 4;
-    s.library_bytes = ScoreBytes(a) + by_head + (a.q.elements() + queries) * 4;
+    s.library_bytes = ScoreBytes(part) + by_head + (part.q.elements() + queries) * 4;
   }
   s.library = end;
   s.library_bytes += 4 * kMiB;

@@ -19,6 +19,12 @@ std::string RejectsWide(const KernelCall& call) {
   return FirstOf({Rejects<kX>(call), RankAbove(call, 8)});
 }
 
+// Of other types a cast stays a node of its own.
+std::string RejectsCast(const KernelCall& call) {
+  if (call.inputs[0].dtype != DType::kFloat32) return std::string(DTypeName(call.inputs[0].dtype));
+  return RejectsWide<0>(call);
+}
+
 std::string RejectsScaleToo(const KernelCall& call) { return FirstOf({RejectsWide<0>(call), NotFloating(call, 1)}); }
 
 // Three numbers for each row, then two sums for each column of each chunk.
@@ -42,6 +48,12 @@ constexpr KernelRow kRows[] = {
      .domain = "",
      .device = DeviceKind::kCuda,
      .rejects = RejectsWide<0>,
+     .may_alias = kInPlace},
+    {.name = "cuda.gradloom.LayerNormCast",
+     .op = "LayerNormCast",
+     .domain = "gradloom",
+     .device = DeviceKind::kCuda,
+     .rejects = RejectsCast,
      .may_alias = kInPlace},
     {.name = "cuda.gradloom.LayerNormGrad",
      .op = "LayerNormGrad",

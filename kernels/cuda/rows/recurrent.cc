@@ -1,4 +1,4 @@
-// LSTM, GRU, RNN and their gradients.
+// LSTM, GRU, RNN and their gradients with every option, by plain kernels. What is usual is served by recurrent_products.cc.
 #include "kernels/cuda/rows/recurrent_scratch.h"
 #include "kernels/cuda/rows/rows.h"
 
@@ -9,19 +9,38 @@ using namespace cuda_rows;  // NOLINT: the reasons below are its
 
 std::string Rejects(const KernelCall& call) { return FirstOf({Layouts(call), NotFloating(call)}); }
 
+// The gradient computes the forward pass again: `kInputs` are all that it looks at.
+template <size_t kInputs>
+std::string RejectsGradient(const KernelCall& call) {
+  for (size_t i = kInputs; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].present()) return "what the forward pass kept";
+  }
+  return Rejects(call);
+}
+
 template <int64_t kGates, bool kGradient>
 int64_t Scratch(const KernelCall& call) {
   return RecurrentScratch(call, kGates, kGradient).elements * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4);
 }
 
-constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_view domain, int64_t (*scratch)(const KernelCall&)) {
-  return {.name = name, .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = scratch};
+constexpr KernelRow Row(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&)) {
+  return {.name = name, .op = op, .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = scratch};
+}
+
+template <size_t kInputs>
+constexpr KernelRow Gradient(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&)) {
+  return {.name = name,
+          .op = op,
+          .domain = "gradloom",
+          .device = DeviceKind::kCuda,
+          .rejects = RejectsGradient<kInputs>,
+          .scratch_bytes = scratch};
 }
 
 constexpr KernelRow kRows[] = {
-    Row("cuda.LSTM", "LSTM", "", Scratch<4, false>), Row("cuda.gradloom.LstmGrad", "LstmGrad", "gradloom", Scratch<4, true>),
-    Row("cuda.GRU", "GRU", "", Scratch<3, false>),   Row("cuda.gradloom.GruGrad", "GruGrad", "gradloom", Scratch<3, true>),
-    Row("cuda.RNN", "RNN", "", Scratch<1, false>),   Row("cuda.gradloom.RnnGrad", "RnnGrad", "gradloom", Scratch<1, true>),
+    Row("cuda.LSTM", "LSTM", Scratch<4, false>), Gradient<11>("cuda.gradloom.LstmGrad", "LstmGrad", Scratch<4, true>),
+    Row("cuda.GRU", "GRU", Scratch<3, false>),   Gradient<8>("cuda.gradloom.GruGrad", "GruGrad", Scratch<3, true>),
+    Row("cuda.RNN", "RNN", Scratch<1, false>),   Gradient<8>("cuda.gradloom.RnnGrad", "RnnGrad", Scratch<1, true>),
 };
 
 }  // namespace

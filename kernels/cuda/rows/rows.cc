@@ -33,6 +33,7 @@ constexpr Rows kFamilies[] = {
     CudaSampleRows,
     CudaDnnAttentionRows,
     CudaAttentionRows,
+    CudaRecurrentBlasRows,
     CudaRecurrentRows,
     CudaLinearAlgebraRows,
     CudaQuantizedRows,

@@ -1,0 +1,164 @@
+#include "compiler/passes/fuse_casts.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/graph_match.h"
+#include "compiler/passes/node_order.h"
+
+namespace gradloom {
+namespace {
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
+class CastFuser {
+ public:
+  explicit CastFuser(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
+
+  void Run() {
+    // Behind one view of a chain at a time.
+    while (Pass(&CastFuser::SinkBehindView)) {
+    }
+    Pass(&CastFuser::FuseResult);
+    DropUnread();
+    Pass(&CastFuser::FuseGradient);
+  }
+
+ private:
+  // Whether anything was replaced.
+  bool Pass(void (CastFuser::*visit)(int at)) {
+    const GraphMatch match(graph_);
+    const Uses uses(graph_);
+    match_ = &match;
+    uses_ = &uses;
+    for (int at = 0; at < static_cast<int>(graph_.nodes.size()); ++at) (this->*visit)(at);
+    const bool any = !replaced_.empty();
+    ReplaceNodes(graph_, std::exchange(replaced_, {}));
+    return any;
+  }
+
+  const Node& NodeAt(int at) const { return graph_.nodes[static_cast<size_t>(at)]; }
+  void Remove(int at) {
+    replaced_.emplace(at, [] {});
+  }
+
+  bool Widens(const Node& node) const {
+    return node.op == "Cast" && node.domain.empty() && IsHalf(b_.dtype(node.inputs[0])) && b_.dtype(node.outputs[0]) == DType::kFloat32;
+  }
+
+  void SinkBehindView(int at) {
+    const Node& cast = NodeAt(at);
+    const Node* const reader = Widens(cast) ? match_->OnlyReader(cast.outputs[0]) : nullptr;
+    if (reader == nullptr || !IsView(*reader) || reader->inputs[0] != cast.outputs[0]) return;
+    const int view_at = match_->Producer(reader->outputs[0]);
+    if (replaced_.contains(at) || replaced_.contains(view_at)) return;
+    Remove(at);
+    replaced_.emplace(view_at, [this, cast = Node(cast), view = *reader]() mutable {
+      const Value wide = graph_.value(view.outputs[0]), narrow = graph_.value(cast.inputs[0]);
+      const ValueId viewed = graph_.AddValue(wide.name + "/" + std::string(DTypeName(narrow.dtype)), narrow.dtype, wide.shape, wide.role);
+      view.inputs[0] = narrow.id;
+      view.outputs = {viewed};
+      cast.inputs = {viewed};
+      cast.outputs = {wide.id};
+      graph_.AddNode(std::move(view));
+      graph_.AddNode(std::move(cast));
+    });
+  }
+
+  // Scale and bias are whole rows: what is broadcast stays with ONNX's operator.
+  bool HasWholeRows(const Node& norm) const {
+    const Shape& x = b_.shape(norm.inputs[0]);
+    const int64_t axis = norm.attributes.Int("axis", -1), first = axis < 0 ? axis + x.rank() : axis;
+    const Shape row(std::vector<int64_t>(x.begin() + first, x.end()));
+    return std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [&](ValueId id) { return id == kNoValue || b_.shape(id) == row; });
+  }
+
+  void FuseResult(int at) {
+    const Node& norm = NodeAt(at);
+    if (norm.op != "LayerNormalization" || !norm.domain.empty() || b_.dtype(norm.inputs[0]) != DType::kFloat32) return;
+    const bool alone = std::all_of(norm.outputs.begin() + 1, norm.outputs.end(), [](ValueId id) { return id == kNoValue; });
+    if (!alone || !HasWholeRows(norm)) return;
+    const std::vector<int> casts = CastsOf(norm.outputs[0]);
+    if (casts.empty()) return;
+    const Value y = graph_.value(norm.outputs[0]);
+    const DType to = b_.dtype(NodeAt(casts[0]).outputs[0]);
+    const ValueId narrow = graph_.AddValue(y.name + "/" + std::string(DTypeName(to)), to, y.shape, y.role);
+    for (int cast : casts) {
+      replaced_.emplace(cast, [this, cast_node = NodeAt(cast), narrow] {
+        const ValueId made = cast_node.outputs[0];
+        Node view{.op = "Reshape", .inputs = {narrow, b_.Ints(b_.shape(made).dims())}, .outputs = {made}};
+        Append(std::move(view), cast_node);
+      });
+    }
+    replaced_.emplace(at, [this, norm, narrow, to] {
+      Node both{.op = "LayerNormCast", .domain = std::string(kGradloomDomain), .inputs = norm.inputs, .outputs = {norm.outputs[0], narrow}};
+      both.attributes = {
+          {"axis", norm.attributes.Int("axis", -1)}, {"epsilon", norm.attributes.Float("epsilon", 1e-5)}, {"to", static_cast<int64_t>(to)}};
+      Append(std::move(both), norm);
+    });
+  }
+
+  // The positions of those casts of a value, or of views of it, to the 16-bit type of the first one.
+  std::vector<int> CastsOf(ValueId id) const {
+    std::vector<ValueId> same = {id};
+    std::vector<int> casts;
+    for (size_t i = 0; i < same.size(); ++i) {
+      for (int reader : uses_->consumers[static_cast<size_t>(same[i])]) {
+        const Node& node = NodeAt(reader);
+        if (node.inputs[0] != same[i]) continue;
+        if (IsView(node)) {
+          same.push_back(node.outputs[0]);
+        } else if (node.op == "Cast" && IsHalf(b_.dtype(node.outputs[0])) &&
+                   (casts.empty() || b_.dtype(node.outputs[0]) == b_.dtype(NodeAt(casts[0]).outputs[0]))) {
+          casts.push_back(reader);
+        }
+      }
+    }
+    return casts;
+  }
+
+  void Append(Node node, const Node& like) {
+    node.phase = like.phase;
+    node.device = like.device;
+    node.origin = like.origin;
+    graph_.AddNode(std::move(node));
+  }
+
+  // The float32 results that nobody reads any more.
+  void DropUnread() {
+    const GraphMatch match(graph_);
+    for (Node& node : graph_.nodes) {
+      if (node.op != "LayerNormCast" || node.domain != kGradloomDomain || node.outputs[0] == kNoValue) continue;
+      if (!match.IsKept(node.outputs[0]) && match.num_readers(node.outputs[0]) == 0) node.outputs[0] = kNoValue;
+    }
+  }
+
+  void FuseGradient(int at) {
+    const Node& norm = NodeAt(at);
+    if (norm.op != "LayerNormGrad" || norm.domain != kGradloomDomain || b_.dtype(norm.inputs[1]) != DType::kFloat32) return;
+    const int cast = match_->Producer(norm.inputs[0]);
+    if (cast < 0 || !Widens(NodeAt(cast)) || match_->OnlyReader(norm.inputs[0]) == nullptr) return;
+    Remove(cast);
+    replaced_.emplace(at, [this, norm = Node(norm), from = NodeAt(cast).inputs[0]]() mutable {
+      norm.inputs[0] = from;
+      graph_.AddNode(std::move(norm));
+    });
+  }
+
+  GraphBuilder& b_;
+  Graph& graph_;
+  const GraphMatch* match_ = nullptr;
+  const Uses* uses_ = nullptr;
+  std::map<int, std::function<void()>> replaced_;  // by position
+};
+
+}  // namespace
+
+void FuseCasts(GraphBuilder& builder) { CastFuser(builder).Run(); }
+
+}  // namespace gradloom

@@ -1,0 +1,52 @@
+#include "kernels/cuda/measured_plan.h"
+
+#include <optional>
+
+#include "kernels/cuda/algorithms.h"
+#include "kernels/cuda/libraries.h"
+
+namespace gradloom::cuda {
+namespace {
+
+constexpr size_t kMostPlans = 8;
+
+bool TakeNamed(OfferedPlans& plans, const std::string& name) {
+  for (int64_t i = 0; i < plans.count(); ++i) {
+    if (plans.name(i) == name && plans.Take(i)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void ChooseMeasured(OfferedPlans& plans, const MeasuredProblem& problem, Libraries& libraries) {
+  Algorithms& algorithms = libraries.algorithms();
+  const std::optional<std::string> known = algorithms.Known(problem.problem);
+  if (!known && !algorithms.measures()) return;
+  const std::string first = plans.chosen();
+  if (first.empty()) return;
+  if (known) {
+    if (!TakeNamed(plans, *known)) TakeNamed(plans, first);
+    return;
+  }
+  std::vector<int64_t> offered;
+  for (int64_t i = 0; i < plans.count() && offered.size() < kMostPlans; ++i) {
+    if (plans.Take(i)) offered.push_back(i);
+  }
+  std::vector<int64_t> blocks = problem.bytes;
+  blocks.push_back(problem.scratch_bytes);
+  const auto memory = offered.size() > 1 ? TrialMemory::Take(problem.dtype, blocks) : nullptr;
+  int best = -1;
+  if (memory != nullptr) {
+    const std::span<void* const> addresses(memory->blocks().data(), memory->blocks().size() - 1);
+    best = FastestOf(static_cast<int>(offered.size()), [&](int i, CUstream_st* stream) {
+      return plans.Enqueue(offered[static_cast<size_t>(i)], addresses, memory->blocks().back(), stream);
+    });
+  } else if (offered.size() > 1) {
+    libraries.Note("there is no memory to measure algorithms of " + problem.what + " in: it has the first");
+  }
+  if (best < 0 || !plans.Take(offered[static_cast<size_t>(best)])) TakeNamed(plans, first);
+  if (const std::string chosen = plans.chosen(); !chosen.empty()) algorithms.Keep(problem.problem, chosen);
+}
+
+}  // namespace gradloom::cuda

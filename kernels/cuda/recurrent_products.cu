@@ -1,0 +1,221 @@
+// LSTM, GRU and RNN over products by cuBLASLt: one product for X over all steps, one of R and a kernel for the cells a step. The forward
+// pass keeps its gates, and LSTM's cell states, in float32; backwards the same steps are gone through once, and what is left are one
+// product each for the gradients of X, W and R. In 16 bits the products have 16-bit operands: the states, which Y has too, and the
+// gradients of the gates' arguments are rounded for them, and sums and cells are float32.
+#include "kernels/cuda/recurrent_steps.cuh"
+
+namespace gradloom::cuda {
+namespace {
+
+using Cell = Sequences::Cell;
+
+// What a row adds to the gradient of LSTM's peepholes.
+template <typename T>
+struct KeptPeepholeTerm {
+  Steps<T> steps;
+
+  GRADLOOM_DEVICE Arithmetic<T> operator()(int64_t d, int64_t row, int64_t column) const {
+    const Sequences& n = steps.n;
+    const Quotient line = Divide(row, n.batch_first ? n.steps : n.batch), which = Divide(column, n.hidden);
+    const Cell at{d, n.batch_first ? line.quotient : line.rest, which.rest};
+    const int64_t t = n.batch_first ? line.rest : line.quotient;
+    if (!n.Active(t, at.b)) return 0;
+    // i, o, f as in dz. Time is its own inverse.
+    const int64_t gate = which.quotient;
+    const Arithmetic<T> c = gate == 1 ? steps.Kept(at, row)[4 * n.hidden] : steps.CellBefore(n.Time(d, t, at.b), at);
+    return static_cast<Arithmetic<T>>(steps.Dz(at, row)[gate * n.hidden]) * c;
+  }
+};
+
+template <typename T>
+void LoadInitialState(const Steps<T>& c, cudaStream_t stream) {
+  ForEachElement(
+      c.n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.state[i] = static_cast<T>(c.Initial(c.initial_h, c.n.CellOf(i))); });
+}
+
+template <typename T>
+void GruSteps(const Steps<T>& c, const StepsPlan& plan, int64_t s, const Arithmetic<T>* product, cudaStream_t stream) {
+  const int64_t cells = c.n.cells();
+  if (c.linear) {
+    ForEachElement(
+        cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.LinearGruForward(s, i, product); });
+    return;
+  }
+  ForEachElement(
+      cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruGates(s, i, product); });
+  if (product != nullptr) plan.candidate.Run(c.reset, c.r + plan.candidate_at, c.step, c.workspace, stream);
+  ForEachElement(
+      cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruCandidate(s, i, product); });
+}
+
+template <typename T>
+void RunForward(const Steps<T>& c, const StepsPlan& plan, cudaStream_t stream) {
+  const Sequences& n = c.n;
+  CheckLengths(n, plan.site, stream);
+  plan.project.Run(c.x, c.w, c.kept, c.workspace, stream);
+  if (c.initial_h != nullptr) LoadInitialState(c, stream);
+  for (int64_t s = 0; s < n.steps; ++s) {
+    const bool from_zero = s == 0 && c.initial_h == nullptr;
+    if (!from_zero) plan.step.Run(c.state, c.r, c.step, c.workspace, stream);
+    const Arithmetic<T>* const product = from_zero ? nullptr : c.step;
+    if (c.gates == 3) {
+      GruSteps(c, plan, s, product, stream);
+    } else if (c.gates == 4) {
+      ForEachElement(
+          n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.LstmForward(s, i, product); });
+    } else {
+      ForEachElement(
+          n.cells(), stream, GRADLOOM_ON_DEVICE(int64_t i) { c.RnnForward(s, i, product); });
+    }
+  }
+}
+
+// Steps back to the first; of the states before that the gradient is whole where `initial` says that it is wanted.
+template <typename T>
+void RunBackward(const Steps<T>& c, const StepsPlan& plan, bool initial, cudaStream_t stream) {
+  const Sequences& n = c.n;
+  const int64_t cells = n.cells();
+  for (int64_t s = n.steps - 1; s >= 0; --s) {
+    T* const dr = c.dr + c.Place(s) * n.batch * n.width;
+    if (c.gates == 4) {
+      ForEachElement(
+          cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.LstmBackward(s, i); });
+    } else if (c.gates == 1) {
+      ForEachElement(
+          cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.RnnBackward(s, i); });
+    } else {
+      ForEachElement(
+          cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruBackward(s, i); });
+    }
+    if (plan.extents.resets) {
+      plan.back_candidate.Run(dr + 2 * n.hidden, c.r + plan.candidate_at, c.through, c.workspace, stream);
+      ForEachElement(
+          cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruResetBackward(s, i); });
+    }
+    if (s > 0 || initial) plan.back.Run(dr, c.r, c.dh, c.workspace, stream);
+  }
+}
+
+template <typename T>
+void BiasGradient(const Steps<T>& c, T* db, cudaStream_t stream) {
+  using A = Arithmetic<T>;
+  if (db == nullptr) return;
+  const Sequences& n = c.n;
+  const int64_t width = n.width;
+  const bool linear = c.linear;
+  const Matrix<A, T> dz{c.dz, width, n.directions * width, 1}, dr{c.dr, n.rows() * width, width, 1};
+  SumRows(
+      n, width, dz, c.sums, stream, GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) {
+        db[2 * d * width + j] = static_cast<T>(sum);
+        if (!linear) db[(2 * d + 1) * width + j] = static_cast<T>(sum);
+      });
+  if (!linear) return;
+  SumRows(
+      n, width, dr, c.sums, stream, GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[(2 * d + 1) * width + j] = static_cast<T>(sum); });
+}
+
+template <typename T>
+void PeepholeGradient(const Steps<T>& c, T* dp, cudaStream_t stream) {
+  if (dp == nullptr) return;
+  const int64_t columns = 3 * c.n.hidden;
+  SumRows(
+      c.n, columns, KeptPeepholeTerm<T>{c}, c.sums, stream,
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, Arithmetic<T> sum) { dp[d * columns + j] = static_cast<T>(sum); });
+}
+
+// X, or a copy with zeros past the ends of sequences: what lies there may be anything, and zero times that a NaN.
+template <typename T>
+const T* XWithinLengths(const Steps<T>& c, T* copy, cudaStream_t stream) {
+  if (c.n.lengths == nullptr) return c.x;
+  const Sequences n = c.n;
+  const T* const x = c.x;
+  ForEachElement(
+      n.rows() * n.input, stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient line = Divide(Divide(i, n.input).quotient, n.batch_first ? n.steps : n.batch);
+        const int64_t t = n.batch_first ? line.rest : line.quotient, b = n.batch_first ? line.quotient : line.rest;
+        copy[i] = n.Active(t, b) ? x[i] : static_cast<T>(Arithmetic<T>(0));
+      });
+  return copy;
+}
+
+template <typename T>
+void RunForwardCall(const StepsPlan& plan, const Launch& l) {
+  const RecurrentExtents& n = plan.extents;
+  Steps<T> c(plan, l);
+  c.y = plan.operands.template Out<T>(l, 0);
+  c.last_h = plan.operands.template Out<T>(l, 1);
+  if (n.gates == 4) c.last_c = plan.operands.template Out<T>(l, 2);
+  if (n.training) c.kept = l.Out<Arithmetic<T>>(n.outputs);
+  RunForward(c, plan, l.stream);
+}
+
+template <typename T>
+void RunGradientCall(const StepsPlan& plan, const Launch& l) {
+  using A = Arithmetic<T>;
+  const RecurrentExtents& extents = plan.extents;
+  Steps<T> c(plan, l);
+  const Sequences& n = c.n;
+  const int64_t stride = n.batch * n.hidden;
+  if (extents.recomputes) {
+    RunForward(c, plan, l.stream);
+  } else {
+    const size_t saved = extents.inputs + extents.outputs;
+    c.y = const_cast<T*>(l.In<T>(saved));
+    if (extents.gates > 1) c.kept = const_cast<A*>(l.In<A>(saved + 1));
+  }
+  c.dy = l.In<T>(extents.inputs);
+  const T* const d_last = l.In<T>(extents.inputs + 1);
+  LoadState(n, d_last, stride, c.dh, l.stream);
+  if (c.gates == 4) LoadState(n, l.In<T>(extents.inputs + 2), stride, c.dc, l.stream);
+  const int64_t cells = n.cells();
+  ForEachElement(
+      n.steps * cells, l.stream, GRADLOOM_ON_DEVICE(int64_t i) {
+        const Quotient step = Divide(i, cells);
+        c.GatherBefore(step.quotient, step.rest);
+      });
+  T* const d_initial = plan.wanted.template Of<T>(l, 5);
+  RunBackward(c, plan, d_initial != nullptr, l.stream);
+  if (T* const dx = plan.wanted.template Of<T>(l, 0)) plan.x_gradient.Run(c.dz, c.w, dx, c.workspace, l.stream);
+  if (T* const dw = plan.wanted.template Of<T>(l, 1)) {
+    const T* const x = XWithinLengths(c, Steps<T>::template At<T>(l, plan.at.x), l.stream);
+    plan.w_gradient.Run(c.dz, x, dw, c.workspace, l.stream);
+  }
+  if (T* const dr = plan.wanted.template Of<T>(l, 2)) {
+    plan.r_gradient.Run(c.dr, c.before, dr, c.workspace, l.stream);
+    if (extents.resets) plan.r_candidate_gradient.Run(c.dr + 2 * n.hidden, c.reset_before, dr + plan.candidate_at, c.workspace, l.stream);
+  }
+  BiasGradient(c, plan.wanted.template Of<T>(l, 3), l.stream);
+  if (d_initial != nullptr) StoreState(n, c.dh, stride, d_initial, l.stream);
+  if (c.gates != 4) return;
+  StoreState(n, c.dc, stride, plan.wanted.template Of<T>(l, 6), l.stream);
+  PeepholeGradient(c, plan.wanted.template Of<T>(l, 7), l.stream);
+}
+
+template <typename F>
+void WithServedType(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kFloat16: return f(std::type_identity<Half>{});
+    case DType::kBfloat16: return f(std::type_identity<Bfloat16>{});
+    default: return f(std::type_identity<float>{});
+  }
+}
+
+std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
+  return Runs([dtype = call.inputs[0].dtype, plan = std::make_unique<const StepsPlan>(call, site)](const Launch& l) {
+    WithServedType(dtype, [&]<typename T>(std::type_identity<T>) {
+      plan->extents.gradient ? RunGradientCall<T>(*plan, l) : RunForwardCall<T>(*plan, l);
+    });
+  });
+}
+
+constexpr CudaKernel kKernels[] = {
+    {"cublas.LSTM", Make}, {"cublas.gradloom.LstmTraining", Make}, {"cublas.gradloom.LstmGrad", Make},
+    {"cublas.GRU", Make},  {"cublas.gradloom.GruTraining", Make},  {"cublas.gradloom.GruGrad", Make},
+    {"cublas.RNN", Make},  {"cublas.gradloom.RnnGrad", Make},
+};
+
+}  // namespace
+
+std::span<const CudaKernel> RecurrentBlasKernels() { return kKernels; }
+
+}  // namespace gradloom::cuda
