@@ -94,5 +94,32 @@ g (float[N, 3] x) => (float[N, 3] y)
   }
 }
 
+// torch.fake_quantize_* from 0 to 127 has a Clip between the two; and what is quantised once may be read twice.
+TEST(FakeQuantize, SevenBitsAndTwoReaders) {
+  Session session(PlanOf(R"(
+g (float[N, 3] x) => (float[N, 3] y)
+<float[3] w = {0.33, 9, -3}, float step = {0.1}, uint8 zero = {60}, uint8 low = {0}, uint8 high = {127}>
+{
+  h = Mul (x, w)
+  q = QuantizeLinear (h, step, zero)
+  c = Clip (q, low, high)
+  d = DequantizeLinear (c, step, zero)
+  e = DequantizeLinear (q, step, zero)
+  y = Add (d, e)
+})",
+                         1));
+  const Tensor x = Tensor::From<float>({1, 1, 1}, Shape{1, 3});
+  // 9 is 90 + 60: in range of eight bits, out of that of seven.
+  const auto outputs = session.Predict({{"x", x.view()}});
+  EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[0], 0.6f);
+  EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[1], 6.7f + 9);
+  EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[2], -6);
+  session.Step({{"x", x.view()}});
+  const float lr = static_cast<float>(kRate);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[0], 0.33f - 2 * lr / 3);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[1], 9 - lr / 3);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[2], -3 - 2 * lr / 3);
+}
+
 }  // namespace
 }  // namespace gradloom
