@@ -162,8 +162,11 @@ ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx:
                 "the shape of " + which + " of " + Escaped(node.op) + " is not known before the run" +
                     (variable.empty() ? "" : "; it depends on the data of " + variable),
                 Where(graph, node),
-                node.domain.empty() ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
-                                    : HelpOfTraditional(node));
+                !node.domain.empty() ? HelpOfTraditional(node)
+                : variable.empty()
+                    ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
+                    : "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions, or leave out the "
+                      "outputs behind it (--outputs, once for each of the others)");
   }
   return type;
 }
@@ -206,7 +209,8 @@ std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const
 
 constexpr int64_t kMostExact = int64_t{1} << 24;
 
-// onnx multiplies extents and scales in float64, in which 5 * 1.4f is less than 7. Those who write and run such files have products of float32.
+// onnx multiplies extents and scales in float64, in which 5 * 1.4f is less than 7. Those who write and run such files have products of
+// float32.
 void ScaleExtents(const Graph& graph, const Node& node, Shape& result) {
   const auto given = [&](size_t i) -> const Tensor* {
     return i < node.inputs.size() && node.inputs[i] != kNoValue ? graph.data(node.inputs[i]) : nullptr;

@@ -168,7 +168,8 @@ void OldResize(Upgrade& u) {
   Attributes below = u.node.attributes, above = u.node.attributes;
   below.set("nearest_mode", std::string("floor"));
   above.set("nearest_mode", std::string("ceil"));
-  if (shrinks && grows) u.node.inputs = {u.Op("Resize", {u.in(0), kNoValue, u.Numbers("shrinking", less)}, above), kNoValue, u.Numbers("growing", more)};
+  if (shrinks && grows)
+    u.node.inputs = {u.Op("Resize", {u.in(0), kNoValue, u.Numbers("shrinking", less)}, above), kNoValue, u.Numbers("growing", more)};
   u.node.attributes = shrinks && !grows ? above : below;
 }
 

@@ -85,8 +85,9 @@ class FakeQuantize {
     const Shape scale = graph_.value(Input(quantize, 1)).shape;
     const auto along = NormalAxis(axis, x.shape.rank());
     if (scale.elements() != 1 && (!along || scale.elements() != x.shape[*along])) return false;
-    return IsFloating(x.dtype) && graph_.type(dequantize.outputs[0]) == x && Same(Input(quantize, 1), Input(dequantize, 1)) && Same(Input(quantize, 2), Input(dequantize, 2)) &&
-           quantize.attributes.Int("block_size", 0) == 0 && axis == dequantize.attributes.Int("axis", 1) && scale.rank() <= 1;
+    return IsFloating(x.dtype) && graph_.type(dequantize.outputs[0]) == x && Same(Input(quantize, 1), Input(dequantize, 1)) &&
+           Same(Input(quantize, 2), Input(dequantize, 2)) && quantize.attributes.Int("block_size", 0) == 0 &&
+           axis == dequantize.attributes.Int("axis", 1) && scale.rank() <= 1;
   }
 
   // A number for each place along the axis, or one for all, as an operand beside x.

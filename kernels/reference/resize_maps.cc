@@ -21,8 +21,8 @@ struct AxisScale {
   double roi_start = 0, roi_end = 1;
 };
 
-// The place in the input of output element x. Formulas: the operator's documentation. For the nearest element what is divided by the scale is
-// rounded to float32, as everybody's is: 6 / 1.2f is the fifth element and not, for the rounding of 1.2, the fourth.
+// The place in the input of output element x. Formulas: the operator's documentation. For the nearest element what is divided by the scale
+// is rounded to float32, as everybody's is: 6 / 1.2f is the fifth element and not, for the rounding of 1.2, the fourth.
 double Place(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_t out, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(in);
   const std::string& mode = sampling.coordinates;

@@ -318,8 +318,8 @@ TEST(Upgrade, OldSamplers) {
 
 // Below along what grows, above along what shrinks: two of today's where both are there.
 TEST(Upgrade, OldSamplersThatGrowAndShrink) {
-  const Graph graph = UpgradedGraph(
-      "g (float[1,1,2,4] x) => (float[1,1,4,2] y) <float[4] s = {1,1,2,0.5}> { y = Resize<mode = \"nearest\">(x, s) }", 10);
+  const Graph graph =
+      UpgradedGraph("g (float[1,1,2,4] x) => (float[1,1,4,2] y) <float[4] s = {1,1,2,0.5}> { y = Resize<mode = \"nearest\">(x, s) }", 10);
   EXPECT_EQ(Operators(graph), "Resize Resize");
   EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "ceil");
   EXPECT_EQ(graph.value(graph.nodes[0].outputs[0]).shape, (Shape{1, 1, 2, 2}));
@@ -329,10 +329,11 @@ TEST(Upgrade, OldSamplersThatGrowAndShrink) {
 
 TEST(Upgrade, NearestOfTensorFlow) {
   const auto upgraded = [](const std::string& attributes) {
-    return UpgradedGraph("g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> { y = Resize<mode = \"nearest\", "
-                         "coordinate_transformation_mode = \"tf_half_pixel_for_nn\"" +
-                             attributes + ">(x, , s) }",
-                         11);
+    return UpgradedGraph(
+        "g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}, float[0] e = {}> { y = Resize<mode = \"nearest\", "
+        "coordinate_transformation_mode = \"tf_half_pixel_for_nn\"" +
+            attributes + ">(x, e, s) }",
+        11);
   };
   const Graph graph = upgraded(", nearest_mode = \"floor\"");
   EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "half_pixel");

@@ -79,9 +79,10 @@ TEST(Resize, TheNearestElementIsThatOfFloat32) {
     GraphBuilder b(graph, rules);
     const ValueId x = graph.AddValue("x", DType::kFloat32, {n}, Role::kInput);
     graph.inputs.push_back(x);
-    const ValueId y = b.Op("Resize",
-                           {x, kNoValue, scales.empty() ? kNoValue : b.Constant(Tensor::From(scales, {1})), sizes.empty() ? kNoValue : b.Ints(sizes)},
-                           {{"mode", Text("nearest")}, {"coordinate_transformation_mode", Text("asymmetric")}, {"nearest_mode", Text("floor")}});
+    const ValueId y =
+        b.Op("Resize",
+             {x, kNoValue, scales.empty() ? kNoValue : b.Constant(Tensor::From(scales, {1})), sizes.empty() ? kNoValue : b.Ints(sizes)},
+             {{"mode", Text("nearest")}, {"coordinate_transformation_mode", Text("asymmetric")}, {"nearest_mode", Text("floor")}});
     std::vector<float> numbers;
     for (int64_t i = 0; i < n; ++i) numbers.push_back(static_cast<float>(i));
     const Tensor made = Interpret(graph, {{x, Tensor::From(numbers, {n})}}, std::vector<ValueId>{y})[0];
