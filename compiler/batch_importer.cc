@@ -2,6 +2,7 @@
 
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
+#include "compiler/passes/straight_through.h"
 
 namespace gradloom {
 
@@ -28,6 +29,15 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
     PassThroughFakeQuantize(builder);
   }
   const TrainableChoice choice = ChooseTrained(made->imported);
+  if (reading.detach && !options_.recipe.TrainsByFile()) {
+    GraphBuilder builder(*made->imported.graph, rules_);
+    if (const int64_t count = PassStraightThrough(builder, choice.parameters); count > 0) {
+      made->imported.warnings.push_back(
+          std::to_string(count) + (count == 1 ? " value is" : " values are") +
+          " added to a step (what is rounded, compared or chosen) and taken away again: gradients go straight "
+          "through, as with a detach() that the exporter did not write; --no-detach trains as written");
+    }
+  }
   ReportTrained(made->imported, choice);
   CheckCopies(made->imported, choice);
   made->context.parameters = choice.parameters;

@@ -162,8 +162,11 @@ ValueType TypeOf(const Graph& graph, const Node& node, size_t index, const onnx:
                 "the shape of " + which + " of " + Escaped(node.op) + " is not known before the run" +
                     (variable.empty() ? "" : "; it depends on the data of " + variable),
                 Where(graph, node),
-                node.domain.empty() ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
-                                    : HelpOfTraditional(node));
+                !node.domain.empty() ? HelpOfTraditional(node)
+                : variable.empty()
+                    ? "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions"
+                    : "shapes are fixed when a model is compiled: give --shape NAME=N for symbolic dimensions, or leave out the "
+                      "outputs behind it (--outputs, once for each of the others)");
   }
   return type;
 }
@@ -204,6 +207,27 @@ std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const
   return types;
 }
 
+constexpr int64_t kMostExact = int64_t{1} << 24;
+
+// onnx multiplies extents and scales in float64, in which 5 * 1.4f is less than 7. Those who write and run such files have products of
+// float32.
+void ScaleExtents(const Graph& graph, const Node& node, Shape& result) {
+  const auto given = [&](size_t i) -> const Tensor* {
+    return i < node.inputs.size() && node.inputs[i] != kNoValue ? graph.data(node.inputs[i]) : nullptr;
+  };
+  const Tensor *scales = given(2), *sizes = given(3);
+  if (scales == nullptr || (sizes != nullptr && sizes->elements() > 0)) return;
+  const Shape& x = graph.value(node.inputs[0]).shape;
+  const std::vector<int64_t> axes = node.attributes.Ints("axes");
+  for (int64_t i = 0; i < scales->elements(); ++i) {
+    const auto axis = NormalAxis(axes.empty() ? i : axes.at(static_cast<size_t>(i)), x.rank());
+    if (!axis) return;
+    const float extent = static_cast<float>(x[*axis]) * static_cast<float>(ElementAsDouble(scales->view(), i));
+    // Of larger ones float32 has not every integer.
+    if (x[*axis] < kMostExact && extent >= 0 && extent < static_cast<float>(kMostExact)) result[*axis] = static_cast<int64_t>(extent);
+  }
+}
+
 }  // namespace
 
 std::vector<ValueType> OnnxTypeRules::Infer(const Graph& graph, const Node& node) const {
@@ -221,6 +245,7 @@ std::vector<ValueType> OnnxTypeRules::Infer(const Graph& graph, const Node& node
     }
   } else if (schema != nullptr) {
     types = InferBySchema(graph, node, *schema);
+    if (node.domain.empty() && node.op == "Resize") ScaleExtents(graph, node, types[0].shape);
   } else {
     ThrowUnknownOperator(node);
   }

@@ -146,24 +146,48 @@ void TopK(Upgrade& u) {
   u.SetInput(1, u.Ints("k", {k}));
 }
 
-// Both samplers of old sampled at input = output / scale, the nearest pixel at or below it; when shrinking, above.
+// Both samplers of old sampled at input = output / scale, the nearest pixel at or below it; along an axis that shrinks, above.
 void OldResize(Upgrade& u) {
   const Tensor* scales = u.Constant(u.in(1));
   if (scales == nullptr) u.Unsupported("its scales depend on data");
-  bool shrinks = false;
-  for (int64_t i = 0; i < scales->elements(); ++i) shrinks = shrinks || ElementAsDouble(scales->view(), i) < 1;
   std::string mode = u.node.attributes.String("mode", "nearest");
   if (mode == "bilinear") mode = "linear";
   u.node.op = "Resize";
-  u.node.inputs = {u.in(0), kNoValue, u.in(1)};
   u.node.attributes = {{"mode", mode}, {"coordinate_transformation_mode", std::string("asymmetric")}};
-  if (mode == "nearest") u.node.attributes.set("nearest_mode", std::string(shrinks ? "ceil" : "floor"));
+  const ValueId given = u.in(1);
+  u.node.inputs = {u.in(0), kNoValue, given};
+  if (mode != "nearest") return;
+  std::vector<float> less, more;
+  for (int64_t i = 0; i < scales->elements(); ++i) {
+    const auto scale = static_cast<float>(ElementAsDouble(scales->view(), i));
+    less.push_back(std::min(scale, 1.0f));
+    more.push_back(std::max(scale, 1.0f));
+  }
+  const auto is_one = [](float scale) { return scale == 1; };
+  const bool shrinks = !std::all_of(less.begin(), less.end(), is_one), grows = !std::all_of(more.begin(), more.end(), is_one);
+  Attributes below = u.node.attributes, above = u.node.attributes;
+  below.set("nearest_mode", std::string("floor"));
+  above.set("nearest_mode", std::string("ceil"));
+  if (shrinks && grows)
+    u.node.inputs = {u.Op("Resize", {u.in(0), kNoValue, u.Numbers("shrinking", less)}, above), kNoValue, u.Numbers("growing", more)};
+  u.node.attributes = shrinks && !grows ? above : below;
 }
 
 void Upsample7(Upgrade& u) {
   const std::vector<double> scales = u.node.attributes.Floats("scales");
   u.SetInput(1, u.Numbers("scales", std::vector<float>(scales.begin(), scales.end())));
   OldResize(u);
+}
+
+// TensorFlow's nearest pixel with centres at halves, which opset 13 dropped: floor((x + 0.5) / scale), which is x's place by half_pixel,
+// rounded up at a half.
+void NearestOfTensorFlow(Upgrade& u) {
+  if (u.node.attributes.String("coordinate_transformation_mode", "half_pixel") != "tf_half_pixel_for_nn") return;
+  const std::string nearest = u.node.attributes.String("nearest_mode", "round_prefer_floor");
+  if (u.node.attributes.String("mode", "nearest") != "nearest" || (nearest != "floor" && nearest != "round_prefer_floor"))
+    u.Unsupported("coordinate_transformation_mode tf_half_pixel_for_nn is taken with the nearest pixel at or below alone");
+  u.node.attributes.set("coordinate_transformation_mode", std::string("half_pixel"));
+  u.node.attributes.set("nearest_mode", std::string(nearest == "floor" ? "round_prefer_ceil" : "ceil"));
 }
 
 // Empty tensors stood for what is left out today.
@@ -235,6 +259,7 @@ constexpr Row kRows[] = {
     {"ReduceSum", 11, AxesToInput},
     {"ReduceSumSquare", 13, AxesToInput},
     {"Resize", 10, OldResize},
+    {"Resize", 12, NearestOfTensorFlow},
     {"Resize", 19, DropEmptyOperands},
     {"RoiAlign", 10, RoiAlign},
     {"Scatter", 11, Scatter},

@@ -41,7 +41,8 @@ void PowBase(GradientContext& c) {
   B& b = c.b;
   const ValueId x = c.in(0), g = c.grad(0);
   if (const auto exponent = UniformConstant(b.graph(), c.in(1))) {
-    if (*exponent == 0.0) return;
+    // Zeros, as PyTorch's are: what has a gradient decays, and what has none stays.
+    if (*exponent == 0.0) return c.set(0, b.Zeros(b.graph().type(x)));
     return c.set_reduced(0, *exponent == 1.0 ? g : b.Mul(g, PowDerivative(b, x, *exponent)));
   }
   const ValueId y = b.Cast(c.in(1), b.dtype(x)), one = ScalarLike(b, 1.0, x), zero = ScalarLike(b, 0.0, x);

@@ -1,5 +1,6 @@
 #include "compiler/passes/fake_quantize.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -26,27 +27,49 @@ bool IsOp(const Node& node, const char* op) { return node.domain.empty() && node
 
 ValueId Input(const Node& node, size_t i) { return i < node.inputs.size() ? node.inputs[i] : kNoValue; }
 
+// A QuantizeLinear, and the integers that it may give: those of its type, or fewer where a Clip follows.
+struct Quantized {
+  Node node;
+  double least = 0, most = 0;
+};
+
 class FakeQuantize {
  public:
   explicit FakeQuantize(GraphBuilder& builder) : b_(builder), graph_(builder.graph()) {}
 
   void Run() {
-    const Uses uses(graph_);
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
-    std::map<ValueId, Node> quantized;
+    std::map<ValueId, Quantized> quantized;
     for (Node& node : nodes) {
-      if (IsOp(node, "QuantizeLinear") && uses.consumers[static_cast<size_t>(node.outputs[0])].size() == 1)
-        quantized.emplace(node.outputs[0], node);
-      const auto from = IsOp(node, "DequantizeLinear") ? quantized.find(node.inputs[0]) : quantized.end();
-      if (from == quantized.end() || !Fits(from->second, node)) {
-        graph_.AddNode(std::move(node));
-      } else {
+      const auto from = node.inputs.empty() ? quantized.end() : quantized.find(node.inputs[0]);
+      if (IsOp(node, "QuantizeLinear")) {
+        if (const auto range = RangeOf(graph_.value(node.outputs[0]).dtype))
+          quantized.emplace(node.outputs[0], Quantized{node, range->first, range->second});
+      } else if (from != quantized.end() && IsOp(node, "Clip")) {
+        if (const auto clipped = Clipped(from->second, node)) quantized.emplace(node.outputs[0], *clipped);
+      } else if (from != quantized.end() && IsOp(node, "DequantizeLinear") && Fits(from->second.node, node)) {
         Pass(from->second, std::move(node));
+        continue;
       }
+      graph_.AddNode(std::move(node));
     }
   }
 
  private:
+  // Seven bits of eight: torch.onnx writes a Clip for torch.fake_quantize_* from 0 to 127.
+  std::optional<Quantized> Clipped(Quantized quantized, const Node& clip) const {
+    for (size_t i : {1u, 2u}) {
+      const ValueId bound = Input(clip, i);
+      if (bound == kNoValue) continue;
+      const Tensor* data = graph_.value(bound).role == Role::kConst ? graph_.data(bound) : nullptr;
+      if (data == nullptr || data->elements() != 1) return std::nullopt;
+      const double number = ElementAsDouble(data->view(), 0);
+      double& own = i == 1 ? quantized.least : quantized.most;
+      own = i == 1 ? std::max(own, number) : std::min(own, number);
+    }
+    return quantized;
+  }
+
   // One value, or two constants with the same elements.
   bool Same(ValueId a, ValueId b) const {
     if (a == b) return true;
@@ -62,9 +85,9 @@ class FakeQuantize {
     const Shape scale = graph_.value(Input(quantize, 1)).shape;
     const auto along = NormalAxis(axis, x.shape.rank());
     if (scale.elements() != 1 && (!along || scale.elements() != x.shape[*along])) return false;
-    return IsFloating(x.dtype) && graph_.type(dequantize.outputs[0]) == x && RangeOf(graph_.value(quantize.outputs[0]).dtype) &&
-           Same(Input(quantize, 1), Input(dequantize, 1)) && Same(Input(quantize, 2), Input(dequantize, 2)) &&
-           quantize.attributes.Int("block_size", 0) == 0 && axis == dequantize.attributes.Int("axis", 1) && scale.rank() <= 1;
+    return IsFloating(x.dtype) && graph_.type(dequantize.outputs[0]) == x && Same(Input(quantize, 1), Input(dequantize, 1)) &&
+           Same(Input(quantize, 2), Input(dequantize, 2)) && quantize.attributes.Int("block_size", 0) == 0 &&
+           axis == dequantize.attributes.Int("axis", 1) && scale.rank() <= 1;
   }
 
   // A number for each place along the axis, or one for all, as an operand beside x.
@@ -78,18 +101,18 @@ class FakeQuantize {
   }
 
   // y = y0 + (x - x), the first two of which have no way back, and where the integer is out of range 0 in place of x.
-  void Pass(const Node& quantize, Node dequantize) {
+  void Pass(const Quantized& quantized, Node dequantize) {
+    const Node& quantize = quantized.node;
     const ValueId x = quantize.inputs[0], y = dequantize.outputs[0];
     const ValueType type = graph_.type(x);
     const int64_t axis = quantize.attributes.Int("axis", 1);
     const std::string origin = dequantize.origin;
-    const auto [least, most] = *RangeOf(graph_.value(quantize.outputs[0]).dtype);
     const ValueId rounded = graph_.AddValue(graph_.value(y).name + "/rounded", type.dtype, type.shape, Role::kActivation);
     dequantize.outputs[0] = rounded;
     graph_.AddNode(std::move(dequantize));
     b_.set_origin(origin);
     const ValueId level = b_.Op("Round", {b_.Div(x, Beside(quantize.inputs[1], type, axis))});
-    ValueId low = b_.Scalar(least, type.dtype), high = b_.Scalar(most, type.dtype);
+    ValueId low = b_.Scalar(quantized.least, type.dtype), high = b_.Scalar(quantized.most, type.dtype);
     if (Input(quantize, 2) != kNoValue) {
       const ValueId zero = Beside(quantize.inputs[2], type, axis);
       low = b_.Sub(low, zero);

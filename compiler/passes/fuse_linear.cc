@@ -57,7 +57,7 @@ class Fuser {
     const bool matrix = x.rank() == 2;
     const int64_t in = x[x.rank() - 1], out = y[y.rank() - 1];
     Node node{.op = "Gemm", .origin = linear.origin};
-    node.inputs = {matrix ? linear.x : b_.Reshape(linear.x, {x.elements() / in, in}), linear.w};
+    node.inputs = {matrix ? linear.x : b_.Reshape(linear.x, {y.elements() / out, in}), linear.w};
     if (linear.bias != kNoValue) node.inputs.push_back(linear.bias);
     if (linear.transposed) node.attributes.set("transB", int64_t{1});
     const ValueId rows =

@@ -157,9 +157,13 @@ class Lowering {
     }
   }
 
+  // Powers are float32, and so is a square, which simplification has made a product: in float16 it is infinite from 256 on, and the mean of
+  // squares by which a model normalises has no more bits than they.
+  static bool IsSquare(const Node& node) { return node.op == "Mul" && node.domain.empty() && node.inputs[0] == node.inputs[1]; }
+
   // How many leading inputs of the node become 16 bits wide; 0: it stays as it is.
   int LoweredInputs(const Node& node) const {
-    if (!node.regions.empty() || IsOfLoss(node)) return 0;
+    if (!node.regions.empty() || IsOfLoss(node) || IsSquare(node)) return 0;
     const Row* const row = FindRow(node);
     if (row == nullptr) return 0;
     bool any = false;

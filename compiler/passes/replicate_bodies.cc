@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "compiler/passes/place_devices.h"
+#include "compiler/passes/program_plan.h"
+#include "compiler/passes/step_params.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -67,6 +69,9 @@ class ReplicatedBody {
       nodes[i].attributes = dependence_.AttributesAt(i, samples);
       for (size_t k : apart_[i]) nodes[i].inputs[k] = PartOfWhole(builder, nodes[i].inputs[k], samples, batch_);
       if (const auto bodies = nested_.find(i); bodies != nested_.end()) bodies->second.ToDevice(nodes[i], builder, samples);
+      const ValueId out = graph_.nodes[i].outputs[0];
+      if (DrawsRandom(nodes[i]) && out != kNoValue && shards_[At(out)].split())
+        DrawForSamples(*made, nodes[i], graph_.value(out).shape, shards_[At(out)], samples, batch_);
       means_[i] ? AddPartOfMean(builder, std::move(nodes[i]), samples, batch_) : void(made->AddNode(std::move(nodes[i])));
     }
     for (size_t k = 0; k < apart.size(); ++k) {
@@ -120,7 +125,6 @@ class ReplicatedBody {
       const Shard made = query.outputs()[k];
       if (made.split() != (query.growing(static_cast<int>(k)) >= 0) || (made.split() && made.axis != query.growing(static_cast<int>(k))))
         query.Refuse("its samples do not lie where its shape grows");
-      if (made.split() && DrawsRandom(node)) query.Refuse("within a branch or a loop it draws random numbers for each sample");
       shards_[At(node.outputs[k])] = made;
     }
     return true;
@@ -198,12 +202,28 @@ void ReplicatedBodies::ToDevice(Node& node, GraphBuilder& builder, int64_t sampl
   for (size_t k = 0; k < start_apart_.size(); ++k) {
     if (start_apart_[k]) node.inputs[k + 1] = PartOfWhole(builder, node.inputs[k + 1], samples, batch_);
   }
-  for (size_t r = 0; r < bodies_.size(); ++r) node.regions[r].body = bodies_[r].ForDevice(samples, result_apart_[r]);
+  bool draws = false;
+  for (size_t r = 0; r < bodies_.size(); ++r) {
+    node.regions[r].body = bodies_[r].ForDevice(samples, result_apart_[r]);
+    draws = draws || node.regions[r].body->Find(kStepFirst) != kNoValue;
+  }
+  if (!draws) return;
+  // All bodies have the same inputs.
+  for (Region& region : node.regions) StepParam(*region.body, kStepFirst);
+  node.inputs.push_back(StepParam(builder.graph(), kStepFirst));
 }
 
 bool DrawsRandom(const Node& node) {
   const Op* op = FindOp(node.domain, node.op);
   return op != nullptr && op->has(kRandom);
+}
+
+void DrawForSamples(Graph& graph, Node& node, const Shape& whole, const Shard& shard, int64_t samples, int64_t batch) {
+  int64_t together = shard.InnerOf(whole[shard.axis], batch);
+  for (int i = shard.axis + 1; i < whole.rank(); ++i) together *= whole[i];
+  node.attributes.set("samples", std::vector<int64_t>{batch, samples, together});
+  while (node.inputs.back() == kNoValue) node.inputs.pop_back();
+  node.inputs.push_back(StepParam(graph, kStepFirst));
 }
 
 void AddPartOfMean(GraphBuilder& builder, Node node, int64_t samples, int64_t batch) {

@@ -33,14 +33,8 @@ class DeviceGraph {
     graph_->AddNode(std::move(node));
   }
 
-  // The number of an element is that of its place in the whole batch.
   void AddRandom(Node node, const Graph& whole, const Shard& shard) {
-    const Shape& shape = whole.value(node.outputs[0]).shape;
-    int64_t together = shard.InnerOf(shape[shard.axis], batch_);
-    for (int i = shard.axis + 1; i < shape.rank(); ++i) together *= shape[i];
-    node.attributes.set("samples", std::vector<int64_t>{batch_, samples_, together});
-    while (node.inputs.back() == kNoValue) node.inputs.pop_back();
-    node.inputs.push_back(StepParam(*graph_, kStepFirst));
+    DrawForSamples(*graph_, node, whole.value(node.outputs[0]).shape, shard, samples_, batch_);
     graph_->AddNode(std::move(node));
   }
 

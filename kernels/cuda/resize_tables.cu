@@ -37,17 +37,23 @@ double CommonScale(const KernelCall& call, const std::vector<int64_t>& axes, con
   return common;
 }
 
+// A place of the output in the input: for the nearest element rounded to float32, as the reference's is (kernels/reference/resize_maps.cc).
+GRADLOOM_DEVICE double Scaled(const ResizeSampling& s, double place, double scale) {
+  const double divided = place / scale;
+  return s.mode == ResizeMode::kNearest ? static_cast<double>(static_cast<float>(divided)) : divided;
+}
+
 // The place in the input of output coordinate x. Formulas: the operator's documentation.
 GRADLOOM_DEVICE double Place(const ResizeSampling& s, const ResizeAxis& axis, double scale, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(axis.in);
   switch (s.coordinates) {
-    case ResizeCoordinates::kHalfPixel: return (resized + 0.5) / scale - 0.5;
-    case ResizeCoordinates::kPytorchHalfPixel: return axis.out > 1 ? (resized + 0.5) / scale - 0.5 : 0;
-    case ResizeCoordinates::kAsymmetric: return resized / scale;
+    case ResizeCoordinates::kHalfPixel: return Scaled(s, resized + 0.5, scale) - 0.5;
+    case ResizeCoordinates::kPytorchHalfPixel: return axis.out > 1 ? Scaled(s, resized + 0.5, scale) - 0.5 : 0;
+    case ResizeCoordinates::kAsymmetric: return Scaled(s, resized, scale);
     case ResizeCoordinates::kAlignCorners: return axis.out > 1 ? resized * (length - 1) / static_cast<double>(axis.out - 1) : 0;
     case ResizeCoordinates::kHalfPixelSymmetric: {
       const double adjustment = static_cast<double>(axis.out) / (scale * length);
-      return length / 2 * (1 - adjustment) + (resized + 0.5) / scale - 0.5;
+      return length / 2 * (1 - adjustment) + Scaled(s, resized + 0.5, scale) - 0.5;
     }
     case ResizeCoordinates::kCrop: {
       const bool given = s.roi.data != nullptr;

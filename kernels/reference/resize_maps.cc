@@ -21,17 +21,22 @@ struct AxisScale {
   double roi_start = 0, roi_end = 1;
 };
 
-// The place in the input of output element x. Formulas: the operator's documentation.
+// The place in the input of output element x. Formulas: the operator's documentation. For the nearest element what is divided by the scale
+// is rounded to float32, as everybody's is: 6 / 1.2f is the fifth element and not, for the rounding of 1.2, the fourth.
 double Place(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_t out, int64_t x) {
   const double resized = static_cast<double>(x), length = static_cast<double>(in);
   const std::string& mode = sampling.coordinates;
-  if (mode == "half_pixel") return (resized + 0.5) / axis.scale - 0.5;
-  if (mode == "pytorch_half_pixel") return out > 1 ? (resized + 0.5) / axis.scale - 0.5 : 0;
-  if (mode == "asymmetric") return resized / axis.scale;
+  const auto scaled = [&](double place) {
+    const double divided = place / axis.scale;
+    return sampling.mode == "nearest" ? static_cast<double>(static_cast<float>(divided)) : divided;
+  };
+  if (mode == "half_pixel") return scaled(resized + 0.5) - 0.5;
+  if (mode == "pytorch_half_pixel") return out > 1 ? scaled(resized + 0.5) - 0.5 : 0;
+  if (mode == "asymmetric") return scaled(resized);
   if (mode == "align_corners") return out > 1 ? resized * (length - 1) / static_cast<double>(out - 1) : 0;
   if (mode == "half_pixel_symmetric") {
     const double adjustment = static_cast<double>(out) / (axis.scale * length);
-    return length / 2 * (1 - adjustment) + (resized + 0.5) / axis.scale - 0.5;
+    return length / 2 * (1 - adjustment) + scaled(resized + 0.5) - 0.5;
   }
   if (mode == "tf_crop_and_resize") {
     if (out <= 1) return 0.5 * (axis.roi_start + axis.roi_end) * (length - 1);

@@ -316,6 +316,32 @@ TEST(Upgrade, OldSamplers) {
   }
 }
 
+// Below along what grows, above along what shrinks: two of today's where both are there.
+TEST(Upgrade, OldSamplersThatGrowAndShrink) {
+  const Graph graph =
+      UpgradedGraph("g (float[1,1,2,4] x) => (float[1,1,4,2] y) <float[4] s = {1,1,2,0.5}> { y = Resize<mode = \"nearest\">(x, s) }", 10);
+  EXPECT_EQ(Operators(graph), "Resize Resize");
+  EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "ceil");
+  EXPECT_EQ(graph.value(graph.nodes[0].outputs[0]).shape, (Shape{1, 1, 2, 2}));
+  EXPECT_EQ(graph.nodes[1].attributes.String("nearest_mode", ""), "floor");
+  EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{1, 1, 4, 2}));
+}
+
+TEST(Upgrade, NearestOfTensorFlow) {
+  const auto upgraded = [](const std::string& attributes) {
+    return UpgradedGraph(
+        "g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}, float[0] e = {}> { y = Resize<mode = \"nearest\", "
+        "coordinate_transformation_mode = \"tf_half_pixel_for_nn\"" +
+            attributes + ">(x, e, s) }",
+        11);
+  };
+  const Graph graph = upgraded(", nearest_mode = \"floor\"");
+  EXPECT_EQ(graph.nodes[0].attributes.String("coordinate_transformation_mode", ""), "half_pixel");
+  EXPECT_EQ(graph.nodes[0].attributes.String("nearest_mode", ""), "round_prefer_ceil");
+  EXPECT_EQ(upgraded("").nodes[0].attributes.String("nearest_mode", ""), "ceil");
+  EXPECT_THROW(upgraded(", nearest_mode = \"ceil\""), Error);
+}
+
 TEST(Upgrade, Dropout) {
   const Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Dropout<ratio = 0.25>(x) }", 10);
   EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<float>()[0], 0.25f);

@@ -71,5 +71,25 @@ TEST(FuseLinear, GivesTheSameNumbers) {
   }
 }
 
+// Features of which there are none: a product over no elements is zeros, and the bias remains.
+TEST(FuseLinear, NoFeatures) {
+  const Model model = ModelOf(R"(
+g (float[N, 3, 4] x) => (float[N, 3, 2] z)
+<float[2, 0] wt = {}, float[2] b = {1, -2}, int64[1] none = {0}, int64[1] last = {2}>
+{
+  nothing = Slice (x, none, none, last)
+  t = Transpose <perm = [1, 0]> (wt)
+  m = MatMul (nothing, t)
+  z = Add (m, b)
+}
+)");
+  CompileOptions options = OptionsFor({{.type = "mse", .output = "z", .target = "y"}}, 1, {2});
+  std::mt19937 random(1);
+  const std::vector<Batch> batches = {{{"x", Random(random, Shape{2, 3, 4})}, {"y", Random(random, Shape{2, 3, 2})}}};
+  const auto fused = Train(model, options, batches);
+  options.control.disabled = {"fuse_linear"};
+  ExpectNear(Train(model, options, batches), fused, 1e-6);
+}
+
 }  // namespace
 }  // namespace gradloom

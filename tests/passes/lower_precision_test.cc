@@ -12,6 +12,7 @@
 #include "compiler/graph/verify_graph.h"
 #include "compiler/onnx/type_rules.h"
 #include "compiler/passes/differentiate.h"
+#include "compiler/passes/simplify.h"
 
 namespace gradloom {
 namespace {
@@ -102,6 +103,17 @@ TEST_P(LowerPrecisionTest, WhatMeetsFloat32StaysFloat32) {
   graph.outputs = {sum};
   Lower();
   EXPECT_EQ(Types(), (Strings{"MatMul:low", "Exp:wide", "Add:wide"}));
+}
+
+// As the powers that they were before simplification: 300 * 300 is infinite in float16.
+TEST_P(LowerPrecisionTest, SquaresStayFloat32) {
+  const ValueId x = Input("x", Shape{2, 4});
+  const ValueId product = b.MatMul(x, Parameter("w", Shape{4, 4}));
+  const ValueId square = b.Op("Pow", {product, b.Scalar(2, DType::kFloat32)}), cube = b.Op("Pow", {product, b.Scalar(3, DType::kFloat32)});
+  graph.outputs = {b.Add(square, cube)};
+  Simplify(graph);
+  Lower();
+  EXPECT_EQ(Types(), (Strings{"MatMul:low", "Mul:wide", "Mul:wide", "Mul:wide", "Add:wide"}));
 }
 
 TEST_P(LowerPrecisionTest, ConstantsThatWouldLoseTheirMeaningKeepTheirNodes) {

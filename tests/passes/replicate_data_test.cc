@@ -239,6 +239,43 @@ g (float[N, 4, 3] x) => (float[N, 4, 3] z) <float[4, 1] w = {1, -2, 0.5, 3}, flo
                 });
 }
 
+// Within branches and loops, too, in one another; each round draws others.
+TEST(ReplicateData, RandomNumbersInBodiesAreThoseOfOneDevice) {
+  ExpectDivides(R"(
+g (float[N, 4] x) => (float[N, 4] z)
+<float[4, 4] w = {0.1, -0.2, 0.5, 0.1, 0.3, 0.2, -0.1, 0.1, 0.7, -0.4, 0.2, 0.9, 0.1, -0.6, 0.8, -0.3}, float zero = {0}, float r = {0.4}, bool t = {1},
+ int64 most = {4}, int64 least = {2}, bool yes = {1}>
+{
+  s = ReduceSum <keepdims = 0> (x)
+  positive = Greater (s, zero)
+  size = Abs (s)
+  whole = Cast <to = 7> (size)
+  few = Clip (whole, least, most)
+  h = If (positive) <
+    then_branch = then_graph () => (float[N, 4] a) {
+      a = Loop (few, yes, x) <
+        body = body_graph (int64 i, bool going, float[N, 4] c) => (bool again, float[N, 4] next) {
+          again = Identity (going)
+          p = MatMul (c, w)
+          turned = Transpose <perm = [1, 0]> (p)
+          some = Dropout (turned, r, t)
+          back = Transpose <perm = [1, 0]> (some)
+          next = Add (c, back)
+        }
+      >
+    },
+    else_branch = else_graph () => (float[N, 4] e) { k = MatMul (x, w) u = RandomNormalLike <scale = 0.5> (k) e = Mul (k, u) }
+  >
+  z = Tanh (h)
+}
+)",
+                {{.type = "mse", .output = "z", .target = "y"}}, {10, 10, 3, 10}, [count = 0](std::mt19937& random, int64_t size) mutable {
+                  Batch batch = TiltedBatch(random, size, count++ % 2 == 0 ? 0.6f : -0.6f);
+                  batch.at("y") = Random(random, Shape{size, 4});
+                  return batch;
+                });
+}
+
 const std::string kNormalized = R"(
 g (float[N, 3, 2, 2] x) => (float[N, 3, 2, 2] z)
 <float[3] s = {1, 2, -0.5}, float[3] b = {0, 0.1, 0.2}, float[3] m = {0, 0, 0}, float[3] v = {1, 1, 1}, float[3, 1, 1] w = {1, -2, 0.5}>

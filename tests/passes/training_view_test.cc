@@ -94,5 +94,76 @@ g (float[N, 3] x) => (float[N, 3] y)
   }
 }
 
+// torch.fake_quantize_* from 0 to 127 has a Clip between the two; and what is quantised once may be read twice.
+TEST(FakeQuantize, SevenBitsAndTwoReaders) {
+  Session session(PlanOf(R"(
+g (float[N, 3] x) => (float[N, 3] y)
+<float[3] w = {0.33, 9, -3}, float step = {0.1}, uint8 zero = {60}, uint8 low = {0}, uint8 high = {127}>
+{
+  h = Mul (x, w)
+  q = QuantizeLinear (h, step, zero)
+  c = Clip (q, low, high)
+  d = DequantizeLinear (c, step, zero)
+  e = DequantizeLinear (q, step, zero)
+  y = Add (d, e)
+})",
+                         1));
+  const Tensor x = Tensor::From<float>({1, 1, 1}, Shape{1, 3});
+  // 9 is 90 + 60: in range of eight bits, out of that of seven.
+  const auto outputs = session.Predict({{"x", x.view()}});
+  EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[0], 0.6f);
+  EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[1], 6.7f + 9);
+  EXPECT_FLOAT_EQ(outputs.at("y").as<float>()[2], -6);
+  session.Step({{"x", x.view()}});
+  const float lr = static_cast<float>(kRate);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[0], 0.33f - 2 * lr / 3);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[1], 9 - lr / 3);
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[2], -3 - 2 * lr / 3);
+}
+
+// What is left of a detach() in the files of torch.onnx's older exporter: each of these passes the gradient of y to h whole.
+TEST(StraightThrough, DifferencesFromStepsGetNoGradient) {
+  for (const char* form : {"d = Sub (s, h) y = Add (h, d)", "d = Sub (s, h) y = Add (d, h)", "d = Sub (h, s) y = Sub (h, d)",
+                           "d = Add (s, h) y = Sub (d, h)", "d = Add (h, s) i = Identity (h) y = Sub (d, i)"}) {
+    SCOPED_TRACE(form);
+    for (const bool detach : {true, false}) {
+      CompileOptions options;
+      options.recipe.losses = {{.type = "output", .output = "y"}};
+      options.recipe.optimizer.type = "sgd";
+      options.recipe.schedule.lr = options.recipe.optimizer.lr = kRate;
+      options.entries = {{EntryKind::kStep, 1}, {EntryKind::kPredict, 1}};
+      options.import.detach = detach;
+      Session session(std::make_shared<const Plan>(Compile(Model::FromText(R"(<ir_version: 10, opset_import: ["" : 17]>
+g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}> { h = Mul (x, w) s = Round (h) )" +
+                                                                           std::string(form) + " }"),
+                                                           options)));
+      const Tensor x = Tensor::From<float>({1, 2}, Shape{1, 2});
+      const auto y = session.Predict({{"x", x.view()}});
+      EXPECT_NEAR(y.at("y").as<float>()[0], 0, 1e-6);
+      EXPECT_NEAR(y.at("y").as<float>()[1], 4, 1e-6);
+      session.Step({{"x", x.view()}});
+      EXPECT_NEAR(session.Get("w").as<float>()[0], 0.3f - (detach ? static_cast<float>(kRate) / 2 : 0), 1e-6);
+      EXPECT_NEAR(session.Get("w").as<float>()[1], 1.75f - (detach ? static_cast<float>(kRate) : 0), 1e-6);
+    }
+  }
+}
+
+// Where both have a gradient, they are what the file says.
+TEST(StraightThrough, WhatIsLearnedOnBothSidesStays) {
+  Session session(PlanOf(R"(
+g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}, float[2] v = {1, 2}>
+{
+  h = Mul (x, w)
+  s = Mul (x, v)
+  d = Sub (s, h)
+  y = Add (h, d)
+})",
+                         1));
+  const Tensor x = Tensor::From<float>({1, 2}, Shape{1, 2});
+  session.Step({{"x", x.view()}});
+  EXPECT_FLOAT_EQ(session.Get("w").as<float>()[1], 1.75f);
+  EXPECT_FLOAT_EQ(session.Get("v").as<float>()[1], 2 - static_cast<float>(kRate));
+}
+
 }  // namespace
 }  // namespace gradloom

@@ -71,6 +71,41 @@ TEST(Resize, AsRecorded) {
                  {0, 0, 0.1f, -0.2f, 1, 1, 0.9f, 1.2f});
 }
 
+// What PyTorch's interpolate and onnxruntime take, whose places are float32: [n] by a scale of float32, or to a size.
+TEST(Resize, TheNearestElementIsThatOfFloat32) {
+  const auto chosen = [](int64_t n, const std::vector<float>& scales, const std::vector<int64_t>& sizes) {
+    Graph graph;
+    OnnxTypeRules rules;
+    GraphBuilder b(graph, rules);
+    const ValueId x = graph.AddValue("x", DType::kFloat32, {n}, Role::kInput);
+    graph.inputs.push_back(x);
+    const ValueId y =
+        b.Op("Resize",
+             {x, kNoValue, scales.empty() ? kNoValue : b.Constant(Tensor::From(scales, {1})), sizes.empty() ? kNoValue : b.Ints(sizes)},
+             {{"mode", Text("nearest")}, {"coordinate_transformation_mode", Text("asymmetric")}, {"nearest_mode", Text("floor")}});
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < n; ++i) numbers.push_back(static_cast<float>(i));
+    const Tensor made = Interpret(graph, {{x, Tensor::From(numbers, {n})}}, std::vector<ValueId>{y})[0];
+    return std::vector<float>(made.as<float>().begin(), made.as<float>().end());
+  };
+  EXPECT_EQ(chosen(10, {1.2f}, {}), (std::vector<float>{0, 0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(chosen(14, {0.3f}, {}), (std::vector<float>{0, 3, 6, 10}));
+  EXPECT_EQ(chosen(14, {}, {18}), (std::vector<float>{0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11, 12, 13}));
+}
+
+// PyTorch has 7 of 5 by 1.4 and of 10 by 0.7, and so has onnxruntime; the products with the scales' float32 are less.
+TEST(Resize, ExtentsAreProductsOfFloat32) {
+  Graph graph;
+  OnnxTypeRules rules;
+  GraphBuilder b(graph, rules);
+  const ValueId x = graph.AddValue("x", DType::kFloat32, {1, 5, 10, 3}, Role::kInput);
+  const auto resized = [&](const std::vector<float>& scales, const Attributes& attributes = {}) {
+    return b.shape(b.Op("Resize", {x, kNoValue, b.Constant(Tensor::From(scales, {static_cast<int64_t>(scales.size())}))}, attributes));
+  };
+  EXPECT_EQ(resized({1, 1.4f, 0.7f, 2.5f}), (Shape{1, 7, 7, 7}));
+  EXPECT_EQ(resized({0.7f, 1.4f}, {{"axes", std::vector<int64_t>{-2, 1}}}), (Shape{1, 7, 7, 3}));
+}
+
 void ExpectGradient(const Attributes& attributes, const std::vector<float>& scales, const std::vector<int64_t>& sizes) {
   Program p(DType::kFloat64, attributes, {}, scales, sizes);
   const ValueId weights = p.b.Constant(Wave(p.b.shape(p.y), 3, DType::kFloat64));

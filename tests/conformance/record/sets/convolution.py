@@ -83,6 +83,7 @@ def _resizes():
     one = lambda name, *layers, c=5, size=5: case(f"resize_{name}", body(conv(3, 5), nn.ReLU, *layers, conv(c, c), channels=c), size=size)
     yield one("nearest_2", nn.Upsample(scale_factor=2))
     yield one("nearest_size", nn.Upsample(size=(7, 9)))
+    yield one("nearest_decimals", nn.Upsample(scale_factor=1.4), nn.Upsample(size=(10, 10)), nn.Upsample(scale_factor=1.2))
     yield one("bilinear", nn.Upsample(scale_factor=2, mode="bilinear"))
     yield one("bilinear_align", nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True))
     yield one("bilinear_size", nn.Upsample(size=(8, 6), mode="bilinear"))

@@ -49,6 +49,18 @@ class Rounded(nn.Module):
         return F.linear(through(h, 0.25), rounded(self.second), self.second.bias)
 
 
+class SevenBits(nn.Module):
+    """Of eight bits: the older exporter clips what is quantised."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        few = lambda v, step, zero: torch.fake_quantize_per_tensor_affine(v, step, zero, 0, 127)
+        return self.second(F.relu(F.linear(few(x, 2**-5, 60), few(self.first.weight, 2**-8, 64), self.first.bias)))
+
+
 class Parts(nn.Module):
     """A value read both ways, a weight read without being trained there, and a head that the body does not learn from."""
 
@@ -73,3 +85,6 @@ def cases():
         yield case("siamese", Siamese, views, [term("output", target=None)], optimizer("momentum", lr=0.02), inputs=("a", "b"), targets=())
         yield case("rounded", lambda style=style: Rounded(weights=style != "taken_out"), labelled, [term("cross_entropy")], optimizer("sgd", lr=0.05))
         yield case("parts", Parts, labelled, [term("cross_entropy"), term("cross_entropy", output="side", weight=0.5)], optimizer("adamw", lr=0.01), outputs=("out", "side"))
+    # What the older exporter leaves of them.
+    for name, module in {"rounded": Rounded, "seven_bits": SevenBits}.items():
+        yield Case(f"detach_{name}_legacy", module, labelled, [term("cross_entropy")], optimizer("sgd", lr=0.05), exporter="legacy", opset=17)

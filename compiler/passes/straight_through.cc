@@ -1,0 +1,93 @@
+#include "compiler/passes/straight_through.h"
+
+#include <utility>
+
+#include "compiler/ops/op.h"
+#include "compiler/passes/graph_match.h"
+
+namespace gradloom {
+namespace {
+
+size_t At(ValueId id) { return static_cast<size_t>(id); }
+
+// By value: whether a gradient of it reaches a parameter.
+std::vector<bool> LearnedOf(const Graph& graph, const std::vector<ValueId>& parameters) {
+  std::vector<bool> learned(static_cast<size_t>(graph.num_values()));
+  for (ValueId id : parameters) learned[At(id)] = true;
+  for (const Node& node : graph.nodes) {
+    const Op* op = FindOp(node.domain, node.op);
+    if (op != nullptr && op->has(kNoGradient)) continue;
+    bool any = false;
+    ForEachUse(node, [&](ValueId id) { any = any || learned[At(id)]; });
+    for (ValueId id : node.outputs) {
+      if (id != kNoValue) learned[At(id)] = any && IsFloating(graph.value(id).dtype);
+    }
+  }
+  return learned;
+}
+
+class Finder {
+ public:
+  Finder(const Graph& graph, const std::vector<ValueId>& parameters)
+      : graph_(graph), match_(graph), learned_(LearnedOf(graph, parameters)) {}
+
+  // The operand of the node that gets no gradient, or -1.
+  int Detached(const Node& node) const {
+    if (!node.domain.empty() || node.inputs.size() != 2 || !IsFloating(graph_.value(node.outputs[0]).dtype)) return -1;
+    if (node.op == "Add") {
+      for (int i : {0, 1}) {
+        const ValueId x = node.inputs[static_cast<size_t>(1 - i)], difference = node.inputs[static_cast<size_t>(i)];
+        if (const Node* sub = Made(difference, "Sub", node); sub != nullptr && Cancels(sub->inputs[1], x, sub->inputs[0])) return i;
+      }
+    }
+    if (node.op != "Sub") return -1;
+    // x - (x - s).
+    if (const Node* sub = Made(node.inputs[1], "Sub", node); sub != nullptr && Cancels(sub->inputs[0], node.inputs[0], sub->inputs[1]))
+      return 1;
+    // (s + x) - x.
+    const Node* add = Made(node.inputs[0], "Add", node);
+    for (size_t i = 0; add != nullptr && i < 2; ++i) {
+      if (Cancels(add->inputs[i], node.inputs[1], add->inputs[1 - i])) return 1;
+    }
+    return -1;
+  }
+
+ private:
+  // The operator that made an operand of the shape of the node's result.
+  const Node* Made(ValueId id, const char* op, const Node& node) const {
+    return graph_.type(id) == graph_.type(node.outputs[0]) ? match_.Made(id, op) : nullptr;
+  }
+  bool Cancels(ValueId one, ValueId other, ValueId step) const {
+    return match_.Plain(one) == match_.Plain(other) && learned_[At(one)] && match_.Producer(match_.Plain(step)) >= 0 && !learned_[At(step)];
+  }
+
+  const Graph& graph_;
+  const GraphMatch match_;
+  const std::vector<bool> learned_;
+};
+
+}  // namespace
+
+int64_t PassStraightThrough(GraphBuilder& builder, const std::vector<ValueId>& parameters) {
+  Graph& graph = builder.graph();
+  const Finder finder(graph, parameters);
+  std::vector<std::pair<size_t, int>> found;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (const int operand = finder.Detached(graph.nodes[i]); operand >= 0) found.emplace_back(i, operand);
+  }
+  if (found.empty()) return 0;
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
+  auto next = found.begin();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (next != found.end() && next->first == i) {
+      builder.set_origin(nodes[i].origin);
+      ValueId& operand = nodes[i].inputs[static_cast<size_t>(next++->second)];
+      operand = builder.Own("StopGradient", {operand});
+    }
+    graph.nodes.push_back(std::move(nodes[i]));
+  }
+  builder.set_origin("");
+  return static_cast<int64_t>(found.size());
+}
+
+}  // namespace gradloom
