@@ -12,6 +12,15 @@ namespace {
 
 constexpr int64_t kMaxTrials = 256;
 
+// The axis of an operand whose elements a view has in the same order that lies as `axis` does: as long, and as far from the innermost one.
+std::optional<int> AxisOfView(const Shape& from, const Shape& to, int axis) {
+  const auto behind = to.strides()[static_cast<size_t>(axis)];
+  for (int i = 0; i < from.rank(); ++i) {
+    if (from[i] == to[axis] && from.strides()[static_cast<size_t>(i)] == behind) return i;
+  }
+  return -1;  // not known
+}
+
 // The axis of operand i from which an axis of the node's output is; -1: not known; nullopt: it is from elsewhere.
 std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, int out_rank, int axis) {
   const int rank = graph.value(node.inputs[i]).shape.rank();
@@ -21,6 +30,13 @@ std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, in
     if (node.op == "Expand" && i > 0) return std::nullopt;
     const int aligned = axis - (out_rank - rank);
     return aligned < 0 ? std::nullopt : std::optional(aligned);
+  }
+  if (op != nullptr && op->has(kView))
+    return i == 0 ? AxisOfView(graph.value(node.inputs[0]).shape, graph.value(node.outputs[0]).shape, axis) : std::nullopt;
+  // Samples are of x, channels of the filters and of the bias.
+  if (IsOneOf(node, {"Conv"})) {
+    if (axis == 1) return i == 0 ? std::nullopt : std::optional(0);
+    return i == 0 ? std::optional(axis) : std::nullopt;
   }
   if (IsOneOf(node, {"Concat"})) return axis;
   if (IsOneOf(node, {"Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"})) return i == 0 ? std::optional(axis) : -1;

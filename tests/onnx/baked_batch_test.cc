@@ -187,12 +187,17 @@ TEST(BakedBatchCopies, AreNotWeightsThatAStartIsTakenThrough) {
   const char* graph = R"(
 g (float[4, 4] x) => (float[4, 4] y)
 <float[1, 4] start = {1, 2, 3, 4}, float[4, 4] w = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, float[4] b = {0, 0, 0, 0},
- float[4, 8] u = {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, int64[2] s = {4, 4}>
+ float[4, 8] u = {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0},
+ float[4, 1, 1] into = {1, 2, 3, 4}, float[4] ib = {0, 0, 0, 0}, float[1, 4, 1] back = {1, 2, 3, 4}, int64[1] one = {1}, int64[2] s = {4, 4}>
 {
   e = Expand (start, s)
   g = Gemm <transB = 1> (e, w, b)
   t = Softplus (g)
-  m = MatMul (t, u)
+  row = Unsqueeze (t, one)
+  channels = Conv (row, into, ib)
+  joined = Conv (channels, back)
+  flat = Squeeze (joined, one)
+  m = MatMul (flat, u)
   p, q = Split <axis = 1> (m)
   y = Add (x, p)
 })";
