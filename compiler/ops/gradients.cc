@@ -12,16 +12,6 @@ std::vector<int64_t> ConstantInts(const GradientContext& c, int i, const std::ve
   return IntValues(data->view());
 }
 
-std::optional<double> UniformConstant(const Graph& graph, ValueId id) {
-  const Tensor* data = graph.data(id);
-  if (data == nullptr || graph.value(id).role != Role::kConst || data->elements() == 0) return std::nullopt;
-  const double first = ElementAsDouble(data->view(), 0);
-  for (int64_t i = 1; i < data->elements(); ++i) {
-    if (ElementAsDouble(data->view(), i) != first) return std::nullopt;
-  }
-  return first;
-}
-
 void ReshapeGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Reshape(c.grad(0), Shape(c.b.shape(c.in(0)))));
 }

@@ -1,7 +1,6 @@
 // Shorthands that gradient functions of several families share.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "compiler/ops/op.h"
@@ -15,10 +14,6 @@ inline ValueId ScalarLike(GraphBuilder& b, double value, ValueId like) { return 
 // The integers of constant operand i, or `absent` where it is not given. Throws Error(kUnsupported)
 // where its value is not known at compile time.
 std::vector<int64_t> ConstantInts(const GradientContext& c, int i, const std::vector<int64_t>& absent = {});
-
-// Element 0 of constant operand i if all its elements are equal; nothing where they differ or the value
-// is not known at compile time.
-std::optional<double> UniformConstant(const Graph& graph, ValueId id);
 
 // The gradient of a function of one operand: that of the output times derivative(b, x, y).
 template <auto derivative>

@@ -1,4 +1,5 @@
 // Broadcast functions of two or more elements, selection, clipping, and casts.
+#include "compiler/graph/constants.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/constants.h"
+
 namespace gradloom {
 namespace {
 
@@ -61,7 +63,7 @@ class FakeQuantize {
     for (size_t i : {1u, 2u}) {
       const ValueId bound = Input(clip, i);
       if (bound == kNoValue) continue;
-      const Tensor* data = graph_.value(bound).role == Role::kConst ? graph_.data(bound) : nullptr;
+      const Tensor* data = ConstantData(graph_, bound);
       if (data == nullptr || data->elements() != 1) return std::nullopt;
       const double number = ElementAsDouble(data->view(), 0);
       double& own = i == 1 ? quantized.least : quantized.most;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/passes/graph_match.h"
+#include "compiler/graph/constants.h"
 
 namespace gradloom {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/constants.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/fuse_gelu.h"
 #include "compiler/passes/graph_match.h"

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/constants.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/graph_match.h"
 #include "kernels/reference/reference.h"

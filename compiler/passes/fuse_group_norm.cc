@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/graph/constants.h"
 #include "compiler/passes/graph_match.h"
 
 namespace gradloom {

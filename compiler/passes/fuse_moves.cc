@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/constants.h"
 #include "compiler/passes/graph_match.h"
 
 namespace gradloom {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/graph/constants.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/choose_kernels.h"
-#include "compiler/passes/graph_match.h"
 #include "compiler/passes/region_bodies.h"
 #include "kernels/reference/reference.h"
 
