@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch.nn.utils import parametrizations
 
 from case import Case, classes, pixels
+from drawing import target, two_styles
 from sets import random_nets
 from zoo import _folded
 
@@ -513,9 +514,7 @@ FAMILIES = {
 def case(name, again):
     r = random.Random(zlib.crc32(f"{name}{again}".encode()))
     module, inputs, out, axis = FAMILIES[name]
-    terms, y = random_nets.loss(r, out, axis)
-    if axis == 0 and terms[0]["type"] in ("cross_entropy", "nll"):
-        terms, y = [dict(type=r.choice(["mse", "l1", "huber", "smooth_l1"]), output="out", target="y")], lambda b: pixels(b, *out)
+    terms, y = target(r, out, axis)
     options = random_nets.recipe(r)
     if again:
         exporter, optimize = r.choice([("legacy", False), ("dynamo", False), ("dynamo", True), ("legacy", True)])
@@ -532,8 +531,4 @@ def case(name, again):
 
 
 def cases():
-    for name in FAMILIES:
-        first, second = case(name, 0), case(name, 1)
-        yield first
-        if second.name != first.name:
-            yield second
+    return two_styles(case, FAMILIES)

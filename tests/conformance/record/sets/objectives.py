@@ -10,6 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from case import Case, classes, pixels, term
+from drawing import target, two_styles
 from sets import random_nets
 from sets.families import Net, conv, lin, weight
 
@@ -378,9 +379,7 @@ def drawn(family, name, entry, again, side=False):
     if out is None:
         terms, y = [term("output", target=None)], None
     else:
-        terms, y = random_nets.loss(r, out, axis)
-        if axis == 0 and terms[0]["type"] in ("cross_entropy", "nll"):
-            terms, y = [dict(type=r.choice(["mse", "l1", "huber", "smooth_l1"]), output="out", target="y")], lambda b: pixels(b, *out)
+        terms, y = target(r, out, axis)
     outputs = ("out", "side") if side else ("out",)
     if side:
         terms = [*terms, term("output", output="side", target=None, weight=0.1)]
@@ -397,13 +396,5 @@ def drawn(family, name, entry, again, side=False):
                 optimize=optimize, mode=r.choice(["train", "eval"]), dynamic_batch=out is not None and r.random() < (0.3 if exporter == "dynamo" else 0.6), batch_size=6, batch_sizes=sizes, may_rest=True, frozen=frozen, **options)
 
 
-def in_two_styles(family, table, sides=()):
-    for name, entry in table.items():
-        first, second = (drawn(family, name, entry, again, name in sides) for again in (0, 1))
-        yield first
-        if second.name != first.name:
-            yield second
-
-
 def cases():
-    return in_two_styles("objective", OBJECTIVES)
+    return two_styles(lambda name, again: drawn("objective", name, OBJECTIVES[name], again), OBJECTIVES)

@@ -5,8 +5,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from case import classes, pixels
+from drawing import two_styles
 from sets.families import Net, conv, lin, weight
-from sets.objectives import L, in_two_styles, mlp, steps, vector
+from sets.objectives import L, drawn, mlp, steps, vector
 
 
 def rotated(v, cos, sin):
@@ -231,4 +232,4 @@ BLOCKS = {
 
 
 def cases():
-    return in_two_styles("block", BLOCKS, sides=("routed", "pooled_graph"))
+    return two_styles(lambda name, again: drawn("block", name, BLOCKS[name], again, name in ("routed", "pooled_graph")), BLOCKS)
