@@ -4,16 +4,14 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "compiler/compile.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/exec/executor.h"
 #include "tests/comm/forked_job.h"
 #include "tests/cuda/emulated_runtime.h"
-#include "tests/passes/small_training.h"
+#include "tests/cuda/measured_net.h"
 
 namespace gradloom {
 namespace {
@@ -26,25 +24,15 @@ std::filesystem::path CacheOf(int process) {
 void Train(const JobTopology& topology, bool autotune) {
   setenv("GRADLOOM_CACHE", CacheOf(topology.rank).c_str(), 1);
   const auto communicator = Communicator::Connect(topology);
-  std::mt19937 random(2);
-  const Model model = ModelOf("g (float[N, 8] x) => (float[N, 8] z)\n<" + Weights(random, "w", {8, 8}) + ">\n{\n z = MatMul (x, w)\n}\n");
-  CompileOptions options = OptionsFor({{.type = "mse", .output = "z", .target = "target"}}, 2, {4});
-  options.recipe.optimizer.type = "sgd";
-  options.recipe.device = DeviceKind::kCuda;
-  options.recipe.isa = "sm_90";
-  const auto plan = std::make_shared<const Plan>(Compile(model, options));
-  const Batch batch = {{"x", Random(random, Shape{4, 8})}, {"target", Random(random, Shape{4, 8})}};
+  const MeasuredNet net;
   // To the second process another one would be the fastest.
   emulated::SetBlasAlgorithms(4, topology.rank == 0 ? 3 : 2);
   {
     // Each process sees a GPU of its own, of the same name.
-    const auto executor = Executor::Make(plan, {.communicator = communicator, .ordinals = {0, 0}, .autotune = autotune});
-    std::vector<TensorView> feeds;
-    for (const Feed& feed : plan->entries[0].feeds) feeds.push_back(batch.at(feed.name).view());
-    executor->Run(0, feeds, {.lr = 0.1F, .step = 1});
+    const auto executor = Executor::Make(net.plan, {.communicator = communicator, .ordinals = {0, 0}, .autotune = autotune});
+    const TensorView loss = net.Step(*executor);
     std::string words = "asked " + std::to_string(emulated::BlasAsked()) + " ran";
     for (int algorithm : emulated::BlasRan()) words += " " + std::to_string(algorithm);
-    const TensorView loss = executor->Fetched(0, 0);
     Say(words + " loss " + std::to_string(ElementAsDouble(loss, 0)));
   }
   communicator->Leave();

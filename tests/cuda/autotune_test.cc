@@ -4,14 +4,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "compiler/compile.h"
 #include "runtime/exec/executor.h"
 #include "tests/cuda/emulated_runtime.h"
-#include "tests/passes/small_training.h"
+#include "tests/cuda/measured_net.h"
 
 namespace gradloom {
 namespace {
@@ -20,24 +18,14 @@ TEST(Autotune, IsDoneOnceForAllDevices) {
   const std::filesystem::path cache = std::filesystem::path(testing::TempDir()) / "autotune";
   std::filesystem::remove_all(cache);
   setenv("GRADLOOM_CACHE", cache.c_str(), 1);
-  std::mt19937 random(2);
-  const Model model = ModelOf("g (float[N, 8] x) => (float[N, 8] z)\n<" + Weights(random, "w", {8, 8}) + ">\n{\n z = MatMul (x, w)\n}\n");
-  CompileOptions options = OptionsFor({{.type = "mse", .output = "z", .target = "target"}}, 2, {4});
-  options.recipe.optimizer.type = "sgd";
-  options.recipe.device = DeviceKind::kCuda;
-  options.recipe.isa = "sm_90";
-  const auto plan = std::make_shared<const Plan>(Compile(model, options));
-  const Batch batch = {{"x", Random(random, Shape{4, 8})}, {"target", Random(random, Shape{4, 8})}};
+  const MeasuredNet net;
   std::vector<std::string> notes;
   const auto run = [&](bool autotune) {
     emulated::SetBlasAlgorithms(4, 3);
-    const std::unique_ptr<Executor> executor = Executor::Make(plan, {.ordinals = {0, 0}, .autotune = autotune});
-    std::vector<TensorView> feeds;
-    for (const Feed& feed : plan->entries[0].feeds) feeds.push_back(batch.at(feed.name).view());
-    executor->Run(0, feeds, {.lr = 0.1F, .step = 1});
+    const std::unique_ptr<Executor> executor = Executor::Make(net.plan, {.ordinals = {0, 0}, .autotune = autotune});
+    const TensorView loss = net.Step(*executor);
     notes = executor->TakeNotes();
     EXPECT_TRUE(executor->TakeNotes().empty());
-    const TensorView loss = executor->Fetched(0, 0);
     return std::string(static_cast<const char*>(loss.data), static_cast<size_t>(loss.bytes()));
   };
   const std::string bits = run(false);

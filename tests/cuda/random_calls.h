@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "kernels/reference/reference.h"
 #include "tests/cuda/run_kernel.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom::random_calls {
 
@@ -92,8 +92,7 @@ inline void Compare(const Case& c, double allowed = 0) {
 // `rounds` cases, each of a seed of its own, which is printed where one fails.
 template <typename Draw>
 void ForEachSeed(int rounds, const Draw& draw) {
-  const char* const text = std::getenv("GRADLOOM_SEED");
-  const uint64_t first = text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+  const uint64_t first = GivenSeed().value_or(1);
   for (int k = 0; k < rounds && !::testing::Test::HasFatalFailure(); ++k) {
     const uint64_t seed = first + static_cast<uint64_t>(k);
     SCOPED_TRACE("GRADLOOM_SEED=" + std::to_string(seed));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/cuda/recurrent_calls.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -14,17 +15,10 @@ using namespace recurrent_calls;  // NOLINT: all of it
 
 constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
 
-uint64_t Seed() {
-  const char* const given = std::getenv("GRADLOOM_SEED");
-  const uint64_t seed = given == nullptr ? std::random_device()() : std::strtoull(given, nullptr, 10);
-  std::printf("GRADLOOM_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
-
 // f(case, drawn, where) for each kind and case in each type.
 template <typename Make, typename F>
 void ForEachCase(const Make& make, const F& f) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     for (size_t c = 0; c < std::size(kCases); ++c) {
       const Drawn drawn = make(kCases[c], kind, random);
@@ -99,7 +93,7 @@ TEST(CudaRecurrent, Gradient) {
 }
 
 TEST(CudaRecurrent, NothingPastTheEndOfASequenceIsRead) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     for (const bool batch_first : {false, true}) {
       Drawn drawn = DrawGradient({4, 2, 3, 5, "bidirectional", batch_first, true, true, true}, kind, random);
@@ -114,7 +108,7 @@ TEST(CudaRecurrent, NothingPastTheEndOfASequenceIsRead) {
 }
 
 TEST(CudaRecurrent, NotesALengthThatIsNone) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (const Kind& kind : kKinds) {
     Drawn drawn = DrawGradient({4, 2, 3, 5, "bidirectional", false, true, true, true}, kind, random);
     for (const int32_t length : {-1, 5}) {

@@ -8,33 +8,19 @@
 
 #include "compiler/compile.h"
 #include "compiler/cost/simulate.h"
+#include "tests/passes/recurrent_net.h"
 #include "tests/passes/small_training.h"
 
 namespace gradloom {
 namespace {
 
-struct Case {
-  std::string op, attributes;
-  int64_t gates, directions;
+const RecurrentCase kCases[] = {
+    {"LSTM", "", 4, 1},
+    {"LSTM", ", direction = \"bidirectional\"", 4, 2},
+    {"GRU", ", direction = \"reverse\"", 3, 1},
+    {"GRU", ", direction = \"bidirectional\", linear_before_reset = 1", 3, 2},
+    {"RNN", ", direction = \"bidirectional\"", 1, 2},
 };
-
-const Case kCases[] = {
-    {"LSTM", "hidden_size = 8", 4, 1},
-    {"LSTM", "hidden_size = 8, direction = \"bidirectional\"", 4, 2},
-    {"GRU", "hidden_size = 8, direction = \"reverse\"", 3, 1},
-    {"GRU", "hidden_size = 8, direction = \"bidirectional\", linear_before_reset = 1", 3, 2},
-    {"RNN", "hidden_size = 8, direction = \"bidirectional\"", 1, 2},
-};
-
-// x [N, 4, 3], of which Y's sum over the steps and the last state give 2 classes.
-std::string Net(const Case& c, std::mt19937& random) {
-  const int64_t d = c.directions, width = c.gates * 8;
-  return "g (float[N, 4, 3] x) => (float[N, 2] z)\n<" + Weights(random, "w", {d, width, 3}) + ",\n" + Weights(random, "r", {d, width, 8}) +
-         ",\n" + Weights(random, "b", {d, 2 * width}) + ",\n" + Weights(random, "v", {d * 8, 2}) +
-         ",\nint64[1] first = {0}, int64[2] flat = {0, -1}> {\n  t = Transpose <perm = [1, 0, 2]> (x)\n  y, h = " + c.op + " <" +
-         c.attributes + "> (t, w, r, b)\n  sum = ReduceSum <keepdims = 0> (y, first)\n  all = Add (sum, h)\n" +
-         "  samples = Transpose <perm = [1, 0, 2]> (all)\n  rows = Reshape (samples, flat)\n  z = MatMul (rows, v)\n}\n";
-}
 
 CompileOptions OnGpu(Precision precision) {
   CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {6});
@@ -45,11 +31,11 @@ CompileOptions OnGpu(Precision precision) {
 }
 
 TEST(CudaRecurrentTraining, KeptStepsGiveTheSameBits) {
-  for (const Case& c : kCases) {
+  for (const RecurrentCase& c : kCases) {
     for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
       SCOPED_TRACE(c.op + " " + c.attributes);
       std::mt19937 random(5);
-      const Model model = ModelOf(Net(c, random));
+      const Model model = ModelOf(RecurrentNet(c, random));
       std::vector<Batch> batches;
       for (int i = 0; i < 3; ++i) batches.push_back({{"x", Random(random, Shape{6, 4, 3})}, {"target", Classes(random, 6, 2)}});
       CompileOptions options = OnGpu(precision);
@@ -73,7 +59,7 @@ TEST(CudaRecurrentTraining, TheSimulatorCountsTheStepsThatAreMadeAgain) {
                     .launch_seconds = 1};
   for (const auto& [c, launches_a_step] : {std::pair(kCases[0], 2), std::pair(kCases[2], 4), std::pair(kCases[3], 2)}) {
     std::mt19937 random(5);
-    const Model model = ModelOf(Net(c, random));
+    const Model model = ModelOf(RecurrentNet(c, random));
     CompileOptions options = OnGpu(Precision::kFloat32);
     options.recipe.streams = 1;
     const double kept = Simulate(Compile(model, options), 0, cluster).seconds;
@@ -85,16 +71,16 @@ TEST(CudaRecurrentTraining, TheSimulatorCountsTheStepsThatAreMadeAgain) {
 
 TEST(CudaRecurrentTraining, WhatNoKernelKeepsIsComputedAgain) {
   std::mt19937 random(5);
-  const Plan plan = Compile(ModelOf(Net({"LSTM", "hidden_size = 8, clip = 0.5", 4, 1}, random)), OnGpu(Precision::kFloat32));
+  const Plan plan = Compile(ModelOf(RecurrentNet({"LSTM", ", clip = 0.5", 4, 1}, random)), OnGpu(Precision::kFloat32));
   EXPECT_EQ(Count(plan, "LSTM"), 1);
   EXPECT_EQ(Count(plan, "LstmGrad"), 1);
 }
 
 TEST(CudaRecurrentTraining, TheSameNumbersAsOnTheCpu) {
-  for (const Case& c : kCases) {
+  for (const RecurrentCase& c : kCases) {
     SCOPED_TRACE(c.op + " " + c.attributes);
     std::mt19937 random(7);
-    const Model model = ModelOf(Net(c, random));
+    const Model model = ModelOf(RecurrentNet(c, random));
     const std::vector<Batch> batches{{{"x", Random(random, Shape{6, 4, 3})}, {"target", Classes(random, 6, 2)}}};
     const auto cpu = Train(model, OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {6}), batches);
     ExpectNear(cpu, Train(model, OnGpu(Precision::kFloat32), batches), 1e-4);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/kernels/compare.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {

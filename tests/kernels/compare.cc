@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <iostream>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/reference/reference.h"
@@ -133,16 +131,6 @@ std::vector<Tensor> RunWidened(KernelCall call, std::vector<Tensor> inputs) {
 }
 
 }  // namespace
-
-uint64_t TestSeed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("GRADLOOM_SEED");
-    const uint64_t drawn = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-    std::cout << "seed " << drawn << " (GRADLOOM_SEED)" << std::endl;
-    return drawn;
-  }();
-  return seed;
-}
 
 OperandType Plain(DType dtype, Shape shape) { return {dtype, std::move(shape), {}}; }
 

@@ -12,9 +12,6 @@
 
 namespace gradloom {
 
-// The seed of this run: GRADLOOM_SEED, or one that is drawn. Printed by the first caller.
-uint64_t TestSeed();
-
 struct Comparison {
   // |got - wanted| <= absolute + relative * max(|wanted| of the element, scale * the largest |wanted|).
   double absolute = 1e-6;

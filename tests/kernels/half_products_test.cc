@@ -11,6 +11,8 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
+#include "tests/kernels/product_calls.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -25,10 +27,7 @@ class HalfProductsTest : public testing::TestWithParam<Kind> {
   static OperandType Low(Shape shape) { return Plain(GetParam().dtype, std::move(shape)); }
   static std::string Row(const std::string& op) { return GetParam().rows + op; }
 
-  static KernelCall MatMul(Shape a, Shape b, Shape y) {
-    return {
-        .op = "MatMul", .domain = "", .attributes = {}, .inputs = {Low(std::move(a)), Low(std::move(b))}, .outputs = {Low(std::move(y))}};
-  }
+  static KernelCall MatMul(Shape a, Shape b, Shape y) { return MatMulCall(GetParam().dtype, {std::move(a), std::move(b), std::move(y)}); }
 
   // Sums of k products of numbers below 1 in float32, then a step of the type.
   static Comparison Sums(int64_t k) {
@@ -56,50 +55,20 @@ class HalfProductsTest : public testing::TestWithParam<Kind> {
 
 TEST_P(HalfProductsTest, MatMul) {
   std::mt19937_64 random(TestSeed());
-  struct Case {
-    Shape a, b, y;
-  };
-  const Case cases[] = {
-      {{3, 4}, {4, 5}, {3, 5}},
-      {{1, 1}, {1, 1}, {1, 1}},
-      {{7}, {7}, {}},
-      {{7}, {7, 33}, {33}},
-      {{5, 7}, {7}, {5}},
-      {{2, 3, 4, 5}, {5, 6}, {2, 3, 4, 6}},
-      {{2, 3, 40, 50}, {2, 3, 50, 60}, {2, 3, 40, 60}},
-      {{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
-      {{5, 6}, {4, 6, 7}, {4, 5, 7}},
-      {{3, 1, 13, 20}, {1, 4, 20, 34}, {3, 4, 13, 34}},
-      {{200, 300}, {300, 150}, {200, 150}},  // k in two parts
-      {{30, 257}, {257, 129}, {30, 129}},    // one more than whole parts
-      {{900, 40}, {40, 800}, {900, 800}},    // blocks in both directions
-      {{13, 600}, {600, 1000}, {13, 1000}},
-  };
-  for (const Case& c : cases) {
-    const KernelCall call = MatMul(c.a, c.b, c.y);
-    ExpectSameAsReference(call, random, Sums(c.a[c.a.rank() - 1]), Row("MatMul"));
+  for (const ProductShapes& shapes : MatMulShapes()) {
+    const KernelCall call = MatMulCall(GetParam().dtype, shapes);
+    ExpectSameAsReference(call, random, Sums(shapes.a[shapes.a.rank() - 1]), Row("MatMul"));
     ExpectSameAsReference(call, random, Exact(), Row("MatMul"));
   }
 }
 
 TEST_P(HalfProductsTest, GemmWithItsOptions) {
   std::mt19937_64 random(TestSeed());
-  for (int round = 0; round < 120; ++round) {
-    const int64_t most = round % 8 == 0 ? 500 : round % 4 == 0 ? 150 : 40;
-    const Shape extents = RandomShape(random, 3, 1, most);
-    const int64_t m = extents[0], n = extents[1], k = extents[2];
-    const bool ta = round & 1, tb = round & 2;
-    const Shape biases[] = {{}, {n}, {1, n}, {1, 1}};
-    const OperandType bias = round % 5 == 4 ? OperandType{} : Low(biases[round % 5]);
-    const double alpha = round % 3 == 0 ? 0.5 : 1.0;
-    const KernelCall call{.op = "Gemm",
-                          .domain = "",
-                          .attributes = {{"transA", int64_t{ta}}, {"transB", int64_t{tb}}, {"alpha", alpha}},
-                          .inputs = {Low(ta ? Shape{k, m} : Shape{m, k}), Low(tb ? Shape{n, k} : Shape{k, n}), bias},
-                          .outputs = {Low({m, n})}};
+  const auto biases = [](int64_t, int64_t n) { return std::vector<Shape>{{}, {n}, {1, n}, {1, 1}}; };
+  ForEachGemm(GetParam().dtype, 120, biases, random, [&](const KernelCall& call, int64_t k) {
     ExpectSameAsReference(call, random, Sums(k), Row("Gemm"));
     ExpectSameAsReference(call, random, Exact(), Row("Gemm"));
-  }
+  });
 }
 
 // However work is shared.

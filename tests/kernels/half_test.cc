@@ -11,6 +11,7 @@
 #include "kernels/catalog/pointwise.h"
 #include "kernels/cpu/isa/loops.h"
 #include "tests/kernels/compare.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {

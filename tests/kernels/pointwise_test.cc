@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/isa/loops.h"
 #include "tests/kernels/compare.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {

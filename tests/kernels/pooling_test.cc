@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {

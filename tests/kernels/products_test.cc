@@ -6,6 +6,8 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
+#include "tests/kernels/product_calls.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -22,39 +24,13 @@ const Comparison kClose{.absolute = 1e-6, .relative = 2e-6, .scale = 1, .low = -
 
 TEST(MatMul, Shapes) {
   std::mt19937_64 random(TestSeed());
-  struct Case {
-    Shape a, b, y;
-  };
-  const Case cases[] = {
-      {{3, 4}, {4, 5}, {3, 5}},
-      {{128, 13}, {13, 16}, {128, 16}},
-      {{1, 1}, {1, 1}, {1, 1}},
-      {{7}, {7}, {}},
-      {{7}, {7, 33}, {33}},
-      {{5, 7}, {7}, {5}},
-      {{2, 3, 4, 5}, {5, 6}, {2, 3, 4, 6}},
-      {{2, 3, 40, 50}, {2, 3, 50, 60}, {2, 3, 40, 60}},
-      {{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
-      {{5, 6}, {4, 6, 7}, {4, 5, 7}},
-      {{200, 300}, {300, 150}, {200, 150}},
-  };
-  for (const Case& c : cases) ExpectSameAsReference(Call("MatMul", "", {Float(c.a), Float(c.b)}, c.y, {}), random, kClose);
+  for (const ProductShapes& shapes : MatMulShapes()) ExpectSameAsReference(MatMulCall(DType::kFloat32, shapes), random, kClose);
 }
 
 TEST(MatMul, GemmWithItsOptions) {
   std::mt19937_64 random(TestSeed());
-  for (int round = 0; round < 160; ++round) {
-    const int64_t most = round % 4 == 0 ? 150 : 40;
-    const Shape extents = RandomShape(random, 3, 1, most);
-    const int64_t m = extents[0], n = extents[1], k = extents[2];
-    const bool ta = round & 1, tb = round & 2;
-    const Shape biases[] = {{}, {n}, {1, n}, {m, 1}, {m, n}, {1, 1}};
-    const OperandType bias = round % 7 == 6 ? OperandType{} : Float(biases[round % 7]);
-    const double alpha = round % 3 == 0 ? 0.5 : 1.0;
-    ExpectSameAsReference(Call("Gemm", "", {Float(ta ? Shape{k, m} : Shape{m, k}), Float(tb ? Shape{n, k} : Shape{k, n}), bias}, {m, n},
-                               {{"transA", int64_t{ta}}, {"transB", int64_t{tb}}, {"alpha", alpha}}),
-                          random, kClose);
-  }
+  const auto biases = [](int64_t m, int64_t n) { return std::vector<Shape>{{}, {n}, {1, n}, {m, 1}, {m, n}, {1, 1}}; };
+  ForEachGemm(DType::kFloat32, 160, biases, random, [&](const KernelCall& call, int64_t) { ExpectSameAsReference(call, random, kClose); });
 }
 
 struct ConvCase {

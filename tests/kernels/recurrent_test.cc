@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/recurrent_calls.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {

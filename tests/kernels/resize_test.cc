@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "tests/kernels/compare.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {

@@ -10,7 +10,7 @@ import unittest
 import numpy as np
 
 PRINT_METRICS = os.path.abspath(sys.argv.pop(1))
-SEED = int(os.environ.get("GRADLOOM_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
+SEED = int(os.environ.get("GRADLOOM_SEED", random.SystemRandom().randrange(1 << 31)))
 
 
 def softmax(x, axis):

@@ -1,7 +1,6 @@
 // Models that are read by our reader of bytes, against the same parsed by protobuf alone. GRADLOOM_SEED=N draws others.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -14,6 +13,7 @@
 #include "compiler/onnx/tensor_data.h"
 #include "compiler/onnx/wire_reader.h"
 #include "runtime/base/dtype.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -154,11 +154,7 @@ std::string Hash(std::string_view bytes) {
 }
 
 TEST(Wire, RandomModelsAreWhatProtobufReads) {
-  const char* given = std::getenv("GRADLOOM_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  RecordProperty("seed", std::to_string(seed));
-  SCOPED_TRACE("GRADLOOM_SEED=" + std::to_string(seed));
-  Random random(seed);
+  Random random(TestSeed());
   const std::string path = testing::TempDir() + "/wire.onnx";
   for (int i = 0; i < 100; ++i) {
     const std::string bytes = RandomModel(random).SerializeAsString();

@@ -19,6 +19,7 @@
 #include "runtime/exec/host_executor.h"
 #include "runtime/plan/verify_plan.h"
 #include "tests/oracle/random_graph.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -27,10 +28,7 @@ constexpr int kGraphs = 150;
 // How many times the rounding error of float32, as the oracle shows it, a kernel's own order may make.
 constexpr double kFactor = 64;
 
-uint64_t FirstSeed() {
-  const char* given = std::getenv("GRADLOOM_TEST_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : 20261121;
-}
+uint64_t FirstSeed() { return GivenSeed().value_or(20261121); }
 
 // p' = p - 0.1 * gradient for every parameter; every gradient can be fetched too.
 void AddUpdates(GraphBuilder& b, const std::map<ValueId, ValueId>& gradients) {
@@ -131,7 +129,7 @@ class ExecutorAgainstOracle : public testing::TestWithParam<Division> {};
 
 TEST_P(ExecutorAgainstOracle, OnRandomGraphs) {
   const uint64_t first = FirstSeed();
-  std::printf("seeds %llu to %llu (GRADLOOM_TEST_SEED sets the first)\n", static_cast<unsigned long long>(first),
+  std::printf("seeds %llu to %llu (GRADLOOM_SEED sets the first)\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + kGraphs - 1));
   for (int i = 0; i < kGraphs; ++i) {
     SCOPED_TRACE("seed " + std::to_string(first + static_cast<uint64_t>(i)));

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -13,6 +12,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/session/session.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -21,11 +21,6 @@ namespace {
 // of two nearly equal elements is a window's largest is a rounding error's choice, both choices are right, and each sends a gradient to
 // another place. A wrong layout puts every element into a wrong place.
 constexpr double kTolerance = 1e-3, kTies = 2e-2, kMoved = 20;
-
-uint64_t Seed() {
-  const char* given = std::getenv("GRADLOOM_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-}
 
 // Convolution networks as ONNX text: chains of convolutions (some grouped, some of channels that no block divides),
 // normalizations, activations, poolings, residual sums, concatenations and gates of a number for each channel.
@@ -144,8 +139,7 @@ void ExpectNear(const TensorView& a, const TensorView& b, const TensorView& move
 }
 
 TEST(AssignLayouts, RandomConvolutionNetworks) {
-  const uint64_t first = Seed();
-  std::cout << "seed " << first << " (GRADLOOM_SEED)" << std::endl;
+  const uint64_t first = TestSeed();
   int reorders = 0, states = 0;
   for (uint64_t seed = first; seed < first + 24; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

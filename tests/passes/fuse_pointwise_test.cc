@@ -4,22 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <random>
 
 #include "compiler/onnx/type_rules.h"
 #include "compiler/oracle/interpreter.h"
 #include "compiler/passes/differentiate.h"
 #include "kernels/catalog/pointwise.h"
 #include "tests/oracle/random_graph.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
-
-uint64_t Seed() {
-  const char* given = std::getenv("GRADLOOM_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-}
 
 TEST(FusePointwise, MakesOneNodeOfAChainAndKeepsWhatIsReadOutside) {
   const OnnxTypeRules rules;
@@ -64,8 +58,7 @@ TEST(FusePointwise, StopsWhereAnotherNodeReads) {
 
 TEST(FusePointwise, RandomTrainingGraphs) {
   const OnnxTypeRules rules;
-  const uint64_t first = Seed();
-  std::cout << "seed " << first << " (GRADLOOM_SEED)" << std::endl;
+  const uint64_t first = TestSeed();
   int groups = 0;
   for (uint64_t seed = first; seed < first + 60; ++seed) {
     RandomGraph made = MakeRandomGraph(seed, 5 + static_cast<int>(seed % 60), rules);

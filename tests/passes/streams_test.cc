@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <random>
 #include <set>
@@ -12,21 +11,12 @@
 #include "compiler/passes/events.h"
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/path_cover.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
 
 using Dependencies = std::vector<std::vector<int>>;
-
-uint64_t Seed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("GRADLOOM_SEED");
-    const uint64_t drawn = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-    std::cout << "seed " << drawn << " (GRADLOOM_SEED)" << std::endl;
-    return drawn;
-  }();
-  return seed;
-}
 
 Dependencies RandomOrder(std::mt19937_64& random, size_t n) {
   Dependencies dependencies(n);
@@ -53,7 +43,7 @@ std::vector<std::vector<bool>> Closure(const Dependencies& dependencies) {
 }
 
 TEST(TransitiveReduction, LeavesTheFewestThatMeanTheSame) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 300; ++round) {
     const Dependencies dependencies = RandomOrder(random, 1 + random() % 90);
     const auto before = Closure(dependencies);
@@ -83,7 +73,7 @@ size_t LargestMatching(const Dependencies& dependencies, size_t node, std::set<i
 }
 
 TEST(PathCover, IsAMinimum) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   for (int round = 0; round < 300; ++round) {
     const Dependencies dependencies = RandomOrder(random, 1 + random() % 9);
     const std::vector<int> predecessor = MinimumPathCover(dependencies);
@@ -115,7 +105,7 @@ Graph GraphOf(const Dependencies& dependencies) {
 }
 
 TEST(Events, ThoseLeftAreNeededAndEnough) {
-  std::mt19937_64 random(Seed());
+  std::mt19937_64 random(TestSeed());
   int64_t inserted = 0, kept = 0;
   for (int round = 0; round < 300; ++round) {
     const Dependencies dependencies = RandomOrder(random, 1 + random() % 40);

@@ -12,6 +12,7 @@
 
 #include "compiler/compile.h"
 #include "tests/passes/small_training.h"
+#include "tests/seed/test_seed.h"
 
 namespace gradloom {
 namespace {
@@ -78,10 +79,7 @@ TEST(WriteOutEinsum, KnownForms) {
 
 // Random equations of two to four operands; the first, which has the samples, keeps them in front.
 TEST(WriteOutEinsum, RandomEquations) {
-  const char* const given = std::getenv("GRADLOOM_SEED");
-  const auto seed = given != nullptr ? static_cast<uint32_t>(std::atoll(given)) : std::random_device()();
-  std::cout << "GRADLOOM_SEED=" << seed << "\n";
-  std::mt19937 random(seed);
+  std::mt19937 random(static_cast<uint32_t>(TestSeed()));
   const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<uint32_t>(n)); };
   for (int round = 0; round < 12; ++round) {
     const std::string letters = "bijkl";

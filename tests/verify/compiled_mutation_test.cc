@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <string_view>
 
@@ -17,6 +16,7 @@
 #include "runtime/plan/verify_plan.h"
 #include "tests/conformance/random_placement.h"
 #include "tests/conformance/training_case.h"
+#include "tests/seed/test_seed.h"
 #include "tests/verify/mutations.h"
 
 namespace gradloom {
@@ -99,8 +99,7 @@ struct Row {
 };
 
 TEST(CompiledMutations, AreRefusedOrChangeNothing) {
-  const uint64_t wanted = Number("GRADLOOM_MUTANTS", 1), seed = Number("GRADLOOM_SEED", std::random_device()());
-  std::printf("seed %llu (GRADLOOM_SEED)\n", static_cast<unsigned long long>(seed));
+  const uint64_t wanted = Number("GRADLOOM_MUTANTS", 1), seed = TestSeed();
   std::map<std::string_view, Row> table;
   Row all;
   int plans = 0;

@@ -1,0 +1,28 @@
+// The seed of tests over random cases.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <random>
+
+namespace gradloom {
+
+// GRADLOOM_SEED, where it is set.
+inline std::optional<uint64_t> GivenSeed() {
+  const char* const given = std::getenv("GRADLOOM_SEED");
+  return given == nullptr ? std::nullopt : std::optional<uint64_t>(std::strtoull(given, nullptr, 10));
+}
+
+// That, or else one that is drawn: the same for the whole process, and printed, so that what failed can be run again.
+inline uint64_t TestSeed() {
+  static const uint64_t seed = [] {
+    const uint64_t chosen = GivenSeed().value_or(std::random_device()());
+    std::printf("GRADLOOM_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+    return chosen;
+  }();
+  return seed;
+}
+
+}  // namespace gradloom
