@@ -55,19 +55,35 @@ Shape RowShape(const KernelCall& call, const Shape& x) {
   return Shape(std::vector<int64_t>(x.begin() + AxisOf(call, call.attributes.Int("axis", -1), x.rank()), x.end()));
 }
 
+// The scale and the bias of a normalisation, along a row of x.
+Walk<2> ScaleAndBias(const KernelCall& call) {
+  const Shape row = RowShape(call, call.inputs[0].shape);
+  return Walk<2>(row, {AlongRow(row, call.inputs[1]), AlongRow(row, Has(call.inputs, 2) ? call.inputs[2] : OperandType())});
+}
+
+// What a normalisation of rows knows before it runs.
+struct NormalizedCall {
+  Columns rows;
+  double epsilon;
+  Walk<2> walk;
+  bool has_bias;
+
+  explicit NormalizedCall(const KernelCall& call)
+      : rows(NormalizedRows(call, call.inputs[0].shape)),
+        epsilon(call.attributes.Float("epsilon", 1e-5)),
+        walk(ScaleAndBias(call)),
+        has_bias(Has(call.inputs, 2)) {}
+};
+
 template <bool kCentred>
 std::unique_ptr<Kernel> MakeNormalize(const KernelCall& call, const KernelSite&) {
-  const Shape& x = call.inputs[0].shape;
-  const Shape row = RowShape(call, x);
-  const Columns rows = NormalizedRows(call, x);
-  const bool has_bias = Has(call.inputs, 2);
-  const Walk<2> walk(row, {AlongRow(row, call.inputs[1]), AlongRow(row, has_bias ? call.inputs[2] : OperandType())});
-  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const NormalizedCall n(call);
   const FloatVectors v(call);
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const auto with = [&]<typename S>(std::type_identity<S>) {
       return Runs([=](const Launch& l) {
-        Normalize<kCentred, T>(rows, epsilon, walk, has_bias, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)}, l);
+        Normalize<kCentred, T>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<S, Half>{l.Out<S>(0), nullptr, v.Out(l, 1), v.Out(l, 2)},
+                               l);
       });
     };
     if constexpr (kCentred)
@@ -85,15 +101,10 @@ std::unique_ptr<Kernel> WithHalf(DType dtype, const F& f) {
 
 // LayerNormalization of float32 whose result is wanted in 16 bits, too.
 std::unique_ptr<Kernel> MakeNormalizeAndCast(const KernelCall& call, const KernelSite&) {
-  const Shape& x = call.inputs[0].shape;
-  const Shape row = RowShape(call, x);
-  const Columns rows = NormalizedRows(call, x);
-  const bool has_bias = Has(call.inputs, 2);
-  const Walk<2> walk(row, {AlongRow(row, call.inputs[1]), AlongRow(row, has_bias ? call.inputs[2] : OperandType())});
-  const double epsilon = call.attributes.Float("epsilon", 1e-5);
+  const NormalizedCall n(call);
   return WithHalf(call.outputs[1].dtype, [&]<typename H>(std::type_identity<H>) {
     return Runs([=](const Launch& l) {
-      Normalize<true, float>(rows, epsilon, walk, has_bias, Normalized<float, H>{l.Out<float>(0), l.Out<H>(1), {}, {}}, l);
+      Normalize<true, float>(n.rows, n.epsilon, n.walk, n.has_bias, Normalized<float, H>{l.Out<float>(0), l.Out<H>(1), {}, {}}, l);
     });
   });
 }

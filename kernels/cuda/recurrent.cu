@@ -132,15 +132,6 @@ void BiasGradient(const Lstm<T>& lstm, T* db, cudaStream_t stream) {
       });
 }
 
-template <typename T>
-void PeepholeGradient(const Lstm<T>& lstm, T* dp, cudaStream_t stream) {
-  if (dp == nullptr) return;
-  const int64_t columns = 3 * lstm.n.hidden;
-  SumRows(
-      lstm.n, columns, PeepholeTerm<T>{lstm}, lstm.sums, stream,
-      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, Arithmetic<T> sum) { dp[d * columns + j] = static_cast<T>(sum); });
-}
-
 RecurrentPlan PlanOf(const KernelCall& call, bool gradient, const KernelSite& site) {
   return RecurrentPlan(call, {"Sigmoid", "Tanh", "Tanh"}, kGates, gradient, site);
 }
@@ -176,7 +167,7 @@ std::unique_ptr<Kernel> MakeLstmGrad(const KernelCall& call, const KernelSite& s
       BiasGradient(lstm, wanted.Of<T>(l, 3), l.stream);
       StoreState(n, lstm.dh, stride, wanted.Of<T>(l, 5), l.stream);
       StoreState(n, lstm.dc, stride, wanted.Of<T>(l, 6), l.stream);
-      PeepholeGradient(lstm, wanted.Of<T>(l, 7), l.stream);
+      PeepholeGradient(n, PeepholeTerm<T>{lstm}, lstm.sums, wanted.Of<T>(l, 7), l.stream);
     });
   });
 }

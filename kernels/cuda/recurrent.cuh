@@ -356,6 +356,16 @@ void SumRows(const Sequences& n, int64_t columns, const Load& load, A* sums, cud
       });
 }
 
+// Sums the gradient of LSTM's peepholes [directions, 3 * hidden] into dp, where that is wanted; term(direction, row, column).
+template <typename T, typename Term>
+void PeepholeGradient(const Sequences& n, const Term& term, Arithmetic<T>* sums, T* dp, cudaStream_t stream) {
+  if (dp == nullptr) return;
+  const int64_t columns = 3 * n.hidden;
+  SumRows(
+      n, columns, term, sums, stream,
+      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, Arithmetic<T> sum) { dp[d * columns + j] = static_cast<T>(sum); });
+}
+
 // GRU and RNN (recurrent_gru.cu).
 std::unique_ptr<Kernel> MakeGru(const KernelCall& call, const KernelSite& site);
 std::unique_ptr<Kernel> MakeGruGrad(const KernelCall& call, const KernelSite& site);

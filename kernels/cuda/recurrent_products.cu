@@ -114,15 +114,6 @@ void BiasGradient(const Steps<T>& c, T* db, cudaStream_t stream) {
       n, width, dr, c.sums, stream, GRADLOOM_ON_DEVICE(int64_t d, int64_t j, A sum) { db[(2 * d + 1) * width + j] = static_cast<T>(sum); });
 }
 
-template <typename T>
-void PeepholeGradient(const Steps<T>& c, T* dp, cudaStream_t stream) {
-  if (dp == nullptr) return;
-  const int64_t columns = 3 * c.n.hidden;
-  SumRows(
-      c.n, columns, KeptPeepholeTerm<T>{c}, c.sums, stream,
-      GRADLOOM_ON_DEVICE(int64_t d, int64_t j, Arithmetic<T> sum) { dp[d * columns + j] = static_cast<T>(sum); });
-}
-
 // X, or a copy with zeros past the ends of sequences: what lies there may be anything, and zero times that a NaN.
 template <typename T>
 const T* XWithinLengths(const Steps<T>& c, T* copy, cudaStream_t stream) {
@@ -188,7 +179,7 @@ void RunGradientCall(const StepsPlan& plan, const Launch& l) {
   if (d_initial != nullptr) StoreState(n, c.dh, stride, d_initial, l.stream);
   if (c.gates != 4) return;
   StoreState(n, c.dc, stride, plan.wanted.template Of<T>(l, 6), l.stream);
-  PeepholeGradient(c, plan.wanted.template Of<T>(l, 7), l.stream);
+  PeepholeGradient(c.n, KeptPeepholeTerm<T>{c}, c.sums, plan.wanted.template Of<T>(l, 7), l.stream);
 }
 
 template <typename F>
