@@ -67,8 +67,15 @@ int64_t BatchOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
 
 }  // namespace
 
-Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options)
-    : plan_(std::move(plan)), options_(std::move(options)), executor_(Executor::Make(plan_, options_.executor)) {}
+Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : options_(std::move(options)) { Load(*plan, nullptr); }
+
+void Session::Load(const Plan& plan, std::shared_ptr<StateArena> state) {
+  const auto own = std::make_shared<Plan>(plan);  // shares the tensors
+  executor_ = Executor::Make(own, options_.executor, std::move(state));
+  // The state has them now. They are as large as all weights together.
+  for (StateTensor& tensor : own->state) tensor.initial = Tensor();
+  plan_ = own;
+}
 
 int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   std::string why;
@@ -84,8 +91,7 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   int entry = find();
   const int64_t batch = BatchOf(*plan_, kind, feeds);
   if (entry < 0 && options_.source != nullptr && batch > 0 && plan_->FindEntry(kind, batch) < 0) {
-    plan_ = options_.source->Extend(*plan_, kind, batch);
-    executor_ = Executor::Make(plan_, options_.executor, executor_->shared_state());
+    Load(*options_.source->Extend(*plan_, kind, batch), executor_->shared_state());
     why.clear();
     entry = find();
   }

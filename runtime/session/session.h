@@ -46,6 +46,8 @@ struct SessionOptions {
 // Not thread-safe; several sessions may live in one process.
 class Session {
  public:
+  // Keeps no weights but its state: where the caller has no use for `plan` and what it was compiled from, and lets go of them, the memory
+  // of the weights that they hold is free for the steps.
   explicit Session(std::shared_ptr<const Plan> plan, SessionOptions options = {});
 
   // One batch of training: forward, backward, and the update once plan.accumulate batches are in. The
@@ -97,7 +99,9 @@ class Session {
   // Whether this process holds a state tensor of the plan.
   bool Holds(const StateTensor& state) const { return executor_->shared_state()->holds(state); }
 
+  // What runs: the plan that was given, and entries that were added, without the values that its state started with.
   const Plan& plan() const { return *plan_; }
+  const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
   // What runs the plan; replaced where an entry is added.
   Executor& executor() { return *executor_; }
   // The entry that ran last, of a step that accumulates and updates the one that accumulates; -1: none has.
@@ -150,6 +154,8 @@ class Session {
     int64_t step = 0, batch = 0;
   };
 
+  // Makes the executor, of fresh state or of what there is, and keeps the plan.
+  void Load(const Plan& plan, std::shared_ptr<StateArena> state);
   int FindEntry(EntryKind kind, const Feeds& feeds);
   void CheckApart() const;
   void KeepFetches();

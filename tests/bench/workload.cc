@@ -109,19 +109,21 @@ int Run(const Arguments& a, double start) {
   const TrainingCase workload = ReadWorkload(a.model, a.batches, a.workload);
   const int batches = NumBatches(workload);
   const double importing = now();
-  const Model model = Model::Load(workload.model_path);
-  CompileOptions options;
-  options.recipe = workload.recipe;
   SessionOptions session_options;
-  SetDevices(a.run, options.recipe, session_options);
-  options.control.disabled = a.disabled_passes;
-  const int64_t size = FeedsOfStep(workload, 0).begin()->second.shape[0];
-  const int64_t batch = workload.batch_sizes.empty() ? size : workload.batch_sizes.front();
-  options.entries.push_back({EntryKind::kStep, batch});
-  CompileReport report;
-  auto plan = std::make_shared<const Plan>(Compile(model, options, &report));
+  const auto compiled = [&] {
+    const Model model = Model::Load(workload.model_path);
+    CompileOptions options;
+    options.recipe = workload.recipe;
+    SetDevices(a.run, options.recipe, session_options);
+    options.control.disabled = a.disabled_passes;
+    const int64_t size = FeedsOfStep(workload, 0).begin()->second.shape[0];
+    options.entries.push_back({EntryKind::kStep, workload.batch_sizes.empty() ? size : workload.batch_sizes.front()});
+    return std::make_shared<const Plan>(Compile(model, options));
+  };
+  auto plan = compiled();
+  const int64_t batch = plan->entries.front().batch;
   const double compile_s = (now() - importing) / 1e3;
-  Session session(plan, session_options);
+  Session session(std::move(plan), session_options);
   int next = 0;
   const auto step = [&] { return session.Step(FeedsOfStep(workload, next++ % batches)).loss; };
   const double first_loss = step();
@@ -139,7 +141,7 @@ int Run(const Arguments& a, double start) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const double median = Quantile(ms, 0.5);
-  const Cost work = WorkOfStep(*plan);
+  const Cost work = WorkOfStep(session.plan());
   const auto rounded = [](double value, double places) { return std::round(value * places) / places; };
   const nlohmann::ordered_json line{{"peer", "gradloom"},
                                     {"workload", std::filesystem::path(a.model).stem().string()},

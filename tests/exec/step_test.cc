@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/exec/host_executor.h"
+#include "runtime/session/session.h"
 #include "tests/conformance/training_case.h"
 #include "tests/exec/allocations.h"
 
@@ -157,6 +158,19 @@ TEST_P(StepTest, UsesThePlannedPeak) {
   EXPECT_GE(plan_->programs[0].transient_bytes, end);
   EXPECT_LT(plan_->programs[0].transient_bytes - end, 64);
   EXPECT_EQ(HostExecutor(plan_).transient_bytes(0), plan_->programs[0].transient_bytes);
+}
+
+// The weights as they were at the start are the caller's alone, who may let go of them.
+TEST_P(StepTest, ASessionKeepsNoWeightsButItsState) {
+  const Session session(plan_);
+  for (size_t i = 0; i < plan_->state.size(); ++i) {
+    const Tensor& initial = plan_->state[i].initial;
+    EXPECT_FALSE(session.plan().state[i].initial.defined());
+    if (!initial.defined()) continue;
+    const Tensor kept = session.Get(plan_->state[i].name);
+    ASSERT_EQ(kept.bytes(), initial.bytes());
+    EXPECT_EQ(std::memcmp(kept.data(), initial.data(), static_cast<size_t>(kept.bytes())), 0) << plan_->state[i].name;
+  }
 }
 
 double MedianMicroseconds(const std::function<void()>& run) {

@@ -83,6 +83,7 @@ class Run {
     made_.threads = set_up_.plan->programs.front().streams.front().threads;
     made_.compile_s = set_up_.compile_seconds;
     made_.planned = ReportMemory(*set_up_.plan);
+    set_up_.plan = session_.shared_plan();  // which has no second copy of the weights
   }
 
   Benchmark Measure() {

@@ -22,7 +22,8 @@ double Median(std::vector<double> values) {
 
 }  // namespace
 
-RunProfile::RunProfile(Session& session, std::string path) : session_(session), path_(std::move(path)) {
+RunProfile::RunProfile(Session& session, const Plan& plan, std::string path)
+    : session_(session), path_(std::move(path)), plan_hash_(PlanHash(plan)) {
   session_.executor().set_timed(true);
   for (const Program& program : session.plan().programs) seconds_.emplace_back(program.instructions.size());
 }
@@ -55,7 +56,7 @@ void RunProfile::Finish() {
     }
     programs.push_back(std::move(list));
   }
-  const nlohmann::ordered_json all{{"plan", PlanHash(session_.plan())}, {"steps", steps_}, {"seconds", programs}};
+  const nlohmann::ordered_json all{{"plan", plan_hash_}, {"steps", steps_}, {"seconds", programs}};
   WriteFileAtomically(path_, all.dump() + "\n");
 }
 

@@ -12,8 +12,8 @@ namespace gradloom {
 // Times the steps of a run from the fourth on, at most a hundred of them.
 class RunProfile : public TrainerObserver {
  public:
-  // `session` must outlive the profile.
-  RunProfile(Session& session, std::string path);
+  // `plan`: as it is on the disk, which the profile names. `session` must outlive the profile.
+  RunProfile(Session& session, const Plan& plan, std::string path);
 
   void OnStep(const StepReport& report) override;
 
@@ -22,7 +22,7 @@ class RunProfile : public TrainerObserver {
 
  private:
   Session& session_;
-  const std::string path_;
+  const std::string path_, plan_hash_;
   int64_t steps_ = 0;
   bool written_ = false;
   std::vector<std::vector<std::vector<double>>> seconds_;  // by program, instruction, step and rank

@@ -210,11 +210,15 @@ class TrainingRun {
     const std::unique_ptr<RunCheckpointPart> part = parts_->MakePart(*session_);
     if (part != nullptr) listening.push_back(part.get());
     Observers observers(listening, nullptr);
+    LetGoOfStart();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     stopped_ = trainer.Run();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
   }
+
+  // The plan holds the weights as they were at the start, which the state has by now, and the disk.
+  void LetGoOfStart() { set_up_.plan = session_->shared_plan(); }
 
   int64_t SavedStep() const { return checkpoints_ ? checkpoints_->saved_step() : -1; }
 
@@ -257,7 +261,7 @@ class TrainingRun {
     std::optional<RunProfile> profile;
     if (const std::string& path = configuration_.Text("log.profile"); !path.empty()) {
       if (trace) throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
-      listening.push_back(&profile.emplace(*session_, path));
+      listening.push_back(&profile.emplace(*session_, *set_up_.plan, path));
     }
     std::optional<RunMetrics> metrics;
     std::optional<MetricsServer> server;
@@ -273,6 +277,7 @@ class TrainingRun {
     listening.push_back(&kernel_notes);
     // Others that train meanwhile do not wait.
     Observers observers(listening, shared_ != nullptr ? nullptr : job_.get());
+    LetGoOfStart();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
