@@ -21,9 +21,11 @@ class HostArenaMemory : public ArenaMemory {
   explicit HostArenaMemory(int64_t bytes) : memory_(bytes, "state") { memory_.Populate(); }
   std::byte* at(int64_t offset) const override { return memory_.at(offset); }
   int64_t bytes() const override { return memory_.bytes(); }
-  void Read(int64_t offset, int64_t bytes, void* to) const override { std::memcpy(to, memory_.at(offset), static_cast<size_t>(bytes)); }
+  void Read(int64_t offset, int64_t bytes, void* to) const override {
+    if (bytes > 0) std::memcpy(to, memory_.at(offset), static_cast<size_t>(bytes));
+  }
   void Write(int64_t offset, int64_t bytes, const void* from) override {
-    std::memcpy(memory_.at(offset), from, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(memory_.at(offset), from, static_cast<size_t>(bytes));
   }
 
  private:
@@ -52,7 +54,8 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange ow
   for (size_t i = 0; i < plan.places.size(); ++i) {
     constants_.emplace_back(used[i] ? plan.places[i].constants_bytes : 0, "constants");
     for (const Constant& constant : plan.constants) {
-      if (used[i] && constant.in_place(static_cast<int>(i)))
+      // Empty arenas have no address.
+      if (used[i] && constant.in_place(static_cast<int>(i)) && constant.value.bytes() > 0)
         std::memcpy(constants_[i].at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
     }
   }

@@ -26,8 +26,12 @@ class PartlySharedMemory : public ArenaMemory {
     return behind != shared_.begin() && offset < std::prev(behind)->end ? parameters_.get() + offset : own_.at(offset);
   }
   int64_t bytes() const override { return own_.bytes(); }
-  void Read(int64_t offset, int64_t bytes, void* to) const override { std::memcpy(to, at(offset), static_cast<size_t>(bytes)); }
-  void Write(int64_t offset, int64_t bytes, const void* from) override { std::memcpy(at(offset), from, static_cast<size_t>(bytes)); }
+  void Read(int64_t offset, int64_t bytes, void* to) const override {
+    if (bytes > 0) std::memcpy(to, at(offset), static_cast<size_t>(bytes));
+  }
+  void Write(int64_t offset, int64_t bytes, const void* from) override {
+    if (bytes > 0) std::memcpy(at(offset), from, static_cast<size_t>(bytes));
+  }
 
  private:
   struct Range {
