@@ -14,6 +14,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/base/tensor.h"
 
 namespace gradloom {
 namespace {
@@ -83,8 +84,13 @@ void HostArena::Populate() {
   populate(0);
 }
 
+std::byte* HostArena::Nowhere() {
+  alignas(kAlignmentBytes) static std::byte nowhere[kAlignmentBytes];
+  return nowhere;
+}
+
 HostArena::~HostArena() {
-  if (data_ != nullptr) munmap(data_, static_cast<size_t>(mapped_));
+  if (mapped_ > 0) munmap(data_, static_cast<size_t>(mapped_));
 }
 
 HostArena::HostArena(HostArena&& other) noexcept { *this = std::move(other); }

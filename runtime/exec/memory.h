@@ -7,7 +7,8 @@
 namespace gradloom {
 
 // Zeroed bytes aligned to a page, with whole pages to themselves, in whose place others may be mapped (ParameterShare); large blocks ask
-// for huge pages. Throws Error(kResource) naming `what` and the size where they cannot be had.
+// for huge pages. An arena of no bytes has an address, too: kernels tell tensors without elements from absent ones by it. Throws
+// Error(kResource) naming `what` and the size where they cannot be had.
 class HostArena {
  public:
   HostArena() = default;
@@ -23,7 +24,10 @@ class HostArena {
   void Populate();
 
  private:
-  std::byte* data_ = nullptr;
+  // Of what has no bytes.
+  static std::byte* Nowhere();
+
+  std::byte* data_ = Nowhere();
   int64_t bytes_ = 0;
   int64_t mapped_ = 0;
 };

@@ -54,8 +54,7 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange ow
   for (size_t i = 0; i < plan.places.size(); ++i) {
     constants_.emplace_back(used[i] ? plan.places[i].constants_bytes : 0, "constants");
     for (const Constant& constant : plan.constants) {
-      // Empty arenas have no address.
-      if (used[i] && constant.in_place(static_cast<int>(i)) && constant.value.bytes() > 0)
+      if (used[i] && constant.in_place(static_cast<int>(i)))
         std::memcpy(constants_[i].at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
     }
   }

@@ -160,6 +160,13 @@ TEST_P(StepTest, UsesThePlannedPeak) {
   EXPECT_EQ(HostExecutor(plan_).transient_bytes(0), plan_->programs[0].transient_bytes);
 }
 
+// What has no elements is not what is absent.
+TEST(Arenas, HaveAnAddressWithoutBytes) {
+  HostArena none(0, "none"), moved = std::move(none);
+  EXPECT_NE(moved.at(0), nullptr);
+  EXPECT_NE(HostArena().at(0), nullptr);
+}
+
 // The weights as they were at the start are the caller's alone, who may let go of them.
 TEST_P(StepTest, ASessionKeepsNoWeightsButItsState) {
   const Session session(plan_);
