@@ -12,12 +12,11 @@ from typing import Callable, Optional
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from sample_files import read, write
+from sanitized import SANITIZED
 
 EXIT_CODES = {"OK": 0, "DIFFERS": 11, "E-PARSE": 2, "E-IO": 2, "E-PATH": 2, "E-SHAPE": 2, "E-UNSUPPORTED": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7,
               "E-LIMIT": 8, "E-RESOURCE": 8, "E-DEVICE": 9, "E-DIVERGED": 10}
 
-# AddressSanitizer takes terabytes of addresses, and keeps what was freed.
-SANITIZED = "ASAN_OPTIONS" in os.environ
 # No malformed file of a few kilobytes takes longer, or more memory, than this to be refused.
 MOST_SECONDS = 60 if SANITIZED else 20
 MOST_RESIDENT_MB = 3000 if SANITIZED else 700

@@ -201,7 +201,8 @@ RecurrentPlaces::RecurrentPlaces(const KernelCall& call) {
   x = take(n.gradient && n.has_lengths, n.rows() * n.input, element);
   sums = take(n.gradient, kRecurrentSumParts * n.directions * n.width(), wide);
   int64_t workspace_bytes = 0;
-  for (const BlasProduct* product : RecurrentProducts(call).all()) workspace_bytes = std::max(workspace_bytes, BlasScratchBytes(*product));
+  const RecurrentProducts products(call);
+  for (const BlasProduct* product : products.all()) workspace_bytes = std::max(workspace_bytes, BlasScratchBytes(*product));
   workspace = take(true, workspace_bytes, 1);
 }
 
