@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -38,10 +39,16 @@ std::string Numbers(const std::vector<int>& numbers) {
   return text;
 }
 
+// Of an arena. The text shows any plan, of any numbers.
+std::string Range(int64_t offset, int64_t bytes) {
+  const auto end = CheckedAdd(offset, bytes);
+  return Number(offset) + " to " + (end ? Number(*end) : Number(offset) + " + " + Number(bytes));
+}
+
 std::string BufferText(const Buffer& buffer) {
   std::string text = buffer.dtype == DType::kUndefined ? "scratch" : Type(buffer.dtype, buffer.shape, buffer.layout);
   if (buffer.arena == Arena::kFeed) return text + " feed " + Number(buffer.feed);
-  text += " " + NameOf(kArenas, buffer.arena) + " " + Number(buffer.offset) + " to " + Number(buffer.offset + buffer.bytes);
+  text += " " + NameOf(kArenas, buffer.arena) + " " + Range(buffer.offset, buffer.bytes);
   return buffer.whole < 0 ? text : text + " of %" + Number(buffer.whole);
 }
 
@@ -135,8 +142,8 @@ std::string StateText(const Plan& plan) {
   for (const StateTensor& state : plan.state) {
     text += "  " + Escaped(state.name) + ": " + NameOf(kStates, state.kind);
     if (state.parameter >= 0) text += " of " + Number(state.parameter);
-    text += " " + Type(state.dtype, state.shape, state.layout) + ", bytes " + Number(state.offset) + " to " +
-            Number(state.offset + state.bytes) + (state.initial.defined() ? "" : ", zero at first") + InPlaces(state.places) + "\n";
+    text += " " + Type(state.dtype, state.shape, state.layout) + ", bytes " + Range(state.offset, state.bytes) +
+            (state.initial.defined() ? "" : ", zero at first") + InPlaces(state.places) + "\n";
   }
   text += "constants: " + constants + each;
   for (const Constant& constant : plan.constants) {
