@@ -33,6 +33,15 @@ TEST(PlanText, ShowsAProgram) {
             "  #4 s1 all_reduce_sum g1(z\\x0a%2) -> z\\x0a%2\n");
 }
 
+// It is for plans that are refused, too.
+TEST(PlanText, ShowsPlacesThatNoMemoryHas) {
+  Plan plan = EmptyPlan();
+  AddState(plan, "w", 8);
+  plan.state.back().bytes = INT64_MAX;
+  plan.state.back().offset = 64;
+  EXPECT_NE(PlanText(plan).find("w: parameter float32[8], bytes 64 to 64 + 9223372036854775807, "), std::string::npos) << PlanText(plan);
+}
+
 TEST(PlanText, ShowsTheTables) {
   Plan plan = EmptyPlan();
   const int w = AddState(plan, "w", 8);
