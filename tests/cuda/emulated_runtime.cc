@@ -253,11 +253,16 @@ int DeviceOf(const void* address) {
 // That of the legacy stream is the current one.
 int DeviceOf(cudaStream_t stream) { return stream == nullptr ? the_device : stream->device; }
 
+// Of no bytes, the addresses may be none.
+void CopyBytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
 cudaError_t EnqueueCopy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
   const auto lock = Locked();
   const int there = DeviceOf(to), here = DeviceOf(from), device = there < 0 ? here : there;
   if ((there < 0) != (here < 0) && device != DeviceOf(stream)) return Fail(cudaErrorInvalidValue);
-  return Enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); });
+  return Enqueue(stream, "copy", [=] { CopyBytes(to, from, bytes); });
 }
 
 cudaError_t Synchronize(cudaStream_t given) {
@@ -434,14 +439,16 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   if (Capturing()) return Fail(cudaErrorStreamCaptureUnsupported);
   AdvanceWaiting([] { return false; });
-  std::memcpy(to, from, bytes);
+  CopyBytes(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
-  return Enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); });
+  return Enqueue(stream, "copy", [=] { CopyBytes(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  return Enqueue(stream, "fill", [=] { std::memset(to, value, bytes); });
+  return Enqueue(stream, "fill", [=] {
+    if (bytes > 0) std::memset(to, value, bytes);
+  });
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
