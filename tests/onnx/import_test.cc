@@ -209,7 +209,8 @@ g (float[2] x) => (float[2] y, float[2] z) { y = own.bounded (x) least = Neg (x)
   onnx::StringStringEntryProto* note = model.mutable_functions(0)->mutable_node(1)->add_metadata_props();
   note->set_key("pkg.torch.onnx.fx_node");
   note->set_value("%c : [num_users=1] = call_function[target=torch.ops.aten.max.other](args = (%a, %detach), kwargs = {})");
-  const Graph& graph = *Import(Model::FromBytes(model.SerializeAsString(), "absent")).graph;
+  const ImportedGraph imported = Import(Model::FromBytes(model.SerializeAsString(), "absent"));
+  const Graph& graph = *imported.graph;
   EXPECT_EQ(std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == "StopGradient"; }), 1);
 }
 
