@@ -34,8 +34,8 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
     if (const int64_t count = PassStraightThrough(builder, choice.parameters); count > 0) {
       made->imported.warnings.push_back(
           std::to_string(count) + (count == 1 ? " value is" : " values are") +
-          " added to a step (what is rounded, compared or chosen) and taken away again: gradients go straight "
-          "through, as with a detach() that the exporter did not write; --no-detach trains as written");
+          " added to a step (what is rounded, compared or chosen), or to what a multiple of it leaves, and taken away again: gradients go "
+          "straight through, as with a detach() that the exporter did not write; --no-detach trains as written");
     }
   }
   ReportTrained(made->imported, choice);

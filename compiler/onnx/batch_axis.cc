@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/graph/constants.h"
+
 namespace gradloom {
 namespace {
 
@@ -89,6 +91,7 @@ void BatchWatch::Before(Emitter& emitter, Node& node) {
     lost_ = lost_ || !known;
     if (lost_) return;
     std::vector<BatchChange> changes = Prove(emitter, node, found_.reference[index_]);
+    Recount(changes);
     for (const BatchChange& change : changes) Apply(emitter, node, change);
     if (!changes.empty()) found_.changes.emplace(index_, std::move(changes));
     return;
@@ -117,6 +120,10 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
   }
   if (mode_ != Mode::kProve || lost_) return;
   const Emitted& was = found_.reference[index];
+  for (ValueId id : results) {
+    if (found_.declared == 1) made_of_.emplace(std::pair(&graph, id), std::pair(index, Node{node}));
+  }
+  if (next_outer_ == 0 && IsOneOf(node, {"Reshape", "Flatten"})) FollowView(graph, node.inputs[0], results[0], was);
   for (size_t i = 0; i < results.size() && i < was.outputs.size(); ++i) {
     if (results[i] == kNoValue) continue;
     const Shape& now = graph.value(results[i]).shape;
@@ -143,7 +150,10 @@ void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) 
   const auto numbers = [&](const std::vector<int64_t>& values) {
     return emitter.AddConstant(name, Tensor::From<int64_t>(values, Shape{static_cast<int64_t>(values.size())}));
   };
-  if (change.axis < 0) {
+  if (!change.steps.empty()) {
+    const Tensor data = *emitter.Constant(emitter.Computed(node.inputs[k]));
+    node.inputs[k] = emitter.AddConstant(name, CountedAlong(data, change.axis, found_.declared, change.steps, batch_));
+  } else if (change.axis < 0) {
     std::vector<int64_t> values;
     for (const BatchChange::Entry& entry : change.entries) values.push_back(entry.batches > 0 ? entry.batches * batch_ : entry.number);
     node.inputs[k] = numbers(values);
@@ -161,6 +171,7 @@ void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) 
     Node repeat{.op = same ? "Expand" : "Tile", .domain = "", .inputs = {one, numbers(same ? shape.dims() : repeats)}};
     repeat.origin = name;
     node.inputs[k] = emitter.Emit(std::move(repeat), {name})[0];
+    if (mode_ == Mode::kProve) repeated_.emplace(std::pair(&emitter.graph(), node.inputs[k]), std::pair(index_, change));
   }
   inside_ = false;
 }
@@ -168,13 +179,14 @@ void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) 
 std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, const Emitted& was) {
   std::vector<BatchChange> changes;
   if (IsOneOf(node, {"Reshape"})) ProveReshape(emitter, node, was, changes);
-  if (IsOneOf(node, {"Flatten"})) FollowFlatten(emitter, node, was);
   if (IsOneOf(node, {"ScatterND"})) ProveScatter(emitter, node, was, changes);
   if (IsOneOf(node, {"Expand"})) ProveExpand(emitter, node, was, changes);
   if (IsOneOf(node, {"Resize"})) ProveResize(emitter, node, was, changes);
   if (IsOneOf(node, {"Conv", "ConvTranspose"})) ProveGroups(emitter, node, was, changes);
   if (IsOneOf(node, {"Slice"})) ProveSlice(emitter, node, was, changes);
-  if (IsOneOf(node, {"Gather"})) RefuseChosenSamples(emitter, node, was);
+  if (changes.empty() && IsOneOf(node, {"Gather", "GatherND", "GatherElements", "ScatterND", "ScatterElements"}))
+    ProveChosen(emitter, node, was, changes);
+  if (IsOneOf(node, {"RoiAlign", "MaxRoiPool"})) ProveRegions(emitter, node, was, changes);
   if (IsOneOf(node, {"LSTM", "GRU", "RNN"})) ProveStates(emitter, node, was, changes);
   if (!changes.empty()) return changes;
   try {
@@ -184,6 +196,7 @@ std::vector<BatchChange> BatchWatch::Prove(Emitter& emitter, const Node& node, c
     if (error.code() != ErrorCode::kShape && error.code() != ErrorCode::kValue && error.code() != ErrorCode::kAttr) throw;
     ProveOperands(emitter, node, was, error, changes);
   }
+  if (IsOneOf(node, {"Expand"})) KeepTarget(emitter, node, was, changes);
   return changes;
 }
 
@@ -232,14 +245,16 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
   changes.push_back(std::move(change));
 }
 
-// A Flatten needs no change; its batch axis may be one of several that it merges.
-void BatchWatch::FollowFlatten(const Emitter& emitter, const Node& node, const Emitted& was) {
-  const std::vector<int> axes = BatchAxes(emitter.graph().value(node.inputs[0]).shape, was.inputs[0]);
-  const auto merged = outer_.find(node.inputs[0]);
-  if (axes.size() != 1 || (was.inputs[0][axes[0]] != found_.declared && merged == outer_.end())) return;
-  const int64_t given = node.attributes.Int("axis", 1), split = given < 0 ? given + was.inputs[0].rank() : given;
-  next_outer_ = merged == outer_.end() ? 1 : merged->second;
-  for (int i = axes[0] < split ? 0 : static_cast<int>(split); i < axes[0]; ++i) next_outer_ *= was.inputs[0][i];
+// A view that follows the batch by itself needs no change; its batch axis may be one of several that it merges.
+void BatchWatch::FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was) {
+  const Shape &before = was.inputs[0], &after = was.outputs[0];
+  const std::vector<int> from = BatchAxes(graph.value(in).shape, before), to = BatchAxes(graph.value(out).shape, after);
+  const auto merged = outer_.find(in);
+  if (from.size() != 1 || to.size() != 1 || (before[from[0]] != found_.declared && merged == outer_.end())) return;
+  const int64_t outer = merged == outer_.end() ? 1 : merged->second;
+  const int64_t stride = before.strides()[static_cast<size_t>(from[0])] * (before[from[0]] / (outer * found_.declared));
+  const int64_t whole = after.strides()[static_cast<size_t>(to[0])] * after[to[0]];
+  if (stride > 0 && whole % (stride * found_.declared) == 0) next_outer_ = whole / (stride * found_.declared);
 }
 
 // What slices of a batch are written into has a place for each of its samples.
@@ -271,6 +286,19 @@ void BatchWatch::ProveExpand(Emitter& emitter, const Node& node, const Emitted& 
     differs = true;
   }
   if (differs) changes.push_back(std::move(change));
+}
+
+// A target that has grown with a larger batch, such as the larger one of two extents, need not shrink with a smaller one.
+void BatchWatch::KeepTarget(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+  const std::vector<int64_t> target = NumbersOf(emitter, node.inputs[1]), &before = was.numbers[1];
+  if (found_.declared == 1 || target == before || target.size() != before.size()) return;
+  BatchChange change{.operand = 1, .axis = -1, .entries = Literal(target)};
+  for (size_t i = 0; i < target.size(); ++i) {
+    if (target[i] == before[i]) continue;
+    if (before[i] % found_.declared != 0 || target[i] != before[i] / found_.declared * batch_) return;
+    change.entries[i].batches = before[i] / found_.declared;
+  }
+  changes.push_back(std::move(change));
 }
 
 // An axis that is not resized keeps its extent.
@@ -330,15 +358,6 @@ void BatchWatch::ProveSlice(Emitter& emitter, const Node& node, const Emitted& w
     }
   }
   if (differs) changes.push_back(std::move(change));
-}
-
-// Given samples of a batch are others in another one.
-void BatchWatch::RefuseChosenSamples(Emitter& emitter, const Node& node, const Emitted& was) const {
-  const Shape& now = emitter.graph().value(node.inputs[0]).shape;
-  const int64_t given = node.attributes.Int("axis", 0), axis = given < 0 ? given + now.rank() : given;
-  if (axis >= now.rank() || now[static_cast<int>(axis)] == was.inputs[0][static_cast<int>(axis)]) return;
-  if (emitter.Constant(node.inputs[1]) == nullptr || emitter.graph().value(node.inputs[1]).shape != was.inputs[1]) return;
-  Refuse(node, "it takes samples of the batch by number");
 }
 
 // Lengths and initial states have a place for each sequence of the batch.

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/onnx/emitter.h"
@@ -28,6 +29,8 @@ struct BatchChange {
     int64_t number = 0;
   };
   std::vector<Entry> entries;
+  // Not empty: of a constant that counts samples along `axis`: what it has of each more than of the one before (StepsAlong).
+  std::vector<int64_t> steps = {};
 };
 
 // The changes that make a model with the batch `declared` one for any batch, by the number of the emitted node.
@@ -40,6 +43,8 @@ struct BatchChanges {
   };
   std::vector<Emitted> reference;  // at the declared batch
   std::map<size_t, std::vector<BatchChange>> changes;
+  // Of a file for a single sample, by node and operand: a 0 that turned out to be the sample's number.
+  std::map<std::pair<size_t, int>, BatchChange> counted;
 };
 
 // Whether it is one of these operators of ONNX.
@@ -62,6 +67,9 @@ class BatchWatch {
   // Floating tensors of the file that hold a copy for each sample of its batch, one of which is used now. Of kApply.
   const std::set<std::string>& copies() const { return copies_; }
 
+  // Of kProve: whether what was found at a node changes one before it, so that the file is to be gone through once more.
+  bool again() const { return again_; }
+
   // Once its results are known.
   void After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results);
 
@@ -72,16 +80,28 @@ class BatchWatch {
   void Apply(Emitter& emitter, Node& node, const BatchChange& change);
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
-  void FollowFlatten(const Emitter& emitter, const Node& node, const Emitted& was);
+  void FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was);
   void ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void KeepTarget(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
   void ProveResize(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
   void ProveSlice(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
-  void RefuseChosenSamples(Emitter& emitter, const Node& node, const Emitted& was) const;
+  struct Choice;
+  void ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveElements(Emitter& emitter, const Choice& choice, std::vector<BatchChange>& changes);
+  void ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
+  void ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
+  static std::vector<int64_t> OnlySample(const Choice& choice, const Tensor& indices, int axis);
+  int64_t Behind(ValueId id) const;
+  bool CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places);
+  void Recount(std::vector<BatchChange>& changes) const;
   void ProveStates(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error, std::vector<BatchChange>& changes);
+  bool MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const;
   void NoteCopies(const Emitter& emitter, ValueId id, int axis);
+  std::vector<int64_t> CountedSteps(Emitter& emitter, ValueId id, int axis) const;
   int64_t PeriodAlong(Emitter& emitter, ValueId id, int axis) const;
   // The axes that have grown with the batch. Of a shape of another rank: none.
   std::vector<int> BatchAxes(const Shape& now, const Shape& was) const;
@@ -97,6 +117,11 @@ class BatchWatch {
   // [T,B] made [T*B]).
   std::map<ValueId, int64_t> outer_;
   std::set<std::string> copies_;
+  // Of kProve, by the graph or body and the value. In a file for a single sample: the node that made it; of what Apply repeated: the node
+  // that reads it, and the change.
+  std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, Node>> made_of_;
+  std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, BatchChange>> repeated_;
+  bool again_ = false;
   int64_t next_outer_ = 0;  // of the node at hand; 0: not known
 };
 

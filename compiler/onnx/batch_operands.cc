@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/graph/constants.h"
 #include "compiler/onnx/batch_axis.h"
 #include "compiler/ops/op.h"
 
@@ -79,8 +80,16 @@ bool RepeatsAlong(const Tensor& data, int axis, int64_t period) {
   return repeats;
 }
 
+bool BatchWatch::MayHoldCopies(const Graph& graph, ValueId id, int64_t extent) const {
+  const Shape& shape = graph.value(id).shape;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] == extent && (graph.data(id) == nullptr || RepeatsAlong(*graph.data(id), axis, extent / found_.declared))) return true;
+  }
+  return false;
+}
+
 // Along the axis back to the tensors of the file that have it. Where the axis is lost sight of, every tensor with that
-// extent counts.
+// extent counts that is the same all along it.
 void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
   // One copy is none.
   if (found_.declared == 1) return;
@@ -95,8 +104,9 @@ void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
     const Shape& shape = graph.value(value).shape;
     if (at >= 0 && shape[at] != extent) continue;
     if (graph.value(value).role == Role::kConst) {
-      const bool has_it = at >= 0 || std::find(shape.begin(), shape.end(), extent) != shape.end();
-      if (has_it && !graph.value(value).derived && IsFloating(graph.value(value).dtype)) copies_.insert(graph.value(value).name);
+      if (!graph.value(value).derived && IsFloating(graph.value(value).dtype) && (at >= 0 || MayHoldCopies(graph, value, extent))) {
+        copies_.insert(graph.value(value).name);
+      }
       continue;
     }
     const Node* node = emitter.Producer(value);
@@ -121,6 +131,19 @@ int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   return 0;
 }
 
+// What a constant that counts samples along the axis has of each more than of the one before: from 0 on, as between any two numbers there
+// is a step.
+std::vector<int64_t> BatchWatch::CountedSteps(Emitter& emitter, ValueId id, int axis) const {
+  const Tensor* data = emitter.Constant(emitter.Computed(id));
+  if (data == nullptr) return {};
+  std::vector<int64_t> steps = StepsAlong(*data, axis, found_.declared);
+  if (steps.empty() || (found_.declared > 2 && IsInteger(data->dtype()))) return steps;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i] != 0 && ElementAsDouble(data->view(), static_cast<int64_t>(i)) != 0) return {};
+  }
+  return steps;
+}
+
 // Which of the operands that do not know the batch must have it, so that the node fits again: the fewest, and one way
 // to do it.
 void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted& was, const Error& error,
@@ -128,6 +151,7 @@ void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted
   struct Candidate {
     int axis;
     int64_t period;
+    std::vector<int64_t> steps;
   };
   std::vector<std::vector<Candidate>> axes_of(node.inputs.size());
   int64_t trials = 1;
@@ -137,7 +161,9 @@ void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted
     for (int axis = 0; axis < shape.rank(); ++axis) {
       // The batch, or the batch and more.
       if (shape[axis] < found_.declared || shape[axis] % found_.declared != 0 || (found_.declared == 1 && shape[axis] > 1)) continue;
-      if (const int64_t period = PeriodAlong(emitter, node.inputs[k], axis); period > 0) axes_of[k].push_back({axis, period});
+      const int64_t period = PeriodAlong(emitter, node.inputs[k], axis);
+      std::vector<int64_t> steps = period > 0 ? std::vector<int64_t>() : CountedSteps(emitter, node.inputs[k], axis);
+      if (period > 0 || !steps.empty()) axes_of[k].push_back({axis, period, std::move(steps)});
     }
     trials *= static_cast<int64_t>(axes_of[k].size()) + 1;
     if (trials > kMaxTrials) break;
@@ -151,8 +177,8 @@ void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted
       const int64_t choice = rest % (static_cast<int64_t>(axes.size()) + 1);
       rest /= static_cast<int64_t>(axes.size()) + 1;
       if (choice == 0) continue;
-      const auto [axis, period] = axes[static_cast<size_t>(choice - 1)];
-      candidate.push_back({.operand = static_cast<int>(k), .axis = axis, .period = period, .entries = {}});
+      const auto& [axis, period, steps] = axes[static_cast<size_t>(choice - 1)];
+      candidate.push_back({.operand = static_cast<int>(k), .axis = axis, .period = period, .entries = {}, .steps = steps});
     }
     try {
       for (const BatchChange& change : candidate) Apply(emitter, changed, change);

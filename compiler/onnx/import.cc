@@ -29,13 +29,21 @@ int64_t ProbeBatch(int64_t declared) {
 
 // What of the file has its batch in it, and is not declared so.
 BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
-  BatchChanges found{.declared = declared, .reference = {}, .changes = {}};
+  BatchChanges found{.declared = declared, .reference = {}, .changes = {}, .counted = {}};
   for (const BatchWatch::Mode mode : {BatchWatch::Mode::kRecord, BatchWatch::Mode::kProve}) {
     // A batch that is past the limits is refused before there is another one beside it.
     const int64_t batch = mode == BatchWatch::Mode::kRecord ? declared : ProbeBatch(declared);
     const ImportOptions at = WithBatch(file, options, declared, batch);
-    BatchWatch watch(found, mode, batch);
-    Importer(file, at, &watch).Run();
+    for (bool again = true; again;) {
+      found.changes.clear();
+      BatchWatch watch(found, mode, batch);
+      try {
+        Importer(file, at, &watch).Run();
+      } catch (const Error&) {
+        if (!watch.again()) throw;
+      }
+      again = watch.again();
+    }
   }
   return found;
 }

@@ -128,6 +128,20 @@ class Rules {
     Indices("axis");
   }
 
+  // A slice for each tuple of indices.
+  void Tuples() const {
+    const Shape &data = shape(0), &indices = shape(1);
+    if (indices.rank() == 0) return;
+    const int64_t depth = indices[indices.rank() - 1];
+    if (depth > data.rank())
+      Fail(ErrorCode::kShape, "indices of " + indices.ToString() + " name more axes than data of " + data.ToString() + " has");
+    Shape slices(std::vector<int64_t>(indices.begin(), indices.end() - 1));
+    for (int i = static_cast<int>(depth); i < data.rank(); ++i) slices.push_back(data[i]);
+    if (shape(2) != slices)
+      Fail(ErrorCode::kShape, "updates of " + shape(2).ToString() + " do not fit indices of " + indices.ToString() + " into data of " +
+                                  data.ToString() + ": these are slices of " + slices.ToString());
+  }
+
   void Depth() const {
     const Tensor* depth = constant(1);
     if (depth == nullptr || depth->elements() != 1) return;
@@ -204,6 +218,7 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"OneHot", [](const Rules& r) { r.Depth(); }},
       {"QLinearConv", [](const Rules& r) { r.Convolution(3, false); }},
       {"ScatterElements", [](const Rules& r) { r.Elements(); }},
+      {"ScatterND", [](const Rules& r) { r.Tuples(); }},
       {"Slice", [](const Rules& r) { r.NoScalar(); }},
       {"SoftmaxCrossEntropyLoss", [](const Rules& r) { r.Loss(); }},
       {"Split", [](const Rules& r) { r.Parts(); }},

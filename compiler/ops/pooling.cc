@@ -6,6 +6,7 @@
 //   gradloom.LpPoolGrad(x, y, dy) {p} -> dx
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
+#include "compiler/ops/sharding.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -65,8 +66,17 @@ std::vector<ValueType> InferFromShape(const Graph& graph, const Node& node) {
   return {{InputType(graph, node, 0).dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
+// The places of the extremes count through all samples.
+void ShardMaxPool(ShardQuery& query) {
+  ShardSamples(query, "0>0");
+  if (query.num_outputs() < 2 || !query.outputs()[1].split()) return;
+  Shard places = query.outputs()[1];
+  places.steps = {query.shape(0).elements() / query.batch()};
+  query.set(1, places);
+}
+
 const Op kOps[] = {
-    {.name = "MaxPool", .domain = "", .gradient = MaxPoolGradient, .samples = "0>0"},
+    {.name = "MaxPool", .domain = "", .gradient = MaxPoolGradient, .shard = ShardMaxPool},
     {.name = "MaxPoolGrad", .domain = kGradloomDomain, .infer = InferLikeFirst, .samples = "0>0"},
     {.name = "AveragePool", .domain = "", .gradient = AveragePoolGradient, .samples = "0>0"},
     {.name = "AveragePoolGrad", .domain = kGradloomDomain, .gradient = AveragePoolGradGradient, .infer = InferFromShape, .samples = "0>0"},

@@ -125,7 +125,7 @@ const Op kOps[] = {
     {.name = "Im2Col", .domain = kGradloomDomain, .gradient = Im2ColGradient, .infer = InferFromShapeAttribute<0>, .samples = "0>0"},
     {.name = "DeformConv", .domain = "", .since_version = 22, .gradient = DeformConvGradient, .samples = "0.0.0>0"},
     {.name = "DeformConvGrad", .domain = kGradloomDomain, .infer = InferDeformConvGrad, .shard = ShardDeformConvGrad},
-    // Boxes name their images by number: a batch cannot be divided.
+    // Boxes name their images by number: a batch is divided where these count samples (sample_numbers.cc).
     {.name = "RoiAlign", .domain = "", .since_version = 22, .gradient = RoiAlignGradient},
     {.name = "RoiAlignGrad", .domain = kGradloomDomain, .infer = InferLikeImages<4>},
     {.name = "MaxRoiPool", .domain = "", .since_version = 22, .gradient = MaxRoiPoolGradient},

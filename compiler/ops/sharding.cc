@@ -44,6 +44,16 @@ void ShardQuery::ExpectWhole(int i) {
   if (!in(i).whole()) Refuse("operand " + std::to_string(i) + " differs between the samples");
 }
 
+bool ShardQuery::counts() const {
+  return std::any_of(inputs_.begin(), inputs_.end(), [](const Shard& shard) { return !shard.steps.empty(); });
+}
+
+std::vector<std::vector<int64_t>> ShardQuery::TakeSteps() {
+  std::vector<std::vector<int64_t>> steps;
+  for (Shard& shard : inputs_) steps.push_back(std::exchange(shard.steps, {}));
+  return steps;
+}
+
 void ShardQuery::Refuse(const std::string& why) const {
   throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, Describe(node_),
               "train on one device (--devices cpu), or change the model so that samples meet in the loss alone");
@@ -192,7 +202,9 @@ void ShardWantedGradients(ShardQuery& query, std::string_view inputs, std::strin
   }
 }
 
-void AskShards(ShardQuery& query) {
+void AskShards(ShardQuery& query) { query.counts() ? ShardCounted(query) : AskRow(query); }
+
+void AskRow(ShardQuery& query) {
   const Op* op = FindOp(query.node().domain, query.node().op);
   if (op != nullptr && op->shard != nullptr) return op->shard(query);
   if (op != nullptr && !op->samples.empty()) return ShardSamples(query, op->samples);

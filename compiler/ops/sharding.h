@@ -23,11 +23,14 @@ struct Shard {
   // every o. An inner of 0: all places are alike, so that any division of the axis is right.
   int axis = 0;
   int64_t inner = 1;
+  // kSplit: by place along the last axis, or one for all, what the elements are more for each sample than for the one before: they count
+  // samples, or places of samples, and each device counts from its own first one. Empty: they do not.
+  std::vector<int64_t> steps = {};
 
   static Shard Whole() { return {}; }
-  static Shard Split(int axis, int64_t inner) { return {Kind::kSplit, axis, inner}; }
-  static Shard Partial() { return {Kind::kPartial}; }
-  static Shard Local() { return {Kind::kLocal}; }
+  static Shard Split(int axis, int64_t inner) { return {.kind = Kind::kSplit, .axis = axis, .inner = inner}; }
+  static Shard Partial() { return {.kind = Kind::kPartial}; }
+  static Shard Local() { return {.kind = Kind::kLocal}; }
 
   // kSplit: `inner` along an axis of this extent, whichever of the right ones.
   int64_t InnerOf(int64_t extent, int64_t batch) const { return inner == 0 ? extent / batch : inner; }
@@ -76,6 +79,9 @@ class ShardQuery {
   Shard in(int i);
   // Refuses an operand that is not the same on all devices.
   void ExpectWhole(int i);
+  // Whether an operand counts samples (Shard::steps), and what each has of that, which the operands do not have then.
+  bool counts() const;
+  std::vector<std::vector<int64_t>> TakeSteps();
 
   void set(int i, Shard shard) { outputs_[static_cast<size_t>(i)] = shard; }
   void SetAll(Shard shard) { outputs_.assign(outputs_.size(), shard); }
@@ -103,9 +109,14 @@ class ShardQuery {
   bool mean_ = false, combined_ = false;
 };
 
+// Where operands count samples: what is made of such numbers as numbers, and what takes elements of samples by them.
+void ShardCounted(ShardQuery& query);
+
 // Answers for the node by its operator's row. Throws Error(kUnsupported) naming the node where the operator mixes samples,
 // or has no rule and an operand that is split.
 void AskShards(ShardQuery& query);
+// The same, where no operand counts samples.
+void AskRow(ShardQuery& query);
 
 // `one`, or where it is whole the other one; refuses two that divide an axis in different ways.
 Shard Joined(const ShardQuery& query, Shard one, Shard other);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "compiler/graph/constants.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -134,7 +135,18 @@ int64_t BatchDependence::PlacesOfSample(ValueId id) const {
   return places * batch_ == extent && Repeats(*data, axis, places) ? places : -1;
 }
 
-Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch) const {
+std::vector<int64_t> BatchDependence::StepsOf(ValueId id) const {
+  const Tensor* data = graph_.data(id);
+  const int axis = growing(id);
+  if (data == nullptr || axis < 0) return {};
+  const Tensor* there = other_.data(other_of_[static_cast<size_t>(id)]);
+  std::vector<int64_t> steps = StepsAlong(*data, axis, batch_);
+  // A batch of two has a step between any two numbers.
+  if (there == nullptr || steps.empty() || (other_batch_ > 1 && StepsAlong(*there, axis, other_batch_) != steps)) return {};
+  return steps;
+}
+
+Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch, bool counted) const {
   const Tensor& here = *graph_.data(id);
   const ValueId other = other_of_[static_cast<size_t>(id)];
   if (other == kNoValue || other_.data(other) == nullptr || SameBytes(here, *other_.data(other))) return here;
@@ -142,8 +154,8 @@ Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch) const {
   const std::string what = "constant '" + Escaped(graph_.value(id).name) + "'";
   const int axis = growing(id);
   if (axis >= 0) {
-    const int64_t places = PlacesOfSample(id), period = std::max<int64_t>(places, 1);
-    if (places < 0) Refuse(what + " " + here.shape().ToString() + " has other elements for other samples", "");
+    const int64_t places = PlacesOfSample(id), period = counted ? here.shape()[axis] : std::max<int64_t>(places, 1);
+    if (places < 0 && !counted) Refuse(what + " " + here.shape().ToString() + " has other elements for other samples", "");
     // Any range of samples along the axis is as good as another.
     Tensor made(here.dtype(), ShapeAt(id, batch));
     int64_t outer = 1, inner = DTypeBytes(here.dtype());

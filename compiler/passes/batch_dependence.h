@@ -28,7 +28,11 @@ class BatchDependence {
   // Of a constant that grows: how many places along that axis a sample has, which the next one repeats; 0: all places are alike; -1:
   // samples have other elements.
   int64_t PlacesOfSample(ValueId id) const;
-  Tensor ConstantAt(ValueId id, int64_t batch) const;
+  // Of a constant that grows: by place along its last axis, or one for all, what elements are more for each sample than for the one before;
+  // empty: they do not count samples.
+  std::vector<int64_t> StepsOf(ValueId id) const;
+  // With `counted` one that counts samples has the numbers of the first ones.
+  Tensor ConstantAt(ValueId id, int64_t batch, bool counted = false) const;
 
   // The same of a body of the node at this position.
   const BatchDependence& body(size_t node, size_t region) const { return bodies_[node][region]; }

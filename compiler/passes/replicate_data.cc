@@ -186,7 +186,10 @@ void Replication::Propagate(bool apart) {
       if (axis < 0) continue;
       if (value.role == Role::kInput) shards_[At(value.id)] = Shard::Split(axis, apart ? 1 : value.shape[axis] / batch_);
       if (value.role == Role::kConst && !of_tail_[At(value.id)]) {
-        shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(dependence_.PlacesOfSample(value.id), 0));
+        const int64_t places = dependence_.PlacesOfSample(value.id);
+        Shard& shard = shards_[At(value.id)] = Shard::Split(axis, std::max<int64_t>(places, 0));
+        if (places < 0) shard.steps = dependence_.StepsOf(value.id);
+        if (!shard.steps.empty()) shard.inner = value.shape[axis] / batch_;
       }
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -197,6 +200,8 @@ void Replication::Propagate(bool apart) {
       for (ValueId id : node.outputs) growing.push_back(id == kNoValue ? -1 : growing_[At(id)]);
       ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
       const auto bodies = bodies_.find(i);
+      if (bodies != bodies_.end() && query.counts())
+        query.Refuse("it reads numbers of samples, which each device counts from its own first one");
       bodies != bodies_.end() ? bodies->second.Ask(query) : AskShards(query);
       if (!InTail(node)) Check(node, query.outputs());
       means_[i] = query.mean();
@@ -214,6 +219,11 @@ void Replication::Propagate(bool apart) {
       }
     }
     for (ValueId id : graph_.outputs) {
+      if (!shards_[At(id)].steps.empty()) {
+        throw Error(ErrorCode::kUnsupported,
+                    "'" + Escaped(graph_.value(id).name) + "' counts samples, of which each device has its own, and cannot be fetched", "",
+                    "train on one device (--devices cpu)");
+      }
       if (shards_[At(id)].partial()) again |= Want(id);
       if (shards_[At(id)].local()) {
         throw Error(ErrorCode::kUnsupported,
@@ -299,7 +309,9 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
   for (ValueId id = 0; samples > 0 && id < graph_.num_values(); ++id) {
     if (of_tail_[At(id)]) continue;
     if (growing_[At(id)] >= 0) graph.value(id).shape = dependence_.ShapeAt(id, samples);
-    if (graph.value(id).role == Role::kConst && graph.data(id) != nullptr) graph.set_data(id, dependence_.ConstantAt(id, samples));
+    if (graph.value(id).role == Role::kConst && graph.data(id) != nullptr) {
+      graph.set_data(id, dependence_.ConstantAt(id, samples, !shard(id).steps.empty()));
+    }
   }
   size_t made = 0;  // nodes of the device
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {

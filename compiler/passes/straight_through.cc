@@ -1,5 +1,6 @@
 #include "compiler/passes/straight_through.h"
 
+#include <string>
 #include <utility>
 
 #include "compiler/ops/op.h"
@@ -37,7 +38,8 @@ class Finder {
     if (node.op == "Add") {
       for (int i : {0, 1}) {
         const ValueId x = node.inputs[static_cast<size_t>(1 - i)], difference = node.inputs[static_cast<size_t>(i)];
-        if (const Node* sub = Made(difference, "Sub", node); sub != nullptr && Cancels(sub->inputs[1], x, sub->inputs[0])) return i;
+        const Node* sub = Made(difference, "Sub", node);
+        if (sub != nullptr && (Cancels(sub->inputs[1], x, sub->inputs[0]) || Scales(sub->inputs[1], x, sub->inputs[0]))) return i;
       }
     }
     if (node.op != "Sub") return -1;
@@ -59,6 +61,20 @@ class Finder {
   }
   bool Cancels(ValueId one, ValueId other, ValueId step) const {
     return match_.Plain(one) == match_.Plain(other) && learned_[At(one)] && match_.Producer(match_.Plain(step)) >= 0 && !learned_[At(step)];
+  }
+  // Whether both are the same multiple of `whole`.
+  bool Scales(ValueId one, ValueId other, ValueId whole) const {
+    const auto factor = [&](ValueId multiple) {
+      for (const char* op : {"Mul", "Div"}) {
+        const Node* scaled = match_.Made(multiple, op);
+        for (size_t i = 0; scaled != nullptr && i < (scaled->op == "Mul" ? 2 : 1); ++i) {
+          const ValueId by = scaled->inputs[1 - i];
+          if (match_.Plain(scaled->inputs[i]) == match_.Plain(whole) && !learned_[At(by)]) return std::pair(scaled->op, match_.Plain(by));
+        }
+      }
+      return std::pair(std::string(), kNoValue);
+    };
+    return learned_[At(whole)] && factor(one).second != kNoValue && factor(one) == factor(other);
   }
 
   const Graph& graph_;

@@ -34,6 +34,13 @@ double Place(const Sampling& sampling, const AxisScale& axis, int64_t in, int64_
   if (mode == "pytorch_half_pixel") return out > 1 ? scaled(resized + 0.5) - 0.5 : 0;
   if (mode == "asymmetric") return scaled(resized);
   if (mode == "align_corners") return out > 1 ? resized * (length - 1) / static_cast<double>(out - 1) : 0;
+  if (mode == "half_pixel_symmetric" && sampling.mode == "nearest") {
+    // Where the whole image keeps its middle, many places are whole numbers but for roundings, which are those of float32 throughout.
+    const auto scale = static_cast<float>(axis.scale), extent = static_cast<float>(in);
+    const float adjustment = static_cast<float>(out) / (scale * extent), offset = extent / 2 * (1 - adjustment);
+    const float divided = (static_cast<float>(x) + 0.5F) / scale;
+    return static_cast<double>(offset + divided - 0.5F);
+  }
   if (mode == "half_pixel_symmetric") {
     const double adjustment = static_cast<double>(out) / (axis.scale * length);
     return length / 2 * (1 - adjustment) + scaled(resized + 0.5) - 0.5;

@@ -31,6 +31,7 @@ const std::map<std::string, Names>& Mistaken() {
       {"extent_detector", {"anchors"}},
       {"matrix_factorisation", {"mean"}},
       {"scalar_parameters", {"gain", "power", "shift"}},
+      {"detach_trained_steps_legacy", {"sh", "sx"}},
   };
   return cases;
 }

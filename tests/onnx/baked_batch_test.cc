@@ -123,6 +123,29 @@ TEST(BakedBatchCopies, AreOneWeight) {
   }
 }
 
+// A weight that has the batch's extent by chance, in front of what is the same for each sample, is no copy of anything.
+TEST(BakedBatchCopies, AreNotWhatDiffersFromSampleToSample) {
+  const std::string graph = R"(
+g (float[BATCH, 4] x) => (float[BATCH, 4] z)
+<float[3, 4] w = {1, 2, 0.5, -1, 0.3, -0.2, 1.1, 0.7, -0.6, 0.9, 0.4, 0.8}, int64[1] first = {0}, int64[2] times = {3, 1}>
+{
+  s = ReduceSum (w, first)
+  t = Tanh (s)
+  NODES
+})";
+  const auto made = [&](const std::string& batch, const std::string& nodes) {
+    std::string text = graph;
+    for (size_t at = text.find("BATCH"); at != std::string::npos; at = text.find("BATCH")) text.replace(at, 5, batch);
+    return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + text.replace(text.find("NODES"), 5, nodes));
+  };
+  const std::vector<int64_t> sizes = {3, 5, 2};
+  const Trained dynamic = Train(made("N", "z = Add (x, t)"), sizes);
+  for (const int devices : {1, 2}) {
+    const Trained fixed = Train(made("3", "r = Tile (t, times) z = Add (x, r)"), sizes, devices);
+    for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed.losses[i], dynamic.losses[i], 1e-5) << "step " << i;
+  }
+}
+
 // What reads them otherwise sees as many as there are, each the same weight: so at the file's own batch. At another one it is not known
 // what that would see.
 TEST(BakedBatchCopies, ThatAreReadOtherwiseAreOneWeightAtTheirOwnBatch) {

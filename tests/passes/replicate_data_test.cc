@@ -19,35 +19,6 @@
 namespace gradloom {
 namespace {
 
-// One device and several give the same, and several give the same bits again, whatever the timing.
-void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses, const std::vector<int64_t>& sizes,
-                   const std::function<Batch(std::mt19937&, int64_t)>& make, const std::function<void(CompileOptions&)>& change = {}) {
-  std::mt19937 random(7);
-  std::vector<Batch> batches;
-  for (int64_t size : sizes) batches.push_back(make(random, size));
-  std::vector<int64_t> unlike = sizes;
-  std::sort(unlike.begin(), unlike.end(), std::greater<>());
-  unlike.erase(std::unique(unlike.begin(), unlike.end()), unlike.end());
-  const Model model = ModelOf(graph);
-  const auto options = [&](int devices) {
-    CompileOptions made = OptionsFor(losses, devices, unlike);
-    if (change) change(made);
-    return made;
-  };
-  const auto one = Train(model, options(1), batches);
-  for (int devices : {2, 3, 8}) {
-    SCOPED_TRACE(std::to_string(devices) + " devices");
-    const auto several = Train(model, options(devices), batches);
-    ExpectNear(one, several, 2e-5);
-    ExpectSameBits(several, Train(model, options(devices), batches, 5));
-    // A meeting for each sum, and streams of computation.
-    CompileOptions apart = options(devices);
-    apart.recipe.bucket_bytes = 1;
-    apart.recipe.streams = 2;
-    ExpectSameBits(several, Train(model, apart, batches, 6));
-  }
-}
-
 const std::string kClassifier = R"(
 g (float[N, 4] x) => (float[N, 3] z)
 <float[4, 6] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35},

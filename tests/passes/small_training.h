@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -39,5 +40,9 @@ std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& op
 // Checks each tensor, relative to its largest element.
 void ExpectNear(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got, double tolerance);
 void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got);
+
+// One device and several give the same, on batches of these sizes, and several give the same bits again, whatever the timing.
+void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses, const std::vector<int64_t>& sizes,
+                   const std::function<Batch(std::mt19937&, int64_t)>& make, const std::function<void(CompileOptions&)>& change = {});
 
 }  // namespace gradloom

@@ -148,6 +148,23 @@ g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}> { h = Mul (x, w)
   }
 }
 
+// As trained steps of quantisation are written: (h - h / 4).detach() + h / 4 is h with a quarter of its gradient.
+TEST(StraightThrough, AMultipleOfAValueScalesItsGradient) {
+  for (const char* form : {"q = Mul (h, c) d = Sub (h, q) y = Add (d, q)", "q = Mul (c, h) d = Sub (h, q) p = Mul (h, c) y = Add (p, d)",
+                           "q = Div (h, f) i = Identity (h) d = Sub (i, q) y = Add (d, q)"}) {
+    SCOPED_TRACE(form);
+    Session session(
+        PlanOf("g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}, float c = {0.25}, float f = {4}> { h = Mul (x, w) " +
+                   std::string(form) + " }",
+               1));
+    const Tensor x = Tensor::From<float>({1, 2}, Shape{1, 2});
+    EXPECT_NEAR(session.Predict({{"x", x.view()}}).at("y").as<float>()[1], 3.5, 1e-6);
+    session.Step({{"x", x.view()}});
+    EXPECT_NEAR(session.Get("w").as<float>()[0], 0.3f - static_cast<float>(kRate) / 8, 1e-6);
+    EXPECT_NEAR(session.Get("w").as<float>()[1], 1.75f - static_cast<float>(kRate) / 4, 1e-6);
+  }
+}
+
 // Where both have a gradient, they are what the file says.
 TEST(StraightThrough, WhatIsLearnedOnBothSidesStays) {
   Session session(PlanOf(R"(

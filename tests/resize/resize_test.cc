@@ -73,7 +73,8 @@ TEST(Resize, AsRecorded) {
 
 // What PyTorch's interpolate and onnxruntime take, whose places are float32: [n] by a scale of float32, or to a size.
 TEST(Resize, TheNearestElementIsThatOfFloat32) {
-  const auto chosen = [](int64_t n, const std::vector<float>& scales, const std::vector<int64_t>& sizes) {
+  const auto chosen = [](int64_t n, const std::vector<float>& scales, const std::vector<int64_t>& sizes, const char* place = "asymmetric",
+                         const char* nearest = "floor") {
     Graph graph;
     OnnxTypeRules rules;
     GraphBuilder b(graph, rules);
@@ -82,7 +83,7 @@ TEST(Resize, TheNearestElementIsThatOfFloat32) {
     const ValueId y =
         b.Op("Resize",
              {x, kNoValue, scales.empty() ? kNoValue : b.Constant(Tensor::From(scales, {1})), sizes.empty() ? kNoValue : b.Ints(sizes)},
-             {{"mode", Text("nearest")}, {"coordinate_transformation_mode", Text("asymmetric")}, {"nearest_mode", Text("floor")}});
+             {{"mode", Text("nearest")}, {"coordinate_transformation_mode", Text(place)}, {"nearest_mode", Text(nearest)}});
     std::vector<float> numbers;
     for (int64_t i = 0; i < n; ++i) numbers.push_back(static_cast<float>(i));
     const Tensor made = Interpret(graph, {{x, Tensor::From(numbers, {n})}}, std::vector<ValueId>{y})[0];
@@ -91,6 +92,12 @@ TEST(Resize, TheNearestElementIsThatOfFloat32) {
   EXPECT_EQ(chosen(10, {1.2f}, {}), (std::vector<float>{0, 0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9}));
   EXPECT_EQ(chosen(14, {0.3f}, {}), (std::vector<float>{0, 3, 6, 10}));
   EXPECT_EQ(chosen(14, {}, {18}), (std::vector<float>{0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11, 12, 13}));
+  // Here onnxruntime and ONNX's own evaluator agree.
+  EXPECT_EQ(chosen(5, {0.7f}, {}, "half_pixel_symmetric"), (std::vector<float>{0, 2, 3}));
+  EXPECT_EQ(chosen(5, {}, {7}, "half_pixel_symmetric"), (std::vector<float>{0, 0, 1, 2, 2, 3, 4}));
+  EXPECT_EQ(chosen(5, {}, {9}, "half_pixel_symmetric"), (std::vector<float>{0, 0, 0, 1, 2, 2, 3, 3, 4}));
+  EXPECT_EQ(chosen(5, {0.6f}, {}, "half_pixel_symmetric", "ceil"), (std::vector<float>{1, 2, 4}));
+  EXPECT_EQ(chosen(5, {2.3f}, {}, "half_pixel_symmetric", "ceil"), (std::vector<float>{0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4}));
 }
 
 // PyTorch has 7 of 5 by 1.4 and of 10 by 0.7, and so has onnxruntime; the products with the scales' float32 are less.

@@ -1,0 +1,244 @@
+// Elements that are taken or written by the number of their sample, in a file that was made for one batch: `h[torch.arange(batch), last]`.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "compiler/graph/constants.h"
+#include "compiler/onnx/batch_axis.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kByNumber[] = "it takes samples of the batch by number";
+
+bool IsZeros(const Tensor* data) {
+  if (data == nullptr || !IsInteger(data->dtype()) || data->elements() == 0) return false;
+  const std::vector<int64_t> values = IntValues(data->view());
+  return std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 0; });
+}
+
+}  // namespace
+
+// A Gather, GatherND, GatherElements, ScatterND or ScatterElements: along which axes of its data indices choose.
+struct BatchWatch::Choice {
+  const Node& node;
+  const Shape data, indices, was_data, was_indices;
+  const bool tuples, writes;
+  std::vector<int> axes;
+
+  Choice(const Graph& graph, const Node& n, const Emitted& was)
+      : node(n),
+        data(graph.value(n.inputs[0]).shape),
+        indices(graph.value(n.inputs[1]).shape),
+        was_data(was.inputs[0]),
+        was_indices(was.inputs[1]),
+        tuples(n.op == "GatherND" || n.op == "ScatterND"),
+        writes(n.op == "ScatterND" || n.op == "ScatterElements") {
+    if (data.rank() != was_data.rank() || indices.rank() != was_indices.rank()) return;
+    if (tuples) {
+      const int64_t depth = indices.rank() == 0 ? 0 : indices[indices.rank() - 1];
+      for (int i = 0; i < std::min<int64_t>(depth, data.rank()) && n.attributes.Int("batch_dims", 0) == 0; ++i) axes.push_back(i);
+    } else if (const auto axis = NormalAxis(n.attributes.Int("axis", 0), data.rank())) {
+      axes.push_back(*axis);
+    }
+  }
+  bool grown(int axis) const { return data[axis] != was_data[axis]; }
+  // One index is as far from the other as a sample's places are; of tuples the one along `axis`, and the others are not.
+  bool Fits(const std::vector<int64_t>& steps, int axis, int64_t places) const {
+    if (!tuples) return steps == std::vector<int64_t>{places};
+    for (size_t k = 0; k < axes.size(); ++k) {
+      const int64_t step = steps.empty() ? 0 : steps[steps.size() == 1 ? 0 : k];
+      if (step != (static_cast<int>(k) == axis ? places : 0)) return false;
+    }
+    return true;
+  }
+};
+
+// The steps of indices into the axis of the only sample, which are zeros.
+std::vector<int64_t> BatchWatch::OnlySample(const Choice& choice, const Tensor& indices, int axis) {
+  const std::vector<int64_t> numbers = IntValues(indices.view());
+  const size_t width = choice.tuples ? choice.axes.size() : 1, column = choice.tuples ? static_cast<size_t>(axis) : 0;
+  for (size_t i = column; i < numbers.size(); i += width) {
+    if (numbers[i] != 0) return {};
+  }
+  std::vector<int64_t> steps(width, 0);
+  steps[column] = 1;
+  return steps;
+}
+
+// Indices that are a constant.
+void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Tensor indices = *emitter.Constant(emitter.Computed(choice.node.inputs[1]));
+  const Shape updates = choice.writes ? emitter.graph().value(choice.node.inputs[2]).shape : Shape();
+  const std::vector<int> updated = choice.writes ? BatchAxes(updates, was.inputs[2]) : std::vector<int>();
+  std::vector<BatchChange> fits;
+  bool grown = false;
+  for (const int axis : choice.axes) {
+    grown = grown || choice.grown(axis);
+    const bool repeats = !choice.grown(axis) && !updated.empty() && choice.was_data[axis] % found_.declared == 0 &&
+                         PeriodAlong(emitter, choice.node.inputs[0], axis) > 0;
+    if (!choice.grown(axis) && !repeats) continue;
+    const int64_t places = choice.was_data[axis] / found_.declared;
+    if (Behind(choice.node.inputs[0]) > 1) continue;
+    for (int along = 0; along < choice.indices.rank() - (choice.tuples ? 1 : 0); ++along) {
+      if (choice.indices[along] % found_.declared != 0 || (!choice.tuples && choice.writes && along != axis)) continue;
+      std::vector<int64_t> steps = StepsAlong(indices, along, found_.declared);
+      const bool written = std::find(updated.begin(), updated.end(), along) != updated.end();
+      if (found_.declared == 1 && choice.was_data[axis] == 1 && along == (choice.node.op.ends_with("Elements") ? axis : 0)) {
+        // There is no other sample to choose.
+        steps = OnlySample(choice, indices, axis);
+      }
+      if (steps.empty() || !choice.Fits(steps, axis, places)) continue;
+      std::vector<BatchChange> fit{{.operand = 1, .axis = along, .entries = {}, .steps = std::move(steps)}};
+      fits.push_back(fit[0]);
+      changes = fit;
+      next_outer_ = 1;
+      if (repeats)
+        changes.push_back({.operand = 0, .axis = axis, .period = PeriodAlong(emitter, choice.node.inputs[0], axis), .entries = {}});
+      if (!choice.writes || written) continue;
+      const int64_t period = along < updates.rank() ? PeriodAlong(emitter, choice.node.inputs[2], along) : 0;
+      if (period == 0) Refuse(choice.node, "what it writes is not the same for each sample");
+      changes.push_back({.operand = 2, .axis = along, .period = period, .entries = {}});
+    }
+  }
+  if (fits.size() == 1) return;
+  changes.clear();
+  if (grown) Refuse(choice.node, kByNumber);
+}
+
+// One index for each element: along the other axes it has the extents of the data.
+void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, std::vector<BatchChange>& changes) {
+  for (int axis = 0; axis < choice.data.rank(); ++axis) {
+    if (axis == choice.axes[0] || !choice.grown(axis) || choice.was_indices[axis] != choice.was_data[axis]) continue;
+    const int64_t period = PeriodAlong(emitter, choice.node.inputs[1], axis);
+    if (period == 0) Refuse(choice.node, "its indices are others for other samples");
+    changes.push_back({.operand = 1, .axis = axis, .period = period, .entries = {}});
+  }
+}
+
+// What is written has a place for each tuple of indices.
+void BatchWatch::ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
+  if (choice.node.op != "ScatterND") return;
+  const Shape updates = emitter.graph().value(choice.node.inputs[2]).shape;
+  if (updates != was.inputs[2]) return;
+  for (const int axis : BatchAxes(choice.indices, choice.was_indices)) {
+    if (axis == choice.indices.rank() - 1 || axis >= updates.rank() || updates[axis] != choice.was_indices[axis]) continue;
+    const int64_t period = PeriodAlong(emitter, choice.node.inputs[2], axis);
+    if (period > 0) changes.push_back({.operand = 2, .axis = axis, .period = period, .entries = {}});
+  }
+}
+
+// Of a value whose batch axis is the batch and more: how many whole batches lie one after the other there.
+int64_t BatchWatch::Behind(ValueId id) const {
+  const auto found = outer_.find(id);
+  return found == outer_.end() ? 1 : found->second;
+}
+
+// Regions name their images.
+void BatchWatch::ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  const Graph& graph = emitter.graph();
+  const int named = node.op == "RoiAlign" ? 2 : 1;
+  const ValueId numbers = node.inputs[static_cast<size_t>(named)];
+  if (graph.value(node.inputs[0]).shape == was.inputs[0] || graph.value(numbers).shape != was.inputs[static_cast<size_t>(named)]) return;
+  const Tensor* data = emitter.Constant(emitter.Computed(numbers));
+  if (data == nullptr) return;
+  const std::vector<int64_t> wanted = named == 2 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 0, 0, 0, 0};
+  // Of a single image all are.
+  const std::vector<int64_t> steps = found_.declared == 1 ? wanted : StepsAlong(*data, 0, found_.declared);
+  if (steps != wanted) Refuse(node, kByNumber);
+  changes.push_back({.operand = named, .axis = 0, .entries = {}, .steps = steps});
+  if (named == 1 || graph.value(node.inputs[1]).shape != was.inputs[1]) return;
+  const int64_t period = PeriodAlong(emitter, node.inputs[1], 0);
+  if (period == 0) Refuse(node, "its regions are others in other images");
+  changes.push_back({.operand = 1, .axis = 0, .period = period, .entries = {}});
+}
+
+void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) {
+  if (node.inputs.size() < 2 || was.inputs.size() != node.inputs.size()) return;
+  const Choice choice(emitter.graph(), node, was);
+  if (choice.axes.empty()) return;
+  if (choice.indices == choice.was_indices && emitter.Computed(node.inputs[1]) != kNoValue) {
+    ProveKnownChoice(emitter, choice, was, changes);
+    if (changes.empty() && IsOneOf(node, {"GatherElements"})) ProveElements(emitter, choice, changes);
+    return;
+  }
+  for (const int axis : choice.axes) {
+    if (found_.declared > 1 || !choice.grown(axis)) continue;
+    const int64_t places = Behind(node.inputs[0]) > 1 ? 0 : choice.was_data[axis];
+    const bool found = CountOnlySample(emitter, node.inputs[1], choice.tuples ? axis : -1, places);
+    if (found && places == 0) Refuse(node, kByNumber);
+  }
+  ProveWritten(emitter, choice, was, changes);
+  // Zeros that each sample writes into.
+  const bool batch_grows = !choice.writes ? false : !BatchAxes(emitter.graph().value(node.inputs[2]).shape, was.inputs[2]).empty();
+  if (!batch_grows || choice.data != choice.was_data) return;
+  for (const int axis : choice.axes) {
+    if (choice.data[axis] % found_.declared != 0) continue;
+    const int64_t period = PeriodAlong(emitter, node.inputs[0], axis);
+    if (period == 0) continue;
+    changes.push_back({.operand = 0, .axis = axis, .period = period, .entries = {}});
+    return;
+  }
+}
+
+// In a file for a single sample its number is a 0, and nothing tells it from one that all samples have but that the batch is chosen by it.
+// Found at a later node, it is noted for the next walk. `column`: of index tuples, or -1. Whether there is one.
+bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, int64_t places) {
+  const Graph& graph = emitter.graph();
+  bool found = false;
+  const auto note = [&](size_t index, int operand, int axis) {
+    found = true;
+    if (places == 0) return;
+    again_ |= found_.counted.insert({{index, operand}, {.operand = operand, .axis = axis, .entries = {}, .steps = {places}}}).second;
+  };
+  std::vector<std::pair<ValueId, int>> open{{indices, column}};
+  std::set<ValueId> seen;
+  while (!open.empty()) {
+    const auto [id, at] = open.back();
+    open.pop_back();
+    if (id == kNoValue || !seen.insert(id).second) continue;
+    if (const auto repeated = repeated_.find({&graph, id}); repeated != repeated_.end()) {
+      note(repeated->second.first, repeated->second.second.operand, repeated->second.second.axis);
+      continue;
+    }
+    const auto made = made_of_.find({&graph, id});
+    if (made == made_of_.end()) continue;
+    const auto& [index, node] = made->second;
+    const Shape& shape = graph.value(id).shape;
+    if (IsOneOf(node, {"Concat"})) {
+      const bool tuples = NormalAxis(node.attributes.Int("axis", 0), shape.rank()) == shape.rank() - 1;
+      int before = 0;
+      for (ValueId input : node.inputs) {
+        const int width = tuples ? static_cast<int>(graph.value(input).shape[shape.rank() - 1]) : 0;
+        if (!tuples || at < 0 || (at >= before && at < before + width)) open.emplace_back(input, tuples && at >= 0 ? at - before : at);
+        before += width;
+      }
+    } else if (IsOneOf(node, {"Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Transpose", "Tile"})) {
+      open.emplace_back(node.inputs[0], at);
+    } else if (IsOneOf(node, {"Add", "Expand"})) {
+      for (const int i : {0, 1}) {
+        if (i == 1 && node.op == "Expand") break;
+        const ValueId one = node.inputs[static_cast<size_t>(i)];
+        const Shape &number = graph.value(one).shape, was = found_.reference[index].outputs[0];
+        const int shift = shape.rank() - number.rank();
+        const std::vector<int> grown = BatchAxes(shape, was);
+        if (IsZeros(emitter.Constant(one)) && grown.size() == 1 && grown[0] >= shift && number[grown[0] - shift] == 1) {
+          note(index, i, grown[0] - shift);
+        } else {
+          open.emplace_back(one, at);
+        }
+      }
+    }
+  }
+  return found;
+}
+
+// What CountOnlySample has noted of the node.
+void BatchWatch::Recount(std::vector<BatchChange>& changes) const {
+  for (auto at = found_.counted.lower_bound({index_, 0}); at != found_.counted.end() && at->first.first == index_; ++at) {
+    std::erase_if(changes, [&](const BatchChange& change) { return change.operand == at->first.second; });
+    changes.push_back(at->second);
+  }
+}
+
+}  // namespace gradloom
