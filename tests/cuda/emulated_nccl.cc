@@ -211,8 +211,9 @@ class Clique {
     }
     for (Connection& connection : connections_) connection.Pump();
     if (!met_) Greet();
+    // One that has what it came for may leave first: an end is an error to those who wait.
     for (const Connection& connection : connections_) {
-      if (connection.lost && connection.in.empty()) state_ = ncclRemoteError;
+      if (connection.lost && connection.in.empty() && (under_way_ || !met_)) state_ = ncclRemoteError;
     }
   }
 
