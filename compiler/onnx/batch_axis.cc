@@ -120,8 +120,8 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
   }
   if (mode_ != Mode::kProve || lost_) return;
   const Emitted& was = found_.reference[index];
-  for (ValueId id : results) {
-    if (found_.declared == 1) made_of_.emplace(std::pair(&graph, id), std::pair(index, Node{node}));
+  if (found_.declared == 1) {
+    for (ValueId id : results) made_of_.emplace(std::pair(&graph, id), std::pair(index, node));
   }
   if (next_outer_ == 0 && IsOneOf(node, {"Reshape", "Flatten"})) FollowView(graph, node.inputs[0], results[0], was);
   for (size_t i = 0; i < results.size() && i < was.outputs.size(); ++i) {

@@ -71,13 +71,13 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
   const Tensor indices = *emitter.Constant(emitter.Computed(choice.node.inputs[1]));
   const Shape updates = choice.writes ? emitter.graph().value(choice.node.inputs[2]).shape : Shape();
   const std::vector<int> updated = choice.writes ? BatchAxes(updates, was.inputs[2]) : std::vector<int>();
-  std::vector<BatchChange> fits;
+  int fits = 0;
   bool grown = false;
   for (const int axis : choice.axes) {
     grown = grown || choice.grown(axis);
-    const bool repeats = !choice.grown(axis) && !updated.empty() && choice.was_data[axis] % found_.declared == 0 &&
-                         PeriodAlong(emitter, choice.node.inputs[0], axis) > 0;
-    if (!choice.grown(axis) && !repeats) continue;
+    const bool may_repeat = !choice.grown(axis) && !updated.empty() && choice.was_data[axis] % found_.declared == 0;
+    const int64_t repeated = may_repeat ? PeriodAlong(emitter, choice.node.inputs[0], axis) : 0;
+    if (!choice.grown(axis) && repeated == 0) continue;
     const int64_t places = choice.was_data[axis] / found_.declared;
     if (Behind(choice.node.inputs[0]) > 1) continue;
     for (int along = 0; along < choice.indices.rank() - (choice.tuples ? 1 : 0); ++along) {
@@ -89,19 +89,17 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
         steps = OnlySample(choice, indices, axis);
       }
       if (steps.empty() || !choice.Fits(steps, axis, places)) continue;
-      std::vector<BatchChange> fit{{.operand = 1, .axis = along, .entries = {}, .steps = std::move(steps)}};
-      fits.push_back(fit[0]);
-      changes = fit;
+      ++fits;
+      changes = {{.operand = 1, .axis = along, .entries = {}, .steps = std::move(steps)}};
       next_outer_ = 1;
-      if (repeats)
-        changes.push_back({.operand = 0, .axis = axis, .period = PeriodAlong(emitter, choice.node.inputs[0], axis), .entries = {}});
+      if (repeated > 0) changes.push_back({.operand = 0, .axis = axis, .period = repeated, .entries = {}});
       if (!choice.writes || written) continue;
       const int64_t period = along < updates.rank() ? PeriodAlong(emitter, choice.node.inputs[2], along) : 0;
       if (period == 0) Refuse(choice.node, "what it writes is not the same for each sample");
       changes.push_back({.operand = 2, .axis = along, .period = period, .entries = {}});
     }
   }
-  if (fits.size() == 1) return;
+  if (fits == 1) return;
   changes.clear();
   if (grown) Refuse(choice.node, kByNumber);
 }
@@ -216,12 +214,11 @@ bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, 
     } else if (IsOneOf(node, {"Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Transpose", "Tile"})) {
       open.emplace_back(node.inputs[0], at);
     } else if (IsOneOf(node, {"Add", "Expand"})) {
-      for (const int i : {0, 1}) {
-        if (i == 1 && node.op == "Expand") break;
+      const std::vector<int> grown = BatchAxes(shape, found_.reference[index].outputs[0]);
+      for (int i = 0; i < (node.op == "Expand" ? 1 : 2); ++i) {
         const ValueId one = node.inputs[static_cast<size_t>(i)];
-        const Shape &number = graph.value(one).shape, was = found_.reference[index].outputs[0];
+        const Shape& number = graph.value(one).shape;
         const int shift = shape.rank() - number.rank();
-        const std::vector<int> grown = BatchAxes(shape, was);
         if (IsZeros(emitter.Constant(one)) && grown.size() == 1 && grown[0] >= shift && number[grown[0] - shift] == 1) {
           note(index, i, grown[0] - shift);
         } else {
