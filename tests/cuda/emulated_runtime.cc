@@ -350,22 +350,6 @@ using namespace gradloom::emulated;  // NOLINT: the functions below are CUDA's, 
 
 extern "C" {
 
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
-    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
-    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
-    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
-    case cudaErrorNoDevice: return "cudaErrorNoDevice";
-    case cudaErrorLaunchTimeout: return "cudaErrorLaunchTimeout";
-    default: return "cudaErrorOther";
-  }
-}
-const char* cudaGetErrorString(cudaError_t) { return "of the emulated runtime"; }
 cudaError_t cudaGetLastError() { return std::exchange(the_last_error, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return the_last_error; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
