@@ -26,9 +26,11 @@ std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
 std::span<const CpuKernel> CpuGruKernels();              // gru.cc
 std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
+std::span<const CpuKernel> CpuConvolutionRowKernels();   // convolution_rows.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
 std::span<const CpuKernel> CpuFastBfloat16Kernels();     // convolution.cc: where they are ahead of widened ones
-std::span<const CpuKernel> CpuPoolingKernels();          // pooling.cc
+std::span<const CpuKernel> CpuMaxPoolKernels();          // max_pool.cc
+std::span<const CpuKernel> CpuAveragePoolKernels();      // average_pool.cc
 std::span<const CpuKernel> CpuResizeKernels();           // resize.cc
 std::span<const CpuKernel> CpuPadKernels();              // pad.cc
 std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc

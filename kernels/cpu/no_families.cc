@@ -21,9 +21,11 @@ std::span<const CpuKernel> CpuLstmKernels() { return {}; }
 std::span<const CpuKernel> CpuGruKernels() { return {}; }
 std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
+std::span<const CpuKernel> CpuConvolutionRowKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuFastBfloat16Kernels() { return {}; }
-std::span<const CpuKernel> CpuPoolingKernels() { return {}; }
+std::span<const CpuKernel> CpuMaxPoolKernels() { return {}; }
+std::span<const CpuKernel> CpuAveragePoolKernels() { return {}; }
 std::span<const CpuKernel> CpuResizeKernels() { return {}; }
 std::span<const CpuKernel> CpuPadKernels() { return {}; }
 std::span<const CpuKernel> CpuWidenedKernels() { return {}; }

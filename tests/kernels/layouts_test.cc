@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "kernels/catalog/physical.h"
@@ -118,7 +119,23 @@ TEST(ChannelsLast, Pooling) {
                         {{2, 3, 9, 7}, {3, 2}, {1, 2}, {1, 0, 0, 1}, true},
                         {{2, 65, 11}, {3}, {2}, {1, 1}},
                         {{1, 2, 5, 6, 7}, {2, 3, 2}, {1, 2, 1}, {0, 1, 0, 1, 1, 0}},
-                        {{2, 5, 1, 1}, {3, 3}, {1, 1}, {2, 2, 2, 2}}};
+                        {{2, 5, 1, 1}, {3, 3}, {1, 1}, {2, 2, 2, 2}},
+                        // Few channels: rows of windows at once.
+                        {{64, 6, 28, 28}, {2, 2}, {2, 2}, {0, 0, 0, 0}},
+                        {{3, 6, 7, 9}, {2, 2}, {2, 2}, {0, 0, 0, 0}},
+                        {{2, 1, 9, 50}, {3, 3}, {3, 3}, {0, 0, 0, 0}},
+                        {{2, 15, 9, 5}, {4, 2}, {2, 2}, {0, 0, 0, 0}},
+                        {{2, 3, 8, 21}, {1, 2}, {2, 4}, {0, 0, 0, 0}},
+                        {{2, 10, 6, 12}, {3, 3}, {1, 1}, {0, 0, 0, 0}},
+                        {{3, 7, 40}, {4}, {2}, {0, 0}}};
+  // A few values, so that most windows have their largest more than once, and some NaN.
+  const auto ties = [](int, Tensor& tensor, std::mt19937_64& from) {
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      const int64_t drawn = static_cast<int64_t>(from() % 40);
+      tensor.as<float>()[i] = drawn == 0 ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(drawn % 4);
+    }
+    return true;
+  };
   for (const Case& c : cases) {
     Attributes attributes = {{"kernel_shape", c.kernel}, {"strides", c.strides}, {"pads", c.pads}, {"ceil_mode", int64_t{c.ceil_mode}}};
     const Windows windows = WindowsOf(attributes, c.x, c.kernel);
@@ -126,6 +143,10 @@ TEST(ChannelsLast, Pooling) {
     for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2], c.ceil_mode));
     ExpectSameAsReference(Call("MaxPool", "", {Last(c.x)}, {Last(y)}, attributes), random, {}, "cpu.MaxPool");
     ExpectSameAsReference(Call("MaxPoolGrad", "gradloom", {Last(c.x), Last(y)}, {Last(c.x)}, attributes), random, {}, "cpu.MaxPoolGrad");
+    ExpectSameAsReference(Call("MaxPool", "", {Last(c.x)}, {Last(y)}, attributes), random, {.fill = ties}, "cpu.MaxPool");
+    const auto tied_x = [&](int input, Tensor& tensor, std::mt19937_64& from) { return input == 0 && ties(input, tensor, from); };
+    ExpectSameAsReference(Call("MaxPoolGrad", "gradloom", {Last(c.x), Last(y)}, {Last(c.x)}, attributes), random, {.fill = tied_x},
+                          "cpu.MaxPoolGrad");
     for (int64_t include : {0, 1}) {
       attributes.set("count_include_pad", include);
       ExpectSameAsReference(Call("AveragePool", "", {Last(c.x)}, {Last(y)}, attributes), random, {}, "cpu.AveragePool");
@@ -214,6 +235,35 @@ TEST(ChannelsLast, ConvolutionsInTheLayoutsTheyWishFor) {
     }
   }
   EXPECT_GE(wishes, 6) << "a library that no longer likes channels innermost: look whether layouts still pay";
+}
+
+// The input's gradient where the input has few channels, in the layouts that oneDNN wishes for.
+TEST(ChannelsLast, InputGradientsOfFewChannels) {
+  std::mt19937_64 random(TestSeed());
+  struct Case {
+    Shape x, w;
+    std::vector<int64_t> strides, pads, dilations;
+  };
+  const Case cases[] = {
+      {{3, 6, 14, 14}, {16, 6, 5, 5}, {1, 1}, {0, 0, 0, 0}, {1, 1}}, {{2, 4, 9, 12}, {20, 4, 3, 5}, {1, 1}, {1, 2, 1, 2}, {2, 1}},
+      {{2, 3, 17, 30}, {8, 3, 7, 7}, {2, 2}, {3, 3, 3, 3}, {1, 1}},  {{2, 12, 12, 11}, {33, 12, 5, 5}, {2, 2}, {2, 1, 0, 2}, {1, 1}},
+      {{2, 9, 9, 16}, {16, 9, 1, 3}, {4, 1}, {0, 1, 0, 1}, {1, 1}},  {{2, 5, 40}, {12, 5, 9}, {3}, {4, 0}, {1}}};
+  int served = 0;
+  for (const Case& c : cases) {
+    const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}};
+    const Windows windows = WindowsOf(attributes, c.x, {c.w.begin() + 2, c.w.end()});
+    Shape y{c.x[0], c.w[0]};
+    for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2], false));
+    KernelCall call = Call("ConvGradInput", "gradloom", {Float(y), Float(c.w)}, {Float(c.x)}, attributes);
+    EXPECT_NE(Rejection(*FindKernel("cpu.ConvGradInput"), call), "") << "plain operands";
+    if (!FindKernel("onednn.ConvGradInput")->prefers(call)) continue;
+    ++served;
+    EXPECT_EQ(ChooseKernel(DeviceKind::kCpu, call)->name, "cpu.ConvGradInput");
+    ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.ConvGradInput");
+    call.inputs[1].layout = {};
+    ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.ConvGradInput");
+  }
+  EXPECT_GE(served, 4);
 }
 
 TEST(Reorder, BetweenPlainPermutedAndBlocked) {

@@ -15,6 +15,7 @@ def isa_library(name, flags):
             "normalization_loops.cc",
             "optimizer_loops.cc",
             "pointwise_loops.cc",
+            "pooling_loops.cc",
             "recurrent_loops.cc",
             "reduce_loops.cc",
             "softmax_loops.cc",

@@ -32,6 +32,13 @@ struct MatrixArgs {
   bool adds;
 };
 
+// A window whose `taps` points (one at least) are rows of n elements: point t is x[points[t] * stride + i].
+struct PoolArgs {
+  const float* x;
+  const int* points;
+  Index taps, stride, n;
+};
+
 // Rows of n elements that are normalised; bias may be null.
 struct LayerNormArgs {
   Index n;
@@ -165,6 +172,16 @@ struct Loops {
   Index matrix_panel;
   void (*pack_matrix)(const MatrixArgs& args, float* pack);
   void (*multiply_packed)(const MatrixArgs& args, const float* pack);
+
+  // The largest of a window, or which point it is: the first of equal ones; a NaN is the largest.
+  void (*largest)(const PoolArgs& args, float* value);
+  void (*largest_place)(const PoolArgs& args, int* place);
+  // to[i] = g[i] where place[i] is first + own[i], else 0.
+  void (*pick_places)(const int* place, const int* own, int first, const float* g, Index n, float* to);
+  // to[i] += g[i] where place[i] is `own`.
+  void (*add_picked)(const int* place, int own, const float* g, Index n, float* to);
+  // to[groups, times, width]: groups of `width` elements that lie `from_step` apart, each so many times.
+  void (*repeat_groups)(const float* from, Index from_step, Index width, Index groups, Index times, float* to);
 
   void (*lstm)(const LstmCell& cell);
   void (*lstm_grad)(const LstmGradCell& cell);

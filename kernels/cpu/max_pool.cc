@@ -1,0 +1,221 @@
+// MaxPool and its gradient. Where channels are innermost, a window's points are rows of channels; where those are few, a row of windows is
+// taken as one: its points are then rows of the image, of which every window's own part is kept.
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/window_table.h"
+#include "runtime/base/checked.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kFewChannels = 16;  // less fill no vector
+
+int64_t LastStride(const KernelCall& call) {
+  const std::vector<int64_t> strides = call.attributes.Ints("strides");
+  return strides.empty() ? 1 : strides.back();
+}
+
+// Whether rows of windows may be taken as one. Not with a stride beyond the input.
+bool TakesRows(const KernelCall& call, const Shape& x, const Shape& y) {
+  const int64_t stride = LastStride(call);
+  return !RejectsLayouts(call).empty() && y[1] < kFewChannels && stride >= 1 && stride <= x[x.rank() - 1];
+}
+
+// Of the memory for one row of the image, at least what the windows of a row of y move over.
+int64_t RowFloats(const KernelCall& call, const Shape& y) {
+  return AlignUp(y[y.rank() - 1] * LastStride(call) * y[1], kAlignmentBytes / static_cast<int64_t>(sizeof(float)));
+}
+
+// Scratch bytes for `rows` such rows a thread.
+int64_t RowScratch(const KernelCall& call, const Shape& x, const Shape& y, int64_t rows) {
+  return TakesRows(call, x, y) ? std::max(call.threads, 1) * rows * RowFloats(call, y) * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+class MaxPoolBase : public Kernel {
+ protected:
+  MaxPoolBase(const KernelCall& call, const Shape& x, const Shape& y)
+      : table_(call, x, y),
+        threads_(table_.Threads(call)),
+        loops_(BestLoops()),
+        row_floats_(RowFloats(call, y)),
+        by_rows_(TakesRows(call, x, y) && table_.step == LastStride(call)) {}
+
+  // Of a non-empty window of a plane: the first largest point; a NaN counts as the largest.
+  int32_t Largest(const float* x, size_t window) const {
+    const int32_t* at = table_.points.data() + table_.first[window];
+    const int32_t* end = table_.points.data() + table_.first[window + 1];
+    int32_t best = *at;
+    for (++at; at < end; ++at) {
+      if (x[*at] > x[best] || (x[*at] != x[*at] && x[best] == x[best])) best = *at;
+    }
+    return best;
+  }
+
+  // The points of one window, or of the first of a row, `n` elements from each on.
+  PoolArgs Points(const float* x, int64_t window, int64_t n) const {
+    const auto at = static_cast<size_t>(window);
+    return {.x = x, .points = table_.points.data() + table_.first[at], .taps = table_.taps(at), .stride = table_.channels, .n = n};
+  }
+  // Elements from the first window's first point to the last one's.
+  int64_t row_elements() const { return ((table_.row - 1) * table_.step + 1) * table_.channels; }
+
+  const WindowTable table_;
+  const int threads_;
+  const Loops& loops_;
+  const int64_t row_floats_;
+  bool by_rows_;
+};
+
+class MaxPool : public MaxPoolBase {
+ public:
+  explicit MaxPool(const KernelCall& call) : MaxPoolBase(call, call.inputs[0].shape, call.outputs[0].shape) {}
+
+  static int64_t Scratch(const KernelCall& call) { return RowScratch(call, call.inputs[0].shape, call.outputs[0].shape, 1); }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    constexpr float kEmpty = -std::numeric_limits<float>::infinity();
+    table_.ForEach(
+        threads_,
+        [&](int64_t in, int64_t out) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          for (size_t o = 0; o < static_cast<size_t>(table_.outputs); ++o) y[o] = table_.Empty(o) ? kEmpty : x[Largest(x, o)];
+        },
+        [&](int64_t in, int64_t out, int64_t n) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          if (by_rows_) return Rows(x, y, static_cast<float*>(scratch) + ThreadPlace() * row_floats_);
+          for (int64_t o = 0; o < table_.outputs; ++o, y += table_.channels) {
+            if (table_.Empty(static_cast<size_t>(o))) {
+              std::fill_n(y, n, kEmpty);
+            } else {
+              loops_.largest(Points(x, o, n), y);
+            }
+          }
+        });
+  }
+
+ private:
+  void Rows(const float* x, float* y, float* memory) const {
+    const int64_t n = table_.channels;
+    for (int64_t o = 0; o < table_.outputs; o += table_.row, y += table_.row * n) {
+      if (table_.step == 1) {
+        loops_.largest(Points(x, o, row_elements()), y);
+      } else {
+        loops_.largest(Points(x, o, row_elements()), memory);
+        loops_.repeat_groups(memory, table_.step * n, n, table_.row, 1, y);
+      }
+    }
+  }
+};
+
+class MaxPoolGrad : public MaxPoolBase {
+ public:
+  explicit MaxPoolGrad(const KernelCall& call) : MaxPoolBase(call, call.inputs[0].shape, call.inputs[1].shape) {
+    by_rows_ = by_rows_ && Divides();
+    for (int64_t i = 0; by_rows_ && i < table_.row * table_.step * table_.channels; ++i) {
+      own_.push_back(static_cast<int32_t>(i / table_.channels % table_.step));
+    }
+  }
+
+  static int64_t Scratch(const KernelCall& call) { return RowScratch(call, call.inputs[0].shape, call.inputs[1].shape, kRows); }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    table_.ForEach(
+        threads_,
+        [&](int64_t in, int64_t out) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          const float* dy = static_cast<const float*>(inputs[1]) + out;
+          float* dx = static_cast<float*>(outputs[0]) + in;
+          std::fill_n(dx, table_.inputs, 0.0f);
+          for (size_t o = 0; o < static_cast<size_t>(table_.outputs); ++o) {
+            if (!table_.Empty(o)) dx[Largest(x, o)] += dy[o];
+          }
+        },
+        [&](int64_t in, int64_t out, int64_t n) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          const float* dy = static_cast<const float*>(inputs[1]) + out;
+          float* dx = static_cast<float*>(outputs[0]) + in;
+          if (by_rows_) return Rows(x, dy, dx, static_cast<float*>(scratch) + ThreadPlace() * kRows * row_floats_);
+          for (int64_t i = 0; i < table_.inputs; ++i) std::fill_n(dx + i * table_.channels, n, 0.0f);
+          int32_t place[WindowTable::kGroup];
+          for (int64_t o = 0; o < table_.outputs; ++o, dy += table_.channels) {
+            if (table_.Empty(static_cast<size_t>(o))) continue;
+            const PoolArgs window = Points(x, o, n);
+            loops_.largest_place(window, place);
+            for (int32_t t = 0; t < window.taps; ++t) loops_.add_picked(place, t, dy, n, dx + window.points[t] * table_.channels);
+          }
+        });
+  }
+
+ private:
+  static constexpr int64_t kRows = 3;
+
+  // Whether windows share no point, and the points of each are runs as long as the step to the next: so that a run of every window of a
+  // row makes a whole row of the image.
+  bool Divides() const {
+    std::vector<char> seen(static_cast<size_t>(table_.inputs), 0);
+    for (int32_t point : table_.points) {
+      if (std::exchange(seen[static_cast<size_t>(point)], char{1}) != 0) return false;
+    }
+    for (int64_t o = 0; o < table_.outputs; o += table_.row) {
+      const PoolArgs window = Points(nullptr, o, 0);
+      if (window.taps % table_.step != 0) return false;
+      for (int64_t t = 0; t < window.taps; ++t) {
+        if (window.points[t] != window.points[t - t % table_.step] + t % table_.step) return false;
+      }
+    }
+    return true;
+  }
+
+  void Rows(const float* x, const float* dy, float* dx, float* memory) const {
+    const int64_t n = table_.channels, across = table_.row * table_.step * n;
+    float* found = memory;  // which point is the largest; then the same for each point of a run
+    auto* const places = reinterpret_cast<int32_t*>(memory + row_floats_);
+    float* const g = memory + 2 * row_floats_;
+    if (static_cast<int64_t>(table_.points.size()) < table_.inputs) std::fill_n(dx, table_.inputs * n, 0.0f);
+    for (int64_t o = 0; o < table_.outputs; o += table_.row, dy += table_.row * n) {
+      const PoolArgs window = Points(x, o, row_elements());
+      loops_.largest_place(window, reinterpret_cast<int32_t*>(found));
+      loops_.repeat_groups(found, table_.step * n, n, table_.row, table_.step, reinterpret_cast<float*>(places));
+      loops_.repeat_groups(dy, n, n, table_.row, table_.step, g);
+      for (int64_t t = 0; t < window.taps; t += table_.step) {
+        loops_.pick_places(places, own_.data(), static_cast<int32_t>(t), g, across, dx + window.points[t] * n);
+      }
+    }
+  }
+
+  std::vector<int32_t> own_;  // by element of a row of the image: which point of its run
+};
+
+std::string RejectsMaxPool(const KernelCall& call) {
+  return HasOutput(call, 1) ? "indices" : RejectsPooling(call, call.inputs[0].shape, call.outputs[0].shape);
+}
+
+std::string RejectsMaxPoolGrad(const KernelCall& call) {
+  if (call.inputs[0].shape != call.outputs[0].shape) return "a gradient of another shape";
+  return RejectsPooling(call, call.inputs[0].shape, call.inputs[1].shape);
+}
+
+constexpr CpuKernel kKernels[] = {
+    {.row = {.name = "cpu.MaxPool", .op = "MaxPool", .domain = "", .rejects = RejectsMaxPool, .scratch_bytes = MaxPool::Scratch},
+     .make = MakeKernel<MaxPool>},
+    {.row = {.name = "cpu.MaxPoolGrad",
+             .op = "MaxPoolGrad",
+             .domain = "gradloom",
+             .rejects = RejectsMaxPoolGrad,
+             .scratch_bytes = MaxPoolGrad::Scratch},
+     .make = MakeKernel<MaxPoolGrad>},
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuMaxPoolKernels() { return kKernels; }
+
+}  // namespace gradloom

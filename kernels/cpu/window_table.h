@@ -1,0 +1,56 @@
+// The windows of poolings on the CPU: the points of each from a table that is made once and shared by all planes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "kernels/cpu/parallel.h"
+
+namespace gradloom {
+
+// The input points of every window of one plane, in scan order. Planes lie one after the other, or point by point with
+// the channels innermost.
+struct WindowTable {
+  // x and y: the pooled operand and what is made of it, whichever the call computes. The call passed RejectsPooling.
+  WindowTable(const KernelCall& call, const Shape& x, const Shape& y);
+
+  static constexpr int64_t kGroup = 64;  // channels that a thread takes at once where they are innermost
+
+  int64_t images, channels, inputs, outputs;  // inputs, outputs: points of a plane
+  bool innermost;
+  std::vector<int32_t> first;  // by window, with one more at the end
+  std::vector<int32_t> points;
+  int64_t row;  // windows next to each other along the last dimension
+  // By how many points each window of a row lies behind the one before, where all of them have as many points in the same places; else 0.
+  int64_t step;
+
+  int Threads(const KernelCall& call) const;
+
+  // Calls f(input, output) with offsets for each plane; or, where channels are innermost, for each group of up to
+  // kGroup of an image's channels with f(input, output, channels of the group).
+  template <typename Plane, typename Group>
+  void ForEach(int threads, Plane plane, Group group) const {
+    if (!innermost) {
+      ParallelFor(images * channels, threads, [&](int64_t i) { plane(i * inputs, i * outputs); });
+      return;
+    }
+    const int64_t groups = (channels + kGroup - 1) / kGroup;
+    ParallelFor(images * groups, threads, [&](int64_t i) {
+      const int64_t image = i / groups, channel = i % groups * kGroup;
+      group(image * inputs * channels + channel, image * outputs * channels + channel, std::min(kGroup, channels - channel));
+    });
+  }
+
+  int64_t taps(size_t window) const { return first[window + 1] - first[window]; }
+  bool Empty(size_t window) const { return taps(window) == 0; }
+
+ private:
+  int64_t Step() const;
+};
+
+// "" where the operands are float32, all plain or all with the channels innermost, and y is as large as the windows of x make it.
+std::string RejectsPooling(const KernelCall& call, const Shape& x, const Shape& y);
+
+}  // namespace gradloom
