@@ -8,7 +8,8 @@
 namespace gradloom {
 namespace {
 
-constexpr size_t kPieceBytes = 1 << 20;
+// What is read at once; stays in the second-level cache until its fields are numbers. A longer record makes the buffer grow.
+constexpr size_t kPieceBytes = size_t{64} << 10;
 
 // A record is held in memory whole.
 constexpr size_t kMaxRecordBytes = size_t{64} << 20;
