@@ -30,7 +30,8 @@ Comparison WithIntegers(int operand, std::vector<int64_t> values, Comparison how
 
 TEST(Reduce, AnyAxes) {
   std::mt19937_64 random(TestSeed());
-  const Shape shapes[] = {{5}, {40000}, {3, 4, 5}, {7, 1, 33}, {64, 10}, {9000, 10}, {4, 6, 17, 19}, {2, 3, 1, 5, 4}, {3, 700}, {0, 4}, {}};
+  const Shape shapes[] = {{5},       {40000},        {3, 4, 5},       {7, 1, 33}, {64, 10}, {9000, 10},
+                          {5000, 3}, {4, 6, 17, 19}, {2, 3, 1, 5, 4}, {3, 700},   {0, 4},   {}};
   for (const Shape& shape : shapes) {
     for (int subset = 0; subset < 1 << shape.rank(); ++subset) {
       std::vector<int64_t> axes;

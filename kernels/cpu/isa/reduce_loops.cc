@@ -95,8 +95,32 @@ GRADLOOM_INLINE void ReduceColumnGroup(const float* x, Index rows, Index stride,
   }
 }
 
+// Fewer columns than a vector has lanes, without a gap: kLanes rows are as many whole vectors.
+template <typename R>
+void ReduceNarrow(const float* x, Index rows, Index columns, float* into) {
+  const Index wide = columns * kLanes;
+  alignas(64) float acc[kLanes * kLanes];
+  for (Index r = 0; r < rows;) {
+    for (Index j = 0; j < wide; ++j) acc[j] = R::kStart;
+    for (Index i = 0; i < kColumnBlock && r + kLanes <= rows; ++i, r += kLanes) {
+      const float* from = x + r * columns;
+      for (Index v = 0; v < wide; v += kLanes) {
+#pragma omp simd
+        for (Index j = 0; j < kLanes; ++j) acc[v + j] = R::take(acc[v + j], from[v + j]);
+      }
+    }
+    const Index left = rows - r < kLanes ? rows - r : 0;
+    for (Index i = 0; i < left * columns; ++i) acc[i] = R::take(acc[i], x[r * columns + i]);
+    r += left;
+    for (Index i = 0; i < wide; i += columns) {
+      for (Index j = 0; j < columns; ++j) into[j] = R::join(into[j], acc[i + j]);
+    }
+  }
+}
+
 template <typename R>
 void ReduceColumns(const float* x, Index rows, Index stride, Index columns, float* into) {
+  if (columns == stride && columns < kLanes && rows >= kLanes) return ReduceNarrow<R>(x, rows, columns, into);
   Index j = 0;
   for (; j + kWide <= columns; j += kWide) ReduceColumnGroup<R, kWide>(x + j, rows, stride, into + j);
   for (; j + kLanes <= columns; j += kLanes) ReduceColumnGroup<R, kLanes>(x + j, rows, stride, into + j);
