@@ -40,11 +40,15 @@ GRADLOOM_INLINE void TransposeSquare(const float* from, Index from_stride, float
   for (Index i = 0; i < kLanes; ++i) Store(to + i * to_stride, rows[i]);
 }
 
-// One panel of `width` columns; `pack` has kPanel floats a row.
+// As many vectors as hold a panel's columns.
+GRADLOOM_INLINE Index VectorsOf(Index width) { return width <= kLanes ? 1 : 2; }
+
+// One panel of `width` columns; `pack` has kPanel floats a row, of which those of the vectors in use are written.
 void PackPanel(const float* b, Index b_row, Index b_col, Index rows, Index width, float* pack) {
+  const Index written = VectorsOf(width) * kLanes;
   for (Index p = 0; p < rows; ++p, pack += kPanel) {
     for (Index i = 0; i < width; ++i) pack[i] = b[p * b_row + i * b_col];
-    for (Index i = width; i < kPanel; ++i) pack[i] = 0.0f;
+    for (Index i = width; i < written; ++i) pack[i] = 0.0f;
   }
 }
 
@@ -54,15 +58,16 @@ void PackPanel(const float* b, Index b_row, Index b_col, Index rows, Index width
 void PackMatrix(const MatrixArgs& args, float* pack) {
   for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
+    const bool whole = width == VectorsOf(width) * kLanes;
     const float* b = args.b + j * args.b_col;
     Index packed = 0;
-    if (width == kPanel && args.b_col == 1) {
+    if (whole && args.b_col == 1) {
       for (; packed < args.k; ++packed) {
-        for (Index v = 0; v < kPanel; v += kLanes) Store(pack + packed * kPanel + v, Load(b + packed * args.b_row + v));
+        for (Index v = 0; v < width; v += kLanes) Store(pack + packed * kPanel + v, Load(b + packed * args.b_row + v));
       }
-    } else if (width == kPanel && args.b_row == 1) {
+    } else if (whole && args.b_row == 1) {
       for (; packed + kLanes <= args.k; packed += kLanes) {
-        for (Index v = 0; v < kPanel; v += kLanes)
+        for (Index v = 0; v < width; v += kLanes)
           TransposeSquare(b + packed + v * args.b_col, args.b_col, pack + packed * kPanel + v, kPanel);
       }
     }
@@ -72,34 +77,39 @@ void PackMatrix(const MatrixArgs& args, float* pack) {
 
 namespace {
 
-// c[kRows, kPanel] of a and one panel of b; `bias` has kPanel elements. Loops are unrolled, so that the sums stay in registers.
-template <Index kRows>
+// c[kRows, kVectors vectors] of a and one panel of b; `bias` has kPanel elements. Loops are unrolled, so that the sums stay in registers.
+template <Index kRows, Index kVectors>
 void Tile(const MatrixArgs& args, const float* a, const float* panel, const float* bias, float* c, Index c_row) {
-  Vector sums[kRows][2];
+  Vector sums[kRows][kVectors];
 #pragma GCC unroll 16
   for (Index r = 0; r < kRows; ++r) {
-    sums[r][0] = args.adds ? Load(c + r * c_row) : Vector{};
-    sums[r][1] = args.adds ? Load(c + r * c_row + kLanes) : Vector{};
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) sums[r][v] = args.adds ? Load(c + r * c_row + v * kLanes) : Vector{};
   }
   for (Index p = 0; p < args.k; ++p, panel += kPanel, a += args.a_col) {
-    const Vector b0 = Load(panel), b1 = Load(panel + kLanes);
+    Vector b[kVectors];
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) b[v] = Load(panel + v * kLanes);
 #pragma GCC unroll 16
     for (Index r = 0; r < kRows; ++r) {
       const Vector x = Broadcast(a[r * args.a_row]);
-      sums[r][0] = Fma(x, b0, sums[r][0]);
-      sums[r][1] = Fma(x, b1, sums[r][1]);
+#pragma GCC unroll 2
+      for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, b[v], sums[r][v]);
     }
   }
 #pragma GCC unroll 16
   for (Index r = 0; r < kRows; ++r) {
-    Store(c + r * c_row, sums[r][0] * args.alpha + Load(bias));
-    Store(c + r * c_row + kLanes, sums[r][1] * args.alpha + Load(bias + kLanes));
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) Store(c + r * c_row + v * kLanes, sums[r][v] * args.alpha + Load(bias + v * kLanes));
   }
 }
 
 using TileFunction = void (*)(const MatrixArgs&, const float*, const float*, const float*, float*, Index);
-constexpr TileFunction kTiles[] = {nullptr, Tile<1>, Tile<2>, Tile<3>,  Tile<4>,  Tile<5>, Tile<6>,
-                                   Tile<7>, Tile<8>, Tile<9>, Tile<10>, Tile<11>, Tile<12>};
+template <Index kVectors>
+constexpr TileFunction kTilesOf[] = {
+    nullptr,           Tile<1, kVectors>, Tile<2, kVectors>, Tile<3, kVectors>,  Tile<4, kVectors>,  Tile<5, kVectors>, Tile<6, kVectors>,
+    Tile<7, kVectors>, Tile<8, kVectors>, Tile<9, kVectors>, Tile<10, kVectors>, Tile<11, kVectors>, Tile<12, kVectors>};
+constexpr const TileFunction* kTiles[] = {nullptr, kTilesOf<1>, kTilesOf<2>};
 
 // The columns of a panel that are there, between c and rows of kPanel elements.
 void CopyColumns(const float* from, Index from_row, float* to, Index to_row, Index rows, Index columns) {
@@ -118,17 +128,18 @@ void MultiplyPacked(const MatrixArgs& args, const float* pack) {
   const Index tiles = (args.m + kTileRows - 1) / kTileRows;
   for (Index j = 0; j < args.n; j += kPanel, pack += args.k * kPanel) {
     const Index width = args.n - j < kPanel ? args.n - j : kPanel;
+    const TileFunction* const tiles_of = kTiles[VectorsOf(width)];
     for (Index i = 0; i < kPanel && args.bias != nullptr; ++i)
       biases[i] = i < width ? args.bias[(j + i) * args.bias_step] * args.beta : 0.0f;
     for (Index t = 0, row = 0; t < tiles; ++t) {
       const Index rows = args.m / tiles + (t < args.m % tiles ? 1 : 0);
       const float* a = args.a + row * args.a_row;
       float* c = args.c + row * args.c_row + j;
-      if (width == kPanel) {
-        kTiles[rows](args, a, pack, bias, c, args.c_row);
+      if (width == VectorsOf(width) * kLanes) {
+        tiles_of[rows](args, a, pack, bias, c, args.c_row);
       } else {
         if (args.adds) CopyColumns(c, args.c_row, part, kPanel, rows, width);
-        kTiles[rows](args, a, pack, bias, part, kPanel);
+        tiles_of[rows](args, a, pack, bias, part, kPanel);
         CopyColumns(part, kPanel, c, args.c_row, rows, width);
       }
       row += rows;
