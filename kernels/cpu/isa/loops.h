@@ -193,9 +193,20 @@ struct Loops {
   void (*gru_grad_gates)(const GruGradCell& cell);
   void (*gru_grad_reset)(const GruGradCell& cell);
 
+  // The words of Philox4x32-10 (runtime/base/philox.h) of `blocks` counters from `first` on, four each: words[4 * blocks], and behind them
+  // what is left of a vector of blocks, up to kRandomSlack words.
+  void (*random_words)(unsigned long first, unsigned key0, unsigned key1, Index blocks, unsigned* words);
+  // Of a word's uniform number u in [0, 1): y = x scale where u >= ratio, else 0 (y may be x); y = low + range u; and of each two
+  // words two independent normal numbers.
+  void (*dropout)(const float* x, const unsigned* words, Index n, float ratio, float scale, float* y);
+  void (*uniform_numbers)(const unsigned* words, Index n, float low, float range, float* y);
+  void (*normal_numbers)(const unsigned* words, Index pairs, float mean, float scale, float* y);
+
   // to[i, j] = from[j, i] over rows * columns elements of `to`.
   void (*transpose)(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);
 };
+
+inline constexpr Index kRandomSlack = 60;
 
 // Floats of packing for MatrixArgs of these extents.
 constexpr Index MatrixPackFloats(Index k, Index n) { return k * ((n + 31) / 32 * 32); }

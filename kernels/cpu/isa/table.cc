@@ -57,6 +57,10 @@ const Loops kLoops = {
     .gru_candidate = GruForwardCandidate,
     .gru_grad_gates = GruBackwardGates,
     .gru_grad_reset = GruBackwardReset,
+    .random_words = RandomWords,
+    .dropout = Dropout,
+    .uniform_numbers = UniformNumbers,
+    .normal_numbers = NormalNumbers,
     .transpose = Transpose,
 };
 

@@ -62,6 +62,11 @@ void GruForwardCandidate(const GruCell& cell);
 void GruBackwardGates(const GruGradCell& cell);
 void GruBackwardReset(const GruGradCell& cell);
 
+void RandomWords(unsigned long first, unsigned key0, unsigned key1, Index blocks, unsigned* words);
+void Dropout(const float* x, const unsigned* words, Index n, float ratio, float scale, float* y);
+void UniformNumbers(const unsigned* words, Index n, float low, float range, float* y);
+void NormalNumbers(const unsigned* words, Index pairs, float mean, float scale, float* y);
+
 void Transpose(const float* from, Index from_stride, float* to, Index to_stride, Index rows, Index columns);
 
 }  // namespace gradloom::GRADLOOM_ISA

@@ -1,0 +1,83 @@
+// Dropout and random tensors against the reference kernels: the same numbers, whatever part of a batch a device has.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/kernels/compare.h"
+#include "tests/seed/test_seed.h"
+
+namespace gradloom {
+namespace {
+
+struct Part {
+  int64_t elements;
+  std::vector<int64_t> samples;  // as SamplePlaces; empty: the whole
+  int64_t first = 0;
+};
+
+const Part kParts[] = {{1, {}},
+                       {7, {}},
+                       {1024, {}},
+                       {1030, {}},
+                       {100003, {}},
+                       {5 * 3 * 7, {12, 3, 7}, 4},
+                       {3 * 5000, {9, 3, 5000}, 1},
+                       {2 * 40 * 33, {100, 40, 33}, 59}};
+
+// Seed, batch number and first sample from input `seeds` on.
+Comparison WithSeeds(int seeds, int64_t first, Comparison how) {
+  how.fill = [=](int input, Tensor& tensor, std::mt19937_64& random) {
+    if (input < seeds) return false;
+    tensor.as<int64_t>()[0] = input == seeds + 2 ? first : static_cast<int64_t>(random() % 1000);
+    return true;
+  };
+  return how;
+}
+
+KernelCall Call(const std::string& op, std::vector<OperandType> inputs, std::vector<OperandType> outputs, const Part& part) {
+  for (int i = 0; i < (part.samples.empty() ? 2 : 3); ++i) inputs.push_back(Plain(DType::kInt64, {}));
+  KernelCall call{.op = op, .domain = "gradloom", .attributes = {{"origin", int64_t{77}}}, .inputs = inputs, .outputs = outputs};
+  if (!part.samples.empty()) call.attributes.set("samples", part.samples);
+  return call;
+}
+
+TEST(Random, Dropout) {
+  std::mt19937_64 random(TestSeed());
+  for (const Part& part : kParts) {
+    for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+      const OperandType x = Plain(dtype, {part.elements});
+      KernelCall call = Call("Dropout", {x}, {x, Plain(DType::kBool, x.shape)}, part);
+      call.attributes.set("ratio", 0.3f);
+      // What is rounded to 16 bits may be rounded to the next number.
+      const double relative = dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kFloat16 ? 1e-3 : 8e-3;
+      ExpectSameAsReference(call, random, WithSeeds(1, part.first, {.absolute = 0, .relative = relative}), "cpu.Dropout");
+      call.outputs.pop_back();
+      ExpectSameAsReference(call, random, WithSeeds(1, part.first, {.absolute = 0, .relative = relative}), "cpu.Dropout");
+    }
+  }
+}
+
+TEST(Random, Tensors) {
+  std::mt19937_64 random(TestSeed());
+  for (const Part& part : kParts) {
+    const OperandType y = Plain(DType::kFloat32, {part.elements});
+    KernelCall uniform = Call("RandomUniform", {}, {y}, part);
+    uniform.attributes.set("low", -2.0f);
+    uniform.attributes.set("high", 3.0f);
+    ExpectSameAsReference(uniform, random, WithSeeds(0, part.first, {.absolute = 1e-6}), "cpu.DrawUniform");
+    KernelCall normal = Call("RandomNormal", {}, {y}, part);
+    normal.attributes.set("mean", 0.5f);
+    normal.attributes.set("scale", 2.0f);
+    ExpectSameAsReference(normal, random, WithSeeds(0, part.first, {.absolute = 3e-6}), "cpu.DrawNormal");
+  }
+  KernelCall like{.op = "RandomNormalLike",
+                  .domain = "",
+                  .attributes = {{"seed", 5.0f}},
+                  .inputs = {Plain(DType::kInt64, {3, 111})},
+                  .outputs = {Plain(DType::kFloat32, {3, 111})}};
+  ExpectSameAsReference(like, random, {.absolute = 3e-6}, "cpu.RandomNormalLike");
+}
+
+}  // namespace
+}  // namespace gradloom
