@@ -26,6 +26,7 @@ constexpr Rows kFamilies[] = {
     CpuSharedBatchNormKernels,
     CpuNormalizationKernels,
     CpuGroupNormKernels,
+    CpuQuantizeKernels,
     CpuRandomKernels,
     CpuLossKernels,
     CpuOptimizerKernels,

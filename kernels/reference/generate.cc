@@ -78,13 +78,11 @@ void OneHot(const KernelCall& call, const void* const* in, void* const* out) {
   WithBytes(call.outputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
     const T* values = In<T>(in, 2);
     T* z = Out<T>(out, 0);
-    for (int64_t o = 0; o < outer; ++o) {
-      for (int64_t d = 0; d < depth; ++d) {
-        for (int64_t i = 0; i < inner; ++i) {
-          const int64_t index = indices.as<int64_t>()[static_cast<size_t>(o * inner + i)];
-          *z++ = values[(index < 0 && index >= -depth ? index + depth : index) == d ? 1 : 0];
-        }
-      }
+    std::fill_n(z, outer * depth * inner, values[0]);
+    const int64_t* const chosen = indices.as<int64_t>().data();
+    for (int64_t i = 0; i < outer * inner; ++i) {
+      const int64_t index = chosen[i] < 0 ? chosen[i] + depth : chosen[i];
+      if (index >= 0 && index < depth) z[(i / inner * depth + index) * inner + i % inner] = values[1];
     }
   });
 }

@@ -16,6 +16,7 @@ def isa_library(name, flags):
             "optimizer_loops.cc",
             "pointwise_loops.cc",
             "pooling_loops.cc",
+            "quantize_loops.cc",
             "random_loops.cc",
             "recurrent_loops.cc",
             "reduce_loops.cc",

@@ -19,6 +19,11 @@ using PointwiseLoop = void (*)(const PointwiseArgs&);
 enum class Reduction : int { kSum, kSumSquare, kSumAbs, kMax, kMin, kProd };
 inline constexpr int kNumReductions = 6;
 
+enum class SmallInteger : int { kUint8, kInt8, kUint16, kInt16 };
+// y = x / scale rounded to even, plus zero, within what the integer holds; and x = (y - zero) scale. `zero` is one of the integers.
+using QuantizeLoop = void (*)(const float* x, Index n, float scale, int zero, void* y);
+using DequantizeLoop = void (*)(const void* x, Index n, float scale, int zero, float* y);
+
 // c = alpha a b + beta bias, for small extents; or alpha (c + a b) + beta bias.
 struct MatrixArgs {
   Index m, n, k;
@@ -119,6 +124,8 @@ struct Loops {
   void (*load_bfloat16)(const unsigned short* from, float* to, Index n);
   void (*store_bfloat16)(const float* from, unsigned short* to, Index n);
   void (*fill)(float* to, float value, Index n);
+  const QuantizeLoop* quantize;      // by SmallInteger
+  const DequantizeLoop* dequantize;  // by SmallInteger
 
   // The reduction of n contiguous elements, in an order that depends on n alone; n >= 1.
   float (*const* reduce_row)(const float* x, Index n);

@@ -13,6 +13,8 @@ void StoreFloat16(const float* from, unsigned short* to, Index n);
 void LoadBfloat16(const unsigned short* from, float* to, Index n);
 void StoreBfloat16(const float* from, unsigned short* to, Index n);
 void Fill(float* to, float value, Index n);
+extern const QuantizeLoop kQuantize[];
+extern const DequantizeLoop kDequantize[];
 void ExpScaled(const float* x, float* y, Index n, float factor);
 
 using RowReduction = float (*)(const float*, Index);
