@@ -1,4 +1,5 @@
-"""Nets of operators that the ten workloads lack: group normalisation and resizing, Einsum, padding by side, gathers and scatters by element."""
+"""Nets of operators that the ten workloads lack: group normalisation and resizing, Einsum, padding by side, gathers and scatters by element,
+dropout."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -81,3 +82,30 @@ class MessagePassing(nn.Module):
         messages = torch.gather(h, 1, self.source[None, :, None].expand(edges))
         summed = torch.zeros_like(h).scatter_add(1, self.target[None, :, None].expand(edges), messages)
         return self.head(F.relu(summed).mean(1))
+
+
+class DropoutEncoder(nn.Module):
+    """BERT's layers with dropout where its authors have it, on embeddings, attention and both halves of a layer: [N, T] to 4 classes."""
+
+    def __init__(self, words=5000, width=256, layers=4, heads=4, length=128, p=0.1):
+        super().__init__()
+        self.heads, self.p = heads, p
+        self.words, self.places, self.norm = nn.Embedding(words, width), nn.Embedding(length, width), nn.LayerNorm(width)
+        self.layers = nn.ModuleList(nn.ModuleDict(dict(
+            qkv=nn.Linear(width, 3 * width), proj=nn.Linear(width, width), fc1=nn.Linear(width, 4 * width), fc2=nn.Linear(4 * width, width),
+            norm1=nn.LayerNorm(width), norm2=nn.LayerNorm(width))) for _ in range(layers))
+        self.head = nn.Linear(width, 4)
+
+    def drop(self, x):
+        return F.dropout(x, self.p, self.training)
+
+    def forward(self, x):
+        x = self.drop(self.norm(self.words(x) + self.places(torch.arange(x.shape[1], device=x.device))))
+        b, t, d = x.shape
+        for layer in self.layers:
+            q, k, v = (z.view(b, t, self.heads, d // self.heads).transpose(1, 2) for z in layer["qkv"](x).split(d, -1))
+            scores = q @ k.transpose(-1, -2) * (d // self.heads) ** -0.5
+            y = (self.drop(scores.softmax(-1)) @ v).transpose(1, 2).reshape(b, t, d)
+            x = layer["norm1"](x + self.drop(layer["proj"](y)))
+            x = layer["norm2"](x + self.drop(layer["fc2"](F.gelu(layer["fc1"](x)))))
+        return self.head(x.mean(1))
