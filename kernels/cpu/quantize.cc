@@ -110,6 +110,7 @@ std::string Rejects(const KernelCall& call, const OperandType& wide, const Opera
   if (precision != DType::kUndefined && precision != DType::kFloat32) return "precision " + std::string(DTypeName(precision));
   const Shape &x = call.inputs[0].shape, &scale = call.inputs[1].shape;
   if (x.elements() == 0 || scale.elements() == 0) return "nothing to compute";
+  if (call.outputs[0].shape != x) return "a result of another shape";
   if (HasInput(call, 2) && (call.inputs[2].dtype != small.dtype || call.inputs[2].shape.elements() != scale.elements()))
     return "zero points";
   const std::optional<int> axis = AxisOfScales(call);

@@ -63,6 +63,17 @@ class RandomKernel : public Kernel {
   }
 };
 
+// What a kernel reads of seed, batch number and first sample, and divides by.
+std::string RejectsSource(const KernelCall& call, size_t seed) {
+  for (size_t i = seed; i < call.inputs.size(); ++i) {
+    if (!HasInput(call, i)) continue;
+    if (call.inputs[i].dtype != DType::kInt64 || call.inputs[i].shape.elements() < 1) return "a seed that is no integer";
+  }
+  if (HasInput(call, seed + 1) && !HasInput(call, seed)) return "no seed";
+  const SamplePlaces places = SamplePlaces::Of(call, 0);
+  return places.here < 1 || places.together < 0 ? "samples" : "";
+}
+
 class Dropout : public RandomKernel {
  public:
   explicit Dropout(const KernelCall& call)
@@ -90,7 +101,9 @@ class Dropout : public RandomKernel {
     if (std::string why = RejectsLayouts(call); !why.empty()) return why;
     const DType dtype = call.inputs[0].dtype;
     if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::string(DTypeName(dtype));
-    return "";
+    if (call.outputs[0].dtype != dtype || call.outputs[0].shape != call.inputs[0].shape) return "a result of another type";
+    if (HasOutput(call, 1) && (call.outputs[1].dtype != DType::kBool || call.outputs[1].shape != call.inputs[0].shape)) return "a mask";
+    return RejectsSource(call, 1);
   }
 
  private:
@@ -140,27 +153,29 @@ class RandomNormal : public RandomKernel {
 };
 
 // float32 tensors; what a Like form does not read may have any type.
+template <size_t kSeed>
 std::string RejectsRandom(const KernelCall& call) {
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
-  return call.outputs[0].dtype == DType::kFloat32 ? "" : std::string(DTypeName(call.outputs[0].dtype));
+  if (call.outputs[0].dtype != DType::kFloat32) return std::string(DTypeName(call.outputs[0].dtype));
+  return RejectsSource(call, kSeed);
 }
 
 constexpr Aliasing kInPlace[] = {{0, 0}};
 
-template <typename K>
+template <template <size_t> typename K, size_t kSeed>
 constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_view domain) {
-  return {.row = {.name = name, .op = op, .domain = domain, .rejects = RejectsRandom}, .make = MakeKernel<K>};
+  return {.row = {.name = name, .op = op, .domain = domain, .rejects = RejectsRandom<kSeed>}, .make = MakeKernel<K<kSeed>>};
 }
 
 constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.Dropout", .op = "Dropout", .domain = "gradloom", .rejects = Dropout::Rejects, .may_alias = kInPlace},
      .make = MakeKernel<Dropout>},
-    Row<RandomUniform<0>>("cpu.DrawUniform", "RandomUniform", "gradloom"),
-    Row<RandomNormal<0>>("cpu.DrawNormal", "RandomNormal", "gradloom"),
-    Row<RandomUniform<1>>("cpu.RandomUniform", "RandomUniform", ""),
-    Row<RandomUniform<1>>("cpu.RandomUniformLike", "RandomUniformLike", ""),
-    Row<RandomNormal<1>>("cpu.RandomNormal", "RandomNormal", ""),
-    Row<RandomNormal<1>>("cpu.RandomNormalLike", "RandomNormalLike", ""),
+    Row<RandomUniform, 0>("cpu.DrawUniform", "RandomUniform", "gradloom"),
+    Row<RandomNormal, 0>("cpu.DrawNormal", "RandomNormal", "gradloom"),
+    Row<RandomUniform, 1>("cpu.RandomUniform", "RandomUniform", ""),
+    Row<RandomUniform, 1>("cpu.RandomUniformLike", "RandomUniformLike", ""),
+    Row<RandomNormal, 1>("cpu.RandomNormal", "RandomNormal", ""),
+    Row<RandomNormal, 1>("cpu.RandomNormalLike", "RandomNormalLike", ""),
 };
 
 }  // namespace

@@ -79,5 +79,25 @@ TEST(Random, Tensors) {
   ExpectSameAsReference(like, random, {.absolute = 3e-6}, "cpu.RandomNormalLike");
 }
 
+// Operands of a stranger's plan that would be read past their ends, or divided by.
+TEST(Random, Refuses) {
+  const OperandType x = Plain(DType::kFloat32, {6});
+  const auto rejects = [](const KernelCall& call) { return Rejection(*FindKernel("cpu.Dropout"), call) != ""; };
+  const KernelCall sound = Call("Dropout", {x}, {x}, {6, {}});
+  EXPECT_FALSE(rejects(sound));
+  KernelCall call = sound;
+  call.inputs[1] = Plain(DType::kInt64, {0});
+  EXPECT_TRUE(rejects(call));
+  call = sound;
+  call.inputs[2].dtype = DType::kInt32;
+  EXPECT_TRUE(rejects(call));
+  call = sound;
+  call.outputs[0].shape = {7};
+  EXPECT_TRUE(rejects(call));
+  call = sound;
+  call.attributes.set("samples", std::vector<int64_t>{4, 0, 3});
+  EXPECT_TRUE(rejects(call));
+}
+
 }  // namespace
 }  // namespace gradloom
