@@ -28,7 +28,6 @@ sys.path.insert(0, str(HERE / "peers"))
 from run_all import STEPS, busy, cpu, own, wait_quiet  # noqa: E402
 
 OWN_START = {"jax_train"}  # peers whose first loss is another one
-DRAWS = {"dropout_encoder"}  # workloads in which every peer draws its own random numbers
 
 
 def run(command, quiet):
@@ -84,6 +83,7 @@ def main():
         common = ["--threads", str(arguments.threads), "--steps", str(STEPS.get(name, 30)), "--seconds", str(arguments.seconds), "--json"]
         common += ["--cpu-time"] if arguments.cpu_time else []
         files = [arguments.cache / f"{name}.{kind}" for kind in ("onnx", "npz", "json")]
+        draws = json.loads(files[2].read_text()).get("draws", False)  # random numbers, every peer its own
         ours, wide, theirs = [], [], {peer: [] for peer in peers}
         low, theirs_low = (["--precision", "bf16"], ["--bf16"]) if arguments.bf16 else ([], [])
         for _ in range(arguments.rounds):
@@ -99,7 +99,7 @@ def main():
         for peer, rounds in theirs.items():
             if peer not in able:
                 notes.append(f"{peer}, {name}: {next(r['failed'] for r in rounds if 'failed' in r)}")
-            elif peer not in OWN_START and name not in DRAWS and abs(rounds[0]["loss_first"] - ours[0]["loss_first"]) > (2e-2 if arguments.bf16 else 1e-3) * max(1, abs(ours[0]["loss_first"])):
+            elif peer not in OWN_START and not draws and abs(rounds[0]["loss_first"] - ours[0]["loss_first"]) > (2e-2 if arguments.bf16 else 1e-3) * max(1, abs(ours[0]["loss_first"])):
                 notes.append(f"{peer}, {name}: the first loss is {rounds[0]['loss_first']}, ours {ours[0]['loss_first']}")
             notes += [f"{peer}, {name}: {r['note']}" for r in rounds[:1] if r.get("note")]
         step = middle(ours, "ms_per_step")
