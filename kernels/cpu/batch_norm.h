@@ -26,10 +26,10 @@ inline constexpr int64_t kMostGroups = 64;
 struct Channels {
   int64_t images, channels, points;
   DType dtype;
-  bool innermost = false;  // the memory is [images * points, channels]
+  bool innermost = false;  // the memory is [images * points, channels]; so is that of [N, C]
 
   Channels(const OperandType& x) : images(x.shape[0]), channels(x.shape[1]), points(Product(x.shape, 2, x.shape.rank())), dtype(x.dtype) {
-    innermost = points > 1 && channels > 1 && SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape);
+    innermost = channels > 1 && SamePlaces(x.layout, ChannelsLast(x.shape.rank()), x.shape);
   }
   int64_t count() const { return images * points; }
   int64_t at(int64_t image, int64_t channel) const { return (image * channels + channel) * points; }

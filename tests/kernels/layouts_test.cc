@@ -69,7 +69,7 @@ TEST(ChannelsLast, Pointwise) {
 // Sums of values in [low, high]: sums in double of what both kernels see.
 TEST(ChannelsLast, BatchNormalizationByDevices) {
   std::mt19937_64 random(TestSeed());
-  for (const Shape& x : {Shape{16, 5}, Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{3, 600, 5, 5}}) {
+  for (const Shape& x : {Shape{16, 5}, Shape{300, 70}, Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{3, 600, 5, 5}}) {
     const OperandType c = Float({x[1]}), sums{DType::kFloat64, {2, x[1]}, {}};
     const double count = static_cast<double>(x.elements() / x[1]);
     for (const OperandType& t : {Float(x), x.rank() > 2 ? Last(x) : Float(x)}) {
@@ -87,8 +87,9 @@ TEST(ChannelsLast, BatchNormalizationByDevices) {
 
 TEST(ChannelsLast, BatchNormalization) {
   std::mt19937_64 random(TestSeed());
-  // One part and many, more channels than a group of registers and fewer, more rows than groups.
-  for (const Shape& x : {Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{2, 33, 3, 4, 5}, Shape{3, 600, 5, 5}}) {
+  // One part and many, more channels than a group of registers and fewer, more rows than groups; no points at all.
+  for (const Shape& x : {Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{2, 33, 3, 4, 5}, Shape{3, 600, 5, 5},
+                         Shape{128, 256}, Shape{5000, 3}, Shape{9, 20, 1, 1}}) {
     const OperandType c = Float({x[1]});
     const Comparison how{.absolute = 1e-5, .relative = 1e-4, .low = 0.5, .high = 2};
     ExpectSameAsReference(Call("BatchNormTrain", "gradloom", {Last(x), c, c}, {Last(x), c, c, c}, {{"epsilon", 1e-5}}), random, how,
