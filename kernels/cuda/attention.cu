@@ -94,13 +94,13 @@ std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&)
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kAttentionKernels[] = {
     {"cuda.Attention", MakeAttention},
     {"cuda.gradloom.AttentionGrad", MakeAttentionGrad},
 };
 
 }  // namespace
 
-std::span<const CudaKernel> AttentionKernels() { return kKernels; }
+std::span<const CudaKernel> AttentionKernels() { return kAttentionKernels; }
 
 }  // namespace gradloom::cuda

@@ -304,7 +304,7 @@ std::unique_ptr<Kernel> MakeGradParameters(const KernelCall& call, const KernelS
   return Runs([=](const Launch& l) { GradParameters(channels, l.In<double>(0), v.In(l, 1), v.Out(l, 0), v.Out(l, 1), l.stream); });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kBatchNormKernels[] = {
     {"cuda.BatchNormalization", MakeBatchNormalization}, {"cuda.gradloom.BatchNormTrain", MakeTrain},
     {"cuda.gradloom.BatchNormLine", MakeLine},           {"cuda.gradloom.BatchNormTrainGrad", MakeTrainGrad},
     {"cuda.gradloom.BatchNormSums", MakeSums},           {"cuda.gradloom.BatchNormStatistics", MakeStatistics},
@@ -314,6 +314,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> BatchNormKernels() { return kKernels; }
+std::span<const CudaKernel> BatchNormKernels() { return kBatchNormKernels; }
 
 }  // namespace gradloom::cuda

@@ -138,7 +138,7 @@ std::unique_ptr<Kernel> MakeGradWeight(const KernelCall& call, const KernelSite&
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kConvolutionKernels[] = {
     {"cuda.Conv", MakeConv},
     {"cuda.ConvTranspose", MakeGradInput},
     {"cuda.gradloom.ConvGradInput", MakeGradInput},
@@ -147,6 +147,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> ConvolutionKernels() { return kKernels; }
+std::span<const CudaKernel> ConvolutionKernels() { return kConvolutionKernels; }
 
 }  // namespace gradloom::cuda

@@ -281,13 +281,13 @@ std::unique_ptr<Kernel> MakeDeformConvGrad(const KernelCall& call, const KernelS
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kDeformConvKernels[] = {
     {"cuda.DeformConv", MakeDeformConv},
     {"cuda.gradloom.DeformConvGrad", MakeDeformConvGrad},
 };
 
 }  // namespace
 
-std::span<const CudaKernel> DeformConvKernels() { return kKernels; }
+std::span<const CudaKernel> DeformConvKernels() { return kDeformConvKernels; }
 
 }  // namespace gradloom::cuda

@@ -264,7 +264,7 @@ std::unique_ptr<Kernel> MakeTest(const KernelCall& call, const KernelSite&) {
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kElementwiseKernels[] = {
     {"cuda.Abs", MakeUnary},
     {"cuda.Acos", MakeUnary},
     {"cuda.Acosh", MakeUnary},
@@ -339,6 +339,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> ElementwiseKernels() { return kKernels; }
+std::span<const CudaKernel> ElementwiseKernels() { return kElementwiseKernels; }
 
 }  // namespace gradloom::cuda

@@ -273,7 +273,7 @@ std::unique_ptr<Kernel> MakeRepack(const KernelCall& call, const KernelSite& sit
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kExtentKernels[] = {
     {"cuda.gradloom.NonMaxSuppression", MakeNonMaxSuppression},
     {"cuda.gradloom.NonZero", MakeNonZero},
     {"cuda.gradloom.Repack", MakeRepack},
@@ -283,6 +283,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> ExtentKernels() { return kKernels; }
+std::span<const CudaKernel> ExtentKernels() { return kExtentKernels; }
 
 }  // namespace gradloom::cuda

@@ -79,7 +79,7 @@ std::unique_ptr<Kernel> MakeOneHot(const KernelCall& call, const KernelSite&) {
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kIndexKernels[] = {
     {"cuda.ArgMax", MakeArgMax},
     {"cuda.ArgMin", MakeArgMin},
     {"cuda.Compress", MakeCompress},
@@ -97,6 +97,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> IndexKernels() { return kKernels; }
+std::span<const CudaKernel> IndexKernels() { return kIndexKernels; }
 
 }  // namespace gradloom::cuda

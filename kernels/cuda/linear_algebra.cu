@@ -121,13 +121,13 @@ std::unique_ptr<Kernel> MakeDetGrad(const KernelCall& call, const KernelSite&) {
                       [&]<typename T>(std::type_identity<T>) { return Runs([=](const Launch& l) { DetGrad<T>(d, l); }); });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kLinearAlgebraKernels[] = {
     {"cuda.Det", MakeDet},
     {"cuda.gradloom.DetGrad", MakeDetGrad},
 };
 
 }  // namespace
 
-std::span<const CudaKernel> LinearAlgebraKernels() { return kKernels; }
+std::span<const CudaKernel> LinearAlgebraKernels() { return kLinearAlgebraKernels; }
 
 }  // namespace gradloom::cuda

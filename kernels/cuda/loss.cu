@@ -286,7 +286,7 @@ std::unique_ptr<Kernel> MakeNllGrad(const KernelCall& call, const KernelSite& si
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kLossKernels[] = {
     {"cuda.gradloom.CrossEntropy", MakeSums<true>},
     {"cuda.gradloom.CrossEntropyGrad", MakeCrossEntropyGrad},
     {"cuda.gradloom.Nll", MakeSums<false>},
@@ -297,6 +297,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> LossKernels() { return kKernels; }
+std::span<const CudaKernel> LossKernels() { return kLossKernels; }
 
 }  // namespace gradloom::cuda

@@ -218,7 +218,7 @@ std::unique_ptr<Kernel> MakeReverseSequence(const KernelCall& call, const Kernel
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kMoveKernels[] = {
     {"cuda.BitCast", MakeView},
     {"cuda.Concat", MakeConcat},
     {"cuda.ConstantOfShape", MakeConstantOfShape},
@@ -249,6 +249,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> MoveKernels() { return kKernels; }
+std::span<const CudaKernel> MoveKernels() { return kMoveKernels; }
 
 }  // namespace gradloom::cuda

@@ -19,13 +19,13 @@ std::unique_ptr<Kernel> MakeCast(const KernelCall& call, const KernelSite&) {
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kNarrowKernels[] = {
     {"cuda.narrow.Cast", MakeCast},
     {"cuda.narrow.CastLike", MakeCast},
 };
 
 }  // namespace
 
-std::span<const CudaKernel> NarrowKernels() { return kKernels; }
+std::span<const CudaKernel> NarrowKernels() { return kNarrowKernels; }
 
 }  // namespace gradloom::cuda

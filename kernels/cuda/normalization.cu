@@ -181,7 +181,7 @@ std::unique_ptr<Kernel> MakeNormalizeGrad(const KernelCall& call, const KernelSi
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kNormalizationKernels[] = {
     {"cuda.LayerNormalization", MakeNormalize<true>},
     {"cuda.gradloom.LayerNormCast", MakeNormalizeAndCast},
     {"cuda.gradloom.LayerNormGrad", MakeNormalizeGrad<true>},
@@ -197,6 +197,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> NormalizationKernels() { return kKernels; }
+std::span<const CudaKernel> NormalizationKernels() { return kNormalizationKernels; }
 
 }  // namespace gradloom::cuda

@@ -309,7 +309,7 @@ std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite&)
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kOptimizerKernels[] = {
     {"cuda.gradloom.Sgd", MakeUpdate},
     {"cuda.gradloom.Adam", MakeUpdate},
     {"cuda.gradloom.RmsProp", MakeUpdate},
@@ -326,6 +326,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> OptimizerKernels() { return kKernels; }
+std::span<const CudaKernel> OptimizerKernels() { return kOptimizerKernels; }
 
 }  // namespace gradloom::cuda

@@ -348,7 +348,7 @@ std::unique_ptr<Kernel> MakeLpPoolGrad(const KernelCall& call, const KernelSite&
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kPoolingKernels[] = {
     {"cuda.MaxPool", MakeMaxPool},
     {"cuda.gradloom.MaxPoolGrad", MakeMaxPoolGrad},
     {"cuda.AveragePool", MakeAveragePool},
@@ -362,6 +362,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> PoolingKernels() { return kKernels; }
+std::span<const CudaKernel> PoolingKernels() { return kPoolingKernels; }
 
 }  // namespace gradloom::cuda

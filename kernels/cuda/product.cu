@@ -213,7 +213,7 @@ std::unique_ptr<Kernel> MakeEinsum(const KernelCall& call, const KernelSite&) {
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kProductKernels[] = {
     {"cuda.MatMul", MakeMatMul},
     {"cuda.Gemm", MakeGemm},
     {"cuda.MatMulInteger", MakeMatMulInteger},
@@ -222,6 +222,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> ProductKernels() { return kKernels; }
+std::span<const CudaKernel> ProductKernels() { return kProductKernels; }
 
 }  // namespace gradloom::cuda

@@ -97,13 +97,13 @@ std::unique_ptr<Kernel> MakeDequantizeLinear(const KernelCall& call, const Kerne
   return Runs([q = Quantized(call)](const Launch& l) { Dequantize(q, q.In(l, 0), q.In(l, 1), q.In(l, 2), l.outputs[0], l.stream); });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kQuantizedKernels[] = {
     {"cuda.ConvInteger", MakeConvInteger},     {"cuda.DequantizeLinear", MakeDequantizeLinear}, {"cuda.QLinearConv", MakeQLinearConv},
     {"cuda.QLinearMatMul", MakeQLinearMatMul}, {"cuda.QuantizeLinear", MakeQuantizeLinear},
 };
 
 }  // namespace
 
-std::span<const CudaKernel> QuantizedKernels() { return kKernels; }
+std::span<const CudaKernel> QuantizedKernels() { return kQuantizedKernels; }
 
 }  // namespace gradloom::cuda

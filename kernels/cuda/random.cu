@@ -321,7 +321,7 @@ std::unique_ptr<Kernel> MakeMultinomial(const KernelCall& call, const KernelSite
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kRandomKernels[] = {
     {"cuda.gradloom.Dropout", MakeDropout},
     {"cuda.gradloom.RandomUniform", MakeRandomUniform<0>},
     {"cuda.gradloom.RandomNormal", MakeRandomNormal<0>},
@@ -337,6 +337,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> RandomKernels() { return kKernels; }
+std::span<const CudaKernel> RandomKernels() { return kRandomKernels; }
 
 }  // namespace gradloom::cuda

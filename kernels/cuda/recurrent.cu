@@ -172,13 +172,13 @@ std::unique_ptr<Kernel> MakeLstmGrad(const KernelCall& call, const KernelSite& s
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kRecurrentKernels[] = {
     {"cuda.LSTM", MakeLstm}, {"cuda.gradloom.LstmGrad", MakeLstmGrad}, {"cuda.GRU", MakeGru}, {"cuda.gradloom.GruGrad", MakeGruGrad},
     {"cuda.RNN", MakeRnn},   {"cuda.gradloom.RnnGrad", MakeRnnGrad},
 };
 
 }  // namespace
 
-std::span<const CudaKernel> RecurrentKernels() { return kKernels; }
+std::span<const CudaKernel> RecurrentKernels() { return kRecurrentKernels; }
 
 }  // namespace gradloom::cuda

@@ -199,7 +199,7 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kRecurrentBlasKernels[] = {
     {"cublas.LSTM", Make}, {"cublas.gradloom.LstmTraining", Make}, {"cublas.gradloom.LstmGrad", Make},
     {"cublas.GRU", Make},  {"cublas.gradloom.GruTraining", Make},  {"cublas.gradloom.GruGrad", Make},
     {"cublas.RNN", Make},  {"cublas.gradloom.RnnGrad", Make},
@@ -207,6 +207,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> RecurrentBlasKernels() { return kKernels; }
+std::span<const CudaKernel> RecurrentBlasKernels() { return kRecurrentBlasKernels; }
 
 }  // namespace gradloom::cuda

@@ -277,7 +277,7 @@ std::unique_ptr<Kernel> MakeLogSumExp(const KernelCall& call, const KernelSite&)
   return WithNumber(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) { return Folds<T>(call, LogSumExp<T>{}); });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kReduceKernels[] = {
     {"cuda.ReduceSum", MakeReduce<Rule::kSum, Ending::kNone>},      {"cuda.ReduceMean", MakeReduce<Rule::kSum, Ending::kMean>},
     {"cuda.ReduceL1", MakeReduce<Rule::kSumAbs, Ending::kNone>},    {"cuda.ReduceL2", MakeReduce<Rule::kSumSquare, Ending::kRoot>},
     {"cuda.ReduceLogSum", MakeReduce<Rule::kSum, Ending::kLog>},    {"cuda.ReduceLogSumExp", MakeLogSumExp},
@@ -287,6 +287,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> ReduceKernels() { return kKernels; }
+std::span<const CudaKernel> ReduceKernels() { return kReduceKernels; }
 
 }  // namespace gradloom::cuda

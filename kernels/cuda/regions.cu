@@ -373,7 +373,7 @@ std::unique_ptr<Kernel> MakeMaxRoiPoolGrad(const KernelCall& call, const KernelS
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kRegionKernels[] = {
     {"cuda.MaxRoiPool", MakeMaxRoiPool},
     {"cuda.RoiAlign", MakeRoiAlign},
     {"cuda.gradloom.MaxRoiPoolGrad", MakeMaxRoiPoolGrad},
@@ -382,6 +382,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> RegionKernels() { return kKernels; }
+std::span<const CudaKernel> RegionKernels() { return kRegionKernels; }
 
 }  // namespace gradloom::cuda

@@ -172,7 +172,7 @@ std::unique_ptr<Kernel> MakeResizeGrad(const KernelCall& call, const KernelSite&
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kSampleKernels[] = {
     {"cuda.Resize", MakeResize},
     {"cuda.gradloom.ResizeGrad", MakeResizeGrad},
     {"cuda.GridSample", MakeGridSample},
@@ -181,6 +181,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> SampleKernels() { return kKernels; }
+std::span<const CudaKernel> SampleKernels() { return kSampleKernels; }
 
 }  // namespace gradloom::cuda

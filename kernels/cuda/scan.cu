@@ -111,7 +111,7 @@ std::unique_ptr<Kernel> MakeCumProdGrad(const KernelCall& call, const KernelSite
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kScanKernels[] = {
     {"cuda.CumSum", MakeRunning<false>},
     {"cuda.CumProd", MakeRunning<true>},
     {"cuda.gradloom.CumProdGrad", MakeCumProdGrad},
@@ -119,6 +119,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> ScanKernels() { return kKernels; }
+std::span<const CudaKernel> ScanKernels() { return kScanKernels; }
 
 }  // namespace gradloom::cuda

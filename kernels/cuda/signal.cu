@@ -172,7 +172,7 @@ std::unique_ptr<Kernel> MakeMelWeightMatrix(const KernelCall& call, const Kernel
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kSignalKernels[] = {
     {"cuda.DFT", MakeDft},
     {"cuda.MelWeightMatrix", MakeMelWeightMatrix},
     {"cuda.STFT", MakeStft},
@@ -180,6 +180,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> SignalKernels() { return kKernels; }
+std::span<const CudaKernel> SignalKernels() { return kSignalKernels; }
 
 }  // namespace gradloom::cuda

@@ -118,7 +118,7 @@ std::unique_ptr<Kernel> MakeLpNormalization(const KernelCall& call, const Kernel
   return OverLines(call, [=]<typename T>(const Lines& lines, const T* in, T* out) { return LpNormalization<T>{lines, absolute, in, out}; });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kSoftmaxKernels[] = {
     {"cuda.Softmax", MakeSoftmax<false>},
     {"cuda.LogSoftmax", MakeSoftmax<true>},
     {"cuda.Hardmax", MakeHardmax},
@@ -127,6 +127,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> SoftmaxKernels() { return kKernels; }
+std::span<const CudaKernel> SoftmaxKernels() { return kSoftmaxKernels; }
 
 }  // namespace gradloom::cuda

@@ -101,7 +101,7 @@ std::unique_ptr<Kernel> MakeSetRow(const KernelCall& call, const KernelSite& sit
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kTensorScatterKernels[] = {
     {"cuda.TensorScatter", MakeTensorScatter},
     {"cuda.gradloom.SetRow", MakeSetRow},
     {"cuda.gradloom.TensorGather", MakeTensorGather},
@@ -109,6 +109,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> TensorScatterKernels() { return kKernels; }
+std::span<const CudaKernel> TensorScatterKernels() { return kTensorScatterKernels; }
 
 }  // namespace gradloom::cuda

@@ -187,7 +187,7 @@ std::unique_ptr<Kernel> MakeTfIdf(const KernelCall& call, const KernelSite&) {
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kTraditionalKernels[] = {
     {"cuda.TfIdfVectorizer", MakeTfIdf},
     {"cuda.ml.ArrayFeatureExtractor", MakeArrayFeatureExtractor},
     {"cuda.ml.Binarizer", MakeBinarizer},
@@ -196,6 +196,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> TraditionalKernels() { return kKernels; }
+std::span<const CudaKernel> TraditionalKernels() { return kTraditionalKernels; }
 
 }  // namespace gradloom::cuda

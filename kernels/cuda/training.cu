@@ -120,7 +120,7 @@ std::unique_ptr<Kernel> MakeAdam(const KernelCall& call, const KernelSite&) {
   return Updates(call, Adam{a.Float("alpha", 0.9), a.Float("beta", 0.999), a.Float("epsilon", 1e-6), a.Float("norm_coefficient_post", 0)});
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kTrainingKernels[] = {
     {"cuda.ai.onnx.preview.training.Adagrad", MakeAdagrad},
     {"cuda.ai.onnx.preview.training.Adam", MakeAdam},
     {"cuda.ai.onnx.preview.training.Momentum", MakeMomentum},
@@ -128,6 +128,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> TrainingKernels() { return kKernels; }
+std::span<const CudaKernel> TrainingKernels() { return kTrainingKernels; }
 
 }  // namespace gradloom::cuda

@@ -140,7 +140,7 @@ std::unique_ptr<Kernel> MakeMaxUnpool(const KernelCall& call, const KernelSite& 
   });
 }
 
-constexpr CudaKernel kKernels[] = {
+constexpr CudaKernel kUnfoldKernels[] = {
     {"cuda.Col2Im", MakeCol2Im},
     {"cuda.MaxUnpool", MakeMaxUnpool},
     {"cuda.gradloom.Im2Col", MakeIm2Col},
@@ -148,6 +148,6 @@ constexpr CudaKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const CudaKernel> UnfoldKernels() { return kKernels; }
+std::span<const CudaKernel> UnfoldKernels() { return kUnfoldKernels; }
 
 }  // namespace gradloom::cuda

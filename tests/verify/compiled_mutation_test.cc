@@ -1,7 +1,7 @@
 // The verifier against faults planted in plans as the compiler makes them: of real models, on several streams and devices. A mutant is
 // refused, or it computes the plan's bits whatever the delays; those that do are listed.
 //
-// GRADLOOM_MUTANTS: at how many places to try each kind of fault in each plan (default 1; 0: at all).
+// GRADLOOM_MUTANTS: at how many places to try each kind of fault in each program or rank (default 1; 0: at all).
 #include <cstdio>
 #include <cstdlib>
 #include <map>

@@ -84,15 +84,25 @@ void EachBuffer(const Plan& plan, const Visit& visit, F&& change) {
   }
 }
 
+// Where a program meets others.
+std::vector<size_t> MeetingsOf(const Program& program) {
+  std::vector<size_t> meetings;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Kind kind = program.instructions[i].kind;
+    if (kind == Kind::kCollective || kind == Kind::kSend || kind == Kind::kRecv) meetings.push_back(i);
+  }
+  return meetings;
+}
+
 // The same on one rank alone, which gets a program of its own.
 template <typename F>
 void EachMeetingOfARank(const Plan& plan, const Visit& visit, F&& change) {
   if (plan.entries[0].ranks.size() < 2) return;
   for (size_t r = 0; r < plan.entries[0].ranks.size(); ++r) {
     const Program& shared = plan.programs[static_cast<size_t>(plan.entries[0].ranks[r].program)];
-    for (size_t i = 0; i < shared.instructions.size(); ++i) {
-      const Kind kind = shared.instructions[i].kind;
-      if (kind != Kind::kCollective && kind != Kind::kSend && kind != Kind::kRecv) continue;
+    const std::vector<size_t> meetings = MeetingsOf(shared);
+    for (const size_t i : meetings) {
+      if (!Sampled(meetings.size())) continue;
       Plan mutant = plan;
       mutant.entries[0].ranks[r].program = static_cast<int>(mutant.programs.size());
       mutant.programs.push_back(shared);
@@ -313,10 +323,8 @@ const MutationKind kKinds[] = {
     {"exchanged collectives of a rank",
      [](const Plan& plan, const Visit& visit) {
        EachMeetingOfARank(plan, visit, [](Program& p, size_t i) {
-         for (size_t k = i + 1; k < p.instructions.size(); ++k) {
-           if (p.instructions[k].kind != Kind::kCollective && p.instructions[k].kind != Kind::kSend &&
-               p.instructions[k].kind != Kind::kRecv)
-             continue;
+         for (const size_t k : MeetingsOf(p)) {
+           if (k <= i) continue;
            std::swap(p.instructions[i], p.instructions[k]);
            return true;
          }

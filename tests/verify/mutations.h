@@ -23,7 +23,7 @@ struct MutationKind {
 // type on all ranks alike: that is another plan, not an unsound one.
 std::span<const MutationKind> MutationKinds();
 
-// From now on only about so many places of each kind and program are tried, drawn by the seed; 0: all.
+// From now on only about so many places of each kind and program, or rank, are tried, drawn by the seed; 0: all.
 void SampleMutations(size_t places, uint64_t seed);
 
 }  // namespace gradloom
