@@ -17,7 +17,8 @@ Importer::Importer(const ModelFile& file, const ImportOptions& options, BatchWat
       options_(options),
       emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file_.options.limits),
       functions_(file.proto),
-      opsets_(VersionsOf(file.proto)) {
+      opsets_(VersionsOf(file.proto)),
+      stops_(options.training_info >= 0 || options.initialization ? std::vector<std::string>() : options.detached) {
   emitter().set_batch_watch(watch);
 }
 
@@ -31,14 +32,16 @@ ImportedGraph Importer::Run() {
   scope.opsets = &opsets_;
   for (const onnx::GraphProto* graph : graphs) AddInitializers(*graph, scope);
   AddInputs(scope);
+  stops_.SeeGraph(*graphs[0]);
   if (KeepsAll()) {
     for (const onnx::GraphProto* graph : graphs) RunNodes(graph->node(), scope);
   } else {
     const std::vector<bool> needed = NodesBehind(*graphs[0], options_.outputs);
     for (int i = 0; i < graphs[0]->node_size(); ++i) {
-      if (needed[static_cast<size_t>(i)]) RunNode(graphs[0]->node(i), scope);
+      needed[static_cast<size_t>(i)] ? RunNode(graphs[0]->node(i), scope) : stops_.SeeLeftOut(graphs[0]->node(i));
     }
   }
+  stops_.Check();
   AddBindings(scope);
   for (const onnx::GraphProto* graph : graphs) AddOutputs(*graph, scope);
   return std::move(result_);
@@ -198,6 +201,10 @@ void Importer::RunNodes(const NodeList& nodes, Scope& scope) {
 }
 
 void Importer::RunNode(const onnx::NodeProto& proto, Scope& scope) {
+  stops_.empty() ? RunAsWritten(proto, scope) : RunWithStops(proto, scope);
+}
+
+void Importer::RunAsWritten(const onnx::NodeProto& proto, Scope& scope) {
   if (const onnx::FunctionProto* function = functions_.Find(proto)) return RunFunction(*function, proto, scope);
   if (RunSpecial(proto, scope)) return;
   RunOperator(proto, scope);

@@ -159,6 +159,35 @@ class CheckTest(unittest.TestCase):
         unclear = self.check(model(node("Sum", ["scaled", "h"], "y", "torch.ops.aten.add.Tensor](args = (%other, %detach_1)")), "--loss", "mse")
         self.assertIn("1 node reads a value that the module detached, and gradients pass: 'node_y'", unclear.stdout + unclear.stderr)
 
+    def test_detaches_what_is_named(self):
+        """In a file of an exporter that writes nothing of it."""
+        graph = helper.make_graph(
+            [
+                helper.make_node("MatMul", ["x", "first.weight"], ["/first/MatMul_output_0"], name="/first/MatMul"),
+                helper.make_node("Relu", ["/first/MatMul_output_0"], ["/Relu_output_0"], name="/Relu"),
+                helper.make_node("Mul", ["/Relu_output_0", "scale.weight"], ["/Mul_output_0"], name="/Mul"),
+                helper.make_node("Sub", ["/Mul_output_0", "/first/MatMul_output_0"], ["y"], name="/Sub"),
+            ],
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+            [weight("first.weight", 4, 4), weight("scale.weight", 4)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="pytorch")
+        plain = self.check(model, "--loss", "mse").stdout
+        self.assertIn("writes nothing of detach(): --detach VALUE[@NODE]", plain)
+        self.assertNotIn("no gradient", plain)
+        whole = self.check(model, "--loss", "mse", "--detach", "/first/*").stdout
+        self.assertIn("detach  1 value gets no gradient: named by --detach", whole)
+        self.assertIn("frozen   first.weight   (no differentiable path to an output)", whole)
+        by_one = self.check(model, "--loss", "mse", "--detach", "/first/MatMul_output_0@/Relu", "--detach", "scale.weight@/Mul").stdout
+        self.assertIn("detach  2 values get no gradient", by_one)
+        self.assertIn("trained  first.weight", by_one)
+        self.assertIn("frozen   scale.weight", by_one)
+        wrong = self.check(model, "--loss", "mse", "--detach", "/Relu_output")
+        self.assertEqual(wrong.returncode, 4)
+        self.assertIn("did you mean '/Relu_output_0'?", wrong.stderr)
+
     def test_gradients_alone(self):
         model = detector()
         for node in model.graph.node:

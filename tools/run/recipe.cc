@@ -414,7 +414,8 @@ ImportOptions ImportOptionsOf(const Configuration& configuration) {
   options.batch = configuration.Integer("data.batch");
   options.loop_bound = configuration.Integer("model.loop_bound");
   options.outputs = configuration.Texts("model.outputs");
-  options.detach = configuration.Switch("model.detach");
+  options.detach = !configuration.Switch("model.no_detach");
+  options.detached = configuration.Texts("model.detach");
   for (const auto& [name, values] : configuration.Named("model.shape")) options.shapes[name] = std::stoll(values[0]);
   return options;
 }
