@@ -9,6 +9,7 @@ namespace gradloom {
 ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
                         const TypeRules& rules, Plan& plan) {
   if (request.batch > 0) reading.batch = request.batch;
+  for (const auto& [symbol, extent] : request.shapes) reading.shapes[symbol] = extent;
   // A prediction needs nothing of the file's own algorithm.
   reading.training_info = request.kind == EntryKind::kPredict ? -1 : recipe.training_info();
   ImportedGraph imported = gradloom::Import(model, reading);

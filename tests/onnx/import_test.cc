@@ -97,6 +97,17 @@ TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
             ErrorCode::kConfig);
 }
 
+// Recurrent nets have time first, and who names the batch says where it is.
+TEST(Import, TheBatchMayBeTheSecondDimension) {
+  const auto axes = [](const std::string& input, const ImportOptions& options) {
+    return ImportText(Onnx("g (float[" + input + "] x) => (float[T, B, 3] y) { y = Relu(x) }"), options).batch_axes;
+  };
+  EXPECT_EQ(axes("time, batch, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{1});
+  EXPECT_EQ(axes("time, batch_size, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{1});
+  EXPECT_EQ(axes("batch, batch_of_words, 3", {.batch = 4, .shapes = {{"batch_of_words", 7}}}), std::vector<int>{0});
+  EXPECT_EQ(axes("time, N, 3", {.batch = 4, .shapes = {{"N", 7}}}), std::vector<int>{0});
+}
+
 // Type inference does not look at what a Gemm adds: of constants that did not fit a kernel made an internal error.
 TEST(Import, WhatAGemmAddsFits) {
   const auto failure = [](const std::string& c) {
