@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/onnx/keep_outputs.h"
+#include "compiler/onnx/module_parameters.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/training_info.h"
@@ -26,6 +27,7 @@ ImportedGraph Importer::Run() {
   CheckUnsupported();
   const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file_, options_);
   result_.graph->name = graphs[0]->name();
+  result_.module_parameters = ModuleParameters(file_);
   FindUpdated(graphs);
   FindDetached();
   Scope scope;

@@ -188,6 +188,56 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(wrong.returncode, 4)
         self.assertIn("did you mean '/Relu_output_0'?", wrong.stderr)
 
+    def test_trains_what_the_exporter_notes_as_parameters(self):
+        """As torch.export's files have it: kinds of inputs with each value, and all of them with the graph."""
+
+        def model(*left_out):
+            kinds = {"layer.weight": "PARAMETER", "scale": "PARAMETER", "power": "PARAMETER", "mask": "BUFFER", "queue": "BUFFER", "gone": "PARAMETER"}
+            tensors = [weight("layer.weight", 4, 4), numpy_helper.from_array(np.float32(0.5), "scale"), numpy_helper.from_array(np.float32(2), "power"),
+                       numpy_helper.from_array(np.array([[0, 1, 1, 0]] * 4, "float32"), "mask"), weight("queue", 4)]
+            if "gone" not in left_out:
+                tensors.append(weight("gone", 4))
+            graph = helper.make_graph(
+                [
+                    helper.make_node("Mul", ["layer.weight", "mask"], ["masked"]),
+                    helper.make_node("MatMul", ["x", "masked"], ["h"]),
+                    helper.make_node("Mul", ["h", "scale"], ["scaled"]),
+                    helper.make_node("Pow", ["scaled", "power"], ["raised"]),
+                    helper.make_node("Add", ["raised", "queue"], ["y"]),
+                ],
+                "net",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+                tensors,
+                value_info=[helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims)) for t in tensors],
+            )
+            note = lambda key, value: onnx.StringStringEntryProto(key=key, value=value)
+            for info in graph.value_info:
+                info.metadata_props.append(note("pkg.torch.export.graph_signature.InputSpec.kind", kinds[info.name]))
+            lines = "\n".join(f"p_{name}: {kind} target='{name}'" for name, kind in kinds.items())
+            graph.metadata_props.append(note("pkg.torch.export.ExportedProgram.graph_signature", "\n# inputs\n" + lines))
+            return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10, producer_name="pytorch")
+
+        said = self.check(model(), "--loss", "mse").stdout
+        for line in ("trained  layer.weight", "trained  scale   (a parameter of the module", "trained  power   (a parameter of the module", "frozen   mask   (a mask in Mul",
+                     "frozen   queue   (a buffer of the module", "frozen   gone   (no differentiable path"):
+            self.assertIn(line, said)
+        # Flags go before notes.
+        said = self.check(model(), "--loss", "mse", "--freeze", "scale", "--trainable", "queue").stdout
+        self.assertIn("frozen   scale   (frozen by --freeze)", said)
+        self.assertIn("trained  queue", said)
+        # Of a file that lacks one of the parameters, a buffer with equal elements may be that one as well, but for one that was computed from.
+        lacks = model("gone")
+        said = self.check(lacks, "--loss", "mse").stdout
+        self.assertIn("trained  queue   (a bias", said)
+        self.assertIn("trained  scale   (a parameter of the module", said)
+        folded = next(info for info in lacks.graph.value_info if info.name == "mask")
+        folded.metadata_props.append(onnx.StringStringEntryProto(key="pkg.onnxscript.optimizer.folded_from", value="['gone', 'other']"))
+        self.assertIn("frozen   queue   (a buffer", self.check(lacks, "--loss", "mse").stdout)
+        varied = model("gone")
+        next(t for t in varied.graph.initializer if t.name == "queue").CopyFrom(numpy_helper.from_array(np.arange(4, dtype="float32"), "queue"))
+        self.assertIn("frozen   queue   (a buffer", self.check(varied, "--loss", "mse").stdout)
+
     def test_gradients_alone(self):
         model = detector()
         for node in model.graph.node:
