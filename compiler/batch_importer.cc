@@ -100,13 +100,13 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   for (const auto& [name, why] : by_use.frozen) {
     const auto found = noted.find(name);
     if (found == noted.end() || !found->second || fixed(why) || by_flag(options.freeze, name)) continue;
-    reasons.emplace(name, "a parameter of the module, as the exporter notes");
+    reasons.emplace(name, "a parameter of the module, or made of one, as the exporter notes");
     options.trainable.push_back(name);
   }
   for (const auto& [name, why] : by_use.trained) {
     const auto found = noted.find(name);
     if (found == noted.end() || found->second || by_flag(options.trainable, name)) continue;
-    reasons.emplace(name, "a buffer of the module, as the exporter notes");
+    reasons.emplace(name, "no parameter of the module, as the exporter notes");
     options.freeze.push_back(name);
   }
   TrainableChoice choice = ChooseTrainable(graph, options);

@@ -156,8 +156,9 @@ struct ImportedGraph {
   std::set<std::string> batch_copies;
   // Floating tensors of the file that its Constant nodes hold; the others are initializers.
   std::set<std::string> node_constants;
-  // What the exporter has noted of initializers (torch.export's kinds of inputs): parameters of the module, or (false) its buffers and
-  // tensors in the code. Others have no note, or one that may be of another tensor with the same elements.
+  // What the exporter has noted of initializers (torch.export's signature, and what was computed from what): parameters of the module and
+  // what is made of them, or (false) its buffers, tensors in the code and what is made of these. Others have no note, or one that may be of
+  // another tensor with the same elements.
   std::map<std::string, bool> module_parameters;
   int64_t declared_batch = 0;  // as a number; 0: none
   // With training_info: what is kept between steps (role kState) with its next value, and what its first Gradient differentiates.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 #include <string_view>
+#include <utility>
 
 namespace gradloom {
 namespace {
@@ -29,27 +30,24 @@ Names NamesIn(std::string_view list) {
   return names;
 }
 
-// What an initializer was computed from, where the exporter computed it.
+// What an initializer was computed from, and what that was from, where the exporter computed it.
 Names SourcesOf(const onnx::ValueInfoProto& info) { return NamesIn(NoteOf(info.metadata_props(), "pkg.onnxscript.optimizer.folded_from")); }
 
-// Whether the graph has all parameters that the module had, by themselves or in what was computed from them. Of tensors with the same
-// elements the default exporter keeps one: a running mean of zeros may be a bias as well.
-bool HasAllParameters(const onnx::GraphProto& graph) {
-  Names names;
-  for (const onnx::TensorProto& tensor : graph.initializer()) names.insert(tensor.name());
-  for (const onnx::ValueInfoProto& info : graph.value_info()) {
-    if (names.contains(info.name())) names.merge(SourcesOf(info));
+// What there was in the module: lines such as p_l_weight: PARAMETER target='l.weight'
+struct Signature {
+  Names parameters;
+  Names others;  // buffers, and tensors in the code
+
+  explicit Signature(std::string_view text) {
+    for (const auto& [mark, names] : {std::pair{": PARAMETER target='", &parameters}, std::pair{": BUFFER target='", &others},
+                                      std::pair{": CONSTANT_TENSOR target='", &others}}) {
+      for (size_t at = text.find(mark); at != std::string_view::npos; at = text.find(mark, at)) {
+        at += std::string_view(mark).size();
+        names->emplace(text.substr(at, text.find('\'', at) - at));
+      }
+    }
   }
-  // Lines such as p_l_weight: PARAMETER target='l.weight'
-  const std::string_view signature = NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature");
-  constexpr std::string_view kTarget = ": PARAMETER target='";
-  size_t found = 0;
-  for (size_t at = signature.find(kTarget); at != std::string_view::npos; at = signature.find(kTarget, at), ++found) {
-    at += kTarget.size();
-    if (!names.contains(signature.substr(at, signature.find('\'', at) - at))) return false;
-  }
-  return found > 0;
-}
+};
 
 // Whether no parameter has these elements by chance.
 bool Varies(const Tensor& data) {
@@ -65,19 +63,37 @@ bool Varies(const Tensor& data) {
 
 std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
   const onnx::GraphProto& graph = file.proto.graph();
+  const Signature module(NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature"));
   std::map<std::string, bool> kinds;
-  Names fixed;  // buffers, and tensors in the code
+  if (module.parameters.empty()) return kinds;
+  std::map<std::string_view, Names> sources;
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
-    const std::string_view kind = NoteOf(info.metadata_props(), "pkg.torch.export.graph_signature.InputSpec.kind");
-    if (kind == "PARAMETER") kinds.emplace(info.name(), true);
-    if (kind == "BUFFER" || kind == "CONSTANT_TENSOR") fixed.insert(info.name());
+    if (Names names = SourcesOf(info); !names.empty()) sources.emplace(info.name(), std::move(names));
   }
-  if (fixed.empty()) return kinds;
-  const bool sure = HasAllParameters(graph);
+  // Whether the graph has all parameters, by themselves or in what was computed from them. Of tensors with the same elements the default
+  // exporter keeps one: a running mean of zeros may be a bias as well.
+  Names kept;
   for (const onnx::TensorProto& tensor : graph.initializer()) {
-    if (!fixed.contains(tensor.name())) continue;
-    const auto found = file.tensors.find(&tensor);
-    if (sure || (found != file.tensors.end() && Varies(found->second.data))) kinds.emplace(tensor.name(), false);
+    kept.insert(tensor.name());
+    if (const auto found = sources.find(tensor.name()); found != sources.end()) kept.insert(found->second.begin(), found->second.end());
+  }
+  const bool sure = std::includes(kept.begin(), kept.end(), module.parameters.begin(), module.parameters.end());
+  const auto any_of = [](const Names& names, const Names& these) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return these.contains(name); });
+  };
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    const std::string& name = tensor.name();
+    const auto computed = sources.find(name);
+    if (module.parameters.contains(name)) {
+      kinds.emplace(name, true);
+    } else if (module.others.contains(name)) {
+      const auto found = file.tensors.find(&tensor);
+      if (sure || (found != file.tensors.end() && Varies(found->second.data))) kinds.emplace(name, false);
+    } else if (computed != sources.end() && any_of(computed->second, module.parameters)) {
+      kinds.emplace(name, true);
+    } else if (computed != sources.end() && (sure || !any_of(computed->second, module.others))) {
+      kinds.emplace(name, false);
+    }
   }
   return kinds;
 }

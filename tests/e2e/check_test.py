@@ -194,7 +194,8 @@ class CheckTest(unittest.TestCase):
         def model(*left_out):
             kinds = {"layer.weight": "PARAMETER", "scale": "PARAMETER", "power": "PARAMETER", "mask": "BUFFER", "queue": "BUFFER", "gone": "PARAMETER"}
             tensors = [weight("layer.weight", 4, 4), numpy_helper.from_array(np.float32(0.5), "scale"), numpy_helper.from_array(np.float32(2), "power"),
-                       numpy_helper.from_array(np.array([[0, 1, 1, 0]] * 4, "float32"), "mask"), weight("queue", 4)]
+                       numpy_helper.from_array(np.array([[0, 1, 1, 0]] * 4, "float32"), "mask"), weight("queue", 4),
+                       numpy_helper.from_array(np.float32(3), "val_8"), weight("val_9", 4)]
             if "gone" not in left_out:
                 tensors.append(weight("gone", 4))
             graph = helper.make_graph(
@@ -203,7 +204,9 @@ class CheckTest(unittest.TestCase):
                     helper.make_node("MatMul", ["x", "masked"], ["h"]),
                     helper.make_node("Mul", ["h", "scale"], ["scaled"]),
                     helper.make_node("Pow", ["scaled", "power"], ["raised"]),
-                    helper.make_node("Add", ["raised", "queue"], ["y"]),
+                    helper.make_node("Add", ["raised", "queue"], ["moved"]),
+                    helper.make_node("Mul", ["moved", "val_8"], ["more"]),
+                    helper.make_node("Add", ["more", "val_9"], ["y"]),
                 ],
                 "net",
                 [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
@@ -212,15 +215,13 @@ class CheckTest(unittest.TestCase):
                 value_info=[helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims)) for t in tensors],
             )
             note = lambda key, value: onnx.StringStringEntryProto(key=key, value=value)
-            for info in graph.value_info:
-                info.metadata_props.append(note("pkg.torch.export.graph_signature.InputSpec.kind", kinds[info.name]))
             lines = "\n".join(f"p_{name}: {kind} target='{name}'" for name, kind in kinds.items())
             graph.metadata_props.append(note("pkg.torch.export.ExportedProgram.graph_signature", "\n# inputs\n" + lines))
             return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10, producer_name="pytorch")
 
         said = self.check(model(), "--loss", "mse").stdout
         for line in ("trained  layer.weight", "trained  scale   (a parameter of the module", "trained  power   (a parameter of the module", "frozen   mask   (a mask in Mul",
-                     "frozen   queue   (a buffer of the module", "frozen   gone   (no differentiable path"):
+                     "frozen   queue   (no parameter of the module", "frozen   gone   (no differentiable path"):
             self.assertIn(line, said)
         # Flags go before notes.
         said = self.check(model(), "--loss", "mse", "--freeze", "scale", "--trainable", "queue").stdout
@@ -233,10 +234,20 @@ class CheckTest(unittest.TestCase):
         self.assertIn("trained  scale   (a parameter of the module", said)
         folded = next(info for info in lacks.graph.value_info if info.name == "mask")
         folded.metadata_props.append(onnx.StringStringEntryProto(key="pkg.onnxscript.optimizer.folded_from", value="['gone', 'other']"))
-        self.assertIn("frozen   queue   (a buffer", self.check(lacks, "--loss", "mse").stdout)
+        self.assertIn("frozen   queue   (no parameter", self.check(lacks, "--loss", "mse").stdout)
+        # What was computed of a parameter is one, and what was computed of buffers and numbers alone is none.
+        computed = model()
+        self.assertIn("frozen   val_8   (a single", self.check(computed, "--loss", "mse").stdout)
+        self.assertIn("trained  val_9   (a bias", self.check(computed, "--loss", "mse").stdout)
+        for name, sources in (("val_8", "['val_1', 'power']"), ("val_9", "['val_2', 'queue']")):
+            info = next(info for info in computed.graph.value_info if info.name == name)
+            info.metadata_props.append(onnx.StringStringEntryProto(key="pkg.onnxscript.optimizer.folded_from", value=sources))
+        said = self.check(computed, "--loss", "mse").stdout
+        self.assertIn("trained  val_8   (a parameter of the module, or made of one", said)
+        self.assertIn("frozen   val_9   (no parameter of the module", said)
         varied = model("gone")
         next(t for t in varied.graph.initializer if t.name == "queue").CopyFrom(numpy_helper.from_array(np.arange(4, dtype="float32"), "queue"))
-        self.assertIn("frozen   queue   (a buffer", self.check(varied, "--loss", "mse").stdout)
+        self.assertIn("frozen   queue   (no parameter", self.check(varied, "--loss", "mse").stdout)
 
     def test_gradients_alone(self):
         model = detector()
