@@ -103,8 +103,10 @@ void NamedStops::Refuse(const Stop& stop) const {
   if (FitsAny(stop.value, inputs_)) {
     throw Error(ErrorCode::kConfig, "--detach: " + value + " is an input, to which no gradients go");
   }
+  const std::string near = NearIn(stop.value, values_);
   throw Error(ErrorCode::kConfig, "--detach: the model has no value " + value, "",
-              NearIn(stop.value, values_) + "it is the name of what a node makes; patterns fit, and one --detach is given for each");
+              (near.empty() ? "there are: " + Listed({values_.begin(), values_.end()}) + "   " : near) +
+                  "what a node makes goes by its name or by a pattern, one --detach for each");
 }
 
 }  // namespace gradloom

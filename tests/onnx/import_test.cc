@@ -273,7 +273,7 @@ TEST(Import, NamesOfDetachedValuesThatFitNothingAreRefused) {
     EXPECT_NE(message.find(words), std::string::npos) << message;
   };
   has(refused("scaledd"), "did you mean 'scaled'?");
-  has(refused("scaled,out"), "one --detach is given for each");
+  has(refused("scaled,out"), "there are: out, scaled   what a node makes goes by its name or by a pattern, one --detach for each");
   has(refused("w"), "--freeze 'w'");
   has(refused("x"), "is an input");
   has(refused("scaled@lasst"), "did you mean 'last'?");

@@ -290,6 +290,10 @@ LossTerm LossByModel(const Configuration& configuration, const Model& model, con
 
 void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe) {
   if (!recipe.TrainsByFile()) return;
+  if (configuration.has_value("model.detach")) {
+    throw Error(ErrorCode::kConfig, "--detach says what the file's own algorithm says, whose gradients are as it is written",
+                Escaped(configuration.origin("model.detach").place, 4096), "--loss NAME trains with a loss and an optimizer of Gradloom's");
+  }
   for (const Key& key : Keys()) {
     if (!IsChanged(configuration, key) || !(key.section() == "optimizer" || key.section() == "schedule")) continue;
     throw Error(ErrorCode::kConfig, std::string(key.flag) + " says what the file's own algorithm says, too",
