@@ -1,5 +1,8 @@
 #include "compiler/batch_importer.h"
 
+#include <algorithm>
+#include <map>
+
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
 #include "compiler/passes/straight_through.h"
@@ -9,6 +12,7 @@ namespace gradloom {
 ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
                         const TypeRules& rules, Plan& plan) {
   if (request.batch > 0) reading.batch = request.batch;
+  for (const auto& [symbol, extent] : request.shapes) reading.shapes[symbol] = extent;
   // A prediction needs nothing of the file's own algorithm.
   reading.training_info = request.kind == EntryKind::kPredict ? -1 : recipe.training_info();
   ImportedGraph imported = gradloom::Import(model, reading);
@@ -79,11 +83,50 @@ void BatchImporter::SetInitial(Graph& graph) {
   }
 }
 
+namespace {
+
+// What the file says to be a parameter of its module, or a buffer, goes before what can be told from its use. Only tables of sines stay as
+// they are, which some modules keep as parameters without a gradient.
+TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std::map<std::string, bool>& noted) {
+  if (options.only || noted.empty()) return ChooseTrainable(graph, options);
+  const TrainableChoice by_use = ChooseTrainable(*graph.Clone(), options);
+  std::map<std::string, std::string> reasons;
+  const auto fixed = [](const std::string& why) {
+    return why.starts_with("no differentiable path") || why.starts_with("a table of sines") || why.starts_with("frequencies");
+  };
+  const auto by_flag = [&](const std::vector<std::string>& patterns, const std::string& name) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
+  };
+  for (const auto& [name, why] : by_use.frozen) {
+    const auto found = noted.find(name);
+    if (found == noted.end() || !found->second || fixed(why) || by_flag(options.freeze, name)) continue;
+    reasons.emplace(name, "a parameter of the module, or made of one, as the exporter notes");
+    options.trainable.push_back(name);
+  }
+  for (const auto& [name, why] : by_use.trained) {
+    const auto found = noted.find(name);
+    if (found == noted.end() || found->second || by_flag(options.trainable, name)) continue;
+    reasons.emplace(name, "no parameter of the module, as the exporter notes");
+    options.freeze.push_back(name);
+  }
+  TrainableChoice choice = ChooseTrainable(graph, options);
+  for (auto* list : {&choice.trained, &choice.frozen}) {
+    for (auto& [name, why] : *list) {
+      if (const auto found = reasons.find(name); found != reasons.end()) why = found->second;
+    }
+  }
+  return choice;
+}
+
+}  // namespace
+
 // Where the file has its own algorithm, what that updates is trained.
 TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
   const Recipe& recipe = options_.recipe;
-  if (!recipe.TrainsByFile())
-    return ChooseTrainable(*imported.graph, TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants});
+  if (!recipe.TrainsByFile()) {
+    return ChooseByNotes(*imported.graph, TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants},
+                         imported.module_parameters);
+  }
   Graph& graph = *imported.graph;
   TrainableChoice choice;
   for (const std::string& name : model_.updated_initializers(recipe.training_info())) {

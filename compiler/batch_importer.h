@@ -13,8 +13,8 @@
 
 namespace gradloom {
 
-// The model at request.batch samples (0: as the file says), read in this way, with all weights as constants. `rules` and `plan` are those
-// of the context, and outlive it, as the recipe does. Throws what Import throws.
+// The model at request.batch samples (0: as the file says) and request.shapes, read in this way, with all weights as constants. `rules` and
+// `plan` are those of the context, and outlive it, as the recipe does. Throws what Import throws.
 ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
                         const TypeRules& rules, Plan& plan);
 

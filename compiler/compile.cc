@@ -80,6 +80,15 @@ class Compiler {
   Compiler(const Model& model, const CompileOptions& options, int64_t limit, CompileReport& report)
       : model_(model), options_(options), limit_(limit), report_(report), importer_(model, options, plan_, report) {}
 
+  // `plan` with one entry more.
+  Plan Extend(const Plan& plan, const EntryRequest& request) {
+    plan_ = plan;
+    CountStages();
+    AddEntry(request);
+    VerifyOrThrow(plan_);
+    return std::move(plan_);
+  }
+
   Plan Run() {
     CheckAlgorithm(options_.recipe);
     plan_.targets.push_back({options_.recipe.device, options_.recipe.isa, options_.recipe.threads});
@@ -166,7 +175,7 @@ class Compiler {
   void AddEntry(const EntryRequest& request) {
     // An update has no batch; any size gives its parameters.
     const int64_t batch = request.batch > 0 ? request.batch : plan_.entries.empty() ? 0 : plan_.entries.front().batch;
-    const std::unique_ptr<ImportedBatch> whole = ImportBatch({request.kind, batch}, options_.import);
+    const std::unique_ptr<ImportedBatch> whole = ImportBatch({request.kind, batch, request.shapes}, options_.import);
     PassContext& context = whole->context;
     // One sample cannot be divided, and an update has none: every copy of the model does all of it.
     if (copies() > 1 && request.kind != EntryKind::kUpdate && context.batch > 1) return AddDivided(request, context.batch);
@@ -185,7 +194,7 @@ class Compiler {
     const auto start = Clock::now();
     const double imported = report_.import_ms;
     const auto import_at = [&](int64_t size, const ImportOptions& reading) {
-      auto made = ImportBatch({request.kind, size}, reading);
+      auto made = ImportBatch({request.kind, size, request.shapes}, reading);
       Place(made->context);
       return made;
     };
@@ -455,6 +464,58 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
   try {
     return CompileBest(model, options, report);
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
+  }
+}
+
+std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions& options, EntryKind kind,
+                                       const std::map<std::string, Shape, std::less<>>& feeds) {
+  EntryRequest request{.kind = kind, .batch = 0};
+  ImportOptions reading = options.import;
+  reading.training_info = kind == EntryKind::kPredict ? -1 : options.recipe.training_info();
+  reading.inputs = {feeds.begin(), feeds.end()};
+  try {
+    for (const OpenExtent& extent : OpenExtents(model, reading)) {
+      if (extent.is_batch) {
+        request.batch = extent.value;
+      } else {
+        request.shapes[extent.symbol] = extent.value;
+      }
+    }
+  } catch (const Error& error) {
+    // Not as the file declares them.
+    if (error.code() != ErrorCode::kShape) throw;
+    return std::nullopt;
+  }
+  std::vector<Feed> wanted;
+  try {
+    wanted = FeedsOfEntry(model, options, request);
+  } catch (const Error& error) {
+    // The older exporter of PyTorch writes lengths into shapes, whatever it is told of axes.
+    std::string changed;
+    for (const auto& [symbol, extent] : request.shapes) {
+      const auto first = options.import.shapes.find(symbol);
+      if (first == options.import.shapes.end() || first->second == extent) continue;
+      changed +=
+          (changed.empty() ? "" : ", ") + Escaped(symbol) + "=" + std::to_string(extent) + " (first " + std::to_string(first->second) + ")";
+    }
+    if (error.code() != ErrorCode::kShape || changed.empty() || !error.help().empty()) throw;
+    throw Error(error.code(), error.message(), error.where(),
+                "the file leaves these extents open, and does not fit this one: " + changed +
+                    "; export it with torch.onnx.export(dynamo=True, dynamic_shapes=...), or give all batches the first extent");
+  }
+  for (const Feed& feed : wanted) {
+    const auto given = feeds.find(feed.name);
+    if (given == feeds.end() || given->second != feed.shape) return std::nullopt;
+  }
+  return request;
+}
+
+Plan AddEntry(const Model& model, const CompileOptions& options, const Plan& plan, const EntryRequest& request) {
+  try {
+    CompileReport report;
+    return Compiler(model, options, options.recipe.memory_limit, report).Extend(plan, request);
   } catch (const Error& error) {
     throw InFileOf(model, error);
   }

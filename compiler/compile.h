@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,8 @@ namespace gradloom {
 struct EntryRequest {
   EntryKind kind = EntryKind::kStep;  // kStep, kEval or kPredict
   int64_t batch = 0;                  // 0: the batch that the file declares
+  // Extents of symbolic dimensions by name; others are those of CompileOptions::import.
+  std::map<std::string, int64_t> shapes = {};
   bool operator==(const EntryRequest&) const = default;
 };
 
@@ -55,5 +59,14 @@ std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options
 
 // Throws Error of any class that names a bad model or option; the plan has passed VerifyOrThrow.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report = nullptr);
+
+// What an entry that is fed such shapes, by name, is asked for with; nothing where the model cannot be fed them. Throws what FeedsOfEntry
+// throws: the model's inputs may have these shapes, and something within does not fit.
+std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions& options, EntryKind kind,
+                                       const std::map<std::string, Shape, std::less<>>& feeds);
+
+// The plan with one entry more. It is one that Compile made of this model with these options (values of its state may be missing), and was
+// not placed automatically. The kind is one that the plan has, or kEval or kPredict. Throws as Compile.
+Plan AddEntry(const Model& model, const CompileOptions& options, const Plan& plan, const EntryRequest& request);
 
 }  // namespace gradloom

@@ -130,6 +130,17 @@ void DetachedValues::Resolve(const Source& source, const std::set<std::string>& 
   unclear_.push_back(source.nodes.front()->name());
 }
 
+bool LosesDetached(const Model& model) {
+  const onnx::ModelProto& proto = model.file().proto;
+  if (proto.producer_name() == "tf2onnx") return true;
+  if (proto.producer_name() != "pytorch") return false;
+  // Its nodes are /layer/Gemm with /layer/Gemm_output_0, and were Gemm_7 before; torch.export's are node_linear_7.
+  const auto& nodes = proto.graph().node();
+  return std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
+    return node.name().starts_with("/") || (node.name().starts_with(node.op_type() + "_") && IsCalled(node.name(), node.op_type()));
+  });
+}
+
 // --- in the graph -------------------------------------------------------------------------
 
 void Importer::FindDetached() {
@@ -142,14 +153,59 @@ void Importer::FindDetached() {
                              "'; torch.onnx.export(..., optimize=False) keeps where");
 }
 
-ValueId Importer::Stopped(ValueId id, const std::string& origin, const std::string& name) {
+ValueId Importer::Stopped(ValueId id, const std::string& origin, const std::string& name, bool by_name) {
   const Value& value = emitter().graph().value(id);
   // A number in the code stays one: there are operands that must be known.
   const bool number = value.shape.elements() == 1 && emitter().graph().data(id) != nullptr;
   if (!IsFloating(value.dtype) || number) return id;
   Node node{.op = "StopGradient", .domain = std::string(kGradloomDomain), .inputs = {id}};
   node.origin = origin;
+  if (by_name) node.attributes.set(std::string(kStoppedByName), int64_t{1});
   return emitter().Emit(std::move(node), {name})[0];
+}
+
+Binding Importer::StoppedByName(const Binding& binding, const std::string& name) {
+  const auto stopped = [&](ValueId id, const std::string& called) { return Stopped(id, called, called, /*by_name=*/true); };
+  Binding made = binding;
+  if (binding.tensor != kNoValue) made.tensor = stopped(binding.tensor, name + "/detached");
+  if (binding.sequence != nullptr) {
+    std::vector<ValueId> elements;
+    for (ValueId id : *binding.sequence) elements.push_back(stopped(id, name + "/detached/" + std::to_string(elements.size())));
+    made.sequence = std::make_shared<const std::vector<ValueId>>(std::move(elements));
+  }
+  return made;
+}
+
+void Importer::RunWithStops(const onnx::NodeProto& proto, Scope& scope) {
+  std::vector<std::string> names;
+  for (const std::string& output : proto.output()) names.push_back(scope.path + output);
+  if (!proto.name().empty()) names.push_back(scope.path + proto.name());
+  // Its operands have other values under their names while it runs.
+  std::vector<std::pair<std::string, std::optional<Binding>>> before;
+  for (const std::string& input : std::set<std::string>(proto.input().begin(), proto.input().end())) {
+    const Scope* home = &scope;
+    while (home != nullptr && !home->names.contains(input)) home = home->outer;
+    if (home == nullptr || !stops_.AtReader(home->path + input, names)) continue;
+    const Binding stopped = StoppedByName(*Find(input, scope), names.back() + "/" + input);
+    const auto here = scope.names.find(input);
+    before.emplace_back(input, here == scope.names.end() ? std::nullopt : std::optional(here->second));
+    scope.names.insert_or_assign(input, stopped);
+  }
+  RunAsWritten(proto, scope);
+  for (auto& [name, binding] : before) {
+    const bool is_made = std::find(proto.output().begin(), proto.output().end(), name) != proto.output().end();
+    if (is_made) continue;  // a name that the file uses again
+    if (binding) {
+      scope.names.insert_or_assign(name, *binding);
+    } else {
+      scope.names.erase(name);
+    }
+  }
+  for (const std::string& output : proto.output()) {
+    if (output.empty() || !stops_.AtValue(scope.path + output)) continue;
+    Binding& made = scope.names.at(output);
+    made = StoppedByName(made, scope.path + output);
+  }
 }
 
 }  // namespace gradloom

@@ -86,6 +86,9 @@ struct KnownInput {
   std::optional<std::vector<Tensor>> sequence;
 };
 
+// An attribute of the StopGradient of a value that ImportOptions::detached names.
+inline constexpr std::string_view kStoppedByName = "by_name";
+
 struct ImportOptions {
   // The extent of the batch axis. 0: the declared one.
   int64_t batch = 0;
@@ -115,6 +118,10 @@ struct ImportOptions {
   // Values that the file says are detached (detached.h) get no gradient: nodes of gradloom.StopGradient. Not of a file's own algorithm,
   // whose Gradient goes by the standard.
   bool detach = true;
+  // Values that are detached besides, whatever the file says: VALUE, or VALUE@NODE as that one node reads it (a node goes by its name, or
+  // by a value that it makes). Names are those of the file, behind the calls that led there where they are of functions and bodies; '*' and
+  // '?' stand for others. Error(kConfig) for one that fits nothing. Not of a file's own algorithm.
+  std::vector<std::string> detached;
   // With the algorithm of this training_info of the file behind the model's graph, as if they were one; -1: the model alone.
   int training_info = -1;
   // The initialization of that training_info instead: a graph of its own.
@@ -149,6 +156,10 @@ struct ImportedGraph {
   std::set<std::string> batch_copies;
   // Floating tensors of the file that its Constant nodes hold; the others are initializers.
   std::set<std::string> node_constants;
+  // What the exporter has noted of initializers (torch.export's signature, and what was computed from what): parameters of the module and
+  // what is made of them, or (false) its buffers, tensors in the code and what is made of these. Others have no note, or one that may be of
+  // another tensor with the same elements.
+  std::map<std::string, bool> module_parameters;
   int64_t declared_batch = 0;  // as a number; 0: none
   // With training_info: what is kept between steps (role kState) with its next value, and what its first Gradient differentiates.
   std::vector<std::pair<ValueId, ValueId>> updates;
@@ -167,6 +178,9 @@ struct ImportedGraph {
 // graph says which of them it is, Error(kShape) naming the node otherwise. A floating tensor of which such a file holds a copy for each
 // sample, as exporters make them that fold an Expand, is the one weight that it was: of the extent along that axis what one sample has is
 // left. At another batch than the file's own that is so where nothing reads it otherwise.
+// Whether the model's exporter writes nothing of what a module detaches: PyTorch's older one, tf2onnx.
+bool LosesDetached(const Model& model);
+
 // Throws Error naming the node or input: kConfig for a symbolic dimension without an extent; kArity, kAttr, kType,
 // kShape, kValue for a node that is wrong; kUnsupported with all operators that are not known; kLimit.
 ImportedGraph Import(const Model& model, const ImportOptions& options = {});

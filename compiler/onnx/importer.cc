@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "compiler/onnx/keep_outputs.h"
+#include "compiler/onnx/module_parameters.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/training_info.h"
@@ -17,7 +18,8 @@ Importer::Importer(const ModelFile& file, const ImportOptions& options, BatchWat
       options_(options),
       emitter_(*(result_.graph = std::make_unique<Graph>()), rules_, file_.options.limits),
       functions_(file.proto),
-      opsets_(VersionsOf(file.proto)) {
+      opsets_(VersionsOf(file.proto)),
+      stops_(options.training_info >= 0 || options.initialization ? std::vector<std::string>() : options.detached) {
   emitter().set_batch_watch(watch);
 }
 
@@ -25,20 +27,23 @@ ImportedGraph Importer::Run() {
   CheckUnsupported();
   const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file_, options_);
   result_.graph->name = graphs[0]->name();
+  result_.module_parameters = ModuleParameters(file_);
   FindUpdated(graphs);
   FindDetached();
   Scope scope;
   scope.opsets = &opsets_;
   for (const onnx::GraphProto* graph : graphs) AddInitializers(*graph, scope);
   AddInputs(scope);
+  stops_.SeeGraph(*graphs[0]);
   if (KeepsAll()) {
     for (const onnx::GraphProto* graph : graphs) RunNodes(graph->node(), scope);
   } else {
     const std::vector<bool> needed = NodesBehind(*graphs[0], options_.outputs);
     for (int i = 0; i < graphs[0]->node_size(); ++i) {
-      if (needed[static_cast<size_t>(i)]) RunNode(graphs[0]->node(i), scope);
+      needed[static_cast<size_t>(i)] ? RunNode(graphs[0]->node(i), scope) : stops_.SeeLeftOut(graphs[0]->node(i));
     }
   }
+  stops_.Check();
   AddBindings(scope);
   for (const onnx::GraphProto* graph : graphs) AddOutputs(*graph, scope);
   return std::move(result_);
@@ -198,6 +203,10 @@ void Importer::RunNodes(const NodeList& nodes, Scope& scope) {
 }
 
 void Importer::RunNode(const onnx::NodeProto& proto, Scope& scope) {
+  stops_.empty() ? RunAsWritten(proto, scope) : RunWithStops(proto, scope);
+}
+
+void Importer::RunAsWritten(const onnx::NodeProto& proto, Scope& scope) {
   if (const onnx::FunctionProto* function = functions_.Find(proto)) return RunFunction(*function, proto, scope);
   if (RunSpecial(proto, scope)) return;
   RunOperator(proto, scope);

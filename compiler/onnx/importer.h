@@ -14,6 +14,7 @@
 #include "compiler/onnx/emitter.h"
 #include "compiler/onnx/import_counted.h"
 #include "compiler/onnx/model_file.h"
+#include "compiler/onnx/named_stops.h"
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/type_rules.h"
 
@@ -114,6 +115,7 @@ class Importer {
   void AddExtents(const std::string& name, ValueId value, ValueId output);
   void RunNodes(const NodeList& nodes, Scope& scope);
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
+  void RunAsWritten(const onnx::NodeProto& proto, Scope& scope);
   bool CastsToItself(Node& node) const;
   void RunOperator(const onnx::NodeProto& proto, Scope& scope);
   bool RunSpecial(const onnx::NodeProto& proto, Scope& scope);
@@ -137,7 +139,10 @@ class Importer {
   // detached.cc
   void FindDetached();
   // The same value without a way back for gradients; integers as they are.
-  ValueId Stopped(ValueId id, const std::string& origin, const std::string& name);
+  ValueId Stopped(ValueId id, const std::string& origin, const std::string& name, bool by_name = false);
+  // Runs the node with gradients stopped at what is named of its operands and results.
+  void RunWithStops(const onnx::NodeProto& proto, Scope& scope);
+  Binding StoppedByName(const Binding& binding, const std::string& name);
 
   // attributes.cc
   const onnx::AttributeProto* Resolve(const onnx::AttributeProto& attribute, const Scope& scope) const;
@@ -223,6 +228,7 @@ class Importer {
   CountedInputs counted_;
   std::map<ValueId, int64_t> counts_;       // inputs that say them
   std::optional<DetachedValues> detached_;  // nothing: gradients go everywhere
+  NamedStops stops_;
   std::set<std::string> origins_;
   std::set<const void*> updated_;                        // tensors of the file that an algorithm updates
   std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins

@@ -1,5 +1,6 @@
 // Graph inputs: their symbolic dimensions fixed, their batch axis found.
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -40,8 +41,16 @@ struct BatchAxis {
   int64_t declared = 0;  // 0: none
 };
 
-// Axis 0 is the batch by convention: the symbol that most inputs have there; without symbols the extent of the
-// first input that has the axis.
+// Whether whoever named the dimension says that it is the batch.
+bool IsCalledBatch(const onnx::TensorShapeProto::Dimension& dim) {
+  if (!dim.has_dim_param()) return false;
+  std::string name = dim.dim_param();
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name.starts_with("batch");
+}
+
+// Axis 0 is the batch by convention: the symbol that most inputs have there, but where time comes first and the next axis is the one that
+// is called so; without symbols the extent of the first input that has the axis.
 BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, int axis) {
   std::map<std::string, int> votes;
   BatchAxis batch;
@@ -59,6 +68,14 @@ BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, int a
       batch.symbol = symbol;
     }
   }
+  bool first = false;
+  std::string next;
+  for (const auto* info : infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    first = first || (shape.dim_size() > 0 && IsCalledBatch(shape.dim(0)));
+    if (next.empty() && shape.dim_size() > 1 && IsCalledBatch(shape.dim(1))) next = shape.dim(1).dim_param();
+  }
+  if (!first && !next.empty()) batch.symbol = next;
   if (!batch.symbol.empty()) batch.declared = 0;
   return batch;
 }

@@ -107,6 +107,8 @@ class Chooser {
                                      [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
       if (fixed && (node.op == "Sin" || node.op == "Cos")) {
         why = "frequencies, of " + Describe(node);
+      } else if (fixed && node.op == "Mul" && LooksLikeMask(data, true)) {
+        why = "a mask in " + Describe(node);
       } else if (fixed) {
         for (ValueId out : node.outputs) {
           if (out != kNoValue && Walk(out, single, data, why, seen)) return true;

@@ -180,6 +180,7 @@ void DropStops(Graph& graph) {
       if (node.op != "StopGradient" || node.domain != kGradloomDomain) continue;
       node.op = "Identity";
       node.domain.clear();
+      node.attributes = {};
     }
   };
   ForEachBody(graph, drop);

@@ -38,9 +38,12 @@ def settings_array(pairs: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
 
 
 def _setting_text(value: Any) -> str:
-    """As `--set KEY=VALUE` has it: texts as they are, lists as TOML's."""
+    """As `--set KEY=VALUE` has it: texts as they are, lists and mappings as TOML's."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Mapping):
+        quoted = lambda one: json.dumps(one) if isinstance(one, str) else _setting_text(one)
+        return "{ " + ", ".join(f"{json.dumps(str(key))} = {quoted(one)}" for key, one in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(json.dumps(one) if isinstance(one, str) else _setting_text(one) for one in value) + "]"
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

@@ -52,17 +52,19 @@ std::string Mismatch(const Entry& entry, const Feeds& feeds) {
   return "";
 }
 
-// The batch size of the feeds, by the first entry of the kind that says where the batch runs; 0: unknown.
-int64_t BatchOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
+// The shapes of what an entry of the kind is fed, where all of that is there and shapes alone keep it from fitting; else nothing.
+FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
+  FeedShapes shapes;
   for (const Entry& entry : plan.entries) {
     if (entry.kind != kind) continue;
-    for (const Feed& feed : entry.feeds) {
-      const auto found = feeds.find(feed.name);
-      if (feed.batch_axis >= 0 && found != feeds.end() && feed.batch_axis < found->second.shape.rank())
-        return found->second.shape[feed.batch_axis];
+    for (const Feed& want : entry.feeds) {
+      const auto found = feeds.find(want.name);
+      if (found == feeds.end() || found->second.dtype != want.dtype || found->second.shape.rank() != want.shape.rank()) return {};
+      shapes.emplace(want.name, found->second.shape);
     }
+    break;
   }
-  return 0;
+  return shapes;
 }
 
 }  // namespace
@@ -89,11 +91,14 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
     return -1;
   };
   int entry = find();
-  const int64_t batch = BatchOf(*plan_, kind, feeds);
-  if (entry < 0 && options_.source != nullptr && batch > 0 && plan_->FindEntry(kind, batch) < 0) {
-    Load(*options_.source->Extend(*plan_, kind, batch), executor_->shared_state());
-    why.clear();
-    entry = find();
+  if (entry < 0 && options_.source != nullptr) {
+    const FeedShapes shapes = ShapesOf(*plan_, kind, feeds);
+    const std::shared_ptr<const Plan> extended = shapes.empty() ? nullptr : options_.source->Extend(*plan_, kind, shapes);
+    if (extended != nullptr) {
+      Load(*extended, executor_->shared_state());
+      why.clear();
+      entry = find();
+    }
   }
   if (entry >= 0) return entry;
   if (why.empty()) {

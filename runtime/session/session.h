@@ -28,13 +28,17 @@ struct StepResult {
   bool updated = false;   // false while gradients are being accumulated
 };
 
+// What an entry is fed, by name.
+using FeedShapes = std::map<std::string, Shape, std::less<>>;
+
 // Makes entries for shapes that a plan does not have yet. The full library compiles them; a standalone
 // runtime has no source, and then such a shape is an error that lists those there are.
 class PlanSource {
  public:
   virtual ~PlanSource() = default;
-  // A plan with the same state table as `plan` (and all its entries) plus one of this kind and batch.
-  virtual std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, int64_t batch) = 0;
+  // A plan with the same state table as `plan` (and all its entries) plus one of this kind that is fed such shapes: of another batch, or
+  // of another extent along an axis that the model's file leaves open. Null where the model cannot have them. Throws what compiling throws.
+  virtual std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, const FeedShapes& feeds) = 0;
 };
 
 struct SessionOptions {

@@ -210,6 +210,11 @@ class SessionTest(unittest.TestCase):
         session.set_parameter("layer1.bias", torch.arange(16, dtype=torch.float32))
         np.testing.assert_array_equal(session.parameter("layer1.bias"), np.arange(16, dtype=np.float32))
 
+    def test_settings_read_as_toml(self):
+        text = self.gradloom._plan._setting_text
+        self.assertEqual(text({"words": 16, "a b": "x", "list": [True, "y"]}), '{ "words" = 16, "a b" = "x", "list" = [true, "y"] }')
+        self.assertEqual([text(value) for value in ("x", 1.5, False, ["a", 2])], ["x", "1.5", "false", '["a", 2]'])
+
     def test_mistakes_are_errors(self):
         error = self.gradloom.Error
         session = self.gradloom.Session(self.plan)

@@ -6,6 +6,7 @@
 #include "compiler/compile.h"
 #include "runtime/plan/device_spec.h"
 #include "tests/conformance/random_placement.h"
+#include "tools/api/compiling_source.h"
 
 namespace gradloom {
 namespace {
@@ -20,12 +21,15 @@ std::shared_ptr<const Plan> CompileCase(const TrainingCase& recorded, const Mode
   compile.recipe.sync_bn = true;  // what was recorded is one device's
   compile.recipe.fetch_gradients = true;
   compile.control.disabled = options.disabled_passes;
+  compile.import = ReadingOf(recorded, model);
   std::vector<int64_t> sizes = recorded.batch_sizes;
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   for (int64_t size : sizes) compile.entries.push_back({EntryKind::kStep, size});
   if (options.stages > 1) compile.recipe.place = RandomPlacement(model, compile, options.stages, options.place_seed);
-  return std::make_shared<const Plan>(Compile(model, compile));
+  auto plan = std::make_shared<const Plan>(Compile(model, compile));
+  session.source = std::make_shared<CompilingSource>(model, std::move(compile));
+  return plan;
 }
 
 // Parameters, statistics, and initializers that are no state because nothing changes them.
@@ -73,6 +77,16 @@ Feeds FeedsOfStep(const TrainingCase& recorded, int step) {
     }
   }
   return feeds;
+}
+
+ImportOptions ReadingOf(const TrainingCase& recorded, const Model& model) {
+  ImportOptions reading, first;
+  reading.detached = recorded.detached;
+  for (const auto& [name, view] : FeedsOfStep(recorded, 0)) first.inputs.emplace(name, view.shape);
+  for (const OpenExtent& extent : OpenExtents(model, first)) {
+    if (!extent.is_batch) reading.shapes[extent.symbol] = extent.value;
+  }
+  return reading;
 }
 
 TrainingRun RunCase(const TrainingCase& recorded, const RunOptions& options) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/onnx/import.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/compare.h"
 #include "tests/conformance/training_case.h"
@@ -34,6 +35,10 @@ Precision PrecisionNamed(const std::string& text);
 
 // What the options say of devices, their numbers, and how they compute. Throws Error(kConfig).
 void SetDevices(const RunOptions& options, Recipe& recipe, SessionOptions& session);
+
+// How the case's model is read: what is detached by name, and of axes that the file leaves open the extents of the first batch, that of the
+// batch excepted. For those of others a session needs a CompilingSource.
+ImportOptions ReadingOf(const TrainingCase& recorded, const Model& model);
 
 // Compiles the case's model with its recipe, feeds its batches in order, and gathers what Compare needs.
 // Throws Error of any class.

@@ -11,7 +11,7 @@
 #include "compiler/onnx/type_rules.h"
 #include "compiler/passes/choose_trainable.h"
 #include "compiler/passes/fake_quantize.h"
-#include "tests/conformance/training_case.h"
+#include "tests/conformance/run_case.h"
 
 namespace gradloom {
 namespace {
@@ -50,9 +50,10 @@ Names Without(const Names& from, const Names& these) {
 
 bool Check(const std::string& folder) {
   const TrainingCase recorded = ReadTrainingCase(folder);
-  ImportOptions options;
+  const Model model = Model::Load(recorded.model_path);
+  ImportOptions options = ReadingOf(recorded, model);
   options.batch = recorded.batch_sizes.front();
-  const ImportedGraph imported = Import(Model::Load(recorded.model_path), options);
+  const ImportedGraph imported = Import(model, options);
   // As the compiler does before it chooses.
   const OnnxTypeRules rules;
   GraphBuilder builder(*imported.graph, rules);

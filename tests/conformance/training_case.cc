@@ -114,6 +114,7 @@ void ReadRecipe(const Json& json, TrainingCase& c) {
   c.recipe.mode = semantics == "train" ? GraphMode::kTrain : GraphMode::kGraph;
   c.trainable = json.at("trainable").get<std::vector<std::string>>();
   c.frozen = Get<std::vector<std::string>>(json, "frozen", {});
+  c.detached = Get<std::vector<std::string>>(json, "detached", {});
   c.recipe.only = c.trainable;
 }
 

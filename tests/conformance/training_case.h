@@ -26,7 +26,8 @@ struct TrainingCase {
   std::vector<double> lr_factors;    // one per batch; empty: none
   std::vector<int64_t> batch_sizes;  // one per batch
   std::vector<std::string> trainable, frozen, ill_conditioned;
-  bool full = false;  // grad/ and param/ arrays are given, not only norms and probes
+  std::vector<std::string> detached;  // what the module detached and the file does not say, as --detach has it
+  bool full = false;                  // grad/ and param/ arrays are given, not only norms and probes
   Tolerance tolerance;
   std::map<std::string, Tensor> batches;
   std::map<std::string, Tensor> expected;

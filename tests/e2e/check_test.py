@@ -159,6 +159,96 @@ class CheckTest(unittest.TestCase):
         unclear = self.check(model(node("Sum", ["scaled", "h"], "y", "torch.ops.aten.add.Tensor](args = (%other, %detach_1)")), "--loss", "mse")
         self.assertIn("1 node reads a value that the module detached, and gradients pass: 'node_y'", unclear.stdout + unclear.stderr)
 
+    def test_detaches_what_is_named(self):
+        """In a file of an exporter that writes nothing of it."""
+        graph = helper.make_graph(
+            [
+                helper.make_node("MatMul", ["x", "first.weight"], ["/first/MatMul_output_0"], name="/first/MatMul"),
+                helper.make_node("Relu", ["/first/MatMul_output_0"], ["/Relu_output_0"], name="/Relu"),
+                helper.make_node("Mul", ["/Relu_output_0", "scale.weight"], ["/Mul_output_0"], name="/Mul"),
+                helper.make_node("Sub", ["/Mul_output_0", "/first/MatMul_output_0"], ["y"], name="/Sub"),
+            ],
+            "net",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+            [weight("first.weight", 4, 4), weight("scale.weight", 4)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="pytorch")
+        plain = self.check(model, "--loss", "mse").stdout
+        self.assertIn("writes nothing of detach(): --detach VALUE[@NODE]", plain)
+        self.assertNotIn("no gradient", plain)
+        whole = self.check(model, "--loss", "mse", "--detach", "/first/*").stdout
+        self.assertIn("detach  1 value gets no gradient: named by --detach", whole)
+        self.assertIn("frozen   first.weight   (no differentiable path to an output)", whole)
+        by_one = self.check(model, "--loss", "mse", "--detach", "/first/MatMul_output_0@/Relu", "--detach", "scale.weight@/Mul").stdout
+        self.assertIn("detach  2 values get no gradient", by_one)
+        self.assertIn("trained  first.weight", by_one)
+        self.assertIn("frozen   scale.weight", by_one)
+        wrong = self.check(model, "--loss", "mse", "--detach", "/Relu_output")
+        self.assertEqual(wrong.returncode, 4)
+        self.assertIn("did you mean '/Relu_output_0'?", wrong.stderr)
+
+    def test_trains_what_the_exporter_notes_as_parameters(self):
+        """As torch.export's files have it: kinds of inputs with each value, and all of them with the graph."""
+
+        def model(*left_out):
+            kinds = {"layer.weight": "PARAMETER", "scale": "PARAMETER", "power": "PARAMETER", "mask": "BUFFER", "queue": "BUFFER", "gone": "PARAMETER"}
+            tensors = [weight("layer.weight", 4, 4), numpy_helper.from_array(np.float32(0.5), "scale"), numpy_helper.from_array(np.float32(2), "power"),
+                       numpy_helper.from_array(np.array([[0, 1, 1, 0]] * 4, "float32"), "mask"), weight("queue", 4),
+                       numpy_helper.from_array(np.float32(3), "val_8"), weight("val_9", 4)]
+            if "gone" not in left_out:
+                tensors.append(weight("gone", 4))
+            graph = helper.make_graph(
+                [
+                    helper.make_node("Mul", ["layer.weight", "mask"], ["masked"]),
+                    helper.make_node("MatMul", ["x", "masked"], ["h"]),
+                    helper.make_node("Mul", ["h", "scale"], ["scaled"]),
+                    helper.make_node("Pow", ["scaled", "power"], ["raised"]),
+                    helper.make_node("Add", ["raised", "queue"], ["moved"]),
+                    helper.make_node("Mul", ["moved", "val_8"], ["more"]),
+                    helper.make_node("Add", ["more", "val_9"], ["y"]),
+                ],
+                "net",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+                tensors,
+                value_info=[helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims)) for t in tensors],
+            )
+            note = lambda key, value: onnx.StringStringEntryProto(key=key, value=value)
+            lines = "\n".join(f"p_{name}: {kind} target='{name}'" for name, kind in kinds.items())
+            graph.metadata_props.append(note("pkg.torch.export.ExportedProgram.graph_signature", "\n# inputs\n" + lines))
+            return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10, producer_name="pytorch")
+
+        said = self.check(model(), "--loss", "mse").stdout
+        for line in ("trained  layer.weight", "trained  scale   (a parameter of the module", "trained  power   (a parameter of the module", "frozen   mask   (a mask in Mul",
+                     "frozen   queue   (no parameter of the module", "frozen   gone   (no differentiable path"):
+            self.assertIn(line, said)
+        # Flags go before notes.
+        said = self.check(model(), "--loss", "mse", "--freeze", "scale", "--trainable", "queue").stdout
+        self.assertIn("frozen   scale   (frozen by --freeze)", said)
+        self.assertIn("trained  queue", said)
+        # Of a file that lacks one of the parameters, a buffer with equal elements may be that one as well, but for one that was computed from.
+        lacks = model("gone")
+        said = self.check(lacks, "--loss", "mse").stdout
+        self.assertIn("trained  queue   (a bias", said)
+        self.assertIn("trained  scale   (a parameter of the module", said)
+        folded = next(info for info in lacks.graph.value_info if info.name == "mask")
+        folded.metadata_props.append(onnx.StringStringEntryProto(key="pkg.onnxscript.optimizer.folded_from", value="['gone', 'other']"))
+        self.assertIn("frozen   queue   (no parameter", self.check(lacks, "--loss", "mse").stdout)
+        # What was computed of a parameter is one, and what was computed of buffers and numbers alone is none.
+        computed = model()
+        self.assertIn("frozen   val_8   (a single", self.check(computed, "--loss", "mse").stdout)
+        self.assertIn("trained  val_9   (a bias", self.check(computed, "--loss", "mse").stdout)
+        for name, sources in (("val_8", "['val_1', 'power']"), ("val_9", "['val_2', 'queue']")):
+            info = next(info for info in computed.graph.value_info if info.name == name)
+            info.metadata_props.append(onnx.StringStringEntryProto(key="pkg.onnxscript.optimizer.folded_from", value=sources))
+        said = self.check(computed, "--loss", "mse").stdout
+        self.assertIn("trained  val_8   (a parameter of the module, or made of one", said)
+        self.assertIn("frozen   val_9   (no parameter of the module", said)
+        varied = model("gone")
+        next(t for t in varied.graph.initializer if t.name == "queue").CopyFrom(numpy_helper.from_array(np.arange(4, dtype="float32"), "queue"))
+        self.assertIn("frozen   queue   (no parameter", self.check(varied, "--loss", "mse").stdout)
+
     def test_gradients_alone(self):
         model = detector()
         for node in model.graph.node:

@@ -18,6 +18,7 @@
 #include "runtime/session/npz.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/run_case.h"
+#include "tools/api/compiling_source.h"
 
 namespace gradloom {
 namespace {
@@ -60,13 +61,14 @@ void ExportCase(const TrainingCase& recorded, const std::string& stem, const Exp
   const int64_t declared = DeclaredBatch(model);
   CompileOptions options;
   options.recipe = recorded.recipe;
+  options.import = ReadingOf(recorded, model);
   std::vector<int64_t> sizes(recorded.batch_sizes.begin(), recorded.batch_sizes.begin() + steps);
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   for (int64_t size : sizes) options.entries.push_back({EntryKind::kStep, size});
   options.entries.push_back({EntryKind::kPredict, declared > 0 ? declared : recorded.batch_sizes.front()});
   const auto plan = std::make_shared<const Plan>(Compile(model, options));
-  Session session(plan);
+  Session session(plan, {.source = std::make_shared<CompilingSource>(model, options), .executor = {}});
   for (int step = 0; step < steps; ++step) session.Step(FeedsOfStep(recorded, step));
 
   const Feeds first = FeedsOfStep(recorded, 0);

@@ -97,6 +97,17 @@ TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
             ErrorCode::kConfig);
 }
 
+// Recurrent nets have time first, and who names the batch says where it is.
+TEST(Import, TheBatchMayBeTheSecondDimension) {
+  const auto axes = [](const std::string& input, const ImportOptions& options) {
+    return ImportText(Onnx("g (float[" + input + "] x) => (float[T, B, 3] y) { y = Relu(x) }"), options).batch_axes;
+  };
+  EXPECT_EQ(axes("time, batch, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{1});
+  EXPECT_EQ(axes("time, batch_size, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{1});
+  EXPECT_EQ(axes("batch, batch_of_words, 3", {.batch = 4, .shapes = {{"batch_of_words", 7}}}), std::vector<int>{0});
+  EXPECT_EQ(axes("time, N, 3", {.batch = 4, .shapes = {{"N", 7}}}), std::vector<int>{0});
+}
+
 // Type inference does not look at what a Gemm adds: of constants that did not fit a kernel made an internal error.
 TEST(Import, WhatAGemmAddsFits) {
   const auto failure = [](const std::string& c) {
@@ -197,6 +208,79 @@ TEST(Import, DetachedValuesHaveANodeThatStopsGradients) {
   ImportOptions through;
   through.detach = false;
   EXPECT_EQ(Operators(*ImportText(text, through).graph), "Mul Mul Neg Relu");
+}
+
+// Files of PyTorch's older exporter say nothing of it.
+TEST(Import, ValuesAreDetachedByName) {
+  const std::string text = Onnx(
+      "g (float[2] x) => (float[2] y, float[2] z, float[2] o) <float[2] w = {1, 2}> { a = Mul(x, w) [first] b = Relu(a) [second] c = "
+      "Neg(a) "
+      "same = Identity(a) d = Sub(same, w) y = Sum(b, c, d) z = Abs(y) o = Exp(x) }");
+  const auto imported = [&](const std::vector<std::string>& names) {
+    return ToText(*ImportText(text, {.shapes = {}, .detached = names}).graph);
+  };
+  const auto has = [](const std::string& graph, const std::string& line) {
+    EXPECT_NE(graph.find(line + "\n"), std::string::npos) << line << "\n" << graph;
+  };
+  // Wherever it is read.
+  std::string graph = imported({"a"});
+  has(graph, "a/detached float32[2] = gradloom.StopGradient(a) {by_name=1}");
+  has(graph, "b float32[2] = Relu(a/detached)");
+  has(graph, "c float32[2] = Neg(a/detached)");
+  has(graph, "d float32[2] = Sub(a/detached, w)");
+  // By one node, which goes by its name or by what it makes; a weight, too.
+  graph = imported({"a@second", "w@d"});
+  has(graph, "b float32[2] = Relu(a)");
+  has(graph, "c float32[2] = Neg(second/a/detached)");
+  has(graph, "d float32[2] = Sub(a, d/w/detached)");
+  // Under another name, and an output, whose name stays.
+  has(imported({"same"}), "d float32[2] = Sub(same/detached, w)");
+  graph = imported({"y"});
+  has(graph, "z float32[2] = Abs(y/detached)");
+  has(imported({"?"}), "c float32[2] = Neg(a/detached)");
+
+  ImportOptions options{.shapes = {}, .outputs = {"o"}, .detached = {"a", "a@first"}};
+  EXPECT_EQ(Operators(*ImportText(text, options).graph), "Exp");
+  options = {.shapes = {}, .detached = {"same@d", "b"}};
+  EXPECT_EQ(Operators(*ImportText(text, options).graph), "Mul Relu StopGradient Neg StopGradient Sub Sum Abs Exp");
+}
+
+TEST(Import, NamesOfDetachedValuesAreOfFunctionsAndBodies) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
+  [call] a = own.twice (w)
+  [branch] b = If (c) <then_branch = t () => (float[2] p) { [inner] p = Mul (a, x) }, else_branch = e () => (float[2] q) { q = Neg (a) }>
+  y = Add (b, a) }
+<domain: "own", opset_import: ["" : 18]> twice (v) => (u) { h = Neg (v) u = Add (h, v) }
+)";
+  const auto imported = [&](const std::string& name) { return ToText(*ImportText(text, {.shapes = {}, .detached = {name}}).graph); };
+  EXPECT_NE(imported("call/h").find("a float32[2] = Add(call/h/detached, w)"), std::string::npos) << imported("call/h");
+  EXPECT_NE(imported("call/v@call/h").find("call/h float32[2] = Neg(call/h/v/detached)"), std::string::npos) << imported("call/v@call/h");
+  EXPECT_NE(imported("a@branch/then/inner").find("= Mul(branch/then/inner/a/detached, "), std::string::npos)
+      << imported("a@branch/then/inner");
+  EXPECT_NE(imported("a@y").find("y float32[2] = Add(b, y/a/detached)"), std::string::npos) << imported("a@y");
+}
+
+TEST(Import, NamesOfDetachedValuesThatFitNothingAreRefused) {
+  const std::string text =
+      Onnx("g (float[2] x) => (float[2] out) <float[2] w = {1, 2}> { [scale] scaled = Mul(x, w) [last] out = Relu(scaled) }");
+  const auto refused = [&](const std::string& name) {
+    std::string message;
+    EXPECT_EQ(FailureOf(text, {.shapes = {}, .detached = {name}}, &message), ErrorCode::kConfig) << name;
+    return message;
+  };
+  const auto has = [](const std::string& message, const std::string& words) {
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  has(refused("scaledd"), "did you mean 'scaled'?");
+  has(refused("scaled,out"), "there are: out, scaled   what a node makes goes by its name or by a pattern, one --detach for each");
+  has(refused("w"), "--freeze 'w'");
+  has(refused("x"), "is an input");
+  has(refused("scaled@lasst"), "did you mean 'last'?");
+  has(refused("w@last"), "it reads: scaled");
+  has(refused("@last"), "VALUE@NODE");
+  has(refused("scaled@"), "VALUE@NODE");
+  has(refused(""), "VALUE@NODE");
 }
 
 TEST(Import, NotesOfWhatIsDetachedMayBeOfAnAbsentInput) {

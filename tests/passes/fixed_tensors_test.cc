@@ -101,6 +101,18 @@ constexpr char kNorm[] =
   root = Sqrt (moved)
 )";
 
+// A sparse layer, as it is after pruning.
+TEST(FixedTensorsTest, MasksOfWeights) {
+  EXPECT_EQ(
+      Trained(R"(g (float[N, 2] x) => (float[N, 2] y) <float[2, 2] w = {0.5, 1, 2, 3}, float[2, 2] m = {1, 0, 0, 1}, float[2] s = {1, 1}>
+{
+  kept = Mul (w, m)
+  scaled = Mul (kept, s)
+  y = MatMul (x, scaled)
+})"),
+      "w s");
+}
+
 // Keras: x * (g / root) - c * (g / root) + b, with what JAX or TensorFlow make of it.
 TEST(FixedTensorsTest, StatisticsOfNormalizationsThatAreWrittenOut) {
   const std::string head = "g (float[N, 2] x) => (float[N, 2] y) ";

@@ -1,5 +1,4 @@
 // From a model and settings to a plan, by the same code as the command.
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "compiler/verify_launches.h"
@@ -7,6 +6,7 @@
 #include "runtime/api/plans.h"
 #include "runtime/plan/verify_plan.h"
 #include "tools/api/compiler_table.h"
+#include "tools/api/compiling_source.h"
 #include "tools/api/default_devices.h"
 #include "tools/api/handles.h"
 #include "tools/run/compile_model.h"
@@ -15,33 +15,6 @@
 
 namespace gradloom::api {
 namespace {
-
-// Compiles the same model with one entry more.
-class CompilingSource : public PlanSource {
- public:
-  CompilingSource(Model model, CompileOptions options) : model_(std::move(model)), options_(std::move(options)) {}
-
-  std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, int64_t batch) override {
-    // The session's plan may have grown before, and others by other entries.
-    CompileOptions options = options_;
-    options.entries.clear();
-    for (const Entry& entry : plan.entries) {
-      // What accumulates is asked for as a step where the recipe says so, and the update comes of itself.
-      const bool counted = options.recipe.accumulate > 1;
-      if (counted && entry.kind == EntryKind::kUpdate) continue;
-      options.entries.push_back({counted && entry.kind == EntryKind::kAccumulate ? EntryKind::kStep : entry.kind, entry.batch});
-    }
-    const bool counted = options.recipe.accumulate > 1 && kind == EntryKind::kAccumulate;
-    options.entries.push_back({counted ? EntryKind::kStep : kind, batch});
-    const std::lock_guard lock(mutex_);
-    return std::make_shared<const Plan>(Compile(model_, options));
-  }
-
- private:
-  const Model model_;
-  const CompileOptions options_;
-  std::mutex mutex_;  // one at a time: it takes all cores as it is
-};
 
 Configuration ConfigurationFor(const GradloomCompileOptions& given, const GradloomModel& model) {
   Configuration configuration;

@@ -28,8 +28,9 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
     std::vector<std::string>& words = words_->flags[&key];
     if (key.type == KeyType::kSwitch) {
       const std::string name(key.flag);
+      const std::string names = name.starts_with("--no-") ? name : name + ",!--no-" + name.substr(2);
       app.add_flag_function(
-          name + ",!--no-" + name.substr(2), [&words](int64_t count) { words = {count > 0 ? "true" : "false"}; }, HelpOf(key));
+          names, [&words](int64_t count) { words = {count > 0 ? "true" : "false"}; }, HelpOf(key));
       continue;
     }
     const bool path = model_word && std::string_view(key.name) == "model.path";

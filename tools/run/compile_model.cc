@@ -58,6 +58,8 @@ CompiledModel CompileModel(const Configuration& configuration, const Model& mode
   const int64_t steps = configuration.Integer("train.steps");
   const ImportedGraph probe = Import(model, options.import);
   options.recipe = RecipeOf(configuration, model, *probe.graph, steps > 0 || !wishes.only_check ? steps : kSomeSteps, made.notes);
+  if (wishes.only_check && LosesDetached(model))
+    made.notes.push_back("note    the exporter of this file writes nothing of detach(): --detach VALUE[@NODE] says where the module does");
   options.recipe.fetch_outputs = wishes.outputs;
   if (wishes.gradients) CheckApart(configuration, options.recipe);
   options.entries = EntriesFor(wishes, wishes.batches.empty() ? std::vector<int64_t>{probe.batch} : wishes.batches);

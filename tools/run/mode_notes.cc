@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "compiler/onnx/import.h"
 #include "compiler/passes/written_norms.h"
 
 namespace gradloom {
@@ -25,10 +26,10 @@ Folding FoldingOf(const Graph& graph, const Node& node) {
 }  // namespace
 
 std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
-  int64_t inference = 0, dynamo = 0, legacy = 0, detached = 0;
+  int64_t inference = 0, dynamo = 0, legacy = 0, detached = 0, named = 0;
   for (const Node& node : graph.nodes) {
     if (node.op == "BatchNormalization" && node.attributes.Int("training_mode", 0) == 0) ++inference;
-    if (node.op == "StopGradient") ++detached;
+    if (node.op == "StopGradient") ++(node.attributes.has(std::string(kStoppedByName)) ? named : detached);
     const Folding folding = FoldingOf(graph, node);
     dynamo += folding == Folding::kDynamo ? 1 : 0;
     legacy += folding == Folding::kLegacy ? 1 : 0;
@@ -39,6 +40,8 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
                     " no gradient: the file says that the module detached " + (detached == 1 ? "it" : "them") +
                     "; --no-detach trains through");
   }
+  if (named > 0)
+    notes.push_back("detach  " + Counted(named, "value") + (named == 1 ? " gets" : " get") + " no gradient: named by --detach");
   if (mode == GraphMode::kGraph) {
     if (inference > 0)
       notes.push_back("mode    graph   [" + Counted(inference, "BatchNormalization") + " use and keep stored statistics, as written]");

@@ -290,6 +290,10 @@ LossTerm LossByModel(const Configuration& configuration, const Model& model, con
 
 void CheckOwnAlgorithm(const Configuration& configuration, const Recipe& recipe) {
   if (!recipe.TrainsByFile()) return;
+  if (configuration.has_value("model.detach")) {
+    throw Error(ErrorCode::kConfig, "--detach says what the file's own algorithm says, whose gradients are as it is written",
+                Escaped(configuration.origin("model.detach").place, 4096), "--loss NAME trains with a loss and an optimizer of Gradloom's");
+  }
   for (const Key& key : Keys()) {
     if (!IsChanged(configuration, key) || !(key.section() == "optimizer" || key.section() == "schedule")) continue;
     throw Error(ErrorCode::kConfig, std::string(key.flag) + " says what the file's own algorithm says, too",
@@ -414,7 +418,8 @@ ImportOptions ImportOptionsOf(const Configuration& configuration) {
   options.batch = configuration.Integer("data.batch");
   options.loop_bound = configuration.Integer("model.loop_bound");
   options.outputs = configuration.Texts("model.outputs");
-  options.detach = configuration.Switch("model.detach");
+  options.detach = !configuration.Switch("model.no_detach");
+  options.detached = configuration.Texts("model.detach");
   for (const auto& [name, values] : configuration.Named("model.shape")) options.shapes[name] = std::stoll(values[0]);
   return options;
 }

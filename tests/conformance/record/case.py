@@ -39,6 +39,7 @@ class Case:
     lr_schedule: list[float] | None = None
     grad_accumulation: int = 1
     frozen: tuple[str, ...] = ()  # parameters not to train, by prefix of their name
+    detached: tuple[str, ...] = ()  # values of the file that the module detaches and the file does not say, as --detach has them
     expected: str = "full"
     notes: str = ""
     # Where the file trains otherwise than the module that was exported (weights folded together, copied apart, or merged

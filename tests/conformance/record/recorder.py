@@ -83,7 +83,7 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
         "mode": case.mode, "semantics": case.semantics, "dynamic_batch": case.dynamic_batch, "external_data": case.external_data,
         "trainable": trainable, "frozen": [k for k, p in places.items() if p.parameter not in learned],
         "renamed": {k: places[k].parameter for k in trainable if not places[k].same},
-        "ill_conditioned": ill, "expected": case.expected, "parameters": sum(v.size for v in initial.values()),
+        "detached": list(case.detached), "ill_conditioned": ill, "expected": case.expected, "parameters": sum(v.size for v in initial.values()),
         "tolerance": tolerance.tolerances([r.losses for r in runs], grads, [p | r.buffers for p, r in zip(params, runs)], ill), "notes": case.notes,
     }
     (folder / "case.json").write_text(json.dumps(description, indent=1) + "\n")

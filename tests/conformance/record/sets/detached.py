@@ -74,6 +74,27 @@ class Parts(nn.Module):
         return self.head(gated), self.side(h.detach())
 
 
+class Decomposed(nn.Module):
+    """DoRA: directions of a weight and of two that are added, by a norm without a gradient, and trained lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.base, self.head = nn.Linear(6, 8).requires_grad_(False), nn.Linear(8, 3)
+        self.down, self.up, self.length = (nn.Parameter(torch.randn(*shape) * 0.3) for shape in ((2, 6), (8, 2), (8, 1)))
+
+    def forward(self, x):
+        w = self.base.weight + self.up @ self.down
+        return self.head(torch.relu(F.linear(x, self.length * w / w.norm(dim=1, keepdim=True).detach(), self.base.bias)))
+
+
+# Where the older exporter's files have what is detached: a value, or a value as one node reads it.
+NAMED = {
+    "quantized": ("/encoder/encoder.2/Gemm_output_0@/Sub_1", "/table/Gather_output_0@/Sub_2", "/Sub_3_output_0"),
+    "siamese": ("/body/body.2_1/Gemm_output_0@/Mul", "/body/body.2_1/Gemm_output_0@/Mul_2", "/body/body.2/Gemm_output_0@/Mul_4", "/body/body.2/Gemm_output_0@/Mul_6"),
+    "parts": ("/Sigmoid_output_0", "body.weight@/MatMul", "/Relu_output_0@/side/Gemm"),
+}
+
+
 def cases():
     vectors = lambda b: {"x": pixels(b, 6), "y": pixels(b, 6)}
     views = lambda b: {"a": pixels(b, 6), "b": pixels(b, 6)}
@@ -88,3 +109,9 @@ def cases():
     # What the older exporter leaves of them.
     for name, module in {"rounded": Rounded, "seven_bits": SevenBits}.items():
         yield Case(f"detach_{name}_legacy", module, labelled, [term("cross_entropy")], optimizer("sgd", lr=0.05), exporter="legacy", opset=17)
+    # The same by name.
+    named = lambda name, *rest, **own: Case(f"detach_{name}_named", *rest, exporter="legacy", opset=17, dynamic_batch=True, detached=NAMED[name], **own)
+    yield named("quantized", Quantized, vectors, [term("mse"), term("output", output="side", target=None)], optimizer("adam", lr=0.01), outputs=("out", "side"))
+    yield named("siamese", Siamese, views, [term("output", target=None)], optimizer("momentum", lr=0.02), inputs=("a", "b"), targets=())
+    yield named("parts", Parts, labelled, [term("cross_entropy"), term("cross_entropy", output="side", weight=0.5)], optimizer("adamw", lr=0.01), outputs=("out", "side"))
+    yield Case("detach_decomposed_named", Decomposed, labelled, [term("cross_entropy")], optimizer("adam", lr=0.01), exporter="legacy", opset=14, mode="eval", frozen=("base",), detached=("/ReduceL2*",))

@@ -1,0 +1,101 @@
+#include "compiler/onnx/module_parameters.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+std::string_view NoteOf(const auto& notes, std::string_view key) {
+  for (const onnx::StringStringEntryProto& note : notes) {
+    if (note.key() == key) return note.value();
+  }
+  return {};
+}
+
+using Names = std::set<std::string, std::less<>>;
+
+// The names in a list as Python writes it: ['l.weight', 'mask']
+Names NamesIn(std::string_view list) {
+  Names names;
+  for (size_t at = list.find('\''); at != std::string_view::npos; at = list.find('\'', at + 1)) {
+    const size_t end = std::min(list.find('\'', at + 1), list.size());
+    names.emplace(list.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return names;
+}
+
+// What an initializer was computed from, and what that was from, where the exporter computed it.
+Names SourcesOf(const onnx::ValueInfoProto& info) { return NamesIn(NoteOf(info.metadata_props(), "pkg.onnxscript.optimizer.folded_from")); }
+
+// What there was in the module: lines such as p_l_weight: PARAMETER target='l.weight'
+struct Signature {
+  Names parameters;
+  Names others;  // buffers, and tensors in the code
+
+  explicit Signature(std::string_view text) {
+    for (const auto& [mark, names] : {std::pair{": PARAMETER target='", &parameters}, std::pair{": BUFFER target='", &others},
+                                      std::pair{": CONSTANT_TENSOR target='", &others}}) {
+      for (size_t at = text.find(mark); at != std::string_view::npos; at = text.find(mark, at)) {
+        at += std::string_view(mark).size();
+        names->emplace(text.substr(at, text.find('\'', at) - at));
+      }
+    }
+  }
+};
+
+// Whether no parameter has these elements by chance.
+bool Varies(const Tensor& data) {
+  const auto* bytes = static_cast<const std::byte*>(data.data());
+  const auto size = static_cast<size_t>(DTypeBytes(data.dtype()));
+  for (int64_t i = 1; i < data.elements(); ++i) {
+    if (std::memcmp(bytes, bytes + static_cast<size_t>(i) * size, size) != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::map<std::string, bool> ModuleParameters(const ModelFile& file) {
+  const onnx::GraphProto& graph = file.proto.graph();
+  const Signature module(NoteOf(graph.metadata_props(), "pkg.torch.export.ExportedProgram.graph_signature"));
+  std::map<std::string, bool> kinds;
+  if (module.parameters.empty()) return kinds;
+  std::map<std::string_view, Names> sources;
+  for (const onnx::ValueInfoProto& info : graph.value_info()) {
+    if (Names names = SourcesOf(info); !names.empty()) sources.emplace(info.name(), std::move(names));
+  }
+  // Whether the graph has all parameters, by themselves or in what was computed from them. Of tensors with the same elements the default
+  // exporter keeps one: a running mean of zeros may be a bias as well.
+  Names kept;
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    kept.insert(tensor.name());
+    if (const auto found = sources.find(tensor.name()); found != sources.end()) kept.insert(found->second.begin(), found->second.end());
+  }
+  const bool sure = std::includes(kept.begin(), kept.end(), module.parameters.begin(), module.parameters.end());
+  const auto any_of = [](const Names& names, const Names& these) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return these.contains(name); });
+  };
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    const std::string& name = tensor.name();
+    const auto computed = sources.find(name);
+    if (module.parameters.contains(name)) {
+      kinds.emplace(name, true);
+    } else if (module.others.contains(name)) {
+      const auto found = file.tensors.find(&tensor);
+      if (sure || (found != file.tensors.end() && Varies(found->second.data))) kinds.emplace(name, false);
+    } else if (computed != sources.end() && any_of(computed->second, module.parameters)) {
+      kinds.emplace(name, true);
+    } else if (computed != sources.end() && (sure || !any_of(computed->second, module.others))) {
+      kinds.emplace(name, false);
+    }
+  }
+  return kinds;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,14 @@
+// What torch.export notes of the tensors of a module. Private to this room.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "compiler/onnx/model_file.h"
+
+namespace gradloom {
+
+// By initializer of the file's main graph, see ImportedGraph::module_parameters.
+std::map<std::string, bool> ModuleParameters(const ModelFile& file);
+
+}  // namespace gradloom

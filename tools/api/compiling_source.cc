@@ -1,0 +1,44 @@
+#include "tools/api/compiling_source.h"
+
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+FeedShapes ShapesOf(const Entry& entry) {
+  FeedShapes shapes;
+  for (const Feed& feed : entry.feeds) shapes.emplace(feed.name, feed.shape);
+  return shapes;
+}
+
+}  // namespace
+
+std::shared_ptr<const Plan> CompilingSource::Extend(const Plan& plan, EntryKind kind, const FeedShapes& feeds) {
+  const std::lock_guard lock(mutex_);
+  const std::optional<EntryRequest> request = RequestFor(model_, options_, kind, feeds);
+  if (!request) return nullptr;
+  // Where devices hold parts of the model, a plan is chosen as a whole.
+  return std::make_shared<const Plan>(options_.recipe.place_auto ? Again(plan, *request) : AddEntry(model_, options_, plan, *request));
+}
+
+Plan CompilingSource::Again(const Plan& plan, const EntryRequest& request) const {
+  CompileOptions options = options_;
+  options.entries.clear();
+  // What accumulates is asked for as a step where the recipe says so, and the update comes of itself.
+  const bool counted = options.recipe.accumulate > 1;
+  const auto add = [&](EntryRequest wanted) {
+    if (counted && wanted.kind == EntryKind::kAccumulate) wanted.kind = EntryKind::kStep;
+    options.entries.push_back(std::move(wanted));
+  };
+  for (const Entry& entry : plan.entries) {
+    if (entry.kind == EntryKind::kUpdate) {
+      if (!counted) options.entries.push_back({entry.kind, entry.batch});
+    } else if (std::optional<EntryRequest> made = RequestFor(model_, options_, entry.kind, ShapesOf(entry))) {
+      add(std::move(*made));
+    }
+  }
+  add(request);
+  return Compile(model_, options);
+}
+
+}  // namespace gradloom
