@@ -8,22 +8,25 @@
 namespace gradloom {
 namespace {
 
-std::vector<float> Divisors(const KernelCall& call, const Shape& x, const Shape& y) {
-  const Window3 w = Window3::Of(WindowsOf(call.attributes, x, call.attributes.Ints("kernel_shape")));
-  const std::vector<int64_t> divisors = AverageDivisors(w, Volume::Of(x), Volume::Of(y), call.attributes.Int("count_include_pad", 0) != 0);
-  return {divisors.begin(), divisors.end()};
-}
+class AverageBase : public Kernel {
+ protected:
+  AverageBase(const KernelCall& call, const Shape& x, const Shape& y) : table_(call, x, y), threads_(table_.Threads(call)) {
+    const Window3 w = Window3::Of(WindowsOf(call.attributes, x, call.attributes.Ints("kernel_shape")));
+    const bool padding_too = call.attributes.Int("count_include_pad", 0) != 0;
+    for (int64_t divisor : AverageDivisors(w, Volume::Of(x), Volume::Of(y), padding_too)) divisors_.push_back(static_cast<float>(divisor));
+  }
 
-class AveragePool : public Kernel {
+  const WindowTable table_;
+  const int threads_;
+  std::vector<float> divisors_;  // by window
+};
+
+class AveragePool : public AverageBase {
  public:
-  explicit AveragePool(const KernelCall& call)
-      : table_(call, call.inputs[0].shape, call.outputs[0].shape),
-        divisors_(Divisors(call, call.inputs[0].shape, call.outputs[0].shape)),
-        threads_(table_.Threads(call)) {}
+  explicit AveragePool(const KernelCall& call) : AverageBase(call, call.inputs[0].shape, call.outputs[0].shape) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     const auto windows = static_cast<size_t>(table_.outputs);
-    const auto point = [&](int32_t i) { return table_.points[static_cast<size_t>(i)]; };
     table_.ForEach(
         threads_,
         [&](int64_t in, int64_t out) {
@@ -31,7 +34,7 @@ class AveragePool : public Kernel {
           float* y = static_cast<float*>(outputs[0]) + out;
           for (size_t o = 0; o < windows; ++o) {
             float sum = 0;
-            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) sum += x[point(i)];
+            for (int32_t point : table_.PointsOf(o)) sum += x[point];
             y[o] = sum / divisors_[o];
           }
         },
@@ -40,31 +43,22 @@ class AveragePool : public Kernel {
           float* y = static_cast<float*>(outputs[0]) + out;
           for (size_t o = 0; o < windows; ++o, y += table_.channels) {
             std::fill_n(y, n, 0.0f);
-            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) {
-              const float* row = x + point(i) * table_.channels;
+            for (int32_t point : table_.PointsOf(o)) {
+              const float* row = x + point * table_.channels;
               for (int64_t c = 0; c < n; ++c) y[c] += row[c];
             }
             for (int64_t c = 0; c < n; ++c) y[c] /= divisors_[o];
           }
         });
   }
-
- private:
-  WindowTable table_;
-  std::vector<float> divisors_;
-  int threads_;
 };
 
-class AveragePoolGrad : public Kernel {
+class AveragePoolGrad : public AverageBase {
  public:
-  explicit AveragePoolGrad(const KernelCall& call)
-      : table_(call, call.outputs[0].shape, call.inputs[0].shape),
-        divisors_(Divisors(call, call.outputs[0].shape, call.inputs[0].shape)),
-        threads_(table_.Threads(call)) {}
+  explicit AveragePoolGrad(const KernelCall& call) : AverageBase(call, call.outputs[0].shape, call.inputs[0].shape) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     const auto windows = static_cast<size_t>(table_.outputs);
-    const auto point = [&](int32_t i) { return table_.points[static_cast<size_t>(i)]; };
     table_.ForEach(
         threads_,
         [&](int64_t in, int64_t out) {
@@ -73,7 +67,7 @@ class AveragePoolGrad : public Kernel {
           std::fill_n(dx, table_.inputs, 0.0f);
           for (size_t o = 0; o < windows; ++o) {
             const float share = dy[o] / divisors_[o];
-            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) dx[point(i)] += share;
+            for (int32_t point : table_.PointsOf(o)) dx[point] += share;
           }
         },
         [&](int64_t in, int64_t out, int64_t n) {
@@ -81,18 +75,13 @@ class AveragePoolGrad : public Kernel {
           float* dx = static_cast<float*>(outputs[0]) + in;
           for (int64_t i = 0; i < table_.inputs; ++i) std::fill_n(dx + i * table_.channels, n, 0.0f);
           for (size_t o = 0; o < windows; ++o, dy += table_.channels) {
-            for (int32_t i = table_.first[o]; i < table_.first[o + 1]; ++i) {
-              float* row = dx + point(i) * table_.channels;
+            for (int32_t point : table_.PointsOf(o)) {
+              float* row = dx + point * table_.channels;
               for (int64_t c = 0; c < n; ++c) row[c] += dy[c] / divisors_[o];
             }
           }
         });
   }
-
- private:
-  WindowTable table_;
-  std::vector<float> divisors_;
-  int threads_;
 };
 
 std::string Rejects(const KernelCall& call) { return RejectsPooling(call, call.inputs[0].shape, call.outputs[0].shape); }

@@ -2,6 +2,7 @@
 // taken as one: its points are then rows of the image, of which every window's own part is kept.
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -48,19 +49,18 @@ class MaxPoolBase : public Kernel {
 
   // Of a non-empty window of a plane: the first largest point; a NaN counts as the largest.
   int32_t Largest(const float* x, size_t window) const {
-    const int32_t* at = table_.points.data() + table_.first[window];
-    const int32_t* end = table_.points.data() + table_.first[window + 1];
-    int32_t best = *at;
-    for (++at; at < end; ++at) {
-      if (x[*at] > x[best] || (x[*at] != x[*at] && x[best] == x[best])) best = *at;
+    const std::span<const int32_t> points = table_.PointsOf(window);
+    int32_t best = points[0];
+    for (int32_t point : points.subspan(1)) {
+      if (x[point] > x[best] || (x[point] != x[point] && x[best] == x[best])) best = point;
     }
     return best;
   }
 
   // The points of one window, or of the first of a row, `n` elements from each on.
   PoolArgs Points(const float* x, int64_t window, int64_t n) const {
-    const auto at = static_cast<size_t>(window);
-    return {.x = x, .points = table_.points.data() + table_.first[at], .taps = table_.taps(at), .stride = table_.channels, .n = n};
+    const std::span<const int32_t> points = table_.PointsOf(static_cast<size_t>(window));
+    return {.x = x, .points = points.data(), .taps = static_cast<Index>(points.size()), .stride = table_.channels, .n = n};
   }
   // Elements from the first window's first point to the last one's.
   int64_t row_elements() const { return ((table_.row - 1) * table_.step + 1) * table_.channels; }

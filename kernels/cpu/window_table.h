@@ -1,7 +1,9 @@
 // The windows of poolings on the CPU: the points of each from a table that is made once and shared by all planes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,9 @@ struct WindowTable {
     });
   }
 
+  std::span<const int32_t> PointsOf(size_t window) const {
+    return {points.data() + first[window], static_cast<size_t>(first[window + 1] - first[window])};
+  }
   int64_t taps(size_t window) const { return first[window + 1] - first[window]; }
   bool Empty(size_t window) const { return taps(window) == 0; }
 
