@@ -26,6 +26,7 @@ constexpr Rows kFamilies[] = {
     CpuSharedBatchNormKernels,
     CpuNormalizationKernels,
     CpuGroupNormKernels,
+    CpuLocalResponseKernels,
     CpuQuantizeKernels,
     CpuRandomKernels,
     CpuLossKernels,

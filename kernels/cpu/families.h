@@ -17,6 +17,7 @@ std::span<const CpuKernel> CpuBatchNormKernels();        // batch_norm.cc
 std::span<const CpuKernel> CpuSharedBatchNormKernels();  // batch_norm_shared.cc
 std::span<const CpuKernel> CpuNormalizationKernels();    // normalization.cc
 std::span<const CpuKernel> CpuGroupNormKernels();        // group_norm.cc
+std::span<const CpuKernel> CpuLocalResponseKernels();    // local_response.cc
 std::span<const CpuKernel> CpuQuantizeKernels();         // quantize.cc
 std::span<const CpuKernel> CpuRandomKernels();           // random.cc
 std::span<const CpuKernel> CpuLossKernels();             // loss.cc

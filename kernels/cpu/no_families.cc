@@ -12,6 +12,7 @@ std::span<const CpuKernel> CpuBatchNormKernels() { return {}; }
 std::span<const CpuKernel> CpuSharedBatchNormKernels() { return {}; }
 std::span<const CpuKernel> CpuNormalizationKernels() { return {}; }
 std::span<const CpuKernel> CpuGroupNormKernels() { return {}; }
+std::span<const CpuKernel> CpuLocalResponseKernels() { return {}; }
 std::span<const CpuKernel> CpuQuantizeKernels() { return {}; }
 std::span<const CpuKernel> CpuRandomKernels() { return {}; }
 std::span<const CpuKernel> CpuLossKernels() { return {}; }

@@ -267,6 +267,22 @@ TEST(ChannelsLast, InputGradientsOfFewChannels) {
   EXPECT_GE(served, 4);
 }
 
+TEST(ChannelsLast, LocalResponse) {
+  std::mt19937_64 random(TestSeed());
+  const Attributes windows[] = {{{"size", int64_t{5}}, {"alpha", 0.3f}, {"beta", 0.75f}, {"bias", 1.5f}},
+                                {{"size", int64_t{4}}, {"alpha", 0.1f}},
+                                {{"size", int64_t{1}}, {"alpha", 0.5f}, {"beta", 0.5f}}};
+  for (const Shape& x : {Shape{2, 3}, Shape{3, 20, 70}, Shape{2, 5, 8, 8}, Shape{2, 33, 9, 11}, Shape{1, 2, 3, 4, 5}}) {
+    for (const Attributes& attributes : windows) {
+      for (const OperandType& t : {Float(x), x.rank() > 2 ? Last(x) : Float(x)}) {
+        ExpectSameAsReference(Call("LRN", "", {t}, {t}, attributes), random, {.absolute = 1e-5, .relative = 1e-5}, "cpu.LRN");
+        ExpectSameAsReference(Call("LrnGrad", "gradloom", {t, t}, {t}, attributes), random, {.absolute = 1e-5, .relative = 1e-5},
+                              "cpu.LrnGrad");
+      }
+    }
+  }
+}
+
 TEST(Reorder, BetweenPlainPermutedAndBlocked) {
   std::mt19937_64 random(TestSeed());
   const Shape shape{16, 24, 3, 5};

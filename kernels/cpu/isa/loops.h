@@ -44,6 +44,14 @@ struct PoolArgs {
   Index taps, stride, n;
 };
 
+// Local response normalisation of a tile [channels, kResponsePoints]: a channel's window is `before` channels before it to `after` behind
+// it, of those there are.
+inline constexpr Index kResponsePoints = 64;
+struct ResponseArgs {
+  Index channels, before, after;
+  float bias, factor, beta;  // factor: alpha / size
+};
+
 // Rows of n elements that are normalised; bias may be null.
 struct LayerNormArgs {
   Index n;
@@ -170,6 +178,12 @@ struct Loops {
   void (*layer_norm_row)(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
   // Adds to dscale and dbias; dx may be g or x.
   void (*layer_norm_grad_row)(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale, float* dbias);
+
+  // bases = bias + factor * (the sum of x^2 over the window), powers = bases^-beta.
+  void (*local_response)(const ResponseArgs& args, const float* x, float* bases, float* powers);
+  // From the gradient of x * powers that of x.
+  void (*local_response_grad)(const ResponseArgs& args, const float* dy, const float* x, const float* bases, const float* powers,
+                              float* dx);
 
   const UpdateFunction* updates;  // by UpdateLoop
 

@@ -45,6 +45,9 @@ void RmsNormGradRow(const LayerNormArgs& args, const float* g, const float* x, f
 void LayerNormRow(const LayerNormArgs& args, const float* x, float* y, float* mean, float* inv_std);
 void LayerNormGradRow(const LayerNormArgs& args, const float* g, const float* x, float* dx, float* dscale, float* dbias);
 
+void LocalResponse(const ResponseArgs& args, const float* x, float* bases, float* powers);
+void LocalResponseGrad(const ResponseArgs& args, const float* dy, const float* x, const float* bases, const float* powers, float* dx);
+
 extern const UpdateFunction kUpdates[];
 
 void Matrix(const MatrixArgs& args, float* pack);
