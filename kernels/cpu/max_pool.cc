@@ -45,7 +45,8 @@ class MaxPoolBase : public Kernel {
         threads_(table_.Threads(call)),
         loops_(BestLoops()),
         row_floats_(RowFloats(call, y)),
-        by_rows_(TakesRows(call, x, y) && table_.step == LastStride(call)) {}
+        step_(LastStride(call)),
+        by_rows_(TakesRows(call, x, y) && table_.Step() == step_) {}
 
   // Of a non-empty window of a plane: the first largest point; a NaN counts as the largest.
   int32_t Largest(const float* x, size_t window) const {
@@ -63,12 +64,13 @@ class MaxPoolBase : public Kernel {
     return {.x = x, .points = points.data(), .taps = static_cast<Index>(points.size()), .stride = table_.channels, .n = n};
   }
   // Elements from the first window's first point to the last one's.
-  int64_t row_elements() const { return ((table_.row - 1) * table_.step + 1) * table_.channels; }
+  int64_t row_elements() const { return ((table_.row - 1) * step_ + 1) * table_.channels; }
 
   const WindowTable table_;
   const int threads_;
   const Loops& loops_;
   const int64_t row_floats_;
+  const int64_t step_;  // from a window of a row to the next, in points
   bool by_rows_;
 };
 
@@ -105,11 +107,11 @@ class MaxPool : public MaxPoolBase {
   void Rows(const float* x, float* y, float* memory) const {
     const int64_t n = table_.channels;
     for (int64_t o = 0; o < table_.outputs; o += table_.row, y += table_.row * n) {
-      if (table_.step == 1) {
+      if (step_ == 1) {
         loops_.largest(Points(x, o, row_elements()), y);
       } else {
         loops_.largest(Points(x, o, row_elements()), memory);
-        loops_.repeat_groups(memory, table_.step * n, n, table_.row, 1, y);
+        loops_.repeat_groups(memory, step_ * n, n, table_.row, 1, y);
       }
     }
   }
@@ -119,8 +121,8 @@ class MaxPoolGrad : public MaxPoolBase {
  public:
   explicit MaxPoolGrad(const KernelCall& call) : MaxPoolBase(call, call.inputs[0].shape, call.inputs[1].shape) {
     by_rows_ = by_rows_ && Divides();
-    for (int64_t i = 0; by_rows_ && i < table_.row * table_.step * table_.channels; ++i) {
-      own_.push_back(static_cast<int32_t>(i / table_.channels % table_.step));
+    for (int64_t i = 0; by_rows_ && i < table_.row * step_ * table_.channels; ++i) {
+      own_.push_back(static_cast<int32_t>(i / table_.channels % step_));
     }
   }
 
@@ -166,16 +168,16 @@ class MaxPoolGrad : public MaxPoolBase {
     }
     for (int64_t o = 0; o < table_.outputs; o += table_.row) {
       const PoolArgs window = Points(nullptr, o, 0);
-      if (window.taps % table_.step != 0) return false;
+      if (window.taps % step_ != 0) return false;
       for (int64_t t = 0; t < window.taps; ++t) {
-        if (window.points[t] != window.points[t - t % table_.step] + t % table_.step) return false;
+        if (window.points[t] != window.points[t - t % step_] + t % step_) return false;
       }
     }
     return true;
   }
 
   void Rows(const float* x, const float* dy, float* dx, float* memory) const {
-    const int64_t n = table_.channels, across = table_.row * table_.step * n;
+    const int64_t n = table_.channels, across = table_.row * step_ * n;
     float* found = memory;  // which point is the largest; then the same for each point of a run
     auto* const places = reinterpret_cast<int32_t*>(memory + row_floats_);
     float* const g = memory + 2 * row_floats_;
@@ -183,9 +185,9 @@ class MaxPoolGrad : public MaxPoolBase {
     for (int64_t o = 0; o < table_.outputs; o += table_.row, dy += table_.row * n) {
       const PoolArgs window = Points(x, o, row_elements());
       loops_.largest_place(window, reinterpret_cast<int32_t*>(found));
-      loops_.repeat_groups(found, table_.step * n, n, table_.row, table_.step, reinterpret_cast<float*>(places));
-      loops_.repeat_groups(dy, n, n, table_.row, table_.step, g);
-      for (int64_t t = 0; t < window.taps; t += table_.step) {
+      loops_.repeat_groups(found, step_ * n, n, table_.row, step_, reinterpret_cast<float*>(places));
+      loops_.repeat_groups(dy, n, n, table_.row, step_, g);
+      for (int64_t t = 0; t < window.taps; t += step_) {
         loops_.pick_places(places, own_.data(), static_cast<int32_t>(t), g, across, dx + window.points[t] * n);
       }
     }

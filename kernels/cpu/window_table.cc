@@ -58,7 +58,6 @@ WindowTable::WindowTable(const KernelCall& call, const Shape& x, const Shape& y)
     points.push_back(static_cast<int32_t>(point));
   });
   while (static_cast<int64_t>(first.size()) <= outputs) first.push_back(static_cast<int32_t>(points.size()));
-  step = Step();
 }
 
 int64_t WindowTable::Step() const {

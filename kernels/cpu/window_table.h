@@ -25,8 +25,9 @@ struct WindowTable {
   std::vector<int32_t> first;  // by window, with one more at the end
   std::vector<int32_t> points;
   int64_t row;  // windows next to each other along the last dimension
+
   // By how many points each window of a row lies behind the one before, where all of them have as many points in the same places; else 0.
-  int64_t step;
+  int64_t Step() const;
 
   int Threads(const KernelCall& call) const;
 
@@ -50,9 +51,6 @@ struct WindowTable {
   }
   int64_t taps(size_t window) const { return first[window + 1] - first[window]; }
   bool Empty(size_t window) const { return taps(window) == 0; }
-
- private:
-  int64_t Step() const;
 };
 
 // "" where the operands are float32, all plain or all with the channels innermost, and y is as large as the windows of x make it.
