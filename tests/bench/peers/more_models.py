@@ -109,3 +109,39 @@ class DropoutEncoder(nn.Module):
             x = layer["norm1"](x + self.drop(layer["proj"](y)))
             x = layer["norm2"](x + self.drop(layer["fc2"](F.gelu(layer["fc1"](x)))))
         return self.head(x.mean(1))
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class RelativeEncoder(nn.Module):
+    """T5's layers: scores without a scale, to which a bias by the keys' distance is added that all layers share and that is trained; RMS
+    norms before each half. [N, T] to 4 classes."""
+
+    def __init__(self, words=5000, width=256, layers=4, heads=4, length=256, distances=64):
+        super().__init__()
+        self.heads = heads
+        self.words, self.bias, self.norm = nn.Embedding(words, width), nn.Embedding(2 * distances + 1, heads), RmsNorm(width)
+        places = torch.arange(length)
+        self.register_buffer("distance", (places[None] - places[:, None]).clamp(-distances, distances) + distances)
+        self.layers = nn.ModuleList(nn.ModuleDict(dict(
+            qkv=nn.Linear(width, 3 * width, bias=False), proj=nn.Linear(width, width, bias=False), fc1=nn.Linear(width, 4 * width, bias=False),
+            fc2=nn.Linear(4 * width, width, bias=False), norm1=RmsNorm(width), norm2=RmsNorm(width))) for _ in range(layers))
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x):
+        x = self.words(x)
+        b, t, d = x.shape
+        bias = self.bias(self.distance).permute(2, 0, 1)[None]
+        for layer in self.layers:
+            q, k, v = (z.view(b, t, self.heads, d // self.heads).transpose(1, 2) for z in layer["qkv"](layer["norm1"](x)).split(d, -1))
+            y = ((q @ k.transpose(-1, -2) + bias).softmax(-1) @ v).transpose(1, 2).reshape(b, t, d)
+            x = x + layer["proj"](y)
+            x = x + layer["fc2"](F.relu(layer["fc1"](layer["norm2"](x))))
+        return self.head(self.norm(x).mean(1))
