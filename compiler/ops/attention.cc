@@ -1,5 +1,12 @@
 // Attention. Its gradient is an operator of ours that takes the forward operator's inputs and the gradients
 // of Y, present_key and present_value; the attribute "wanted" lists the inputs whose gradients it gives.
+//
+//   gradloom.AttentionDropout(Attention's seven inputs, seed int64[], batch int64[], first int64[]?) {Attention's, ratio, origin, samples}
+//       -> Y
+//   gradloom.AttentionDropoutGrad(Attention's seven inputs, dY, -, -, seed, batch, first?) {as before, wanted}
+//
+// of which every probability goes through Dropout (dropout.cc), as an element of the tensor [batch, heads, queries, keys], and none is
+// kept.
 #include <string>
 
 #include "compiler/ops/families.h"
@@ -93,9 +100,17 @@ std::vector<ValueType> AttentionTypes(const Graph& graph, const Node& node) {
   return OutputTypes(node, AllTypes(graph, node));
 }
 
-std::vector<ValueType> AttentionGradTypes(const Graph& graph, const Node& node) {
+std::vector<ValueType> AttentionDropoutTypes(const Graph& graph, const Node& node) {
+  ExpectArity(node, kOperands + 2, kOperands + 3, 1);
+  ExpectSeeds(graph, node, kOperands);
+  ExpectRatio(node);
+  return OutputTypes(node, AllTypes(graph, node));
+}
+
+// Those of wanted inputs, of a node with `least` to `most` inputs.
+std::vector<ValueType> GradientTypes(const Graph& graph, const Node& node, int least, int most) {
   const std::vector<int64_t> wanted = node.attributes.Ints("wanted");
-  ExpectArity(node, kOperands + 3, kOperands + 3, static_cast<int>(wanted.size()));
+  ExpectArity(node, least, most, static_cast<int>(wanted.size()));
   const std::vector<ValueType> outputs = AllTypes(graph, node);
   for (int i = 0; i < 3; ++i) {
     if (HasInput(node, kOperands + i)) ExpectInput(graph, node, kOperands + i, outputs[static_cast<size_t>(i)]);
@@ -109,22 +124,37 @@ std::vector<ValueType> AttentionGradTypes(const Graph& graph, const Node& node) 
   return types;
 }
 
+std::vector<ValueType> AttentionGradTypes(const Graph& graph, const Node& node) {
+  return GradientTypes(graph, node, kOperands + 3, kOperands + 3);
+}
+
+std::vector<ValueType> AttentionDropoutGradTypes(const Graph& graph, const Node& node) {
+  std::vector<ValueType> types = GradientTypes(graph, node, kOperands + 5, kOperands + 6);
+  ExpectSeeds(graph, node, kOperands + 3);
+  ExpectRatio(node);
+  return types;
+}
+
 void AttentionGradient(GradientContext& context) {
   if (context.grad(3) != kNoValue) {
     throw Error(ErrorCode::kUnsupported, "no gradient through qk_matmul_output of Attention");
   }
+  const bool drops = context.node().domain == kGradloomDomain;
   std::vector<int64_t> wanted;
   for (int i = 0; i < kLengths; ++i) {
     if (context.needs(i)) wanted.push_back(i);
   }
   if (wanted.empty()) return;
+  // Where the samples lie is read off the first result, which a sum over them does not say.
+  if (drops && wanted.front() == kMask) wanted.insert(wanted.begin(), kQ);
   std::vector<ValueId> inputs;
   for (int i = 0; i < kOperands; ++i) inputs.push_back(context.in(i));
   for (int i = 0; i < 3; ++i) inputs.push_back(context.grad(i));
+  for (int i = kOperands; drops && i < context.num_inputs(); ++i) inputs.push_back(context.in(i));
   Attributes attributes = context.attributes();
   attributes.set("wanted", wanted);
-  const auto gradients =
-      context.b.Ops("AttentionGrad", kGradloomDomain, std::move(inputs), static_cast<int>(wanted.size()), std::move(attributes));
+  const auto gradients = context.b.Ops(drops ? "AttentionDropoutGrad" : "AttentionGrad", kGradloomDomain, std::move(inputs),
+                                       static_cast<int>(wanted.size()), std::move(attributes));
   for (size_t i = 0; i < wanted.size(); ++i) context.set(static_cast<int>(wanted[i]), gradients[i]);
 }
 
@@ -143,7 +173,13 @@ Cost AttentionCost(const Graph& graph, const Node& node) {
   return cost;
 }
 
-void ShardAttentionGrad(ShardQuery& query) { ShardWantedGradients(query, "000?000", "000"); }
+// Seeds and the first sample are behind the gradients.
+void ShardAttentionGrad(ShardQuery& query) { ShardWantedGradients(query, "000?000", "000..."); }
+
+Shape ScoresOf(const Graph& graph, const Node& node) {
+  const Sizes s = SizesOf(graph, node);
+  return {s.batch, s.q_heads, s.q_length, s.past + s.kv_length};
+}
 
 constexpr Op kOps[] = {
     {.name = "Attention",
@@ -157,6 +193,21 @@ constexpr Op kOps[] = {
      .domain = kGradloomDomain,
      .traits = kProduct,
      .infer = AttentionGradTypes,
+     .cost = AttentionCost<5>,
+     .shard = ShardAttentionGrad},
+    {.name = "AttentionDropout",
+     .domain = kGradloomDomain,
+     .traits = kProduct | kRandom,
+     .gradient = AttentionGradient,
+     .infer = AttentionDropoutTypes,
+     .drawn = ScoresOf,
+     .cost = AttentionCost<2>,
+     .samples = "000?000...>0"},
+    {.name = "AttentionDropoutGrad",
+     .domain = kGradloomDomain,
+     .traits = kProduct | kRandom,
+     .infer = AttentionDropoutGradTypes,
+     .drawn = ScoresOf,
      .cost = AttentionCost<5>,
      .shard = ShardAttentionGrad},
 };

@@ -16,6 +16,8 @@ void DropoutGradient(GradientContext& c) {
 
 std::vector<ValueType> InferDropout(const Graph& graph, const Node& node) {
   ExpectArity(node, 3, 4, 2);
+  ExpectSeeds(graph, node, 1);
+  ExpectRatio(node);
   const ValueType x = InputType(graph, node, 0);
   std::vector<ValueType> types{x};
   if (node.outputs.size() > 1) types.push_back({DType::kBool, x.shape});

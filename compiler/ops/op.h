@@ -52,6 +52,9 @@ struct Op {
   // throws Error(kShape, kType, kAttr, kArity) where operands do not fit.
   std::vector<ValueType> (*infer)(const Graph& graph, const Node& node) = nullptr;
 
+  // kRandom: the shape of the tensor for whose elements numbers are drawn, the samples' axis that of output 0. Null: output 0 itself.
+  Shape (*drawn)(const Graph& graph, const Node& node) = nullptr;
+
   // Null: bytes of all operands, one flop an output element.
   Cost (*cost)(const Graph& graph, const Node& node) = nullptr;
 

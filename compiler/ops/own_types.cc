@@ -47,6 +47,17 @@ void ExpectRank(const Graph& graph, const Node& node, int i, int rank) {
   }
 }
 
+void ExpectSeeds(const Graph& graph, const Node& node, int i) {
+  ExpectInput(graph, node, i, {DType::kInt64, Shape{}});
+  ExpectInput(graph, node, i + 1, {DType::kInt64, Shape{}});
+  if (HasInput(node, i + 2)) ExpectInput(graph, node, i + 2, {DType::kInt64, Shape{}});
+}
+
+void ExpectRatio(const Node& node) {
+  const double ratio = node.attributes.Float("ratio", 0);
+  if (!(ratio >= 0 && ratio < 1)) throw Error(ErrorCode::kValue, "attribute ratio is " + std::to_string(ratio), Describe(node));
+}
+
 std::vector<ValueType> OutputTypes(const Node& node, std::vector<ValueType> types) {
   types.resize(node.outputs.size());
   return types;

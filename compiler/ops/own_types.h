@@ -28,6 +28,12 @@ void ExpectFloating(const Graph& graph, const Node& node, int i);
 // Throws Error(kShape) where input i has another rank.
 void ExpectRank(const Graph& graph, const Node& node, int i, int rank);
 
+// Throws where inputs i and i + 1, seed and batch number, or i + 2, where it is there, the first of a device's samples, are not int64[].
+void ExpectSeeds(const Graph& graph, const Node& node, int i);
+
+// Throws Error(kValue) where the attribute `ratio`, of what dropout leaves out, is not in [0, 1).
+void ExpectRatio(const Node& node);
+
 // The types of the first node.outputs.size() entries: outputs past those of the node are dropped.
 std::vector<ValueType> OutputTypes(const Node& node, std::vector<ValueType> types);
 

@@ -15,11 +15,9 @@
 namespace gradloom {
 namespace {
 
-void ExpectSeeds(const Graph& graph, const Node& node, int first) {
+void ExpectLastSeeds(const Graph& graph, const Node& node, int first) {
   ExpectArity(node, first + 2, first + 3, 1);
-  ExpectInput(graph, node, first, {DType::kInt64, Shape{}});
-  ExpectInput(graph, node, first + 1, {DType::kInt64, Shape{}});
-  if (HasInput(node, first + 2)) ExpectInput(graph, node, first + 2, {DType::kInt64, Shape{}});
+  ExpectSeeds(graph, node, first);
 }
 
 DType DTypeAttribute(const Node& node, DType absent) {
@@ -27,21 +25,21 @@ DType DTypeAttribute(const Node& node, DType absent) {
 }
 
 std::vector<ValueType> DrawnTypes(const Graph& graph, const Node& node) {
-  ExpectSeeds(graph, node, 0);
+  ExpectLastSeeds(graph, node, 0);
   const DType dtype = DTypeAttribute(node, DType::kFloat32);
   if (!IsFloating(dtype)) throw Error(ErrorCode::kType, "random numbers of type " + std::string(DTypeName(dtype)), Describe(node));
   return {{dtype, Shape(node.attributes.Ints("shape"))}};
 }
 
 std::vector<ValueType> BernoulliTypes(const Graph& graph, const Node& node) {
-  ExpectSeeds(graph, node, 1);
+  ExpectLastSeeds(graph, node, 1);
   ExpectFloating(graph, node, 0);
   const ValueType p = InputType(graph, node, 0);
   return {{DTypeAttribute(node, p.dtype), p.shape}};
 }
 
 std::vector<ValueType> MultinomialTypes(const Graph& graph, const Node& node) {
-  ExpectSeeds(graph, node, 1);
+  ExpectLastSeeds(graph, node, 1);
   ExpectFloating(graph, node, 0);
   ExpectRank(graph, node, 0, 2);
   const Shape scores = InputType(graph, node, 0).shape;

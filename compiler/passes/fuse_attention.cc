@@ -23,6 +23,7 @@ constexpr double kHides = -1e30;
 // What is known is computed up to so many elements, through so many operators.
 constexpr int64_t kMostKnownElements = int64_t{1} << 22;
 constexpr int kMostKnownDepth = 32;
+constexpr size_t kAttentionInputs = 7;
 
 // An operand of a product: factor * Transpose(value, perm).
 struct Source {
@@ -45,13 +46,15 @@ struct Match {
   int64_t heads = 0;
   double scale = 1;
   Mask mask;
+  std::optional<Node> dropout;  // of the probabilities
   ValueId result = kNoValue;
   std::string origin;
 };
 
 class Fuser {
  public:
-  Fuser(GraphBuilder& builder, const std::vector<ValueId>& parameters) : b_(builder), graph_(builder.graph()), match_(graph_) {
+  Fuser(GraphBuilder& builder, const std::vector<ValueId>& parameters, const AttentionOptions& options)
+      : b_(builder), graph_(builder.graph()), match_(graph_), options_(options) {
     trained_.resize(static_cast<size_t>(graph_.num_values()));
     for (ValueId id : parameters) trained_[static_cast<size_t>(id)] = true;
     for (const Node& node : graph_.nodes) {
@@ -141,12 +144,27 @@ class Fuser {
     return b_.shape(node->inputs[0]) == Shape{shape[0], shape[1], shape[2] * shape[3]} ? node->inputs[0] : kNoValue;
   }
 
+  // Whether one node alone reads a value, and it is not kept; the same of what it is plainly.
+  bool OnlyRead(ValueId id) const {
+    return match_.OnlyReader(id) != nullptr && (match_.Plain(id) == id || match_.OnlyReader(match_.Plain(id)) != nullptr);
+  }
+
+  // Exporters name a Dropout's mask, whether anything reads it or not.
+  bool IsMaskRead(const Node& dropout) const {
+    const ValueId mask = dropout.outputs.size() > 1 ? dropout.outputs[1] : kNoValue;
+    return mask != kNoValue && (match_.IsKept(mask) || match_.num_readers(mask) > 0);
+  }
+
+  // What drops some of the probabilities under the product; null where nothing does.
+  const Node* Dropout(ValueId id) const {
+    const Node* node = match_.Made(id, "Dropout", kGradloomDomain);
+    return node != nullptr && b_.shape(id) == b_.shape(node->inputs[0]) ? node : nullptr;
+  }
+
   // Softmax under the product, through the guard Where(IsNaN(p), 0, p), if nothing else reads what it gives.
   const Node* Probabilities(ValueId id) const {
-    if (match_.OnlyReader(id) == nullptr) return nullptr;
-    for (ValueId plain; (plain = match_.Plain(id)) != id; id = plain) {
-      if (match_.OnlyReader(plain) == nullptr) return nullptr;
-    }
+    if (!OnlyRead(id)) return nullptr;
+    id = match_.Plain(id);
     const Node* guard = match_.Made(id, "Where");
     if (guard == nullptr) return match_.Made(id, "Softmax");
     const ValueId p = guard->inputs[2];
@@ -160,7 +178,10 @@ class Fuser {
     const Shape shape = b_.shape(id);
     const auto masks = [&](ValueId m) {
       const Shape of = b_.shape(m);
-      return of.rank() > 0 && of[of.rank() - 1] == shape[3] && !trained_[static_cast<size_t>(m)];
+      if (of.rank() == 0 || of[of.rank() - 1] != shape[3]) return false;
+      if (!trained_[static_cast<size_t>(m)]) return true;
+      // What fast kernels have the gradient of.
+      return options_.trained_masks && (shape[1] == 1 || (of.rank() >= 3 && of[of.rank() - 3] == shape[1]));
     };
     if (const Node* node = match_.Made(id, "Add")) {
       for (size_t i : {size_t{0}, size_t{1}}) {
@@ -208,12 +229,15 @@ class Fuser {
     if (product.op != "MatMul" || !product.domain.empty()) return std::nullopt;
     const ValueId y = product.outputs[0];
     if (b_.dtype(y) != DType::kFloat32 || b_.shape(y).rank() != 4 || b_.shape(y).elements() == 0) return std::nullopt;
-    const Node* softmax = Probabilities(product.inputs[0]);
+    const Node* const dropout = Dropout(product.inputs[0]);
+    if (dropout != nullptr && (!options_.dropout || IsMaskRead(*dropout) || !OnlyRead(product.inputs[0]))) return std::nullopt;
+    const Node* softmax = Probabilities(dropout != nullptr ? dropout->inputs[0] : product.inputs[0]);
     if (softmax == nullptr) return std::nullopt;
     const int64_t axis = softmax->attributes.Int("axis", -1);
     const Shape scores = b_.shape(softmax->outputs[0]);
     if (scores.rank() != 4 || (axis != -1 && axis != 3)) return std::nullopt;
     Match match{.heads = scores[1], .result = y, .origin = softmax->origin};
+    if (dropout != nullptr) match.dropout = *dropout;
     ValueId below = Unmasked(softmax->inputs[0], match.mask);
     for (ValueId rest; (rest = WithoutFactor(below, match.scale)) != kNoValue;) below = rest;
     const Node* first = match_.Made(below, "MatMul");
@@ -293,6 +317,11 @@ class Fuser {
   void Emit(const Match& match) {
     b_.set_origin(match.origin);
     Node node{.op = "Attention", .outputs = {match.result}, .origin = match.origin};
+    if (match.dropout) {
+      node.op = "AttentionDropout";
+      node.domain = kGradloomDomain;
+      node.attributes = match.dropout->attributes;
+    }
     node.attributes.set("scale", match.scale);
     if (match.mask.causal) node.attributes.set("is_causal", int64_t{1});
     if (match.flat_q != kNoValue) {
@@ -303,18 +332,25 @@ class Fuser {
       node.inputs = {Transposed(match.q), Transposed(match.k), Transposed(match.v)};
     }
     if (const ValueId mask = MaskOperand(match.mask); mask != kNoValue) node.inputs.push_back(mask);
+    if (match.dropout) {
+      node.inputs.resize(kAttentionInputs, kNoValue);
+      node.inputs.insert(node.inputs.end(), match.dropout->inputs.begin() + 1, match.dropout->inputs.end());
+    }
     graph_.AddNode(std::move(node));
   }
 
   GraphBuilder& b_;
   Graph& graph_;
   const GraphMatch match_;
+  const AttentionOptions options_;
   std::vector<bool> trained_;  // by value: whether it depends on a parameter
   mutable std::map<ValueId, Tensor> known_;
 };
 
 }  // namespace
 
-void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters) { Fuser(builder, parameters).Run(); }
+void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters, const AttentionOptions& options) {
+  Fuser(builder, parameters, options).Run();
+}
 
 }  // namespace gradloom

@@ -23,11 +23,11 @@ ValueId GraphMatch::Plain(ValueId id) const {
   return id;
 }
 
-const Node* GraphMatch::Made(ValueId id, const char* op) const {
+const Node* GraphMatch::Made(ValueId id, std::string_view op, std::string_view domain) const {
   const int at = Producer(id == kNoValue ? id : Plain(id));
   if (at < 0) return nullptr;
   const Node& node = graph_.nodes[static_cast<size_t>(at)];
-  return node.op == op && node.domain.empty() ? &node : nullptr;
+  return node.op == op && node.domain == domain ? &node : nullptr;
 }
 
 const Node* GraphMatch::OnlyReader(ValueId id) const {

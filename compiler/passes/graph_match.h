@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,8 @@ class GraphMatch {
   int Producer(ValueId id) const { return id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)]; }
   // A value without what changes nothing: Identity, and casts, expansions and reshapes to the type that is there.
   ValueId Plain(ValueId id) const;
-  // The node that makes a value, apart from what changes nothing, if it is this operator of ONNX's; else null.
-  const Node* Made(ValueId id, const char* op) const;
+  // The node that makes a value, apart from what changes nothing, if it is this operator (domain "": of ONNX's); else null.
+  const Node* Made(ValueId id, std::string_view op, std::string_view domain = {}) const;
   // Whether a value is fetched or kept: it must be there whatever reads it.
   bool IsKept(ValueId id) const { return kept_[static_cast<size_t>(id)]; }
   size_t num_readers(ValueId id) const { return uses_.consumers[static_cast<size_t>(id)].size(); }

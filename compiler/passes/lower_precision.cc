@@ -28,6 +28,7 @@ struct Row {
 // What is not here is summed, raised to a power or compared with a loss: float32.
 constexpr Row kRows[] = {
     {"Attention", Rule::kLower},
+    {"AttentionDropout", Rule::kLower, kAll, kGradloomDomain},
     {"Conv", Rule::kLower},
     {"ConvTranspose", Rule::kLower},
     {"Einsum", Rule::kLower},

@@ -77,12 +77,12 @@ void RunWriteOutEinsum(PassContext& c) {
 bool MayFuseLayers(const PassContext& c) { return c.kind != EntryKind::kUpdate && c.stages == nullptr; }
 
 void RunFuseAttention(PassContext& c) {
-  // On a GPU only cuDNN's is ahead of two products and a softmax: in 16 bits.
+  // On a GPU only cuDNN's is ahead of two products and a softmax: in 16 bits, and nothing dropped.
   const bool cpu = c.recipe.device == DeviceKind::kCpu;
   const bool low = c.recipe.precision == Precision::kBfloat16 || c.recipe.precision == Precision::kFloat16;
   if (!MayFuseLayers(c) || (!cpu && !low)) return;
   GraphBuilder builder(c.graph, c.rules);
-  FuseAttention(builder, c.parameters);
+  FuseAttention(builder, c.parameters, {.dropout = cpu, .trained_masks = cpu && !low});
 }
 
 void RunFuseGelu(PassContext& c) {

@@ -71,7 +71,7 @@ class ReplicatedBody {
       if (const auto bodies = nested_.find(i); bodies != nested_.end()) bodies->second.ToDevice(nodes[i], builder, samples);
       const ValueId out = graph_.nodes[i].outputs[0];
       if (DrawsRandom(nodes[i]) && out != kNoValue && shards_[At(out)].split())
-        DrawForSamples(*made, nodes[i], graph_.value(out).shape, shards_[At(out)], samples, batch_);
+        DrawForSamples(graph_, *made, nodes[i], shards_[At(out)], samples, batch_);
       means_[i] ? AddPartOfMean(builder, std::move(nodes[i]), samples, batch_) : void(made->AddNode(std::move(nodes[i])));
     }
     for (size_t k = 0; k < apart.size(); ++k) {
@@ -218,9 +218,11 @@ bool DrawsRandom(const Node& node) {
   return op != nullptr && op->has(kRandom);
 }
 
-void DrawForSamples(Graph& graph, Node& node, const Shape& whole, const Shard& shard, int64_t samples, int64_t batch) {
-  int64_t together = shard.InnerOf(whole[shard.axis], batch);
-  for (int i = shard.axis + 1; i < whole.rank(); ++i) together *= whole[i];
+void DrawForSamples(const Graph& whole, Graph& graph, Node& node, const Shard& shard, int64_t samples, int64_t batch) {
+  const Op& op = *FindOp(node.domain, node.op);
+  const Shape drawn = op.drawn != nullptr ? op.drawn(whole, node) : whole.value(node.outputs[0]).shape;
+  int64_t together = shard.InnerOf(drawn[shard.axis], batch);
+  for (int i = shard.axis + 1; i < drawn.rank(); ++i) together *= drawn[i];
   node.attributes.set("samples", std::vector<int64_t>{batch, samples, together});
   while (node.inputs.back() == kNoValue) node.inputs.pop_back();
   node.inputs.push_back(StepParam(graph, kStepFirst));

@@ -45,9 +45,9 @@ class ReplicatedBodies {
 // Whether the node draws random numbers.
 bool DrawsRandom(const Node& node);
 
-// Lets a node of `graph` that draws numbers for `samples` of the `batch` draw those of their places in the whole batch. `whole`: the shape
-// of its result over the batch, and how it lies. The device's first sample becomes an input of the graph.
-void DrawForSamples(Graph& graph, Node& node, const Shape& whole, const Shard& shard, int64_t samples, int64_t batch);
+// Lets a node of `graph` that draws numbers for `samples` of the `batch` draw those of their places in the whole batch. `whole`: the graph
+// over the batch, with the same values; `shard`: how the node's first result lies. The device's first sample becomes an input of the graph.
+void DrawForSamples(const Graph& whole, Graph& graph, Node& node, const Shard& shard, int64_t samples, int64_t batch);
 
 // Appends the node, a mean over axes among which samples lie, as the part that a device with `samples` of the `batch` has of it.
 void AddPartOfMean(GraphBuilder& builder, Node node, int64_t samples, int64_t batch);

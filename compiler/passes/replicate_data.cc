@@ -34,7 +34,7 @@ class DeviceGraph {
   }
 
   void AddRandom(Node node, const Graph& whole, const Shard& shard) {
-    DrawForSamples(*graph_, node, whole.value(node.outputs[0]).shape, shard, samples_, batch_);
+    DrawForSamples(whole, *graph_, node, shard, samples_, batch_);
     graph_->AddNode(std::move(node));
   }
 

@@ -1,78 +1,53 @@
-// Dropout and random tensors. An element comes from the counter of its place in the whole batch alone (kernels/reference/random.cc), so
-// that any number of threads gives the same.
+// Dropout and random tensors.
 #include <algorithm>
 #include <string>
 
-#include "kernels/catalog/sample_places.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
-#include "runtime/base/philox.h"
+#include "kernels/cpu/random_source.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 14;
-constexpr int64_t kPiece = 1024;  // elements whose words are drawn at once; a multiple of four
+constexpr int64_t kPiece = 1024;  // elements whose words are drawn at once
 
 class RandomKernel : public Kernel {
  protected:
-  // `seed`: the place of the seed among the inputs; the batch number follows, and the first of a device's samples behind. Where no batch
-  // number is there, the attribute `seed` stands for both.
+  // `seed` as for RandomSource.
   RandomKernel(const KernelCall& call, size_t seed)
       : call_(call),
-        seed_(seed),
+        source_(call, seed),
         n_(call.outputs[0].shape.elements()),
         threads_(ThreadsFor(n_, kElementsPerThread, call.threads)),
         loops_(BestLoops()) {}
 
   // f(first element, elements, their words, whether the first one's place is odd) for pieces of neighbours that cover all elements, in
-  // parallel. Before the first word of a piece and behind its last are those of the rest of their fours.
+  // parallel.
   template <typename F>
   void ForEachPiece(const void* const* inputs, F f) const {
-    const SamplePlaces places = SamplePlaces::Of(call_, HasInput(call_, seed_ + 2) ? Number(inputs, seed_ + 2) : 0);
-    const PhiloxKey key = Key(inputs);
+    const RandomDraws draws = source_(inputs);
+    const SamplePlaces& places = draws.places;
     const int64_t part = places.together == 0 ? n_ : places.here * places.together;
     ParallelRanges(n_, kPiece, threads_, [&](int64_t begin, int64_t end) {
-      uint32_t words[4 + kPiece + kRandomSlack];
+      uint32_t room[RandomWordsRoom(kPiece)];
       for (int64_t i = begin; i < end;) {
         const int64_t count = std::min({end - i, part - i % part, kPiece});
-        const uint64_t place = places(i), before = place % 4;
-        loops_.random_words(place / 4, key[0], key[1], (static_cast<int64_t>(before) + count + 3) / 4, words);
-        f(i, count, words + before, before % 2 != 0);
+        f(i, count, draws.Words(loops_, i, count, room), places(i) % 2 != 0);
         i += count;
       }
     });
   }
 
   const KernelCall call_;
-  const size_t seed_;
+  const RandomSource source_;
   const int64_t n_;
   const int threads_;
   const Loops& loops_;
-
- private:
-  static int64_t Number(const void* const* inputs, size_t i) { return *static_cast<const int64_t*>(inputs[i]); }
-
-  PhiloxKey Key(const void* const* inputs) const {
-    const auto origin = static_cast<uint64_t>(call_.attributes.Int("origin", 0));
-    if (!HasInput(call_, seed_ + 1)) return NodeKey(static_cast<uint64_t>(call_.attributes.Float("seed", 0)), 0, origin);
-    return NodeKey(static_cast<uint64_t>(Number(inputs, seed_)), static_cast<uint64_t>(Number(inputs, seed_ + 1)), origin);
-  }
 };
-
-// What a kernel reads of seed, batch number and first sample, and divides by.
-std::string RejectsSource(const KernelCall& call, size_t seed) {
-  for (size_t i = seed; i < call.inputs.size(); ++i) {
-    if (!HasInput(call, i)) continue;
-    if (call.inputs[i].dtype != DType::kInt64 || call.inputs[i].shape.elements() < 1) return "a seed that is no integer";
-  }
-  if (HasInput(call, seed + 1) && !HasInput(call, seed)) return "no seed";
-  const SamplePlaces places = SamplePlaces::Of(call, 0);
-  return places.here < 1 || places.together < 0 ? "samples" : "";
-}
 
 class Dropout : public RandomKernel {
  public:
@@ -103,7 +78,7 @@ class Dropout : public RandomKernel {
     if (dtype != DType::kFloat32 && dtype != DType::kFloat16 && dtype != DType::kBfloat16) return std::string(DTypeName(dtype));
     if (call.outputs[0].dtype != dtype || call.outputs[0].shape != call.inputs[0].shape) return "a result of another type";
     if (HasOutput(call, 1) && (call.outputs[1].dtype != DType::kBool || call.outputs[1].shape != call.inputs[0].shape)) return "a mask";
-    return RejectsSource(call, 1);
+    return RandomSource::Rejects(call, 1);
   }
 
  private:
@@ -157,7 +132,7 @@ template <size_t kSeed>
 std::string RejectsRandom(const KernelCall& call) {
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   if (call.outputs[0].dtype != DType::kFloat32) return std::string(DTypeName(call.outputs[0].dtype));
-  return RejectsSource(call, kSeed);
+  return RandomSource::Rejects(call, kSeed);
 }
 
 constexpr Aliasing kInPlace[] = {{0, 0}};

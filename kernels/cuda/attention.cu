@@ -23,9 +23,10 @@ struct AttentionForward {
       const int64_t i = place.rows.first + r;
       if (j >= keys.last || i >= place.rows.last) continue;
       const auto score = a.ScoreOf(sight, place.b, place.h, i, j, dots.at[r]);
-      weights.at[r] = a.Probability(score, a.StatisticsOf(place.b, place.h, i));
+      const A probability = a.Probability(score, a.StatisticsOf(place.b, place.h, i));
+      weights.at[r] = a.Dropped(place.b, place.h, i, j, probability);
       if (scores == nullptr || !first) continue;
-      const A shown = mode == 0 ? score.raw : mode == 1 ? score.capped : mode == 2 ? score.biased : weights.at[r];
+      const A shown = mode == 0 ? score.raw : mode == 1 ? score.capped : mode == 2 ? score.biased : probability;
       scores[((place.b * a.at_q.heads + place.h) * a.at_q.length + i) * a.total + j] = static_cast<T>(shown);
     }
     return weights;
@@ -85,8 +86,9 @@ void Join(const AttentionData<T>& a, bool keys, int64_t size, T* out, cudaStream
 std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&) {
   const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([mode, operands = OperandCounts(call), a = AttentionData<T>(call)](const Launch& l) mutable {
-      a.Take(operands, l);
+    return Runs([mode, operands = OperandCounts(call), sources = Sources(call, kAttentionOperands),
+                 a = AttentionData<T>(call)](const Launch& l) mutable {
+      a.Take(operands, sources, l);
       RunForward(AttentionForward<T>{a, l.Out<T>(0), operands.Out<T>(l, 3), mode}, l.stream);
       Join(a, true, a.at_k.size, operands.Out<T>(l, 1), l.stream);
       Join(a, false, a.at_v.size, operands.Out<T>(l, 2), l.stream);
@@ -97,6 +99,8 @@ std::unique_ptr<Kernel> MakeAttention(const KernelCall& call, const KernelSite&)
 constexpr CudaKernel kAttentionKernels[] = {
     {"cuda.Attention", MakeAttention},
     {"cuda.gradloom.AttentionGrad", MakeAttentionGrad},
+    {"cuda.gradloom.AttentionDropout", MakeAttention},
+    {"cuda.gradloom.AttentionDropoutGrad", MakeAttentionGrad},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/draws.cuh"
 #include "kernels/cuda/operands.cuh"
 #include "kernels/cuda/shared.cuh"
 #include "kernels/cuda/walk.cuh"
@@ -176,9 +177,12 @@ struct AttentionData {
   bool mask_is_bool = false;
   int64_t mask_extent = 0;  // along the keys
   int64_t mask_strides[4] = {};
+  Source source;    // of dropout
+  float ratio = 0;  // 0: nothing is dropped
+  A kept_scale = 1;
 
   explicit AttentionData(const KernelCall& call);
-  void Take(const OperandCounts& operands, const Launch& l);
+  void Take(const OperandCounts& operands, const Sources& sources, const Launch& l);
 
   GRADLOOM_DEVICE Sight SightOf(int64_t b) const {
     return lengths == nullptr ? Sight{total, total - at_k.length} : Sight{lengths[b], lengths[b] - at_q.length};
@@ -226,6 +230,12 @@ struct AttentionData {
     return score.biased == -std::numeric_limits<A>::infinity() ? A(0) : ::exp(score.biased - row.highest) * row.inverse;
   }
 
+  // What dropout makes of a probability, or of its gradient.
+  GRADLOOM_DEVICE A Dropped(int64_t b, int64_t h, int64_t i, int64_t j, A x) const {
+    if (ratio == 0) return x;
+    return source().Uniform(((b * at_q.heads + h) * at_q.length + i) * total + j) >= ratio ? x * kept_scale : A(0);
+  }
+
   // The statistics of the queries of one tile; with dy, the gradient of Y, the mean too.
   GRADLOOM_DEVICE void MakeStatistics(const Block& block, int64_t tile, const T* dy) const;
 };
@@ -251,6 +261,10 @@ AttentionData<T>::AttentionData(const KernelCall& call) {
   causal = a.Int("is_causal", 0) != 0;
   left = a.Int("left_window_size", -1);
   right = a.Int("right_window_size", -1);
+  if (call.op == "AttentionDropout" || call.op == "AttentionDropoutGrad") {
+    ratio = static_cast<float>(a.Float("ratio", 0));
+    kept_scale = static_cast<A>(1 / (1 - a.Float("ratio", 0)));
+  }
   if (Has(call.inputs, kMask)) {
     const Shape& shape = call.inputs[kMask].shape;
     mask_is_bool = call.inputs[kMask].dtype == DType::kBool;
@@ -261,7 +275,8 @@ AttentionData<T>::AttentionData(const KernelCall& call) {
 }
 
 template <typename T>
-void AttentionData<T>::Take(const OperandCounts& operands, const Launch& l) {
+void AttentionData<T>::Take(const OperandCounts& operands, const Sources& sources, const Launch& l) {
+  if (ratio > 0) source = sources.At(l);
   q = l.In<T>(kQ);
   k = l.In<T>(kK);
   v = l.In<T>(kV);
@@ -318,7 +333,7 @@ GRADLOOM_DEVICE void AttentionData<T>::MakeStatistics(const Block& block, int64_
       }
       const A term = ::exp(score - highest.at[r]);
       sum.at[r] += term;
-      weighted.at[r] += term * slopes.at[r];
+      if (dy != nullptr) weighted.at[r] += term * Dropped(b, h, queries.first + r, j, slopes.at[r]);
     }
   }
   for (int r = 0; r < kTile<A>; ++r) {

@@ -15,19 +15,19 @@ struct AttentionBackward {
 
   GRADLOOM_DEVICE HeadRows<const T> Upstream(int64_t b, int64_t h) const { return RowsOf(dy, a.at_y, b, h); }
 
-  // The probability of key j for query i, and the gradients of its score with the bias and of the raw score.
+  // What query i takes of value j, its probability as dropout leaves it, and the gradients of its score with the bias and of the raw score.
   struct Slope {
-    A probability, biased, raw;
+    A weight, biased, raw;
   };
   GRADLOOM_DEVICE Slope SlopeOf(const Sight& sight, int64_t b, int64_t h, int64_t i, int64_t j, A dot, A d_probability) const {
     const auto score = a.ScoreOf(sight, b, h, i, j, dot);
     const RowStatistics<A> row = a.StatisticsOf(b, h, i);
     const A p = a.Probability(score, row);
     if (p == 0) return {0, 0, 0};
-    const A d = p * (d_probability - row.mean);
-    if (!(a.softcap > 0)) return {p, d, d};
+    const A weight = a.Dropped(b, h, i, j, p), d = p * (a.Dropped(b, h, i, j, d_probability) - row.mean);
+    if (!(a.softcap > 0)) return {weight, d, d};
     const A part = score.capped / a.softcap;
-    return {p, d, d * (1 - part * part)};
+    return {weight, d, d * (1 - part * part)};
   }
 
   GRADLOOM_DEVICE void QueryGradient(const Block& block, int64_t tile) const;
@@ -88,7 +88,7 @@ GRADLOOM_DEVICE void AttentionBackward<T>::KeyGradient(const Block& block, int64
   const HeadRows<const T> tile_keys = a.Keys(b, place.h * a.group), tile_values = a.Values(b, place.h * a.group);
   const HeadRows<T> key_out = RowsOf(dpast_key, a.at_past_key, dk, a.at_k, b, place.h);
   const HeadRows<T> value_out = RowsOf(dpast_value, a.at_past_value, dv, a.at_v, b, place.h);
-  Tile<A>* const probabilities = Shared<2, Tile<A>, kThreads>();
+  Tile<A>* const weights = Shared<2, Tile<A>, kThreads>();
   Tile<A>* const scores = Shared<3, Tile<A>, kThreads>();
   const int64_t size = a.at_k.size < a.at_v.size ? a.at_v.size : a.at_k.size;
   int64_t e0 = 0;
@@ -102,25 +102,25 @@ GRADLOOM_DEVICE void AttentionBackward<T>::KeyGradient(const Block& block, int64
         const Tile<A> dots = Dots<A>(block, a.at_q.size, tile_keys, place.rows, all_queries, queries);
         const Tile<A> slopes = Dots<A>(block, a.at_v.size, tile_values, place.rows, upstream, queries);
         const int64_t i = queries.first + block.thread(), end = queries.first + block.threads();
-        Tile<A> probability = {}, score = {};
+        Tile<A> weight = {}, score = {};
         for (int r = 0; r < kTile<A>; ++r) {
           const int64_t j = place.rows.first + r;
           if (i >= queries.last || j >= place.rows.last) continue;
           const Slope slope = SlopeOf(sight, b, h, i, j, dots.at[r], slopes.at[r]);
-          probability.at[r] = slope.probability;
+          weight.at[r] = slope.weight;
           score.at[r] = slope.raw;
         }
-        probabilities[block.thread()] = probability;
+        weights[block.thread()] = weight;
         scores[block.thread()] = score;
         block.Sync();
         const Range chunk{queries.first, end < queries.last ? end : queries.last};
         AddWeighted(lane, scores, all_queries, chunk, a.at_q.size, key_sum);
-        AddWeighted(lane, probabilities, upstream, chunk, a.at_v.size, value_sum);
+        AddWeighted(lane, weights, upstream, chunk, a.at_v.size, value_sum);
         block.Sync();
       }
     }
     key_sum = SumOfParts(block, lane, key_sum, scores);
-    value_sum = SumOfParts(block, lane, value_sum, probabilities);
+    value_sum = SumOfParts(block, lane, value_sum, weights);
     for (int r = 0; r < kTile<A>; ++r) {
       const int64_t j = place.rows.first + r, row = (b * a.at_k.heads + place.h) * a.total + j;
       if (j >= place.rows.last) continue;
@@ -205,13 +205,14 @@ void MaskGradient(const AttentionBackward<T>& backward, const MaskShape& mask, T
 // Inputs: the seven of Attention, then the gradients of Y, present_key and present_value.
 std::unique_ptr<Kernel> MakeAttentionGrad(const KernelCall& call, const KernelSite&) {
   const WantedOutputs wanted(call);
+  const Sources sources(call, kAttentionOperands + 3);
   const bool keys = wanted.Has(kK) || wanted.Has(kV) || wanted.Has(kPastKey) || wanted.Has(kPastValue);
   return WithFloating(call.inputs[kQ].dtype, [&]<typename T>(std::type_identity<T>) {
     const AttentionData<T> data(call);
     const MaskShape mask(call.inputs[kMask].shape, data.batch, data.at_q);
-    return Runs([data, mask, keys, wanted, operands = OperandCounts(call)](const Launch& l) {
+    return Runs([data, mask, keys, wanted, operands = OperandCounts(call), sources](const Launch& l) {
       AttentionBackward<T> backward{data};
-      backward.a.Take(operands, l);
+      backward.a.Take(operands, sources, l);
       backward.dy = l.In<T>(kAttentionOperands);
       backward.dpresent_key = l.In<T>(kAttentionOperands + 1);
       backward.dpresent_value = l.In<T>(kAttentionOperands + 2);

@@ -1,14 +1,16 @@
 // Attention and its gradient, one query row at a time: no score matrix is kept, so the
-// gradient computes each row again.
+// gradient computes each row again. With dropout what a probability becomes is drawn again, too.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "kernels/catalog/sample_places.h"
 #include "kernels/reference/attention_vectors.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
 #include "kernels/reference/wide.h"
+#include "runtime/base/philox.h"
 
 namespace gradloom {
 namespace {
@@ -26,9 +28,21 @@ struct AttentionCall {
   int64_t left, right;
   std::vector<int64_t> lengths;
   std::vector<int64_t> mask_strides;
+  // Of dropout.
+  float ratio = 0;
+  PhiloxKey key = {};
+  SamplePlaces places;
 
-  AttentionCall(const KernelCall& c, const void* const* in) : call(c), inputs(in) {
+  // `seeds`: where seed, batch number and first sample are among the inputs; -1: nothing is dropped.
+  AttentionCall(const KernelCall& c, const void* const* in, int seeds) : call(c), inputs(in) {
     const Attributes& a = call.attributes;
+    if (seeds >= 0) {
+      const auto number = [&](int i) { return *In<int64_t>(inputs, static_cast<size_t>(i)); };
+      ratio = static_cast<float>(a.Float("ratio", 0));
+      key = NodeKey(static_cast<uint64_t>(number(seeds)), static_cast<uint64_t>(number(seeds + 1)),
+                    static_cast<uint64_t>(a.Int("origin", 0)));
+      places = SamplePlaces::Of(call, Has(call.inputs, static_cast<size_t>(seeds) + 2) ? number(seeds + 2) : 0);
+    }
     const int64_t q_heads = a.Int("q_num_heads", 0), kv_heads = a.Int("kv_num_heads", 0);
     batch = call.inputs[kQ].shape[0];
     q = AttentionVectors(call.inputs[kQ].shape, q_heads);
@@ -94,6 +108,13 @@ struct AttentionCall {
     return In<T>(inputs, kMask)[at];
   }
 
+  // What dropout multiplies a probability by.
+  T Factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (ratio == 0) return 1;
+    const uint64_t place = places(((b * q.heads + h) * q.length + i) * total + j);
+    return UniformFloat(ElementBits(place, key)) >= ratio ? T(1 / (1 - call.attributes.Float("ratio", 0))) : T(0);
+  }
+
   // Rows of `total` scores: raw, after the soft cap, with the bias, and the probabilities.
   struct Rows {
     std::vector<T> raw, capped, biased, probability;
@@ -133,17 +154,18 @@ struct AttentionCall {
   }
 };
 
+template <int kSeeds>
 void Attention(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[kQ].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const AttentionCall<T> a(call, inputs);
+    const AttentionCall<T> a(call, inputs, kSeeds);
     const int64_t mode = call.attributes.Int("qk_matmul_output_mode", 0);
     T* scores = call.outputs.size() > 3 ? Out<T>(outputs, 3) : nullptr;
     a.ForEachQuery([&](int64_t b, int64_t h, int64_t i, const auto& rows) {
       T* y = Out<T>(outputs, 0) + a.y.At(b, h, i);
       std::fill_n(y, a.v.size, T(0));
       for (int64_t j = 0; j < a.total; ++j) {
-        const T p = rows.probability[static_cast<size_t>(j)];
+        const T p = rows.probability[static_cast<size_t>(j)] * a.Factor(b, h, i, j);
         if (p == 0) continue;
         const T* value = a.Value(b, h, j);
         for (int64_t e = 0; e < a.v.size; ++e) y[e] += p * value[e];
@@ -179,10 +201,11 @@ void AddScaled(T factor, const T* from, int64_t n, T* to) {
 }
 
 // Inputs: the seven of Attention, then the gradients of Y, present_key and present_value.
+template <int kSeeds>
 void AttentionGrad(const KernelCall& call, const void* const* inputs, void* const* outputs) {
   WithFloat(call.inputs[kQ].dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const AttentionCall<T> a(call, inputs);
+    const AttentionCall<T> a(call, inputs, kSeeds);
     ZeroOutputs(call, outputs);
     const auto gradient = [&](int64_t i) { return static_cast<T*>(GradientOf(call, outputs, i)); };
     T *dq = gradient(kQ), *dk = gradient(kK), *dv = gradient(kV), *dmask = gradient(kMask);
@@ -206,10 +229,12 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
         const T p = rows.probability[at];
         ds[at] = 0;
         if (p == 0) continue;
+        const T factor = a.Factor(b, h, i, j);
+        if (factor == 0) continue;
         const T* value = a.Value(b, h, j);
-        for (int64_t e = 0; e < a.v.size; ++e) ds[at] += dy[e] * value[e];
+        for (int64_t e = 0; e < a.v.size; ++e) ds[at] += factor * dy[e] * value[e];
         mean += p * ds[at];
-        AddScaled(p, dy, a.v.size, value_cell(b, g, j));
+        AddScaled(p * factor, dy, a.v.size, value_cell(b, g, j));
       }
       for (int64_t j = 0; j < a.total; ++j) {
         const size_t at = static_cast<size_t>(j);
@@ -226,8 +251,10 @@ void AttentionGrad(const KernelCall& call, const void* const* inputs, void* cons
 }
 
 constexpr ReferenceKernel kKernels[] = {
-    {"Attention", "", Wide<Attention>},
-    {"AttentionGrad", "gradloom", Wide<AttentionGrad>},
+    {"Attention", "", Wide<Attention<-1>>},
+    {"AttentionGrad", "gradloom", Wide<AttentionGrad<-1>>},
+    {"AttentionDropout", "gradloom", Wide<Attention<kOperands>>},
+    {"AttentionDropoutGrad", "gradloom", Wide<AttentionGrad<kOperands + 3>>},
 };
 
 }  // namespace

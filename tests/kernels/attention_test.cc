@@ -18,6 +18,7 @@ struct Case {
   Shape mask = {};  // rank 0: none
   DType mask_dtype = DType::kFloat32;
   bool lengths = false;
+  bool drops = false;
 };
 
 const Attributes kCausal{{"is_causal", int64_t{1}}};
@@ -60,6 +61,23 @@ KernelCall CallOf(const Case& c) {
   return call;
 }
 
+// The samples that a device has of a batch of seven more than those, the third first.
+constexpr int64_t kFirstSample = 2;
+
+// The same with dropout: seed, batch number and first sample are the last operands.
+KernelCall WithDropout(const Case& c, KernelCall call) {
+  if (!c.drops) return call;
+  call.op = call.op == "Attention" ? "AttentionDropout" : "AttentionDropoutGrad";
+  call.domain = "gradloom";
+  for (int i = 0; i < 3; ++i) call.inputs.push_back(Plain(DType::kInt64, {}));
+  call.attributes.set("ratio", 0.3);
+  call.attributes.set("origin", int64_t{77});
+  call.attributes.set("samples", std::vector<int64_t>{c.batch + 7, c.batch, c.q_heads * c.q_length * c.kv_length});
+  return call;
+}
+
+KernelCall ForwardOf(const Case& c) { return WithDropout(c, CallOf(c)); }
+
 KernelCall GradientOf(const Case& c, std::vector<int64_t> wanted) {
   KernelCall call = CallOf(c);
   call.op = "AttentionGrad";
@@ -69,13 +87,31 @@ KernelCall GradientOf(const Case& c, std::vector<int64_t> wanted) {
   call.outputs.clear();
   for (int64_t i : wanted) call.outputs.push_back(call.inputs[static_cast<size_t>(i)]);
   call.attributes.set("wanted", std::move(wanted));
-  return call;
+  return WithDropout(c, std::move(call));
+}
+
+// Every case, as it is and with dropout.
+std::vector<Case> AllCases() {
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  for (const Case& c : kCases) {
+    cases.push_back(c);
+    cases.back().drops = true;
+  }
+  return cases;
+}
+
+std::string RowOf(const Case& c, bool gradient) {
+  return std::string("cpu.Attention") + (c.drops ? "Dropout" : "") + (gradient ? "Grad" : "");
 }
 
 // Sums of some hundred products in another order. Some of a float mask is minus infinity; lengths lie in [0, keys].
 Comparison How(const Case& c) {
   Comparison how{.absolute = 2e-5, .relative = 2e-5, .scale = 1, .low = -1, .high = 1};
   how.fill = [&c](int input, Tensor& tensor, std::mt19937_64& random) {
+    if (tensor.dtype() == DType::kInt64 && input > 6) {
+      tensor.as<int64_t>()[0] = input == 9 || input == 12 ? kFirstSample : static_cast<int64_t>(random() % 1000);
+      return true;
+    }
     if (input == 6) {
       for (int64_t& length : tensor.as<int64_t>()) length = static_cast<int64_t>(random() % static_cast<uint64_t>(c.kv_length + 1));
       return true;
@@ -91,14 +127,35 @@ Comparison How(const Case& c) {
 
 TEST(Attention, Forward) {
   std::mt19937_64 random(TestSeed());
-  for (const Case& c : kCases) ExpectSameAsReference(CallOf(c), random, How(c), "cpu.Attention");
+  for (const Case& c : AllCases()) ExpectSameAsReference(ForwardOf(c), random, How(c), RowOf(c, false));
 }
 
 TEST(Attention, Gradient) {
   std::mt19937_64 random(TestSeed());
-  for (const Case& c : kCases) {
+  for (const Case& c : AllCases()) {
     for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1, 2}, {0}, {1}, {2, 0}}) {
-      ExpectSameAsReference(GradientOf(c, wanted), random, How(c), "cpu.AttentionGrad");
+      ExpectSameAsReference(GradientOf(c, wanted), random, How(c), RowOf(c, true));
+    }
+  }
+}
+
+// Of a mask that is trained, each head's own.
+TEST(Attention, MaskGradient) {
+  const Case cases[] = {
+      {2, 4, 2, 6, 9, 4, 4, false, {}, {2, 4, 6, 5}},
+      {3, 2, 2, 6, 9, 4, 3, true, {{"scale", 0.3}}, {1, 2, 6, 9}},
+      {3, 2, 2, 130, 130, 8, 8, false, kCausal, {2, 130, 130}},
+      {2, 2, 1, 20, 33, 5, 5, false, {{"softcap", 1.5}}, {20, 33}},
+      {3, 2, 2, 6, 9, 4, 4, false, {}, {2, 1, 9}},
+      {2, 2, 2, 6, 9, 4, 4, false, {}, {1, 2, 6, 1}},
+  };
+  std::mt19937_64 random(TestSeed());
+  for (Case c : cases) {
+    for (bool drops : {false, true}) {
+      c.drops = drops;
+      for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1, 2, 3}, {3}, {1, 3}}) {
+        ExpectSameAsReference(GradientOf(c, wanted), random, How(c), RowOf(c, true));
+      }
     }
   }
 }
@@ -115,7 +172,7 @@ TEST(Attention, SixteenBits) {
       }
       return call;
     };
-    for (const Case& c : kCases) {
+    for (const Case& c : AllCases()) {
       Comparison how = How(c);
       how.relative = dtype == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
       how.scale = 0.03;
@@ -127,9 +184,9 @@ TEST(Attention, SixteenBits) {
         tensor = Converted(wide.view(), dtype);
         return filled;
       };
-      ExpectSameAsReference(lowered(CallOf(c)), random, how, "cpu.Attention");
+      ExpectSameAsReference(lowered(ForwardOf(c)), random, how, RowOf(c, false));
       for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1, 2}, {0}, {2, 1}}) {
-        ExpectSameAsReference(lowered(GradientOf(c, wanted)), random, how, "cpu.AttentionGrad");
+        ExpectSameAsReference(lowered(GradientOf(c, wanted)), random, how, RowOf(c, true));
       }
     }
   }
@@ -174,6 +231,27 @@ TEST(Attention, LeavesTheUnusualToTheReference) {
   call = CallOf(c);
   call.outputs[0].shape = {2, 2, 6, 5};
   EXPECT_NE(Rejection(row, call), "");
+  // So are its seeds and samples.
+  Case dropped = c;
+  dropped.drops = true;
+  for (bool gradient : {false, true}) {
+    const KernelCall sound = gradient ? GradientOf(dropped, {0, 1, 2}) : ForwardOf(dropped);
+    const KernelRow& with_dropout = *FindKernel(RowOf(dropped, gradient));
+    EXPECT_EQ(Rejection(with_dropout, sound), "");
+    const size_t seed = sound.inputs.size() - 3;
+    call = sound;
+    call.inputs[seed].dtype = DType::kInt32;
+    EXPECT_NE(Rejection(with_dropout, call), "");
+    call = sound;
+    call.inputs[seed + 1] = {};
+    EXPECT_NE(Rejection(with_dropout, call), "");
+    call = sound;
+    call.inputs.resize(seed);
+    EXPECT_NE(Rejection(with_dropout, call), "");
+    call = sound;
+    call.attributes.set("samples", std::vector<int64_t>{9, 0, 3});
+    EXPECT_NE(Rejection(with_dropout, call), "");
+  }
 }
 
 }  // namespace

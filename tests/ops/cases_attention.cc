@@ -6,7 +6,15 @@ std::vector<OpCase> AttentionCases() {
   // Scores and weights are kept in double: float16 is not there yet.
   const int64_t one = 1;
   const OpOperand q = In({2, 2, 3, 4}, -1, 1), k = In({2, 1, 5, 4}, -1, 1), v = In({2, 1, 5, 3}, -1, 1);
+  // Seed, batch number and, of samples 1 and 2 of 5, the first.
+  const auto number = [](int64_t n) { return Fed(Tensor::Scalar<int64_t>(n)); };
+  const Attributes dropped{{"ratio", 0.4}, {"origin", int64_t{17}}, {"samples", std::vector<int64_t>{5, 2, 30}}};
   return {
+      {.op = "AttentionDropout",
+       .operands = {q, k, v, In({3, 5}), Absent(), Absent(), Absent(), number(3), number(8), number(1)},
+       .attributes = dropped,
+       .domain = "gradloom",
+       .half = false},
       {.op = "Attention", .operands = {q, k, v}, .half = false},
       {.op = "Attention", .operands = {q, k, v, Bools({3, 5})}, .note = "a mask of truth values", .half = false},
       {.op = "Attention", .operands = {q, k, v, In({3, 5})}, .attributes = {{"is_causal", one}, {"softcap", 2.0}}, .half = false},

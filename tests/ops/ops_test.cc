@@ -71,6 +71,7 @@ TEST(Ops, OperatorsWithoutAGradientAreListed) {
       "gradloom.LstmGrad",
       "gradloom.ResizeGrad",
       "gradloom.AttentionGrad",
+      "gradloom.AttentionDropoutGrad",
       "gradloom.GridSampleGrad",
       "gradloom.DeformConvGrad",
       "gradloom.RoiAlignGrad",

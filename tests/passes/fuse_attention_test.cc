@@ -38,6 +38,13 @@ std::string Triangle(const std::string& seen, const std::string& hidden) {
   return "[1, 1, 5, 5] mask = {" + text + "}";
 }
 
+// A weight that is added to scores.
+std::string Bias(int heads) {
+  std::string text;
+  for (int i = 0; i < heads * 25; ++i) text += (i ? ", " : "") + std::to_string(0.1 * (i % 7));
+  return "float[1, " + std::to_string(heads) + ", 5, 5] bias = {" + text + "}";
+}
+
 std::vector<Case> Cases() {
   const std::string plain = "p = Softmax <axis = -1> (c)\n";
   return {
@@ -72,19 +79,23 @@ std::vector<Case> Cases() {
        "", "", true, false},
       {"probabilities through a cast to their own type",
        kSplit + kScaled + "p0 = Softmax <axis = -1> (c)\n p = Cast <to = 1> (p0)\n" + kJoin},
-      {"a trained mask", kSplit + kScaled + "m = Add (c, bias)\n" + kSoftmax + kJoin,
-       ", float[1, 2, 5, 5] bias = {" +
-           [] {
-             std::string text;
-             for (int i = 0; i < 50; ++i) text += (i ? ", " : "") + std::to_string(0.1 * (i % 7));
-             return text;
-           }() +
-           "}",
-       "", false},
+      {"a trained mask", kSplit + kScaled + "m = Add (c, bias)\n" + kSoftmax + kJoin, ", " + Bias(2)},
+      {"a trained mask and one that is added", kSplit + kScaled + "b = Add (bias, mask)\n m = Add (c, b)\n" + kSoftmax + kJoin,
+       ", " + Bias(2), ", float[N, 1, 1, 5] mask"},
+      {"a trained mask that heads share", kSplit + kScaled + "m = Add (c, bias)\n" + kSoftmax + kJoin, ", " + Bias(1), "", false},
       {"probabilities that are read twice", kSplit + kScaled + plain + "e = ReduceSum <keepdims = 0> (p, last)\n" + kJoin,
        ", int64[1] last = {-1}", "", false},
       {"softmax along the queries", kSplit + kScaled + "p = Softmax <axis = 2> (c)\n" + kJoin, "", "", false},
   };
+}
+
+// A case whose probabilities go through Dropout.
+Case WithDropout(Case c) {
+  const std::string product = "o = MatMul (p, vh)";
+  c.name += ", with dropout";
+  c.body.replace(c.body.find(product), product.size(), "d, kept = Dropout (p, part, yes)\n o = MatMul (d, vh)");
+  c.initializers += ", float part = {0.3}, bool yes = {1}";
+  return c;
 }
 
 std::string Net(const Case& c, std::mt19937& random) {
@@ -126,26 +137,45 @@ Batch BatchOf(const Case& c, std::mt19937& random) {
   return batch;
 }
 
-TEST(FuseAttention, GivesTheSameNumbers) {
-  for (const Case& c : Cases()) {
-    SCOPED_TRACE(c.name);
-    std::mt19937 random(7);
-    const Model model = ModelOf(Net(c, random));
-    const std::vector<Batch> batches = {BatchOf(c, random), BatchOf(c, random)};
-    for (int devices : {1, 2}) {
-      CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {4});
-      // Adam would turn the rounding of a gradient that is nearly 0 into a step.
-      options.recipe.optimizer.type = "sgd";
-      const Plan plan = Compile(model, options);
-      EXPECT_EQ(Count(plan, "Attention"), c.fuses ? 1 : 0);
-      EXPECT_EQ(Count(plan, "AttentionGrad"), c.fuses ? 1 : 0);
-      EXPECT_EQ(Count(plan, "Transpose") == 0, c.fuses && c.flat);
-      const auto fused = Train(model, options, batches);
-      options.control.disabled = {"fuse_attention"};
-      EXPECT_EQ(Count(Compile(model, options), "Attention"), 0);
-      ExpectNear(Train(model, options, batches), fused, 1e-4);
-    }
+// `attention`: the operator that there is once.
+void ExpectSameNumbers(const Case& c, const std::string& attention) {
+  SCOPED_TRACE(c.name);
+  std::mt19937 random(7);
+  const Model model = ModelOf(Net(c, random));
+  const std::vector<Batch> batches = {BatchOf(c, random), BatchOf(c, random)};
+  for (int devices : {1, 2}) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {4});
+    // Adam would turn the rounding of a gradient that is nearly 0 into a step.
+    options.recipe.optimizer.type = "sgd";
+    const Plan plan = Compile(model, options);
+    EXPECT_EQ(Count(plan, attention), c.fuses ? 1 : 0);
+    EXPECT_EQ(Count(plan, attention + "Grad"), c.fuses ? 1 : 0);
+    EXPECT_EQ(Count(plan, "Transpose") == 0, c.fuses && c.flat);
+    const auto fused = Train(model, options, batches);
+    options.control.disabled = {"fuse_attention"};
+    EXPECT_EQ(Count(Compile(model, options), attention), 0);
+    ExpectNear(Train(model, options, batches), fused, 1e-4);
   }
+}
+
+TEST(FuseAttention, GivesTheSameNumbers) {
+  for (const Case& c : Cases()) ExpectSameNumbers(c, "Attention");
+}
+
+// The same elements are dropped, and are on two devices.
+TEST(FuseAttention, DropsTheSameProbabilities) {
+  for (const Case& c : Cases()) ExpectSameNumbers(WithDropout(c), "AttentionDropout");
+}
+
+TEST(FuseAttention, LeavesADropoutWhoseMaskIsRead) {
+  std::mt19937 random(7);
+  Case c = WithDropout(Cases()[0]);
+  const std::string dropout = "d, kept = Dropout (p, part, yes)";
+  c.body.replace(c.body.find(dropout), dropout.size(),
+                 "d, kept = Dropout (p, part, yes)\n kf = Cast <to = 1> (kept)\n e = ReduceSum <keepdims = 0> (kf, last)");
+  c.initializers += ", int64[1] last = {-1}";
+  const Plan plan = Compile(ModelOf(Net(c, random)), OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, 1, {4}));
+  EXPECT_EQ(Count(plan, "AttentionDropout"), 0);
 }
 
 TEST(FuseAttention, KnowsACausalMask) {

@@ -20,6 +20,8 @@ constexpr KernelRow Row(std::string_view name, std::string_view op, std::string_
 constexpr KernelRow kRows[] = {
     Row("cuda.Attention", "Attention", ""),
     Row("cuda.gradloom.AttentionGrad", "AttentionGrad", "gradloom"),
+    Row("cuda.gradloom.AttentionDropout", "AttentionDropout", "gradloom"),
+    Row("cuda.gradloom.AttentionDropoutGrad", "AttentionDropoutGrad", "gradloom"),
 };
 
 }  // namespace

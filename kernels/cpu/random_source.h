@@ -1,0 +1,70 @@
+// Where a call's random numbers come from: an element has the counter of its place in the whole batch (kernels/reference/random.cc), so
+// that any number of threads and devices gives the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/catalog/sample_places.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "runtime/base/philox.h"
+
+namespace gradloom {
+
+// The words that RandomDraws::Words needs for so many elements.
+constexpr int64_t RandomWordsRoom(int64_t count) { return count + 6 + kRandomSlack; }
+
+// Those of one run.
+struct RandomDraws {
+  PhiloxKey key = {};
+  SamplePlaces places;
+
+  // The words of `count` neighbours from element i on, of one part of `places`; they come to `room`, of RandomWordsRoom(count) words.
+  // Around them lie the other words of their fours.
+  const uint32_t* Words(const Loops& loops, int64_t i, int64_t count, uint32_t* room) const {
+    const uint64_t place = places(i), before = place % 4;
+    loops.random_words(place / 4, key[0], key[1], (static_cast<int64_t>(before) + count + 3) / 4, room);
+    return room + before;
+  }
+};
+
+// `seed`: the place of the seed among the inputs; the batch number follows, and the first of a device's samples behind. Where no batch
+// number is there, the attribute `seed` stands for both.
+class RandomSource {
+ public:
+  RandomSource(const KernelCall& call, size_t seed)
+      : seed_(seed),
+        fed_(HasInput(call, seed + 1)),
+        divided_(HasInput(call, seed + 2)),
+        stated_(static_cast<uint64_t>(call.attributes.Float("seed", 0))),
+        origin_(static_cast<uint64_t>(call.attributes.Int("origin", 0))),
+        places_(SamplePlaces::Of(call, 0)) {}
+
+  RandomDraws operator()(const void* const* inputs) const {
+    const auto number = [&](size_t i) { return *static_cast<const int64_t*>(inputs[i]); };
+    RandomDraws draws{.key = NodeKey(stated_, 0, origin_), .places = places_};
+    if (fed_) draws.key = NodeKey(static_cast<uint64_t>(number(seed_)), static_cast<uint64_t>(number(seed_ + 1)), origin_);
+    if (divided_) draws.places.first = number(seed_ + 2);
+    return draws;
+  }
+
+  // Why a call cannot be drawn for; empty: it can.
+  static std::string Rejects(const KernelCall& call, size_t seed) {
+    for (size_t i = seed; i < call.inputs.size(); ++i) {
+      if (!HasInput(call, i)) continue;
+      if (call.inputs[i].dtype != DType::kInt64 || call.inputs[i].shape.elements() < 1) return "a seed that is no integer";
+    }
+    if (HasInput(call, seed + 1) && !HasInput(call, seed)) return "no seed";
+    const SamplePlaces places = SamplePlaces::Of(call, 0);
+    return places.here < 1 || places.together < 0 ? "samples" : "";
+  }
+
+ private:
+  size_t seed_;
+  bool fed_, divided_;
+  uint64_t stated_, origin_;
+  SamplePlaces places_;
+};
+
+}  // namespace gradloom
