@@ -1,11 +1,11 @@
 #include "compiler/batch_importer.h"
 
-#include <algorithm>
 #include <map>
 
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
 #include "compiler/passes/straight_through.h"
+#include "runtime/base/name_pattern.h"
 
 namespace gradloom {
 
@@ -94,18 +94,15 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
   const auto fixed = [](const std::string& why) {
     return why.starts_with("no differentiable path") || why.starts_with("a table of sines") || why.starts_with("frequencies");
   };
-  const auto by_flag = [&](const std::vector<std::string>& patterns, const std::string& name) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
-  };
   for (const auto& [name, why] : by_use.frozen) {
     const auto found = noted.find(name);
-    if (found == noted.end() || !found->second || fixed(why) || by_flag(options.freeze, name)) continue;
+    if (found == noted.end() || !found->second || fixed(why) || FitsAnyPattern(options.freeze, name)) continue;
     reasons.emplace(name, "a parameter of the module, or made of one, as the exporter notes");
     options.trainable.push_back(name);
   }
   for (const auto& [name, why] : by_use.trained) {
     const auto found = noted.find(name);
-    if (found == noted.end() || found->second || by_flag(options.trainable, name)) continue;
+    if (found == noted.end() || found->second || FitsAnyPattern(options.trainable, name)) continue;
     reasons.emplace(name, "no parameter of the module, as the exporter notes");
     options.freeze.push_back(name);
   }

@@ -1,23 +1,13 @@
 #include "compiler/onnx/named_stops.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "runtime/base/name_pattern.h"
 #include "runtime/base/nearest.h"
 
 namespace gradloom {
 namespace {
-
-// Names may have brackets, which mean something to fnmatch.
-bool Fits(const std::string& pattern, const std::string& name) {
-  return pattern == name || fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
-}
-
-bool FitsAny(const std::string& pattern, const auto& names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return Fits(pattern, name); });
-}
 
 std::string NearIn(const std::string& name, const std::set<std::string>& known) {
   const std::string near = Nearest(name, {known.begin(), known.end()});
@@ -48,7 +38,7 @@ bool NamedStops::AtValue(const std::string& value) {
   values_.insert(value);
   bool found = false;
   for (Stop& stop : stops_) {
-    if (!stop.reader.empty() || !Fits(stop.value, value)) continue;
+    if (!stop.reader.empty() || !FitsPattern(stop.value, value)) continue;
     stop.used = found = true;
   }
   return found;
@@ -58,9 +48,9 @@ bool NamedStops::AtReader(const std::string& value, const std::vector<std::strin
   readers_.insert(reader.begin(), reader.end());
   bool found = false;
   for (Stop& stop : stops_) {
-    if (stop.reader.empty() || !FitsAny(stop.reader, reader)) continue;
+    if (stop.reader.empty() || !PatternFitsAny(stop.reader, reader)) continue;
     stop.reads.push_back(value);
-    if (!Fits(stop.value, value)) continue;
+    if (!FitsPattern(stop.value, value)) continue;
     stop.used = found = true;
   }
   return found;
@@ -95,12 +85,12 @@ void NamedStops::Refuse(const Stop& stop) const {
     throw Error(ErrorCode::kConfig, "--detach: the model has no node " + reader + " that reads a value", "",
                 NearIn(stop.reader, readers_) + "a node goes by its name, or by a value that it makes");
   }
-  if (FitsAny(stop.value, weights_)) {
+  if (PatternFitsAny(stop.value, weights_)) {
     throw Error(ErrorCode::kConfig, "--detach: " + value + " is a weight, which nothing computes", "",
                 "--freeze " + value + " if it is not to be trained; --detach '" + Escaped(stop.value) +
                     "@NODE' if the gradients of that node alone are not to reach it");
   }
-  if (FitsAny(stop.value, inputs_)) {
+  if (PatternFitsAny(stop.value, inputs_)) {
     throw Error(ErrorCode::kConfig, "--detach: " + value + " is an input, to which no gradients go");
   }
   const std::string near = NearIn(stop.value, values_);

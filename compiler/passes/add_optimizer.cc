@@ -5,9 +5,9 @@
 #include <limits>
 #include <utility>
 
-#include "compiler/passes/choose_trainable.h"
 #include "compiler/passes/program_plan.h"
 #include "compiler/passes/step_params.h"
+#include "runtime/base/name_pattern.h"
 
 namespace gradloom {
 namespace {

@@ -7,6 +7,7 @@
 #include "compiler/ops/op.h"
 #include "compiler/passes/fixed_tensors.h"
 #include "compiler/passes/written_norms.h"
+#include "runtime/base/name_pattern.h"
 
 namespace gradloom {
 namespace {
@@ -222,10 +223,6 @@ class Chooser {
   std::vector<bool> reaches_;
 };
 
-bool Fits(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
-}
-
 // The names of the first initializers.
 std::string Listing(const Graph& graph) {
   constexpr int kMost = 12;
@@ -251,27 +248,6 @@ void CheckPatterns(const Graph& graph, const std::vector<std::string>& patterns,
 
 }  // namespace
 
-bool FitsPattern(const std::string& pattern, const std::string& name) {
-  // Greedy with one place to go back to: linear but for repeated stars.
-  size_t p = 0, n = 0, star = std::string::npos, restart = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == name[n] && pattern[p] != '*'))) {
-      ++p;
-      ++n;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      restart = n;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      n = ++restart;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
   CheckPatterns(graph, options.trainable, "--trainable");
   CheckPatterns(graph, options.freeze, "--freeze");
@@ -295,7 +271,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     if (options.only) {
       decision.trained = decision.asked = only.contains(value.name);
       decision.why = decision.trained ? "named" : "not named";
-    } else if (Fits(options.freeze, value.name)) {
+    } else if (FitsAnyPattern(options.freeze, value.name)) {
       decision.why = "frozen by --freeze";
     } else {
       decision.trained = chooser.Trained(id, decision.why);
@@ -303,7 +279,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
         decision.trained = false;
         decision.why = statistic->second;
       }
-      decision.asked = Fits(options.trainable, value.name);
+      decision.asked = FitsAnyPattern(options.trainable, value.name);
       if (!decision.trained && decision.asked) {
         decision.trained = true;
         decision.why = "named by --trainable";

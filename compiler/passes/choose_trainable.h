@@ -37,7 +37,4 @@ struct TrainableChoice {
 // that JAX writes). Throws Error(kConfig) for a name or pattern that fits no initializer.
 TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options);
 
-// Whether `name` fits a pattern of '*' (any text) and '?' (any character).
-bool FitsPattern(const std::string& pattern, const std::string& name);
-
 }  // namespace gradloom

@@ -6,9 +6,9 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/passes/add_loss.h"
-#include "compiler/passes/choose_trainable.h"
 #include "compiler/passes/place_state.h"
 #include "runtime/base/error.h"
+#include "runtime/base/name_pattern.h"
 
 namespace gradloom {
 namespace {
@@ -63,7 +63,7 @@ class Placer {
       if (graph_.data(id) != nullptr && !graph_.value(id).derived) names.push_back(graph_.value(id).name);
     });
     for (size_t i = 0; i < rules_.size(); ++i) {
-      if (std::none_of(names.begin(), names.end(), [&](const std::string& name) { return FitsPattern(rules_[i].pattern, name); })) continue;
+      if (!PatternFitsAny(rules_[i].pattern, names)) continue;
       fitted_[i] = true;
       return rules_[i].stage;
     }

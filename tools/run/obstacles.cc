@@ -1,9 +1,7 @@
 #include "tools/run/obstacles.h"
 
-#include <algorithm>
-
 #include "compiler/onnx/survey.h"
-#include "compiler/passes/choose_trainable.h"
+#include "runtime/base/name_pattern.h"
 #include "tools/run/recipe.h"
 
 namespace gradloom {
@@ -17,11 +15,7 @@ void NamingAllObstacles(const Configuration& configuration, const std::function<
     if (error.code() != ErrorCode::kUnsupported) throw;
     const std::vector<std::string>& freeze = configuration.Texts("model.freeze");
     obstacles = FindObstacles(
-        ModelPathOf(configuration),
-        [&](const std::string& name) {
-          return std::any_of(freeze.begin(), freeze.end(), [&](const std::string& pattern) { return FitsPattern(pattern, name); });
-        },
-        LoadOptionsOf(configuration));
+        ModelPathOf(configuration), [&](const std::string& name) { return FitsAnyPattern(freeze, name); }, LoadOptionsOf(configuration));
     for (const std::string& path : LossFilesOf(configuration)) {
       std::vector<Error> more = FindObstacles(path, [](const std::string&) { return true; });
       obstacles.insert(obstacles.end(), more.begin(), more.end());

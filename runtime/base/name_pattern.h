@@ -1,0 +1,28 @@
+// Patterns by which people name tensors and nodes of a model.
+#pragma once
+
+#include <string_view>
+
+namespace gradloom {
+
+// Whether `name` fits a pattern of '*' (any text, also none) and '?' (any byte). All else stands for itself: names have brackets, slashes
+// and backslashes.
+bool FitsPattern(std::string_view pattern, std::string_view name);
+
+// Whether `name` fits one of the patterns, a range of texts.
+bool FitsAnyPattern(const auto& patterns, std::string_view name) {
+  for (const std::string_view pattern : patterns) {
+    if (FitsPattern(pattern, name)) return true;
+  }
+  return false;
+}
+
+// Whether one of the names, a range of texts, fits the pattern.
+bool PatternFitsAny(std::string_view pattern, const auto& names) {
+  for (const std::string_view name : names) {
+    if (FitsPattern(pattern, name)) return true;
+  }
+  return false;
+}
+
+}  // namespace gradloom
