@@ -1,6 +1,7 @@
 #include "compiler/batch_importer.h"
 
 #include <map>
+#include <utility>
 
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
@@ -8,9 +9,32 @@
 #include "runtime/base/name_pattern.h"
 
 namespace gradloom {
+namespace {
+
+// A file's own algorithm is all there is: it has its learning rate, its precision and its updates.
+void CheckAlgorithm(const Recipe& recipe) {
+  for (const LossTerm& term : recipe.losses) {
+    if (term.type == "algorithm" && (recipe.losses.size() > 1 || term.weight != 1))
+      throw Error(ErrorCode::kConfig, "the file's own algorithm has a loss; no other goes with it", "--loss algorithm");
+  }
+  if (!recipe.TrainsByFile()) return;
+  const std::pair<bool, const char*> unknown[] = {{recipe.accumulate > 1, "--accumulate"},
+                                                  {recipe.precision != Precision::kFloat32, "--precision"},
+                                                  {recipe.loss_scale.initial > 0, "--loss-scale"},
+                                                  {recipe.fetch_gradients, "gradients by name"}};
+  for (const auto& [given, name] : unknown) {
+    if (given) {
+      throw Error(ErrorCode::kConfig, std::string(name) + " cannot be joined with the file's own algorithm, which updates as it is written",
+                  "--loss algorithm", "--loss NAME trains with a loss and an optimizer of Gradloom's");
+    }
+  }
+}
+
+}  // namespace
 
 ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
                         const TypeRules& rules, Plan& plan) {
+  CheckAlgorithm(recipe);
   if (request.batch > 0) reading.batch = request.batch;
   for (const auto& [symbol, extent] : request.shapes) reading.shapes[symbol] = extent;
   // A prediction needs nothing of the file's own algorithm.

@@ -9,8 +9,9 @@
 
 #include "compiler/batch_importer.h"
 #include "compiler/cost/cost_model.h"
+#include "compiler/device_passes.h"
 #include "compiler/divide_graph.h"
-#include "compiler/ops/op.h"
+#include "compiler/entry_form.h"
 #include "compiler/passes/cut_stages.h"
 #include "compiler/passes/gather_tail.h"
 #include "compiler/passes/place_state.h"
@@ -38,42 +39,6 @@ std::vector<EntryRequest> Expanded(const CompileOptions& options) {
   return entries;
 }
 
-// Targets and outputs have the batch in front if they have it at all.
-int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
-
-std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported) {
-  const Graph& graph = context.graph;
-  std::vector<Feed> feeds;
-  for (ValueId id : FeedsOf(graph)) {
-    const Value& value = graph.value(id);
-    // The model's own inputs come first, in the order of the import.
-    const auto at = static_cast<size_t>(std::find(graph.inputs.begin(), graph.inputs.end(), id) - graph.inputs.begin());
-    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(value, imported.batch);
-    const auto named = context.feed_names.find(id);
-    feeds.push_back({named != context.feed_names.end() ? named->second : value.name, value.dtype, value.shape, axis});
-  }
-  return feeds;
-}
-
-// A file's own algorithm is all there is: it has its learning rate, its precision and its updates.
-void CheckAlgorithm(const Recipe& recipe) {
-  for (const LossTerm& term : recipe.losses) {
-    if (term.type == "algorithm" && (recipe.losses.size() > 1 || term.weight != 1))
-      throw Error(ErrorCode::kConfig, "the file's own algorithm has a loss; no other goes with it", "--loss algorithm");
-  }
-  if (!recipe.TrainsByFile()) return;
-  const std::pair<bool, const char*> unknown[] = {{recipe.accumulate > 1, "--accumulate"},
-                                                  {recipe.precision != Precision::kFloat32, "--precision"},
-                                                  {recipe.loss_scale.initial > 0, "--loss-scale"},
-                                                  {recipe.fetch_gradients, "gradients by name"}};
-  for (const auto& [given, name] : unknown) {
-    if (given) {
-      throw Error(ErrorCode::kConfig, std::string(name) + " cannot be joined with the file's own algorithm, which updates as it is written",
-                  "--loss algorithm", "--loss NAME trains with a loss and an optimizer of Gradloom's");
-    }
-  }
-}
-
 class Compiler {
  public:
   // `limit`: what a placement is chosen for, bytes of a device.
@@ -90,7 +55,6 @@ class Compiler {
   }
 
   Plan Run() {
-    CheckAlgorithm(options_.recipe);
     plan_.targets.push_back({options_.recipe.device, options_.recipe.isa, options_.recipe.threads});
     plan_.schedule = options_.recipe.schedule;
     CountStages();
@@ -201,14 +165,8 @@ class Compiler {
     const DividedBatch divided = DivideGraph(import_at, options_, batch, copies());
     const PassContext& whole = divided.whole->context;
     Entry entry = EntryOf(request, divided.whole->imported, whole);
-    for (size_t i = 0; i < entry.feeds.size(); ++i) Divide(divided.replication->shard(FeedsOf(whole.graph)[i]), entry.feeds[i]);
-    for (size_t i = 0; i < entry.fetches.size(); ++i) Divide(divided.replication->shard(whole.graph.outputs[i]), entry.fetches[i]);
-    apart_.clear();
-    for (size_t i = 0; i < entry.feeds.size(); ++i) {
-      const Feed& feed = entry.feeds[i];
-      const auto samples = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, batch);
-      if (samples && samples->outer > 1) apart_.insert(FeedsOf(whole.graph)[i]);
-    }
+    DivideEntry(*divided.replication, whole.graph, entry);
+    apart_ = FeedsApart(whole.graph, entry);
     const std::vector<BatchShard> shards = DivideBatch(batch, copies());
     GraphsBySamples graphs;
     for (const auto& [samples, graph] : divided.graphs) graphs.emplace(samples, graph.get());
@@ -292,7 +250,8 @@ class Compiler {
       device.fetch_names = whole.fetch_names;
       // Later passes put others in their place.
       const std::vector<ValueId> outputs = graph.outputs;
-      RunDeviceStage(device);
+      RunDevicePasses(device, options_.control);
+      if (device.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = device.recomputed;
       Count(device);
       std::vector<int>& buffers = made.fetches.emplace_back();
       for (ValueId id : all) {
@@ -326,36 +285,6 @@ class Compiler {
     entry.ranks.push_back(std::move(rank));
   }
 
-  // The passes of a device; again with more activations made anew, until the program fits the memory limit or nothing more can go. The
-  // smallest program is kept. Whether it fits is judged by who set the limit.
-  void RunDeviceStage(PassContext& context) {
-    constexpr int kMostRounds = 4;
-    const int64_t limit = options_.recipe.memory_limit;
-    const std::unique_ptr<Graph> original = limit > 0 ? context.graph.Clone() : nullptr;
-    const auto names = context.fetch_names;
-    RunStage(context, options_.control, PassStage::kDevice);
-    if (limit == 0) return;
-    const auto run = [&](int64_t bytes) {
-      context.recompute_bytes = bytes;
-      context.recomputed = {};
-      context.graph = *original->Clone();
-      context.fetch_names = names;
-      context.scheduled = {};
-      RunStage(context, options_.control, PassStage::kDevice);
-    };
-    const gradloom::Place& place = plan_.places[static_cast<size_t>(context.place)];
-    std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // arena, and how much is made anew
-    for (int round = 0; round < kMostRounds; ++round) {
-      const int64_t over =
-          place.state_bytes + place.constants_bytes + context.scheduled.transient_bytes + 2 * context.scheduled.input_bytes - limit;
-      if (over <= 0 || (round > 0 && context.recomputed.bytes < context.recompute_bytes)) break;
-      run(context.recompute_bytes + over + over / 4);
-      best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});
-    }
-    if (best.second != context.recompute_bytes) run(best.second);
-    if (context.recomputed.bytes > report_.recomputed.bytes) report_.recomputed = context.recomputed;
-  }
-
   // The group of the devices that have a stage, one a copy of the model.
   int GroupOf(int stage) {
     if (plan_.groups.empty()) {
@@ -364,12 +293,6 @@ class Compiler {
       for (int i = 0; i < options_.recipe.devices; ++i) plan_.groups[static_cast<size_t>(i % stages)].ranks.push_back(i);
     }
     return stage;
-  }
-
-  template <typename FeedOrFetch>
-  static void Divide(const Shard& shard, FeedOrFetch& tensor) {
-    tensor.batch_axis = shard.split() ? shard.axis : -1;
-    tensor.batch_inner = shard.split() ? shard.inner : 0;
   }
 
   // A program's share in the report.
@@ -387,28 +310,6 @@ class Compiler {
     }
   }
 
-  // The entry without its ranks.
-  static Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context) {
-    Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
-    entry.feeds = FeedList(context, imported);
-    for (size_t i = 0; i < context.graph.outputs.size(); ++i) {
-      const ValueId id = context.graph.outputs[i];
-      const auto named = context.fetch_names.find(id);
-      const Value& value = context.graph.value(id);
-      entry.fetches.push_back({named != context.fetch_names.end() ? named->second : value.name, -1, BatchAxis(value, entry.batch)});
-    }
-    const std::vector<ValueId>& outputs = context.graph.outputs;
-    for (const auto& [output, extents] : imported.extents) {
-      const auto place = [&](ValueId id) { return static_cast<size_t>(std::find(outputs.begin(), outputs.end(), id) - outputs.begin()); };
-      if (place(output) == outputs.size()) continue;
-      Fetch& fetch = entry.fetches[place(output)];
-      // As many as there happen to be are no samples.
-      fetch.batch_axis = -1;
-      for (const auto& [axis, count] : extents) fetch.extents.push_back({axis, static_cast<int>(place(count))});
-    }
-    return entry;
-  }
-
   const Model& model_;
   const CompileOptions& options_;
   const int64_t limit_;
@@ -419,21 +320,6 @@ class Compiler {
   Plan plan_;
   BatchImporter importer_;
 };
-
-}  // namespace
-
-namespace {
-
-std::vector<Feed> Feeds(const Model& model, const CompileOptions& options, const EntryRequest& request) {
-  CheckAlgorithm(options.recipe);
-  const OnnxTypeRules rules;
-  Plan plan;
-  ImportedBatch read = ReadBatch(model, options.recipe, request, options.import, rules, plan);
-  PassControl control;
-  control.stop_after = "add_loss";
-  RunPipeline(read.context, control);
-  return FeedList(read.context, read.imported);
-}
 
 Plan CompileBest(const Model& model, const CompileOptions& options, CompileReport* report) {
   const int64_t limit = options.recipe.memory_limit;
@@ -453,63 +339,12 @@ Plan CompileBest(const Model& model, const CompileOptions& options, CompileRepor
 }  // namespace
 
 // Passes know nodes and no files.
-std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
-  try {
-    return Feeds(model, options, request);
-  } catch (const Error& error) {
-    throw InFileOf(model, error);
-  }
-}
-
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report) {
   try {
     return CompileBest(model, options, report);
   } catch (const Error& error) {
     throw InFileOf(model, error);
   }
-}
-
-std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions& options, EntryKind kind,
-                                       const std::map<std::string, Shape, std::less<>>& feeds) {
-  EntryRequest request{.kind = kind, .batch = 0};
-  ImportOptions reading = options.import;
-  reading.training_info = kind == EntryKind::kPredict ? -1 : options.recipe.training_info();
-  reading.inputs = {feeds.begin(), feeds.end()};
-  try {
-    for (const OpenExtent& extent : OpenExtents(model, reading)) {
-      if (extent.is_batch) {
-        request.batch = extent.value;
-      } else {
-        request.shapes[extent.symbol] = extent.value;
-      }
-    }
-  } catch (const Error& error) {
-    // Not as the file declares them.
-    if (error.code() != ErrorCode::kShape) throw;
-    return std::nullopt;
-  }
-  std::vector<Feed> wanted;
-  try {
-    wanted = FeedsOfEntry(model, options, request);
-  } catch (const Error& error) {
-    // The older exporter of PyTorch writes lengths into shapes, whatever it is told of axes.
-    std::string changed;
-    for (const auto& [symbol, extent] : request.shapes) {
-      const auto first = options.import.shapes.find(symbol);
-      if (first == options.import.shapes.end() || first->second == extent) continue;
-      changed +=
-          (changed.empty() ? "" : ", ") + Escaped(symbol) + "=" + std::to_string(extent) + " (first " + std::to_string(first->second) + ")";
-    }
-    if (error.code() != ErrorCode::kShape || changed.empty() || !error.help().empty()) throw;
-    throw Error(error.code(), error.message(), error.where(),
-                "the file leaves these extents open, and does not fit this one: " + changed +
-                    "; export it with torch.onnx.export(dynamo=True, dynamic_shapes=...), or give all batches the first extent");
-  }
-  for (const Feed& feed : wanted) {
-    const auto given = feeds.find(feed.name);
-    if (given == feeds.end() || given->second != feed.shape) return std::nullopt;
-  }
-  return request;
 }
 
 Plan AddEntry(const Model& model, const CompileOptions& options, const Plan& plan, const EntryRequest& request) {

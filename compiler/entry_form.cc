@@ -1,0 +1,69 @@
+#include "compiler/entry_form.h"
+
+#include <algorithm>
+
+namespace gradloom {
+namespace {
+
+// Targets and outputs have the batch in front if they have it at all.
+int BatchAxis(const Value& value, int64_t batch) { return batch > 0 && value.shape.rank() > 0 && value.shape[0] == batch ? 0 : -1; }
+
+template <typename FeedOrFetch>
+static void Divide(const Shard& shard, FeedOrFetch& tensor) {
+  tensor.batch_axis = shard.split() ? shard.axis : -1;
+  tensor.batch_inner = shard.split() ? shard.inner : 0;
+}
+
+}  // namespace
+
+std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported) {
+  const Graph& graph = context.graph;
+  std::vector<Feed> feeds;
+  for (ValueId id : FeedsOf(graph)) {
+    const Value& value = graph.value(id);
+    // The model's own inputs come first, in the order of the import.
+    const auto at = static_cast<size_t>(std::find(graph.inputs.begin(), graph.inputs.end(), id) - graph.inputs.begin());
+    const int axis = at < imported.batch_axes.size() ? imported.batch_axes[at] : BatchAxis(value, imported.batch);
+    const auto named = context.feed_names.find(id);
+    feeds.push_back({named != context.feed_names.end() ? named->second : value.name, value.dtype, value.shape, axis});
+  }
+  return feeds;
+}
+
+Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context) {
+  Entry entry{.kind = request.kind, .batch = request.kind == EntryKind::kUpdate ? 0 : imported.batch};
+  entry.feeds = FeedList(context, imported);
+  for (size_t i = 0; i < context.graph.outputs.size(); ++i) {
+    const ValueId id = context.graph.outputs[i];
+    const auto named = context.fetch_names.find(id);
+    const Value& value = context.graph.value(id);
+    entry.fetches.push_back({named != context.fetch_names.end() ? named->second : value.name, -1, BatchAxis(value, entry.batch)});
+  }
+  const std::vector<ValueId>& outputs = context.graph.outputs;
+  for (const auto& [output, extents] : imported.extents) {
+    const auto place = [&](ValueId id) { return static_cast<size_t>(std::find(outputs.begin(), outputs.end(), id) - outputs.begin()); };
+    if (place(output) == outputs.size()) continue;
+    Fetch& fetch = entry.fetches[place(output)];
+    // As many as there happen to be are no samples.
+    fetch.batch_axis = -1;
+    for (const auto& [axis, count] : extents) fetch.extents.push_back({axis, static_cast<int>(place(count))});
+  }
+  return entry;
+}
+
+void DivideEntry(const Replication& replication, const Graph& whole, Entry& entry) {
+  for (size_t i = 0; i < entry.feeds.size(); ++i) Divide(replication.shard(FeedsOf(whole)[i]), entry.feeds[i]);
+  for (size_t i = 0; i < entry.fetches.size(); ++i) Divide(replication.shard(whole.outputs[i]), entry.fetches[i]);
+}
+
+std::set<ValueId> FeedsApart(const Graph& whole, const Entry& entry) {
+  std::set<ValueId> apart;
+  for (size_t i = 0; i < entry.feeds.size(); ++i) {
+    const Feed& feed = entry.feeds[i];
+    const auto samples = SamplesIn(feed.shape, feed.batch_axis, feed.batch_inner, entry.batch);
+    if (samples && samples->outer > 1) apart.insert(FeedsOf(whole)[i]);
+  }
+  return apart;
+}
+
+}  // namespace gradloom

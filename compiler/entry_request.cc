@@ -1,0 +1,74 @@
+// What an entry has to be asked for with, and what it must be fed, without compiling it.
+#include <utility>
+
+#include "compiler/batch_importer.h"
+#include "compiler/entry_form.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+std::vector<Feed> Feeds(const Model& model, const CompileOptions& options, const EntryRequest& request) {
+  const OnnxTypeRules rules;
+  Plan plan;
+  ImportedBatch read = ReadBatch(model, options.recipe, request, options.import, rules, plan);
+  PassControl control;
+  control.stop_after = "add_loss";
+  RunPipeline(read.context, control);
+  return FeedList(read.context, read.imported);
+}
+
+}  // namespace
+
+std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request) {
+  try {
+    return Feeds(model, options, request);
+  } catch (const Error& error) {
+    throw InFileOf(model, error);
+  }
+}
+
+std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions& options, EntryKind kind,
+                                       const std::map<std::string, Shape, std::less<>>& feeds) {
+  EntryRequest request{.kind = kind, .batch = 0};
+  ImportOptions reading = options.import;
+  reading.training_info = kind == EntryKind::kPredict ? -1 : options.recipe.training_info();
+  reading.inputs = {feeds.begin(), feeds.end()};
+  try {
+    for (const OpenExtent& extent : OpenExtents(model, reading)) {
+      if (extent.is_batch) {
+        request.batch = extent.value;
+      } else {
+        request.shapes[extent.symbol] = extent.value;
+      }
+    }
+  } catch (const Error& error) {
+    // Not as the file declares them.
+    if (error.code() != ErrorCode::kShape) throw;
+    return std::nullopt;
+  }
+  std::vector<Feed> wanted;
+  try {
+    wanted = FeedsOfEntry(model, options, request);
+  } catch (const Error& error) {
+    // The older exporter of PyTorch writes lengths into shapes, whatever it is told of axes.
+    std::string changed;
+    for (const auto& [symbol, extent] : request.shapes) {
+      const auto first = options.import.shapes.find(symbol);
+      if (first == options.import.shapes.end() || first->second == extent) continue;
+      changed +=
+          (changed.empty() ? "" : ", ") + Escaped(symbol) + "=" + std::to_string(extent) + " (first " + std::to_string(first->second) + ")";
+    }
+    if (error.code() != ErrorCode::kShape || changed.empty() || !error.help().empty()) throw;
+    throw Error(error.code(), error.message(), error.where(),
+                "the file leaves these extents open, and does not fit this one: " + changed +
+                    "; export it with torch.onnx.export(dynamo=True, dynamic_shapes=...), or give all batches the first extent");
+  }
+  for (const Feed& feed : wanted) {
+    const auto given = feeds.find(feed.name);
+    if (given == feeds.end() || given->second != feed.shape) return std::nullopt;
+  }
+  return request;
+}
+
+}  // namespace gradloom
