@@ -24,131 +24,113 @@ double MeanOfNumbers(const std::vector<double>& values) {
   return count == 0 ? kNothing : sum / static_cast<double>(count);
 }
 
-// Throws where a batch has another number of classes than those before.
-void CheckColumns(const MetricSpec& spec, size_t had, int64_t has) {
-  if (had != 0 && had != static_cast<size_t>(has))
-    throw Error(ErrorCode::kConfig,
-                Escaped(spec.name) + ": the output had " + std::to_string(had) + " columns and now has " + std::to_string(has));
-}
-
-class F1 : public Metric {
+// What is counted in columns: one for each class, or one for each yes or no that a sample has. A Column takes
+//   AddAnswer(score, is, spec): what one says of a yes or no;
+//   AddClass(scores, place, right, columns), static: what all of them say of the class of a place.
+template <typename Column>
+class ByColumn : public Metric {
  public:
-  explicit F1(const MetricSpec& spec) : spec_(spec) {}
+  explicit ByColumn(const MetricSpec& spec) : spec_(spec) {}
 
   void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) return AddYesNo(output, target);
+    if (IsFloating(target.dtype)) return AddAnswers(output, target);
     const ClassScores scores(spec_, output, target);
     Resize(scores.classes());
     for (int64_t place = 0; place < scores.places(); ++place) {
-      const int64_t right = scores.Class(place);
-      if (right < 0) continue;
-      int64_t said = 0;
-      for (int64_t c = 1; c < scores.classes(); ++c) said = scores.Score(place, c) > scores.Score(place, said) ? c : said;
-      Count(right, said == right, true);
-      if (said != right) Count(said, true, false);
+      if (const int64_t right = scores.Class(place); right >= 0) Column::AddClass(scores, place, right, columns_);
     }
   }
 
+ protected:
+  const std::vector<Column>& columns() const { return columns_; }
+
+ private:
+  void AddAnswers(const TensorView& output, const TensorView& target) {
+    CheckSameElements(spec_, output, target);
+    const int64_t columns = ColumnsOf(output);
+    Resize(columns);
+    for (int64_t i = 0; i < output.elements(); ++i) {
+      columns_[static_cast<size_t>(i % columns)].AddAnswer(ElementAsDouble(output, i), ElementAsDouble(target, i) > 0.5, spec_);
+    }
+  }
+
+  // Throws where a batch has another number of columns than those before.
+  void Resize(int64_t columns) {
+    if (!columns_.empty() && columns_.size() != static_cast<size_t>(columns)) {
+      throw Error(ErrorCode::kConfig, Escaped(spec_.name) + ": the output had " + std::to_string(columns_.size()) +
+                                          " columns and now has " + std::to_string(columns));
+    }
+    columns_.resize(static_cast<size_t>(columns));
+  }
+
+  MetricSpec spec_;
+  std::vector<Column> columns_;
+};
+
+struct Counts {
+  int64_t true_positive = 0, false_positive = 0, false_negative = 0;
+
+  void Count(bool said, bool is) {
+    true_positive += said && is;
+    false_positive += said && !is;
+    false_negative += !said && is;
+  }
+
+  void AddAnswer(double score, bool is, const MetricSpec& spec) { Count(score > spec.threshold, is); }
+
+  static void AddClass(const ClassScores& scores, int64_t place, int64_t right, std::vector<Counts>& columns) {
+    int64_t said = 0;
+    for (int64_t c = 1; c < scores.classes(); ++c) said = scores.Score(place, c) > scores.Score(place, said) ? c : said;
+    columns[static_cast<size_t>(right)].Count(said == right, true);
+    if (said != right) columns[static_cast<size_t>(said)].Count(true, false);
+  }
+};
+
+class F1 : public ByColumn<Counts> {
+ public:
+  using ByColumn::ByColumn;
+
   std::map<std::string, double> Values() const override {
     std::vector<double> values;
-    for (const Counts& c : counts_) {
+    for (const Counts& c : columns()) {
       const int64_t all = 2 * c.true_positive + c.false_positive + c.false_negative;
       values.push_back(all == 0 ? kNothing : 2 * static_cast<double>(c.true_positive) / static_cast<double>(all));
     }
     return {{"f1", MeanOfNumbers(values)}};
   }
-
- private:
-  struct Counts {
-    int64_t true_positive = 0, false_positive = 0, false_negative = 0;
-  };
-
-  void Resize(int64_t columns) {
-    CheckColumns(spec_, counts_.size(), columns);
-    counts_.resize(static_cast<size_t>(columns));
-  }
-
-  void Count(int64_t column, bool said, bool is) {
-    Counts& counts = counts_[static_cast<size_t>(column)];
-    counts.true_positive += said && is;
-    counts.false_positive += said && !is;
-    counts.false_negative += !said && is;
-  }
-
-  void AddYesNo(const TensorView& output, const TensorView& target) {
-    CheckSameElements(spec_, output, target);
-    const int64_t columns = ColumnsOf(output);
-    Resize(columns);
-    for (int64_t i = 0; i < output.elements(); ++i) {
-      Count(i % columns, ElementAsDouble(output, i) > spec_.threshold, ElementAsDouble(target, i) > 0.5);
-    }
-  }
-
-  MetricSpec spec_;
-  std::vector<Counts> counts_;
 };
 
 // Keeps every score, 8 bytes for each class of each sample. Of classes it is the logarithm of the probability, which
 // has the order of the probability and does not run out of digits near 1.
-class Auroc : public Metric {
- public:
-  explicit Auroc(const MetricSpec& spec) : spec_(spec) {}
+struct Scores {
+  std::vector<double> scores;
+  std::vector<bool> is;
 
-  void Add(const TensorView& output, const TensorView& target) override {
-    if (IsFloating(target.dtype)) return AddYesNo(output, target);
-    const ClassScores scores(spec_, output, target);
-    Resize(scores.classes());
-    for (int64_t place = 0; place < scores.places(); ++place) {
-      const int64_t right = scores.Class(place);
-      if (right < 0) continue;
-      const double log_sum = scores.LogSum(place);
-      for (int64_t c = 0; c < scores.classes(); ++c) Keep(c, scores.Score(place, c) - log_sum, c == right);
+  void AddAnswer(double score, bool answer, const MetricSpec&) {
+    scores.push_back(score);
+    is.push_back(answer);
+  }
+
+  static void AddClass(const ClassScores& all, int64_t place, int64_t right, std::vector<Scores>& columns) {
+    const double log_sum = all.LogSum(place);
+    for (int64_t c = 0; c < all.classes(); ++c) {
+      columns[static_cast<size_t>(c)].scores.push_back(all.Score(place, c) - log_sum);
+      columns[static_cast<size_t>(c)].is.push_back(c == right);
     }
-  }
-
-  std::map<std::string, double> Values() const override {
-    std::vector<double> areas;
-    for (const Column& column : columns_) areas.push_back(Area(column));
-    std::map<std::string, double> values{{"auroc", MeanOfNumbers(areas)}};
-    for (size_t c = 0; columns_.size() > 1 && c < columns_.size(); ++c) values.emplace("auroc/" + std::to_string(c), areas[c]);
-    return values;
-  }
-
- private:
-  struct Column {
-    std::vector<double> scores;
-    std::vector<bool> is;
-  };
-
-  void Resize(int64_t columns) {
-    CheckColumns(spec_, columns_.size(), columns);
-    columns_.resize(static_cast<size_t>(columns));
-  }
-
-  void Keep(int64_t column, double score, bool is) {
-    columns_[static_cast<size_t>(column)].scores.push_back(score);
-    columns_[static_cast<size_t>(column)].is.push_back(is);
-  }
-
-  void AddYesNo(const TensorView& output, const TensorView& target) {
-    CheckSameElements(spec_, output, target);
-    const int64_t columns = ColumnsOf(output);
-    Resize(columns);
-    for (int64_t i = 0; i < output.elements(); ++i) Keep(i % columns, ElementAsDouble(output, i), ElementAsDouble(target, i) > 0.5);
   }
 
   // Mann and Whitney: the share of pairs of a yes and a no that the scores order rightly, by the sum of the ranks of
   // the yeses, where equal scores share the mean of their ranks.
-  static double Area(const Column& column) {
-    const size_t n = column.scores.size();
+  double Area() const {
+    const size_t n = scores.size();
     std::vector<size_t> order(n);
     std::iota(order.begin(), order.end(), size_t{0});
-    if (std::any_of(column.scores.begin(), column.scores.end(), [](double score) { return std::isnan(score); })) return kNothing;
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return column.scores[a] < column.scores[b]; });
+    if (std::any_of(scores.begin(), scores.end(), [](double score) { return std::isnan(score); })) return kNothing;
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
     double ranks = 0, yes = 0;
     for (size_t first = 0; first < n;) {
       size_t last = first, here = 0;
-      for (; last < n && column.scores[order[last]] == column.scores[order[first]]; ++last) here += column.is[order[last]];
+      for (; last < n && scores[order[last]] == scores[order[first]]; ++last) here += is[order[last]];
       ranks += static_cast<double>(here) * (static_cast<double>(first + 1) + static_cast<double>(last)) / 2;
       yes += static_cast<double>(here);
       first = last;
@@ -156,9 +138,19 @@ class Auroc : public Metric {
     const double no = static_cast<double>(n) - yes;
     return yes == 0 || no == 0 ? kNothing : (ranks - yes * (yes + 1) / 2) / (yes * no);
   }
+};
 
-  MetricSpec spec_;
-  std::vector<Column> columns_;
+class Auroc : public ByColumn<Scores> {
+ public:
+  using ByColumn::ByColumn;
+
+  std::map<std::string, double> Values() const override {
+    std::vector<double> areas;
+    for (const Scores& column : columns()) areas.push_back(column.Area());
+    std::map<std::string, double> values{{"auroc", MeanOfNumbers(areas)}};
+    for (size_t c = 0; areas.size() > 1 && c < areas.size(); ++c) values.emplace("auroc/" + std::to_string(c), areas[c]);
+    return values;
+  }
 };
 
 }  // namespace
