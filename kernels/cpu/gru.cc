@@ -9,8 +9,6 @@ namespace {
 
 using namespace recurrent;
 
-constexpr Kind kGru{"GRU", 3, 6, 2}, kRnn{"RNN", 1, 6, 2};
-
 // Gates z, r and h. Where linear_before_reset is not set, h's product waits for r: two phases.
 class GruCells final : public Cells {
  public:
@@ -121,23 +119,19 @@ class RnnCells final : public Cells {
 constexpr GruCells kGruCells;
 constexpr RnnCells kRnnCells;
 
-std::string RejectsGru(const KernelCall& call) { return Rejects(call, kGru); }
-std::string RejectsRnn(const KernelCall& call) { return Rejects(call, kRnn); }
-int64_t GruScratch(const KernelCall& call) { return ScratchBytes(call, kGru); }
-int64_t RnnScratch(const KernelCall& call) { return ScratchBytes(call, kRnn); }
-std::unique_ptr<Kernel> MakeGru(const KernelCall& call) { return MakeForward(call, kGru, kGruCells); }
-std::unique_ptr<Kernel> MakeGruGrad(const KernelCall& call) { return MakeGradient(call, kGru, kGruCells); }
-std::unique_ptr<Kernel> MakeRnn(const KernelCall& call) { return MakeForward(call, kRnn, kRnnCells); }
-std::unique_ptr<Kernel> MakeRnnGrad(const KernelCall& call) { return MakeGradient(call, kRnn, kRnnCells); }
+std::unique_ptr<Kernel> MakeGru(const KernelCall& call) { return MakeForward(call, kGruCells); }
+std::unique_ptr<Kernel> MakeGruGrad(const KernelCall& call) { return MakeGradient(call, kGruCells); }
+std::unique_ptr<Kernel> MakeRnn(const KernelCall& call) { return MakeForward(call, kRnnCells); }
+std::unique_ptr<Kernel> MakeRnnGrad(const KernelCall& call) { return MakeGradient(call, kRnnCells); }
 
 constexpr CpuKernel kKernels[] = {
-    {.row = {.name = "cpu.GRU", .op = "GRU", .domain = "", .rejects = RejectsGru, .scratch_bytes = GruScratch}, .make = MakeGru},
-    {.row = {.name = "cpu.GruTraining", .op = "GruTraining", .domain = "gradloom", .rejects = RejectsGru, .scratch_bytes = GruScratch},
+    {.row = {.name = "cpu.GRU", .op = "GRU", .domain = "", .rejects = Rejects, .scratch_bytes = ScratchBytes}, .make = MakeGru},
+    {.row = {.name = "cpu.GruTraining", .op = "GruTraining", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = ScratchBytes},
      .make = MakeGru},
-    {.row = {.name = "onednn.GruGrad", .op = "GruGrad", .domain = "gradloom", .rejects = RejectsGru, .scratch_bytes = GruScratch},
+    {.row = {.name = "onednn.GruGrad", .op = "GruGrad", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = ScratchBytes},
      .make = MakeGruGrad},
-    {.row = {.name = "cpu.RNN", .op = "RNN", .domain = "", .rejects = RejectsRnn, .scratch_bytes = RnnScratch}, .make = MakeRnn},
-    {.row = {.name = "onednn.RnnGrad", .op = "RnnGrad", .domain = "gradloom", .rejects = RejectsRnn, .scratch_bytes = RnnScratch},
+    {.row = {.name = "cpu.RNN", .op = "RNN", .domain = "", .rejects = Rejects, .scratch_bytes = ScratchBytes}, .make = MakeRnn},
+    {.row = {.name = "onednn.RnnGrad", .op = "RnnGrad", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = ScratchBytes},
      .make = MakeRnnGrad},
 };
 

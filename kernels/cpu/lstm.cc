@@ -9,8 +9,6 @@ namespace {
 
 using namespace recurrent;
 
-constexpr Kind kLstm{"LSTM", 4, 8, 3};
-
 class LstmCells final : public Cells {
  public:
   void Forward(const Lane& lane, const Share& share, int64_t s, int) const override {
@@ -64,16 +62,14 @@ class LstmCells final : public Cells {
 
 constexpr LstmCells kCells;
 
-std::string RejectsLstm(const KernelCall& call) { return Rejects(call, kLstm); }
-int64_t Scratch(const KernelCall& call) { return ScratchBytes(call, kLstm); }
-std::unique_ptr<Kernel> Make(const KernelCall& call) { return MakeForward(call, kLstm, kCells); }
-std::unique_ptr<Kernel> MakeGrad(const KernelCall& call) { return MakeGradient(call, kLstm, kCells); }
+std::unique_ptr<Kernel> Make(const KernelCall& call) { return MakeForward(call, kCells); }
+std::unique_ptr<Kernel> MakeGrad(const KernelCall& call) { return MakeGradient(call, kCells); }
 
 constexpr CpuKernel kKernels[] = {
-    {.row = {.name = "cpu.LSTM", .op = "LSTM", .domain = "", .rejects = RejectsLstm, .scratch_bytes = Scratch}, .make = Make},
-    {.row = {.name = "cpu.LstmTraining", .op = "LstmTraining", .domain = "gradloom", .rejects = RejectsLstm, .scratch_bytes = Scratch},
+    {.row = {.name = "cpu.LSTM", .op = "LSTM", .domain = "", .rejects = Rejects, .scratch_bytes = ScratchBytes}, .make = Make},
+    {.row = {.name = "cpu.LstmTraining", .op = "LstmTraining", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = ScratchBytes},
      .make = Make},
-    {.row = {.name = "onednn.LstmGrad", .op = "LstmGrad", .domain = "gradloom", .rejects = RejectsLstm, .scratch_bytes = Scratch},
+    {.row = {.name = "onednn.LstmGrad", .op = "LstmGrad", .domain = "gradloom", .rejects = Rejects, .scratch_bytes = ScratchBytes},
      .make = MakeGrad},
 };
 

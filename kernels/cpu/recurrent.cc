@@ -7,42 +7,6 @@
 #include "runtime/base/checked.h"
 
 namespace gradloom::recurrent {
-namespace {
-
-// "" where the activations are those that the operator has by itself, or Relu for RNN.
-std::string RejectsActivations(const KernelCall& call, const Kind& kind) {
-  const std::vector<std::string> names = call.attributes.Strings("activations");
-  std::vector<std::string> usual{"Sigmoid", "Tanh"};
-  if (kind.gates == 4) usual.emplace_back("Tanh");
-  if (kind.gates == 1) usual.erase(usual.begin());
-  for (size_t i = 0; i < names.size(); ++i) {
-    const bool relu = kind.gates == 1 && names[i] == "Relu" && names[i] == names[0];
-    if (names[i] != usual[i % usual.size()] && !relu) return "activation " + names[i];
-    if (relu != (kind.gates == 1 && names[0] == "Relu")) return "activations that differ";
-  }
-  return "";
-}
-
-}  // namespace
-
-Sizes::Sizes(const KernelCall& call, const Kind& kind) {
-  const Shape &x = call.inputs[kX].shape, &r = call.inputs[kR].shape;
-  batch_first = call.attributes.Int("layout", 0) != 0;
-  steps = x[batch_first ? 1 : 0];
-  batch = x[batch_first ? 0 : 1];
-  input = x[2];
-  directions = r[0];
-  hidden = r[2];
-  gates = kind.gates;
-  reverse = call.attributes.String("direction", "forward") == "reverse";
-  has_lengths = HasInput(call, kLengths);
-  linear = gates == 3 && call.attributes.Int("linear_before_reset", 0) != 0;
-  const std::vector<std::string> activations = call.attributes.Strings("activations");
-  relu = gates == 1 && !activations.empty() && activations.front() == "Relu";
-  kept = gates + (gates == 4 || linear ? 1 : 0);
-  slots = gates + (linear ? 1 : 0);
-}
-
 void Lane::Project(const Share& share, int64_t s) const {
   const int64_t panel = loops.matrix_panel, hidden = n.hidden, gate = AlignUp(hidden, panel) * n.input;
   const int64_t end = std::min(n.steps, s + chunk());
@@ -110,16 +74,15 @@ void Lane::MultiplyGradient(const Share& share, int64_t s, int64_t slot, int64_t
   loops.multiply_packed(args, packed + first * hidden * padded + share.j0 * blocks * hidden);
 }
 
-std::string Rejects(const KernelCall& call, const Kind& kind) {
-  if (call.attributes.Float("clip", 0) > 0 || call.attributes.Int("input_forget", 0) != 0) return "clip or input_forget";
-  if (std::string why = RejectsActivations(call, kind); !why.empty()) return why;
+std::string Rejects(const KernelCall& call) {
+  if (std::string why = UnusualCells(call); !why.empty()) return why;
   if (std::string why = RejectsLayouts(call); !why.empty()) return why;
   if (call.inputs.size() < 3) return "operands are missing";
   for (size_t i : {kX, kW, kR}) {
     if (!call.inputs[i].present() || call.inputs[i].shape.rank() != 3) return "operands of another rank";
     if (call.inputs[i].shape.elements() == 0) return "nothing to compute";
   }
-  const Sizes n(call, kind);
+  const Sizes n(call);
   if (n.directions > 2) return "more than two directions";
   const Shape state = n.batch_first ? Shape{n.batch, n.directions, n.hidden} : Shape{n.directions, n.batch, n.hidden};
   const Shape y = n.batch_first ? Shape{n.batch, n.steps, n.directions, n.hidden} : Shape{n.steps, n.directions, n.batch, n.hidden};
@@ -130,18 +93,17 @@ std::string Rejects(const KernelCall& call, const Kind& kind) {
                             {n.directions, 2 * n.width()},
                             {n.batch},
                             state};
-  if (kind.inputs > kPeephole) {
+  if (n.inputs > kPeephole) {
     inputs.push_back(state);
     inputs.push_back({n.directions, 3 * n.hidden});
   }
   std::vector<Shape> outputs{y};
-  outputs.resize(kind.outputs, state);
-  const bool gradient = call.op.ends_with("Grad");
-  if (gradient) {
+  outputs.resize(n.outputs, state);
+  if (n.gradient) {
     inputs.insert(inputs.end(), outputs.begin(), outputs.end());
     inputs.push_back(y);
   }
-  if (kind.gates > 1) (gradient ? inputs : outputs).push_back(kept);
+  if (n.gates > 1) (n.gradient ? inputs : outputs).push_back(kept);
   if (call.inputs.size() > inputs.size()) return "too many operands";
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i].present()) continue;
@@ -149,17 +111,17 @@ std::string Rejects(const KernelCall& call, const Kind& kind) {
     if (call.inputs[i].shape != inputs[i]) return "an operand of another shape";
   }
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
-  if (gradient ? wanted.size() != call.outputs.size() || call.inputs.size() < kind.saved_y() : call.outputs.size() > outputs.size()) {
+  if (n.gradient ? wanted.size() != call.outputs.size() || call.inputs.size() < n.saved_y() : call.outputs.size() > outputs.size()) {
     return "a number of operands";
   }
-  if (call.op.ends_with("Training") != HasOutput(call, kind.outputs) && !gradient) return "what is kept for the gradient";
+  if (n.training != HasOutput(call, n.outputs) && !n.gradient) return "what is kept for the gradient";
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (!call.outputs[i].present()) continue;
     if (call.outputs[i].dtype != DType::kFloat32) return std::string(DTypeName(call.outputs[i].dtype));
-    const bool has = !gradient || (wanted[i] >= 0 && wanted[i] < static_cast<int64_t>(kind.inputs) && wanted[i] != kLengths &&
-                                   HasInput(call, static_cast<size_t>(wanted[i])));
+    const bool has = !n.gradient || (wanted[i] >= 0 && wanted[i] < static_cast<int64_t>(n.inputs) && wanted[i] != kLengths &&
+                                     HasInput(call, static_cast<size_t>(wanted[i])));
     if (!has) return "the gradient of an input that it has not";
-    if (call.outputs[i].shape != (gradient ? inputs[static_cast<size_t>(wanted[i])] : outputs[i])) return "a result of another shape";
+    if (call.outputs[i].shape != (n.gradient ? inputs[static_cast<size_t>(wanted[i])] : outputs[i])) return "a result of another shape";
   }
   return "";
 }

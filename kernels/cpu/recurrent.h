@@ -6,10 +6,10 @@
 // gradient that is given neither that nor Y computes the forward pass again.
 #pragma once
 
+#include <memory>
 #include <string>
-#include <string_view>
 
-#include "kernels/catalog/kernel.h"
+#include "kernels/catalog/recurrent.h"
 #include "kernels/cpu/isa/loops.h"
 
 namespace gradloom::recurrent {
@@ -17,42 +17,14 @@ namespace gradloom::recurrent {
 // Inputs of the operators; GRU and RNN have the first six.
 enum Input : size_t { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeephole };
 
-// What tells the three apart.
-struct Kind {
-  std::string_view op;
-  int64_t gates;
-  size_t inputs, outputs;  // the gradient's inputs: these and those, then Y and what the training form keeps
+// The extents of a call, and what the kernels here make of them.
+struct Sizes : RecurrentExtents {
+  explicit Sizes(const KernelCall& call)
+      : RecurrentExtents(call), keeps(gradient ? !recomputes : training), slots(gates + (linear ? 1 : 0)) {}
 
-  size_t grad(size_t output) const { return inputs + output; }
-  size_t saved_y() const { return inputs + outputs; }
-  size_t saved_rows() const { return inputs + outputs + 1; }
-};
-
-// The extents of a call. Rows of X, and of all that is kept for each step, are those of X: row of time t and sequence b is
-// t * time_step() + b * batch_step().
-struct Sizes {
-  Sizes(const KernelCall& call, const Kind& kind);
-
-  int64_t steps, batch, input, hidden, directions, gates;
-  bool batch_first, reverse, has_lengths;
-  bool linear;    // GRU: linear_before_reset
-  bool relu;      // RNN: instead of the hyperbolic tangent
-  int64_t kept;   // blocks of `hidden` that are kept of a step: gates, then LSTM's cell state or a linear GRU's product
+  bool keeps;     // whether what the forward pass computes of each step is an operand
   int64_t slots;  // blocks of the gradients of a step: as many as gates, or one more for a linear GRU's product
 
-  int64_t rows() const { return steps * batch; }
-  int64_t width() const { return gates * hidden; }
-  int64_t cells() const { return batch * hidden; }
-  int64_t time_step() const { return batch_first ? 1 : batch; }
-  int64_t batch_step() const { return batch_first ? steps : 1; }
-  int64_t row(int64_t time, int64_t b) const { return time * time_step() + b * batch_step(); }
-  int64_t y_at(int64_t time, int64_t direction, int64_t b) const {
-    return (batch_first ? (b * steps + time) * directions + direction : (time * directions + direction) * batch + b) * hidden;
-  }
-  int64_t state_at(int64_t direction, int64_t b) const {
-    return (batch_first ? b * directions + direction : direction * batch + b) * hidden;
-  }
-  bool backwards(int64_t direction) const { return reverse || direction == 1; }
   // Whether the states before the steps are Y's rows, a time apart, and the initial state: rows of one time lie together, in Y too.
   bool states_in_y() const { return !batch_first && !has_lengths && directions == 1; }
 };
@@ -133,12 +105,12 @@ class Cells {
   ~Cells() = default;
 };
 
-// The kernels of a kind; `cells` outlives them.
-std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const Kind& kind, const Cells& cells);
-std::unique_ptr<Kernel> MakeGradient(const KernelCall& call, const Kind& kind, const Cells& cells);
+// The kernels of an operator; `cells` outlives them.
+std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const Cells& cells);
+std::unique_ptr<Kernel> MakeGradient(const KernelCall& call, const Cells& cells);
 
 // Catalog functions of the forward operator, of its training form and of the gradient.
-std::string Rejects(const KernelCall& call, const Kind& kind);
-int64_t ScratchBytes(const KernelCall& call, const Kind& kind);
+std::string Rejects(const KernelCall& call);
+int64_t ScratchBytes(const KernelCall& call);
 
 }  // namespace gradloom::recurrent

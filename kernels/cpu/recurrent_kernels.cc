@@ -44,13 +44,13 @@ void InShares(const Sizes& n, const Loops& loops, const Partition& parts, F&& f)
 }
 
 // The lengths of a run's sequences, or null. Throws Error(kData) for one outside [0, steps].
-const int* LengthsOf(const Sizes& n, const Kind& kind, const void* const* inputs) {
+const int* LengthsOf(const Sizes& n, const void* const* inputs) {
   if (!n.has_lengths) return nullptr;
   const int* lengths = static_cast<const int*>(inputs[kLengths]);
   for (int64_t b = 0; b < n.batch; ++b) {
     if (lengths[b] >= 0 && lengths[b] <= n.steps) continue;
-    throw Error(ErrorCode::kData, std::string(kind.op) + ": sequence " + std::to_string(b) + " has length " + std::to_string(lengths[b]) +
-                                      ", there are " + std::to_string(n.steps) + " steps");
+    throw Error(ErrorCode::kData, std::string(n.forward_op()) + ": sequence " + std::to_string(b) + " has length " +
+                                      std::to_string(lengths[b]) + ", there are " + std::to_string(n.steps) + " steps");
   }
   return lengths;
 }
@@ -58,24 +58,17 @@ const int* LengthsOf(const Sizes& n, const Kind& kind, const void* const* inputs
 // What both passes share: the forward pass over one direction.
 class Recurrence : public Kernel {
  protected:
-  Recurrence(const KernelCall& call, const Kind& kind, const Cells& cells, bool gradient, bool keeps)
-      : Recurrence(call, kind, cells, gradient, keeps, Products(Sizes(call, kind), gradient, call.threads)) {}
-  Recurrence(const KernelCall& call, const Kind& kind, const Cells& cells, bool gradient, bool keeps, const Products& products)
-      : call_(call),
-        kind_(kind),
-        cells_(cells),
-        n_(call, kind),
-        places_(n_, products, loops_, gradient, keeps),
-        parts_(n_, loops_, call.threads) {}
+  Recurrence(const KernelCall& call, const Cells& cells, const Products& products)
+      : call_(call), cells_(cells), n_(call), places_(n_, products, loops_), parts_(n_, loops_, call.threads) {}
 
   // The lane of a direction, with what does not change during a run. Y and the kept rows are the caller's to set.
   Lane LaneOf(const void* const* inputs, char* scratch, int64_t d) const {
     const auto at = [&](int64_t place) { return reinterpret_cast<float*>(scratch + place); };
-    Lane lane{.n = n_, .loops = loops_, .direction = d, .lengths = LengthsOf(n_, kind_, inputs)};
+    Lane lane{.n = n_, .loops = loops_, .direction = d, .lengths = LengthsOf(n_, inputs)};
     lane.bias = at(places_.bias);
     lane.zeros = at(places_.zeros);
     std::fill_n(at(places_.zeros), n_.hidden, 0.0f);
-    if (kind_.inputs > kPeephole && HasInput(call_, kPeephole)) lane.peephole = In(inputs, kPeephole) + d * 3 * n_.hidden;
+    if (n_.inputs > kPeephole && HasInput(call_, kPeephole)) lane.peephole = In(inputs, kPeephole) + d * 3 * n_.hidden;
     lane.packed = at(places_.packed);
     lane.packed_w = at(places_.packed_w);
     lane.x = In(inputs, kX);
@@ -160,7 +153,6 @@ class Recurrence : public Kernel {
 
   const Loops& loops_ = BestLoops();
   const KernelCall call_;
-  const Kind& kind_;
   const Cells& cells_;
   const Sizes n_;
   const Places places_;
@@ -183,13 +175,12 @@ class Recurrence : public Kernel {
 // Outputs: those of the operator and, of a training form, what is kept: [directions, rows of X, kept * hidden].
 class ForwardKernel : public Recurrence {
  public:
-  ForwardKernel(const KernelCall& call, const Kind& kind, const Cells& cells)
-      : Recurrence(call, kind, cells, false, HasOutput(call, kind.outputs)) {}
+  ForwardKernel(const KernelCall& call, const Cells& cells) : Recurrence(call, cells, Products(Sizes(call), call.threads)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     char* memory = static_cast<char*>(scratch);
     const auto out = [&](size_t i) { return HasOutput(call_, i) ? static_cast<float*>(outputs[i]) : nullptr; };
-    float* kept = out(kind_.outputs);
+    float* kept = out(n_.outputs);
     for (int64_t d = 0; d < n_.directions; ++d) {
       Lane lane = LaneOf(inputs, memory, d);
       lane.kept = kept != nullptr ? kept + d * n_.rows() * n_.kept * n_.hidden : reinterpret_cast<float*>(memory + places_.kept);
@@ -198,7 +189,7 @@ class ForwardKernel : public Recurrence {
       lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
       Forward(lane, inputs, memory);
       WriteState(lane.states[n_.steps % 2], d, out(1));
-      float* c = kind_.outputs > 2 ? out(2) : nullptr;
+      float* c = n_.outputs > 2 ? out(2) : nullptr;
       for (int64_t b = 0; b < n_.batch && c != nullptr; ++b) {
         const int64_t length = lane.lengths == nullptr ? n_.steps : lane.lengths[b];
         std::copy_n(lane.c_before(length, b), n_.hidden, c + n_.state_at(d, b));
@@ -209,17 +200,15 @@ class ForwardKernel : public Recurrence {
 
 class GradientKernel : public Recurrence {
  public:
-  GradientKernel(const KernelCall& call, const Kind& kind, const Cells& cells)
-      : GradientKernel(call, kind, cells, Products(Sizes(call, kind), true, call.threads)) {}
+  GradientKernel(const KernelCall& call, const Cells& cells) : GradientKernel(call, cells, Products(Sizes(call), call.threads)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     for (int64_t d = 0; d < n_.directions; ++d) Direction(inputs, outputs, static_cast<char*>(scratch), d);
   }
 
  private:
-  GradientKernel(const KernelCall& call, const Kind& kind, const Cells& cells, const Products& products)
-      : Recurrence(call, kind, cells, true, HasSaved(call, kind), products),
-        saved_(HasSaved(call, kind)),
+  GradientKernel(const KernelCall& call, const Cells& cells, const Products& products)
+      : Recurrence(call, cells, products),
         dx_(*products.dx),
         add_dx_(*products.add_dx),
         dw_(*products.dw),
@@ -251,10 +240,10 @@ class GradientKernel : public Recurrence {
     const auto in = [&](size_t i) { return HasInput(call_, i) ? In(inputs, i) : nullptr; };
     const auto out = [&](size_t i) { return static_cast<float*>(GradientOf(call_, outputs, static_cast<int64_t>(i))); };
     Lane lane = LaneOf(inputs, scratch, d);
-    if (saved_) {
+    if (n_.keeps) {
       // Read only from here on.
-      lane.kept = const_cast<float*>(in(kind_.saved_rows())) + (n_.gates == 1 ? 0 : d * n_.rows() * n_.kept * n_.hidden);
-      lane.y = const_cast<float*>(in(kind_.saved_y())) + n_.y_at(0, d, 0);
+      lane.kept = const_cast<float*>(in(n_.saved_rows())) + (n_.gates == 1 ? 0 : d * n_.rows() * n_.kept * n_.hidden);
+      lane.y = const_cast<float*>(in(n_.saved_y())) + n_.y_at(0, d, 0);
       lane.y_time = n_.y_at(1, d, 0) - n_.y_at(0, d, 0);
       lane.y_batch = n_.y_at(0, d, 1) - n_.y_at(0, d, 0);
     } else {
@@ -271,9 +260,9 @@ class GradientKernel : public Recurrence {
     lane.before = at(places_.before);
     lane.reset_before = at(places_.reset_before);
     lane.gathered = at(places_.gathered);
-    lane.dy = in(kind_.grad(0));
-    CopyState(in(kind_.grad(1)), d, lane.dh);
-    if (n_.gates == 4) CopyState(in(kind_.grad(2)), d, lane.dc);
+    lane.dy = in(n_.grad(0));
+    CopyState(in(n_.grad(1)), d, lane.dh);
+    if (n_.gates == 4) CopyState(in(n_.grad(2)), d, lane.dc);
     Backward(lane, In(inputs, kR) + d * n_.width() * n_.hidden, scratch);
 
     void* library = at(places_.library);
@@ -290,7 +279,7 @@ class GradientKernel : public Recurrence {
       }
     }
     if (float* db = out(kB)) BiasGradient(lane, db + d * 2 * width);
-    if (kind_.inputs > kPeephole) {
+    if (n_.inputs > kPeephole) {
       if (float* dp = out(kPeephole)) PeepholeGradient(lane, dp + d * 3 * hidden);
       WriteState(lane.dc, d, out(kInitialC));
     }
@@ -367,26 +356,19 @@ class GradientKernel : public Recurrence {
     }
   }
 
-  const bool saved_;
   PreparedProduct dx_, add_dx_, dw_;
   PreparedStates dr_, dr_candidate_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const Kind& kind, const Cells& cells) {
-  return std::make_unique<ForwardKernel>(call, kind, cells);
-}
+std::unique_ptr<Kernel> MakeForward(const KernelCall& call, const Cells& cells) { return std::make_unique<ForwardKernel>(call, cells); }
 
-std::unique_ptr<Kernel> MakeGradient(const KernelCall& call, const Kind& kind, const Cells& cells) {
-  return std::make_unique<GradientKernel>(call, kind, cells);
-}
+std::unique_ptr<Kernel> MakeGradient(const KernelCall& call, const Cells& cells) { return std::make_unique<GradientKernel>(call, cells); }
 
-int64_t ScratchBytes(const KernelCall& call, const Kind& kind) {
-  const Sizes n(call, kind);
-  const bool gradient = call.op.ends_with("Grad");
-  const bool keeps = gradient ? HasSaved(call, kind) : HasOutput(call, kind.outputs);
-  return Places(n, Products(n, gradient, call.threads), BestLoops(), gradient, keeps).bytes;
+int64_t ScratchBytes(const KernelCall& call) {
+  const Sizes n(call);
+  return Places(n, Products(n, call.threads), BestLoops()).bytes;
 }
 
 }  // namespace gradloom::recurrent

@@ -42,8 +42,8 @@ struct Products {
   std::optional<ProductPlan> dx, add_dx, dw;
   StateProducts dr, dr_candidate;
 
-  Products(const Sizes& n, bool gradient, int threads) {
-    if (!gradient) return;
+  Products(const Sizes& n, int threads) {
+    if (!n.gradient) return;
     const int64_t dz_row = n.slots * n.hidden;
     ProductShape x{.m = n.rows(), .n = n.input, .k = n.width(), .a_row = dz_row, .b_row = n.input, .c_row = n.input};
     dx.emplace(x, threads);
@@ -68,19 +68,13 @@ struct Products {
   }
 };
 
-// Whether a gradient has what the forward pass kept.
-inline bool HasSaved(const KernelCall& call, const Kind& kind) {
-  return HasInput(call, kind.saved_y()) && (kind.gates == 1 || HasInput(call, kind.saved_rows()));
-}
-
 // Where things lie in the scratch, in bytes.
 struct Places {
   int64_t bias, zeros, packed, packed_w, library, first_h, first_c, states[2], step, reset, kept, y;
   int64_t dh, dc, through, dz, before, reset_before, gathered, x;
   int64_t bytes = 0;
 
-  // `keeps`: rows and Y are operands.
-  Places(const Sizes& n, const Products& products, const Loops& loops, bool gradient, bool keeps) {
+  Places(const Sizes& n, const Products& products, const Loops& loops) {
     const int64_t rows = n.rows() * n.hidden, cells = n.cells();
     const auto when = [](bool wanted, int64_t floats) { return wanted ? floats : 0; };
     bias = Take(4 * n.hidden);
@@ -88,21 +82,21 @@ struct Places {
     packed = Take(PackedFloats(n, loops, n.hidden));
     first_h = Take(cells);
     first_c = Take(when(n.gates == 4, cells));
-    const bool forward = !gradient || !keeps;
+    const bool forward = !n.gradient || !n.keeps;
     packed_w = Take(when(forward, PackedFloats(n, loops, n.input)));
     for (int64_t& state : states) state = Take(when(forward, cells));
     step = Take(when(forward, n.gates * cells));
     reset = Take(when(forward && n.gates == 3, cells));
-    kept = Take(when(!keeps, n.kept * rows));
-    y = Take(when(gradient && !keeps, rows));
-    dh = Take(when(gradient, cells));
-    dc = Take(when(gradient && n.gates == 4, cells));
-    through = Take(when(gradient, cells));
-    dz = Take(when(gradient, n.slots * rows));
-    before = Take(when(gradient && !n.states_in_y(), rows));
-    reset_before = Take(when(gradient && n.gates == 3 && !n.linear, rows));
-    gathered = Take(when(gradient && n.has_lengths, n.slots * cells));
-    x = Take(when(gradient && n.has_lengths, n.rows() * n.input));
+    kept = Take(when(!n.keeps, n.kept * rows));
+    y = Take(when(n.gradient && !n.keeps, rows));
+    dh = Take(when(n.gradient, cells));
+    dc = Take(when(n.gradient && n.gates == 4, cells));
+    through = Take(when(n.gradient, cells));
+    dz = Take(when(n.gradient, n.slots * rows));
+    before = Take(when(n.gradient && !n.states_in_y(), rows));
+    reset_before = Take(when(n.gradient && n.gates == 3 && !n.linear, rows));
+    gathered = Take(when(n.gradient && n.has_lengths, n.slots * cells));
+    x = Take(when(n.gradient && n.has_lengths, n.rows() * n.input));
     library = TakeBytes(products.scratch_bytes());
   }
 

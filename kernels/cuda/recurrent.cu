@@ -132,14 +132,12 @@ void BiasGradient(const Lstm<T>& lstm, T* db, cudaStream_t stream) {
       });
 }
 
-RecurrentPlan PlanOf(const KernelCall& call, bool gradient, const KernelSite& site) {
-  return RecurrentPlan(call, {"Sigmoid", "Tanh", "Tanh"}, kGates, gradient, site);
-}
+RecurrentPlan PlanOf(const KernelCall& call, const KernelSite& site) { return RecurrentPlan(call, {"Sigmoid", "Tanh", "Tanh"}, site); }
 
 std::unique_ptr<Kernel> MakeLstm(const KernelCall& call, const KernelSite& site) {
   const bool coupled = call.attributes.Int("input_forget", 0) != 0;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([coupled, plan = PlanOf(call, false, site)](const Launch& l) {
+    return Runs([coupled, plan = PlanOf(call, site)](const Launch& l) {
       Lstm<T> lstm(plan, coupled, l);
       lstm.y = plan.operands.Out<T>(l, 0);
       RunForward(lstm, plan, l);
@@ -153,7 +151,7 @@ std::unique_ptr<Kernel> MakeLstm(const KernelCall& call, const KernelSite& site)
 std::unique_ptr<Kernel> MakeLstmGrad(const KernelCall& call, const KernelSite& site) {
   const bool coupled = call.attributes.Int("input_forget", 0) != 0;
   return WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    return Runs([coupled, plan = PlanOf(call, true, site), wanted = WantedOutputs(call)](const Launch& l) {
+    return Runs([coupled, plan = PlanOf(call, site), wanted = WantedOutputs(call)](const Launch& l) {
       Lstm<T> lstm(plan, coupled, l);
       const Sequences& n = lstm.n;
       const int64_t stride = n.batch * n.hidden;

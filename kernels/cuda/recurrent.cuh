@@ -54,6 +54,11 @@ struct Sequences {
   GRADLOOM_DEVICE int64_t StateAt(int64_t d, int64_t b) const { return (batch_first ? b * directions + d : d * batch + b) * hidden; }
 };
 
+// All have `steps` steps.
+inline Sequences SequencesOf(const RecurrentExtents& n) {
+  return {n.steps, n.batch, n.input, n.hidden, n.directions, n.width(), n.batch_first, n.reversed};
+}
+
 // The activations of both directions.
 struct ActivationTable {
   Activation of[2][3];
@@ -68,11 +73,8 @@ struct RecurrentPlan {
   double clip;
   KernelSite site;
 
-  RecurrentPlan(const KernelCall& call, const std::vector<std::string>& activations, int64_t gates, bool gradient, const KernelSite& where)
-      : operands(call), at(call, gates, gradient), clip(call.attributes.Float("clip", 0)), site(where) {
-    const RecurrentSizes size(call, gates);
-    n = {size.steps, size.batch, size.input, size.hidden, size.directions, size.width, size.batch_first};
-    n.reversed = call.attributes.String("direction", "forward") == "reverse";
+  RecurrentPlan(const KernelCall& call, const std::vector<std::string>& activations, const KernelSite& where)
+      : operands(call), n(SequencesOf(RecurrentExtents(call))), at(call), clip(call.attributes.Float("clip", 0)), site(where) {
     for (int64_t d = 0; d < n.directions; ++d) {
       const std::vector<Activation> all = ActivationsOf(call, d, activations);
       std::copy(all.begin(), all.end(), f.of[d]);

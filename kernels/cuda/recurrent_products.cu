@@ -87,7 +87,7 @@ void RunBackward(const Steps<T>& c, const StepsPlan& plan, bool initial, cudaStr
       ForEachElement(
           cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruBackward(s, i); });
     }
-    if (plan.extents.resets) {
+    if (plan.extents.resets()) {
       plan.back_candidate.Run(dr + 2 * n.hidden, c.r + plan.candidate_at, c.through, c.workspace, stream);
       ForEachElement(
           cells, stream, GRADLOOM_ON_DEVICE(int64_t i) { c.GruResetBackward(s, i); });
@@ -150,14 +150,13 @@ void RunGradientCall(const StepsPlan& plan, const Launch& l) {
   if (extents.recomputes) {
     RunForward(c, plan, l.stream);
   } else {
-    const size_t saved = extents.inputs + extents.outputs;
-    c.y = const_cast<T*>(l.In<T>(saved));
-    if (extents.gates > 1) c.kept = const_cast<A*>(l.In<A>(saved + 1));
+    c.y = const_cast<T*>(l.In<T>(extents.saved_y()));
+    if (extents.gates > 1) c.kept = const_cast<A*>(l.In<A>(extents.saved_rows()));
   }
-  c.dy = l.In<T>(extents.inputs);
-  const T* const d_last = l.In<T>(extents.inputs + 1);
+  c.dy = l.In<T>(extents.grad(0));
+  const T* const d_last = l.In<T>(extents.grad(1));
   LoadState(n, d_last, stride, c.dh, l.stream);
-  if (c.gates == 4) LoadState(n, l.In<T>(extents.inputs + 2), stride, c.dc, l.stream);
+  if (c.gates == 4) LoadState(n, l.In<T>(extents.grad(2)), stride, c.dc, l.stream);
   const int64_t cells = n.cells();
   ForEachElement(
       n.steps * cells, l.stream, GRADLOOM_ON_DEVICE(int64_t i) {
@@ -173,7 +172,7 @@ void RunGradientCall(const StepsPlan& plan, const Launch& l) {
   }
   if (T* const dr = plan.wanted.template Of<T>(l, 2)) {
     plan.r_gradient.Run(c.dr, c.before, dr, c.workspace, l.stream);
-    if (extents.resets) plan.r_candidate_gradient.Run(c.dr + 2 * n.hidden, c.reset_before, dr + plan.candidate_at, c.workspace, l.stream);
+    if (extents.resets()) plan.r_candidate_gradient.Run(c.dr + 2 * n.hidden, c.reset_before, dr + plan.candidate_at, c.workspace, l.stream);
   }
   BiasGradient(c, plan.wanted.template Of<T>(l, 3), l.stream);
   if (d_initial != nullptr) StoreState(n, c.dh, stride, d_initial, l.stream);

@@ -45,7 +45,6 @@ struct StepsPlan {
   OperandCounts operands;
   WantedOutputs wanted;
   Sequences n;
-  bool relu;
   int64_t candidate_at;
   KernelSite site;
   StepProduct project, step, candidate, back, back_candidate, x_gradient, w_gradient, r_gradient, r_candidate_gradient;
@@ -58,8 +57,7 @@ struct StepsPlan {
         at(call),
         operands(call),
         wanted(call),
-        n{extents.steps,      extents.batch,   extents.input,       extents.hidden,
-          extents.directions, extents.width(), extents.batch_first, extents.reversed},
+        n(SequencesOf(extents)),
         candidate_at(products.candidate_at),
         site(where),
         project(products.project, call, where),
@@ -70,10 +68,7 @@ struct StepsPlan {
         x_gradient(products.x_gradient, call, where),
         w_gradient(products.w_gradient, call, where),
         r_gradient(products.r_gradient, call, where),
-        r_candidate_gradient(products.r_candidate_gradient, call, where) {
-    const std::vector<std::string> activations = call.attributes.Strings("activations");
-    relu = extents.gates == 1 && !activations.empty() && activations.front() == "Relu";
-  }
+        r_candidate_gradient(products.r_candidate_gradient, call, where) {}
 };
 
 // The operands of a run, and its cells. Rows of X, Y and what is kept go by time, those of `before` and `dr` by steps.
@@ -104,9 +99,9 @@ struct Steps {
       : n(plan.n),
         gates(plan.extents.gates),
         kept_row(plan.extents.kept * plan.n.hidden),
-        one_gradient(plan.extents.one_gradient()),
+        one_gradient(HasOneGradient(plan.extents)),
         linear(plan.extents.linear),
-        relu(plan.relu),
+        relu(plan.extents.relu),
         x(l.In<T>(0)),
         w(l.In<T>(1)),
         r(l.In<T>(2)),

@@ -78,7 +78,7 @@ std::vector<T> Transposed(int64_t m, int64_t k, const T* a, int64_t step) {
 }
 
 // The place in time of each step of each sequence.
-std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, const RecurrentSizes& size, bool reverse) {
+std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, const RecurrentExtents& size, bool reverse) {
   std::vector<int64_t> lengths = InputInts(call, inputs, 4, std::vector<int64_t>(static_cast<size_t>(size.batch), size.steps));
   std::vector<int64_t> times(static_cast<size_t>(size.steps * size.batch), -1);
   for (int64_t b = 0; b < size.batch; ++b) {
@@ -93,17 +93,6 @@ std::vector<int64_t> TimesOf(const KernelCall& call, const void* const* inputs, 
 }
 
 }  // namespace
-
-RecurrentSizes::RecurrentSizes(const KernelCall& call, int64_t gates) {
-  const Shape& x = call.inputs[0].shape;
-  batch_first = call.attributes.Int("layout", 0) != 0;
-  steps = x[batch_first ? 1 : 0];
-  batch = x[batch_first ? 0 : 1];
-  input = x[2];
-  directions = call.inputs[2].shape[0];
-  hidden = call.inputs[2].shape[2];
-  width = gates * hidden;
-}
 
 template <typename T>
 void Activation::Apply(int64_t n, const T* x, T* y) const {
@@ -195,39 +184,38 @@ void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int6
 }
 
 template <typename T>
-Lane<T>::Lane(const KernelCall& call, const void* const* inputs, int64_t gates, int64_t which)
-    : size(call, gates), direction(which), clip(call.attributes.Float("clip", 0)) {
-  const bool reverse = call.attributes.String("direction", "forward") == "reverse" || direction == 1;
-  times = TimesOf(call, inputs, size, reverse);
-  w = In<T>(inputs, 1) + direction * size.width * size.input;
-  r = In<T>(inputs, 2) + direction * size.width * size.hidden;
+Lane<T>::Lane(const KernelCall& call, const void* const* inputs, int64_t which)
+    : size(call), direction(which), clip(call.attributes.Float("clip", 0)) {
+  times = TimesOf(call, inputs, size, size.backwards(direction));
+  w = In<T>(inputs, 1) + direction * size.width() * size.input;
+  r = In<T>(inputs, 2) + direction * size.width() * size.hidden;
   const bool bias = Has(call.inputs, 3);
-  w_bias = bias ? In<T>(inputs, 3) + direction * 2 * size.width : nullptr;
-  r_bias = bias ? w_bias + size.width : nullptr;
+  w_bias = bias ? In<T>(inputs, 3) + direction * 2 * size.width() : nullptr;
+  r_bias = bias ? w_bias + size.width() : nullptr;
   x.resize(static_cast<size_t>(size.steps * size.batch * size.input));
   for (size_t i = 0; i < times.size(); ++i) {
     if (times[i] < 0) continue;
     const T* from = In<T>(inputs, 0) + size.x_at(times[i], static_cast<int64_t>(i) % size.batch);
     std::copy_n(from, size.input, x.data() + static_cast<int64_t>(i) * size.input);
   }
-  r_transposed.resize(static_cast<size_t>(size.hidden * size.width));
-  for (int64_t i = 0; i < size.width; ++i) {
-    for (int64_t j = 0; j < size.hidden; ++j) r_transposed[static_cast<size_t>(j * size.width + i)] = r[i * size.hidden + j];
+  r_transposed.resize(static_cast<size_t>(size.hidden * size.width()));
+  for (int64_t i = 0; i < size.width(); ++i) {
+    for (int64_t j = 0; j < size.hidden; ++j) r_transposed[static_cast<size_t>(j * size.width() + i)] = r[i * size.hidden + j];
   }
 }
 
 template <typename T>
 std::vector<T> Lane<T>::Projection() const {
-  std::vector<T> transposed(static_cast<size_t>(size.input * size.width));
-  for (int64_t i = 0; i < size.width; ++i) {
-    for (int64_t j = 0; j < size.input; ++j) transposed[static_cast<size_t>(j * size.width + i)] = w[i * size.input + j];
+  std::vector<T> transposed(static_cast<size_t>(size.input * size.width()));
+  for (int64_t i = 0; i < size.width(); ++i) {
+    for (int64_t j = 0; j < size.input; ++j) transposed[static_cast<size_t>(j * size.width() + i)] = w[i * size.input + j];
   }
   const int64_t rows = size.steps * size.batch;
-  std::vector<T> z(static_cast<size_t>(rows * size.width));
+  std::vector<T> z(static_cast<size_t>(rows * size.width()));
   if (w_bias != nullptr) {
-    for (int64_t i = 0; i < rows; ++i) std::copy_n(w_bias, size.width, z.data() + i * size.width);
+    for (int64_t i = 0; i < rows; ++i) std::copy_n(w_bias, size.width(), z.data() + i * size.width());
   }
-  AddProduct(rows, size.width, size.input, x.data(), size.input, int64_t{1}, transposed.data(), size.width, z.data(), size.width);
+  AddProduct(rows, size.width(), size.input, x.data(), size.input, int64_t{1}, transposed.data(), size.width(), z.data(), size.width());
   return z;
 }
 
@@ -316,7 +304,7 @@ void Lane<T>::AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, vo
   const int64_t rows = size.steps * size.batch;
   if (dx != nullptr) {
     std::vector<T> packed(x.size());
-    AddProduct(rows, size.input, size.width, dz.data(), size.width, int64_t{1}, w, size.input, packed.data(), size.input);
+    AddProduct(rows, size.input, size.width(), dz.data(), size.width(), int64_t{1}, w, size.input, packed.data(), size.input);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t t = times[static_cast<size_t>(i)];
       if (t < 0) continue;
@@ -325,10 +313,10 @@ void Lane<T>::AddInputGradients(const std::vector<T>& dz, void* dx, void* dw, vo
     }
   }
   if (dw != nullptr) {
-    T* to = static_cast<T*>(dw) + direction * size.width * size.input;
-    AddProduct(size.width, size.input, rows, dz.data(), int64_t{1}, size.width, x.data(), size.input, to, size.input);
+    T* to = static_cast<T*>(dw) + direction * size.width() * size.input;
+    AddProduct(size.width(), size.input, rows, dz.data(), int64_t{1}, size.width(), x.data(), size.input, to, size.input);
   }
-  if (db != nullptr) AddColumnSums(rows, size.width, dz.data(), size.width, static_cast<T*>(db) + direction * 2 * size.width);
+  if (db != nullptr) AddColumnSums(rows, size.width(), dz.data(), size.width(), static_cast<T*>(db) + direction * 2 * size.width());
 }
 
 template struct Lane<float>;

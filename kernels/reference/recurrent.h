@@ -6,25 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/catalog/recurrent.h"
 #include "kernels/reference/operands.h"
 #include "kernels/reference/wanted.h"
 
 namespace gradloom {
-
-struct RecurrentSizes {
-  // `gates` is the number of row blocks of W: 4, 3 or 1.
-  RecurrentSizes(const KernelCall& call, int64_t gates);
-
-  int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 0;
-  int64_t width = 0;         // gates * hidden
-  bool batch_first = false;  // attribute layout = 1
-
-  int64_t x_at(int64_t t, int64_t b) const { return (batch_first ? b * steps + t : t * batch + b) * input; }
-  int64_t y_at(int64_t t, int64_t d, int64_t b) const {
-    return (batch_first ? (b * steps + t) * directions + d : (t * directions + d) * batch + b) * hidden;
-  }
-  int64_t state_at(int64_t d, int64_t b) const { return (batch_first ? b * directions + d : d * batch + b) * hidden; }
-};
 
 // An activation of the ONNX list with its constants.
 struct Activation {
@@ -55,9 +41,9 @@ template <typename T>
 struct Lane {
   // Operands 0 to 4 are X, W, R, B and sequence_lens in the forward and in the gradient operators.
   // Throws Error(kData) for a length outside [0, steps].
-  Lane(const KernelCall& call, const void* const* inputs, int64_t gates, int64_t direction);
+  Lane(const KernelCall& call, const void* const* inputs, int64_t direction);
 
-  RecurrentSizes size;
+  RecurrentExtents size;
   int64_t direction;
   double clip;                  // 0: none
   std::vector<int64_t> times;   // [steps, batch]: where step s of a sequence lies; -1 past its end

@@ -19,7 +19,7 @@ struct Gru {
   std::vector<T> reset;     // [steps, batch, hidden]: linear: h * Rh^T + Rbh, otherwise r (.) h
 
   Gru(const KernelCall& call, const void* const* inputs, int64_t direction, bool is_gru)
-      : lane(call, inputs, is_gru ? 3 : 1, direction),
+      : lane(call, inputs, direction),
         gated(is_gru),
         linear(call.attributes.Int("linear_before_reset", 0) != 0),
         f(ActivationsOf(call, direction, is_gru ? std::vector<std::string>{"Sigmoid", "Tanh"} : std::vector<std::string>{"Tanh"})) {
@@ -33,16 +33,16 @@ struct Gru {
 
   int64_t cells() const { return lane.size.batch * lane.size.hidden; }
   // Columns of the product with R that need nothing but the state.
-  int64_t plain_width() const { return gated ? 2 * lane.size.hidden : lane.size.width; }
+  int64_t plain_width() const { return gated ? 2 * lane.size.hidden : lane.size.width(); }
 
   void Forward() {
-    const RecurrentSizes& n = lane.size;
+    const RecurrentExtents& n = lane.size;
     const int64_t H = n.hidden;
     for (int64_t s = 0; s < n.steps; ++s) {
-      T* zs = z.data() + s * n.batch * n.width;
+      T* zs = z.data() + s * n.batch * n.width();
       const T* h0 = h.data() + s * cells();
-      AddBias(zs, n.width, lane.r_bias, gated && linear ? 2 * H : n.width);
-      AddProduct(n.batch, plain_width(), H, h0, H, int64_t{1}, lane.r_transposed.data(), n.width, zs, n.width);
+      AddBias(zs, n.width(), lane.r_bias, gated && linear ? 2 * H : n.width());
+      AddProduct(n.batch, plain_width(), H, h0, H, int64_t{1}, lane.r_transposed.data(), n.width(), zs, n.width());
       if (!gated) {
         lane.Clip(n.batch * H, zs);
         T* gs = gates.data() + s * n.batch * H;
@@ -51,25 +51,25 @@ struct Gru {
           std::copy_n(lane.active(s, b) ? gs + b * H : h0 + b * H, H, h.data() + (s + 1) * cells() + b * H);
         continue;
       }
-      T* gs = gates.data() + s * n.batch * n.width;
+      T* gs = gates.data() + s * n.batch * n.width();
       T* rs = reset.data() + s * cells();
       for (int64_t b = 0; b < n.batch; ++b) {
-        lane.Clip(2 * H, zs + b * n.width);
-        f[0].Apply(2 * H, zs + b * n.width, gs + b * n.width);
+        lane.Clip(2 * H, zs + b * n.width());
+        f[0].Apply(2 * H, zs + b * n.width(), gs + b * n.width());
       }
       if (linear) {
         AddBias(rs, H, lane.r_bias == nullptr ? nullptr : lane.r_bias + 2 * H, H);
-        AddProduct(n.batch, H, H, h0, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width, rs, H);
+        AddProduct(n.batch, H, H, h0, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width(), rs, H);
       } else {
-        ForEachCell([&](int64_t b, int64_t j) { rs[b * H + j] = gs[b * n.width + H + j] * h0[b * H + j]; });
-        AddProduct(n.batch, H, H, rs, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width, zs + 2 * H, n.width);
+        ForEachCell([&](int64_t b, int64_t j) { rs[b * H + j] = gs[b * n.width() + H + j] * h0[b * H + j]; });
+        AddProduct(n.batch, H, H, rs, H, int64_t{1}, lane.r_transposed.data() + 2 * H, n.width(), zs + 2 * H, n.width());
       }
       FinishStep(s);
     }
   }
 
   void FinishStep(int64_t s) {
-    const int64_t H = lane.size.hidden, width = lane.size.width;
+    const int64_t H = lane.size.hidden, width = lane.size.width();
     for (int64_t b = 0; b < lane.size.batch; ++b) {
       const int64_t row = s * lane.size.batch + b;
       T *zr = z.data() + row * width, *gr = gates.data() + row * width;
@@ -106,7 +106,7 @@ struct Gru {
   // dh: the gradient of the state after step s, then of the one before it. dz gets the gradient of the
   // pre-activations, dr that of the products with R (they differ in the h gate where `linear`).
   void BackwardStep(int64_t s, T* dh, T* dz, T* dr) const {
-    const RecurrentSizes& n = lane.size;
+    const RecurrentExtents& n = lane.size;
     const int64_t H = n.hidden;
     if (!gated) {
       for (int64_t b = 0; b < n.batch; ++b) {
@@ -122,13 +122,13 @@ struct Gru {
       return;
     }
     const T* h0 = h.data() + s * cells();
-    const T* gs = gates.data() + s * n.batch * n.width;
-    const T* zs = z.data() + s * n.batch * n.width;
+    const T* gs = gates.data() + s * n.batch * n.width();
+    const T* zs = z.data() + s * n.batch * n.width();
     const T* rs = reset.data() + s * cells();
     for (int64_t b = 0; b < n.batch; ++b) {
       if (!lane.active(s, b)) continue;
-      const T *g = gs + b * n.width, *zb = zs + b * n.width;
-      T *db = dz + b * n.width, *dhb = dh + b * H;
+      const T *g = gs + b * n.width(), *zb = zs + b * n.width();
+      T *db = dz + b * n.width(), *dhb = dh + b * H;
       for (int64_t j = 0; j < H; ++j) {
         db[j] = dhb[j] * (h0[b * H + j] - g[2 * H + j]);
         db[2 * H + j] = dhb[j] * (1 - g[j]);
@@ -139,26 +139,26 @@ struct Gru {
     }
     if (linear) {
       ForEachCell([&](int64_t b, int64_t j) {
-        const int64_t at = b * n.width + j;
+        const int64_t at = b * n.width() + j;
         dz[at + H] = dz[at + 2 * H] * rs[b * H + j];
         dr[at + 2 * H] = dz[at + 2 * H] * gs[at + H];
       });
     } else {
       std::vector<T> through(static_cast<size_t>(n.batch * H));
-      AddProduct(n.batch, H, H, dz + 2 * H, n.width, int64_t{1}, lane.r + 2 * H * H, H, through.data(), H);
+      AddProduct(n.batch, H, H, dz + 2 * H, n.width(), int64_t{1}, lane.r + 2 * H * H, H, through.data(), H);
       ForEachCell([&](int64_t b, int64_t j) {
-        const int64_t at = b * n.width + j;
+        const int64_t at = b * n.width() + j;
         dz[at + H] = through[static_cast<size_t>(b * H + j)] * h0[b * H + j];
         dr[at + 2 * H] = dz[at + 2 * H];
         dh[b * H + j] += through[static_cast<size_t>(b * H + j)] * gs[at + H];
       });
     }
     for (int64_t b = 0; b < n.batch; ++b) {
-      f[0].MultiplySlope(2 * H, zs + b * n.width, gs + b * n.width, dz + b * n.width);
-      lane.ClipGradient(2 * H, zs + b * n.width, dz + b * n.width);
-      std::copy_n(dz + b * n.width, 2 * H, dr + b * n.width);
+      f[0].MultiplySlope(2 * H, zs + b * n.width(), gs + b * n.width(), dz + b * n.width());
+      lane.ClipGradient(2 * H, zs + b * n.width(), dz + b * n.width());
+      std::copy_n(dz + b * n.width(), 2 * H, dr + b * n.width());
     }
-    AddProduct(n.batch, H, linear ? n.width : 2 * H, dr, n.width, int64_t{1}, lane.r, H, dh, H);
+    AddProduct(n.batch, H, linear ? n.width() : 2 * H, dr, n.width(), int64_t{1}, lane.r, H, dh, H);
   }
 };
 
@@ -190,24 +190,24 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
       Gru<T> gru(call, inputs, d, kGru);
       gru.Forward();
       const Lane<T>& lane = gru.lane;
-      const RecurrentSizes& n = lane.size;
+      const RecurrentExtents& n = lane.size;
       std::vector<T> dh = lane.StateGradient(inputs[7]);
       std::vector<T> dz(gru.z.size()), dr(gru.z.size());
       for (int64_t s = n.steps - 1; s >= 0; --s) {
         lane.AddSequenceGradient(s, inputs[6], dh.data());
-        gru.BackwardStep(s, dh.data(), dz.data() + s * n.batch * n.width, dr.data() + s * n.batch * n.width);
+        gru.BackwardStep(s, dh.data(), dz.data() + s * n.batch * n.width(), dr.data() + s * n.batch * n.width());
       }
       lane.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
       const int64_t rows = n.steps * n.batch, H = n.hidden;
       if (T* to = static_cast<T*>(GradientOf(call, outputs, 2))) {
-        to += d * n.width * H;
+        to += d * n.width() * H;
         const int64_t plain = gru.plain_width();
-        AddProduct(plain, H, rows, dr.data(), int64_t{1}, n.width, gru.h.data(), H, to, H);
+        AddProduct(plain, H, rows, dr.data(), int64_t{1}, n.width(), gru.h.data(), H, to, H);
         const T* state = gru.linear ? gru.h.data() : gru.reset.data();
-        if (kGru) AddProduct(H, H, rows, dr.data() + plain, int64_t{1}, n.width, state, H, to + plain * H, H);
+        if (kGru) AddProduct(H, H, rows, dr.data() + plain, int64_t{1}, n.width(), state, H, to + plain * H, H);
       }
       if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
-        AddColumnSums(rows, n.width, dr.data(), n.width, db + (2 * d + 1) * n.width);
+        AddColumnSums(rows, n.width(), dr.data(), n.width(), db + (2 * d + 1) * n.width());
       }
       lane.WriteState(dh.data(), GradientOf(call, outputs, 5));
     }

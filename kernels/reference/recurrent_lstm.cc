@@ -24,7 +24,7 @@ struct Lstm {
   std::vector<T> squashed;  // [steps, batch, hidden]: h(C)
 
   Lstm(const KernelCall& call, const void* const* inputs, int64_t direction)
-      : lane(call, inputs, kGates, direction),
+      : lane(call, inputs, direction),
         coupled(call.attributes.Int("input_forget", 0) != 0),
         f(ActivationsOf(call, direction, {"Sigmoid", "Tanh", "Tanh"})),
         peephole(Has(call.inputs, 7) ? In<T>(inputs, 7) + direction * 3 * lane.size.hidden : nullptr) {
@@ -41,15 +41,16 @@ struct Lstm {
   int64_t cells() const { return lane.size.batch * lane.size.hidden; }
 
   void Forward() {
-    const RecurrentSizes& n = lane.size;
+    const RecurrentExtents& n = lane.size;
     for (int64_t s = 0; s < n.steps; ++s) {
-      T* zs = z.data() + s * n.batch * n.width;
+      T* zs = z.data() + s * n.batch * n.width();
       if (lane.r_bias != nullptr) {
         for (int64_t b = 0; b < n.batch; ++b) {
-          for (int64_t j = 0; j < n.width; ++j) zs[b * n.width + j] += lane.r_bias[j];
+          for (int64_t j = 0; j < n.width(); ++j) zs[b * n.width() + j] += lane.r_bias[j];
         }
       }
-      AddProduct(n.batch, n.width, n.hidden, h.data() + s * cells(), n.hidden, int64_t{1}, lane.r_transposed.data(), n.width, zs, n.width);
+      AddProduct(n.batch, n.width(), n.hidden, h.data() + s * cells(), n.hidden, int64_t{1}, lane.r_transposed.data(), n.width(), zs,
+                 n.width());
       for (int64_t b = 0; b < n.batch; ++b) ForwardCell(s, b);
     }
   }
@@ -163,26 +164,27 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
       Lstm<T> lstm(call, inputs, d);
       lstm.Forward();
       const Lane<T>& lane = lstm.lane;
-      const RecurrentSizes& n = lane.size;
+      const RecurrentExtents& n = lane.size;
       std::vector<T> dh = lane.StateGradient(inputs[9]), dc = lane.StateGradient(inputs[10]);
       std::vector<T> dz(lstm.z.size());
       T* dp = static_cast<T*>(GradientOf(call, outputs, 7));
       if (dp != nullptr) dp += d * 3 * n.hidden;
       for (int64_t s = n.steps - 1; s >= 0; --s) {
         lane.AddSequenceGradient(s, inputs[8], dh.data());
-        T* dzs = dz.data() + s * n.batch * n.width;
+        T* dzs = dz.data() + s * n.batch * n.width();
         for (int64_t b = 0; b < n.batch; ++b) {
-          if (lane.active(s, b)) lstm.BackwardCell(s, b, dh.data() + b * n.hidden, dc.data() + b * n.hidden, dzs + b * n.width, dp);
+          if (lane.active(s, b)) lstm.BackwardCell(s, b, dh.data() + b * n.hidden, dc.data() + b * n.hidden, dzs + b * n.width(), dp);
         }
-        AddProduct(n.batch, n.hidden, n.width, dzs, n.width, int64_t{1}, lane.r, n.hidden, dh.data(), n.hidden);
+        AddProduct(n.batch, n.hidden, n.width(), dzs, n.width(), int64_t{1}, lane.r, n.hidden, dh.data(), n.hidden);
       }
       lane.AddInputGradients(dz, GradientOf(call, outputs, 0), GradientOf(call, outputs, 1), GradientOf(call, outputs, 3));
       const int64_t rows = n.steps * n.batch;
       if (T* dr = static_cast<T*>(GradientOf(call, outputs, 2))) {
-        AddProduct(n.width, n.hidden, rows, dz.data(), int64_t{1}, n.width, lstm.h.data(), n.hidden, dr + d * n.width * n.hidden, n.hidden);
+        AddProduct(n.width(), n.hidden, rows, dz.data(), int64_t{1}, n.width(), lstm.h.data(), n.hidden, dr + d * n.width() * n.hidden,
+                   n.hidden);
       }
       if (T* db = static_cast<T*>(GradientOf(call, outputs, 3))) {
-        AddColumnSums(rows, n.width, dz.data(), n.width, db + (2 * d + 1) * n.width);
+        AddColumnSums(rows, n.width(), dz.data(), n.width(), db + (2 * d + 1) * n.width());
       }
       lane.WriteState(dh.data(), GradientOf(call, outputs, 5));
       lane.WriteState(dc.data(), GradientOf(call, outputs, 6));

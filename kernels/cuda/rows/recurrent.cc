@@ -18,29 +18,26 @@ std::string RejectsGradient(const KernelCall& call) {
   return Rejects(call);
 }
 
-template <int64_t kGates, bool kGradient>
-int64_t Scratch(const KernelCall& call) {
-  return RecurrentScratch(call, kGates, kGradient).elements * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4);
-}
+int64_t Scratch(const KernelCall& call) { return RecurrentScratch(call).elements * std::max<int64_t>(DTypeBytes(call.inputs[0].dtype), 4); }
 
-constexpr KernelRow Row(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&)) {
-  return {.name = name, .op = op, .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = scratch};
+constexpr KernelRow Row(std::string_view name, std::string_view op) {
+  return {.name = name, .op = op, .domain = "", .device = DeviceKind::kCuda, .rejects = Rejects, .scratch_bytes = Scratch};
 }
 
 template <size_t kInputs>
-constexpr KernelRow Gradient(std::string_view name, std::string_view op, int64_t (*scratch)(const KernelCall&)) {
+constexpr KernelRow Gradient(std::string_view name, std::string_view op) {
   return {.name = name,
           .op = op,
           .domain = "gradloom",
           .device = DeviceKind::kCuda,
           .rejects = RejectsGradient<kInputs>,
-          .scratch_bytes = scratch};
+          .scratch_bytes = Scratch};
 }
 
 constexpr KernelRow kRows[] = {
-    Row("cuda.LSTM", "LSTM", Scratch<4, false>), Gradient<11>("cuda.gradloom.LstmGrad", "LstmGrad", Scratch<4, true>),
-    Row("cuda.GRU", "GRU", Scratch<3, false>),   Gradient<8>("cuda.gradloom.GruGrad", "GruGrad", Scratch<3, true>),
-    Row("cuda.RNN", "RNN", Scratch<1, false>),   Gradient<8>("cuda.gradloom.RnnGrad", "RnnGrad", Scratch<1, true>),
+    Row("cuda.LSTM", "LSTM"), Gradient<11>("cuda.gradloom.LstmGrad", "LstmGrad"),
+    Row("cuda.GRU", "GRU"),   Gradient<8>("cuda.gradloom.GruGrad", "GruGrad"),
+    Row("cuda.RNN", "RNN"),   Gradient<8>("cuda.gradloom.RnnGrad", "RnnGrad"),
 };
 
 }  // namespace

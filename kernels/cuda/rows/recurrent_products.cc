@@ -14,8 +14,6 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: the reasons below are its
 
-bool HasInput(const KernelCall& call, size_t i) { return i < call.inputs.size() && call.inputs[i].present(); }
-
 // Notes to what all matrices of a product are aligned, where the first ones of a or b lie multiples of `offset` elements behind aligned
 // addresses, and d as many elements.
 void Align(BlasProduct& product, int64_t offset = 0) {
@@ -27,26 +25,12 @@ void Align(BlasProduct& product, int64_t offset = 0) {
   product.alignment = bytes & -bytes;
 }
 
-// "" where the activations are those that the operator has by itself, or Relu for RNN.
-std::string UnusualActivations(const KernelCall& call, int64_t gates) {
-  const std::vector<std::string> names = call.attributes.Strings("activations");
-  const std::vector<std::string> usual = gates == 4   ? std::vector<std::string>{"Sigmoid", "Tanh", "Tanh"}
-                                         : gates == 3 ? std::vector<std::string>{"Sigmoid", "Tanh"}
-                                                      : std::vector<std::string>{"Tanh"};
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == usual[i % usual.size()] || (gates == 1 && names[i] == "Relu")) continue;
-    return "activation " + names[i];
-  }
-  return gates == 1 && !names.empty() && names.front() != names.back() ? "activations that differ" : "";
-}
-
 std::string Rejects(const KernelCall& call) {
   if (std::string why = FirstOf({Layouts(call), NotFloating(call)}); !why.empty()) return why;
   if (call.inputs[0].dtype == DType::kFloat64) return "float64";
-  if (call.attributes.Float("clip", 0) > 0 || call.attributes.Int("input_forget", 0) != 0) return "clip or input_forget";
   const RecurrentExtents n(call);
   if (n.rows() * n.input == 0) return "nothing to compute";
-  return UnusualActivations(call, n.gates);
+  return UnusualCells(call);
 }
 
 int64_t Scratch(const KernelCall& call) { return RecurrentPlaces(call).bytes; }
@@ -67,28 +51,6 @@ constexpr KernelRow kRows[] = {
 };
 
 }  // namespace
-
-RecurrentExtents::RecurrentExtents(const KernelCall& call) {
-  const char kind = call.op.front();
-  gates = kind == 'L' ? 4 : kind == 'G' ? 3 : 1;
-  inputs = gates == 4 ? 8 : 6;
-  outputs = gates == 4 ? 3 : 2;
-  gradient = call.op.ends_with("Grad");
-  training = call.op.ends_with("Training");
-  const Shape &x = call.inputs[0].shape, &r = call.inputs[2].shape;
-  batch_first = call.attributes.Int("layout", 0) != 0;
-  steps = x[batch_first ? 1 : 0];
-  batch = x[batch_first ? 0 : 1];
-  input = x[2];
-  directions = r[0];
-  hidden = r[2];
-  reversed = call.attributes.String("direction", "forward") == "reverse";
-  has_lengths = HasInput(call, 4);
-  linear = gates == 3 && call.attributes.Int("linear_before_reset", 0) != 0;
-  resets = gates == 3 && !linear;
-  recomputes = gradient && !(HasInput(call, inputs + outputs) && (gates == 1 || HasInput(call, inputs + outputs + 1)));
-  kept = gates + (gates == 4 || linear ? 1 : 0);
-}
 
 RecurrentProducts::RecurrentProducts(const KernelCall& call) {
   const RecurrentExtents n(call);
@@ -114,7 +76,7 @@ RecurrentProducts::RecurrentProducts(const KernelCall& call) {
     step.transpose_b = true;
     step.a_step = n.batch * hidden;
     step.b_step = matrix;
-    if (n.resets) {
+    if (n.resets()) {
       candidate = step;
       candidate.n = hidden;
       Align(candidate, candidate_at);
@@ -144,7 +106,7 @@ RecurrentProducts::RecurrentProducts(const KernelCall& call) {
   r_gradient.b_step = rows * hidden;
   r_gradient.d_step = matrix;
   Align(r_gradient);
-  if (n.resets) {
+  if (n.resets()) {
     back_candidate = back;
     back_candidate.k = hidden;
     back_candidate.addend = BlasProduct::Addend::kNone;
@@ -178,7 +140,8 @@ std::vector<const BlasProduct*> RecurrentProducts::all() const {
 
 RecurrentPlaces::RecurrentPlaces(const KernelCall& call) {
   const RecurrentExtents n(call);
-  const int64_t element = DTypeBytes(call.inputs[0].dtype), wide = 4, all_states = n.directions * n.rows() * n.hidden;
+  const int64_t element = DTypeBytes(call.inputs[0].dtype), wide = 4;
+  const int64_t cells = n.directions * n.cells(), all_states = n.directions * n.rows() * n.hidden;
   const auto take = [&](bool needed, int64_t elements, int64_t size) {
     const int64_t at = bytes;
     if (needed) bytes = AlignUp(bytes + elements * size, kAlignmentBytes);
@@ -187,17 +150,17 @@ RecurrentPlaces::RecurrentPlaces(const KernelCall& call) {
   const bool forward = !n.gradient || n.recomputes;
   kept = take(forward && !n.training, n.directions * n.rows() * n.kept * n.hidden, wide);
   y = take(n.recomputes, all_states, element);
-  state = take(forward, n.cells(), element);
-  wide_state = take(forward && n.gates == 3 && element < wide, n.cells(), wide);
-  reset = take(forward && n.resets, n.cells(), element);
-  step = take(forward, n.cells() * n.plain_gates(), wide);
+  state = take(forward, cells, element);
+  wide_state = take(forward && n.gates == 3 && element < wide, cells, wide);
+  reset = take(forward && n.resets(), cells, element);
+  step = take(forward, cells * n.plain_gates(), wide);
   before = take(n.gradient, all_states, element);
-  reset_before = take(n.gradient && n.resets, all_states, element);
+  reset_before = take(n.gradient && n.resets(), all_states, element);
   dz = take(n.gradient, all_states * n.gates, element);
-  dr = take(n.gradient && !n.one_gradient(), all_states * n.gates, element);
-  dh = take(n.gradient, n.cells(), wide);
-  dc = take(n.gradient && n.gates == 4, n.cells(), wide);
-  through = take(n.gradient && n.resets, n.cells(), wide);
+  dr = take(n.gradient && !HasOneGradient(n), all_states * n.gates, element);
+  dh = take(n.gradient, cells, wide);
+  dc = take(n.gradient && n.gates == 4, cells, wide);
+  through = take(n.gradient && n.resets(), cells, wide);
   x = take(n.gradient && n.has_lengths, n.rows() * n.input, element);
   sums = take(n.gradient, kRecurrentSumParts * n.directions * n.width(), wide);
   int64_t workspace_bytes = 0;

@@ -5,32 +5,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/catalog/recurrent.h"
 #include "kernels/cuda/rows/blas.h"
 
 namespace gradloom {
 
-// The extents of LSTM, GRU or RNN, of a training form, or of a gradient. "rows" are steps * batch, in the order of X's rows.
-struct RecurrentExtents {
-  explicit RecurrentExtents(const KernelCall& call);
-
-  int64_t gates;            // blocks of `hidden` in a row of W and R: 4, 3 or 1
-  size_t inputs, outputs;   // of the forward operator; the gradient has both as inputs, then Y and what the training form keeps
-  bool gradient, training;  // the form of the call
-  int64_t steps, batch, input, hidden, directions;
-  bool batch_first, reversed, has_lengths;  // reversed: the single direction there is
-  bool linear;                              // GRU: linear_before_reset
-  bool resets;                              // GRU otherwise: the candidate's product waits for the reset gate
-  bool recomputes;                          // a gradient that is not given what the forward pass computed
-  int64_t kept;                             // blocks that are kept of a row: gates, then LSTM's cell state or a linear GRU's product
-
-  int64_t rows() const { return steps * batch; }
-  int64_t width() const { return gates * hidden; }
-  int64_t cells() const { return directions * batch * hidden; }
-  // Gates whose rows of R are multiplied with the state itself.
-  int64_t plain_gates() const { return resets ? 2 : gates; }
-  // Whether the gradients of the gates are one array for the products with W and with R: rows are in both orders the same.
-  bool one_gradient() const { return directions == 1 && !batch_first && !has_lengths && !linear; }
-};
+// Whether the gradients of the gates are one array for the products with W and with R: rows are in both orders the same.
+inline bool HasOneGradient(const RecurrentExtents& n) { return n.directions == 1 && !n.batch_first && !n.has_lengths && !n.linear; }
 
 // The products of a call. Steps are those of one direction, forwards or backwards; both directions are one product. Of an absent one m is
 // 0.

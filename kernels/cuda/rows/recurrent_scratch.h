@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/catalog/kernel.h"
+#include "kernels/catalog/recurrent.h"
 
 namespace gradloom {
 
@@ -21,22 +21,20 @@ struct RecurrentScratch {
   int64_t sums = 0;      // gradient: partial sums
   int64_t elements = 0;  // of all
 
-  // `gates`: 4 for LSTM, 3 for GRU, 1 for RNN.
-  RecurrentScratch(const KernelCall& call, int64_t gates, bool gradient) {
-    const Shape &x = call.inputs[0].shape, &r = call.inputs[2].shape;
-    const int64_t rows = x[0] * x[1], batch = x[call.attributes.Int("layout", 0) != 0 ? 0 : 1], directions = r[0], hidden = r[2];
-    const auto take = [&](bool needed, int64_t n) {
+  explicit RecurrentScratch(const KernelCall& call) {
+    const RecurrentExtents n(call);
+    const auto take = [&](bool needed, int64_t count) {
       const int64_t at = elements;
-      if (needed) elements += n;
+      if (needed) elements += count;
       return at;
     };
-    z = take(true, directions * rows * gates * hidden);
-    h = take(true, directions * (rows + batch) * hidden);
-    c = take(gates == 4, directions * (rows + batch) * hidden);
-    reset = take(gates == 3, directions * rows * hidden);
-    dh = take(gradient, directions * batch * hidden);
-    dc = take(gradient && gates > 1, directions * batch * hidden);
-    sums = take(gradient, kRecurrentSumParts * directions * gates * hidden);
+    z = take(true, n.directions * n.rows() * n.width());
+    h = take(true, n.directions * (n.rows() + n.batch) * n.hidden);
+    c = take(n.gates == 4, n.directions * (n.rows() + n.batch) * n.hidden);
+    reset = take(n.gates == 3, n.directions * n.rows() * n.hidden);
+    dh = take(n.gradient, n.directions * n.cells());
+    dc = take(n.gradient && n.gates > 1, n.directions * n.cells());
+    sums = take(n.gradient, kRecurrentSumParts * n.directions * n.width());
   }
 };
 
