@@ -108,7 +108,7 @@ class WidenedKernel : public Kernel {
   }
 
   // Of what Run has in the scratch memory, apart from the kernel's own.
-  static int64_t ScratchBytes(const KernelCall& call, const KernelCall& wide) {
+  static int64_t OwnScratchBytes(const KernelCall& call, const KernelCall& wide) {
     int64_t bytes = 0;
     for (size_t i = 0; i < call.inputs.size(); ++i) bytes += Is16Bit(call.inputs[i]) ? WideBytes(wide.inputs[i]) : 0;
     for (size_t i = 0; i < call.outputs.size(); ++i) bytes += Is16Bit(call.outputs[i]) ? WideBytes(wide.outputs[i]) : 0;
@@ -194,7 +194,7 @@ bool Prefers(KernelCall& call) {
 int64_t ScratchBytes(const KernelCall& call) {
   const KernelCall wide = Widened(call);
   const KernelRow* const row = WideRow(wide);
-  return WidenedKernel::ScratchBytes(call, wide) + (row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(wide));
+  return WidenedKernel::OwnScratchBytes(call, wide) + (row->scratch_bytes == nullptr ? 0 : row->scratch_bytes(wide));
 }
 
 // Operators that have fast float32 kernels; moves, conversions and the reference kernels take 16 bits themselves.

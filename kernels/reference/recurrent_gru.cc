@@ -35,7 +35,7 @@ struct Gru {
   // Columns of the product with R that need nothing but the state.
   int64_t plain_width() const { return gated ? 2 * lane.size.hidden : lane.size.width(); }
 
-  void Forward() {
+  void RunForward() {
     const RecurrentExtents& n = lane.size;
     const int64_t H = n.hidden;
     for (int64_t s = 0; s < n.steps; ++s) {
@@ -168,7 +168,7 @@ void Forward(const KernelCall& call, const void* const* inputs, void* const* out
     using T = typename decltype(type)::type;
     for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
       Gru<T> gru(call, inputs, d, kGru);
-      gru.Forward();
+      gru.RunForward();
       gru.lane.WriteSequence(gru.h.data(), outputs[0]);
       if (call.outputs.size() > 1) gru.lane.WriteState(gru.h.data() + gru.lane.size.steps * gru.cells(), outputs[1]);
       if (call.outputs.size() > 2) {
@@ -188,7 +188,7 @@ void Gradient(const KernelCall& call, const void* const* inputs, void* const* ou
     ZeroOutputs(call, outputs);
     for (int64_t d = 0; d < call.inputs[1].shape[0]; ++d) {
       Gru<T> gru(call, inputs, d, kGru);
-      gru.Forward();
+      gru.RunForward();
       const Lane<T>& lane = gru.lane;
       const RecurrentExtents& n = lane.size;
       std::vector<T> dh = lane.StateGradient(inputs[7]);
