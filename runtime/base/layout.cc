@@ -58,8 +58,26 @@ int64_t Layout::Offset(const Shape& shape, const std::vector<int64_t>& index) co
 
 namespace {
 
-// Calls f(logical element, stored element) for every element in row-major order. The place of an element is
-// a sum over its coordinates, so a table for each dimension holds all there is to know.
+// Tables of places that are not longer stay in the caches.
+constexpr int64_t kMostPlaces = 4096;
+
+// Where the elements lie that differ in their coordinates along axes [first, rank) alone, in row-major order, from the place of the first.
+// The place of an element is a sum over its coordinates.
+std::vector<int64_t> PlacesFrom(int first, const std::vector<std::vector<int64_t>>& places) {
+  std::vector<int64_t> sums = {0};
+  for (auto axis = static_cast<size_t>(first); axis < places.size(); ++axis) {
+    std::vector<int64_t> longer;
+    longer.reserve(sums.size() * places[axis].size());
+    for (int64_t sum : sums) {
+      for (int64_t place : places[axis]) longer.push_back(sum + place);
+    }
+    sums = std::move(longer);
+  }
+  return sums;
+}
+
+// Calls f(logical element, stored element) for every element in row-major order. A table for each dimension holds all there is to know;
+// that of the innermost dimensions together, as many as fit, makes long inner loops of kernels of 3 x 3, too.
 template <typename F>
 void ForEachElement(const Layout& layout, const Shape& shape, F f) {
   const int64_t n = shape.elements();
@@ -71,12 +89,17 @@ void ForEachElement(const Layout& layout, const Shape& shape, F f) {
     for (index[axis] = 0; index[axis] < shape[static_cast<int>(axis)]; ++index[axis]) places[axis].push_back(layout.Offset(shape, index));
     index[axis] = 0;
   }
-  const std::vector<int64_t> scalar = {0};
-  const std::vector<int64_t>& row = rank > 0 ? places.back() : scalar;
+  // The last axis always, and those before it as long as the table stays short.
+  size_t inner = rank > 0 ? rank - 1 : 0;
+  for (int64_t extent = rank > 0 ? shape[shape.rank() - 1] : 1; inner > 0; --inner) {
+    extent *= shape[static_cast<int>(inner) - 1];
+    if (extent > kMostPlaces) break;
+  }
+  const std::vector<int64_t> row = PlacesFrom(static_cast<int>(inner), places);
   int64_t start = 0;
   for (int64_t i = 0; i < n;) {
     for (int64_t place : row) f(i++, start + place);
-    for (size_t axis = rank > 0 ? rank - 1 : 0; axis-- > 0;) {
+    for (size_t axis = inner; axis-- > 0;) {
       start -= places[axis][static_cast<size_t>(index[axis])];
       if (++index[axis] < shape[static_cast<int>(axis)]) {
         start += places[axis][static_cast<size_t>(index[axis])];
@@ -87,31 +110,48 @@ void ForEachElement(const Layout& layout, const Shape& shape, F f) {
   }
 }
 
+// Calls f with an integer of as many bytes as an element has: a copy of a known size is one instruction.
+template <typename F>
+void WithElement(int64_t bytes, F f) {
+  switch (bytes) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    case 8: return f(uint64_t{});
+    default: GRADLOOM_CHECK(false);
+  }
+}
+
 }  // namespace
 
 void ToLayout(const Layout& layout, const Shape& shape, int64_t element_bytes, const void* logical, void* stored) {
-  const size_t bytes = static_cast<size_t>(element_bytes);
-  const auto* from = static_cast<const std::byte*>(logical);
-  auto* to = static_cast<std::byte*>(stored);
   const int64_t total = layout.elements(shape) * element_bytes;
   if (total == 0) return;
   if (layout.plain()) {
-    std::memcpy(to, from, static_cast<size_t>(total));
+    std::memcpy(stored, logical, static_cast<size_t>(total));
     return;
   }
-  std::memset(to, 0, static_cast<size_t>(total));
-  ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + j * element_bytes, from + i * element_bytes, bytes); });
+  if (layout.elements(shape) != shape.elements()) std::memset(stored, 0, static_cast<size_t>(total));
+  WithElement(element_bytes, [&]<typename T>(T) {
+    const auto* const from = static_cast<const std::byte*>(logical);
+    auto* const to = static_cast<std::byte*>(stored);
+    constexpr int64_t kBytes = sizeof(T);
+    ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + j * kBytes, from + i * kBytes, kBytes); });
+  });
 }
 
 void FromLayout(const Layout& layout, const Shape& shape, int64_t element_bytes, const void* stored, void* logical) {
-  const size_t bytes = static_cast<size_t>(element_bytes);
-  const auto* from = static_cast<const std::byte*>(stored);
-  auto* to = static_cast<std::byte*>(logical);
-  if (layout.plain() && shape.elements() > 0) {
-    std::memcpy(to, from, static_cast<size_t>(shape.elements() * element_bytes));
+  if (shape.elements() == 0) return;
+  if (layout.plain()) {
+    std::memcpy(logical, stored, static_cast<size_t>(shape.elements() * element_bytes));
     return;
   }
-  ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + i * element_bytes, from + j * element_bytes, bytes); });
+  WithElement(element_bytes, [&]<typename T>(T) {
+    const auto* const from = static_cast<const std::byte*>(stored);
+    auto* const to = static_cast<std::byte*>(logical);
+    constexpr int64_t kBytes = sizeof(T);
+    ForEachElement(layout, shape, [&](int64_t i, int64_t j) { std::memcpy(to + i * kBytes, from + j * kBytes, kBytes); });
+  });
 }
 
 std::string Layout::ToString() const {

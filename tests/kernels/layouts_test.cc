@@ -283,6 +283,28 @@ TEST(ChannelsLast, LocalResponse) {
   }
 }
 
+// Tables for the innermost dimensions are cut where they would be long: element by element nothing changes.
+TEST(Layouts, ElementsLieWhereTheirOffsetSays) {
+  for (const Shape& shape : {Shape{5, 3, 3, 3}, Shape{3, 70, 9, 9}, Shape{2, 5, 1, 5000}}) {
+    for (const char* name : {"0231", "3210", "0123:1x8,0x8", "0231:0x16", "1023:1x4,0x8"}) {
+      const Layout layout = Layout::FromString(name);
+      std::vector<uint16_t> logical(static_cast<size_t>(shape.elements())), back(logical.size());
+      std::vector<uint16_t> wanted(static_cast<size_t>(layout.elements(shape))), got(wanted.size(), 7);
+      for (size_t i = 0; i < logical.size(); ++i) {
+        logical[i] = static_cast<uint16_t>(i + 1);
+        const auto n = static_cast<int64_t>(i);
+        const std::vector<int64_t> index{n / (shape[1] * shape[2] * shape[3]), n / (shape[2] * shape[3]) % shape[1],
+                                         n / shape[3] % shape[2], n % shape[3]};
+        wanted[static_cast<size_t>(layout.Offset(shape, index))] = logical[i];
+      }
+      ToLayout(layout, shape, 2, logical.data(), got.data());
+      EXPECT_EQ(got, wanted) << name << " of " << shape.ToString();
+      FromLayout(layout, shape, 2, got.data(), back.data());
+      EXPECT_EQ(back, logical) << name << " of " << shape.ToString();
+    }
+  }
+}
+
 TEST(Reorder, BetweenPlainPermutedAndBlocked) {
   std::mt19937_64 random(TestSeed());
   const Shape shape{16, 24, 3, 5};
