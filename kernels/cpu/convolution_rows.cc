@@ -46,22 +46,30 @@ struct Sizes {
   int64_t thread() const { return products() + AlignUp(row(), 16); }
 };
 
+// By index along an axis: what it adds to the place of an element, which is the sum over the axes.
+std::vector<int64_t> Places(const OperandType& operand, int axis) {
+  std::vector<int64_t> index(static_cast<size_t>(operand.shape.rank()), 0), places;
+  int64_t& along = index[static_cast<size_t>(axis)];
+  for (along = 0; along < operand.shape[axis]; ++along) places.push_back(operand.layout.Offset(operand.shape, index));
+  return places;
+}
+
 class ConvGradInputRows : public Kernel {
  public:
   explicit ConvGradInputRows(const KernelCall& call)
       : n_(call), threads_(ThreadsFor(n_.images * n_.height, kRowsPerThread, call.threads)), loops_(BestLoops()) {
     const OperandType& w = call.inputs[1];
     const int64_t panel = loops_.matrix_panel;
+    const int rank = w.shape.rank();
+    const std::vector<int64_t> outputs = Places(w, 0), inputs = Places(w, 1), rows = rank == 4 ? Places(w, 2) : std::vector<int64_t>{0},
+                               columns = Places(w, rank - 1);
     source_.assign(static_cast<size_t>(n_.weights()), -1);
     for (int64_t h = 0; h < n_.kernel_height; ++h) {
       for (int64_t column = 0; column < n_.window(); ++column) {
-        for (int64_t o = 0; o < n_.outputs; ++o) {
-          std::vector<int64_t> index = {o, column % n_.inputs};
-          if (w.shape.rank() == 4) index.push_back(h);
-          index.push_back(column / n_.inputs);
-          source_[static_cast<size_t>(h * n_.panels() + (column / panel * n_.outputs + o) * panel + column % panel)] =
-              static_cast<int32_t>(w.layout.Offset(w.shape, index));
-        }
+        const int64_t place = rows[static_cast<size_t>(h)] + inputs[static_cast<size_t>(column % n_.inputs)] +
+                              columns[static_cast<size_t>(column / n_.inputs)];
+        int32_t* const to = source_.data() + h * n_.panels() + column / panel * n_.outputs * panel + column % panel;
+        for (int64_t o = 0; o < n_.outputs; ++o) to[o * panel] = static_cast<int32_t>(outputs[static_cast<size_t>(o)] + place);
       }
     }
   }
