@@ -4,23 +4,34 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/base/tensor.h"
+#include "runtime/exec/spread.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+// What a thread of its own is worth, to have memory found.
+constexpr int64_t kBytesOfThread = int64_t{16} << 20;
+
+// f(begin, end) on disjoint ranges that cover [0, bytes), cut at multiples of `unit`, on as many threads as there are cores.
+void OnAllCores(int64_t bytes, int64_t unit, const std::function<void(int64_t, int64_t)>& f) {
+  const int64_t parts = std::clamp<int64_t>(bytes / kBytesOfThread, 1, NumCores());
+  const auto cut = [&](int64_t part) { return part == parts ? bytes : bytes * part / parts / unit * unit; };
+  Spread(parts, static_cast<int>(parts), [&](int64_t part) { f(cut(part), cut(part + 1)); });
+}
 
 // Large arenas are touched up to here, to see what a huge page costs.
 constexpr int64_t kTriedBytes = int64_t{1} << 30;
@@ -29,26 +40,25 @@ constexpr int kSlowPages = 3;      // in a row; a single one may have waited for
 
 // Asks for huge pages as long as they can be had quickly. A virtual machine may give large free blocks back to its host: the first
 // touch of a huge page then waits for the host, at a fifth of the speed of small pages where this was measured, while what the
-// machine has kept is quick. Advice only: without huge pages everything works, a few per cent slower.
+// machine has kept is quick. Advice only: without huge pages everything works, a few per cent slower. The memory begins at a page.
 void AskForHugePages(std::byte* memory, int64_t bytes) {
   madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  std::byte* const end = memory + bytes;
-  std::byte* const tried = memory + std::min(bytes, kTriedBytes);
-  int slow = 0;
-  for (auto* page = reinterpret_cast<std::byte*>(AlignUp(reinterpret_cast<intptr_t>(memory), kHugePageBytes));
-       tried - page >= kHugePageBytes; page += kHugePageBytes) {
-    const auto start = std::chrono::steady_clock::now();
-    *static_cast<volatile std::byte*>(page) = std::byte{0};
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    slow = took.count() > kSlowPageMs ? slow + 1 : 0;
-    if (slow < kSlowPages) continue;
-    madvise(page + kHugePageBytes, static_cast<size_t>(end - page - kHugePageBytes), MADV_NOHUGEPAGE);
-    return;
-  }
+  const int64_t first = AlignUp(reinterpret_cast<intptr_t>(memory), kHugePageBytes) - reinterpret_cast<intptr_t>(memory);
+  const int64_t pages = (std::min(bytes, kTriedBytes) - first) / kHugePageBytes;
+  std::atomic<bool> stopped{false};
+  OnAllCores(pages * kHugePageBytes, kHugePageBytes, [&](int64_t begin, int64_t end) {
+    int slow = 0;
+    for (int64_t at = begin; at < end && !stopped.load(std::memory_order_relaxed); at += kHugePageBytes) {
+      const auto start = std::chrono::steady_clock::now();
+      *static_cast<volatile std::byte*>(memory + first + at) = std::byte{0};
+      const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+      slow = took.count() > kSlowPageMs ? slow + 1 : 0;
+      if (slow == kSlowPages) stopped.store(true, std::memory_order_relaxed);
+    }
+  });
+  // What has been given stays as it is.
+  if (stopped.load(std::memory_order_relaxed)) madvise(memory, static_cast<size_t>(bytes), MADV_NOHUGEPAGE);
 }
-
-// What a thread of its own is worth.
-constexpr int64_t kPopulatedByThread = int64_t{16} << 20;
 
 }  // namespace
 
@@ -72,16 +82,9 @@ HostArena::HostArena(int64_t bytes, const char* what) : bytes_(bytes) {
 // Moments of an optimizer are read before they are first written. A page that is read first is mapped to zeros, and mapped again at the
 // write, for which all threads of the process are interrupted: where this was measured that took longer than finding the memory.
 void HostArena::Populate() {
-  const int64_t most = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  const int64_t parts = std::clamp<int64_t>(bytes_ / kPopulatedByThread, 1, most);
-  const auto populate = [&](int64_t part) {
-    const int64_t end = bytes_ * (part + 1) / parts;
-    for (int64_t at = AlignUp(bytes_ * part / parts, kPageBytes); at < end; at += kPageBytes)
-      *static_cast<volatile std::byte*>(data_ + at) = {};
-  };
-  std::vector<std::jthread> threads;
-  for (int64_t part = 1; part < parts; ++part) threads.emplace_back(populate, part);
-  populate(0);
+  OnAllCores(bytes_, kPageBytes, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at += kPageBytes) *static_cast<volatile std::byte*>(data_ + at) = {};
+  });
 }
 
 std::byte* HostArena::Nowhere() {

@@ -10,6 +10,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/local_group.h"
+#include "runtime/exec/spread.h"
 #include "runtime/exec/state_arena.h"
 
 namespace gradloom {
@@ -21,6 +22,7 @@ class HostArenaMemory : public ArenaMemory {
   explicit HostArenaMemory(int64_t bytes) : memory_(bytes, "state") { memory_.Populate(); }
   std::byte* at(int64_t offset) const override { return memory_.at(offset); }
   int64_t bytes() const override { return memory_.bytes(); }
+  bool own_host_memory() const override { return true; }
   void Read(int64_t offset, int64_t bytes, void* to) const override {
     if (bytes > 0) std::memcpy(to, memory_.at(offset), static_cast<size_t>(bytes));
   }
@@ -115,6 +117,7 @@ class Preparation {
   PreparedEntry Run() {
     groups_.resize(plan_.groups.size());
     for (int rank = memory_.own().first; rank < memory_.own().last; ++rank) AddRank(rank);
+    MakeKernels();
     return std::move(made_);
   }
 
@@ -168,6 +171,34 @@ class Preparation {
     }
   }
 
+  // A library writes a kernel's code when it is made, which for some convolutions takes longer than to run it: the threads of the entry's
+  // streams share that.
+  void MakeKernels() {
+    struct Launch {
+      PreparedInstruction* prepared;
+      const Program* program;
+    };
+    std::vector<Launch> launches;
+    const auto add = [&](auto& self, Lane& lane, const Program& program) -> void {
+      for (PreparedInstruction& prepared : lane.instructions) {
+        if (prepared.instruction->kind == InstructionKind::kLaunch) launches.push_back({&prepared, &program});
+        for (size_t i = 0; i < prepared.bodies.size(); ++i) self(self, *prepared.bodies[i], prepared.instruction->bodies[i]);
+      }
+    };
+    int threads = 0;
+    for (auto* lanes : {&made_.lanes, &made_.copies}) {
+      for (const auto& lane : *lanes) {
+        threads += lane->threads;
+        add(add, *lane, plan_.programs[static_cast<size_t>(binding(lane->rank).program)]);
+      }
+    }
+    Spread(static_cast<int64_t>(launches.size()), std::min(threads, NumCores()), [&](int64_t i) {
+      const auto& [prepared, program] = launches[static_cast<size_t>(i)];
+      const Instruction& instruction = *prepared->instruction;
+      prepared->kernel = MakeCpuKernel(*FindKernel(instruction.kernel), CallOf(plan_, *program, instruction));
+    });
+  }
+
   void BindOperands(const Program& program, PreparedInstruction& prepared, Lane& lane) {
     for (const Use& use : prepared.instruction->uses) {
       const Buffer* buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
@@ -206,11 +237,10 @@ class Preparation {
     const Instruction& instruction = *prepared.instruction;
     switch (instruction.kind) {
       case InstructionKind::kLaunch: {
-        const KernelRow* row = FindKernel(instruction.kernel);
-        if (row == nullptr) {
+        // Its kernel comes last: MakeKernels.
+        if (FindKernel(instruction.kernel) == nullptr) {
           throw Error(ErrorCode::kPlan, "no kernel '" + Escaped(instruction.kernel) + "' in this build", Escaped(instruction.origin));
         }
-        prepared.kernel = MakeCpuKernel(*row, CallOf(plan_, program, instruction));
         return;
       }
       case InstructionKind::kCopy:

@@ -1,7 +1,11 @@
 #include "runtime/exec/state_arena.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
+
+#include "runtime/exec/spread.h"
 
 namespace gradloom {
 
@@ -11,9 +15,34 @@ StateArena::StateArena(const Plan& plan, const TakeArena& take, RankRange own) {
     const bool mine = own.contains(static_cast<int>(rank));
     memory_.push_back(mine ? take(rank, plan.places[static_cast<size_t>(places_.back())].state_bytes) : nullptr);
   }
+  SetInitial(plan);
+}
+
+// In host memory by all cores, each tensor right where it belongs: weights are as large as models.
+void StateArena::SetInitial(const Plan& plan) {
+  std::vector<const StateTensor*> given;
   for (const StateTensor& state : plan.state) {
-    if (state.initial.defined()) Set(state, state.initial.view());
+    if (state.initial.defined()) given.push_back(&state);
   }
+  const bool direct = std::all_of(memory_.begin(), memory_.end(), [](const auto& arena) { return !arena || arena->own_host_memory(); });
+  if (!direct) {
+    for (const StateTensor* state : given) Set(*state, state->initial.view());
+    return;
+  }
+  Spread(static_cast<int64_t>(given.size()), NumCores(), [&](int64_t i) {
+    const StateTensor& state = *given[static_cast<size_t>(i)];
+    const std::byte* first = nullptr;
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      if (!holds(rank) || !state.in_place(places_[rank])) continue;
+      std::byte* const to = memory_[rank]->at(state.offset);
+      if (first == nullptr) {
+        ToLayout(state.layout, state.shape, DTypeBytes(state.dtype), state.initial.data(), to);
+        first = to;
+      } else if (state.bytes > 0) {
+        std::memcpy(to, first, static_cast<size_t>(state.bytes));
+      }
+    }
+  });
 }
 
 size_t StateArena::HolderOf(const StateTensor& state) const {

@@ -19,6 +19,8 @@ class ArenaMemory {
   virtual ~ArenaMemory() = default;
   virtual std::byte* at(int64_t offset) const = 0;  // an address of the device
   virtual int64_t bytes() const = 0;
+  // Whether at() is memory of this process alone, in which several threads may write at once.
+  virtual bool own_host_memory() const { return false; }
   // To and from host memory; they return when that is done.
   virtual void Read(int64_t offset, int64_t bytes, void* to) const = 0;
   virtual void Write(int64_t offset, int64_t bytes, const void* from) = 0;
@@ -47,6 +49,7 @@ class StateArena {
   int64_t bytes(size_t rank) const { return memory_[rank]->bytes(); }
 
  private:
+  void SetInitial(const Plan& plan);
   // The first rank of this process that holds it; ranks() where none does.
   size_t HolderOf(const StateTensor& state) const;
 

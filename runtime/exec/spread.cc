@@ -1,0 +1,43 @@
+#include "runtime/exec/spread.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace gradloom {
+
+int NumCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+void Spread(int64_t n, int threads, const std::function<void(int64_t)>& f) {
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;
+  int64_t failed = n;
+  std::exception_ptr error;
+  const auto work = [&] {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) {
+      try {
+        f(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (i < failed) failed = i, error = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    const auto count = static_cast<int>(std::min<int64_t>(threads, n));
+    try {
+      while (static_cast<int>(others.size()) + 1 < count) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // The caller's thread takes what these would have taken.
+    }
+    work();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace gradloom
