@@ -8,6 +8,9 @@
 
 namespace gradloom {
 
+// Fewer are hashed sooner than another thread has begun.
+inline constexpr int64_t kBytesWorthAThread = 256 << 10;
+
 class ContentHash {
  public:
   // A piece: other pieces of the same bytes together count as other content.

@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cstddef>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "compiler/onnx/check_model.h"
@@ -12,6 +15,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "onnx/defs/parser.h"
+#include "runtime/base/background.h"
 #include "runtime/base/file.h"
 
 namespace gradloom {
@@ -49,18 +53,26 @@ void ParseText(std::string_view text, const std::string& where, const ModelLimit
   }
 }
 
+// By blocks: a loop that can end at every element is not made into vectors.
+bool HasNan(std::span<const float> values) {
+  constexpr size_t kBlock = 1024;
+  size_t at = 0;
+  for (; at + kBlock <= values.size(); at += kBlock) {
+    unsigned found = 0;
+    for (size_t i = at; i < at + kBlock; ++i) found |= static_cast<unsigned>(values[i] != values[i]);
+    if (found != 0) return true;
+  }
+  return std::any_of(values.begin() + static_cast<std::ptrdiff_t>(at), values.end(), [](float v) { return v != v; });
+}
+
 // Moves the elements of every tensor out of the messages. `raw`: those that never were in them.
 void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
   ExternalData external(file.path, file.options);
+  Background hashing;
   size_t with_nan = 0;
   const auto note_nan = [&](const std::string& name, const Tensor& data) {
-    if (data.dtype() != DType::kFloat32) return;
-    for (float v : data.as<float>()) {
-      if (v != v) {
-        if (++with_nan <= kMostWarnings) file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
-        return;
-      }
-    }
+    if (data.dtype() != DType::kFloat32 || !HasNan(data.as<float>())) return;
+    if (++with_nan <= kMostWarnings) file.warnings.push_back("initial weights contain NaN: '" + Escaped(name) + "'");
   };
   // Keys say how to read a tensor and nothing else; each unknown one is told once.
   std::set<std::string> unknown_keys;
@@ -81,8 +93,9 @@ void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
     Tensor data = site.dense != nullptr ? ReadTensor(*site.dense, where, external, limits, raw_of(*site.dense))
                                         : ReadSparseTensor(*site.sparse, where, external, limits, raw_of(*site.sparse->mutable_values()),
                                                            raw_of(*site.sparse->mutable_indices()));
-    if (site.dense != nullptr && site.dense->data_location() == onnx::TensorProto::EXTERNAL)
-      hash.Add(data.data(), static_cast<size_t>(data.bytes()));
+    if (site.dense != nullptr && site.dense->data_location() == onnx::TensorProto::EXTERNAL) {
+      hashing.StartOrDo(data.bytes() >= kBytesWorthAThread, [&hash, data] { hash.Add(data.data(), static_cast<size_t>(data.bytes())); });
+    }
     if (site.parameter_like) note_nan(site.name, data);
     if (site.dense != nullptr) {
       note_keys(site.name, *site.dense);
@@ -94,6 +107,7 @@ void TakeTensors(ModelFile& file, std::vector<Tensor> raw, ContentHash& hash) {
     file.tensors.emplace(site.dense != nullptr ? static_cast<const void*>(site.dense) : site.sparse,
                          ModelTensor{site.name, std::move(data)});
   });
+  hashing.Wait();
   if (with_nan > kMostWarnings)
     file.warnings.push_back("initial weights contain NaN: " + std::to_string(with_nan - kMostWarnings) + " more tensors");
 }

@@ -8,6 +8,8 @@ namespace {
 
 constexpr int64_t kBufferBytes = 256 << 10;
 constexpr int64_t kBeginningBytes = 1024;
+// Hashing begins when so much is read.
+constexpr int64_t kReadBytes = 2 << 20;
 
 }  // namespace
 
@@ -28,17 +30,20 @@ void ModelBytes::Read(int64_t count, char* to) {
     std::memcpy(to, window_.data() + (at_ - window_begin_), static_cast<size_t>(held));
     at_ += held;
   }
-  const int64_t left = count - std::max<int64_t>(held, 0);
-  if (left == 0) return;
-  file_->ReadAt(at_, to + (count - left), left);
-  Hash(to + (count - left), left);
-  at_ += left;
+  int64_t left = count - std::max<int64_t>(held, 0);
+  for (char* place = to + (count - left); left > 0;) {
+    const int64_t bytes = left < 2 * kReadBytes ? left : kReadBytes;
+    file_->ReadAt(at_, place, bytes);
+    Hash(place, bytes);
+    at_ += bytes, place += bytes, left -= bytes;
+  }
 }
 
 void ModelBytes::Append(int64_t count, std::string& to) {
   const size_t begin = to.size();
   to.resize(begin + static_cast<size_t>(count));
   Read(count, to.data() + begin);
+  if (count >= kBytesWorthAThread) Finish();  // the text may move
 }
 
 void ModelBytes::Skip(int64_t count) {
@@ -56,9 +61,11 @@ void ModelBytes::Refill() {
 
 void ModelBytes::Hash(const char* bytes, int64_t count) {
   if (hash_ == nullptr) return;
-  hash_->Append(bytes, static_cast<size_t>(count));
-  hashed_ += count;
-  if (hashed_ == size_) hash_->EndPiece();
+  hashing_.StartOrDo(count >= kBytesWorthAThread, [this, bytes, count] {
+    hash_->Append(bytes, static_cast<size_t>(count));
+    hashed_ += count;
+    if (hashed_ == size_) hash_->EndPiece();
+  });
 }
 
 }  // namespace gradloom

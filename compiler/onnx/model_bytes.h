@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "compiler/onnx/content_hash.h"
+#include "runtime/base/background.h"
 #include "runtime/base/file.h"
 
 namespace gradloom {
@@ -14,7 +15,8 @@ namespace gradloom {
 // bytes that it has grown by are not seen.
 class ModelBytes {
  public:
-  // Borrows its source, and `hash`, to which all bytes are added as a piece by the time that the last is read; null where nobody asks.
+  // Borrows its source, and `hash`, to which all bytes are added as a piece once the last is read and Finish has returned; null where
+  // nobody asks.
   ModelBytes(std::string_view bytes, ContentHash* hash);
   ModelBytes(const InputFile& file, ContentHash* hash);
 
@@ -28,13 +30,17 @@ class ModelBytes {
     if (at_ >= window_begin_ + static_cast<int64_t>(window_.size())) Refill();
     return static_cast<uint8_t>(window_[static_cast<size_t>(at_++ - window_begin_)]);
   }
+  // Many bytes are hashed on a thread of their own while the caller goes on: they stay where they are until Finish.
   void Read(int64_t count, char* to);
   void Append(int64_t count, std::string& to);
   // Not where bytes are hashed.
   void Skip(int64_t count);
+  // Waits until what has been read is hashed.
+  void Finish() { hashing_.Wait(); }
 
  private:
   void Refill();
+  // Many bytes on a thread of their own, in time for Finish.
   void Hash(const char* bytes, int64_t count);
 
   const InputFile* file_ = nullptr;
@@ -46,6 +52,7 @@ class ModelBytes {
   int64_t window_begin_ = 0;
   ContentHash* hash_;
   int64_t hashed_ = 0;
+  Background hashing_;  // last: its work uses all of the above
 };
 
 }  // namespace gradloom

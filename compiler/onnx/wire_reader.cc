@@ -60,6 +60,10 @@ class Reader {
  public:
   Reader(ModelBytes& bytes, Elements elements, const std::string& where, const ModelLimits& limits)
       : bytes_(bytes), taking_(elements == Elements::kTaken), where_(where), limits_(limits) {}
+  // Bytes that are still being hashed lie in the model.
+  ~Reader() { bytes_.Finish(); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
 
   WireModel Run() {
     stack_.push_back({.kind = Kind::kModel, .end = bytes_.size(), .graphs = 0});

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "include/gradloom/gradloom_c.h"
+#include "runtime/base/background.h"
 #include "runtime/base/error.h"
-#include "runtime/exec/background.h"
 #include "runtime/session/batches.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/dataset.h"

@@ -10,6 +10,30 @@
 #include "runtime/base/narrow.h"
 
 namespace gradloom {
+namespace {
+
+// What is fresh from the system is zero already, and calloc knows: writing zeros would be one more pass over weights that are read from a
+// file.
+constexpr int64_t kFreshBytes = int64_t{1} << 20;
+
+struct Memory {
+  void* block = nullptr;  // what free takes; null: there is no memory
+  std::byte* begin = nullptr;
+};
+
+// Aligned zeros; `bytes` is a multiple of the alignment.
+Memory Zeroed(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  if (bytes < kFreshBytes) {
+    void* const block = std::aligned_alloc(kAlignmentBytes, size);
+    if (block != nullptr) std::memset(block, 0, size);
+    return {block, static_cast<std::byte*>(block)};
+  }
+  void* const block = std::calloc(1, size + kAlignmentBytes);
+  return {block, reinterpret_cast<std::byte*>(AlignUp(reinterpret_cast<intptr_t>(block), kAlignmentBytes))};
+}
+
+}  // namespace
 
 Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape)) {
   const int64_t element_bytes = DTypeBytes(dtype);
@@ -18,12 +42,11 @@ Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape
   // aligned_alloc wants a multiple of the alignment; an empty tensor still gets an address.
   const int64_t most = INT64_MAX - kAlignmentBytes;
   const int64_t size = bytes && *bytes <= most ? AlignUp(*bytes == 0 ? 1 : *bytes, kAlignmentBytes) : 0;
-  void* memory = size > 0 ? std::aligned_alloc(kAlignmentBytes, static_cast<size_t>(size)) : nullptr;
-  if (memory == nullptr) {
+  const Memory memory = size > 0 ? Zeroed(size) : Memory();
+  if (memory.block == nullptr) {
     throw Error(ErrorCode::kResource, "no memory for a tensor " + std::string(DTypeName(dtype)) + shape_.ToString());
   }
-  std::memset(memory, 0, static_cast<size_t>(size));
-  bytes_ = std::shared_ptr<std::byte[]>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
+  bytes_ = std::shared_ptr<std::byte[]>(memory.begin, [block = memory.block](std::byte*) { std::free(block); });
 }
 
 Tensor Tensor::Copy(const TensorView& view) {

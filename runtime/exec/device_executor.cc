@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/background.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/exec/background.h"
 #include "runtime/exec/device_issue.h"
 #include "runtime/exec/device_memory.h"
 #include "runtime/exec/device_prepare.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "runtime/exec/background.h"
+#include "runtime/base/background.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/memory.h"
 #include "runtime/exec/prepare.h"

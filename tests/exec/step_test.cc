@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 
 #include "compiler/compile.h"
 #include "gtest/gtest.h"
@@ -158,6 +159,19 @@ TEST_P(StepTest, UsesThePlannedPeak) {
   EXPECT_GE(plan_->programs[0].transient_bytes, end);
   EXPECT_LT(plan_->programs[0].transient_bytes - end, 64);
   EXPECT_EQ(HostExecutor(plan_).transient_bytes(0), plan_->programs[0].transient_bytes);
+}
+
+TEST(Tensor, IsZeroAndAlignedHoweverLarge) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, (int64_t{1} << 20) - 1, int64_t{1} << 20, (int64_t{5} << 20) + 3}) {
+    // Memory that was used before, too.
+    for (int round = 0; round < 2; ++round) {
+      Tensor tensor(DType::kUint8, {bytes});
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data()) % kAlignmentBytes, 0U);
+      const std::span<uint8_t> elements = tensor.as<uint8_t>();
+      EXPECT_TRUE(std::all_of(elements.begin(), elements.end(), [](uint8_t element) { return element == 0; })) << bytes;
+      std::fill(elements.begin(), elements.end(), uint8_t{255});
+    }
+  }
 }
 
 // What has no elements is not what is absent.

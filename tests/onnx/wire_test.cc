@@ -256,6 +256,31 @@ TEST(Wire, TheHashIsOfContentWhereverItIsCut) {
   EXPECT_EQ(hash.Hex(), "29b44011fb2d64092de784f690a0ea83");
 }
 
+// Those are hashed behind the reader, and stay in order.
+TEST(Wire, TheHashOfManyBytesIsThatOfAll) {
+  Random random(3);
+  onnx::ModelProto model;
+  for (const int bytes : {5 << 20, 100, 3 << 20, (256 << 10) + 8, 2 << 20}) {
+    onnx::TensorProto& tensor = *model.mutable_graph()->add_initializer();
+    tensor.set_data_type(onnx::TensorProto::INT32);
+    tensor.add_dims(bytes / 4);
+    tensor.set_raw_data(Bytes(random, bytes));
+  }
+  // A text that is as long is read into memory that moves.
+  model.set_doc_string(std::string(3 << 20, 'x'));
+  const std::string path = testing::TempDir() + "/many.onnx", bytes = model.SerializeAsString();
+  std::ofstream(path, std::ios::binary) << bytes;
+  const InputFile file(path);
+  for (int round = 0; round < 3; ++round) {
+    ContentHash from_memory, from_file;
+    const Read read = ReadByUs(ModelBytes(file, &from_file));
+    ExpectSame(ReadByUs(ModelBytes(bytes, &from_memory)), read);
+    EXPECT_EQ(read.tensors.size(), 5U);
+    EXPECT_EQ(from_file.Hex(), Hash(bytes));
+    EXPECT_EQ(from_memory.Hex(), Hash(bytes));
+  }
+}
+
 TEST(Wire, AFileThatHasBecomeShorterIsAnError) {
   Random random(2);
   const std::string path = testing::TempDir() + "/short.onnx";

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/exec/background.h"
+#include "runtime/base/background.h"
 #include "runtime/session/checkpoint.h"
 #include "runtime/session/checkpoint_folder.h"
 #include "runtime/session/checkpoint_part.h"

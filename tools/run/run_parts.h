@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/background.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/exec/background.h"
 #include "runtime/session/checkpoint_part.h"
 #include "runtime/session/job_state.h"
 #include "runtime/session/session.h"

@@ -1,4 +1,4 @@
-#include "runtime/exec/background.h"
+#include "runtime/base/background.h"
 
 #include <string>
 #include <system_error>
@@ -34,6 +34,18 @@ void Background::Start(std::function<void()> work) {
     work_ = std::move(work);
   }
   changed_.notify_all();
+}
+
+void Background::StartOrDo(bool worthwhile, const std::function<void()>& work) {
+  if (worthwhile) {
+    try {
+      return Start(work);
+    } catch (const Error&) {
+      // No thread is to be had.
+    }
+  }
+  Wait();
+  work();
 }
 
 void Background::Wait() {

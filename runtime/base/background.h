@@ -18,6 +18,8 @@ class Background {
   // Begins the work, once what was begun before has ended. The thread is started at the first call. `work` must not throw. Throws
   // Error(kResource).
   void Start(std::function<void()> work);
+  // The same where the work is worth a thread and there is one; else on the caller's, once what was begun before has ended.
+  void StartOrDo(bool worthwhile, const std::function<void()>& work);
   // Returns when what was begun has ended.
   void Wait();
 
