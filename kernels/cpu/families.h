@@ -12,6 +12,9 @@ std::span<const CpuKernel> CpuCopyKernels();             // copy.cc
 std::span<const CpuKernel> CpuReorderKernels();          // reorder.cc
 std::span<const CpuKernel> CpuPointwiseKernels();        // pointwise_rows.cc
 std::span<const CpuKernel> CpuReduceKernels();           // reduce.cc
+std::span<const CpuKernel> CpuRunningKernels();          // running.cc
+std::span<const CpuKernel> CpuArgExtremeKernels();       // arg_extreme.cc
+std::span<const CpuKernel> CpuTopKKernels();             // top_k.cc
 std::span<const CpuKernel> CpuSoftmaxKernels();          // softmax.cc
 std::span<const CpuKernel> CpuBatchNormKernels();        // batch_norm.cc
 std::span<const CpuKernel> CpuSharedBatchNormKernels();  // batch_norm_shared.cc
@@ -23,8 +26,10 @@ std::span<const CpuKernel> CpuRandomKernels();           // random.cc
 std::span<const CpuKernel> CpuLossKernels();             // loss.cc
 std::span<const CpuKernel> CpuOptimizerKernels();        // optimizer.cc
 std::span<const CpuKernel> CpuMoveKernels();             // move_rows.cc
+std::span<const CpuKernel> CpuSpaceDepthKernels();       // space_depth.cc
 std::span<const CpuKernel> CpuIndexKernels();            // index.cc
 std::span<const CpuKernel> CpuElementIndexKernels();     // index_elements.cc
+std::span<const CpuKernel> CpuTupleIndexKernels();       // index_tuples.cc
 std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
 std::span<const CpuKernel> CpuGruKernels();              // gru.cc
 std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
@@ -35,6 +40,7 @@ std::span<const CpuKernel> CpuFastBfloat16Kernels();     // convolution.cc: wher
 std::span<const CpuKernel> CpuMaxPoolKernels();          // max_pool.cc
 std::span<const CpuKernel> CpuAveragePoolKernels();      // average_pool.cc
 std::span<const CpuKernel> CpuResizeKernels();           // resize.cc
+std::span<const CpuKernel> CpuGridSampleKernels();       // grid_sample.cc
 std::span<const CpuKernel> CpuPadKernels();              // pad.cc
 std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc
 std::span<const CpuKernel> CpuSlowBfloat16Kernels();     // convolution.cc: the same elsewhere, for plans of other machines

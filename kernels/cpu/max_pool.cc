@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
@@ -117,6 +118,45 @@ class MaxPool : public MaxPoolBase {
   }
 };
 
+// With the places of what is largest, as ONNX counts them: in X as a whole, row-major whatever the layout.
+class MaxPoolIndices : public MaxPoolBase {
+ public:
+  explicit MaxPoolIndices(const KernelCall& call) : MaxPoolBase(call, call.inputs[0].shape, call.outputs[0].shape) {}
+
+  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
+    constexpr float kEmpty = -std::numeric_limits<float>::infinity();
+    table_.ForEach(
+        threads_,
+        [&](int64_t in, int64_t out) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          int64_t* indices = static_cast<int64_t*>(outputs[1]) + out;
+          for (size_t o = 0; o < static_cast<size_t>(table_.outputs); ++o) {
+            const int32_t point = table_.Empty(o) ? -1 : Largest(x, o);
+            y[o] = point < 0 ? kEmpty : x[point];
+            indices[o] = point < 0 ? -1 : in + point;
+          }
+        },
+        [&](int64_t in, int64_t out, int64_t n) {
+          const float* x = static_cast<const float*>(inputs[0]) + in;
+          float* y = static_cast<float*>(outputs[0]) + out;
+          int64_t* indices = static_cast<int64_t*>(outputs[1]) + out;
+          const int64_t image = table_.inputs * table_.channels, first = in / image * image + in % image * table_.inputs;
+          int32_t place[WindowTable::kGroup];
+          for (int64_t o = 0; o < table_.outputs; ++o, y += table_.channels, indices += table_.channels) {
+            const bool empty = table_.Empty(static_cast<size_t>(o));
+            const PoolArgs window = empty ? PoolArgs() : Points(x, o, n);
+            if (!empty) loops_.largest_place(window, place);
+            for (int64_t c = 0; c < n; ++c) {
+              const int32_t point = empty ? -1 : window.points[place[c]];
+              y[c] = empty ? kEmpty : x[point * table_.channels + c];
+              indices[c] = empty ? -1 : first + c * table_.inputs + point;
+            }
+          }
+        });
+  }
+};
+
 class MaxPoolGrad : public MaxPoolBase {
  public:
   explicit MaxPoolGrad(const KernelCall& call) : MaxPoolBase(call, call.inputs[0].shape, call.inputs[1].shape) {
@@ -200,6 +240,16 @@ std::string RejectsMaxPool(const KernelCall& call) {
   return HasOutput(call, 1) ? "indices" : RejectsPooling(call, call.inputs[0].shape, call.outputs[0].shape);
 }
 
+std::string RejectsMaxPoolIndices(const KernelCall& call) {
+  if (!HasOutput(call, 0) || !HasOutput(call, 1)) return "no indices, or nothing else";
+  if (call.attributes.Int("storage_order", 0) != 0) return "indices by columns";
+  const OperandType &y = call.outputs[0], &indices = call.outputs[1];
+  if (indices.dtype != DType::kInt64 || !SamePlaces(indices.layout, y.layout, y.shape)) return "indices in another order";
+  KernelCall values = call;
+  values.outputs.resize(1);
+  return RejectsPooling(values, call.inputs[0].shape, y.shape);
+}
+
 std::string RejectsMaxPoolGrad(const KernelCall& call) {
   if (call.inputs[0].shape != call.outputs[0].shape) return "a gradient of another shape";
   return RejectsPooling(call, call.inputs[0].shape, call.inputs[1].shape);
@@ -208,6 +258,8 @@ std::string RejectsMaxPoolGrad(const KernelCall& call) {
 constexpr CpuKernel kKernels[] = {
     {.row = {.name = "cpu.MaxPool", .op = "MaxPool", .domain = "", .rejects = RejectsMaxPool, .scratch_bytes = MaxPool::Scratch},
      .make = MakeKernel<MaxPool>},
+    {.row = {.name = "cpu.MaxPool.indices", .op = "MaxPool", .domain = "", .rejects = RejectsMaxPoolIndices},
+     .make = MakeKernel<MaxPoolIndices>},
     {.row = {.name = "cpu.MaxPoolGrad",
              .op = "MaxPoolGrad",
              .domain = "gradloom",

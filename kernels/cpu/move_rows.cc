@@ -1,4 +1,4 @@
-// Transpose, Expand, Slice and its gradient, Concat and Split.
+// Transpose, Expand, Tile, Slice and its gradient, Concat and Split.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -54,12 +54,30 @@ Strides ExpandStrides(const KernelCall& call) {
   return strides;
 }
 
-// The result read from the input by strides that the call gives.
 template <Strides (*strides_of)(const KernelCall&)>
+StridedView ViewOf(const KernelCall& call) {
+  return {call.outputs[0].shape, strides_of(call).data()};
+}
+
+// Each axis as (repeats, extent), of which the first reads the same again.
+StridedView TileView(const KernelCall& call) {
+  const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
+  const Strides own = StridesOf(from);
+  Shape split;
+  Strides strides{};
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    split.push_back(from[axis] == 0 ? 0 : to[axis] / from[axis]);
+    split.push_back(from[axis]);
+    strides[static_cast<size_t>(2 * axis + 1)] = own[static_cast<size_t>(axis)];
+  }
+  return {split, strides.data()};
+}
+
+// The result read from the input as the call says.
+template <StridedView (*view_of)(const KernelCall&)>
 class Strided : public Kernel {
  public:
-  explicit Strided(const KernelCall& call)
-      : dtype_(call.inputs[0].dtype), threads_(call.threads), view_(call.outputs[0].shape, strides_of(call).data()) {}
+  explicit Strided(const KernelCall& call) : dtype_(call.inputs[0].dtype), threads_(call.threads), view_(view_of(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     GatherStrided(view_, dtype_, inputs[0], outputs[0], threads_);
@@ -169,6 +187,13 @@ std::string RejectsExpand(const KernelCall& call) {
   return call.inputs[0].shape.rank() > call.outputs[0].shape.rank() ? "more axes than the result" : RejectsLayouts(call);
 }
 
+std::string RejectsTile(const KernelCall& call) {
+  const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
+  if (from.rank() != to.rank() || 2 * from.rank() > kMaxRank) return "rank " + std::to_string(from.rank());
+  if (!HasWidth(call.inputs[0].dtype)) return std::string(DTypeName(call.inputs[0].dtype));
+  return RejectsLayouts(call);
+}
+
 std::string RejectsSlice(const KernelCall& call) {
   for (size_t i = 1; i < call.inputs.size(); ++i) {
     const DType dtype = call.inputs[i].dtype;
@@ -196,8 +221,9 @@ constexpr CpuKernel Row(std::string_view name, std::string_view op, std::string_
 }
 
 constexpr CpuKernel kKernels[] = {
-    Row("cpu.Transpose", "Transpose", "", RejectsTranspose, MakeKernel<Strided<TransposeStrides>>),
-    Row("cpu.Expand", "Expand", "", RejectsExpand, MakeKernel<Strided<ExpandStrides>>),
+    Row("cpu.Transpose", "Transpose", "", RejectsTranspose, MakeKernel<Strided<ViewOf<TransposeStrides>>>),
+    Row("cpu.Expand", "Expand", "", RejectsExpand, MakeKernel<Strided<ViewOf<ExpandStrides>>>),
+    Row("cpu.Tile", "Tile", "", RejectsTile, MakeKernel<Strided<TileView>>),
     Row("cpu.Slice", "Slice", "", RejectsSlice, MakeKernel<Slice<false>>),
     Row("cpu.SliceGrad", "SliceGrad", "gradloom", RejectsSlice, MakeKernel<Slice<true>>),
     Row("cpu.Concat", "Concat", "", RejectsConcat, MakeKernel<Parts<true>>),

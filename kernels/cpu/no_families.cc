@@ -7,6 +7,9 @@ std::span<const CpuKernel> CpuCopyKernels() { return {}; }
 std::span<const CpuKernel> CpuReorderKernels() { return {}; }
 std::span<const CpuKernel> CpuPointwiseKernels() { return {}; }
 std::span<const CpuKernel> CpuReduceKernels() { return {}; }
+std::span<const CpuKernel> CpuRunningKernels() { return {}; }
+std::span<const CpuKernel> CpuArgExtremeKernels() { return {}; }
+std::span<const CpuKernel> CpuTopKKernels() { return {}; }
 std::span<const CpuKernel> CpuSoftmaxKernels() { return {}; }
 std::span<const CpuKernel> CpuBatchNormKernels() { return {}; }
 std::span<const CpuKernel> CpuSharedBatchNormKernels() { return {}; }
@@ -18,8 +21,10 @@ std::span<const CpuKernel> CpuRandomKernels() { return {}; }
 std::span<const CpuKernel> CpuLossKernels() { return {}; }
 std::span<const CpuKernel> CpuOptimizerKernels() { return {}; }
 std::span<const CpuKernel> CpuMoveKernels() { return {}; }
+std::span<const CpuKernel> CpuSpaceDepthKernels() { return {}; }
 std::span<const CpuKernel> CpuIndexKernels() { return {}; }
 std::span<const CpuKernel> CpuElementIndexKernels() { return {}; }
+std::span<const CpuKernel> CpuTupleIndexKernels() { return {}; }
 std::span<const CpuKernel> CpuLstmKernels() { return {}; }
 std::span<const CpuKernel> CpuGruKernels() { return {}; }
 std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
@@ -30,6 +35,7 @@ std::span<const CpuKernel> CpuFastBfloat16Kernels() { return {}; }
 std::span<const CpuKernel> CpuMaxPoolKernels() { return {}; }
 std::span<const CpuKernel> CpuAveragePoolKernels() { return {}; }
 std::span<const CpuKernel> CpuResizeKernels() { return {}; }
+std::span<const CpuKernel> CpuGridSampleKernels() { return {}; }
 std::span<const CpuKernel> CpuPadKernels() { return {}; }
 std::span<const CpuKernel> CpuWidenedKernels() { return {}; }
 std::span<const CpuKernel> CpuSlowBfloat16Kernels() { return {}; }

@@ -33,7 +33,7 @@ constexpr Rule kRules[] = {
     {"ReduceProd", Reduction::kProd, Finish::kNone},   {"ReduceSumSquare", Reduction::kSumSquare, Finish::kNone},
     {"ReduceL1", Reduction::kSumAbs, Finish::kNone},   {"ReduceL2", Reduction::kSumSquare, Finish::kRoot},
     {"ReduceLogSum", Reduction::kSum, Finish::kLog},   {"GlobalAveragePool", Reduction::kSum, Finish::kMean},
-    {"GlobalMaxPool", Reduction::kMax, Finish::kNone},
+    {"GlobalMaxPool", Reduction::kMax, Finish::kNone}, {"ReduceLogSumExp", Reduction::kLogSumExp, Finish::kNone},
 };
 
 const Rule& RuleOf(std::string_view op) {
@@ -46,7 +46,8 @@ const Rule& RuleOf(std::string_view op) {
 
 float StartOf(Reduction reduction) {
   switch (reduction) {
-    case Reduction::kMax: return -std::numeric_limits<float>::infinity();
+    case Reduction::kMax:
+    case Reduction::kLogSumExp: return -std::numeric_limits<float>::infinity();
     case Reduction::kMin: return std::numeric_limits<float>::infinity();
     case Reduction::kProd: return 1.0f;
     default: return 0.0f;
@@ -62,8 +63,13 @@ struct Total {
       case Reduction::kMax: value = value != value ? value : (x != x || x > value) ? x : value; break;
       case Reduction::kMin: value = value != value ? value : (x != x || x < value) ? x : value; break;
       case Reduction::kProd: value *= x; break;
+      case Reduction::kLogSumExp: JoinLogSumExp(x); break;
       default: value += x; break;
     }
+  }
+  void JoinLogSumExp(double x) {
+    const double max = value != value || value > x ? value : x;
+    value = std::isfinite(max) ? max + std::log(std::exp(value - max) + std::exp(x - max)) : max;
   }
   Reduction reduction;
   double value;
@@ -321,7 +327,7 @@ constexpr CpuKernel kKernels[] = {
     Row("cpu.ReduceProd", "ReduceProd"),       Row("cpu.ReduceSumSquare", "ReduceSumSquare"),
     Row("cpu.ReduceL1", "ReduceL1"),           Row("cpu.ReduceL2", "ReduceL2"),
     Row("cpu.ReduceLogSum", "ReduceLogSum"),   Row("cpu.GlobalAveragePool", "GlobalAveragePool"),
-    Row("cpu.GlobalMaxPool", "GlobalMaxPool"),
+    Row("cpu.GlobalMaxPool", "GlobalMaxPool"), Row("cpu.ReduceLogSumExp", "ReduceLogSumExp"),
 };
 
 }  // namespace

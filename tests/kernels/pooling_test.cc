@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernels/catalog/physical.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
@@ -43,6 +44,13 @@ TEST(Pooling, ForwardAndGradients) {
     Shape y{c.x[0], c.x[1]};
     for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2], c.ceil_mode));
     ExpectSameAsReference(Call("MaxPool", "", {c.x}, y, attributes), random, {}, "cpu.MaxPool");
+    KernelCall indexed = Call("MaxPool", "", {c.x}, y, attributes);
+    indexed.outputs.push_back(Plain(DType::kInt64, y));
+    ExpectSameAsReference(indexed, random, {}, "cpu.MaxPool.indices");
+    for (auto* operands : {&indexed.inputs, &indexed.outputs}) {
+      for (OperandType& operand : *operands) operand.layout = ChannelsLast(operand.shape.rank());
+    }
+    ExpectSameAsReference(indexed, random, {}, "cpu.MaxPool.indices");
     ExpectSameAsReference(Call("MaxPoolGrad", "gradloom", {c.x, y}, c.x, attributes), random, {}, "cpu.MaxPoolGrad");
     for (int64_t include : {0, 1}) {
       attributes.set("count_include_pad", include);

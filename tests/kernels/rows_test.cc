@@ -1,6 +1,7 @@
 // Reductions, softmax, normalisations, losses, optimizers and moves against the reference kernels.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 #include "kernels/catalog/physical.h"
@@ -45,7 +46,8 @@ TEST(Reduce, AnyAxes) {
       const auto count = static_cast<int64_t>(axes.size());
       // Terms of a sum may cancel: what float rounds away is relative to the terms, not to their sum.
       const double rounding = 1e-8 * static_cast<double>(shape.elements());
-      for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2"}) {
+      for (const char* op :
+           {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSumExp"}) {
         if (shape.elements() == 0 && std::string(op) == "ReduceMean") continue;
         ExpectSameAsReference(Call(op, "", {Float(shape), Plain(DType::kInt64, {count})}, {Float(out)}), random,
                               WithIntegers(1, axes, {.absolute = 1e-5 + rounding, .relative = 1e-5, .scale = 0.1}));
@@ -55,6 +57,28 @@ TEST(Reduce, AnyAxes) {
     }
   }
   ExpectSameAsReference(Call("ReduceSum", "", {Float({3, 4})}, {Float({3, 4})}, {{"noop_with_empty_axes", int64_t{1}}}), random);
+}
+
+// Numbers of which no exponential is finite, and what is no number.
+TEST(Reduce, LogSumExpOfAnything) {
+  std::mt19937_64 random(TestSeed());
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kValues[] = {500, 499, -kInfinity, 480, -1000, kInfinity, std::numeric_limits<float>::quiet_NaN()};
+  for (int round = 0; round < 24; ++round) {
+    const Shape shape = RandomShape(random, 3, 1, 20);
+    const int axis = round % 3;
+    const uint64_t kinds = round % 4 == 0 ? 7 : round % 4 == 1 ? 6 : round % 4 == 2 ? 5 : 3;
+    Shape out = shape;
+    out[axis] = 1;
+    Comparison how;
+    how.fill = [&](int input, Tensor& tensor, std::mt19937_64&) {
+      if (input == 1) tensor.as<int64_t>()[0] = axis;
+      for (int64_t i = 0; input == 0 && i < tensor.elements(); ++i) tensor.as<float>()[static_cast<size_t>(i)] = kValues[random() % kinds];
+      return true;
+    };
+    ExpectSameAsReference(Call("ReduceLogSumExp", "", {Float(shape), Plain(DType::kInt64, {1})}, {Float(out)}), random, how,
+                          "cpu.ReduceLogSumExp");
+  }
 }
 
 TEST(Softmax, AnyAxis) {

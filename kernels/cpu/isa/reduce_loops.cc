@@ -127,12 +127,53 @@ void ReduceColumns(const float* x, Index rows, Index stride, Index columns, floa
   for (; j < columns; ++j) ReduceColumnGroup<R, 1>(x + j, rows, stride, into + j);
 }
 
+// What is not finite, NaN included, is the result itself: differences from it say nothing.
+GRADLOOM_INLINE bool IsShift(float max) { return scalar::Abs(max) < __builtin_inff(); }
+
+float LogSumExpRow(const float* x, Index n) {
+  constexpr Index kBlock = 1024;
+  alignas(64) float exps[kBlock];
+  const float max = ReduceRow<MaxOf>(x, n);
+  if (!IsShift(max)) return max;
+  double sum = 0;
+  for (Index begin = 0; begin < n; begin += kBlock) {
+    const Index count = n - begin < kBlock ? n - begin : kBlock;
+#pragma omp simd
+    for (Index i = 0; i < count; ++i) exps[i] = scalar::Exp(x[begin + i] - max);
+    sum += static_cast<double>(ReduceBlock<SumOf>(exps, count));
+  }
+  return max + scalar::Log(static_cast<float>(sum));
+}
+
+// What `into` holds is one element more.
+void LogSumExpColumns(const float* x, Index rows, Index stride, Index columns, float* into) {
+  for (Index begin = 0; begin < columns; begin += kWide) {
+    const Index count = columns - begin < kWide ? columns - begin : kWide;
+    float max[kWide], total[kWide];
+    for (Index j = 0; j < count; ++j) max[j] = into[begin + j];
+    ReduceColumns<MaxOf>(x + begin, rows, stride, count, max);
+    for (Index j = 0; j < count; ++j) total[j] = scalar::Exp(into[begin + j] - max[j]);
+    for (Index r = 0; r < rows; r += kColumnBlock) {
+      const Index end = rows - r < kColumnBlock ? rows : r + kColumnBlock;
+      float sums[kWide] = {};
+      for (Index i = r; i < end; ++i) {
+        const float* from = x + i * stride + begin;
+#pragma omp simd
+        for (Index j = 0; j < count; ++j) sums[j] += scalar::Exp(from[j] - max[j]);
+      }
+      for (Index j = 0; j < count; ++j) total[j] += sums[j];
+    }
+    for (Index j = 0; j < count; ++j) into[begin + j] = IsShift(max[j]) ? max[j] + scalar::Log(total[j]) : max[j];
+  }
+}
+
 }  // namespace
 
 // In the order of enum Reduction.
-const RowReduction kRowReductions[] = {ReduceRow<SumOf>, ReduceRow<SumSquareOf>, ReduceRow<SumAbsOf>,
-                                       ReduceRow<MaxOf>, ReduceRow<MinOf>,       ReduceRow<ProdOf>};
+const RowReduction kRowReductions[] = {ReduceRow<SumOf>, ReduceRow<SumSquareOf>, ReduceRow<SumAbsOf>, ReduceRow<MaxOf>,
+                                       ReduceRow<MinOf>, ReduceRow<ProdOf>,      LogSumExpRow};
 const ColumnReduction kColumnReductions[] = {ReduceColumns<SumOf>, ReduceColumns<SumSquareOf>, ReduceColumns<SumAbsOf>,
-                                             ReduceColumns<MaxOf>, ReduceColumns<MinOf>,       ReduceColumns<ProdOf>};
+                                             ReduceColumns<MaxOf>, ReduceColumns<MinOf>,       ReduceColumns<ProdOf>,
+                                             LogSumExpColumns};
 
 }  // namespace gradloom::GRADLOOM_ISA

@@ -1,0 +1,199 @@
+// Kernels that choose, move by index, run along an axis or draw from a grid, against the reference kernels.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/base/error.h"
+#include "tests/kernels/compare.h"
+#include "tests/seed/test_seed.h"
+
+namespace gradloom {
+namespace {
+
+OperandType Float(Shape shape) { return Plain(DType::kFloat32, std::move(shape)); }
+OperandType Int64(Shape shape) { return Plain(DType::kInt64, std::move(shape)); }
+
+KernelCall Call(const std::string& op, const std::string& domain, std::vector<OperandType> inputs, std::vector<OperandType> outputs,
+                Attributes attributes = {}) {
+  return {.op = op, .domain = domain, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = std::move(outputs)};
+}
+
+// Few numbers, many of them equal, with what is no number and both zeros.
+bool FillWithTies(Tensor& tensor, std::mt19937_64& random) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kValues[] = {-2, -1, -0.0f, 0, 1, 2, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()};
+  for (float& value : tensor.as<float>()) value = kValues[random() % 9];
+  return true;
+}
+
+// Input `operand` gets the numbers; of the others float32 ones get ties, where wanted.
+Comparison Filled(int operand, std::vector<int64_t> values, bool ties = false) {
+  Comparison how;
+  how.fill = [=](int input, Tensor& tensor, std::mt19937_64& random) {
+    if (input != operand) return ties && tensor.dtype() == DType::kFloat32 && FillWithTies(tensor, random);
+    for (size_t i = 0; i < values.size(); ++i) tensor.as<int64_t>()[i] = values[i];
+    return true;
+  };
+  return how;
+}
+
+int64_t Below(std::mt19937_64& random, int64_t bound) { return static_cast<int64_t>(random() % static_cast<uint64_t>(bound)); }
+
+TEST(ArgExtreme, FirstOrLastOfEqualOnes) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 60; ++round) {
+    const Shape shape = round % 10 == 0 ? Shape{2, 5000, 3} : RandomShape(random, 3, 1, round % 3 == 0 ? 90 : 7);
+    const int axis = round % 3;
+    Shape out = shape;
+    out[axis] = 1;
+    const Attributes attributes = {{"axis", int64_t{axis - 3}}, {"keepdims", int64_t{1}}, {"select_last_index", int64_t{round / 3 % 2}}};
+    for (const char* op : {"ArgMax", "ArgMin"})
+      ExpectSameAsReference(Call(op, "", {Float(shape)}, {Int64(out)}, attributes), random, Filled(-1, {}, round % 2 == 0),
+                            std::string("cpu.") + op);
+  }
+}
+
+TEST(TopK, InOrderWithTies) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 80; ++round) {
+    const Shape shape = round % 10 == 0 ? Shape{3, 4000, 2} : RandomShape(random, 3, 1, 40);
+    const int axis = round % 3;
+    const int64_t k = round % 5 == 0 ? shape[axis] : Below(random, std::min<int64_t>(shape[axis], round % 2 == 0 ? 5 : 1000) + 1);
+    Shape out = shape;
+    out[axis] = k;
+    const Attributes attributes = {{"axis", int64_t{axis}}, {"largest", int64_t{round / 3 % 2}}};
+    const Comparison how = Filled(1, {k}, round % 4 < 2);
+    ExpectSameAsReference(Call("TopK", "", {Float(shape), Int64({1})}, {Float(out), Int64(out)}, attributes), random, how, "cpu.TopK");
+    ExpectSameAsReference(Call("TopK", "", {Float(shape), Int64({1})}, {OperandType{}, Int64(out)}, attributes), random, how, "cpu.TopK");
+    ExpectSameAsReference(Call("TopK", "", {Float(shape), Int64({1})}, {Float(out)}, attributes), random, how, "cpu.TopK");
+  }
+}
+
+TEST(CumSum, EveryWay) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 48; ++round) {
+    const DType dtype = round % 3 == 0 ? DType::kInt64 : round % 3 == 1 ? DType::kInt32 : DType::kFloat32;
+    const Shape shape = round % 8 == 0 ? Shape{3, 700, 130} : RandomShape(random, 3, 1, 70);
+    const OperandType x = Plain(dtype, shape);
+    const Attributes attributes = {{"exclusive", int64_t{round / 3 % 2}}, {"reverse", int64_t{round / 6 % 2}}};
+    Comparison how = Filled(1, {Below(random, 6) - 3});
+    how.scale = 1;
+    ExpectSameAsReference(Call("CumSum", "", {x, Int64({})}, {x}, attributes), random, how, "cpu.CumSum");
+  }
+}
+
+TEST(Moves, Tile) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 40; ++round) {
+    const DType dtype = round % 3 == 0 ? DType::kInt64 : round % 3 == 1 ? DType::kFloat32 : DType::kBool;
+    const int rank = 1 + round % 4;
+    const Shape from = RandomShape(random, rank, 1, 12);
+    Shape to = from;
+    std::vector<int64_t> repeats;
+    for (int axis = 0; axis < rank; ++axis) to[axis] *= repeats.emplace_back(round == 7 ? 0 : 1 + Below(random, 4));
+    ExpectSameAsReference(Call("Tile", "", {Plain(dtype, from), Int64({rank})}, {Plain(dtype, to)}), random, Filled(1, repeats),
+                          "cpu.Tile");
+  }
+}
+
+TEST(Moves, DepthAndSpace) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 40; ++round) {
+    const DType dtype = round % 3 == 0 ? DType::kInt64 : round % 3 == 1 ? DType::kFloat32 : DType::kBool;
+    const int64_t block = 1 + round % 5;
+    const Shape depth{1 + Below(random, 3), block * block * (1 + Below(random, 4)), 1 + Below(random, 9), 1 + Below(random, 40)};
+    const Shape space{depth[0], depth[1] / (block * block), depth[2] * block, depth[3] * block};
+    const Attributes attributes = {{"blocksize", block}, {"mode", std::string(round % 2 == 0 ? "DCR" : "CRD")}};
+    ExpectSameAsReference(Call("DepthToSpace", "", {Plain(dtype, depth)}, {Plain(dtype, space)}, attributes), random, {},
+                          "cpu.DepthToSpace");
+    ExpectSameAsReference(Call("SpaceToDepth", "", {Plain(dtype, space)}, {Plain(dtype, depth)}, attributes), random, {},
+                          "cpu.SpaceToDepth");
+  }
+}
+
+TEST(Index, Tuples) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 60; ++round) {
+    const int rank = 1 + round % 4, batch_dims = round % 3 == 2 ? static_cast<int>(Below(random, rank)) : 0;
+    const int width = static_cast<int>(Below(random, rank - batch_dims + 1));
+    Shape data = RandomShape(random, rank, 1, round % 4 == 0 ? 40 : 9), indices, picked;
+    for (int axis = 0; axis < batch_dims; ++axis) indices.push_back(data[axis]);
+    indices.push_back(1 + Below(random, 12));
+    picked = indices;
+    indices.push_back(width);
+    for (int axis = batch_dims + width; axis < rank; ++axis) picked.push_back(data[axis]);
+    std::vector<int64_t> values;
+    for (int64_t i = 0; i < indices.elements(); ++i) {
+      const int64_t extent = data[batch_dims + static_cast<int>(i % width)];
+      values.push_back(Below(random, 2 * extent) - extent);
+    }
+    const DType dtype = round % 2 == 0 ? DType::kFloat32 : DType::kInt64;
+    const Attributes attributes = {{"batch_dims", int64_t{batch_dims}}, {"shape", data.dims()}};
+    ExpectSameAsReference(Call("GatherND", "", {Plain(dtype, data), Int64(indices)}, {Plain(dtype, picked)}, attributes), random,
+                          Filled(1, values), "cpu.GatherND");
+    Comparison how = Filled(0, values);
+    how.scale = 1;
+    ExpectSameAsReference(Call("GatherNDGrad", "gradloom", {Int64(indices), Float(picked)}, {Float(data)}, attributes), random, how,
+                          "cpu.GatherNDGrad");
+    if (batch_dims > 0) continue;
+    how = Filled(1, values);
+    how.scale = 1;
+    const Attributes reduction = {{"reduction", std::string(round % 4 == 0 ? "add" : "none")}};
+    ExpectSameAsReference(
+        Call("ScatterND", "", {Plain(dtype, data), Int64(indices), Plain(dtype, picked)}, {Plain(dtype, data)}, reduction), random, how,
+        "cpu.ScatterND");
+  }
+}
+
+TEST(Index, TuplesOutOfRangeAreErrors) {
+  const KernelCall call = Call("ScatterND", "", {Float({2, 3}), Int64({1, 2}), Float({1})}, {Float({2, 3})});
+  Tensor data(DType::kFloat32, {2, 3}), updates(DType::kFloat32, {1});
+  const Tensor indices = Tensor::From<int64_t>({1, 3}, {1, 2});
+  const void* inputs[] = {data.data(), indices.data(), updates.data()};
+  void* outputs[] = {data.data()};
+  try {
+    MakeCpuKernel(*FindKernel("cpu.ScatterND"), call)->Run(inputs, outputs, nullptr, nullptr);
+    FAIL() << "index 3 of an axis of 3 was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kData);
+    EXPECT_NE(error.message().find("index 3"), std::string::npos) << error.message();
+  }
+}
+
+TEST(GridSample, EveryModeAndItsGradient) {
+  std::mt19937_64 random(TestSeed());
+  for (const char* mode : {"linear", "nearest", "cubic"}) {
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      for (int round = 0; round < 6; ++round) {
+        const int dims = 1 + round % 3;
+        Shape x{1 + Below(random, 2), 1 + Below(random, 5)}, grid{x[0]}, y{x[0], x[1]};
+        for (int d = 0; d < dims; ++d) {
+          x.push_back(2 + Below(random, 7));
+          y.push_back(1 + Below(random, dims == 1 ? 9000 : dims == 2 ? 100 : 12));
+          grid.push_back(y[d + 2]);
+        }
+        grid.push_back(dims);
+        const Attributes attributes = {
+            {"mode", std::string(mode)}, {"padding_mode", std::string(padding)}, {"align_corners", int64_t{round / 3}}};
+        // A third of the points lies beyond the border, or none.
+        const double reach = round % 2 == 0 ? 1.5 : 0.4;
+        const Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 1, .low = -reach, .high = reach};
+        ExpectSameAsReference(Call("GridSample", "", {Float(x), Float(grid)}, {Float(y)}, attributes), random, how, "cpu.GridSample");
+        for (const std::vector<int64_t>& wanted : {std::vector<int64_t>{0, 1}, {0}, {1}}) {
+          Attributes gradient = attributes;
+          gradient.set("wanted", wanted);
+          std::vector<OperandType> outputs;
+          for (int64_t i : wanted) outputs.push_back(Float(i == 0 ? x : grid));
+          ExpectSameAsReference(Call("GridSampleGrad", "gradloom", {Float(x), Float(grid), Float(y)}, outputs, gradient), random, how,
+                                "cpu.GridSampleGrad");
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradloom
