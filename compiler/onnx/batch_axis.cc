@@ -54,13 +54,15 @@ bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
   return node.domain.empty() && std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.op == op; });
 }
 
-void BatchWatch::Refuse(const Node& node, const std::string& why) const {
+Error BatchWatch::Refusal(const Node& node, const std::string& why) const {
   const std::string declared = std::to_string(found_.declared);
-  throw Error(ErrorCode::kShape, "the file was made for a batch of " + declared + " and has it baked in here: " + why, Describe(node),
-              "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes for axis 0 of its inputs), or use "
-              "--batch " +
-                  declared + " with data that it divides");
+  return {ErrorCode::kShape, "the file was made for a batch of " + declared + " and has it baked in here: " + why, Describe(node),
+          "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes for axis 0 of its inputs), or use "
+          "--batch " +
+              declared + " with data that it divides"};
 }
+
+void BatchWatch::Refuse(const Node& node, const std::string& why) const { throw Refusal(node, why); }
 
 std::vector<int> BatchWatch::BatchAxes(const Shape& now, const Shape& was) const {
   std::vector<int> axes;
@@ -122,6 +124,8 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
   const Emitted& was = found_.reference[index];
   if (found_.declared == 1) {
     for (ValueId id : results) made_of_.emplace(std::pair(&graph, id), std::pair(index, node));
+    FollowPooled(emitter, node, results, was);
+    FollowSamples(emitter, node, results, was);
   }
   if (next_outer_ == 0 && IsOneOf(node, {"Reshape", "Flatten"})) FollowView(graph, node.inputs[0], results[0], was);
   for (size_t i = 0; i < results.size() && i < was.outputs.size(); ++i) {
@@ -230,11 +234,12 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
     (out[j] == found_.declared ? own : shared).push_back(j);
   }
   // With a batch of one several axes can hold it; an axis of its own does before one that it would share.
+  int found = !own.empty() ? own[0] : !shared.empty() ? shared[0] : -1;
   if (own.empty() && shared.size() > 1) {
-    Refuse(node,
-           "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and with which one cannot be told");
+    found = Merged(
+        node, was, axis, shared,
+        "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and with which one cannot be told");
   }
-  const int found = !own.empty() ? own[0] : !shared.empty() ? shared[0] : -1;
   if (found < 0) Refuse(node, "the target " + Shape(target).ToString() + " splits the batch axis of its input " + was.inputs[0].ToString());
   next_outer_ = behind[static_cast<size_t>(found)] * out[found] / (stride * found_.declared);
   Shape wanted = out;

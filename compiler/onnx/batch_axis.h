@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compiler/onnx/emitter.h"
+#include "compiler/ops/sharding.h"
+#include "runtime/base/error.h"
 
 namespace gradloom {
 
@@ -45,6 +48,19 @@ struct BatchChanges {
   std::map<size_t, std::vector<BatchChange>> changes;
   // Of a file for a single sample, by node and operand: a 0 that turned out to be the sample's number.
   std::map<std::pair<size_t, int>, BatchChange> counted;
+  // Of a file for a single sample: Reshapes that may merge it with one of several axes, alike ones together, in the order in which they
+  // were met. Of the ways one is taken after the other until samples stay apart: then each is computed as in the file, whichever way that
+  // is.
+  struct Merge {
+    Shape in, out;
+    int axis = 0;  // of the sample in `in`
+    size_t ways = 0, taken = 0;
+  };
+  std::vector<Merge> merges;
+  std::optional<Error> ambiguous;  // where there is no such way: of the first of them
+
+  // Goes on to the next way; false: there is none.
+  bool NextWay();
 };
 
 // Whether it is one of these operators of ONNX.
@@ -69,6 +85,8 @@ class BatchWatch {
 
   // Of kProve: whether what was found at a node changes one before it, so that the file is to be gone through once more.
   bool again() const { return again_; }
+  // Of kProve, in a file for a single sample: whether several places of an operand were repeated for each sample.
+  bool tiled() const { return tiled_; }
 
   // Once its results are known.
   void After(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results);
@@ -81,6 +99,11 @@ class BatchWatch {
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was);
+  int Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, const std::string& why);
+  void FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was);
+  bool MayTile(const Graph& graph, const Node& node, const Emitted& was) const;
+  Shard ShardOf(const Graph& graph, ValueId id, const Shape& was) const;
+  void FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was);
   void ProveScatter(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveExpand(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void KeepTarget(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const;
@@ -105,6 +128,7 @@ class BatchWatch {
   int64_t PeriodAlong(Emitter& emitter, ValueId id, int axis) const;
   // The axes that have grown with the batch. Of a shape of another rank: none.
   std::vector<int> BatchAxes(const Shape& now, const Shape& was) const;
+  Error Refusal(const Node& node, const std::string& why) const;
   [[noreturn]] void Refuse(const Node& node, const std::string& why) const;
 
   BatchChanges& found_;
@@ -122,7 +146,11 @@ class BatchWatch {
   std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, Node>> made_of_;
   std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, BatchChange>> repeated_;
   bool again_ = false;
-  int64_t next_outer_ = 0;  // of the node at hand; 0: not known
+  // The same, for a single sample: how samples lie in what was computed, and whether some of them have met.
+  std::map<std::pair<const Graph*, ValueId>, Shard> shards_;
+  bool met_ = false, tiled_ = false;
+  std::set<std::pair<const Graph*, ValueId>> pooled_;  // made of an axis that held all samples and more, and has them no longer
+  int64_t next_outer_ = 0;                             // of the node at hand; 0: not known
 };
 
 }  // namespace gradloom

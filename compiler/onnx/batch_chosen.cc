@@ -168,9 +168,11 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
   }
   ProveWritten(emitter, choice, was, changes);
   // Zeros that each sample writes into.
-  const bool batch_grows = !choice.writes ? false : !BatchAxes(emitter.graph().value(node.inputs[2]).shape, was.inputs[2]).empty();
-  if (!batch_grows || choice.data != choice.was_data) return;
-  for (const int axis : choice.axes) {
+  if (!choice.writes || choice.data != choice.was_data) return;
+  const std::vector<int> grown = BatchAxes(emitter.graph().value(node.inputs[2]).shape, was.inputs[2]);
+  if (grown.empty()) return;
+  // What is written element by element lies along all axes but one as the zeros do.
+  for (const int axis : choice.tuples ? choice.axes : grown) {
     if (choice.data[axis] % found_.declared != 0) continue;
     const int64_t period = PeriodAlong(emitter, node.inputs[0], axis);
     if (period == 0) continue;

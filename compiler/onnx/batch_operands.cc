@@ -155,13 +155,17 @@ void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted
   };
   std::vector<std::vector<Candidate>> axes_of(node.inputs.size());
   int64_t trials = 1;
+  const bool may_tile = MayTile(emitter.graph(), node, was);
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     const Shape shape = node.inputs[k] == kNoValue ? Shape{} : emitter.graph().value(node.inputs[k]).shape;
     if (node.inputs[k] == kNoValue || shape != was.inputs[k]) continue;
     for (int axis = 0; axis < shape.rank(); ++axis) {
       // The batch, or the batch and more.
-      if (shape[axis] < found_.declared || shape[axis] % found_.declared != 0 || (found_.declared == 1 && shape[axis] > 1)) continue;
-      const int64_t period = PeriodAlong(emitter, node.inputs[k], axis);
+      if (shape[axis] < found_.declared || shape[axis] % found_.declared != 0) continue;
+      if (found_.declared == 1 && shape[axis] > 1 && !may_tile) continue;
+      int64_t period = PeriodAlong(emitter, node.inputs[k], axis);
+      // Each place of the only sample, also where all are alike: a sample has as many.
+      if (found_.declared == 1 && period > 0) period = shape[axis];
       std::vector<int64_t> steps = period > 0 ? std::vector<int64_t>() : CountedSteps(emitter, node.inputs[k], axis);
       if (period > 0 || !steps.empty()) axes_of[k].push_back({axis, period, std::move(steps)});
     }
@@ -193,6 +197,10 @@ void BatchWatch::ProveOperands(Emitter& emitter, const Node& node, const Emitted
   if (fits.empty()) Refuse(node, error.message());
   if (fits.size() > 1 && fits[0].size() == fits[1].size()) Refuse(node, error.message() + "; which axis is the batch cannot be told");
   changes = std::move(fits[0]);
+  if (found_.declared == 1 && std::any_of(changes.begin(), changes.end(), [](const BatchChange& change) { return change.period > 1; })) {
+    tiled_ = true;
+    if (!found_.ambiguous) found_.ambiguous = Refusal(node, error.message());
+  }
 }
 
 }  // namespace gradloom

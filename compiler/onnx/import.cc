@@ -27,9 +27,22 @@ int64_t ProbeBatch(int64_t declared) {
   return probe;
 }
 
+// Whether in all outputs samples lie along an axis that nothing else is in; `single`: their shapes for a single sample. In another one,
+// with which axis the sample was merged would be seen from outside.
+bool LieApart(const Graph& graph, const std::vector<Shape>& single) {
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Shape& shape = graph.value(graph.outputs[i]).shape;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (shape.rank() != single[i].rank() || (shape[axis] != single[i][axis] && single[i][axis] != 1)) return false;
+    }
+  }
+  return true;
+}
+
 // What of the file has its batch in it, and is not declared so.
 BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
-  BatchChanges found{.declared = declared, .reference = {}, .changes = {}, .counted = {}};
+  BatchChanges found{.declared = declared, .reference = {}, .changes = {}, .counted = {}, .merges = {}, .ambiguous = {}};
+  std::vector<Shape> declared_outputs;
   for (const BatchWatch::Mode mode : {BatchWatch::Mode::kRecord, BatchWatch::Mode::kProve}) {
     // A batch that is past the limits is refused before there is another one beside it.
     const int64_t batch = mode == BatchWatch::Mode::kRecord ? declared : ProbeBatch(declared);
@@ -37,12 +50,20 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
     for (bool again = true; again;) {
       found.changes.clear();
       BatchWatch watch(found, mode, batch);
+      bool next_way = false;
       try {
-        Importer(file, at, &watch).Run();
+        const ImportedGraph imported = Importer(file, at, &watch).Run();
+        const bool taken = watch.tiled() || !found.merges.empty();
+        if (taken && !watch.again() && !LieApart(*imported.graph, declared_outputs)) throw *found.ambiguous;
+        if (mode == BatchWatch::Mode::kRecord) {
+          for (ValueId id : imported.graph->outputs) declared_outputs.push_back(imported.graph->value(id).shape);
+        }
       } catch (const Error&) {
-        if (!watch.again()) throw;
+        next_way = !watch.again() && found.NextWay();
+        if (!watch.again() && !next_way && found.ambiguous) throw *found.ambiguous;
+        if (!watch.again() && !next_way) throw;
       }
-      again = watch.again();
+      again = watch.again() || next_way;
     }
   }
   return found;

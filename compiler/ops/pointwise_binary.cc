@@ -2,6 +2,7 @@
 #include "compiler/graph/constants.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/sums_of_squares.h"
 
 namespace gradloom {
 namespace {
@@ -44,6 +45,11 @@ void PowBase(GradientContext& c) {
   if (const auto exponent = UniformConstant(b.graph(), c.in(1))) {
     // Zeros, as PyTorch's are: what has a gradient decays, and what has none stays.
     if (*exponent == 0.0) return c.set(0, b.Zeros(b.graph().type(x)));
+    if (*exponent > 0.0 && *exponent < 1.0 && IsSumOfSquares(b.graph(), x)) {
+      // A norm, written as a root: its slope is 0 where it is 0.
+      const ValueId zero = ScalarLike(b, 0.0, x), is_zero = b.Op("Equal", {x, zero}), base = b.Where(is_zero, ScalarLike(b, 1.0, x), x);
+      return c.set_reduced(0, b.Where(is_zero, zero, b.Mul(g, PowDerivative(b, base, *exponent))));
+    }
     return c.set_reduced(0, *exponent == 1.0 ? g : b.Mul(g, PowDerivative(b, x, *exponent)));
   }
   const ValueId y = b.Cast(c.in(1), b.dtype(x)), one = ScalarLike(b, 1.0, x), zero = ScalarLike(b, 0.0, x);

@@ -3,6 +3,7 @@
 
 #include "compiler/ops/families.h"
 #include "compiler/ops/gradients.h"
+#include "compiler/ops/sums_of_squares.h"
 
 namespace gradloom {
 namespace {
@@ -24,6 +25,16 @@ void Neg(GradientContext& c) {
 template <auto divisor>
 void Quotient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Div(c.grad(0), divisor(c.b, c.in(0), c.out(0))));
+}
+
+// g / 2y; of a norm 0 where it is 0.
+void Sqrt(GradientContext& c) {
+  if (!c.needs(0)) return;
+  B& b = c.b;
+  const ValueId y = c.out(0);
+  if (!IsSumOfSquares(b.graph(), c.in(0))) return c.set(0, b.Div(c.grad(0), b.Scale(y, 2.0)));
+  const ValueId zero = ScalarLike(b, 0.0, y), is_zero = b.Op("Equal", {y, zero});
+  c.set(0, b.Where(is_zero, zero, b.Div(c.grad(0), b.Scale(b.Where(is_zero, One(b, y), y), 2.0))));
 }
 
 constexpr uint32_t kFlat = kPointwise | kNoGradient;
@@ -58,7 +69,7 @@ constexpr Op kOps[] = {
     {"Sign", "", 13, kFlat},
     {"Sin", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Op("Cos", {x}); }>},
     {"Sinh", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId x, ValueId) { return b.Op("Cosh", {x}); }>},
-    {"Sqrt", "", 13, kPointwise, Quotient<[](B& b, ValueId, ValueId y) { return b.Scale(y, 2.0); }>},
+    {"Sqrt", "", 13, kPointwise, Sqrt},
     {"Tan", "", 22, kPointwise, UnaryGradient<[](B& b, ValueId, ValueId y) { return OnePlusSquare(b, y); }>},
     {"Tanh", "", 13, kPointwise, UnaryGradient<[](B& b, ValueId, ValueId y) { return b.Sub(One(b, y), b.Mul(y, y)); }>},
 };

@@ -1,0 +1,124 @@
+// Reshapes of a file that was made for a single sample: [7,1,8] made [7,2,4] may have the samples beside the 7 or beside the 2. Which of
+// them it is shows later: with the wrong one a product sums over samples, a softmax goes along them, or extents do not fit.
+#include <algorithm>
+#include <cstddef>
+
+#include "compiler/onnx/batch_axis.h"
+
+namespace gradloom {
+namespace {
+
+// Attention has three such forms; what has many more is something else.
+constexpr size_t kMostMerges = 12;
+
+}  // namespace
+
+// The last choice that has another way, by which those behind it are no more: they may not come up again.
+bool BatchChanges::NextWay() {
+  while (!merges.empty()) {
+    Merge& last = merges.back();
+    if (++last.taken < last.ways) return true;
+    merges.pop_back();
+  }
+  return false;
+}
+
+int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, const std::string& why) {
+  const Shape &in = was.inputs[0], &out = was.outputs[0];
+  auto merge = std::find_if(found_.merges.begin(), found_.merges.end(),
+                            [&](const BatchChanges::Merge& other) { return other.in == in && other.out == out && other.axis == axis; });
+  if (merge == found_.merges.end()) {
+    // Where samples meet anyway nothing tells one way from the other.
+    if (met_ || found_.merges.size() == kMostMerges) Refuse(node, why);
+    if (!found_.ambiguous) found_.ambiguous = Refusal(node, why);
+    merge = found_.merges.insert(merge, {.in = in, .out = out, .axis = axis, .ways = ways.size()});
+  }
+  if (merge->ways != ways.size()) Refuse(node, why);
+  return ways[merge->taken];
+}
+
+// Whether an operand with several places for the only sample can be repeated for the others: what has grown has one sample behind the
+// other, and none has met another so far.
+bool BatchWatch::MayTile(const Graph& graph, const Node& node, const Emitted& was) const {
+  if (found_.declared != 1 || met_) return false;
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    if (node.inputs[k] == kNoValue) continue;
+    const std::vector<int> grown = BatchAxes(graph.value(node.inputs[k]).shape, was.inputs[k]);
+    if (grown.empty()) continue;
+    const auto outer = outer_.find(node.inputs[k]);
+    if (grown.size() > 1 || was.inputs[k][grown[0]] == 1 || outer == outer_.end() || outer->second != 1) return false;
+  }
+  return true;
+}
+
+// How samples lie in an operand; `was`: its shape for a single one.
+Shard BatchWatch::ShardOf(const Graph& graph, ValueId id, const Shape& was) const {
+  if (const auto found = shards_.find({&graph, id}); found != shards_.end()) return found->second;
+  const Value& value = graph.value(id);
+  const std::vector<int> axes = BatchAxes(value.shape, was);
+  if (axes.empty()) return Shard::Whole();
+  // Constants were repeated, or count.
+  return Shard::Split(axes[0], value.role == Role::kInput ? value.shape[axes[0]] / batch_ : 0);
+}
+
+// What a file for a single sample makes of all elements that it has is, of several samples, made of those of all: the sums of an
+// EmbeddingBag, whose loop knows one bag. As a loss that is right, and as something that each sample reads it cannot be told what was
+// meant.
+void BatchWatch::FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
+  const Graph& graph = emitter.graph();
+  bool pools = false, grows = false;
+  for (size_t i = 0; i < node.inputs.size() && i < was.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    const std::vector<int> axes = BatchAxes(graph.value(node.inputs[i]).shape, was.inputs[i]);
+    grows = grows || !axes.empty();
+    pools = pools || pooled_.contains({&graph, node.inputs[i]}) || (axes.size() == 1 && was.inputs[i][axes[0]] != 1);
+  }
+  if (!pools) return;
+  const bool read = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return pooled_.contains({&graph, id}); });
+  if (read && grows) Refuse(node, "each sample reads what was made of all elements of the only one, and would be of all samples");
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i] == kNoValue || graph.value(results[i]).role == Role::kConst) continue;
+    if (graph.value(results[i]).shape == was.outputs[i]) pooled_.insert({&graph, results[i]});
+  }
+}
+
+// By the rules that divide a batch over devices. Once samples have met in a file whose Reshapes can be taken in several ways, the one that
+// was taken is given up.
+void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was) {
+  const Graph& graph = emitter.graph();
+  const auto computed = [&](ValueId id) { return id != kNoValue && graph.value(id).role != Role::kConst; };
+  if (!met_ && std::any_of(results.begin(), results.end(), computed)) {
+    std::vector<Shard> inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      inputs.push_back(node.inputs[i] == kNoValue || i >= was.inputs.size() ? Shard::Whole()
+                                                                            : ShardOf(graph, node.inputs[i], was.inputs[i]));
+    }
+    std::vector<int> growing;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const std::vector<int> axes = results[i] == kNoValue ? std::vector<int>() : BatchAxes(graph.value(results[i]).shape, was.outputs[i]);
+      met_ = met_ || axes.size() > 1;
+      growing.push_back(axes.empty() ? -1 : axes[0]);
+    }
+    try {
+      // Becomes an operator of ours, with a rule, where random numbers are drawn.
+      if (IsOneOf(node, {"Dropout"})) {
+        for (ValueId id : results) shards_[{&graph, id}] = inputs[0];
+        return;
+      }
+      ShardQuery query(graph, node, batch_, std::move(inputs), growing);
+      if (!met_) AskShards(query);
+      met_ = met_ || !query.reduced().empty();
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (results[i] == kNoValue) continue;
+        const Shard& made = query.outputs()[i];
+        met_ = met_ || (made.split() ? made.axis != growing[i] : !made.whole() || growing[i] >= 0);
+        shards_[{&graph, results[i]}] = made;
+      }
+    } catch (const Error&) {
+      met_ = true;
+    }
+  }
+  if (met_ && (tiled_ || !found_.merges.empty())) throw *found_.ambiguous;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,51 @@
+#include "compiler/ops/sums_of_squares.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/graph/constants.h"
+#include "compiler/ops/op.h"
+
+namespace gradloom {
+namespace {
+
+// Null: nobody makes it.
+const Node* Maker(const Graph& graph, ValueId id) {
+  const auto makes = [&](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end(); };
+  const auto found = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), makes);
+  return found == graph.nodes.rend() || !found->domain.empty() ? nullptr : &*found;
+}
+
+// What is not negative, and has a slope of 0 where it is 0.
+bool IsPower(const Graph& graph, ValueId id) {
+  const Node* node = Maker(graph, id);
+  if (node == nullptr) return false;
+  if (node->op == "Mul") return node->inputs[0] == node->inputs[1];
+  if (node->op != "Pow") return false;
+  const auto exponent = UniformConstant(graph, node->inputs[1]);
+  if (!exponent || *exponent <= 1) return false;
+  const Node* base = Maker(graph, node->inputs[0]);
+  return std::fmod(*exponent, 2.0) == 0 || (base != nullptr && base->op == "Abs");
+}
+
+}  // namespace
+
+bool IsSumOfSquares(const Graph& graph, ValueId id) {
+  while (const Node* node = Maker(graph, id)) {
+    const Op* op = FindOp(node->domain, node->op);
+    if (node->op == "ReduceSumSquare") return true;
+    if (node->op == "ReduceSum" || node->op == "ReduceMean") return IsPower(graph, node->inputs[0]);
+    if (node->op == "Mul" || node->op == "Div") {
+      const bool first = UniformConstant(graph, node->inputs[1]).has_value();
+      if (!first && (node->op == "Div" || !UniformConstant(graph, node->inputs[0]))) return false;
+      id = node->inputs[first ? 0 : 1];
+    } else if (op != nullptr && op->has(kView)) {
+      id = node->inputs[0];
+    } else {
+      return false;
+    }
+  }
+  return false;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,36 @@
+"""The architectures of other sets as people export them most: for one sample, for two, or for any number, and trained with batches of other sizes. Nothing
+is kept; a module whose objective is in the file is left out, since its file has one number for each batch."""
+import dataclasses
+
+import torch.nn as nn
+
+from sets import families, further, further_images, further_series, objectives, random_mixes, random_nets, rarer, recent_blocks, stray
+from zoo import _folded
+
+SETS = (families, further, further_images, further_series, objectives, rarer, recent_blocks, stray, random_mixes, random_nets)
+
+# exporter, opset, optimize / do_constant_folding, batch of the file (None: any), sizes of the batches
+STYLES = {
+    "one_legacy": ("legacy", 17, True, 1, [1, 5, 3, 5, 2, 5]),
+    "one_dynamo": ("dynamo", 18, True, 1, [1, 5, 3, 5, 2, 5]),
+    "one_plain": ("dynamo", 20, False, 1, [1, 5, 3, 5, 2, 5]),
+    "two_legacy": ("legacy", 16, False, 2, [2, 5, 1, 4, 2, 3]),
+    "any_legacy": ("legacy", 18, True, None, [4, 5, 1, 4, 2, 3]),
+    "any_dynamo": ("dynamo", 21, True, None, [4, 5, 2, 4, 2, 3]),
+}
+
+
+def cases():
+    for module in SETS:
+        seen = set()
+        for case in module.cases():
+            name = case.name.split("_dynamo")[0].split("_legacy")[0]
+            if not case.targets or case.steps != 6 or name in seen:
+                continue
+            seen.add(name)
+            norms = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in case.module().modules())
+            as_it_is = case.optimizer["type"] == "lamb" or "groups" in case.optimizer  # they look at the form of tensors, which folding changes
+            for style, (exporter, opset, optimize, batch, sizes) in STYLES.items():
+                optimize = optimize and not as_it_is
+                yield dataclasses.replace(case, name=f"{name}__{style}", exporter=exporter, opset=opset, optimize=optimize, mode="eval" if norms else case.mode, semantics="as_graph",
+                                          dynamic_batch=batch is None, batch_size=batch or sizes[0], batch_sizes=sizes, as_file=_folded if norms and optimize else None)
