@@ -234,11 +234,16 @@ void BatchWatch::ProveReshape(Emitter& emitter, const Node& node, const Emitted&
     (out[j] == found_.declared ? own : shared).push_back(j);
   }
   // With a batch of one several axes can hold it; an axis of its own does before one that it would share.
-  int found = !own.empty() ? own[0] : !shared.empty() ? shared[0] : -1;
-  if (own.empty() && shared.size() > 1) {
+  std::vector<int> ways = own;
+  ways.insert(ways.end(), shared.begin(), shared.end());
+  int found = ways.empty() ? -1 : ways[0];
+  if (found_.declared == 1 && ways.size() > 1) {
     found = Merged(
-        node, was, axis, shared,
+        node, was, axis, ways, !own.empty(),
         "the target " + Shape(target).ToString() + " merges a batch of one with one of several axes, and with which one cannot be told");
+  } else if (own.empty() && shared.size() > 1) {
+    Refuse(node,
+           "the target " + Shape(target).ToString() + " merges the batch with one of several axes, and with which one cannot be told");
   }
   if (found < 0) Refuse(node, "the target " + Shape(target).ToString() + " splits the batch axis of its input " + was.inputs[0].ToString());
   next_outer_ = behind[static_cast<size_t>(found)] * out[found] / (stride * found_.declared);

@@ -55,10 +55,18 @@ struct BatchChanges {
     Shape in, out;
     int axis = 0;  // of the sample in `in`
     size_t ways = 0, taken = 0;
+    // The first way is what the extents say. What fails later may still be due to it: of two axes of extent 1 one is the sample's.
+    bool evident = false;
+    bool in_doubt() const { return !evident || taken > 0; }
   };
   std::vector<Merge> merges;
   std::optional<Error> ambiguous;  // where there is no such way: of the first of them
 
+  bool doubts = false;  // whether the evident ones are gone through, too
+  int tries = 0;
+
+  // Whether samples are to stay apart, since nothing else says that a way is right.
+  bool InDoubt() const;
   // Goes on to the next way; false: there is none.
   bool NextWay();
 };
@@ -99,7 +107,7 @@ class BatchWatch {
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was);
-  int Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, const std::string& why);
+  int Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident, const std::string& why);
   void FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was);
   bool MayTile(const Graph& graph, const Node& node, const Emitted& was) const;
   Shard ShardOf(const Graph& graph, ValueId id, const Shape& was) const;

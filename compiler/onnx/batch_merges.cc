@@ -8,30 +8,43 @@
 namespace gradloom {
 namespace {
 
-// Attention has three such forms; what has many more is something else.
+// Attention has three forms that can be taken in two ways; what has many more is something else, and each try is an import.
 constexpr size_t kMostMerges = 12;
+constexpr int kMostTries = 32;
 
 }  // namespace
 
-// The last choice that has another way, by which those behind it are no more: they may not come up again.
-bool BatchChanges::NextWay() {
-  while (!merges.empty()) {
-    Merge& last = merges.back();
-    if (++last.taken < last.ways) return true;
-    merges.pop_back();
-  }
-  return false;
+bool BatchChanges::InDoubt() const {
+  return std::any_of(merges.begin(), merges.end(), [](const Merge& merge) { return merge.in_doubt(); });
 }
 
-int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, const std::string& why) {
+// The last choice that has another way, by which those behind it are no more: they may not come up again. What is evident is doubted only
+// where nothing else helps.
+bool BatchChanges::NextWay() {
+  if (merges.empty() || ++tries > kMostTries) return false;
+  for (size_t i = merges.size(); i-- > 0;) {
+    if ((merges[i].evident && !doubts) || merges[i].taken + 1 == merges[i].ways) continue;
+    ++merges[i].taken;
+    merges.erase(merges.begin() + static_cast<std::ptrdiff_t>(i) + 1, merges.end());
+    return true;
+  }
+  if (doubts) return false;
+  doubts = true;
+  merges.clear();
+  return true;
+}
+
+int BatchWatch::Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident, const std::string& why) {
   const Shape &in = was.inputs[0], &out = was.outputs[0];
   auto merge = std::find_if(found_.merges.begin(), found_.merges.end(),
                             [&](const BatchChanges::Merge& other) { return other.in == in && other.out == out && other.axis == axis; });
   if (merge == found_.merges.end()) {
     // Where samples meet anyway nothing tells one way from the other.
-    if (met_ || found_.merges.size() == kMostMerges) Refuse(node, why);
-    if (!found_.ambiguous) found_.ambiguous = Refusal(node, why);
-    merge = found_.merges.insert(merge, {.in = in, .out = out, .axis = axis, .ways = ways.size()});
+    const bool tell = !met_ && found_.merges.size() < kMostMerges;
+    if (!tell && evident) return ways[0];
+    if (!tell) Refuse(node, why);
+    if (!evident && !found_.ambiguous) found_.ambiguous = Refusal(node, why);
+    merge = found_.merges.insert(merge, {.in = in, .out = out, .axis = axis, .ways = ways.size(), .evident = evident});
   }
   if (merge->ways != ways.size()) Refuse(node, why);
   return ways[merge->taken];
@@ -118,7 +131,7 @@ void BatchWatch::FollowSamples(const Emitter& emitter, const Node& node, const s
       met_ = true;
     }
   }
-  if (met_ && (tiled_ || !found_.merges.empty())) throw *found_.ambiguous;
+  if (met_ && (tiled_ || found_.InDoubt())) throw *found_.ambiguous;
 }
 
 }  // namespace gradloom

@@ -53,15 +53,16 @@ BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& option
       bool next_way = false;
       try {
         const ImportedGraph imported = Importer(file, at, &watch).Run();
-        const bool taken = watch.tiled() || !found.merges.empty();
-        if (taken && !watch.again() && !LieApart(*imported.graph, declared_outputs)) throw *found.ambiguous;
+        const bool in_doubt = watch.tiled() || found.InDoubt();
+        if (in_doubt && !watch.again() && !LieApart(*imported.graph, declared_outputs)) throw *found.ambiguous;
         if (mode == BatchWatch::Mode::kRecord) {
           for (ValueId id : imported.graph->outputs) declared_outputs.push_back(imported.graph->value(id).shape);
         }
-      } catch (const Error&) {
+      } catch (const Error& error) {
+        // Where no way is right, what was wrong with the first.
+        if (!watch.again() && !found.ambiguous) found.ambiguous = error;
         next_way = !watch.again() && found.NextWay();
-        if (!watch.again() && !next_way && found.ambiguous) throw *found.ambiguous;
-        if (!watch.again() && !next_way) throw;
+        if (!watch.again() && !next_way) throw *found.ambiguous;
       }
       again = watch.again() || next_way;
     }

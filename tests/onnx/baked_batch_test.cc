@@ -258,6 +258,23 @@ const Rewritten kRewritten[] = {
      {3, 8},
      {1, 8}},
     {"an open batch", "g (float[4, 2, 4] x) => (float[4, 8] y) <int64[2] s = {-1, 8}> { y = Reshape (x, s) }", {3, 8}, {1, 8}},
+    {"one sample beside heads",
+     "g (float[1, 3, 8] x) => (float[1, 3, 8] y) <int64[3] s = {3, 2, 4}, int64[3] t = {3, 1, 8}> "
+     "{ a = Transpose <perm = [1, 0, 2]> (x) h = Reshape (a, s) q = Transpose <perm = [1, 0, 2]> (h) k = Transpose <perm = [1, 2, 0]> (h) "
+     "p = MatMul (q, k) w = Softmax <axis = -1> (p) o = MatMul (w, q) b = Transpose <perm = [1, 0, 2]> (o) c = Reshape (b, t) "
+     "y = Transpose <perm = [1, 0, 2]> (c) }",
+     {3, 3, 8},
+     {1, 3, 8}},
+    {"rows of one sample",
+     "g (float[1, 3, 2] x) => (float[1, 3, 2] y) <int64[2] s = {3, 2}, int64[3] t = {1, 3, 2}, float[3, 2] c = {1, 2, 3, 4, 5, 6}> "
+     "{ a = Reshape (x, s) b = Add (a, c) y = Reshape (b, t) }",
+     {3, 3, 2},
+     {1, 3, 2}},
+    {"what is best, written into zeros",
+     "g (float[1, 4] x) => (float[1, 4] y) <int64[1] k = {2}, float[1, 4] z = {0, 0, 0, 0}> "
+     "{ v, i = TopK (x, k) y = ScatterElements <axis = -1> (z, i, v) }",
+     {3, 4},
+     {1, 4}},
     {"four features in two pairs",
      "g (float[4, 4] x) => (float[4, 2, 2] y) <int64[3] s = {4, 2, 2}> { y = Reshape (x, s) }",
      {3, 2, 2},
@@ -347,6 +364,13 @@ const Refused kRefused[] = {
     {"a batch of one beside two axes",
      "g (float[1, 3, 4] x) => (float[3, 4] y) <int64[2] s = {3, 4}> { a = Transpose <perm = [1, 0, 2]> (x) [node] y = Reshape (a, s) }",
      "merges a batch of one"},
+    {"what is made of all of one sample",
+     "g (float[1, 4] x) => (float[1, 4] y) <int64[1] s = {-1}> { a = Reshape (x, s) m = ReduceSum (a) [node] y = Add (x, m) }",
+     "each sample reads what was made of all elements"},
+    {"weights for all of one sample",
+     "g (float[1, 3] x) => (float[2] y) <int64[1] s = {-1}, float[3, 2] w = {1, 2, 3, 4, 5, 6}> { a = Reshape (x, s) [node] y = MatMul (a, "
+     "w) }",
+     "Incompatible dim"},
     {"rows that differ", "g (float[4, 1] x) => (float[4, 1] y) <float[4, 1] c = {1, 2, 3, 4}> { [node] y = Add (x, c) }",
      "Incompatible dim"},
     {"heads of which the samples come first",

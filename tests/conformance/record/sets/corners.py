@@ -488,13 +488,13 @@ def listed(name, again):
     """Targets are one list of all places of all samples, too."""
     module, inputs, places, n = LISTS[name]
     case = drawn(name, (module, inputs, (n,), 1), again)
-    return dataclasses.replace(case, batch=lambda b: inputs(b) | {"y": classes(n, b * places)}, losses=[{"type": "cross_entropy", "output": "out", "target": "y"}])
+    return dataclasses.replace(case, name=case.name.replace("further", "corner"), batch=lambda b: inputs(b) | {"y": classes(n, b * places)}, losses=[{"type": "cross_entropy", "output": "out", "target": "y"}])
 
 
 def cases():
     def case(name, again):
         made = drawn(name, CORNERS[name], again, side=name == "experts_shared")
-        return dataclasses.replace(made, dynamic_batch=made.dynamic_batch and name not in WITHOUT_BATCH)
+        return dataclasses.replace(made, name=made.name.replace("further", "corner"), dynamic_batch=made.dynamic_batch and name not in WITHOUT_BATCH)
 
     yield from two_styles(case, CORNERS)
     yield from two_styles(listed, LISTS)

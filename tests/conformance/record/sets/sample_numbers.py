@@ -151,7 +151,28 @@ def triangle(s, x):
     return s.head((h @ h.transpose(1, 2))[:, i, j])
 
 
+def attended(s, x):
+    """Heads beside samples along one axis, as nn.MultiheadAttention has them."""
+    return s.head(s.body(s.up(x)).mean(1))
+
+
+def queried(s, x):
+    """Queries that are weights, the same for each sample."""
+    h = s.up(x)
+    return s.head(s.attend(s.queries.expand(x.shape[0], -1, -1), h, h, need_weights=False)[0].flatten(1))
+
+
+def gated(s, x):
+    """The best two experts' weights, written into zeros."""
+    p = s.router(x).softmax(-1)
+    top, index = p.topk(2, -1)
+    return s.head(torch.einsum("bte,btd,edo->bo", torch.zeros_like(p).scatter(-1, index, top), x, s.experts))
+
+
 NAMED = {
+    "attended": (lambda: Net(attended, up=lin(5, 8), body=nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True), head=lin(8, 3)), steps, 3),
+    "queried": (lambda: Net(queried, up=lin(5, 8), queries=weight(1, 3, 8), attend=nn.MultiheadAttention(8, 2, batch_first=True), head=lin(24, 3)), steps, 3),
+    "gated": (lambda: Net(gated, router=lin(5, 4), experts=weight(4, 5, 6), head=lin(6, 3)), steps, 3),
     "end_token": (lambda: Net(end_token, table=nn.Embedding(11, 5), body=lin(5, 6), head=lin(6, 3)), ended, 3),
     "last_step": (lambda: Net(last_step, rnn=nn.GRU(5, 6), head=lin(6, 3)), lengths, 3),
     "same_steps": (lambda: Net(same_steps, body=lin(5, 6), head=lin(18, 3)), steps, 3),
