@@ -53,6 +53,7 @@ void ModelBytes::Skip(int64_t count) {
 
 void ModelBytes::Refill() {
   const int64_t count = std::min(size_ - at_, static_cast<int64_t>(buffer_.size()));
+  Finish();  // what the buffer held may still be hashed
   file_->ReadAt(at_, buffer_.data(), count);
   Hash(buffer_.data(), count);
   window_begin_ = at_;

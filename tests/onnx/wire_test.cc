@@ -1,18 +1,22 @@
 // Models that are read by our reader of bytes, against the same parsed by protobuf alone. GRADLOOM_SEED=N draws others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "compiler/onnx/content_hash.h"
 #include "compiler/onnx/external_data.h"
+#include "compiler/onnx/model_bytes.h"
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/tensor_data.h"
 #include "compiler/onnx/wire_reader.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/file.h"
 #include "tests/seed/test_seed.h"
 
 namespace gradloom {
@@ -298,6 +302,27 @@ TEST(Wire, AFileThatHasBecomeShorterIsAnError) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kIo) << error.what();
+  }
+}
+
+// The reader's buffer is taken again only when its bytes are hashed.
+TEST(Wire, HashesABufferBeforeItIsFilledAgain) {
+  Random random(TestSeed());
+  const std::string bytes = Bytes(random, int64_t{8} << 20), path = testing::TempDir() + "/buffers.onnx";
+  std::ofstream(path, std::ios::binary) << bytes;
+  ContentHash expected;
+  expected.Add(bytes);
+  for (int round = 0; round < 5; ++round) {
+    const InputFile file(path);
+    ContentHash hash;
+    ModelBytes model(file, &hash);
+    std::string rest(256 << 10, '\0');
+    while (model.at() < model.size()) {
+      model.Next();
+      model.Read(std::min<int64_t>(static_cast<int64_t>(rest.size()) - 1, model.size() - model.at()), rest.data());
+    }
+    model.Finish();
+    EXPECT_EQ(hash.Hex(), expected.Hex());
   }
 }
 
