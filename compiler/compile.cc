@@ -50,7 +50,7 @@ class Compiler {
     plan_ = plan;
     CountStages();
     AddEntry(request);
-    VerifyOrThrow(plan_);
+    VerifyOrThrow(plan_, FindKernel, &plan);
     return std::move(plan_);
   }
 

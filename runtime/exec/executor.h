@@ -83,6 +83,10 @@ class Executor {
   // into the other input slot, and the next Run with that entry and memory finds it there; the memory must stay, unchanged, until that has
   // returned. After an error, which is that of the first stream of the first rank that had one, what the step was to change is undefined.
   virtual void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) = 0;
+  // Goes on with `plan`, which must have been verified, where that extends the executor's (Extends); what was prepared stays so, and what
+  // was fetched is gone. False, and nothing has changed: that needs an executor of its own. Throws Error(kResource), and runs the plan
+  // that it has.
+  virtual bool Extend(std::shared_ptr<const Plan>) { return false; }
   // Returns when nothing of a next run is being copied.
   virtual void FinishAhead() = 0;
 

@@ -55,8 +55,21 @@ PreparedEntry& HostExecutor::Prepared(int entry) {
   if (slot == nullptr) {
     slot = std::make_unique<PreparedEntry>(Prepare(*plan_, entry, memory_, communicator_.get()));
     SeedLanes(*slot, chaos_seed_);
+  } else if (slot->memory_version != memory_.version()) {
+    Rebind(*plan_, entry, memory_, *slot);
   }
   return *slot;
+}
+
+bool HostExecutor::Extend(std::shared_ptr<const Plan> plan) {
+  // The state arena has its size.
+  if (!Extends(*plan, *plan_) || plan->state.size() != plan_->state.size()) return false;
+  FinishAhead();
+  ahead_entry_ = -1;
+  memory_.Extend(*plan, *plan_);
+  plan_ = std::move(plan);
+  prepared_.resize(plan_->entries.size());
+  return true;
 }
 
 void HostExecutor::SetChaos(uint64_t seed) {

@@ -23,6 +23,7 @@ class HostExecutor : public Executor {
   ~HostExecutor() override;
 
   void Run(int entry, std::span<const TensorView> feeds, const StepParams& params, NextRun next = {}) override;
+  bool Extend(std::shared_ptr<const Plan> plan) override;
   void FinishAhead() override { background_.Wait(); }
   TensorView FetchedWhole(int entry, int fetch) override;
   const Plan& plan() const override { return *plan_; }

@@ -79,6 +79,22 @@ HostArena::HostArena(int64_t bytes, const char* what) : bytes_(bytes) {
   if (page == kHugePageBytes) AskForHugePages(data_, mapped_);
 }
 
+void HostArena::Grow(int64_t bytes, const char* what) {
+  if (bytes <= bytes_) return;
+  const auto padded = CheckedAdd(bytes, kPageBytes);
+  const int64_t mapped = padded ? AlignUp(bytes, kPageBytes) : 0;
+  void* const memory =
+      mapped_ == 0 || mapped == 0 ? MAP_FAILED : mremap(data_, static_cast<size_t>(mapped_), static_cast<size_t>(mapped), MREMAP_MAYMOVE);
+  if (memory == MAP_FAILED) {
+    *this = HostArena(bytes, what);
+    return;
+  }
+  data_ = static_cast<std::byte*>(memory);
+  bytes_ = bytes;
+  mapped_ = mapped;
+  if (bytes >= kHugePageBytes) AskForHugePages(data_, mapped_);
+}
+
 // Moments of an optimizer are read before they are first written. A page that is read first is mapped to zeros, and mapped again at the
 // write, for which all threads of the process are interrupted: where this was measured that took longer than finding the memory.
 void HostArena::Populate() {

@@ -20,6 +20,10 @@ class HostArena {
   std::byte* at(int64_t offset) const { return data_ + offset; }
   int64_t bytes() const { return bytes_; }
 
+  // Makes it larger. It may move, and what it holds then is undefined; memory that was found for it stays. Throws Error(kResource), and
+  // then nothing has changed.
+  void Grow(int64_t bytes, const char* what);
+
   // Has the system find memory for all of it now, on as many threads as there are cores, before anything is written there.
   void Populate();
 

@@ -41,8 +41,7 @@ std::unique_ptr<ArenaMemory> TakeHostArena(size_t, int64_t bytes) { return std::
 Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange own)
     : own_(own),
       state_(std::move(state)),
-      transient_bytes_(plan.places.size()),
-      slot_bytes_(plan.places.size()),
+      sizes_(SizesOf(plan)),
       step_bytes_(AlignUp(plan.step.bytes, kAlignmentBytes)),
       step_(step_bytes_ * static_cast<int64_t>(plan.num_ranks()), "step") {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) places_.push_back(plan.PlaceOf(rank));
@@ -51,47 +50,86 @@ Memory::Memory(const Plan& plan, std::shared_ptr<StateArena> state, RankRange ow
   for (auto rank = static_cast<size_t>(own.first); fits && rank < static_cast<size_t>(own.last); ++rank)
     fits = state_->holds(rank) && state_->bytes(rank) >= plan.places[static_cast<size_t>(place(rank))].state_bytes;
   if (!fits) throw Error(ErrorCode::kPlan, "the state arena is smaller than the plan's");
-  std::vector<bool> used(plan.places.size());
-  for (int rank = own.first; rank < own.last; ++rank) used[static_cast<size_t>(place(static_cast<size_t>(rank)))] = true;
-  for (size_t i = 0; i < plan.places.size(); ++i) {
-    constants_.emplace_back(used[i] ? plan.places[i].constants_bytes : 0, "constants");
-    for (const Constant& constant : plan.constants) {
-      if (used[i] && constant.in_place(static_cast<int>(i)))
-        std::memcpy(constants_[i].at(constant.offset), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
-    }
-  }
+  for (size_t i = 0; i < plan.places.size(); ++i) constants_.emplace_back().push_back(TakeConstants(plan, static_cast<int>(i), 0, 0));
+  TakeTransient();
+}
+
+Memory::Sizes Memory::SizesOf(const Plan& plan) {
+  Sizes sizes{std::vector<int64_t>(plan.places.size()), std::vector<int64_t>(plan.places.size())};
   for (const Program& program : plan.programs) {
-    int64_t& bytes = transient_bytes_[static_cast<size_t>(program.place)];
+    int64_t& bytes = sizes.transient[static_cast<size_t>(program.place)];
     bytes = std::max(bytes, program.transient_bytes);
-    int64_t& slot = slot_bytes_[static_cast<size_t>(program.place)];
+    int64_t& slot = sizes.slot[static_cast<size_t>(program.place)];
     slot = std::max(slot, AlignUp(program.input_bytes, kAlignmentBytes));
   }
-  TakeTransient();
+  return sizes;
+}
+
+Memory::ConstantsPart Memory::TakeConstants(const Plan& plan, int place, size_t first, int64_t begin) const {
+  bool used = false;
+  for (int rank = own_.first; rank < own_.last; ++rank) used |= this->place(static_cast<size_t>(rank)) == place;
+  ConstantsPart part{begin, HostArena(used ? plan.places[static_cast<size_t>(place)].constants_bytes - begin : 0, "constants")};
+  for (size_t i = first; used && i < plan.constants.size(); ++i) {
+    const Constant& constant = plan.constants[i];
+    if (constant.in_place(place))
+      std::memcpy(part.memory.at(constant.offset - begin), constant.value.data(), static_cast<size_t>(constant.value.bytes()));
+  }
+  return part;
+}
+
+int64_t Memory::constants_bytes(int place) const {
+  int64_t bytes = 0;
+  for (const ConstantsPart& part : constants_[static_cast<size_t>(place)]) bytes += part.memory.bytes();
+  return bytes;
 }
 
 void Memory::TakeTransient() {
   std::vector<HostArena> taken;
-  const auto own_bytes = [&](size_t rank, int64_t bytes) { return own_.contains(static_cast<int>(rank)) ? bytes : 0; };
-  for (size_t rank = 0; rank < ranks(); ++rank) taken.emplace_back(own_bytes(rank, transient_bytes(rank)), "transient");
+  for (size_t rank = 0; rank < ranks(); ++rank) taken.emplace_back(OwnBytes(rank, transient_bytes(rank)), "transient");
   std::vector<HostArena> inputs;
-  for (size_t rank = 0; rank < ranks(); ++rank) inputs.emplace_back(own_bytes(rank, input_bytes(rank)), "input");
+  for (size_t rank = 0; rank < ranks(); ++rank) inputs.emplace_back(OwnBytes(rank, input_bytes(rank)), "input");
   transient_ = std::move(taken);
   inputs_ = std::move(inputs);
+  ++version_;
+}
+
+void Memory::Extend(const Plan& plan, const Plan& before) {
+  std::vector<ConstantsPart> added;
+  for (size_t i = 0; i < plan.places.size(); ++i)
+    added.push_back(TakeConstants(plan, static_cast<int>(i), before.constants.size(), before.places[i].constants_bytes));
+  Sizes sizes = SizesOf(plan);
+  for (size_t rank = 0; has_transient() && rank < ranks(); ++rank) {
+    const auto at = static_cast<size_t>(places_[rank]);
+    if (sizes.transient[at] > sizes_.transient[at]) {
+      ++version_;
+      transient_[rank].Grow(OwnBytes(rank, sizes.transient[at]), "transient");
+    }
+    inputs_[rank].Grow(OwnBytes(rank, 2 * sizes.slot[at]), "input");
+  }
+  sizes_ = std::move(sizes);
+  for (size_t i = 0; i < added.size(); ++i) {
+    if (added[i].memory.bytes() > 0) constants_[i].push_back(std::move(added[i]));
+  }
 }
 
 std::byte* Memory::Slot(int rank, uint32_t step) const {
   const auto r = static_cast<size_t>(rank);
-  return inputs_[r].at(step % 2 * slot_bytes_[static_cast<size_t>(places_[r])]);
+  return inputs_[r].at(step % 2 * sizes_.slot[static_cast<size_t>(places_[r])]);
 }
 
 bool Memory::has_inputs() const {
-  return std::any_of(slot_bytes_.begin(), slot_bytes_.end(), [](int64_t bytes) { return bytes > 0; });
+  return std::any_of(sizes_.slot.begin(), sizes_.slot.end(), [](int64_t bytes) { return bytes > 0; });
 }
 
 std::byte* Memory::Address(const Buffer& buffer, int rank) const {
   switch (buffer.arena) {
     case Arena::kState: return state_->at(rank, buffer.offset);
-    case Arena::kConstants: return constants_[static_cast<size_t>(place(static_cast<size_t>(rank)))].at(buffer.offset);
+    case Arena::kConstants: {
+      const std::vector<ConstantsPart>& parts = constants_[static_cast<size_t>(place(static_cast<size_t>(rank)))];
+      const auto after = std::upper_bound(parts.begin() + 1, parts.end(), buffer.offset,
+                                          [](int64_t offset, const ConstantsPart& part) { return offset < part.begin; });
+      return std::prev(after)->memory.at(buffer.offset - std::prev(after)->begin);
+    }
     case Arena::kTransient: return transient_[static_cast<size_t>(rank)].at(buffer.offset);
     case Arena::kStep: return step(rank, buffer.offset);
     case Arena::kFeed: return nullptr;
@@ -115,10 +153,18 @@ class Preparation {
       : plan_(plan), entry_(plan.entries[static_cast<size_t>(entry)]), memory_(memory), communicator_(communicator) {}
 
   PreparedEntry Run() {
+    made_.memory_version = memory_.version();
     groups_.resize(plan_.groups.size());
     for (int rank = memory_.own().first; rank < memory_.own().last; ++rank) AddRank(rank);
     MakeKernels();
     return std::move(made_);
+  }
+
+  void Rebind(PreparedEntry& prepared) {
+    for (auto* lanes : {&prepared.lanes, &prepared.copies}) {
+      for (const auto& lane : *lanes) RebindLane(plan_.programs[static_cast<size_t>(binding(lane->rank).program)], *lane);
+    }
+    prepared.memory_version = memory_.version();
   }
 
  private:
@@ -144,10 +190,24 @@ class Preparation {
       prepared.instruction = &instruction;
       prepared.index = static_cast<int>(i);
       if (instruction.event >= 0) prepared.event = events[static_cast<size_t>(instruction.event)];
-      BindOperands(program, prepared, lane);
+      BindOperands(program, prepared, lane.instructions.size(), lane);
       BindWork(program, prepared, rank);
       AddBodies(instruction, prepared, lane);
       lane.instructions.push_back(std::move(prepared));
+    }
+  }
+
+  // All that hangs on an address once more.
+  void RebindLane(const Program& program, Lane& lane) {
+    lane.feeds.clear();
+    lane.slots.clear();
+    for (size_t i = 0; i < lane.instructions.size(); ++i) {
+      PreparedInstruction& prepared = lane.instructions[i];
+      prepared.inputs.clear();
+      prepared.outputs.clear();
+      BindOperands(program, prepared, i, lane);
+      if (prepared.instruction->kind == InstructionKind::kCollective) BindMeeting(program, prepared);
+      for (size_t k = 0; k < prepared.bodies.size(); ++k) RebindLane(prepared.instruction->bodies[k], *prepared.bodies[k]);
     }
   }
 
@@ -162,7 +222,7 @@ class Preparation {
         PreparedInstruction inner;
         inner.instruction = &program.instructions[i];
         inner.index = static_cast<int>(i);
-        BindOperands(program, inner, body);
+        BindOperands(program, inner, body.instructions.size(), body);
         BindWork(program, inner, lane.rank);
         AddBodies(program.instructions[i], inner, body);
         body.instructions.push_back(std::move(inner));
@@ -199,20 +259,21 @@ class Preparation {
     });
   }
 
-  void BindOperands(const Program& program, PreparedInstruction& prepared, Lane& lane) {
+  // Of the lane's instruction `at`.
+  void BindOperands(const Program& program, PreparedInstruction& prepared, size_t at, Lane& lane) {
     for (const Use& use : prepared.instruction->uses) {
       const Buffer* buffer = use.buffer < 0 ? nullptr : &program.buffers[static_cast<size_t>(use.buffer)];
       std::byte* address = buffer == nullptr ? nullptr : memory_.Address(*buffer, lane.rank);
       switch (use.access) {
         case Access::kRead:
-          if (buffer != nullptr && buffer->arena == Arena::kFeed) BindFeed(*buffer, prepared, lane);
+          if (buffer != nullptr && buffer->arena == Arena::kFeed) BindFeed(*buffer, prepared, at, lane);
           if (prepared.instruction->kind == InstructionKind::kSend) prepared.bytes = buffer->bytes;
-          BindSlot(buffer, false, prepared.inputs.size(), lane);
+          BindSlot(buffer, false, prepared.inputs.size(), at, lane);
           prepared.inputs.push_back(address);
           break;
         case Access::kWrite:
           if (prepared.outputs.empty() && buffer != nullptr) prepared.bytes = buffer->bytes;
-          BindSlot(buffer, true, prepared.outputs.size(), lane);
+          BindSlot(buffer, true, prepared.outputs.size(), at, lane);
           prepared.outputs.push_back(address);
           break;
         case Access::kScratch: prepared.scratch = address; break;
@@ -220,17 +281,17 @@ class Preparation {
     }
   }
 
-  static void BindSlot(const Buffer* buffer, bool written, size_t operand, Lane& lane) {
+  static void BindSlot(const Buffer* buffer, bool written, size_t operand, size_t at, Lane& lane) {
     if (buffer == nullptr || buffer->arena != Arena::kInput) return;
-    lane.slots.push_back({lane.instructions.size(), operand, written, buffer->offset});
+    lane.slots.push_back({at, operand, written, buffer->offset});
   }
 
   // A rank's samples are read in place; where they do not lie together, the verifier has found a copy.
-  void BindFeed(const Buffer& buffer, PreparedInstruction& prepared, Lane& lane) {
+  void BindFeed(const Buffer& buffer, PreparedInstruction& prepared, size_t at, Lane& lane) {
     const Feed& feed = entry_.feeds[static_cast<size_t>(buffer.feed)];
     const SampleCopy copy = CopyOf(feed.shape, DTypeBytes(feed.dtype), feed.batch_axis, feed.batch_inner, binding(lane.rank), entry_.batch);
     if (copy.runs > 1) prepared.samples = copy;
-    lane.feeds.push_back({lane.instructions.size(), prepared.inputs.size(), buffer.feed, copy.runs > 1 ? 0 : copy.whole_offset});
+    lane.feeds.push_back({at, prepared.inputs.size(), buffer.feed, copy.runs > 1 ? 0 : copy.whole_offset});
   }
 
   void BindWork(const Program& program, PreparedInstruction& prepared, int rank) {
@@ -283,14 +344,22 @@ class Preparation {
     }
     prepared.group = groups_[group];
     prepared.member = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
-    const bool sums = instruction.collective == Collective::kAllReduceSum || instruction.collective == Collective::kReduceScatterSum;
-    const size_t count = instruction.uses.size() / 2;
+    BindMeeting(program, prepared);
+    if (instruction.collective != Collective::kAllReduceSum && instruction.collective != Collective::kReduceScatterSum) return;
+    for (const RankGroup::Operand& operand : prepared.operands) {
+      if (RankGroup::CanSum(operand.dtype)) continue;
+      throw Error(ErrorCode::kUnsupported, "no sum over devices of " + std::string(DTypeName(operand.dtype)), Escaped(instruction.origin));
+    }
+  }
+
+  static void BindMeeting(const Program& program, PreparedInstruction& prepared) {
+    const std::vector<Use>& uses = prepared.instruction->uses;
+    const size_t count = uses.size() / 2;
+    prepared.operands.clear();
     for (size_t k = 0; k < count; ++k) {
-      const Buffer& read = program.buffers[static_cast<size_t>(instruction.uses[k].buffer)];
-      const Buffer& write = program.buffers[static_cast<size_t>(instruction.uses[count + k].buffer)];
+      const Buffer& read = program.buffers[static_cast<size_t>(uses[k].buffer)];
+      const Buffer& write = program.buffers[static_cast<size_t>(uses[count + k].buffer)];
       prepared.operands.push_back({read.dtype, prepared.inputs[k], prepared.outputs[k], read.bytes, write.bytes});
-      if (!sums || RankGroup::CanSum(read.dtype)) continue;
-      throw Error(ErrorCode::kUnsupported, "no sum over devices of " + std::string(DTypeName(read.dtype)), Escaped(instruction.origin));
     }
   }
 
@@ -307,6 +376,10 @@ class Preparation {
 
 PreparedEntry Prepare(const Plan& plan, int entry, const Memory& memory, Communicator* communicator) {
   return Preparation(plan, entry, memory, communicator).Run();
+}
+
+void Rebind(const Plan& plan, int entry, const Memory& memory, PreparedEntry& prepared) {
+  Preparation(plan, entry, memory, nullptr).Rebind(prepared);
 }
 
 }  // namespace gradloom

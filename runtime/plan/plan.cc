@@ -1,6 +1,7 @@
 #include "runtime/plan/plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -17,6 +18,17 @@ bool Holds(const std::vector<int>& places, int place) {
 }
 
 }  // namespace
+
+Program& ProgramList::Mutable(size_t i) {
+  if (programs_[i].use_count() > 1) programs_[i] = std::make_shared<Program>(*programs_[i]);
+  return *programs_[i];
+}
+
+void ProgramList::resize(size_t size) {
+  programs_.reserve(size);
+  while (programs_.size() > size) pop_back();
+  while (programs_.size() < size) emplace_back();
+}
 
 bool StateTensor::in_place(int place) const { return Holds(places, place); }
 bool Constant::in_place(int place) const { return Holds(places, place); }
@@ -38,6 +50,49 @@ int Plan::FindState(const std::string& name) const {
     if (state[i].name == name) return static_cast<int>(i);
   }
   return -1;
+}
+
+namespace {
+
+// But for the initial value, which is not needed once the state has it.
+bool SameState(const StateTensor& a, const StateTensor& b) {
+  return a.name == b.name && a.kind == b.kind && a.dtype == b.dtype && a.shape == b.shape && a.layout == b.layout && a.offset == b.offset &&
+         a.bytes == b.bytes && a.parameter == b.parameter && a.places == b.places;
+}
+
+bool SameConstant(const Constant& a, const Constant& b) {
+  return a.name == b.name && a.offset == b.offset && a.places == b.places && a.value.dtype() == b.value.dtype() &&
+         a.value.shape() == b.value.shape() && a.value.data() == b.value.data();
+}
+
+bool SameObject(const Program& a, const Program& b) { return &a == &b; }
+
+bool NoSmaller(const Place& a, const Place& b) { return a.state_bytes >= b.state_bytes && a.constants_bytes >= b.constants_bytes; }
+
+// Whether the list begins with `base`.
+template <typename List, typename Same>
+bool BeginsWith(const List& list, const List& base, const Same& same) {
+  if (list.size() < base.size()) return false;
+  for (size_t i = 0; i < base.size(); ++i) {
+    if (!same(list[i], base[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Extends(const Plan& plan, const Plan& base) {
+  for (size_t i = base.constants.size(); i < plan.constants.size(); ++i) {
+    for (size_t place = 0; place < base.places.size(); ++place) {
+      if (plan.constants[i].in_place(static_cast<int>(place)) && plan.constants[i].offset < base.places[place].constants_bytes)
+        return false;
+    }
+  }
+  return plan.targets == base.targets && plan.step == base.step && plan.accumulate == base.accumulate &&
+         plan.places.size() == base.places.size() && BeginsWith(plan.places, base.places, NoSmaller) &&
+         BeginsWith(plan.groups, base.groups, std::equal_to<>()) && BeginsWith(plan.state, base.state, SameState) &&
+         BeginsWith(plan.constants, base.constants, SameConstant) && BeginsWith(plan.programs, base.programs, SameObject) &&
+         BeginsWith(plan.entries, base.entries, std::equal_to<>());
 }
 
 bool SaysExtent(const Entry& entry, size_t fetch) {

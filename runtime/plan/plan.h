@@ -7,10 +7,14 @@
 // joined at the end of a step.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/catalog/kernel.h"
@@ -111,6 +115,49 @@ struct Program {
   int place = 0;                          // index into Plan::places: of the ranks that run it; a body's is that of the program around it
 };
 
+// The programs of a plan. Copies of the list share them, so that a plan with one entry more costs that entry.
+class ProgramList {
+ public:
+  size_t size() const { return programs_.size(); }
+  bool empty() const { return programs_.empty(); }
+  const Program& operator[](size_t i) const { return *programs_[i]; }
+  const Program& at(size_t i) const { return *programs_.at(i); }
+  const Program& front() const { return *programs_.front(); }
+  const Program& back() const { return *programs_.back(); }
+  // For a change: one that other lists have as well is copied first.
+  Program& Mutable(size_t i);
+
+  void push_back(Program program) { programs_.push_back(std::make_shared<Program>(std::move(program))); }
+  Program& emplace_back() { return *programs_.emplace_back(std::make_shared<Program>()); }
+  void pop_back() { programs_.pop_back(); }
+  void resize(size_t size);
+
+  class Iterator {
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = Program;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Program*;
+    using reference = const Program&;
+
+    Iterator() = default;
+    explicit Iterator(const std::shared_ptr<Program>* at) : at_(at) {}
+    reference operator*() const { return **at_; }
+    pointer operator->() const { return at_->get(); }
+    Iterator& operator++() { return ++at_, *this; }
+    Iterator operator++(int) { return Iterator(at_++); }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    const std::shared_ptr<Program>* at_ = nullptr;
+  };
+  Iterator begin() const { return Iterator(programs_.data()); }
+  Iterator end() const { return Iterator(programs_.data() + programs_.size()); }
+
+ private:
+  std::vector<std::shared_ptr<Program>> programs_;
+};
+
 // What a rank's device holds between steps. Ranks of one place hold the same states and constants at the same offsets; there are
 // several places where parts of the model are on devices of their own.
 struct Place {
@@ -153,12 +200,16 @@ struct Feed {
   // Neighbouring places of that axis that a sample has: sample s has the places (o * batch + s) * inner + i for all o. 0: all
   // it has, extent / batch.
   int64_t batch_inner = 0;
+
+  bool operator==(const Feed&) const = default;
 };
 // An extent that the data of a step decides: of what a buffer has room for along the axis, as many elements count, from the front, as
 // another fetch of the entry says (int64, rank 0).
 struct FetchExtent {
   int axis = 0;
   int fetch = -1;
+
+  bool operator==(const FetchExtent&) const = default;
 };
 struct Fetch {
   std::string name;
@@ -167,6 +218,8 @@ struct Fetch {
   int batch_axis = -1;
   int64_t batch_inner = 0;
   std::vector<FetchExtent> extents = {};  // axes ascending; the caller gets what counts alone
+
+  bool operator==(const Fetch&) const = default;
 };
 
 enum class EntryKind : uint8_t { kStep, kAccumulate, kUpdate, kEval, kPredict };
@@ -178,6 +231,8 @@ struct RankBinding {
   int64_t shard_start = 0;  // of the batch
   int64_t shard_length = 0;
   std::vector<int> fetches;  // by fetch: the buffer in this rank's program, or -1; empty: as rank 0's
+
+  bool operator==(const RankBinding&) const = default;
 };
 
 struct Entry {
@@ -186,11 +241,15 @@ struct Entry {
   std::vector<Feed> feeds;
   std::vector<Fetch> fetches;
   std::vector<RankBinding> ranks;
+
+  bool operator==(const Entry&) const = default;
 };
 
 // A set of ranks that communicate: one communicator, used by this group alone.
 struct Group {
   std::vector<int> ranks;
+
+  bool operator==(const Group&) const = default;
 };
 
 // What the plan was made for. Another kind of machine refuses it.
@@ -198,6 +257,8 @@ struct Target {
   DeviceKind device = DeviceKind::kCpu;
   std::string isa;  // "x86-64-v3", "sm_90"; "any" where only portable kernels are named
   int threads = 1;  // of the intra-op team of a device
+
+  bool operator==(const Target&) const = default;
 };
 
 // The learning rate as a function of the step; see runtime/session/schedule.h for the formulas.
@@ -215,6 +276,8 @@ struct StepLayout {
   int64_t seed = -1;   // int64
   int64_t first = -1;  // int64: the rank's shard_start; the one step parameter that differs between ranks
   int64_t bytes = 0;
+
+  bool operator==(const StepLayout&) const = default;
 };
 
 struct ModelInfo {
@@ -234,7 +297,7 @@ struct Plan {
   std::vector<Place> places{1};
   std::vector<StateTensor> state;
   std::vector<Constant> constants;
-  std::vector<Program> programs;
+  ProgramList programs;
   std::vector<Entry> entries;
   std::vector<Group> groups;
   std::map<std::string, std::string> properties;  // for people: options it was compiled with, versions
@@ -248,6 +311,11 @@ struct Plan {
   // The state tensor of this name, or -1.
   int FindState(const std::string& name) const;
 };
+
+// Whether `plan` is `base` with more behind it: targets, step parameters, places, groups, states, constants and entries of `base` are as
+// they were (but for the sizes of arenas, which may have grown), its programs are the same objects, and further constants lie behind its
+// own.
+bool Extends(const Plan& plan, const Plan& base);
 
 // Whether a fetch is there to say an extent of another one, and nothing that the model gives.
 bool SaysExtent(const Entry& entry, size_t fetch);

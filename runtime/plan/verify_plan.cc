@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -240,29 +241,46 @@ void CheckTables(const Plan& plan, FaultList& faults) {
 
 }  // namespace verify
 
-std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find) {
-  verify::FaultList faults;
-  verify::CheckTables(plan, faults);
-  if (faults.size() > 0) return faults.Take();
+namespace {
 
-  // A fetch reads a buffer of each rank's program after its end.
-  std::vector<std::vector<int>> fetched(plan.programs.size());
-  for (const Entry& entry : plan.entries) {
+// By program: the buffers that a fetch of an entry from `first` on reads after the program's end; nothing where no such entry runs it.
+std::vector<std::optional<std::vector<int>>> FetchedBuffers(const Plan& plan, size_t first) {
+  std::vector<std::optional<std::vector<int>>> fetched(plan.programs.size());
+  for (size_t e = first; e < plan.entries.size(); ++e) {
+    const Entry& entry = plan.entries[e];
     std::set<std::pair<int, std::vector<int>>> seen;
     for (size_t r = 0; r < entry.ranks.size(); ++r) {
       const RankBinding& rank = entry.ranks[r];
       if (rank.program < 0 || rank.program >= static_cast<int>(plan.programs.size())) continue;
       if (!seen.emplace(rank.program, rank.fetches).second) continue;
+      std::optional<std::vector<int>>& buffers = fetched[static_cast<size_t>(rank.program)];
+      if (!buffers) buffers.emplace();
       for (size_t f = 0; f < entry.fetches.size(); ++f) {
         const int buffer = FetchedBuffer(entry, r, f);
-        if (buffer != -1) fetched[static_cast<size_t>(rank.program)].push_back(buffer);
+        if (buffer != -1) buffers->push_back(buffer);
       }
     }
   }
+  return fetched;
+}
+
+}  // namespace
+
+std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find, const Plan* proved) {
+  verify::FaultList faults;
+  verify::CheckTables(plan, faults);
+  if (faults.size() > 0) return faults.Take();
+
+  if (proved != nullptr && !Extends(plan, *proved)) proved = nullptr;
+  const size_t programs = proved == nullptr ? 0 : proved->programs.size();
+  const size_t entries = proved == nullptr ? 0 : proved->entries.size();
+  const std::vector<std::optional<std::vector<int>>> fetched = FetchedBuffers(plan, entries);
   std::vector<verify::Tables> tables;
   for (size_t place = 0; place < plan.places.size(); ++place) tables.emplace_back(plan, static_cast<int>(place));
   std::vector<verify::ProgramFacts> facts(plan.programs.size());
   for (size_t i = 0; i < plan.programs.size() && !faults.full(); ++i) {
+    // One that was proved is looked at again for an entry that fetches of it what no other did.
+    if (i < programs && !fetched[i]) continue;
     const Program& program = plan.programs[i];
     const verify::Scope scope{plan,
                               tables[static_cast<size_t>(program.place)],
@@ -272,14 +290,14 @@ std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find) {
                               program.place,
                               program.transient_bytes,
                               program.input_bytes};
-    verify::CheckProgram(scope, fetched[i], faults, facts[i]);
+    verify::CheckProgram(scope, fetched[i].value_or(std::vector<int>()), faults, facts[i]);
   }
-  for (size_t i = 0; i < plan.entries.size() && !faults.full(); ++i) verify::CheckEntry(plan, static_cast<int>(i), facts, faults);
+  for (size_t i = entries; i < plan.entries.size() && !faults.full(); ++i) verify::CheckEntry(plan, static_cast<int>(i), facts, faults);
   return faults.Take();
 }
 
-void VerifyOrThrow(const Plan& plan, KernelLookup find) {
-  const std::vector<PlanFault> faults = Verify(plan, find);
+void VerifyOrThrow(const Plan& plan, KernelLookup find, const Plan* proved) {
+  const std::vector<PlanFault> faults = Verify(plan, find, proved);
   if (faults.empty()) return;
   std::string message = "unsound plan (" + std::string(faults[0].check) + "): " + faults[0].message;
   if (faults.size() > 1) message += "; and " + std::to_string(faults.size() - 1) + " more faults";

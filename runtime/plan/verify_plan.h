@@ -43,10 +43,11 @@ struct PlanFault {
 // Finds a kernel's row by its name, or gives null.
 using KernelLookup = const KernelRow* (*)(std::string_view name);
 
-// All faults found, up to 100. Empty: the plan is sound. Time is near linear in the size of the plan.
-std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find = FindKernel);
+// All faults found, up to 100. Empty: the plan is sound. Time is near linear in the size of the plan. `proved`: a sound plan, or null.
+// Where `plan` extends it (Extends), what rests on what has not changed is not proved once more, and time is that of what is new.
+std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find = FindKernel, const Plan* proved = nullptr);
 
 // Throws Error(kPlan) with the first fault and the number of others.
-void VerifyOrThrow(const Plan& plan, KernelLookup find = FindKernel);
+void VerifyOrThrow(const Plan& plan, KernelLookup find = FindKernel, const Plan* proved = nullptr);
 
 }  // namespace gradloom

@@ -36,7 +36,14 @@ std::string ShapesOf(const Entry& entry) {
   return text;
 }
 
-// Why the feeds do not suit the entry, or "".
+bool Fits(const Entry& entry, const Feeds& feeds) {
+  return std::all_of(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) {
+    const auto found = feeds.find(want.name);
+    return found != feeds.end() && found->second.dtype == want.dtype && found->second.shape == want.shape;
+  });
+}
+
+// Why the feeds do not fit the entry.
 std::string Mismatch(const Entry& entry, const Feeds& feeds) {
   for (const Feed& want : entry.feeds) {
     const auto found = feeds.find(want.name);
@@ -69,24 +76,24 @@ FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
 
 }  // namespace
 
-Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : options_(std::move(options)) { Load(*plan, nullptr); }
+Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : options_(std::move(options)) { Load(*plan); }
 
-void Session::Load(const Plan& plan, std::shared_ptr<StateArena> state) {
-  const auto own = std::make_shared<Plan>(plan);  // shares the tensors
-  executor_ = Executor::Make(own, options_.executor, std::move(state));
+void Session::Load(const Plan& plan) {
+  const auto own = std::make_shared<Plan>(plan);  // shares programs and tensors
+  if (executor_ == nullptr) {
+    executor_ = Executor::Make(own, options_.executor);
+  } else if (!executor_->Extend(own)) {
+    executor_ = Executor::Make(own, options_.executor, executor_->shared_state());
+  }
   // The state has them now. They are as large as all weights together.
   for (StateTensor& tensor : own->state) tensor.initial = Tensor();
   plan_ = own;
 }
 
 int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
-  std::string why;
   const auto find = [&] {
     for (size_t i = 0; i < plan_->entries.size(); ++i) {
-      if (plan_->entries[i].kind != kind) continue;
-      const std::string mismatch = Mismatch(plan_->entries[i], feeds);
-      if (mismatch.empty()) return static_cast<int>(i);
-      why += (why.empty() ? "" : "; ") + mismatch;
+      if (plan_->entries[i].kind == kind && Fits(plan_->entries[i], feeds)) return static_cast<int>(i);
     }
     return -1;
   };
@@ -95,19 +102,20 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
     const FeedShapes shapes = ShapesOf(*plan_, kind, feeds);
     const std::shared_ptr<const Plan> extended = shapes.empty() ? nullptr : options_.source->Extend(*plan_, kind, shapes);
     if (extended != nullptr) {
-      Load(*extended, executor_->shared_state());
-      why.clear();
+      Load(*extended);
       entry = find();
     }
   }
   if (entry >= 0) return entry;
+  std::string why, shapes;
+  for (const Entry& candidate : plan_->entries) {
+    if (candidate.kind != kind) continue;
+    why += (why.empty() ? "" : "; ") + Mismatch(candidate, feeds);
+    shapes += (shapes.empty() ? "" : " | ") + ShapesOf(candidate);
+  }
   if (why.empty()) {
     throw Error(ErrorCode::kConfig, "the plan has no entry for a " + std::string(KindName(kind)), "",
                 "compile it for this use   see: gradloom compile --help");
-  }
-  std::string shapes;
-  for (const Entry& candidate : plan_->entries) {
-    if (candidate.kind == kind) shapes += (shapes.empty() ? "" : " | ") + ShapesOf(candidate);
   }
   throw Error(ErrorCode::kData, "the feeds fit no " + std::string(KindName(kind)) + " of the plan: " + why, "",
               "the plan takes: " + shapes);
@@ -175,7 +183,7 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
       const Feeds* const given = next();
       for (size_t i = 0; given != nullptr && i < plan->entries.size(); ++i) {
         const Entry& entry = plan->entries[i];
-        if (entry.kind != kind || !Mismatch(entry, *given).empty()) continue;
+        if (entry.kind != kind || !Fits(entry, *given)) continue;
         for (const Feed& feed : entry.feeds) views.push_back(given->find(feed.name)->second);
         return static_cast<int>(i);
       }

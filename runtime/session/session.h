@@ -159,7 +159,7 @@ class Session {
   };
 
   // Makes the executor, of fresh state or of what there is, and keeps the plan.
-  void Load(const Plan& plan, std::shared_ptr<StateArena> state);
+  void Load(const Plan& plan);
   int FindEntry(EntryKind kind, const Feeds& feeds);
   void CheckApart() const;
   void KeepFetches();

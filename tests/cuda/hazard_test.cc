@@ -70,8 +70,8 @@ TEST(StreamHazard, OnlyThePlanWithItsEventsIsRight) {
   Plan plan = Compile(Chains(random), options);
   Plan broken = plan;
   size_t taken = 0;
-  for (Program& program : broken.programs) {
-    taken += std::erase_if(program.instructions, [](const Instruction& i) { return i.kind == InstructionKind::kWait; });
+  for (size_t p = 0; p < broken.programs.size(); ++p) {
+    taken += std::erase_if(broken.programs.Mutable(p).instructions, [](const Instruction& i) { return i.kind == InstructionKind::kWait; });
   }
   ASSERT_GT(taken, 0u);
   const auto sound = std::make_shared<const Plan>(std::move(plan)), unsound = std::make_shared<const Plan>(std::move(broken));

@@ -96,7 +96,7 @@ TEST(CopyInputs, TheNextOnesAreAskedForWhileAStepRuns) {
 TEST(CopyInputs, ACopyStreamDoesNothingElse) {
   Plan plan = Compile(ModelOf(kSequences), Options(1, true));
   ASSERT_TRUE(Verify(plan).empty());
-  Program& program = plan.programs[0];
+  Program& program = plan.programs.Mutable(0);
   const auto copy =
       std::find_if(program.streams.begin(), program.streams.end(), [](const Stream& s) { return s.kind == StreamKind::kCopy; });
   ASSERT_NE(copy, program.streams.end());

@@ -35,7 +35,7 @@ Plan Small() {
 
 TEST(MemoryReport, ArenasAreThoseOfTheReport) {
   Plan plan = Small();
-  plan.programs[0].input_bytes = 65;
+  plan.programs.Mutable(0).input_bytes = 65;
   plan.places.push_back({.state_bytes = 5});
   plan.programs.push_back({.transient_bytes = 7, .place = 1});
   const MemoryReport report = ReportMemory(plan);
@@ -69,10 +69,10 @@ TEST(MemoryReport, TheFullestMomentByRole) {
 
 TEST(MemoryReport, InPlaceCountsOnce) {
   Plan plan = Small();
-  plan.programs[0].buffers[2].bytes = 0;  // no scratch
+  plan.programs.Mutable(0).buffers[2].bytes = 0;  // no scratch
   EXPECT_EQ(ReportMemory(plan).programs[0].live(), 1024);
-  plan.programs[0].buffers[3].offset = 1280;  // g beside h
-  plan.programs[0].buffers[3].bytes = 128;
+  plan.programs.Mutable(0).buffers[3].offset = 1280;  // g beside h
+  plan.programs.Mutable(0).buffers[3].bytes = 128;
   const ProgramMemory memory = ReportMemory(plan).programs[0];
   EXPECT_EQ(memory.fullest, 1);
   EXPECT_EQ(memory.activations, 1024);

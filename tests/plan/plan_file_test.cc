@@ -72,16 +72,16 @@ Plan Rich() {
   plan.constants[0].value.as<float>()[3] = std::nanf("");
   plan.step.seed = 64;
   plan.step.bytes = 128;
-  plan.programs[0].streams[0] = {StreamKind::kCopy, 0, 3};
-  plan.programs[0].instructions[1].attributes = {{"i", int64_t{-7}},
-                                                 {"f", -0.0},
-                                                 {"s", std::string("a\xff")},
-                                                 {"is", std::vector<int64_t>{1, -2}},
-                                                 {"fs", std::vector<double>{0.5}},
-                                                 {"ss", std::vector<std::string>{"x", ""}},
-                                                 {"t", Tensor::From<int64_t>({4, 5}, {2, 1})},
-                                                 {"empty", std::vector<int64_t>{}}};
-  plan.programs[0].buffers[4].layout = Layout::FromString("0:0x8");
+  plan.programs.Mutable(0).streams[0] = {StreamKind::kCopy, 0, 3};
+  plan.programs.Mutable(0).instructions[1].attributes = {{"i", int64_t{-7}},
+                                                         {"f", -0.0},
+                                                         {"s", std::string("a\xff")},
+                                                         {"is", std::vector<int64_t>{1, -2}},
+                                                         {"fs", std::vector<double>{0.5}},
+                                                         {"ss", std::vector<std::string>{"x", ""}},
+                                                         {"t", Tensor::From<int64_t>({4, 5}, {2, 1})},
+                                                         {"empty", std::vector<int64_t>{}}};
+  plan.programs.Mutable(0).buffers[4].layout = Layout::FromString("0:0x8");
   return plan;
 }
 
@@ -323,51 +323,55 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
     return plan;
   };
   const auto buffer = [](Plan& plan, const std::string& name) -> Buffer& {
-    for (Buffer& b : plan.programs[0].buffers) {
+    for (Buffer& b : plan.programs.Mutable(0).buffers) {
       if (b.name == name) return b;
     }
     throw Error(ErrorCode::kInternal, "no buffer " + name);
   };
   const auto training = [&](const std::function<void(Plan&)>& change) { return changed("training", change); };
-  ExpectUnsound(training([](Plan& p) { p.programs[0].transient_bytes = 0; }), "do not lie in the arena");                    // P06
-  ExpectUnsound(training([](Plan& p) { p.places[0].state_bytes = INT64_MIN; }), "the arena has -");                          // P06
-  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = INT64_MAX - 63; }), "do not lie in the arena");              // P07
-  ExpectUnsound(training([&](Plan& p) { p.programs[0].transient_bytes = buffer(p, "loss").offset + 63; }), "do not lie");    // P08
-  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = 4; }), "no multiple of 64");                                 // P09
-  ExpectUnsound(training([](Plan& p) { p.programs[0].instructions[0].uses[0].buffer = 99; }), "buffer 99 is out of range");  // P10
-  ExpectUnsound(training([](Plan& p) { p.programs[0].instructions[0].kernel = "x"; }), "no kernel 'x'");                     // P11
-  ExpectUnsound(training([](Plan& p) { p.programs[0].instructions[0].uses.pop_back(); }), "number of operands");             // P12
-  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").dtype = DType::kInt32; }), "dtype");                                  // P13
-  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").dtype = DType::kFloat64; }), "bytes are not those");                  // P13
-  ExpectUnsound(training([](Plan& p) { p.programs[0].streams[0].device = 1; }), "device 1 is out of range");                 // P14
-  ExpectUnsound(training([](Plan& p) { p.programs[0].instructions[0].stream = 1; }), "stream 1 is out of range");            // P15
+  ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).transient_bytes = 0; }), "do not lie in the arena");                    // P06
+  ExpectUnsound(training([](Plan& p) { p.places[0].state_bytes = INT64_MIN; }), "the arena has -");                                  // P06
+  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = INT64_MAX - 63; }), "do not lie in the arena");                      // P07
+  ExpectUnsound(training([&](Plan& p) { p.programs.Mutable(0).transient_bytes = buffer(p, "loss").offset + 63; }), "do not lie");    // P08
+  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").offset = 4; }), "no multiple of 64");                                         // P09
+  ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].uses[0].buffer = 99; }), "buffer 99 is out of range");  // P10
+  ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].kernel = "x"; }), "no kernel 'x'");                     // P11
+  ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].uses.pop_back(); }), "number of operands");             // P12
+  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").dtype = DType::kInt32; }), "dtype");                                          // P13
+  ExpectUnsound(training([&](Plan& p) { buffer(p, "h").dtype = DType::kFloat64; }), "bytes are not those");                          // P13
+  ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).streams[0].device = 1; }), "device 1 is out of range");                 // P14
+  ExpectUnsound(training([](Plan& p) { p.programs.Mutable(0).instructions[0].stream = 1; }), "stream 1 is out of range");            // P15
   ExpectUnsound(changed("branches",
                         [](Plan& p) {
-                          std::erase_if(p.programs[0].instructions,
+                          std::erase_if(p.programs.Mutable(0).instructions,
                                         [](const Instruction& i) { return i.kind == InstructionKind::kRecord; });
                         }),
                 "nothing records the event");  // P16
-  ExpectUnsound(changed("branches", [](Plan& p) { p.programs[0].instructions[1].kind = InstructionKind::kWait; }),
+  ExpectUnsound(changed("branches", [](Plan& p) { p.programs.Mutable(0).instructions[1].kind = InstructionKind::kWait; }),
                 "nothing records the event");  // P16
-  ExpectUnsound(
-      changed("branches",
-              [](Plan& p) { p.programs[0].instructions.insert(p.programs[0].instructions.begin(), p.programs[0].instructions[1]); }),
-      "has been recorded by");  // P17
   ExpectUnsound(changed("branches",
                         [](Plan& p) {
-                          std::rotate(p.programs[0].instructions.begin(), p.programs[0].instructions.begin() + 2,
-                                      p.programs[0].instructions.begin() + 7);
+                          p.programs.Mutable(0).instructions.insert(p.programs.Mutable(0).instructions.begin(),
+                                                                    p.programs.Mutable(0).instructions[1]);
+                        }),
+                "has been recorded by");  // P17
+  ExpectUnsound(changed("branches",
+                        [](Plan& p) {
+                          std::rotate(p.programs.Mutable(0).instructions.begin(), p.programs.Mutable(0).instructions.begin() + 2,
+                                      p.programs.Mutable(0).instructions.begin() + 7);
                         }),
                 "recorded only later");  // P18
   ExpectUnsound(changed("branches", [&](Plan& p) { buffer(p, "right").offset = buffer(p, "left").offset; }),
-                "nothing makes it wait");                                                                                          // P19
-  ExpectUnsound(training([](Plan& p) { std::swap(p.programs[0].instructions[0], p.programs[0].instructions[1]); }), "before #1");  // P20
+                "nothing makes it wait");  // P19
+  ExpectUnsound(training([](Plan& p) { std::swap(p.programs.Mutable(0).instructions[0], p.programs.Mutable(0).instructions[1]); }),
+                "before #1");  // P20
   ExpectUnsound(changed("accumulation",
                         [&](Plan& p) {
-                          std::erase_if(p.programs[0].instructions, [](const Instruction& i) { return i.kind == InstructionKind::kWait; });
+                          std::erase_if(p.programs.Mutable(0).instructions,
+                                        [](const Instruction& i) { return i.kind == InstructionKind::kWait; });
                         }),
                 "nothing makes it wait for #0 copy");  // P21
-  ExpectUnsound(changed("stages", [](Plan& p) { p.programs[0].instructions[1].peer = 0; }),
+  ExpectUnsound(changed("stages", [](Plan& p) { p.programs.Mutable(0).instructions[1].peer = 0; }),
                 "leads to no other rank");  // P22 and P23 in verify_plan_test
   ExpectUnsound(changed("replicas", [](Plan& p) { p.groups[1].ranks = {0, 1, 2}; }), "the rank is no member");  // P22
   ExpectUnsound(changed("sharded",
@@ -375,15 +379,16 @@ TEST_F(PlanFileTest, UnsoundPlansAreReadAndRefused) {
                           p.groups[0].ranks.push_back(2);
                           p.entries[0].ranks.push_back(p.entries[0].ranks[0]);
                         }),
-                "are not those of 3 members");                                                                           // P24
-  ExpectUnsound(changed("sharded", [](Plan& p) { p.programs[0].instructions[4].root = 2; }), "root 2 is out of range");  // P25
+                "are not those of 3 members");                                                                                   // P24
+  ExpectUnsound(changed("sharded", [](Plan& p) { p.programs.Mutable(0).instructions[4].root = 2; }), "root 2 is out of range");  // P25
   ExpectUnsound(changed("replicas",
                         [&](Plan& p) {
                           for (const char* name : {"bucket sum", "g0 sum", "g1 sum"}) buffer(p, name).offset += 64;
                         }),
-                "over its own operand");                                                                                              // P26
-  ExpectUnsound(changed("sharded", [](Plan& p) { p.programs[0].instructions[0].attributes.set("value", INFINITY); }), "not finite");  // P28
-  ExpectUnsound(training([](Plan& p) { p.state[1].name = "w"; }), "the name is there twice");                                         // P32
+                "over its own operand");  // P26
+  ExpectUnsound(changed("sharded", [](Plan& p) { p.programs.Mutable(0).instructions[0].attributes.set("value", INFINITY); }),
+                "not finite");                                                                 // P28
+  ExpectUnsound(training([](Plan& p) { p.state[1].name = "w"; }), "the name is there twice");  // P32
   ExpectUnsound(training([](Plan& p) {
                   p.state.erase(p.state.begin());
                   p.state[0].kind = StateKind::kStatistic;

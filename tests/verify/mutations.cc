@@ -27,7 +27,11 @@ struct Way {
     for (const auto& [instruction, body] : bodies) at = &at->instructions[instruction].bodies[body];
     return *at;
   }
-  Program& In(Plan& plan) const { return const_cast<Program&>(In(static_cast<const Plan&>(plan))); }
+  Program& In(Plan& plan) const {
+    Program* at = &plan.programs.Mutable(program);
+    for (const auto& [instruction, body] : bodies) at = &at->instructions[instruction].bodies[body];
+    return *at;
+  }
   std::string ToString() const {
     std::string text = "program " + std::to_string(program);
     for (const auto& [instruction, body] : bodies) text += " #" + std::to_string(instruction) + " body " + std::to_string(body);
@@ -106,7 +110,8 @@ void EachMeetingOfARank(const Plan& plan, const Visit& visit, F&& change) {
       Plan mutant = plan;
       mutant.entries[0].ranks[r].program = static_cast<int>(mutant.programs.size());
       mutant.programs.push_back(shared);
-      if (change(mutant.programs.back(), i)) visit(mutant, "rank " + std::to_string(r) + " #" + std::to_string(i));
+      if (change(mutant.programs.Mutable(mutant.programs.size() - 1), i))
+        visit(mutant, "rank " + std::to_string(r) + " #" + std::to_string(i));
     }
   }
 }
@@ -189,7 +194,7 @@ const MutationKind kKinds[] = {
        for (size_t p = 0; p < plan.programs.size(); ++p) {
          for (size_t s = 0; s < plan.programs[p].streams.size(); ++s) {
            Plan mutant = plan;
-           mutant.programs[p].streams[s].device = 1;
+           mutant.programs.Mutable(p).streams[s].device = 1;
            visit(mutant, "program " + std::to_string(p) + " stream " + std::to_string(s));
          }
        }
@@ -263,7 +268,7 @@ const MutationKind kKinds[] = {
            for (size_t other = 0; other < plan.programs[p].buffers.size(); ++other) {
              if (!Sampled(plan.programs[p].buffers.size() * plan.programs[p].buffers.size())) continue;
              Plan mutant = plan;
-             Buffer& moved = mutant.programs[p].buffers[b];
+             Buffer& moved = mutant.programs.Mutable(p).buffers[b];
              const Buffer& taken = mutant.programs[p].buffers[other];
              if (!Transient(moved) || !Transient(taken) || moved.offset == taken.offset) continue;
              moved.offset = taken.offset;
@@ -306,7 +311,7 @@ const MutationKind kKinds[] = {
      [](const Plan& plan, const Visit& visit) {
        for (size_t p = 0; p < plan.programs.size(); ++p) {
          Plan mutant = plan;
-         mutant.programs[p].transient_bytes -= 64;
+         mutant.programs.Mutable(p).transient_bytes -= 64;
          if (mutant.programs[p].transient_bytes >= 0) visit(mutant, "program " + std::to_string(p));
        }
      }},

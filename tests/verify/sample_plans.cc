@@ -161,7 +161,7 @@ Plan Stages() {
     b.Send(dh, 0, 1);
     b.Launch("Update", {s, dw}, {next});
     AddProgram(plan, b);
-    plan.programs.back().place = 1;
+    plan.programs.Mutable(plan.programs.size() - 1).place = 1;
   }
   Entry& entry = AddEntry(plan, EntryKind::kStep, kN, {0, 1});
   entry.feeds.push_back({"x", DType::kFloat32, {kN}, 0});

@@ -44,7 +44,7 @@ TEST(VerifyPlan, AcceptsSoundPlans) {
 
 TEST(VerifyPlan, ThrowsTheFirstFaultWithItsPlace) {
   Plan plan = Sample("training");
-  plan.programs[0].instructions[1].stream = 3;
+  plan.programs.Mutable(0).instructions[1].stream = 3;
   try {
     VerifyOrThrow(plan, FindTestKernel);
     FAIL() << "accepted";
@@ -82,7 +82,7 @@ TEST(VerifyPlan, FindsTheHazardOfTwoStreamsWithoutAWait) {
 TEST(VerifyPlan, FindsEarlyReuse) {
   // On one stream: the bytes of h are taken before its last reader.
   Plan plan = Sample("training");
-  plan.programs[0].buffers[6].offset = plan.programs[0].buffers[4].offset;  // loss on h
+  plan.programs.Mutable(0).buffers[6].offset = plan.programs.Mutable(0).buffers[4].offset;  // loss on h
   ExpectFault(plan, "values", {"#4 launch test.Map", "reads 'h'", "#2 launch test.Mix", "'loss'"});
   // On two: nothing makes the second writer wait for the reader.
   plan = EmptyPlan();
@@ -99,6 +99,37 @@ TEST(VerifyPlan, FindsEarlyReuse) {
       {"#4 launch test.Fill", "writes 'd'", "#3 launch test.Map on stream 1", "which reads 'a'", "stream 0 up to #4, and only then #3"});
 }
 
+TEST(VerifyPlan, ProvesWhatIsNewInAPlanThatExtendsAnother) {
+  const Plan proved = Hazard(true);
+  const auto with = [&](const Program& program) {
+    Plan plan = proved;
+    plan.programs.push_back(program);
+    AddEntry(plan, EntryKind::kPredict, 2, {1}).fetches = plan.entries[0].fetches;
+    return plan;
+  };
+  const Plan unordered = Hazard(false);
+  const Program& hazard = unordered.programs[0];
+  EXPECT_EQ(Text(Verify(with(proved.programs[0]), FindTestKernel, &proved)), "");
+  std::vector<PlanFault> faults = Verify(with(hazard), FindTestKernel, &proved);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].where, "program 1, #1 launch test.Map on stream 1 ('/Map1')");
+  // A new entry of a program that was proved: what it fetches was not.
+  Plan plan = proved;
+  AddEntry(plan, EntryKind::kPredict, 2, {0}).fetches = {{"filled", plan.programs[0].instructions[0].uses[0].buffer, -1}};
+  EXPECT_EQ(Text(Verify(plan, FindTestKernel, &proved)), Text(Verify(plan, FindTestKernel)));
+  plan.entries[1].fetches[0].buffer = 99;
+  EXPECT_NE(Text(Verify(plan, FindTestKernel, &proved)), "");
+  // Of a plan that does not extend it, all is proved.
+  plan = with(proved.programs[0]);
+  plan.programs.Mutable(0) = hazard;
+  faults = Verify(plan, FindTestKernel, &proved);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].where, "program 0, #1 launch test.Map on stream 1 ('/Map1')");
+  // What was proved is believed.
+  const Plan believed = Hazard(false);
+  EXPECT_EQ(Text(Verify(believed, FindTestKernel, &believed)), "");
+}
+
 TEST(VerifyPlan, OrdersByTransitivity) {
   // Stream 2 waits for stream 1 only, which has waited for stream 0.
   Plan plan = EmptyPlan();
@@ -113,13 +144,13 @@ TEST(VerifyPlan, OrdersByTransitivity) {
   AddEntry(plan, EntryKind::kPredict, 1, {0});
   EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
   // A record that comes before the work says nothing about it.
-  std::swap(plan.programs[0].instructions[0], plan.programs[0].instructions[1]);
+  std::swap(plan.programs.Mutable(0).instructions[0], plan.programs.Mutable(0).instructions[1]);
   ExpectFault(plan, "order", {"#6 launch test.Mix on stream 2", "reads 'a'"});
 }
 
 TEST(VerifyPlan, FindsUpdatesThatComeTooEarly) {
   Plan plan = Sample("replicas");
-  std::vector<Instruction>& list = plan.programs[0].instructions;
+  std::vector<Instruction>& list = plan.programs.Mutable(0).instructions;
   // The update of w1 before its gradient has read it.
   const auto update = std::find_if(list.begin(), list.end(), [](const Instruction& i) { return i.op == "Update"; }) + 1;
   const Instruction moved = *update;
@@ -131,17 +162,17 @@ TEST(VerifyPlan, FindsUpdatesThatComeTooEarly) {
 
 TEST(VerifyPlan, RefusesWhatIsNeverWritten) {
   Plan plan = Sample("training");
-  plan.programs[0].instructions.erase(plan.programs[0].instructions.begin());
+  plan.programs.Mutable(0).instructions.erase(plan.programs.Mutable(0).instructions.begin());
   ExpectFault(plan, "values", {"reads 'h'", "which nothing writes"});
 }
 
 TEST(VerifyPlan, RefusesHolesInABucket) {
   Plan plan = Sample("replicas");
-  for (Buffer& buffer : plan.programs[0].buffers) {
+  for (Buffer& buffer : plan.programs.Mutable(0).buffers) {
     if (buffer.name == "g1") buffer.bytes = 64, buffer.shape = {16};
   }
   // The kernel refuses the operands as well, so look at the bucket alone.
-  for (Instruction& i : plan.programs[0].instructions) {
+  for (Instruction& i : plan.programs.Mutable(0).instructions) {
     if (i.op == "Map") i.op = "Fill", i.kernel = "test.Fill", i.uses.erase(i.uses.begin());
   }
   ExpectFault(plan, "values", {"reads 'bucket'"});
@@ -149,10 +180,10 @@ TEST(VerifyPlan, RefusesHolesInABucket) {
 
 TEST(VerifyPlan, RefusesWritesToWhatIsGiven) {
   Plan plan = Sample("training");
-  plan.programs[0].instructions[0].uses.back().buffer = 0;  // x
+  plan.programs.Mutable(0).instructions[0].uses.back().buffer = 0;  // x
   ExpectFault(plan, "writes", {"#0 launch test.Mix", "'feed0'", "read-only"});
   plan = Sample("training");
-  plan.programs[0].instructions[1].uses.back().buffer = 3;  // half
+  plan.programs.Mutable(0).instructions[1].uses.back().buffer = 3;  // half
   ExpectFault(plan, "writes", {"'half'", "read-only"});
 }
 
@@ -166,21 +197,21 @@ TEST(VerifyPlan, RefusesStateChangesInEvaluation) {
 
 TEST(VerifyPlan, RefusesOutputsOnInputsThatTheKernelStillReads) {
   Plan plan = Sample("training");
-  plan.programs[0].buffers[6].offset = plan.programs[0].buffers[5].offset;  // loss on y, an input of the same Mix
+  plan.programs.Mutable(0).buffers[6].offset = plan.programs.Mutable(0).buffers[5].offset;  // loss on y, an input of the same Mix
   ExpectFault(plan, "writes", {"#2 launch test.Mix", "over its own operand 'y'"});
   // Permitted on the first input, but the second one lies there too.
   plan = Sample("training");
-  plan.programs[0].instructions[4].uses[1].buffer = plan.programs[0].instructions[4].uses[0].buffer;
+  plan.programs.Mutable(0).instructions[4].uses[1].buffer = plan.programs.Mutable(0).instructions[4].uses[0].buffer;
   ExpectFault(plan, "writes", {"#4 launch test.Map", "over its own operand 'dy'"});
 }
 
 TEST(VerifyPlan, RefusesEventsThatDoNotPair) {
   Plan plan = Sample("branches");
-  std::vector<Instruction>& list = plan.programs[0].instructions;
+  std::vector<Instruction>& list = plan.programs.Mutable(0).instructions;
   std::swap(list[1], list[2]);
   ExpectFault(plan, "order", {"#1 wait event 0 on stream 1", "recorded only later, by #2 record event 0 on stream 0"});
   plan = Sample("branches");
-  plan.programs[0].instructions[1].event = 2;
+  plan.programs.Mutable(0).instructions[1].event = 2;
   ExpectFault(plan, "order", {"wait event 0", "nothing records the event"});
   ExpectFault(plan, "order", {"has been recorded by #1"});
 }
@@ -201,9 +232,9 @@ TEST(VerifyPlan, RefusesAWaitCycle) {
 // A copy of a program for one rank alone.
 Program& OwnProgram(Plan& plan, size_t rank) {
   RankBinding& binding = plan.entries[0].ranks[rank];
-  plan.programs.push_back(plan.programs[static_cast<size_t>(binding.program)]);
+  plan.programs.push_back(plan.programs.Mutable(static_cast<size_t>(binding.program)));
   binding.program = static_cast<int>(plan.programs.size()) - 1;
-  return plan.programs.back();
+  return plan.programs.Mutable(plan.programs.size() - 1);
 }
 
 TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
@@ -235,19 +266,19 @@ TEST(VerifyPlan, RefusesCollectivesThatDoNotMeet) {
   OwnProgram(plan, 1).instructions[4].root = 1;
   ExpectFault(plan, "ranks", {"meets", "another collective, tag, type, root, layout or size"});
   plan = Sample("sharded");
-  for (Instruction& i : plan.programs[0].instructions) i.root = i.collective == Collective::kBroadcast ? 2 : 0;
+  for (Instruction& i : plan.programs.Mutable(0).instructions) i.root = i.collective == Collective::kBroadcast ? 2 : 0;
   ExpectFault(plan, "ranks", {"root 2 is out of range"});
 }
 
 TEST(VerifyPlan, RefusesCollectivesOfDifferentSizes) {
   Plan plan = Sample("uneven replicas");
   // The short rank sums half as much.
-  for (Buffer& buffer : plan.programs[2].buffers) {
+  for (Buffer& buffer : plan.programs.Mutable(2).buffers) {
     if (buffer.arena == Arena::kTransient) buffer.shape = {8}, buffer.bytes = 32;
   }
-  plan.programs[2].instructions.pop_back();
-  std::erase_if(plan.programs[2].buffers, [](const Buffer& b) { return b.arena == Arena::kState; });
-  for (Instruction& i : plan.programs[2].instructions) {
+  plan.programs.Mutable(2).instructions.pop_back();
+  std::erase_if(plan.programs.Mutable(2).buffers, [](const Buffer& b) { return b.arena == Arena::kState; });
+  for (Instruction& i : plan.programs.Mutable(2).instructions) {
     for (Use& use : i.uses) --use.buffer;
   }
   ExpectFault(plan, "ranks", {"another collective, tag, type, root, layout or size (32 and 64 bytes)", "rank 3"});
@@ -268,7 +299,7 @@ TEST(VerifyPlan, RefusesUnorderedCommunication) {
 
 TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
   Plan plan = Sample("stages");
-  std::swap(plan.programs[0].instructions[1], plan.programs[0].instructions[2]);
+  std::swap(plan.programs.Mutable(0).instructions[1], plan.programs.Mutable(0).instructions[2]);
   ExpectFault(plan, "ranks", {"rank 0, #1 recv", "waits for ever", "rank 1, #0 recv"});
   plan = Sample("stages");
   plan.entries[0].ranks[0].peers = {0, 0};
@@ -277,7 +308,7 @@ TEST(VerifyPlan, RefusesTransfersThatDoNotMeet) {
 
 TEST(VerifyPlan, ChecksBodies) {
   Plan plan = Sample("control");
-  const auto body = [&](size_t instruction, size_t k) -> Program& { return plan.programs[0].instructions[instruction].bodies[k]; };
+  const auto body = [&](size_t instruction, size_t k) -> Program& { return plan.programs.Mutable(0).instructions[instruction].bodies[k]; };
   body(2, 0).instructions.erase(body(2, 0).instructions.begin() + 3);  // the wait of the join
   ExpectFault(plan, "order", {"program 0, #2, body 0", "reads 'u'"});
 
@@ -295,7 +326,7 @@ TEST(VerifyPlan, ChecksBodies) {
   ExpectFault(plan, "bounds", {"program 0, #5, body 0", "writes 't'"});
 
   plan = Sample("control");
-  plan.programs[0].instructions[5].uses[3].buffer = 3;  // what is carried has no first value
+  plan.programs.Mutable(0).instructions[5].uses[3].buffer = 3;  // what is carried has no first value
   ExpectFault(plan, "values", {"#5 loop", "'carried''", "no value before the first trip"});
 }
 
@@ -309,7 +340,7 @@ TEST(VerifyPlan, RefusesDeepNesting) {
   plan.programs.push_back(nested(16));
   AddEntry(plan, EntryKind::kPredict, 1, {0});
   EXPECT_EQ(Text(Verify(plan, FindTestKernel)), "");
-  plan.programs[0] = nested(17);
+  plan.programs.Mutable(0) = nested(17);
   ExpectFault(plan, "names", {"nested more than 16 deep"});
 }
 
@@ -346,7 +377,7 @@ TEST(VerifyPlan, IsQuickOnLargePlans) {
   std::printf("%zu instructions verified in %.1f ms\n", plan.programs[0].instructions.size(), seconds * 1e3);
   EXPECT_LT(seconds, 5);
 
-  for (Instruction& instruction : plan.programs[0].instructions) instruction.kernel = "no such kernel";
+  for (Instruction& instruction : plan.programs.Mutable(0).instructions) instruction.kernel = "no such kernel";
   EXPECT_EQ(Verify(plan, FindTestKernel).size(), 100U);
 }
 

@@ -1,0 +1,158 @@
+// Sessions whose plan grows by an entry whenever a batch of another size comes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "runtime/exec/executor.h"
+#include "runtime/session/session.h"
+#include "tests/passes/small_training.h"
+#include "tools/api/compiling_source.h"
+
+namespace gradloom {
+namespace {
+
+// Of one device has a constant of its own for each batch size: the numbers of the samples.
+Model Net(std::mt19937& random, int devices) {
+  const std::string moved = devices > 1 ? "  moved = Identity(h)\n" : R"(
+  shape = Shape(x)
+  count = Gather(shape, zero)
+  numbers = Range(zero, count, one)
+  real = Cast<to = 1>(numbers)
+  column = Unsqueeze(real, second)
+  turned = Sin(column)
+  moved = Add(h, turned)
+)";
+  return ModelOf("net (float[N, 8] x, float[N, 4] t) => (float[N, 4] y) <" + Weights(random, "w", {8, 16}) + ", " +
+                 Weights(random, "v", {16, 4}) + R"(, int64 zero = {0}, int64 one = {1}, int64[1] second = {1}> {
+  h = MatMul(x, w)
+)" + moved + R"(
+  r = Tanh(moved)
+  y = MatMul(r, v)
+})");
+}
+
+std::vector<Batch> Batches(std::mt19937& random, const std::vector<int64_t>& sizes) {
+  std::vector<Batch> batches;
+  for (int64_t size : sizes) batches.push_back({{"x", Random(random, {size, 8})}, {"t", Random(random, {size, 4})}});
+  return batches;
+}
+
+struct Way {
+  int devices = 1;
+  int streams = 1;
+  bool copy_inputs = false;
+};
+
+CompileOptions OptionsOf(const Way& way, const std::vector<int64_t>& sizes) {
+  CompileOptions options = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, way.devices, sizes);
+  options.recipe.streams = way.streams;
+  options.recipe.copy_inputs = way.copy_inputs;
+  return options;
+}
+
+// Fetches of each step, and the state after the last.
+std::map<std::string, Tensor> Outcome(Session& session, const std::vector<Batch>& batches, bool chaos) {
+  if (chaos) session.executor().SetChaos(5);
+  std::map<std::string, Tensor> results;
+  for (size_t step = 0; step < batches.size(); ++step) {
+    const Feeds feeds = Views(batches[step]), next = step + 1 < batches.size() ? Views(batches[step + 1]) : Feeds();
+    session.Step(feeds, [&] { return next.empty() ? nullptr : &next; });
+    for (const char* name : {"loss", "y"}) results.emplace(name + std::to_string(step), Tensor::Copy(session.Fetched(name)));
+    session.FinishAhead();
+  }
+  for (const StateTensor& tensor : session.plan().state) results.emplace(tensor.name, session.Get(tensor.name));
+  return results;
+}
+
+class Extend : public testing::TestWithParam<Way> {};
+
+TEST_P(Extend, GivesWhatAPlanWithAllSizesGives) {
+  std::mt19937 random(11);
+  const Model model = Net(random, GetParam().devices);
+  const std::vector<Batch> batches = Batches(random, {4, 7, 4, 2, 300, 4, 7, 300, 2, 900, 301, 4, 301});
+  Session whole(std::make_shared<const Plan>(Compile(model, OptionsOf(GetParam(), {4, 7, 2, 300, 900, 301}))));
+  const CompileOptions one = OptionsOf(GetParam(), {4});
+  Session growing(std::make_shared<const Plan>(Compile(model, one)),
+                  {.source = std::make_shared<CompilingSource>(model, one), .executor = {}});
+  const Executor* const executor = &growing.executor();
+  for (bool chaos : {false, true}) {
+    ExpectSameBits(Outcome(whole, batches, chaos), Outcome(growing, batches, chaos));
+    EXPECT_EQ(growing.plan().entries.size(), 6u);
+    EXPECT_EQ(&growing.executor(), executor) << "nothing is prepared twice";
+    EXPECT_EQ(growing.executor().memory()[0].allocated, whole.executor().memory()[0].allocated);
+    EXPECT_EQ(growing.executor().transient_bytes(), whole.executor().transient_bytes());
+  }
+  // After its memory was given back, too.
+  growing.ReleaseMemory();
+  whole.ReleaseMemory();
+  ExpectSameBits(Outcome(whole, batches, false), Outcome(growing, batches, false));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Extend,
+                         testing::Values(Way{}, Way{.streams = 2, .copy_inputs = true}, Way{.devices = 2},
+                                         Way{.devices = 3, .streams = 2, .copy_inputs = true}),
+                         [](const auto& info) {
+                           const Way& way = info.param;
+                           return std::to_string(way.devices) + "Devices" + std::to_string(way.streams) + "Streams" +
+                                  (way.copy_inputs ? "Copies" : "");
+                         });
+
+TEST(Extend, KeepsWhatIsPrepared) {
+  std::mt19937 random(11);
+  const Model model = Net(random, 1);
+  const CompileOptions one = OptionsOf({}, {4});
+  Session session(std::make_shared<const Plan>(Compile(model, one)),
+                  {.source = std::make_shared<CompilingSource>(model, one), .executor = {}});
+  session.executor().set_timed(true);
+  for (const Batch& batch : Batches(random, {4})) session.Step(Views(batch));
+  const auto time = [&] {
+    int64_t sum = 0;
+    for (int64_t each : session.executor().nanoseconds(0)) sum += each;
+    return sum;
+  };
+  const int64_t before = time();
+  EXPECT_GT(before, 0);
+  const Program* const program = &session.plan().programs[0];
+  for (const Batch& batch : Batches(random, {900, 5})) session.Step(Views(batch));
+  EXPECT_EQ(session.plan().entries.size(), 3u);
+  EXPECT_EQ(&session.plan().programs[0], program);
+  EXPECT_EQ(time(), before) << "the counts of the first entry are gone, and so are its kernels";
+}
+
+TEST(Extends, TellsAPlanWithMoreFromAnother) {
+  std::mt19937 random(11);
+  const Model model = Net(random, 1);
+  const CompileOptions options = OptionsOf({}, {4});
+  const Plan plan = Compile(model, options);
+  const Plan more = AddEntry(model, options, plan, {EntryKind::kStep, 7});
+  EXPECT_TRUE(Extends(plan, plan));
+  EXPECT_TRUE(Extends(more, plan));
+  EXPECT_FALSE(Extends(plan, more));
+  EXPECT_FALSE(Extends(Compile(model, options), plan)) << "equal is not the same";
+  const auto changed = [&](auto change) {
+    Plan other = more;
+    change(other);
+    return Extends(other, plan);
+  };
+  EXPECT_TRUE(changed([](Plan& p) { p.programs.Mutable(1).transient_bytes += 64; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.programs.Mutable(0).transient_bytes += 64; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.entries[0].fetches[0].buffer = 0; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.state[0].offset += 64; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.constants[0].value = p.constants[0].value.Clone(); }));
+  EXPECT_FALSE(changed([](Plan& p) { p.constants.back().offset = 0; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.places[0].constants_bytes = 0; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.step.bytes += 64; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.targets[0].threads += 1; }));
+  EXPECT_FALSE(changed([](Plan& p) { p.places.emplace_back(); }));
+  EXPECT_EQ(plan.programs[0].transient_bytes, more.programs[0].transient_bytes) << "a change of a copy is the copy's own";
+}
+
+}  // namespace
+}  // namespace gradloom
