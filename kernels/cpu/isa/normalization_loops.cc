@@ -51,6 +51,22 @@ GRADLOOM_INLINE float InverseRms(const float* x, Index n, float epsilon) {
 
 // Columns whose sums fit the registers.
 constexpr Index kGroup = 2 * kLanes;
+constexpr Index kFew = 4;  // columns that are worth a vector of their own
+
+// f<columns of a group>(its first column) for all columns. What whole groups leave over is a vector at a time, the last one over columns
+// that were done: f overwrites, and a column's numbers do not depend on its group.
+template <typename F>
+GRADLOOM_INLINE void ForColumnGroups(Index columns, F f) {
+  Index c = 0;
+  for (; c + kGroup <= columns; c += kGroup) f.template operator()<kGroup>(c);
+  if (columns >= kLanes) {
+    for (; c < columns; c += kLanes) f.template operator()<kLanes>(c + kLanes <= columns ? c : columns - kLanes);
+  } else if (columns >= kFew) {
+    for (; c < columns; c += kFew) f.template operator()<kFew>(c + kFew <= columns ? c : columns - kFew);
+  } else {
+    for (; c < columns; ++c) f.template operator()<1>(c);
+  }
+}
 
 // acc[j] += f(row, column) over all rows, for kColumns columns at once.
 template <Index kColumns, typename F>
@@ -95,15 +111,15 @@ GRADLOOM_INLINE void ProductsOf(const float* g, const float* x, Index rows, Inde
 }  // namespace
 
 void ColumnMoments(const float* x, Index rows, Index columns, float* mean, float* squares) {
-  Index c = 0;
-  for (; c + kGroup <= columns; c += kGroup) MomentsOf<kGroup>(x + c, rows, columns, mean + c, squares + c);
-  for (; c < columns; ++c) MomentsOf<1>(x + c, rows, columns, mean + c, squares + c);
+  ForColumnGroups(
+      columns, [=]<Index kColumns>(Index c)
+                   __attribute__((always_inline)) { MomentsOf<kColumns>(x + c, rows, columns, mean + c, squares + c); });
 }
 
 void ColumnProducts(const float* g, const float* x, Index rows, Index columns, const float* mean, float* sum, float* product) {
-  Index c = 0;
-  for (; c + kGroup <= columns; c += kGroup) ProductsOf<kGroup>(g + c, x + c, rows, columns, mean + c, sum + c, product + c);
-  for (; c < columns; ++c) ProductsOf<1>(g + c, x + c, rows, columns, mean + c, sum + c, product + c);
+  ForColumnGroups(
+      columns, [=]<Index kColumns>(Index c)
+                   __attribute__((always_inline)) { ProductsOf<kColumns>(g + c, x + c, rows, columns, mean + c, sum + c, product + c); });
 }
 
 void ShiftScaleShiftColumns(const float* x, float* y, Index rows, Index columns, const float* mean, const float* scale,

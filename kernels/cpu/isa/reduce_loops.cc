@@ -42,6 +42,7 @@ struct ProdOf {
 
 // Four accumulators of the native width, as one array that the compiler keeps in registers.
 constexpr Index kWide = 4 * kLanes;
+constexpr Index kFew = 4;  // columns that are worth a vector of their own
 
 template <typename R>
 float ReduceBlock(const float* x, Index n) {
@@ -124,6 +125,7 @@ void ReduceColumns(const float* x, Index rows, Index stride, Index columns, floa
   Index j = 0;
   for (; j + kWide <= columns; j += kWide) ReduceColumnGroup<R, kWide>(x + j, rows, stride, into + j);
   for (; j + kLanes <= columns; j += kLanes) ReduceColumnGroup<R, kLanes>(x + j, rows, stride, into + j);
+  for (; j + kFew <= columns; j += kFew) ReduceColumnGroup<R, kFew>(x + j, rows, stride, into + j);
   for (; j < columns; ++j) ReduceColumnGroup<R, 1>(x + j, rows, stride, into + j);
 }
 
