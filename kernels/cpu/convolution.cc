@@ -14,6 +14,7 @@
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/onednn.h"
@@ -297,7 +298,7 @@ std::string Rejects(const KernelCall& call) {
   return IsChannelsLast(call) ? RejectsChannelsLast(call) : "";
 }
 
-// Whether a plain call is faster with channels innermost: where the library has more than its plain loops for it.
+// Whether a plain call is faster with channels innermost: where the library, or we, have more than its plain loops for it.
 bool Prefers(KernelCall& call) {
   const Operands operands = OperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
@@ -305,11 +306,11 @@ bool Prefers(KernelCall& call) {
   try {
     const Prepared prepared = Prepare(call, true);
     for (const char* slow : {"ref", "gemm"}) {
-      if (prepared.implementation.find(slow) != std::string::npos) return false;
+      if (prepared.implementation.find(slow) != std::string::npos) return PrefersDepthwise(call);
     }
     weights = WeightLayout(prepared.weights, call.attributes.Int("group", 1) > 1);
   } catch (const dnnl::error&) {
-    return false;
+    return PrefersDepthwise(call);
   }
   if (!weights) return false;
   for (auto* list : {&call.inputs, &call.outputs}) {

@@ -44,6 +44,7 @@ constexpr Rows kFamilies[] = {
     CpuAttentionKernels,
     CpuMatMulKernels,
     CpuConvolutionRowKernels,
+    CpuDepthwiseKernels,
     CpuConvolutionKernels,
     CpuFastBfloat16Kernels,
     CpuMaxPoolKernels,

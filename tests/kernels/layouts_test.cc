@@ -87,9 +87,11 @@ TEST(ChannelsLast, BatchNormalizationByDevices) {
 
 TEST(ChannelsLast, BatchNormalization) {
   std::mt19937_64 random(TestSeed());
-  // One part and many, more channels than a group of registers and fewer, more rows than groups; no points at all.
-  for (const Shape& x : {Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{2, 33, 3, 4, 5}, Shape{3, 600, 5, 5},
-                         Shape{128, 256}, Shape{5000, 3}, Shape{9, 20, 1, 1}}) {
+  // One part and many, more channels than a group of registers and fewer, whole vectors of them and not, more rows than groups; no
+  // points at all.
+  for (const Shape& x :
+       {Shape{2, 3, 4, 5}, Shape{4, 70, 9, 11}, Shape{8, 16, 40}, Shape{2, 33, 3, 4, 5}, Shape{3, 600, 5, 5}, Shape{128, 256},
+        Shape{5000, 3}, Shape{9, 20, 1, 1}, Shape{300, 2}, Shape{300, 6}, Shape{2, 24, 9, 7}, Shape{2, 58, 5, 5}}) {
     const OperandType c = Float({x[1]});
     const Comparison how{.absolute = 1e-5, .relative = 1e-4, .low = 0.5, .high = 2};
     ExpectSameAsReference(Call("BatchNormTrain", "gradloom", {Last(x), c, c}, {Last(x), c, c, c}, {{"epsilon", 1e-5}}), random, how,
@@ -265,6 +267,29 @@ TEST(ChannelsLast, InputGradientsOfFewChannels) {
     ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.ConvGradInput");
   }
   EXPECT_GE(served, 4);
+}
+
+// The weights' gradient of a filter for each channel: windows of any size, strides, rows and columns that no window has, and channels that
+// are no whole vectors.
+TEST(ChannelsLast, WeightGradientsOfAFilterForEachChannel) {
+  std::mt19937_64 random(TestSeed());
+  struct Case {
+    Shape x;
+    std::vector<int64_t> kernel, strides, pads, dilations;
+  };
+  const Case cases[] = {{{2, 96, 8, 8}, {7, 7}, {1, 1}, {3, 3, 3, 3}, {1, 1}},  {{3, 70, 2, 2}, {7, 7}, {1, 1}, {3, 3, 3, 3}, {1, 1}},
+                        {{2, 21, 9, 12}, {3, 5}, {2, 3}, {0, 2, 1, 0}, {1, 1}}, {{2, 16, 11, 10}, {3, 3}, {1, 2}, {2, 0, 2, 1}, {2, 3}},
+                        {{2, 2, 5, 6}, {1, 1}, {3, 4}, {0, 0, 0, 0}, {1, 1}},   {{2, 130, 20}, {9}, {2}, {8, 0}, {1}}};
+  for (const Case& c : cases) {
+    const int64_t channels = c.x[1];
+    const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", channels}};
+    const Windows windows = WindowsOf(attributes, c.x, c.kernel);
+    Shape y{c.x[0], channels}, w{channels, 1};
+    for (int dim = 0; dim < windows.rank(); ++dim)
+      y.push_back(windows.Count(dim, c.x[dim + 2], false)), w.push_back(c.kernel[static_cast<size_t>(dim)]);
+    const KernelCall call = Call("ConvGradWeight", "gradloom", {Last(c.x), Last(y)}, {Float(w)}, attributes);
+    ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.ConvGradWeight");
+  }
 }
 
 TEST(ChannelsLast, LocalResponse) {

@@ -202,6 +202,8 @@ struct Loops {
   void (*pick_places)(const int* place, const int* own, int first, const float* g, Index n, float* to);
   // to[i] += g[i] where place[i] is `own`.
   void (*add_picked)(const int* place, int own, const float* g, Index n, float* to);
+  // to[i] += the sum over points p of a[p * a_step + i] * b[p * b_step + i].
+  void (*add_products)(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to);
   // to[groups, times, width]: groups of `width` elements that lie `from_step` apart, each so many times.
   void (*repeat_groups)(const float* from, Index from_step, Index width, Index groups, Index times, float* to);
 

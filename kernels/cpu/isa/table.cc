@@ -52,6 +52,7 @@ const Loops kLoops = {
     .largest_place = LargestPlace,
     .pick_places = PickPlaces,
     .add_picked = AddPicked,
+    .add_products = AddProducts,
     .repeat_groups = RepeatGroups,
     .lstm = LstmForward,
     .lstm_grad = LstmBackward,

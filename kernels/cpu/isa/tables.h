@@ -57,6 +57,7 @@ void Largest(const PoolArgs& args, float* value);
 void LargestPlace(const PoolArgs& args, int* place);
 void PickPlaces(const int* place, const int* own, int first, const float* g, Index n, float* to);
 void AddPicked(const int* place, int own, const float* g, Index n, float* to);
+void AddProducts(const float* a, Index a_step, const float* b, Index b_step, Index points, Index n, float* to);
 void RepeatGroups(const float* from, Index from_step, Index width, Index groups, Index times, float* to);
 void LstmForward(const LstmCell& cell);
 void LstmBackward(const LstmGradCell& cell);

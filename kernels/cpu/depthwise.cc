@@ -1,0 +1,151 @@
+#include "kernels/cpu/depthwise.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels/catalog/physical.h"
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/windows.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kChunk = 64;  // channels of which the rows of a window stay in the first-level cache
+constexpr int64_t kProductsPerThread = 1 << 16;
+
+// One spatial dimension: x's extent, y's, and how windows go along it.
+struct Axis {
+  int64_t in = 1, out = 1, taps = 1, stride = 1, pad = 0, dilation = 1;
+
+  // The outputs [begin, end) whose windows have tap k within the input, and the input's place under the first.
+  struct Range {
+    int64_t begin, end, first;
+  };
+  Range Under(int64_t k) const {
+    const int64_t offset = k * dilation - pad;
+    const int64_t begin = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
+    const int64_t end = std::clamp<int64_t>(in > offset ? (in - offset - 1) / stride + 1 : 0, 0, out);
+    return {begin, std::max(begin, end), begin * stride + offset};
+  }
+};
+
+// dw[C, 1, KH, KW] of x[N, H, W, C] and dy[N, OH, OW, C]; a missing height is 1. Sums over a row, an image and the batch are of their own,
+// in this order whatever the threads are.
+class DepthwiseGradWeight : public Kernel {
+ public:
+  explicit DepthwiseGradWeight(const KernelCall& call) : loops_(BestLoops()) {
+    const Shape &x = call.inputs[0].shape, &y = call.inputs[1].shape, &w = call.outputs[0].shape;
+    const Windows windows = WindowsOf(call.attributes, x, {w.begin() + 2, w.end()});
+    images_ = x[0], channels_ = x[1];
+    Axis* const axes[] = {&height_, &width_};
+    for (int i = 0; i < windows.rank(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      *axes[2 - windows.rank() + i] = {
+          x[i + 2], y[i + 2], windows.kernel[at], windows.strides[at], windows.pads_begin[at], windows.dilations[at]};
+    }
+    threads_ = ThreadsFor(images_ * height_.out * width_.out * channels_ * taps(), kProductsPerThread, call.threads);
+    std::vector<int64_t> index(static_cast<size_t>(w.rank()), 0);
+    for (int64_t tap = 0; tap < taps(); ++tap) {
+      index[index.size() - 1] = tap % width_.taps;
+      if (w.rank() == 4) index[2] = tap / width_.taps;
+      for (index[0] = 0; index[0] < channels_; ++index[0]) places_.push_back(call.outputs[0].layout.Offset(w, index));
+    }
+  }
+
+  static int64_t Scratch(const KernelCall& call) { return 2 * call.outputs[0].shape.elements() * static_cast<int64_t>(sizeof(float)); }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const auto *x = static_cast<const float*>(inputs[0]), *dy = static_cast<const float*>(inputs[1]);
+    auto *dw = static_cast<float*>(outputs[0]), *sums = static_cast<float*>(scratch);
+    ParallelRanges(channels_, kChunk / 4, threads_, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; c += kChunk) Sum(x, dy, c, std::min(kChunk, end - c), sums, dw);
+    });
+  }
+
+ private:
+  int64_t taps() const { return height_.taps * width_.taps; }
+
+  // The channels [c, c + n).
+  void Sum(const float* x, const float* dy, int64_t c, int64_t n, float* sums, float* dw) const {
+    float *const image = sums + 2 * taps() * c, *const all = image + taps() * n;
+    std::fill_n(all, taps() * n, 0.0f);
+    for (int64_t i = 0; i < images_; ++i) {
+      std::fill_n(image, taps() * n, 0.0f);
+      AddImage(x + i * height_.in * width_.in * channels_ + c, dy + i * height_.out * width_.out * channels_ + c, n, image);
+      for (int64_t j = 0; j < taps() * n; ++j) all[j] += image[j];
+    }
+    for (int64_t tap = 0; tap < taps(); ++tap) {
+      for (int64_t j = 0; j < n; ++j) dw[places_[static_cast<size_t>(tap * channels_ + c + j)]] = all[tap * n + j];
+    }
+  }
+
+  void AddImage(const float* x, const float* dy, int64_t n, float* image) const {
+    for (int64_t o = 0; o < height_.out; ++o) {
+      for (int64_t kh = 0; kh < height_.taps; ++kh) {
+        const int64_t h = o * height_.stride + kh * height_.dilation - height_.pad;
+        if (h < 0 || h >= height_.in) continue;
+        for (int64_t kw = 0; kw < width_.taps; ++kw) {
+          const Axis::Range range = width_.Under(kw);
+          loops_.add_products(x + (h * width_.in + range.first) * channels_, width_.stride * channels_,
+                              dy + (o * width_.out + range.begin) * channels_, channels_, range.end - range.begin, n,
+                              image + (kh * width_.taps + kw) * n);
+        }
+      }
+    }
+  }
+
+  const Loops& loops_;
+  int64_t images_, channels_;
+  Axis height_, width_;
+  int threads_;
+  std::vector<int64_t> places_;  // of dw's elements, by tap and channel
+};
+
+std::string Rejects(const KernelCall& call) {
+  const OperandType &x = call.inputs[0], &y = call.inputs[1], &w = call.outputs[0];
+  for (const OperandType* operand : {&x, &y, &w}) {
+    if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
+    if (operand->shape.elements() == 0) return "nothing to compute";
+  }
+  const int rank = x.shape.rank();
+  if (rank < 3 || rank > 4 || y.shape.rank() != rank || w.shape.rank() != rank) return "rank " + std::to_string(rank);
+  const int64_t channels = x.shape[1];
+  if (call.attributes.Int("group", 1) != channels || channels < 2 || y.shape[1] != channels || w.shape[0] != channels || w.shape[1] != 1) {
+    return "other than a filter for each channel";
+  }
+  if (y.shape[0] != x.shape[0]) return "another batch";
+  for (const OperandType* operand : {&x, &y}) {
+    if (!SamePlaces(operand->layout, ChannelsLast(rank), operand->shape)) return "layout " + operand->layout.ToString();
+  }
+  if (w.layout.elements(w.shape) != w.shape.elements()) return "padded layout " + w.layout.ToString();
+  return "";
+}
+
+constexpr CpuKernel kKernels[] = {
+    {.row = {.name = "cpu.ConvGradWeight",
+             .op = "ConvGradWeight",
+             .domain = "gradloom",
+             .rejects = Rejects,
+             .scratch_bytes = DepthwiseGradWeight::Scratch},
+     .make = MakeKernel<DepthwiseGradWeight>},
+};
+
+}  // namespace
+
+bool PrefersDepthwise(KernelCall& call) {
+  if (call.op != "ConvGradWeight") return false;
+  KernelCall wish = call;
+  const int rank = wish.inputs[0].shape.rank();
+  for (OperandType& input : wish.inputs) input.layout = ChannelsLast(rank);
+  if (!Rejects(wish).empty()) return false;
+  call = std::move(wish);
+  return true;
+}
+
+std::span<const CpuKernel> CpuDepthwiseKernels() { return kKernels; }
+
+}  // namespace gradloom
