@@ -312,7 +312,7 @@ bool Prefers(KernelCall& call) {
   } catch (const dnnl::error&) {
     return PrefersDepthwise(call);
   }
-  if (!weights) return false;
+  if (!weights) return PrefersDepthwise(call);
   for (auto* list : {&call.inputs, &call.outputs}) {
     for (OperandType& operand : *list) {
       if (&operand == operands.x || &operand == operands.y) operand.layout = last;
