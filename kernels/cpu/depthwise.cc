@@ -47,6 +47,7 @@ class DepthwiseGradWeight : public Kernel {
       *axes[2 - windows.rank() + i] = {
           x[i + 2], y[i + 2], windows.kernel[at], windows.strides[at], windows.pads_begin[at], windows.dilations[at]};
     }
+    for (int64_t kw = 0; kw < width_.taps; ++kw) under_.push_back(width_.Under(kw));
     threads_ = ThreadsFor(images_ * height_.out * width_.out * channels_ * taps(), kProductsPerThread, call.threads);
     std::vector<int64_t> index(static_cast<size_t>(w.rank()), 0);
     for (int64_t tap = 0; tap < taps(); ++tap) {
@@ -89,7 +90,7 @@ class DepthwiseGradWeight : public Kernel {
         const int64_t h = o * height_.stride + kh * height_.dilation - height_.pad;
         if (h < 0 || h >= height_.in) continue;
         for (int64_t kw = 0; kw < width_.taps; ++kw) {
-          const Axis::Range range = width_.Under(kw);
+          const Axis::Range& range = under_[static_cast<size_t>(kw)];
           loops_.add_products(x + (h * width_.in + range.first) * channels_, width_.stride * channels_,
                               dy + (o * width_.out + range.begin) * channels_, channels_, range.end - range.begin, n,
                               image + (kh * width_.taps + kw) * n);
@@ -101,6 +102,7 @@ class DepthwiseGradWeight : public Kernel {
   const Loops& loops_;
   int64_t images_, channels_;
   Axis height_, width_;
+  std::vector<Axis::Range> under_;  // by tap of the width
   int threads_;
   std::vector<int64_t> places_;  // of dw's elements, by tap and channel
 };
