@@ -43,6 +43,14 @@ bool Fits(const Entry& entry, const Feeds& feeds) {
   });
 }
 
+// The first entry of the kind that the feeds fit, or -1.
+int FittingEntry(const Plan& plan, EntryKind kind, const Feeds& feeds) {
+  for (size_t i = 0; i < plan.entries.size(); ++i) {
+    if (plan.entries[i].kind == kind && Fits(plan.entries[i], feeds)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 // Why the feeds do not fit the entry.
 std::string Mismatch(const Entry& entry, const Feeds& feeds) {
   for (const Feed& want : entry.feeds) {
@@ -91,19 +99,13 @@ void Session::Load(const Plan& plan) {
 }
 
 int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
-  const auto find = [&] {
-    for (size_t i = 0; i < plan_->entries.size(); ++i) {
-      if (plan_->entries[i].kind == kind && Fits(plan_->entries[i], feeds)) return static_cast<int>(i);
-    }
-    return -1;
-  };
-  int entry = find();
+  int entry = FittingEntry(*plan_, kind, feeds);
   if (entry < 0 && options_.source != nullptr) {
     const FeedShapes shapes = ShapesOf(*plan_, kind, feeds);
     const std::shared_ptr<const Plan> extended = shapes.empty() ? nullptr : options_.source->Extend(*plan_, kind, shapes);
     if (extended != nullptr) {
       Load(*extended);
-      entry = find();
+      entry = FittingEntry(*plan_, kind, feeds);
     }
   }
   if (entry >= 0) return entry;
@@ -181,13 +183,10 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   if (next && copies_inputs()) {
     ahead = [plan = plan_, kind, next](std::vector<TensorView>& views) {
       const Feeds* const given = next();
-      for (size_t i = 0; given != nullptr && i < plan->entries.size(); ++i) {
-        const Entry& entry = plan->entries[i];
-        if (entry.kind != kind || !Fits(entry, *given)) continue;
-        for (const Feed& feed : entry.feeds) views.push_back(given->find(feed.name)->second);
-        return static_cast<int>(i);
-      }
-      return -1;
+      const int entry = given == nullptr ? -1 : FittingEntry(*plan, kind, *given);
+      if (entry < 0) return -1;
+      for (const Feed& feed : plan->entries[static_cast<size_t>(entry)].feeds) views.push_back(given->find(feed.name)->second);
+      return entry;
     };
   }
   Run(found, feeds, std::move(ahead));
