@@ -24,12 +24,6 @@ Program& ProgramList::Mutable(size_t i) {
   return *programs_[i];
 }
 
-void ProgramList::resize(size_t size) {
-  programs_.reserve(size);
-  while (programs_.size() > size) pop_back();
-  while (programs_.size() < size) emplace_back();
-}
-
 bool StateTensor::in_place(int place) const { return Holds(places, place); }
 bool Constant::in_place(int place) const { return Holds(places, place); }
 

@@ -129,8 +129,6 @@ class ProgramList {
 
   void push_back(Program program) { programs_.push_back(std::make_shared<Program>(std::move(program))); }
   Program& emplace_back() { return *programs_.emplace_back(std::make_shared<Program>()); }
-  void pop_back() { programs_.pop_back(); }
-  void resize(size_t size);
 
   class Iterator {
    public:
