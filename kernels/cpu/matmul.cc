@@ -1,5 +1,6 @@
 // MatMul and Gemm: oneDNN, and own loops where the matrices are too small for a library's overhead or have 16-bit elements.
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
+#include "kernels/cpu/padded_operand.h"
 
 namespace gradloom {
 namespace {
@@ -128,6 +130,7 @@ std::string RejectsSmall(const KernelCall& call) {
 
 struct Prepared {
   dnnl::matmul::primitive_desc desc;
+  PaddedOperand padded;
   bool bias_is_addend = false;  // a post-operation instead of oneDNN's bias
 };
 
@@ -150,8 +153,8 @@ Dims StridesOf(const Dims& batch, int64_t matrix, int64_t row, int64_t column) {
   return strides;
 }
 
-// Of operands that are all of `dtype`: float32 or bfloat16.
-Prepared Prepare(const MatrixProduct& p, DType dtype) {
+// Of operands that are all of `dtype`: float32 or bfloat16, with the strides that `p` says.
+Prepared PrepareAsIs(const MatrixProduct& p, DType dtype) {
   const auto a = OneDnnDesc(WithMatrix(p.a_batch, p.m, p.k), StridesOf(p.a_batch, p.m * p.k, p.a_row, p.a_col), dtype);
   const auto b = OneDnnDesc(WithMatrix(p.b_batch, p.k, p.n), StridesOf(p.b_batch, p.k * p.n, p.b_row, p.b_col), dtype);
   const auto c = OneDnnDesc(WithMatrix(p.batch, p.m, p.n), {}, dtype);
@@ -168,42 +171,67 @@ Prepared Prepare(const MatrixProduct& p, DType dtype) {
   return prepared;
 }
 
+// The same, with an operand padded where that is worth its copy.
+Prepared Prepare(const MatrixProduct& p, DType dtype) {
+  Prepared as_is = PrepareAsIs(p, dtype);
+  if (!p.batch.empty() || dtype != DType::kFloat32) return as_is;
+  const PaddedOperand padded(as_is.desc.impl_info_str(),
+                             {.m = p.m, .n = p.n, .k = p.k, .a_row = p.a_row, .a_col = p.a_col, .b_row = p.b_row, .b_col = p.b_col});
+  if (!padded.any()) return as_is;
+  MatrixProduct apart = p;
+  (padded.is_a() ? apart.a_col : apart.b_row) = padded.row();
+  Prepared prepared = PrepareAsIs(apart, dtype);
+  prepared.padded = padded;
+  return prepared;
+}
+
 int64_t LargeScratch(const KernelCall& call) {
   const OneDnnTeam team(call.threads);
-  return static_cast<int64_t>(Prepare(ProductOf(call), call.outputs[0].dtype).desc.scratchpad_desc().get_size());
+  const Prepared p = Prepare(ProductOf(call), call.outputs[0].dtype);
+  return p.padded.bytes() + static_cast<int64_t>(p.desc.scratchpad_desc().get_size());
 }
 
 class LargeProduct : public Kernel {
  public:
-  explicit LargeProduct(const KernelCall& call) : product_(ProductOf(call)), primitive_(Make(call, product_)) {}
+  explicit LargeProduct(const KernelCall& call) : product_(ProductOf(call)), threads_(call.threads), primitive_(Make(call)) {}
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const void *a = inputs[0], *b = inputs[1];
+    if (padded_.any()) {
+      auto* const copy = static_cast<float*>(scratch);
+      padded_.Copy(static_cast<const float*>(padded_.is_a() ? a : b), copy, threads_);
+      (padded_.is_a() ? a : b) = copy;
+      scratch = static_cast<std::byte*>(scratch) + padded_.bytes();
+    }
     if (product_.has_bias) {
-      primitive_.Run({inputs[0], inputs[1], outputs[0], scratch, inputs[2]});
+      primitive_.Run({a, b, outputs[0], scratch, inputs[2]});
     } else {
-      primitive_.Run({inputs[0], inputs[1], outputs[0], scratch});
+      primitive_.Run({a, b, outputs[0], scratch});
     }
   }
 
  private:
-  static OneDnnPrimitive Make(const KernelCall& call, const MatrixProduct& product) {
+  OneDnnPrimitive Make(const KernelCall& call) {
     const OneDnnTeam team(call.threads);
     const DType dtype = call.outputs[0].dtype;
-    const Prepared p = Prepare(product, dtype);
+    const Prepared p = Prepare(product_, dtype);
+    padded_ = p.padded;
     std::vector<OneDnnPrimitive::Argument> arguments = {{DNNL_ARG_SRC, p.desc.src_desc()},
                                                         {DNNL_ARG_WEIGHTS, p.desc.weights_desc()},
                                                         {DNNL_ARG_DST, p.desc.dst_desc()},
                                                         {DNNL_ARG_SCRATCHPAD, p.desc.scratchpad_desc()}};
-    const int index = product.alpha != 1.0f ? 1 : 0;
+    const int index = product_.alpha != 1.0f ? 1 : 0;
     if (p.bias_is_addend) {
-      arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, OneDnnDesc(product.bias_dims, {}, dtype)});
-    } else if (product.has_bias) {
-      arguments.push_back({DNNL_ARG_BIAS, OneDnnDesc(product.bias_dims, {}, dtype)});
+      arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1, OneDnnDesc(product_.bias_dims, {}, dtype)});
+    } else if (product_.has_bias) {
+      arguments.push_back({DNNL_ARG_BIAS, OneDnnDesc(product_.bias_dims, {}, dtype)});
     }
     return OneDnnPrimitive([&p] { return dnnl::matmul(p.desc); }, std::move(arguments), call.threads);
   }
 
   MatrixProduct product_;
+  PaddedOperand padded_;
+  int threads_;
   OneDnnPrimitive primitive_;
 };
 

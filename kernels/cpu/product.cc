@@ -1,5 +1,7 @@
 #include "kernels/cpu/product.h"
 
+#include <cstddef>
+
 namespace gradloom {
 namespace {
 
@@ -7,21 +9,38 @@ dnnl::memory::desc Matrix(int64_t rows, int64_t columns, int64_t row, int64_t co
 
 }  // namespace
 
-ProductPlan::ProductPlan(const ProductShape& s, int threads)
-    : a_(Matrix(s.m, s.k, s.a_row, s.a_col)), b_(Matrix(s.k, s.n, s.b_row, s.b_col)), c_(Matrix(s.m, s.n, s.c_row, 1)), threads_(threads) {
+ProductPlan::ProductPlan(const ProductShape& shape, int threads) : threads_(threads) {
   const OneDnnTeam team(threads);
+  Prepare(shape);
+  const PaddedOperand padded(
+      desc_.impl_info_str(),
+      {.m = shape.m, .n = shape.n, .k = shape.k, .a_row = shape.a_row, .a_col = shape.a_col, .b_row = shape.b_row, .b_col = shape.b_col});
+  if (padded.is_a() || (padded.is_b() && !shape.packs)) {
+    padded_ = padded;
+    ProductShape apart = shape;
+    (padded.is_a() ? apart.a_col : apart.b_row) = padded.row();
+    Prepare(apart);
+  }
+  packed_bytes_ = shape.packs ? static_cast<int64_t>(desc_.weights_desc().get_size()) : 0;
+  scratch_bytes_ = padded_.bytes() + static_cast<int64_t>(desc_.scratchpad_desc().get_size());
+}
+
+void ProductPlan::Prepare(const ProductShape& s) {
+  a_ = Matrix(s.m, s.k, s.a_row, s.a_col);
+  b_ = Matrix(s.k, s.n, s.b_row, s.b_col);
+  c_ = Matrix(s.m, s.n, s.c_row, 1);
   dnnl::primitive_attr attr = OneDnnUserScratch();
   dnnl::post_ops after;
   if (s.adds) after.append_sum(1.0f);
   attr.set_post_ops(after);
   const dnnl::memory::desc any({s.k, s.n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
   desc_ = dnnl::matmul::primitive_desc(OneDnnEngine(), a_, s.packs ? any : b_, c_, attr);
-  packed_bytes_ = s.packs ? static_cast<int64_t>(desc_.weights_desc().get_size()) : 0;
-  scratch_bytes_ = static_cast<int64_t>(desc_.scratchpad_desc().get_size());
 }
 
 PreparedProduct::PreparedProduct(const ProductPlan& plan)
-    : product_([&plan] { return dnnl::matmul(plan.desc_); },
+    : padded_(plan.padded_),
+      threads_(plan.threads_),
+      product_([&plan] { return dnnl::matmul(plan.desc_); },
                {{DNNL_ARG_SRC, plan.a_},
                 {DNNL_ARG_WEIGHTS, plan.desc_.weights_desc()},
                 {DNNL_ARG_DST, plan.c_},
@@ -36,6 +55,18 @@ PreparedProduct::PreparedProduct(const ProductPlan& plan)
 
 void PreparedProduct::Pack(const float* b, void* packed) { pack_->Run({b, packed}); }
 
-void PreparedProduct::Run(const float* a, const void* b, float* c, void* scratch) { product_.Run({a, b, c, scratch}); }
+void PreparedProduct::Run(const float* a, const void* b, float* c, void* scratch) {
+  if (padded_.any()) {
+    auto* const copy = static_cast<float*>(scratch);
+    padded_.Copy(padded_.is_a() ? a : static_cast<const float*>(b), copy, threads_);
+    if (padded_.is_a()) {
+      a = copy;
+    } else {
+      b = copy;
+    }
+    scratch = static_cast<std::byte*>(scratch) + padded_.bytes();
+  }
+  product_.Run({a, b, c, scratch});
+}
 
 }  // namespace gradloom

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/padded_operand.h"
 
 namespace gradloom {
 
@@ -27,8 +28,11 @@ class ProductPlan {
 
  private:
   friend class PreparedProduct;
+  void Prepare(const ProductShape& shape);
+
   dnnl::memory::desc a_, b_, c_;
   dnnl::matmul::primitive_desc desc_;
+  PaddedOperand padded_;  // never b where b is packed
   int64_t packed_bytes_ = 0, scratch_bytes_ = 0;
   int threads_;
 };
@@ -44,6 +48,8 @@ class PreparedProduct {
   void Run(const float* a, const void* b, float* c, void* scratch);
 
  private:
+  PaddedOperand padded_;
+  int threads_;
   OneDnnPrimitive product_;
   std::optional<OneDnnPrimitive> pack_;
 };

@@ -33,6 +33,22 @@ TEST(MatMul, GemmWithItsOptions) {
   ForEachGemm(DType::kFloat32, 160, biases, random, [&](const KernelCall& call, int64_t) { ExpectSameAsReference(call, random, kClose); });
 }
 
+// Rows 4 KiB apart, of either operand, which kernels may copy to memory of their own; with an addend after the scratch's parts.
+TEST(MatMul, RowsAPageApart) {
+  std::mt19937_64 random(TestSeed());
+  for (int64_t ta : {0, 1}) {
+    for (int64_t tb : {0, 1}) {
+      for (const Shape& extents : {Shape{1024, 40, 300}, Shape{33, 1024, 260}, Shape{2048, 32, 256}}) {
+        const int64_t m = extents[0], n = extents[1], k = extents[2];
+        const Shape a = ta != 0 ? Shape{k, m} : Shape{m, k}, b = tb != 0 ? Shape{n, k} : Shape{k, n};
+        const Attributes attributes = {{"transA", ta}, {"transB", tb}};
+        ExpectSameAsReference(Call("Gemm", "", {Float(a), Float(b)}, {m, n}, attributes), random, kClose);
+        ExpectSameAsReference(Call("Gemm", "", {Float(a), Float(b), Float({n})}, {m, n}, attributes), random, kClose);
+      }
+    }
+  }
+}
+
 struct ConvCase {
   Shape x, w;
   std::vector<int64_t> strides, pads, dilations;

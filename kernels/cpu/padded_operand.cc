@@ -1,0 +1,31 @@
+#include "kernels/cpu/padded_operand.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/parallel.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kPageFloats = 1024;  // 4 KiB
+// Bounds of what was measured to gain (docs/benchmarks.md, "Rows 4 KiB apart").
+constexpr int64_t kLeastDepth = 256, kLeastOther = 32, kMostRowsForB = 512;
+
+}  // namespace
+
+PaddedOperand::PaddedOperand(std::string_view implementation, const ProductExtents& p) {
+  if (!implementation.starts_with("gemm:jit") || p.k < kLeastDepth) return;
+  // Transposed: rows of m elements.
+  a_ = p.a_row == 1 && p.a_col == p.m && p.m % kPageFloats == 0 && p.n >= kLeastOther && p.n < kPageFloats;
+  b_ = !a_ && p.b_col == 1 && p.b_row == p.n && p.n % kPageFloats == 0 && p.m >= kLeastOther && p.m <= kMostRowsForB;
+  rows_ = p.k;
+  width_ = a_ ? p.m : p.n;
+}
+
+void PaddedOperand::Copy(const float* from, float* to, int threads) const {
+  ParallelRanges(rows_, 1, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) std::copy_n(from + i * width_, width_, to + i * row());
+  });
+}
+
+}  // namespace gradloom

@@ -1,0 +1,40 @@
+// Operands whose rows lie a multiple of 4 KiB apart, for oneDNN's product of processors without AVX-512.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace gradloom {
+
+// Extents and strides, in elements, of c[m, n] = a[m, k] b[k, n].
+struct ProductExtents {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t a_row = 0, a_col = 0, b_row = 0, b_col = 0;
+};
+
+// That product packs its operands by walking across their rows. Where these are a multiple of 4 KiB apart, all elements on the way fall
+// into the same few sets of the caches, and the product runs at half its rate. A copy whose rows are a line longer costs a tenth of that.
+// At most one operand is copied: the one that is packed again and again, or for few rows of c.
+class PaddedOperand {
+ public:
+  PaddedOperand() = default;
+  // `implementation`: oneDNN's name of what computes the product of float32 matrices.
+  PaddedOperand(std::string_view implementation, const ProductExtents& product);
+
+  bool is_a() const { return a_; }
+  bool is_b() const { return b_; }
+  bool any() const { return a_ || b_; }
+  int64_t row() const { return width_ + kPadding; }  // elements between rows of the copy
+  int64_t bytes() const { return any() ? rows_ * row() * static_cast<int64_t>(sizeof(float)) : 0; }
+
+  // Of the operand that is_a or is_b names, to bytes() at `to`.
+  void Copy(const float* from, float* to, int threads) const;
+
+ private:
+  static constexpr int64_t kPadding = 16;  // a cache line, so that rows stay aligned
+
+  bool a_ = false, b_ = false;
+  int64_t rows_ = 0, width_ = 0;
+};
+
+}  // namespace gradloom
