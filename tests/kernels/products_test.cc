@@ -33,7 +33,7 @@ TEST(MatMul, GemmWithItsOptions) {
   ForEachGemm(DType::kFloat32, 160, biases, random, [&](const KernelCall& call, int64_t) { ExpectSameAsReference(call, random, kClose); });
 }
 
-// Rows 4 KiB apart, of either operand, which kernels may copy to memory of their own; with an addend after the scratch's parts.
+// Rows 4 KiB apart, of either operand, which kernels may copy to their scratch memory first; alone and with an addend.
 TEST(MatMul, RowsAPageApart) {
   std::mt19937_64 random(TestSeed());
   for (int64_t ta : {0, 1}) {
