@@ -1,6 +1,5 @@
 // MatMul and Gemm: oneDNN, and own loops where the matrices are too small for a library's overhead or have 16-bit elements.
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -197,12 +196,7 @@ class LargeProduct : public Kernel {
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     const void *a = inputs[0], *b = inputs[1];
-    if (padded_.any()) {
-      auto* const copy = static_cast<float*>(scratch);
-      padded_.Copy(static_cast<const float*>(padded_.is_a() ? a : b), copy, threads_);
-      (padded_.is_a() ? a : b) = copy;
-      scratch = static_cast<std::byte*>(scratch) + padded_.bytes();
-    }
+    padded_.Copy(a, b, scratch, threads_);
     if (product_.has_bias) {
       primitive_.Run({a, b, outputs[0], scratch, inputs[2]});
     } else {

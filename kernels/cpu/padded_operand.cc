@@ -22,10 +22,16 @@ PaddedOperand::PaddedOperand(std::string_view implementation, const ProductExten
   width_ = a_ ? p.m : p.n;
 }
 
-void PaddedOperand::Copy(const float* from, float* to, int threads) const {
+void PaddedOperand::Copy(const void*& a, const void*& b, void*& scratch, int threads) const {
+  if (!any()) return;
+  const void*& operand = a_ ? a : b;
+  const auto* const from = static_cast<const float*>(operand);
+  auto* const to = static_cast<float*>(scratch);
   ParallelRanges(rows_, 1, threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) std::copy_n(from + i * width_, width_, to + i * row());
   });
+  operand = to;
+  scratch = to + rows_ * row();
 }
 
 }  // namespace gradloom

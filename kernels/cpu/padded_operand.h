@@ -13,8 +13,8 @@ struct ProductExtents {
 };
 
 // That product packs its operands by walking across their rows. Where these are a multiple of 4 KiB apart, all elements on the way fall
-// into the same few sets of the caches, and the product runs at half its rate. A copy whose rows are a line longer costs a tenth of that.
-// At most one operand is copied: the one that is packed again and again, or for few rows of c.
+// into the same few sets of the caches, and the product runs at half its rate. A copy whose rows are a line longer costs less than it
+// gains. At most one operand is copied: the one that is packed again and again, or for few rows of c.
 class PaddedOperand {
  public:
   PaddedOperand() = default;
@@ -27,8 +27,8 @@ class PaddedOperand {
   int64_t row() const { return width_ + kPadding; }  // elements between rows of the copy
   int64_t bytes() const { return any() ? rows_ * row() * static_cast<int64_t>(sizeof(float)) : 0; }
 
-  // Of the operand that is_a or is_b names, to bytes() at `to`.
-  void Copy(const float* from, float* to, int threads) const;
+  // Copies the operand to the first bytes() of scratch and has its address say so; what follows is left as scratch. Nothing where none is.
+  void Copy(const void*& a, const void*& b, void*& scratch, int threads) const;
 
  private:
   static constexpr int64_t kPadding = 16;  // a cache line, so that rows stay aligned

@@ -1,7 +1,5 @@
 #include "kernels/cpu/product.h"
 
-#include <cstddef>
-
 namespace gradloom {
 namespace {
 
@@ -56,17 +54,9 @@ PreparedProduct::PreparedProduct(const ProductPlan& plan)
 void PreparedProduct::Pack(const float* b, void* packed) { pack_->Run({b, packed}); }
 
 void PreparedProduct::Run(const float* a, const void* b, float* c, void* scratch) {
-  if (padded_.any()) {
-    auto* const copy = static_cast<float*>(scratch);
-    padded_.Copy(padded_.is_a() ? a : static_cast<const float*>(b), copy, threads_);
-    if (padded_.is_a()) {
-      a = copy;
-    } else {
-      b = copy;
-    }
-    scratch = static_cast<std::byte*>(scratch) + padded_.bytes();
-  }
-  product_.Run({a, b, c, scratch});
+  const void* left = a;
+  padded_.Copy(left, b, scratch, threads_);
+  product_.Run({left, b, c, scratch});
 }
 
 }  // namespace gradloom
