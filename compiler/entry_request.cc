@@ -34,8 +34,10 @@ std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions&
   ImportOptions reading = options.import;
   reading.training_info = kind == EntryKind::kPredict ? -1 : options.recipe.training_info();
   reading.inputs = {feeds.begin(), feeds.end()};
+  bool one_of_batches = false;  // whether some of the inputs have another batch, and the others would have none then
   try {
     for (const OpenExtent& extent : OpenExtents(model, reading)) {
+      one_of_batches = one_of_batches || (extent.is_fixed && !options.import.shapes.contains(extent.symbol));
       if (extent.is_batch) {
         request.batch = extent.value;
       } else {
@@ -51,6 +53,7 @@ std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions&
   try {
     wanted = FeedsOfEntry(model, options, request);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kShape && one_of_batches) return std::nullopt;
     // The older exporter of PyTorch writes lengths into shapes, whatever it is told of axes.
     std::string changed;
     for (const auto& [symbol, extent] : request.shapes) {

@@ -155,6 +155,7 @@ Algorithm MakeAlgorithm(const Model& model, const Recipe& recipe, const ImportOp
   Algorithm made = make(import);
   std::vector<OtherExtent> others;
   for (const OpenExtent& extent : OpenExtents(model, import)) {
+    if (extent.is_fixed) continue;
     // One that the model can have at this value alone is no open extent.
     for (const int64_t value : {extent.value + 1, 2 * extent.value}) {
       try {

@@ -98,11 +98,12 @@ struct ImportOptions {
   bool batch_elsewhere = false;
   // Has what a file with a declared batch has of it in its shapes made for any batch, for the declared one too.
   bool any_batch = false;
-  // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]".
+  // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]". Of one that the file has as a number, by
+  // its place and with that number: it is no batch, whatever its extent says. Error(kConfig) for another number.
   std::map<std::string, int64_t> shapes;
   // Shapes of graph inputs that are known, by name; others are ignored. They fix the symbols that these inputs have,
-  // and where the file declares a batch as a number, the batch; `batch` and `shapes` are for the rest. Error(kShape)
-  // where one is not as the file declares it.
+  // and where the file declares a batch as a number, the batch; `batch` and `shapes` are for the rest. One that is as declared, where
+  // others have another batch, has none (as if `shapes` said so). Error(kShape) where one is not as the file declares it.
   std::map<std::string, Shape> inputs;
   // Graph inputs whose data is known before the run, by name: constants, which nobody feeds. What shapes depend on (a
   // target shape, axes, a number of repeats) can be given so, and sequences and optionals in no other way. Error(kShape,
@@ -128,13 +129,15 @@ struct ImportOptions {
   bool initialization = false;
 };
 
-// An extent of the model's inputs that the file leaves open: a symbol, or the batch that it declares as a number.
+// An extent of the model's inputs that the file leaves open: a symbol, or the batch that it declares as a number, or a number beside it
+// that is the same and no batch.
 struct OpenExtent {
   std::string symbol;  // "N", or "input[axis]" where it has no name; empty: the declared batch
   std::string input;   // the first input that has it, and where
   int axis = 0;
   bool is_batch = false;
-  int64_t value = 0;  // in these options
+  bool is_fixed = false;  // no batch, by ImportOptions::shapes or ::inputs
+  int64_t value = 0;      // in these options
 
   // The options with another value of it.
   ImportOptions At(ImportOptions options, int64_t other) const;

@@ -11,10 +11,17 @@
 namespace gradloom {
 namespace {
 
+// A dimension by its place.
+std::string PlaceOf(const std::string& input, int axis) { return input + "[" + std::to_string(axis) + "]"; }
+
 // A dimension as the file declares it.
 std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::string& input, int axis) {
-  if (dim.has_dim_param() && !dim.dim_param().empty()) return dim.dim_param();
-  return input + "[" + std::to_string(axis) + "]";
+  return dim.has_dim_param() && !dim.dim_param().empty() ? dim.dim_param() : PlaceOf(input, axis);
+}
+
+// Whether the options say of a dimension that the file has as a number that it is no batch.
+bool StaysAsDeclared(const onnx::ValueInfoProto& info, int axis, const ImportOptions& options) {
+  return info.type().tensor_type().shape().dim(axis).has_dim_value() && options.shapes.contains(PlaceOf(info.name(), axis));
 }
 
 // Whether an exporter made up the name of a dimension, or there is none: unk__12 (tf2onnx), x_dynamic_axes_1 (PyTorch). It then says
@@ -51,7 +58,8 @@ bool IsCalledBatch(const onnx::TensorShapeProto::Dimension& dim) {
 
 // Axis 0 is the batch by convention: the symbol that most inputs have there, but where time comes first and the next axis is the one that
 // is called so; without symbols the extent of the first input that has the axis.
-BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, int axis) {
+BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, const ImportOptions& options) {
+  const int axis = options.batch_axis;
   std::map<std::string, int> votes;
   BatchAxis batch;
   int most = 0;
@@ -59,7 +67,8 @@ BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, int a
     const auto& shape = info->type().tensor_type().shape();
     if (shape.dim_size() == 0) continue;
     if (shape.dim(0).has_dim_value()) {
-      if (batch.declared == 0 && shape.dim_size() > axis) batch.declared = shape.dim(axis).dim_value();
+      if (batch.declared == 0 && shape.dim_size() > axis && !StaysAsDeclared(*info, axis, options))
+        batch.declared = shape.dim(axis).dim_value();
       continue;
     }
     const std::string symbol = SymbolOf(shape.dim(0), info->name(), 0);
@@ -84,7 +93,8 @@ BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, int a
 int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options) {
   const auto& shape = info.type().tensor_type().shape();
   const auto has = [&](int axis) {
-    return axis < shape.dim_size() && shape.dim(axis).has_dim_value() && shape.dim(axis).dim_value() == declared;
+    return axis < shape.dim_size() && shape.dim(axis).has_dim_value() && shape.dim(axis).dim_value() == declared &&
+           !StaysAsDeclared(info, axis, options);
   };
   if (has(options.batch_axis)) return options.batch_axis;
   for (int axis = 0; options.batch_elsewhere && axis < 2; ++axis) {
@@ -100,11 +110,48 @@ std::string ExtentHelp(const std::string& symbol, const std::map<std::string, in
   return unused.size() == 1 ? "did you mean '" + flag + "'?" : "give its extent, for example: " + flag;
 }
 
+// The options with a note of each input that is given as the file declares it while others have another batch: it has none. Which axis is
+// the batch is then said by those others, too.
+ImportOptions WithFixedInputs(const std::vector<const onnx::ValueInfoProto*>& infos, ImportOptions options) {
+  if (options.inputs.empty() || !FindBatch(infos, options).symbol.empty()) return options;
+  const auto is_batch = [&](int axis) { return axis == options.batch_axis || (options.batch_elsewhere && axis < 2); };
+  std::vector<std::pair<std::string, int64_t>> same;  // places that may be the batch, given as declared
+  std::set<int64_t> declared;                         // of those that are not
+  for (const auto* info : infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    const auto known = options.inputs.find(info->name());
+    if (known == options.inputs.end() || known->second.rank() != shape.dim_size()) continue;
+    for (int axis = 0; axis < shape.dim_size(); ++axis) {
+      if (!is_batch(axis) || !shape.dim(axis).has_dim_value()) continue;
+      const int64_t number = shape.dim(axis).dim_value();
+      if (known->second[axis] == number) {
+        same.emplace_back(PlaceOf(info->name(), axis), number);
+      } else {
+        declared.insert(number);
+      }
+    }
+  }
+  if (declared.size() != 1) return options;
+  // Those of the same extent, and of those that would be the batch else.
+  const int64_t batch = *declared.begin();
+  for (int64_t number = batch, next = 0;; number = next) {
+    for (const auto& [place, extent] : same) {
+      if (extent == number) options.shapes.emplace(place, extent);
+    }
+    next = FindBatch(infos, options).declared;
+    if (next == batch || next == number || next == 0) return options;
+  }
+}
+
 // What the symbols of the inputs stand for.
 class Extents {
  public:
   Extents(const std::vector<const onnx::ValueInfoProto*>& infos, const ImportOptions& options)
-      : options_(options), batch_(FindBatch(infos, options.batch_axis)), batch_extent_(options.batch), unused_(options.shapes) {
+      : options_(WithFixedInputs(infos, options)),
+        batch_(FindBatch(infos, options_)),
+        batch_extent_(options.batch),
+        unused_(options.shapes) {
+    for (const auto* info : infos) CheckFixed(*info);
     for (const auto* info : infos) {
       const auto known = options.inputs.find(info->name());
       if (known != options.inputs.end()) Learn(*info, known->second);
@@ -118,6 +165,9 @@ class Extents {
     if (!dim.has_dim_value()) return Named(SymbolOf(dim, info.name(), axis)) == batch_.symbol;
     return batch_.symbol.empty() && axis == DeclaredBatchAxis(info, batch_.declared, options_);
   }
+
+  // Whether it is a number of the file that could be the batch, and stays.
+  bool IsFixed(const onnx::ValueInfoProto& info, int axis) const { return batch_.symbol.empty() && StaysAsDeclared(info, axis, options_); }
 
   // Throws Error(kConfig) for a symbol that nothing fixes.
   int64_t Of(const onnx::ValueInfoProto& info, int axis) {
@@ -157,6 +207,22 @@ class Extents {
     return batch_extent_;
   }
 
+  // --shape of a dimension that the file has as a number.
+  void CheckFixed(const onnx::ValueInfoProto& info) {
+    for (int axis = 0; axis < info.type().tensor_type().shape().dim_size(); ++axis) {
+      if (!StaysAsDeclared(info, axis, options_)) continue;
+      const std::string place = PlaceOf(info.name(), axis);
+      const int64_t declared = info.type().tensor_type().shape().dim(axis).dim_value(), given = options_.shapes.at(place);
+      unused_.erase(place);
+      if (given == declared) continue;
+      throw Error(
+          ErrorCode::kConfig,
+          "--shape " + Escaped(place) + "=" + std::to_string(given) + ": the file has " + std::to_string(declared) + " there",
+          WhereOf(info),
+          "the batch is given with --batch; another extent takes an export with that dimension dynamic (dynamic_shapes, dynamic_axes)");
+    }
+  }
+
   // A first dimension whose name says nothing is the batch, too, unless it is known to have another extent.
   void JoinBatch(const onnx::ValueInfoProto& info) {
     const auto& shape = info.type().tensor_type().shape();
@@ -190,7 +256,7 @@ class Extents {
     }
   }
 
-  const ImportOptions& options_;
+  const ImportOptions options_;
   const BatchAxis batch_;
   int64_t batch_extent_;
   bool learned_batch_ = false;
@@ -279,20 +345,22 @@ std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& opt
   for (const auto* info : infos) {
     for (int axis = 0; axis < info->type().tensor_type().shape().dim_size(); ++axis) {
       const auto& dim = info->type().tensor_type().shape().dim(axis);
-      const bool is_batch = extents.IsBatch(*info, axis);
-      if (dim.has_dim_value() && !is_batch) continue;
-      const std::string symbol = dim.has_dim_value() ? "" : extents.Named(SymbolOf(dim, info->name(), axis));
+      const bool is_batch = extents.IsBatch(*info, axis), fixed = extents.IsFixed(*info, axis);
+      if (dim.has_dim_value() && !is_batch && !fixed) continue;
+      const std::string symbol = is_batch && dim.has_dim_value() ? "" : extents.Named(SymbolOf(dim, info->name(), axis));
       const auto same = [&](const OpenExtent& other) { return other.symbol == symbol; };
       if (std::any_of(open.begin(), open.end(), same)) continue;
-      open.push_back({symbol, info->name(), axis, is_batch, extents.Of(*info, axis)});
+      open.push_back({symbol, info->name(), axis, is_batch, fixed, extents.Of(*info, axis)});
     }
   }
   return open;
 }
 
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch) {
+  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file, options);
+  options = WithFixedInputs(infos, std::move(options));
   options.batch = batch;
-  for (const auto* info : FedInputs(file, options)) {
+  for (const auto* info : infos) {
     const auto& shape = info->type().tensor_type().shape();
     const auto known = options.inputs.find(info->name());
     if (known == options.inputs.end() || known->second.rank() == 0 || shape.dim_size() == 0) continue;

@@ -126,6 +126,37 @@ TEST(Extend, KeepsWhatIsPrepared) {
   EXPECT_EQ(time(), before) << "the counts of the first entry are gone, and so are its kernels";
 }
 
+// An input that all samples share, with as many rows as the batch that the file was made for.
+TEST(Extend, KeepsWhatHasNoBatch) {
+  std::mt19937 random(11);
+  const Model model = ModelOf("net (float[4, 8] x, float[4, 8] table) => (float[4, 4] y) <" + Weights(random, "w", {8, 8}) + R"(> {
+  h = MatMul(x, w)
+  turned = Transpose(table)
+  y = MatMul(h, turned)
+})");
+  std::vector<Batch> batches;
+  for (int64_t size : {6, 4, 9, 2, 6})
+    batches.push_back({{"x", Random(random, {size, 8})}, {"table", Random(random, {4, 8})}, {"t", Random(random, {size, 4})}});
+  std::vector<double> losses;
+  for (const int devices : {1, 2}) {
+    CompileOptions options = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, devices, {6});
+    options.import.shapes = {{"table[0]", 4}};
+    Session session(std::make_shared<const Plan>(Compile(model, options)),
+                    {.source = std::make_shared<CompilingSource>(model, options), .executor = {}});
+    for (size_t i = 0; i < batches.size(); ++i) {
+      const double loss = session.Step(Views(batches[i])).loss;
+      if (devices == 1) losses.push_back(loss);
+      EXPECT_NEAR(loss, losses[i], 1e-5 * losses[i]) << "step " << i << " on " << devices;
+    }
+  }
+  // What is fed says it, too.
+  const CompileOptions plain = OptionsFor({{.type = "mse", .output = "y", .target = "t"}}, 1, {4});
+  Session session(std::make_shared<const Plan>(Compile(model, plain)),
+                  {.source = std::make_shared<CompilingSource>(model, plain), .executor = {}});
+  for (size_t i = 0; i < batches.size(); ++i)
+    EXPECT_NEAR(session.Step(Views(batches[i])).loss, losses[i], 1e-5 * losses[i]) << "step " << i;
+}
+
 TEST(Extends, TellsAPlanWithMoreFromAnother) {
   std::mt19937 random(11);
   const Model model = Net(random, 1);

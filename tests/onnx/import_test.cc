@@ -108,6 +108,33 @@ TEST(Import, TheBatchMayBeTheSecondDimension) {
   EXPECT_EQ(axes("time, N, 3", {.batch = 4, .shapes = {{"N", 7}}}), std::vector<int>{0});
 }
 
+// An input whose first extent happens to be the batch that the file was exported with, and that all samples share.
+TEST(Import, InputsThatStayAsDeclaredHaveNoBatch) {
+  const std::string scores = "g (float[4, 8] x, float[4, 8] table) => (float[4, 4] y) { t = Transpose(table)\n y = MatMul(x, t) }";
+  const std::string swapped = "g (float[4, 8] table, float[4, 8] x) => (float[4, 4] y) { t = Transpose(table)\n y = MatMul(x, t) }";
+  const std::string longer = "g (float[9, 8] table, float[4, 8] x) => (float[4, 9] y) { t = Transpose(table)\n y = MatMul(x, t) }";
+  const auto shapes = [](const std::string& text, const ImportOptions& options) {
+    const ImportedGraph imported = ImportText(Onnx(text), options);
+    std::string found = std::to_string(imported.batch) + ":";
+    for (size_t i = 0; i < imported.graph->inputs.size(); ++i) {
+      found += " " + imported.graph->value(imported.graph->inputs[i]).shape.ToString() + "@" + std::to_string(imported.batch_axes[i]);
+    }
+    return found + " -> " + imported.graph->value(imported.graph->outputs[0]).shape.ToString();
+  };
+  const std::map<std::string, Shape> given = {{"x", Shape{6, 8}}, {"table", Shape{4, 8}}},
+                                     long_given = {{"x", Shape{6, 8}}, {"table", Shape{9, 8}}};
+  EXPECT_EQ(shapes(scores, {.inputs = given}), "6: [6,8]@0 [4,8]@-1 -> [6,4]");
+  EXPECT_EQ(shapes(swapped, {.inputs = given}), "6: [4,8]@-1 [6,8]@0 -> [6,4]");
+  EXPECT_EQ(shapes(longer, {.inputs = long_given}), "6: [9,8]@-1 [6,8]@0 -> [6,9]");
+  EXPECT_EQ(shapes(scores, {.batch = 6, .shapes = {{"table[0]", 4}}}), "6: [6,8]@0 [4,8]@-1 -> [6,4]");
+  EXPECT_EQ(shapes(swapped, {.batch = 6, .shapes = {{"table[0]", 4}}}), "6: [4,8]@-1 [6,8]@0 -> [6,4]");
+  EXPECT_EQ(shapes(swapped, {.shapes = {{"table[0]", 4}}}), "4: [4,8]@-1 [4,8]@0 -> [4,4]");
+  std::string message;
+  EXPECT_EQ(FailureOf(Onnx(scores), {.batch = 6, .shapes = {{"table[0]", 5}}}, &message), ErrorCode::kConfig);
+  EXPECT_NE(message.find("--shape table[0]=5: the file has 4 there"), std::string::npos) << message;
+  EXPECT_EQ(FailureOf(Onnx(scores), {.inputs = {{"x", Shape{6, 8}}, {"table", Shape{5, 8}}}}), ErrorCode::kShape);
+}
+
 // Type inference does not look at what a Gemm adds: of constants that did not fit a kernel made an internal error.
 TEST(Import, WhatAGemmAddsFits) {
   const auto failure = [](const std::string& c) {

@@ -14,7 +14,15 @@ constexpr uint8_t kEverywhere = kAll | kUseEval;
 
 constexpr Key kKeys[] = {
     {"model.path", "--model", kPath, kAll, "", "the ONNX file", "", {}, "model onnx"},
-    {"model.shape", "--shape", kNamedCounts, kEverywhere, "", "NAME=N: extent of a symbolic dimension", "", {}, "shapes dims"},
+    {"model.shape",
+     "--shape",
+     kNamedCounts,
+     kEverywhere,
+     "",
+     "NAME=N: extent of a symbolic dimension; INPUT[AXIS]=N: this number of the file is no batch",
+     "",
+     {},
+     "shapes dims"},
     {"model.freeze", "--freeze", kTexts, kAll, "", "patterns of initializers that are not trained", "", {}, "frozen"},
     {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers that are trained although the analysis would not"},
     {"model.mode", "--mode", kText, kAll, "train", "train restores batch statistics and dropout; graph trains the file as it is written",
