@@ -14,6 +14,7 @@
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/dense_weights.h"
 #include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/isa/loops.h"
@@ -298,17 +299,29 @@ std::string Rejects(const KernelCall& call) {
   return IsChannelsLast(call) ? RejectsChannelsLast(call) : "";
 }
 
+// The weights of the forward convolution in the layout that it reads them in: the step of the optimizer needs the gradient there.
+std::optional<Layout> ForwardWeightLayout(const KernelCall& gradient) {
+  KernelCall forward = gradient;
+  forward.op = "Conv", forward.domain = "";
+  forward.inputs = {gradient.inputs[0], gradient.outputs[0]}, forward.outputs = {gradient.inputs[1]};
+  return WeightLayout(Prepare(forward, true).weights, false);
+}
+
 // Whether a plain call is faster with channels innermost: where the library, or we, have more than its plain loops for it.
 bool Prefers(KernelCall& call) {
   const Operands operands = OperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;
   try {
-    const Prepared prepared = Prepare(call, true);
-    for (const char* slow : {"ref", "gemm"}) {
-      if (prepared.implementation.find(slow) != std::string::npos) return PrefersDepthwise(call);
+    if (ServesDenseWeights(call)) {
+      weights = ForwardWeightLayout(call);
+    } else {
+      const Prepared prepared = Prepare(call, true);
+      for (const char* slow : {"ref", "gemm"}) {
+        if (prepared.implementation.find(slow) != std::string::npos) return PrefersDepthwise(call);
+      }
+      weights = WeightLayout(prepared.weights, call.attributes.Int("group", 1) > 1);
     }
-    weights = WeightLayout(prepared.weights, call.attributes.Int("group", 1) > 1);
   } catch (const dnnl::error&) {
     return PrefersDepthwise(call);
   }

@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/window_axis.h"
 #include "runtime/base/checked.h"
 #include "runtime/base/windows.h"
 
@@ -45,14 +46,6 @@ struct Sizes {
   int64_t products() const { return out_width * padded_window(); }
   int64_t thread() const { return products() + AlignUp(row(), 16); }
 };
-
-// By index along an axis: what it adds to the place of an element, which is the sum over the axes.
-std::vector<int64_t> Places(const OperandType& operand, int axis) {
-  std::vector<int64_t> index(static_cast<size_t>(operand.shape.rank()), 0), places;
-  int64_t& along = index[static_cast<size_t>(axis)];
-  for (along = 0; along < operand.shape[axis]; ++along) places.push_back(operand.layout.Offset(operand.shape, index));
-  return places;
-}
 
 class ConvGradInputRows : public Kernel {
  public:

@@ -45,6 +45,7 @@ constexpr Rows kFamilies[] = {
     CpuMatMulKernels,
     CpuConvolutionRowKernels,
     CpuDepthwiseKernels,
+    CpuDenseWeightKernels,
     CpuConvolutionKernels,
     CpuFastBfloat16Kernels,
     CpuMaxPoolKernels,

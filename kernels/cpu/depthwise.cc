@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/catalog/physical.h"
@@ -9,7 +10,7 @@
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
-#include "runtime/base/windows.h"
+#include "kernels/cpu/window_axis.h"
 
 namespace gradloom {
 namespace {
@@ -17,36 +18,14 @@ namespace {
 constexpr int64_t kChunk = 64;  // channels of which the rows of a window stay in the first-level cache
 constexpr int64_t kProductsPerThread = 1 << 16;
 
-// One spatial dimension: x's extent, y's, and how windows go along it.
-struct Axis {
-  int64_t in = 1, out = 1, taps = 1, stride = 1, pad = 0, dilation = 1;
-
-  // The outputs [begin, end) whose windows have tap k within the input, and the input's place under the first.
-  struct Range {
-    int64_t begin, end, first;
-  };
-  Range Under(int64_t k) const {
-    const int64_t offset = k * dilation - pad;
-    const int64_t begin = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
-    const int64_t end = std::clamp<int64_t>(in > offset ? (in - offset - 1) / stride + 1 : 0, 0, out);
-    return {begin, std::max(begin, end), begin * stride + offset};
-  }
-};
-
 // dw[C, 1, KH, KW] of x[N, H, W, C] and dy[N, OH, OW, C]; a missing height is 1. Sums over a row, an image and the batch are of their own,
 // in this order whatever the threads are.
 class DepthwiseGradWeight : public Kernel {
  public:
   explicit DepthwiseGradWeight(const KernelCall& call) : loops_(BestLoops()) {
     const Shape &x = call.inputs[0].shape, &y = call.inputs[1].shape, &w = call.outputs[0].shape;
-    const Windows windows = WindowsOf(call.attributes, x, {w.begin() + 2, w.end()});
     images_ = x[0], channels_ = x[1];
-    Axis* const axes[] = {&height_, &width_};
-    for (int i = 0; i < windows.rank(); ++i) {
-      const auto at = static_cast<size_t>(i);
-      *axes[2 - windows.rank() + i] = {
-          x[i + 2], y[i + 2], windows.kernel[at], windows.strides[at], windows.pads_begin[at], windows.dilations[at]};
-    }
+    std::tie(height_, width_) = WindowAxesOf(call.attributes, x, y, w);
     for (int64_t kw = 0; kw < width_.taps; ++kw) under_.push_back(width_.Under(kw));
     threads_ = ThreadsFor(images_ * height_.out * width_.out * channels_ * taps(), kProductsPerThread, call.threads);
     std::vector<int64_t> index(static_cast<size_t>(w.rank()), 0);
@@ -90,7 +69,7 @@ class DepthwiseGradWeight : public Kernel {
         const int64_t h = o * height_.stride + kh * height_.dilation - height_.pad;
         if (h < 0 || h >= height_.in) continue;
         for (int64_t kw = 0; kw < width_.taps; ++kw) {
-          const Axis::Range& range = under_[static_cast<size_t>(kw)];
+          const WindowAxis::Range& range = under_[static_cast<size_t>(kw)];
           loops_.add_products(x + (h * width_.in + range.first) * channels_, width_.stride * channels_,
                               dy + (o * width_.out + range.begin) * channels_, channels_, range.end - range.begin, n,
                               image + (kh * width_.taps + kw) * n);
@@ -101,8 +80,8 @@ class DepthwiseGradWeight : public Kernel {
 
   const Loops& loops_;
   int64_t images_, channels_;
-  Axis height_, width_;
-  std::vector<Axis::Range> under_;  // by tap of the width
+  WindowAxis height_, width_;
+  std::vector<WindowAxis::Range> under_;  // by tap of the width
   int threads_;
   std::vector<int64_t> places_;  // of dw's elements, by tap and channel
 };

@@ -31,6 +31,7 @@ std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionRowKernels() { return {}; }
 std::span<const CpuKernel> CpuDepthwiseKernels() { return {}; }
+std::span<const CpuKernel> CpuDenseWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuFastBfloat16Kernels() { return {}; }
 std::span<const CpuKernel> CpuMaxPoolKernels() { return {}; }

@@ -15,6 +15,7 @@ def isa_library(name, flags):
             "matrix_loops.cc",
             "normalization_loops.cc",
             "optimizer_loops.cc",
+            "outer_loops.cc",
             "pointwise_loops.cc",
             "pooling_loops.cc",
             "quantize_loops.cc",

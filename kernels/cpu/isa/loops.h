@@ -38,6 +38,23 @@ struct MatrixArgs {
   bool adds;
 };
 
+// A tile of sums of outer products, c[rows, kOuterColumns], rows <= kOuterRows: of runs of points a[i] and b[j], where a's points lie
+// `a_step` apart and b's kOuterColumns. Added to c where `adds`.
+inline constexpr Index kOuterRows = 6, kOuterColumns = 16;
+struct OuterRun {
+  Index a, b, points;  // where its first points lie
+};
+struct OuterArgs {
+  Index rows;
+  const float* a;
+  Index a_step;
+  const float* b;
+  const OuterRun* runs;
+  Index count;
+  float* c;
+  bool adds;
+};
+
 // A window whose `taps` points (one at least) are rows of n elements: point t is x[points[t] * stride + i].
 struct PoolArgs {
   const float* x;
@@ -194,6 +211,8 @@ struct Loops {
   Index matrix_panel;
   void (*pack_matrix)(const MatrixArgs& args, float* pack);
   void (*multiply_packed)(const MatrixArgs& args, const float* pack);
+
+  void (*add_outer_products)(const OuterArgs& args);
 
   // The largest of a window, or which point it is: the first of equal ones; a NaN is the largest.
   void (*largest)(const PoolArgs& args, float* value);

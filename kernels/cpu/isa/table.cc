@@ -48,6 +48,7 @@ const Loops kLoops = {
     .matrix_panel = kMatrixPanel,
     .pack_matrix = PackMatrix,
     .multiply_packed = MultiplyPacked,
+    .add_outer_products = AddOuterProducts,
     .largest = Largest,
     .largest_place = LargestPlace,
     .pick_places = PickPlaces,

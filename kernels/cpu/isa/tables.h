@@ -53,6 +53,7 @@ extern const UpdateFunction kUpdates[];
 void Matrix(const MatrixArgs& args, float* pack);
 void PackMatrix(const MatrixArgs& args, float* pack);
 void MultiplyPacked(const MatrixArgs& args, const float* pack);
+void AddOuterProducts(const OuterArgs& args);
 void Largest(const PoolArgs& args, float* value);
 void LargestPlace(const PoolArgs& args, int* place);
 void PickPlaces(const int* place, const int* own, int first, const float* g, Index n, float* to);

@@ -1,0 +1,50 @@
+// The windows of a convolution along each of its spatial dimensions, tap by tap.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kernels/catalog/kernel.h"
+#include "runtime/base/windows.h"
+
+namespace gradloom {
+
+// One spatial dimension: x's extent, y's, and how windows go along it.
+struct WindowAxis {
+  int64_t in = 1, out = 1, taps = 1, stride = 1, pad = 0, dilation = 1;
+
+  // The outputs [begin, end) whose windows have tap k within the input, and the input's place under the first.
+  struct Range {
+    int64_t begin, end, first;
+  };
+  Range Under(int64_t k) const {
+    const int64_t offset = k * dilation - pad;
+    const int64_t begin = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
+    const int64_t end = std::clamp<int64_t>(in > offset ? (in - offset - 1) / stride + 1 : 0, 0, out);
+    return {begin, std::max(begin, end), begin * stride + offset};
+  }
+};
+
+// Height and width of x[N, C, H, W], y[N, O, OH, OW] and w[O, C, KH, KW]; a missing height is 1.
+inline std::pair<WindowAxis, WindowAxis> WindowAxesOf(const Attributes& attributes, const Shape& x, const Shape& y, const Shape& w) {
+  const Windows windows = WindowsOf(attributes, x, {w.begin() + 2, w.end()});
+  WindowAxis axes[2];
+  for (int i = 0; i < windows.rank(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    axes[2 - windows.rank() + i] = {
+        x[i + 2], y[i + 2], windows.kernel[at], windows.strides[at], windows.pads_begin[at], windows.dilations[at]};
+  }
+  return {axes[0], axes[1]};
+}
+
+// By index along a dimension: what it adds to the place of an element, which is the sum over the dimensions.
+inline std::vector<int64_t> Places(const OperandType& operand, int axis) {
+  std::vector<int64_t> index(static_cast<size_t>(operand.shape.rank()), 0), places;
+  int64_t& along = index[static_cast<size_t>(axis)];
+  for (along = 0; along < operand.shape[axis]; ++along) places.push_back(operand.layout.Offset(operand.shape, index));
+  return places;
+}
+
+}  // namespace gradloom
