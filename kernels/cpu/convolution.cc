@@ -21,6 +21,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/winograd.h"
 #include "runtime/base/windows.h"
 
 namespace gradloom {
@@ -309,6 +310,7 @@ std::optional<Layout> ForwardWeightLayout(const KernelCall& gradient) {
 
 // Whether a plain call is faster with channels innermost: where the library, or we, have more than its plain loops for it.
 bool Prefers(KernelCall& call) {
+  if (PrefersWinograd(call)) return true;
   const Operands operands = OperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;

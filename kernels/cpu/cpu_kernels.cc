@@ -45,6 +45,8 @@ constexpr Rows kFamilies[] = {
     CpuMatMulKernels,
     CpuConvolutionRowKernels,
     CpuDepthwiseKernels,
+    CpuWinogradKernels,
+    CpuWinogradWeightKernels,
     CpuDenseWeightKernels,
     CpuConvolutionKernels,
     CpuFastBfloat16Kernels,

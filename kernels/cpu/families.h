@@ -36,6 +36,8 @@ std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
 std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
 std::span<const CpuKernel> CpuConvolutionRowKernels();   // convolution_rows.cc
 std::span<const CpuKernel> CpuDepthwiseKernels();        // depthwise.cc
+std::span<const CpuKernel> CpuWinogradKernels();         // winograd.cc
+std::span<const CpuKernel> CpuWinogradWeightKernels();   // winograd_weights.cc
 std::span<const CpuKernel> CpuDenseWeightKernels();      // dense_weights.cc
 std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
 std::span<const CpuKernel> CpuFastBfloat16Kernels();     // convolution.cc: where they are ahead of widened ones

@@ -31,6 +31,8 @@ std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionRowKernels() { return {}; }
 std::span<const CpuKernel> CpuDepthwiseKernels() { return {}; }
+std::span<const CpuKernel> CpuWinogradKernels() { return {}; }
+std::span<const CpuKernel> CpuWinogradWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuDenseWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuFastBfloat16Kernels() { return {}; }

@@ -68,9 +68,9 @@ void Compare(const KernelCall& call, size_t k, const Tensor& wanted, const Tenso
   }
 }
 
-// Runs once; output alias.output lies on input alias.input where that is not null.
-void RunAndCompare(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs, const std::vector<Tensor>& wanted,
-                   const Comparison& how, const Aliasing* alias) {
+// Runs once, and gives the results; output alias.output lies on input alias.input where that is not null.
+std::vector<Tensor> RunAndCompare(const KernelRow& row, const KernelCall& call, const std::vector<Tensor>& inputs,
+                                  const std::vector<Tensor>& wanted, const Comparison& how, const Aliasing* alias) {
   const std::string what = std::string(row.name) + " threads " + std::to_string(call.threads) +
                            (alias ? " in place " + std::to_string(alias->output) + " on " + std::to_string(alias->input) : "");
   std::vector<Memory> memory;
@@ -92,10 +92,11 @@ void RunAndCompare(const KernelRow& row, const KernelCall& call, const std::vect
   Tensor scratch(DType::kUint8, {(row.scratch_bytes ? row.scratch_bytes(call) : 0) + 1});
   std::memset(scratch.data(), 0xFF, static_cast<size_t>(scratch.bytes()));
   MakeCpuKernel(row, call)->Run(in.data(), out.data(), scratch.data(), nullptr);
+  std::vector<Tensor> results(call.outputs.size());
   for (size_t k = 0; k < call.outputs.size(); ++k) {
     const OperandType& type = call.outputs[k];
     if (!type.present()) continue;
-    Tensor got(type.dtype, type.shape);
+    Tensor& got = results[k] = Tensor(type.dtype, type.shape);
     FromLayout(type.layout, type.shape, DTypeBytes(type.dtype), out[k], got.data());
     Compare(call, k, wanted[k], got, how, what);
     // Padding must be zero afterwards.
@@ -103,6 +104,7 @@ void RunAndCompare(const KernelRow& row, const KernelCall& call, const std::vect
     ToLayout(type.layout, type.shape, DTypeBytes(type.dtype), got.data(), again.data());
     EXPECT_EQ(std::memcmp(again.data(), out[k], static_cast<size_t>(type.bytes())), 0) << what << ": padding of output " << k;
   }
+  return results;
 }
 
 bool CanAlias(const KernelCall& call, const Aliasing& alias) {
@@ -160,7 +162,14 @@ void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Compa
     ASSERT_NE(row, nullptr) << Describe(call) << ": " << why;
     ASSERT_FALSE(row->name.starts_with("reference.")) << Describe(call);
     ASSERT_EQ(Rejection(*row, call), "") << row->name << ": " << Describe(call);
-    RunAndCompare(*row, call, inputs, wanted, how, nullptr);
+    const std::vector<Tensor> results = RunAndCompare(*row, call, inputs, wanted, how, nullptr);
+    if (how.same_bits && threads == 2) {
+      for (int others : {1, 3}) {
+        call.threads = others;
+        RunAndCompare(*row, call, inputs, results, {.absolute = 0, .relative = 0}, nullptr);
+      }
+      call.threads = threads;
+    }
     if (!how.check_aliasing) continue;
     for (const Aliasing& alias : row->may_alias) {
       if (CanAlias(call, alias)) RunAndCompare(*row, call, inputs, wanted, how, &alias);

@@ -20,6 +20,8 @@ struct Comparison {
   double low = -2, high = 2;  // range of random float operands
   // Fills input i, instead of the range; returns false to leave it to the range.
   std::function<bool(int input, Tensor& tensor, std::mt19937_64& random)> fill = nullptr;
+  // Any number of threads must give the same bits.
+  bool same_bits = false;
   // Runs once more for each permitted aliasing on its own.
   bool check_aliasing = true;
   // The reference kernel runs in float32 where operands have 16 bits; its results are rounded.

@@ -333,6 +333,69 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
   }
 }
 
+// Winograd's kernels: rows and columns that fill no tile, all paddings, tiles in several groups and parts, few of them beside many filters,
+// and panels of one vector; with any number of threads the same bits.
+TEST(ChannelsLast, WinogradConvolutions) {
+  std::mt19937_64 random(TestSeed());
+  struct Case {
+    Shape x;
+    int64_t outputs;
+    std::vector<int64_t> pads;
+  };
+  const Case cases[] = {{{2, 32, 20, 20}, 32, {1, 1, 1, 1}}, {{3, 64, 13, 11}, 48, {1, 1, 1, 1}}, {{4, 48, 9, 10}, 80, {0, 2, 1, 0}},
+                        {{5, 32, 30, 31}, 64, {2, 2, 2, 2}}, {{8, 96, 7, 7}, 352, {1, 1, 1, 1}},  {{12, 208, 6, 5}, 144, {1, 0, 1, 2}},
+                        {{64, 32, 3, 4}, 160, {1, 1, 1, 1}}, {{1, 144, 21, 24}, 32, {0, 0, 0, 0}}};
+  const Layout weights = {.order = {0, 2, 3, 1}, .blocks = {{0, BestLoops().matrix_panel / 2}}};
+  for (const Case& c : cases) {
+    const Attributes attributes = {{"pads", c.pads}};
+    const Shape w{c.outputs, c.x[1], 3, 3};
+    const Windows windows = WindowsOf(attributes, c.x, {3, 3});
+    const Shape y{c.x[0], c.outputs, windows.Count(0, c.x[2], false), windows.Count(1, c.x[3], false)};
+    KernelCall calls[] = {Call("Conv", "", {Float(c.x), Float(w), Float({c.outputs})}, {Float(y)}, attributes),
+                          Call("Conv", "", {Float(c.x), Float(w)}, {Float(y)}, attributes),
+                          Call("ConvGradInput", "gradloom", {Float(y), Float(w)}, {Float(c.x)}, attributes),
+                          Call("ConvGradWeight", "gradloom", {Float(c.x), Float(y)}, {Float(w)}, attributes)};
+    for (KernelCall& call : calls) {
+      const std::string name = "cpu.Winograd" + call.op;
+      EXPECT_NE(Rejection(*FindKernel(name), call), "") << "plain operands";
+      ASSERT_TRUE(FindKernel("onednn." + call.op)->prefers(call));
+      ASSERT_EQ(ChooseKernel(DeviceKind::kCpu, call)->name, name) << c.x.ToString();
+      for (const auto* operands : {&call.inputs, &call.outputs}) {
+        for (const OperandType& operand : *operands) {
+          if (operand.shape == w) {
+            EXPECT_EQ(operand.layout, weights);
+          }
+        }
+      }
+      ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4, .scale = 0.1, .same_bits = true}, name);
+    }
+  }
+}
+
+// Where there is next to nothing to gain, or nothing at all: one point for each tile, few tiles for many filters, few channels, channels
+// that are no whole vectors, and what is no 3 x 3 window at each point.
+TEST(ChannelsLast, WinogradConvolutionsAreNotForAll) {
+  const auto rejects = [](Shape x, int64_t outputs, std::vector<int64_t> kernel, Attributes attributes) {
+    const Windows windows = WindowsOf(attributes, x, kernel);
+    const Shape y{x[0], outputs, windows.Count(0, x[2], false), windows.Count(1, x[3], false)};
+    const Shape w{outputs, x[1] / attributes.Int("group", 1), kernel[0], kernel[1]};
+    KernelCall call = Call("Conv", "", {Last(x), Float(w)}, {Last(y)}, std::move(attributes));
+    call.inputs[1].layout = {.order = {0, 2, 3, 1}, .blocks = {{0, BestLoops().matrix_panel / 2}}};
+    return !Rejection(*FindKernel("cpu.WinogradConv"), call).empty();
+  };
+  const std::vector<int64_t> one{1, 1, 1, 1};
+  EXPECT_FALSE(rejects({8, 64, 16, 16}, 64, {3, 3}, {{"pads", one}}));
+  EXPECT_TRUE(rejects({400, 64, 1, 1}, 64, {3, 3}, {{"pads", one}}));
+  EXPECT_TRUE(rejects({1, 512, 7, 7}, 512, {3, 3}, {{"pads", one}}));
+  EXPECT_TRUE(rejects({8, 16, 16, 16}, 16, {3, 3}, {{"pads", one}}));
+  EXPECT_TRUE(rejects({8, 64, 16, 16}, 66, {3, 3}, {{"pads", one}}));
+  EXPECT_TRUE(rejects({8, 64, 16, 16}, 64, {3, 5}, {{"pads", one}}));
+  EXPECT_TRUE(rejects({8, 64, 16, 16}, 64, {3, 3}, {{"pads", one}, {"strides", std::vector<int64_t>{2, 2}}}));
+  EXPECT_TRUE(rejects({8, 64, 16, 16}, 64, {3, 3}, {{"pads", one}, {"dilations", std::vector<int64_t>{2, 2}}}));
+  EXPECT_TRUE(rejects({8, 64, 16, 16}, 64, {3, 3}, {{"pads", one}, {"group", int64_t{2}}}));
+  EXPECT_TRUE(rejects({8, 64, 16, 16}, 64, {3, 3}, {{"pads", std::vector<int64_t>{3, 3, 3, 3}}}));
+}
+
 TEST(ChannelsLast, LocalResponse) {
   std::mt19937_64 random(TestSeed());
   const Attributes windows[] = {{{"size", int64_t{5}}, {"alpha", 0.3f}, {"beta", 0.75f}, {"bias", 1.5f}},

@@ -26,6 +26,7 @@ def isa_library(name, flags):
             "table.cc",
             "tables.h",
             "vector.h",
+            "winograd_loops.cc",
         ],
         hdrs = ["loops.h"],
         copts = [

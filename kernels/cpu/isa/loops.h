@@ -55,6 +55,34 @@ struct OuterArgs {
   bool adds;
 };
 
+// Winograd's convolutions (kernels/cpu/winograd.cc). Patches of 4 x 4 points become 16 numbers for each channel, each of a plane of its
+// own; channels are in chunks of kWinogradChunk where they are rows of a product, in panels of `matrix_panel` where they are its columns.
+inline constexpr Index kWinogradChunk = 64;
+// Filters w[3 * 3 taps, rows, columns], a vector of columns next to each other, and their 16 planes.
+struct WinogradFilterArgs {
+  const float* w;
+  Index tap_step, row_step, vector_step, rows, columns;
+  float* to;
+  Index plane, to_step;
+};
+// Back from the planes of a gradient.
+struct WinogradFilterGradArgs {
+  const float* from;
+  Index plane, from_step, rows, columns;
+  float* w;
+  Index tap_step, row_step, vector_step;
+};
+// c[rows, panel] of a panel b[depth, panel] and a: rows a chunk apart, in chunks of depth that lie a_step apart; or rows next to each
+// other, at points a chunk apart. Added to c where `adds`. `columns` is a vector or two.
+struct WinogradTileArgs {
+  Index rows, columns, depth;
+  const float* a;
+  Index a_step;
+  const float* b;
+  float* c;
+  bool adds;
+};
+
 // A window whose `taps` points (one at least) are rows of n elements: point t is x[points[t] * stride + i].
 struct PoolArgs {
   const float* x;
@@ -213,6 +241,17 @@ struct Loops {
   void (*multiply_packed)(const MatrixArgs& args, const float* pack);
 
   void (*add_outer_products)(const OuterArgs& args);
+
+  // Channels are whole vectors everywhere here.
+  Index winograd_rows;  // of a tile at most
+  void (*winograd_patch)(const float* const* points, Index channels, Index plane, Index chunk_step, float* to);
+  void (*winograd_pair)(const float* const* points, Index channels, Index plane, Index panel_step, float* to);
+  void (*winograd_filter)(const WinogradFilterArgs& args);
+  // 2 x 2 points of y; null where there is none.
+  void (*winograd_output)(const float* from, Index plane, Index columns, const float* bias, float* const* points);
+  void (*winograd_filter_gradient)(const WinogradFilterGradArgs& args);
+  void (*winograd_products)(const WinogradTileArgs& args);
+  void (*winograd_sums)(const WinogradTileArgs& args);
 
   // The largest of a window, or which point it is: the first of equal ones; a NaN is the largest.
   void (*largest)(const PoolArgs& args, float* value);

@@ -23,6 +23,9 @@ inline constexpr Index kLanes = 4;
 
 inline constexpr Index kMatrixPanel = 2 * kLanes;  // columns of a packed matrix that lie together
 
+// Rows of a tile of Winograd's products: as many as the registers hold next to two vectors of a panel and one of a row.
+inline constexpr Index kWinogradRows = kLanes == 16 ? 14 : 6;
+
 #define GRADLOOM_INLINE static inline __attribute__((always_inline, unused))
 
 typedef float Vector __attribute__((vector_size(kLanes * 4)));

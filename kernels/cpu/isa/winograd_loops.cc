@@ -1,0 +1,203 @@
+// Winograd's F(2x2, 3x3) and F(3x3, 2x2): the products of 4 x 4 patches, with transforms at points 0, 1, -1 and infinity.
+#include "kernels/cpu/isa/tables.h"
+#include "kernels/cpu/isa/vector.h"
+
+namespace gradloom::GRADLOOM_ISA {
+namespace {
+
+constexpr Index kChunk = kWinogradChunk, kPanel = kMatrixPanel;
+
+// to = B^T from of 4 vectors: of a patch's points.
+GRADLOOM_INLINE void PatchLine(Vector a, Vector b, Vector c, Vector d, Vector* to, Index step) {
+  to[0] = a - c;
+  to[step] = b + c;
+  to[2 * step] = c - b;
+  to[3 * step] = d - b;
+}
+
+}  // namespace
+
+void WinogradPatch(const float* const* points, Index channels, Index plane, Index chunk_step, float* to) {
+  for (Index c = 0; c < channels; c += kLanes) {
+    Vector rows[16], out[16];
+#pragma GCC unroll 4
+    for (Index j = 0; j < 4; ++j)
+      PatchLine(Load(points[j] + c), Load(points[4 + j] + c), Load(points[8 + j] + c), Load(points[12 + j] + c), rows + j, 4);
+#pragma GCC unroll 4
+    for (Index i = 0; i < 4; ++i) PatchLine(rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3], out + 4 * i, 1);
+    float* const at = to + c / kChunk * chunk_step + c % kChunk;
+#pragma GCC unroll 16
+    for (Index p = 0; p < 16; ++p) Store(at + p * plane, out[p]);
+  }
+}
+
+namespace {
+
+// G of two points: a, (a + b) / 2, (a - b) / 2, b.
+GRADLOOM_INLINE void PairLine(Vector a, Vector b, Vector* to, Index step) {
+  const Vector half = Broadcast(0.5f), x = half * a, y = half * b;
+  to[0] = a;
+  to[step] = x + y;
+  to[2 * step] = x - y;
+  to[3 * step] = b;
+}
+
+// G of three points: a, (a + b + c) / 2, (a - b + c) / 2, c.
+GRADLOOM_INLINE void TripleLine(Vector a, Vector b, Vector c, Vector* to, Index step) {
+  const Vector half = Broadcast(0.5f), ends = half * (a + c), middle = half * b;
+  to[0] = a;
+  to[step] = ends + middle;
+  to[2 * step] = ends - middle;
+  to[3 * step] = c;
+}
+
+}  // namespace
+
+void WinogradPair(const float* const* points, Index channels, Index plane, Index panel_step, float* to) {
+  for (Index c = 0; c < channels; c += kLanes) {
+    Vector rows[8], out[16];
+#pragma GCC unroll 2
+    for (Index j = 0; j < 2; ++j) PairLine(Load(points[j] + c), Load(points[2 + j] + c), rows + j, 2);
+#pragma GCC unroll 4
+    for (Index i = 0; i < 4; ++i) PairLine(rows[2 * i], rows[2 * i + 1], out + 4 * i, 1);
+    float* const at = to + c / kPanel * panel_step + c % kPanel;
+#pragma GCC unroll 16
+    for (Index p = 0; p < 16; ++p) Store(at + p * plane, out[p]);
+  }
+}
+
+void WinogradFilter(const WinogradFilterArgs& args) {
+  const float* w = args.w;
+  float* to = args.to;
+  for (Index row = 0; row < args.rows; ++row, w += args.row_step, to += args.to_step) {
+    for (Index c = 0; c < args.columns; c += kLanes) {
+      const float* const tap = w + c / kLanes * args.vector_step;
+      Vector rows[12], out[16];
+#pragma GCC unroll 3
+      for (Index j = 0; j < 3; ++j)
+        TripleLine(Load(tap + j * args.tap_step), Load(tap + (3 + j) * args.tap_step), Load(tap + (6 + j) * args.tap_step), rows + j, 3);
+#pragma GCC unroll 4
+      for (Index i = 0; i < 4; ++i) TripleLine(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out + 4 * i, 1);
+#pragma GCC unroll 16
+      for (Index p = 0; p < 16; ++p) Store(to + p * args.plane + c, out[p]);
+    }
+  }
+}
+
+void WinogradOutput(const float* from, Index plane, Index columns, const float* bias, float* const* points) {
+  for (Index c = 0; c < columns; c += kLanes) {
+    // A^T of the columns, then of the rows: a + b + c, b - c + d.
+    Vector rows[8];
+#pragma GCC unroll 4
+    for (Index j = 0; j < 4; ++j) {
+      const Vector a = Load(from + j * plane + c), b = Load(from + (4 + j) * plane + c), d = Load(from + (8 + j) * plane + c),
+                   e = Load(from + (12 + j) * plane + c);
+      rows[j] = a + b + d;
+      rows[4 + j] = b - d + e;
+    }
+    const Vector shift = bias != nullptr ? Load(bias + c) : Vector{};
+#pragma GCC unroll 2
+    for (Index i = 0; i < 2; ++i) {
+      const Vector* const r = rows + 4 * i;
+      if (points[2 * i] != nullptr) Store(points[2 * i] + c, r[0] + r[1] + r[2] + shift);
+      if (points[2 * i + 1] != nullptr) Store(points[2 * i + 1] + c, r[1] - r[2] + r[3] + shift);
+    }
+  }
+}
+
+void WinogradFilterGradient(const WinogradFilterGradArgs& args) {
+  const float* from = args.from;
+  float* w = args.w;
+  for (Index row = 0; row < args.rows; ++row, w += args.row_step, from += args.from_step) {
+    for (Index c = 0; c < args.columns; c += kLanes) {
+      // a + b + c, b - c, b + c + d.
+      Vector rows[12];
+#pragma GCC unroll 4
+      for (Index j = 0; j < 4; ++j) {
+        const Vector a = Load(from + j * args.plane + c), b = Load(from + (4 + j) * args.plane + c),
+                     d = Load(from + (8 + j) * args.plane + c), e = Load(from + (12 + j) * args.plane + c), sum = b + d;
+        rows[j] = a + sum;
+        rows[4 + j] = b - d;
+        rows[8 + j] = sum + e;
+      }
+#pragma GCC unroll 3
+      for (Index i = 0; i < 3; ++i) {
+        const Vector* const r = rows + 4 * i;
+        float* const tap = w + 3 * i * args.tap_step + c / kLanes * args.vector_step;
+        const Vector sum = r[1] + r[2];
+        Store(tap, r[0] + sum);
+        Store(tap + args.tap_step, r[1] - r[2]);
+        Store(tap + 2 * args.tap_step, sum + r[3]);
+      }
+    }
+  }
+}
+
+namespace {
+
+// Loops are unrolled, so that the sums stay in registers. `kAlong`: whether a's rows lie along its chunks, or across them.
+template <Index kCount, Index kVectors, bool kAlong>
+void Tile(const WinogradTileArgs& args) {
+  Vector sums[kCount][kVectors];
+  constexpr Index kRowStep = kAlong ? kChunk : 1, kStep = kAlong ? 1 : kChunk;
+#pragma GCC unroll 16
+  for (Index r = 0; r < kCount; ++r) {
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) sums[r][v] = Vector{};
+  }
+  const float* b = args.b;
+  for (Index left = args.depth, chunk = 0; left > 0; left -= kChunk, ++chunk) {
+    const float* a = args.a + chunk * args.a_step;
+    for (Index k = kAlong && left > kChunk ? kChunk : left; k > 0; --k, a += kStep, b += kPanel) {
+      Vector columns[kVectors];
+#pragma GCC unroll 2
+      for (Index v = 0; v < kVectors; ++v) columns[v] = Load(b + v * kLanes);
+#pragma GCC unroll 16
+      for (Index r = 0; r < kCount; ++r) {
+        const Vector x = Broadcast(a[r * kRowStep]);
+#pragma GCC unroll 2
+        for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, columns[v], sums[r][v]);
+      }
+    }
+    if (!kAlong) break;
+  }
+#pragma GCC unroll 16
+  for (Index r = 0; r < kCount; ++r) {
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) {
+      float* const to = args.c + r * kPanel + v * kLanes;
+      // Sums of parts, which round less than one of all.
+      Store(to, args.adds ? Load(to) + sums[r][v] : sums[r][v]);
+    }
+  }
+}
+
+using TileFunction = void (*)(const WinogradTileArgs&);
+template <Index kVectors, bool kAlong>
+constexpr TileFunction kTiles[] = {
+    nullptr,
+    Tile<1, kVectors, kAlong>,
+    Tile<2, kVectors, kAlong>,
+    Tile<3, kVectors, kAlong>,
+    Tile<4, kVectors, kAlong>,
+    Tile<5, kVectors, kAlong>,
+    Tile<6, kVectors, kAlong>,
+#if defined(__AVX512F__)
+    Tile<7, kVectors, kAlong>,
+    Tile<8, kVectors, kAlong>,
+    Tile<9, kVectors, kAlong>,
+    Tile<10, kVectors, kAlong>,
+    Tile<11, kVectors, kAlong>,
+    Tile<12, kVectors, kAlong>,
+    Tile<13, kVectors, kAlong>,
+    Tile<14, kVectors, kAlong>,
+#endif
+};
+
+}  // namespace
+
+void WinogradProducts(const WinogradTileArgs& args) { (args.columns > kLanes ? kTiles<2, true> : kTiles<1, true>)[args.rows](args); }
+
+void WinogradSums(const WinogradTileArgs& args) { (args.columns > kLanes ? kTiles<2, false> : kTiles<1, false>)[args.rows](args); }
+
+}  // namespace gradloom::GRADLOOM_ISA

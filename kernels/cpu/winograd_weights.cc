@@ -1,0 +1,140 @@
+// The gradients of the filters of convolutions by Winograd's F(3x3, 2x2): each of 16 planes is the sum over tiles of the outer products of
+// what a patch of x and a tile of y's gradient have there. Threads make the planes of a part of the tiles together, and then share the
+// sums, whose order is that of the tiles, however many threads there are.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/winograd_tiles.h"
+#include "runtime/base/checked.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kPartBytes = 4 << 20;  // of the planes of a part of the tiles
+constexpr int64_t kFewestTiles = 128, kMostTiles = 256;
+constexpr int64_t kSummed = 64;  // tiles whose products are one sum: sums of such sums round less than one of all
+constexpr int64_t kProductsPerThread = 1 << 18;
+
+struct Sizes {
+  WinogradExtents of;
+  int64_t panel, panels, chunks, parts, tiles;  // tiles of a part at most
+
+  explicit Sizes(const KernelCall& call)
+      : of(WinogradExtents::Of(call)),
+        panel(BestLoops().matrix_panel),
+        panels(CeilDiv(of.y_channels, panel)),
+        chunks(CeilDiv(of.x_channels, kWinogradChunk)) {
+    const int64_t bytes = kWinogradPlanes * (chunks * kWinogradChunk + panels * panel) * static_cast<int64_t>(sizeof(float));
+    parts = CeilDiv(of.tiles(), std::clamp(kPartBytes / bytes, kFewestTiles, kMostTiles));
+    tiles = CeilDiv(of.tiles(), parts);
+  }
+  int64_t x_chunk() const { return tiles * kWinogradChunk; }
+  int64_t y_panel() const { return tiles * panel; }
+  int64_t x_plane() const { return chunks * x_chunk() + kWinogradGap; }
+  int64_t y_plane() const { return panels * y_panel() + kWinogradGap; }
+  int64_t sum_plane() const { return kWinogradChunk * panel + kWinogradGap; }
+
+  // Floats of scratch memory. The sums of a chunk of x's channels and a panel of y's are a thread's own where one part has all tiles.
+  int64_t x_planes() const { return kWinogradPlanes * x_plane(); }
+  int64_t y_planes() const { return kWinogradPlanes * y_plane(); }
+  int64_t sums() const { return kWinogradPlanes * sum_plane(); }
+  int64_t all(int threads) const { return x_planes() + y_planes() + (parts > 1 ? chunks * panels : threads) * sums(); }
+};
+
+class WinogradGradWeight : public Kernel {
+ public:
+  explicit WinogradGradWeight(const KernelCall& call) : loops_(BestLoops()), n_(call) {
+    threads_ = ThreadsFor(kWinogradPlanes * n_.of.tiles() * n_.of.x_channels * n_.of.y_channels, kProductsPerThread, call.threads);
+    outside_.assign(static_cast<size_t>(std::max(n_.of.x_channels, n_.of.y_channels)), 0.0f);
+  }
+
+  static int64_t Scratch(const KernelCall& call) { return Sizes(call).all(call.threads) * static_cast<int64_t>(sizeof(float)); }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const auto *x = static_cast<const float*>(inputs[0]), *dy = static_cast<const float*>(inputs[1]);
+    auto *dw = static_cast<float*>(outputs[0]), *x_planes = static_cast<float*>(scratch);
+    float *const y_planes = x_planes + n_.x_planes(), *const sums = y_planes + n_.y_planes();
+    for (int64_t part = 0; part < n_.parts; ++part) {
+      const int64_t first = n_.of.tiles() * part / n_.parts, tiles = n_.of.tiles() * (part + 1) / n_.parts - first;
+      ParallelRanges(tiles, 1, threads_, [&](int64_t begin, int64_t end) { Transform(x, dy, first, begin, end, x_planes, y_planes); });
+      ParallelRanges(n_.chunks * n_.panels, 1, threads_, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t chunk = i / n_.panels, panel = i % n_.panels;
+          float* const own = sums + (n_.parts > 1 ? i : ThreadPlace()) * n_.sums();
+          Add(chunk, panel, tiles, part > 0, x_planes, y_planes, own);
+          if (part == n_.parts - 1) Finish(chunk, panel, own, dw);
+        }
+      });
+    }
+  }
+
+ private:
+  int64_t Rows(int64_t chunk) const { return std::min(kWinogradChunk, n_.of.x_channels - chunk * kWinogradChunk); }
+  int64_t Columns(int64_t panel) const { return std::min(n_.panel, n_.of.y_channels - panel * n_.panel); }
+
+  void Transform(const float* x, const float* dy, int64_t first, int64_t begin, int64_t end, float* x_planes, float* y_planes) const {
+    WinogradCursor cursor(n_.of, first + begin);
+    for (int64_t t = begin; t < end; ++t, cursor.Next()) {
+      const float* points[16];
+      cursor.Patch(x, outside_.data(), points);
+      loops_.winograd_patch(points, n_.of.x_channels, n_.x_plane(), n_.x_chunk(), x_planes + t * kWinogradChunk);
+      cursor.Tile<const float>(dy, outside_.data(), points);
+      loops_.winograd_pair(points, n_.of.y_channels, n_.y_plane(), n_.y_panel(), y_planes + t * n_.panel);
+    }
+  }
+
+  void Add(int64_t chunk, int64_t panel, int64_t tiles, bool adds, const float* x_planes, const float* y_planes, float* sums) const {
+    const int64_t rows = Rows(chunk), blocks = CeilDiv(rows, loops_.winograd_rows);
+    for (int64_t plane = 0; plane < kWinogradPlanes; ++plane) {
+      for (int64_t block = 0; block < blocks; ++block) {
+        const int64_t first = rows * block / blocks, last = rows * (block + 1) / blocks;
+        for (int64_t tile = 0; tile < tiles; tile += kSummed) {
+          loops_.winograd_sums({.rows = last - first,
+                                .columns = Columns(panel),
+                                .depth = std::min(kSummed, tiles - tile),
+                                .a = x_planes + plane * n_.x_plane() + chunk * n_.x_chunk() + tile * kWinogradChunk + first,
+                                .a_step = 0,
+                                .b = y_planes + plane * n_.y_plane() + panel * n_.y_panel() + tile * n_.panel,
+                                .c = sums + plane * n_.sum_plane() + first * n_.panel,
+                                .adds = adds || tile > 0});
+        }
+      }
+    }
+  }
+
+  void Finish(int64_t chunk, int64_t panel, const float* sums, float* dw) const {
+    const int64_t x = n_.of.x_channels, lanes = WinogradLanes();
+    loops_.winograd_filter_gradient({.from = sums,
+                                     .plane = n_.sum_plane(),
+                                     .from_step = n_.panel,
+                                     .rows = Rows(chunk),
+                                     .columns = Columns(panel),
+                                     .w = dw + panel * n_.panel * 9 * x + chunk * kWinogradChunk * lanes,
+                                     .tap_step = x * lanes,
+                                     .row_step = lanes,
+                                     .vector_step = 9 * x * lanes});
+  }
+
+  const Loops& loops_;
+  const Sizes n_;
+  int threads_;
+  std::vector<float> outside_;  // a point that is padding
+};
+
+constexpr CpuKernel kKernels[] = {
+    {.row = {.name = "cpu.WinogradConvGradWeight",
+             .op = "ConvGradWeight",
+             .domain = "gradloom",
+             .rejects = RejectsWinograd,
+             .scratch_bytes = WinogradGradWeight::Scratch},
+     .make = MakeKernel<WinogradGradWeight>},
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuWinogradWeightKernels() { return kKernels; }
+
+}  // namespace gradloom
