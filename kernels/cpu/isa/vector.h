@@ -2,6 +2,10 @@
 // by the files that are compiled per instruction set.
 #pragma once
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/scalar/math.h"
 
@@ -39,6 +43,18 @@ GRADLOOM_INLINE Vector Broadcast(float x) {
   Vector v;
   for (Index i = 0; i < kLanes; ++i) v[i] = x;
   return v;
+}
+
+// The same of a number in memory. Of a loop over the lanes GCC 12 makes a load of a whole vector and a shuffle of its first lane, which
+// takes time where multiply-adds are done.
+GRADLOOM_INLINE Vector BroadcastFrom(const float* p) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_broadcastss_ps(static_cast<__mmask16>(-1), _mm_load_ss(p));
+#elif defined(__AVX2__)
+  return _mm256_broadcast_ss(p);
+#else
+  return Broadcast(*p);
+#endif
 }
 
 // Lane by lane; the compiler makes one instruction of it.

@@ -154,7 +154,7 @@ void Tile(const WinogradTileArgs& args) {
       for (Index v = 0; v < kVectors; ++v) columns[v] = Load(b + v * kLanes);
 #pragma GCC unroll 16
       for (Index r = 0; r < kCount; ++r) {
-        const Vector x = Broadcast(a[r * kRowStep]);
+        const Vector x = BroadcastFrom(a + r * kRowStep);
 #pragma GCC unroll 2
         for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, columns[v], sums[r][v]);
       }
