@@ -42,6 +42,7 @@ struct Sizes {
   int64_t images, inputs, outputs, x_height, x_width;
   PackedAxis height, width;
   int64_t rows, group;  // rows of dy of an image, and images, of a chunk at most
+  int64_t panel_rows = BestLoops().panel_rows, panel_columns = BestLoops().matrix_panel;
 
   Sizes(const KernelCall& call, const std::pair<WindowAxis, WindowAxis>& axes)
       : images(call.inputs[0].shape[0]),
@@ -61,17 +62,18 @@ struct Sizes {
 
   static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
   int64_t taps() const { return height.axis.taps * width.axis.taps; }
-  int64_t x_panels() const { return CeilDiv(inputs, kOuterRows); }
-  int64_t y_panels() const { return CeilDiv(outputs, kOuterColumns); }
+  bool strided() const { return std::max({height.axis.stride, height.step, width.axis.stride, width.step}) > 1; }
+  int64_t x_panels() const { return CeilDiv(inputs, panel_rows); }
+  int64_t y_panels() const { return CeilDiv(outputs, panel_columns); }
   // Rows of x under the windows of so many rows of dy.
   int64_t x_rows(int64_t of) const {
     return std::min(height.axis.in, (of - 1) * height.axis.stride + (height.axis.taps - 1) * height.axis.dilation + 1);
   }
-  int64_t x_row() const { return width.axis.in * kOuterRows; }  // floats of a packed row in a panel
-  int64_t y_row() const { return width.axis.out * kOuterColumns; }
+  int64_t x_row() const { return width.axis.in * panel_rows; }  // floats of a packed row in a panel
+  int64_t y_row() const { return width.axis.out * panel_columns; }
   int64_t x_panel() const { return group * x_rows(rows) * x_row() + kGap; }
   int64_t y_panel() const { return group * rows * y_row() + kGap; }
-  int64_t tile() const { return taps() * kOuterRows * kOuterColumns; }  // floats of the sums of two panels
+  int64_t tile() const { return taps() * panel_rows * panel_columns; }  // floats of the sums of two panels
 
   // Floats of scratch memory.
   int64_t x_packed() const { return AlignUp(x_panels() * x_panel(), 16); }
@@ -162,12 +164,12 @@ class DenseGradWeight : public Kernel {
       const int64_t h = (chunk.row + i % chunk.rows) * height.stride + kh * height.dilation - height.pad;
       if (h < 0 || h >= height.in) continue;
       const int64_t at = i / chunk.rows * chunk.x_rows + h - chunk.x_row;
-      const OuterRun run = {.a = at * n_.x_row() + under.first * kOuterRows,
-                            .b = i * n_.y_row() + under.begin * kOuterColumns,
+      const OuterRun run = {.a = at * n_.x_row() + under.first * n_.panel_rows,
+                            .b = i * n_.y_row() + under.begin * n_.panel_columns,
                             .points = under.end - under.begin};
       // A run may go on where the one before ends.
       OuterRun* const before = chunk.runs.size() > first ? &chunk.runs.back() : nullptr;
-      if (before != nullptr && before->a + before->points * a_step() == run.a && before->b + before->points * kOuterColumns == run.b) {
+      if (before != nullptr && before->a + before->points * a_step() == run.a && before->b + before->points * n_.panel_columns == run.b) {
         before->points += run.points;
       } else {
         chunk.runs.push_back(run);
@@ -175,7 +177,7 @@ class DenseGradWeight : public Kernel {
     }
   }
 
-  int64_t a_step() const { return n_.width.axis.stride * kOuterRows; }
+  int64_t a_step() const { return n_.width.axis.stride * n_.panel_rows; }
 
   // The channels of x that panel i has: nearly as many in each, since a tile of a row or two would wait for its own additions.
   int64_t FirstInput(int64_t panel) const {
@@ -200,8 +202,11 @@ class DenseGradWeight : public Kernel {
 
   static constexpr int64_t kBlock = 8;  // points whose channels go into all panels one after the other
 
+  // More is copied at once than a point has, where the next is still to be written.
+  void PackInputs(const float* x, float* to) const { n_.panel_rows > 6 ? PackInputs<16>(x, to) : PackInputs<8>(x, to); }
+
+  template <int64_t kCopied>
   void PackInputs(const float* x, float* to) const {
-    constexpr int64_t kCopied = 8;  // at once: more than a point has, where the next is still to be written
     const int64_t points = n_.width.axis.in, step = n_.width.step * n_.inputs;
     for (int64_t block = 0; block < points; block += kBlock) {
       const int64_t end = std::min(points, block + kBlock);
@@ -211,9 +216,9 @@ class DenseGradWeight : public Kernel {
         float* const at = to + panel * n_.x_panel();
         int64_t p = block;
         if (channel + kCopied <= n_.inputs) {
-          for (; p < std::min(end, points - 1); ++p) std::memcpy(at + p * kOuterRows, from + p * step, kCopied * sizeof(float));
+          for (; p < std::min(end, points - 1); ++p) std::memcpy(at + p * n_.panel_rows, from + p * step, kCopied * sizeof(float));
         }
-        for (; p < end; ++p) std::copy_n(from + p * step, channels, at + p * kOuterRows);
+        for (; p < end; ++p) std::copy_n(from + p * step, channels, at + p * n_.panel_rows);
       }
     }
   }
@@ -223,15 +228,15 @@ class DenseGradWeight : public Kernel {
     for (int64_t block = 0; block < points; block += kBlock) {
       const int64_t end = std::min(points, block + kBlock);
       for (int64_t panel = 0; panel < n_.y_panels(); ++panel) {
-        const int64_t channel = panel * kOuterColumns, channels = n_.outputs - channel;
+        const int64_t channel = panel * n_.panel_columns, channels = n_.outputs - channel;
         const float* from = dy + channel;
         float* const at = to + panel * n_.y_panel();
         for (int64_t p = block; p < end; ++p) {
-          if (channels >= kOuterColumns) {
-            std::memcpy(at + p * kOuterColumns, from + p * n_.outputs, kOuterColumns * sizeof(float));
+          if (channels >= n_.panel_columns) {
+            std::memcpy(at + p * n_.panel_columns, from + p * n_.outputs, n_.panel_columns * sizeof(float));
           } else {
-            std::copy_n(from + p * n_.outputs, channels, at + p * kOuterColumns);
-            std::fill_n(at + p * kOuterColumns + channels, kOuterColumns - channels, 0.0f);
+            std::copy_n(from + p * n_.outputs, channels, at + p * n_.panel_columns);
+            std::fill_n(at + p * n_.panel_columns + channels, n_.panel_columns - channels, 0.0f);
           }
         }
       }
@@ -242,6 +247,7 @@ class DenseGradWeight : public Kernel {
   void Add(const Chunk& chunk, int64_t tile, const float* x_packed, const float* y_packed, float* sums, bool adds) const {
     const int64_t x_panel = tile % n_.x_panels(), y_panel = tile / n_.x_panels();
     OuterArgs args = {.rows = FirstInput(x_panel + 1) - FirstInput(x_panel),
+                      .columns = n_.panel_columns,
                       .a = x_packed + x_panel * n_.x_panel(),
                       .a_step = a_step(),
                       .b = y_packed + y_panel * n_.y_panel(),
@@ -249,7 +255,7 @@ class DenseGradWeight : public Kernel {
                       .count = 0,
                       .c = sums + tile * n_.tile(),
                       .adds = adds};
-    for (size_t tap = 0; tap + 1 < chunk.taps.size(); ++tap, args.c += kOuterRows * kOuterColumns) {
+    for (size_t tap = 0; tap + 1 < chunk.taps.size(); ++tap, args.c += n_.panel_rows * n_.panel_columns) {
       args.runs = chunk.runs.data() + chunk.taps[tap];
       args.count = static_cast<Index>(chunk.taps[tap + 1] - chunk.taps[tap]);
       if (args.count > 0 || !adds) loops_.add_outer_products(args);
@@ -258,13 +264,14 @@ class DenseGradWeight : public Kernel {
 
   void Write(int64_t tile, const float* sums, float* dw) const {
     constexpr int64_t kRun = 8;  // weights that lie next to each other in the layouts that there are
-    const int64_t x_panel = tile % n_.x_panels(), output = tile / n_.x_panels() * kOuterColumns;
-    const int64_t input = FirstInput(x_panel), inputs = FirstInput(x_panel + 1) - input, end = std::min(n_.outputs, output + kOuterColumns);
+    const int64_t x_panel = tile % n_.x_panels(), output = tile / n_.x_panels() * n_.panel_columns;
+    const int64_t input = FirstInput(x_panel), inputs = FirstInput(x_panel + 1) - input,
+                  end = std::min(n_.outputs, output + n_.panel_columns);
     const float* from = sums + tile * n_.tile();
     for (int64_t tap : tap_places_) {
       for (int64_t i = 0; i < inputs; ++i) {
         float* const to = dw + tap + input_places_[static_cast<size_t>(input + i)];
-        const float* const row = from + i * kOuterColumns;
+        const float* const row = from + i * n_.panel_columns;
         for (int64_t o = output; o < end;) {
           const int64_t* const place = output_places_.data() + o;
           if (o + kRun <= end && place[kRun - 1] == place[0] + kRun - 1) {
@@ -276,7 +283,7 @@ class DenseGradWeight : public Kernel {
           }
         }
       }
-      from += kOuterRows * kOuterColumns;
+      from += n_.panel_rows * n_.panel_columns;
     }
   }
 
@@ -290,8 +297,8 @@ class DenseGradWeight : public Kernel {
 };
 
 std::string RejectsShapes(const KernelCall& call) {
-  // Elsewhere the library's own are at the machine's rate, or nobody measured.
-  if (std::string_view(BestLoops().name) != "avx2") return "a machine with other than AVX2";
+  const std::string_view machine = BestLoops().name;
+  if (machine == "baseline") return "a machine without AVX2";
   const OperandType &x = call.inputs[0], &y = call.inputs[1], &w = call.outputs[0];
   for (const OperandType* operand : {&x, &y, &w}) {
     if (operand->dtype != DType::kFloat32) return std::string(DTypeName(operand->dtype));
@@ -302,6 +309,7 @@ std::string RejectsShapes(const KernelCall& call) {
   if (y.shape[0] != x.shape[0] || w.shape[0] != y.shape[1] || w.shape[1] != x.shape[1]) return "another batch, other channels or groups";
   const Sizes n(call);
   // Bounds of what was measured to gain (docs/benchmarks.md, "The weights' gradient of dense convolutions").
+  if (machine == "avx512" && !n.strided()) return "the library's own is at the machine's rate";
   if (n.inputs < 16 || n.outputs < 16) return "few channels";
   if (n.taps() * n.inputs * n.outputs < 80 * (n.inputs + n.outputs)) return "few products for each element that is packed";
   if (n.width.axis.out > 2048 || n.width.axis.in > 8192) return "wide";

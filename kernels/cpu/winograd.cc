@@ -33,7 +33,7 @@ struct Sizes {
         panel(BestLoops().matrix_panel),
         panels(CeilDiv(of.y_channels, panel)),
         chunks(CeilDiv(of.x_channels, kWinogradChunk)) {
-    const int64_t rows = BestLoops().winograd_rows;
+    const int64_t rows = BestLoops().panel_rows;
     const int64_t fit = kGroupBytes / (kWinogradPlanes * chunks * kWinogradChunk * static_cast<int64_t>(sizeof(float)));
     by_panels = of.tiles() < std::min(of.y_channels, kMostTilesByPanels);
     depth = by_panels ? std::min(of.x_channels, kSummed) : of.x_channels;
@@ -153,7 +153,7 @@ class WinogradConvolution : public Kernel {
 
   // With the filters of x's channels from `channel` on; products with those before it are there.
   void Multiply(const float* filters, int64_t panel, int64_t channel, int64_t tiles, const float* patches, float* products) const {
-    const int64_t blocks = CeilDiv(tiles, loops_.winograd_rows), depth = std::min(n_.depth, n_.of.x_channels - channel);
+    const int64_t blocks = CeilDiv(tiles, loops_.panel_rows), depth = std::min(n_.depth, n_.of.x_channels - channel);
     for (int64_t plane = 0; plane < kWinogradPlanes; ++plane) {
       for (int64_t block = 0; block < blocks; ++block) {
         const int64_t first = tiles * block / blocks, last = tiles * (block + 1) / blocks;

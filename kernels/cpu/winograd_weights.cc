@@ -87,19 +87,21 @@ class WinogradGradWeight : public Kernel {
   }
 
   void Add(int64_t chunk, int64_t panel, int64_t tiles, bool adds, const float* x_planes, const float* y_planes, float* sums) const {
-    const int64_t rows = Rows(chunk), blocks = CeilDiv(rows, loops_.winograd_rows);
+    const int64_t rows = Rows(chunk), blocks = CeilDiv(rows, loops_.panel_rows);
     for (int64_t plane = 0; plane < kWinogradPlanes; ++plane) {
       for (int64_t block = 0; block < blocks; ++block) {
         const int64_t first = rows * block / blocks, last = rows * (block + 1) / blocks;
         for (int64_t tile = 0; tile < tiles; tile += kSummed) {
-          loops_.winograd_sums({.rows = last - first,
-                                .columns = Columns(panel),
-                                .depth = std::min(kSummed, tiles - tile),
-                                .a = x_planes + plane * n_.x_plane() + chunk * n_.x_chunk() + tile * kWinogradChunk + first,
-                                .a_step = 0,
-                                .b = y_planes + plane * n_.y_plane() + panel * n_.y_panel() + tile * n_.panel,
-                                .c = sums + plane * n_.sum_plane() + first * n_.panel,
-                                .adds = adds || tile > 0});
+          const OuterRun run = {.a = 0, .b = 0, .points = std::min(kSummed, tiles - tile)};
+          loops_.add_outer_products({.rows = last - first,
+                                     .columns = Columns(panel),
+                                     .a = x_planes + plane * n_.x_plane() + chunk * n_.x_chunk() + tile * kWinogradChunk + first,
+                                     .a_step = kWinogradChunk,
+                                     .b = y_planes + plane * n_.y_plane() + panel * n_.y_panel() + tile * n_.panel,
+                                     .runs = &run,
+                                     .count = 1,
+                                     .c = sums + plane * n_.sum_plane() + first * n_.panel,
+                                     .adds = adds || tile > 0});
         }
       }
     }

@@ -38,14 +38,13 @@ struct MatrixArgs {
   bool adds;
 };
 
-// A tile of sums of outer products, c[rows, kOuterColumns], rows <= kOuterRows: of runs of points a[i] and b[j], where a's points lie
-// `a_step` apart and b's kOuterColumns. Added to c where `adds`.
-inline constexpr Index kOuterRows = 6, kOuterColumns = 16;
+// A tile of sums of outer products, c[rows, `matrix_panel`], rows <= `panel_rows`, of which `columns`, a vector or two, are wanted: of runs
+// of points a[i] and b[j], where a's points lie `a_step` apart and b's a panel. Added to c where `adds`.
 struct OuterRun {
   Index a, b, points;  // where its first points lie
 };
 struct OuterArgs {
-  Index rows;
+  Index rows, columns;
   const float* a;
   Index a_step;
   const float* b;
@@ -72,8 +71,8 @@ struct WinogradFilterGradArgs {
   float* w;
   Index tap_step, row_step, vector_step;
 };
-// c[rows, panel] of a panel b[depth, panel] and a: rows a chunk apart, in chunks of depth that lie a_step apart; or rows next to each
-// other, at points a chunk apart. Added to c where `adds`. `columns` is a vector or two.
+// c[rows, panel] of a panel b[depth, panel] and a, whose rows lie a chunk apart and whose chunks of depth a_step. Added to c where `adds`.
+// `columns` is a vector or two.
 struct WinogradTileArgs {
   Index rows, columns, depth;
   const float* a;
@@ -240,10 +239,10 @@ struct Loops {
   void (*pack_matrix)(const MatrixArgs& args, float* pack);
   void (*multiply_packed)(const MatrixArgs& args, const float* pack);
 
+  Index panel_rows;  // of a tile of a product with a panel, at most
   void (*add_outer_products)(const OuterArgs& args);
 
   // Channels are whole vectors everywhere here.
-  Index winograd_rows;  // of a tile at most
   void (*winograd_patch)(const float* const* points, Index channels, Index plane, Index chunk_step, float* to);
   void (*winograd_pair)(const float* const* points, Index channels, Index plane, Index panel_step, float* to);
   void (*winograd_filter)(const WinogradFilterArgs& args);
@@ -251,7 +250,6 @@ struct Loops {
   void (*winograd_output)(const float* from, Index plane, Index columns, const float* bias, float* const* points);
   void (*winograd_filter_gradient)(const WinogradFilterGradArgs& args);
   void (*winograd_products)(const WinogradTileArgs& args);
-  void (*winograd_sums)(const WinogradTileArgs& args);
 
   // The largest of a window, or which point it is: the first of equal ones; a NaN is the largest.
   void (*largest)(const PoolArgs& args, float* value);

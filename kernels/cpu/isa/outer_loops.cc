@@ -5,43 +5,61 @@
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-constexpr Index kVectors = kOuterColumns / kLanes;
-
 // Loops are unrolled, so that the sums stay in registers.
-template <Index kRows>
+template <Index kRows, Index kVectors>
 void Tile(const OuterArgs& args) {
   Vector sums[kRows][kVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (Index r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (Index v = 0; v < kVectors; ++v) sums[r][v] = args.adds ? Load(args.c + r * kOuterColumns + v * kLanes) : Vector{};
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) sums[r][v] = Vector{};
   }
   for (const OuterRun *run = args.runs, *end = run + args.count; run < end; ++run) {
     const float *a = args.a + run->a, *b = args.b + run->b;
-    for (Index p = run->points; p > 0; --p, a += args.a_step, b += kOuterColumns) {
+    for (Index p = run->points; p > 0; --p, a += args.a_step, b += kMatrixPanel) {
       Vector columns[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 2
       for (Index v = 0; v < kVectors; ++v) columns[v] = Load(b + v * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (Index r = 0; r < kRows; ++r) {
-        const Vector x = Broadcast(a[r]);
-#pragma GCC unroll 4
+        const Vector x = BroadcastFrom(a + r);
+#pragma GCC unroll 2
         for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, columns[v], sums[r][v]);
       }
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (Index r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (Index v = 0; v < kVectors; ++v) Store(args.c + r * kOuterColumns + v * kLanes, sums[r][v]);
+#pragma GCC unroll 2
+    for (Index v = 0; v < kVectors; ++v) AddOrStore(args.c + r * kMatrixPanel + v * kLanes, sums[r][v], args.adds);
   }
 }
 
 using TileFunction = void (*)(const OuterArgs&);
-constexpr TileFunction kTiles[kOuterRows + 1] = {nullptr, Tile<1>, Tile<2>, Tile<3>, Tile<4>, Tile<5>, Tile<6>};
+template <Index kVectors>
+constexpr TileFunction kTiles[] = {
+    nullptr,
+    Tile<1, kVectors>,
+    Tile<2, kVectors>,
+    Tile<3, kVectors>,
+    Tile<4, kVectors>,
+    Tile<5, kVectors>,
+    Tile<6, kVectors>,
+#if defined(__AVX512F__)
+    Tile<7, kVectors>,
+    Tile<8, kVectors>,
+    Tile<9, kVectors>,
+    Tile<10, kVectors>,
+    Tile<11, kVectors>,
+    Tile<12, kVectors>,
+    Tile<13, kVectors>,
+    Tile<14, kVectors>,
+#endif
+};
+static_assert(sizeof(kTiles<1>) / sizeof(TileFunction) == kPanelRows + 1);
 
 }  // namespace
 
-void AddOuterProducts(const OuterArgs& args) { kTiles[args.rows](args); }
+void AddOuterProducts(const OuterArgs& args) { (args.columns > kLanes ? kTiles<2> : kTiles<1>)[args.rows](args); }
 
 }  // namespace gradloom::GRADLOOM_ISA

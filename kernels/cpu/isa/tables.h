@@ -60,7 +60,6 @@ void WinogradFilter(const WinogradFilterArgs& args);
 void WinogradOutput(const float* from, Index plane, Index columns, const float* bias, float* const* points);
 void WinogradFilterGradient(const WinogradFilterGradArgs& args);
 void WinogradProducts(const WinogradTileArgs& args);
-void WinogradSums(const WinogradTileArgs& args);
 void Largest(const PoolArgs& args, float* value);
 void LargestPlace(const PoolArgs& args, int* place);
 void PickPlaces(const int* place, const int* own, int first, const float* g, Index n, float* to);

@@ -27,8 +27,8 @@ inline constexpr Index kLanes = 4;
 
 inline constexpr Index kMatrixPanel = 2 * kLanes;  // columns of a packed matrix that lie together
 
-// Rows of a tile of Winograd's products: as many as the registers hold next to two vectors of a panel and one of a row.
-inline constexpr Index kWinogradRows = kLanes == 16 ? 14 : 6;
+// Rows of a tile of a product with a panel: as many as the registers hold next to two vectors of the panel and one of a row.
+inline constexpr Index kPanelRows = kLanes == 16 ? 14 : 6;
 
 #define GRADLOOM_INLINE static inline __attribute__((always_inline, unused))
 
@@ -38,6 +38,8 @@ typedef int IntVector __attribute__((vector_size(kLanes * 4)));
 
 GRADLOOM_INLINE Vector Load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 GRADLOOM_INLINE void Store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
+// What is added at the end are sums of parts, which round less than one sum of all.
+GRADLOOM_INLINE void AddOrStore(float* to, Vector v, bool adds) { Store(to, adds ? Load(to) + v : v); }
 // One instruction, which reads memory by itself: a sum with zero would be one more.
 GRADLOOM_INLINE Vector Broadcast(float x) {
   Vector v;

@@ -135,69 +135,62 @@ void WinogradFilterGradient(const WinogradFilterGradArgs& args) {
 
 namespace {
 
-// Loops are unrolled, so that the sums stay in registers. `kAlong`: whether a's rows lie along its chunks, or across them.
-template <Index kCount, Index kVectors, bool kAlong>
+// Loops are unrolled, so that the sums stay in registers.
+template <Index kRows, Index kVectors>
 void Tile(const WinogradTileArgs& args) {
-  Vector sums[kCount][kVectors];
-  constexpr Index kRowStep = kAlong ? kChunk : 1, kStep = kAlong ? 1 : kChunk;
+  Vector sums[kRows][kVectors];
 #pragma GCC unroll 16
-  for (Index r = 0; r < kCount; ++r) {
+  for (Index r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
     for (Index v = 0; v < kVectors; ++v) sums[r][v] = Vector{};
   }
-  const float* b = args.b;
-  for (Index left = args.depth, chunk = 0; left > 0; left -= kChunk, ++chunk) {
-    const float* a = args.a + chunk * args.a_step;
-    for (Index k = kAlong && left > kChunk ? kChunk : left; k > 0; --k, a += kStep, b += kPanel) {
+  const float *chunk = args.a, *b = args.b;
+  for (Index left = args.depth; left > 0; left -= kChunk, chunk += args.a_step) {
+    const float* a = chunk;
+    for (Index k = left < kChunk ? left : kChunk; k > 0; --k, ++a, b += kPanel) {
       Vector columns[kVectors];
 #pragma GCC unroll 2
       for (Index v = 0; v < kVectors; ++v) columns[v] = Load(b + v * kLanes);
 #pragma GCC unroll 16
-      for (Index r = 0; r < kCount; ++r) {
-        const Vector x = BroadcastFrom(a + r * kRowStep);
+      for (Index r = 0; r < kRows; ++r) {
+        const Vector x = BroadcastFrom(a + r * kChunk);
 #pragma GCC unroll 2
         for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, columns[v], sums[r][v]);
       }
     }
-    if (!kAlong) break;
   }
 #pragma GCC unroll 16
-  for (Index r = 0; r < kCount; ++r) {
+  for (Index r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (Index v = 0; v < kVectors; ++v) {
-      float* const to = args.c + r * kPanel + v * kLanes;
-      // Sums of parts, which round less than one of all.
-      Store(to, args.adds ? Load(to) + sums[r][v] : sums[r][v]);
-    }
+    for (Index v = 0; v < kVectors; ++v) AddOrStore(args.c + r * kPanel + v * kLanes, sums[r][v], args.adds);
   }
 }
 
 using TileFunction = void (*)(const WinogradTileArgs&);
-template <Index kVectors, bool kAlong>
+template <Index kVectors>
 constexpr TileFunction kTiles[] = {
     nullptr,
-    Tile<1, kVectors, kAlong>,
-    Tile<2, kVectors, kAlong>,
-    Tile<3, kVectors, kAlong>,
-    Tile<4, kVectors, kAlong>,
-    Tile<5, kVectors, kAlong>,
-    Tile<6, kVectors, kAlong>,
+    Tile<1, kVectors>,
+    Tile<2, kVectors>,
+    Tile<3, kVectors>,
+    Tile<4, kVectors>,
+    Tile<5, kVectors>,
+    Tile<6, kVectors>,
 #if defined(__AVX512F__)
-    Tile<7, kVectors, kAlong>,
-    Tile<8, kVectors, kAlong>,
-    Tile<9, kVectors, kAlong>,
-    Tile<10, kVectors, kAlong>,
-    Tile<11, kVectors, kAlong>,
-    Tile<12, kVectors, kAlong>,
-    Tile<13, kVectors, kAlong>,
-    Tile<14, kVectors, kAlong>,
+    Tile<7, kVectors>,
+    Tile<8, kVectors>,
+    Tile<9, kVectors>,
+    Tile<10, kVectors>,
+    Tile<11, kVectors>,
+    Tile<12, kVectors>,
+    Tile<13, kVectors>,
+    Tile<14, kVectors>,
 #endif
 };
+static_assert(sizeof(kTiles<1>) / sizeof(TileFunction) == kPanelRows + 1);
 
 }  // namespace
 
-void WinogradProducts(const WinogradTileArgs& args) { (args.columns > kLanes ? kTiles<2, true> : kTiles<1, true>)[args.rows](args); }
-
-void WinogradSums(const WinogradTileArgs& args) { (args.columns > kLanes ? kTiles<2, false> : kTiles<1, false>)[args.rows](args); }
+void WinogradProducts(const WinogradTileArgs& args) { (args.columns > kLanes ? kTiles<2> : kTiles<1>)[args.rows](args); }
 
 }  // namespace gradloom::GRADLOOM_ISA
