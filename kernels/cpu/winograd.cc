@@ -147,7 +147,13 @@ class WinogradConvolution : public Kernel {
     for (int64_t tile = first; tile < last; ++tile, cursor.Next(), patches += kWinogradChunk) {
       const float* points[16];
       cursor.Patch(x, outside_.data(), points);
-      loops_.winograd_patch(points, n_.of.x_channels, n_.patch_plane(), n_.group * kWinogradChunk, patches);
+      loops_.winograd_patch({.points = points,
+                             .channels = n_.of.x_channels,
+                             .to = patches,
+                             .plane = n_.patch_plane(),
+                             .step = n_.group * kWinogradChunk,
+                             .part = 0,
+                             .parts = 1});
     }
   }
 

@@ -1,6 +1,7 @@
 // The gradients of the filters of convolutions by Winograd's F(3x3, 2x2): each of 16 planes is the sum over tiles of the outer products of
-// what a patch of x and a tile of y's gradient have there. Threads make the planes of a part of the tiles together, and then share the
-// sums, whose order is that of the tiles, however many threads there are.
+// what a patch of x and a tile of y's gradient have there. Threads make the planes of a part of the tiles, and then their sums, in the
+// order of the tiles, however many threads there are. Where tiles make several parts, groups of threads have planes of their own, for what
+// another core has just written is slow to read.
 #include <algorithm>
 #include <vector>
 
@@ -48,6 +49,7 @@ class WinogradGradWeight : public Kernel {
  public:
   explicit WinogradGradWeight(const KernelCall& call) : loops_(BestLoops()), n_(call) {
     threads_ = ThreadsFor(kWinogradPlanes * n_.of.tiles() * n_.of.x_channels * n_.of.y_channels, kProductsPerThread, call.threads);
+    groups_ = n_.parts == 1 || threads_ % 2 != 0 ? 1 : threads_ % 4 != 0 ? 2 : 4;
     outside_.assign(static_cast<size_t>(std::max(n_.of.x_channels, n_.of.y_channels)), 0.0f);
   }
 
@@ -57,40 +59,64 @@ class WinogradGradWeight : public Kernel {
     const auto *x = static_cast<const float*>(inputs[0]), *dy = static_cast<const float*>(inputs[1]);
     auto *dw = static_cast<float*>(outputs[0]), *x_planes = static_cast<float*>(scratch);
     float *const y_planes = x_planes + n_.x_planes(), *const sums = y_planes + n_.y_planes();
+    const int64_t blocks = n_.chunks * n_.panels;
     for (int64_t part = 0; part < n_.parts; ++part) {
       const int64_t first = n_.of.tiles() * part / n_.parts, tiles = n_.of.tiles() * (part + 1) / n_.parts - first;
-      ParallelRanges(tiles, 1, threads_, [&](int64_t begin, int64_t end) { Transform(x, dy, first, begin, end, x_planes, y_planes); });
-      ParallelRanges(n_.chunks * n_.panels, 1, threads_, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t chunk = i / n_.panels, panel = i % n_.panels;
-          float* const own = sums + (n_.parts > 1 ? i : ThreadPlace()) * n_.sums();
-          Add(chunk, panel, tiles, part > 0, x_planes, y_planes, own);
-          if (part == n_.parts - 1) Finish(chunk, panel, own, dw);
+      ByGroups(tiles, [&](int64_t group, int64_t begin, int64_t end) { Transform(x, dy, first, group, begin, end, x_planes, y_planes); });
+      ByGroups(blocks, [&](int64_t group, int64_t begin, int64_t end) {
+        for (int64_t block = begin; block < end; ++block) {
+          float* const own = sums + (n_.parts > 1 ? block : ThreadPlace()) * n_.sums();
+          Add(block, group, tiles, part > 0, x_planes, y_planes, own);
+          if (n_.parts == 1) Finish(block, own, dw);
         }
       });
     }
+    if (n_.parts > 1) ParallelFor(blocks, threads_, [&](int64_t block) { Finish(block, sums + block * n_.sums(), dw); });
   }
 
  private:
   int64_t Rows(int64_t chunk) const { return std::min(kWinogradChunk, n_.of.x_channels - chunk * kWinogradChunk); }
   int64_t Columns(int64_t panel) const { return std::min(n_.panel, n_.of.y_channels - panel * n_.panel); }
 
-  void Transform(const float* x, const float* dy, int64_t first, int64_t begin, int64_t end, float* x_planes, float* y_planes) const {
+  // f(group, begin, end) on ranges of [0, n) for each group of planes. Calls with the same n part the groups among the threads alike.
+  template <typename F>
+  void ByGroups(int64_t n, F&& f) const {
+    ParallelRanges(groups_ * n, 1, threads_, [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t group = begin / n, until = std::min(end, (group + 1) * n);
+        f(group, begin - group * n, until - group * n);
+        begin = until;
+      }
+    });
+  }
+
+  void Transform(const float* x, const float* dy, int64_t first, int64_t group, int64_t begin, int64_t end, float* x_planes,
+                 float* y_planes) const {
     WinogradCursor cursor(n_.of, first + begin);
     for (int64_t t = begin; t < end; ++t, cursor.Next()) {
       const float* points[16];
       cursor.Patch(x, outside_.data(), points);
-      loops_.winograd_patch(points, n_.of.x_channels, n_.x_plane(), n_.x_chunk(), x_planes + t * kWinogradChunk);
+      WinogradPatchArgs args = {.points = points,
+                                .channels = n_.of.x_channels,
+                                .to = x_planes + t * kWinogradChunk,
+                                .plane = n_.x_plane(),
+                                .step = n_.x_chunk(),
+                                .part = group,
+                                .parts = groups_};
+      loops_.winograd_patch(args);
       cursor.Tile<const float>(dy, outside_.data(), points);
-      loops_.winograd_pair(points, n_.of.y_channels, n_.y_plane(), n_.y_panel(), y_planes + t * n_.panel);
+      args.channels = n_.of.y_channels, args.to = y_planes + t * n_.panel, args.plane = n_.y_plane(), args.step = n_.y_panel();
+      loops_.winograd_pair(args);
     }
   }
 
-  void Add(int64_t chunk, int64_t panel, int64_t tiles, bool adds, const float* x_planes, const float* y_planes, float* sums) const {
-    const int64_t rows = Rows(chunk), blocks = CeilDiv(rows, loops_.panel_rows);
-    for (int64_t plane = 0; plane < kWinogradPlanes; ++plane) {
-      for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t first = rows * block / blocks, last = rows * (block + 1) / blocks;
+  // The products of block `block`, a chunk of x's channels and a panel of y's, in a group of planes.
+  void Add(int64_t block, int64_t group, int64_t tiles, bool adds, const float* x_planes, const float* y_planes, float* sums) const {
+    const int64_t chunk = block / n_.panels, panel = block % n_.panels, planes = kWinogradPlanes / groups_;
+    const int64_t rows = Rows(chunk), strips = CeilDiv(rows, loops_.panel_rows);
+    for (int64_t plane = group * planes; plane < (group + 1) * planes; ++plane) {
+      for (int64_t strip = 0; strip < strips; ++strip) {
+        const int64_t first = rows * strip / strips, last = rows * (strip + 1) / strips;
         for (int64_t tile = 0; tile < tiles; tile += kSummed) {
           const OuterRun run = {.a = 0, .b = 0, .points = std::min(kSummed, tiles - tile)};
           loops_.add_outer_products({.rows = last - first,
@@ -107,8 +133,8 @@ class WinogradGradWeight : public Kernel {
     }
   }
 
-  void Finish(int64_t chunk, int64_t panel, const float* sums, float* dw) const {
-    const int64_t x = n_.of.x_channels, lanes = WinogradLanes();
+  void Finish(int64_t block, const float* sums, float* dw) const {
+    const int64_t chunk = block / n_.panels, panel = block % n_.panels, x = n_.of.x_channels, lanes = WinogradLanes();
     loops_.winograd_filter_gradient({.from = sums,
                                      .plane = n_.sum_plane(),
                                      .from_step = n_.panel,
@@ -123,6 +149,7 @@ class WinogradGradWeight : public Kernel {
   const Loops& loops_;
   const Sizes n_;
   int threads_;
+  int64_t groups_;              // of planes
   std::vector<float> outside_;  // a point that is padding
 };
 

@@ -57,6 +57,15 @@ struct OuterArgs {
 // Winograd's convolutions (kernels/cpu/winograd.cc). Patches of 4 x 4 points become 16 numbers for each channel, each of a plane of its
 // own; channels are in chunks of kWinogradChunk where they are rows of a product, in panels of `matrix_panel` where they are its columns.
 inline constexpr Index kWinogradChunk = 64;
+// The points of a patch of x in chunks that lie `step` apart, or of a tile of y's gradient in panels; of the planes part `part` of 1, 2
+// or 4.
+struct WinogradPatchArgs {
+  const float* const* points;
+  Index channels;
+  float* to;
+  Index plane, step;
+  Index part, parts;
+};
 // Filters w[3 * 3 taps, rows, columns], a vector of columns next to each other, and their 16 planes.
 struct WinogradFilterArgs {
   const float* w;
@@ -243,8 +252,8 @@ struct Loops {
   void (*add_outer_products)(const OuterArgs& args);
 
   // Channels are whole vectors everywhere here.
-  void (*winograd_patch)(const float* const* points, Index channels, Index plane, Index chunk_step, float* to);
-  void (*winograd_pair)(const float* const* points, Index channels, Index plane, Index panel_step, float* to);
+  void (*winograd_patch)(const WinogradPatchArgs& args);
+  void (*winograd_pair)(const WinogradPatchArgs& args);
   void (*winograd_filter)(const WinogradFilterArgs& args);
   // 2 x 2 points of y; null where there is none.
   void (*winograd_output)(const float* from, Index plane, Index columns, const float* bias, float* const* points);

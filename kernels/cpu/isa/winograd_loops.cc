@@ -17,18 +17,34 @@ GRADLOOM_INLINE void PatchLine(Vector a, Vector b, Vector c, Vector d, Vector* t
 
 }  // namespace
 
-void WinogradPatch(const float* const* points, Index channels, Index plane, Index chunk_step, float* to) {
-  for (Index c = 0; c < channels; c += kLanes) {
-    Vector rows[16], out[16];
+namespace {
+
+// Planes of rows [kFirst, kLast) of the four.
+template <Index kFirst, Index kLast>
+void Patch(const WinogradPatchArgs& args) {
+  const float* const* const points = args.points;
+  for (Index c = 0; c < args.channels; c += kLanes) {
+    Vector rows[16];
 #pragma GCC unroll 4
     for (Index j = 0; j < 4; ++j)
       PatchLine(Load(points[j] + c), Load(points[4 + j] + c), Load(points[8 + j] + c), Load(points[12 + j] + c), rows + j, 4);
+    float* const at = args.to + c / kChunk * args.step + c % kChunk;
 #pragma GCC unroll 4
-    for (Index i = 0; i < 4; ++i) PatchLine(rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3], out + 4 * i, 1);
-    float* const at = to + c / kChunk * chunk_step + c % kChunk;
-#pragma GCC unroll 16
-    for (Index p = 0; p < 16; ++p) Store(at + p * plane, out[p]);
+    for (Index i = kFirst; i < kLast; ++i) {
+      Vector out[4];
+      PatchLine(rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3], out, 1);
+#pragma GCC unroll 4
+      for (Index j = 0; j < 4; ++j) Store(at + (4 * i + j) * args.plane, out[j]);
+    }
   }
+}
+
+}  // namespace
+
+void WinogradPatch(const WinogradPatchArgs& args) {
+  constexpr void (*kParts[])(const WinogradPatchArgs&) = {Patch<0, 4>, Patch<0, 2>, Patch<2, 4>, Patch<0, 1>,
+                                                          Patch<1, 2>, Patch<2, 3>, Patch<3, 4>};
+  kParts[args.parts - 1 + args.part](args);
 }
 
 namespace {
@@ -53,17 +69,32 @@ GRADLOOM_INLINE void TripleLine(Vector a, Vector b, Vector c, Vector* to, Index 
 
 }  // namespace
 
-void WinogradPair(const float* const* points, Index channels, Index plane, Index panel_step, float* to) {
-  for (Index c = 0; c < channels; c += kLanes) {
-    Vector rows[8], out[16];
+namespace {
+
+template <Index kFirst, Index kLast>
+void Pair(const WinogradPatchArgs& args) {
+  const float* const* const points = args.points;
+  for (Index c = 0; c < args.channels; c += kLanes) {
+    Vector rows[8];
 #pragma GCC unroll 2
     for (Index j = 0; j < 2; ++j) PairLine(Load(points[j] + c), Load(points[2 + j] + c), rows + j, 2);
+    float* const at = args.to + c / kPanel * args.step + c % kPanel;
 #pragma GCC unroll 4
-    for (Index i = 0; i < 4; ++i) PairLine(rows[2 * i], rows[2 * i + 1], out + 4 * i, 1);
-    float* const at = to + c / kPanel * panel_step + c % kPanel;
-#pragma GCC unroll 16
-    for (Index p = 0; p < 16; ++p) Store(at + p * plane, out[p]);
+    for (Index i = kFirst; i < kLast; ++i) {
+      Vector out[4];
+      PairLine(rows[2 * i], rows[2 * i + 1], out, 1);
+#pragma GCC unroll 4
+      for (Index j = 0; j < 4; ++j) Store(at + (4 * i + j) * args.plane, out[j]);
+    }
   }
+}
+
+}  // namespace
+
+void WinogradPair(const WinogradPatchArgs& args) {
+  constexpr void (*kParts[])(const WinogradPatchArgs&) = {Pair<0, 4>, Pair<0, 2>, Pair<2, 4>, Pair<0, 1>,
+                                                          Pair<1, 2>, Pair<2, 3>, Pair<3, 4>};
+  kParts[args.parts - 1 + args.part](args);
 }
 
 void WinogradFilter(const WinogradFilterArgs& args) {
