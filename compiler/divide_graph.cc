@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/cost/cost_model.h"
+#include "compiler/passes/batch_dependence.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -23,13 +24,13 @@ std::vector<ImportOptions> Readings(const ImportOptions& options) {
   return readings;
 }
 
-DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int64_t other_batch, int copies,
-                    const ImportOptions& reading) {
+DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
+                    int64_t other_batch, int copies, const ImportOptions& reading) {
   DividedBatch made{import_at(batch, reading), import_at(other_batch, reading), nullptr, {}};
   PassContext &whole = made.whole->context, &other = made.other->context;
   whole.divided = other.divided = true;
-  RunStage(whole, options.control, PassStage::kBatch);
-  PassControl silent = options.control;
+  RunStage(whole, control, PassStage::kBatch);
+  PassControl silent = control;
   silent.log = nullptr;
   RunStage(other, silent, PassStage::kBatch);
   made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, copies, whole.rules, whole.gradients,
@@ -43,19 +44,28 @@ DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, in
 
 }  // namespace
 
-// A size that simplifies in the same way is near.
+// A size that simplifies in the same way is near, mostly. At a batch of 2 a mean that counts twice is divided by 1, which is left out, and
+// at no other; and what is made of a constant is a constant itself up to some size alone. Then simplification waits until the batch is
+// divided.
 DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies) {
+  PassControl waits = options.control;
+  waits.disabled.insert(waits.disabled.end(), {"simplify_forward", "simplify"});
   std::optional<Error> first;
-  for (const ImportOptions& reading : Readings(options.import)) {
-    for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {
-      if (other < 2) continue;
-      try {
-        return Divide(import_at, options, batch, other, copies, reading);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
-        if (!first) first = error;
+  bool other_form = false;
+  for (const PassControl& control : {options.control, waits}) {
+    for (const ImportOptions& reading : Readings(options.import)) {
+      for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {
+        if (other < 2) continue;
+        try {
+          return Divide(import_at, options, control, batch, other, copies, reading);
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
+          other_form |= DiffersInForm(error);
+          if (!first) first = error;
+        }
       }
     }
+    if (!other_form) break;
   }
   if (first->message().starts_with("the batch cannot")) throw *first;
   throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + first->message(), first->where(),

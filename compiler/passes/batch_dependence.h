@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
+#include "runtime/base/error.h"
 
 namespace gradloom {
 
@@ -47,5 +48,8 @@ class BatchDependence {
   std::vector<std::vector<BatchDependence>> bodies_;  // by node and region
   std::vector<ValueId> other_of_;                     // by value id: the same value of the other graph; kNoValue where nothing uses it
 };
+
+// Whether an error of its constructor says that the graphs have other nodes, or a node other operands.
+bool DiffersInForm(const Error& error);
 
 }  // namespace gradloom

@@ -63,6 +63,16 @@ TEST(ReplicateData, ClippingAndAccumulation) {
                 });
 }
 
+// At a batch of 2 the mean over samples, times 2, is a sum; at no other size is it.
+TEST(ReplicateData, SizesThatSimplifyAsNoOtherDoes) {
+  ExpectDivides(kClassifier, {{.type = "mse", .output = "z", .target = "y", .weight = 6}}, {2, 2}, [](std::mt19937& random, int64_t size) {
+    Batch batch;
+    batch.emplace("x", Random(random, Shape{size, 4}));
+    batch.emplace("y", Random(random, Shape{size, 3}));
+    return batch;
+  });
+}
+
 // What all devices decide alike: of weights and of what is fed beside the batch.
 TEST(ReplicateData, BranchesAndLoopsThatSeeNoSample) {
   ExpectDivides(R"(
