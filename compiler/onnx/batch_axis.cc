@@ -128,12 +128,16 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
     FollowSamples(emitter, node, results, was);
   }
   if (next_outer_ == 0 && IsOneOf(node, {"Reshape", "Flatten"})) FollowView(graph, node.inputs[0], results[0], was);
+  FollowCounted(graph, node, results);
   for (size_t i = 0; i < results.size() && i < was.outputs.size(); ++i) {
     if (results[i] == kNoValue) continue;
     const Shape& now = graph.value(results[i]).shape;
     const std::vector<int> axes = BatchAxes(now, was.outputs[i]);
     if (axes.empty() || was.outputs[i][axes[0]] == found_.declared) continue;
     if (next_outer_ > 0) outer_[results[i]] = next_outer_;
+    // The rows of a sample, as many as its number is multiplied by in what they are written by, lie together.
+    if (IsOneOf(node, {"ScatterND"}) && axes[0] == 0 && CountedBy(graph, node.inputs[1]) * found_.declared == was.outputs[i][0])
+      outer_[results[i]] = 1;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const auto from = outer_.find(node.inputs[k]);
       if (from == outer_.end() || next_outer_ > 0) continue;

@@ -107,6 +107,8 @@ class BatchWatch {
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was);
+  void FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results);
+  int64_t CountedBy(const Graph& graph, ValueId id) const;
   int Merged(const Node& node, const Emitted& was, int axis, const std::vector<int>& ways, bool evident, const std::string& why);
   void FollowPooled(const Emitter& emitter, const Node& node, const std::vector<ValueId>& results, const Emitted& was);
   bool MayTile(const Graph& graph, const Node& node, const Emitted& was) const;
@@ -153,6 +155,8 @@ class BatchWatch {
   // that reads it, and the change.
   std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, Node>> made_of_;
   std::map<std::pair<const Graph*, ValueId>, std::pair<size_t, BatchChange>> repeated_;
+  // What integers have of each sample more than of the one before, all of them alike.
+  std::map<std::pair<const Graph*, ValueId>, int64_t> counted_;
   bool again_ = false;
   // The same, for a single sample: how samples lie in what was computed, and whether some of them have met.
   std::map<std::pair<const Graph*, ValueId>, Shard> shards_;

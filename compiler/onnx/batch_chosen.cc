@@ -240,4 +240,25 @@ void BatchWatch::Recount(std::vector<BatchChange>& changes) const {
   }
 }
 
+int64_t BatchWatch::CountedBy(const Graph& graph, ValueId id) const {
+  const auto found = counted_.find({&graph, id});
+  return found == counted_.end() ? 0 : found->second;
+}
+
+// Numbers of samples, multiplied, are a constant that is counted on, or what is made of one by moves and by adding the place within a
+// sample.
+void BatchWatch::FollowCounted(const Graph& graph, const Node& node, const std::vector<ValueId>& results) {
+  int64_t step = 0;
+  // A Concat of one is how exporters join the one column of index tuples.
+  if (IsOneOf(node, {"Add", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Cast", "Identity"}) ||
+      (IsOneOf(node, {"Concat"}) && node.inputs.size() == 1)) {
+    const auto own = found_.changes.find(index_ - 1);
+    for (size_t k = 0; k < (node.op == "Add" ? 2 : 1); ++k) step += CountedBy(graph, node.inputs[k]);
+    if (node.op == "Add" && own != found_.changes.end()) {
+      for (const BatchChange& change : own->second) step += change.steps.size() == 1 ? change.steps[0] : 0;
+    }
+  }
+  if (step > 0 && IsInteger(graph.value(results[0]).dtype)) counted_[{&graph, results[0]}] = step;
+}
+
 }  // namespace gradloom

@@ -335,6 +335,14 @@ const Rewritten kRewritten[] = {
      "{ t = Transpose <perm = [1, 0]> (x) y = ScatterND (c, i, t) }",
      {3, 3},
      {3, 1}},
+    {"rows of all samples written by their number",
+     "g (float[4, 2] x, int64[4, 2] k) => (float[4, 3] y) <int64[4, 1] n = {0, 3, 6, 9}, float[12] c = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "
+     "0}, "
+     "int64[1] all = {-1}, int64[2] s = {4, 3}> "
+     "{ i = Add (k, n) f = Reshape (i, all) u = Unsqueeze (f, all) t = Concat <axis = -1> (u) v = Reshape (x, all) w = ScatterND (c, t, v) "
+     "y = Reshape (w, s) }",
+     {3, 3},
+     {1, 3}},
     {"a target that is computed of a number that might be trained",
      "g (float[4, 2, 3] x) => (float[8, 3] y) <float h = {2}, int64 n = {16}, int64[1] first = {0}, int64[1] three = {3}> "
      "{ f = Cast <to = 1> (n) d = Div (f, h) e = Cast <to = 7> (d) u = Unsqueeze (e, first) s = Concat <axis = 0> (u, three) y = Reshape "
@@ -388,6 +396,13 @@ const Refused kRefused[] = {
      "takes samples of the batch by number"},
     {"parts of fixed sizes", "g (float[4, 2] x) => (float[2, 2] y, float[2, 2] z) <int64[2] s = {2, 2}> { [node] y, z = Split (x, s) }",
      ""},
+    {"rows of all samples written one after the other for each place",
+     "g (float[4, 2] x, int64[4, 2] k) => (float[3, 4] y) <int64[4, 1] n = {0, 1, 2, 3}, float[12] c = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "
+     "0}, "
+     "int64[1] all = {-1}, int64[2] s = {3, 4}> "
+     "{ i = Add (k, n) f = Reshape (i, all) t = Unsqueeze (f, all) v = Reshape (x, all) w = ScatterND (c, t, v) [node] y = Reshape (w, s) "
+     "}",
+     "in which order is not known"},
     {"states that differ",
      "g (float[2, 2, 1] x) => (float[2, 1, 2, 1] y) <float[1, 1, 1] w = {1}, float[1, 1, 1] r = {1}, float[1, 2, 1] h = {1, 2}> "
      "{ t = Transpose <perm = [1, 0, 2]> (x) [node] y = RNN <hidden_size = 1> (t, w, r, , , h) }",
