@@ -27,6 +27,9 @@ std::vector<ImportOptions> Readings(const ImportOptions& options) {
 DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
                     int64_t other_batch, int copies, const ImportOptions& reading) {
   DividedBatch made{import_at(batch, reading), import_at(other_batch, reading), nullptr, {}};
+  // Vectors have none along a second axis; what samples have nothing of would divide all the same.
+  if (made.whole->imported.batch == 0)
+    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: no input has it along that axis");
   PassContext &whole = made.whole->context, &other = made.other->context;
   whole.divided = other.divided = true;
   RunStage(whole, control, PassStage::kBatch);

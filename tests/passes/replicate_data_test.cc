@@ -445,6 +445,16 @@ TEST(ReplicateData, OperatorsThatMixSamplesAreRefused) {
   }
 }
 
+// Nor is a vector's batch sought along a second axis, where nothing would be in the way.
+TEST(ReplicateData, OperatorsThatChooseAmongNumbersAreRefused) {
+  const Error error = Refused(
+      "g (float[6] x) => (float[6, 2] z) <float[1, 2] w = {1, 2}, int64[1] one = {1}, int64[6] order = {1, 0, 3, 2, 4, 5}> "
+      "{ column = Unsqueeze (x, one) h = MatMul (column, w) z = Gather (h, order) }",
+      {{.type = "output", .output = "z"}});
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(error.message().find("takes samples of the batch by number"), std::string::npos) << error.message();
+}
+
 // As torch.chunk.
 TEST(DivideBatch, IsThatOfChunk) {
   const auto lengths = [](int64_t batch, int devices) {
