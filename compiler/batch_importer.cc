@@ -145,7 +145,8 @@ TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std:
 TrainableChoice BatchImporter::ChooseTrained(ImportedGraph& imported) const {
   const Recipe& recipe = options_.recipe;
   if (!recipe.TrainsByFile()) {
-    return ChooseByNotes(*imported.graph, TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants},
+    return ChooseByNotes(*imported.graph,
+                         TrainableOptions{recipe.trainable, recipe.freeze, recipe.only, imported.node_constants, imported.names_attributes},
                          imported.module_parameters);
   }
   Graph& graph = *imported.graph;

@@ -132,7 +132,10 @@ void DetachedValues::Resolve(const Source& source, const std::set<std::string>& 
 
 bool LosesDetached(const Model& model) {
   const onnx::ModelProto& proto = model.file().proto;
-  if (proto.producer_name() == "tf2onnx") return true;
+  return proto.producer_name() == "tf2onnx" || IsTracedByTorch(proto);
+}
+
+bool IsTracedByTorch(const onnx::ModelProto& proto) {
   if (proto.producer_name() != "pytorch") return false;
   // Its nodes are /layer/Gemm with /layer/Gemm_output_0, and were Gemm_7 before; torch.export's are node_linear_7.
   const auto& nodes = proto.graph().node();

@@ -37,4 +37,7 @@ class DetachedValues {
   std::vector<std::string> unclear_;
 };
 
+// Whether it is of PyTorch's exporter that traces a module (`dynamo=False`), and not torch.export's.
+bool IsTracedByTorch(const onnx::ModelProto& proto);
+
 }  // namespace gradloom

@@ -163,6 +163,8 @@ struct ImportedGraph {
   // what is made of them, or (false) its buffers, tensors in the code and what is made of these. Others have no note, or one that may be of
   // another tensor with the same elements.
   std::map<std::string, bool> module_parameters;
+  // The exporter calls parameters and buffers as the module does, and keeps numbers in the code in Constant nodes.
+  bool names_attributes = false;
   int64_t declared_batch = 0;  // as a number; 0: none
   // With training_info: what is kept between steps (role kState) with its next value, and what its first Gradient differentiates.
   std::vector<std::pair<ValueId, ValueId>> updates;

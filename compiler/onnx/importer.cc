@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compiler/onnx/detached.h"
 #include "compiler/onnx/keep_outputs.h"
 #include "compiler/onnx/module_parameters.h"
 #include "compiler/onnx/proto_convert.h"
@@ -28,6 +29,7 @@ ImportedGraph Importer::Run() {
   const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file_, options_);
   result_.graph->name = graphs[0]->name();
   result_.module_parameters = ModuleParameters(file_);
+  result_.names_attributes = IsTracedByTorch(file_.proto);
   FindUpdated(graphs);
   FindDetached();
   Scope scope;

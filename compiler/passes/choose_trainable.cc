@@ -44,9 +44,23 @@ bool IsSum(const std::string& op) {
 }
 bool IsProduct(const std::string& op) { return op == "Mul" || op == "Div"; }
 
+// Operators that mostly read numbers in the code beside a value: as exponents, bounds, and what stands in the place of others.
+bool ReadsNumbers(const Node& node, ValueId id) {
+  if (node.op == "Pow") return node.inputs[1] == id;
+  return node.op == "Max" || node.op == "Min" || node.op == "Where";
+}
+
+// A constant of the file on its way through operators over constants alone.
+struct Origin {
+  const Tensor& data;
+  bool single;     // one element, which may be a number in the code
+  bool attribute;  // by its name an attribute of the module, in a file that has no numbers in the code among such
+};
+
 class Chooser {
  public:
-  explicit Chooser(const Graph& graph) : graph_(graph), uses_(graph), constant_(ComputedFromConstants(graph)) {
+  explicit Chooser(const Graph& graph, bool attributes = false)
+      : graph_(graph), uses_(graph), constant_(ComputedFromConstants(graph)), attributes_(attributes) {
     reaches_.assign(static_cast<size_t>(graph.num_values()), false);
     MarkReaching();
   }
@@ -67,7 +81,8 @@ class Chooser {
     }
     why = "used as no weight";
     std::set<ValueId> seen;
-    return Walk(id, value.shape.elements() == 1 && !IsModulePath(value.name), data, why, seen);
+    const bool attribute = attributes_ && IsAttribute(value.name);
+    return Walk(id, {data, value.shape.elements() == 1 && !attribute && !IsModulePath(value.name), attribute}, why, seen);
   }
 
   std::map<ValueId, std::string> Statistics() const { return WrittenStatistics(graph_, uses_, constant_); }
@@ -98,7 +113,7 @@ class Chooser {
     }
   }
 
-  bool Walk(ValueId id, bool single, const Tensor& data, std::string& why, std::set<ValueId>& seen) const {
+  bool Walk(ValueId id, const Origin& origin, std::string& why, std::set<ValueId>& seen) const {
     if (!seen.insert(id).second) return false;
     for (int position : uses_.consumers[static_cast<size_t>(id)]) {
       const Node& node = graph_.nodes[static_cast<size_t>(position)];
@@ -108,13 +123,13 @@ class Chooser {
                                      [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
       if (fixed && (node.op == "Sin" || node.op == "Cos")) {
         why = "frequencies, of " + Describe(node);
-      } else if (fixed && node.op == "Mul" && LooksLikeMask(data, true)) {
+      } else if (fixed && node.op == "Mul" && LooksLikeMask(origin.data, true)) {
         why = "a mask in " + Describe(node);
       } else if (fixed) {
         for (ValueId out : node.outputs) {
-          if (out != kNoValue && Walk(out, single, data, why, seen)) return true;
+          if (out != kNoValue && Walk(out, origin, why, seen)) return true;
         }
-      } else if (ActsAsWeight(node, id, single, data, why)) {
+      } else if (ActsAsWeight(node, id, origin, why)) {
         return true;
       }
     }
@@ -122,18 +137,19 @@ class Chooser {
   }
 
   // What a body makes of its input `position`.
-  static bool ActsAsWeightIn(const Graph& body, size_t position, bool single, const Tensor& data, std::string& why) {
+  static bool ActsAsWeightIn(const Graph& body, size_t position, const Origin& origin, std::string& why) {
     const Chooser inside(body);
     const ValueId id = body.inputs[position];
     if (!inside.reaches_[static_cast<size_t>(id)]) return false;
     std::set<ValueId> seen;
-    return inside.Walk(id, single, data, why, seen);
+    return inside.Walk(id, origin, why, seen);
   }
 
-  bool ActsAsWeight(const Node& node, ValueId id, bool single, const Tensor& data, std::string& why) const {
+  bool ActsAsWeight(const Node& node, ValueId id, const Origin& origin, std::string& why) const {
+    const Tensor& data = origin.data;
     for (const Region& region : node.regions) {
       for (size_t i = 1; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] == id && ActsAsWeightIn(*region.body, i - 1, single, data, why)) return true;
+        if (node.inputs[i] == id && ActsAsWeightIn(*region.body, i - 1, origin, why)) return true;
       }
     }
     if (!node.regions.empty()) return false;
@@ -147,7 +163,7 @@ class Chooser {
           why = "a zero initial state of " + Describe(node);
           continue;
         }
-        if (single && data.shape().rank() == 0) {
+        if (origin.single && data.shape().rank() == 0) {
           why = "a single number in " + Describe(node);
           continue;
         }
@@ -163,11 +179,14 @@ class Chooser {
     }
     const bool sum = IsSum(node.op), product = IsProduct(node.op);
     if (!sum && !product) {
-      why = "a fixed operand of " + Describe(node);
-      return false;
+      // A trained exponent is a number; what a mask chooses, or a bound, is more than one.
+      const bool trained =
+          origin.attribute && ReadsNumbers(node, id) && (node.op == "Pow" || data.elements() > 1) && !LooksLikeMask(data, false);
+      why = (trained ? "an attribute of the module in " : "a fixed operand of ") + Describe(node);
+      return trained;
     }
     // A number that scales what was looked up in a table is the root of its width, also where it is called as a module's attribute.
-    if ((single && !(sum && data.shape().rank() > 0 && IsOnlyFeature(node, id))) ||
+    if ((origin.single && !(sum && data.shape().rank() > 0 && IsOnlyFeature(node, id))) ||
         (product && data.elements() == 1 && ScalesLookup(node))) {
       why = "a single number in " + Describe(node);
       return false;
@@ -220,6 +239,7 @@ class Chooser {
   const Graph& graph_;
   const Uses uses_;
   const std::vector<bool> constant_;  // computed from constants alone
+  const bool attributes_;
   std::vector<bool> reaches_;
 };
 
@@ -252,7 +272,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
   CheckPatterns(graph, options.trainable, "--trainable");
   CheckPatterns(graph, options.freeze, "--freeze");
   if (options.only) CheckPatterns(graph, *options.only, "trainable initializer");
-  const Chooser chooser(graph);
+  const Chooser chooser(graph, options.attributes);
   const std::map<ValueId, std::string> statistics = chooser.Statistics();
   const std::set<std::string> only =
       options.only ? std::set<std::string>(options.only->begin(), options.only->end()) : std::set<std::string>();

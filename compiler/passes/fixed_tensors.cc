@@ -61,6 +61,12 @@ bool PairsOfRows(const Tensor& data, int64_t extent, int64_t width, int64_t stri
 
 }  // namespace
 
+bool IsAttribute(const std::string& name) {
+  const auto is_letter = [](unsigned char c) { return std::isalpha(c) != 0; };
+  const auto is_part_of_path = [](unsigned char c) { return c == '_' || c == '.' || std::isalnum(c) != 0; };
+  return std::any_of(name.begin(), name.end(), is_letter) && std::all_of(name.begin(), name.end(), is_part_of_path);
+}
+
 bool IsModulePath(const std::string& name) {
   const auto is_part_of_word = [](unsigned char c) { return c == '_' || c == '.' || std::isalnum(c) != 0; };
   const size_t dot = name.rfind('.');

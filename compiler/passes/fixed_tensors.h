@@ -10,6 +10,9 @@ namespace gradloom {
 // Whether it is called as an attribute of a module is, "encoder.layers.0.scale", and not as a number in the code ("val_3", "/Constant_1").
 bool IsModulePath(const std::string& name);
 
+// The same of any attribute, also of the outermost module ("scale") and of a list ("scales.0").
+bool IsAttribute(const std::string& name);
+
 // What a name says against training the tensor: a running statistic, which is one also where its normalization is written out, or a
 // tensor that torch.export lifted out of the code. Empty for all others.
 std::string FixedByName(const std::string& name);

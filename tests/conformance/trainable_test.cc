@@ -60,6 +60,7 @@ bool Check(const std::string& folder) {
   PassThroughFakeQuantize(builder);
   TrainableOptions by_itself;
   by_itself.node_constants = imported.node_constants;
+  by_itself.attributes = imported.names_attributes;
   Names chosen, parameters(recorded.trainable.begin(), recorded.trainable.end());
   for (const auto& [name, why] : ChooseTrainable(*imported.graph, by_itself).trained) chosen.insert(name);
   parameters.insert(recorded.frozen.begin(), recorded.frozen.end());

@@ -80,17 +80,22 @@ TEST(FixedTensorsTest, Names) {
   for (const char* name : {"val_3", "layers.0", "/Constant_1_output_0", "onnx::Mul_12", ".x", "x.", "model/add/y:0", "const.a-b"}) {
     EXPECT_FALSE(IsModulePath(name)) << name;
   }
+  for (const char* name : {"logit_scale", "alphas.0", "0.alpha", "model.logit_scale"}) EXPECT_TRUE(IsAttribute(name)) << name;
+  for (const char* name : {"/Constant_1_output_0", "onnx::Mul_12", "123"}) EXPECT_FALSE(IsAttribute(name)) << name;
   EXPECT_NE(FixedByName("backbone.bn1.running_var"), "");
   EXPECT_NE(FixedByName("inner.lifted_tensor_0"), "");
   EXPECT_EQ(FixedByName("backbone.bn1.weight"), "");
 }
 
 // What is trained of a graph, names in the order of the file.
-std::string Trained(const std::string& graph) {
-  const ImportedGraph imported =
-      Import(Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + graph), {.batch = 2, .shapes = {}});
+std::string Trained(const std::string& graph, const std::string& producer = "hand") {
+  const std::string header = "<ir_version: 10, opset_import: [\"\" : 17], producer_name: \"" + producer + "\">\n";
+  const ImportedGraph imported = Import(Model::FromText(header + graph), {.batch = 2, .shapes = {}});
+  TrainableOptions options;
+  options.attributes = imported.names_attributes;
+  options.node_constants = imported.node_constants;
   std::string names;
-  for (const auto& [name, why] : ChooseTrainable(*imported.graph, {}).trained) names += (names.empty() ? "" : " ") + name;
+  for (const auto& [name, why] : ChooseTrainable(*imported.graph, options).trained) names += (names.empty() ? "" : " ") + name;
   return names;
 }
 
@@ -204,6 +209,23 @@ TEST(FixedTensorsTest, TheBiasOfALayerWithOneFeature) {
   EXPECT_EQ(Trained(graph("float[1] b = {0.5}", "1")), "w b");
   EXPECT_EQ(Trained(graph("float b = {0.5}", "1")), "w");  // a number in the code
   EXPECT_EQ(Trained(graph("float[1] b = {0.5}", "2")), "w");
+}
+
+// PyTorch's older exporter keeps numbers in the code in Constant nodes: what else is called as an attribute of the outermost module is one.
+TEST(FixedTensorsTest, SingleNumbersOfTheOutermostModule) {
+  const std::string graph = R"(
+g (float[N, 2] x) => (float[N, 2] y) <float temperature = {0.5}, float[1] p = {3}, float[2] token = {1, 2}, float least = {0.1}, float mask = {-10000}, bool[2] hidden = {0, 1}>
+{
+  [Div_0] scaled = Div (x, temperature)
+  [Max_1] bounded = Max (scaled, least)
+  [Pow_2] powered = Pow (bounded, p)
+  [Where_3] masked = Where (hidden, token, powered)
+  [Where_4] filled = Where (hidden, masked, mask)
+  half = Constant <value = float {0.5}> ()
+  [Mul_5] y = Mul (filled, half)
+})";
+  EXPECT_EQ(Trained(graph, "pytorch"), "temperature p token");
+  EXPECT_EQ(Trained(graph), "");
 }
 
 }  // namespace
