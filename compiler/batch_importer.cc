@@ -109,14 +109,15 @@ void BatchImporter::SetInitial(Graph& graph) {
 
 namespace {
 
-// What the file says to be a parameter of its module, or a buffer, goes before what can be told from its use. Only tables of sines stay as
-// they are, which some modules keep as parameters without a gradient.
+// What the file says to be a parameter of its module, or a buffer, goes before what can be told from its use. Only tables of sines and
+// filters of numbers in order stay as they are, which some modules keep as parameters without a gradient.
 TrainableChoice ChooseByNotes(Graph& graph, TrainableOptions options, const std::map<std::string, bool>& noted) {
   if (options.only || noted.empty()) return ChooseTrainable(graph, options);
   const TrainableChoice by_use = ChooseTrainable(*graph.Clone(), options);
   std::map<std::string, std::string> reasons;
   const auto fixed = [](const std::string& why) {
-    return why.starts_with("no differentiable path") || why.starts_with("a table of sines") || why.starts_with("frequencies");
+    return why.starts_with("no differentiable path") || why.starts_with("a table of sines") || why.starts_with("frequencies") ||
+           why.starts_with("numbers in order");
   };
   for (const auto& [name, why] : by_use.frozen) {
     const auto found = noted.find(name);

@@ -79,6 +79,11 @@ class Chooser {
       why = "ones everywhere: a window that is summed over";
       return false;
     }
+    // Places that probabilities are summed over (distribution focal loss): a filter of YOLO's that has no gradient, or a buffer.
+    if (IsCounting(data) && (attributes_ || (IsModulePath(value.name) && OnlyFilters(id)))) {
+      why = "numbers in order, from 0 on";
+      return false;
+    }
     why = "used as no weight";
     std::set<ValueId> seen;
     const bool attribute = attributes_ && IsAttribute(value.name);

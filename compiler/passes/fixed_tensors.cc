@@ -116,6 +116,14 @@ bool IsSummingWindow(const Tensor& data) {
   return data.elements() > 1 && All(data, [](double v) { return v == 1; });
 }
 
+bool IsCounting(const Tensor& data) {
+  if (data.elements() < kFewest) return false;
+  for (int64_t i = 0; i < data.elements(); ++i) {
+    if (ElementAsDouble(data.view(), i) != static_cast<double>(i)) return false;
+  }
+  return true;
+}
+
 bool IsRotation(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape() || a.elements() < kFewest) return false;
   Circle circle;

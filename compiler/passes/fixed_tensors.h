@@ -30,6 +30,9 @@ bool IsSinusoidTable(const Tensor& data);
 // A window of a sum, as a filter: ones everywhere.
 bool IsSummingWindow(const Tensor& data);
 
+// 0, 1, 2 and so on, eight or more.
+bool IsCounting(const Tensor& data);
+
 // Whether the tensors are the cosines and the sines of the same angles, up to one factor, as rotary positions are written.
 bool IsRotation(const Tensor& a, const Tensor& b);
 

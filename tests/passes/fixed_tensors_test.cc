@@ -228,5 +228,19 @@ g (float[N, 2] x) => (float[N, 2] y) <float temperature = {0.5}, float[1] p = {3
   EXPECT_EQ(Trained(graph), "");
 }
 
+// What distributions are summed over, as a filter (YOLO's head) and in a product.
+TEST(FixedTensorsTest, NumbersInOrder) {
+  EXPECT_TRUE(IsCounting(Filled(Shape{1, 16, 1, 1}, [](int64_t i) { return i; })));
+  EXPECT_FALSE(IsCounting(Filled(Shape{16}, [](int64_t i) { return i + 1; })));
+  const std::string graph = R"(
+g (float[N, 16, 3, 3] x) => (float[N, 1, 3, 3] y)
+<float[1, 16, 1, 1] w = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}>
+{
+  [Conv_0] y = Conv (x, w)
+})";
+  EXPECT_EQ(Trained(graph, "pytorch"), "");
+  EXPECT_EQ(Trained(graph), "w");
+}
+
 }  // namespace
 }  // namespace gradloom
