@@ -54,6 +54,13 @@ LossTerm ReadLoss(const Json& json) {
   return term;
 }
 
+// torch.optim's, where a recipe has none.
+double DefaultRate(const std::string& type) {
+  if (type == "rmsprop" || type == "adagrad") return 1e-2;
+  if (type == "adadelta") return 1;
+  return type == "adamax" ? 2e-3 : 1e-3;
+}
+
 OptimizerOptions ReadOptimizer(const Json& json) {
   ExpectKeys(json, {"type",   "lr",       "momentum", "nesterov", "dampening",  "weight_decay",   "betas",
                     "eps",    "amsgrad",  "alpha",    "centered", "rho",        "lr_decay",       "initial_accumulator_value",
@@ -61,11 +68,15 @@ OptimizerOptions ReadOptimizer(const Json& json) {
              "optimizer");
   OptimizerOptions o;
   o.type = json.at("type");
-  o.lr = json.at("lr");
+  // What would change the result is not passed over.
+  if (Get(json, "maximize", false))
+    throw Error(ErrorCode::kConfig, "maximize is not supported", "optimizer", "a negative weight of the loss");
+  if (o.type == "adam" && Get(json, "decoupled_weight_decay", false)) o.type = "adamw";
+  o.lr = Get(json, "lr", DefaultRate(o.type));
   o.momentum = Get(json, "momentum", 0.0);
   o.nesterov = Get(json, "nesterov", false);
   o.dampening = Get(json, "dampening", 0.0);
-  o.weight_decay = Get(json, "weight_decay", o.type == "adamw" ? 0.01 : 0.0);
+  o.weight_decay = Get(json, "weight_decay", json.at("type") == "adamw" ? 0.01 : 0.0);
   const std::vector<double> betas = Numbers(json, "betas");
   if (betas.size() == 2) {
     o.beta1 = betas[0];

@@ -4,10 +4,10 @@ import dataclasses
 
 import torch.nn as nn
 
-from sets import families, further, further_images, further_series, objectives, random_mixes, random_nets, rarer, recent_blocks, stray
+from sets import everyday, everyday_data, families, further, further_images, further_series, objectives, random_mixes, random_nets, rarer, recent_blocks, stray
 from zoo import _folded
 
-SETS = (families, further, further_images, further_series, objectives, rarer, recent_blocks, stray, random_mixes, random_nets)
+SETS = (everyday, everyday_data, families, further, further_images, further_series, objectives, rarer, recent_blocks, stray, random_mixes, random_nets)
 
 # exporter, opset, optimize / do_constant_folding, batch of the file (None: any), sizes of the batches
 STYLES = {
@@ -15,8 +15,11 @@ STYLES = {
     "one_dynamo": ("dynamo", 18, True, 1, [1, 5, 3, 5, 2, 5]),
     "one_plain": ("dynamo", 20, False, 1, [1, 5, 3, 5, 2, 5]),
     "two_legacy": ("legacy", 16, False, 2, [2, 5, 1, 4, 2, 3]),
+    "two_dynamo": ("dynamo", 23, True, 2, [2, 5, 1, 4, 2, 3]),
+    "two_plain": ("dynamo", 18, False, 2, [2, 5, 1, 4, 2, 3]),
     "any_legacy": ("legacy", 18, True, None, [4, 5, 1, 4, 2, 3]),
     "any_dynamo": ("dynamo", 21, True, None, [4, 5, 2, 4, 2, 3]),
+    "any_plain": ("dynamo", 24, False, None, [4, 5, 2, 4, 2, 3]),
 }
 
 
