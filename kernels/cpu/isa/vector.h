@@ -38,8 +38,6 @@ typedef int IntVector __attribute__((vector_size(kLanes * 4)));
 
 GRADLOOM_INLINE Vector Load(const float* p) { return *reinterpret_cast<const UnalignedVector*>(p); }
 GRADLOOM_INLINE void Store(float* p, Vector v) { *reinterpret_cast<UnalignedVector*>(p) = v; }
-// What is added at the end are sums of parts, which round less than one sum of all.
-GRADLOOM_INLINE void AddOrStore(float* to, Vector v, bool adds) { Store(to, adds ? Load(to) + v : v); }
 // One instruction, which reads memory by itself: a sum with zero would be one more.
 GRADLOOM_INLINE Vector Broadcast(float x) {
   Vector v;

@@ -1,6 +1,6 @@
 // Winograd's F(2x2, 3x3) and F(3x3, 2x2): the products of 4 x 4 patches, with transforms at points 0, 1, -1 and infinity.
+#include "kernels/cpu/isa/panel_tile.h"
 #include "kernels/cpu/isa/tables.h"
-#include "kernels/cpu/isa/vector.h"
 
 namespace gradloom::GRADLOOM_ISA {
 namespace {
@@ -166,62 +166,20 @@ void WinogradFilterGradient(const WinogradFilterGradArgs& args) {
 
 namespace {
 
-// Loops are unrolled, so that the sums stay in registers.
 template <Index kRows, Index kVectors>
-void Tile(const WinogradTileArgs& args) {
-  Vector sums[kRows][kVectors];
-#pragma GCC unroll 16
-  for (Index r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (Index v = 0; v < kVectors; ++v) sums[r][v] = Vector{};
-  }
-  const float *chunk = args.a, *b = args.b;
-  for (Index left = args.depth; left > 0; left -= kChunk, chunk += args.a_step) {
-    const float* a = chunk;
-    for (Index k = left < kChunk ? left : kChunk; k > 0; --k, ++a, b += kPanel) {
-      Vector columns[kVectors];
-#pragma GCC unroll 2
-      for (Index v = 0; v < kVectors; ++v) columns[v] = Load(b + v * kLanes);
-#pragma GCC unroll 16
-      for (Index r = 0; r < kRows; ++r) {
-        const Vector x = BroadcastFrom(a + r * kChunk);
-#pragma GCC unroll 2
-        for (Index v = 0; v < kVectors; ++v) sums[r][v] = Fma(x, columns[v], sums[r][v]);
-      }
+struct ProductTile {
+  static void Run(const WinogradTileArgs& args) {
+    PanelTile<kRows, kVectors> tile;
+    const float *a = args.a, *b = args.b;
+    for (Index left = args.depth; left > 0; left -= kChunk, a += args.a_step, b += kChunk * kPanel) {
+      tile.Add(a, kChunk, 1, b, left < kChunk ? left : kChunk);
     }
+    tile.Finish(args.c, args.adds);
   }
-#pragma GCC unroll 16
-  for (Index r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (Index v = 0; v < kVectors; ++v) AddOrStore(args.c + r * kPanel + v * kLanes, sums[r][v], args.adds);
-  }
-}
-
-using TileFunction = void (*)(const WinogradTileArgs&);
-template <Index kVectors>
-constexpr TileFunction kTiles[] = {
-    nullptr,
-    Tile<1, kVectors>,
-    Tile<2, kVectors>,
-    Tile<3, kVectors>,
-    Tile<4, kVectors>,
-    Tile<5, kVectors>,
-    Tile<6, kVectors>,
-#if defined(__AVX512F__)
-    Tile<7, kVectors>,
-    Tile<8, kVectors>,
-    Tile<9, kVectors>,
-    Tile<10, kVectors>,
-    Tile<11, kVectors>,
-    Tile<12, kVectors>,
-    Tile<13, kVectors>,
-    Tile<14, kVectors>,
-#endif
 };
-static_assert(sizeof(kTiles<1>) / sizeof(TileFunction) == kPanelRows + 1);
 
 }  // namespace
 
-void WinogradProducts(const WinogradTileArgs& args) { (args.columns > kLanes ? kTiles<2> : kTiles<1>)[args.rows](args); }
+void WinogradProducts(const WinogradTileArgs& args) { RunTile<WinogradTileArgs, ProductTile>(args); }
 
 }  // namespace gradloom::GRADLOOM_ISA
