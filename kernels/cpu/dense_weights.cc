@@ -60,7 +60,6 @@ struct Sizes {
   explicit Sizes(const KernelCall& call)
       : Sizes(call, WindowAxesOf(call.attributes, call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape)) {}
 
-  static int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
   int64_t taps() const { return height.axis.taps * width.axis.taps; }
   bool strided() const { return std::max({height.axis.stride, height.step, width.axis.stride, width.step}) > 1; }
   int64_t x_panels() const { return CeilDiv(inputs, panel_rows); }
@@ -113,7 +112,7 @@ class DenseGradWeight : public Kernel {
     const auto *x = static_cast<const float*>(inputs[0]), *dy = static_cast<const float*>(inputs[1]);
     auto *dw = static_cast<float*>(outputs[0]), *x_packed = static_cast<float*>(scratch);
     float *const y_packed = x_packed + n_.x_packed(), *const sums = y_packed + n_.y_packed();
-    const int64_t parts = Sizes::CeilDiv(n_.height.axis.out, n_.rows), tiles = n_.x_panels() * n_.y_panels();
+    const int64_t parts = CeilDiv(n_.height.axis.out, n_.rows), tiles = n_.x_panels() * n_.y_panels();
     for (int64_t image = 0; image < n_.images; image += n_.group) {
       const bool last = n_.images - image < n_.group;
       for (int64_t part = 0; part < parts; ++part) {

@@ -19,6 +19,9 @@ inline constexpr bool kTeams = true;
 // Which of its team the calling thread is: what part of the scratch memory is its own.
 inline int ThreadPlace() { return kTeams ? omp_get_thread_num() : 0; }
 
+// How many parts of `b` make `a`, the last of them smaller.
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // How many of `threads` are worth waking for `work` units of which one thread should have `grain` at least.
 inline int ThreadsFor(int64_t work, int64_t grain, int threads) {
   return static_cast<int>(std::clamp<int64_t>(work / std::max<int64_t>(grain, 1), 1, std::max(threads, 1)));

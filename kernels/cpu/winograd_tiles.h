@@ -2,19 +2,17 @@
 // under their windows.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "kernels/catalog/kernel.h"
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/parallel.h"
 
 namespace gradloom {
 
 inline constexpr int64_t kWinogradPlanes = 16;
 inline constexpr int64_t kWinogradGap = 16;  // floats between planes, which would else lie in the same sets of the caches
-
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Channels of a vector, which lie next to each other in filters.
 inline int64_t WinogradLanes() { return BestLoops().matrix_panel / 2; }

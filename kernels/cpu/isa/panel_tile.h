@@ -41,50 +41,33 @@ class PanelTile {
   Vector sums_[kRows][kVectors] = {};
 };
 
-// By rows, of one vector and of two: the functions `Kernel<rows, vectors>::Run`, which take `Args`, with its members rows and columns.
+// By rows: the functions `Kernel<rows, vectors>::Run`, which take `Args`.
+template <typename Args, template <Index, Index> typename Kernel, Index kVectors>
+constexpr void (*kTiles[])(const Args&) = {
+    nullptr,
+    Kernel<1, kVectors>::Run,
+    Kernel<2, kVectors>::Run,
+    Kernel<3, kVectors>::Run,
+    Kernel<4, kVectors>::Run,
+    Kernel<5, kVectors>::Run,
+    Kernel<6, kVectors>::Run,
+#if defined(__AVX512F__)
+    Kernel<7, kVectors>::Run,
+    Kernel<8, kVectors>::Run,
+    Kernel<9, kVectors>::Run,
+    Kernel<10, kVectors>::Run,
+    Kernel<11, kVectors>::Run,
+    Kernel<12, kVectors>::Run,
+    Kernel<13, kVectors>::Run,
+    Kernel<14, kVectors>::Run,
+#endif
+};
+
+// The one for the rows and columns that `args` has.
 template <typename Args, template <Index, Index> typename Kernel>
 void RunTile(const Args& args) {
-  using Function = void (*)(const Args&);
-  constexpr Function kOne[] = {
-    nullptr,
-    Kernel<1, 1>::Run,
-    Kernel<2, 1>::Run,
-    Kernel<3, 1>::Run,
-    Kernel<4, 1>::Run,
-    Kernel<5, 1>::Run,
-    Kernel<6, 1>::Run,
-#if defined(__AVX512F__)
-    Kernel<7, 1>::Run,
-    Kernel<8, 1>::Run,
-    Kernel<9, 1>::Run,
-    Kernel<10, 1>::Run,
-    Kernel<11, 1>::Run,
-    Kernel<12, 1>::Run,
-    Kernel<13, 1>::Run,
-    Kernel<14, 1>::Run,
-#endif
-  };
-  constexpr Function kTwo[] = {
-    nullptr,
-    Kernel<1, 2>::Run,
-    Kernel<2, 2>::Run,
-    Kernel<3, 2>::Run,
-    Kernel<4, 2>::Run,
-    Kernel<5, 2>::Run,
-    Kernel<6, 2>::Run,
-#if defined(__AVX512F__)
-    Kernel<7, 2>::Run,
-    Kernel<8, 2>::Run,
-    Kernel<9, 2>::Run,
-    Kernel<10, 2>::Run,
-    Kernel<11, 2>::Run,
-    Kernel<12, 2>::Run,
-    Kernel<13, 2>::Run,
-    Kernel<14, 2>::Run,
-#endif
-  };
-  static_assert(sizeof(kOne) / sizeof(Function) == kPanelRows + 1);
-  (args.columns > kLanes ? kTwo : kOne)[args.rows](args);
+  static_assert(sizeof(kTiles<Args, Kernel, 1>) / sizeof(kTiles<Args, Kernel, 1>[0]) == kPanelRows + 1);
+  (args.columns > kLanes ? kTiles<Args, Kernel, 2> : kTiles<Args, Kernel, 1>)[args.rows](args);
 }
 
 }  // namespace
