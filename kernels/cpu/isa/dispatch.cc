@@ -1,6 +1,9 @@
+#include <strings.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <string_view>
 
 #include "kernels/cpu/isa/loops.h"
 
@@ -29,10 +32,23 @@ const Loops* LoopsByName(const char* name) {
   return std::strcmp(name, "baseline") == 0 ? &baseline::kLoops : nullptr;
 }
 
+namespace {
+
+// oneDNN's variable and what it understands, so that the library and our own kernels are held to the same instructions by one setting.
+bool Allows(std::string_view name) {
+  const char* given = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (given == nullptr) given = std::getenv("DNNL_MAX_CPU_ISA");
+  if (given == nullptr) return true;
+  if (strcasecmp(given, "SSE41") == 0 || strcasecmp(given, "AVX") == 0) return name == "baseline";
+  return strncasecmp(given, "AVX2", 4) != 0 || name != "avx512";
+}
+
+}  // namespace
+
 const Loops& BestLoops() {
   static const Loops* const best = [] {
     for (const char* name : {"avx512", "avx2"}) {
-      if (const Loops* loops = LoopsByName(name)) return loops;
+      if (const Loops* loops = LoopsByName(name); loops != nullptr && Allows(name)) return loops;
     }
     return &baseline::kLoops;
   }();

@@ -300,7 +300,7 @@ inline constexpr Index kRandomSlack = 60;
 // Floats of packing for MatrixArgs of these extents.
 constexpr Index MatrixPackFloats(Index k, Index n) { return k * ((n + 31) / 32 * 32); }
 
-// The loops of the best instruction set that this machine has.
+// The loops of the best instruction set that this machine has, or that ONEDNN_MAX_CPU_ISA in the environment allows.
 const Loops& BestLoops();
 
 // The same by name, or null where this machine lacks it.
