@@ -1,4 +1,5 @@
-// The weights' gradient of dense convolutions, which oneDNN computes at half the machine's rate where there is AVX2 and no AVX-512.
+// The weights' gradient of dense convolutions: where there is AVX2 and no AVX-512 oneDNN computes it at half the machine's rate, and with
+// many weights for what is read it has no parts that threads could have each for itself (convolution_weights.h).
 #pragma once
 
 #include "kernels/catalog/kernel.h"

@@ -9,6 +9,7 @@
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/half_product.h"
 #include "kernels/cpu/isa/loops.h"
+#include "kernels/cpu/long_product.h"
 #include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
@@ -184,7 +185,10 @@ Prepared Prepare(const MatrixProduct& p, DType dtype) {
   return prepared;
 }
 
+bool IsLong(const KernelCall& call) { return call.outputs[0].dtype == DType::kFloat32 && LongProduct::Serves(ProductOf(call)); }
+
 int64_t LargeScratch(const KernelCall& call) {
+  if (IsLong(call)) return LongProduct(ProductOf(call), call.threads).scratch_bytes();
   const OneDnnTeam team(call.threads);
   const Prepared p = Prepare(ProductOf(call), call.outputs[0].dtype);
   return p.padded.bytes() + static_cast<int64_t>(p.desc.scratchpad_desc().get_size());
@@ -228,6 +232,11 @@ class LargeProduct : public Kernel {
   int threads_;
   OneDnnPrimitive primitive_;
 };
+
+std::unique_ptr<Kernel> MakeLarge(const KernelCall& call) {
+  if (IsLong(call)) return std::make_unique<LongProduct>(ProductOf(call), call.threads);
+  return std::make_unique<LargeProduct>(call);
+}
 
 std::string RejectsLarge(const KernelCall& call, DType dtype) {
   if (std::string why = RejectsAllBut(call, dtype); !why.empty()) return why;
@@ -283,8 +292,7 @@ constexpr CpuKernel Small(std::string_view name, std::string_view op) {
           .make = MakeKernel<SmallProduct>};
 }
 constexpr CpuKernel Large(std::string_view name, std::string_view op) {
-  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsFloat32, .scratch_bytes = LargeScratch},
-          .make = MakeKernel<LargeProduct>};
+  return {.row = {.name = name, .op = op, .domain = "", .rejects = RejectsFloat32, .scratch_bytes = LargeScratch}, .make = MakeLarge};
 }
 
 constexpr CpuKernel Half(std::string_view name, std::string_view op) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 
 namespace gradloom {
 
@@ -41,6 +43,25 @@ void ParallelRanges(int64_t n, int64_t unit, int threads, F&& f) {
     const int64_t begin = units * me / team * unit, end = std::min(n, units * (me + 1) / team * unit);
     if (begin < end) f(begin, end);
   }
+}
+
+// f(task, thread) for every task in [0, n), those of a thread one after the other, thread < threads. What f throws last goes on to the
+// caller.
+template <typename F>
+void ParallelTasks(int64_t n, int threads, F&& f) {
+  std::exception_ptr failure;
+  std::mutex failed;
+  ParallelRanges(threads, 1, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t thread = begin; thread < end; ++thread) {
+      try {
+        for (int64_t task = n * thread / threads; task < n * (thread + 1) / threads; ++task) f(task, static_cast<int>(thread));
+      } catch (...) {
+        const std::lock_guard lock(failed);
+        failure = std::current_exception();
+      }
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
 }
 
 // f(index) for every index in [0, n), in fixed contiguous shares. f must not throw.

@@ -1,6 +1,6 @@
 // Convolutions by their definition: a thread, or a group of them, for each element of the result. They mostly run in cuDNN.
+#include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
-#include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/windows.cuh"
 

@@ -20,8 +20,6 @@ struct Comparison {
   double low = -2, high = 2;  // range of random float operands
   // Fills input i, instead of the range; returns false to leave it to the range.
   std::function<bool(int input, Tensor& tensor, std::mt19937_64& random)> fill = nullptr;
-  // Any number of threads must give the same bits.
-  bool same_bits = false;
   // Runs once more for each permitted aliasing on its own.
   bool check_aliasing = true;
   // The reference kernel runs in float32 where operands have 16 bits; its results are rounded.
@@ -31,8 +29,9 @@ struct Comparison {
 // A plain operand.
 OperandType Plain(DType dtype, Shape shape);
 
-// Runs the kernel `name` (or the first that serves the call, where empty) with 1 and 2 threads, in the
-// call's layouts, and reports differences as failures. `random` also gives the operands' values.
+// Runs the kernel `name` (or the first that serves the call, where empty) with 1, 2 and 3 threads, in the
+// call's layouts, and reports differences from the reference as failures, and any between numbers of threads. `random` also gives the
+// operands' values.
 void ExpectSameAsReference(KernelCall call, std::mt19937_64& random, const Comparison& how = {}, const std::string& name = "");
 
 // A random shape of this rank with extents in [low, high].

@@ -49,6 +49,21 @@ TEST(MatMul, RowsAPageApart) {
   }
 }
 
+// Long sums with few results, which a library may part among threads.
+TEST(MatMul, LongSums) {
+  std::mt19937_64 random(TestSeed());
+  const Comparison close{.absolute = 1e-5, .relative = 1e-5, .scale = 1, .low = -1, .high = 1};
+  for (const Shape& extents : {Shape{64, 64, 20000}, Shape{8, 16, 50000}, Shape{1, 100, 4096}, Shape{10, 3000, 32}, Shape{768, 64, 1024}}) {
+    const int64_t m = extents[0], n = extents[1], k = extents[2];
+    ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({k, n})}, {m, n}, {{"transA", int64_t{1}}}), random, close);
+    ExpectSameAsReference(Call("MatMul", "", {Float({m, k}), Float({k, n})}, {m, n}, {}), random, close);
+    for (const Shape& bias : {Shape{}, Shape{n}, Shape{m, 1}, Shape{m, n}}) {
+      const Attributes attributes = {{"alpha", 0.5}, {"transA", int64_t{1}}, {"transB", int64_t{1}}};
+      ExpectSameAsReference(Call("Gemm", "", {Float({k, m}), Float({n, k}), Float(bias)}, {m, n}, attributes), random, close);
+    }
+  }
+}
+
 struct ConvCase {
   Shape x, w;
   std::vector<int64_t> strides, pads, dilations;

@@ -1,4 +1,4 @@
-// What a call of the convolution family convolves: for kernels of ours, and as cuDNN wants to know it.
+// A call of the convolution family as cuDNN wants to know it.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,8 @@
 
 #include "kernels/catalog/kernel.h"
 #include "kernels/cuda/rows/dnn_tensor.h"
-#include "runtime/base/windows.h"
 
 namespace gradloom {
-
-// y = x * w: the operands of Conv, ConvTranspose, ConvGradInput, ConvGradWeight by what they are in the forward convolution.
-struct ConvolutionOperands {
-  const OperandType *x, *w, *y;
-};
-ConvolutionOperands ConvolutionOperandsOf(const KernelCall& call);
-
-// Of the forward convolution. Throws Error(kAttr), Error(kShape).
-Windows WindowsOfConvolution(const KernelCall& call);
 
 // A convolution as cuDNN sees it, over [N, C, ...]. Whatever its direction, it is of y = x * w; one of the three is computed of the other
 // two. x has groups times as many channels as w.

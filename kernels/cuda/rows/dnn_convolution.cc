@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/catalog/convolution.h"
 #include "kernels/catalog/physical.h"
 #include "kernels/cuda/rows/convolution.h"
 #include "kernels/cuda/rows/rows.h"

@@ -1,0 +1,15 @@
+// The gradient of a convolution's weights by oneDNN, in parts: sums over the batch in an order that depends on the shapes alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace gradloom {
+
+// Of a ConvGradWeight in float32 or bfloat16. Throws dnnl::error.
+std::unique_ptr<Kernel> MakeConvolutionWeights(const KernelCall& call);
+int64_t ConvolutionWeightsScratch(const KernelCall& call);
+
+}  // namespace gradloom

@@ -1,0 +1,53 @@
+// Recorded trainings with one, two and three threads: sums are made in an order that hangs on the shapes alone, so all bits are the same.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "compiler/compile.h"
+#include "kernels/cpu/isa/loops.h"
+#include "runtime/exec/host_executor.h"
+#include "tests/conformance/training_case.h"
+
+namespace gradloom {
+namespace {
+
+class Threads : public testing::TestWithParam<const char*> {};
+
+// The fetches of the steps of one batch size. Where states lie may hang on the number of threads, as layouts do; what they hold shows in
+// the fetches.
+std::string Outcome(const TrainingCase& recorded, int threads) {
+  CompileOptions options;
+  options.recipe = recorded.recipe;
+  options.recipe.threads = threads;
+  options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
+  HostExecutor executor(std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options)));
+  const Plan& plan = executor.plan();
+  std::string bytes;
+  for (int step = 0; step < recorded.steps() && recorded.batch_sizes[static_cast<size_t>(step)] == recorded.batch_sizes.front(); ++step) {
+    std::vector<TensorView> feeds;
+    for (const Feed& feed : plan.entries[0].feeds) feeds.push_back(recorded.batches.at(feed.name + std::to_string(step)).view());
+    executor.Run(0, feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
+    for (size_t f = 0; f < plan.entries[0].fetches.size(); ++f) {
+      const TensorView view = executor.Fetched(0, static_cast<int>(f));
+      bytes.append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes()));
+    }
+  }
+  return bytes;
+}
+
+TEST_P(Threads, ChangeNoBit) {
+  if (&BestLoops() != LoopsByName("avx512"))
+    GTEST_SKIP() << "oneDNN's products without AVX-512 take other paths at the edges of what a thread has";
+  const TrainingCase recorded = ReadTrainingCase(std::string("tests/conformance/cases/") + GetParam());
+  const std::string alone = Outcome(recorded, 1);
+  EXPECT_FALSE(alone.empty());
+  for (int threads : {2, 3}) EXPECT_EQ(Outcome(recorded, threads) == alone, true) << GetParam() << " with " << threads << " threads";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Threads,
+                         testing::Values("convnet_bn_inference_export", "housing_mlp", "lenet", "lstm_classifier", "mobilenet_v2_tiny",
+                                         "recommender", "resnet_cifar", "tiny_gpt", "unet_small"));
+
+}  // namespace
+}  // namespace gradloom
