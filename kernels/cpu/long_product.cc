@@ -22,46 +22,46 @@ int64_t PartsOf(const MatrixProduct& p) {
 
 bool LongProduct::Serves(const MatrixProduct& p) { return p.batch.empty() && p.k >= kLong && p.m * p.n <= kMostSums; }
 
-LongProduct::LongProduct(const MatrixProduct& product, int threads) : product_(product) {
-  const MatrixProduct& p = product_;
-  const int64_t parts = PartsOf(p);
-  for (int64_t i = 0; i < parts; ++i) {
-    begins_.push_back(p.k * i / parts);
-    const ProductPlan plan({.m = p.m,
-                            .n = p.n,
-                            .k = p.k * (i + 1) / parts - begins_.back(),
-                            .a_row = p.a_row,
-                            .a_col = p.a_col,
-                            .b_row = p.b_row,
-                            .b_col = p.b_col,
-                            .c_row = p.n},
-                           1);
-    products_.emplace_back(plan);
-    pad_bytes_ = std::max(pad_bytes_, AlignUp(plan.scratch_bytes(), kAlignmentBytes));
+LongProduct::Parts::Parts(const MatrixProduct& p, int most_threads)
+    : count(PartsOf(p)),
+      sums_bytes(AlignUp(p.m * p.n * static_cast<int64_t>(sizeof(float)), kAlignmentBytes)),
+      threads(static_cast<int>(std::clamp<int64_t>(most_threads, 1, count))) {
+  for (int64_t k = p.k / count; k <= CeilDiv(p.k, count); ++k) {
+    const ProductShape part = {
+        .m = p.m, .n = p.n, .k = k, .a_row = p.a_row, .a_col = p.a_col, .b_row = p.b_row, .b_col = p.b_col, .c_row = p.n};
+    lengths.emplace_back(part, 1);
+    thread_bytes = std::max(thread_bytes, AlignUp(lengths.back().scratch_bytes(), kAlignmentBytes));
   }
-  threads_ = static_cast<int>(std::clamp<int64_t>(threads, 1, parts));
 }
 
-int64_t LongProduct::sums_bytes() const { return AlignUp(product_.m * product_.n * static_cast<int64_t>(sizeof(float)), kAlignmentBytes); }
+int64_t LongProduct::ScratchBytes(const MatrixProduct& product, int threads) {
+  const Parts parts(product, threads);
+  return parts.count * parts.sums_bytes + parts.threads * parts.thread_bytes;
+}
 
-int64_t LongProduct::scratch_bytes() const { return parts() * sums_bytes() + threads_ * pad_bytes_; }
+LongProduct::LongProduct(const MatrixProduct& product, int threads) : product_(product), parts_(product, threads) {
+  for (int thread = 0; thread < parts_.threads; ++thread) {
+    for (const ProductPlan& length : parts_.lengths) products_.emplace_back(length);
+  }
+}
 
 void LongProduct::Run(const void* const* inputs, void* const* outputs, void* scratch, void*) {
   const MatrixProduct& p = product_;
   const auto *a = static_cast<const float*>(inputs[0]), *b = static_cast<const float*>(inputs[1]);
   const auto* const bias = p.has_bias ? static_cast<const float*>(inputs[2]) : nullptr;
   auto* const memory = static_cast<std::byte*>(scratch);
-  const auto sums = [&](int64_t part) { return reinterpret_cast<float*>(memory + part * sums_bytes()); };
-  ParallelTasks(parts(), threads_, [&](int64_t part, int thread) {
-    const int64_t begin = begins_[static_cast<size_t>(part)];
-    products_[static_cast<size_t>(part)].Run(a + begin * p.a_col, b + begin * p.b_row, sums(part),
-                                             memory + parts() * sums_bytes() + thread * pad_bytes_);
+  const auto sums = [&](int64_t part) { return reinterpret_cast<float*>(memory + part * parts_.sums_bytes); };
+  ParallelTasks(parts_.count, parts_.threads, [&](int64_t part, int thread) {
+    const int64_t begin = p.k * part / parts_.count, length = p.k * (part + 1) / parts_.count - begin;
+    const size_t product = static_cast<size_t>(thread) * parts_.lengths.size() + (length > p.k / parts_.count ? 1 : 0);
+    products_[product].Run(a + begin * p.a_col, b + begin * p.b_row, sums(part),
+                           memory + parts_.count * parts_.sums_bytes + thread * parts_.thread_bytes);
   });
   auto* const c = static_cast<float*>(outputs[0]);
-  ParallelRanges(p.m, 1, ThreadsFor(parts() * p.m * p.n, kSumsPerThread, threads_), [&](int64_t begin, int64_t end) {
+  ParallelRanges(p.m, 1, ThreadsFor(parts_.count * p.m * p.n, kSumsPerThread, parts_.threads), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       float* const to = sums(0) + i * p.n;
-      for (int64_t part = 1; part < parts(); ++part) {
+      for (int64_t part = 1; part < parts_.count; ++part) {
         const float* const from = sums(part) + i * p.n;
         for (int64_t j = 0; j < p.n; ++j) to[j] += from[j];
       }

@@ -15,22 +15,26 @@ class LongProduct : public Kernel {
  public:
   static bool Serves(const MatrixProduct& product);
 
-  // Of a product that Serves.
+  // Both of a product that Serves.
+  static int64_t ScratchBytes(const MatrixProduct& product, int threads);
   LongProduct(const MatrixProduct& product, int threads);
 
-  int64_t scratch_bytes() const;
   // Of a, b and, where the product has one, the bias.
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) override;
 
  private:
-  int64_t parts() const { return static_cast<int64_t>(begins_.size()); }
-  int64_t sums_bytes() const;
+  // Parts are floor(k / parts) long, or one more. The sums of all lie in the scratch memory, and behind them what each thread works with.
+  struct Parts {
+    int64_t count, sums_bytes, thread_bytes = 0;
+    int threads;
+    std::vector<ProductPlan> lengths;
+
+    Parts(const MatrixProduct& product, int threads);
+  };
 
   MatrixProduct product_;
-  std::vector<int64_t> begins_;  // along k, of each part
-  std::vector<PreparedProduct> products_;
-  int64_t pad_bytes_ = 0;  // scratch memory of a part while it is computed
-  int threads_;
+  Parts parts_;
+  std::vector<PreparedProduct> products_;  // of each thread and length
 };
 
 }  // namespace gradloom

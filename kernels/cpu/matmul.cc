@@ -188,7 +188,7 @@ Prepared Prepare(const MatrixProduct& p, DType dtype) {
 bool IsLong(const KernelCall& call) { return call.outputs[0].dtype == DType::kFloat32 && LongProduct::Serves(ProductOf(call)); }
 
 int64_t LargeScratch(const KernelCall& call) {
-  if (IsLong(call)) return LongProduct(ProductOf(call), call.threads).scratch_bytes();
+  if (IsLong(call)) return LongProduct::ScratchBytes(ProductOf(call), call.threads);
   const OneDnnTeam team(call.threads);
   const Prepared p = Prepare(ProductOf(call), call.outputs[0].dtype);
   return p.padded.bytes() + static_cast<int64_t>(p.desc.scratchpad_desc().get_size());
