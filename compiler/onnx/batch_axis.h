@@ -123,7 +123,7 @@ class BatchWatch {
   struct Choice;
   void ProveChosen(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveKnownChoice(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
-  void ProveElements(Emitter& emitter, const Choice& choice, std::vector<BatchChange>& changes);
+  void ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveRegions(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void ProveWritten(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes);
   static std::vector<int64_t> OnlySample(const Choice& choice, const Tensor& indices, int axis);

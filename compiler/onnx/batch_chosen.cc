@@ -10,6 +10,7 @@ namespace gradloom {
 namespace {
 
 constexpr char kByNumber[] = "it takes samples of the batch by number";
+constexpr char kWritten[] = "what it writes is not the same for each sample";
 
 bool IsZeros(const Tensor* data) {
   if (data == nullptr || !IsInteger(data->dtype()) || data->elements() == 0) return false;
@@ -95,7 +96,7 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
       if (repeated > 0) changes.push_back({.operand = 0, .axis = axis, .period = repeated, .entries = {}});
       if (!choice.writes || written) continue;
       const int64_t period = along < updates.rank() ? PeriodAlong(emitter, choice.node.inputs[2], along) : 0;
-      if (period == 0) Refuse(choice.node, "what it writes is not the same for each sample");
+      if (period == 0) Refuse(choice.node, kWritten);
       changes.push_back({.operand = 2, .axis = along, .period = period, .entries = {}});
     }
   }
@@ -104,13 +105,19 @@ void BatchWatch::ProveKnownChoice(Emitter& emitter, const Choice& choice, const 
   if (grown) Refuse(choice.node, kByNumber);
 }
 
-// One index for each element: along the other axes it has the extents of the data.
-void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, std::vector<BatchChange>& changes) {
+// One index for each element: along the other axes it has the extents of the data, or fewer, and then leaves out samples at the end. No
+// shape is wrong where the batch is a larger one.
+void BatchWatch::ProveElements(Emitter& emitter, const Choice& choice, const Emitted& was, std::vector<BatchChange>& changes) {
   for (int axis = 0; axis < choice.data.rank(); ++axis) {
-    if (axis == choice.axes[0] || !choice.grown(axis) || choice.was_indices[axis] != choice.was_data[axis]) continue;
-    const int64_t period = PeriodAlong(emitter, choice.node.inputs[1], axis);
-    if (period == 0) Refuse(choice.node, "its indices are others for other samples");
-    changes.push_back({.operand = 1, .axis = axis, .period = period, .entries = {}});
+    if (axis == choice.axes[0] || !choice.grown(axis)) continue;
+    if (choice.was_indices[axis] != choice.was_data[axis]) Refuse(choice.node, kByNumber);
+    for (const int operand : choice.writes ? std::vector<int>{1, 2} : std::vector<int>{1}) {
+      const ValueId id = choice.node.inputs[static_cast<size_t>(operand)];
+      if (emitter.graph().value(id).shape != was.inputs[static_cast<size_t>(operand)]) continue;
+      const int64_t period = PeriodAlong(emitter, id, axis);
+      if (period == 0) Refuse(choice.node, operand == 1 ? "its indices are others for other samples" : kWritten);
+      changes.push_back({.operand = operand, .axis = axis, .period = period, .entries = {}});
+    }
   }
 }
 
@@ -157,7 +164,7 @@ void BatchWatch::ProveChosen(Emitter& emitter, const Node& node, const Emitted& 
   if (choice.axes.empty()) return;
   if (choice.indices == choice.was_indices && emitter.Computed(node.inputs[1]) != kNoValue) {
     ProveKnownChoice(emitter, choice, was, changes);
-    if (changes.empty() && IsOneOf(node, {"GatherElements"})) ProveElements(emitter, choice, changes);
+    if (changes.empty() && IsOneOf(node, {"GatherElements", "ScatterElements"})) ProveElements(emitter, choice, was, changes);
     return;
   }
   for (const int axis : choice.axes) {

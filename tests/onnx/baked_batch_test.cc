@@ -360,6 +360,26 @@ TEST(BakedBatchGraphs, ShapesFollowTheBatch) {
   }
 }
 
+// Indices and what they write, for each sample of the batch that the file was made for. At a larger batch they fit, too, and the samples
+// behind them would be left as they are.
+TEST(BakedBatchElements, AreWrittenInAllSamples) {
+  const auto model = [](const std::string& batch, const std::string& tensors, const std::string& before) {
+    return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[" + batch + ", 4] x) => (float[" + batch +
+                           ", 4] z) <float[4, 4] w = {1, 0, 0.5, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0.25, 0, 1}, " + tensors +
+                           "> { h = MatMul (x, w) " + before + " s = ScatterElements <axis = 1> (h, i, u) z = Mul (s, h) }");
+  };
+  const std::vector<int64_t> sizes = {3, 5, 2, 7};
+  const Trained any =
+      Train(model("N", "int64[1, 2] j = {2, 0}, float[1, 1] v = {0.5}, int64[1] two = {2}, int64[1] b = {0}, int64[1] e = {1}",
+                  "f = Shape (x) n = Slice (f, b, e) t = Concat <axis = 0> (n, two) i = Expand (j, t) u = Expand (v, t)"),
+            sizes);
+  for (const int devices : {1, 2}) {
+    const Trained fixed =
+        Train(model("3", "int64[3, 2] i = {2, 0, 2, 0, 2, 0}, float[3, 2] u = {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}", ""), sizes, devices);
+    for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed.losses[i], any.losses[i], 1e-5) << "step " << i << ", devices " << devices;
+  }
+}
+
 struct Refused {
   const char* what;
   const char* graph;
@@ -403,6 +423,17 @@ const Refused kRefused[] = {
      "{ i = Add (k, n) f = Reshape (i, all) t = Unsqueeze (f, all) v = Reshape (x, all) w = ScatterND (c, t, v) [node] y = Reshape (w, s) "
      "}",
      "in which order is not known"},
+    {"written in some samples alone",
+     "g (float[4, 2] x) => (float[4, 2] y) <int64[2, 1] i = {1, 1}, float[2, 1] u = {0, 0}> "
+     "{ [node] y = ScatterElements <axis = 1> (x, i, u) }",
+     "takes samples of the batch by number"},
+    {"written otherwise in each sample",
+     "g (float[4, 2] x) => (float[4, 2] y) <int64[4, 1] i = {1, 1, 1, 1}, float[4, 1] u = {0, 1, 2, 3}> "
+     "{ [node] y = ScatterElements <axis = 1> (x, i, u) }",
+     "what it writes is not the same for each sample"},
+    {"elements of some samples alone",
+     "g (float[4, 2] x) => (float[2, 1] y) <int64[2, 1] i = {1, 1}> { [node] y = GatherElements <axis = 1> (x, i) }",
+     "takes samples of the batch by number"},
     {"states that differ",
      "g (float[2, 2, 1] x) => (float[2, 1, 2, 1] y) <float[1, 1, 1] w = {1}, float[1, 1, 1] r = {1}, float[1, 2, 1] h = {1, 2}> "
      "{ t = Transpose <perm = [1, 0, 2]> (x) [node] y = RNN <hidden_size = 1> (t, w, r, , , h) }",
