@@ -73,6 +73,13 @@ std::vector<int> BatchWatch::BatchAxes(const Shape& now, const Shape& was) const
   return axes;
 }
 
+BagNumbers* BatchWatch::NextLoop() {
+  if (mode_ == Mode::kRecord) return &found_.loops.emplace_back();
+  if (loop_ >= found_.loops.size()) return nullptr;
+  BagNumbers& loop = found_.loops[loop_++];
+  return loop.bags ? &loop : nullptr;
+}
+
 void BatchWatch::Before(Emitter& emitter, Node& node) {
   if (inside_) return;
   next_outer_ = 0;

@@ -36,6 +36,13 @@ struct BatchChange {
   std::vector<int64_t> steps = {};
 };
 
+// What a loop over bags (bag_loops.cc) has of numbers at the declared batch, in the order in which they are asked for. At another batch the
+// loop is read by the same ones: where its bags begin and end may be constants that know the declared batch alone.
+struct BagNumbers {
+  bool bags = false;  // whether it is such a loop
+  std::vector<std::optional<Tensor>> read;
+};
+
 // The changes that make a model with the batch `declared` one for any batch, by the number of the emitted node.
 struct BatchChanges {
   int64_t declared = 0;
@@ -62,6 +69,8 @@ struct BatchChanges {
   std::vector<Merge> merges;
   std::optional<Error> ambiguous;  // where there is no such way: of the first of them
 
+  std::vector<BagNumbers> loops;  // of each loop, in the order in which they come
+
   bool doubts = false;  // whether the evident ones are gone through, too
   int tries = 0;
 
@@ -85,6 +94,9 @@ class BatchWatch {
  public:
   enum class Mode : uint8_t { kRecord, kProve, kApply };
   BatchWatch(BatchChanges& found, Mode mode, int64_t batch) : found_(found), mode_(mode), batch_(batch) {}
+
+  // Of the next loop; null: it is none over bags at the declared batch, or the loops are no longer those of that batch.
+  BagNumbers* NextLoop();
 
   // Before the node gets its types: may replace operands.
   void Before(Emitter& emitter, Node& node);
@@ -145,6 +157,7 @@ class BatchWatch {
   const Mode mode_;
   const int64_t batch_;
   size_t index_ = 0;     // of the next node
+  size_t loop_ = 0;      // the next loop
   bool inside_ = false;  // while nodes of our own are emitted
   bool lost_ = false;    // the nodes are no longer those of the reference
   // Of values whose batch axis is the batch and more: how many whole batches it holds one after the other (T of a

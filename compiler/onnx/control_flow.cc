@@ -167,6 +167,7 @@ std::vector<Binding> Importer::RunRounds(const onnx::NodeProto& proto, LoopParts
     parts.names.push_back(i < proto.output_size() && !proto.output(i).empty() ? NameOf(proto.output(i), scope) : "");
   }
   std::vector<Binding> results;
+  if (parts.gives_condition && RunBags(parts, origin, scope, results)) return results;
   if (UnrollLoop(parts, origin, scope, results)) return results;
   results.clear();
   for (ValueId id : RunLoopRegion(parts, origin, scope)) results.push_back({id, nullptr});

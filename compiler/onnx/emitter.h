@@ -45,6 +45,7 @@ class Emitter {
 
   // Sees every node before and after it is emitted; null: nobody does.
   void set_batch_watch(BatchWatch* watch) { batch_watch_ = watch; }
+  BatchWatch* batch_watch() const { return batch_watch_; }
 
   // Throws what Emit would throw for the node's types.
   void CheckTypes(Node node) { InferTypes(node); }

@@ -162,6 +162,7 @@ const Binding* Importer::Find(const std::string& name, const Scope& scope) {
       for (ValueId& id : elements) id = Inner(id, s->depth);
       inner.sequence = std::make_shared<const std::vector<ValueId>>(std::move(elements));
     }
+    if (binding.rows != kNoValue) inner.rows = Inner(binding.rows, s->depth);
     return &(frames_.back().translated[&binding] = inner);
   }
   return nullptr;

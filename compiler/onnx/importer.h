@@ -24,6 +24,8 @@ namespace gradloom {
 struct Binding {
   ValueId tensor = kNoValue;
   std::shared_ptr<const std::vector<ValueId>> sequence;
+  // Of a sequence whose elements have not been made: they lie one after the other along axis 0 of this one, each of extent 1.
+  ValueId rows = kNoValue;
 };
 
 // The names that nodes of one graph or function body see.
@@ -166,6 +168,9 @@ class Importer {
   Scope Nested(const Scope& outer, const std::string& path) const;
   void RunIf(const onnx::NodeProto& proto, Scope& scope);
   void RunLoop(const onnx::NodeProto& proto, Scope& scope);
+  // bag_loops.cc: a loop over equal parts of a tensor, whose rounds are computed at once; false: it is no such loop.
+  class BagLoop;
+  bool RunBags(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   // One that is written out; false: whether it goes on is not known before the run.
   bool UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
@@ -202,7 +207,7 @@ class Importer {
   // sequences.cc
   bool RunSequence(const onnx::NodeProto& proto, Scope& scope);
   void RunSequenceMap(const onnx::NodeProto& proto, Scope& scope);
-  const std::vector<ValueId>& SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope);
+  const std::vector<ValueId>& SequenceOf(const std::string& name, const onnx::NodeProto& proto, Scope& scope);
   int64_t Position(const std::string& name, int64_t size, const onnx::NodeProto& proto, const Scope& scope);
   Binding SequenceEmpty(const onnx::NodeProto& proto, Scope& scope);
   Binding SequenceConstruct(const onnx::NodeProto& proto, Scope& scope);

@@ -14,8 +14,17 @@ Binding Of(Sequence sequence) { return {kNoValue, std::make_shared<const Sequenc
 
 }  // namespace
 
-const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodeProto& proto, const Scope& scope) {
+const Sequence& Importer::SequenceOf(const std::string& name, const onnx::NodeProto& proto, Scope& scope) {
   const Binding& binding = Lookup(name, proto, scope);
+  if (binding.rows != kNoValue) {
+    const int64_t count = emitter().graph().value(binding.rows).shape[0];
+    Node split{.op = "Split", .inputs = {binding.rows, Ints(name, std::vector<int64_t>(static_cast<size_t>(count), 1))}};
+    split.attributes = {{"axis", int64_t{0}}};
+    split.origin = scope.path + name + "/rows";
+    std::vector<std::string> names;
+    for (int64_t i = 0; i < count; ++i) names.push_back(split.origin + "/" + std::to_string(i));
+    return *scope.names.insert_or_assign(name, Of(emitter().Emit(std::move(split), names))).first->second.sequence;
+  }
   if (binding.sequence == nullptr) throw Error(ErrorCode::kType, "input '" + Escaped(name) + "' is no sequence", WhereOf(proto, scope));
   return *binding.sequence;
 }
@@ -182,9 +191,11 @@ Binding Importer::SplitToSequence(const onnx::NodeProto& proto, Scope& scope) {
 }
 
 Binding Importer::ConcatFromSequence(const onnx::NodeProto& proto, Scope& scope) {
-  const Sequence& sequence = SequenceOf(proto.input(0), proto, scope);
   const auto* axis = FindAttribute(proto, "axis", scope);
   const auto* new_axis = FindAttribute(proto, "new_axis", scope);
+  const ValueId rows = Lookup(proto.input(0), proto, scope).rows;
+  if (rows != kNoValue && axis != nullptr && axis->i() == 0 && (new_axis == nullptr || new_axis->i() == 0)) return {rows, nullptr};
+  const Sequence& sequence = SequenceOf(proto.input(0), proto, scope);
   if (axis == nullptr) throw Error(ErrorCode::kAttr, "operator 'ConcatFromSequence' needs the attribute 'axis'", WhereOf(proto, scope));
   if (sequence.empty()) throw Error(ErrorCode::kValue, "an empty sequence cannot be concatenated", WhereOf(proto, scope));
   const std::string origin = Origin(proto, scope), name = NameOf(proto.output(0), scope);

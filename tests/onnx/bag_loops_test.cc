@@ -1,0 +1,197 @@
+// Loops over bags, as exporters write nn.EmbeddingBag, are computed at once: at the batch of the file, at others, and in a form that does
+// not hang on it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "compiler/onnx/import.h"
+#include "compiler/oracle/interpreter.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kLength = 2;
+
+// Three bags of two words, and what is made of each round.
+std::string Bags(const std::string& inputs, const std::string& tensors, const std::string& before, const std::string& loop) {
+  return "<ir_version: 10, opset_import: [\"\" : 18]>\ng (" + inputs +
+         ") => (float[b, 2] y) <float[4, 2] w = {0.5, -1, 2, 3, -4, 0.25, 7, -2}, int64[1] all = {-1}, int64[1] first = {0}, bool yes = "
+         "{1}, "
+         "int64[4] cuts = {0, 2, 4, 6}, int64 one = {1}, int64 two = {2}, int64 three = {3}, int64 zero = {0}, int64 words = {4}, " +
+         tensors + "> { " + before + loop + " }";
+}
+
+// The older exporter's: rounds are counted, and rows gathered.
+std::string Legacy(const std::string& made, const std::string& cuts = "cuts") {
+  return Bags(
+      "int64[3, 2] x", "int64[1] last = {9}",
+      "i = Reshape (x, all) c = Identity (" + cuts +
+          ") n = Identity (three) one_1 = Unsqueeze (one, first) ends = Slice (c, one_1, last, first) ",
+      "y = Loop (n, yes) <body: graph = round (int64 t, bool going) => (bool on, float[2] row) { b = Gather (c, t) e = Gather (ends, t) "
+      "f = Unsqueeze (b, first) u = Unsqueeze (e, first) s = Slice (i, f, u, first) v = Gather (w, s) " +
+          made + " on = Cast <to: int = 9> (going) }>");
+}
+
+// The default one's: an integer that is carried ends it, rows are put into a sequence, and a bag may be empty. The last one ends by itself.
+std::string Default(const std::string& last, const std::string& other, const std::string& joined = "") {
+  return Bags(
+      "int64[3, 2] x", "float[1, 2] none = {0, 0}", "i = Reshape (x, all) rows = Gather (w, i) size = Shape (i) empty = SequenceEmpty () ",
+      "k, r = Loop (\"\", yes, zero, empty) <body: graph = round (int64 t, bool going, int64 j, seq(float[1, 2]) had) => (bool on, int64 "
+      "j2, seq(float[1, 2]) has) { p = Reshape (j, all) p1 = Add (p, one) p2 = Add (p1, one) b = Slice (cuts, p, p1) e = Slice (cuts, "
+      "p1, p2) void = Equal (b, e) row = If (void) <then_branch: graph = n () => (float[1, 2] a) { a = Identity (none) }, "
+      "else_branch: graph = m () => (float[1, 2] d) { at_end = Equal (j, two) d = If (at_end) <then_branch: graph = l () => (float[1, "
+      "2] d1) { " +
+          last + " }, else_branch: graph = o () => (float[1, 2] d2) { " + other +
+          " }> }> has = SequenceInsert (had, row) j2 = Add (j, one) on = Less (j2, three) }> " +
+          (joined.empty() ? "y = ConcatFromSequence <axis: int = 0> (r)" : joined));
+}
+
+// The default one's with padding: a loop within keeps the places of what is no padding.
+std::string Padded(const std::string& made) {
+  return Bags(
+      "int64[3, 2] x", "float[1, 2] none = {0, 0}, int64[0] nothing = {}",
+      "i = Reshape (x, all) rows = Gather (w, i) empty = SequenceEmpty () ",
+      "k, r = Loop (\"\", yes, zero, empty) <body: graph = round (int64 t, bool going, int64 j, seq(float[1, 2]) had) => (bool on, int64 "
+      "j2, "
+      "seq(float[1, 2]) has) { b = Gather (cuts, j) j1 = Add (j, one) e = Gather (cuts, j1) goes = Less (b, e) list, end = Loop (\"\", "
+      "goes, "
+      "nothing, b) <body: graph = within (int64 t3, bool going3, int64[q] l, int64 p) => (bool on3, int64[q] l2, int64 p2) { at = Gather "
+      "(i, "
+      "p) low = Less (at, zero) word = If (low) <then_branch: graph = n3 () => (int64 a3) { a3 = Add (at, words) }, else_branch: graph = "
+      "m3 "
+      "() => (int64 d3) { d3 = Identity (at) }> is = Equal (word, zero) not = Not (is) l2 = If (not) <then_branch: graph = n4 () => "
+      "(int64[q] a4) { p3 = Reshape (p, all) a4 = Concat <axis: int = 0> (l, p3) }, else_branch: graph = m4 () => (int64[q] d4) { d4 = "
+      "Identity (l) }> p2 = Add (p, one) on3 = Less (p2, e) }> count = Size (list) void = Equal (count, zero) row = If (void) "
+      "<then_branch: "
+      "graph = n () => (float[1, 2] a) { a = Identity (none) }, else_branch: graph = m () => (float[1, 2] d) { v = Gather (rows, list) " +
+          made +
+          " }> has = SequenceInsert (had, row) j2 = Add (j, one) on = Less (j2, three) }> y = ConcatFromSequence <axis: int = 0> (r)");
+}
+
+Tensor Words(int64_t batch) {
+  Tensor x(DType::kInt64, Shape{batch, kLength});
+  // The first bag is padding alone; padding may be counted from behind.
+  for (int64_t i = 0; i < x.elements(); ++i) x.as<int64_t>()[static_cast<size_t>(i)] = i < kLength ? 0 : (i * 3 + 1) % 4 - (i == 3 ? 4 : 0);
+  return x;
+}
+
+std::vector<float> Computed(const Graph& graph, const Tensor& x) {
+  const std::vector<Tensor> made = Interpret(graph, {{graph.inputs.at(0), x}}, graph.outputs);
+  const auto values = made.at(0).as<float>();
+  return {values.begin(), values.end()};
+}
+
+enum class By { kSum, kMean, kMax };
+
+// By hand.
+std::vector<float> Expected(const Tensor& x, By by, bool padded) {
+  constexpr float kTable[4][2] = {{0.5, -1}, {2, 3}, {-4, 0.25}, {7, -2}};
+  std::vector<float> rows;
+  for (int64_t bag = 0; bag < x.shape()[0]; ++bag) {
+    for (size_t column = 0; column < 2; ++column) {
+      float made = 0;
+      int count = 0;
+      for (int64_t k = 0; k < kLength; ++k) {
+        const int64_t word = (x.as<int64_t>()[static_cast<size_t>(bag * kLength + k)] + 4) % 4;
+        if (padded && word == 0) continue;
+        const float value = kTable[word][column];
+        made = by != By::kMax ? made + value : count == 0 ? value : std::max(made, value);
+        ++count;
+      }
+      rows.push_back(by == By::kMean && count > 0 ? made / static_cast<float>(count) : made);
+    }
+  }
+  return rows;
+}
+
+struct Form {
+  const char* what;
+  std::string text;
+  By by;
+  bool padded = false;
+};
+
+std::vector<Form> Forms() {
+  const std::string part = "v = Slice (rows, b, e) ", to_end = "v = Slice (rows, b, size) ";
+  const std::string sum = "ReduceSum (v, first)", mean = "ReduceMean (v, first)", max = "ReduceMax (v, first)";
+  return {
+      {"summed", Legacy("row = ReduceSum <keepdims = 0> (v, first)"), By::kSum},
+      {"the mean", Legacy("row = ReduceMean <keepdims = 0> (v, first)"), By::kMean},
+      {"the largest", Legacy("row = ReduceMax <keepdims = 0> (v, first)"), By::kMax},
+      {"summed in both branches", Default(part + "d1 = " + sum, part + "d2 = " + sum), By::kSum},
+      {"the mean by a division",
+       Default(part + "s = " + sum + " n = Sub (size, b) f = Cast <to: int = 1> (n) d1 = Div (s, f)", part + "d2 = " + mean), By::kMean},
+      {"the largest, up to the end", Default(to_end + "d1 = " + max, part + "d2 = " + max), By::kMax},
+      {"summed but for padding", Padded("d = " + sum), By::kSum, true},
+      {"the mean but for padding", Padded("d = " + mean), By::kMean, true},
+      {"the largest but for padding", Padded("d = " + max), By::kMax, true},
+  };
+}
+
+// The same nodes at each batch: what divides a batch over devices asks for that.
+TEST(BagLoops, AreComputedAtOnceAtAnyBatch) {
+  for (const Form& form : Forms()) {
+    SCOPED_TRACE(form.what);
+    const Model model = Model::FromText(form.text);
+    std::vector<std::string> nodes;
+    for (const int64_t batch : {3, 5, 2, 1, 7}) {
+      SCOPED_TRACE(batch);
+      const ImportedGraph imported = Import(model, {.batch = batch, .any_batch = true});
+      std::vector<std::string> now;
+      for (const Node& node : imported.graph->nodes) now.push_back(node.op);
+      EXPECT_EQ(std::count(now.begin(), now.end(), "Loop"), 0);
+      if (nodes.empty()) nodes = now;
+      EXPECT_EQ(now, nodes);
+      const Tensor x = Words(batch);
+      EXPECT_EQ(Computed(*imported.graph, x), Expected(x, form.by, form.padded));
+    }
+  }
+}
+
+// At the file's own batch with nothing that looks at another one beside it.
+TEST(BagLoops, AreComputedAtTheirOwnBatch) {
+  for (const Form& form : Forms()) {
+    SCOPED_TRACE(form.what);
+    const ImportedGraph imported = Import(Model::FromText(form.text));
+    const Tensor x = Words(3);
+    EXPECT_EQ(Computed(*imported.graph, x), Expected(x, form.by, form.padded));
+  }
+}
+
+// One row of the sequence alone.
+TEST(BagLoops, GiveASequenceWhereOneIsRead) {
+  const std::string sum = "v = Slice (rows, b, e) d1 = ReduceSum (v, first)", same = "v = Slice (rows, b, e) d2 = ReduceSum (v, first)";
+  const ImportedGraph imported = Import(Model::FromText(Default(sum, same, "y = SequenceAt (r, one)")));
+  const Tensor x = Words(3);
+  const std::vector<float> all = Expected(x, By::kSum, false);
+  EXPECT_EQ(Computed(*imported.graph, x), (std::vector<float>{all[2], all[3]}));
+}
+
+// What looks like one and is not is run round by round, and means what it says.
+TEST(BagLoops, AreOnlyThoseThatTakeEqualPartsAndMakeTheSameOfEach) {
+  const std::string uneven = Legacy("row = ReduceSum <keepdims = 0> (v, first)", "uneven");
+  std::string cut = uneven;
+  cut.replace(cut.find("int64[1] last"), 0, "int64[4] uneven = {0, 1, 4, 6}, ");
+  const Tensor x = Words(3);
+  const std::vector<float> made = Computed(*Import(Model::FromText(cut)).graph, x);
+  // Words 0 | 0 -1 2 | 1 0 by their rows.
+  std::vector<float> expected(6, 0);
+  constexpr float kTable[4][2] = {{0.5, -1}, {2, 3}, {-4, 0.25}, {7, -2}};
+  for (int64_t i = 0; i < 6; ++i) {
+    const size_t bag = i < 1 ? 0 : i < 4 ? 1 : 2, word = static_cast<size_t>((x.as<int64_t>()[static_cast<size_t>(i)] + 4) % 4);
+    for (size_t column = 0; column < 2; ++column) expected[bag * 2 + column] += kTable[word][column];
+  }
+  EXPECT_EQ(made, expected);
+  EXPECT_THROW(Import(Model::FromText(cut), {.batch = 5}), Error);
+  // The last round makes something else of its part.
+  const std::string other = Default("v = Slice (rows, b, e) d1 = ReduceMax (v, first)", "v = Slice (rows, b, e) d2 = ReduceSum (v, first)");
+  std::vector<float> mixed = Expected(x, By::kSum, false);
+  const std::vector<float> largest = Expected(x, By::kMax, false);
+  std::copy(largest.begin() + 4, largest.end(), mixed.begin() + 4);
+  EXPECT_EQ(Computed(*Import(Model::FromText(other)).graph, x), mixed);
+}
+
+}  // namespace
+}  // namespace gradloom
