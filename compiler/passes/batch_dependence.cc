@@ -11,10 +11,9 @@
 namespace gradloom {
 namespace {
 
-const std::string kOtherOperators = " the model has other operators than at ", kOtherOperands = " the operator has other operands than at ";
-
+template <class Refused = Error>
 [[noreturn]] void Refuse(const std::string& why, const std::string& where) {
-  throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, where, "train on one device (--devices cpu)");
+  throw Refused(ErrorCode::kUnsupported, "the batch cannot be divided over devices: " + why, where, "train on one device (--devices cpu)");
 }
 
 bool SameBytes(const Tensor& a, const Tensor& b) {
@@ -37,7 +36,8 @@ bool Repeats(const Tensor& tensor, int axis, int64_t period) {
 BatchDependence::BatchDependence(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch)
     : graph_(graph), other_(other), batch_(batch), other_batch_(other_batch), other_of_(static_cast<size_t>(graph.num_values()), kNoValue) {
   const auto unlike = [&](const Node& node) {
-    Refuse("at a batch of " + std::to_string(other_batch) + kOtherOperators + std::to_string(batch), Describe(node));
+    Refuse<OtherForm>("at a batch of " + std::to_string(other_batch) + " the model has other operators than at " + std::to_string(batch),
+                      Describe(node));
   };
   static const Node kEnd{.op = "the end"};
   for (size_t i = 0; i < std::max(graph.nodes.size(), other.nodes.size()); ++i) {
@@ -60,7 +60,9 @@ BatchDependence::BatchDependence(const Graph& graph, int64_t batch, const Graph&
 void BatchDependence::Match(ValueId id, ValueId other, const Node& node) {
   if (id == kNoValue && other == kNoValue) return;
   const auto fails = [&] {
-    Refuse("at a batch of " + std::to_string(other_batch_) + kOtherOperands + std::to_string(batch_), Describe(node));
+    Refuse<OtherForm>(
+        "at a batch of " + std::to_string(other_batch_) + " the operator has other operands than at " + std::to_string(batch_),
+        Describe(node));
   };
   if (id == kNoValue || other == kNoValue) fails();
   ValueId& known = other_of_[static_cast<size_t>(id)];
@@ -182,10 +184,6 @@ Tensor BatchDependence::ConstantAt(ValueId id, int64_t batch, bool counted) cons
     }
   }
   return made;
-}
-
-bool DiffersInForm(const Error& error) {
-  return error.message().find(kOtherOperators) != std::string::npos || error.message().find(kOtherOperands) != std::string::npos;
 }
 
 }  // namespace gradloom

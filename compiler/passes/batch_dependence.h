@@ -10,12 +10,18 @@
 
 namespace gradloom {
 
+// The graphs have other nodes at the two sizes, or a node other operands: another size may simplify in the same way.
+class OtherForm : public Error {
+ public:
+  using Error::Error;
+};
+
 // Every shape in a graph is a number. What of it is the batch shows when the same model is made into a graph at two sizes:
 // extents, attributes and integer constants that differ are taken to be linear in the size; a floating constant that differs is
 // a number of the whole batch, such as one over its samples.
 class BatchDependence {
  public:
-  // Both graphs must outlive this; `other` is the same model at another batch. Throws Error(kUnsupported) naming the first node
+  // Both graphs must outlive this; `other` is the same model at another batch. Throws OtherForm(kUnsupported) naming the first node
   // that only one of them has.
   BatchDependence(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch);
 
@@ -48,8 +54,5 @@ class BatchDependence {
   std::vector<std::vector<BatchDependence>> bodies_;  // by node and region
   std::vector<ValueId> other_of_;                     // by value id: the same value of the other graph; kNoValue where nothing uses it
 };
-
-// Whether an error of its constructor says that the graphs have other nodes, or a node other operands.
-bool DiffersInForm(const Error& error);
 
 }  // namespace gradloom
