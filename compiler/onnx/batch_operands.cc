@@ -67,6 +67,15 @@ std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, in
   return -1;
 }
 
+// Whether a value that is not known is an Expand along the axis, so that all places are the same.
+bool ExpandsAlong(const Emitter& emitter, ValueId id, int axis) {
+  const Node* node = emitter.Producer(id);
+  if (node == nullptr || !IsOneOf(*node, {"Expand"})) return false;
+  const Shape& from = emitter.graph().value(node->inputs[0]).shape;
+  const int aligned = axis - (emitter.graph().value(id).shape.rank() - from.rank());
+  return aligned < 0 || from[aligned] == 1;
+}
+
 }  // namespace
 
 bool RepeatsAlong(const Tensor& data, int axis, int64_t period) {
@@ -123,7 +132,8 @@ void BatchWatch::NoteCopies(const Emitter& emitter, ValueId id, int axis) {
 // and 0 where they are not, or not known.
 int64_t BatchWatch::PeriodAlong(Emitter& emitter, ValueId id, int axis) const {
   const Tensor* data = emitter.Constant(emitter.Computed(id));
-  if (data == nullptr || data->dtype() == DType::kString) return 0;
+  if (data == nullptr) return ExpandsAlong(emitter, id, axis) ? 1 : 0;
+  if (data->dtype() == DType::kString) return 0;
   if (data->bytes() == 0) return 1;
   for (const int64_t period : {int64_t{1}, data->shape()[axis] / found_.declared}) {
     if (RepeatsAlong(*data, axis, period)) return period;

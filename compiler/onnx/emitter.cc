@@ -153,6 +153,15 @@ void Emitter::ReshapeTo(Node& node, const std::vector<int64_t>& target) {
   node.inputs[1] = AddConstant(node.origin + "/shape", Tensor::From<int64_t>(target, Shape{static_cast<int64_t>(target.size())}));
 }
 
+// What is chosen of a vector, element by element, is what Gather gives, for which more is known: a schedule by the time of each sample.
+void Emitter::GatherFromVector(Node& node) const {
+  if (node.op != "GatherElements" || !node.domain.empty() || node.inputs.size() != 2) return;
+  for (ValueId id : node.inputs) {
+    if (id == kNoValue || graph_.value(id).shape.rank() != 1) return;
+  }
+  node.op = "Gather";
+}
+
 // Exporters choose all elements one after the other where nothing is to be chosen: PyTorch's write as_strided so (the mean over an image),
 // and a mask that is indexed by all its places. A Reshape does not mix samples, has no indices to keep, and its gradient is no scatter.
 void Emitter::ReshapeInOrder(Node& node) {
@@ -327,6 +336,7 @@ std::vector<ValueId> Emitter::EmitStatic(Node node, const std::vector<std::strin
   node.outputs.assign(names.size(), kNoValue);
   if (FindDynamic(node.domain, node.op) != nullptr) return EmitKnown(node, names);
   ReshapeInOrder(node);
+  GatherFromVector(node);
   if (batch_watch_ != nullptr) batch_watch_->Before(*this, node);
   const std::vector<ValueType> types = InferTypes(node);
   CheckSizes(node, types);

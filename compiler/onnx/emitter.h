@@ -84,6 +84,7 @@ class Emitter {
   // Of an operator whose extents depend on data: computed here, where all of that is known.
   std::vector<ValueId> EmitKnown(const Node& node, const std::vector<std::string>& names);
   void ReshapeInOrder(Node& node);
+  void GatherFromVector(Node& node) const;
   bool ShapeOnly(const Node& node, Tensor& result) const;
   bool Computable(const Node& node) const;
   bool Foldable(const Node& node, const std::vector<ValueType>& types, const std::vector<std::string>& names) const;

@@ -232,6 +232,14 @@ void ShardTopK(ShardQuery& query) {
   query.SetAll(shard);
 }
 
+// One index for each element of the result: along the chosen axis it may be of any sample, along the others it is of its own.
+void ShardGatherElements(ShardQuery& query) {
+  const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
+  const Shard data = query.in(0), indices = query.in(1);
+  if (data.split() ? data.axis == axis : indices.split() && indices.axis != axis) query.Refuse("its indices choose among samples");
+  query.set(0, data.split() ? Joined(query, data, indices) : indices);
+}
+
 void ShardElements(ShardQuery& query) {
   Shard made;
   for (int i = 0; i < query.num_inputs(); ++i) made = Joined(query, made, query.in(i));
@@ -241,7 +249,7 @@ void ShardElements(ShardQuery& query) {
 
 const Op kOps[] = {
     {.name = "Gather", .domain = "", .since_version = 13, .gradient = Gather, .shard = ShardGather},
-    {.name = "GatherElements", .domain = "", .since_version = 13, .gradient = GatherElements, .shard = ShardElements},
+    {.name = "GatherElements", .domain = "", .since_version = 13, .gradient = GatherElements, .shard = ShardGatherElements},
     {.name = "GatherGrad",
      .domain = kGradloomDomain,
      .gradient = GatherGradGradient,

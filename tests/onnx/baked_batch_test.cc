@@ -343,6 +343,10 @@ const Rewritten kRewritten[] = {
      "y = Reshape (w, s) }",
      {3, 3},
      {1, 3}},
+    {"a mean over the batch, for each sample again",
+     "g (float[4, 2] x) => (float[4, 2] y) <int64[2] s = {4, 2}> { m = ReduceMean <axes = [0]> (x) e = Expand (m, s) y = Mul (x, e) }",
+     {3, 2},
+     {1, 2}},
     {"a target that is computed of a number that might be trained",
      "g (float[4, 2, 3] x) => (float[8, 3] y) <float h = {2}, int64 n = {16}, int64[1] first = {0}, int64[1] three = {3}> "
      "{ f = Cast <to = 1> (n) d = Div (f, h) e = Cast <to = 7> (d) u = Unsqueeze (e, first) s = Concat <axis = 0> (u, three) y = Reshape "
@@ -378,6 +382,38 @@ TEST(BakedBatchElements, AreWrittenInAllSamples) {
         Train(model("3", "int64[3, 2] i = {2, 0, 2, 0, 2, 0}, float[3, 2] u = {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}", ""), sizes, devices);
     for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(fixed.losses[i], any.losses[i], 1e-5) << "step " << i << ", devices " << devices;
   }
+}
+
+// Of a table that all samples share each takes what its own indices say, and gradients are of all samples; not what the number of the
+// sample says, which is another one on another device.
+TEST(BakedBatchElements, AreTakenFromATableOnEachDevice) {
+  const auto train = [](const std::string& taken, int devices) {
+    const Model model = Model::FromText(
+        "<ir_version: 10, opset_import: [\"\" : 17]>\ng (float[N, 2] x) => (float[N, 2] z) <float[2, 2] w = {1, 0.5, -0.5, 1}, "
+        "float[9, 2] t = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}, float[3] s = {0.5, -2, 4}, float zero = {0}, "
+        "int64[1] one = {1}> { h = MatMul (x, w) p = Greater (x, zero) i = Cast <to = 7> (p) c = ReduceMax <axes = [1], keepdims = 0> "
+        "(i) " +
+        taken + " z = Mul (h, v) }");
+    CompileOptions options;
+    options.recipe.losses = {{.type = "mse", .output = "z", .target = "y"}};
+    options.recipe.freeze = {"t"};
+    options.recipe.schedule.lr = 0.1;
+    options.recipe.devices = devices;
+    options.entries = {{EntryKind::kStep, 5}};
+    const auto plan = std::make_shared<const Plan>(Compile(model, options));
+    Session session(plan);
+    const Tensor x = Random({5, 2}, 1), y = Random({5, 2}, 2);
+    std::vector<double> losses;
+    for (int step = 0; step < 3; ++step) losses.push_back(session.Step({{"x", x.view()}, {"y", y.view()}}).loss);
+    return losses;
+  };
+  for (const char* taken : {"v = GatherElements (t, i)", "g = GatherElements (s, c) v = Unsqueeze (g, one)"}) {
+    const std::vector<double> one = train(taken, 1), two = train(taken, 2);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5 * one[i]) << taken;
+    EXPECT_NE(one[0], one[2]);
+  }
+  EXPECT_NO_THROW(train("v = GatherElements <axis = 1> (t, i)", 1));
+  EXPECT_THROW(train("v = GatherElements <axis = 1> (t, i)", 2), Error);
 }
 
 struct Refused {
