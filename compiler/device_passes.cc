@@ -1,6 +1,7 @@
 #include "compiler/device_passes.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -8,11 +9,12 @@ namespace gradloom {
 
 void RunDevicePasses(PassContext& context, const PassControl& control) {
   constexpr int kMostRounds = 4;
-  const int64_t limit = context.recipe.memory_limit;
-  const std::unique_ptr<Graph> original = limit > 0 ? context.graph.Clone() : nullptr;
+  const bool full = context.recipe.recompute == RecomputeMode::kFull;
+  const int64_t limit = context.recipe.recompute == RecomputeMode::kAuto ? context.recipe.memory_limit : 0;
+  const std::unique_ptr<Graph> original = limit > 0 || full ? context.graph.Clone() : nullptr;
   const auto names = context.fetch_names;
   RunStage(context, control, PassStage::kDevice);
-  if (limit == 0) return;
+  if (limit == 0 && !full) return;
   const auto run = [&](int64_t bytes) {
     context.recompute_bytes = bytes;
     context.recomputed = {};
@@ -23,7 +25,11 @@ void RunDevicePasses(PassContext& context, const PassControl& control) {
   };
   const Place& place = context.plan.places[static_cast<size_t>(context.place)];
   std::pair<int64_t, int64_t> best{context.scheduled.transient_bytes, 0};  // arena, and how much is made anew
-  for (int round = 0; round < kMostRounds; ++round) {
+  if (full) {
+    run(std::numeric_limits<int64_t>::max());
+    best = std::min(best, {context.scheduled.transient_bytes, context.recompute_bytes});
+  }
+  for (int round = 0; round < kMostRounds && !full; ++round) {
     const int64_t over =
         place.state_bytes + place.constants_bytes + context.scheduled.transient_bytes + 2 * context.scheduled.input_bytes - limit;
     if (over <= 0 || (round > 0 && context.recomputed.bytes < context.recompute_bytes)) break;

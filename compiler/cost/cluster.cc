@@ -28,6 +28,13 @@ Cluster LocalCluster(DeviceKind device, int cores) {
   return cluster;
 }
 
+int64_t BucketBytes(const Cluster& cluster, int devices) {
+  constexpr int64_t kMany = int64_t{1} << 30;
+  const double begin = AllReduceSeconds(0, devices, cluster);
+  const double move = (AllReduceSeconds(kMany, devices, cluster) - begin) / static_cast<double>(kMany);
+  return move > 0 ? static_cast<int64_t>(std::clamp(10 * begin / move, 1.0, static_cast<double>(kMany))) : 0;
+}
+
 double TransferSeconds(int64_t bytes, const Cluster& cluster) {
   return cluster.inside.seconds + static_cast<double>(bytes) / cluster.inside.bytes_per_second;
 }

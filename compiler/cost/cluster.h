@@ -30,6 +30,9 @@ struct Cluster {
 // The devices of one process: of the CPU on a machine with so many cores, or GPUs of one node.
 Cluster LocalCluster(DeviceKind device, int cores);
 
+// Bytes that take ten times as long to move as an all-reduce of so many devices takes to begin; 0: there is nothing to move.
+int64_t BucketBytes(const Cluster& cluster, int devices);
+
 // Seconds of a transfer between two devices of a node.
 double TransferSeconds(int64_t bytes, const Cluster& cluster);
 

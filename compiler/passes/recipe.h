@@ -20,6 +20,9 @@ enum class GraphMode : uint8_t { kGraph, kTrain };
 // What products compute in: float32, float32 whose operands are rounded to TensorFloat-32, or mixed precision (lower_precision.h).
 enum class Precision : uint8_t { kFloat32, kTf32, kBfloat16, kFloat16 };
 
+// Which activations are made again in the backward pass: as many as the memory limit asks for, none, or as many as make the arena smaller.
+enum class RecomputeMode : uint8_t { kAuto, kNone, kFull };
+
 // Where nodes go whose names, or those of weights that they read, fit the pattern ('*' and '?').
 struct PlaceRule {
   std::string pattern;
@@ -56,7 +59,8 @@ struct Recipe {
   bool sync_bn = false;               // batch statistics are of the whole batch, not of each device's samples
   int threads = 1;                    // of a device: its streams share them
   int64_t memory_limit = 0;           // bytes of a device that a plan may need; to fit, activations are made again; 0: any
-  int streams = 1;                    // of a device; 0: as many as the cost model says
+  RecomputeMode recompute = RecomputeMode::kAuto;
+  int streams = 1;  // of a device; 0: as many as the cost model says
 
   // The whole model on one device.
   void PlaceTogether() {

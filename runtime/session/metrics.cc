@@ -171,12 +171,14 @@ int64_t CountOfTop(std::string_view name) {
 
 }  // namespace
 
+std::string MetricNameOf(const std::string& word) { return word == "acc" ? "accuracy" : word; }
+
 MetricSpec MetricSpec::Parse(const std::string& text) {
   const CallText call = ParseCall(Trimmed(text), "metric", "accuracy(OUTPUT, TARGET)");
   if (!call.options.empty())
     throw Error(ErrorCode::kConfig, "a metric has no options: '" + Escaped(text) + "'", "",
                 "it reads " + Escaped(call.name) + "(OUTPUT, TARGET)");
-  return {.name = call.name, .output = call.output, .target = call.target};
+  return {.name = MetricNameOf(call.name), .output = call.output, .target = call.target};
 }
 
 std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {

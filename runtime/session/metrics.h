@@ -56,6 +56,9 @@ class Metric {
 // The names that Make knows; top5 stands for all of its kind.
 std::vector<std::string> MetricNames();
 
+// By what others call it: "acc" is "accuracy". Other words stay as they are.
+std::string MetricNameOf(const std::string& word);
+
 // Whether a larger value is better, for "loss" too.
 bool LargerIsBetter(std::string_view metric);
 

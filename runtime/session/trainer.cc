@@ -46,6 +46,7 @@ Watch Watch::Parse(const std::string& text) {
       (colon != std::string::npos && direction.empty())) {
     throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' names nothing to watch", "", "it reads eval/loss:min or eval/accuracy:max");
   }
+  name = MetricNameOf(name);
   return {name, direction.empty() ? LargerIsBetter(name) : direction == "max"};
 }
 

@@ -208,6 +208,16 @@ void Configuration::Decide(std::string_view name, const std::string& text, const
   Assign(key, ParseWords(key, {text}, place), OriginKind::kFile, place);
 }
 
+std::vector<std::string> Configuration::GivenLines() const {
+  std::vector<std::string> lines;
+  for (const Key& key : Keys()) {
+    if (is_given(key.name))
+      lines.push_back(std::string(key.name) + " = " + TomlOf(key, value(key.name)) + "   from " +
+                      Escaped(origin(key.name).ToString(), 4096));
+  }
+  return lines;
+}
+
 std::string TomlOf(const Key& key, const KeyValue& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on ? "true" : "false";
   if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);

@@ -67,6 +67,9 @@ class Configuration {
   const Origin& origin(std::string_view name) const;
   const KeyValue& value(std::string_view name) const;
 
+  // "optimizer.lr = 0.1   from --lr", of each key that has been given.
+  std::vector<std::string> GivenLines() const;
+
   // The whole as a TOML file that gives the same again from any folder: paths are absolute. `origins`: a comment
   // with the origin behind each value.
   std::string ToToml(bool origins) const;

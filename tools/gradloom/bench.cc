@@ -10,6 +10,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/benchmark.h"
 #include "tools/run/environment.h"
+#include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -86,6 +87,7 @@ int Bench(const Configuration& configuration, const BenchFlags& flags) {
     throw Error(ErrorCode::kConfig, "there must be at least one step, one repeat and one step before them", "",
                 "--steps 50 --repeats 5 --before 5");
   }
+  SayGiven(configuration);
   const Benchmark benchmark = Measure(configuration, flags.options);
   const std::string json = JsonOf(benchmark).dump();
   if (!flags.out.empty()) WriteFileAtomically(flags.out, json + "\n");

@@ -11,14 +11,17 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/compile_model.h"
 #include "tools/run/obstacles.h"
+#include "tools/run/plan_pages.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
 
 // `only_check`: the plan is not kept.
 CompiledModel CompileConfigured(const Configuration& configuration, bool only_check, bool gradients = false) {
+  SayGiven(configuration);
   CompiledModel made;
   NamingAllObstacles(configuration, [&] {
     const Model model = Model::Load(ModelPathOf(configuration), LoadOptionsOf(configuration));
@@ -44,6 +47,12 @@ void PrintReasons(const char* what, const std::vector<CompileReport::Reason>& li
   if (list.size() > kMostShown) std::printf("%-8s and %zu more   (--json lists all)\n", what, list.size() - kMostShown);
 }
 
+struct CompileFlags {
+  std::string out;
+  PlanPages pages;
+  bool gradients = false, json = false;
+};
+
 int Check(const Configuration& configuration, bool json) {
   const CompiledModel made = CompileConfigured(configuration, true);
   const Program& program = made.plan.programs.front();
@@ -65,22 +74,21 @@ int Check(const Configuration& configuration, bool json) {
   return 0;
 }
 
-int CompileToFile(const Configuration& configuration, const std::string& out, bool gradients, bool json) {
+int CompileToFile(const Configuration& configuration, const CompileFlags& flags) {
+  const auto& [out, pages, gradients, json] = flags;
   const CompiledModel made = CompileConfigured(configuration, false, gradients);
   WritePlan(made.plan, out);
-  for (const std::string& note : made.notes) std::fprintf(stderr, "%s\n", note.c_str());
+  WritePages(made.plan, pages);
+  for (const std::string& note : made.notes) SayOnStderr(note);
   const CompileReport& report = made.report;
-  const double all_ms = report.import_ms + report.passes_ms + report.verify_ms;
-  std::fprintf(stderr, "plan %s -> %s   import %.1f ms, passes %.1f ms, proof %.1f ms (%.1f %%)\n",
-               PlanHash(made.plan).substr(0, 8).c_str(), out.c_str(), report.import_ms, report.passes_ms, report.verify_ms,
-               all_ms > 0 ? 100 * report.verify_ms / all_ms : 0);
-  std::fprintf(stderr, "arena %s, and no placement of its values needs less than %s", Bytes(report.transient_bytes).c_str(),
-               Bytes(report.live_bytes_bound).c_str());
+  SayOnStderr("plan " + PlanHash(made.plan).substr(0, 8) + " -> " + out + "   " + CompileTimes(report));
+  std::string arena =
+      "arena " + Bytes(report.transient_bytes) + ", and no placement of its values needs less than " + Bytes(report.live_bytes_bound);
   if (report.waits > 0) {
-    std::fprintf(stderr, "   %lld waits for events, and no choice needs fewer than %lld", static_cast<long long>(report.waits),
-                 static_cast<long long>(report.waits_bound));
+    arena +=
+        "   " + std::to_string(report.waits) + " waits for events, and no choice needs fewer than " + std::to_string(report.waits_bound);
   }
-  std::fprintf(stderr, "\n");
+  SayOnStderr(arena);
   if (json) {
     const nlohmann::json line{{"plan", PlanHash(made.plan)},
                               {"output", out},
@@ -109,14 +117,16 @@ Action DeclareCheck(CLI::App& app) {
 
 Action DeclareCompile(CLI::App& app) {
   ConfigurationFlags flags;
-  auto out = std::make_shared<std::string>();
+  auto wanted = std::make_shared<CompileFlags>();
   flags.Declare(app, kUseRecipe | kUsePlan);
-  app.add_option("-o,--output", *out, "the plan file to write")->required();
-  auto gradients = std::make_shared<bool>(false);
-  app.add_flag("--gradients", *gradients, "gradients and update apart, too: what TrainStep and OptimizerStep of the C interface run");
-  auto json = std::make_shared<bool>(false);
-  app.add_flag("--json", *json, "print one JSON object");
-  return [flags, out, gradients, json] { return CompileToFile(flags.Resolve(), *out, *gradients, *json); };
+  app.add_option("-o,--output", wanted->out, "the plan file to write")->required();
+  app.add_option("--emit-onnx", wanted->pages.onnx, "write the schedule as an ONNX file for Netron, too, as inspect --onnx does");
+  app.add_option("--emit-dot", wanted->pages.dot, "write the first device's program for Graphviz, too, as inspect --dot does");
+  app.add_option("--emit-html", wanted->pages.html, "write the page of the plan, too, as inspect --html does");
+  app.add_flag("--gradients", wanted->gradients,
+               "gradients and update apart, too: what TrainStep and OptimizerStep of the C interface run");
+  app.add_flag("--json", wanted->json, "print one JSON object");
+  return [flags, wanted] { return CompileToFile(flags.Resolve(), *wanted); };
 }
 
 }  // namespace gradloom

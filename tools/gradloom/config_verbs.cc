@@ -9,10 +9,12 @@
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 #include "tools/config/flags.h"
+#include "tools/config/schema.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/initial_configuration.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -25,7 +27,7 @@ int Init(const Configuration& configuration, const std::string& out, bool json) 
   }
   const std::string& model = ModelPathOf(configuration);
   WriteFileAtomically(out, InitialConfiguration(configuration, FolderOf(out)));
-  std::fprintf(stderr, "%s written   next: gradloom train -c %s\n", out.c_str(), out.c_str());
+  SayOnStderr(out + " written   next: gradloom train -c " + out);
   if (json) std::printf("%s\n", nlohmann::json{{"output", out}, {"model", model}}.dump().c_str());
   return 0;
 }
@@ -100,8 +102,14 @@ Action DeclareConfig(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   flags.Declare(app, kAllUses | kUseJob);
   CLI::Option* keys = app.add_option("--keys", *section, "list the keys, all or those of a section")->expected(0, 1);
+  auto schema = std::make_shared<bool>(false);
+  app.add_flag("--schema", *schema, "print the JSON schema of the file, for editors");
   app.add_flag("--json", *json, "print JSON");
-  return [flags, section, json, keys] {
+  return [flags, section, schema, json, keys] {
+    if (*schema) {
+      std::printf("%s\n", ConfigurationSchema().dump(2).c_str());
+      return 0;
+    }
     if (keys->count() > 0) return PrintKeys(*section, *json);
     const Configuration configuration = flags.Resolve();
     std::printf("%s", *json ? (configuration.ToJson().dump() + "\n").c_str() : configuration.ToToml(true).c_str());

@@ -22,6 +22,7 @@
 #include "tools/run/obstacles.h"
 #include "tools/screen/error_file.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -37,7 +38,7 @@ constexpr Verb kVerbs[] = {
     {"init", "write a commented configuration for a model", "gradloom init --model model.onnx --data train.csv", DeclareInit},
     {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx", DeclareCheck},
     {"compile", "model -> plan", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan", DeclareCompile},
-    {"inspect", "show a plan", "gradloom inspect model.plan", DeclareInspect},
+    {"inspect", "show what is in a plan, a checkpoint, a model or data", "gradloom inspect model.plan", DeclareInspect},
     {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
     {"train", "compile a model and train it", "gradloom train model.onnx --data train.csv --loss mse --epochs 10", DeclareTrain},
     {"resume", "go on with a run, to the same bits as if it had not stopped", "gradloom resume runs/exp1", DeclareResume},
@@ -98,16 +99,52 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
 // torch.distributed.launch puts it before all words that are to follow the script: `gradloom "$@"` has it before the verb.
 bool IsLocalRank(std::string_view word) { return word.starts_with("--local-rank=") || word.starts_with("--local_rank="); }
 
+// What every verb has.
+struct CommonFlags {
+  bool verbose = false, quiet = false;
+  std::string color = "auto", log_file;
+};
+
+void DeclareCommon(CLI::App& verb, CommonFlags& flags) {
+  CLI::Option* verbose =
+      verb.add_flag("-v,--verbose", flags.verbose, "say more on stderr: each value that was given, and where it is from");
+  verb.add_flag("-q,--quiet", flags.quiet, "say nothing on stderr but warnings and errors")->excludes(verbose);
+  verb.add_option("--color", flags.color, "of stderr: auto (a terminal, unless NO_COLOR is set), always or never")->capture_default_str();
+  // Of some verbs it is a key of the configuration.
+  if (verb.get_option_no_throw("--log-file") == nullptr)
+    verb.add_option("--log-file", flags.log_file, "append the lines of stderr to this file, too");
+}
+
+// What is said before a command line is read goes by it, too.
+std::string ColorWord(const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    if (words[i].starts_with("--color=")) return words[i].substr(8);
+    if (words[i] == "--color" && i + 1 < words.size()) return words[i + 1];
+  }
+  return "auto";
+}
+
+void SetColor(const std::string& word) {
+  if (word != "auto" && word != "always" && word != "never") {
+    throw Error(ErrorCode::kConfig, "no colours '" + Escaped(word) + "'", "--color", "there are: auto, always, never");
+  }
+  SetColorMode(word == "always" ? ColorMode::kAlways : word == "never" ? ColorMode::kNever : ColorMode::kAuto);
+}
+
 int Run(int argc, char** argv) {
+  SetColorMode(ColorMode::kAuto);
+  SetColor(ColorWord({argv + 1, argv + argc}));
   if (argc > 2 && IsLocalRank(argv[1])) std::swap(argv[1], argv[2]);
   CLI::App app("Gradloom trains ONNX models: one plan, proved before it runs.", "gradloom");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("gradloom ") + kVersion);
   std::vector<Action> actions;
+  CommonFlags common;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
     sub->footer(std::string("Example:\n  ") + verb.example);
     actions.push_back(verb.declare(*sub));
+    DeclareCommon(*sub, common);
   }
   try {
     app.parse(argc, argv);
@@ -116,6 +153,8 @@ int Run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError(error, app, {argv + 1, argv + argc});
   }
+  SetVerbosity(common.quiet ? Verbosity::kQuiet : common.verbose ? Verbosity::kVerbose : Verbosity::kNormal);
+  if (!common.log_file.empty()) SetStderrLines(false, common.log_file);
   for (size_t i = 0; i < actions.size(); ++i) {
     if (app.got_subcommand(kVerbs[i].name)) return actions[i]();
   }

@@ -8,7 +8,6 @@
 
 #include "compiler/cost/simulate.h"
 #include "compiler/onnx/export.h"
-#include "compiler/onnx/scheduled_model.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/entry_names.h"
 #include "runtime/plan/memory_json.h"
@@ -18,18 +17,19 @@
 #include "runtime/session/safetensors.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
-#include "tools/report/plan_dot.h"
-#include "tools/report/plan_page.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/comparison.h"
 #include "tools/run/environment.h"
+#include "tools/run/inspection.h"
 #include "tools/run/placed_model.h"
+#include "tools/run/plan_pages.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/sound_plan.h"
 #include "tools/run/trained_model.h"
 #include "tools/run/training_export.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -85,25 +85,17 @@ int PrintMemory(const Plan& plan) {
 }
 
 struct InspectFlags {
-  std::string path, html, dot, onnx;
-  bool memory = false, streams = false, json = false;
+  std::string path;
+  PlanPages pages;
+  bool graph = false, memory = false, streams = false, json = false;
 };
-
-void WriteText(const std::string& path, const std::string& text) {
-  WriteFileAtomically(path, text);
-  std::fprintf(stderr, "%s\n", path.c_str());
-}
 
 // The first entry, which trains where the plan does, with its predicted times.
 int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
-  const Simulation simulation = Simulate(plan, 0, LocalCluster(plan.targets.front().device, ThisCpu().cores));
-  const Entry& entry = plan.entries[0];
-  const std::string title = plan.model.name.empty() ? "plan " + PlanHash(plan).substr(0, 8) : plan.model.name;
-  if (!flags.onnx.empty()) WriteText(flags.onnx, ScheduledModel(plan, 0));
-  if (!flags.html.empty()) WriteText(flags.html, PlanPage(plan, 0, simulation, title));
-  if (!flags.dot.empty())
-    WriteText(flags.dot, ProgramDot(plan.programs[static_cast<size_t>(entry.ranks[0].program)], title + ", " + EntryName(entry)));
+  WritePages(plan, flags.pages);
   if (!flags.streams) return 0;
+  const Simulation simulation = PredictedHere(plan);
+  const Entry& entry = plan.entries[0];
   std::printf("%s, predicted %s\n%s", EntryName(entry).c_str(), Milliseconds(simulation.seconds).c_str(),
               SimulationSummary(plan, simulation).c_str());
   for (const SimulatedProgram& simulated : simulation.programs) {
@@ -113,12 +105,28 @@ int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
   return 0;
 }
 
-int Inspect(const InspectFlags& flags) {
-  // The text shows any plan, so that one that is refused can be looked at.
-  if (!flags.json && !flags.memory && !flags.streams && flags.html.empty() && flags.dot.empty() && flags.onnx.empty()) {
-    std::printf("%s", PlanText(ReadPlan(PlanPathOf(flags.path))).c_str());
-    return 0;
+int InspectOther(const InspectFlags& flags, const Inspection& inspection) {
+  if (flags.graph || flags.memory || flags.streams || !flags.pages.empty()) {
+    throw Error(ErrorCode::kConfig, "--graph, --memory, --streams, --html, --onnx and --dot are of plans", Escaped(flags.path, 4096),
+                "gradloom inspect " + Escaped(flags.path, 4096) + "   shows what is in it; compile makes plans");
   }
+  const std::string json = inspection.json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  std::printf("%s", flags.json ? json.c_str() : inspection.Text().c_str());
+  return 0;
+}
+
+int Inspect(const InspectFlags& flags) {
+  switch (KindOfInspected(flags.path)) {
+    case InspectedKind::kModel: return InspectOther(flags, InspectModel(flags.path));
+    case InspectedKind::kCheckpoint:
+    case InspectedKind::kWeights: return InspectOther(flags, InspectCheckpoint(flags.path));
+    case InspectedKind::kData: return InspectOther(flags, InspectData(flags.path));
+    case InspectedKind::kPlan: break;
+  }
+  // The text shows any plan, so that one that is refused can be looked at.
+  const bool other = flags.json || flags.memory || flags.streams || !flags.pages.empty();
+  if (flags.graph || !other) std::printf("%s", PlanText(ReadPlan(PlanPathOf(flags.path))).c_str());
+  if (!other) return 0;
   const Plan plan = ReadSoundPlan(flags.path);
   if (flags.json) {
     std::printf("%s\n", MemoryJson(plan, PlanHash(plan)).c_str());
@@ -194,9 +202,9 @@ int Export(const ExportFlags& flags) {
         training ? "how a model is trained is written as .onnx" : "a trained model is written as .onnx, its weights alone as .safetensors",
         Escaped(out, 4096), "-o trained.onnx");
   }
-  for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
+  for (const std::string& note : notes) SayOnStderr(note);
   if (json) std::printf("%s\n", nlohmann::json{{"tensors", values.size()}, {"weights", weights}, {"output", out}}.dump().c_str());
-  std::fprintf(stderr, "%zu tensors of %s -> %s\n", values.size(), weights.c_str(), out.c_str());
+  SayOnStderr(std::to_string(values.size()) + " tensors of " + weights + " -> " + out);
   return 0;
 }
 
@@ -216,13 +224,15 @@ int Diff(const std::string& a, const std::string& b, bool json) {
 
 Action DeclareInspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
-  app.add_option("plan", flags->path, "a plan file or the folder of a run")->required();
+  app.add_option("path", flags->path, "a plan, the folder of a run, a checkpoint, a file of weights, an ONNX model, or data")->required();
+  app.add_flag("--graph", flags->graph, "the plan as text, as without a flag");
   app.add_flag("--memory", flags->memory, "planned bytes by role, and the largest buffers with their nodes");
   app.add_flag("--streams", flags->streams, "a table a stream: instructions with predicted times, operands and events; the critical path");
-  app.add_option("--html", flags->html, "write one page with the graph, the time line and the memory map");
-  app.add_option("--onnx", flags->onnx, "write the schedule as an ONNX file for Netron: device, stream and events in the nodes' metadata");
-  app.add_option("--dot", flags->dot, "write the first device's program for Graphviz");
-  app.add_flag("--json", flags->json, "the memory as one JSON object");
+  app.add_option("--html", flags->pages.html, "write one page with the graph, the time line and the memory map");
+  app.add_option("--onnx", flags->pages.onnx,
+                 "write the schedule as an ONNX file for Netron: device, stream and events in the nodes' metadata");
+  app.add_option("--dot", flags->pages.dot, "write the first device's program for Graphviz");
+  app.add_flag("--json", flags->json, "one JSON object: of a plan its memory");
   return [flags] { return Inspect(*flags); };
 }
 

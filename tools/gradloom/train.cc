@@ -18,8 +18,9 @@ namespace {
 // What decides where a run begins.
 constexpr std::string_view kFixed[] = {"run.name", "run.out", "model.init_weights", "train.dry_run"};
 // What says how a command goes about it, and nothing of the run.
-constexpr std::string_view kOfTheCommand[] = {"run.resume", "log.report",       "log.progress",       "log.format",
-                                              "log.file",   "log.metrics_port", "log.metrics_address"};
+constexpr std::string_view kOfTheCommand[] = {"run.resume",       "log.report",  "log.report_every",   "log.progress",
+                                              "log.format",       "log.file",    "log.metrics_port",   "log.metrics_address",
+                                              "log.trace_format", "train.chaos", "train.deterministic"};
 
 bool IsAmong(const Key& key, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), key.name) != names.end();

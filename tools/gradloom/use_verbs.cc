@@ -14,10 +14,12 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/job.h"
+#include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/trained_model.h"
 #include "tools/run/training_job.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -43,13 +45,14 @@ std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {
 }
 
 void PrintNotes(const std::vector<std::string>& notes) {
-  for (const std::string& note : notes) std::fprintf(stderr, "%s\n", note.c_str());
+  for (const std::string& note : notes) SayOnStderr(note);
 }
 
 // What a process of the job does with the model; rank 0 alone says something. `topology`: of a process by itself, too, it is said that it
 // is.
 int InJob(const UseFlags& flags, bool topology, const std::function<void(const TrainedModel& model, const TrainingJob& job)>& use) {
   Configuration configuration = flags.Resolve();
+  SayGiven(configuration);
   const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration);
   return job->Guard([&] {
     if (job->leads() && (topology || !job->alone())) PrintNotes(job->Lines());
@@ -140,8 +143,8 @@ void Write(const UseFlags& flags, const std::map<std::string, Tensor>& outputs) 
     }
   }
   for (const auto& [name, tensor] : outputs) {
-    std::fprintf(stderr, "%s  %s%s%s%s\n", Escaped(name).c_str(), std::string(DTypeName(tensor.dtype())).c_str(),
-                 tensor.shape().ToString().c_str(), flags.out.empty() ? "" : "  -> ", flags.out.c_str());
+    SayOnStderr(Escaped(name) + "  " + std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString() +
+                (flags.out.empty() ? "" : "  -> " + flags.out));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "tools/report/chrome_trace.h"
 #include "tools/report/perfetto.pb.h"
 #include "tools/report/schedule.h"
 
@@ -130,6 +131,7 @@ void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times
   }
 }
 
+std::string PerfettoTrace::ChromeJson() const { return ChromeTraceOf(content_->trace); }
 std::string PerfettoTrace::Serialized() const { return content_->trace.SerializeAsString(); }
 
 }  // namespace gradloom

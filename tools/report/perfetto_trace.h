@@ -24,6 +24,8 @@ class PerfettoTrace {
 
   // The file's content.
   std::string Serialized() const;
+  // The same as JSON for chrome://tracing.
+  std::string ChromeJson() const;
 
  private:
   struct Content;

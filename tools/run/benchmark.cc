@@ -9,6 +9,7 @@
 #include "runtime/session/batches.h"
 #include "runtime/session/session.h"
 #include "tools/run/environment.h"
+#include "tools/run/micro_batch.h"
 #include "tools/run/recipe.h"
 #include "tools/run/set_up.h"
 #include "tools/screen/screen.h"
@@ -201,6 +202,7 @@ double Benchmark::variation() const {
 }
 
 Benchmark Measure(Configuration configuration, const BenchmarkOptions& options) {
+  ApplyMicroBatch(configuration);
   GiveData(configuration);
   return Run(configuration, options).Measure();
 }

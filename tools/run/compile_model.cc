@@ -1,10 +1,12 @@
 #include "tools/run/compile_model.h"
 
+#include <cstdio>
 #include <utility>
 
 #include "runtime/session/schedule.h"
 #include "tools/run/device_forecast.h"
 #include "tools/run/memory_limit.h"
+#include "tools/run/micro_batch.h"
 #include "tools/run/recipe.h"
 
 namespace gradloom {
@@ -47,7 +49,16 @@ void CheckApart(const Configuration& configuration, const Recipe& recipe) {
 
 }  // namespace
 
-CompiledModel CompileModel(const Configuration& configuration, const Model& model, const CompileWishes& wishes) {
+std::string CompileTimes(const CompileReport& report) {
+  const double all_ms = report.import_ms + report.passes_ms + report.verify_ms;
+  char text[160];
+  std::snprintf(text, sizeof text, "import %.1f ms, passes %.1f ms, proof %.1f ms (%.1f %%)", report.import_ms, report.passes_ms,
+                report.verify_ms, all_ms > 0 ? 100 * report.verify_ms / all_ms : 0);
+  return text;
+}
+
+CompiledModel CompileModel(Configuration configuration, const Model& model, const CompileWishes& wishes) {
+  ApplyMicroBatch(configuration);
   CompiledModel made;
   CompileOptions& options = made.options;
   options.import = ImportOptionsOf(configuration);
@@ -66,8 +77,8 @@ CompiledModel CompileModel(const Configuration& configuration, const Model& mode
   if (!wishes.only_check) CheckSchedule(options.recipe.schedule);
   made.plan = Compile(model, options, &made.report);
   CheckMemoryLimit(configuration, model, options, made.plan);
-  if (const std::string line = RecomputedLine(made.report); !line.empty()) made.notes.push_back(line);
-  if (!wishes.only_check) AddForecast(model, options, made.plan, made.report, made.notes);
+  if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
+  if (!wishes.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);
   return made;
 }
 

@@ -28,6 +28,9 @@ struct CompiledModel {
 };
 
 // Throws Error of any class that names the model or a key.
-CompiledModel CompileModel(const Configuration& configuration, const Model& model, const CompileWishes& wishes);
+CompiledModel CompileModel(Configuration configuration, const Model& model, const CompileWishes& wishes);
+
+// "import 0.3 ms, passes 11.5 ms, proof 0.2 ms (1.5 %)".
+std::string CompileTimes(const CompileReport& report);
 
 }  // namespace gradloom

@@ -4,6 +4,7 @@
 
 #include "compiler/cost/simulate.h"
 #include "runtime/plan/memory_report.h"
+#include "tools/config/topology.h"
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/environment.h"
@@ -78,9 +79,11 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
   return forecast;
 }
 
-void AddForecast(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
-                 std::vector<std::string>& notes) {
-  const DeviceForecast forecast = ForecastDevices(model, options, plan, report, LocalCluster(options.recipe.device, ThisCpu().cores));
+void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,
+                 const CompileReport& report, std::vector<std::string>& notes) {
+  const std::string& topology = configuration.Text("devices.topology");
+  const Cluster cluster = topology.empty() ? LocalCluster(options.recipe.device, ThisCpu().cores) : ReadTopology(topology);
+  const DeviceForecast forecast = ForecastDevices(model, options, plan, report, cluster);
   if (!forecast.Line().empty()) notes.push_back(forecast.Line());
   if (options.recipe.gather_to >= 0) notes.push_back(ImbalanceLine(model, options, plan));
   if (!forecast.Warning().empty()) notes.push_back("warning " + forecast.Warning());

@@ -7,6 +7,7 @@
 
 #include "compiler/compile.h"
 #include "compiler/cost/cluster.h"
+#include "tools/config/configuration.h"
 
 namespace gradloom {
 
@@ -25,8 +26,8 @@ struct DeviceForecast {
 DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
                                const Cluster& cluster);
 
-// Adds the lines of a forecast for CPU devices of this machine to what the screen says.
-void AddForecast(const Model& model, const CompileOptions& options, const Plan& plan, const CompileReport& report,
-                 std::vector<std::string>& notes);
+// Adds the lines of a forecast for devices of this machine, or of devices.topology, to what the screen says.
+void AddForecast(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan,
+                 const CompileReport& report, std::vector<std::string>& notes);
 
 }  // namespace gradloom

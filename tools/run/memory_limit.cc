@@ -71,11 +71,12 @@ int64_t ParseBytes(const std::string& text, const std::string& what) {
   throw Error(ErrorCode::kConfig, what + " cannot be '" + Escaped(text) + "'", what, "it reads 6GiB, 500MB, or a number of bytes");
 }
 
-std::string RecomputedLine(const CompileReport& report) {
+std::string RecomputedLine(const CompileReport& report, RecomputeMode mode) {
   const Recomputed& made = report.recomputed;
   if (made.values == 0) return "";
-  return "to fit the memory limit " + std::to_string(made.values) + (made.values == 1 ? " activation (" : " activations (") +
-         Bytes(made.bytes) + ") are made again in the backward pass: about " + Short(made.seconds * 1e3) + " ms a step";
+  return (mode == RecomputeMode::kFull ? "" : "to fit the memory limit ") + std::to_string(made.values) +
+         (made.values == 1 ? " activation (" : " activations (") + Bytes(made.bytes) + ") are made again in the backward pass: about " +
+         Short(made.seconds * 1e3) + " ms a step";
 }
 
 void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan) {

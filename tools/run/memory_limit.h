@@ -16,7 +16,7 @@ int64_t ParseBytes(const std::string& text, const std::string& what);
 // allows: with its largest buffers and the largest batch that fits.
 void CheckMemoryLimit(const Configuration& configuration, const Model& model, const CompileOptions& options, const Plan& plan);
 
-// A line on what a plan makes again to fit the limit, or nothing.
-std::string RecomputedLine(const CompileReport& report);
+// A line on what a plan makes again to fit the limit, or because it was asked to; or nothing.
+std::string RecomputedLine(const CompileReport& report, RecomputeMode mode);
 
 }  // namespace gradloom

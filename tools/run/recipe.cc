@@ -9,13 +9,16 @@
 
 #include "compiler/onnx/device_annotations.h"
 #include "compiler/onnx_loss.h"
+#include "compiler/passes/place_devices.h"
 #include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/plan/device_spec.h"
+#include "tools/config/topology.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/mode_notes.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -154,6 +157,10 @@ std::vector<std::string> LossFilesOf(const Configuration& configuration) {
   return files;
 }
 
+void SayGiven(const Configuration& configuration) {
+  for (const std::string& line : configuration.GivenLines()) WriteStderrLine("debug", "config  " + line);
+}
+
 const std::string& ModelPathOf(const Configuration& configuration) {
   const std::string& path = configuration.Text("model.path");
   if (path.empty())
@@ -261,6 +268,22 @@ NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::stri
     named.isa = target;
   });
   return named;
+}
+
+int64_t CopiesOf(const Configuration& configuration) {
+  std::vector<std::string> notes;
+  const NamedDevices named = DevicesOf(configuration, notes);
+  std::vector<PlaceRule> rules;
+  Reading(configuration, "devices.place", [&] {
+    for (const std::string& text : configuration.Texts("devices.place")) {
+      if (text == "auto" || text == kPlaceByFile) {
+        throw Error(ErrorCode::kConfig, "how many devices hold a copy of the model is not known before it is compiled", "",
+                    "say --batch and --accumulate in place of --micro-batch");
+      }
+      rules.push_back(ParsePlace(text, named.devices));
+    }
+  });
+  return configuration.is_given("devices.use") ? std::max(1, named.devices.count / std::max(CountStages(rules), 1)) : 1;
 }
 
 ExecutorOptions ExecutorOptionsOf(const Configuration& configuration) {
@@ -388,6 +411,10 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
   recipe.sync_bn = configuration.Switch("devices.sync_bn");
   if (const std::string& limit = configuration.Text("devices.memory_limit"); !limit.empty())
     recipe.memory_limit = ParseBytes(limit, "--memory-limit");
+  const std::string& recompute = configuration.Text("devices.recompute");
+  recipe.recompute = recompute == "none" ? RecomputeMode::kNone : recompute == "full" ? RecomputeMode::kFull : RecomputeMode::kAuto;
+  if (const std::string& path = configuration.Text("devices.topology"); !path.empty())
+    recipe.bucket_bytes = BucketBytes(ReadTopology(path), recipe.devices);
   const int64_t threads = configuration.Integer("devices.threads");
   recipe.threads =
       threads > 0 ? static_cast<int>(std::min<int64_t>(threads, kMostThreads)) : std::max(1, ThreadsOfProcess(1) / recipe.devices);

@@ -31,6 +31,8 @@ struct NamedDevices {
   std::string free;  // a line for a process that is alone: GPUs that it leaves free; "": none
 };
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes);
+// How many copies of the model these devices hold. Throws as DevicesOf, and Error(kConfig) where the compiler is to find that out.
+int64_t CopiesOf(const Configuration& configuration);
 ExecutorOptions ExecutorOptionsOf(const Configuration& configuration);
 
 // `total_updates`: of the whole run, 0 where not known.
@@ -43,6 +45,9 @@ LoadOptions LoadOptionsOf(const Configuration& configuration);
 
 // A placement that the model's file describes (ONNX's multi-device annotations), as --place names it.
 inline constexpr char kPlaceByFile[] = "file";
+
+// With --verbose, on stderr: the value of each key that was given, and where it is from.
+void SayGiven(const Configuration& configuration);
 
 // The path of the model. Throws Error(kConfig) where none is given.
 const std::string& ModelPathOf(const Configuration& configuration);

@@ -1,7 +1,10 @@
 #include "tools/run/run_observers.h"
 
+#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "tools/run/run_records.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -31,6 +34,21 @@ void KernelNotes::OnStep(const StepReport&) {
   said_ = true;
   clear_();
   log_.Line("notice  " + notes[0] + (notes.size() > 1 ? "   [and " + std::to_string(notes.size() - 1) + " more like it]" : ""));
+}
+
+void ReportLines::OnStep(const StepReport& report) {
+  epochs_done_ = report.epochs_done;
+  if (!report.result.updated) return;
+  const bool due = PassesMultiple(last_step_, report.result.step, every_);
+  last_step_ = report.result.step;
+  if (!due) return;
+  std::printf("%s\n", TrainLine(report, report.result.loss).dump().c_str());
+  std::fflush(stdout);
+}
+
+void ReportLines::OnEvaluation(const EvaluationReport& report) {
+  std::printf("%s\n", EvaluationLine(report, epochs_done_).dump().c_str());
+  std::fflush(stdout);
 }
 
 void JobLog::OnEpoch(const EpochReport& epoch) {

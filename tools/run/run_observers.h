@@ -41,6 +41,20 @@ class KernelNotes : public TrainerObserver {
   bool said_ = false;
 };
 
+// For whoever reads a run's stdout while it trains: the lines of metrics.jsonl, of each so many updates and of each evaluation.
+class ReportLines : public TrainerObserver {
+ public:
+  explicit ReportLines(int64_t every) : every_(every) {}
+
+  void OnStep(const StepReport& report) override;
+  void OnEvaluation(const EvaluationReport& report) override;
+
+ private:
+  const int64_t every_;
+  int64_t last_step_ = -1;  // of an update
+  double epochs_done_ = 0;
+};
+
 // What a process has to say of the others after each epoch: rank 0 on the screen, the others in a file.
 class JobLog : public TrainerObserver {
  public:

@@ -37,6 +37,23 @@ void CutOff(const std::string& path, uint64_t bytes) {
 
 }  // namespace
 
+nlohmann::json TrainLine(const StepReport& step, double loss) {
+  return {{"t", Timestamp()},
+          {"step", step.result.step},
+          {"epoch", step.epochs_done},
+          {"split", "train"},
+          {"loss", Number(loss)},
+          {"lr", step.result.lr},
+          {"mem_mb", static_cast<double>(ThisProcess().resident_bytes / 100000) / 10},
+          {"samples_per_s", Number(step.samples_per_s)}};
+}
+
+nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done) {
+  nlohmann::json line{{"t", Timestamp()}, {"step", evaluation.step}, {"epoch", epochs_done}, {"split", "eval"}};
+  for (const auto& [name, value] : evaluation.values) line[name] = Number(value);
+  return line;
+}
+
 RunRecords::RunRecords(const std::string& folder, const RecordOptions& options) : folder_(folder), options_(options) { Open(-1); }
 
 RunRecords::RunRecords(const std::string& folder, const RecordOptions& options, const std::string& state, int64_t step)
@@ -93,15 +110,7 @@ void RunRecords::WriteTrainLine() {
   if (rows_ == 0) return;
   const double loss = loss_sum_ / static_cast<double>(rows_);
   const StepResult& result = last_.result;
-  WriteJsonLine(nlohmann::json{{"t", Timestamp()},
-                               {"step", result.step},
-                               {"epoch", last_.epochs_done},
-                               {"split", "train"},
-                               {"loss", Number(loss)},
-                               {"lr", result.lr},
-                               {"mem_mb", static_cast<double>(ThisProcess().resident_bytes / 100000) / 10},
-                               {"samples_per_s", Number(last_.samples_per_s)}}
-                    .dump());
+  WriteJsonLine(TrainLine(last_, loss).dump());
   if (events_ != nullptr) {
     std::map<std::string, double> scalars{{"train/loss", loss}, {"train/lr", result.lr}, {"train/samples_per_sec", last_.samples_per_s}};
     if (result.grad_norm >= 0) scalars["train/grad_norm"] = result.grad_norm;
@@ -113,13 +122,9 @@ void RunRecords::WriteTrainLine() {
 
 void RunRecords::OnEvaluation(const EvaluationReport& evaluation) {
   WriteTrainLine();
-  nlohmann::json line{{"t", Timestamp()}, {"step", evaluation.step}, {"epoch", last_.epochs_done}, {"split", "eval"}};
   std::map<std::string, double> scalars;
-  for (const auto& [name, value] : evaluation.values) {
-    line[name] = Number(value);
-    scalars["eval/" + name] = value;
-  }
-  WriteJsonLine(line.dump());
+  for (const auto& [name, value] : evaluation.values) scalars["eval/" + name] = value;
+  WriteJsonLine(EvaluationLine(evaluation, last_.epochs_done).dump());
   if (events_ != nullptr) events_->Add(evaluation.step, scalars);
 }
 

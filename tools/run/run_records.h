@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct RecordOptions {
   bool tensorboard = true;
   std::vector<std::string> eval_columns;  // of results.csv: "loss" and the metrics, or none
 };
+
+// The objects of metrics.jsonl's lines; `loss`: of the batches that a line is about.
+nlohmann::json TrainLine(const StepReport& step, double loss);
+nlohmann::json EvaluationLine(const EvaluationReport& evaluation, double epochs_done);
 
 // metrics.jsonl has a line {"t","step","epoch","split":"train","loss","lr","mem_mb","samples_per_s"} for each `every` updates
 // and at the end of each epoch, where loss is the mean since the line before, and one with "split":"eval" and the

@@ -6,7 +6,9 @@
 #include "runtime/base/version.h"
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
+#include "tools/run/compile_model.h"
 #include "tools/run/environment.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -61,6 +63,16 @@ std::string DevicesLine(const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+// "64", or with accumulation "64 = 4 x 16".
+std::string BatchText(int64_t batch, int64_t accumulate) {
+  const std::string text = std::to_string(batch);
+  return accumulate == 1 ? text : std::to_string(batch * accumulate) + " = " + std::to_string(accumulate) + " x " + text;
+}
+
+}  // namespace
+
 void PrintHeader(Log& log, const Configuration& configuration, const TrainingSetUp& set_up, const std::string& run) {
   const Plan& plan = *set_up.plan;
   const CompileReport& report = set_up.report;
@@ -78,8 +90,9 @@ void PrintHeader(Log& log, const Configuration& configuration, const TrainingSet
   for (const std::string& note : set_up.notes) log.Line(note);
   const std::vector<int64_t> sizes = BatchSizes(set_up.data.train.rows(), set_up.options.batch);
   log.Line("data    " + Escaped(configuration.Text("data.train"), 4096) + "  " + WithCommas(set_up.data.train.rows()) + " train  " +
-           WithCommas(set_up.data.eval.rows()) + " eval  batch " + std::to_string(set_up.options.batch) +
+           WithCommas(set_up.data.eval.rows()) + " eval  batch " + BatchText(set_up.options.batch, plan.accumulate) +
            (sizes.size() > 1 ? "   (last batch of an epoch " + std::to_string(sizes[1]) + ")" : ""));
+  WriteStderrLine("debug", "compile " + CompileTimes(report));
   log.Line("devices " + DevicesLine(plan));
   log.Line("memory  " + Bytes(report.transient_bytes) + " activations + " + Bytes(MostStateBytes(plan)) +
            " weights and optimizer  (exact)   verified in " + Short(report.verify_ms) + " ms");
@@ -88,7 +101,8 @@ void PrintHeader(Log& log, const Configuration& configuration, const TrainingSet
 RunScreen::RunScreen(Log& log, const Configuration& configuration, const TrainingSetUp& set_up)
     : log_(log),
       progress_(ModeOf(configuration.Text("log.progress")), configuration.Integer("log.every"), log),
-      total_epochs_(EpochsOf(set_up)) {
+      total_epochs_(EpochsOf(set_up)),
+      accumulate_(set_up.plan->accumulate) {
   if (set_up.data.eval.rows() == 0 || set_up.options.evaluate.unit == Interval::Unit::kNever) return;
   columns_.emplace_back("loss");
   for (const MetricSpec& spec : set_up.options.metrics) columns_.push_back(spec.name);
@@ -101,8 +115,10 @@ void RunScreen::OnStep(const StepReport& step) {
     log_.Line("warning batch " + std::to_string(result.batch) + " is left out: its loss is " + Short(result.loss) +
               (skipped_ == kSkippedLines ? "; more are not listed" : ""));
   }
-  progress_.Update({.step = result.batch,
-                    .total_steps = step.total_batches,
+  // By updates, as everything else counts steps.
+  if (result.batch % accumulate_ != 0) return;
+  progress_.Update({.step = result.batch / accumulate_,
+                    .total_steps = step.total_batches / accumulate_,
                     .epoch = step.epochs_done,
                     .epochs = total_epochs_,
                     .loss = result.loss,

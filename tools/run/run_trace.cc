@@ -26,8 +26,8 @@ std::pair<int64_t, int64_t> StepsOf(const std::string& text) {
 
 }  // namespace
 
-RunTrace::RunTrace(Session& session, std::string path, const std::string& steps)
-    : session_(session), path_(std::move(path)), trace_(session.plan()) {
+RunTrace::RunTrace(Session& session, std::string path, const std::string& steps, TraceFormat format)
+    : session_(session), path_(std::move(path)), format_(format), trace_(session.plan()) {
   std::tie(first_, last_) = StepsOf(steps);
   session_.executor().set_timed(true);
 }
@@ -42,7 +42,7 @@ void RunTrace::OnStep(const StepReport& report) {
 void RunTrace::Finish() {
   if (std::exchange(written_, true)) return;
   session_.executor().set_timed(false);
-  WriteFileAtomically(path_, trace_.Serialized());
+  WriteFileAtomically(path_, format_ == TraceFormat::kPerfetto ? trace_.Serialized() : trace_.ChromeJson());
 }
 
 }  // namespace gradloom

@@ -182,17 +182,33 @@ MetricSpec MetricAt(const Configuration& configuration, const std::string& text)
 
 }  // namespace
 
+namespace {
+
+// Those that are asked for, and the one that tells the best where it is none of them.
+std::vector<MetricSpec> WantedMetrics(const Configuration& configuration) {
+  std::vector<MetricSpec> wanted;
+  for (const std::string& text : configuration.Texts("eval.metric")) wanted.push_back(MetricAt(configuration, text));
+  const std::string& best = configuration.Text("eval.best");
+  if (best.empty()) return wanted;
+  const std::string watched = Watch::Parse(best).name, name = watched.substr(0, watched.find('/'));
+  const bool known = name == "loss" || std::any_of(wanted.begin(), wanted.end(), [&](const MetricSpec& spec) { return spec.name == name; });
+  const std::vector<std::string> names = MetricNames();
+  if (!known && std::find(names.begin(), names.end(), name) != names.end()) wanted.push_back({.name = name});
+  return wanted;
+}
+
+}  // namespace
+
 std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Recipe& recipe, const Graph& graph) {
   std::vector<MetricSpec> metrics;
-  for (const std::string& text : configuration.Texts("eval.metric")) {
-    MetricSpec spec = MetricAt(configuration, text);
+  for (MetricSpec& spec : WantedMetrics(configuration)) {
     // The loss that looks at the same output and target says how they are to be read.
     const LossTerm* about = &recipe.losses.front();
     for (const LossTerm& term : recipe.losses) {
       if (!spec.target.empty() && TargetOf(term) == spec.target) about = &term;
     }
     if ((about->graph != nullptr || about->type == "algorithm") && spec.target.empty()) {
-      throw Error(ErrorCode::kConfig, "the loss is a graph, which does not say what '" + Escaped(text) + "' compares", "eval.metric",
+      throw Error(ErrorCode::kConfig, "the loss is a graph, which does not say what '" + Escaped(spec.name) + "' compares", "eval.metric",
                   "name both: --metric '" + Escaped(spec.name) + "(OUTPUT, TARGET)'");
     }
     if (spec.output.empty()) spec.output = OutputOf(*about, graph).name;
@@ -270,8 +286,8 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const auto start = Clock::now();
   made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
-  if (const std::string line = RecomputedLine(made.report); !line.empty()) made.notes.push_back(line);
-  AddForecast(model, compile, *made.plan, made.report, made.notes);
+  if (const std::string line = RecomputedLine(made.report, compile.recipe.recompute); !line.empty()) made.notes.push_back(line);
+  AddForecast(configuration, model, compile, *made.plan, made.report, made.notes);
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (made.report.trained_elements == 0) {
     throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen", Escaped(made.model_path, 4096),

@@ -45,7 +45,10 @@ Tensor Concatenated(const std::vector<Tensor>& parts) {
 
 }  // namespace
 
-std::string PlanPathOf(const std::string& path) { return fs::is_regular_file(path) ? path : RunFolder::Open(path).PlanPath(); }
+std::string PlanPathOf(const std::string& path) {
+  const bool file = fs::is_regular_file(path) || (path.ends_with(".plan") && !fs::is_directory(path));
+  return file ? path : RunFolder::Open(path).PlanPath();
+}
 
 std::string UnusedTensors(const Plan& plan, const StoredTensors& stored) {
   constexpr size_t kShown = 8;

@@ -11,9 +11,11 @@
 #include "runtime/base/file.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/session/shared_training.h"
+#include "tools/run/deterministic.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
 #include "tools/run/metrics_server.h"
+#include "tools/run/micro_batch.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
@@ -47,7 +49,9 @@ class TrainingRun {
     // Rank 0 speaks for the job.
     log_.set_quiet(!job_->leads());
     if (!job_->leads()) configuration_.Decide("log.progress", "none", "rank " + std::to_string(job_->topology().rank));
+    RequireDeterministic(configuration_);
     for (const std::string& line : job_->Lines()) log_.Line(line);
+    if (job_->leads()) SayGiven(configuration_);
   }
 
   int Train() {
@@ -96,6 +100,7 @@ class TrainingRun {
   void SetUp() {
     job_->CheckConfiguration(configuration_, resumed_);
     job_->ShareDevices(configuration_, resumed_);
+    ApplyMicroBatch(configuration_);
     set_up_ = SetUpTraining(configuration_);
     for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
     job_->CheckSetUp(set_up_);
@@ -109,6 +114,8 @@ class TrainingRun {
       options.executor.parameters = shared_->parameters();
     }
     session_.emplace(set_up_.plan, options);
+    if (configuration_.has_value("train.chaos"))
+      session_->executor().SetChaos(static_cast<uint64_t>(configuration_.Integer("train.chaos")));
     const std::string& weights = configuration_.Text("model.init_weights");
     if (!weights.empty()) LoadWeights(*session_, weights, set_up_.notes);
     if (!weights.empty() && shared_ == nullptr) job_->CheckWeights(*set_up_.plan, weights);
@@ -256,8 +263,11 @@ class TrainingRun {
     std::vector<TrainerObserver*> listening{&*screen_, &*recorder, &*checkpoints_};
     std::optional<RunTrace> trace;
     if (const std::string& path = configuration_.Text("log.trace"); !path.empty()) {
-      listening.push_back(&trace.emplace(*session_, path, configuration_.Text("log.trace_steps")));
+      const TraceFormat format = configuration_.Text("log.trace_format") == "perfetto" ? TraceFormat::kPerfetto : TraceFormat::kChromeJson;
+      listening.push_back(&trace.emplace(*session_, path, configuration_.Text("log.trace_steps"), format));
     }
+    ReportLines report_lines(configuration_.Integer("log.report_every"));
+    if (configuration_.Integer("log.report_every") > 0) listening.push_back(&report_lines);
     std::optional<RunProfile> profile;
     if (const std::string& path = configuration_.Text("log.profile"); !path.empty()) {
       if (trace) throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");

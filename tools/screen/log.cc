@@ -13,7 +13,7 @@ Log::~Log() {
 }
 
 void Log::Line(const std::string& text) {
-  if (!quiet_) WriteStderrLine(text.starts_with("warning ") ? "warning" : "info", text);
+  if (!quiet_) SayOnStderr(text);
   Record(text);
 }
 

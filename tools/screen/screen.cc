@@ -136,6 +136,7 @@ std::string ErrorsAsJson(const std::vector<Error>& errors) {
 
 Progress::Progress(ProgressMode mode, int64_t log_every, Log& log)
     : mode_(mode), log_every_(std::max<int64_t>(log_every, 1)), log_(log), start_(std::chrono::steady_clock::now()), drawn_(start_) {
+  if (mode_ == ProgressMode::kAuto && StderrVerbosity() == Verbosity::kQuiet) mode_ = ProgressMode::kNone;
   if (StderrLinesAreJson() && (mode_ == ProgressMode::kAuto || mode_ == ProgressMode::kBar)) mode_ = ProgressMode::kJson;
   if (mode_ == ProgressMode::kAuto) mode_ = TerminalCanRedraw() ? ProgressMode::kBar : ProgressMode::kPlain;
 }

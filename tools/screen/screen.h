@@ -56,7 +56,8 @@ class Progress {
     std::string metrics;  // of the last evaluation: "acc 0.936"
   };
 
-  // kAuto is kBar where stderr is a terminal that can redraw a line, else kPlain. The log has plain lines in any case.
+  // kAuto is kBar where stderr is a terminal that can redraw a line, else kPlain, and kNone where stderr is quiet. The log has plain lines
+  // in any case.
   Progress(ProgressMode mode, int64_t log_every, Log& log);
   ~Progress();
 

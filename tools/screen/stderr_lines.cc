@@ -1,7 +1,10 @@
 #include "tools/screen/stderr_lines.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -16,6 +19,8 @@ struct Lines {
   std::mutex mutex;
   bool json = false;
   std::FILE* file = nullptr;  // open until the process ends
+  Verbosity verbosity = Verbosity::kNormal;
+  bool color = false;
 };
 
 Lines& TheLines() {
@@ -28,6 +33,34 @@ std::string Formatted(std::string_view level, const std::string& text) {
   const nlohmann::ordered_json line{{"t", Timestamp()}, {"level", level}, {"message", text}};
   // Names of a hostile file need not be UTF-8.
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bool IsShown(std::string_view level) {
+  const Verbosity verbosity = TheLines().verbosity;
+  if (level == "debug") return verbosity == Verbosity::kVerbose;
+  return level != "info" || verbosity != Verbosity::kQuiet;
+}
+
+constexpr const char *kRed = "\x1b[1;31m", *kYellow = "\x1b[1;33m", *kCyan = "\x1b[36m", *kPlain = "\x1b[0m";
+
+// Colours the first `head` of `text` from `from` on.
+void Paint(std::string& text, size_t from, std::string_view head, const char* color) {
+  const size_t at = text.find(head, from);
+  if (at == std::string::npos) return;
+  text.insert(at + head.size(), kPlain);
+  text.insert(at, color);
+}
+
+// As a terminal shows it: what a line is, and where help begins.
+std::string Painted(std::string_view level, std::string line) {
+  if (!TheLines().color || TheLines().json) return line;
+  if (level == "error" && line.starts_with("error[")) {
+    Paint(line, 0, line.substr(0, line.find(']') + 1), kRed);
+    Paint(line, 0, "  help:", kCyan);
+  } else if (level == "warning") {
+    Paint(line, 0, "warning", kYellow);
+  }
+  return line;
 }
 
 void Keep(const std::string& line) {
@@ -54,12 +87,31 @@ bool StderrLinesAreJson() {
   return TheLines().json;
 }
 
+void SetVerbosity(Verbosity verbosity) {
+  const std::lock_guard lock(TheLines().mutex);
+  TheLines().verbosity = verbosity;
+}
+
+Verbosity StderrVerbosity() {
+  const std::lock_guard lock(TheLines().mutex);
+  return TheLines().verbosity;
+}
+
+void SetColorMode(ColorMode mode) {
+  const char *term = std::getenv("TERM"), *none = std::getenv("NO_COLOR");
+  const bool wanted = term != nullptr && std::strcmp(term, "dumb") != 0 && (none == nullptr || *none == '\0');
+  const std::lock_guard lock(TheLines().mutex);
+  TheLines().color = mode == ColorMode::kAlways || (mode == ColorMode::kAuto && wanted && ::isatty(STDERR_FILENO) == 1);
+}
+
 void WriteStderrLine(std::string_view level, const std::string& text) {
   const std::lock_guard lock(TheLines().mutex);
   const std::string line = Formatted(level, text);
-  std::fprintf(stderr, "%s\n", line.c_str());
-  Keep(line);
+  if (IsShown(level)) std::fprintf(stderr, "%s\n", Painted(level, line).c_str());
+  if (IsShown(level) || level != "debug") Keep(line);
 }
+
+void SayOnStderr(const std::string& text) { WriteStderrLine(text.starts_with("warning ") ? "warning" : "info", text); }
 
 void KeepStderrLine(std::string_view level, const std::string& text) {
   const std::lock_guard lock(TheLines().mutex);

@@ -1,0 +1,32 @@
+// What is in an ONNX file, for people: before anything is imported.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/onnx/import.h"
+
+namespace gradloom {
+
+struct ModelSummary {
+  struct Weight {
+    std::string name;
+    TensorView type;  // without data
+  };
+
+  std::string graph, producer;
+  int64_t ir_version = 0;
+  std::vector<std::pair<std::string, int64_t>> opsets;               // "ai.onnx", 17
+  std::vector<std::pair<std::string, std::string>> inputs, outputs;  // names and types: "x", "float32[N,4]"
+  std::map<std::string, int64_t> operators;                          // of the main graph, with how many nodes each
+  int64_t nodes = 0, functions = 0;
+  std::vector<Weight> weights;  // the initializers of the main graph
+};
+
+// Inputs are those that have to be fed.
+ModelSummary SummaryOf(const Model& model);
+
+}  // namespace gradloom

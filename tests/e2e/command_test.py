@@ -1,0 +1,261 @@
+"""Flags that every verb has, what of the configuration has a flag, and what inspect shows of files of all kinds."""
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+import safetensors.numpy
+
+GRADLOOM = os.path.abspath(sys.argv.pop(1))
+SCHEMA = os.path.abspath(sys.argv.pop(1))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import sample_files  # noqa: E402
+from sample_files import TRAIN  # noqa: E402
+
+LOSS = ["--loss", "cross_entropy(logits, label)"]
+BARE = [word for word in TRAIN if word not in ("--progress", "none")]
+ESCAPE = "\x1b["
+
+
+class CommandTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        os.chdir(cls.folder)
+        cls.addClassCleanup(os.chdir, "/")
+        rng = np.random.default_rng(0)
+        sample_files.models(rng)
+        sample_files.tables(rng)
+        cls.run_command(cls, [*TRAIN, "--name", "main", "--eval-split", "20%"])
+
+    def run_command(self, words, code=0, **environment):
+        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60,
+                              env={**os.environ, **environment})
+        if done.returncode != code:
+            raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
+        return done
+
+    def on_terminal(self, words, **environment):
+        """What a terminal gets on stderr."""
+        leader, follower = pty.openpty()
+        child = subprocess.Popen([GRADLOOM, *words], stdout=subprocess.DEVNULL, stderr=follower,
+                                 env={**os.environ, "TERM": "xterm", **environment})
+        os.close(follower)
+        shown = b""
+        try:
+            while piece := os.read(leader, 4096):
+                shown += piece
+        except OSError:
+            pass
+        child.wait(timeout=60)
+        os.close(leader)
+        return shown.decode()
+
+    def verbs(self):
+        found = re.findall(r"^  (\w+)  ", self.run_command(["--help"]).stdout, re.MULTILINE)
+        self.assertGreater(len(found), 15)
+        return found
+
+    # What every verb has.
+
+    def test_flags_of_every_verb(self):
+        for verb in self.verbs():
+            shown = self.run_command([verb, "--help"]).stdout
+            for flag in ("--json", "-v,--verbose", "-q,--quiet", "--color", "--log-file"):
+                self.assertIn(flag, shown, verb)
+
+    def test_colors(self):
+        wrong = ["verify", "nothing.plan"]
+        self.assertIn(ESCAPE, self.on_terminal(wrong))
+        self.assertNotIn(ESCAPE, self.on_terminal(wrong, NO_COLOR="1"))
+        self.assertIn(ESCAPE, self.on_terminal(wrong, NO_COLOR=""))
+        self.assertNotIn(ESCAPE, self.on_terminal(wrong, TERM="dumb"))
+        self.assertNotIn(ESCAPE, self.on_terminal([*wrong, "--color", "never"]))
+        self.assertNotIn(ESCAPE, self.run_command(wrong, 2).stderr)
+        colored = self.run_command([*wrong, "--color=always", "--log-file", "colors.log"], 2).stderr
+        self.assertIn(ESCAPE, colored)
+        # Also where the command line itself is wrong.
+        self.assertIn(ESCAPE, self.run_command(["verify", "--color", "always", "--nothing"], 4).stderr)
+        self.assertIn("there are: auto, always, never", self.run_command([*wrong, "--color", "red"], 4).stderr)
+        with open("colors.log") as file:
+            kept = file.read()
+        self.assertEqual(kept, re.sub(r"\x1b\[[0-9;]*m", "", colored))
+
+    def test_quiet_and_verbose(self):
+        compiled = ["compile", "model.onnx", *LOSS, "-o", "quiet.plan"]
+        self.assertEqual(self.run_command([*compiled, "-q"]).stderr, "")
+        self.assertIn("plan ", self.run_command(compiled).stderr)
+        self.assertIn('config  loss.name = "cross_entropy(logits, label)"   from --loss', self.run_command([*compiled, "-v"]).stderr)
+        # Warnings stay.
+        few = self.run_command([*compiled, "--devices", "cpu:4", "-q"]).stderr
+        self.assertTrue(all(line.startswith("warning ") for line in few.splitlines()), few)
+        quiet = self.run_command([*BARE, "--name", "quiet", "-q", "--json", "--log-file", "quiet.log"])
+        self.assertEqual(quiet.stderr, "")
+        self.assertEqual(json.loads(quiet.stdout)["run"], "runs/quiet")
+        with open("quiet.log") as file:
+            self.assertIn("done in ", file.read())
+        self.assertIn("excludes", self.run_command([*compiled, "-q", "-v"], 4).stderr)
+
+    def test_log_file_of_verbs_without_a_configuration(self):
+        self.run_command(["export", "runs/main", "-o", "logged.onnx", "--log-file", "export.log"])
+        with open("export.log") as file:
+            self.assertIn("-> logged.onnx", file.read())
+
+    # Keys.
+
+    def test_schema_is_published(self):
+        printed = self.run_command(["config", "--schema"]).stdout
+        with open(SCHEMA) as file:
+            self.assertEqual(file.read(), printed, "gradloom config --schema > docs/gradloom.schema.json")
+        sections = json.loads(printed)["properties"]
+        for key in json.loads(self.run_command(["config", "--keys", "--json"]).stdout):
+            section, _, name = key["key"].partition(".")
+            known = sections[section]["properties"][name]
+            self.assertEqual(known["description"], key["help"])
+            if key["words"]:
+                self.assertEqual(known["enum"], key["words"])
+        self.assertFalse(sections["optimizer"]["additionalProperties"])
+
+    def test_best_is_measured_and_has_two_names(self):
+        sample_files.write("best.toml", "version = 1\n[checkpoint]\nbest = 'eval/acc:max'\n")
+        report = json.loads(self.run_command([*TRAIN, "-c", "best.toml", "--eval-split", "20%", "--name", "best", "--json"]).stdout)
+        self.assertEqual(report["best"], report["eval_accuracy"])
+        evaluated = json.loads(self.run_command(["eval", "runs/best", "--json"]).stdout)
+        self.assertEqual(evaluated["accuracy"], report["eval_accuracy"])
+
+    def weights(self, run):
+        return safetensors.numpy.load_file(f"runs/{run}/state.safetensors")
+
+    def train_with(self, name, *flags, code=0, **environment):
+        return self.run_command([*TRAIN, "--name", name, "--optimizer", "sgd", "--lr", "0.1", "--threads", "1", *flags], code, **environment)
+
+    def test_micro_batch(self):
+        # 60 rows: an epoch has two updates of 24 samples, and samples that are left.
+        self.train_with("whole", "--batch", "24", "--steps", "2")
+        done = self.train_with("parts", "--batch", "24", "--micro-batch", "6")
+        self.assertIn("batch 24 = 4 x 6", done.stderr)
+        self.train_with("devices", "--batch", "24", "--micro-batch", "6", "--devices", "cpu:2")
+        whole, parts, devices = map(self.weights, ("whole", "parts", "devices"))
+        for name, value in whole.items():
+            np.testing.assert_allclose(parts[name], value, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(devices[name], value, rtol=1e-5, atol=1e-6)
+        with open("runs/devices/config.toml") as file:
+            kept = file.read()
+        self.assertIn("batch = 12", kept)
+        self.assertIn("accumulate = 2", kept)
+        # Steps are updates, on the screen as in the records.
+        shown = self.run_command([*BARE, "--batch", "24", "--micro-batch", "6", "--progress", "plain", "--log-every", "1"]).stderr
+        self.assertEqual(re.findall(r" step=(\d+)", shown), ["1", "2"])
+        self.assertIn("--batch 30 ", self.train_with("x", "--batch", "25", "--micro-batch", "6", code=4).stderr)
+        self.assertIn("--batch 24 --micro-batch 6", self.train_with("x", "--micro-batch", "6", code=4).stderr)
+        self.assertIn("--accumulate says 3", self.train_with("x", "--batch", "24", "--micro-batch", "6", "--accumulate", "3", code=4).stderr)
+
+    def test_recompute(self):
+        def bytes_with(*flags):
+            words = ["compile", "deep.onnx", "--loss", "mse(y, target)", "--batch", "256", "-o", "r.plan", "--json", *flags]
+            return json.loads(self.run_command(words).stdout)["transient_bytes"]
+
+        layers = "".join(f"h{i + 1} = MatMul(a{i}, w)  a{i + 1} = Tanh(h{i + 1})  " for i in range(8))
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (float[N, 8] y) <float[8, 8] w = {%s}>
+            { a0 = Identity(x)  %s y = Identity(a8) }""" % (", ".join(["0.1"] * 64), layers)
+        onnx.save(onnx.parser.parse_model(text), "deep.onnx")
+        kept = bytes_with()
+        self.assertLess(bytes_with("--recompute", "full"), kept)
+        limit = str(kept * 9 // 10)
+        self.assertLess(bytes_with("--memory-limit", limit), kept)
+        self.run_command(["compile", "deep.onnx", "--loss", "mse(y, target)", "--batch", "256", "-o", "r.plan", "--memory-limit", limit,
+                          "--recompute", "none"], 8)
+
+    def test_deterministic(self):
+        self.train_with("det", "--deterministic", NCCL_ALGO="Ring")
+        for name, value in (("NCCL_ALGO", "Tree"), ("CUBLAS_WORKSPACE_CONFIG", ":16:8")):
+            self.assertIn(f"{name}={value} contradicts", self.train_with("x", "--deterministic", code=4, **{name: value}).stderr)
+            self.train_with("free" + name, **{name: value})
+        for flag, value in (("--sync", "hogwild"), ("--autotune", "on")):
+            self.assertIn("contradict", self.train_with("x", "--deterministic", flag, value, code=4).stderr)
+
+    def test_chaos_changes_no_bit(self):
+        flags = ["--devices", "cpu:2", "--streams", "2"]
+        self.train_with("calm", *flags)
+        self.train_with("chaos", *flags, "--chaos", "7")
+        calm, chaos = self.weights("calm"), self.weights("chaos")
+        self.assertEqual({name: value.tobytes() for name, value in calm.items()}, {name: value.tobytes() for name, value in chaos.items()})
+
+    def test_topology_decides_the_all_reduces(self):
+        def collectives(*flags):
+            self.run_command(["compile", "model.onnx", *LOSS, "--devices", "cpu:2", "-o", "t.plan", *flags])
+            return self.run_command(["inspect", "t.plan"]).stdout.count("all_reduce")
+
+        sample_files.write("fast.toml", "[node]\ndevices = 1\n[network]\nbytes_per_second = 1e3\nseconds = 1e-9\n")
+        self.assertGreater(collectives("--topology", "fast.toml"), collectives())
+        self.assertIn("nothing.toml", self.run_command(["compile", "model.onnx", *LOSS, "-o", "t.plan", "--topology", "nothing.toml"], 2).stderr)
+
+    def test_reports_on_the_way(self):
+        done = self.train_with("reports", "--batch", "6", "--eval-split", "20%", "--eval-every", "3", "--report-every", "2", "--report", "json")
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([line["step"] for line in lines if line.get("split") == "train"], [2, 4, 6, 8])
+        self.assertEqual([line["step"] for line in lines if line.get("split") == "eval"][:2], [3, 6])
+        self.assertEqual(lines[-1]["run"], "runs/reports")
+
+    def test_trace_for_chrome(self):
+        self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")
+        with open("t.json") as file:
+            events = json.load(file)["traceEvents"]
+        slices = [event for event in events if event["ph"] == "X"]
+        self.assertEqual({event["args"]["step"] for event in slices}, {3, 4, 5})
+        self.assertTrue(all(event["dur"] >= 0 for event in slices))
+        self.assertEqual({event["args"]["name"] for event in events if event["name"] == "process_name"}, {"cpu:0", "cpu:1"})
+        begun, ended = ({event["id"] for event in events if event["ph"] in phases} for phases in ("s", "tf"))
+        self.assertTrue(begun and ended <= begun)
+
+    # What there is in files.
+
+    def test_compile_emits_what_inspect_writes(self):
+        self.run_command(["compile", "model.onnx", *LOSS, "-o", "e.plan", "--emit-onnx", "a.onnx", "--emit-dot", "a.dot", "--emit-html",
+                          "a.html"])
+        self.run_command(["inspect", "e.plan", "--onnx", "b.onnx", "--dot", "b.dot", "--html", "b.html"])
+        for ending in ("onnx", "dot"):
+            self.assertEqual(sample_files.read("a." + ending), sample_files.read("b." + ending))
+        self.assertIn(b"<html", sample_files.read("a.html"))
+        self.assertEqual(self.run_command(["inspect", "e.plan", "--graph"]).stdout, self.run_command(["inspect", "e.plan"]).stdout)
+
+    def inspect(self, path):
+        return json.loads(self.run_command(["inspect", path, "--json"]).stdout), self.run_command(["inspect", path]).stdout
+
+    def test_inspects_models_and_weights(self):
+        found, shown = self.inspect("model.onnx")
+        self.assertEqual((found["inputs"], found["operators"]), ({"x": "float32[N,4]"}, {"Gemm": 2, "Relu": 1}))
+        self.assertEqual(found["elements"], 4 * 8 + 8 + 8 * 3 + 3)
+        self.assertIn("3 nodes: 2 Gemm, 1 Relu", shown)
+        checkpoint = next(name for name in sorted(os.listdir("runs/main/checkpoints")) if name.startswith("step-"))
+        for path in ("runs/main/checkpoints", f"runs/main/checkpoints/{checkpoint}"):
+            found, shown = self.inspect(path)
+            self.assertEqual((found["kind"], found["step"]), ("checkpoint", int(checkpoint[5:])))
+            self.assertIn("w1/exp_avg ", shown)
+        found, _ = self.inspect("runs/main/state.safetensors")
+        self.assertIn({"name": "w1", "dtype": "float32", "shape": [4, 8]}, found["tensors"])
+        self.assertIn("E-IO", self.run_command(["inspect", "nothing.safetensors"], 2).stderr)
+        self.assertIn("are of plans", self.run_command(["inspect", "model.onnx", "--streams"], 4).stderr)
+
+    def test_inspects_data(self):
+        found, shown = self.inspect("train.csv")
+        self.assertEqual([column["name"] for column in found["columns"]], ["a", "b", "c", "d", "label"])
+        self.assertIn(f"{found['rows']} rows", shown)
+        sample_files.write("bare.csv", "1,2\n3,\n5,six\n")
+        found, shown = self.inspect("bare.csv")
+        self.assertEqual((found["rows"], found["columns"][1]), (3, {"name": "", "numbers": 1, "empty": 1}))
+        np.savez("arrays.npz", x=np.zeros((5, 2), "float16"), label=np.arange(5))
+        found, _ = self.inspect("arrays.npz")
+        self.assertEqual({array["name"]: array["dtype"] for array in found["arrays"]}, {"x": "float16", "label": "int64"})
+
+
+if __name__ == "__main__":
+    unittest.main()

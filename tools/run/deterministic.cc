@@ -1,0 +1,42 @@
+#include "tools/run/deterministic.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+struct Wanted {
+  const char *name, *value;
+};
+
+// Sums in one order whatever the number of channels, and one workspace of each stream: the rule of Megatron-LM and PyTorch.
+constexpr Wanted kVariables[] = {{"NCCL_ALGO", "Ring"}, {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}};
+
+void Refuse(const Configuration& configuration, const char* key, const std::string& why) {
+  throw Error(ErrorCode::kConfig,
+              "--deterministic and " + std::string(FindKey(key)->flag) + " " + configuration.Text(key) + " contradict each other: " + why,
+              Escaped(configuration.origin(key).place, 4096), "leave one of them out");
+}
+
+}  // namespace
+
+void RequireDeterministic(const Configuration& configuration) {
+  if (!configuration.Switch("train.deterministic")) return;
+  if (configuration.Text("train.sync") == "hogwild")
+    Refuse(configuration, "train.sync", "processes that update without locks do so in another order each time");
+  if (configuration.Text("devices.autotune") == "on")
+    Refuse(configuration, "devices.autotune", "what is fastest is measured, and may be another algorithm the next time");
+  for (const Wanted& wanted : kVariables) {
+    const char* set = std::getenv(wanted.name);
+    if (set != nullptr && std::string(set) != wanted.value) {
+      throw Error(ErrorCode::kConfig, std::string(wanted.name) + "=" + Escaped(set) + " contradicts --deterministic", "the environment",
+                  "unset " + std::string(wanted.name) + ", or set it to " + wanted.value);
+    }
+    ::setenv(wanted.name, wanted.value, 1);
+  }
+}
+
+}  // namespace gradloom

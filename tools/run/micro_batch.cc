@@ -1,0 +1,38 @@
+#include "tools/run/micro_batch.h"
+
+#include <string>
+
+#include "runtime/base/error.h"
+#include "tools/run/recipe.h"
+
+namespace gradloom {
+
+void ApplyMicroBatch(Configuration& configuration) {
+  const int64_t micro = configuration.Integer("data.micro_batch");
+  if (micro == 0) return;
+  const std::string place = Escaped(configuration.origin("data.micro_batch").place, 4096);
+  const int64_t batch = configuration.Integer("data.batch"), given = configuration.Integer("train.accumulate");
+  const int64_t samples = micro * CopiesOf(configuration);
+  if (batch == 0) {
+    throw Error(ErrorCode::kConfig, "--micro-batch divides a global batch, and none is given", place,
+                "--batch " + std::to_string(4 * samples) + " --micro-batch " + std::to_string(micro) + "   accumulates 4 batches");
+  }
+  if (batch % samples != 0) {
+    const int64_t near = (batch + samples - 1) / samples * samples;
+    throw Error(ErrorCode::kConfig,
+                "a batch of " + std::to_string(batch) + " is no multiple of " + std::to_string(samples) +
+                    ", which is what the devices have " + "under way at once",
+                place, "--batch " + std::to_string(near) + "   is " + std::to_string(near / samples) + " times as much");
+  }
+  if (given > 1 && given != batch / samples) {
+    throw Error(
+        ErrorCode::kConfig,
+        "--micro-batch makes " + std::to_string(batch / samples) + " batches an update, and --accumulate says " + std::to_string(given),
+        place, "leave one of them out");
+  }
+  configuration.Forget("data.micro_batch");
+  configuration.Decide("data.batch", std::to_string(samples), place);
+  configuration.Decide("train.accumulate", std::to_string(batch / samples), place);
+}
+
+}  // namespace gradloom
