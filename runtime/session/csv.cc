@@ -287,6 +287,13 @@ std::vector<std::string> ReadCsvText(const std::string& path, const std::string&
   return values;
 }
 
+std::vector<std::string> CsvFirstLine(const std::string& path, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  records.Next(fields);
+  return {fields.begin(), fields.end()};
+}
+
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;

@@ -59,5 +59,7 @@ std::vector<std::string> ReadCsvText(const std::string& path, const std::string&
 
 // The names in the header, or none where the file has no header. Reads the first line alone.
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
+// The fields of the first line, whether it is a header or not; none of an empty file.
+std::vector<std::string> CsvFirstLine(const std::string& path, const CsvOptions& options = {});
 
 }  // namespace gradloom

@@ -20,6 +20,9 @@ CsvRecords::CsvRecords(const std::string& path, const CsvOptions& options)
     : options_(options), file_(path, options.limit_bytes), buffer_(kPieceBytes) {
   Fill();
   if (end_ >= 3 && std::memcmp(buffer_.data(), "\xEF\xBB\xBF", 3) == 0) begin_ = 3;
+  if (end_ >= 2 && (std::memcmp(buffer_.data(), "\xFF\xFE", 2) == 0 || std::memcmp(buffer_.data(), "\xFE\xFF", 2) == 0)) {
+    throw Error(ErrorCode::kData, "this is UTF-16 text", Escaped(path, 4096), "save it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW");
+  }
 }
 
 std::string CsvRecords::Place(size_t field) const {

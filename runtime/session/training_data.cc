@@ -62,18 +62,56 @@ Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key
   return column;
 }
 
-// Without a map a table's last column is the target, the others the input.
+// Throws Error(kData) where the first line has no commas and what others put in their place.
+void CheckDelimiter(const std::string& path, const std::vector<std::string>& first) {
+  if (first.size() != 1) return;
+  constexpr std::pair<char, const char*> kOthers[] = {
+      {';', "semicolons"}, {'\t', "tabs, which a .tsv file has"}, {'\r', "line ends of carriage returns alone"}};
+  for (const auto& [other, name] : kOthers) {
+    if (first[0].find(other) == std::string::npos) continue;
+    throw Error(ErrorCode::kData, std::string("the first line is one field, with ") + name + " in it", Escaped(path, 4096) + ":1",
+                "fields are separated by commas, in a .tsv file by tabs, and lines by line feeds");
+  }
+}
+
+// All columns but one, as a selection has them.
+std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
+  std::string text;
+  const auto add = [&](size_t begin, size_t end) {
+    if (begin >= end) return;
+    text += (text.empty() ? "" : ",") + names[begin] + (end - begin > 1 ? ".." + names[end - 1] : "");
+  };
+  add(0, std::min(left_out, names.size()));
+  add(left_out + 1, names.size());
+  return text;
+}
+
+// Without a map columns have the names of what they feed; or one of the target's name, or else the last, is the target, and the others are
+// the input.
 ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
-  const std::vector<std::string> header = CsvHeader(path, TableOptions(path));
-  if (feeds.size() != 2 || header.size() < 2) {
+  const std::vector<std::string> header = CsvHeader(path, TableOptions(path)), first = CsvFirstLine(path, TableOptions(path));
+  CheckDelimiter(path, first);
+  ColumnMap columns;
+  for (const Feed& feed : feeds) {
+    if (std::find(header.begin(), header.end(), feed.name) != header.end()) columns[feed.name] = feed.name;
+  }
+  if (columns.size() == feeds.size()) return columns;
+  if (feeds.size() > 2 || first.size() < feeds.size()) {
     std::string help;
     for (const Feed& feed : feeds) help += (help.empty() ? "--map " : " --map ") + Escaped(feed.name) + "=COLUMNS";
     throw Error(ErrorCode::kConfig, "which columns feed the model must be said", Escaped(path, 4096), help);
   }
-  const std::string features = header.size() == 2 ? header.front() : header.front() + ".." + header[header.size() - 2];
-  notes.push_back("columns " + Escaped(feeds[0].name) + "=" + Escaped(features) + "  " + Escaped(feeds[1].name) + "=" +
-                  Escaped(header.back()) + "   [guessed: set --map to change]");
-  return {{feeds[0].name, features}, {feeds[1].name, header.back()}};
+  std::vector<std::string> names = header;
+  for (size_t i = 0; header.empty() && i < first.size(); ++i) names.push_back(std::to_string(i));
+  size_t target = feeds.size() == 2 ? names.size() - 1 : names.size();
+  if (feeds.size() == 2 && columns.contains(feeds[1].name))
+    target = static_cast<size_t>(std::find(names.begin(), names.end(), feeds[1].name) - names.begin());
+  columns = {{feeds[0].name, AllBut(names, target)}};
+  if (feeds.size() == 2) columns[feeds[1].name] = names[target];
+  std::string note;
+  for (const Feed& feed : feeds) note += (note.empty() ? "columns " : "  ") + Escaped(feed.name) + "=" + Escaped(columns[feed.name]);
+  notes.push_back(note + "   [guessed: set --map to change]");
+  return columns;
 }
 
 // The array for input or target `index` where no map says it: the file's of the same name, or the one that the format
@@ -85,11 +123,16 @@ std::string DefaultArray(const std::string& path, const std::vector<Feed>& feeds
   return feeds[index].name;
 }
 
+bool HasColumn(const std::string& path, const std::string& name) {
+  const std::vector<std::string> header = CsvHeader(path, TableOptions(path));
+  return std::find(header.begin(), header.end(), name) != header.end();
+}
+
 std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns) {
   std::vector<ColumnSource> sources;
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
-    if (mapped == columns.end() && IsTable(path)) {
+    if (mapped == columns.end() && IsTable(path) && !HasColumn(path, feed.name)) {
       throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(path, 4096),
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }

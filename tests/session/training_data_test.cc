@@ -44,6 +44,32 @@ TEST_F(TrainingDataTest, LastColumnIsTheTargetUnlessSaid) {
   EXPECT_TRUE(said.notes.empty());
 }
 
+TEST_F(TrainingDataTest, ColumnsFeedWhatIsCalledAsTheyAre) {
+  const auto columns_of = [&](const std::string& text, ColumnMap said = {}) {
+    return LoadTrainingData({.train = Write("a.csv", text), .columns = std::move(said)}, kFeeds, 1).columns;
+  };
+  EXPECT_EQ(columns_of("1,2,0\n3,4,1\n"), (ColumnMap{{"x", "0..1"}, {"y", "2"}}));
+  EXPECT_EQ(columns_of("y,b,c\n0,1,2\n"), (ColumnMap{{"x", "b..c"}, {"y", "y"}}));
+  EXPECT_EQ(columns_of("a,y,c\n1,0,2\n"), (ColumnMap{{"x", "a,c"}, {"y", "y"}}));
+  // The same of a feed that no map mentions.
+  const TrainingData data = LoadTrainingData({.train = Write("a.csv", "a,y,c\n1,0,2\n"), .columns = {{"x", "a,c"}}}, kFeeds, 1);
+  EXPECT_EQ(data.train.column("y").as<int64_t>()[0], 0);
+  const std::vector<Feed> scalars = {{"x", DType::kFloat32, {4}, 0}, {"w", DType::kFloat32, {4}, 0}, {"y", DType::kInt64, {4}, 0}};
+  const TrainingData named = LoadTrainingData({.train = Write("a.csv", "y,w,other,x\n1,2,9,3\n")}, scalars, 1);
+  EXPECT_EQ(named.train.column("x").as<float>()[0], 3);
+  EXPECT_EQ(named.train.column("w").as<float>()[0], 2);
+}
+
+TEST_F(TrainingDataTest, TextThatIsNoCommaSeparatedUtf8IsNamed) {
+  const auto refused = [&](const std::string& text) {
+    return ErrorOf([&] { LoadTrainingData({.train = Write("a.csv", text)}, kFeeds, 1); }).message();
+  };
+  EXPECT_NE(refused("a;b;c\n1;2;0\n").find("semicolons"), std::string::npos);
+  EXPECT_NE(refused("a\tb\tc\n1\t2\t0\n").find("tabs"), std::string::npos);
+  EXPECT_NE(refused("1\r2\r3\r").find("carriage returns"), std::string::npos);
+  EXPECT_NE(refused(std::string("\xFF\xFE\x31\0", 4)).find("UTF-16"), std::string::npos);
+}
+
 TEST_F(TrainingDataTest, NamesThatAreNoFeedAreRefusedWithTheNearest) {
   const std::string path = Write("a.csv", "a,b,c\n1,2,0\n");
   for (const DataOptions& options :
