@@ -110,6 +110,7 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
 
 void RunScreen::OnStep(const StepReport& step) {
   const StepResult& result = step.result;
+  epochs_done_ = step.epochs_done;
   if (step.skipped && ++skipped_ <= kSkippedLines) {
     progress_.Clear();
     log_.Line("warning batch " + std::to_string(result.batch) + " is left out: its loss is " + Short(result.loss) +
@@ -134,6 +135,9 @@ void RunScreen::OnEvaluation(const EvaluationReport& evaluation) {
     progress_.Clear();
     log_.Line("lr      " + Short(evaluation.lr) + " from step " + std::to_string(evaluation.step) + " on: no progress");
   }
+  std::string values;
+  for (const auto& [name, value] : evaluation.values) values += (values.empty() ? "eval_" : " eval_") + name + "=" + Short(value);
+  progress_.Evaluated(evaluation.step, epochs_done_, values + (evaluation.best ? " best" : ""));
   metrics_.clear();
   for (const std::string& name : columns_) {
     if (name != "loss") metrics_ += (metrics_.empty() ? "" : "  ") + name + " " + Short(evaluation.values.at(name));

@@ -43,6 +43,7 @@ class RunScreen : public TrainerObserver {
   Log& log_;
   Progress progress_;
   const int64_t total_epochs_, accumulate_;
+  double epochs_done_ = 0;
   std::string metrics_;
   std::vector<std::string> columns_;  // of evaluations, in the order of the table
   int64_t best_step_ = -1;

@@ -29,6 +29,16 @@ bool TerminalCanRedraw() {
   return isatty(STDERR_FILENO) == 1 && !dumb && std::getenv("CI") == nullptr;
 }
 
+// Of this process; 0 where the system does not say.
+int64_t ResidentBytes() {
+  long long all = 0, resident = 0;
+  std::FILE* const file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return 0;
+  const bool read = std::fscanf(file, "%lld %lld", &all, &resident) == 2;
+  std::fclose(file);
+  return read ? resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
 int TerminalColumns() {
   if (const char* columns = std::getenv("COLUMNS")) {
     const int n = std::atoi(columns);
@@ -168,9 +178,14 @@ std::string Progress::PlainLine(const State& state) const {
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const double eta = state.step > 0 ? elapsed * static_cast<double>(state.total_steps - state.step) / static_cast<double>(state.step) : 0;
   const std::string norm = state.grad_norm < 0 ? "" : " gnorm=" + Short(state.grad_norm);
-  return Format("%s step=%lld epoch=%.2f loss=%s lr=%s%s samples_s=%.0f eta_s=%.0f", Timestamp().c_str(),
+  return Format("%s step=%lld epoch=%.2f loss=%s lr=%s%s samples_s=%.0f mem_mb=%.0f eta_s=%.0f", Timestamp().c_str(),
                 static_cast<long long>(state.step), state.epoch, Short(state.loss).c_str(), Short(state.lr).c_str(), norm.c_str(),
-                state.samples_per_s, eta);
+                state.samples_per_s, static_cast<double>(ResidentBytes()) * 1e-6, eta);
+}
+
+void Progress::Evaluated(int64_t step, double epoch, const std::string& values) {
+  const std::string line = Format("%s step=%lld epoch=%.2f ", Timestamp().c_str(), static_cast<long long>(step), epoch) + values;
+  mode_ == ProgressMode::kPlain ? log_.Line(line) : log_.Record(line);
 }
 
 void Progress::Draw(const State& state) {

@@ -63,6 +63,9 @@ class Progress {
 
   void Update(const State& state);
 
+  // What an evaluation gave, for readers of a log; a bar shows it beside the steps. `values`: "eval_loss=0.21 eval_accuracy=0.936".
+  void Evaluated(int64_t step, double epoch, const std::string& values);
+
   // Leaves the line of a bar, so that something else can be printed.
   void Clear();
 
