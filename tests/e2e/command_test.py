@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -109,6 +110,33 @@ class CommandTest(unittest.TestCase):
         with open("export.log") as file:
             self.assertIn("-> logged.onnx", file.read())
 
+    # Streams.
+
+    def test_results_that_cannot_be_written_are_an_error(self):
+        for words in (["predict", "runs/main", "--data", "train.csv"], ["config"], ["inspect", "train.csv", "--json"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([GRADLOOM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual((done.returncode, "No space left" in done.stderr), (8, True), done.stderr)
+
+    def test_closed_streams_are_not_taken_for_files(self):
+        words = " ".join(f"'{word}'" for word in [*BARE, "--json", "--name"])
+        for i, closed in enumerate((">&-", "2>&-", "<&-", ">&- 2>&- <&-")):
+            name = f"closed{i}"
+            self.assertEqual(subprocess.run(["sh", "-c", f"exec '{GRADLOOM}' {words} {name} {closed}"], stdout=subprocess.DEVNULL,
+                                            stderr=subprocess.DEVNULL, timeout=60).returncode, 0)
+            self.assertEqual(sample_files.read(f"runs/{name}/state.safetensors"), sample_files.read("runs/closed0/state.safetensors"))
+            self.assertEqual(json.loads(self.run_command(["verify", f"runs/{name}", "--json"]).stdout)["sound"], True)
+
+    def test_a_run_outlives_the_reader_of_its_screen(self):
+        done = subprocess.run(["sh", "-c", f"'{GRADLOOM}' \"$@\" 2>&1 | head -n 1", "sh", *[word for word in BARE if word not in ("--epochs", "1")],
+                               "--epochs", "200", "--log-every", "1", "--name", "unread"], stdout=subprocess.PIPE, timeout=60)
+        self.assertEqual(done.returncode, 0)
+        deadline = time.time() + 30
+        while not os.path.exists("runs/unread/export/model.onnx") and time.time() < deadline:
+            time.sleep(0.05)
+        with open("runs/unread/log.txt") as file:
+            self.assertIn("epoch=200.00", file.read())
+
     # Keys.
 
     def test_schema_is_published(self):
@@ -157,6 +185,29 @@ class CommandTest(unittest.TestCase):
         self.assertIn("--batch 30 ", self.train_with("x", "--batch", "25", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--batch 24 --micro-batch 6", self.train_with("x", "--micro-batch", "6", code=4).stderr)
         self.assertIn("--accumulate says 3", self.train_with("x", "--batch", "24", "--micro-batch", "6", "--accumulate", "3", code=4).stderr)
+
+    def test_trains_by_a_plan(self):
+        recipe = [*LOSS, "--batch", "16", "--optimizer", "adamw", "--weight-decay", "0.1", "--threads", "1"]
+        data = ["--data", "train.csv", "--map", "x=a..d", "--epochs", "2", "--eval-split", "20%", "--metric", "accuracy"]
+        self.run_command(["compile", "model.onnx", *recipe, "-o", "t.plan"])
+        # Epochs of 48 rows have a whole number of batches, evaluations have not.
+        self.run_command(["train", "model.onnx", *recipe, *data, "--name", "by_model"])
+        os.rename("model.onnx", "elsewhere.onnx")
+        try:
+            self.run_command(["train", "--plan", "t.plan", *data, "--name", "by_plan"])
+            self.run_command(["resume", "runs/by_plan", "--epochs", "3"])
+        finally:
+            os.rename("elsewhere.onnx", "model.onnx")
+        self.run_command(["resume", "runs/by_model", "--epochs", "3"])
+        for file in ("state.safetensors", "export/model.onnx"):
+            self.assertEqual(*(sample_files.read(f"runs/{run}/{file}") for run in ("by_model", "by_plan")))
+        # What was not compiled for its last batch is, and what goes by a schedule may have another.
+        self.run_command(["train", "--plan", "t.plan", "--data", "train.csv", "--map", "x=a..d", "--lr", "0.1", "--schedule", "cosine"])
+        for flags, said in ((["--batch", "8"], "data.batch = 16, and this run has 8"), (["--optimizer", "sgd"], 'optimizer.name = "adamw"'),
+                            (["--devices", "cpu:2"], "devices.use"), (["--model", "sequence.onnx"], "another model")):
+            self.assertIn(said, self.run_command(["train", "--plan", "t.plan", *data, *flags], 6).stderr)
+        self.run_command(["compile", "model.onnx", *recipe, "--devices", "cpu:2", "-o", "two.plan"])
+        self.run_command(["launch", "--nproc-per-node", "2", "--standalone", "--", "train", "--plan", "two.plan", *data, "--devices", "cpu:1"])
 
     def test_recompute(self):
         def bytes_with(*flags):

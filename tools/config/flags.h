@@ -28,8 +28,11 @@ class ConfigurationFlags {
   // The defaults, then `base` (the file of a run; "": none), the files of -c, --set and the flags, each over those
   // before. Throws Error(kConfig, kIo, kLimit).
   Configuration Resolve(const std::string& base = "") const;
+  // The same over a text in the form of a file, which errors call `name`.
+  Configuration ResolveOver(const std::string& text, const std::string& name) const;
 
  private:
+  void AddGiven(Configuration& configuration) const;
   struct Words {
     std::vector<std::string> files, assignments;
     std::map<const Key*, std::vector<std::string>> flags;

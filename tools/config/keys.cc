@@ -14,6 +14,8 @@ constexpr uint8_t kEverywhere = kAll | kUseEval;
 
 constexpr Key kKeys[] = {
     {"model.path", "--model", kPath, kAll, "", "the ONNX file", "", {}, "model onnx"},
+    {"model.plan", "--plan", kPath, kUseRun, "",
+     "train by this plan of the verb compile, which has the model in it, in place of compiling one"},
     {"model.shape",
      "--shape",
      kNamedCounts,

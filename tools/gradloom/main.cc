@@ -1,11 +1,14 @@
 // gradloom <verb> [flags]
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -131,6 +134,14 @@ void SetColor(const std::string& word) {
   SetColorMode(word == "always" ? ColorMode::kAlways : word == "never" ? ColorMode::kNever : ColorMode::kAuto);
 }
 
+// Results that nobody has are no success: a full disk behind a pipe or a redirection.
+void CheckResultsWritten() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Error(ErrorCode::kResource, "cannot write the results" + (errno == 0 ? "" : std::string(": ") + std::strerror(errno)), "stdout",
+              "is the disk full, or the reader gone?");
+}
+
 int Run(int argc, char** argv) {
   SetColorMode(ColorMode::kAuto);
   SetColor(ColorWord({argv + 1, argv + argc}));
@@ -156,7 +167,10 @@ int Run(int argc, char** argv) {
   SetVerbosity(common.quiet ? Verbosity::kQuiet : common.verbose ? Verbosity::kVerbose : Verbosity::kNormal);
   if (!common.log_file.empty()) SetStderrLines(false, common.log_file);
   for (size_t i = 0; i < actions.size(); ++i) {
-    if (app.got_subcommand(kVerbs[i].name)) return actions[i]();
+    if (!app.got_subcommand(kVerbs[i].name)) continue;
+    const int code = actions[i]();
+    CheckResultsWritten();
+    return code;
   }
   return ExitCode(ErrorCode::kInternal);
 }
@@ -174,6 +188,15 @@ int Refuse(const std::vector<Error>& errors, bool json) {
   PrintErrors(told);
   if (json) std::printf("%s\n", ErrorsAsJson(told).c_str());
   return ExitCode(errors.front().code());
+}
+
+// A stream that the caller has closed leads nowhere. Else its number would be that of the first file that is opened, and what is meant for
+// people would go into a plan or a checkpoint.
+void OpenStandardStreams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) == -1) [[maybe_unused]]
+      const int opened = ::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+  }
 }
 
 std::terminate_handler end_before = nullptr;
@@ -211,6 +234,7 @@ bool IsVerb(std::string_view word) {
 int main(int argc, char** argv) {
   using gradloom::Error;
   using gradloom::ErrorCode;
+  gradloom::OpenStandardStreams();
   gradloom::end_before = std::set_terminate(gradloom::EndProcess);
   // A limit on the size of files ends a write with an error that can be told, not the process.
   std::signal(SIGXFSZ, SIG_IGN);

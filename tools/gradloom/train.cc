@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/plan_recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/training_run.h"
 
@@ -76,6 +77,13 @@ std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, c
   return ResumeOptions{.run = resume};
 }
 
+// Of a run that begins: over what its plan was compiled from, where it is to train by one.
+Configuration ResolveNew(const ConfigurationFlags& flags) {
+  const Configuration configuration = flags.Resolve();
+  const std::string& plan = configuration.Text("model.plan");
+  return plan.empty() ? configuration : flags.ResolveOver(RecipeTextOf(plan), Escaped(plan, 4096));
+}
+
 }  // namespace
 
 Action DeclareTrain(CLI::App& app) {
@@ -84,7 +92,7 @@ Action DeclareTrain(CLI::App& app) {
   flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, json] {
-    const Configuration configuration = flags.Resolve();
+    const Configuration configuration = ResolveNew(flags);
     const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration);
     return job->Guard([&] {
       const std::optional<ResumeOptions> resumed = RunToGoOnWith(configuration, *job);

@@ -7,6 +7,7 @@
 #include "tools/run/device_forecast.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/micro_batch.h"
+#include "tools/run/plan_recipe.h"
 #include "tools/run/recipe.h"
 
 namespace gradloom {
@@ -76,6 +77,7 @@ CompiledModel CompileModel(Configuration configuration, const Model& model, cons
   options.entries = EntriesFor(wishes, wishes.batches.empty() ? std::vector<int64_t>{probe.batch} : wishes.batches);
   if (!wishes.only_check) CheckSchedule(options.recipe.schedule);
   made.plan = Compile(model, options, &made.report);
+  KeepRecipe(configuration, made.plan);
   CheckMemoryLimit(configuration, model, options, made.plan);
   if (const std::string line = RecomputedLine(made.report, options.recipe.recompute); !line.empty()) made.notes.push_back(line);
   if (!wishes.only_check) AddForecast(configuration, model, options, made.plan, made.report, made.notes);

@@ -14,7 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void RefuseFolder(const fs::path& path, const std::error_code& error) {
-  throw Error(ErrorCode::kIo, "cannot make the folder: " + error.message(), Escaped(path.string(), 4096), "name another one with --out");
+  const bool name_too_long = error == std::errc::filename_too_long;
+  throw Error(ErrorCode::kResource, "cannot make the folder: " + error.message(), Escaped(path.string(), 4096),
+              name_too_long ? "a shorter --name" : "name another one with --out");
 }
 
 // "did you mean 'runs/exp3'?" among the runs beside a path that is none.
@@ -54,7 +56,7 @@ RunFolder RunFolder::Make(const std::string& out, const std::string& name) {
     for (int i = 1; path.empty(); ++i) {
       const fs::path candidate = fs::path(out) / ("exp" + std::to_string(i));
       if (fs::create_directory(candidate, error)) path = candidate;
-      if (error) RefuseFolder(candidate, error);
+      if (error && !fs::exists(candidate)) RefuseFolder(candidate, error);
     }
   }
   fs::create_directory(path / "export", error);

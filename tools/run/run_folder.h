@@ -21,7 +21,7 @@ namespace gradloom {
 class RunFolder {
  public:
   // Makes the folder. Without a name it is exp1, exp2 ... Throws Error(kConfig) where a run of that name is
-  // there already, Error(kIo) where the folder cannot be made.
+  // there already, Error(kResource) where the folder cannot be made.
   static RunFolder Make(const std::string& out, const std::string& name);
 
   // One that is there. Throws Error(kConfig) for a path that is no folder of a run.

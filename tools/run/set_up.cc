@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -11,6 +12,7 @@
 #include "tools/run/job.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
+#include "tools/run/plan_recipe.h"
 #include "tools/run/recipe.h"
 #include "tools/run/stored_tensors.h"
 #include "tools/run/trained_model.h"
@@ -241,8 +243,10 @@ namespace {
 
 TrainingSetUp SetUp(const Configuration& configuration) {
   TrainingSetUp made;
-  made.model_path = ModelPathOf(configuration);
-  const Model model = Model::Load(made.model_path, LoadOptionsOf(configuration));
+  const bool by_plan = !configuration.Text("model.plan").empty();
+  const std::optional<RecipePlan> planned = by_plan ? std::optional<RecipePlan>(configuration) : std::nullopt;
+  made.model_path = by_plan ? planned->path() : ModelPathOf(configuration);
+  const Model model = by_plan ? planned->model() : Model::Load(made.model_path, LoadOptionsOf(configuration));
   CompileOptions compile;
   compile.import = ImportOptionsOf(configuration);
   // A symbolic batch needs some size before the data are known.
@@ -284,7 +288,8 @@ TrainingSetUp SetUp(const Configuration& configuration) {
     for (const int64_t size : BatchSizes(eval_rows, made.options.batch)) compile.entries.push_back({EntryKind::kEval, size});
   }
   const auto start = Clock::now();
-  made.plan = std::make_shared<const Plan>(Compile(model, compile, &made.report));
+  made.plan = std::make_shared<const Plan>(by_plan ? planned->Complete(configuration, model, compile, made.report)
+                                                   : Compile(model, compile, &made.report));
   CheckMemoryLimit(configuration, model, compile, *made.plan);
   if (const std::string line = RecomputedLine(made.report, compile.recipe.recompute); !line.empty()) made.notes.push_back(line);
   AddForecast(configuration, model, compile, *made.plan, made.report, made.notes);
@@ -299,6 +304,8 @@ TrainingSetUp SetUp(const Configuration& configuration) {
 }  // namespace
 
 TrainingSetUp SetUpTraining(const Configuration& configuration) {
+  // A plan has none in its way.
+  if (!configuration.Text("model.plan").empty()) return SetUp(configuration);
   TrainingSetUp made;
   NamingAllObstacles(configuration, [&] { made = SetUp(configuration); });
   return made;

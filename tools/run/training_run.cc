@@ -1,6 +1,7 @@
 #include "tools/run/training_run.h"
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -45,6 +46,8 @@ class TrainingRun {
         json_((json || configuration.Text("log.report") == "json") && job->leads()),
         start_(Clock::now()),
         job_(job) {
+    // Who reads the screen may leave; the run goes on, and its folder has the same lines.
+    std::signal(SIGPIPE, SIG_IGN);
     SetStderrLines(configuration.Text("log.format") == "json", job_->leads() ? configuration.Text("log.file") : "");
     // Rank 0 speaks for the job.
     log_.set_quiet(!job_->leads());
@@ -291,7 +294,9 @@ class TrainingRun {
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     checkpoints_->Keep(trainer, *recorder, *screen_);
-    if (session_->batch() >= trainer.total_batches()) log_.Line("the run is complete; to go on give it more --epochs than it had");
+    if (session_->batch() >= trainer.total_batches())
+      log_.Line(std::string("the run is complete; to go on give it more ") + (set_up_.options.updates > 0 ? "--steps" : "--epochs") +
+                " than it had");
     parts_->StartClock();
     stopped_ = trainer.Run();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();

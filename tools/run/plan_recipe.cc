@@ -1,0 +1,104 @@
+#include "tools/run/plan_recipe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "compiler/onnx/export.h"
+#include "runtime/base/error.h"
+#include "runtime/plan/memory_report.h"
+#include "runtime/plan/plan_file.h"
+#include "tools/run/recipe.h"
+#include "tools/run/sound_plan.h"
+#include "tools/run/trained_model.h"
+#include "tools/run/training_job.h"
+
+namespace gradloom {
+namespace {
+
+constexpr char kProperty[] = "configuration";
+
+// What says how the compiler goes about it, where the model is from, and what a plan has as numbers that a run may choose anew.
+bool IsKept(const Key& key) {
+  return (key.uses & kUseRecipe) != 0 && key.section() != "compiler" && key.section() != "schedule" &&
+         std::string_view(key.name) != "model.path" && std::string_view(key.name) != "optimizer.lr";
+}
+
+std::string ValueText(const Configuration& configuration, const Key& key) {
+  return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
+}
+
+}  // namespace
+
+void KeepRecipe(const Configuration& configuration, Plan& plan) {
+  std::string text = "version = 1\n", section;
+  for (const Key& key : Keys()) {
+    const bool kept = (key.uses & kUseRecipe) != 0 && key.section() != "compiler" && std::string_view(key.name) != "model.path";
+    if (!kept || !configuration.is_given(key.name) || !configuration.has_value(key.name)) continue;
+    if (key.section() != section) text += "[" + std::string(key.section()) + "]\n";
+    section = key.section();
+    text += std::string(key.short_name()) + " = " + ValueText(configuration, key) + "\n";
+  }
+  plan.properties[kProperty] = text;
+}
+
+std::string RecipeTextOf(const std::string& path) {
+  const Plan plan = ReadPlan(PlanPathOf(path));
+  const auto found = plan.properties.find(kProperty);
+  if (found != plan.properties.end()) return found->second;
+  throw Error(ErrorCode::kPlan, "the plan does not say what it was compiled from", Escaped(path, 4096),
+              "compile the model again with this release: gradloom compile MODEL -o " + Escaped(path, 4096));
+}
+
+RecipePlan::RecipePlan(const Configuration& configuration) : path_(configuration.Text("model.plan")), plan_(ReadSoundPlan(path_)) {
+  const std::string& model = configuration.Text("model.path");
+  if (model.empty() || Model::Load(model, LoadOptionsOf(configuration)).info().hash == plan_.model.hash) return;
+  throw Error(ErrorCode::kPlan, "the plan was compiled from another model than '" + Escaped(model, 4096) + "'", Escaped(path_, 4096),
+              "leave the model out: the plan has its own");
+}
+
+Model RecipePlan::model() const {
+  std::map<std::string, Tensor> values;
+  for (const StateTensor& tensor : plan_.state) {
+    if (tensor.kind == StateKind::kParameter || tensor.kind == StateKind::kStatistic) values.emplace(tensor.name, tensor.initial);
+  }
+  return Model::FromBytes(ExportedBytes(plan_.model, values, ModelForm::kAsWritten), plan_.model.name);
+}
+
+Plan RecipePlan::Complete(const Configuration& configuration, const Model& model, CompileOptions options, CompileReport& report) const {
+  Configuration compiled;
+  compiled.ReadText(plan_.properties.at(kProperty), Escaped(path_, 4096));
+  for (const Key& key : Keys()) {
+    const std::string there = ValueText(compiled, key), here = ValueText(configuration, key);
+    // Of a job that the plan's devices are shared by, each process would have other threads.
+    const bool of_the_job = configuration.origin(key.name).place == kDecidedByTheJob && std::string_view(key.name) == "devices.threads";
+    if (!IsKept(key) || there == here || of_the_job) continue;
+    throw Error(ErrorCode::kPlan, "the plan was compiled with " + std::string(key.name) + " = " + there + ", and this run has " + here,
+                Escaped(path_, 4096) + ", " + Escaped(configuration.origin(key.name).ToString(), 4096),
+                "leave " + std::string(key.flag) + " out, or compile the model again with it");
+  }
+  Plan plan = plan_;
+  plan.schedule = options.recipe.schedule;
+  options.recipe.threads = plan.targets.front().threads;
+  options.recipe.isa = plan.targets.front().isa;
+  for (const EntryRequest& request : options.entries) {
+    // With accumulation a step is an entry that adds, beside one that updates.
+    const EntryKind kind = request.kind == EntryKind::kStep && plan.accumulate > 1 ? EntryKind::kAccumulate : request.kind;
+    const bool there = std::any_of(plan.entries.begin(), plan.entries.end(),
+                                   [&](const Entry& entry) { return entry.kind == kind && entry.batch == request.batch; });
+    if (!there) plan = AddEntry(model, options, plan, {kind, request.batch});
+  }
+  const auto start = std::chrono::steady_clock::now();
+  ProveSound(plan);
+  report.verify_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  for (const StateTensor& tensor : plan.state) {
+    if (tensor.kind == StateKind::kParameter) report.trained_elements += tensor.shape.elements();
+    if (tensor.kind != StateKind::kStatistic && tensor.kind != StateKind::kParameter) continue;
+    report.initializer_elements += tensor.shape.elements();
+  }
+  for (const ProgramMemory& memory : ReportMemory(plan, 0).programs)
+    report.transient_bytes = std::max(report.transient_bytes, memory.transient_bytes);
+  return plan;
+}
+
+}  // namespace gradloom
