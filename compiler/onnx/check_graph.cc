@@ -61,6 +61,7 @@ class GraphChecker {
     names_.Check(function.domain(), "a function's domain");
     names_.Check(function.overload(), "a function's overload");
     const std::string place = "function '" + Escaped(FunctionName(function)) + "'";
+    if (function.name().empty()) Fail(ErrorCode::kSchema, "a function has no name", place);
     in_function_ = true;
     Names names;
     for (const std::string& input : function.input()) {
@@ -69,7 +70,9 @@ class GraphChecker {
         Fail(ErrorCode::kGraph, "a function has the input '" + Escaped(input) + "' twice", place);
     }
     Body(function.node(), names);
+    std::set<std::string_view> outputs;
     for (const std::string& output : function.output()) {
+      if (!outputs.insert(output).second) Fail(ErrorCode::kGraph, "a function has the output '" + Escaped(output) + "' twice", place);
       names_.Check(output, "an output of a function", place);
       if (!names.Has(output)) Fail(ErrorCode::kGraph, "no node of a function makes its output '" + Escaped(output) + "'", place);
     }
@@ -205,6 +208,8 @@ class GraphChecker {
              "attribute '" + Escaped(attribute.name()) + "' refers to '" + Escaped(attribute.ref_attr_name()) + "' outside of a function",
              Describe(node));
       }
+      if (node.op_type() == "If" && (node.domain().empty() || node.domain() == "ai.onnx") && attribute.g().input_size() > 0)
+        Fail(ErrorCode::kGraph, "the branch '" + Escaped(attribute.name()) + "' has inputs, which nothing gives it", Describe(node));
       // Nesting is bounded before a model is parsed.
       if (attribute.has_g()) Graph(attribute.g(), &names, Describe(node));
       for (const GraphProto& graph : attribute.graphs()) Graph(graph, &names, Describe(node));

@@ -1,10 +1,12 @@
 #include "compiler/onnx/node_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <unordered_map>
 
+#include "compiler/onnx/attribute_rules.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
@@ -119,13 +121,29 @@ class Rules {
   void Elements() const {
     const Shape &data = shape(0), &indices = shape(1);
     const auto axis = NormalAxis(node_.attributes.Int("axis", 0), data.rank());
-    if (!axis) return;
+    if (!axis)
+      Fail(ErrorCode::kAttr, "attribute 'axis' is " + std::to_string(node_.attributes.Int("axis", 0)) + ", data of " + data.ToString() +
+                                 " have no such axis");
     bool fits = indices.rank() == data.rank();
     for (int i = 0; fits && i < data.rank(); ++i) fits = i == *axis || indices[i] <= data[i];
     if (!fits) Fail(ErrorCode::kShape, "indices of " + indices.ToString() + " do not fit data of " + data.ToString());
     if (has(2) && shape(2) != indices)
       Fail(ErrorCode::kShape, "updates of " + shape(2).ToString() + " do not fit indices of " + indices.ToString());
     Indices("axis");
+  }
+
+  // Constant tuples of indices into the axes behind the first `batch_dims`.
+  void TupleIndices() const {
+    const Tensor* indices = constant(1);
+    if (indices == nullptr || shape(1).rank() == 0) return;
+    const Shape& data = shape(0);
+    const int64_t depth = shape(1)[shape(1).rank() - 1], first = node_.attributes.Int("batch_dims", 0);
+    if (first < 0 || depth < 1 || first + depth > data.rank()) return;
+    for (int64_t i = 0; i < indices->elements(); ++i) {
+      const int64_t index = ElementAsInt(indices->view(), i), extent = data[static_cast<int>(first + i % depth)];
+      if (index < -extent || index >= extent)
+        Fail(ErrorCode::kValue, "index " + std::to_string(index) + " is outside an axis of extent " + std::to_string(extent));
+    }
   }
 
   // A slice for each tuple of indices.
@@ -140,6 +158,7 @@ class Rules {
     if (shape(2) != slices)
       Fail(ErrorCode::kShape, "updates of " + shape(2).ToString() + " do not fit indices of " + indices.ToString() + " into data of " +
                                   data.ToString() + ": these are slices of " + slices.ToString());
+    TupleIndices();
   }
 
   void Depth() const {
@@ -156,8 +175,61 @@ class Rules {
     if (!(value >= 0 && value <= 1)) Fail(ErrorCode::kValue, "the ratio is " + Number(value) + ", it must be at least 0 and below 1");
   }
 
-  void NoScalar() const {
+  // Steps of a slice that are known.
+  void Slices() const {
     if (shape(0).rank() == 0) Fail(ErrorCode::kShape, "a scalar has no axis");
+    EachElement(
+        4, "step", [](double step) { return step != 0; }, "it must not be 0");
+  }
+
+  // The elements of a constant operand.
+  template <typename Fits>
+  void EachElement(size_t input, const std::string& what, Fits fits, const std::string& rule) const {
+    const Tensor* values = constant(input);
+    for (int64_t i = 0; values != nullptr && i < values->elements(); ++i) {
+      const double value = ElementAsDouble(values->view(), i);
+      if (!fits(value)) Fail(ErrorCode::kValue, "a " + what + " is " + Number(value) + ", " + rule);
+    }
+  }
+
+  void Scales() const {
+    EachElement(
+        2, "scale", [](double scale) { return scale > 0 && std::isfinite(scale); }, "it must be a number above 0");
+    EachElement(
+        3, "size", [](double size) { return size >= 0; }, "it must not be negative");
+  }
+
+  // The number of an axis as an operand.
+  void AxisOperand() const {
+    const int rank = shape(0).rank();
+    EachElement(
+        1, "number of an axis", [&](double axis) { return axis >= -rank && axis < rank; },
+        "the operand has " + std::to_string(rank) + " axes");
+  }
+
+  void Blocks() const {
+    const int64_t block = node_.attributes.Int("blocksize", 1);
+    const Shape& x = shape(0);
+    if (x.rank() == 4 && (x[2] % block != 0 || x[3] % block != 0))
+      Fail(ErrorCode::kShape, "blocks of " + std::to_string(block) + " do not divide " + x.ToString());
+  }
+
+  void Bounds() const {
+    for (const size_t i : {1, 2}) {
+      if (has(i) && (shape(i).rank() > 1 || shape(i).elements() != 1))
+        Fail(ErrorCode::kShape, std::string(i == 1 ? "min" : "max") + " of " + shape(i).ToString() + " is no scalar");
+    }
+  }
+
+  void Reversed() const {
+    const int64_t batch = node_.attributes.Int("batch_axis", 1), time = node_.attributes.Int("time_axis", 0);
+    if (batch < 0 || batch > 1 || time < 0 || time > 1 || batch == time)
+      Fail(ErrorCode::kAttr, "attributes 'batch_axis' and 'time_axis' are " + std::to_string(batch) + " and " + std::to_string(time) +
+                                 ", they must be 0 and 1 or 1 and 0");
+    if (shape(0).rank() < 2) return;
+    const auto steps = static_cast<double>(shape(0)[static_cast<int>(time)]);
+    EachElement(
+        1, "length of a sequence", [&](double length) { return length >= 0 && length <= steps; }, "there are " + Number(steps) + " steps");
   }
 
   // onnx's type inference takes the number of parts on trust. The last ones need not be among the outputs.
@@ -206,22 +278,38 @@ using Rule = void (*)(const Rules& rules);
 const std::unordered_map<std::string_view, Rule>& OperandRules() {
   static const std::unordered_map<std::string_view, Rule> rules = {
       {"AveragePool", [](const Rules& r) { r.Window(); }},
+      {"Clip", [](const Rules& r) { r.Bounds(); }},
       {"Conv", [](const Rules& r) { r.Convolution(1, false); }},
       {"ConvInteger", [](const Rules& r) { r.Convolution(1, false); }},
       {"ConvTranspose", [](const Rules& r) { r.Convolution(1, true); }},
+      {"CumSum", [](const Rules& r) { r.AxisOperand(); }},
       {"Dropout", [](const Rules& r) { r.Ratio(); }},
       {"Gather", [](const Rules& r) { r.Indices("axis"); }},
       {"GatherElements", [](const Rules& r) { r.Elements(); }},
+      {"GatherND", [](const Rules& r) { r.TupleIndices(); }},
       {"LpPool", [](const Rules& r) { r.Window(); }},
       {"MaxPool", [](const Rules& r) { r.Window(); }},
       {"NegativeLogLikelihoodLoss", [](const Rules& r) { r.Loss(); }},
       {"OneHot", [](const Rules& r) { r.Depth(); }},
       {"QLinearConv", [](const Rules& r) { r.Convolution(3, false); }},
+      {"Resize", [](const Rules& r) { r.Scales(); }},
+      {"ReverseSequence", [](const Rules& r) { r.Reversed(); }},
       {"ScatterElements", [](const Rules& r) { r.Elements(); }},
       {"ScatterND", [](const Rules& r) { r.Tuples(); }},
-      {"Slice", [](const Rules& r) { r.NoScalar(); }},
+      {"Slice", [](const Rules& r) { r.Slices(); }},
       {"SoftmaxCrossEntropyLoss", [](const Rules& r) { r.Loss(); }},
+      {"SpaceToDepth", [](const Rules& r) { r.Blocks(); }},
       {"Split", [](const Rules& r) { r.Parts(); }},
+      {"Tile",
+       [](const Rules& r) {
+         r.EachElement(
+             1, "repeat", [](double times) { return times >= 0; }, "it must not be negative");
+       }},
+      {"TopK",
+       [](const Rules& r) {
+         r.EachElement(
+             1, "k", [](double k) { return k >= 0; }, "it must not be negative");
+       }},
   };
   return rules;
 }
@@ -230,6 +318,7 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
 
 void CheckOperands(const Graph& graph, const Node& node) {
   if (!node.domain.empty()) return;
+  if (const std::string fault = AttributeFault(node); !fault.empty()) Rules(graph, node).Fail(ErrorCode::kAttr, fault);
   const auto rule = OperandRules().find(node.op);
   if (rule != OperandRules().end()) rule->second(Rules(graph, node));
 }

@@ -106,7 +106,7 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
   const std::vector<ValueType> others = TypesOf(*made[1].graph, made[1].graph->outputs);
   for (size_t i = 0; i < types.size() && i < others.size(); ++i) {
     if (types[i] == others[i]) continue;
-    throw Error(ErrorCode::kUnsupported,
+    throw Error(types[i].dtype == others[i].dtype ? ErrorCode::kUnsupported : ErrorCode::kType,
                 "output " + std::to_string(i) + " is " + types[i].ToString() + " of one branch and " + others[i].ToString() +
                     " of the other, and which is taken is not known before the run",
                 where, "let both branches give tensors of one type with as many axes");

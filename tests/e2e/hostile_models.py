@@ -64,6 +64,17 @@ def branches(then_text, else_text="e = Identity (h)"):
                          c=np.array(True), **WEIGHTS)
 
 
+def undecided(then_text, else_text):
+    """Branches of which the data of a step takes one."""
+    return lambda: graph(f"""(float[2,4] x, bool c) => (float[2,3] y) {{ [fc] h = Gemm (x, w, b)
+        [choice] y = If (c) <then_branch = t () => (float[2,3] e) {{ {then_text} }}, else_branch = f () => (int64[2,3] e) {{ {else_text} }}> }}""", **WEIGHTS)
+
+
+def with_input(model):
+    model.graph.node[1].attribute[0].g.input.append(info("q", [2, 3]))
+    return model
+
+
 def loop(trips):
     return lambda: graph("""(float[2,4] x) => (float[2,3] y) { [fc] h = Gemm (x, w, b)
         [loop] y = Loop (n, c, h) <body = b (int64 i, bool k, float[2,3] s) => (bool k2, float[2,3] r) { k2 = Identity (k)  r = Relu (s) }> }""",
@@ -214,6 +225,30 @@ ROWS = {
     "F35": ("labels of rank 3 for logits of rank 2", loss("int64[2,1,1] t"), "E-SHAPE", ["SoftmaxCrossEntropyLoss 'loss'", "int64[2,1,1]", "float32[2,3]"]),
     "F36": ("reduction avg", loss(flags='<reduction = "avg">'), "E-ATTR", ["SoftmaxCrossEntropyLoss 'loss'", "reduction", "avg"]),
     "F37": ("Dropout: ratio 2", after("[r] y = Dropout (h, p, t)", p=np.float32(2), t=np.array(True)), "E-VALUE", ["Dropout 'r'", "ratio", "2"]),
+    # Words, numbers and axes that ONNX's schemas leave to text.
+    "F01b": ("Conv: a padding that there is not", after('[r] y = Conv <auto_pad = "NOPE"> (i, k)', i=(1, 1, 4, 4), k=(1, 1, 3, 3)),
+             "E-ATTR", ["Conv 'r'", "auto_pad", "NOPE", "SAME_UPPER"]),
+    "F08b": ("LRN of no channels", after("[r] y = LRN <size = 0> (i)", i=(1, 1, 4, 4)), "E-ATTR", ["LRN 'r'", "size", "0"]),
+    "F08c": ("LpPool: p 0", after("[r] y = LpPool <kernel_shape = [2,2], p = 0> (i)", i=(1, 1, 4, 4)), "E-ATTR", ["LpPool 'r'", "'p'"]),
+    "F12b": ("SpaceToDepth: blocks of 3 in 4", after("[r] y = SpaceToDepth <blocksize = 3> (i)", i=(1, 1, 4, 4)), "E-SHAPE", ["SpaceToDepth 'r'", "blocks of 3"]),
+    "F12c": ("DepthToSpace: blocks of 0", after("[r] y = DepthToSpace <blocksize = 0> (i)", i=(1, 4, 4, 4)), "E-ATTR", ["DepthToSpace 'r'", "blocksize"]),
+    "F17b": ("ScatterElements: axis 5", after("[r] y = ScatterElements <axis = 5> (h, s, u)", s=[[0]], u=(1, 1)), "E-ATTR", ["ScatterElements 'r'", "axis", "5"]),
+    "F17c": ("CumSum: axis 9", after("[r] y = CumSum (h, s)", s=np.int64(9)), "E-VALUE", ["CumSum 'r'", "9", "2 axes"]),
+    "F17d": ("ReverseSequence: one axis for both", after("[r] y = ReverseSequence <batch_axis = 1, time_axis = 1> (h, s)", s=[1, 1, 1]),
+             "E-ATTR", ["ReverseSequence 'r'", "time_axis"]),
+    "F18c": ("GatherND: index 2^40", after("[r] y = GatherND (v, s)", v=(4, 3), s=[[BIG]]), "E-VALUE", ["GatherND 'r'", str(BIG)]),
+    "F18d": ("ScatterND: index -9", after("[r] y = ScatterND (v, s, u)", v=(4, 3), s=[[-9]], u=(1, 3)), "E-VALUE", ["ScatterND 'r'", "-9"]),
+    "F19b": ("Cast: to 0", after("[r] y = Cast <to = 0> (h)"), "E-ATTR", ["Cast 'r'", "'to'", "0"]),
+    "F22b": ("TopK: k -1", after("[r] y, z = TopK (h, s)", s=[-1]), "E-VALUE", ["TopK 'r'", "-1"]),
+    "F25b": ("Tile: -1 times", after("[r] y = Tile (h, s)", s=[-1, 2]), "E-VALUE", ["Tile 'r'", "-1"]),
+    "F27b": ("Slice: steps of 0", after("[r] y = Slice (h, s, e, a, t)", s=[0], e=[1], a=[0], t=[0]), "E-VALUE", ["Slice 'r'", "step", "0"]),
+    "F28b": ("Pad: a mode that there is not", after('[r] y = Pad <mode = "mirror"> (h, p)', p=[0, 0, 0, 0]), "E-ATTR", ["Pad 'r'", "mirror", "reflect"]),
+    "F28c": ("Resize: a scale that is no number", after("[r] y = Resize (h, , s)", s=np.array([1, np.nan], "float32")), "E-VALUE", ["Resize 'r'", "scale"]),
+    "F28d": ("Resize: a mode that there is not", after('[r] y = Resize <mode = "magic"> (h, , s)', s=np.ones(2, "float32")), "E-ATTR", ["Resize 'r'", "magic"]),
+    "F30c": ("Softmax: axis 2^63-1", after(f"[r] y = Softmax <axis = {(1 << 63) - 1}> (h)"), "E-ATTR", ["Softmax 'r'", "axis", str((1 << 63) - 1)]),
+    "F34b": ("Clip: bounds that are no scalars", after("[r] y = Clip (h, v)", v=(3,)), "E-SHAPE", ["Clip 'r'", "min", "[3]"]),
+    "F36b": ("LSTM: an activation that there is not", after('[r] y = LSTM <hidden_size = 1, activations = ["Foo", "Tanh", "Tanh"]> (i, k, v)',
+             i=(2, 1, 1), k=(1, 4, 1), v=(1, 4, 1)), "E-ATTR", ["LSTM 'r'", "Foo", "sigmoid"]),
     "G01": ("raw_data 5 bytes short", lambda: weight(raw(raw_data=floats(12)[:-5])), "E-TENSOR", ["'w'", "48 bytes", "43"]),
     "G02": ("raw_data 64 bytes long", lambda: weight(raw(raw_data=floats(12) + bytes(64))), "E-TENSOR", ["'w'", "48 bytes", "112"]),
     "G03": ("dims [2^33,2^33]", lambda: weight(raw(dims=(1 << 33, 1 << 33), raw_data=floats(12))), "E-TENSOR", ["'w'", str(1 << 33)]),
@@ -239,6 +274,10 @@ ROWS = {
     "I06": ("a branch that captures no value", branches("[inner] e = Relu (nothing)"), "E-GRAPH", ["'nothing'", "'inner'"]),
     "I06b": ("the same in the branch not taken", branches("e = Identity (h)", "[inner] e = Relu (nothing)"), "E-GRAPH", ["'nothing'", "'inner'"]),
     "I07": ("If without branches", lambda: gemm(lambda m: m.graph.node[1].CopyFrom(node("If", ["h"], ["y"], "choice"))), "E-ATTR", ["If 'choice'", "then_branch"]),
+    "I05b": ("a function with an output twice", function(one_function("r = Relu (a)").replace("=> (r)", "=> (r, r)"), calls="y, z = my.F (h)"),
+             "E-GRAPH", ["'my.F'", "'r'", "twice"]),
+    "I07b": ("branches of two types", undecided("e = Identity (h)", "e = Cast <to = 7> (h)"), "E-TYPE", ["If 'choice'", "float32[2,3]", "int64[2,3]"]),
+    "I07c": ("a branch with an input", lambda: with_input(branches("e = Identity (h)")()), "E-GRAPH", ["If 'choice'", "inputs"]),
     "I08": ("a Loop of 2^62 rounds", loop(HUGE), ("E-LIMIT", "E-UNSUPPORTED"), ["Loop 'loop'"]),
     "I09": ("num_scan_inputs -4", scan, "E-ATTR", ["Scan 'scan'", "num_scan_inputs", "-4"]),
     "J01": ("a chain of 200,000 nodes", lambda: chain(200_000), OK, ["trained  w"]),
