@@ -259,7 +259,7 @@ inline Plan Compile(const Model& model, const CompileOptions& options) {
   std::vector<GradloomSetting> list;
   for (const auto& [key, value] : settings) list.push_back({key.c_str(), value.c_str()});
   std::vector<int64_t> batches = options.batches;
-  if (options.batch > 0) batches.insert(batches.begin(), options.batch);
+  if (options.batch != 0) batches.insert(batches.begin(), options.batch);
   auto given = internal::Sized<GradloomCompileOptions>();
   given.config_path = options.config.empty() ? nullptr : options.config.c_str();
   given.config_text = options.config_text.empty() ? nullptr : options.config_text.c_str();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "runtime/comm/communicator.h"
@@ -110,10 +111,18 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
   }
   if (entry >= 0) return entry;
   std::string why, shapes;
+  std::set<std::string> said;
+  std::set<std::string, std::less<>> taken;
   for (const Entry& candidate : plan_->entries) {
     if (candidate.kind != kind) continue;
-    why += (why.empty() ? "" : "; ") + Mismatch(candidate, feeds);
+    // Entries of other batch sizes often lack the same.
+    const std::string mismatch = Mismatch(candidate, feeds);
+    if (said.insert(mismatch).second) why += (why.empty() ? "" : "; ") + mismatch;
     shapes += (shapes.empty() ? "" : " | ") + ShapesOf(candidate);
+    for (const Feed& feed : candidate.feeds) taken.insert(feed.name);
+  }
+  for (const auto& [name, value] : feeds) {
+    if (!why.empty() && !taken.contains(name)) why += "; nothing is called '" + Escaped(name) + "'";
   }
   if (why.empty()) {
     throw Error(ErrorCode::kConfig, "the plan has no entry for a " + std::string(KindName(kind)), "",

@@ -114,6 +114,22 @@ TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
   EXPECT_EQ(both.Property("no such thing"), "");
 }
 
+TEST(Compile, RefusesABatchOfFewerThanOneSample) {
+  const gradloom::Model model("models/housing_mlp.onnx");
+  EXPECT_THROW(gradloom::Compile(model, {.loss = gradloom::Loss::Mse("value", "target"), .batch = -3}), gradloom::Error);
+}
+
+TEST(Session, NamesFeedsThatNothingTakes) {
+  gradloom::Session session(Plain());
+  const std::vector<float> features(kBatch * 13), target(kBatch);
+  try {
+    session.Step({{"featurez", TensorView(features.data(), {kBatch, 13})}, {"target", TensorView(target.data(), {kBatch, 1})}});
+    FAIL();
+  } catch (const gradloom::Error& error) {
+    EXPECT_NE(error.message().find("'features' is not given; nothing is called 'featurez'"), std::string::npos) << error.message();
+  }
+}
+
 TEST(Plan, TellsWhatItTakesAndGives) {
   const auto inputs = WithGradients().Inputs(gradloom::EntryKind::kTrain);
   ASSERT_EQ(inputs.size(), 2u);

@@ -390,9 +390,16 @@ class UseTest(unittest.TestCase):
         self.assertAlmostEqual(sum(op["share"] for op in line["ops"]), 1, places=6)
         self.assertGreater(line["first_step_s"], line["compile_s"])
         self.assertGreater(line["peak_bytes"], line["planned_bytes"])
+        self.assertEqual((line["devices"], line["precision"]), ("cpu", "fp32"))
         text = self.run_command([*words, "--data", "train.csv"]).stdout
-        for word in ("step time", "throughput", "first step", "memory", "top ops", "advice"):
+        for word in ("step time", "throughput", "first step", "memory", "top ops", "advice", "RESULT"):
             self.assertIn(f"\n{word}", text)
+        # Several devices, another precision: all operators have names, and waits are none.
+        line = self.json([*words, "--devices", "cpu:2", "--threads", "1", "--precision", "bf16", "--json"])
+        self.assertEqual((line["devices"], line["precision"]), ("2 x cpu", "bf16"))
+        self.assertIn("all-reduce", [op["op"] for op in line["ops"]])
+        self.assertTrue(all(op["op"] for op in line["ops"]))
+        self.assertIn("  2 x cpu, 1 thread each  bf16  ", self.run_command([*words, "--devices", "cpu:2", "--threads", "1", "--precision", "bf16"]).stdout)
 
     def test_explain_doctor_devices(self):
         classes = self.json(["explain", "--json"])

@@ -33,6 +33,8 @@ nlohmann::ordered_json JsonOf(const Benchmark& b) {
   return {{"model", b.model},
           {"data", b.data},
           {"batch", b.batch},
+          {"devices", b.devices},
+          {"precision", b.precision},
           {"threads", b.threads},
           {"steps", b.ms.size()},
           {"ms_per_step", b.Quantile(0.5)},
@@ -59,8 +61,9 @@ nlohmann::ordered_json JsonOf(const Benchmark& b) {
 
 void Print(const Benchmark& b) {
   const auto line = [](const char* name, const std::string& text) { std::printf("%-14s %s\n", name, text.c_str()); };
-  std::printf("=== gradloom bench ===  %s  batch %lld  cpu, %d threads  float32  %zu steps in %zu repeats\n",
-              Escaped(b.model, 4096).c_str(), static_cast<long long>(b.batch), b.threads, b.ms.size(), b.repeat_medians.size());
+  std::printf("=== gradloom bench ===  %s  batch %lld  %s, %d %s%s  %s  %zu steps in %zu repeats\n", Escaped(b.model, 4096).c_str(),
+              static_cast<long long>(b.batch), b.devices.c_str(), b.threads, b.threads == 1 ? "thread" : "threads",
+              b.devices.find(' ') == std::string::npos ? "" : " each", b.precision.c_str(), b.ms.size(), b.repeat_medians.size());
   const auto [least, most] = std::minmax_element(b.repeat_medians.begin(), b.repeat_medians.end());
   line("step time", "median " + Short(b.Quantile(0.5)) + " ms   p95 " + Short(b.Quantile(0.95)) + "   p99 " + Short(b.Quantile(0.99)) +
                         "   min " + Short(b.Quantile(0)) + "   varies by " + Short(100 * b.variation()) + "%   medians of repeats " +
@@ -80,6 +83,7 @@ void Print(const Benchmark& b) {
   line("top ops", shares);
   if (b.advice.empty()) line("advice", "none");
   for (const std::string& advice : b.advice) line("advice", advice);
+  line("RESULT", "PASSED");
 }
 
 int Bench(const Configuration& configuration, const BenchFlags& flags) {

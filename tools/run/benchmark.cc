@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "runtime/session/batches.h"
 #include "runtime/session/session.h"
+#include "tools/report/schedule.h"
 #include "tools/run/environment.h"
 #include "tools/run/micro_batch.h"
 #include "tools/run/recipe.h"
@@ -81,6 +82,9 @@ class Run {
     made_.data = configuration.Text("data.train");
     made_.batch = set_up_.options.batch;
     made_.rows = set_up_.data.train.rows();
+    const size_t devices = set_up_.plan->num_ranks();
+    made_.devices = (devices == 1 ? "" : std::to_string(devices) + " x ") + std::string(DeviceKindName(set_up_.plan->targets[0].device));
+    made_.precision = configuration.Text("train.precision");
     made_.threads = set_up_.plan->programs.front().streams.front().threads;
     made_.compile_s = set_up_.compile_seconds;
     made_.planned = ReportMemory(*set_up_.plan);
@@ -144,8 +148,13 @@ class Run {
       const std::vector<int64_t> times = session_.executor().nanoseconds(static_cast<int>(p));
       for (size_t i = 0; i < times.size(); ++i) {
         const Instruction& instruction = plan.programs[p].instructions[i];
-        sums[instruction.op].all += times[i];
-        if (instruction.kernel.starts_with("reference.")) sums[instruction.op].slow += times[i];
+        // The others work meanwhile.
+        if (IsSignal(instruction)) continue;
+        const std::string op = instruction.kind == InstructionKind::kLaunch       ? instruction.op
+                               : instruction.kind == InstructionKind::kCollective ? "all-reduce"
+                                                                                  : InstructionName(instruction);
+        sums[op].all += times[i];
+        if (instruction.kernel.starts_with("reference.")) sums[op].slow += times[i];
         total += times[i];
       }
     }

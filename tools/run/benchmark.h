@@ -24,6 +24,7 @@ struct Benchmark {
   int64_t batch = 0, rows = 0;
   int threads = 0;
   std::string model, data;
+  std::string devices, precision;      // "2 x cpu", "fp32"
   std::vector<double> ms;              // of each step
   std::vector<double> repeat_medians;  // ms
   double wait_ms = 0;                  // the median wait for data, beside the step
