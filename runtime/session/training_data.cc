@@ -142,18 +142,19 @@ std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<F
   return sources;
 }
 
-Dataset RandomFeeds(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed) {
+Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRange>& classes, const std::vector<Feed>& feeds,
+                    int64_t seed) {
   int64_t rows = 0;
-  const std::string count = options.train.substr(kRandom.size());
+  const std::string count = text.substr(kRandom.size());
   const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), rows);
   if (error != std::errc() || end != count.data() + count.size() || rows < 1 || rows > (1 << 24)) {
-    throw Error(ErrorCode::kConfig, "'" + Escaped(options.train) + "' is no number of random samples", "", "it reads random:256");
+    throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is no number of random samples", "", "it reads random:256");
   }
   Dataset data;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    const auto range = options.classes.find(feeds[i].name);
+    const auto range = classes.find(feeds[i].name);
     const PhiloxKey key = NodeKey(static_cast<uint64_t>(seed), i, kRandomStream);
-    data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, range == options.classes.end() ? 2 : range->second.count, key));
+    data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, range == classes.end() ? 2 : range->second.count, key));
   }
   return data;
 }
@@ -349,14 +350,17 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
   data.columns = options.columns;
   if (data.columns.empty() && IsTable(options.train)) data.columns = GuessColumns(options.train, feeds, data.notes);
   if (options.train.starts_with(kRandom)) {
-    data.train = RandomFeeds(options, feeds, seed);
+    data.train = RandomFeeds(options.train, options.classes, feeds, seed);
     FitToFeeds(data.train, feeds, options.train, options.targets);
     data.notes.push_back("data    random numbers: put your own at data.train");
   } else {
     data.train = ReadFeeds(options.train, feeds, data.columns, reading, data.notes);
     CheckClasses(data.train, options.classes, options.train);
   }
-  if (!options.eval.empty()) {
+  if (options.eval.starts_with(kRandom)) {
+    data.eval = RandomFeeds(options.eval, options.classes, feeds, seed + 1);
+    FitToFeeds(data.eval, feeds, options.eval, options.targets);
+  } else if (!options.eval.empty()) {
     data.eval = ReadFeeds(options.eval, feeds, data.columns, reading, data.notes);
     CheckClasses(data.eval, options.classes, options.eval);
   }
@@ -411,6 +415,11 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand) {
+  if (path.starts_with(kRandom)) {
+    Dataset data = RandomFeeds(path, classes, feeds, 0);
+    FitToFeeds(data, feeds, path, targets);
+    return data;
+  }
   ColumnMap used = columns;
   if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
   Dataset data = ReadFeeds(path, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, notes);

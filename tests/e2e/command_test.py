@@ -152,6 +152,25 @@ class CommandTest(unittest.TestCase):
                 self.assertEqual(known["enum"], key["words"])
         self.assertFalse(sections["optimizer"]["additionalProperties"])
 
+    def test_places_in_a_file_are_named_for_what_it_maps(self):
+        sample_files.write("map.toml", "version = 1\n[data]\nmap = { input = 'a..d', label = 'label' }\n")
+        words = ["train", "-c", "map.toml", "model.onnx", "--data", "train.csv", *LOSS]
+        self.assertIn("--> map.toml:3:1", self.run_command(words, 4).stderr)
+
+    def test_checks_data_as_well(self):
+        words = ["check", "model.onnx", *LOSS, "--data", "train.csv", "--map", "x=a..d", "--batch", "32"]
+        found = json.loads(self.run_command([*words, "--json"]).stdout)
+        self.assertEqual(found["data"], {"path": "train.csv", "rows": 60, "eval_rows": 0, "batches": [32, 28]})
+        self.assertIn("train.csv   60 train, 0 eval, batches of 32, the last of 28", self.run_command(words).stdout)
+        self.assertIn("class7.csv", self.run_command(["check", "model.onnx", *LOSS, "--data", "class7.csv", "--map", "x=a..d"], 5).stderr)
+
+    def test_random_samples_are_data_everywhere(self):
+        report = json.loads(self.run_command([*TRAIN, "--eval-data", "random:20", "--name", "random", "--json"]).stdout)
+        self.assertGreater(report["eval_loss"], 0)
+        self.assertEqual(json.loads(self.run_command(["eval", "runs/random", "--data", "random:9", "--json"]).stdout)["rows"], 9)
+        self.assertEqual(len(json.loads(self.run_command(["predict", "runs/random", "--data", "random:7"]).stdout)["logits"]), 7)
+        self.assertIn("random:256", self.run_command(["eval", "runs/random", "--data", "random:x"], 4).stderr)
+
     def test_best_is_measured_and_has_two_names(self):
         sample_files.write("best.toml", "version = 1\n[checkpoint]\nbest = 'eval/acc:max'\n")
         report = json.loads(self.run_command([*TRAIN, "-c", "best.toml", "--eval-split", "20%", "--name", "best", "--json"]).stdout)

@@ -10,9 +10,11 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/compile_model.h"
+#include "tools/run/micro_batch.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/plan_pages.h"
 #include "tools/run/recipe.h"
+#include "tools/run/set_up.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/stderr_lines.h"
 
@@ -53,14 +55,33 @@ struct CompileFlags {
   bool gradients = false, json = false;
 };
 
+// What a run with these data would begin with.
+CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
+  SayGiven(configuration);
+  ApplyMicroBatch(configuration);
+  TrainingSetUp made = SetUpTraining(configuration);
+  data = {{"path", configuration.Text("data.train")},
+          {"rows", made.data.train.rows()},
+          {"eval_rows", made.data.eval.rows()},
+          {"batches", BatchSizes(made.data.train.rows(), made.options.batch)}};
+  CompiledModel compiled;
+  compiled.plan = *made.plan;
+  compiled.report = std::move(made.report);
+  compiled.notes = std::move(made.notes);
+  return compiled;
+}
+
 int Check(const Configuration& configuration, bool json) {
-  const CompiledModel made = CompileConfigured(configuration, true);
+  nlohmann::json data;
+  const CompiledModel made =
+      configuration.Text("data.train").empty() ? CompileConfigured(configuration, true) : SetUpWithData(configuration, data);
   const Program& program = made.plan.programs.front();
   if (json) {
-    const nlohmann::json line{{"model", ModelPathOf(configuration)},      {"trained", Reasons(made.report.trained)},
-                              {"frozen", Reasons(made.report.frozen)},    {"parameters_trained", made.report.trained_elements},
-                              {"step_flops", made.report.step_flops},     {"transient_bytes", made.report.transient_bytes},
-                              {"state_bytes", MostStateBytes(made.plan)}, {"instructions", program.instructions.size()}};
+    nlohmann::json line{{"model", ModelPathOf(configuration)},      {"trained", Reasons(made.report.trained)},
+                        {"frozen", Reasons(made.report.frozen)},    {"parameters_trained", made.report.trained_elements},
+                        {"step_flops", made.report.step_flops},     {"transient_bytes", made.report.transient_bytes},
+                        {"state_bytes", MostStateBytes(made.plan)}, {"instructions", program.instructions.size()}};
+    if (!data.is_null()) line["data"] = data;
     std::printf("%s\n", line.dump().c_str());
     return 0;
   }
@@ -68,6 +89,13 @@ int Check(const Configuration& configuration, bool json) {
   for (const std::string& warning : made.report.warnings) std::printf("warning %s\n", warning.c_str());
   PrintReasons("trained", made.report.trained);
   PrintReasons("frozen", made.report.frozen);
+  if (!data.is_null()) {
+    const nlohmann::json& sizes = data["batches"];
+    std::printf("%-8s %s   %s train, %s eval, batches of %lld%s\n", "data", Escaped(configuration.Text("data.train"), 4096).c_str(),
+                WithCommas(data["rows"].get<int64_t>()).c_str(), WithCommas(data["eval_rows"].get<int64_t>()).c_str(),
+                static_cast<long long>(sizes[0].get<int64_t>()),
+                sizes.size() > 1 ? (", the last of " + std::to_string(sizes[1].get<int64_t>())).c_str() : "");
+  }
   std::printf("%s parameters trained   %s FLOPs a step   %zu instructions   %s activations + %s weights and optimizer   sound\n",
               WithCommas(made.report.trained_elements).c_str(), Short(made.report.step_flops).c_str(), program.instructions.size(),
               Bytes(made.report.transient_bytes).c_str(), Bytes(MostStateBytes(made.plan)).c_str());
@@ -110,7 +138,7 @@ int CompileToFile(const Configuration& configuration, const CompileFlags& flags)
 Action DeclareCheck(CLI::App& app) {
   ConfigurationFlags flags;
   auto json = std::make_shared<bool>(false);
-  flags.Declare(app, kUseRecipe | kUsePlan);
+  flags.Declare(app, kUseRecipe | kUsePlan | kUseData);
   app.add_flag("--json", *json, "print one JSON object");
   return [flags, json] { return Check(flags.Resolve(), *json); };
 }

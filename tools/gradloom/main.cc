@@ -39,7 +39,7 @@ struct Verb {
 
 constexpr Verb kVerbs[] = {
     {"init", "write a commented configuration for a model", "gradloom init --model model.onnx --data train.csv", DeclareInit},
-    {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx", DeclareCheck},
+    {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx --data train.csv", DeclareCheck},
     {"compile", "model -> plan", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan", DeclareCompile},
     {"inspect", "show what is in a plan, a checkpoint, a model or data", "gradloom inspect model.plan", DeclareInspect},
     {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},

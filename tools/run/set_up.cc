@@ -273,7 +273,14 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   const std::vector<Feed> feeds = FeedsOfEntry(model, compile, {EntryKind::kStep, 0});
   CheckMetrics(made.options, *probe.graph, feeds);
   data.targets = TargetsAmong(feeds, *probe.graph);
-  made.data = LoadTrainingData(data, feeds, configuration.Integer("train.seed"));
+  try {
+    made.data = LoadTrainingData(data, feeds, configuration.Integer("train.seed"));
+  } catch (const Error& error) {
+    // The data know the flag, and not the file that said it.
+    const Key* key = FindFlag(error.where());
+    if (key == nullptr || !configuration.is_given(key->name)) throw;
+    throw Error(error.code(), error.message(), Escaped(configuration.origin(key->name).ToString(), 4096), error.help());
+  }
   made.notes.insert(made.notes.end(), made.data.notes.begin(), made.data.notes.end());
 
   const int64_t train_rows = made.data.train.rows(), eval_rows = made.data.eval.rows();

@@ -76,6 +76,8 @@ std::string Duration(double seconds) {
 }
 
 std::string Short(double value) {
+  // Without the sign, which says nothing.
+  if (std::isnan(value)) return "nan";
   const double magnitude = std::abs(value);
   if (value == 0 || (magnitude >= 0.01 && magnitude < 1e5)) return Format("%.4g", value);
   return Format("%.2e", value);
