@@ -79,6 +79,27 @@ void EventFile::Add(int64_t step, const std::map<std::string, double>& scalars) 
   Append(event.SerializeAsString());
 }
 
+void EventFile::AddHparams(const std::map<std::string, Hparam>& hparams) {
+  events::HparamsPluginData data;
+  data.mutable_session_start_info()->set_start_time_secs(WallTime());
+  for (const auto& [name, hparam] : hparams) {
+    events::HparamValue& value = (*data.mutable_session_start_info()->mutable_hparams())[name];
+    if (const auto* number = std::get_if<double>(&hparam)) value.set_number_value(*number);
+    if (const auto* text = std::get_if<std::string>(&hparam)) value.set_string_value(*text);
+    if (const auto* on = std::get_if<bool>(&hparam)) value.set_bool_value(*on);
+  }
+  events::Event event;
+  event.set_wall_time(WallTime());
+  events::Summary::Value& value = *event.mutable_summary()->add_value();
+  value.set_tag("_hparams_/session_start_info");
+  value.mutable_metadata()->mutable_plugin_data()->set_plugin_name("hparams");
+  value.mutable_metadata()->mutable_plugin_data()->set_content(data.SerializeAsString());
+  // Readers want a tensor, which has nothing in it.
+  value.mutable_tensor()->set_dtype(1);
+  value.mutable_tensor()->mutable_tensor_shape()->add_dim()->set_size(0);
+  Append(event.SerializeAsString());
+}
+
 void EventFile::Append(const std::string& event) {
   const std::string length = LittleEndian(event.size(), 8);
   // In one piece, so that a reader never waits for the rest of a record for long.

@@ -5,8 +5,11 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <variant>
 
 namespace gradloom {
+
+using Hparam = std::variant<double, std::string, bool>;
 
 // FOLDER/events.out.tfevents.<seconds>.<host>.<pid>.<n>, which TensorBoard finds by itself. A record is its length,
 // the length's checksum, a tensorflow.Event, and its checksum. Lines go to the file as they are added, so that
@@ -22,6 +25,9 @@ class EventFile {
 
   // One event with all of these scalars by tag ("train/loss"), at this update and now. Throws Error(kResource).
   void Add(int64_t step, const std::map<std::string, double>& scalars);
+
+  // What the run was told, for TensorBoard's table and plots of runs beside each other. Throws Error(kResource).
+  void AddHparams(const std::map<std::string, Hparam>& hparams);
 
   const std::string& path() const { return path_; }
 

@@ -20,6 +20,7 @@ import onnx
 import onnxruntime
 import safetensors.numpy
 from tensorboard.backend.event_processing import event_accumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -64,6 +65,14 @@ class UseTest(unittest.TestCase):
         return session.run(None, {session.get_inputs()[0].name: x})[0]
 
     # What a run leaves.
+
+    def test_tensorboard_compares_runs_by_what_they_were_told(self):
+        events = event_accumulator.EventAccumulator(glob.glob("runs/main/events.out.tfevents.*")[0]).Reload()
+        content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+        told = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
+        self.assertEqual((told["optimizer.name"].string_value, told["optimizer.lr"].number_value, told["optimizer.clip_norm"].number_value),
+                         ("adam", 0.001, 1))
+        self.assertEqual((told["train.epochs"].number_value, told["loss.name"].string_value), (6, "cross_entropy(logits, label)"))
 
     def test_records_for_others(self):
         with open("runs/main/metrics.jsonl") as file:

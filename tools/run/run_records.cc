@@ -87,7 +87,9 @@ void RunRecords::Open(int64_t next_step) {
     for (const std::string& name : options_.eval_columns) csv_ << ",eval/" << name;
     csv_ << "\n";
   }
-  if (options_.tensorboard) events_ = std::make_unique<EventFile>(folder_, next_step);
+  if (!options_.tensorboard) return;
+  events_ = std::make_unique<EventFile>(folder_, next_step);
+  if (!options_.hparams.empty()) events_->AddHparams(options_.hparams);
 }
 
 void RunRecords::WriteJsonLine(const std::string& line) {

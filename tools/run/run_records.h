@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -16,6 +17,7 @@ namespace gradloom {
 struct RecordOptions {
   int64_t every = 50;  // updates between lines of training
   bool tensorboard = true;
+  std::map<std::string, Hparam> hparams;  // that the run was told, for TensorBoard
   std::vector<std::string> eval_columns;  // of results.csv: "loss" and the metrics, or none
 };
 

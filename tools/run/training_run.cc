@@ -1,5 +1,6 @@
 #include "tools/run/training_run.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -38,6 +39,35 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// What runs of a sweep differ in, by the names of the keys. `batch`: the one that was chosen where none was given.
+std::map<std::string, Hparam> Hparams(const Configuration& configuration, int64_t batch) {
+  constexpr std::string_view kOthers[] = {"data.batch",       "loss.name",       "model.freeze", "train.epochs", "train.steps",
+                                          "train.accumulate", "train.precision", "train.seed",   "devices.use"};
+  std::map<std::string, Hparam> hparams;
+  for (const Key& key : Keys()) {
+    const bool wanted = key.section() == "optimizer" || key.section() == "schedule" ||
+                        std::find(std::begin(kOthers), std::end(kOthers), key.name) != std::end(kOthers);
+    if (!wanted || !configuration.has_value(key.name)) continue;
+    if (key.section() == "schedule" && !configuration.is_given(key.name) && std::string_view(key.name) != "schedule.name") continue;
+    const KeyValue& value = configuration.value(key.name);
+    if (const auto* on = std::get_if<bool>(&value)) {
+      hparams[key.name] = *on;
+    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
+      hparams[key.name] = static_cast<double>(*integer);
+    } else if (const auto* number = std::get_if<double>(&value)) {
+      hparams[key.name] = *number;
+    } else if (const auto* text = std::get_if<std::string>(&value)) {
+      hparams[key.name] = *text;
+    } else if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+      std::string list;
+      for (const std::string& part : *texts) list += (list.empty() ? "" : " + ") + part;
+      hparams[key.name] = list;
+    }
+  }
+  hparams["data.batch"] = static_cast<double>(batch);
+  return hparams;
+}
 
 class TrainingRun {
  public:
@@ -250,7 +280,9 @@ class TrainingRun {
   }
 
   void TrainAll() {
-    RecordOptions records{.every = configuration_.Integer("log.every"), .tensorboard = configuration_.Switch("log.tensorboard")};
+    RecordOptions records{.every = configuration_.Integer("log.every"),
+                          .tensorboard = configuration_.Switch("log.tensorboard"),
+                          .hparams = Hparams(configuration_, set_up_.options.batch)};
     if (set_up_.data.eval.rows() > 0) {
       records.eval_columns.emplace_back("loss");
       for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.name);
