@@ -245,7 +245,8 @@ class CommandTest(unittest.TestCase):
                           "--recompute", "none"], 8)
 
     def test_deterministic(self):
-        self.train_with("det", "--deterministic", NCCL_ALGO="Ring")
+        done = self.train_with("det", "--deterministic", NCCL_ALGO="Ring", NCCL_DEBUG="WARN")
+        self.assertIn("nccl    NCCL_DEBUG=WARN NCCL_ALGO=Ring", done.stderr)
         for name, value in (("NCCL_ALGO", "Tree"), ("CUBLAS_WORKSPACE_CONFIG", ":16:8")):
             self.assertIn(f"{name}={value} contradicts", self.train_with("x", "--deterministic", code=4, **{name: value}).stderr)
             self.train_with("free" + name, **{name: value})

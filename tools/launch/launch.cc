@@ -19,6 +19,7 @@
 #include "tools/launch/job_attempt.h"
 #include "tools/screen/error_file.h"
 #include "tools/screen/log.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -180,7 +181,7 @@ class Launcher {
       block = "failed  " + block + (where.empty() ? "" : "\n  --> " + where);
     }
     if (!message.empty()) block += "\n" + message;
-    std::fprintf(stderr, "%s\ngradloom: the job stopped (exit %d)\n", block.c_str(), cause.exit_code);
+    WriteStderrLine("error", block + "\ngradloom: the job stopped (exit " + std::to_string(cause.exit_code) + ")");
     // For a launcher above this one.
     WriteErrorFile(block);
   }

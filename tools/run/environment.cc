@@ -71,7 +71,8 @@ nlohmann::json Environment() {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
   nlohmann::json variables = nlohmann::json::object();
-  for (const char* name : {"OMP_NUM_THREADS", "OMP_PROC_BIND", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "TERM", "CI", "LANG"}) {
+  for (const char* name : {"OMP_NUM_THREADS", "OMP_PROC_BIND", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_ALGO",
+                           "NCCL_PROTO", "NO_COLOR", "TERM", "CI", "LANG"}) {
     if (const char* value = std::getenv(name)) variables[name] = value;
   }
   std::error_code error;

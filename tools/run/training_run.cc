@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -69,6 +70,15 @@ std::map<std::string, Hparam> Hparams(const Configuration& configuration, int64_
   return hparams;
 }
 
+// What the environment tells NCCL, which takes it from there.
+std::string NcclVariables() {
+  std::string text;
+  for (const char* name : {"NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_ALGO", "NCCL_PROTO"}) {
+    if (const char* value = std::getenv(name)) text += (text.empty() ? "" : " ") + std::string(name) + "=" + Escaped(value, 200);
+  }
+  return text;
+}
+
 class TrainingRun {
  public:
   TrainingRun(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job)
@@ -84,6 +94,7 @@ class TrainingRun {
     if (!job_->leads()) configuration_.Decide("log.progress", "none", "rank " + std::to_string(job_->topology().rank));
     RequireDeterministic(configuration_);
     for (const std::string& line : job_->Lines()) log_.Line(line);
+    if (const std::string nccl = NcclVariables(); !nccl.empty()) log_.Line("nccl    " + nccl);
     if (job_->leads()) SayGiven(configuration_);
   }
 
