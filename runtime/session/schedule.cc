@@ -32,11 +32,12 @@ void CheckSchedule(const Schedule& schedule) {
   }
   if (!std::isfinite(schedule.lr) || schedule.lr < 0) Refuse(schedule, "the learning rate must be a number of at least 0");
   const int64_t total = TotalSteps(schedule), warmup = WarmupSteps(schedule);
-  if (warmup < 0) Refuse(schedule, "the warm-up has " + std::to_string(warmup) + " steps");
+  if (warmup < 0) Refuse(schedule, "the warm-up has " + std::to_string(warmup) + " steps", "--warmup 500, or --warmup 5%");
   if (kind == "linear" || kind == "cosine" || kind == "one_cycle") {
     if (total < 1) Refuse(schedule, "the number of steps is not known", "give it: --steps N or --epochs N");
     if (warmup > total) {
-      Refuse(schedule, "the warm-up of " + std::to_string(warmup) + " steps is longer than the run of " + std::to_string(total));
+      Refuse(schedule, "the warm-up of " + std::to_string(warmup) + " steps is longer than the run of " + std::to_string(total),
+             "--warmup 5%, or a longer run");
     }
   }
   if (kind == "step" && !a.has("milestones")) {

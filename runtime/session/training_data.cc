@@ -103,7 +103,11 @@ ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, 
   }
   std::vector<std::string> names = header;
   for (size_t i = 0; header.empty() && i < first.size(); ++i) names.push_back(std::to_string(i));
-  size_t target = feeds.size() == 2 ? names.size() - 1 : names.size();
+  // Where no target is wanted, a last column that is one too many is that.
+  const Shape& shape = feeds[0].shape;
+  const int64_t wanted = shape.rank() > 0 && shape[0] > 0 ? shape.elements() / shape[0] : 1;
+  const bool leaves_last = feeds.size() == 2 || std::ssize(names) == wanted + 1;
+  size_t target = leaves_last ? names.size() - 1 : names.size();
   if (feeds.size() == 2 && columns.contains(feeds[1].name))
     target = static_cast<size_t>(std::find(names.begin(), names.end(), feeds[1].name) - names.begin());
   columns = {{feeds[0].name, AllBut(names, target)}};

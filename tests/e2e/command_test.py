@@ -136,6 +136,13 @@ class CommandTest(unittest.TestCase):
             time.sleep(0.05)
         with open("runs/unread/log.txt") as file:
             self.assertIn("epoch=200.00", file.read())
+        # The same of its results, with the exit code of what it was asked to do.
+        run = subprocess.Popen([GRADLOOM, *[word for word in BARE if word not in ("--epochs", "1")], "--epochs", "100000", "--report", "json",
+                                "--report-every", "1", "--name", "stopped"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        run.stdout.readline()
+        run.stdout.close()
+        run.terminate()
+        self.assertEqual(run.wait(timeout=60), 138)
 
     # Keys.
 
@@ -268,6 +275,10 @@ class CommandTest(unittest.TestCase):
         sample_files.write("fast.toml", "[node]\ndevices = 1\n[network]\nbytes_per_second = 1e3\nseconds = 1e-9\n")
         self.assertGreater(collectives("--topology", "fast.toml"), collectives())
         self.assertIn("nothing.toml", self.run_command(["compile", "model.onnx", *LOSS, "-o", "t.plan", "--topology", "nothing.toml"], 2).stderr)
+
+    def test_times_and_warm_ups_that_are_wrong_are_told_to_a_process_by_itself(self):
+        self.assertIn("it reads", self.train_with("x", "--collective-timeout", "5x", code=4).stderr)
+        self.assertIn("--warmup 5%", self.train_with("x", "--schedule", "cosine", "--warmup", "5000", code=4).stderr)
 
     def test_reports_on_the_way(self):
         done = self.train_with("reports", "--batch", "6", "--eval-split", "20%", "--eval-every", "3", "--report-every", "2", "--report", "json")

@@ -57,6 +57,7 @@ PARSED = {
     ("docs/processes.md", "GRADLOOM_RANK=0"): "two hosts",
     ("docs/processes.md", "torchrun"): "GPUs",
     ("docs/processes.md", "straggler"): "takes a process that something else slows down",
+    ("docs/run.md", "import json, subprocess, optuna"): "Optuna; command_test reads the same lines",
     ("tests/bench/peers/README.md", "python workloads.py"): "environments of several GB",
     ("tests/conformance/README.md", "bazel run //tests/conformance:onnx_node_tests"): "minutes; onnx_node_test does the same",
     ("tests/conformance/record/README.md", "python record.py --out ../recorded"): "PyTorch",

@@ -60,6 +60,14 @@ TEST_F(TrainingDataTest, ColumnsFeedWhatIsCalledAsTheyAre) {
   EXPECT_EQ(named.train.column("w").as<float>()[0], 2);
 }
 
+TEST_F(TrainingDataTest, TablesForPredictionsMayHaveATarget) {
+  for (const char* text : {"a,b\n1,2\n", "a,b,c\n1,2,0\n"}) {
+    std::vector<std::string> notes;
+    const Dataset data = LoadFeeds(Write("a.csv", text), {kFeeds[0]}, {}, {}, notes);
+    EXPECT_EQ(data.column("x").shape(), (Shape{1, 2}));
+  }
+}
+
 TEST_F(TrainingDataTest, TextThatIsNoCommaSeparatedUtf8IsNamed) {
   const auto refused = [&](const std::string& text) {
     return ErrorOf([&] { LoadTrainingData({.train = Write("a.csv", text)}, kFeeds, 1); }).message();

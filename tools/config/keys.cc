@@ -142,9 +142,9 @@ constexpr Key kKeys[] = {
      {},
      "lr_schedule scheduler"},
     {"schedule.warmup", "--warmup", kText, kAll, "", "steps (500) or share (5%) of linear warm-up", "", {}, "warmup_steps"},
-    {"schedule.min_lr", "--min-lr", kNumber, kAll, "", "where cosine ends", "", 0, "lr_min eta_min"},
-    {"schedule.gamma", "--gamma", kNumber, kAll, "", "factor of step", "", 0},
-    {"schedule.step_size", "--step-size", kInteger, kAll, "", "updates between the factors of step", "", 1},
+    {"schedule.min_lr", "--min-lr", kNumber, kAll, "", "where cosine ends; default: 0", "", 0, "lr_min eta_min"},
+    {"schedule.gamma", "--gamma", kNumber, kAll, "", "factor of step; default: 0.1", "", 0},
+    {"schedule.step_size", "--step-size", kInteger, kAll, "", "updates between the factors of step; default: a third of the run", "", 1},
 
     {"schedule.plateau_patience", "--plateau-patience", kInteger, kUseRun, "",
      "reduce the learning rate after more than so many evaluations without progress of what --best names", "", 0,

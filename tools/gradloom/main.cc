@@ -1,5 +1,6 @@
 // gradloom <verb> [flags]
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -39,7 +40,8 @@ struct Verb {
 
 constexpr Verb kVerbs[] = {
     {"init", "write a commented configuration for a model", "gradloom init --model model.onnx --data train.csv", DeclareInit},
-    {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx --data train.csv", DeclareCheck},
+    {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx --data train.csv",
+     DeclareCheck},
     {"compile", "model -> plan", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan", DeclareCompile},
     {"inspect", "show what is in a plan, a checkpoint, a model or data", "gradloom inspect model.plan", DeclareInspect},
     {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
@@ -134,12 +136,18 @@ void SetColor(const std::string& word) {
   SetColorMode(word == "always" ? ColorMode::kAlways : word == "never" ? ColorMode::kNever : ColorMode::kAuto);
 }
 
-// Results that nobody has are no success: a full disk behind a pipe or a redirection.
+// Whether stdout is a pipe whose reader has gone: it wants no more.
+bool ReaderHasGone() {
+  pollfd stream{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&stream, 1, 0) == 1 && (stream.revents & POLLERR) != 0;
+}
+
+// Results that nobody has are no success: a full disk behind a redirection.
 void CheckResultsWritten() {
   errno = 0;
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || ReaderHasGone()) return;
   throw Error(ErrorCode::kResource, "cannot write the results" + (errno == 0 ? "" : std::string(": ") + std::strerror(errno)), "stdout",
-              "is the disk full, or the reader gone?");
+              "is the disk full?");
 }
 
 int Run(int argc, char** argv) {

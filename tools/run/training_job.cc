@@ -58,11 +58,13 @@ bool IsOwn(std::string_view key) {
 std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuration) {
   auto job = std::shared_ptr<TrainingJob>(new TrainingJob);
   job->topology_ = TopologyOf(configuration);
+  // What is written wrongly is told where it does not matter, too.
+  job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
+  const auto connect_timeout = SecondsOf(configuration, "train.connect_timeout");
   if (job->topology_.world == 1) return job;
   job->hogwild_ = configuration.Text("train.sync") == "hogwild";
-  job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
   job->communicator_ = Communicator::Connect(job->topology_, {.timeout = kSetUp,
-                                                              .connect_timeout = SecondsOf(configuration, "train.connect_timeout"),
+                                                              .connect_timeout = connect_timeout,
                                                               .shared_memory = configuration.Text("train.transport") == "auto",
                                                               .mpi = configuration.Text("train.transport") == "mpi"});
   job->waited_.resize(static_cast<size_t>(job->topology_.world));

@@ -149,6 +149,8 @@ class TrainingRun {
     for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
     job_->CheckSetUp(set_up_);
     job_->CheckMemory(*set_up_.plan);
+    // The GPUs of a target may be elsewhere.
+    if (configuration_.Switch("train.dry_run") && !configuration_.Text("devices.target").empty()) return;
     SessionOptions options{.seed = configuration_.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration_)};
     shared_ = configuration_.Switch("train.dry_run") ? nullptr : job_->ShareParameters(*set_up_.plan);
     if (shared_ == nullptr) {
