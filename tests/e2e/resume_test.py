@@ -51,9 +51,9 @@ class ResumeTest(unittest.TestCase):
             raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
         return done
 
-    def start(self, words):
+    def start(self, words, **options):
         return subprocess.Popen([GRADLOOM, *words, *(["--out", self.out] if words[0] == "train" else [])], stdout=subprocess.DEVNULL,
-                                stderr=subprocess.PIPE, text=True)
+                                stderr=subprocess.PIPE, text=True, **options)
 
     def run_folder(self, name):
         return os.path.join(self.out, name)
@@ -110,7 +110,7 @@ class ResumeTest(unittest.TestCase):
         print(f"{kills} kills, {resumes} resumes, {runs} runs", flush=True)
 
     def test_signals_save(self):
-        for sent, code in ((signal.SIGINT, 130), (signal.SIGTERM, 138), (signal.SIGUSR1, 138)):
+        for sent, code in ((signal.SIGINT, 130), (signal.SIGTERM, 138), (signal.SIGUSR1, 138), (signal.SIGHUP, 138)):
             run = self.run_folder(sent.name)
             process = self.start(["train", *DIGITS, "--name", sent.name])
             self.wait_for(os.path.join(run, "checkpoints", "LATEST"), process)
@@ -122,6 +122,14 @@ class ResumeTest(unittest.TestCase):
             # What it says goes on.
             self.command(re.search(r"gradloom (resume \S+)", said).group(1).split())
             self.assert_unbroken(run)
+
+    def test_nohup_keeps_a_run(self):
+        process = self.start(["train", *DIGITS, "--name", "nohup"], preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for(os.path.join(self.run_folder("nohup"), "checkpoints", "LATEST"), process)
+        process.send_signal(signal.SIGHUP)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0, said)
+        self.assert_unbroken(self.run_folder("nohup"))
 
     def test_a_second_interrupt_ends_at_once(self):
         # The first step is followed by an evaluation of minutes, which one interrupt waits for.

@@ -9,9 +9,9 @@ namespace gradloom {
 namespace {
 
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it
-constexpr int kPreempted = 138;    // 128 + SIGUSR1, which batch systems send
+constexpr int kPreempted = 138;    // 128 + SIGUSR1, which batch systems send; a terminal that is closed, too
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 volatile sig_atomic_t first_signal = 0, interrupts = 0;
 std::array<struct sigaction, kSignals.size()> before;
@@ -37,7 +37,11 @@ StopSignals::StopSignals() {
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before[i]);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &action, &before[i]);
+    // nohup's choice stays.
+    if (kSignals[i] == SIGHUP && before[i].sa_handler == SIG_IGN) sigaction(SIGHUP, &before[i], nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
@@ -48,6 +52,8 @@ int StopSignals::received() { return first_signal; }
 
 int StopSignals::ExitCodeOf(int signal) { return signal == SIGINT ? kInterrupted : kPreempted; }
 
-const char* StopSignals::NameOf(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1"; }
+const char* StopSignals::NameOf(int signal) {
+  return signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGHUP";
+}
 
 }  // namespace gradloom

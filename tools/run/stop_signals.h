@@ -3,8 +3,8 @@
 
 namespace gradloom {
 
-// While an object lives, the first SIGINT, SIGTERM or SIGUSR1 is kept for whoever asks, so that a run can finish its
-// step and save; a second SIGINT ends the process at once. At most one object at a time.
+// While an object lives, the first SIGINT, SIGTERM, SIGUSR1 or, unless it is ignored, SIGHUP is kept for whoever asks, so that a run can
+// finish its step and save; a second SIGINT ends the process at once. At most one object at a time.
 class StopSignals {
  public:
   StopSignals();

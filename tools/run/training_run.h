@@ -11,7 +11,7 @@
 namespace gradloom {
 
 // Sets up, trains and writes the folder of the run. The exit code: 0, also where a lack of progress ended it early; 130
-// where SIGINT and 138 where SIGTERM or SIGUSR1 stopped it, all of it saved.
+// where SIGINT and 138 where SIGTERM, SIGUSR1 or SIGHUP stopped it, all of it saved.
 // `json`: one line at the end on stdout, as log.report says. `job`: that this process is in; rank 0 alone writes and shows.
 int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job);
 
