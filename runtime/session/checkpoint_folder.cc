@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr char kLatest[] = "LATEST";
 constexpr char kBest[] = "BEST";
+// In a manifest's callbacks: this was saved as the best one.
+constexpr char kSavedAsBest[] = "best";
 
 // The names in a folder; none where it cannot be read.
 std::vector<std::string> NamesIn(const std::string& folder) {
@@ -152,6 +154,7 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
   manifest.loss_scale = state.loss_scale;
   manifest.cursor = state.cursor;
   manifest.callbacks = state.callbacks;
+  if (best) manifest.callbacks[kSavedAsBest] = "true";
   const std::string name = NewName(saved.step), final_path = path_ + "/" + name;
   const std::string temporary = final_path + ".tmp." + std::to_string(::getpid());
   try {
@@ -176,6 +179,16 @@ SavedCheckpoint CheckpointFolder::Save(const SavedState& saved, const RunState& 
   for (const CheckpointFile& file : manifest.files) done.bytes += file.bytes;
   RemoveOld(done.warnings);
   return done;
+}
+
+std::vector<std::string> CheckpointFolder::FinishSave(const std::string& name, const Manifest& manifest) const {
+  if (Pointed(path_ + "/" + kLatest) != name) Point(kLatest, name);
+  // Else the best one would be removed as an old one.
+  if (manifest.callbacks.contains(kSavedAsBest) && Pointed(path_ + "/" + kBest) != name) Point(kBest, name);
+  std::vector<std::string> warnings;
+  // A newer one that is damaged counts among those to keep: with it this one could be too many.
+  if (const auto dated = Dated(path_); !dated.empty() && dated.front().second == name) RemoveOld(warnings);
+  return warnings;
 }
 
 std::string CheckpointFolder::BestPath() const {

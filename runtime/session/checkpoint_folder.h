@@ -58,6 +58,11 @@ class CheckpointFolder {
     return Save(SavedStateOf(session), state, best);
   }
 
+  // Of the checkpoint that a run goes on from, its newest that loads: does what its save had yet to do if something ended the process after
+  // the folder's rename. LATEST and BEST name what they should, and old ones are removed. Gives warnings as Save does. Throws
+  // Error(kResource) where the folder cannot be written.
+  std::vector<std::string> FinishSave(const std::string& name, const Manifest& manifest) const;
+
   // The best checkpoint's path; "" where there is none.
   std::string BestPath() const;
 

@@ -117,6 +117,34 @@ TEST(CheckpointFolderTest, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000060", "step-000070"}));
 }
 
+// Of a process that ended after it had renamed the folder.
+TEST(CheckpointFolderTest, WhoeverGoesOnFinishesTheSave) {
+  const TemporaryFolder folder;
+  CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 3});
+  SaveStep(checkpoints, 10, true);
+  SaveStep(checkpoints, 20, true);
+  SaveStep(checkpoints, 30);
+  const auto finish = [&](const char* name) {
+    EXPECT_TRUE(CheckpointFolder(folder.path(), kPlan, {.keep = 1}).FinishSave(name, ReadManifest(folder / name)).empty());
+  };
+  const auto point = [&](const char* pointer, const std::string& name) {
+    fs::remove(folder / pointer);
+    WriteQuickly(folder / pointer, name + "\n");
+  };
+  fs::remove(folder / "LOCK");
+  // A newer one, which does not load: nothing is removed.
+  point("BEST", "step-000010");
+  finish("step-000020");
+  EXPECT_EQ(ReadWholeFile(folder / "LATEST"), "step-000020\n");
+  EXPECT_EQ(ReadWholeFile(folder / "BEST"), "step-000020\n");
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000010", "step-000020", "step-000030"}));
+  // The newest was not saved as the best.
+  finish("step-000030");
+  EXPECT_EQ(ReadWholeFile(folder / "LATEST"), "step-000030\n");
+  EXPECT_EQ(ReadWholeFile(folder / "BEST"), "step-000020\n");
+  EXPECT_EQ(Names(folder.path()), (std::set<std::string>{"LOCK", "LATEST", "BEST", "step-000020", "step-000030"}));
+}
+
 TEST(CheckpointFolderTest, ASaveAtTheSameStepIsTheNewerOne) {
   const TemporaryFolder folder;
   CheckpointFolder checkpoints(folder.path(), kPlan, {.keep = 1});

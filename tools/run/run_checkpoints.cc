@@ -105,6 +105,10 @@ bool RunCheckpoints::Restore(const std::string& from, bool any_plan) {
   for (const std::string& warning : checkpoint->Warnings()) log_.Line("warning " + warning);
   for (const std::string& difference : DifferencesOf(manifest.plan, plan_)) log_.Line("changed " + difference);
   last_path_ = checkpoint->folder();
+  if (from.empty()) {
+    for (const std::string& warning : folder_.FinishSave(std::filesystem::path(last_path_).filename().string(), manifest))
+      log_.Line("warning " + warning);
+  }
   saved_batch_ = session_.batch();
   saved_step_ = session_.step();
   restored_ = std::move(checkpoint);
