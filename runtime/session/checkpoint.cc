@@ -229,7 +229,10 @@ void Checkpoint::CheckFits(const Session& session, const PlanIdentity& plan, boo
            where, "--seed " + std::to_string(manifest_.seed));
   }
   if (!any_plan && !parts.empty()) {
-    Refuse("the checkpoint was trained by another plan: " + Listed(parts), where, "resume with the options of that run");
+    const auto there = manifest_.plan.parts.find(kThreadsPart), here = plan.parts.find(kThreadsPart);
+    const bool threads = there != manifest_.plan.parts.end() && here != plan.parts.end() && there->second != here->second;
+    Refuse("the checkpoint was trained by another plan: " + Listed(parts), where,
+           "resume with the options of that run" + (threads ? ":  --threads " + Escaped(there->second, 100) : ""));
   }
 }
 

@@ -94,7 +94,7 @@ PlanIdentity IdentityOf(const Plan& plan) {
   }
   for (const Target& target : plan.targets) targets.insert(std::string(DeviceKindName(target.device)) + " " + target.isa);
   parts["machine"] = Joined(targets);
-  parts["threads"] = Joined(threads);
+  parts[kThreadsPart] = Joined(threads);
   parts["batch sizes"] = Joined(sizes);
   parts["batches per update"] = std::to_string(plan.accumulate);
   parts["learning rate"] = Joined({plan.schedule.kind + " from " + Attributes::ToString(plan.schedule.lr) +

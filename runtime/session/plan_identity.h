@@ -19,6 +19,9 @@ struct PlanIdentity {
   std::string hash;  // of all parts: 16 hexadecimal digits
 };
 
+// The name of the part that says how many threads the streams have, as a number where all have as many.
+inline constexpr char kThreadsPart[] = "threads";
+
 PlanIdentity IdentityOf(const Plan& plan);
 
 // The parts that differ, one line each: "threads: 2 there, 4 here". Empty for plans that train alike.

@@ -92,10 +92,8 @@ class ResumeTest(unittest.TestCase):
             name, run = f"killed{runs}", self.run_folder(f"killed{runs}")
             while True:
                 made = os.path.exists(os.path.join(run, "plan.plan"))
-                if not made:
-                    # Killed before there was a run.
-                    shutil.rmtree(run, ignore_errors=True)
-                process = self.start(["resume", run] if made else ["train", *DIGITS, "--name", name])
+                # One that was killed before there was a run is begun again by the command that it was.
+                process = self.start(["resume", run] if made else ["train", *DIGITS, "--name", name, "--resume", "auto"])
                 resumes += made
                 try:
                     process.communicate(timeout=rng.choice([0.1, 0.2, 0.4, 0.8]) * (0.5 + rng.random()))
@@ -191,6 +189,57 @@ class ResumeTest(unittest.TestCase):
         with open(config, "w") as file:
             file.write(re.sub(r'(?m)^weight_decay = [^ ]*', "weight_decay = 0.5", text))
         self.assertIn("optimizer:", self.command(["resume", run], 7).stderr)
+
+    def test_a_run_that_had_not_begun_is_begun_again(self):
+        words = ["train", *DIGITS, "--name", "early"]
+        run = self.run_folder("early")
+        os.makedirs(os.path.join(run, "export"))
+        for name in ("config.toml.tmp.4194305.0", "data.json"):
+            with open(os.path.join(run, name), "w") as file:
+                file.write("half")
+        refused = self.command(["resume", run], code=4)
+        self.assertIn("was ended before it had begun", refused.stderr)
+        self.assertIn("there is a run of this name already", self.command(words, code=4).stderr)
+        # What somebody else put there is kept.
+        with open(os.path.join(run, "precious"), "w"):
+            pass
+        self.command([*words, "--resume", "auto"], code=4)
+        os.remove(os.path.join(run, "precious"))
+        self.command([*words, "--resume", "auto"])
+        self.assert_unbroken(run)
+        self.assertEqual([name for name in os.listdir(run) if ".tmp." in name], [])
+
+    def test_another_number_of_cores(self):
+        at = DIGITS.index("--threads")
+        words = DIGITS[:at] + DIGITS[at + 2:]
+        one, two = ({**os.environ, "OMP_NUM_THREADS": count} for count in "12")
+        self.command(["train", *words, "--name", "cores"], env=one)
+        run = self.run_folder("cores")
+        # Threads that nobody speaks of are those of the run.
+        step = min(name for name in os.listdir(os.path.join(run, "checkpoints")) if name.startswith("step-"))
+        self.assertNotIn("changed", self.command(["resume", run, "--from", step], env=two).stderr)
+        self.assert_unbroken(run)
+        # Those of another number of devices are chosen anew, and this is said.
+        said = self.command(["resume", run, "--devices", "cpu:2", "--epochs", "3"], env=two).stderr
+        self.assertIn("devices.threads = 0, was 1", said)
+
+    def test_what_dead_processes_left_is_removed(self):
+        run = self.run_folder("left")
+        self.command(["train", *DIGITS, "--name", "left"])
+        alive = os.path.join(run, f"state.safetensors.tmp.{os.getpid()}.0")
+        dead = [os.path.join(run, name) for name in ("state.safetensors.tmp.4194305.3", "export/model.onnx.tmp.4194305.4")]
+        for path in (alive, *dead):
+            with open(path, "w"):
+                pass
+        # A save that was cut off after its folder's rename.
+        newest = self.last(run)
+        for pointer in ("LATEST", "BEST"):
+            with open(os.path.join(run, "checkpoints", pointer), "w") as file:
+                file.write("step-000001\n")
+        self.command(["resume", run])
+        self.assertEqual(self.last(run), newest)
+        self.assertTrue(os.path.exists(alive))
+        self.assertEqual([path for path in dead if os.path.exists(path)], [])
 
     def test_more_epochs(self):
         run = self.run_folder("longer")

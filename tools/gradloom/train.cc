@@ -52,6 +52,9 @@ int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json, cons
   Configuration run;
   run.ReadFile(path);
   Configuration configuration = flags.Resolve(path);
+  // Those of a device were this many because of how many devices there were.
+  if (configuration.origin("devices.use").kind != OriginKind::kFile && configuration.origin("devices.threads").kind == OriginKind::kFile)
+    configuration.Decide("devices.threads", "0", "the changed --devices");
   options.changed = Changes(run, configuration);
   return Resume(configuration, options, json, job);
 }

@@ -32,7 +32,12 @@ struct UseFlags {
   bool json = false;
   ConfigurationFlags keys;
 
-  Configuration Resolve() const { return keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : ""); }
+  Configuration Resolve() const {
+    Configuration configuration = keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "");
+    // The threads of a run are those of the machine that it was trained on.
+    if (configuration.origin("devices.threads").kind == OriginKind::kFile) configuration.Forget("devices.threads");
+    return configuration;
+  }
 };
 
 std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {

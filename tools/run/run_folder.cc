@@ -1,7 +1,12 @@
 #include "tools/run/run_folder.h"
 
+#include <signal.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "runtime/base/error.h"
@@ -33,9 +38,26 @@ std::string NearRun(const fs::path& path) {
   return "the folder of a run has plan.plan and config.toml; the verb train makes one";
 }
 
+// Of a temporary name of an AtomicFile, "state.safetensors.tmp.4711.0": the process that wrote it; of any other name 0.
+int WriterOfUnfinished(const std::string& name) {
+  const size_t at = name.rfind(".tmp.");
+  int process = 0, count = 0, end = 0;
+  if (at == std::string::npos || std::sscanf(name.c_str() + at, ".tmp.%9d.%9d%n", &process, &count, &end) != 2) return 0;
+  return at + static_cast<size_t>(end) == name.size() ? process : 0;
+}
+
+// Whether a folder is empty, or its one entry has this name.
+bool HasNothingBut(const fs::path& folder, std::string_view name) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().filename() != name) return false;
+  }
+  return !error;
+}
+
 }  // namespace
 
-RunFolder RunFolder::Make(const std::string& out, const std::string& name) {
+RunFolder RunFolder::Make(const std::string& out, const std::string& name, bool begin_again) {
   std::error_code error;
   fs::create_directories(out, error);
   if (error) RefuseFolder(out, error);
@@ -46,7 +68,7 @@ RunFolder RunFolder::Make(const std::string& out, const std::string& name) {
                   "where it lies is --out; its name is one word");
     }
     path = fs::path(out) / name;
-    if (!fs::create_directory(path, error)) {
+    if (!fs::create_directory(path, error) && !(begin_again && IsUnbegun(path.string()))) {
       if (error) RefuseFolder(path, error);
       throw Error(ErrorCode::kConfig, "there is a run of this name already; runs are never overwritten", Escaped(path.string(), 4096),
                   "give another --name, or remove the folder");
@@ -69,8 +91,28 @@ bool RunFolder::IsRun(const std::string& path) {
   return fs::is_regular_file(fs::path(path) / "plan.plan", error) && fs::is_regular_file(fs::path(path) / "config.toml", error);
 }
 
+bool RunFolder::IsUnbegun(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(path, error))) return false;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    // What is written before the plan, and files of which the end came before their rename.
+    const bool written = name == "config.toml" || name == "data.json" || name == "environment.json" ||
+                         name.starts_with("config.toml.tmp.") || name.starts_with("data.json.tmp.") ||
+                         name.starts_with("environment.json.tmp.") || name.starts_with("plan.plan.tmp.");
+    const bool made = (name == "export" && HasNothingBut(it->path(), "")) || (name == "checkpoints" && HasNothingBut(it->path(), "LOCK"));
+    if (!(written && fs::is_regular_file(it->symlink_status(error))) && !(made && fs::is_directory(it->symlink_status(error))))
+      return false;
+  }
+  return !error;
+}
+
 RunFolder RunFolder::Open(const std::string& path) {
   if (!IsRun(path)) {
+    if (std::error_code error; IsUnbegun(path) && !fs::is_empty(path, error)) {
+      throw Error(ErrorCode::kConfig, "the run of this folder was ended before it had begun", Escaped(path, 4096),
+                  "start it again by the command that it was, with --resume auto");
+    }
     throw Error(ErrorCode::kConfig, "this is no folder of a run", Escaped(path, 4096), NearRun(fs::path(path).lexically_normal()));
   }
   return RunFolder(path);
@@ -93,6 +135,16 @@ void RunFolder::CheckWritten() const {
   for (const fs::directory_entry& log : fs::directory_iterator(File("logs"), error)) {
     const std::string name = "logs/" + log.path().filename().string();
     check(name.c_str(), fs::file_type::regular);
+  }
+}
+
+void RunFolder::RemoveLeftovers() const {
+  for (const std::string& folder : {path_, File("export")}) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      const int writer = WriterOfUnfinished(it->path().filename().string());
+      if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(it->path(), error);
+    }
   }
 }
 

@@ -21,8 +21,8 @@ namespace gradloom {
 class RunFolder {
  public:
   // Makes the folder. Without a name it is exp1, exp2 ... Throws Error(kConfig) where a run of that name is
-  // there already, Error(kResource) where the folder cannot be made.
-  static RunFolder Make(const std::string& out, const std::string& name);
+  // there already, Error(kResource) where the folder cannot be made. `begin_again`: one of which IsUnbegun is taken.
+  static RunFolder Make(const std::string& out, const std::string& name, bool begin_again = false);
 
   // One that is there. Throws Error(kConfig) for a path that is no folder of a run.
   static RunFolder Open(const std::string& path);
@@ -31,8 +31,15 @@ class RunFolder {
   // pipe would wait for a reader.
   void CheckWritten() const;
 
+  // Removes what writes of dead processes left in the folder and in export/: those of weights are as large as the model. For the one
+  // process that writes the run.
+  void RemoveLeftovers() const;
+
   // Whether a path is a folder of a run.
   static bool IsRun(const std::string& path);
+
+  // Whether a path is a folder that a run made and was ended before it had written its plan: nothing was trained in it.
+  static bool IsUnbegun(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::string File(std::string_view name) const { return path_ + "/" + std::string(name); }

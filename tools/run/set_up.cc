@@ -260,6 +260,9 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   if (!named.free.empty() && TopologyOf(configuration).local_world == 1) made.notes.push_back(named.free);
   if (compile.recipe.devices > 1 && !configuration.is_given("devices.use"))
     made.decided["devices.use"] = "cpu:" + std::to_string(compile.recipe.devices);
+  // Another number could give other bits, and a run may go on on a machine with more cores, or fewer.
+  if (named.devices.kind == DeviceKind::kCpu && configuration.Integer("devices.threads") == 0)
+    made.decided["devices.threads"] = std::to_string(compile.recipe.threads);
   if (compile.recipe.placed_stages > 0) made.decided["devices.place"] = kPlaceByFile;
   const LossTerm& loss = compile.recipe.losses.front();
   made.loss = loss.graph != nullptr      ? loss.graph->name()

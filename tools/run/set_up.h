@@ -23,7 +23,8 @@ struct TrainingSetUp {
   CompileReport report;
   std::vector<std::string> notes;  // for the screen, one line each: what was guessed, what flags overruled
   double compile_seconds = 0;
-  // Texts of keys that the model has decided, which a run keeps with its configuration: what it is resumed with must not hang on them.
+  // Texts of keys that the model or this machine has decided, which a run keeps with its configuration: what it is resumed with must not
+  // hang on them.
   std::map<std::string, std::string> decided;
 };
 

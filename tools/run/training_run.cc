@@ -107,7 +107,6 @@ class TrainingRun {
     if (job_->leads()) {
       MakeFolder();
       PrintHeader(log_, configuration_, set_up_, folder_->path());
-      OpenCheckpoints();
     }
     return Go();
   }
@@ -146,7 +145,8 @@ class TrainingRun {
     job_->ShareDevices(configuration_, resumed_);
     ApplyMicroBatch(configuration_);
     set_up_ = SetUpTraining(configuration_);
-    for (const auto& [name, text] : set_up_.decided) configuration_.Decide(name, text, set_up_.model_path);
+    for (const auto& [name, text] : set_up_.decided)
+      configuration_.Decide(name, text, name == "devices.threads" ? "the cores of this machine" : set_up_.model_path);
     job_->CheckSetUp(set_up_);
     job_->CheckMemory(*set_up_.plan);
     // The GPUs of a target may be elsewhere.
@@ -170,7 +170,10 @@ class TrainingRun {
     if (shared_ != nullptr) shared_->Meet();
   }
 
-  void OpenCheckpoints() { checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_, parts_->saves()); }
+  void OpenCheckpoints() {
+    checkpoints_.emplace(folder_->File("checkpoints"), configuration_, set_up_, Saved(), log_, parts_->saves());
+    folder_->RemoveLeftovers();
+  }
 
   // What is evaluated and saved.
   Session& Saved() { return snapshot_ ? *snapshot_ : *session_; }
@@ -185,7 +188,9 @@ class TrainingRun {
   }
 
   void MakeFolder() {
-    folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"));
+    folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"), configuration_.Text("run.resume") == "auto");
+    // First of all: from here on nobody else begins this run.
+    OpenCheckpoints();
     WriteFileAtomically(folder_->ConfigPath(), ConfigurationOfRun());
     WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
     WriteEnvironment();
