@@ -165,13 +165,17 @@ struct Reading {
   std::string first_nan;
 };
 
+Error NoRows(const std::string& path) {
+  return {ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "was it written to its end? wc -l counts its lines"};
+}
+
 Error NumberError(NumberFault fault, std::string_view field, DType dtype, const std::string& place, bool first_line) {
   const std::string shown = "'" + Escaped(field, 40) + "'";
   if (fault == NumberFault::kRange) return {ErrorCode::kData, shown + " does not fit " + std::string(DTypeName(dtype)), place};
   if (Trimmed(field).empty()) return {ErrorCode::kData, "an empty field where a number belongs", place, "fill it in, or write nan"};
   return {ErrorCode::kData, shown + " is not a number", place,
           first_line ? "if line 1 holds names, say that the file has a header"
-                     : "mend the line, or leave the column out with --map; an empty field is read as NaN"};
+                     : "mend the line, or leave the column out with --map; nan stands for a number that is not known"};
 }
 
 // `row`: room for it.
@@ -236,8 +240,7 @@ struct Table {
       header = Names(fields);
       more = records.Next(fields);
     }
-    if (!more)
-      throw Error(ErrorCode::kData, "the table has no rows", Escaped(path, 4096), "was it written to its end? wc -l counts its lines");
+    if (!more) throw NoRows(path);
   }
 
   // Throws Error(kData) where the row has more or fewer fields than the first.
@@ -287,18 +290,21 @@ std::vector<std::string> ReadCsvText(const std::string& path, const std::string&
   return values;
 }
 
-std::vector<std::string> CsvFirstLine(const std::string& path, const CsvOptions& options) {
-  CsvRecords records(path, options);
-  std::vector<std::string_view> fields;
-  records.Next(fields);
-  return {fields.begin(), fields.end()};
-}
-
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options) {
   CsvRecords records(path, options);
   std::vector<std::string_view> fields;
   if (!records.Next(fields) || !HasHeader(fields, options)) return {};
   return Names(fields);
+}
+
+std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options) {
+  CsvRecords records(path, options);
+  std::vector<std::string_view> fields;
+  if (!records.Next(fields)) throw NoRows(path);
+  if (HasHeader(fields, options)) return Names(fields);
+  std::vector<std::string> indices;
+  for (size_t i = 0; i < fields.size(); ++i) indices.push_back(std::to_string(i));
+  return indices;
 }
 
 }  // namespace gradloom

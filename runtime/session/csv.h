@@ -59,7 +59,8 @@ std::vector<std::string> ReadCsvText(const std::string& path, const std::string&
 
 // The names in the header, or none where the file has no header. Reads the first line alone.
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
-// The fields of the first line, whether it is a header or not; none of an empty file.
-std::vector<std::string> CsvFirstLine(const std::string& path, const CsvOptions& options = {});
+// What selects each of the columns: the names in the header, or "0", "1" and so on where the file has none. Reads the first line alone.
+// Throws Error(kData) for a file without a line, and as ReadCsv.
+std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options = {});
 
 }  // namespace gradloom

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -128,7 +129,27 @@ std::vector<int64_t> WithoutOnes(const Shape& shape) {
   return extents;
 }
 
+// Whether a finite number of one type may be infinite in the other.
+bool IsNarrower(DType to, DType from) {
+  if (to == DType::kFloat16) return DTypeBytes(from) > 1 && from != DType::kFloat16;
+  return (to == DType::kFloat32 && from == DType::kFloat64) ||
+         (to == DType::kBfloat16 && (from == DType::kFloat64 || from == DType::kFloat32));
+}
+
 }  // namespace
+
+void CheckNotTooLarge(const std::string& column, const TensorView& from, const TensorView& to, int64_t row_elements, int64_t first) {
+  if (!IsNarrower(to.dtype, from.dtype)) return;
+  for (int64_t i = 0; i < from.elements(); ++i) {
+    if (std::isfinite(ElementAsDouble(to, i)) || !std::isfinite(ElementAsDouble(from, i))) continue;
+    char number[32];
+    std::snprintf(number, sizeof number, "%g", ElementAsDouble(from, i));
+    throw Error(ErrorCode::kData,
+                "row " + std::to_string(first + i / std::max<int64_t>(row_elements, 1)) + " (counted from 0) of column '" +
+                    Escaped(column) + "' has " + number + ", which does not fit " + std::string(DTypeName(to.dtype)),
+                "", "is it a number that stands for none? scale the column down, or leave the row out");
+  }
+}
 
 bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping) {
   const std::vector<int64_t> a = WithoutOnes(have), b = WithoutOnes(want);
@@ -164,6 +185,7 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
   const int64_t row_elements = row_shape.elements();
   if (column.dtype() != dtype) {
     Tensor converted = Converted(column.view(), dtype);
+    CheckNotTooLarge(name, column.view(), converted.view(), row_elements, 0);
     // An integer type holds each value exactly or the data are wrong: 2.5, NaN, or 300 as uint8.
     for (int64_t i = 0; !IsFloating(dtype) && i < column.elements(); ++i) {
       const double value = ElementAsDouble(column.view(), i);

@@ -82,6 +82,10 @@ class Dataset {
   int64_t rows_ = 0;
 };
 
+// Where `to` has the numbers of `from` in a floating-point type that may be too narrow for them: throws Error(kData) with the first row
+// that has a finite number which is none any more. `first`: the number of the first row in the data.
+void CheckNotTooLarge(const std::string& column, const TensorView& from, const TensorView& to, int64_t row_elements, int64_t first);
+
 // Whether rows of one shape may be taken for rows of the other, as Dataset::Fit does.
 bool RowsFit(const Shape& have, const Shape& want, Dataset::Reshaping reshaping);
 

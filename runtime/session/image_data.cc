@@ -1,5 +1,6 @@
 #include "runtime/session/image_data.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -18,12 +19,36 @@ Shape RowShape(const Feed& feed) {
   return Shape(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
 }
 
-Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+// "cat, dog, ..."
+std::string Listed(const std::vector<std::string>& classes) {
+  std::string text;
+  for (size_t i = 0; i < classes.size() && i < 8; ++i) text += (i > 0 ? ", " : "") + Escaped(classes[i], 40);
+  return classes.size() > 8 ? text + ", ..." : text;
+}
+
+// The labels of images by the names of classes that others were labelled by.
+std::vector<int64_t> LabelsBy(const std::vector<std::string>& class_names, const ImageFolder& images, const std::string& path) {
+  std::vector<int64_t> labels;
+  for (const int64_t own : images.labels) {
+    const std::string& name = images.classes[static_cast<size_t>(own)];
+    const auto found = std::find(class_names.begin(), class_names.end(), name);
+    if (found == class_names.end()) {
+      throw Error(ErrorCode::kData, "the class '" + Escaped(name, 40) + "' is none of those trained on: " + Listed(class_names),
+                  Escaped(path, 4096), "give each sub-folder the name that its class has in the training data");
+    }
+    labels.push_back(found - class_names.begin());
+  }
+  return labels;
+}
+
+Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
+                 std::vector<std::string>& notes) {
   ImageFolder images = ListImages(path);
-  std::string classes;
-  for (size_t i = 0; i < images.classes.size() && i < 8; ++i) classes += (i > 0 ? ", " : "") + Escaped(images.classes[i], 40);
-  if (images.classes.size() > 8) classes += ", ...";
-  notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + classes);
+  notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + Listed(images.classes));
+  if (!images.first_other.empty()) {
+    notes.push_back("warning " + std::to_string(images.others) + " files are left out, which are neither JPEG nor PNG images: '" +
+                    Escaped(images.first_other, 4096) + (images.others > 1 ? "' and others" : "'"));
+  }
   const std::set<int64_t> present(images.labels.begin(), images.labels.end());
   // It is a class all the same, as training and evaluation data must number them alike.
   for (size_t i = 0; i < images.classes.size(); ++i) {
@@ -37,7 +62,9 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
     if (array == "images") {
       data.set_source(feeds[i].name, MakeImageRows(images.paths, RowShape(feeds[i])));
     } else if (array == "labels") {
-      data.set_column(feeds[i].name, Tensor::From(images.labels, {static_cast<int64_t>(images.labels.size())}));
+      if (class_names.empty()) class_names = images.classes;
+      const std::vector<int64_t> labels = LabelsBy(class_names, images, path);
+      data.set_column(feeds[i].name, Tensor::From(labels, {static_cast<int64_t>(labels.size())}));
     } else {
       throw Error(ErrorCode::kConfig, "'" + Escaped(array) + "' is nothing that a folder of images has", Escaped(path, 4096),
                   "it has: images, labels   (--map " + Escaped(feeds[i].name) + "=labels)");
@@ -86,9 +113,10 @@ bool HasImages(const std::string& path, const ColumnMap& columns) {
   return false;
 }
 
-Dataset LoadImageData(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+Dataset LoadImageData(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
+                      std::vector<std::string>& class_names, std::vector<std::string>& notes) {
   switch (KindOfDataFile(path)) {
-    case DataFileKind::kImages: return OfFolder(path, feeds, columns, notes);
+    case DataFileKind::kImages: return OfFolder(path, feeds, columns, class_names, notes);
     case DataFileKind::kTable: return OfTable(path, feeds, columns, notes);
     default: break;
   }

@@ -140,10 +140,35 @@ class ImageRows : public RowSource {
   std::vector<Transform> numeric_;
 };
 
-bool IsImageName(const fs::path& path) {
+enum class ImageKind : uint8_t { kNone, kRead, kOther };
+
+ImageKind KindOfImage(const fs::path& path) {
   std::string ending = path.extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+  if (ending == ".jpg" || ending == ".jpeg" || ending == ".png") return ImageKind::kRead;
+  for (const char* other : {".avif", ".bmp", ".gif", ".heic", ".jfif", ".jp2", ".pgm", ".ppm", ".tif", ".tiff", ".webp"}) {
+    if (ending == other) return ImageKind::kOther;
+  }
+  return ImageKind::kNone;
+}
+
+bool IsHidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+// Adds those of one class, in its folder and the folders in it.
+void ListClass(const fs::path& folder, std::vector<std::string>& paths, ImageFolder& images) {
+  for (fs::recursive_directory_iterator it(folder), end; it != end; ++it) {
+    if (IsHidden(it->path())) {
+      it.disable_recursion_pending();
+      continue;
+    }
+    const ImageKind kind = KindOfImage(it->path());
+    if (kind == ImageKind::kNone || !it->is_regular_file()) continue;
+    if (kind == ImageKind::kRead) {
+      paths.push_back(it->path().string());
+    } else if (images.others++ == 0 || it->path().string() < images.first_other) {
+      images.first_other = it->path().string();
+    }
+  }
 }
 
 }  // namespace
@@ -161,14 +186,12 @@ ImageFolder ListImages(const std::string& folder) {
   std::vector<fs::path> classes;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (entry.is_directory()) classes.push_back(entry.path());
+      if (entry.is_directory() && !IsHidden(entry.path())) classes.push_back(entry.path());
     }
     std::sort(classes.begin(), classes.end());
     for (const fs::path& one : classes) {
       std::vector<std::string> paths;
-      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(one)) {
-        if (entry.is_regular_file() && IsImageName(entry.path())) paths.push_back(entry.path().string());
-      }
+      ListClass(one, paths, images);
       std::sort(paths.begin(), paths.end());
       images.labels.insert(images.labels.end(), paths.size(), static_cast<int64_t>(images.classes.size()));
       images.paths.insert(images.paths.end(), paths.begin(), paths.end());

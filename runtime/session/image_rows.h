@@ -14,9 +14,12 @@ struct ImageFolder {
   std::vector<std::string> paths;    // sorted by class, then by name
   std::vector<int64_t> labels;       // of each path: its class
   std::vector<std::string> classes;  // names
+  int64_t others = 0;                // images of kinds that are not read: .webp, .bmp ...
+  std::string first_other;           // the first of their paths; "": there is none
 };
 
-// Files that end in .jpg, .jpeg or .png, in any case, of the sub-folders and theirs. Throws Error(kData) where there are
+// Files that end in .jpg, .jpeg or .png, in any case, of the sub-folders and theirs. What is hidden (its name begins with a dot) is nothing
+// that a person put there as a class or an image. Throws Error(kData) where there are
 // none, Error(kIo) where the folder cannot be read.
 ImageFolder ListImages(const std::string& folder);
 

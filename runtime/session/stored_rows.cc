@@ -35,7 +35,13 @@ class StoredRows : public RowSource {
       auto* element = static_cast<unsigned char*>(raw.data());
       for (int64_t i = 0; i < raw.elements(); ++i) element[i] = element[i] != 0;
     }
-    Tensor value = raw.dtype() == options_.dtype ? std::move(raw) : Converted(raw.view(), options_.dtype);
+    Tensor value;
+    if (raw.dtype() == options_.dtype) {
+      value = std::move(raw);
+    } else {
+      value = Converted(raw.view(), options_.dtype);
+      CheckNotTooLarge(options_.column, raw.view(), value.view(), raw.elements(), row);
+    }
     if (options_.classes) CheckClasses(row, value);
     for (const Transform& transform : transforms_) transform.Apply(value);
     std::memcpy(out, value.data(), static_cast<size_t>(value.bytes()));

@@ -89,20 +89,24 @@ std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
 // Without a map columns have the names of what they feed; or one of the target's name, or else the last, is the target, and the others are
 // the input.
 ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
-  const std::vector<std::string> header = CsvHeader(path, TableOptions(path)), first = CsvFirstLine(path, TableOptions(path));
-  CheckDelimiter(path, first);
+  const std::vector<std::string> names = CsvSelectors(path, TableOptions(path));
+  CheckDelimiter(path, names);
+  if (names.size() < feeds.size()) {
+    throw Error(ErrorCode::kData,
+                "the table has " + std::to_string(names.size()) + (names.size() == 1 ? " column" : " columns") + ", and the model wants " +
+                    std::to_string(feeds.size()) + " or more",
+                Escaped(path, 4096), "fields are separated by commas, in a .tsv file by tabs");
+  }
   ColumnMap columns;
   for (const Feed& feed : feeds) {
-    if (std::find(header.begin(), header.end(), feed.name) != header.end()) columns[feed.name] = feed.name;
+    if (std::find(names.begin(), names.end(), feed.name) != names.end()) columns[feed.name] = feed.name;
   }
   if (columns.size() == feeds.size()) return columns;
-  if (feeds.size() > 2 || first.size() < feeds.size()) {
+  if (feeds.size() > 2) {
     std::string help;
     for (const Feed& feed : feeds) help += (help.empty() ? "--map " : " --map ") + Escaped(feed.name) + "=COLUMNS";
     throw Error(ErrorCode::kConfig, "which columns feed the model must be said", Escaped(path, 4096), help);
   }
-  std::vector<std::string> names = header;
-  for (size_t i = 0; header.empty() && i < first.size(); ++i) names.push_back(std::to_string(i));
   // Where no target is wanted, a last column that is one too many is that.
   const Shape& shape = feeds[0].shape;
   const int64_t wanted = shape.rank() > 0 && shape[0] > 0 ? shape.elements() / shape[0] : 1;
@@ -128,8 +132,8 @@ std::string DefaultArray(const std::string& path, const std::vector<Feed>& feeds
 }
 
 bool HasColumn(const std::string& path, const std::string& name) {
-  const std::vector<std::string> header = CsvHeader(path, TableOptions(path));
-  return std::find(header.begin(), header.end(), name) != header.end();
+  const std::vector<std::string> names = CsvSelectors(path, TableOptions(path));
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns) {
@@ -288,9 +292,9 @@ Dataset ReadArrays(const std::string& path, const std::vector<Feed>& feeds, cons
 }
 
 Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const Reading& reading,
-                  std::vector<std::string>& notes) {
+                  std::vector<std::string>& class_names, std::vector<std::string>& notes) {
   if (HasImages(path, columns)) {
-    Dataset images = LoadImageData(path, feeds, columns, notes);
+    Dataset images = LoadImageData(path, feeds, columns, class_names, notes);
     FitToFeeds(images, feeds, path, reading.targets);
     return images;
   }
@@ -358,14 +362,18 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     FitToFeeds(data.train, feeds, options.train, options.targets);
     data.notes.push_back("data    random numbers: put your own at data.train");
   } else {
-    data.train = ReadFeeds(options.train, feeds, data.columns, reading, data.notes);
+    data.train = ReadFeeds(options.train, feeds, data.columns, reading, data.class_names, data.notes);
     CheckClasses(data.train, options.classes, options.train);
   }
   if (options.eval.starts_with(kRandom)) {
     data.eval = RandomFeeds(options.eval, options.classes, feeds, seed + 1);
     FitToFeeds(data.eval, feeds, options.eval, options.targets);
   } else if (!options.eval.empty()) {
-    data.eval = ReadFeeds(options.eval, feeds, data.columns, reading, data.notes);
+    // Without a map what stands for one in the training data is nothing that evaluation data of another kind have.
+    ColumnMap columns = data.columns;
+    if (options.columns.empty() && IsTable(options.eval) != IsTable(options.train))
+      columns = IsTable(options.eval) ? GuessColumns(options.eval, feeds, data.notes) : ColumnMap();
+    data.eval = ReadFeeds(options.eval, feeds, columns, reading, data.class_names, data.notes);
     CheckClasses(data.eval, options.classes, options.eval);
   }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
@@ -388,14 +396,18 @@ std::string DataToJson(const TrainingData& data) {
                                                                  : nlohmann::json{{"row", transform.row_transform}});
     }
   }
-  return nlohmann::json{{"columns", data.columns}, {"transforms", transforms}}.dump();
+  nlohmann::json json{{"columns", data.columns}, {"transforms", transforms}};
+  if (!data.class_names.empty()) json["classes"] = data.class_names;
+  // A name in another encoding than UTF-8 is none that a class of other data could have.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void DataFromJson(const std::string& text, const std::string& where, ColumnMap& columns,
-                  std::map<std::string, std::vector<Transform>>& fitted) {
+                  std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& class_names) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     columns = json.at("columns").get<ColumnMap>();
+    class_names = json.value("classes", std::vector<std::string>());
     fitted.clear();
     for (const auto& [name, list] : json.at("transforms").items()) {
       for (const nlohmann::json& entry : list) {
@@ -418,7 +430,8 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand) {
+                  const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand,
+                  std::vector<std::string> class_names) {
   if (path.starts_with(kRandom)) {
     Dataset data = RandomFeeds(path, classes, feeds, 0);
     FitToFeeds(data, feeds, path, targets);
@@ -426,7 +439,7 @@ Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const
   }
   ColumnMap used = columns;
   if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
-  Dataset data = ReadFeeds(path, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, notes);
+  Dataset data = ReadFeeds(path, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, class_names, notes);
   CheckClasses(data, classes, path);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {

@@ -44,6 +44,7 @@ struct TrainingData {
   Dataset train, eval;                                   // eval may have no rows
   ColumnMap columns;                                     // those used, guessed ones included
   std::map<std::string, std::vector<Transform>> fitted;  // in the order of their application
+  std::vector<std::string> class_names;                  // of training data that are a folder of images: its sub-folders, by label
   std::vector<std::string> notes;                        // one line each: what was guessed, NaN in the data
 };
 
@@ -54,17 +55,19 @@ struct TrainingData {
 // transforms that do not exist.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
-// Columns and fitted transforms as one JSON object, from which DataFromJson gives them back exactly.
+// Columns, fitted transforms and names of classes as one JSON object, from which DataFromJson gives them back exactly.
 std::string DataToJson(const TrainingData& data);
 // Throws Error(kConfig) with `where` for a text that is none.
 void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
-                  std::map<std::string, std::vector<Transform>>& fitted);
+                  std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& class_names);
 
 // A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
-// `targets` and `on_demand` as in DataOptions. Throws Error(kData) naming the row of a class that is not among `classes`.
+// `targets` and `on_demand` as in DataOptions. `class_names`: a folder of images is labelled by them, as LoadImageData does. Throws
+// Error(kData) naming the row of a class that is not among `classes`.
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
-                  const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false);
+                  const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false,
+                  std::vector<std::string> class_names = {});
 
 // "20%" or "0.2" -> 0.2. Throws Error(kConfig).
 double ParseShare(const std::string& text);

@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.limit_bytes = int64_t{16} << 20;
   for (const char delimiter : {',', '\t'}) {
     options.delimiter = delimiter;
-    MayRefuse([&] { CsvHeader(file.path(), options); });
+    MayRefuse([&] { CsvSelectors(file.path(), options); });
     MayRefuse([&] { ReadCsv(file.path(), {{"0..2", DType::kFloat32}, {"-1", DType::kInt64}}, options); });
     MayRefuse([&] { ReadCsv(file.path(), {{"a..label", DType::kFloat64}}, options); });
     MayRefuse([&] { ReadCsvText(file.path(), "1", options); });

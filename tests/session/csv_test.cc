@@ -90,9 +90,11 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   WriteQuickly(path_,
                "\xEF\xBB\xBF"
                "first, second ,\"a,b\"\n1,2,3\n");
-  EXPECT_EQ(CsvHeader(path_), (std::vector<std::string>{"first", "second", "a,b"}));
+  EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"first", "second", "a,b"}));
   WriteQuickly(path_, "1,2\n");
-  EXPECT_TRUE(CsvHeader(path_).empty());
+  EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"0", "1"}));
+  WriteQuickly(path_, "");
+  EXPECT_EQ(ErrorOf([&] { CsvSelectors(path_); }).message(), "the table has no rows");
 }
 
 TEST_F(CsvTest, QuotesAndLineEnds) {

@@ -149,11 +149,44 @@ TEST(ImageRows, AFolderGivesImagesAndClasses) {
   // What was fitted comes back as it was.
   ColumnMap columns;
   std::map<std::string, std::vector<Transform>> fitted;
-  DataFromJson(DataToJson(data), "test", columns, fitted);
+  std::vector<std::string> class_names;
+  DataFromJson(DataToJson(data), "test", columns, fitted, class_names);
+  EXPECT_EQ(class_names, (std::vector<std::string>{"cats", "dogs"}));
   std::vector<std::string> notes;
   const Dataset again = LoadFeeds(pictures.root(), kFeeds, columns, fitted, notes);
   Batches same(again, order, 2);
   EXPECT_EQ(std::memcmp(same.Get(0).at("x").data, batches.Get(0).at("x").data, 2 * 3 * 64 * 4), 0);
+}
+
+// Of data with fewer classes, or others, a label means what it means in the training data.
+TEST(ImageRows, OtherDataAreLabelledByTheClassesTrainedOn) {
+  const Pictures pictures, others;
+  std::filesystem::rename(others.folder / "cats", others.folder / "wolves");
+  DataOptions options{.train = pictures.root(), .eval = others.root()};
+  const Error error = ErrorOf([&] { LoadTrainingData(options, kFeeds, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_EQ(error.message(), "the class 'wolves' is none of those trained on: cats, dogs");
+  std::filesystem::remove_all(others.folder / "wolves");
+  const TrainingData data = LoadTrainingData(options, kFeeds, 1);
+  EXPECT_EQ(data.eval.rows(), 3);
+  EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
+  std::vector<std::string> notes;
+  EXPECT_EQ(LoadFeeds(others.root(), kFeeds, {}, {}, notes, {}, {}, false, data.class_names).column("y").as<int64_t>()[0], 1);
+}
+
+TEST(ImageRows, WhatIsHiddenIsLeftOutAndOtherKindsAreSaid) {
+  const Pictures pictures;
+  std::filesystem::create_directory(pictures.folder / ".ipynb_checkpoints");
+  std::filesystem::create_directory(pictures.folder / "cats/.thumbnails");
+  for (const char* name : {"cats/.thumbnails/0.png", "cats/._0.png", "cats/5.webp", "dogs/1.bmp"})
+    WriteFileAtomically(pictures.folder / name, "no picture");
+  DataOptions options{.train = pictures.root()};
+  const TrainingData data = LoadTrainingData(options, kFeeds, 1);
+  EXPECT_EQ(data.train.rows(), 6);
+  EXPECT_EQ(data.class_names, (std::vector<std::string>{"cats", "dogs"}));
+  ASSERT_EQ(data.notes.size(), 2u);
+  EXPECT_EQ(data.notes[1],
+            "warning 2 files are left out, which are neither JPEG nor PNG images: '" + pictures.root() + "cats/5.webp' and others");
 }
 
 TEST(ImageRows, ATableNamesThePaths) {

@@ -76,6 +76,29 @@ TEST_F(TrainingDataTest, TextThatIsNoCommaSeparatedUtf8IsNamed) {
   EXPECT_NE(refused("a\tb\tc\n1\t2\t0\n").find("tabs"), std::string::npos);
   EXPECT_NE(refused("1\r2\r3\r").find("carriage returns"), std::string::npos);
   EXPECT_NE(refused(std::string("\xFF\xFE\x31\0", 4)).find("UTF-16"), std::string::npos);
+  EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = Write("e.csv", "")}, kFeeds, 1); }).message(), "the table has no rows");
+}
+
+TEST_F(TrainingDataTest, EvaluationDataMayBeOfAnotherKind) {
+  const std::string table = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n");
+  Tensor x = Tensor::From(std::vector<float>{5, 6}, {1, 2}), y = Tensor::From(std::vector<int64_t>{1}, {1});
+  const std::string arrays = folder_ / "e.npz";
+  WriteNpz(arrays, {{"x", x.view()}, {"y", y.view()}});
+  EXPECT_EQ(LoadTrainingData({.train = table, .eval = arrays}, kFeeds, 1).eval.column("x").as<float>()[1], 6);
+  EXPECT_EQ(LoadTrainingData({.train = arrays, .eval = table}, kFeeds, 1).eval.column("y").as<int64_t>()[1], 1);
+}
+
+// Infinity would train to NaN, and nobody would know why.
+TEST_F(TrainingDataTest, NumbersThatDoNotFitAreRefused) {
+  Tensor x = Tensor::From(std::vector<double>{1, 2, 3, -1e300}, {2, 2}), y = Tensor::From(std::vector<int64_t>{0, 1}, {2});
+  const std::string path = folder_ / "wide.npz";
+  WriteNpz(path, {{"x", x.view()}, {"y", y.view()}});
+  const Error error = ErrorOf([&] { LoadTrainingData({.train = path}, kFeeds, 1); });
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_EQ(error.message(), "row 1 (counted from 0) of column 'x' has -1e+300, which does not fit float32");
+  const TrainingData stored = LoadTrainingData({.train = path, .on_demand = true, .large_bytes = 1}, kFeeds, 1);
+  const std::vector<int64_t> last{1};
+  EXPECT_EQ(ErrorOf([&] { Batches(stored.train, last, 1).Get(0); }).message(), error.message());
 }
 
 TEST_F(TrainingDataTest, NamesThatAreNoFeedAreRefusedWithTheNearest) {
