@@ -219,6 +219,8 @@ class ResumeTest(unittest.TestCase):
         step = min(name for name in os.listdir(os.path.join(run, "checkpoints")) if name.startswith("step-"))
         self.assertNotIn("changed", self.command(["resume", run, "--from", step], env=two).stderr)
         self.assert_unbroken(run)
+        again = self.command(["train", *words, "--name", "cores", "--devices", "cpu", "--resume", "auto"], env=two).stderr
+        self.assertNotIn("devices.threads", again)
         # Those of another number of devices are chosen anew, and this is said.
         said = self.command(["resume", run, "--devices", "cpu:2", "--epochs", "3"], env=two).stderr
         self.assertIn("devices.threads = 0, was 1", said)
@@ -281,6 +283,17 @@ class ResumeTest(unittest.TestCase):
         # With space it goes on.
         self.command(["resume", run])
         self.assert_unbroken(run)
+
+    def test_a_disk_that_refuses_the_folder(self):
+        disk = os.path.join(self.out, "read_only")
+        os.mkdir(disk)
+        script = 'mount -t tmpfs -o ro tmpfs "$1" || exit 99; shift; exec "$@"'
+        done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", disk, GRADLOOM, "train", *DIGITS,
+                               "--name", "none", "--out", disk], stderr=subprocess.PIPE, text=True, timeout=60)
+        if "unshare" in done.stderr or done.returncode == 99:
+            self.skipTest("no file system of its own can be had here: " + done.stderr)
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn("error[E-RESOURCE]: cannot make the folder: Read-only file system", done.stderr)
 
     def test_best_keep_and_early_stop(self):
         words = ["train", *digits(name="best", epochs="30", eval_every="4", keep="1", best="eval/loss:min", early_stop="2", lr="0.05",

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "runtime/base/error.h"
+#include "runtime/plan/device_spec.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/plan_recipe.h"
@@ -46,14 +47,17 @@ std::vector<std::string> Changes(const Configuration& run, const Configuration& 
   return changes;
 }
 
+int CountOfDevices(const Configuration& configuration) { return std::max(ParseDevices(configuration.Text("devices.use")).count, 1); }
+
 // With the configuration of the run, and what the command says over it.
 int GoOn(const ConfigurationFlags& flags, ResumeOptions options, bool json, const std::shared_ptr<TrainingJob>& job) {
   const std::string path = RunFolder::Open(options.run).ConfigPath();
   Configuration run;
   run.ReadFile(path);
   Configuration configuration = flags.Resolve(path);
-  // Those of a device were this many because of how many devices there were.
-  if (configuration.origin("devices.use").kind != OriginKind::kFile && configuration.origin("devices.threads").kind == OriginKind::kFile)
+  // Those of a device were this many because of how many devices there were. Processes of a job say how many devices each of them has.
+  const bool of_the_run = configuration.origin("devices.threads").kind == OriginKind::kFile;
+  if (job->alone() && of_the_run && CountOfDevices(configuration) != CountOfDevices(run))
     configuration.Decide("devices.threads", "0", "the changed --devices");
   options.changed = Changes(run, configuration);
   return Resume(configuration, options, json, job);

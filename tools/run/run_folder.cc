@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 #include "runtime/session/safetensors.h"
 
@@ -19,9 +20,14 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void RefuseFolder(const fs::path& path, const std::error_code& error) {
-  const bool name_too_long = error == std::errc::filename_too_long;
-  throw Error(ErrorCode::kResource, "cannot make the folder: " + error.message(), Escaped(path.string(), 4096),
-              name_too_long ? "a shorter --name" : "name another one with --out");
+  const std::string what = "cannot make the folder";
+  // Of the name itself, and not of the disk.
+  for (const int fault : {ENOTDIR, ENOENT, EEXIST, ELOOP, ENAMETOOLONG}) {
+    if (error.value() == fault)
+      throw Error(ErrorCode::kResource, what + ": " + error.message(), Escaped(path.string(), 4096),
+                  fault == ENAMETOOLONG ? "a shorter --name" : "name another one with --out");
+  }
+  throw WriteError(what, path.string(), error.value());
 }
 
 // "did you mean 'runs/exp3'?" among the runs beside a path that is none.
