@@ -278,6 +278,22 @@ std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSe
   return result;
 }
 
+std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names) {
+  std::vector<size_t> columns;
+  try {
+    columns = CsvColumnNames(names, names.size(), "").Resolve(selection).first;
+  } catch (const Error&) {
+    return selection;  // Whoever reads the table says what is wrong with it.
+  }
+  if (selection.find("..") == std::string::npos || columns.size() < 2) return selection;
+  std::string text;
+  for (const size_t column : columns) {
+    if (names[column].find(',') != std::string::npos) return selection;
+    text += (text.empty() ? "" : ",") + names[column];
+  }
+  return text;
+}
+
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options) {
   Table table(path, options);
   const auto [columns, single] = CsvColumnNames(table.header, table.columns, Escaped(path, 4096)).Resolve(column);

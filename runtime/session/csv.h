@@ -54,6 +54,10 @@ struct CsvOptions {
 // Error(kIo), Error(kLimit) as InputFile's; a text that unpacks past the limit is Error(kLimit) too.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
+// A selection with each range between two of these names written out: so it means the same columns in a table that has them in another
+// order. Ranges over names that no selection can hold, with a comma in them, stay.
+std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names);
+
 // One column as text: a name or an index, as in a selection. Errors as ReadCsv's.
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
 

@@ -292,13 +292,21 @@ Dataset ReadArrays(const std::string& path, const std::vector<Feed>& feeds, cons
 }
 
 Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const Reading& reading,
-                  std::vector<std::string>& class_names, std::vector<std::string>& notes) {
-  if (HasImages(path, columns)) {
-    Dataset images = LoadImageData(path, feeds, columns, class_names, notes);
+                  TrainingNames& names, std::vector<std::string>& notes) {
+  ColumnMap used = columns;
+  if (IsTable(path)) {
+    const std::vector<std::string> own = CsvSelectors(path, TableOptions(path));
+    if (names.columns.empty()) names.columns = own;
+    if (own != names.columns) {
+      for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns);
+    }
+  }
+  if (HasImages(path, used)) {
+    Dataset images = LoadImageData(path, feeds, used, names.classes, notes);
     FitToFeeds(images, feeds, path, reading.targets);
     return images;
   }
-  Dataset data = ReadArrays(path, feeds, columns, reading, notes);
+  Dataset data = ReadArrays(path, feeds, used, reading, notes);
   FitToFeeds(data, feeds, path, reading.targets);
   return data;
 }
@@ -362,7 +370,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     FitToFeeds(data.train, feeds, options.train, options.targets);
     data.notes.push_back("data    random numbers: put your own at data.train");
   } else {
-    data.train = ReadFeeds(options.train, feeds, data.columns, reading, data.class_names, data.notes);
+    data.train = ReadFeeds(options.train, feeds, data.columns, reading, data.names, data.notes);
     CheckClasses(data.train, options.classes, options.train);
   }
   if (options.eval.starts_with(kRandom)) {
@@ -373,7 +381,7 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     ColumnMap columns = data.columns;
     if (options.columns.empty() && IsTable(options.eval) != IsTable(options.train))
       columns = IsTable(options.eval) ? GuessColumns(options.eval, feeds, data.notes) : ColumnMap();
-    data.eval = ReadFeeds(options.eval, feeds, columns, reading, data.class_names, data.notes);
+    data.eval = ReadFeeds(options.eval, feeds, columns, reading, data.names, data.notes);
     CheckClasses(data.eval, options.classes, options.eval);
   }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
@@ -397,17 +405,18 @@ std::string DataToJson(const TrainingData& data) {
     }
   }
   nlohmann::json json{{"columns", data.columns}, {"transforms", transforms}};
-  if (!data.class_names.empty()) json["classes"] = data.class_names;
+  if (!data.names.classes.empty()) json["classes"] = data.names.classes;
+  if (!data.names.columns.empty()) json["table"] = data.names.columns;
   // A name in another encoding than UTF-8 is none that a class of other data could have.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void DataFromJson(const std::string& text, const std::string& where, ColumnMap& columns,
-                  std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& class_names) {
+                  std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     columns = json.at("columns").get<ColumnMap>();
-    class_names = json.value("classes", std::vector<std::string>());
+    names = {json.value("classes", std::vector<std::string>()), json.value("table", std::vector<std::string>())};
     fitted.clear();
     for (const auto& [name, list] : json.at("transforms").items()) {
       for (const nlohmann::json& entry : list) {
@@ -431,7 +440,7 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand,
-                  std::vector<std::string> class_names) {
+                  TrainingNames names) {
   if (path.starts_with(kRandom)) {
     Dataset data = RandomFeeds(path, classes, feeds, 0);
     FitToFeeds(data, feeds, path, targets);
@@ -439,7 +448,7 @@ Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const
   }
   ColumnMap used = columns;
   if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
-  Dataset data = ReadFeeds(path, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, class_names, notes);
+  Dataset data = ReadFeeds(path, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, names, notes);
   CheckClasses(data, classes, path);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {

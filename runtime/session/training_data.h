@@ -40,12 +40,18 @@ struct DataOptions {
   int64_t large_bytes = kLargeBytes;  // what is large: an array, or the columns of a table for one feed
 };
 
+// What training data say by their order: other data are read by these names.
+struct TrainingNames {
+  std::vector<std::string> classes;  // of a folder of images: its sub-folders, by label
+  std::vector<std::string> columns;  // of a table: what selects each of its columns (CsvSelectors)
+};
+
 struct TrainingData {
   Dataset train, eval;                                   // eval may have no rows
   ColumnMap columns;                                     // those used, guessed ones included
   std::map<std::string, std::vector<Transform>> fitted;  // in the order of their application
-  std::vector<std::string> class_names;                  // of training data that are a folder of images: its sub-folders, by label
-  std::vector<std::string> notes;                        // one line each: what was guessed, NaN in the data
+  TrainingNames names;
+  std::vector<std::string> notes;  // one line each: what was guessed, NaN in the data
 };
 
 // Reads the files into columns of the feeds' names, dtypes and shapes, splits, and applies the transforms, fitted on
@@ -55,19 +61,19 @@ struct TrainingData {
 // transforms that do not exist.
 TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed>& feeds, int64_t seed);
 
-// Columns, fitted transforms and names of classes as one JSON object, from which DataFromJson gives them back exactly.
+// Columns, fitted transforms and names as one JSON object, from which DataFromJson gives them back exactly.
 std::string DataToJson(const TrainingData& data);
 // Throws Error(kConfig) with `where` for a text that is none.
 void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
-                  std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& class_names);
+                  std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names);
 
 // A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
-// `targets` and `on_demand` as in DataOptions. `class_names`: a folder of images is labelled by them, as LoadImageData does. Throws
+// `targets` and `on_demand` as in DataOptions. `names`: those of the training data; none: its own. Throws
 // Error(kData) naming the row of a class that is not among `classes`.
 Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false,
-                  std::vector<std::string> class_names = {});
+                  TrainingNames names = {});
 
 // "20%" or "0.2" -> 0.2. Throws Error(kConfig).
 double ParseShare(const std::string& text);

@@ -149,9 +149,9 @@ TEST(ImageRows, AFolderGivesImagesAndClasses) {
   // What was fitted comes back as it was.
   ColumnMap columns;
   std::map<std::string, std::vector<Transform>> fitted;
-  std::vector<std::string> class_names;
-  DataFromJson(DataToJson(data), "test", columns, fitted, class_names);
-  EXPECT_EQ(class_names, (std::vector<std::string>{"cats", "dogs"}));
+  TrainingNames names;
+  DataFromJson(DataToJson(data), "test", columns, fitted, names);
+  EXPECT_EQ(names.classes, (std::vector<std::string>{"cats", "dogs"}));
   std::vector<std::string> notes;
   const Dataset again = LoadFeeds(pictures.root(), kFeeds, columns, fitted, notes);
   Batches same(again, order, 2);
@@ -171,7 +171,7 @@ TEST(ImageRows, OtherDataAreLabelledByTheClassesTrainedOn) {
   EXPECT_EQ(data.eval.rows(), 3);
   EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
   std::vector<std::string> notes;
-  EXPECT_EQ(LoadFeeds(others.root(), kFeeds, {}, {}, notes, {}, {}, false, data.class_names).column("y").as<int64_t>()[0], 1);
+  EXPECT_EQ(LoadFeeds(others.root(), kFeeds, {}, {}, notes, {}, {}, false, data.names).column("y").as<int64_t>()[0], 1);
 }
 
 TEST(ImageRows, WhatIsHiddenIsLeftOutAndOtherKindsAreSaid) {
@@ -183,7 +183,7 @@ TEST(ImageRows, WhatIsHiddenIsLeftOutAndOtherKindsAreSaid) {
   DataOptions options{.train = pictures.root()};
   const TrainingData data = LoadTrainingData(options, kFeeds, 1);
   EXPECT_EQ(data.train.rows(), 6);
-  EXPECT_EQ(data.class_names, (std::vector<std::string>{"cats", "dogs"}));
+  EXPECT_EQ(data.names.classes, (std::vector<std::string>{"cats", "dogs"}));
   ASSERT_EQ(data.notes.size(), 2u);
   EXPECT_EQ(data.notes[1],
             "warning 2 files are left out, which are neither JPEG nor PNG images: '" + pictures.root() + "cats/5.webp' and others");

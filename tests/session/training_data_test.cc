@@ -79,6 +79,26 @@ TEST_F(TrainingDataTest, TextThatIsNoCommaSeparatedUtf8IsNamed) {
   EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = Write("e.csv", "")}, kFeeds, 1); }).message(), "the table has no rows");
 }
 
+// A range is what lay between its ends in the training data.
+TEST_F(TrainingDataTest, OtherTablesMayHaveTheirColumnsInAnotherOrder) {
+  const std::vector<Feed> feeds = {{"x", DType::kFloat32, {4, 3}, 0}, {"y", DType::kInt64, {4}, 0}};
+  const std::string path = Write("a.csv", "a,b,c,y\n1,2,3,0\n"), other = Write("b.csv", "y,a,c,more,b\n1,1,3,9,2\n");
+  const TrainingData data = LoadTrainingData({.train = path, .eval = other}, feeds, 1);
+  EXPECT_EQ(data.columns, (ColumnMap{{"x", "a..c"}, {"y", "y"}}));
+  ColumnMap columns;
+  std::map<std::string, std::vector<Transform>> fitted;
+  TrainingNames names;
+  DataFromJson(DataToJson(data), "test", columns, fitted, names);
+  std::vector<std::string> notes;
+  const Dataset later = LoadFeeds(Write("c.csv", "c,b,a\n3,2,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names);
+  for (const Dataset* read : {&data.eval, &later}) {
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(read->column("x").as<float>()[static_cast<size_t>(i)], static_cast<float>(i + 1));
+  }
+  EXPECT_EQ(data.eval.column("y").as<int64_t>()[0], 1);
+  const Error error = ErrorOf([&] { LoadFeeds(Write("d.csv", "c,a\n3,1\n"), {feeds[0]}, columns, fitted, notes, {}, {}, false, names); });
+  EXPECT_EQ(error.message(), "no column 'b'");
+}
+
 TEST_F(TrainingDataTest, EvaluationDataMayBeOfAnotherKind) {
   const std::string table = Write("a.csv", "a,b,c\n1,2,0\n3,4,1\n");
   Tensor x = Tensor::From(std::vector<float>{5, 6}, {1, 2}), y = Tensor::From(std::vector<int64_t>{1}, {1});

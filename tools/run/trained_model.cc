@@ -167,7 +167,7 @@ TrainedModel::TrainedModel(const TrainedSource& source, Configuration configurat
   weights_path_ = WeightsPathOf(source);
   if (fs::is_directory(source.path)) {
     const RunFolder folder = RunFolder::Open(source.path);
-    DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, class_names_);
+    DataFromJson(ReadWholeFile(folder.File("data.json")), Escaped(folder.File("data.json"), 4096), columns_, fitted_, names_);
   }
   for (const auto& [name, columns] : configuration_.Named("data.map")) columns_[name] = columns[0];
   model_bytes_ = ExportedBytes(plan.model, WeightsOf(plan, weights_path_, notes_));
@@ -198,7 +198,7 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
 Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
                            const std::map<std::string, ClassRange>& classes) const {
   return LoadFeeds(data, compiled.feeds, columns_, fitted_, notes, TargetsAmong(compiled.feeds, *compiled.graph.graph), classes,
-                   ReadsOnDemand(configuration_), class_names_);
+                   ReadsOnDemand(configuration_), names_);
 }
 
 TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {

@@ -83,7 +83,7 @@ class TrainedModel {
   std::string model_name_;
   ColumnMap columns_;
   std::map<std::string, std::vector<Transform>> fitted_;
-  std::vector<std::string> class_names_;
+  TrainingNames names_;
 };
 
 // A plan file, or the plan of a run folder.
