@@ -46,8 +46,9 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
   ImageFolder images = ListImages(path);
   notes.push_back("classes " + std::to_string(images.classes.size()) + ": " + Listed(images.classes));
   if (!images.first_other.empty()) {
-    notes.push_back("warning " + std::to_string(images.others) + " files are left out, which are neither JPEG nor PNG images: '" +
-                    Escaped(images.first_other, 4096) + (images.others > 1 ? "' and others" : "'"));
+    const std::string count = images.others == 1 ? "1 file is" : std::to_string(images.others) + " files are";
+    notes.push_back("warning " + count + " left out, being neither JPEG nor PNG images: '" + Escaped(images.first_other, 4096) +
+                    (images.others > 1 ? "' and others" : "'"));
   }
   const std::set<int64_t> present(images.labels.begin(), images.labels.end());
   // It is a class all the same, as training and evaluation data must number them alike.

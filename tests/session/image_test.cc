@@ -186,7 +186,7 @@ TEST(ImageRows, WhatIsHiddenIsLeftOutAndOtherKindsAreSaid) {
   EXPECT_EQ(data.names.classes, (std::vector<std::string>{"cats", "dogs"}));
   ASSERT_EQ(data.notes.size(), 2u);
   EXPECT_EQ(data.notes[1],
-            "warning 2 files are left out, which are neither JPEG nor PNG images: '" + pictures.root() + "cats/5.webp' and others");
+            "warning 2 files are left out, being neither JPEG nor PNG images: '" + pictures.root() + "cats/5.webp' and others");
 }
 
 TEST(ImageRows, ATableNamesThePaths) {
