@@ -16,7 +16,10 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kMostRounds = 1 << 20;
+constexpr int64_t kMostRounds = 1 << 16;
+// A loop over bags has some ten values in a round, and needs a few of them in each. A file may have any loop.
+constexpr int64_t kMostSteps = int64_t{1} << 23;
+constexpr int kDeepest = 128;
 
 bool IsPlain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
@@ -77,6 +80,7 @@ class Importer::BagLoop {
   };
 
   bool FindRounds();
+  const onnx::NodeProto* Maker(const std::string& name, const onnx::GraphProto& graph);
   Made Eval(const std::string& name, Body& body);
   Made EvalNode(const onnx::NodeProto& node, Body& body);
   Made EvalIf(const onnx::NodeProto& node, Body& body);
@@ -118,7 +122,9 @@ class Importer::BagLoop {
   Body body_;
   BagNumbers& numbers_;
   const bool replays_;
-  size_t read_ = 0;  // of numbers_
+  size_t read_ = 0;    // of numbers_
+  int64_t steps_ = 0;  // nodes that were looked at
+  int depth_ = 0;      // values that are being made
   int64_t length_ = 0;
   int64_t rounds_ = 0;
   std::vector<bool> active_;                  // the rounds in which the branch at hand is taken; empty: all
@@ -224,16 +230,28 @@ std::optional<std::vector<Binding>> Importer::BagLoop::Run() {
   return rows ? std::optional(std::move(results)) : std::nullopt;
 }
 
+// The node of this graph that makes a value; null where none does, or where too many have been looked at.
+const onnx::NodeProto* Importer::BagLoop::Maker(const std::string& name, const onnx::GraphProto& graph) {
+  for (const onnx::NodeProto& node : graph.node()) {
+    if (++steps_ > kMostSteps) return nullptr;
+    if (std::find(node.output().begin(), node.output().end(), name) != node.output().end()) return &node;
+  }
+  return nullptr;
+}
+
 Importer::BagLoop::Made Importer::BagLoop::Eval(const std::string& name, Body& body) {
   if (const auto known = body.lanes.find(name); known != body.lanes.end()) return known->second;
   // The same in each round.
   if (const auto known = body.scope.names.find(name); known != body.scope.names.end())
     return known->second.tensor == kNoValue ? Made() : Lane{.kind = Kind::kSame, .id = known->second.tensor};
-  for (const onnx::NodeProto& node : body.graph->node()) {
-    if (std::find(node.output().begin(), node.output().end(), name) == node.output().end()) continue;
-    Made made = EvalNode(node, body);
+  if (const onnx::NodeProto* node = Maker(name, *body.graph)) {
+    if (depth_ == kDeepest) return std::nullopt;
+    ++depth_;
+    Made made = EvalNode(*node, body);
+    --depth_;
     return body.lanes.try_emplace(name, std::move(made)).first->second;
   }
+  if (steps_ > kMostSteps) return std::nullopt;
   if (body.outer != nullptr) return Eval(name, *body.outer);
   const Binding* binding = i_.Find(name, body.scope);
   if (binding == nullptr || binding->tensor == kNoValue) return std::nullopt;
@@ -524,10 +542,10 @@ Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node,
   within.lanes[graph.input(3 - place).name()] = Lane{.kind = Kind::kPlaces};
   const onnx::NodeProto* less = nullptr;
   for (std::string name = graph.output(0).name(); less == nullptr;) {
-    const auto made = std::find_if(graph.node().begin(), graph.node().end(),
-                                   [&](const auto& other) { return other.output_size() == 1 && other.output(0) == name; });
-    if (made == graph.node().end() || !IsPlain(*made) || (made->op_type() != "Less" && made->op_type() != "Identity")) return std::nullopt;
-    if (made->op_type() == "Less") less = &*made;
+    const onnx::NodeProto* made = Maker(name, graph);
+    if (made == nullptr || made->output_size() != 1 || !IsPlain(*made)) return std::nullopt;
+    if (made->op_type() != "Less" && made->op_type() != "Identity") return std::nullopt;
+    if (made->op_type() == "Less") less = made;
     name = made->input(0);
   }
   const Made next = Eval(graph.output(1 + place).name(), within), until = Eval(less->input(0), within), end = Eval(less->input(1), within);

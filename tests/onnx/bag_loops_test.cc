@@ -193,5 +193,18 @@ TEST(BagLoops, AreOnlyThoseThatTakeEqualPartsAndMakeTheSameOfEach) {
   EXPECT_EQ(Computed(*Import(Model::FromText(other)).graph, x), mixed);
 }
 
+// A body of any depth is read on a stack of any size.
+TEST(BagLoops, AreNotSoughtInBodiesThatAreTooDeep) {
+  const auto loop = [](const std::string& rounds, const std::string& nodes) {
+    return Model::FromText(
+        "<ir_version: 10, opset_import: [\"\" : 18]>\ng (float[2] x) => (float[n, 2] y) <bool yes = {1}, int64 rounds = {" + rounds +
+        "}> { y = Loop (rounds, yes) <body: graph = round (int64 t, bool going) => (bool on, float[2] row) { " + nodes + " }> }");
+  };
+  std::string chain = "c0 = Not (going) ";
+  for (int i = 1; i < 20000; ++i) chain += "c" + std::to_string(i) + " = Not (c" + std::to_string(i - 1) + ") ";
+  const Tensor x = Tensor::From(std::vector<float>{1, 2}, {2});
+  EXPECT_EQ(Computed(*Import(loop("2", chain + "on = Identity (c19999) row = Identity (x)")).graph, x), (std::vector<float>{1, 2, 1, 2}));
+}
+
 }  // namespace
 }  // namespace gradloom
