@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <set>
 #include <span>
 #include <utility>
@@ -42,6 +43,8 @@ void ParseText(std::string_view text, const std::string& where, const ModelLimit
   onnx::Common::Status status;
   try {
     status = parser.Parse(*proto);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     throw Error(ErrorCode::kParse, "the text is no ONNX model: " + Escaped(e.what(), 1000), where);
   }

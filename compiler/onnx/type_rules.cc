@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "compiler/onnx/node_rules.h"
@@ -198,6 +199,8 @@ std::vector<ValueType> InferBySchema(const Graph& graph, const Node& node, const
   try {
     schema.GetTypeAndShapeInferenceFunction()(context);
   } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
     throw Error(ClassOf(e.what()), WithoutPrefix(e.what()), Where(graph, node));
