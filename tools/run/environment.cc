@@ -71,10 +71,11 @@ nlohmann::json Environment() {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
   nlohmann::json variables = nlohmann::json::object();
-  for (const char* name : {"OMP_NUM_THREADS", "OMP_PROC_BIND", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_ALGO",
-                           "NCCL_PROTO", "NO_COLOR", "TERM", "CI", "LANG"}) {
+  const auto add = [&](const char* name) {
     if (const char* value = std::getenv(name)) variables[name] = value;
-  }
+  };
+  for (const char* name : {"OMP_NUM_THREADS", "OMP_PROC_BIND", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "TERM", "CI", "LANG"}) add(name);
+  for (const char* name : kNcclVariables) add(name);
   std::error_code error;
   return {{"version", kVersion},
           {"compiler", __VERSION__},

@@ -30,6 +30,9 @@ ProcessMemory ThisProcess();
 // The memory of devices that a process holds: {"devices": [{"id": "cpu", "allocated_bytes": ...}]}.
 nlohmann::json ToJson(const std::vector<DeviceMemory>& memory);
 
+// The variables of NCCL that a run says and records; NCCL reads them, and others, by itself.
+inline constexpr const char* kNcclVariables[] = {"NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_ALGO", "NCCL_PROTO"};
+
 // Version and build, operating system, host, CPU and memory, limits, the variables that matter.
 nlohmann::json Environment();
 

@@ -21,7 +21,7 @@ void ApplyMicroBatch(Configuration& configuration) {
     const int64_t near = (batch + samples - 1) / samples * samples;
     throw Error(ErrorCode::kConfig,
                 "a batch of " + std::to_string(batch) + " is no multiple of " + std::to_string(samples) +
-                    ", which is what the devices have " + "under way at once",
+                    ", which is what the devices have under way at once",
                 place, "--batch " + std::to_string(near) + "   is " + std::to_string(near / samples) + " times as much");
   }
   if (given > 1 && given != batch / samples) {

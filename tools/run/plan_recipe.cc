@@ -1,7 +1,6 @@
 #include "tools/run/plan_recipe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "compiler/onnx/export.h"
@@ -18,11 +17,13 @@ namespace {
 
 constexpr char kProperty[] = "configuration";
 
-// What says how the compiler goes about it, where the model is from, and what a plan has as numbers that a run may choose anew.
+// But what says how the compiler goes about it, and where the model is from.
 bool IsKept(const Key& key) {
-  return (key.uses & kUseRecipe) != 0 && key.section() != "compiler" && key.section() != "schedule" &&
-         std::string_view(key.name) != "model.path" && std::string_view(key.name) != "optimizer.lr";
+  return (key.uses & kUseRecipe) != 0 && key.section() != "compiler" && std::string_view(key.name) != "model.path";
 }
+
+// What a plan has as numbers that a run may choose anew.
+bool MayDiffer(const Key& key) { return key.section() == "schedule" || std::string_view(key.name) == "optimizer.lr"; }
 
 std::string ValueText(const Configuration& configuration, const Key& key) {
   return configuration.has_value(key.name) ? TomlOf(key, WithAbsolutePath(key, configuration.value(key.name))) : "nothing";
@@ -33,8 +34,7 @@ std::string ValueText(const Configuration& configuration, const Key& key) {
 void KeepRecipe(const Configuration& configuration, Plan& plan) {
   std::string text = "version = 1\n", section;
   for (const Key& key : Keys()) {
-    const bool kept = (key.uses & kUseRecipe) != 0 && key.section() != "compiler" && std::string_view(key.name) != "model.path";
-    if (!kept || !configuration.is_given(key.name) || !configuration.has_value(key.name)) continue;
+    if (!IsKept(key) || !configuration.is_given(key.name) || !configuration.has_value(key.name)) continue;
     if (key.section() != section) text += "[" + std::string(key.section()) + "]\n";
     section = key.section();
     text += std::string(key.short_name()) + " = " + ValueText(configuration, key) + "\n";
@@ -50,7 +50,8 @@ std::string RecipeTextOf(const std::string& path) {
               "compile the model again with this release: gradloom compile MODEL -o " + Escaped(path, 4096));
 }
 
-RecipePlan::RecipePlan(const Configuration& configuration) : path_(configuration.Text("model.plan")), plan_(ReadSoundPlan(path_)) {
+RecipePlan::RecipePlan(const Configuration& configuration)
+    : path_(configuration.Text("model.plan")), plan_(ReadSoundPlan(path_, &proof_ms_)) {
   const std::string& model = configuration.Text("model.path");
   if (model.empty() || Model::Load(model, LoadOptionsOf(configuration)).info().hash == plan_.model.hash) return;
   throw Error(ErrorCode::kPlan, "the plan was compiled from another model than '" + Escaped(model, 4096) + "'", Escaped(path_, 4096),
@@ -72,7 +73,7 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
     const std::string there = ValueText(compiled, key), here = ValueText(configuration, key);
     // Of a job that the plan's devices are shared by, each process would have other threads.
     const bool of_the_job = configuration.origin(key.name).place == kDecidedByTheJob && std::string_view(key.name) == "devices.threads";
-    if (!IsKept(key) || there == here || of_the_job) continue;
+    if (!IsKept(key) || MayDiffer(key) || there == here || of_the_job) continue;
     throw Error(ErrorCode::kPlan, "the plan was compiled with " + std::string(key.name) + " = " + there + ", and this run has " + here,
                 Escaped(path_, 4096) + ", " + Escaped(configuration.origin(key.name).ToString(), 4096),
                 "leave " + std::string(key.flag) + " out, or compile the model again with it");
@@ -88,9 +89,7 @@ Plan RecipePlan::Complete(const Configuration& configuration, const Model& model
                                    [&](const Entry& entry) { return entry.kind == kind && entry.batch == request.batch; });
     if (!there) plan = AddEntry(model, options, plan, {kind, request.batch});
   }
-  const auto start = std::chrono::steady_clock::now();
-  ProveSound(plan);
-  report.verify_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  report.verify_ms = proof_ms_;
   for (const StateTensor& tensor : plan.state) {
     if (tensor.kind == StateKind::kParameter) report.trained_elements += tensor.shape.elements();
     if (tensor.kind != StateKind::kStatistic && tensor.kind != StateKind::kParameter) continue;

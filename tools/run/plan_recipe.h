@@ -30,6 +30,7 @@ class RecipePlan {
 
  private:
   std::string path_;
+  double proof_ms_ = 0;  // of what was read; entries that are added are proved as they are
   Plan plan_;
 };
 

@@ -61,10 +61,6 @@ std::string DevicesLine(const Plan& plan) {
   return line + std::to_string(program.instructions.size()) + " instructions a step";
 }
 
-}  // namespace
-
-namespace {
-
 // "64", or with accumulation "64 = 4 x 16".
 std::string BatchText(int64_t batch, int64_t accumulate) {
   const std::string text = std::to_string(batch);

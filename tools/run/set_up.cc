@@ -182,10 +182,6 @@ MetricSpec MetricAt(const Configuration& configuration, const std::string& text)
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Those that are asked for, and the one that tells the best where it is none of them.
 std::vector<MetricSpec> WantedMetrics(const Configuration& configuration) {
   std::vector<MetricSpec> wanted;

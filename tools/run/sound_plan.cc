@@ -1,5 +1,7 @@
 #include "tools/run/sound_plan.h"
 
+#include <chrono>
+
 #include "compiler/verify_launches.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/plan_file.h"
@@ -13,10 +15,12 @@ void ProveSound(const Plan& plan) {
   VerifyOrThrow(plan);
 }
 
-Plan ReadSoundPlan(const std::string& path) {
+Plan ReadSoundPlan(const std::string& path, double* proof_ms) {
   const std::string file = PlanPathOf(path);
   Plan plan = ReadPlan(file);
+  const auto start = std::chrono::steady_clock::now();
   ProveSound(plan);
+  if (proof_ms != nullptr) *proof_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (plan.entries.empty())
     throw Error(ErrorCode::kPlan, "the plan has no entry: nothing can be run", Escaped(file, 4096), "compile the model again");
   return plan;

@@ -73,7 +73,7 @@ std::map<std::string, Hparam> Hparams(const Configuration& configuration, int64_
 // What the environment tells NCCL, which takes it from there.
 std::string NcclVariables() {
   std::string text;
-  for (const char* name : {"NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_ALGO", "NCCL_PROTO"}) {
+  for (const char* name : kNcclVariables) {
     if (const char* value = std::getenv(name)) text += (text.empty() ? "" : " ") + std::string(name) + "=" + Escaped(value, 200);
   }
   return text;
