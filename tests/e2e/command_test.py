@@ -3,10 +3,8 @@ import json
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -28,13 +26,7 @@ ESCAPE = "\x1b["
 class CommandTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.folder)
-        os.chdir(cls.folder)
-        cls.addClassCleanup(os.chdir, "/")
-        rng = np.random.default_rng(0)
-        sample_files.models(rng)
-        sample_files.tables(rng)
+        cls.folder = sample_files.in_folder_of(cls)
         cls.run_command(cls, [*TRAIN, "--name", "main", "--eval-split", "20%"])
 
     def run_command(self, words, code=0, **environment):

@@ -14,7 +14,6 @@ import time
 import unittest
 import uuid
 
-import numpy as np
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -51,13 +50,7 @@ def processes_with(mark):
 class LaunchTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.base = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.base)
-        os.chdir(cls.base)
-        cls.addClassCleanup(os.chdir, "/")
-        rng = np.random.default_rng(0)
-        sample_files.models(rng)
-        sample_files.tables(rng)
+        cls.base = sample_files.in_folder_of(cls)
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=self.base)

@@ -2,6 +2,7 @@
 import gzip
 import os
 import shutil
+import tempfile
 
 import numpy as np
 import onnx
@@ -98,6 +99,18 @@ def images(rng):
             PIL.Image.fromarray(rng.integers(0, 255, (8, 8, 3)).astype("uint8")).save(f"images/{kind}/{i}.png")
     shutil.copytree("images", "broken")
     write("broken/dog/1.png", read("images/dog/1.png")[:60])
+
+
+def in_folder_of(test_class):
+    """A folder with models and tables, which is the tests' working directory until the last of them has run."""
+    folder = tempfile.mkdtemp()
+    test_class.addClassCleanup(shutil.rmtree, folder)
+    os.chdir(folder)
+    test_class.addClassCleanup(os.chdir, "/")
+    rng = np.random.default_rng(0)
+    models(rng)
+    tables(rng)
+    return folder
 
 
 def configurations():

@@ -10,7 +10,6 @@ import signal
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 import unittest
@@ -40,13 +39,7 @@ def softmax(logits):
 class UseTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.folder)
-        os.chdir(cls.folder)
-        cls.addClassCleanup(os.chdir, "/")
-        rng = np.random.default_rng(0)
-        sample_files.models(rng)
-        sample_files.tables(rng)
+        cls.folder = sample_files.in_folder_of(cls)
         cls.report = cls.json(cls, [*TRAIN_LONG, "--name", "main", "--log-every", "2", "--clip-norm", "1", "--json"])
         table = np.loadtxt("train.csv", delimiter=",", skiprows=1)
         cls.x, cls.label = table[:, :4].astype("float32"), table[:, 4].astype(int)

@@ -13,6 +13,7 @@
 #include "compiler/compile.h"
 #include "runtime/exec/host_executor.h"
 #include "tests/conformance/training_case.h"
+#include "tests/exec/step_fetches.h"
 
 namespace gradloom {
 namespace {
@@ -26,20 +27,11 @@ class Chaos : public testing::TestWithParam<const char*> {};
 
 // The fetches of three steps from the initial state, and every device's state after them.
 std::string Outcome(HostExecutor& executor, const TrainingCase& recorded, const std::vector<std::string>& initial) {
-  const Plan& plan = executor.plan();
   for (size_t rank = 0; rank < initial.size(); ++rank) {
     std::memcpy(executor.state().at(static_cast<int>(rank), 0), initial[rank].data(), initial[rank].size());
   }
   std::string bytes;
-  for (int step = 0; step < 3; ++step) {
-    std::vector<TensorView> feeds;
-    for (const Feed& feed : plan.entries[0].feeds) feeds.push_back(recorded.batches.at(feed.name + std::to_string(step)).view());
-    executor.Run(0, feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
-    for (size_t f = 0; f < plan.entries[0].fetches.size(); ++f) {
-      const TensorView view = executor.Fetched(0, static_cast<int>(f));
-      bytes.append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes()));
-    }
-  }
+  for (int step = 0; step < 3; ++step) AddFetchesOfStep(executor, recorded, step, bytes);
   for (size_t rank = 0; rank < initial.size(); ++rank) {
     bytes.append(reinterpret_cast<const char*>(executor.state().at(static_cast<int>(rank), 0)), initial[rank].size());
   }

@@ -8,6 +8,7 @@
 #include "kernels/cpu/isa/loops.h"
 #include "runtime/exec/host_executor.h"
 #include "tests/conformance/training_case.h"
+#include "tests/exec/step_fetches.h"
 
 namespace gradloom {
 namespace {
@@ -22,16 +23,9 @@ std::string Outcome(const TrainingCase& recorded, int threads) {
   options.recipe.threads = threads;
   options.entries.push_back({EntryKind::kStep, recorded.batch_sizes.front()});
   HostExecutor executor(std::make_shared<const Plan>(Compile(Model::Load(recorded.model_path), options)));
-  const Plan& plan = executor.plan();
   std::string bytes;
   for (int step = 0; step < recorded.steps() && recorded.batch_sizes[static_cast<size_t>(step)] == recorded.batch_sizes.front(); ++step) {
-    std::vector<TensorView> feeds;
-    for (const Feed& feed : plan.entries[0].feeds) feeds.push_back(recorded.batches.at(feed.name + std::to_string(step)).view());
-    executor.Run(0, feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
-    for (size_t f = 0; f < plan.entries[0].fetches.size(); ++f) {
-      const TensorView view = executor.Fetched(0, static_cast<int>(f));
-      bytes.append(static_cast<const char*>(view.data), static_cast<size_t>(view.bytes()));
-    }
+    AddFetchesOfStep(executor, recorded, step, bytes);
   }
   return bytes;
 }

@@ -9,7 +9,6 @@
 
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/product_calls.h"
 #include "tests/seed/test_seed.h"
@@ -151,9 +150,7 @@ TEST(Bfloat16, Convolutions) {
   const auto low = [](Shape shape) { return Plain(DType::kBfloat16, std::move(shape)); };
   for (const ConvCase& c : kConvolutions) {
     const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.groups}};
-    const Windows windows = WindowsOf(attributes, c.x, {c.w.begin() + 2, c.w.end()});
-    Shape y{c.x[0], c.w[0]};
-    for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2]));
+    const Shape y = Convolved(c.x, c.w, attributes);
     const auto call = [&](const char* op, const char* domain, std::vector<OperandType> inputs, const Shape& output) {
       return KernelCall{.op = op, .domain = domain, .attributes = attributes, .inputs = std::move(inputs), .outputs = {low(output)}};
     };

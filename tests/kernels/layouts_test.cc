@@ -12,6 +12,7 @@
 #include "kernels/cpu/isa/loops.h"
 #include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
+#include "tests/kernels/product_calls.h"
 #include "tests/seed/test_seed.h"
 
 namespace gradloom {
@@ -28,6 +29,13 @@ OperandType Last(Shape shape) {
 KernelCall Call(const std::string& op, const std::string& domain, std::vector<OperandType> inputs, std::vector<OperandType> outputs,
                 Attributes attributes = {}) {
   return {.op = op, .domain = domain, .attributes = std::move(attributes), .inputs = std::move(inputs), .outputs = std::move(outputs)};
+}
+
+// [O, I, kernel ...].
+Shape Filters(int64_t outputs, int64_t inputs, const std::vector<int64_t>& kernel) {
+  Shape w{outputs, inputs};
+  for (const int64_t extent : kernel) w.push_back(extent);
+  return w;
 }
 
 // oneDNN keeps primitives it has made, by what they compute and by the size of the team that made them: a kernel for one
@@ -223,9 +231,7 @@ TEST(ChannelsLast, ConvolutionsInTheLayoutsTheyWishFor) {
   int wishes = 0;
   for (const Case& c : cases) {
     const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"group", c.group}};
-    const Windows windows = WindowsOf(attributes, c.x, {c.w.begin() + 2, c.w.end()});
-    Shape y{c.x[0], c.w[0]};
-    for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2], false));
+    const Shape y = Convolved(c.x, c.w, attributes);
     KernelCall calls[] = {Call("Conv", "", {Float(c.x), Float(c.w), Float({c.w[0]})}, {Float(y)}, attributes),
                           Call("ConvGradInput", "gradloom", {Float(y), Float(c.w)}, {Float(c.x)}, attributes),
                           Call("ConvGradWeight", "gradloom", {Float(c.x), Float(y)}, {Float(c.w)}, attributes)};
@@ -257,9 +263,7 @@ TEST(ChannelsLast, InputGradientsOfFewChannels) {
   int served = 0;
   for (const Case& c : cases) {
     const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}};
-    const Windows windows = WindowsOf(attributes, c.x, {c.w.begin() + 2, c.w.end()});
-    Shape y{c.x[0], c.w[0]};
-    for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2], false));
+    const Shape y = Convolved(c.x, c.w, attributes);
     KernelCall call = Call("ConvGradInput", "gradloom", {Float(y), Float(c.w)}, {Float(c.x)}, attributes);
     EXPECT_NE(Rejection(*FindKernel("cpu.ConvGradInput"), call), "") << "plain operands";
     if (!FindKernel("onednn.ConvGradInput")->prefers(call)) continue;
@@ -288,10 +292,7 @@ TEST(ChannelsLast, WeightGradientsOfAFilterForEachChannel) {
   for (const Case& c : cases) {
     const int64_t channels = c.x[1];
     const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", channels}};
-    const Windows windows = WindowsOf(attributes, c.x, c.kernel);
-    Shape y{c.x[0], channels}, w{channels, 1};
-    for (int dim = 0; dim < windows.rank(); ++dim)
-      y.push_back(windows.Count(dim, c.x[dim + 2], false)), w.push_back(c.kernel[static_cast<size_t>(dim)]);
+    const Shape w = Filters(channels, 1, c.kernel), y = Convolved(c.x, w, attributes);
     const KernelCall call = Call("ConvGradWeight", "gradloom", {Last(c.x), Last(y)}, {Float(w)}, attributes);
     ExpectSameAsReference(call, random, {.absolute = 1e-4, .relative = 1e-4}, "cpu.ConvGradWeight");
   }
@@ -320,10 +321,7 @@ TEST(ChannelsLast, WeightGradientsOfDenseConvolutions) {
                         {{2, 48, 300}, 64, {9}, {1}, {8, 0}, {1}}};
   for (const Case& c : cases) {
     const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}};
-    const Windows windows = WindowsOf(attributes, c.x, c.kernel);
-    Shape y{c.x[0], c.outputs}, w{c.outputs, c.x[1]};
-    for (int dim = 0; dim < windows.rank(); ++dim)
-      y.push_back(windows.Count(dim, c.x[dim + 2], false)), w.push_back(c.kernel[static_cast<size_t>(dim)]);
+    const Shape w = Filters(c.outputs, c.x[1], c.kernel), y = Convolved(c.x, w, attributes);
     for (const char* layout : {"plain", "blocks"}) {
       OperandType weights = Float(w);
       if (layout == std::string_view("blocks")) weights.layout = Layout::FromString(w.rank() == 4 ? "0231:0x24" : "021:0x24");
@@ -363,10 +361,7 @@ TEST(ChannelsLast, WeightGradientsInParts) {
                         {{2, 32, 30, 30}, 32, {3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 2}};
   for (const Case& c : cases) {
     const Attributes attributes = {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.group}};
-    const Windows windows = WindowsOf(attributes, c.x, c.kernel);
-    Shape y{c.x[0], c.outputs}, w{c.outputs, c.x[1] / c.group};
-    for (int dim = 0; dim < windows.rank(); ++dim)
-      y.push_back(windows.Count(dim, c.x[dim + 2], false)), w.push_back(c.kernel[static_cast<size_t>(dim)]);
+    const Shape w = Filters(c.outputs, c.x[1] / c.group, c.kernel), y = Convolved(c.x, w, attributes);
     KernelCall call = Call("ConvGradWeight", "gradloom", {Float(c.x), Float(y)}, {Float(w)}, attributes);
     const Comparison close = {.absolute = 1e-3, .relative = 1e-4};
     ExpectSameAsReference(call, random, close, "onednn.ConvGradWeight");

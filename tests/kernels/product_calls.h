@@ -8,9 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
 
 namespace gradloom {
+
+// The extents of y = x * w, for x[N, C, ...] and w[O, I, kernel ...].
+inline Shape Convolved(const Shape& x, const Shape& w, const Attributes& attributes) {
+  const Windows windows = WindowsOf(attributes, x, {w.begin() + 2, w.end()});
+  Shape y{x[0], w[0]};
+  for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, x[dim + 2]));
+  return y;
+}
 
 struct ProductShapes {
   Shape a, b, y;

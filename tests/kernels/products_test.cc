@@ -4,7 +4,6 @@
 #include <string>
 
 #include "kernels/cpu/cpu_kernels.h"
-#include "runtime/base/windows.h"
 #include "tests/kernels/compare.h"
 #include "tests/kernels/product_calls.h"
 #include "tests/seed/test_seed.h"
@@ -84,12 +83,7 @@ Attributes AttributesOf(const ConvCase& c) {
   return {{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.groups}};
 }
 
-Shape OutputOf(const ConvCase& c) {
-  const Windows windows = WindowsOf(AttributesOf(c), c.x, {c.w.begin() + 2, c.w.end()});
-  Shape y{c.x[0], c.w[0]};
-  for (int dim = 0; dim < windows.rank(); ++dim) y.push_back(windows.Count(dim, c.x[dim + 2]));
-  return y;
-}
+Shape OutputOf(const ConvCase& c) { return Convolved(c.x, c.w, AttributesOf(c)); }
 
 TEST(Convolution, ForwardAndGradients) {
   std::mt19937_64 random(TestSeed());
