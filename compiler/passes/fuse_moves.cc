@@ -10,6 +10,7 @@
 
 #include "compiler/graph/constants.h"
 #include "compiler/passes/graph_match.h"
+#include "compiler/passes/slice_part.h"
 
 namespace gradloom {
 namespace {
@@ -17,11 +18,9 @@ namespace {
 // More and smaller blocks than these are no longer a few copies.
 constexpr int64_t kMostBlocks = 64;
 
-// Extents [begin, end) of an axis of x.
-struct Part {
-  ValueId x;
-  int axis;
-  int64_t begin, end;
+// A part of x.
+struct Part : SlicePart {
+  ValueId x = kNoValue;
 };
 
 bool IsIdentity(const std::vector<int64_t>& perm) {
@@ -56,24 +55,16 @@ class Fuser {
     return made != nullptr && made->outputs[0] == id && match_.OnlyReader(id) == &reader ? made : nullptr;
   }
 
-  // A slice along one axis without gaps.
-  std::optional<Part> PartOf(const Node& slice) const {
-    const auto starts = ConstantInts(graph_, slice, 1), axes = ConstantInts(graph_, slice, 3), steps = ConstantInts(graph_, slice, 4);
-    const bool stepped = slice.inputs.size() > 4 && slice.inputs[4] != kNoValue;
-    if (!starts || !axes || axes->size() != 1 || (stepped && (!steps || (*steps)[0] != 1))) return std::nullopt;
-    const Shape x = b_.shape(slice.inputs[0]);
-    const std::optional<int> axis = NormalAxis((*axes)[0], x.rank());
-    if (!axis) return std::nullopt;
-    const int64_t extent = x[*axis], start = (*starts)[0] < 0 ? (*starts)[0] + extent : (*starts)[0];
-    const int64_t begin = std::clamp<int64_t>(start, 0, extent);
-    return Part{slice.inputs[0], *axis, begin, begin + b_.shape(slice.outputs[0])[*axis]};
+  std::optional<Part> PartRead(const Node& slice) const {
+    const std::optional<SlicePart> part = PartOf(graph_, slice, b_.shape(slice.inputs[0]), b_.shape(slice.outputs[0]));
+    return part ? std::optional(Part{*part, slice.inputs[0]}) : std::nullopt;
   }
 
   std::function<void()> MatchConcat(const Node& concat) const {
     std::vector<Part> parts;
     for (ValueId input : concat.inputs) {
       const Node* slice = MadeFor(concat, input, "Slice");
-      const std::optional<Part> part = slice == nullptr ? std::nullopt : PartOf(*slice);
+      const std::optional<Part> part = slice == nullptr ? std::nullopt : PartRead(*slice);
       if (!part || part->begin == part->end || (!parts.empty() && (part->x != parts[0].x || part->axis != parts[0].axis))) return {};
       parts.push_back(*part);
     }

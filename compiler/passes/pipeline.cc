@@ -231,6 +231,11 @@ void RunSimplifyDevice(PassContext& c) {
   if (c.divided) Simplify(c.graph);
 }
 
+void RunConcatGradients(PassContext& c) {
+  GraphBuilder builder(c.graph, c.rules);
+  ConcatGradients(builder);
+}
+
 void RunKeepSteps(PassContext& c) { KeepSteps(c.graph, c.recipe.device, c.recipe.threads); }
 
 void RunSplitBatchNorm(PassContext& c) {
@@ -358,6 +363,8 @@ constexpr Pass kPasses[] = {
     // Here the batch is divided (replicate_data) and the stages are cut apart, where there are several devices; compile.cc does it,
     // as it makes several graphs of one. What was kept apart for its sake is brought together then.
     {"simplify_device", RunSimplifyDevice, true},
+    // By device, where parts of samples are like any others; before what looks at pointwise operators, which would take the sums.
+    {"concat_gradients", RunConcatGradients, true},
     // By device, and before recompute, which may undo it where memory is short.
     {"keep_steps", RunKeepSteps, true},
     // After differentiation, whose rule is the whole operator's; before what looks at pointwise operators.
