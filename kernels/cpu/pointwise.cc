@@ -18,6 +18,7 @@ namespace {
 using Kind = BroadcastOperand::Kind;
 
 constexpr int64_t kWorkPerThread = 1 << 15;  // in elements of a cheap function
+constexpr int64_t kShortRow = 16;            // up to this a call for each row takes longer than its elements
 
 // Strides of a plain operand along the output's axes, 0 where it is repeated.
 std::vector<int64_t> StepsAlong(const Shape& from, const Shape& to) {
@@ -29,34 +30,41 @@ std::vector<int64_t> StepsAlong(const Shape& from, const Shape& to) {
   return steps;
 }
 
-// Axes next to each other become one where every operand allows it; axes of extent 1 vanish.
-void MergeAxes(const Shape& shape, std::vector<std::vector<int64_t>>& steps, std::vector<int64_t>& extents) {
-  std::vector<std::vector<int64_t>> merged(steps.size());
+// How an operand with these steps along the axes of `shape` is read: axes next to each other become one where it goes on in them alike;
+// axes of extent 1 vanish.
+BroadcastOperand ReadBySteps(const Shape& shape, const std::vector<int64_t>& steps) {
+  BroadcastOperand operand{.kind = Kind::kGeneral};
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (shape[axis] == 1) continue;
-    const auto at = static_cast<size_t>(axis);
-    bool merges = !extents.empty();
-    for (size_t k = 0; k < steps.size() && merges; ++k) merges = merged[k].back() == steps[k][at] * shape[axis];
-    if (merges) {
-      extents.back() *= shape[axis];
-      for (size_t k = 0; k < steps.size(); ++k) merged[k].back() = steps[k][at];
+    const int64_t step = steps[static_cast<size_t>(axis)];
+    if (!operand.extents.empty() && operand.steps.back() == step * shape[axis]) {
+      operand.extents.back() *= shape[axis];
+      operand.steps.back() = step;
     } else {
-      extents.push_back(shape[axis]);
-      for (size_t k = 0; k < steps.size(); ++k) merged[k].push_back(steps[k][at]);
+      operand.extents.push_back(shape[axis]);
+      operand.steps.push_back(step);
     }
   }
-  steps = std::move(merged);
+  return operand;
 }
 
 // The trailing part of the output that the operand covers without repetition, if it covers nothing else.
-int64_t PeriodOf(const std::vector<int64_t>& extents, const std::vector<int64_t>& steps) {
+int64_t PeriodOf(const BroadcastOperand& operand) {
   int64_t period = 1;
-  size_t axis = extents.size();
-  while (axis > 0 && steps[axis - 1] == period) period *= extents[--axis];
+  size_t axis = operand.extents.size();
+  while (axis > 0 && operand.steps[axis - 1] == period) period *= operand.extents[--axis];
   while (axis > 0) {
-    if (steps[--axis] != 0) return 0;
+    if (operand.steps[--axis] != 0) return 0;
   }
   return period;
+}
+
+// Rows of a few elements, one after the other.
+template <typename T>
+void CopyRows(const T* from, int64_t row_step, int64_t step, int64_t rows, int64_t width, float* to) {
+  for (int64_t r = 0; r < rows; ++r, from += row_step) {
+    for (int64_t i = 0; i < width; ++i) *to++ = static_cast<float>(from[i * step]);
+  }
 }
 
 bool Costly(PointwiseOp op) {
@@ -200,28 +208,21 @@ void PointwiseKernel::PlaceInputs(const KernelCall& call, const PointwiseProgram
   }
   const OperandType& out = call.outputs[0];
   const bool flat = !out.layout.plain();
-  std::vector<std::vector<int64_t>> steps;
-  for (const OperandType& input : call.inputs) {
-    steps.push_back(input.present() && !flat ? StepsAlong(input.shape, out.shape)
-                                             : std::vector<int64_t>(static_cast<size_t>(out.shape.rank()), 0));
-  }
-  steps.push_back(out.shape.strides());
-  MergeAxes(out.shape, steps, extents_);
   operands_.resize(call.inputs.size());
   for (int i = 0; i < program.num_inputs; ++i) {
     const auto at = static_cast<size_t>(i);
     if (!used[at]) continue;
     const OperandType& input = call.inputs[at];
     BroadcastOperand& operand = operands_[at];
-    const int64_t n = input.layout.elements(input.shape), period = flat ? 0 : PeriodOf(extents_, steps[at]);
+    const int64_t n = input.layout.elements(input.shape);
     if (n == elements_ && (n != 1 || out.shape.elements() == 1)) {
       operand.kind = Kind::kDense;
     } else if (n == 1) {
       operand.kind = Kind::kScalar;
-    } else if (period > 0 && period <= kTile) {
-      operand = {Kind::kPeriodic, period, {}};
     } else {
-      operand = {Kind::kGeneral, 1, steps[at]};
+      GRADLOOM_CHECK(!flat);
+      operand = ReadBySteps(out.shape, StepsAlong(input.shape, out.shape));
+      if (const int64_t period = PeriodOf(operand); period > 0 && period <= kTile) operand = {Kind::kPeriodic, period, {}, {}};
     }
     if (operand.kind == Kind::kDense && input.dtype == DType::kFloat32) {
       places_[at] = {Place::Kind::kInput, i};
@@ -300,30 +301,44 @@ void PointwiseKernel::GatherTile(const Gather& gather, const void* input, float*
   const BroadcastOperand& operand = operands_[static_cast<size_t>(gather.input)];
   const DType dtype = dtypes_[static_cast<size_t>(gather.input)];
   if (operand.kind == Kind::kDense) return LoadFloats(*loops_, dtype, input, begin, n, tile);
-  const size_t last = extents_.size() - 1;
+  const std::vector<int64_t>&extents = operand.extents, &steps = operand.steps;
+  const size_t last = extents.size() - 1;
   std::array<int64_t, kMaxRank> index{};
   int64_t rest = begin, offset = 0;
-  for (size_t axis = extents_.size(); axis-- > 0;) {
-    index[axis] = rest % extents_[axis];
-    rest /= extents_[axis];
-    offset += index[axis] * operand.steps[axis];
+  for (size_t axis = extents.size(); axis-- > 0;) {
+    index[axis] = rest % extents[axis];
+    rest /= extents[axis];
+    offset += index[axis] * steps[axis];
   }
-  const int64_t step = operand.steps[last];
+  const int64_t width = extents[last], step = steps[last];
+  const bool short_rows = last > 0 && width <= kShortRow && (dtype == DType::kFloat32 || dtype == DType::kBool);
   while (n > 0) {
-    const int64_t run = std::min(n, extents_[last] - index[last]);
-    // The innermost step of a plain operand is 1, or 0.
-    LoadFloats(*loops_, dtype, input, offset, step == 0 ? 1 : run, tile);
-    if (step == 0) loops_->fill(tile, tile[0], run);
-    tile += run;
-    n -= run;
-    // To the next row of the innermost axis.
-    offset -= index[last] * step;
-    index[last] = 0;
+    int64_t rows = 1;
+    if (short_rows && index[last] == 0 && n >= width) {
+      rows = std::min(n / width, extents[last - 1] - index[last - 1]);
+      const auto copy = [&](const auto* from) { CopyRows(from + offset, steps[last - 1], step, rows, width, tile); };
+      dtype == DType::kBool ? copy(static_cast<const unsigned char*>(input)) : copy(static_cast<const float*>(input));
+      tile += rows * width;
+      n -= rows * width;
+    } else {
+      const int64_t run = std::min(n, width - index[last]);
+      // The innermost step of a plain operand is 1, or 0.
+      LoadFloats(*loops_, dtype, input, offset, step == 0 ? 1 : run, tile);
+      if (step == 0) loops_->fill(tile, tile[0], run);
+      tile += run;
+      n -= run;
+      offset -= index[last] * step;
+      index[last] = 0;
+    }
+    // To the row behind these.
+    int64_t ahead = rows;
     for (size_t axis = last; axis-- > 0;) {
-      offset += operand.steps[axis];
-      if (++index[axis] < extents_[axis]) break;
-      offset -= operand.steps[axis] * extents_[axis];
+      offset += ahead * steps[axis];
+      index[axis] += ahead;
+      if (index[axis] < extents[axis]) break;
+      offset -= steps[axis] * extents[axis];
       index[axis] = 0;
+      ahead = 1;
     }
   }
 }

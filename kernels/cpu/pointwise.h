@@ -20,7 +20,7 @@ struct BroadcastOperand {
   };
   Kind kind = Kind::kDense;
   int64_t period = 1;
-  std::vector<int64_t> steps;  // per merged axis, 0 where repeated
+  std::vector<int64_t> extents, steps;  // per axis, merged as this operand alone allows; 0 where repeated
 };
 
 // A program with its operands placed: into tiles on the stack, into the operands' own memory.
@@ -71,7 +71,6 @@ class PointwiseKernel : public Kernel {
   const Loops* loops_;
   int64_t elements_ = 0;
   int threads_ = 1;
-  std::vector<int64_t> extents_;  // of the merged axes
   std::vector<BroadcastOperand> operands_;
   std::vector<DType> dtypes_;  // by input
   std::vector<float> constants_;

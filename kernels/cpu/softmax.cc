@@ -9,6 +9,8 @@ namespace {
 
 constexpr int64_t kElementsPerThread = 1 << 12;
 constexpr int64_t kColumnGroup = 256;
+// Columns fewer than a vector has lanes are laid out as rows, if they are not longer than this.
+constexpr int64_t kFewColumns = 16, kLongestColumn = 4096;
 
 // Softmax or its logarithm along one axis.
 template <bool kLog>
@@ -27,9 +29,19 @@ class SoftmaxKernel : public Kernel {
     const float* x = static_cast<const float*>(inputs[0]);
     float* y = static_cast<float*>(outputs[0]);
     if (n_ == 0) return;
+    const auto row = kLog ? loops_.log_softmax_row : loops_.softmax_row;
     if (inner_ == 1) {
-      const auto row = kLog ? loops_.log_softmax_row : loops_.softmax_row;
       ParallelFor(outer_, threads_, [&](int64_t i) { row(x + i * n_, y + i * n_, n_); });
+      return;
+    }
+    if (inner_ < kFewColumns && n_ <= kLongestColumn) {
+      ParallelFor(outer_ * inner_, threads_, [&](int64_t i) {
+        alignas(64) float column[kLongestColumn];
+        const int64_t at = i / inner_ * n_ * inner_ + i % inner_;
+        for (int64_t k = 0; k < n_; ++k) column[k] = x[at + k * inner_];
+        row(column, column, n_);
+        for (int64_t k = 0; k < n_; ++k) y[at + k * inner_] = column[k];
+      });
       return;
     }
     const auto columns = kLog ? loops_.log_softmax_columns : loops_.softmax_columns;
