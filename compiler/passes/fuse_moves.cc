@@ -17,6 +17,8 @@ namespace {
 
 // More and smaller blocks than these are no longer a few copies.
 constexpr int64_t kMostBlocks = 64;
+// Of fewer elements a copy costs more than its elements.
+constexpr int64_t kSmallestBlock = 8;
 
 // A part of x.
 struct Part : SlicePart {
@@ -80,8 +82,8 @@ class Fuser {
       covered = part.end;
       block = std::gcd(block, covered);
     }
-    const int64_t blocks = shape[axis] / block;
-    if (covered != shape[axis] || blocks > kMostBlocks) return {};
+    const int64_t blocks = shape[axis] / block, elements = block * shape.strides()[static_cast<size_t>(axis)];
+    if (covered != shape[axis] || blocks > kMostBlocks || elements < kSmallestBlock) return {};
     std::vector<int64_t> order;
     for (const Part& part : parts) {
       for (int64_t at = part.begin; at < part.end; at += block) order.push_back(at / block);

@@ -42,6 +42,10 @@ const Case kCases[] = {
      " t = Transpose <perm = [1, 0]> (c)\n p = MatMul (x, t)\n m = ReduceMean <keepdims = 0, axes = [1]> (p)\n"
      " h = Slice (w, zero, six, zero)\n r = MatMul (m, h)\n",
      3, 0, 3},
+    {"single elements in another order",
+     " a = Slice (x, zero, one, two)\n b = Slice (x, one, large, two)\n c = Concat <axis = 2> (b, a)\n p = MatMul (c, k)\n"
+     " r = ReduceMean <keepdims = 0, axes = [1]> (p)\n",
+     2},
     {"rows of a table, time first",
      " e = Gather (table, ids)\n s = Transpose <perm = [1, 0, 2]> (e)\n q = Mul (s, s)\n r = ReduceMean <keepdims = 0, axes = [0]> (q)\n",
      0, 1, 0, 1},
