@@ -55,6 +55,7 @@ constexpr Rows kFamilies[] = {
     CpuResizeKernels,
     CpuGridSampleKernels,
     CpuPadKernels,
+    CpuSignalKernels,
     CpuWidenedKernels,
     CpuSlowBfloat16Kernels,
 };

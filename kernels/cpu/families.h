@@ -46,6 +46,7 @@ std::span<const CpuKernel> CpuAveragePoolKernels();      // average_pool.cc
 std::span<const CpuKernel> CpuResizeKernels();           // resize.cc
 std::span<const CpuKernel> CpuGridSampleKernels();       // grid_sample.cc
 std::span<const CpuKernel> CpuPadKernels();              // pad.cc
+std::span<const CpuKernel> CpuSignalKernels();           // signal.cc
 std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc
 std::span<const CpuKernel> CpuSlowBfloat16Kernels();     // convolution.cc: the same elsewhere, for plans of other machines
 

@@ -106,6 +106,21 @@ struct ResponseArgs {
   float bias, factor, beta;  // factor: alpha / size
 };
 
+// One pass of a Fourier transform of kFourierLines lines of n elements next to each other: Stockham's, which leaves them in order. An
+// element is its kFourierLines real parts and as many imaginary ones. n = done * parts * rest, of which earlier passes have seen to `done`:
+// with x' and y' of [n] such elements,
+//   y'[q + done (parts p + k)] = turn^(p k) sum over j < parts of x'[q + done (p + rest j)] root^(j k),
+// turn = e^(sign 2 pi i / (parts rest)), root = e^(sign 2 pi i / parts).
+inline constexpr Index kFourierLines = 16;
+struct FourierPassArgs {
+  Index parts, done, rest;
+  float sign;          // -1 forwards, 1 backwards
+  const float* turns;  // [rest, parts], each a real and an imaginary part
+  const float* roots;  // [parts], likewise
+  const float* x;
+  float* y;  // not x
+};
+
 // Rows of n elements that are normalised; bias may be null.
 struct LayerNormArgs {
   Index n;
@@ -238,6 +253,8 @@ struct Loops {
   // From the gradient of x * powers that of x.
   void (*local_response_grad)(const ResponseArgs& args, const float* dy, const float* x, const float* bases, const float* powers,
                               float* dx);
+
+  void (*fourier_pass)(const FourierPassArgs& args);
 
   const UpdateFunction* updates;  // by UpdateLoop
 

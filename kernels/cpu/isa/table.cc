@@ -43,6 +43,7 @@ const Loops kLoops = {
     .layer_norm_grad_row = LayerNormGradRow,
     .local_response = LocalResponse,
     .local_response_grad = LocalResponseGrad,
+    .fourier_pass = FourierPass,
     .updates = kUpdates,
     .matrix = Matrix,
     .matrix_panel = kMatrixPanel,

@@ -48,6 +48,8 @@ void LayerNormGradRow(const LayerNormArgs& args, const float* g, const float* x,
 void LocalResponse(const ResponseArgs& args, const float* x, float* bases, float* powers);
 void LocalResponseGrad(const ResponseArgs& args, const float* dy, const float* x, const float* bases, const float* powers, float* dx);
 
+void FourierPass(const FourierPassArgs& args);
+
 extern const UpdateFunction kUpdates[];
 
 void Matrix(const MatrixArgs& args, float* pack);

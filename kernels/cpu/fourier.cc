@@ -1,0 +1,54 @@
+#include "kernels/cpu/fourier.h"
+
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+namespace gradloom {
+namespace {
+
+// The number of parts of the next pass: what has butterflies of its own first, then the smallest prime.
+int64_t NextParts(int64_t n) {
+  if (n % 4 == 0) return 4;
+  for (int64_t prime = 2; prime * prime <= n; ++prime) {
+    if (n % prime == 0) return prime;
+  }
+  return n;
+}
+
+void AddTurn(std::vector<float>& to, int64_t k, int64_t n, int sign) {
+  const double angle = sign * 2 * std::numbers::pi * static_cast<double>(k % n) / static_cast<double>(n);
+  to.push_back(static_cast<float>(std::cos(angle)));
+  to.push_back(static_cast<float>(std::sin(angle)));
+}
+
+}  // namespace
+
+Fourier::Fourier(int64_t length, bool inverse) : length_(length) {
+  const int sign = inverse ? 1 : -1;
+  for (int64_t done = 1; done < length;) {
+    const int64_t left = length / done, parts = NextParts(left), rest = left / parts;
+    Pass pass{.args = {.parts = parts, .done = done, .rest = rest, .sign = static_cast<float>(sign)}, .turns = {}, .roots = {}};
+    for (int64_t p = 0; p < rest; ++p) {
+      for (int64_t k = 0; k < parts; ++k) AddTurn(pass.turns, p * k, left, sign);
+    }
+    for (int64_t j = 0; j < parts; ++j) AddTurn(pass.roots, j, parts, sign);
+    passes_.push_back(std::move(pass));
+    done *= parts;
+  }
+}
+
+float* Fourier::Run(const Loops& loops, float* lines, float* work) const {
+  for (const Pass& pass : passes_) {
+    FourierPassArgs args = pass.args;
+    args.turns = pass.turns.data();
+    args.roots = pass.roots.data();
+    args.x = lines;
+    args.y = work;
+    loops.fourier_pass(args);
+    std::swap(lines, work);
+  }
+  return lines;
+}
+
+}  // namespace gradloom

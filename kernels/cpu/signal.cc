@@ -1,0 +1,199 @@
+// DFT and STFT by fast transforms, kFourierLines lines at a time.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/fourier.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int64_t kElementsPerThread = 1 << 12;
+constexpr int64_t kLongest = 1 << 18;  // 64 MiB of scratch for each thread
+
+using Places = std::array<int64_t, kFourierLines>;
+
+bool IsOnesided(const KernelCall& call) { return call.attributes.Int("onesided", call.op == "STFT" ? 1 : 0) != 0; }
+bool IsInverse(const KernelCall& call) { return call.attributes.Int("inverse", 0) != 0; }
+
+// The most that a transform may be long, by the shape of its result: half a spectrum fits two lengths, and any axis may be meant.
+int64_t LongestOf(const KernelCall& call) {
+  const Shape& to = call.outputs[0].shape;
+  const bool half = IsOnesided(call) && !IsInverse(call);
+  int64_t longest = 1;
+  for (int axis = 0; axis + 1 < to.rank(); ++axis) longest = std::max(longest, half ? 2 * to[axis] - 1 : to[axis]);
+  return longest;
+}
+
+int64_t Scratch(const KernelCall& call) {
+  return std::max(call.threads, 1) * 2 * Fourier::Floats(LongestOf(call)) * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t IntOf(const KernelCall& call, const void* const* inputs, size_t i, int64_t absent) {
+  if (!HasInput(call, i)) return absent;
+  return call.inputs[i].dtype == DType::kInt64 ? *static_cast<const int64_t*>(inputs[i]) : int64_t{*static_cast<const int32_t*>(inputs[i])};
+}
+
+class Transform : public Kernel {
+ public:
+  explicit Transform(const KernelCall& call)
+      : call_(call),
+        longest_(LongestOf(call)),
+        threads_(ThreadsFor(call.inputs[0].shape.elements() + call.outputs[0].shape.elements(), kElementsPerThread, call.threads)),
+        loops_(BestLoops()) {}
+
+ protected:
+  // The tables of the first step serve all others: the length is a constant of the model.
+  void Prepare(int64_t length, int64_t bins) {
+    const bool half = IsOnesided(call_) && !IsInverse(call_);
+    if (length <= 0 || length > longest_ || bins != (half ? length / 2 + 1 : length)) {
+      throw Error(ErrorCode::kValue, call_.op + ": a length of " + std::to_string(length) + " for " + std::to_string(bins) + " results");
+    }
+    if (!fourier_ || fourier_->length() != length) fourier_.emplace(length, IsInverse(call_));
+  }
+
+  // For each group of lines: fill(first, count, elements) writes them, take(first, count, elements) reads what they become.
+  template <typename Fill, typename Take>
+  void ForLines(int64_t lines, void* scratch, const Fill& fill, const Take& take) const {
+    const int64_t floats = Fourier::Floats(longest_);
+    ParallelFor(CeilDiv(lines, kFourierLines), threads_, [&](int64_t group) {
+      float* const memory = static_cast<float*>(scratch) + ThreadPlace() * 2 * floats;
+      const int64_t first = group * kFourierLines, count = std::min<int64_t>(kFourierLines, lines - first);
+      std::fill(memory, memory + Fourier::Floats(fourier_->length()), 0.0f);
+      fill(first, count, memory);
+      take(first, count, fourier_->Run(loops_, memory, memory + floats));
+    });
+  }
+
+  static float& Real(float* elements, int64_t t, int64_t line) { return elements[2 * kFourierLines * t + line]; }
+  static float& Imaginary(float* elements, int64_t t, int64_t line) { return elements[2 * kFourierLines * t + kFourierLines + line]; }
+
+  KernelCall call_;
+  int64_t longest_;
+  int threads_;
+  const Loops& loops_;
+  std::optional<Fourier> fourier_;
+};
+
+// (x [..., 1 or 2], length, axis), as kernels/reference/signal.cc says it.
+class Dft : public Transform {
+ public:
+  using Transform::Transform;
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const Shape &from = call_.inputs[0].shape, &to = call_.outputs[0].shape;
+    const int rank = from.rank();
+    const std::optional<int> place = NormalAxis(IntOf(call_, inputs, 2, -2), rank);
+    if (!place || *place == rank - 1) throw Error(ErrorCode::kAttr, call_.op + ": the axis is out of range");
+    const int axis = *place;
+    const bool to_real = IsInverse(call_) && IsOnesided(call_);
+    const int64_t length = IntOf(call_, inputs, 1, to_real ? to[axis] : from[axis]);
+    Prepare(length, to[axis]);
+    const int64_t inner = Product(from, axis + 1, rank - 1), parts = from[rank - 1], out_parts = to[rank - 1];
+    const int64_t half = length / 2 + 1, used = std::min(from[axis], to_real ? half : length);
+    const float scale = IsInverse(call_) ? 1.0f / static_cast<float>(length) : 1.0f;
+    const float* const x = static_cast<const float*>(inputs[0]);
+    float* const y = static_cast<float*>(outputs[0]);
+    // Where a line's first element is in a tensor with `extent` along the axis.
+    const auto places = [inner](int64_t first, int64_t count, int64_t extent, int64_t width) {
+      Places at{};
+      for (int64_t l = 0; l < count; ++l) {
+        const int64_t line = first + l;
+        at[static_cast<size_t>(l)] = (line / inner * extent * inner + line % inner) * width;
+      }
+      return at;
+    };
+    ForLines(
+        Product(from, 0, axis) * inner, scratch,
+        [&](int64_t first, int64_t count, float* elements) {
+          const Places at = places(first, count, from[axis], parts);
+          for (int64_t t = 0; t < used; ++t) {
+            const float* const row = x + t * inner * parts;
+            for (int64_t l = 0; l < count; ++l) Real(elements, t, l) = row[at[static_cast<size_t>(l)]];
+            for (int64_t l = 0; parts > 1 && l < count; ++l) Imaginary(elements, t, l) = row[at[static_cast<size_t>(l)] + 1];
+          }
+          // The other half of a spectrum of real numbers mirrors the first.
+          for (int64_t t = half; to_real && t < length; ++t) {
+            for (int64_t l = 0; l < count; ++l) {
+              Real(elements, t, l) = Real(elements, length - t, l);
+              Imaginary(elements, t, l) = -Imaginary(elements, length - t, l);
+            }
+          }
+        },
+        [&](int64_t first, int64_t count, float* elements) {
+          const Places at = places(first, count, to[axis], out_parts);
+          for (int64_t k = 0; k < to[axis]; ++k) {
+            float* const row = y + k * inner * out_parts;
+            for (int64_t l = 0; l < count; ++l) row[at[static_cast<size_t>(l)]] = Real(elements, k, l) * scale;
+            for (int64_t l = 0; out_parts > 1 && l < count; ++l) row[at[static_cast<size_t>(l)] + 1] = Imaginary(elements, k, l) * scale;
+          }
+        });
+  }
+};
+
+// (signal [batch, samples, 1 or 2], step, window, length) -> [batch, frames, bins, 2].
+class Stft : public Transform {
+ public:
+  using Transform::Transform;
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const Shape &from = call_.inputs[0].shape, &to = call_.outputs[0].shape;
+    const int64_t samples = from[1], parts = from.rank() > 2 ? from[2] : 1, step = IntOf(call_, inputs, 1, 0);
+    const int64_t windowed = HasInput(call_, 2) ? call_.inputs[2].shape.elements() : 0, length = IntOf(call_, inputs, 3, windowed);
+    Prepare(length, to[2]);
+    if (step <= 0 || (windowed != 0 && windowed != length) || (to[1] > 0 && (to[1] - 1) * step + length > samples)) {
+      throw Error(ErrorCode::kValue, call_.op + ": frames of " + std::to_string(length) + " samples, a window of " +
+                                         std::to_string(windowed) + ", steps of " + std::to_string(step));
+    }
+    const float *const x = static_cast<const float*>(inputs[0]), *const window =
+                                                                     windowed != 0 ? static_cast<const float*>(inputs[2]) : nullptr;
+    float* const y = static_cast<float*>(outputs[0]);
+    ForLines(
+        to[0] * to[1], scratch,
+        [&](int64_t first, int64_t count, float* elements) {
+          for (int64_t l = 0; l < count; ++l) {
+            const float* const frame = x + ((first + l) / to[1] * samples + (first + l) % to[1] * step) * parts;
+            for (int64_t t = 0; t < length; ++t) {
+              const float weight = window != nullptr ? window[t] : 1.0f;
+              Real(elements, t, l) = frame[t * parts] * weight;
+              if (parts > 1) Imaginary(elements, t, l) = frame[t * parts + 1] * weight;
+            }
+          }
+        },
+        [&](int64_t first, int64_t count, float* elements) {
+          for (int64_t l = 0; l < count; ++l) {
+            float* const row = y + (first + l) * to[2] * 2;
+            for (int64_t k = 0; k < to[2]; ++k) row[2 * k] = Real(elements, k, l), row[2 * k + 1] = Imaginary(elements, k, l);
+          }
+        });
+  }
+};
+
+std::string Rejects(const KernelCall& call) {
+  for (size_t i = 1; i < call.inputs.size(); ++i) {
+    const OperandType& operand = call.inputs[i];
+    if (!operand.present() || (call.op == "STFT" && i == 2)) continue;
+    if ((operand.dtype != DType::kInt64 && operand.dtype != DType::kInt32) || operand.shape.elements() != 1)
+      return "a length that is no integer";
+  }
+  if (HasInput(call, 2) && call.op == "STFT" && call.inputs[2].dtype != DType::kFloat32)
+    return std::string(DTypeName(call.inputs[2].dtype));
+  if (LongestOf(call) > kLongest) return "a length beyond " + std::to_string(kLongest);
+  return RejectsAllBut(call, DType::kFloat32, 0);
+}
+
+constexpr CpuKernel kKernels[] = {
+    {.row = {.name = "cpu.DFT", .op = "DFT", .domain = "", .rejects = Rejects, .scratch_bytes = Scratch}, .make = MakeKernel<Dft>},
+    {.row = {.name = "cpu.STFT", .op = "STFT", .domain = "", .rejects = Rejects, .scratch_bytes = Scratch}, .make = MakeKernel<Stft>},
+};
+
+}  // namespace
+
+std::span<const CpuKernel> CpuSignalKernels() { return kKernels; }
+
+}  // namespace gradloom
