@@ -47,9 +47,16 @@ std::string HelpForMissing(const std::string& path) {
   return near.empty() ? "check the path; relative paths start at the current folder" : near;
 }
 
+// Of a process that may open no more files the file is not to blame.
+bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
 [[noreturn]] void FailRead(const std::string& what, const std::string& path, int error) {
-  const std::string help = error == ENOENT ? HelpForMissing(path) : error == EACCES ? "check the file's permissions" : "";
-  throw Error(ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
+  const std::string help = error == ENOENT         ? HelpForMissing(path)
+                           : error == EACCES       ? "check the file's permissions"
+                           : IsShortage(error)     ? "see what the process's limits are: ulimit -a"
+                           : error == ENAMETOOLONG ? "check the path: a name has at most 255 bytes"
+                                                   : "";
+  throw Error(IsShortage(error) ? ErrorCode::kResource : ErrorCode::kIo, what + ": " + Reason(error), Escaped(path, 4096), help);
 }
 
 }  // namespace

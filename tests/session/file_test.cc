@@ -63,6 +63,20 @@ TEST(FileTest, AbsentFileIsNamed) {
   EXPECT_NE(error.message().find("No such file"), std::string::npos) << error.message();
 }
 
+TEST(FileTest, AProcessThatMayOpenNoMoreIsToldSo) {
+  const TemporaryFolder folder;
+  WriteFileAtomically(folder / "x", "a");
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Error error = ErrorOf([&] { ReadWholeFile(folder / "x"); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(error.code(), ErrorCode::kResource);
+  EXPECT_EQ(error.where(), folder / "x");
+  EXPECT_NE(error.message().find("Too many open files"), std::string::npos) << error.message();
+}
+
 TEST(FileTest, OnlyRegularFilesAreRead) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);

@@ -19,6 +19,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/thrown.h"
 #include "runtime/base/version.h"
 #include "tools/config/keys.h"
 #include "tools/gradloom/verbs.h"
@@ -241,7 +242,6 @@ bool IsVerb(std::string_view word) {
 
 int main(int argc, char** argv) {
   using gradloom::Error;
-  using gradloom::ErrorCode;
   gradloom::OpenStandardStreams();
   gradloom::end_before = std::set_terminate(gradloom::EndProcess);
   // A limit on the size of files ends a write with an error that can be told, not the process.
@@ -253,10 +253,7 @@ int main(int argc, char** argv) {
     return gradloom::Refuse(error.all(), json);
   } catch (const Error& error) {
     return gradloom::Refuse({error}, json);
-  } catch (const std::bad_alloc&) {
-    return gradloom::Refuse({Error(ErrorCode::kResource, "out of memory", "", "use a smaller --batch, or a machine with more memory")},
-                            json);
   } catch (const std::exception& error) {
-    return gradloom::Refuse({Error(ErrorCode::kInternal, error.what(), "", "report it with the command that shows it")}, json);
+    return gradloom::Refuse({gradloom::ErrorFrom(error)}, json);
   }
 }

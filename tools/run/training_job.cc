@@ -16,6 +16,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/host_name.h"
+#include "runtime/base/thrown.h"
 #include "runtime/base/version.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/exec/check_machine.h"
@@ -91,10 +92,9 @@ void TrainingJob::AbortFor(const std::exception_ptr& failure) const {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     communicator_->Abort(std::string(ErrorName(error.code())) + ": " + error.message());
-  } catch (const std::bad_alloc&) {
-    communicator_->Abort(std::string(ErrorName(ErrorCode::kResource)) + ": out of memory");
-  } catch (const std::exception& error) {
-    communicator_->Abort(std::string(ErrorName(ErrorCode::kInternal)) + ": " + Escaped(error.what()));
+  } catch (const std::exception& thrown) {
+    const Error error = ErrorFrom(thrown);
+    communicator_->Abort(std::string(ErrorName(error.code())) + ": " + error.message());
   }
 }
 

@@ -1,0 +1,32 @@
+#include "runtime/base/thrown.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <new>
+#include <string>
+#include <system_error>
+
+namespace gradloom {
+namespace {
+
+// What the system, or the process's share of it, has no more of; it may go well another time.
+bool IsShortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN; }
+
+}  // namespace
+
+Error ErrorFrom(const std::exception& thrown) {
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr)
+    return Error(ErrorCode::kResource, "out of memory", "", "use a smaller --batch, or a machine with more memory");
+  if (const auto* system = dynamic_cast<const std::system_error*>(&thrown)) {
+    const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&thrown);
+    const std::string where = file == nullptr ? "" : Escaped(file->path1().string(), 4096);
+    const std::string reason = system->code().message();
+    if (IsShortage(system->code().value()))
+      return Error(ErrorCode::kResource, "the system has no more for this process: " + reason, where, "see what its limits are: ulimit -a");
+    if (file != nullptr)
+      return Error(ErrorCode::kIo, "cannot look at the path: " + reason, where, "check the path, and whether its folders may be entered");
+  }
+  return Error(ErrorCode::kInternal, Escaped(thrown.what()), "", "report it with the command that shows it");
+}
+
+}  // namespace gradloom
