@@ -212,6 +212,8 @@ def rows(tools):
         Row("S24", "a configuration cut off", lambda: write("runs/done/config.toml", read("runs/done/config.toml")[:60]), RESUME, "E-CONFIG", ".", "config.toml:"),
         Row("S31", "state that is a link to itself", lambda: link("runs/done/state.safetensors", "state.safetensors"), "export runs/done -o o.onnx",
             "E-IO", "Too many levels of symbolic links", "state.safetensors"),
+        Row("S31", "a name that steers a terminal", lambda: None, "export runs/done -o '\x1b[31m.onnx'", "OK", r"-> \\x1b\[31m\.onnx"),
+        Row("S31", "a name that is no UTF-8", lambda: None, "export runs/done -o \udcff.onnx --json", "OK", '"output":"\ufffd.onnx"'),
         Row("S31", "records that are a link to another file", lambda: (write("secret", "mine\n"), link("runs/done/metrics.jsonl", os.path.abspath("secret"))),
             RESUME, "E-PATH", "symbolic link", "metrics.jsonl"),
         Row("S31", "a log that is a link to another file", lambda: (write("secret", "mine\n"), link("runs/done/log.txt", os.path.abspath("secret"))),

@@ -198,15 +198,30 @@ class WatchingTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end, "the run stands still")
         self.finish(process, 138)
 
+    def refuse(self, code, *words):
+        """Before there is a folder, whose name the command put right could not have."""
+        done = self.run_command(*TRAIN, "--name", "refused", *words)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertFalse(os.path.exists(f"{self.folder}/runs/refused"))
+        return done.stderr[done.stderr.rindex("error["):]
+
     def test_ports_and_addresses_that_cannot_be(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
-            done = self.run_command(*TRAIN, "--metrics-port", str(taken.getsockname()[1]))
-        self.assertEqual(done.returncode, 8, done.stderr)
-        self.assertIn("metrics cannot be served at 127.0.0.1:", done.stderr)
-        done = self.run_command(*TRAIN, "--metrics-port", "0", "--metrics-address", "no such host")
-        self.assertEqual(done.returncode, 4, done.stderr)
-        done = self.run_command(*TRAIN, "--metrics-port", "70000")
-        self.assertEqual(done.returncode, 4, done.stderr)
+            said = self.refuse(8, "--metrics-port", str(taken.getsockname()[1]))
+        self.assertIn("metrics cannot be served at 127.0.0.1:", said)
+        self.refuse(4, "--metrics-port", "0", "--metrics-address", "no such host")
+        self.refuse(4, "--metrics-port", "70000")
+
+    def test_traces_and_profiles_that_cannot_be(self):
+        self.assertIn("traced or profiled, not both", self.refuse(4, "--trace", "t", "--profile", "p"))
+        self.assertIn("'5:3' are no steps", self.refuse(4, "--trace", "t", "--trace-steps", "5:3"))
+        # A run of days must not find that out at its end.
+        for flag in ("--trace", "--profile"):
+            self.assertIn("--> nowhere/t", self.refuse(8, flag, "nowhere/t"))
+            self.assertIn("something else has that name", self.refuse(8, flag, "models"))
+        done = self.run_command(*TRAIN[:-1], "1", "--name", "traced", "--trace", "runs/traced/t")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(os.path.exists(f"{self.folder}/runs/traced/t"))
 
     def test_rank_0_of_a_job_serves(self):
         done = self.run_command("launch", "--standalone", "--nproc-per-node", "2", "--tee", "3", "--", *TRAIN[:-1], "1", "--metrics-port", "0",

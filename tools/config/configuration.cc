@@ -245,6 +245,33 @@ KeyValue WithAbsolutePath(const Key& key, KeyValue value) {
   return path.empty() || path.starts_with("random:") ? value : fs::absolute(path).lexically_normal().string();
 }
 
+namespace {
+
+// TOML is UTF-8. A path with other bytes would be another one in the file that a run is resumed by.
+void RequireUtf8(const Key& key, const KeyValue& value, const Origin& origin) {
+  const auto check = [&](const std::string& text) {
+    try {
+      static_cast<void>(nlohmann::json(text).dump());
+      return;
+    } catch (const nlohmann::json::type_error&) {
+      // Said below.
+    }
+    throw Error(ErrorCode::kConfig,
+                std::string(key.name) + " '" + Escaped(text, 4096) + "' is not UTF-8, so that no configuration can keep it",
+                Escaped(origin.ToString(), 4096), "give the file or folder another name, or a link to it");
+  };
+  if (const auto* text = std::get_if<std::string>(&value)) check(*text);
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) std::for_each(texts->begin(), texts->end(), check);
+  if (const auto* named = std::get_if<NamedTexts>(&value)) {
+    for (const auto& [name, texts] : *named) {
+      check(name);
+      std::for_each(texts.begin(), texts.end(), check);
+    }
+  }
+}
+
+}  // namespace
+
 std::string Configuration::ToToml(bool origins) const {
   std::string toml = "version = 1\n", section;
   for (const Key& key : Keys()) {
@@ -255,6 +282,7 @@ std::string Configuration::ToToml(bool origins) const {
       toml += "\n[" + section + "]\n";
     }
     const KeyValue value = WithAbsolutePath(key, entry.value);
+    RequireUtf8(key, value, entry.origin);
     std::string line = std::string(key.short_name()) + " = " + TomlOf(key, value);
     if (origins) line += std::string(line.size() < 40 ? 40 - line.size() : 1, ' ') + "# " + Escaped(entry.origin.ToString(), 4096);
     toml += line + "\n";

@@ -71,7 +71,7 @@ class Configuration {
   std::vector<std::string> GivenLines() const;
 
   // The whole as a TOML file that gives the same again from any folder: paths are absolute. `origins`: a comment
-  // with the origin behind each value.
+  // with the origin behind each value. Throws Error(kConfig) for text that is not UTF-8.
   std::string ToToml(bool origins) const;
 
   // {"optimizer.lr": {"value": 0.001, "origin": "default"}, ...}; a key without a value is null.

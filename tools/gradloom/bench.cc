@@ -11,6 +11,7 @@
 #include "tools/run/benchmark.h"
 #include "tools/run/environment.h"
 #include "tools/run/recipe.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -93,7 +94,7 @@ int Bench(const Configuration& configuration, const BenchFlags& flags) {
   }
   SayGiven(configuration);
   const Benchmark benchmark = Measure(configuration, flags.options);
-  const std::string json = JsonOf(benchmark).dump();
+  const std::string json = JsonLine(JsonOf(benchmark));
   if (!flags.out.empty()) WriteFileAtomically(flags.out, json + "\n");
   if (flags.json) {
     std::printf("%s\n", json.c_str());

@@ -15,6 +15,7 @@
 #include "tools/run/plan_pages.h"
 #include "tools/run/recipe.h"
 #include "tools/run/set_up.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/stderr_lines.h"
 
@@ -82,7 +83,7 @@ int Check(const Configuration& configuration, bool json) {
                         {"step_flops", made.report.step_flops},     {"transient_bytes", made.report.transient_bytes},
                         {"state_bytes", MostStateBytes(made.plan)}, {"instructions", program.instructions.size()}};
     if (!data.is_null()) line["data"] = data;
-    std::printf("%s\n", line.dump().c_str());
+    std::printf("%s\n", JsonLine(line).c_str());
     return 0;
   }
   for (const std::string& note : made.notes) std::printf("%s\n", note.c_str());
@@ -109,7 +110,7 @@ int CompileToFile(const Configuration& configuration, const CompileFlags& flags)
   WritePages(made.plan, pages);
   for (const std::string& note : made.notes) SayOnStderr(note);
   const CompileReport& report = made.report;
-  SayOnStderr("plan " + PlanHash(made.plan).substr(0, 8) + " -> " + out + "   " + CompileTimes(report));
+  SayOnStderr("plan " + PlanHash(made.plan).substr(0, 8) + " -> " + Escaped(out, 4096) + "   " + CompileTimes(report));
   std::string arena =
       "arena " + Bytes(report.transient_bytes) + ", and no placement of its values needs less than " + Bytes(report.live_bytes_bound);
   if (report.waits > 0) {
@@ -128,7 +129,7 @@ int CompileToFile(const Configuration& configuration, const CompileFlags& flags)
                               {"waits", made.report.waits},
                               {"waits_bound", made.report.waits_bound},
                               {"state_bytes", MostStateBytes(made.plan)}};
-    std::printf("%s\n", line.dump().c_str());
+    std::printf("%s\n", JsonLine(line).c_str());
   }
   return 0;
 }

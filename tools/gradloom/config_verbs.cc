@@ -13,6 +13,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/initial_configuration.h"
 #include "tools/run/recipe.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/stderr_lines.h"
 
@@ -27,8 +28,9 @@ int Init(const Configuration& configuration, const std::string& out, bool json) 
   }
   const std::string& model = ModelPathOf(configuration);
   WriteFileAtomically(out, InitialConfiguration(configuration, FolderOf(out)));
-  SayOnStderr(out + " written   next: gradloom train -c " + out);
-  if (json) std::printf("%s\n", nlohmann::json{{"output", out}, {"model", model}}.dump().c_str());
+  const std::string written = Escaped(out, 4096);
+  SayOnStderr(written + " written   next: gradloom train -c " + written);
+  if (json) std::printf("%s\n", JsonLine({{"output", out}, {"model", model}}).c_str());
   return 0;
 }
 
@@ -112,7 +114,7 @@ Action DeclareConfig(CLI::App& app) {
     }
     if (keys->count() > 0) return PrintKeys(*section, *json);
     const Configuration configuration = flags.Resolve();
-    std::printf("%s", *json ? (configuration.ToJson().dump() + "\n").c_str() : configuration.ToToml(true).c_str());
+    std::printf("%s", *json ? (JsonLine(configuration.ToJson()) + "\n").c_str() : configuration.ToToml(true).c_str());
     return 0;
   };
 }

@@ -28,6 +28,7 @@
 #include "tools/run/sound_plan.h"
 #include "tools/run/trained_model.h"
 #include "tools/run/training_export.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/stderr_lines.h"
 
@@ -203,8 +204,8 @@ int Export(const ExportFlags& flags) {
         Escaped(out, 4096), "-o trained.onnx");
   }
   for (const std::string& note : notes) SayOnStderr(note);
-  if (json) std::printf("%s\n", nlohmann::json{{"tensors", values.size()}, {"weights", weights}, {"output", out}}.dump().c_str());
-  SayOnStderr(std::to_string(values.size()) + " tensors of " + weights + " -> " + out);
+  if (json) std::printf("%s\n", JsonLine({{"tensors", values.size()}, {"weights", weights}, {"output", out}}).c_str());
+  SayOnStderr(std::to_string(values.size()) + " tensors of " + Escaped(weights, 4096) + " -> " + Escaped(out, 4096));
   return 0;
 }
 
@@ -212,7 +213,7 @@ int Diff(const std::string& a, const std::string& b, bool json) {
   const Comparison comparison = Compare(a, b);
   if (json) {
     const nlohmann::json line{{"kind", comparison.kind}, {"same", comparison.same()}, {"differences", comparison.lines}};
-    std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonLine(line).c_str());
   } else {
     for (const std::string& line : comparison.lines) std::printf("%s\n", line.c_str());
     if (comparison.same()) std::printf("the %s are the same\n", comparison.kind.c_str());

@@ -18,6 +18,7 @@
 #include "tools/run/run_folder.h"
 #include "tools/run/trained_model.h"
 #include "tools/run/training_job.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
 #include "tools/screen/stderr_lines.h"
 
@@ -80,7 +81,7 @@ void Evaluate(const UseFlags& flags, const TrainedModel& model, const TrainingJo
   if (flags.json) {
     nlohmann::json line{{"run", flags.source.path}, {"weights", model.weights_path()}, {"data", flags.data}, {"rows", evaluation.rows}};
     for (const auto& [name, value] : evaluation.values) line[name] = std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
-    std::printf("%s\n", line.dump().c_str());
+    std::printf("%s\n", JsonLine(line).c_str());
     return;
   }
   std::vector<std::vector<std::string>> table;
@@ -128,7 +129,7 @@ int Generate(const UseFlags& flags, const GenerationOptions& options) {
                             {"tokens", made.tokens},
                             {"temperature", options.temperature},
                             {"seed", options.seed}};
-  std::printf("%s\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  std::printf("%s\n", JsonLine(line).c_str());
   return 0;
 }
 
@@ -149,7 +150,7 @@ void Write(const UseFlags& flags, const std::map<std::string, Tensor>& outputs) 
   }
   for (const auto& [name, tensor] : outputs) {
     SayOnStderr(Escaped(name) + "  " + std::string(DTypeName(tensor.dtype())) + tensor.shape().ToString() +
-                (flags.out.empty() ? "" : "  -> " + flags.out));
+                (flags.out.empty() ? "" : "  -> " + Escaped(flags.out, 4096)));
   }
 }
 

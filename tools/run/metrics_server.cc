@@ -50,6 +50,9 @@ MetricsServer::MetricsServer(const std::string& address, int port, std::function
                 "take a port that is free, or 0, and an address of this host");
   }
   listener_ = std::move(*listener);
+}
+
+void MetricsServer::Start() {
   thread_ = std::jthread([this](const std::stop_token& stop) { Serve(stop); });
 }
 

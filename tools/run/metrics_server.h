@@ -13,12 +13,16 @@ namespace gradloom {
 // and the run notices none of it.
 class MetricsServer {
  public:
-  // Listens at once; `port` 0: one that is free. `metrics` is called on the server's thread and gives a page in Prometheus' text format.
+  // Listens at once, so that who comes early waits; `port` 0: one that is free. `metrics` is called on the server's thread and gives a page
+  // in Prometheus' text format.
   // Throws Error(kConfig) for an address that is none of this host's, Error(kResource) for a port that is taken.
   MetricsServer(const std::string& address, int port, std::function<std::string()> metrics);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
+
+  // From here on whoever comes is answered. Once.
+  void Start();
 
   // "127.0.0.1:9100"
   std::string where() const;

@@ -15,7 +15,7 @@ namespace {
 
 void WriteText(const std::string& path, const std::string& text) {
   WriteFileAtomically(path, text);
-  SayOnStderr(path);
+  SayOnStderr(Escaped(path, 4096));
 }
 
 }  // namespace

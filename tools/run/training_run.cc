@@ -17,21 +17,19 @@
 #include "tools/run/deterministic.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
-#include "tools/run/metrics_server.h"
 #include "tools/run/micro_batch.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
-#include "tools/run/run_metrics.h"
+#include "tools/run/run_instruments.h"
 #include "tools/run/run_observers.h"
 #include "tools/run/run_parts.h"
-#include "tools/run/run_profile.h"
 #include "tools/run/run_records.h"
 #include "tools/run/run_screen.h"
-#include "tools/run/run_trace.h"
 #include "tools/run/set_up.h"
 #include "tools/run/stop_signals.h"
 #include "tools/run/training_job.h"
+#include "tools/screen/json_line.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -105,6 +103,7 @@ class TrainingRun {
       return 0;
     }
     if (job_->leads()) {
+      instruments_.emplace(configuration_, *session_, *set_up_.plan);
       MakeFolder();
       PrintHeader(log_, configuration_, set_up_, folder_->path());
     }
@@ -120,6 +119,7 @@ class TrainingRun {
     folder_ = RunFolder::Open(options.run);
     folder_->CheckWritten();
     SetUp();
+    instruments_.emplace(configuration_, *session_, *set_up_.plan);
     PrintHeader(log_, configuration_, set_up_, folder_->path());
     OpenCheckpoints();
     // Now the run is ours.
@@ -188,10 +188,11 @@ class TrainingRun {
   }
 
   void MakeFolder() {
+    const std::string configuration = ConfigurationOfRun();  // one that cannot be kept leaves no folder behind
     folder_ = RunFolder::Make(configuration_.Text("run.out"), configuration_.Text("run.name"), configuration_.Text("run.resume") == "auto");
     // First of all: from here on nobody else begins this run.
     OpenCheckpoints();
-    WriteFileAtomically(folder_->ConfigPath(), ConfigurationOfRun());
+    WriteFileAtomically(folder_->ConfigPath(), configuration);
     WriteFileAtomically(folder_->File("data.json"), DataToJson(set_up_.data) + "\n");
     WriteEnvironment();
     WritePlan(*set_up_.plan, folder_->PlanPath());
@@ -205,7 +206,7 @@ class TrainingRun {
     environment["started"] = Timestamp();
     std::string path = folder_->File("environment.json");
     for (int i = 1; std::filesystem::exists(path); ++i) path = folder_->File("environment-resume-" + std::to_string(i) + ".json");
-    WriteFileAtomically(path, environment.dump(2) + "\n");
+    WriteFileAtomically(path, environment.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 
   int Go() {
@@ -314,26 +315,11 @@ class TrainingRun {
     }
     screen_.emplace(log_, configuration_, set_up_);
     std::vector<TrainerObserver*> listening{&*screen_, &*recorder, &*checkpoints_};
-    std::optional<RunTrace> trace;
-    if (const std::string& path = configuration_.Text("log.trace"); !path.empty()) {
-      const TraceFormat format = configuration_.Text("log.trace_format") == "perfetto" ? TraceFormat::kPerfetto : TraceFormat::kChromeJson;
-      listening.push_back(&trace.emplace(*session_, path, configuration_.Text("log.trace_steps"), format));
-    }
+    instruments_->Begin(folder_->path(), set_up_.model_path);
+    instruments_->AddTo(listening);
     ReportLines report_lines(configuration_.Integer("log.report_every"));
     if (configuration_.Integer("log.report_every") > 0) listening.push_back(&report_lines);
-    std::optional<RunProfile> profile;
-    if (const std::string& path = configuration_.Text("log.profile"); !path.empty()) {
-      if (trace) throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
-      listening.push_back(&profile.emplace(*session_, *set_up_.plan, path));
-    }
-    std::optional<RunMetrics> metrics;
-    std::optional<MetricsServer> server;
-    if (configuration_.has_value("log.metrics_port")) {
-      listening.push_back(&metrics.emplace(folder_->path(), set_up_.model_path));
-      server.emplace(configuration_.Text("log.metrics_address"), static_cast<int>(configuration_.Integer("log.metrics_port")),
-                     [&metrics] { return metrics->Page(); });
-      log_.Line("metrics http://" + server->where() + "/metrics");
-    }
+    if (const std::string page = instruments_->page(); !page.empty()) log_.Line("metrics " + page);
     JobLog job_log(*job_, log_, false, [this] { screen_->Clear(); });
     listening.push_back(&job_log);
     KernelNotes kernel_notes(*session_, log_, [this] { screen_->Clear(); });
@@ -351,8 +337,7 @@ class TrainingRun {
     stopped_ = trainer.Run();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
     screen_->Clear();
-    if (trace) trace->Finish();
-    if (profile) profile->Finish();
+    instruments_->Finish();
     if (trainer.has_best()) best_ = {trainer.best(), trainer.best_step()};
     waited_seconds_ = trainer.waited_seconds();
     skipped_ = trainer.skipped();
@@ -384,7 +369,7 @@ class TrainingRun {
     log_.Line(std::string("stopped by ") + StopSignals::NameOf(signal_) + " after step " + std::to_string(session_->step()) + "   saved " +
               Escaped(checkpoints_->last_path(), 4096));
     log_.Line("go on   gradloom resume " + Escaped(folder_->path(), 4096));
-    if (json_) std::printf("%s\n", Report().dump().c_str());
+    if (json_) std::printf("%s\n", JsonLine(Report()).c_str());
     return StopSignals::ExitCodeOf(signal_);
   }
 
@@ -408,7 +393,7 @@ class TrainingRun {
     const DeviceMemory memory = session_->device_memory().front();
     log_.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free");
     log_.Line("model   " + Escaped(folder_->ExportPath(), 4096) + "   all of the run: " + Escaped(folder_->path(), 4096));
-    if (json_) std::printf("%s\n", Report().dump().c_str());
+    if (json_) std::printf("%s\n", JsonLine(Report()).c_str());
   }
 
   static double PerUpdate(const SharedCounts& counts) {
@@ -477,6 +462,7 @@ class TrainingRun {
   std::optional<Session> session_;
   std::optional<Session> snapshot_;  // of what is trained, where that changes meanwhile
   std::optional<RunFolder> folder_;
+  std::optional<RunInstruments> instruments_;
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<RunScreen> screen_;
   bool resumed_ = false;
