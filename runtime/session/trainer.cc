@@ -234,6 +234,7 @@ std::map<std::string, double> Trainer::Evaluate() { return EvaluateOver(judged()
 
 bool Trainer::EvaluateAndCompare(int64_t epoch) {
   const double start = Now();
+  observer_.OnEvaluationStart();
   EvaluationReport report{.step = judged().step(), .epoch = epoch, .values = Evaluate()};
   report.seconds = Now() - start;
   // Evaluation is no part of the epoch's pace, unless others train meanwhile.

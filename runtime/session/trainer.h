@@ -102,6 +102,8 @@ class TrainerObserver {
  public:
   virtual ~TrainerObserver() = default;
   virtual void OnStep(const StepReport&) {}
+  // One begins, and OnEvaluation says what it gave.
+  virtual void OnEvaluationStart() {}
   virtual void OnEvaluation(const EvaluationReport&) {}
   virtual void OnEpoch(const EpochReport&) {}
   // Session and trainer are between two steps. At the end of a run and for a stop there is always one.

@@ -13,7 +13,7 @@ import unittest
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from jobs import Job, JobTest, free_port, write_png  # noqa: E402
+from jobs import HOUSING, Job, JobTest, changed, free_port, write_png  # noqa: E402
 from sanitized import SANITIZED  # noqa: E402
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
@@ -83,6 +83,9 @@ exit $code"""
 
 # A rank that leaves behind how many bytes it has read from files.
 COUNTED = r""""$@"; code=$?; grep rchar /proc/$$/io > "$0/read$GRADLOOM_RANK"; exit $code"""
+
+# What a rank says that it did when it found that another one was gone.
+DOING = r"waited in .*#\d+.*|waited between two steps|was (evaluating|saving)"
 
 
 def held_by(pid):
@@ -157,11 +160,55 @@ class ProcessesTest(JobTest):
             print(f"rank {victim} killed: the others ended after {took:.2f} s", flush=True)
             self.assertLess(took, 20)
             for rank in {0, 1, 2} - {victim}:
-                self.assertRegex(said[rank], rf"error\[E-PEER\]: rank {victim} \(host \S+, pid {pid}\) is gone: .*, at step [\d,]+\n"
-                                             rf"  --> rank {rank} waited in .*#\d+.*; last checkpoint: step [\d,]+ \(complete\)\n"
+                self.assertRegex(said[rank], rf"error\[E-PEER\]: rank {victim} \(host \S+, pid {pid}\) is gone: .*, (at|after) step [\d,]+\n"
+                                             rf"  --> rank {rank} ({DOING}); last checkpoint: step [\d,]+ \(complete\)\n"
                                              rf"  help: gradloom resume {self.path(name)}\n")
             resume = re.search(r"help: gradloom (resume \S+)", said[1 if victim != 1 else 0]).group(1).split()
             self.one([*resume, "--steps", "60", "--eval-every", "never"])
+
+    def test_what_the_others_did_is_said(self):
+        """Of a rank that is killed before the first step, in an evaluation, and in one by `eval`."""
+        with open("models/data/boston.csv") as file:
+            header, *rows = file.readlines()
+        data = self.path("many.csv")
+        with open(data, "w") as file:
+            file.writelines([header, *rows * 60])
+        words = changed(HOUSING, {"--epochs": "100000"})
+        split = words.index("--eval-split")
+        del words[split:split + 2]
+        checkpoint = r"(last checkpoint: step [\d,]+ \(complete\)|there is no checkpoint yet)"
+        for name, extra, when, at, doing in (
+                # Reading the table takes both most of their time here, and evaluating it there.
+                ("start", {"--data": data}, "transport ", "", "was starting"),
+                ("evaluation", {"--eval-data": data, "--eval-every": "1"}, "step=5 ", r", after step [\d,]+",
+                 rf"(waited in all-reduce #\d+ \(.*\) of an evaluation|was evaluating); {checkpoint}")):
+            log = self.path(f"{name}.log")
+            self.assert_said_when_killed(name, ["train", *changed(words, {**extra, "--progress": "plain", "--log-every": "1", "--log-file": log,
+                                                                   "--name": name, "--out": self.out})], log, when, at, doing)
+        self.one(["train", *changed(words, {"--epochs": "1"}), "--name", "judged", "--out", self.out])
+        log = self.path("eval.log")
+        self.assert_said_when_killed("eval", ["eval", self.path("judged"), "--data", data, "--batch", "1", "--log-file", log], log, "topology", "",
+                                     "was evaluating")
+
+    def assert_said_when_killed(self, name, words, log, when, at, doing):
+        """Of two ranks that do nearly always the same, when rank 1 is killed after rank 0 has written something into its log. It may have come to
+        something else by then: then it is tried again."""
+        for _ in range(10):
+            for path in (log, self.path(name)):
+                subprocess.run(["rm", "-rf", path], check=True)
+            job = Job(GRADLOOM, 2, words)
+            try:
+                self.wait_until(lambda: os.path.exists(log) and when in self.read(log), f"'{when}' in {log}", job)
+                pid = job.processes[1].pid
+                job.processes[1].kill()
+                said = job.end(timeout=60)[0]
+            finally:
+                job.kill()
+            self.assertEqual(job.codes(), [140, -9], said)
+            if re.search(rf"error\[E-PEER\]: rank 1 \(host \S+, pid {pid}\) is gone: [^\n]*{at}\n  --> rank 0 {doing}\n  help: (start the job again|gradloom resume \S+)\n",
+                         said):
+                return
+        self.fail(said)
 
     def test_a_stopped_rank_ends_the_job(self):
         job = Job(GRADLOOM, 3, self.train("hung", epochs="100000", collective_timeout="10s"))

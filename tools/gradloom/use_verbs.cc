@@ -54,20 +54,22 @@ void PrintNotes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) SayOnStderr(note);
 }
 
-// What a process of the job does with the model; rank 0 alone says something. `topology`: of a process by itself, too, it is said that it
-// is.
-int InJob(const UseFlags& flags, bool topology, const std::function<void(const TrainedModel& model, const TrainingJob& job)>& use) {
+// What a process of the job does with the model; rank 0 alone says something. Of an evaluation by a process by itself, too, it is said that
+// it is one.
+int InJob(const UseFlags& flags, JobPhase phase, const std::function<void(const TrainedModel& model, const TrainingJob& job)>& use) {
   Configuration configuration = flags.Resolve();
   SayGiven(configuration);
   const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration);
   return job->Guard([&] {
-    if (job->leads() && (topology || !job->alone())) PrintNotes(job->Lines());
+    if (job->leads() && (phase == JobPhase::kEvaluation || !job->alone())) PrintNotes(job->Lines());
     job->CheckConfiguration(configuration, false);
     job->DivideWork(configuration);
     if (job->leads() && job->works_together())
       PrintNotes({"devices " + configuration.Text("devices.use") + " of " + std::to_string(job->topology().world) +
                   " processes, which run each batch together"});
-    use(TrainedModel(flags.source, configuration), *job);
+    const TrainedModel model(flags.source, configuration);
+    job->set_phase(phase);
+    use(model, *job);
     return 0;
   });
 }
@@ -162,7 +164,7 @@ int Predict(const UseFlags& flags) {
   if (!flags.out.empty() && !flags.out.ends_with(".npz") && !flags.out.ends_with(".json")) {
     throw Error(ErrorCode::kConfig, "predictions are written as .npz or .json", Escaped(flags.out, 4096), "-o y.npz");
   }
-  return InJob(flags, false, [&](const TrainedModel& model, const TrainingJob& job) {
+  return InJob(flags, JobPhase::kPrediction, [&](const TrainedModel& model, const TrainingJob& job) {
     std::vector<std::string> notes = model.notes();
     const std::map<std::string, Tensor> outputs = model.Predict(flags.data, notes, job);
     job.Leave();
@@ -178,7 +180,9 @@ Action DeclareEval(CLI::App& app) {
   const auto flags = Declare(app, kUseEval | kUseJob);
   app.add_option("--data", flags->data, "the data to judge it with; default: the evaluation data of the run");
   app.add_flag("--json", flags->json, "print one JSON object");
-  return [flags] { return InJob(*flags, true, [&](const TrainedModel& model, const TrainingJob& job) { Evaluate(*flags, model, job); }); };
+  return [flags] {
+    return InJob(*flags, JobPhase::kEvaluation, [&](const TrainedModel& model, const TrainingJob& job) { Evaluate(*flags, model, job); });
+  };
 }
 
 Action DeclarePredict(CLI::App& app) {

@@ -13,7 +13,10 @@ void Observers::OnStep(const StepReport& report) {
   for (TrainerObserver* observer : list_) observer->OnStep(report);
 }
 
+void Observers::OnEvaluationStart() { job_.set_phase(JobPhase::kEvaluation); }
+
 void Observers::OnEvaluation(const EvaluationReport& report) {
+  job_.set_phase(JobPhase::kSteps);
   for (TrainerObserver* observer : list_) observer->OnEvaluation(report);
 }
 
@@ -22,9 +25,11 @@ void Observers::OnEpoch(const EpochReport& report) {
 }
 
 void Observers::OnSave(SaveReason reason) {
-  if (job_ != nullptr) job_->SetBusy(true);
+  job_.set_phase(JobPhase::kSave);
+  if (awaited_) job_.SetBusy(true);
   for (TrainerObserver* observer : list_) observer->OnSave(reason);
-  if (job_ != nullptr) job_->SetBusy(false);
+  if (awaited_) job_.SetBusy(false);
+  job_.set_phase(JobPhase::kSteps);
 }
 
 void KernelNotes::OnStep(const StepReport&) {

@@ -13,17 +13,19 @@ namespace gradloom {
 // Several observers as one, told in this order. All must outlive it.
 class Observers : public TrainerObserver {
  public:
-  // The other processes of the job, where there is one, wait while files are written.
-  Observers(std::vector<TrainerObserver*> list, TrainingJob* job) : list_(std::move(list)), job_(job) {}
+  // The job is told what its process does. `awaited`: whether its other processes wait while this one writes files.
+  Observers(std::vector<TrainerObserver*> list, TrainingJob& job, bool awaited) : list_(std::move(list)), job_(job), awaited_(awaited) {}
 
   void OnStep(const StepReport& report) override;
+  void OnEvaluationStart() override;
   void OnEvaluation(const EvaluationReport& report) override;
   void OnEpoch(const EpochReport& report) override;
   void OnSave(SaveReason reason) override;
 
  private:
   const std::vector<TrainerObserver*> list_;
-  TrainingJob* const job_;
+  TrainingJob& job_;
+  const bool awaited_;
 };
 
 // Says once, with how many there are, that kernels stand in for a library's.

@@ -386,13 +386,32 @@ TrainingJob::Waited TrainingJob::TakeWaited() {
   return {waited.empty() ? 0 : waited[static_cast<size_t>(topology_.rank)], seconds};
 }
 
+std::string TrainingJob::Doing(const Error& error) const {
+  if (!error.where().empty()) return "waited " + error.where() + (phase_ == JobPhase::kEvaluation ? " of an evaluation" : "");
+  switch (phase_) {
+    case JobPhase::kStart: return "was starting";
+    case JobPhase::kSteps: return hogwild_ ? "was training" : "waited between two steps";
+    case JobPhase::kEvaluation: return "was evaluating";
+    case JobPhase::kSave: return "was saving";
+    case JobPhase::kEnd: return "waited for the others to end";
+    case JobPhase::kPrediction: return "was predicting";
+  }
+  return "";
+}
+
+Error TrainingJob::Located(const Error& error) const {
+  const bool open = error.where().empty() || error.where().starts_with("in ");
+  if (alone() || error.code() != ErrorCode::kPeer || !open) return error;
+  return {error.code(), error.message(), "rank " + std::to_string(topology_.rank) + " " + Doing(error), "start the job again"};
+}
+
 Error TrainingJob::Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const {
   if (alone() || error.code() != ErrorCode::kPeer) return error;
   saved_step = std::max(saved_step, saved_step_);
   const std::string checkpoint =
       saved_step < 0 ? "there is no checkpoint yet" : "last checkpoint: step " + WithCommas(saved_step) + " (complete)";
-  return {error.code(), error.message() + ", at step " + WithCommas(step + 1),
-          "rank " + std::to_string(topology_.rank) + " waited" + (error.where().empty() ? "" : " " + error.where()) + "; " + checkpoint,
+  const std::string when = phase_ == JobPhase::kSteps ? ", at step " + WithCommas(step + 1) : ", after step " + WithCommas(step);
+  return {error.code(), error.message() + when, "rank " + std::to_string(topology_.rank) + " " + Doing(error) + "; " + checkpoint,
           saved_step < 0 ? "start the job again" : "gradloom resume " + Escaped(run, 4096)};
 }
 

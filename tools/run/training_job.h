@@ -23,6 +23,9 @@ namespace gradloom {
 // The origin of a key that processes decide together.
 inline constexpr char kDecidedByTheJob[] = "the job";
 
+// What a process of a job is at, for the words of an error that ends it.
+enum class JobPhase : uint8_t { kStart, kSteps, kEvaluation, kSave, kEnd, kPrediction };
+
 // What all processes of a job do at the same places of their way through a command. Of a process by itself nothing is done.
 class TrainingJob {
  public:
@@ -101,13 +104,19 @@ class TrainingJob {
   int Guard(Run&& run) const {
     try {
       return run();
+    } catch (const Error& error) {
+      AbortFor(std::current_exception());
+      throw Located(error);
     } catch (...) {
       AbortFor(std::current_exception());
       throw;
     }
   }
-  // Of a kPeer that came in the step after `step`: with the step, the last checkpoint, and how to go on. `saved_step` as this process knows
-  // it, or -1: rank 0 has told of one that is two steps old.
+  // What this process does from now on; kStart at first.
+  void set_phase(JobPhase phase) { phase_ = phase; }
+
+  // Of a kPeer that came after `step`, or in the one behind it: with the step, the phase, the last checkpoint, and how to go on.
+  // `saved_step` as this process knows it, or -1: rank 0 has told of one that is two steps old.
   Error Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const;
   // When the last step is done, everywhere.
   void Leave() const;
@@ -122,12 +131,17 @@ class TrainingJob {
   std::vector<std::string> Names() const;
   // Of what all processes find at the same place: none is to take another's end for a fault.
   [[noreturn]] void Refuse(const Error& error) const;
+  // "waited in all-reduce #3 (loss)", "was saving": where this process was when it found that another one is gone.
+  std::string Doing(const Error& error) const;
+  // Of a kPeer of a process that has not said so yet: with that.
+  Error Located(const Error& error) const;
   // Tells the others what ends this process.
   void AbortFor(const std::exception_ptr& failure) const;
 
   JobTopology topology_;
   std::chrono::nanoseconds timeout_{};
   bool hogwild_ = false, works_together_ = false;
+  JobPhase phase_ = JobPhase::kStart;
   std::shared_ptr<Communicator> communicator_;
   bool told_ = false;  // what processes say after a step is under way
   int signal_ = 0;

@@ -225,10 +225,12 @@ class TrainingRun {
                 " processes update one set of parameters without locks; losses of steps are those of rank 0");
     }
     run_path_ = job_->Told(folder_ ? folder_->path() : "");
+    job_->set_phase(JobPhase::kSteps);
     try {
       job_->leads() ? TrainAll() : TrainAlong();
       // Those that hold parts of the model give them while rank 0 writes; the others need not wait for it.
       const bool complete = stopped_ != StopReason::kRequested;
+      job_->set_phase(JobPhase::kEnd);
       if (complete && parts_->needed()) job_->leads() ? Save() : parts_->Give(*session_);
       job_->Leave();
       if (complete && !parts_->needed() && job_->leads()) Save();
@@ -268,7 +270,7 @@ class TrainingRun {
     std::vector<TrainerObserver*> listening{&job_log};
     const std::unique_ptr<RunCheckpointPart> part = parts_->MakePart(*session_);
     if (part != nullptr) listening.push_back(part.get());
-    Observers observers(listening, nullptr);
+    Observers observers(listening, *job_, false);
     LetGoOfStart();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
@@ -325,7 +327,7 @@ class TrainingRun {
     KernelNotes kernel_notes(*session_, log_, [this] { screen_->Clear(); });
     listening.push_back(&kernel_notes);
     // Others that train meanwhile do not wait.
-    Observers observers(listening, shared_ != nullptr ? nullptr : job_.get());
+    Observers observers(listening, *job_, shared_ == nullptr);
     LetGoOfStart();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
