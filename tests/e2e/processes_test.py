@@ -187,7 +187,7 @@ class ProcessesTest(JobTest):
                                                                    "--name": name, "--out": self.out})], log, when, at, doing)
         self.one(["train", *changed(words, {"--epochs": "1"}), "--name", "judged", "--out", self.out])
         log = self.path("eval.log")
-        self.assert_said_when_killed("eval", ["eval", self.path("judged"), "--data", data, "--batch", "1", "--log-file", log], log, "topology", "",
+        self.assert_said_when_killed("eval", ["eval", self.path("judged"), "--data", data, "--batch", "1", "--log-file", log], log, "transport ", "",
                                      "was evaluating")
 
     def assert_said_when_killed(self, name, words, log, when, at, doing):
@@ -338,10 +338,15 @@ class ProcessesTest(JobTest):
     def test_a_rank_that_does_not_come(self):
         port = free_port()
         environment = {"GRADLOOM_RANK": "0", "GRADLOOM_WORLD_SIZE": "2", "GRADLOOM_MASTER_ADDR": "127.0.0.1", "GRADLOOM_MASTER_PORT": str(port)}
-        done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="2s")], env={**os.environ, **environment},
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
-        self.assertEqual(done.returncode, 140, done.stderr)
-        self.assertIn("of the job's 2 processes these have not come: rank 1", done.stderr)
+        topology = f"GRADLOOM_* variables rank {{}} of 2, node 0 of 1, master 127.0.0.1:{port}"
+        for rank, words, shown in ((0, "of the job's 2 processes these have not come: rank 1", f"topology {topology.format(0)}\n"),
+                                   (1, "rank 0 does not answer", "")):
+            done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="2s")], env={**os.environ, **environment, "GRADLOOM_RANK": str(rank)},
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual(done.returncode, 140, done.stderr)
+            # Before it waits it says what it takes itself for: the others may not come because of that.
+            self.assertTrue(done.stderr.startswith(f"{shown}error[E-PEER]: {words}\n"), done.stderr)
+            self.assertIn(f"; topology {topology.format(rank)}\n", done.stderr)
 
     def test_evaluation_and_prediction_are_shared(self):
         """Batches are divided, whole: more of them than processes, as many, and fewer; the last one is short."""

@@ -10,9 +10,11 @@
 #include "runtime/plan/device_spec.h"
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
+#include "tools/run/job.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/training_run.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -91,6 +93,17 @@ Configuration ResolveNew(const ConfigurationFlags& flags) {
   return plan.empty() ? configuration : flags.ResolveOver(RecipeTextOf(plan), Escaped(plan, 4096));
 }
 
+// The first words of a command: what this process is of its job, before it waits for others.
+std::shared_ptr<TrainingJob> JoinJob(const Configuration& configuration) {
+  return TrainingJob::Join(configuration, [&](const JobTopology& topology) {
+    const bool leads = topology.rank == 0;
+    SetStderrLines(configuration.Text("log.format") == "json", leads ? configuration.Text("log.file") : "");
+    for (const std::string& line : LinesOf(topology)) {
+      if (leads) SayOnStderr(line);
+    }
+  });
+}
+
 }  // namespace
 
 Action DeclareTrain(CLI::App& app) {
@@ -100,7 +113,7 @@ Action DeclareTrain(CLI::App& app) {
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, json] {
     const Configuration configuration = ResolveNew(flags);
-    const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration);
+    const std::shared_ptr<TrainingJob> job = JoinJob(configuration);
     return job->Guard([&] {
       const std::optional<ResumeOptions> resumed = RunToGoOnWith(configuration, *job);
       return resumed ? GoOn(flags, *resumed, *json, job) : Train(configuration, *json, job);
@@ -117,7 +130,7 @@ Action DeclareResume(CLI::App& app) {
   flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob, false);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, options, json] {
-    const std::shared_ptr<TrainingJob> job = TrainingJob::Join(flags.Resolve(RunFolder::Open(options->run).ConfigPath()));
+    const std::shared_ptr<TrainingJob> job = JoinJob(flags.Resolve(RunFolder::Open(options->run).ConfigPath()));
     return job->Guard([&] { return GoOn(flags, *options, *json, job); });
   };
 }

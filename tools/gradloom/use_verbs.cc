@@ -59,9 +59,11 @@ void PrintNotes(const std::vector<std::string>& notes) {
 int InJob(const UseFlags& flags, JobPhase phase, const std::function<void(const TrainedModel& model, const TrainingJob& job)>& use) {
   Configuration configuration = flags.Resolve();
   SayGiven(configuration);
-  const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration);
+  const std::shared_ptr<TrainingJob> job = TrainingJob::Join(configuration, [&](const JobTopology& topology) {
+    if (topology.rank == 0 && (phase == JobPhase::kEvaluation || topology.world > 1)) PrintNotes(LinesOf(topology));
+  });
   return job->Guard([&] {
-    if (job->leads() && (phase == JobPhase::kEvaluation || !job->alone())) PrintNotes(job->Lines());
+    if (job->leads() && !job->alone()) PrintNotes({job->TransportLine()});
     job->CheckConfiguration(configuration, false);
     job->DivideWork(configuration);
     if (job->leads() && job->works_together())

@@ -50,34 +50,42 @@ std::chrono::seconds SecondsOf(const Configuration& configuration, const char* n
 // Which GPUs a process takes is its own affair.
 bool AsksForGpus(const DeviceSpec& devices) { return devices.best || devices.kind == DeviceKind::kCuda; }
 
+// An error says what this process takes itself for: others may not come because of that.
+std::shared_ptr<Communicator> Meet(const JobTopology& topology, const CommunicatorOptions& options) {
+  try {
+    return Communicator::Connect(topology, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeer) throw;
+    throw Error(error.code(), error.message(),
+                (error.where().empty() ? "" : error.where() + "; ") + "topology " + Escaped(ToString(topology), 1000), error.help());
+  }
+}
+
 bool IsOwn(std::string_view key) {
   return std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view own) { return key.starts_with(own); });
 }
 
 }  // namespace
 
-std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuration) {
+std::shared_ptr<TrainingJob> TrainingJob::Join(const Configuration& configuration, const std::function<void(const JobTopology&)>& known) {
   auto job = std::shared_ptr<TrainingJob>(new TrainingJob);
   job->topology_ = TopologyOf(configuration);
+  known(job->topology_);
   // What is written wrongly is told where it does not matter, too.
   job->timeout_ = SecondsOf(configuration, "train.collective_timeout");
   const auto connect_timeout = SecondsOf(configuration, "train.connect_timeout");
   if (job->topology_.world == 1) return job;
   job->hogwild_ = configuration.Text("train.sync") == "hogwild";
-  job->communicator_ = Communicator::Connect(job->topology_, {.timeout = kSetUp,
-                                                              .connect_timeout = connect_timeout,
-                                                              .shared_memory = configuration.Text("train.transport") == "auto",
-                                                              .mpi = configuration.Text("train.transport") == "mpi"});
+  job->communicator_ = Meet(job->topology_, {.timeout = kSetUp,
+                                             .connect_timeout = connect_timeout,
+                                             .shared_memory = configuration.Text("train.transport") == "auto",
+                                             .mpi = configuration.Text("train.transport") == "mpi"});
   job->waited_.resize(static_cast<size_t>(job->topology_.world));
   job->waited_before_ = job->waited_;
   return job;
 }
 
-std::vector<std::string> TrainingJob::Lines() const {
-  std::vector<std::string> lines = LinesOf(topology_);
-  if (!alone()) lines.push_back("transport " + Escaped(communicator_->transport(), 200));
-  return lines;
-}
+std::string TrainingJob::TransportLine() const { return alone() ? "" : "transport " + Escaped(communicator_->transport(), 200); }
 
 std::string TrainingJob::Told(const std::string& text) const { return alone() ? text : communicator_->Broadcast(text); }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,9 +30,9 @@ enum class JobPhase : uint8_t { kStart, kSteps, kEvaluation, kSave, kEnd, kPredi
 // What all processes of a job do at the same places of their way through a command. Of a process by itself nothing is done.
 class TrainingJob {
  public:
-  // As the environment says: this process's rank, and where rank 0 is. Throws as Communicator::Connect, and Error(kConfig) for
-  // an environment that contradicts itself.
-  static std::shared_ptr<TrainingJob> Join(const Configuration& configuration);
+  // As the environment says: this process's rank, and where rank 0 is. `known` is told that before others are waited for, which may take
+  // minutes. Throws as Communicator::Connect, and Error(kConfig) for an environment that contradicts itself.
+  static std::shared_ptr<TrainingJob> Join(const Configuration& configuration, const std::function<void(const JobTopology&)>& known);
 
   const JobTopology& topology() const { return topology_; }
   bool alone() const { return communicator_ == nullptr; }
@@ -39,8 +40,8 @@ class TrainingJob {
   bool leads() const { return topology_.rank == 0; }
   const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
-  // For the screen: which process this is, and how it reaches the others.
-  std::vector<std::string> Lines() const;
+  // For the screen: how this process reaches the others. "" where it is alone.
+  std::string TransportLine() const;
 
   // What rank 0 says.
   std::string Told(const std::string& text) const;

@@ -91,7 +91,9 @@ class TrainingRun {
     log_.set_quiet(!job_->leads());
     if (!job_->leads()) configuration_.Decide("log.progress", "none", "rank " + std::to_string(job_->topology().rank));
     RequireDeterministic(configuration_);
-    for (const std::string& line : job_->Lines()) log_.Line(line);
+    // Those have been shown before the others were waited for.
+    for (const std::string& line : LinesOf(job_->topology())) log_.Record(line);
+    if (!job_->alone()) log_.Line(job_->TransportLine());
     if (const std::string nccl = NcclVariables(); !nccl.empty()) log_.Line("nccl    " + nccl);
     if (job_->leads()) SayGiven(configuration_);
   }
