@@ -343,7 +343,8 @@ typedef struct GradloomApi {
   /* Waits for a step that is under way. */
   void (*ReleaseTrainingSession)(GradloomSession* session);
   /* One batch of training: forward, backward and update as one program. `inputs` are borrowed, not copied. `names` null: inputs come in the
-   * plan's order. The batch size is that of the inputs. `result` may be null. */
+   * plan's order; with names, others than the plan's are left aside, so that a batch of a data set can be given to every function below.
+   * The batch size is that of the inputs. `result` may be null. */
   GradloomStatus* (*Step)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
                           GradloomStepResult* result);
   /* The same on a thread of the session's. The inputs are borrowed until Wait returns; other calls on the session wait for it; one step may

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view kLoss = "loss";
 constexpr std::string_view kGradNorm = "grad_norm";
+constexpr int64_t kShownEntries = 4;
 
 std::string_view KindName(EntryKind kind) {
   switch (kind) {
@@ -37,11 +38,13 @@ std::string ShapesOf(const Entry& entry) {
   return text;
 }
 
+bool Fits(const Feed& want, const Feeds& feeds) {
+  const auto found = feeds.find(want.name);
+  return found != feeds.end() && found->second.dtype == want.dtype && found->second.shape == want.shape;
+}
+
 bool Fits(const Entry& entry, const Feeds& feeds) {
-  return std::all_of(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) {
-    const auto found = feeds.find(want.name);
-    return found != feeds.end() && found->second.dtype == want.dtype && found->second.shape == want.shape;
-  });
+  return std::all_of(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) { return Fits(want, feeds); });
 }
 
 // The first entry of the kind that the feeds fit, or -1.
@@ -68,6 +71,10 @@ std::string Mismatch(const Entry& entry, const Feeds& feeds) {
   return "";
 }
 
+int64_t CountFitting(const Entry& entry, const Feeds& feeds) {
+  return std::count_if(entry.feeds.begin(), entry.feeds.end(), [&](const Feed& want) { return Fits(want, feeds); });
+}
+
 // The shapes of what an entry of the kind is fed, where all of that is there and shapes alone keep it from fitting; else nothing.
 FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
   FeedShapes shapes;
@@ -76,6 +83,8 @@ FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
     for (const Feed& want : entry.feeds) {
       const auto found = feeds.find(want.name);
       if (found == feeds.end() || found->second.dtype != want.dtype || found->second.shape.rank() != want.shape.rank()) return {};
+      // Of no samples nothing is made.
+      if (found->second.shape.elements() == 0 && want.shape.elements() > 0) return {};
       shapes.emplace(want.name, found->second.shape);
     }
     break;
@@ -110,17 +119,24 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
     }
   }
   if (entry >= 0) return entry;
+  ThrowUnfit(kind, feeds);
+}
+
+void Session::ThrowUnfit(EntryKind kind, const Feeds& feeds) const {
   std::string why, shapes;
-  std::set<std::string> said;
   std::set<std::string, std::less<>> taken;
+  int64_t most = -1, entries = 0;
   for (const Entry& candidate : plan_->entries) {
     if (candidate.kind != kind) continue;
-    // Entries of other batch sizes often lack the same.
-    const std::string mismatch = Mismatch(candidate, feeds);
-    if (said.insert(mismatch).second) why += (why.empty() ? "" : "; ") + mismatch;
-    shapes += (shapes.empty() ? "" : " | ") + ShapesOf(candidate);
+    // Of the one that comes nearest: a session that has compiled other sizes has many.
+    if (const int64_t fitting = CountFitting(candidate, feeds); fitting > most) {
+      most = fitting;
+      why = Mismatch(candidate, feeds);
+    }
+    if (++entries <= kShownEntries) shapes += (shapes.empty() ? "" : " | ") + ShapesOf(candidate);
     for (const Feed& feed : candidate.feeds) taken.insert(feed.name);
   }
+  if (entries > kShownEntries) shapes += ", and " + std::to_string(entries - kShownEntries) + " more";
   for (const auto& [name, value] : feeds) {
     if (!why.empty() && !taken.contains(name)) why += "; nothing is called '" + Escaped(name) + "'";
   }
@@ -180,8 +196,10 @@ void Session::KeepFetches() {
 
 StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>& next) {
   if (accumulated_ > 0) {
-    throw Error(ErrorCode::kConfig, "the gradients of " + std::to_string(accumulated_) + " batches wait for an update", "",
-                "update with them or drop them before a step that does all at once");
+    throw Error(
+        ErrorCode::kConfig,
+        "the gradients of " + std::to_string(accumulated_) + (accumulated_ == 1 ? " batch wait" : " batches wait") + " for an update", "",
+        "update with them or drop them before a step that does all at once");
   }
   StepResult result;
   result.lr = learning_rate();

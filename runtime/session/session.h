@@ -161,6 +161,7 @@ class Session {
   // Makes the executor, of fresh state or of what there is, and keeps the plan.
   void Load(const Plan& plan);
   int FindEntry(EntryKind kind, const Feeds& feeds);
+  [[noreturn]] void ThrowUnfit(EntryKind kind, const Feeds& feeds) const;
   void CheckApart() const;
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});

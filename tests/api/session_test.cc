@@ -130,6 +130,30 @@ TEST(Session, NamesFeedsThatNothingTakes) {
   }
 }
 
+// Of the size that comes nearest, however many it has; a batch of nothing is told as what it is.
+TEST(Session, TellsWhyFeedsDoNotFitWhereItHasManySizes) {
+  gradloom::Session session(Plain());
+  const std::vector<float> features(kBatch * 13), target(kBatch);
+  const auto feeds = [&](int64_t rows, int64_t targets) {
+    return gradloom::Feeds{{"features", TensorView(features.data(), {rows, 13})}, {"target", TensorView(target.data(), {targets, 1})}};
+  };
+  for (int64_t rows = 1; rows <= 6; ++rows) session.Step(feeds(rows, rows));
+  const auto expect = [&](const gradloom::Feeds& given, const std::string& why) {
+    try {
+      session.Step(given);
+      FAIL() << why;
+    } catch (const gradloom::Error& error) {
+      EXPECT_EQ(error.name(), "E-DATA");
+      EXPECT_EQ(error.message(), "the feeds fit no training step of the plan: " + why);
+      EXPECT_TRUE(error.help().ends_with("target float32[3,1], and 3 more")) << error.help();
+    }
+  };
+  expect({feeds(3, 3)[0]}, "'target' is not given");
+  expect(feeds(3, 5), "'target' is [5,1], the plan has [3,1]");
+  expect(feeds(0, 0), "'features' is [0,13], the plan has [32,13]");
+  EXPECT_EQ(session.step(), 6);
+}
+
 TEST(Plan, TellsWhatItTakesAndGives) {
   const auto inputs = WithGradients().Inputs(gradloom::EntryKind::kTrain);
   ASSERT_EQ(inputs.size(), 2u);
