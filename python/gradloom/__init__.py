@@ -23,3 +23,10 @@ from ._sharing import AttachedParameters
 __all__ = ["AttachedParameters", "Checkpoint", "Dataset", "DeviceMemory", "DeviceTensor", "Epoch", "Error", "Evaluation", "FitResult",
            "Location", "Plan", "Session", "StepResult", "TensorInfo", "compile", "default_devices", "devices", "load_plan",
            "set_default_devices", "settings", "version"]
+
+
+def __getattr__(name: str) -> str:
+    # The library says it, which is opened when it is needed.
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module 'gradloom' has no attribute '{name}'")

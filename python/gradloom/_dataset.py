@@ -8,6 +8,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ._handle import Owner, released
 from ._library import library, path_bytes, string
 from ._plan import Plan, settings_array
 from ._tensors import array_of, borrow, copied
@@ -18,7 +19,7 @@ def _pairs(mapping: Mapping[str, str | Sequence[str]] | None) -> list[tuple[str,
     return [(key, one) for key, value in (mapping or {}).items() for one in ([value] if isinstance(value, str) else value)]
 
 
-class Dataset:
+class Dataset(Owner):
     """A table of samples in memory, by columns; constant.
 
     Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images as `plan` wants them (docs/data.md).
@@ -46,7 +47,7 @@ class Dataset:
                              eval_split=None if eval_split is None else eval_split.encode(), seed=seed)
         train, held_back = ctypes.c_void_p(), ctypes.c_void_p()
         lib.LoadDataset(path_bytes(path), plan._handle, ctypes.byref(options), ctypes.byref(train), ctypes.byref(held_back))
-        self._adopt(train)
+        self._own(train, lib.ReleaseDataset)
         self.held_back = Dataset._of(held_back) if held_back else None
 
     @classmethod
@@ -63,19 +64,19 @@ class Dataset:
         lib, handle = library(), ctypes.c_void_p()
         options = lib.struct("GradloomBatchOptions", batch=size, epoch=epoch, seed=seed, in_order=int(in_order))
         lib.CreateBatches(self._handle, ctypes.byref(options), ctypes.byref(handle))
-        return self._walk(handle)
+        walk = self._walk(handle)
+        # One that is never begun has no end, either.
+        weakref.finalize(walk, released, os.getpid(), lib.ReleaseBatches, handle)
+        return walk
 
     @staticmethod
     def _walk(handle: Any) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
         lib, count, columns = library(), ctypes.c_int64(), ctypes.c_size_t()
         names, tensors = ctypes.POINTER(ctypes.c_char_p)(), ctypes.POINTER(lib.header.structs["GradloomTensor"])()
-        try:
-            lib.GetBatchCount(handle, ctypes.byref(count))
-            for index in range(count.value):
-                lib.GetBatch(handle, index, ctypes.byref(names), ctypes.byref(tensors), ctypes.byref(columns))
-                yield {string(names[i]): copied(tensors[i]) for i in range(columns.value)}
-        finally:
-            lib.ReleaseBatches(handle)
+        lib.GetBatchCount(handle, ctypes.byref(count))
+        for index in range(count.value):
+            lib.GetBatch(handle, index, ctypes.byref(names), ctypes.byref(tensors), ctypes.byref(columns))
+            yield {string(names[i]): copied(tensors[i]) for i in range(columns.value)}
 
     def __len__(self) -> int:
         rows = ctypes.c_int64()
@@ -86,9 +87,5 @@ class Dataset:
     def _of(cls, handle: Any) -> Dataset:
         made = cls.__new__(cls)
         made.held_back = None
-        made._adopt(handle)
+        made._own(handle, library().ReleaseDataset)
         return made
-
-    def _adopt(self, handle: Any) -> None:
-        self._handle = handle
-        self._release = weakref.finalize(self, library().ReleaseDataset, handle)

@@ -1,9 +1,13 @@
 """Whole trainings."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import signal
+import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Sequence
+from types import FrameType
+from typing import Any, Callable, Iterator, Sequence
 
 from ._dataset import Dataset
 from ._library import library, string
@@ -61,10 +65,45 @@ def epoch_of(struct: Any) -> Epoch:
     return Epoch(struct.epoch, struct.step, struct.train_loss, struct.lr, struct.seconds, struct.samples_per_second)
 
 
+class _Signals:
+    """What Python does at a signal (KeyboardInterrupt, mostly), while a fit runs in the main thread: what is raised in a callback of the user's is
+    that callback's affair, and what would be raised on the way to one, where no exception may pass, is kept here."""
+
+    def __init__(self) -> None:
+        self.raised: list[BaseException] = []
+        self.within_a_callback = False
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[bool]:
+        """Gives whether signals come to this thread."""
+        before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.getsignal(number) for number in signal.Signals if callable(signal.getsignal(number))}
+        try:
+            for number, handler in before.items():
+                signal.signal(number, self._keeping(handler))
+            yield bool(before)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _keeping(self, handler: Callable[[int, FrameType | None], object]) -> Callable[[int, FrameType | None], None]:
+        def handle(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                if self.within_a_callback:
+                    raise
+                self.raised.append(error)
+
+        return handle
+
+
 def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, updates: int, batch: int, evaluate_every: str,
             metrics: Sequence[str], watch: str | None, patience: int, callbacks: Sequence[tuple[Callable[[Any], object] | None, Any]]) -> FitResult:
     """`callbacks`: those of steps, evaluations and epochs, and what makes their argument of the struct."""
-    lib, raised = library(), []
+    lib, signals = library(), _Signals()
+    raised = signals.raised
     types = dict(lib.header.structs["GradloomCallbacks"]._fields_)
     structs = ("GradloomStepResult", "GradloomEvaluation", "GradloomEpoch")
     made = lib.struct("GradloomCallbacks")
@@ -72,7 +111,14 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
     def wrapped(call: Callable[[Any], object], read: Any, struct: Any) -> Callable[[Any, int], int]:
         def run(_user: Any, address: int) -> int:
             try:
-                return int(call(read(struct.from_address(address))) is False)
+                if raised:
+                    return 1
+                signals.within_a_callback = True
+                try:
+                    answer = call(read(struct.from_address(address)))
+                finally:
+                    signals.within_a_callback = False
+                return int(answer is False or bool(raised))
             except BaseException as error:  # no exception passes the table
                 raised.append(error)
                 return 1
@@ -88,7 +134,11 @@ def run_fit(session: Any, train: Dataset, eval: Dataset | None, epochs: int, upd
                          patience=patience)
     result = lib.struct("GradloomFitResult")
     try:
-        lib.Fit(session, train._handle, None if eval is None else eval._handle, ctypes.byref(options), ctypes.byref(made), ctypes.byref(result))
+        with signals.kept() as come_here:
+            if come_here and callbacks[0][0] is None:
+                # Python looks for signals where it runs.
+                made.on_step = types["on_step"](lambda _user, _address: int(bool(raised)))
+            lib.Fit(session, train._handle, None if eval is None else eval._handle, ctypes.byref(options), ctypes.byref(made), ctypes.byref(result))
     finally:
         if raised:
             raise raised[0]

@@ -4,10 +4,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import weakref
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from operator import index
+from typing import Any, Mapping, Sequence, SupportsIndex
 
+import numpy as np
+
+from ._handle import Owner
 from ._library import library, path_bytes, string, taken
 from ._tensors import name_of
 
@@ -49,13 +52,12 @@ def _setting_text(value: Any) -> str:
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
-class Plan:
+class Plan(Owner):
     """A verified plan: what runs when, at which address, reading and writing what. Constant."""
 
     def __init__(self, handle: Any):
         """Of a handle that the C table gave; see `compile` and `load_plan`."""
-        self._handle = handle
-        self._release = weakref.finalize(self, library().ReleasePlan, handle)
+        self._own(handle, library().ReleasePlan)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a .plan file, for `load_plan` and for the command."""
@@ -99,9 +101,9 @@ class Plan:
             raise ValueError(f'no entry "{entry}"; there are {", ".join(ENTRIES)}')
         lib, count, list_ = library(), ctypes.c_size_t(), []
         getattr(lib, f"Get{kind}Count")(self._handle, ENTRIES[entry], ctypes.byref(count))
-        for index in range(count.value):
+        for at in range(count.value):
             struct = lib.struct("GradloomTensorInfo")
-            getattr(lib, f"Get{kind}Info")(self._handle, ENTRIES[entry], index, ctypes.byref(struct))
+            getattr(lib, f"Get{kind}Info")(self._handle, ENTRIES[entry], at, ctypes.byref(struct))
             list_.append(info_of(struct))
         return list_
 
@@ -143,7 +145,7 @@ def compile(
     loss: str | Sequence[str] | None = None,
     optimizer: str | None = None,
     lr: float | None = None,
-    batch: int | Sequence[int] | None = None,
+    batch: SupportsIndex | Sequence[SupportsIndex] | None = None,
     devices: str | None = None,
     settings: Mapping[str, Any] | None = None,
     config: str | os.PathLike[str] | None = None,
@@ -174,7 +176,7 @@ def compile(
     pairs += list((settings or {}).items())
     lib = library()
     array, kept = settings_array([(key, _setting_text(value)) for key, value in pairs])
-    sizes = [] if batch is None else [batch] if isinstance(batch, int) else [int(size) for size in batch]
+    sizes = [] if batch is None else [index(size) for size in np.atleast_1d(np.asarray(batch))]
     batches = (ctypes.c_int64 * len(sizes))(*sizes)
     bits = {"GRADLOOM_WITH_EVAL": evaluate, "GRADLOOM_WITH_PREDICT": predict, "GRADLOOM_WITH_GRADIENTS": gradients, "GRADLOOM_WITH_OUTPUTS": outputs}
     wanted = sum(lib.header.constants[name] for name, is_wanted in bits.items() if is_wanted) or lib.header.constants["GRADLOOM_WITH_NOTHING_ELSE"]

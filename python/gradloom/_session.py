@@ -3,14 +3,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import weakref
+import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
 from ._dataset import Dataset
+from ._errors import Error
 from ._fit import Epoch, Evaluation, FitResult, epoch_of, evaluation_of, run_fit
+from ._handle import Owner
 from ._library import library, path_bytes, string, taken
 from ._dlpack import DeviceTensor
 from ._plan import ENTRIES, Plan, TensorInfo, info_of
@@ -18,6 +20,14 @@ from ._results import StepResult, result_of
 from ._tensors import _NUMBERS, array_of, borrow, copied, numpy_dtype
 
 _KINDS = {"state": 0, "gradient": 1, "output": 2}
+
+
+def _kind(name: str) -> int:
+    if name not in _KINDS:
+        raise ValueError(f'no kind of tensor "{name}"; there are {", ".join(_KINDS)}')
+    return _KINDS[name]
+
+
 Arrays = Mapping[str, Any]
 """By name: numpy's arrays, tensors with DLPack, lists."""
 
@@ -44,16 +54,16 @@ class DeviceMemory:
     free_bytes: int
 
 
-class Checkpoint:
+class Checkpoint(Owner):
     """A checkpoint in memory: what `Session.save` wrote (a path, or the bytes), a safetensors file of weights, or the folder of a run."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes):
-        self._handle = ctypes.c_void_p()
+        handle = ctypes.c_void_p()
         if isinstance(source, bytes):
-            library().LoadCheckpointFromBuffer(source, len(source), ctypes.byref(self._handle))
+            library().LoadCheckpointFromBuffer(source, len(source), ctypes.byref(handle))
         else:
-            library().LoadCheckpoint(path_bytes(source), ctypes.byref(self._handle))
-        self._release = weakref.finalize(self, library().ReleaseCheckpoint, self._handle)
+            library().LoadCheckpoint(path_bytes(source), ctypes.byref(handle))
+        self._own(handle, library().ReleaseCheckpoint)
 
     def get_property(self, name: str) -> str | None:
         """One that `Session.set_property` added."""
@@ -62,7 +72,7 @@ class Checkpoint:
         return None if value.value is None else string(value.value)
 
 
-class Session:
+class Session(Owner):
     """A plan with its state, on its devices. Calls on one session happen one after the other, from whichever threads.
 
     Inputs are borrowed for a call and never altered; what is given out is a copy, in row-major order.
@@ -75,18 +85,24 @@ class Session:
         ordinals: CUDA devices by rank; none: 0, 1, 2 ...
     """
 
+    _copy_hint = ": save_bytes() has its state, from which another one goes on"
+
     def __init__(self, plan: Plan, *, seed: int = 0, checkpoint: Checkpoint | str | os.PathLike[str] | bytes | None = None, any_plan: bool = False,
                  ordinals: Sequence[int] = ()):
+        if not isinstance(plan, Plan):
+            raise TypeError(f"a session is made of a Plan, which compile and load_plan give, not of a {type(plan).__name__}")
         self.plan = plan
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint(checkpoint)
         numbers = (ctypes.c_int32 * len(ordinals))(*ordinals)
         options = library().struct("GradloomSessionOptions", seed=seed, ordinals=ctypes.addressof(numbers), num_ordinals=len(ordinals),
                                    any_plan=int(any_plan))
-        self._handle = ctypes.c_void_p()
-        library().CreateTrainingSession(plan._handle, ctypes.byref(options), None if checkpoint is None else checkpoint._handle,
-                                        ctypes.byref(self._handle))
-        self._release = weakref.finalize(self, library().ReleaseTrainingSession, self._handle)
+        handle = ctypes.c_void_p()
+        library().CreateTrainingSession(plan._handle, ctypes.byref(options), None if checkpoint is None else checkpoint._handle, ctypes.byref(handle))
+        self._own(handle, library().ReleaseTrainingSession)
+        # Of all calls: what one gives by reference is copied before another runs, and the handle stays while one runs.
+        self._calls = threading.RLock()
+        self._fitting = False
         self._under_way: Any = None
         self._dtypes: dict[str, int] = {}
         for entry in ENTRIES:
@@ -94,6 +110,23 @@ class Session:
                 self._dtypes.update((info.name, _NUMBERS[info.dtype]) for info in plan.inputs(entry))
             except library().Error:
                 continue  # a plan need not have all entries
+
+    def _alive(self) -> ctypes.c_void_p:
+        """The handle, with the lock of all calls held."""
+        if not self._handle:
+            raise Error("E-CONFIG", "the session is closed", "", "make another one")
+        return self._handle
+
+    def _alone(self) -> threading.RLock:
+        """The lock of all calls."""
+        if os.getpid() != self._process:
+            raise Error("E-CONFIG", "the session was made before a fork, whose child has none of its threads", f"process {os.getpid()}",
+                        "make sessions in the process that uses them")
+        return self._calls
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        with self._alone():
+            getattr(library(), function)(self._alive(), *arguments)
 
     # ---- Steps
 
@@ -104,15 +137,15 @@ class Session:
     def step_async(self, inputs: Arrays | None = None, /, **named: Any) -> None:
         """The same on a thread of the session's; `wait` has the result. The inputs must not be changed before."""
         names, tensors, count, keep = self._feeds(inputs, named)
-        library().StepAsync(self._handle, names, tensors, count)
-        self._under_way = (names, tensors, keep)
+        with self._alone():
+            self._call("StepAsync", names, tensors, count)
+            self._under_way = (names, tensors, keep)
 
     def wait(self) -> StepResult:
         """Returns when the step that is under way has ended."""
         result = library().struct("GradloomStepResult")
-        try:
-            library().Wait(self._handle, ctypes.byref(result))
-        finally:
+        with self._alone():
+            self._call("Wait", ctypes.byref(result))
             self._under_way = None
         return result_of(result)
 
@@ -123,12 +156,12 @@ class Session:
     def update(self) -> StepResult:
         """The update with the sum of the gradients that wait, which are zero after it."""
         result = library().struct("GradloomStepResult")
-        library().OptimizerStep(self._handle, ctypes.byref(result))
+        self._call("OptimizerStep", ctypes.byref(result))
         return result_of(result)
 
     def reset_gradients(self) -> None:
         """Forgets the gradients that wait."""
-        library().LazyResetGrad(self._handle)
+        self._call("LazyResetGrad")
 
     def evaluate(self, inputs: Arrays | None = None, /, **named: Any) -> StepResult:
         """Loss without training; `output` has the model's outputs."""
@@ -137,14 +170,16 @@ class Session:
     def predict(self, inputs: Arrays | None = None, /, **named: Any) -> dict[str, np.ndarray[Any, Any]]:
         """The model's outputs by name."""
         names, tensors, count, _keep = self._feeds(inputs, named)
-        library().Predict(self._handle, names, tensors, count)
-        return {info.name: self.output(info.name) for info in self.plan.outputs("predict")}
+        with self._alone():
+            self._call("Predict", names, tensors, count)
+            return {info.name: self.output(info.name) for info in self.plan.outputs("predict")}
 
     def output(self, name: str) -> np.ndarray[Any, Any]:
         """An output of the run before, "loss" among them. numpy.from_dlpack's kin of other libraries take it without another copy."""
         tensor = library().struct("GradloomTensor")
-        library().GetOutput(self._handle, name.encode(), ctypes.byref(tensor))
-        return copied(tensor)
+        with self._alone():
+            self._call("GetOutput", name.encode(), ctypes.byref(tensor))
+            return copied(tensor)
 
     def _feeds(self, inputs: Arrays | None, named: Arrays) -> tuple[Any, Any, int, Any]:
         given = {**(inputs or {}), **named}
@@ -155,7 +190,7 @@ class Session:
     def _run(self, function: str, inputs: Arrays | None, named: Arrays) -> StepResult:
         names, tensors, count, _keep = self._feeds(inputs, named)
         result = library().struct("GradloomStepResult")
-        getattr(library(), function)(self._handle, names, tensors, count, ctypes.byref(result))
+        self._call(function, names, tensors, count, ctypes.byref(result))
         return result_of(result)
 
     def fit(self, train: Dataset, eval: Dataset | None = None, *, epochs: int = 1, updates: int = 0, batch: int = 32, evaluate_every: str = "1ep",
@@ -173,18 +208,26 @@ class Session:
             on_step, on_evaluation, on_epoch: called between two steps; one that returns False ends the run, one that raises ends it and is
                 raised here.
         """
-        return run_fit(self._handle, train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience,
-                       [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
+        for data in (train, *([] if eval is None else [eval])):
+            if not isinstance(data, Dataset):
+                raise TypeError(f"a fit is over a Dataset (Dataset.from_arrays makes one of arrays), not over a {type(data).__name__}")
+        with self._alone():
+            outer, self._fitting = self._fitting, True
+            try:
+                return run_fit(self._alive(), train, eval, epochs, updates, batch, evaluate_every, metrics, watch, patience,
+                               [(on_step, result_of), (on_evaluation, evaluation_of), (on_epoch, epoch_of)])
+            finally:
+                self._fitting = outer
 
     # ---- Parameters and gradients
 
     def parameter_infos(self, trainable_only: bool = True) -> list[TensorInfo]:
         """What is trained, and without `trainable_only` the running statistics, too."""
         count, infos = ctypes.c_size_t(), []
-        library().GetParameterCount(self._handle, int(trainable_only), ctypes.byref(count))
+        self._call("GetParameterCount", int(trainable_only), ctypes.byref(count))
         for index in range(count.value):
             name = ctypes.c_char_p()
-            library().GetParameterName(self._handle, index, ctypes.byref(name))
+            self._call("GetParameterName", index, ctypes.byref(name))
             infos.append(self._info(string(name.value)))
         return infos
 
@@ -199,7 +242,7 @@ class Session:
     def set_parameter(self, name: str, value: Any) -> None:
         """Copies an array of the parameter's shape into it."""
         tensor, _keep = borrow(value, _NUMBERS[self._info(name).dtype])
-        library().UpdateParameter(self._handle, name.encode(), ctypes.byref(tensor))
+        self._call("UpdateParameter", name.encode(), ctypes.byref(tensor))
 
     def gradient(self, parameter: str) -> np.ndarray[Any, Any]:
         """The sum that waits for `update`."""
@@ -208,27 +251,27 @@ class Session:
     def flat_parameters(self, trainable_only: bool = True) -> np.ndarray[Any, Any]:
         """All of them as one vector of float32, as federated learning wants it."""
         count = ctypes.c_size_t()
-        library().GetParametersSize(self._handle, int(trainable_only), ctypes.byref(count))
+        self._call("GetParametersSize", int(trainable_only), ctypes.byref(count))
         values = np.empty(count.value, np.float32)
         if count.value:
-            library().CopyParametersToBuffer(self._handle, int(trainable_only), values.ctypes.data, count.value)
+            self._call("CopyParametersToBuffer", int(trainable_only), values.ctypes.data, count.value)
         return values
 
     def set_flat_parameters(self, values: Any, trainable_only: bool = True) -> None:
         """Copies such a vector into them."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
-        library().CopyBufferToParameters(self._handle, int(trainable_only), flat.ctypes.data, flat.size)
+        self._call("CopyBufferToParameters", int(trainable_only), flat.ctypes.data, flat.size)
 
     def location(self, name: str, kind: str = "state") -> Location:
         """Where a tensor of the kind "state", "gradient" or "output" lives."""
         place = library().struct("GradloomLocation")
-        library().GetLocation(self._handle, _KINDS[kind], name.encode(), ctypes.byref(place))
+        self._call("GetLocation", _kind(kind), name.encode(), ctypes.byref(place))
         return Location(string(place.device), place.num_devices, bool(place.row_major), place.address, place.bytes)
 
     def on_device(self, name: str, kind: str = "output") -> DeviceTensor:
         """A copy of such a tensor on the device where it lies, for libraries that take DLPack; of a GPU's nothing goes through host memory."""
         managed = ctypes.c_void_p()
-        library().CopyToDLPack(self._handle, _KINDS[kind], name.encode(), ctypes.byref(managed))
+        self._call("CopyToDLPack", _kind(kind), name.encode(), ctypes.byref(managed))
         assert managed.value is not None
         return DeviceTensor(managed.value)
 
@@ -244,18 +287,18 @@ class Session:
 
     def _info(self, name: str) -> TensorInfo:
         struct = library().struct("GradloomTensorInfo")
-        library().GetParameterTypeAndShape(self._handle, name.encode(), ctypes.byref(struct))
+        self._call("GetParameterTypeAndShape", name.encode(), ctypes.byref(struct))
         return info_of(struct)
 
     def _copy(self, function: str, name: str) -> np.ndarray[Any, Any]:
         info = self._info(name)
         array = np.empty(info.shape, numpy_dtype(_NUMBERS[info.dtype]))
-        getattr(library(), function)(self._handle, name.encode(), array.ctypes.data, array.nbytes)
+        self._call(function, name.encode(), array.ctypes.data, array.nbytes)
         return array
 
     def share(self, name: str | None) -> None:
         """From now on other processes of this user on this host see the parameters change: `AttachedParameters(name)`. None: no longer."""
-        library().ShareParameters(self._handle, None if name is None else name.encode())
+        self._call("ShareParameters", None if name is None else name.encode())
 
     # ---- Learning rate, position, memory
 
@@ -263,12 +306,12 @@ class Session:
     def learning_rate(self) -> float:
         """Of the next update. Set, it is in place of the plan's schedule; below 0: the schedule again."""
         lr = ctypes.c_double()
-        library().GetLearningRate(self._handle, ctypes.byref(lr))
+        self._call("GetLearningRate", ctypes.byref(lr))
         return lr.value
 
     @learning_rate.setter
     def learning_rate(self, lr: float) -> None:
-        library().SetLearningRate(self._handle, lr)
+        self._call("SetLearningRate", lr)
 
     @property
     def num_updates(self) -> int:
@@ -282,56 +325,59 @@ class Session:
 
     def _position(self) -> tuple[int, int]:
         step, batch = ctypes.c_int64(), ctypes.c_int64()
-        library().GetPosition(self._handle, ctypes.byref(step), ctypes.byref(batch))
+        self._call("GetPosition", ctypes.byref(step), ctypes.byref(batch))
         return step.value, batch.value
 
     def set_seed(self, seed: int) -> None:
         """Of all that is random from now on."""
-        library().SetSeed(self._handle, seed)
+        self._call("SetSeed", seed)
 
     def memory(self, device: int = 0) -> DeviceMemory:
         """Of the plan's device of this rank."""
         struct = library().struct("GradloomDeviceMemory")
-        library().GetDeviceMemory(self._handle, device, ctypes.byref(struct))
+        self._call("GetDeviceMemory", device, ctypes.byref(struct))
         return DeviceMemory(string(struct.device), struct.allocated_bytes, struct.cached_bytes, struct.free_bytes)
 
     def release_memory(self) -> None:
         """Gives back what only a running step needs; the next one takes it again."""
-        library().ReleaseMemory(self._handle)
+        self._call("ReleaseMemory")
 
     # ---- Checkpoints and export
 
     def save(self, path: str | os.PathLike[str], *, optimizer: bool = True) -> None:
         """One safetensors file, complete or not at all. Without the optimizer's state: weights alone."""
-        library().SaveCheckpoint(self._handle, path_bytes(path), int(optimizer))
+        self._call("SaveCheckpoint", path_bytes(path), int(optimizer))
 
     def save_bytes(self, *, optimizer: bool = True) -> bytes:
         """The bytes of what `save` would write."""
         text = ctypes.c_void_p()
-        library().SaveCheckpointToBuffer(self._handle, int(optimizer), ctypes.byref(text))
+        self._call("SaveCheckpointToBuffer", int(optimizer), ctypes.byref(text))
         return taken(text.value)
 
     def set_property(self, name: str, value: str) -> None:
         """A text that goes with the session's checkpoints."""
-        library().AddProperty(self._handle, name.encode(), value.encode())
+        self._call("AddProperty", name.encode(), value.encode())
 
     def get_property(self, name: str) -> str | None:
         """One that was set, or came with the checkpoint; None where there is none."""
         value = ctypes.c_char_p()
-        library().GetProperty(self._handle, name.encode(), ctypes.byref(value))
+        self._call("GetProperty", name.encode(), ctypes.byref(value))
         return None if value.value is None else string(value.value)
 
     def export(self, path: str | os.PathLike[str], outputs: Sequence[str] = ()) -> None:
         """The model's own file with the trained weights, for inference. `outputs`: those to keep, with what they need; none: all."""
         names = (ctypes.c_char_p * len(outputs))(*[output.encode() for output in outputs])
-        library().ExportModelForInferencing(self._handle, path_bytes(path), names, len(outputs))
+        self._call("ExportModelForInferencing", path_bytes(path), names, len(outputs))
 
     # ---- The end
 
     def close(self) -> None:
-        """Gives its memory back now; the session is not used after it."""
-        self._release()
-        self._handle = ctypes.c_void_p()
+        """Gives its memory back now, when calls of other threads have ended; the session is not used after it."""
+        with self._alone():
+            if self._fitting:
+                raise Error("E-CONFIG", "a callback of fit cannot close its session", "", "return False to end the run first")
+            self._release()
+            self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> Session:
         return self

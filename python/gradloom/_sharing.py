@@ -2,16 +2,16 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from typing import Any, Iterator, Mapping
 
 import numpy as np
 
+from ._handle import Owner
 from ._library import library, string
 from ._tensors import numpy_dtype
 
 
-class AttachedParameters(Mapping[str, "np.ndarray[Any, Any]"]):
+class AttachedParameters(Owner, Mapping[str, "np.ndarray[Any, Any]"]):
     """Parameters and running statistics of a session that shares them (`Session.share`), in this or another process of the same user.
 
     By name, each a copy of what the session has at that moment. They stay as long as this object, whatever becomes of the session. A copy that
@@ -19,9 +19,9 @@ class AttachedParameters(Mapping[str, "np.ndarray[Any, Any]"]):
     """
 
     def __init__(self, name: str):
-        self._handle = ctypes.c_void_p()
-        library().AttachParameters(name.encode(), ctypes.byref(self._handle))
-        self._release = weakref.finalize(self, library().ReleaseAttached, self._handle)
+        handle = ctypes.c_void_p()
+        library().AttachParameters(name.encode(), ctypes.byref(handle))
+        self._own(handle, library().ReleaseAttached)
         count = ctypes.c_size_t()
         library().GetAttachedCount(self._handle, ctypes.byref(count))
         self._indices: dict[str, int] = {}

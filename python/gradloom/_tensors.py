@@ -65,7 +65,10 @@ def borrow(value: Any, dtype: int = 0) -> tuple[Any, Any]:
         struct = library().struct("GradloomTensor")
         library().FromDLPack(_capsule_pointer(capsule, b"dltensor"), ctypes.byref(struct))
         return struct, (value, capsule)
-    return _of_array(np.asarray(value, dtype=numpy_dtype(dtype) if dtype else None))
+    array = np.asarray(value)
+    wanted = numpy_dtype(dtype) if dtype else array.dtype
+    # Numbers of Python have no type of their own; but 1.5 is no label.
+    return _of_array(array.astype(wanted) if np.can_cast(array.dtype, wanted, "same_kind") else array)
 
 
 def copied(tensor: Any) -> np.ndarray[Any, Any]:

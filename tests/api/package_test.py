@@ -4,6 +4,7 @@ Arguments: the wheel, docs/python.md, pyproject.toml, build_backend.py, a folder
 """
 import base64
 import contextlib
+import copy
 import csv
 import gc
 import hashlib
@@ -11,6 +12,7 @@ import inspect
 import io
 import os
 import pathlib
+import pickle
 import re
 import runpy
 import shutil
@@ -63,6 +65,9 @@ class WheelTest(unittest.TestCase):
         self.assertEqual(os.path.basename(WHEEL).split("-", 2)[2], tag[0] + ".whl")
         import gradloom
         self.assertEqual(re.findall(r"^Version: (.+)$", metadata, re.M), [gradloom.version()])
+        self.assertEqual(gradloom.__version__, gradloom.version())
+        with self.assertRaises(AttributeError):
+            gradloom.__author__
 
     def test_types_and_docstrings(self):
         """Everything public says what it is, and what it takes and gives."""
@@ -168,6 +173,28 @@ class SessionTest(unittest.TestCase):
             losses.append(self.gradloom.Session(self.plan).step(features=x, target=self.y).loss)
         self.assertEqual(losses, losses[:1] * len(losses))
 
+    def test_takes_whole_numbers_of_numpy_and_no_others(self):
+        for batch, rows in ((np.int64(16), 16), (np.array([16, 8]), 16), ([8, 16], 8)):
+            plan = self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", batch=batch)
+            self.assertEqual(plan.inputs()[0].shape, (rows, 13))
+        with self.assertRaises(TypeError):
+            self.gradloom.compile(f"{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", batch=1.5)
+        digits = self.gradloom.Session(self.gradloom.compile(f"{FOLDER}/digits_cnn.onnx", loss="cross_entropy(logits, label)", batch=2))
+        image = np.zeros((2, 1, 8, 8), np.float32)
+        self.assertGreater(digits.step(image=image, label=[3, 1]).loss, 0)
+        with self.assertRaisesRegex(self.gradloom.Error, "'label' is float64, the model wants int64"):
+            digits.step(image=image, label=[3.5, 1])  # 3 would be another class
+
+    def test_is_neither_copied_nor_pickled(self):
+        """The copy would have the same handle."""
+        data = self.gradloom.Dataset.from_arrays(features=self.x)
+        for owner in (self.gradloom.Session(self.plan), self.plan, data):
+            for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, f"a {type(owner).__name__} is neither copied nor pickled"):
+                    duplicate(owner)
+        error = pickle.loads(pickle.dumps(self.gradloom.Error("E-DATA", "what", "where", "help")))
+        self.assertEqual((error.code, error.message, error.where, error.help), ("E-DATA", "what", "where", "help"))
+
     def test_takes_tensors_with_dlpack(self):
         class Tensor:
             def __init__(self, array, device=1):
@@ -232,6 +259,12 @@ class SessionTest(unittest.TestCase):
             self.gradloom.Session(many)
         with self.assertRaises(ValueError):
             self.plan.inputs("training")
+        with self.assertRaises(ValueError):
+            session.location("layer1.bias", "parameter")
+        with self.assertRaisesRegex(TypeError, "a session is made of a Plan"):
+            self.gradloom.Session("housing.plan")
+        with self.assertRaisesRegex(TypeError, "a fit is over a Dataset"):
+            session.fit([self.x, self.y])
         session.close()
         with self.assertRaises(error):
             session.step(features=self.x, target=self.y)
@@ -248,6 +281,96 @@ class SessionTest(unittest.TestCase):
 
         with self.assertRaisesRegex(ZeroDivisionError, "4"):
             session.fit(data, epochs=9, batch=16, on_step=fails)
+
+    def script(self, text, within=60):
+        """What a program says, and its exit code. It has a session on the devices that it is told, and inputs."""
+        begin = f"""
+import os, signal, sys, threading, time
+import gradloom, numpy as np
+x, y = np.ones((16, 13), np.float32), np.ones((16, 1), np.float32)
+def session(devices="cpu"):
+    return gradloom.Session(gradloom.compile("{FOLDER}/housing_mlp.onnx", loss="mse(value, target)", batch=16, devices=devices))
+"""
+        done = subprocess.run([sys.executable, "-c", begin + text], capture_output=True, text=True, timeout=within,
+                              env={**os.environ, "PYTHONPATH": f"{FOLDER}/site"})
+        self.assertEqual(done.stderr, "")
+        return done.stdout, done.returncode
+
+    def test_an_interrupt_ends_a_fit(self):
+        """At the next step, whether there are callbacks or not, and none is lost on the way to one."""
+        for callbacks in ("", "on_step=lambda step: None", "on_step=lambda step: time.sleep(1e-3)", "on_epoch=lambda epoch: None"):
+            with self.subTest(callbacks=callbacks):
+                said = self.script(f"""
+data = gradloom.Dataset.from_arrays(features=np.tile(x, (100, 1)), target=np.tile(y, (100, 1)))
+trained = session()
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    trained.fit(data, epochs=10**9, batch=16, {callbacks})
+except KeyboardInterrupt:
+    print("interrupted", trained.num_updates > 0, signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+""")
+                self.assertEqual(said, ("interrupted True True\n", 0))
+
+    def test_a_fork_leaves_sessions_to_the_parent(self):
+        """Their threads are in no child: one that ends lets them alone, and one that uses them is told."""
+        for devices in ("cpu", "cpu:2"):
+            said = self.script(f"""
+trained = session("{devices}")
+trained.step(features=x, target=y)
+child = os.fork()
+if child == 0:
+    try:
+        trained.step(features=x, target=y)
+    except gradloom.Error as error:
+        print(error.code, error.message, flush=True)
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), trained.step(features=x, target=y).step)
+""")
+            self.assertEqual(said, ("E-CONFIG the session was made before a fork, whose child has none of its threads\n7 2\n", 0))
+
+    def test_closes_when_the_calls_of_other_threads_have_ended(self):
+        said = self.script("""
+trained, ended = session(), []
+def run():
+    try:
+        while True:
+            trained.step(features=x, target=y)
+    except gradloom.Error as error:
+        ended.append(error.message)
+threads = [threading.Thread(target=run) for _ in range(3)]
+for thread in threads: thread.start()
+time.sleep(0.3)
+trained.close()
+for thread in threads: thread.join()
+print(ended)
+data = gradloom.Dataset.from_arrays(features=x, target=y)
+other = session()
+try:
+    other.fit(data, on_step=lambda step: other.close())
+except gradloom.Error as error:
+    print(error.message)
+""")
+        self.assertEqual(said, ("['the session is closed', 'the session is closed', 'the session is closed']\n"
+                                "a callback of fit cannot close its session\n", 0))
+
+    def test_predictions_of_threads_are_their_own(self):
+        """Of one session that several use."""
+        session = self.gradloom.Session(self.plan)
+        inputs = [np.full((16, 13), value, np.float32) for value in range(4)]
+        expected = [session.predict(features=x)["value"] for x in inputs]
+        wrong = []
+
+        def run(index):
+            for _ in range(200):
+                if not np.array_equal(session.predict(features=inputs[index])["value"], expected[index]):
+                    wrong.append(index)
+
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
 
     def test_sessions_run_in_threads(self):
         """And to the bits of one after the other."""

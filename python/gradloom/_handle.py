@@ -1,0 +1,29 @@
+"""What the objects of this package have in common: a handle of the C table."""
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Any, Callable, NoReturn
+
+
+def released(process: int, release: Callable[[Any], None], handle: Any) -> None:
+    """For a finalizer: what a fork has copied has no threads of its own to be ended."""
+    if os.getpid() == process:
+        release(handle)
+
+
+class Owner:
+    """Owns a handle, which is released once, in the process that was given it."""
+
+    _handle: ctypes.c_void_p
+    _copy_hint = ""
+
+    def _own(self, handle: ctypes.c_void_p, release: Callable[[Any], None]) -> None:
+        self._handle = handle
+        self._process = os.getpid()
+        self._release = weakref.finalize(self, released, self._process, release, handle)
+
+    def __reduce__(self) -> NoReturn:
+        # The copy would have the same handle, and outlive it.
+        raise TypeError(f"a {type(self).__name__} is neither copied nor pickled{self._copy_hint}")
