@@ -179,7 +179,7 @@ std::string Communicator::Broadcast(const std::string& given) {
 void Communicator::Abort(const std::string& why) {
   if (mailbox_->failed()) return;
   aborted_ = true;
-  mailbox_->Fail(name(process_) + " stopped: " + why);
+  mailbox_->Fail(name(process_) + std::string(kStopped) + why);
 }
 
 void Communicator::Leave() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/comm/job_topology.h"
@@ -86,6 +87,8 @@ class Communicator {
   // as it is alive.
   void SetBusy(bool busy) { tcp_->SetBusy(busy); }
 
+  // What stands between the name of a process that has ended the job and its error.
+  static constexpr std::string_view kStopped = " stopped: ";
   // Ends the job for all, because of an error of this process: "rank 1 (host b, pid 7) stopped: ". Nothing where it has failed already.
   void Abort(const std::string& why);
   // Whether this process has ended the job.

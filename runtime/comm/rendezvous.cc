@@ -227,7 +227,8 @@ class Rendezvous {
         }
       }
       if (!found && Clock::now() >= deadline_) {
-        throw Error(ErrorCode::kPeer, "rank 0 does not answer",
+        const bool is_known = !ResolveMaster(topology_, topology_.master_port).empty();
+        throw Error(ErrorCode::kPeer, is_known ? "rank 0 does not answer" : "no host has the name that the job has of rank 0's",
                     "rank " + std::to_string(topology_.rank) + " looked at " + MasterOf(topology_),
                     "start rank 0 there, or name the address where it is:  GRADLOOM_MASTER_ADDR, GRADLOOM_MASTER_PORT");
       }

@@ -333,7 +333,8 @@ class ProcessesTest(JobTest):
         job = Job(GRADLOOM, 2, self.train("there"))
         said = job.end()
         self.assertEqual(job.codes(), [4, 140], "\n".join(said))
-        self.assertRegex(said[1], r"E-PEER\]: rank 0 \(host \S+, pid \d+\) stopped: E-CONFIG: ")
+        self.assertRegex(said[1], r"E-PEER\]: rank 0 \(host \S+, pid \d+\) stopped: E-CONFIG: .*\n"
+                                  r"  --> rank 1 was starting\n  help: its own output says what to do\n")
 
     def test_a_rank_that_does_not_come(self):
         port = free_port()
@@ -347,6 +348,10 @@ class ProcessesTest(JobTest):
             # Before it waits it says what it takes itself for: the others may not come because of that.
             self.assertTrue(done.stderr.startswith(f"{shown}error[E-PEER]: {words}\n"), done.stderr)
             self.assertIn(f"; topology {topology.format(rank)}\n", done.stderr)
+        done = subprocess.run([GRADLOOM, *self.train("lonely", connect_timeout="1s")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=120, env={**os.environ, **environment, "GRADLOOM_RANK": "1", "GRADLOOM_MASTER_ADDR": "nowhere.invalid"})
+        self.assertEqual(done.returncode, 140, done.stderr)
+        self.assertIn(f"no host has the name that the job has of rank 0's\n  --> rank 1 looked at nowhere.invalid:{port}; ", done.stderr)
 
     def test_evaluation_and_prediction_are_shared(self):
         """Batches are divided, whole: more of them than processes, as many, and fewer; the last one is short."""

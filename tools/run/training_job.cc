@@ -410,7 +410,8 @@ std::string TrainingJob::Doing(const Error& error) const {
 Error TrainingJob::Located(const Error& error) const {
   const bool open = error.where().empty() || error.where().starts_with("in ");
   if (alone() || error.code() != ErrorCode::kPeer || !open) return error;
-  return {error.code(), error.message(), "rank " + std::to_string(topology_.rank) + " " + Doing(error), "start the job again"};
+  return {error.code(), error.message(), "rank " + std::to_string(topology_.rank) + " " + Doing(error),
+          error.message().find(Communicator::kStopped) == std::string::npos ? "start the job again" : "its own output says what to do"};
 }
 
 Error TrainingJob::Explained(const Error& error, int64_t step, const std::string& run, int64_t saved_step) const {
