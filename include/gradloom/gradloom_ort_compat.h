@@ -4,13 +4,12 @@
 //
 // What stands for the four artifacts that onnxruntime-training made ahead of time with Python:
 //
-//   training model   the ONNX model itself, as its exporter wrote it; or a plan that was compiled before (*.plan, `gradloom compile
-//                    --gradients`), which needs no compiling at the start
-//   eval model       nothing: the plan evaluates, too. Any path may stand there, and is not looked at
-//   optimizer model  a configuration (*.toml) with loss, optimizer and batch: what generate_artifacts was told. With a plan it is not
-//   looked at checkpoint       what CheckpointState::SaveCheckpoint wrote, or a safetensors file of weights; or a path that ends in .onnx
-//   or .plan,
-//                    which stands for the weights that the model begins with
+// - training model: the ONNX model itself, as its exporter wrote it; or a plan that was compiled before (*.plan, `gradloom compile
+//   --gradients`), which needs no compiling at the start.
+// - eval model: nothing, as the plan evaluates, too. Any path may stand there, and is not looked at.
+// - optimizer model: a configuration (*.toml) with loss, optimizer and batch: what generate_artifacts was told. A plan needs none.
+// - checkpoint: what CheckpointState::SaveCheckpoint wrote, or a safetensors file of weights; or a path that ends in .onnx or .plan, which
+//   stands for the weights that the model begins with.
 //
 // From buffers: the bytes of the same files.
 //
