@@ -93,9 +93,24 @@ std::map<std::string, Tensor> ReadWindows(const std::string& path, const std::ve
   return {{"tokens", std::move(windows.tokens)}, {"next", std::move(windows.next)}};
 }
 
+DataFileKind KindOfFormat(const DataFile& file) {
+  constexpr std::pair<std::string_view, DataFileKind> kKinds[] = {
+      {"csv", DataFileKind::kTable}, {"tsv", DataFileKind::kTable},     {"npz", DataFileKind::kNpz},      {"npy", DataFileKind::kNpy},
+      {"idx", DataFileKind::kIdx},   {"tokens", DataFileKind::kTokens}, {"images", DataFileKind::kImages}};
+  std::string known;
+  for (const auto& [format, kind] : kKinds) {
+    known += (known.empty() ? "" : ", ") + std::string(format);
+    if (format != file.format) continue;
+    return kind == DataFileKind::kIdx && !IdxFilesOf(file.path).empty() ? DataFileKind::kIdxSet : kind;
+  }
+  throw Error(ErrorCode::kConfig, "data have no format '" + Escaped(file.format) + "'", "data.format", "there are: " + known);
+}
+
 }  // namespace
 
-DataFileKind KindOfDataFile(const std::string& path) {
+DataFileKind KindOfDataFile(const DataFile& file) {
+  const std::string& path = file.path;
+  if (!file.by_name()) return KindOfFormat(file);
   if (path.ends_with(".npz")) return DataFileKind::kNpz;
   if (path.ends_with(".npy")) return DataFileKind::kNpy;
   if (path.ends_with(".bin")) return DataFileKind::kTokens;
@@ -114,17 +129,18 @@ DataFileKind KindOfDataFile(const std::string& path) {
   }
   if (!std::filesystem::exists(path)) InputFile missing(path, 0);  // throws, with the name of a file that is near
   throw Error(ErrorCode::kData, "not a kind of data file that is known by its name", Escaped(path, 4096),
-              "name it .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, after what it is; images lie in a folder for each class");
+              "name it .npz, .npy, .csv, .csv.gz, .tsv, .idx or .bin, after what it is, or say what it is: --data-format csv");
 }
 
-CsvOptions TableOptions(const std::string& path) {
+CsvOptions TableOptions(const DataFile& file) {
   CsvOptions options;
-  if (WithoutGz(path).ends_with(".tsv")) options.delimiter = '\t';
+  if (file.by_name() ? WithoutGz(file.path).ends_with(".tsv") : file.format == "tsv") options.delimiter = '\t';
   return options;
 }
 
-std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source, int64_t unpack_bytes) {
-  switch (KindOfDataFile(path)) {
+std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& source, int64_t unpack_bytes) {
+  const std::string& path = file.path;
+  switch (KindOfDataFile(file)) {
     case DataFileKind::kNpy: return OpenNpy(path);
     case DataFileKind::kNpz: return OpenNpz(path, source.source, unpack_bytes);
     case DataFileKind::kIdx: return OpenIdx(path, unpack_bytes);
@@ -142,8 +158,9 @@ std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource
 
 namespace {
 
-LoadedData Load(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options, bool alone) {
-  const DataFileKind kind = KindOfDataFile(path);
+LoadedData Load(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options, bool alone) {
+  const std::string& path = file.path;
+  const DataFileKind kind = KindOfDataFile(file);
   const std::string where = Escaped(path, 4096);
   std::set<std::string> names;
   for (const ColumnSource& source : sources) {
@@ -191,16 +208,14 @@ LoadedData Load(const std::string& path, const std::vector<ColumnSource>& source
 
 }  // namespace
 
-LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources) {
-  return LoadData(path, sources, TableOptions(path));
+LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources) { return LoadData(file, sources, TableOptions(file)); }
+
+LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options) {
+  return Load(file, sources, options, false);
 }
 
-LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options) {
-  return Load(path, sources, options, false);
-}
-
-LoadedData LoadDataAlone(const std::string& path, const std::vector<ColumnSource>& sources) {
-  return Load(path, sources, TableOptions(path), true);
+LoadedData LoadDataAlone(const DataFile& file, const std::vector<ColumnSource>& sources) {
+  return Load(file, sources, TableOptions(file), true);
 }
 
 }  // namespace gradloom

@@ -1,10 +1,12 @@
 // Data sets from files: numpy arrays and tables, mapped to a model's inputs and targets.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/session/csv.h"
@@ -35,26 +37,37 @@ struct LoadedData {
 
 enum class DataFileKind { kNpz, kNpy, kTable, kIdx, kIdxSet, kTokens, kImages };
 
-// By the ending of the name, without a look into the file: .bin is a token file. A name without a known ending is the
+// Where data are, and what they are where the name does not say so.
+struct DataFile {
+  template <std::convertible_to<std::string> Path>
+  DataFile(Path path, std::string format = {}) : path(std::move(path)), format(std::move(format)) {}
+
+  std::string path;
+  std::string format;  // csv, tsv, npz, npy, idx, tokens, images; empty or "auto": by the name
+
+  bool by_name() const { return format.empty() || format == "auto"; }
+};
+
+// By the format, else by the ending of the name, without a look into the file: .bin is a token file. A name without a known ending is the
 // prefix of a set of IDX files if such files are there (IdxFilesOf); a folder of folders has images (image_data.h). Error(kData) for
-// anything else.
-DataFileKind KindOfDataFile(const std::string& path);
+// anything else, Error(kConfig) for a format that does not exist.
+DataFileKind KindOfDataFile(const DataFile& file);
 
-// How a table of this name is read: .tsv is delimited by tabs.
-CsvOptions TableOptions(const std::string& path);
+// How a table is read: .tsv is delimited by tabs.
+CsvOptions TableOptions(const DataFile& file);
 
-// Reads a file by the ending of its name: .npz, .npy, IDX, .bin (tokens), or .csv, .tsv, .txt with or without .gz (.tsv
+// Reads a file by its format or the ending of its name: .npz, .npy, IDX, .bin (tokens), or .csv, .tsv, .txt with or without .gz (.tsv
 // is delimited by tabs). Without `sources` a .npz file and a set of IDX files give all their arrays by their own names;
 // the others need at least one. The arrays of a token file are "tokens" and "next".
 // Error(kConfig) for missing or repeated sources; Error(kData) for another kind of file, an absent array,
 // columns with different numbers of rows or without any (naming file and column), and what the readers refuse.
-LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources);
-LoadedData LoadData(const std::string& path, const std::vector<ColumnSource>& sources, const CsvOptions& options);
+LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources);
+LoadedData LoadData(const DataFile& file, const std::vector<ColumnSource>& sources, const CsvOptions& options);
 // Without a look at what else is in a file of several arrays.
-LoadedData LoadDataAlone(const std::string& path, const std::vector<ColumnSource>& sources);
+LoadedData LoadDataAlone(const DataFile& file, const std::vector<ColumnSource>& sources);
 
 // What a source means in a file from which rows can be had without the others; nothing where they cannot, or it is not there. Of tokens all
 // of them. A compressed array of `unpack_bytes` or more is unpacked for it. Errors as LoadData's.
-std::optional<StoredArray> OpenArray(const std::string& path, const ColumnSource& source, int64_t unpack_bytes);
+std::optional<StoredArray> OpenArray(const DataFile& file, const ColumnSource& source, int64_t unpack_bytes);
 
 }  // namespace gradloom

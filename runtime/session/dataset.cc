@@ -92,6 +92,11 @@ void Dataset::set_column(const std::string& name, Tensor column) {
   columns_.insert_or_assign(name, std::move(column));
 }
 
+Tensor Dataset::TakeColumn(const std::string& name) {
+  column(name);  // throws where there is none
+  return std::move(columns_.extract(name).mapped());
+}
+
 void Dataset::set_source(const std::string& name, std::shared_ptr<const RowSource> source) {
   const auto found = made_.find(name);
   if (found != made_.end()) {

@@ -51,6 +51,8 @@ class Dataset {
   // A column in memory. Throws Error(kData) naming the columns there are.
   const Tensor& column(std::string_view name) const;
   void set_column(const std::string& name, Tensor column);
+  // A column in memory, which the data set then lacks. Errors as column().
+  Tensor TakeColumn(const std::string& name);
 
   // Columns whose rows are made when they are needed.
   struct MadeColumn {

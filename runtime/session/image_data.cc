@@ -74,13 +74,13 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
   return data;
 }
 
-Dataset OfTable(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
+Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& notes) {
   std::vector<ColumnSource> numbers;
   std::vector<std::pair<const Feed*, std::string>> images;
   for (const Feed& feed : feeds) {
     const auto mapped = columns.find(feed.name);
     if (mapped == columns.end()) {
-      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(path, 4096),
+      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
                   "--map " + Escaped(feed.name) + "=COLUMNS");
     }
     if (mapped->second.starts_with(kImages)) {
@@ -91,14 +91,14 @@ Dataset OfTable(const std::string& path, const std::vector<Feed>& feeds, const C
   }
   Dataset data;
   if (!numbers.empty()) {
-    LoadedData loaded = LoadData(path, numbers);
+    LoadedData loaded = LoadData(file, numbers);
     for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
     data = std::move(loaded.data);
   }
-  const std::filesystem::path folder = FolderOf(path);
+  const std::filesystem::path folder = FolderOf(file.path);
   for (const auto& [feed, column] : images) {
     std::vector<std::string> paths;
-    for (const std::string& name : ReadCsvText(path, column, TableOptions(path))) paths.push_back((folder / name).string());
+    for (const std::string& name : ReadCsvText(file.path, column, TableOptions(file))) paths.push_back((folder / name).string());
     data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed)));
   }
   return data;
@@ -106,22 +106,22 @@ Dataset OfTable(const std::string& path, const std::vector<Feed>& feeds, const C
 
 }  // namespace
 
-bool HasImages(const std::string& path, const ColumnMap& columns) {
-  if (KindOfDataFile(path) == DataFileKind::kImages) return true;
+bool HasImages(const DataFile& file, const ColumnMap& columns) {
+  if (KindOfDataFile(file) == DataFileKind::kImages) return true;
   for (const auto& [name, source] : columns) {
     if (source.starts_with(kImages)) return true;
   }
   return false;
 }
 
-Dataset LoadImageData(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
-                      std::vector<std::string>& class_names, std::vector<std::string>& notes) {
-  switch (KindOfDataFile(path)) {
-    case DataFileKind::kImages: return OfFolder(path, feeds, columns, class_names, notes);
-    case DataFileKind::kTable: return OfTable(path, feeds, columns, notes);
+Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
+                      std::vector<std::string>& notes) {
+  switch (KindOfDataFile(file)) {
+    case DataFileKind::kImages: return OfFolder(file.path, feeds, columns, class_names, notes);
+    case DataFileKind::kTable: return OfTable(file, feeds, columns, notes);
     default: break;
   }
-  throw Error(ErrorCode::kConfig, "paths of images come from tables", Escaped(path, 4096), "--data list.csv --map image=images:path");
+  throw Error(ErrorCode::kConfig, "paths of images come from tables", Escaped(file.path, 4096), "--data list.csv --map image=images:path");
 }
 
 }  // namespace gradloom

@@ -13,9 +13,8 @@
 #include "runtime/base/nearest.h"
 #include "runtime/base/philox.h"
 #include "runtime/session/data_files.h"
-#include "runtime/session/image_data.h"
-#include "runtime/session/stored_rows.h"
-#include "runtime/session/tokens.h"
+#include "runtime/session/feed_files.h"
+#include "runtime/session/joined_data.h"
 
 namespace gradloom {
 namespace {
@@ -35,10 +34,6 @@ void CheckNames(const std::map<std::string, Value>& by_name, const std::vector<F
                 near.empty() ? "it has: " + known : "did you mean '" + Escaped(near) + "'?   it has: " + known);
   }
 }
-
-constexpr std::string_view kRandom = "random:";
-
-bool IsTable(const std::string& path) { return !path.starts_with(kRandom) && KindOfDataFile(path) == DataFileKind::kTable; }
 
 // The stream of random numbers apart from all others.
 constexpr uint64_t kRandomStream = 0x72616E646F6D;
@@ -88,14 +83,14 @@ std::string AllBut(const std::vector<std::string>& names, size_t left_out) {
 
 // Without a map columns have the names of what they feed; or one of the target's name, or else the last, is the target, and the others are
 // the input.
-ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
-  const std::vector<std::string> names = CsvSelectors(path, TableOptions(path));
-  CheckDelimiter(path, names);
+ColumnMap GuessColumns(const DataFile& file, const std::vector<Feed>& feeds, std::vector<std::string>& notes) {
+  const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
+  CheckDelimiter(file.path, names);
   if (names.size() < feeds.size()) {
     throw Error(ErrorCode::kData,
                 "the table has " + std::to_string(names.size()) + (names.size() == 1 ? " column" : " columns") + ", and the model wants " +
                     std::to_string(feeds.size()) + " or more",
-                Escaped(path, 4096), "fields are separated by commas, in a .tsv file by tabs");
+                Escaped(file.path, 4096), "fields are separated by commas, in a .tsv file by tabs");
   }
   ColumnMap columns;
   for (const Feed& feed : feeds) {
@@ -105,7 +100,7 @@ ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, 
   if (feeds.size() > 2) {
     std::string help;
     for (const Feed& feed : feeds) help += (help.empty() ? "--map " : " --map ") + Escaped(feed.name) + "=COLUMNS";
-    throw Error(ErrorCode::kConfig, "which columns feed the model must be said", Escaped(path, 4096), help);
+    throw Error(ErrorCode::kConfig, "which columns feed the model must be said", Escaped(file.path, 4096), help);
   }
   // Where no target is wanted, a last column that is one too many is that.
   const Shape& shape = feeds[0].shape;
@@ -122,38 +117,10 @@ ColumnMap GuessColumns(const std::string& path, const std::vector<Feed>& feeds, 
   return columns;
 }
 
-// The array for input or target `index` where no map says it: the file's of the same name, or the one that the format
-// means for it.
-std::string DefaultArray(const std::string& path, const std::vector<Feed>& feeds, size_t index) {
-  const DataFileKind kind = KindOfDataFile(path);
-  if (index < 2 && kind == DataFileKind::kTokens) return index == 0 ? "tokens" : "next";
-  if (index < 2 && kind == DataFileKind::kIdxSet) return index == 0 ? "images" : "labels";
-  return feeds[index].name;
-}
-
-bool HasColumn(const std::string& path, const std::string& name) {
-  const std::vector<std::string> names = CsvSelectors(path, TableOptions(path));
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-std::vector<ColumnSource> SourcesOf(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns) {
-  std::vector<ColumnSource> sources;
-  for (const Feed& feed : feeds) {
-    const auto mapped = columns.find(feed.name);
-    if (mapped == columns.end() && IsTable(path) && !HasColumn(path, feed.name)) {
-      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(path, 4096),
-                  "--map " + Escaped(feed.name) + "=COLUMNS");
-    }
-    sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(path, feeds, sources.size()) : mapped->second,
-                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0});
-  }
-  return sources;
-}
-
 Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRange>& classes, const std::vector<Feed>& feeds,
                     int64_t seed) {
   int64_t rows = 0;
-  const std::string count = text.substr(kRandom.size());
+  const std::string count = text.substr(kRandomData.size());
   const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), rows);
   if (error != std::errc() || end != count.data() + count.size() || rows < 1 || rows > (1 << 24)) {
     throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' is no number of random samples", "", "it reads random:256");
@@ -164,150 +131,6 @@ Dataset RandomFeeds(const std::string& text, const std::map<std::string, ClassRa
     const PhiloxKey key = NodeKey(static_cast<uint64_t>(seed), i, kRandomStream);
     data.set_column(feeds[i].name, RandomColumn(feeds[i], rows, range == classes.end() ? 2 : range->second.count, key));
   }
-  return data;
-}
-
-// The rows of a table have no shape that could be wrong.
-void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const std::string& path, const std::set<std::string>& targets) {
-  for (const Feed& feed : feeds) {
-    const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
-    try {
-      const bool strict = targets.contains(feed.name) && !IsTable(path);
-      data.Fit(feed.name, feed.dtype, row, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows);
-    } catch (const Error& error) {
-      // The data set does not know where its columns are from.
-      throw Error(error.code(), error.message(), Escaped(path, 4096), error.help());
-    }
-  }
-}
-
-// Before the rows are mixed, so that the message can name one as the file has it.
-void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& classes, const std::string& path) {
-  for (const auto& [name, range] : classes) {
-    const auto found = data.columns().find(name);
-    if (found == data.columns().end() || IsFloating(found->second.dtype())) continue;
-    const TensorView column = found->second.view();
-    for (int64_t i = 0; i < column.elements(); ++i) {
-      const int64_t value = ElementAsInt(column, i);
-      if ((value >= 0 && value < range.count) || value == range.ignored) continue;
-      throw Error(ErrorCode::kData,
-                  "row " + std::to_string(i * data.rows() / column.elements()) + " (counted from 0) has class " + std::to_string(value) +
-                      " in '" + Escaped(name) + "'; the model has classes 0 to " + std::to_string(range.count - 1),
-                  Escaped(path, 4096), "classes count from 0; to leave a row out give it the class " + std::to_string(range.ignored));
-    }
-  }
-}
-
-// Smaller rows are had faster in memory, as long as there are not many of them.
-constexpr int64_t kLeastStoredBytes = 256;
-
-// What is read of a file, and how.
-struct Reading {
-  const std::set<std::string>& targets;
-  const std::map<std::string, ClassRange>& classes;
-  bool on_demand = false;
-  int64_t large_bytes = kLargeBytes;
-  std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
-};
-
-// The rows of a feed in the array that it is to have; null where their values have to be looked at, or where they are not what the feed
-// wants.
-std::shared_ptr<const RowSource> RowsOf(StoredArray array, const std::string& path, const ColumnSource& source, const Feed& feed,
-                                        const Reading& reading) {
-  if (feed.shape.rank() == 0 || !CanBeStored(array.dtype, feed.dtype)) return nullptr;
-  StoredRowsOptions options{.dtype = feed.dtype, .column = feed.name};
-  options.row_shape = Shape(std::vector<int64_t>(feed.shape.begin() + 1, feed.shape.end()));
-  if (KindOfDataFile(path) == DataFileKind::kTokens) {
-    if (options.row_shape != Shape{source.window} || (source.source != "tokens" && source.source != "next")) return nullptr;
-    options.rows = CountWindows(array.shape[0], source.window, Escaped(path, 4096));
-    options.first = source.source == "next" ? 1 : 0;
-  } else {
-    if (array.shape.rank() == 0 || array.shape[0] == 0) return nullptr;
-    const Shape have(std::vector<int64_t>(array.shape.begin() + 1, array.shape.end()));
-    const bool strict = reading.targets.contains(feed.name) && !IsTable(path);
-    if (!RowsFit(have, options.row_shape, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows)) return nullptr;
-    options.rows = array.shape[0];
-  }
-  const auto range = reading.classes.find(feed.name);
-  if (range != reading.classes.end() && !IsFloating(feed.dtype))
-    options.classes = StoredRowsOptions::Classes{range->second.count, range->second.ignored};
-  return MakeStoredRows(std::move(array), std::move(options));
-}
-
-// The rows of a feed that may stay in the file; null: they are read at once.
-std::shared_ptr<const RowSource> StoredColumn(const std::string& path, const ColumnSource& source, const Feed& feed,
-                                              const Reading& reading) {
-  if (!reading.on_demand || feed.shape.rank() == 0) return nullptr;
-  std::optional<StoredArray> array = OpenArray(path, source, reading.large_bytes);
-  if (!array) return nullptr;
-  const int64_t width = DTypeBytes(array->dtype), row_bytes = WithRows(feed.shape, 1).elements() * width;
-  const bool large_rows = row_bytes >= kLeastStoredBytes && !reading.measured.contains(feed.name);
-  if (!large_rows && array->shape.elements() * width < reading.large_bytes) return nullptr;
-  return RowsOf(std::move(*array), path, source, feed, reading);
-}
-
-Tensor WholeOf(const StoredArray& array) {
-  Tensor values(array.dtype, array.shape);
-  array.read(0, values.data(), values.bytes());
-  return values;
-}
-
-Dataset ReadArrays(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const Reading& reading,
-                   std::vector<std::string>& notes) {
-  const std::vector<ColumnSource> sources = SourcesOf(path, feeds, columns);
-  std::vector<ColumnSource> at_once;
-  std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>> stored;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    auto rows = StoredColumn(path, sources[i], feeds[i], reading);
-    if (rows == nullptr) {
-      at_once.push_back(sources[i]);
-    } else {
-      stored.emplace_back(sources[i].name, std::move(rows));
-    }
-  }
-  LoadedData loaded;
-  if (!at_once.empty()) {
-    CsvOptions options = TableOptions(path);
-    if (reading.on_demand) options.memory_bytes = reading.large_bytes;
-    loaded = stored.empty() ? LoadData(path, at_once, options) : LoadDataAlone(path, at_once);
-    for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
-  }
-  Dataset data = std::move(loaded.data);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const auto found = loaded.stored.find(sources[i].name);
-    if (found == loaded.stored.end()) continue;
-    if (auto rows = RowsOf(found->second, path, sources[i], feeds[i], reading); rows != nullptr) {
-      stored.emplace_back(found->first, std::move(rows));
-    } else {
-      data.set_column(found->first, WholeOf(found->second));  // FitToFeeds converts it, or says what is wrong with it
-    }
-  }
-  try {
-    for (auto& [name, rows] : stored) data.set_source(name, std::move(rows));
-  } catch (const Error& error) {
-    // The data set does not know where its columns are from.
-    throw Error(error.code(), error.message(), Escaped(path, 4096), error.help());
-  }
-  return data;
-}
-
-Dataset ReadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns, const Reading& reading,
-                  TrainingNames& names, std::vector<std::string>& notes) {
-  ColumnMap used = columns;
-  if (IsTable(path)) {
-    const std::vector<std::string> own = CsvSelectors(path, TableOptions(path));
-    if (names.columns.empty()) names.columns = own;
-    if (own != names.columns) {
-      for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns);
-    }
-  }
-  if (HasImages(path, used)) {
-    Dataset images = LoadImageData(path, feeds, used, names.classes, notes);
-    FitToFeeds(images, feeds, path, reading.targets);
-    return images;
-  }
-  Dataset data = ReadArrays(path, feeds, used, reading, notes);
-  FitToFeeds(data, feeds, path, reading.targets);
   return data;
 }
 
@@ -328,6 +151,13 @@ Transform FittedOn(const Dataset& data, const std::string& name, const std::stri
   if (!data.made(name)) return Transform::Parse(text, data.column(name));
   const Dataset::MadeColumn& column = data.made_columns().at(name);
   return column.source->Fitted(text, column.rows);
+}
+
+std::vector<DataFile> FilesAt(const std::string& path, const std::string& format) {
+  std::vector<DataFile> files;
+  if (path.empty() || path.starts_with(kRandomData)) return {DataFile(path)};
+  for (std::string& file : FilesOf(path)) files.emplace_back(std::move(file), format);
+  return files;
 }
 
 void SplitOff(const std::string& text, int64_t seed, TrainingData& data) {
@@ -357,32 +187,32 @@ TrainingData LoadTrainingData(const DataOptions& options, const std::vector<Feed
     throw Error(ErrorCode::kConfig, "evaluation data and a share held back for evaluation are both given", "--eval-split",
                 "leave out --eval-data or --eval-split");
   }
-  Reading reading{
+  FeedReading reading{
       .targets = options.targets, .classes = options.classes, .on_demand = options.on_demand, .large_bytes = options.large_bytes};
   for (const auto& [name, texts] : options.transforms) {
     if (std::any_of(texts.begin(), texts.end(), Transform::IsMeasured)) reading.measured.insert(name);
   }
   TrainingData data;
   data.columns = options.columns;
-  if (data.columns.empty() && IsTable(options.train)) data.columns = GuessColumns(options.train, feeds, data.notes);
-  if (options.train.starts_with(kRandom)) {
+  const std::vector<DataFile> train = FilesAt(options.train, options.format);
+  if (data.columns.empty() && IsTable(train.front())) data.columns = GuessColumns(train.front(), feeds, data.notes);
+  if (options.train.starts_with(kRandomData)) {
     data.train = RandomFeeds(options.train, options.classes, feeds, seed);
     FitToFeeds(data.train, feeds, options.train, options.targets);
     data.notes.push_back("data    random numbers: put your own at data.train");
   } else {
-    data.train = ReadFeeds(options.train, feeds, data.columns, reading, data.names, data.notes);
-    CheckClasses(data.train, options.classes, options.train);
+    data.train = ReadFeeds(train, feeds, data.columns, reading, data.names, data.notes, train.size() > 1 ? &data.files : nullptr);
   }
-  if (options.eval.starts_with(kRandom)) {
+  if (options.eval.starts_with(kRandomData)) {
     data.eval = RandomFeeds(options.eval, options.classes, feeds, seed + 1);
     FitToFeeds(data.eval, feeds, options.eval, options.targets);
   } else if (!options.eval.empty()) {
+    const std::vector<DataFile> eval = FilesAt(options.eval, options.format);
     // Without a map what stands for one in the training data is nothing that evaluation data of another kind have.
     ColumnMap columns = data.columns;
-    if (options.columns.empty() && IsTable(options.eval) != IsTable(options.train))
-      columns = IsTable(options.eval) ? GuessColumns(options.eval, feeds, data.notes) : ColumnMap();
-    data.eval = ReadFeeds(options.eval, feeds, columns, reading, data.names, data.notes);
-    CheckClasses(data.eval, options.classes, options.eval);
+    if (options.columns.empty() && IsTable(eval.front()) != IsTable(train.front()))
+      columns = IsTable(eval.front()) ? GuessColumns(eval.front(), feeds, data.notes) : ColumnMap();
+    data.eval = ReadFeeds(eval, feeds, columns, reading, data.names, data.notes);
   }
   if (!options.eval_split.empty()) SplitOff(options.eval_split, seed, data);
   for (const auto& [name, texts] : options.transforms) {
@@ -407,6 +237,7 @@ std::string DataToJson(const TrainingData& data) {
   nlohmann::json json{{"columns", data.columns}, {"transforms", transforms}};
   if (!data.names.classes.empty()) json["classes"] = data.names.classes;
   if (!data.names.columns.empty()) json["table"] = data.names.columns;
+  for (const FileRows& file : data.files) json["files"].push_back({{"name", file.name}, {"rows", file.rows}});
   // A name in another encoding than UTF-8 is none that a class of other data could have.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -437,19 +268,34 @@ void DataFromJson(const std::string& text, const std::string& where, ColumnMap& 
   }
 }
 
-Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
+std::string DifferenceOfFiles(const std::string& text, const std::string& where, const std::vector<FileRows>& files) {
+  std::vector<FileRows> before;
+  try {
+    for (const nlohmann::json& file : nlohmann::json::parse(text).value("files", nlohmann::json::array()))
+      before.push_back({file.at("name").get<std::string>(), file.at("rows").get<int64_t>()});
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kConfig, "the files of a run cannot be read: " + Escaped(error.what()), where);
+  }
+  if (before.empty() || files.empty() || before == files) return "";
+  const auto [then, now] = std::mismatch(before.begin(), before.end(), files.begin(), files.end());
+  const auto shown = [](const FileRows& file) { return "'" + Escaped(file.name, 400) + "' with " + std::to_string(file.rows) + " rows"; };
+  return "file " + std::to_string(then - before.begin() + 1) + " of the data was " + (then == before.end() ? "none" : shown(*then)) +
+         ", now it is " + (now == files.end() ? "none" : shown(*now));
+}
+
+Dataset LoadFeeds(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const std::set<std::string>& targets, const std::map<std::string, ClassRange>& classes, bool on_demand,
                   TrainingNames names) {
-  if (path.starts_with(kRandom)) {
-    Dataset data = RandomFeeds(path, classes, feeds, 0);
-    FitToFeeds(data, feeds, path, targets);
+  if (file.path.starts_with(kRandomData)) {
+    Dataset data = RandomFeeds(file.path, classes, feeds, 0);
+    FitToFeeds(data, feeds, file, targets);
     return data;
   }
   ColumnMap used = columns;
-  if (used.empty() && IsTable(path)) used = GuessColumns(path, feeds, notes);
-  Dataset data = ReadFeeds(path, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, names, notes);
-  CheckClasses(data, classes, path);
+  const std::vector<DataFile> files = FilesAt(file.path, file.format);
+  if (used.empty() && IsTable(files.front())) used = GuessColumns(files.front(), feeds, notes);
+  Dataset data = ReadFeeds(files, feeds, used, {.targets = targets, .classes = classes, .on_demand = on_demand}, names, notes);
   for (const auto& [name, transforms] : fitted) {
     for (const Transform& transform : transforms) {
       if (data.has(name)) Apply(transform, name, false, data);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/plan/plan.h"
+#include "runtime/session/data_files.h"
 #include "runtime/session/dataset.h"
 
 namespace gradloom {
@@ -26,9 +27,10 @@ struct ClassRange {
 inline constexpr int64_t kLargeBytes = int64_t{32} << 20;
 
 struct DataOptions {
-  std::string train;       // a file that LoadData knows, or "random:N" for N samples of random numbers
+  std::string train;       // files that LoadData knows (FilesOf), or "random:N" for N samples of random numbers
   std::string eval;        // one of the same form; empty: none
   std::string eval_split;  // "20%", "0.2", or "tail:20%" for the last rows; empty: none. Not beside `eval`.
+  std::string format;      // of both, as DataFile has it
   ColumnMap columns;
   std::map<std::string, std::vector<std::string>> transforms;  // by input or target, as Transform::Parse reads them
   std::map<std::string, ClassRange> classes;                   // of targets that hold classes
@@ -46,11 +48,20 @@ struct TrainingNames {
   std::vector<std::string> columns;  // of a table: what selects each of its columns (CsvSelectors)
 };
 
+// One of several files that data lie in.
+struct FileRows {
+  std::string name;  // without its folder
+  int64_t rows = 0;
+
+  bool operator==(const FileRows&) const = default;
+};
+
 struct TrainingData {
   Dataset train, eval;                                   // eval may have no rows
   ColumnMap columns;                                     // those used, guessed ones included
   std::map<std::string, std::vector<Transform>> fitted;  // in the order of their application
   TrainingNames names;
+  std::vector<FileRows> files;     // to train on, in the order of their rows; empty where it is one
   std::vector<std::string> notes;  // one line each: what was guessed, NaN in the data
 };
 
@@ -67,10 +78,14 @@ std::string DataToJson(const TrainingData& data);
 void DataFromJson(const std::string& json, const std::string& where, ColumnMap& columns,
                   std::map<std::string, std::vector<Transform>>& fitted, TrainingNames& names);
 
-// A file's columns for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
+// What differs between the files of data written by DataToJson and those that there are now, in a sentence; empty where nothing does, or
+// where either is a single file, whose rows may be counted. Throws as DataFromJson.
+std::string DifferenceOfFiles(const std::string& json, const std::string& where, const std::vector<FileRows>& files);
+
+// The columns of files (FilesOf) for these feeds, with transforms that were fitted before. `notes` gets what was found odd.
 // `targets` and `on_demand` as in DataOptions. `names`: those of the training data; none: its own. Throws
 // Error(kData) naming the row of a class that is not among `classes`.
-Dataset LoadFeeds(const std::string& path, const std::vector<Feed>& feeds, const ColumnMap& columns,
+Dataset LoadFeeds(const DataFile& data, const std::vector<Feed>& feeds, const ColumnMap& columns,
                   const std::map<std::string, std::vector<Transform>>& fitted, std::vector<std::string>& notes,
                   const std::set<std::string>& targets = {}, const std::map<std::string, ClassRange>& classes = {}, bool on_demand = false,
                   TrainingNames names = {});

@@ -132,6 +132,40 @@ class UseTest(unittest.TestCase):
         text = self.run_command(["eval", "runs/main"]).stdout
         self.assertIn("12 rows of the run's evaluation data", text)
 
+    def test_several_files_are_one_data_set(self):
+        with open("train.csv") as file:
+            header, *rows = file.read().splitlines()
+        os.makedirs("shards")
+        for name, part in (("b", rows[20:45]), ("a", rows[:20]), ("c", rows[45:])):
+            with open(f"shards/{name}.dat", "w") as file:
+                file.write("\n".join([header, *part]) + "\n")
+        # A configuration beside them says the same as the flags do.
+        with open("shards/own.toml", "w") as file:
+            file.write('version = 1\n[data]\ntrain = "*.dat"\nformat = "csv"\n')
+        place = TRAIN_LONG.index("--data")
+        one = self.json([*TRAIN_LONG, "--name", "one_file", "--json"])
+        several = self.json([*TRAIN_LONG[:place], *TRAIN_LONG[place + 2:], "-c", "shards/own.toml", "--name", "shards", "--json"])
+        for key in ("train_loss", "eval_loss", "eval_accuracy"):
+            self.assertEqual(one[key], several[key], key)
+        with open("runs/one_file/export/model.onnx", "rb") as ours, open("runs/shards/export/model.onnx", "rb") as theirs:
+            self.assertEqual(ours.read(), theirs.read())
+        # The run's own format is for its own data, and not for what is named here.
+        held = self.json(["eval", "runs/shards", "--json"])
+        self.assertEqual(held["loss"], self.json(["eval", "runs/one_file", "--json"])["loss"])
+        whole = self.json(["eval", "runs/shards", "--data", "shards/?.dat", "--data-format", "csv", "--json"])
+        self.assertEqual((whole["rows"], whole["loss"]), (60, self.json(["eval", "runs/shards", "--data", "train.csv", "--json"])["loss"]))
+        self.assertIn("--data-format csv", self.run_command(["eval", "runs/shards", "--data", "shards/a.dat"], 5).stderr)
+        self.run_command(["predict", "runs/shards", "--data", "shards/[a-c].dat", "--data-format", "csv", "-o", "shards/y.npz"])
+        with np.load("shards/y.npz") as arrays:
+            self.assertEqual(arrays["logits"].shape, (60, 3))
+        # The same number of rows is not the same rows.
+        self.run_command(["resume", "runs/shards", "--epochs", "7"])
+        os.rename("shards/b.dat", "shards/d.dat")
+        refused = self.run_command(["resume", "runs/shards", "--epochs", "8"], 7).stderr
+        self.assertIn("file 2 of the data was 'b.dat' with 25 rows, now it is 'c.dat' with 15 rows", refused)
+        os.rename("shards/d.dat", "shards/b.dat")
+        self.run_command(["resume", "runs/shards", "--epochs", "8"])
+
     def test_predict(self):
         wanted = self.ort("runs/main/export/model.onnx", self.x)
         self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "y.npz"])

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <random>
 
 #include "runtime/session/batches.h"
@@ -42,6 +43,131 @@ TEST_F(TrainingDataTest, LastColumnIsTheTargetUnlessSaid) {
   const TrainingData said = LoadTrainingData({.train = path, .columns = {{"x", "b..c"}, {"y", "a"}}}, kFeeds, 1);
   EXPECT_EQ(said.train.column("y").as<int64_t>()[2], 5);
   EXPECT_TRUE(said.notes.empty());
+}
+
+TEST_F(TrainingDataTest, FilesOfAPatternAreOneTable) {
+  Write("b.csv", "a,b,c\n7,8,0\n");
+  Write("B.csv", "a,b,c\n5,6,2\n");
+  Write("a10.csv", "a,b,c\n1,2,0\n3,4,1\n");
+  Write("a9.csv", "a,b,c\n9,9,1\n");
+  Write("other.txt", "nothing");
+  // By the bytes of their names, whatever a locale says of capitals and numbers.
+  const TrainingData data = LoadTrainingData({.train = folder_ / "*.csv"}, kFeeds, 1);
+  EXPECT_EQ(data.files, (std::vector<FileRows>{{"B.csv", 1}, {"a10.csv", 2}, {"a9.csv", 1}, {"b.csv", 1}}));
+  ASSERT_EQ(data.train.rows(), 5);
+  const std::span<const float> x = data.train.column("x").as<float>();
+  EXPECT_EQ(std::vector<float>(x.begin(), x.end()), (std::vector<float>{5, 6, 1, 2, 3, 4, 9, 9, 7, 8}));
+  EXPECT_EQ(data.train.column("y").as<int64_t>()[0], 2);
+  std::vector<std::string> notes;
+  EXPECT_EQ(LoadFeeds(folder_ / "{b,a9}.csv", {kFeeds[0]}, data.columns, {}, notes).column("x").as<float>()[0], 9);
+  // A name that only looks like one.
+  EXPECT_EQ(LoadTrainingData({.train = Write("a[1].csv", "1,2,0\n")}, kFeeds, 1).train.rows(), 1);
+  const Error none = ErrorOf([&] { LoadTrainingData({.train = folder_ / "*.npz"}, kFeeds, 1); });
+  EXPECT_EQ(none.code(), ErrorCode::kData);
+  EXPECT_EQ(none.message(), "no file matches this pattern");
+  const Error mixed = ErrorOf([&] { LoadTrainingData({.train = folder_ / "*"}, kFeeds, 1); });
+  EXPECT_NE(mixed.message().find("B.csv"), std::string::npos) << mixed.message();
+}
+
+TEST_F(TrainingDataTest, FilesOfAPatternThatDifferAreNamed) {
+  const auto refused = [&](const std::string& second) {
+    Write("2.csv", second);
+    const Error error = ErrorOf([&] { LoadTrainingData({.train = folder_ / "?.csv"}, kFeeds, 1); });
+    EXPECT_EQ(error.code(), ErrorCode::kData);
+    EXPECT_NE(error.where().find("2.csv"), std::string::npos) << error.where();
+    return error.message();
+  };
+  const std::string first = "'" + Write("1.csv", "a,b,c\n1,2,0\n") + "' of the same data";
+  EXPECT_EQ(refused("b,a,c\n1,2,0\n"), "column 0 (counted from 0) is 'b'; in " + first + " it is 'a'");
+  EXPECT_EQ(refused("a,b,c,d\n1,2,0,0\n"), "4 columns; " + first + " has 3");
+  EXPECT_EQ(refused("1,2,0\n"), "column 0 (counted from 0) is '0'; in " + first + " it is 'a'");
+  EXPECT_EQ(refused("a,b,c\n"), "the table has no rows");
+  Write("2.csv", "a,b,c\n1,2,5\n");
+  const Error label = ErrorOf([&] { LoadTrainingData({.train = folder_ / "?.csv", .classes = {{"y", {3, -1}}}}, kFeeds, 1); });
+  EXPECT_NE(label.where().find("2.csv"), std::string::npos) << label.where();
+
+  WriteNpz(folder_ / "1.npz", std::map<std::string, Tensor>{{"x", Tensor(DType::kFloat32, {2, 2})}, {"y", Tensor(DType::kInt64, {2})}});
+  WriteNpz(folder_ / "2.npz", std::map<std::string, Tensor>{{"x", Tensor(DType::kUint8, {2, 2})}, {"y", Tensor(DType::kInt64, {2})}});
+  const Error types = ErrorOf([&] { LoadTrainingData({.train = folder_ / "?.npz"}, kFeeds, 1); });
+  EXPECT_EQ(types.message(), "the rows for 'x' are uint8[2]; in '" + (folder_ / "1.npz") + "' of the same data they are float32[2]");
+  EXPECT_NE(types.where().find("2.npz"), std::string::npos);
+}
+
+TEST_F(TrainingDataTest, FilesOfAPatternMayStayOnDisk) {
+  for (int64_t file = 0; file < 3; ++file) {
+    Tensor x(DType::kFloat32, {4 + file, 2}), y(DType::kInt64, {4 + file});
+    for (int64_t i = 0; i < x.elements(); ++i) x.as<float>()[static_cast<size_t>(i)] = static_cast<float>(100 * file + i);
+    for (int64_t i = 0; i < y.elements(); ++i) y.as<int64_t>()[static_cast<size_t>(i)] = file;
+    WriteNpz(folder_ / (std::to_string(file) + ".npz"), std::map<std::string, Tensor>{{"x", std::move(x)}, {"y", std::move(y)}});
+  }
+  for (const char* transform : {"standardize", "scale 1/4"}) {
+    DataOptions options{.train = folder_ / "*.npz", .eval_split = "tail:25%", .transforms = {{"x", {transform}}}};
+    const TrainingData at_once = LoadTrainingData(options, kFeeds, 1);
+    options.on_demand = true;
+    // The last file alone is large, so that its rows stay where they are and the others' do not.
+    options.large_bytes = 3 * 48;
+    const TrainingData on_demand = LoadTrainingData(options, kFeeds, 1);
+    EXPECT_TRUE(on_demand.train.made("x"));
+    for (const Dataset TrainingData::*part : {&TrainingData::train, &TrainingData::eval}) {
+      std::vector<int64_t> order(static_cast<size_t>((at_once.*part).rows()));
+      std::iota(order.begin(), order.end(), 0);
+      Batches memory(at_once.*part, order, 64), disk(on_demand.*part, order, 64);
+      const auto& some = disk.Get(0);
+      for (const auto& [name, value] : memory.Get(0)) {
+        const TensorView other = some.find(name)->second;
+        ASSERT_EQ(value.shape, other.shape);
+        EXPECT_EQ(std::memcmp(value.data, other.data, static_cast<size_t>(value.elements() * DTypeBytes(value.dtype))), 0) << name;
+      }
+    }
+  }
+  // What is wrong with a row that is read later names its file.
+  WriteNpz(folder_ / "2.npz",
+           std::map<std::string, Tensor>{{"x", Tensor(DType::kFloat32, {1, 2})}, {"y", Tensor::From<int64_t>({9}, {1})}});
+  const TrainingData data =
+      LoadTrainingData({.train = folder_ / "*.npz", .classes = {{"y", {3, -1}}}, .on_demand = true, .large_bytes = 1}, kFeeds, 1);
+  const Dataset::MadeColumn& y = data.train.made_columns().at("y");
+  int64_t label = 0;
+  const Error error = ErrorOf([&] { y.source->Read(9, {}, &label); });
+  EXPECT_NE(error.where().find("2.npz"), std::string::npos) << error.Describe();
+  EXPECT_NE(error.message().find("row 0 "), std::string::npos) << error.message();
+}
+
+TEST_F(TrainingDataTest, WindowsOfTokensEndWithTheirFile) {
+  WriteTokens(folder_ / "a.bin", {1, 2, 3, 4, 5, 6});
+  WriteTokens(folder_ / "b.bin", {11, 12, 13});
+  const std::vector<Feed> feeds = {{"x", DType::kInt64, {4, 2}, 0}, {"y", DType::kInt64, {4, 2}, 0}};
+  const TrainingData data = LoadTrainingData({.train = folder_ / "*.bin"}, feeds, 1);
+  const std::span<const int64_t> x = data.train.column("x").as<int64_t>(), y = data.train.column("y").as<int64_t>();
+  EXPECT_EQ(std::vector<int64_t>(x.begin(), x.end()), (std::vector<int64_t>{1, 2, 3, 4, 11, 12}));
+  EXPECT_EQ(std::vector<int64_t>(y.begin(), y.end()), (std::vector<int64_t>{2, 3, 4, 5, 12, 13}));
+}
+
+TEST_F(TrainingDataTest, AChangedListOfFilesIsTold) {
+  Write("1.csv", "a,b,c\n1,2,0\n");
+  Write("2.csv", "a,b,c\n1,2,0\n3,4,1\n");
+  const TrainingData data = LoadTrainingData({.train = folder_ / "*.csv"}, kFeeds, 1);
+  const std::string json = DataToJson(data);
+  EXPECT_EQ(DifferenceOfFiles(json, "", data.files), "");
+  EXPECT_EQ(DifferenceOfFiles(json, "", {}), "");
+  EXPECT_EQ(DifferenceOfFiles(json, "", {{"1.csv", 1}, {"3.csv", 2}}),
+            "file 2 of the data was '2.csv' with 2 rows, now it is '3.csv' with 2 rows");
+  EXPECT_EQ(DifferenceOfFiles(json, "", {{"1.csv", 3}}), "file 1 of the data was '1.csv' with 1 rows, now it is '1.csv' with 3 rows");
+  const TrainingData one = LoadTrainingData({.train = folder_ / "1.csv"}, kFeeds, 1);
+  EXPECT_EQ(DataToJson(one).find("files"), std::string::npos);
+}
+
+TEST_F(TrainingDataTest, AFormatWinsOverTheName) {
+  const std::string tabs = Write("table.dat", "a\tb\tc\n1\t2\t0\n");
+  EXPECT_EQ(LoadTrainingData({.train = tabs, .format = "tsv"}, kFeeds, 1).train.column("x").as<float>()[1], 2);
+  const std::string commas = Write("table.tsv", "a,b,c\n1,2,0\n");
+  EXPECT_EQ(LoadTrainingData({.train = commas, .format = "csv"}, kFeeds, 1).train.column("x").as<float>()[1], 2);
+  const Error unnamed = ErrorOf([&] { LoadTrainingData({.train = tabs}, kFeeds, 1); });
+  EXPECT_NE(unnamed.help().find("--data-format csv"), std::string::npos) << unnamed.help();
+  EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = tabs, .format = "npz"}, kFeeds, 1); }).code(), ErrorCode::kData);
+  EXPECT_EQ(ErrorOf([&] { LoadTrainingData({.train = tabs, .format = "parquet"}, kFeeds, 1); }).code(), ErrorCode::kConfig);
+  WriteTokens(folder_ / "tokens", {1, 2, 3});
+  const std::vector<Feed> feeds = {{"x", DType::kInt64, {4, 2}, 0}, {"y", DType::kInt64, {4, 2}, 0}};
+  EXPECT_EQ(LoadTrainingData({.train = folder_ / "tokens", .format = "tokens"}, feeds, 1).train.rows(), 1);
 }
 
 TEST_F(TrainingDataTest, ColumnsFeedWhatIsCalledAsTheyAre) {

@@ -37,6 +37,8 @@ struct UseFlags {
     Configuration configuration = keys.Resolve(fs::is_directory(source.path) ? RunFolder::Open(source.path).ConfigPath() : "");
     // The threads of a run are those of the machine that it was trained on.
     if (configuration.origin("devices.threads").kind == OriginKind::kFile) configuration.Forget("devices.threads");
+    // The format of a run is that of its own data.
+    if (!data.empty() && configuration.origin("data.format").kind == OriginKind::kFile) configuration.Forget("data.format");
     return configuration;
   }
 };

@@ -12,6 +12,7 @@
 #include "runtime/session/data_files.h"
 #include "runtime/session/idx.h"
 #include "runtime/session/image_rows.h"
+#include "runtime/session/joined_data.h"
 #include "runtime/session/npy.h"
 #include "runtime/session/tokens.h"
 #include "tools/run/run_folder.h"
@@ -243,6 +244,15 @@ Inspection InspectCheckpoint(const std::string& path) {
 Inspection InspectData(const std::string& path) {
   Inspection made;
   made.json["kind"] = "data";
+  if (const std::vector<std::string> files = FilesOf(path); files.size() > 1 || files.front() != path) {
+    made.lines.push_back(Counted(std::ssize(files), "file") + ", in the order in which they are read");
+    for (const std::string& file : files) {
+      const Inspection one = InspectData(file);
+      made.lines.push_back(Escaped(file, 4096) + "   " + one.lines.front());
+      made.json["files"].push_back({{"path", file}, {"data", one.json}});
+    }
+    return made;
+  }
   switch (KindOfDataFile(path)) {
     case DataFileKind::kTable: AddTable(path, made); break;
     case DataFileKind::kImages: AddImages(path, made); break;

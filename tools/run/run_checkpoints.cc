@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 
 namespace gradloom {
 namespace {
@@ -83,7 +84,13 @@ Checkpoint RunCheckpoints::Choose(const std::string& from) {
 void RunCheckpoints::CheckData(const Checkpoint& checkpoint) const {
   const DataCursor& cursor = checkpoint.manifest().cursor;
   const int64_t rows = set_up_.data.train.rows(), batch = set_up_.options.batch;
-  if (cursor.rows == rows && cursor.batch_size == batch) return;
+  if (cursor.rows == rows && cursor.batch_size == batch) {
+    const std::string path = (std::filesystem::path(folder_.path()).parent_path() / "data.json").string();
+    const std::string difference = DifferenceOfFiles(ReadWholeFile(path), Escaped(path, 4096), set_up_.data.files);
+    if (difference.empty()) return;
+    throw Error(ErrorCode::kCheckpoint, difference + ": the rows would not come in the order in which they were trained on",
+                Escaped(checkpoint.folder(), 4096), "resume with the data of that run, or start a new one with --init-weights");
+  }
   throw Error(ErrorCode::kCheckpoint,
               "the run was trained on " + std::to_string(cursor.rows) + " rows in batches of " + std::to_string(cursor.batch_size) +
                   "; there are now " + std::to_string(rows) + " rows in batches of " + std::to_string(batch),

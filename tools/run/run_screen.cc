@@ -85,8 +85,10 @@ void PrintHeader(Log& log, const Configuration& configuration, const TrainingSet
   for (const std::string& warning : report.warnings) log.Line("warning " + warning);
   for (const std::string& note : set_up.notes) log.Line(note);
   const std::vector<int64_t> sizes = BatchSizes(set_up.data.train.rows(), set_up.options.batch);
-  log.Line("data    " + Escaped(configuration.Text("data.train"), 4096) + "  " + WithCommas(set_up.data.train.rows()) + " train  " +
-           WithCommas(set_up.data.eval.rows()) + " eval  batch " + BatchText(set_up.options.batch, plan.accumulate) +
+  const size_t files = set_up.data.files.size();
+  log.Line("data    " + Escaped(configuration.Text("data.train"), 4096) + (files > 0 ? "  " + std::to_string(files) + " files" : "") +
+           "  " + WithCommas(set_up.data.train.rows()) + " train  " + WithCommas(set_up.data.eval.rows()) + " eval  batch " +
+           BatchText(set_up.options.batch, plan.accumulate) +
            (sizes.size() > 1 ? "   (last batch of an epoch " + std::to_string(sizes[1]) + ")" : ""));
   WriteStderrLine("debug", "compile " + CompileTimes(report));
   log.Line("devices " + DevicesLine(plan));

@@ -50,7 +50,8 @@ namespace {
 DataOptions DataOptionsOf(const Configuration& configuration) {
   DataOptions options{.train = configuration.Text("data.train"),
                       .eval = configuration.Text("data.eval"),
-                      .eval_split = configuration.Text("data.eval_split")};
+                      .eval_split = configuration.Text("data.eval_split"),
+                      .format = configuration.Text("data.format")};
   if (options.train.empty()) throw Error(ErrorCode::kConfig, "no training data are given", "", "name a file: --data train.csv");
   for (const auto& [name, columns] : configuration.Named("data.map")) options.columns[name] = columns[0];
   options.transforms = configuration.Named("data.transform");

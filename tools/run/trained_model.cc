@@ -197,8 +197,8 @@ TrainedModel::Compiled TrainedModel::CompileFor(EntryKind kind, int64_t batch) c
 
 Dataset TrainedModel::Load(const std::string& data, const Compiled& compiled, std::vector<std::string>& notes,
                            const std::map<std::string, ClassRange>& classes) const {
-  return LoadFeeds(data, compiled.feeds, columns_, fitted_, notes, TargetsAmong(compiled.feeds, *compiled.graph.graph), classes,
-                   ReadsOnDemand(configuration_), names_);
+  return LoadFeeds({data, configuration_.Text("data.format")}, compiled.feeds, columns_, fitted_, notes,
+                   TargetsAmong(compiled.feeds, *compiled.graph.graph), classes, ReadsOnDemand(configuration_), names_);
 }
 
 TrainedModel::LanguageModel TrainedModel::StartLanguageModel() const {

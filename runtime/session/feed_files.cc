@@ -1,0 +1,244 @@
+#include "runtime/session/feed_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/session/image_data.h"
+#include "runtime/session/joined_data.h"
+#include "runtime/session/stored_rows.h"
+#include "runtime/session/tokens.h"
+
+namespace gradloom {
+namespace {
+
+// Of the arrays of a file: dtype and row shape, as a message has them.
+using ArrayTypes = std::map<std::string, std::string>;
+
+std::string RowType(DType dtype, const Shape& shape) {
+  return std::string(DTypeName(dtype)) + Shape(std::vector<int64_t>(shape.begin() + (shape.rank() > 0 ? 1 : 0), shape.end())).ToString();
+}
+
+// The array for input or target `index` where no map says it: the file's of the same name, or the one that the format
+// means for it.
+std::string DefaultArray(const DataFile& file, const std::vector<Feed>& feeds, size_t index) {
+  const DataFileKind kind = KindOfDataFile(file);
+  if (index < 2 && kind == DataFileKind::kTokens) return index == 0 ? "tokens" : "next";
+  if (index < 2 && kind == DataFileKind::kIdxSet) return index == 0 ? "images" : "labels";
+  return feeds[index].name;
+}
+
+bool HasColumn(const DataFile& file, const std::string& name) {
+  const std::vector<std::string> names = CsvSelectors(file.path, TableOptions(file));
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<ColumnSource> SourcesOf(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns) {
+  std::vector<ColumnSource> sources;
+  for (const Feed& feed : feeds) {
+    const auto mapped = columns.find(feed.name);
+    if (mapped == columns.end() && IsTable(file) && !HasColumn(file, feed.name)) {
+      throw Error(ErrorCode::kConfig, "no columns are given for '" + Escaped(feed.name) + "'", Escaped(file.path, 4096),
+                  "--map " + Escaped(feed.name) + "=COLUMNS");
+    }
+    sources.push_back({feed.name, mapped == columns.end() ? DefaultArray(file, feeds, sources.size()) : mapped->second,
+                       IsFloating(feed.dtype) ? DType::kFloat32 : DType::kInt64, feed.shape.rank() >= 2 ? feed.shape[1] : 0});
+  }
+  return sources;
+}
+
+// Before the rows are mixed, so that the message can name one as the file has it.
+void CheckClasses(const Dataset& data, const std::map<std::string, ClassRange>& classes, const DataFile& file) {
+  for (const auto& [name, range] : classes) {
+    const auto found = data.columns().find(name);
+    if (found == data.columns().end() || IsFloating(found->second.dtype())) continue;
+    const TensorView column = found->second.view();
+    for (int64_t i = 0; i < column.elements(); ++i) {
+      const int64_t value = ElementAsInt(column, i);
+      if ((value >= 0 && value < range.count) || value == range.ignored) continue;
+      throw Error(ErrorCode::kData,
+                  "row " + std::to_string(i * data.rows() / column.elements()) + " (counted from 0) has class " + std::to_string(value) +
+                      " in '" + Escaped(name) + "'; the model has classes 0 to " + std::to_string(range.count - 1),
+                  Escaped(file.path, 4096), "classes count from 0; to leave a row out give it the class " + std::to_string(range.ignored));
+    }
+  }
+}
+
+// Smaller rows are had faster in memory, as long as there are not many of them.
+constexpr int64_t kLeastStoredBytes = 256;
+
+// The rows of a feed in the array that it is to have; null where their values have to be looked at, or where they are not what the feed
+// wants.
+std::shared_ptr<const RowSource> RowsOf(StoredArray array, const DataFile& file, const ColumnSource& source, const Feed& feed,
+                                        const FeedReading& reading) {
+  if (feed.shape.rank() == 0 || !CanBeStored(array.dtype, feed.dtype)) return nullptr;
+  StoredRowsOptions options{.dtype = feed.dtype, .column = feed.name};
+  options.row_shape = Shape(std::vector<int64_t>(feed.shape.begin() + 1, feed.shape.end()));
+  if (KindOfDataFile(file) == DataFileKind::kTokens) {
+    if (options.row_shape != Shape{source.window} || (source.source != "tokens" && source.source != "next")) return nullptr;
+    options.rows = CountWindows(array.shape[0], source.window, Escaped(file.path, 4096));
+    options.first = source.source == "next" ? 1 : 0;
+  } else {
+    if (array.shape.rank() == 0 || array.shape[0] == 0) return nullptr;
+    const Shape have(std::vector<int64_t>(array.shape.begin() + 1, array.shape.end()));
+    const bool strict = reading.targets.contains(feed.name) && !IsTable(file);
+    if (!RowsFit(have, options.row_shape, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows)) return nullptr;
+    options.rows = array.shape[0];
+  }
+  const auto range = reading.classes.find(feed.name);
+  if (range != reading.classes.end() && !IsFloating(feed.dtype))
+    options.classes = StoredRowsOptions::Classes{range->second.count, range->second.ignored};
+  return MakeStoredRows(std::move(array), std::move(options));
+}
+
+// The rows of a feed that may stay in the file; null: they are read at once.
+std::shared_ptr<const RowSource> StoredColumn(const DataFile& file, const ColumnSource& source, const Feed& feed,
+                                              const FeedReading& reading, ArrayTypes& types) {
+  if (!reading.on_demand || feed.shape.rank() == 0) return nullptr;
+  std::optional<StoredArray> array = OpenArray(file, source, reading.large_bytes);
+  if (!array) return nullptr;
+  types[feed.name] = RowType(array->dtype, array->shape);
+  const int64_t width = DTypeBytes(array->dtype), row_bytes = WithRows(feed.shape, 1).elements() * width;
+  const bool large_rows = row_bytes >= kLeastStoredBytes && !reading.measured.contains(feed.name);
+  if (!large_rows && array->shape.elements() * width < reading.large_bytes) return nullptr;
+  return RowsOf(std::move(*array), file, source, feed, reading);
+}
+
+Tensor WholeOf(const StoredArray& array) {
+  Tensor values(array.dtype, array.shape);
+  array.read(0, values.data(), values.bytes());
+  return values;
+}
+
+Dataset ReadArrays(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
+                   ArrayTypes& types, std::vector<std::string>& notes) {
+  const std::vector<ColumnSource> sources = SourcesOf(file, feeds, columns);
+  std::vector<ColumnSource> at_once;
+  std::vector<std::pair<std::string, std::shared_ptr<const RowSource>>> stored;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    auto rows = StoredColumn(file, sources[i], feeds[i], reading, types);
+    if (rows == nullptr) {
+      at_once.push_back(sources[i]);
+    } else {
+      stored.emplace_back(sources[i].name, std::move(rows));
+    }
+  }
+  LoadedData loaded;
+  if (!at_once.empty()) {
+    CsvOptions options = TableOptions(file);
+    if (reading.on_demand) options.memory_bytes = reading.large_bytes;
+    loaded = stored.empty() ? LoadData(file, at_once, options) : LoadDataAlone(file, at_once);
+    for (const std::string& warning : loaded.warnings) notes.push_back("warning " + warning);
+  }
+  Dataset data = std::move(loaded.data);
+  for (const auto& [name, column] : data.columns()) types[name] = RowType(column.dtype(), column.shape());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto found = loaded.stored.find(sources[i].name);
+    if (found == loaded.stored.end()) continue;
+    if (auto rows = RowsOf(found->second, file, sources[i], feeds[i], reading); rows != nullptr) {
+      stored.emplace_back(found->first, std::move(rows));
+    } else {
+      data.set_column(found->first, WholeOf(found->second));  // FitToFeeds converts it, or says what is wrong with it
+    }
+  }
+  try {
+    for (auto& [name, rows] : stored) data.set_source(name, std::move(rows));
+  } catch (const Error& error) {
+    // The data set does not know where its columns are from.
+    throw Error(error.code(), error.message(), Escaped(file.path, 4096), error.help());
+  }
+  return data;
+}
+
+// Throws Error(kData) where a table has other columns than the first one.
+void CheckSameColumns(const DataFile& file, const std::vector<std::string>& own, const DataFile& first,
+                      const std::vector<std::string>& wanted) {
+  if (own == wanted) return;
+  std::string message =
+      std::to_string(own.size()) + " columns; '" + Escaped(first.path, 4096) + "' of the same data has " + std::to_string(wanted.size());
+  const auto [here, there] = std::mismatch(own.begin(), own.end(), wanted.begin(), wanted.end());
+  if (here != own.end() && there != wanted.end()) {
+    message = "column " + std::to_string(here - own.begin()) + " (counted from 0) is '" + Escaped(*here, 80) + "'; in '" +
+              Escaped(first.path, 4096) + "' of the same data it is '" + Escaped(*there, 80) + "'";
+  }
+  throw Error(ErrorCode::kData, message, Escaped(file.path, 4096), "tables that are read together have the same columns in the same order");
+}
+
+// Throws Error(kData) where an array is of another type than the first file's.
+void CheckSameTypes(const DataFile& file, const ArrayTypes& own, const DataFile& first, const ArrayTypes& wanted) {
+  for (const auto& [name, type] : own) {
+    const auto found = wanted.find(name);
+    if (found == wanted.end() || found->second == type) continue;
+    throw Error(ErrorCode::kData,
+                "the rows for '" + Escaped(name) + "' are " + type + "; in '" + Escaped(first.path, 4096) + "' of the same data they are " +
+                    found->second,
+                Escaped(file.path, 4096), "files that are read together have arrays of the same types: convert one of the two");
+  }
+}
+
+Dataset ReadFile(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
+                 TrainingNames& names, ArrayTypes& types, std::vector<std::string>& notes) {
+  const bool images = HasImages(file, columns);
+  Dataset data =
+      images ? LoadImageData(file, feeds, columns, names.classes, notes) : ReadArrays(file, feeds, columns, reading, types, notes);
+  // Which of the two it was is what a table and a file of tokens are read as.
+  if (IsTable(file) || (!images && KindOfDataFile(file) == DataFileKind::kTokens)) types.clear();
+  FitToFeeds(data, feeds, file, reading.targets);
+  CheckClasses(data, reading.classes, file);
+  return data;
+}
+
+}  // namespace
+
+bool IsTable(const DataFile& file) { return !file.path.starts_with(kRandomData) && KindOfDataFile(file) == DataFileKind::kTable; }
+
+// The rows of a table have no shape that could be wrong.
+void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets) {
+  for (const Feed& feed : feeds) {
+    const Shape row(std::vector<int64_t>(feed.shape.begin() + (feed.shape.rank() > 0 ? 1 : 0), feed.shape.end()));
+    try {
+      const bool strict = targets.contains(feed.name) && !IsTable(file);
+      data.Fit(feed.name, feed.dtype, row, strict ? Dataset::Reshaping::kOnes : Dataset::Reshaping::kFlatRows);
+    } catch (const Error& error) {
+      // The data set does not know where its columns are from.
+      throw Error(error.code(), error.message(), Escaped(file.path, 4096), error.help());
+    }
+  }
+}
+
+Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
+                  TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts) {
+  const DataFile& first = files.front();
+  ColumnMap used = columns;
+  std::vector<std::string> table;
+  if (IsTable(first)) {
+    table = CsvSelectors(first.path, TableOptions(first));
+    if (names.columns.empty()) names.columns = table;
+    if (table != names.columns) {
+      for (auto& [name, selection] : used) selection = CsvWrittenOut(selection, names.columns);
+    }
+  }
+  FeedReading each = reading;
+  // What may be held in memory is for all of them together.
+  each.large_bytes = std::max<int64_t>(reading.large_bytes / std::ssize(files), 1);
+  std::vector<DataPart> parts;
+  ArrayTypes first_types;
+  for (const DataFile& file : files) {
+    if (&file != &first && KindOfDataFile(file) != KindOfDataFile(first)) {
+      throw Error(ErrorCode::kData, "another kind of file than '" + Escaped(first.path, 4096) + "' of the same data",
+                  Escaped(file.path, 4096), "a pattern matches files of one kind; --data-format says which where names do not");
+    }
+    if (&file != &first && !table.empty()) CheckSameColumns(file, CsvSelectors(file.path, TableOptions(file)), first, table);
+    ArrayTypes types;
+    parts.push_back({file.path, ReadFile(file, feeds, used, each, names, types, notes)});
+    if (&file == &first) first_types = types;
+    CheckSameTypes(file, types, first, first_types);
+    if (counts != nullptr) counts->push_back({std::filesystem::path(file.path).filename().string(), parts.back().rows.rows()});
+  }
+  return Joined(std::move(parts));
+}
+
+}  // namespace gradloom

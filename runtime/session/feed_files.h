@@ -1,0 +1,41 @@
+// Files read into the columns that a model is fed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+#include "runtime/session/data_files.h"
+#include "runtime/session/dataset.h"
+#include "runtime/session/training_data.h"
+
+namespace gradloom {
+
+// What is read of files, and how; as in DataOptions.
+struct FeedReading {
+  const std::set<std::string>& targets;
+  const std::map<std::string, ClassRange>& classes;
+  bool on_demand = false;
+  int64_t large_bytes = kLargeBytes;
+  std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
+};
+
+// "random:N" for N samples of random numbers in place of files.
+inline constexpr std::string_view kRandomData = "random:";
+
+bool IsTable(const DataFile& file);
+
+// Each feed's column in the dtype and the row shape that it is to have. Throws as Dataset::Fit, naming the file.
+void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets);
+
+// The rows of all files, one after the other, in columns of the feeds' names, dtypes and shapes. `names`: those of the training data; empty
+// ones become the first file's. `notes` gets what is odd. `counts` gets the rows of each file. Throws Error(kData) naming two files that
+// differ in their columns or the types of their arrays, file and row of a class that is not among those of the reading; else as LoadData,
+// Dataset::Fit and LoadImageData.
+Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
+                  TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts = nullptr);
+
+}  // namespace gradloom
