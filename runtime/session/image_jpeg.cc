@@ -42,7 +42,7 @@ void Warn(j_common_ptr state, int level) {
   if (level < 0 && (state->err->msg_code == JWRN_JPEG_EOF || state->err->msg_code == JWRN_HIT_MARKER)) Fail(state);
 }
 
-enum class Outcome { kDone, kFailed, kTooLarge };
+enum class Outcome { kDone, kFailed, kTooLarge, kOtherColours };
 
 // Reads the header; with `samples` the picture too. No object with a destructor in here.
 Outcome Decode(jpeg_decompress_struct& jpeg, Failure& failure, const std::string& bytes, int channels, Image& image) {
@@ -54,6 +54,7 @@ Outcome Decode(jpeg_decompress_struct& jpeg, Failure& failure, const std::string
   image.height = jpeg.image_height;
   image.width = jpeg.image_width;
   if (image.width < 1 || image.height > kMostPixels / image.width) return Outcome::kTooLarge;
+  if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK) return Outcome::kOtherColours;
   jpeg.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_start_decompress(&jpeg);
   image.samples.resize(static_cast<size_t>(image.height * image.width * channels));
@@ -78,6 +79,10 @@ Image DecodeJpeg(const std::string& bytes, int channels, const std::string& wher
   const Outcome outcome = Decode(jpeg, failure, bytes, channels, image);
   jpeg_destroy_decompress(&jpeg);
   if (outcome == Outcome::kTooLarge) CheckImageSize(image.height, image.width, where);
+  if (outcome == Outcome::kOtherColours) {
+    throw Error(ErrorCode::kData, "a JPEG image in CMYK, the colours of printers; grey and RGB images are read", where,
+                "convert it: magick IMAGE.jpg -colorspace sRGB NEW.jpg   or take it out of the data");
+  }
   if (outcome != Outcome::kDone) {
     throw Error(ErrorCode::kData, "a damaged JPEG image: " + Escaped(failure.message), where,
                 "fetch or copy it again, or take it out of the data");

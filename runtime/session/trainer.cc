@@ -203,8 +203,8 @@ void Trainer::StepOrSkip(const Feeds& feeds, StepReport& report) {
     return;
   }
   const Error diverged(ErrorCode::kDiverged,
-                       "the loss is " + std::to_string(loss) + " at step " + std::to_string(report.result.step) + ", batch " +
-                           std::to_string(report.result.batch),
+                       "the loss is " + (std::isnan(loss) ? "nan" : std::to_string(loss)) + " at step " +
+                           std::to_string(report.result.step) + ", batch " + std::to_string(report.result.batch),
                        state.empty() ? "" : "not finite after it: '" + Escaped(state) + "'",
                        "use a smaller --lr, --clip-norm 1, or look for NaN in the data");
   if (!options_.skip_non_finite) throw diverged;

@@ -246,7 +246,7 @@ def rows(tools):
         Row("X15", "a PNG of 1 x 100,000, scaled until it is 64 wide", lambda: write("images/dog/2.png", png(1, 100000, bytes(200000))),
             IMAGES.replace("vision", "large") + " --transform x=resize_crop", "E-LIMIT", "64 x 6400000 pixels while it is scaled", "images/dog/2.png"),
         image("X16", "a PNG with a wrong checksum", "2.png", (lambda p: p[:60] + bytes([p[60] ^ 1]) + p[61:])(picture(kind="PNG")), "a damaged PNG image"),
-        image("X17", "a JPEG of four colours", "2.jpg", picture("CMYK"), "a damaged JPEG image: Unsupported color conversion"),
+        image("X17", "a JPEG of four colours", "2.jpg", picture("CMYK"), "a JPEG image in CMYK, the colours of printers"),
         Row("X18", "a class without images, which is a class all the same", lambda: os.makedirs("images/ant"), IMAGES.replace("vision", "three"), "OK",
             "warning no images of the class 'ant'"),
         Row("X18", "no class has images", lambda: (shutil.rmtree("images"), os.makedirs("images/ant")), IMAGES, "E-DATA", "no images", "images"),
