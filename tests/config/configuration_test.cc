@@ -108,6 +108,8 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
       {"[train]\nepochs = \"three\"\n", "g.toml:2:10", "train.epochs is a whole number, not a text"},
       {"[train]\nepochs = 3.5\n", "g.toml:2:10", "not a number with a fraction"},
       {"[train]\nepochs = 0\n", "g.toml:2:10", "at least 1"},
+      {"[train]\nepochs = 9223372036854775807\n", "g.toml:2:10", "at most 1000000000, not"},
+      {"[devices]\nthreads = 99999\n", "g.toml:2:11", "at most 1024, not 99999"},
       {"[data]\nbatch = -4\n", "g.toml:2:9", "at least 0"},
       {"[optimizer]\nlr = nan\n", "g.toml:2:6", "finite"},
       {"[optimizer]\nlr = -1e-3\n", "g.toml:2:6", "at least 0"},

@@ -143,12 +143,16 @@ KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const
 }
 
 void CheckValue(const Key& key, const KeyValue& value, const std::string& where) {
-  const auto least = [&](double number) {
+  const auto within = [&](double number, const std::string& shown) {
+    const auto bound = [&](double limit) {
+      return key.type == KeyType::kInteger ? std::to_string(static_cast<int64_t>(limit)) : NumberText(limit);
+    };
     if (!std::isfinite(number)) Refuse(key, "must be a finite number", where);
-    if (number < key.least) Refuse(key, "must be at least " + NumberText(key.least) + ", not " + NumberText(number), where);
+    if (number < key.least) Refuse(key, "must be at least " + bound(key.least) + ", not " + shown, where);
+    if (number > key.most) Refuse(key, "must be at most " + bound(key.most) + ", not " + shown, where);
   };
-  if (const auto* integer = std::get_if<int64_t>(&value)) least(static_cast<double>(*integer));
-  if (const auto* number = std::get_if<double>(&value)) least(*number);
+  if (const auto* integer = std::get_if<int64_t>(&value)) within(static_cast<double>(*integer), std::to_string(*integer));
+  if (const auto* number = std::get_if<double>(&value)) within(*number, NumberText(*number));
   if (const auto* text = std::get_if<std::string>(&value)) CheckText(key, *text, where);
   const auto* named = std::get_if<NamedTexts>(&value);
   if (named == nullptr || key.type != KeyType::kNamedCounts) return;

@@ -103,7 +103,7 @@ KeyValue WithAbsolutePath(const Key& key, KeyValue value);
 // From what a flag or --set has said. `where` is named in errors. Throws Error(kConfig).
 KeyValue ParseWords(const Key& key, const std::vector<std::string>& words, const std::string& where);
 
-// Throws Error(kConfig) for a value that is not among the key's words, not finite, or below its least.
+// Throws Error(kConfig) for a value that is not among the key's words, not finite, below its least or above its most.
 void CheckValue(const Key& key, const KeyValue& value, const std::string& where);
 
 }  // namespace gradloom

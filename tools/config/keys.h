@@ -44,6 +44,7 @@ struct Key {
   const char* words = "";  // the texts allowed, separated by '|'; "": any
   double least = -std::numeric_limits<double>::infinity();
   const char* aliases = "";  // what others call it, separated by spaces, for did-you-mean
+  double most = std::numeric_limits<double>::infinity();
 
   std::string_view section() const;
   std::string_view short_name() const;

@@ -38,8 +38,12 @@ Json TypeOf(const Key& key) {
 Json SchemaOf(const Key& key) {
   Json schema = TypeOf(key);
   schema["description"] = key.help;
-  const bool bounded = (key.type == KeyType::kInteger || key.type == KeyType::kNumber) && std::isfinite(key.least);
-  if (bounded) schema["minimum"] = key.type == KeyType::kInteger ? Json(static_cast<int64_t>(key.least)) : Json(key.least);
+  const auto bound = [&](const char* name, double number) {
+    if ((key.type != KeyType::kInteger && key.type != KeyType::kNumber) || !std::isfinite(number)) return;
+    schema[name] = key.type == KeyType::kInteger ? Json(static_cast<int64_t>(number)) : Json(number);
+  };
+  bound("minimum", key.least);
+  bound("maximum", key.most);
   if (*key.fallback == '\0') return schema;
   const Configuration defaults;
   switch (key.type) {

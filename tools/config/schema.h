@@ -5,7 +5,7 @@
 
 namespace gradloom {
 
-// Of draft 2020-12: an object a section, with type, words, least value, default and help of each key. Unknown keys are none.
+// Of draft 2020-12: an object a section, with type, words, least and most value, default and help of each key. Unknown keys are none.
 nlohmann::ordered_json ConfigurationSchema();
 
 }  // namespace gradloom

@@ -17,6 +17,12 @@ void ApplyMicroBatch(Configuration& configuration) {
     throw Error(ErrorCode::kConfig, "--micro-batch divides a global batch, and none is given", place,
                 "--batch " + std::to_string(4 * samples) + " --micro-batch " + std::to_string(micro) + "   accumulates 4 batches");
   }
+  if (batch < samples) {
+    const int64_t fits = batch / CopiesOf(configuration);
+    throw Error(ErrorCode::kConfig,
+                "the devices have " + std::to_string(samples) + " samples under way at once, more than a batch of " + std::to_string(batch),
+                place, (fits > 0 ? "--micro-batch " + std::to_string(fits) + " or less, or " : "") + "--batch " + std::to_string(samples));
+  }
   if (batch % samples != 0) {
     const int64_t near = (batch + samples - 1) / samples * samples;
     throw Error(ErrorCode::kConfig,

@@ -287,6 +287,13 @@ TrainingSetUp SetUp(const Configuration& configuration) {
   if (eval_rows == 0) CheckNothingIsMeasured(configuration);
   made.options.batch = std::min(batch, train_rows);
   const int64_t batches = (train_rows + made.options.batch - 1) / made.options.batch;
+  if (made.options.updates == 0 && batches * made.options.epochs < compile.recipe.accumulate) {
+    throw Error(ErrorCode::kConfig,
+                "an update is made of " + std::to_string(compile.recipe.accumulate) + " batches, and the run has " +
+                    std::to_string(batches * made.options.epochs) + " in all: nothing would be trained",
+                Escaped(configuration.origin("train.accumulate").place, 4096),
+                "--accumulate " + std::to_string(batches * made.options.epochs) + " or less, or more --epochs");
+  }
   const int64_t updates = made.options.updates > 0 ? made.options.updates : batches * made.options.epochs / compile.recipe.accumulate;
   // The file's own algorithm has a learning rate of its own, where it has any.
   compile.recipe.schedule = compile.recipe.TrainsByFile() ? Schedule{"constant", 0, {}} : ScheduleOf(configuration, updates);
