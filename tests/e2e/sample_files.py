@@ -128,6 +128,7 @@ def plans_and_runs(gradloom):
     """`gradloom(words)` runs the command."""
     gradloom(["compile", "model.onnx", "--loss", "cross_entropy(logits, label)", "-o", "good.plan"])
     plan = read("good.plan")
+    write("model.plan", plan)
     write("cut.plan", plan[:len(plan) // 2])
     write("newer.plan", plan[:8] + b"\x63" + plan[9:])
     write("flipped.plan", plan[:3000] + bytes([plan[3000] ^ 1]) + plan[3001:])

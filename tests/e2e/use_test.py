@@ -438,6 +438,7 @@ class UseTest(unittest.TestCase):
         self.assertIn("  2 x cpu, 1 thread each  bf16  ", self.run_command([*words, "--devices", "cpu:2", "--threads", "1", "--precision", "bf16"]).stdout)
 
     def test_explain_doctor_devices(self):
+        self.assertEqual([line["class"] for line in self.json(["explain", "7", "--json"])], ["E-CHECKPOINT"])
         classes = self.json(["explain", "--json"])
         self.assertGreater(len(classes), 20)
         for known in classes:

@@ -15,6 +15,9 @@ std::string HelpOf(const Key& key) {
   return help + (has_default ? std::string("  [") + key.fallback + "]" : "") + "   (" + key.name + ")";
 }
 
+// A section of the help for each of the configuration.
+std::string GroupOf(const Key& key) { return "[" + std::string(key.section()) + "]"; }
+
 }  // namespace
 
 std::string Underscored(std::string flag) {
@@ -30,7 +33,8 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
       const std::string name(key.flag);
       const std::string names = name.starts_with("--no-") ? name : name + ",!--no-" + name.substr(2);
       app.add_flag_function(
-          names, [&words](int64_t count) { words = {count > 0 ? "true" : "false"}; }, HelpOf(key));
+             names, [&words](int64_t count) { words = {count > 0 ? "true" : "false"}; }, HelpOf(key))
+          ->group(GroupOf(key));
       continue;
     }
     const bool path = model_word && std::string_view(key.name) == "model.path";
@@ -38,7 +42,7 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
     // Launchers write them in both ways: torch.distributed.launch adds --local_rank=1 before PyTorch 2, --local-rank=1 since.
     if (std::string twin = Underscored(key.flag); (key.uses & kUseJob) != 0 && twin != key.flag) names += "," + twin;
     // One word each time: a list that goes on would swallow the model's path.
-    app.add_option(names, words, HelpOf(key))->allow_extra_args(false)->type_name("");
+    app.add_option(names, words, HelpOf(key))->allow_extra_args(false)->type_name("")->group(GroupOf(key));
   }
   app.add_option("-c,--config", words_->files, "a TOML file with keys (gradloom init writes one)")->allow_extra_args(false)->type_name("");
   app.add_option("--set", words_->assignments, "SECTION.KEY=VALUE over what the file says")->allow_extra_args(false)->type_name("");

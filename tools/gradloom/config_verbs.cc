@@ -27,7 +27,7 @@ int Init(const Configuration& configuration, const std::string& out, bool json) 
     throw Error(ErrorCode::kConfig, "the file is there already, and is not overwritten", Escaped(out, 4096), "name another one with -o");
   }
   const std::string& model = ModelPathOf(configuration);
-  WriteFileAtomically(out, InitialConfiguration(configuration, FolderOf(out)));
+  WriteFileAtomically(out, InitialConfiguration(configuration, out));
   const std::string written = Escaped(out, 4096);
   SayOnStderr(written + " written   next: gradloom train -c " + written);
   if (json) std::printf("%s\n", JsonLine({{"output", out}, {"model", model}}).c_str());

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "compiler/compile.h"
 #include "runtime/base/nearest.h"
@@ -28,11 +30,17 @@ std::string UpperCase(std::string text) {
   return text;
 }
 
-int ListClasses(bool json) {
+// `exit_code`: of those that end with it; nothing: of all.
+int ListClasses(bool json, std::optional<int> exit_code = std::nullopt) {
   nlohmann::json list = nlohmann::json::array();
   for (const ErrorText& text : ErrorTexts()) {
+    if (exit_code && ExitCode(text.code) != *exit_code) continue;
     list.push_back({{"class", ErrorName(text.code)}, {"exit_code", ExitCode(text.code)}, {"meaning", text.meaning}});
     if (!json) std::printf("%-14s exit %-3d  %s\n", std::string(ErrorName(text.code)).c_str(), ExitCode(text.code), text.meaning);
+  }
+  if (list.empty()) {
+    throw Error(ErrorCode::kConfig, "no class of errors has the exit code " + std::to_string(exit_code.value_or(0)), "",
+                "see: gradloom explain");
   }
   if (json) std::printf("%s\n", list.dump().c_str());
   return 0;
@@ -40,6 +48,11 @@ int ListClasses(bool json) {
 
 int Explain(const std::string& word, bool json) {
   if (word.empty()) return ListClasses(json);
+  int exit_code = 0;
+  if (const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), exit_code);
+      error == std::errc() && end == word.data() + word.size()) {
+    return ListClasses(json, exit_code);
+  }
   // "shape", "E-SHAPE" and "error[E-SHAPE]:" are all pasted.
   std::string name = UpperCase(word);
   if (const size_t open = name.find('['); open != std::string::npos) name = name.substr(open + 1, name.find(']') - open - 1);

@@ -99,7 +99,15 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
                  (near.empty() ? "" : "did you mean '" + near + "'?   ") + (unmarked ? "-- goes before what is launched   " : "") + see);
   }
-  return Error(ErrorCode::kConfig, Escaped(error.what()), "", see);
+  if (const std::vector<std::string> left = app.remaining(true);
+      dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
+    // A pattern without quotes, most often, which the shell has made words of.
+    return Error(ErrorCode::kConfig, "nothing takes the word '" + Escaped(left.front(), 4096) + "'", "",
+                 "a flag takes one word: several files are a pattern in quotes, --data 'train/*.csv'   " + see);
+  }
+  const auto example = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& one) { return one.name == verb.get_name(); });
+  const bool lacks = error.get_name() == "RequiredError" && example != std::end(kVerbs);
+  return Error(ErrorCode::kConfig, Escaped(error.what()), "", (lacks ? std::string("for example: ") + example->example + "   " : "") + see);
 }
 
 // torch.distributed.launch puts it before all words that are to follow the script: `gradloom "$@"` has it before the verb.

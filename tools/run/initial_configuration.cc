@@ -5,6 +5,7 @@
 
 #include "compiler/compile.h"
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "tools/run/recipe.h"
 #include "tools/run/set_up.h"
 
@@ -46,9 +47,11 @@ std::string Complete(Configuration& configuration) {
 
 }  // namespace
 
-std::string InitialConfiguration(Configuration configuration, const std::string& folder) {
+std::string InitialConfiguration(Configuration configuration, const std::string& path) {
+  const std::string folder = FolderOf(path);
   const std::string feeds = Complete(configuration);
-  std::string text = "# gradloom train -c gradloom.toml\n# Flags and --set SECTION.KEY=VALUE win over what is here.\n\nversion = 1\n";
+  std::string text = "# gradloom train -c " + Escaped(fs::path(path).filename().string()) +
+                     "\n# Flags and --set SECTION.KEY=VALUE win over what is here.\n\nversion = 1\n";
   std::string section;
   for (const Key& key : Keys()) {
     if (section != key.section()) {
