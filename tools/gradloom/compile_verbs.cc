@@ -10,7 +10,6 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/compile_model.h"
-#include "tools/run/micro_batch.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/plan_pages.h"
 #include "tools/run/recipe.h"
@@ -59,7 +58,6 @@ struct CompileFlags {
 // What a run with these data would begin with.
 CompiledModel SetUpWithData(Configuration configuration, nlohmann::json& data) {
   SayGiven(configuration);
-  ApplyMicroBatch(configuration);
   TrainingSetUp made = SetUpTraining(configuration);
   data = {{"path", configuration.Text("data.train")},
           {"rows", made.data.train.rows()},

@@ -87,10 +87,12 @@ std::optional<ResumeOptions> RunToGoOnWith(const Configuration& configuration, c
 }
 
 // Of a run that begins: over what its plan was compiled from, where it is to train by one.
-Configuration ResolveNew(const ConfigurationFlags& flags) {
+Configuration ResolveNew(const ConfigurationFlags& flags, std::optional<RecipePlan>& planned) {
   const Configuration configuration = flags.Resolve();
   const std::string& plan = configuration.Text("model.plan");
-  return plan.empty() ? configuration : flags.ResolveOver(RecipeTextOf(plan), Escaped(plan, 4096));
+  if (plan.empty()) return configuration;
+  planned.emplace(plan);
+  return flags.ResolveOver(planned->recipe_text(), Escaped(plan, 4096));
 }
 
 // The first words of a command: what this process is of its job, before it waits for others.
@@ -112,11 +114,12 @@ Action DeclareTrain(CLI::App& app) {
   flags.Declare(app, kUseRecipe | kUseData | kUseRun | kUseJob);
   app.add_flag("--json", *json, "print one JSON object at the end, as --report json does");
   return [flags, json] {
-    const Configuration configuration = ResolveNew(flags);
+    std::optional<RecipePlan> planned;
+    const Configuration configuration = ResolveNew(flags, planned);
     const std::shared_ptr<TrainingJob> job = JoinJob(configuration);
     return job->Guard([&] {
       const std::optional<ResumeOptions> resumed = RunToGoOnWith(configuration, *job);
-      return resumed ? GoOn(flags, *resumed, *json, job) : Train(configuration, *json, job);
+      return resumed ? GoOn(flags, *resumed, *json, job) : Train(configuration, *json, job, std::move(planned));
     });
   };
 }

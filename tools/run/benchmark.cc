@@ -73,7 +73,7 @@ class Feeder {
 
 class Run {
  public:
-  Run(const Configuration& configuration, const BenchmarkOptions& options)
+  Run(Configuration configuration, const BenchmarkOptions& options)
       : options_(options),
         set_up_(SetUpTraining(configuration)),
         session_(set_up_.plan, {.seed = configuration.Integer("train.seed"), .executor = ExecutorOptionsOf(configuration)}),

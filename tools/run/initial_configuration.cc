@@ -34,8 +34,9 @@ void SetText(Configuration& configuration, const char* name, const std::string& 
 std::string Complete(Configuration& configuration) {
   if (configuration.Text("data.train").empty()) SetText(configuration, "data.train", kRandomData);
   if (!configuration.is_given("data.eval") && !configuration.is_given("data.eval_split")) SetText(configuration, "data.eval_split", "20%");
-  const TrainingSetUp set_up = SetUpTraining(configuration);
-  SetText(configuration, "data.batch", std::to_string(set_up.options.batch));
+  Configuration used = configuration;
+  const TrainingSetUp set_up = SetUpTraining(used);
+  if (configuration.Integer("data.micro_batch") == 0) SetText(configuration, "data.batch", std::to_string(set_up.options.batch));
   if (!configuration.is_given("loss.name") && !configuration.is_given("loss.onnx")) SetText(configuration, "loss.name", set_up.loss);
   if (!configuration.is_given("data.map")) {
     std::vector<std::string> words;

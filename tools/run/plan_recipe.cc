@@ -42,16 +42,15 @@ void KeepRecipe(const Configuration& configuration, Plan& plan) {
   plan.properties[kProperty] = text;
 }
 
-std::string RecipeTextOf(const std::string& path) {
-  const Plan plan = ReadPlan(PlanPathOf(path));
-  const auto found = plan.properties.find(kProperty);
-  if (found != plan.properties.end()) return found->second;
+RecipePlan::RecipePlan(const std::string& path) : path_(path), plan_(ReadSoundPlan(path_, &proof_ms_)) {
+  if (plan_.properties.contains(kProperty)) return;
   throw Error(ErrorCode::kPlan, "the plan does not say what it was compiled from", Escaped(path, 4096),
               "compile the model again with this release: gradloom compile MODEL -o " + Escaped(path, 4096));
 }
 
-RecipePlan::RecipePlan(const Configuration& configuration)
-    : path_(configuration.Text("model.plan")), plan_(ReadSoundPlan(path_, &proof_ms_)) {
+const std::string& RecipePlan::recipe_text() const { return plan_.properties.at(kProperty); }
+
+void RecipePlan::CheckModel(const Configuration& configuration) const {
   const std::string& model = configuration.Text("model.path");
   if (model.empty() || Model::Load(model, LoadOptionsOf(configuration)).info().hash == plan_.model.hash) return;
   throw Error(ErrorCode::kPlan, "the plan was compiled from another model than '" + Escaped(model, 4096) + "'", Escaped(path_, 4096),
@@ -68,7 +67,7 @@ Model RecipePlan::model() const {
 
 Plan RecipePlan::Complete(const Configuration& configuration, const Model& model, CompileOptions options, CompileReport& report) const {
   Configuration compiled;
-  compiled.ReadText(plan_.properties.at(kProperty), Escaped(path_, 4096));
+  compiled.ReadText(recipe_text(), Escaped(path_, 4096));
   for (const Key& key : Keys()) {
     const std::string there = ValueText(compiled, key), here = ValueText(configuration, key);
     // Of a job that the plan's devices are shared by, each process would have other threads.

@@ -11,14 +11,17 @@ namespace gradloom {
 // Keeps the keys that the plan was compiled from among its properties.
 void KeepRecipe(const Configuration& configuration, Plan& plan);
 
-// Those keys as a TOML text. Throws Error(kIo, kPlan), the latter also for a plan that does not say them.
-std::string RecipeTextOf(const std::string& path);
-
 // A plan in place of one that is compiled: the model in it with its first weights, and the plan itself.
 class RecipePlan {
  public:
-  // Reads and proves the file of model.plan. Throws Error(kIo, kPlan), the latter also where model.path is another model's.
-  explicit RecipePlan(const Configuration& configuration);
+  // Reads and proves the file. Throws Error(kIo, kPlan), the latter also for a plan that does not say what it was compiled from.
+  explicit RecipePlan(const std::string& path);
+
+  // What it was compiled from, as a TOML text.
+  const std::string& recipe_text() const;
+
+  // Throws Error(kPlan) where model.path is given and another model than the plan's.
+  void CheckModel(const Configuration& configuration) const;
 
   // The file's name, as the model of a run is called.
   const std::string& path() const { return path_; }

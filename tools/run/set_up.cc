@@ -11,6 +11,7 @@
 #include "tools/run/device_forecast.h"
 #include "tools/run/job.h"
 #include "tools/run/memory_limit.h"
+#include "tools/run/micro_batch.h"
 #include "tools/run/obstacles.h"
 #include "tools/run/plan_recipe.h"
 #include "tools/run/recipe.h"
@@ -238,10 +239,9 @@ std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe) {
 
 namespace {
 
-TrainingSetUp SetUp(const Configuration& configuration) {
+TrainingSetUp SetUp(const Configuration& configuration, const std::optional<RecipePlan>& planned = std::nullopt) {
   TrainingSetUp made;
-  const bool by_plan = !configuration.Text("model.plan").empty();
-  const std::optional<RecipePlan> planned = by_plan ? std::optional<RecipePlan>(configuration) : std::nullopt;
+  const bool by_plan = planned.has_value();
   made.model_path = by_plan ? planned->path() : ModelPathOf(configuration);
   const Model model = by_plan ? planned->model() : Model::Load(made.model_path, LoadOptionsOf(configuration));
   CompileOptions compile;
@@ -317,9 +317,14 @@ TrainingSetUp SetUp(const Configuration& configuration) {
 
 }  // namespace
 
-TrainingSetUp SetUpTraining(const Configuration& configuration) {
-  // A plan has none in its way.
-  if (!configuration.Text("model.plan").empty()) return SetUp(configuration);
+TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned) {
+  ApplyMicroBatch(configuration);
+  if (!configuration.Text("model.plan").empty()) {
+    if (!planned) planned.emplace(configuration.Text("model.plan"));
+    planned->CheckModel(configuration);
+    // A plan has no obstacles in its way.
+    return SetUp(configuration, planned);
+  }
   TrainingSetUp made;
   NamingAllObstacles(configuration, [&] { made = SetUp(configuration); });
   return made;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "runtime/session/trainer.h"
 #include "runtime/session/training_data.h"
 #include "tools/config/configuration.h"
+#include "tools/run/plan_recipe.h"
 
 namespace gradloom {
 
@@ -28,8 +30,9 @@ struct TrainingSetUp {
   std::map<std::string, std::string> decided;
 };
 
-// Throws Error of any class that names the model, the data or a key.
-TrainingSetUp SetUpTraining(const Configuration& configuration);
+// Applies --micro-batch to the configuration (ApplyMicroBatch). `planned`: what model.plan names, where it is read already. Throws Error of
+// any class that names the model, the data or a key.
+TrainingSetUp SetUpTraining(Configuration& configuration, std::optional<RecipePlan> planned = std::nullopt);
 
 // The feeds that are no input of the model.
 std::set<std::string> TargetsAmong(const std::vector<Feed>& feeds, const Graph& model);

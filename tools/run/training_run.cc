@@ -17,7 +17,6 @@
 #include "tools/run/deterministic.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
-#include "tools/run/micro_batch.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
@@ -79,11 +78,13 @@ std::string NcclVariables() {
 
 class TrainingRun {
  public:
-  TrainingRun(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job)
+  TrainingRun(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job,
+              std::optional<RecipePlan> planned = std::nullopt)
       : configuration_(configuration),
         json_((json || configuration.Text("log.report") == "json") && job->leads()),
         start_(Clock::now()),
-        job_(job) {
+        job_(job),
+        planned_(std::move(planned)) {
     // Who reads the screen may leave; the run goes on, and its folder has the same lines.
     std::signal(SIGPIPE, SIG_IGN);
     SetStderrLines(configuration.Text("log.format") == "json", job_->leads() ? configuration.Text("log.file") : "");
@@ -145,8 +146,7 @@ class TrainingRun {
   void SetUp() {
     job_->CheckConfiguration(configuration_, resumed_);
     job_->ShareDevices(configuration_, resumed_);
-    ApplyMicroBatch(configuration_);
-    set_up_ = SetUpTraining(configuration_);
+    set_up_ = SetUpTraining(configuration_, std::exchange(planned_, std::nullopt));
     for (const auto& [name, text] : set_up_.decided)
       configuration_.Decide(name, text, name == "devices.threads" ? "the cores of this machine" : set_up_.model_path);
     job_->CheckSetUp(set_up_);
@@ -460,6 +460,7 @@ class TrainingRun {
   const bool json_;
   Clock::time_point start_;
   const std::shared_ptr<TrainingJob> job_;
+  std::optional<RecipePlan> planned_;  // until it is set up
   Log log_;
   TrainingSetUp set_up_;
   std::shared_ptr<SharedTraining> shared_;  // null: gradients are summed, or the process is alone
@@ -481,8 +482,8 @@ class TrainingRun {
 
 }  // namespace
 
-int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job) {
-  return TrainingRun(configuration, json, job).Train();
+int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job, std::optional<RecipePlan> planned) {
+  return TrainingRun(configuration, json, job, std::move(planned)).Train();
 }
 
 int Resume(const Configuration& configuration, const ResumeOptions& options, bool json, const std::shared_ptr<TrainingJob>& job) {

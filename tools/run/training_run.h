@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tools/config/configuration.h"
+#include "tools/run/plan_recipe.h"
 #include "tools/run/training_job.h"
 
 namespace gradloom {
@@ -13,7 +15,9 @@ namespace gradloom {
 // Sets up, trains and writes the folder of the run. The exit code: 0, also where a lack of progress ended it early; 130
 // where SIGINT and 138 where SIGTERM, SIGUSR1 or SIGHUP stopped it, all of it saved.
 // `json`: one line at the end on stdout, as log.report says. `job`: that this process is in; rank 0 alone writes and shows.
-int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job);
+// `planned`: what model.plan names, where it is read already.
+int Train(const Configuration& configuration, bool json, const std::shared_ptr<TrainingJob>& job,
+          std::optional<RecipePlan> planned = std::nullopt);
 
 struct ResumeOptions {
   std::string run;                   // the folder
