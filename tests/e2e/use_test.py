@@ -427,13 +427,19 @@ class UseTest(unittest.TestCase):
         self.assertGreater(line["first_step_s"], line["compile_s"])
         self.assertGreater(line["peak_bytes"], line["planned_bytes"])
         self.assertEqual((line["devices"], line["precision"]), ("cpu", "fp32"))
+        # One device meets nobody, and what it does is a part of the step.
+        self.assertTrue(0 < line["device_busy"] <= 1, line)
+        self.assertEqual(line["exposed_allreduce_ms"], 0)
+        self.assertTrue(line["host_ms"] > 0 and 0 <= line["wait_share"] < 1, line)
         text = self.run_command([*words, "--data", "train.csv"]).stdout
-        for word in ("step time", "throughput", "first step", "memory", "top ops", "advice", "RESULT"):
+        for word in ("step time", "throughput", "device busy", "first step", "memory", "top ops", "advice", "RESULT"):
             self.assertIn(f"\n{word}", text)
         # Several devices, another precision: all operators have names, and waits are none.
         line = self.json([*words, "--devices", "cpu:2", "--threads", "1", "--precision", "bf16", "--json"])
         self.assertEqual((line["devices"], line["precision"]), ("2 x cpu", "bf16"))
         self.assertIn("all-reduce", [op["op"] for op in line["ops"]])
+        self.assertGreater(line["exposed_allreduce_ms"], 0)
+        self.assertTrue(0 < line["device_busy"] < 1, line)
         self.assertTrue(all(op["op"] for op in line["ops"]))
         self.assertIn("  2 x cpu, 1 thread each  bf16  ", self.run_command([*words, "--devices", "cpu:2", "--threads", "1", "--precision", "bf16"]).stdout)
 

@@ -48,6 +48,10 @@ nlohmann::ordered_json JsonOf(const Benchmark& b) {
           {"repeat_medians_ms", b.repeat_medians},
           {"samples_per_s", b.samples_per_s()},
           {"wait_ms", b.wait_ms},
+          {"wait_share", b.wait_share},
+          {"device_busy", b.device_busy},
+          {"exposed_allreduce_ms", b.exposed_allreduce_ms},
+          {"host_ms", b.host_ms},
           {"compile_s", b.compile_s},
           {"first_step_s", b.first_step_s},
           {"planned_bytes", b.planned.fullest().total_bytes()},
@@ -71,6 +75,8 @@ void Print(const Benchmark& b) {
                         Short(*least) + " to " + Short(*most));
   line("throughput", WithCommas(static_cast<int64_t>(b.samples_per_s())) + " samples/s");
   line("first step", Duration(b.first_step_s) + " from the start of the process   (compile " + Duration(b.compile_s) + ")");
+  line("device busy", Short(100 * b.device_busy) + "%   host " + Short(b.host_ms) + " ms a step   exposed all-reduce " +
+                          Short(b.exposed_allreduce_ms) + " ms   input wait " + Short(100 * b.wait_share) + "%");
   line("data", Escaped(b.data, 4096) + "   wait " + Short(b.wait_ms) + " ms a step");
   line("memory", "planned " + Bytes(b.planned.fullest().total_bytes()) + " (weights and optimizer " +
                      Bytes(b.planned.fullest().state_bytes) + ")   resident " + Bytes(b.resident_bytes) + "   at most " +

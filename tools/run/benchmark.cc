@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <numeric>
 
@@ -71,6 +72,52 @@ class Feeder {
   std::unique_ptr<Batches> batches_;
 };
 
+// What the devices did in a step, in milliseconds.
+struct StepSpans {
+  double span_ms = 0;      // from the first instruction's begin to the last one's end
+  double computes_ms = 0;  // the mean over the devices
+  double exposed_ms = 0;   // the most of any device
+};
+
+using TimeSpan = std::pair<int64_t, int64_t>;
+
+// The length of what any of the intervals covers.
+int64_t Covered(std::vector<TimeSpan> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  int64_t covered = 0, end = INT64_MIN;
+  for (const auto& [from, to] : intervals) {
+    covered += std::max<int64_t>(0, to - std::max(from, end));
+    end = std::max(end, to);
+  }
+  return covered;
+}
+
+StepSpans SpansOf(const Plan& plan, int entry, const std::vector<TimedInstruction>& times) {
+  struct OfDevice {
+    std::vector<TimeSpan> computes, all;
+  };
+  std::map<int, OfDevice> devices;
+  int64_t begin = INT64_MAX, end = INT64_MIN;
+  for (const TimedInstruction& timed : times) {
+    const int program = plan.entries[static_cast<size_t>(entry)].ranks[static_cast<size_t>(timed.rank)].program;
+    const Instruction& instruction = plan.programs[static_cast<size_t>(program)].instructions[static_cast<size_t>(timed.instruction)];
+    if (IsSignal(instruction)) continue;
+    OfDevice& device = devices[timed.rank];
+    device.all.emplace_back(timed.begin_ns, timed.end_ns);
+    if (!Communicates(instruction)) device.computes.emplace_back(timed.begin_ns, timed.end_ns);
+    begin = std::min(begin, timed.begin_ns);
+    end = std::max(end, timed.end_ns);
+  }
+  StepSpans spans;
+  for (const auto& [rank, device] : devices) {
+    const int64_t computes = Covered(device.computes);
+    spans.computes_ms += static_cast<double>(computes) * 1e-6 / static_cast<double>(devices.size());
+    spans.exposed_ms = std::max(spans.exposed_ms, static_cast<double>(Covered(device.all) - computes) * 1e-6);
+  }
+  if (!devices.empty()) spans.span_ms = static_cast<double>(end - begin) * 1e-6;
+  return spans;
+}
+
 class Run {
  public:
   Run(Configuration configuration, const BenchmarkOptions& options)
@@ -108,6 +155,8 @@ class Run {
       made_.ms.insert(made_.ms.end(), ms.begin(), ms.end());
     }
     made_.wait_ms = QuantileOf(waits_, 0.5);
+    const double waited = std::accumulate(waits_.begin(), waits_.end(), 0.0);
+    made_.wait_share = waited / (waited + std::accumulate(made_.ms.begin(), made_.ms.end(), 0.0));
     made_.memory = session_.device_memory();
     const ProcessMemory memory = ThisProcess();
     made_.resident_bytes = memory.resident_bytes;
@@ -136,7 +185,13 @@ class Run {
   void FindShares() {
     const auto steps = std::min<int64_t>(options_.steps, 10);
     session_.executor().set_timed(true);
-    for (int64_t i = 0; i < steps; ++i) Step();
+    for (int64_t i = 0; i < steps; ++i) {
+      Step();
+      const StepSpans spans = SpansOf(session_.plan(), session_.last_entry(), session_.executor().LastTimes(session_.last_entry()));
+      made_.device_busy += spans.computes_ms / step_ms_ / static_cast<double>(steps);
+      made_.exposed_allreduce_ms += spans.exposed_ms / static_cast<double>(steps);
+      made_.host_ms += std::max(0.0, step_ms_ - spans.span_ms) / static_cast<double>(steps);
+    }
     session_.executor().set_timed(false);
     struct Sum {
       int64_t all = 0, slow = 0;

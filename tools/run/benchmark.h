@@ -28,6 +28,11 @@ struct Benchmark {
   std::vector<double> ms;              // of each step
   std::vector<double> repeat_medians;  // ms
   double wait_ms = 0;                  // the median wait for data, beside the step
+  double wait_share = 0;               // of the time of all steps
+  // Of steps in which every instruction was timed: means over them.
+  double device_busy = 0;           // the share of a step in which a device computes; the mean over the devices
+  double exposed_allreduce_ms = 0;  // in which the device that waits longest meets others or waits for them, and computes nothing
+  double host_ms = 0;               // of a step before its first instruction on any device and behind the last one
   double first_loss = 0, last_loss = 0;
   double compile_s = 0, first_step_s = 0;  // from the start of the process, import and compile included
   MemoryReport planned;
