@@ -172,11 +172,13 @@ StepReport Trainer::Step() {
   const int64_t epoch = session_.batch() / batches_per_epoch(), index = session_.batch() % batches_per_epoch();
   if (epoch != order_epoch_) StartEpoch(epoch);
   if (batches_ == nullptr || index < batches_first_ || index - batches_first_ >= batches_->count()) OpenBatches(index);
-  const double start = Now();
-  const Feeds& feeds = FeedsOf(index);
-  epoch_waited_ += Now() - start;
   StepReport report;
+  report.asked = Now();
+  const Feeds& feeds = FeedsOf(index);
+  report.began = Now();
+  epoch_waited_ += report.began - report.asked;
   StepOrSkip(feeds, report);
+  report.ended = Now();
   report.epoch = epoch;
   report.rows = batches_->size(index - batches_first_);
   report.epochs_done = static_cast<double>(session_.batch()) / static_cast<double>(batches_per_epoch());

@@ -76,6 +76,8 @@ struct StepReport {
   bool skipped = false;    // it was left out
   int64_t total_batches = 0;
   double samples_per_s = 0;  // since the epoch, or this run of it, began
+  // By the steady clock, in seconds: when its data were asked for, when they were there, when the step was done.
+  double asked = 0, began = 0, ended = 0;
 };
 
 struct EvaluationReport {

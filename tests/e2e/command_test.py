@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -286,9 +287,29 @@ class CommandTest(unittest.TestCase):
         slices = [event for event in events if event["ph"] == "X"]
         self.assertEqual({event["args"]["step"] for event in slices}, {3, 4, 5})
         self.assertTrue(all(event["dur"] >= 0 for event in slices))
-        self.assertEqual({event["args"]["name"] for event in events if event["name"] == "process_name"}, {"cpu:0", "cpu:1"})
+        self.assertEqual({event["args"]["name"] for event in events if event["name"] == "process_name"}, {"cpu:0", "cpu:1", "rank 0"})
+        # What devices do in a step is within the step of the thread that leads them.
+        host = [event for event in slices if event["cat"] == "host"]
+        self.assertEqual([event["args"]["step"] for event in host if event["name"] == "wait for data"], [3, 4, 5])
+        for step in (event for event in host if event["name"] == "step"):
+            for event in slices:
+                if event["cat"] != "host" and event["args"]["step"] == step["args"]["step"]:
+                    self.assertTrue(step["ts"] <= event["ts"] and event["ts"] + event["dur"] <= step["ts"] + step["dur"], (step, event))
         begun, ended = ({event["id"] for event in events if event["ph"] in phases} for phases in ("s", "tf"))
         self.assertTrue(begun and ended <= begun)
+
+    def test_what_cannot_be_written_is_told_before_there_is_a_run(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            for flags, code in ((["--trace", "nowhere/t.json"], 8), (["--profile", "runs"], 8), (["--trace", "t", "--profile", "p"], 4),
+                                (["--trace", "t", "--trace-steps", "x"], 4), (["--metrics-port", str(taken.getsockname()[1])], 8),
+                                (["--metrics-port", "0", "--metrics-address", "192.0.2.1"], 8), (["--log-file", "nowhere/l.txt"], 8)):
+                done = self.train_with("unwritten", *flags, code=code)
+                self.assertNotIn("model   model.onnx", done.stderr)
+                self.assertFalse(os.path.exists("runs/unwritten"), flags)
+        self.assertFalse(os.path.exists("t"))
+        self.assertNotIn("model   model.onnx", self.train_with("main", code=4).stderr)
 
     # What there is in files.
 

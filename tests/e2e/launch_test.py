@@ -428,6 +428,16 @@ sys.exit(138)
 
     TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
+    def test_each_process_has_a_trace_of_its_own(self):
+        self.run_command(["launch", "--nproc-per-node", "2", "--", *TRAIN, "--batch", "8", "--out", self.path("runs"), "--trace", self.path("t.json"),
+                          "--trace-format", "chrome-json"])
+        for rank, name in enumerate(("t.json", "t.rank-1.json")):
+            events = json.loads(self.read(name))["traceEvents"]
+            names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+            self.assertEqual(set(names.values()), {"cpu:0", "cpu:1", f"rank {rank}"})
+            # Of the devices it has its own.
+            self.assertEqual({names[event["pid"]] for event in events if event["ph"] == "X"}, {f"cpu:{rank}", f"rank {rank}"})
+
     def test_topology_of_verbs(self):
         run = self.path("runs/main")
         said = self.run_command([*TRAIN, "--name", "main", "--out", self.path("runs"), "--eval-split", "20%"]).stderr

@@ -237,7 +237,11 @@ class ScheduleTest(unittest.TestCase):
         with open(self.path("run.pftrace"), "rb") as file:
             trace.ParseFromString(file.read())
         tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
-        self.assertEqual(sorted(t.name for t in tracks.values() if not t.parent_uuid), ["cpu:0", "cpu:1", "cpu:2"])
+        self.assertEqual(sorted(t.name for t in tracks.values() if not t.parent_uuid), ["cpu:0", "cpu:1", "cpu:2", "rank 0"])
+        host = next(uuid for uuid, track in tracks.items() if track.name == "host thread")
+        self.assertEqual(tracks[tracks[host].parent_uuid].name, "rank 0")
+        named = [p.track_event.name for p in trace.packet if p.track_event.track_uuid == host and p.track_event.type == 1]
+        self.assertEqual(named, [*["wait for data", "step", "records"] * 3, *named[9:]])
         self.assertEqual(sum(t.name.startswith("comm") for t in tracks.values()), 3)
         steps, flows, counters, open_at, ends = set(), {}, 0, {}, {}
         for packet in trace.packet:

@@ -431,6 +431,7 @@ class UseTest(unittest.TestCase):
         self.assertTrue(0 < line["device_busy"] <= 1, line)
         self.assertEqual(line["exposed_allreduce_ms"], 0)
         self.assertTrue(line["host_ms"] > 0 and 0 <= line["wait_share"] < 1, line)
+        self.assertIn("bench/nowhere", self.run_command([*words, "-o", "bench/nowhere"], 8).stderr)
         text = self.run_command([*words, "--data", "train.csv"]).stdout
         for word in ("step time", "throughput", "device busy", "first step", "memory", "top ops", "advice", "RESULT"):
             self.assertIn(f"\n{word}", text)

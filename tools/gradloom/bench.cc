@@ -10,6 +10,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/benchmark.h"
 #include "tools/run/environment.h"
+#include "tools/run/outputs.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
@@ -98,6 +99,7 @@ int Bench(const Configuration& configuration, const BenchFlags& flags) {
     throw Error(ErrorCode::kConfig, "there must be at least one step, one repeat and one step before them", "",
                 "--steps 50 --repeats 5 --before 5");
   }
+  if (!flags.out.empty()) CheckCanWrite(flags.out);
   SayGiven(configuration);
   const Benchmark benchmark = Measure(configuration, flags.options);
   const std::string json = JsonLine(JsonOf(benchmark));

@@ -11,6 +11,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/compile_model.h"
 #include "tools/run/obstacles.h"
+#include "tools/run/outputs.h"
 #include "tools/run/plan_pages.h"
 #include "tools/run/recipe.h"
 #include "tools/run/set_up.h"
@@ -103,6 +104,7 @@ int Check(const Configuration& configuration, bool json) {
 
 int CompileToFile(const Configuration& configuration, const CompileFlags& flags) {
   const auto& [out, pages, gradients, json] = flags;
+  CheckCanWrite(out);
   const CompiledModel made = CompileConfigured(configuration, false, gradients);
   WritePlan(made.plan, out);
   WritePages(made.plan, pages);

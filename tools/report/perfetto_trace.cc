@@ -55,9 +55,32 @@ struct PerfettoTrace::Content {
     if (parent != 0) track.set_parent_uuid(parent);
     return track;
   }
+
+  perfetto::TrackEvent& Begin(uint64_t track, const std::string& name, const char* category, int64_t nanoseconds) {
+    perfetto::TrackEvent& begin = *Packet(nanoseconds).mutable_track_event();
+    begin.set_type(perfetto::TrackEvent::SLICE_BEGIN);
+    begin.set_track_uuid(track);
+    begin.set_name(name);
+    begin.add_categories(category);
+    return begin;
+  }
+
+  void End(uint64_t track, int64_t nanoseconds) {
+    perfetto::TrackEvent& end = *Packet(nanoseconds).mutable_track_event();
+    end.set_type(perfetto::TrackEvent::SLICE_END);
+    end.set_track_uuid(track);
+  }
 };
 
-PerfettoTrace::PerfettoTrace(const Plan& plan) : plan_(plan), content_(std::make_unique<Content>()) {
+PerfettoTrace::PerfettoTrace(const Plan& plan, int process) : plan_(plan), content_(std::make_unique<Content>()) {
+  // Behind those of the devices, so that the traces of a job's processes can be looked at as one.
+  const size_t host = plan.num_ranks() + static_cast<size_t>(process);
+  const std::string host_name = "rank " + std::to_string(process);
+  perfetto::TrackDescriptor& of_host = content_->Track(ProcessTrack(host), host_name, 0);
+  of_host.mutable_process()->set_pid(static_cast<int>(host) + 1);
+  of_host.mutable_process()->set_process_name(host_name);
+  host_track_ = ProcessTrack(host) + 1;
+  content_->Track(host_track_, "host thread", ProcessTrack(host));
   // Entries have the same devices; the streams are those of the entry that has the most.
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
     const std::string name = std::string(DeviceKindName(plan.targets[0].device)) + ":" + std::to_string(rank);
@@ -79,6 +102,13 @@ PerfettoTrace::PerfettoTrace(const Plan& plan) : plan_(plan), content_(std::make
 }
 
 PerfettoTrace::~PerfettoTrace() = default;
+
+void PerfettoTrace::AddHost(const std::string& name, int64_t begin_ns, int64_t end_ns, int64_t step) {
+  perfetto::DebugAnnotation& annotation = *content_->Begin(host_track_, name, "host", begin_ns).add_debug_annotations();
+  annotation.set_name("step");
+  annotation.set_int_value(step);
+  content_->End(host_track_, end_ns);
+}
 
 void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times, int64_t step) {
   const Entry& entry = plan_.entries[static_cast<size_t>(entry_index)];
@@ -103,11 +133,8 @@ void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times
     if (IsSignal(instruction)) continue;
     const auto rank = static_cast<size_t>(timed.rank);
     const uint64_t track = StreamTrack(rank, instruction.stream);
-    perfetto::TrackEvent& begin = *content_->Packet(timed.begin_ns).mutable_track_event();
-    begin.set_type(perfetto::TrackEvent::SLICE_BEGIN);
-    begin.set_track_uuid(track);
-    begin.set_name(InstructionName(instruction));
-    begin.add_categories(Communicates(instruction) ? "communication" : "compute");
+    const char* category = Communicates(instruction) ? "communication" : "compute";
+    perfetto::TrackEvent& begin = content_->Begin(track, InstructionName(instruction), category, timed.begin_ns);
     const auto annotate = [&](const char* name) {
       perfetto::DebugAnnotation& annotation = *begin.add_debug_annotations();
       annotation.set_name(name);
@@ -118,9 +145,7 @@ void PerfettoTrace::Add(int entry_index, std::span<const TimedInstruction> times
     const std::pair<int, int> key(timed.rank, timed.instruction);
     for (uint64_t flow : from[key]) begin.add_flow_ids(flow);
     for (uint64_t flow : to[key]) begin.add_terminating_flow_ids(flow);
-    perfetto::TrackEvent& end = *content_->Packet(timed.end_ns).mutable_track_event();
-    end.set_type(perfetto::TrackEvent::SLICE_END);
-    end.set_track_uuid(track);
+    content_->End(track, timed.end_ns);
 
     auto& in_use = bytes[program_index];
     if (in_use.empty()) in_use = BytesInUse(program);

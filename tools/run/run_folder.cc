@@ -1,6 +1,7 @@
 #include "tools/run/run_folder.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,6 +29,11 @@ namespace fs = std::filesystem;
                   fault == ENAMETOOLONG ? "a shorter --name" : "name another one with --out");
   }
   throw WriteError(what, path.string(), error.value());
+}
+
+[[noreturn]] void RefuseName(const fs::path& path) {
+  throw Error(ErrorCode::kConfig, "there is a run of this name already; runs are never overwritten", Escaped(path.string(), 4096),
+              "give another --name, or remove the folder");
 }
 
 // "did you mean 'runs/exp3'?" among the runs beside a path that is none.
@@ -63,21 +69,32 @@ bool HasNothingBut(const fs::path& folder, std::string_view name) {
 
 }  // namespace
 
+void RunFolder::CheckCanMake(const std::string& out, const std::string& name, bool begin_again) {
+  if (name.find('/') != std::string::npos || name == "." || name == "..") {
+    throw Error(ErrorCode::kConfig, "the name of a run cannot be '" + Escaped(name) + "'", "",
+                "where it lies is --out; its name is one word");
+  }
+  std::error_code error;
+  const fs::path path = fs::path(out) / name;
+  if (!name.empty() && fs::exists(path, error) && !(begin_again && IsUnbegun(path.string()))) RefuseName(path);
+  // What is there already of the way to the folder.
+  fs::path there = fs::absolute(out).lexically_normal();
+  while (there.has_relative_path() && !fs::exists(there, error)) there = there.parent_path();
+  if (!fs::is_directory(there, error)) RefuseFolder(out, std::make_error_code(std::errc::not_a_directory));
+  if (::access(there.c_str(), W_OK | X_OK) != 0) throw WriteError("cannot make the folder", out, errno);
+}
+
 RunFolder RunFolder::Make(const std::string& out, const std::string& name, bool begin_again) {
+  CheckCanMake(out, name, begin_again);
   std::error_code error;
   fs::create_directories(out, error);
   if (error) RefuseFolder(out, error);
   fs::path path;
   if (!name.empty()) {
-    if (name.find('/') != std::string::npos || name == "." || name == "..") {
-      throw Error(ErrorCode::kConfig, "the name of a run cannot be '" + Escaped(name) + "'", "",
-                  "where it lies is --out; its name is one word");
-    }
     path = fs::path(out) / name;
     if (!fs::create_directory(path, error) && !(begin_again && IsUnbegun(path.string()))) {
       if (error) RefuseFolder(path, error);
-      throw Error(ErrorCode::kConfig, "there is a run of this name already; runs are never overwritten", Escaped(path.string(), 4096),
-                  "give another --name, or remove the folder");
+      RefuseName(path);
     }
   } else {
     // Whoever makes the folder has it: two runs that start together get two.

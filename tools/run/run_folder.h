@@ -20,6 +20,9 @@ namespace gradloom {
 // Never overwrites a run.
 class RunFolder {
  public:
+  // What Make would refuse, as far as that can be known before; makes nothing. Throws as it.
+  static void CheckCanMake(const std::string& out, const std::string& name, bool begin_again = false);
+
   // Makes the folder. Without a name it is exp1, exp2 ... Throws Error(kConfig) where a run of that name is
   // there already, Error(kResource) where the folder cannot be made. `begin_again`: one of which IsUnbegun is taken.
   static RunFolder Make(const std::string& out, const std::string& name, bool begin_again = false);

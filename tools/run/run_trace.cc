@@ -1,17 +1,27 @@
 #include "tools/run/run_trace.h"
 
 #include <charconv>
-#include <tuple>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "tools/run/outputs.h"
 
 namespace gradloom {
 namespace {
 
-// "3:5" or "3".
-std::pair<int64_t, int64_t> StepsOf(const std::string& text) {
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+}  // namespace
+
+TracedSteps TracedSteps::Parse(const std::string& text) {
   const size_t colon = text.find(':');
   const auto number = [&](std::string_view part) {
     int64_t value = 0;
@@ -24,19 +34,46 @@ std::pair<int64_t, int64_t> StepsOf(const std::string& text) {
   throw Error(ErrorCode::kConfig, "'" + Escaped(text) + "' are no steps", "--trace-steps", "--trace-steps 3:5   the third to the fifth");
 }
 
-}  // namespace
+std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& configuration, int rank) {
+  std::filesystem::path path = configuration.Text("log.trace");
+  if (path.empty()) return nullptr;
+  if (rank > 0) path.replace_filename(path.stem().string() + ".rank-" + std::to_string(rank) + path.extension().string());
+  CheckCanWrite(path.string());
+  const TraceFormat format = configuration.Text("log.trace_format") == "perfetto" ? TraceFormat::kPerfetto : TraceFormat::kChromeJson;
+  return std::make_unique<RunTrace>(session, path.string(), TracedSteps::Parse(configuration.Text("log.trace_steps")), format, rank);
+}
 
-RunTrace::RunTrace(Session& session, std::string path, const std::string& steps, TraceFormat format)
-    : session_(session), path_(std::move(path)), format_(format), trace_(session.plan()) {
-  std::tie(first_, last_) = StepsOf(steps);
+RunTrace::RunTrace(Session& session, std::string path, TracedSteps steps, TraceFormat format, int rank)
+    : session_(session), path_(std::move(path)), steps_(steps), format_(format), trace_(session.plan(), rank) {
   session_.executor().set_timed(true);
 }
 
 void RunTrace::OnStep(const StepReport& report) {
-  const int64_t step = report.result.batch;
-  if (written_ || step < first_) return;
-  if (step <= last_) trace_.Add(session_.last_entry(), session_.executor().LastTimes(session_.last_entry()), step);
-  if (step >= last_) Finish();
+  step_ = report.result.batch;
+  if (!Traces()) return;
+  if (step_ <= steps_.last) {
+    trace_.Add(session_.last_entry(), session_.executor().LastTimes(session_.last_entry()), step_);
+    trace_.AddHost("wait for data", Nanoseconds(report.asked), Nanoseconds(report.began), step_);
+    trace_.AddHost("step", Nanoseconds(report.began), Nanoseconds(report.ended), step_);
+  }
+  told_ns_ = NowNs();
+}
+
+void RunTrace::OnEvaluation(const EvaluationReport& report) {
+  const int64_t end = NowNs();
+  if (Traces()) trace_.AddHost("evaluation", end - Nanoseconds(report.seconds), end, step_);
+}
+
+void RunTrace::OnSave(SaveReason) { told_ns_ = NowNs(); }
+
+void RunTrace::After::OnStep(const StepReport&) {
+  if (!trace_.Traces()) return;
+  if (trace_.step_ <= trace_.steps_.last) trace_.trace_.AddHost("records", trace_.told_ns_, NowNs(), trace_.step_);
+  if (trace_.step_ >= trace_.steps_.last) trace_.Finish();
+}
+
+void RunTrace::After::OnSave(SaveReason) {
+  if (trace_.Traces()) trace_.trace_.AddHost("save", trace_.told_ns_, NowNs(), trace_.step_);
 }
 
 void RunTrace::Finish() {

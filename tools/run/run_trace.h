@@ -2,32 +2,65 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "runtime/session/trainer.h"
+#include "tools/config/configuration.h"
 #include "tools/report/perfetto_trace.h"
 
 namespace gradloom {
 
 enum class TraceFormat : uint8_t { kPerfetto, kChromeJson };
 
-// Steps [first, last] of a run, counted from 1: what every instruction of every stream did when, written as a Perfetto trace once they
-// are over.
+// Steps [first, last] of a run, counted from 1.
+struct TracedSteps {
+  int64_t first = 0, last = 0;
+
+  // "3:5" or "3". Throws Error(kConfig).
+  static TracedSteps Parse(const std::string& text);
+};
+
+// What every instruction of every stream did when, and the thread that leads them: waits for data, steps, evaluations, saves, and what it
+// writes about them. Written as a trace once the steps are over. It is told of everything before the observers whose work it measures, and
+// `after()` when they are done.
 class RunTrace : public TrainerObserver {
  public:
-  // `session` must outlive the trace. Throws Error(kConfig) for steps that are no range "3:5" or number.
-  RunTrace(Session& session, std::string path, const std::string& steps, TraceFormat format);
+  // As the configuration asks for it; null where it does not. Each process of a job has a file of its own, that of rank 1 is
+  // run.rank-1.pftrace beside run.pftrace. `session` must outlive the trace; `rank`: of this process in its job, 0 where it is alone.
+  // Throws Error(kConfig), and Error(kResource) where the file could not be written.
+  static std::unique_ptr<RunTrace> Make(Session& session, const Configuration& configuration, int rank);
+
+  RunTrace(Session& session, std::string path, TracedSteps steps, TraceFormat format, int rank);
 
   void OnStep(const StepReport& report) override;
+  void OnEvaluation(const EvaluationReport& report) override;
+  void OnSave(SaveReason reason) override;
+
+  TrainerObserver& after() { return after_; }
 
   // Writes what there is, where the run ended before the last of the steps. Throws Error(kResource).
   void Finish();
 
  private:
+  class After : public TrainerObserver {
+   public:
+    explicit After(RunTrace& trace) : trace_(trace) {}
+    void OnStep(const StepReport& report) override;
+    void OnSave(SaveReason reason) override;
+
+   private:
+    RunTrace& trace_;
+  };
+
+  bool Traces() const { return !written_ && step_ >= steps_.first; }
+
   Session& session_;
   const std::string path_;
+  const TracedSteps steps_;
   const TraceFormat format_;
-  int64_t first_ = 0, last_ = 0;
+  After after_{*this};
+  int64_t step_ = 0, told_ns_ = 0;  // the last one, and when it was told of what others work at now
   PerfettoTrace trace_;
   bool written_ = false;
 };

@@ -17,6 +17,7 @@
 #include "tools/run/deterministic.h"
 #include "tools/run/environment.h"
 #include "tools/run/job.h"
+#include "tools/run/outputs.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
 #include "tools/run/run_folder.h"
@@ -100,6 +101,7 @@ class TrainingRun {
   }
 
   int Train() {
+    CheckOutputs(!configuration_.Switch("train.dry_run"));
     SetUp();
     if (configuration_.Switch("train.dry_run")) {
       PrintHeader(log_, configuration_, set_up_, "");
@@ -121,6 +123,7 @@ class TrainingRun {
     }
     folder_ = RunFolder::Open(options.run);
     folder_->CheckWritten();
+    CheckOutputs(false);
     SetUp();
     instruments_.emplace(configuration_, *session_, *set_up_.plan);
     PrintHeader(log_, configuration_, set_up_, folder_->path());
@@ -143,6 +146,11 @@ class TrainingRun {
   }
 
  private:
+  // Before anything is compiled: what would be found out when it is to be written.
+  void CheckOutputs(bool new_run) {
+    if (job_->leads()) CheckOutputsOfRun(configuration_, new_run);
+  }
+
   void SetUp() {
     job_->CheckConfiguration(configuration_, resumed_);
     job_->ShareDevices(configuration_, resumed_);
@@ -269,14 +277,18 @@ class TrainingRun {
   // Another rank's way through the run: the same steps and evaluations, and nothing is written but what it has to say.
   void TrainAlong() {
     JobLog job_log(*job_, log_, KeepRankLog(), [] {});
+    const std::unique_ptr<RunTrace> trace = RunTrace::Make(*session_, configuration_, job_->topology().rank);
     std::vector<TrainerObserver*> listening{&job_log};
+    if (trace) listening.insert(listening.begin(), trace.get());
     const std::unique_ptr<RunCheckpointPart> part = parts_->MakePart(*session_);
     if (part != nullptr) listening.push_back(part.get());
+    if (trace) listening.push_back(&trace->after());
     Observers observers(listening, *job_, false);
     LetGoOfStart();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
     stopped_ = trainer.Run();
+    if (trace) trace->Finish();
     if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
   }
 
@@ -318,8 +330,9 @@ class TrainingRun {
       recorder.emplace(folder_->path(), records);
     }
     screen_.emplace(log_, configuration_, set_up_);
-    std::vector<TrainerObserver*> listening{&*screen_, &*recorder, &*checkpoints_};
-    instruments_->Begin(folder_->path(), set_up_.model_path);
+    instruments_->Begin(configuration_, *session_, folder_->path(), set_up_.model_path);
+    std::vector<TrainerObserver*> listening = instruments_->first();
+    listening.insert(listening.end(), {&*screen_, &*recorder, &*checkpoints_});
     instruments_->AddTo(listening);
     ReportLines report_lines(configuration_.Integer("log.report_every"));
     if (configuration_.Integer("log.report_every") > 0) listening.push_back(&report_lines);
@@ -328,6 +341,7 @@ class TrainingRun {
     listening.push_back(&job_log);
     KernelNotes kernel_notes(*session_, log_, [this] { screen_->Clear(); });
     listening.push_back(&kernel_notes);
+    instruments_->AddLast(listening);
     // Others that train meanwhile do not wait.
     Observers observers(listening, *job_, shared_ == nullptr);
     LetGoOfStart();

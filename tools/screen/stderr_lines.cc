@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -78,8 +79,7 @@ void SetStderrLines(bool json, const std::string& path) {
   lines.json = json;
   if (lines.file != nullptr) std::fclose(lines.file);
   lines.file = path.empty() ? nullptr : std::fopen(path.c_str(), "ae");
-  if (lines.file == nullptr && !path.empty())
-    throw Error(ErrorCode::kResource, std::string("cannot open the log: ") + std::strerror(errno), Escaped(path, 4096));
+  if (lines.file == nullptr && !path.empty()) throw WriteError("cannot open the log", path, errno);
 }
 
 bool StderrLinesAreJson() {

@@ -1,0 +1,41 @@
+#include "tools/run/outputs.h"
+
+#include <filesystem>
+
+#include "runtime/base/error.h"
+#include "runtime/base/file.h"
+#include "tools/run/run_folder.h"
+#include "tools/run/run_trace.h"
+
+namespace gradloom {
+
+void CheckCanWrite(const std::string& path) {
+  // It is removed where it is not committed.
+  const AtomicFile probe(path);
+}
+
+namespace {
+
+// A file in the folder of a run that is yet to begin can be written.
+void CheckCanWriteBeside(const std::string& path, const Configuration& configuration, bool new_run) {
+  const std::string& name = configuration.Text("run.name");
+  const auto run = (std::filesystem::path(configuration.Text("run.out")) / name).lexically_normal();
+  if (!new_run || name.empty() || std::filesystem::path(FolderOf(path)).lexically_normal() != run) CheckCanWrite(path);
+}
+
+}  // namespace
+
+void CheckOutputsOfRun(const Configuration& configuration, bool new_run) {
+  const std::string &trace = configuration.Text("log.trace"), &profile = configuration.Text("log.profile");
+  if (!trace.empty() && !profile.empty())
+    throw Error(ErrorCode::kConfig, "a run is traced or profiled, not both", "--profile", "leave out --trace");
+  if (!trace.empty()) {
+    TracedSteps::Parse(configuration.Text("log.trace_steps"));
+    CheckCanWriteBeside(trace, configuration, new_run);
+  }
+  if (!profile.empty()) CheckCanWriteBeside(profile, configuration, new_run);
+  if (!new_run) return;
+  RunFolder::CheckCanMake(configuration.Text("run.out"), configuration.Text("run.name"), configuration.Text("run.resume") == "auto");
+}
+
+}  // namespace gradloom
