@@ -171,6 +171,12 @@ class UseTest(unittest.TestCase):
         self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "y.npz"])
         with np.load("y.npz") as arrays:
             np.testing.assert_allclose(arrays["logits"], wanted, rtol=1e-5, atol=1e-6)
+        self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "y.csv"])
+        with np.load("y.npz") as arrays, open("y.csv") as file:
+            self.assertEqual(file.readline(), "logits.0,logits.1,logits.2\n")
+            np.testing.assert_array_equal(np.loadtxt(file, delimiter=",", dtype="float32"), arrays["logits"])
+        # Before anything is computed.
+        self.assertNotIn("logits", self.run_command(["predict", "runs/main", "--data", "train.csv", "-o", "nowhere/y.csv"], 8).stderr)
         # Neither the target's column nor a batch that divides the rows is needed.
         np.savez("x.npz", x=self.x)
         for flags in ([], ["--batch", "7"], ["--batch", "60"]):

@@ -14,6 +14,7 @@
 #include "tools/config/flags.h"
 #include "tools/gradloom/verbs.h"
 #include "tools/run/job.h"
+#include "tools/run/outputs.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/trained_model.h"
@@ -139,9 +140,52 @@ int Generate(const UseFlags& flags, const GenerationOptions& options) {
   return 0;
 }
 
+std::string TextOf(const TensorView& tensor, int64_t at) {
+  if (!IsFloating(tensor.dtype)) return std::to_string(ElementAsInt(tensor, at));
+  const double value = ElementAsDouble(tensor, at);
+  if (std::isnan(value)) return "nan";
+  char text[32];
+  const bool narrow = tensor.dtype != DType::kFloat64;
+  const auto [end, error] =
+      narrow ? std::to_chars(text, text + sizeof text, static_cast<float>(value)) : std::to_chars(text, text + sizeof text, value);
+  return {text, end};
+}
+
+// A line a row, with a header: an output's name where it has one number a row, else name.0, name.1 ...
+std::string TableOf(const std::map<std::string, Tensor>& outputs, const std::string& path) {
+  const auto quoted = [](const std::string& name) {
+    if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
+    std::string text = "\"";
+    for (const char c : name) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return text + "\"";
+  };
+  std::string text;
+  int64_t rows = -1;
+  for (const auto& [name, tensor] : outputs) {
+    const int64_t own = tensor.shape().rank() > 0 ? tensor.shape()[0] : 0;
+    if (own == 0 || (rows >= 0 && own != rows)) {
+      throw Error(ErrorCode::kConfig, "'" + Escaped(name) + "' is " + tensor.shape().ToString() + ": a table has a row a sample",
+                  Escaped(path, 4096), "-o y.npz");
+    }
+    rows = own;
+    const int64_t width = tensor.elements() / rows;
+    for (int64_t i = 0; i < width; ++i) text += (text.empty() ? "" : ",") + quoted(width == 1 ? name : name + "." + std::to_string(i));
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const char* before = "\n";
+    for (const auto& [name, tensor] : outputs) {
+      const int64_t width = tensor.elements() / rows;
+      for (int64_t i = 0; i < width; ++i, before = ",") text += before + TextOf(tensor.view(), row * width + i);
+    }
+  }
+  return text + "\n";
+}
+
 void Write(const UseFlags& flags, const std::map<std::string, Tensor>& outputs) {
   if (flags.out.ends_with(".npz")) {
     WriteNpz(flags.out, outputs);
+  } else if (flags.out.ends_with(".csv")) {
+    WriteFileAtomically(flags.out, TableOf(outputs, flags.out));
   } else {
     nlohmann::json line = nlohmann::json::object();
     for (const auto& [name, tensor] : outputs) {
@@ -165,9 +209,10 @@ int Predict(const UseFlags& flags) {
     throw Error(ErrorCode::kConfig, "no inputs are given", "--data",
                 "name a file: --data x.npz; a language model goes on with a text: --generate 200");
   }
-  if (!flags.out.empty() && !flags.out.ends_with(".npz") && !flags.out.ends_with(".json")) {
-    throw Error(ErrorCode::kConfig, "predictions are written as .npz or .json", Escaped(flags.out, 4096), "-o y.npz");
+  if (!flags.out.empty() && !flags.out.ends_with(".npz") && !flags.out.ends_with(".json") && !flags.out.ends_with(".csv")) {
+    throw Error(ErrorCode::kConfig, "predictions are written as .npz, .csv or .json", Escaped(flags.out, 4096), "-o y.npz");
   }
+  if (!flags.out.empty()) CheckCanWrite(flags.out);
   return InJob(flags, JobPhase::kPrediction, [&](const TrainedModel& model, const TrainingJob& job) {
     std::vector<std::string> notes = model.notes();
     const std::map<std::string, Tensor> outputs = model.Predict(flags.data, notes, job);
@@ -199,7 +244,7 @@ Action DeclarePredict(CLI::App& app) {
   app.add_option("--seed", generation->seed, "of the tokens drawn")->capture_default_str();
   app.add_option("--alphabet", generation->alphabet,
                  "a file with the characters of the tokens, in order; known for 96 (ASCII) and 256 (bytes)");
-  app.add_option("-o,--output", flags->out, "the file to write, .npz or .json; default: JSON on stdout");
+  app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
   app.add_flag("--json", flags->json, "JSON on stdout, as without -o");
   return [flags, generation, generate] { return generate->count() > 0 ? Generate(*flags, *generation) : Predict(*flags); };
 }
