@@ -295,6 +295,10 @@ class CommandTest(unittest.TestCase):
             for event in slices:
                 if event["cat"] != "host" and event["args"]["step"] == step["args"]["step"]:
                     self.assertTrue(step["ts"] <= event["ts"] and event["ts"] + event["dur"] <= step["ts"] + step["dur"], (step, event))
+        # A run that goes on leaves the trace of its first part as it is.
+        kept = sample_files.read("t.json")
+        self.assertIn("so nothing is traced   (--trace-steps 9:11)", self.run_command(["resume", "runs/traced", "--epochs", "2"]).stderr)
+        self.assertEqual(sample_files.read("t.json"), kept)
         begun, ended = ({event["id"] for event in events if event["ph"] in phases} for phases in ("s", "tf"))
         self.assertTrue(begun and ended <= begun)
 

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "tools/run/outputs.h"
+#include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
 namespace {
@@ -37,10 +38,18 @@ TracedSteps TracedSteps::Parse(const std::string& text) {
 std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& configuration, int rank) {
   std::filesystem::path path = configuration.Text("log.trace");
   if (path.empty()) return nullptr;
+  const TracedSteps steps = TracedSteps::Parse(configuration.Text("log.trace_steps"));
+  if (session.batch() >= steps.last) {
+    // Of a run that goes on: the file has them.
+    if (rank == 0)
+      SayOnStderr("trace   step " + std::to_string(steps.last) + " is over, so nothing is traced   (--trace-steps " +
+                  std::to_string(session.batch() + 1) + ":" + std::to_string(session.batch() + 3) + ")");
+    return nullptr;
+  }
   if (rank > 0) path.replace_filename(path.stem().string() + ".rank-" + std::to_string(rank) + path.extension().string());
   CheckCanWrite(path.string());
   const TraceFormat format = configuration.Text("log.trace_format") == "perfetto" ? TraceFormat::kPerfetto : TraceFormat::kChromeJson;
-  return std::make_unique<RunTrace>(session, path.string(), TracedSteps::Parse(configuration.Text("log.trace_steps")), format, rank);
+  return std::make_unique<RunTrace>(session, path.string(), steps, format, rank);
 }
 
 RunTrace::RunTrace(Session& session, std::string path, TracedSteps steps, TraceFormat format, int rank)

@@ -26,9 +26,9 @@ struct TracedSteps {
 // `after()` when they are done.
 class RunTrace : public TrainerObserver {
  public:
-  // As the configuration asks for it; null where it does not. Each process of a job has a file of its own, that of rank 1 is
-  // run.rank-1.pftrace beside run.pftrace. `session` must outlive the trace; `rank`: of this process in its job, 0 where it is alone.
-  // Throws Error(kConfig), and Error(kResource) where the file could not be written.
+  // As the configuration asks for it; null where it does not, or where the steps are over. Each process of a job has a file of its own,
+  // that of rank 1 is run.rank-1.pftrace beside run.pftrace. `session` must outlive the trace; `rank`: of this process in its job, 0 where
+  // it is alone. Throws Error(kConfig), and Error(kResource) where the file could not be written.
   static std::unique_ptr<RunTrace> Make(Session& session, const Configuration& configuration, int rank);
 
   RunTrace(Session& session, std::string path, TracedSteps steps, TraceFormat format, int rank);
