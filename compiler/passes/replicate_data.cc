@@ -197,7 +197,8 @@ void Replication::Propagate(bool apart) {
       std::vector<Shard> inputs;
       std::vector<int> growing;
       for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Shard::Whole() : shards_[At(id)]);
-      for (ValueId id : node.outputs) growing.push_back(id == kNoValue ? -1 : growing_[At(id)]);
+      // What a tail makes is of the whole batch, though it grows with it.
+      for (ValueId id : node.outputs) growing.push_back(id == kNoValue || InTail(node) ? -1 : growing_[At(id)]);
       ShardQuery query(graph_, node, batch_, std::move(inputs), std::move(growing));
       const auto bodies = bodies_.find(i);
       if (bodies != bodies_.end() && query.counts())

@@ -35,10 +35,29 @@ g (float[N, 4] x) => (float[N, 3] z)
 }
 )";
 
+// Means in the tail behind a weight and behind rows of a table: their gradient is spread over an axis that grows with the batch.
+const std::string kMeans = R"(
+g (float[N, 4] x) => (float[N, 3] z)
+<float[4, 6] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9, 1.1, -0.6, 0.8, -1.3, 0.4, -0.9, 0.6, 1.2, -0.7, 0.5, -1.1, 0.35},
+ float[6, 6] s = {0.3, -0.2, 0.1, 0.4, -0.5, 0.2, 0.7, 0.1, -0.3, 0.2, 0.6, -0.1, 0.15, -0.35, 0.25, 0.45, -0.05, 0.3,
+                  0.5, 0.2, -0.4, 0.1, 0.3, -0.6, 0.35, -0.15, 0.2, 0.55, -0.25, 0.4, -0.3, 0.6, 0.1, -0.2, 0.5, 0.05},
+ float[4, 3] v = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}, int64[3] parts = {-1, 2, 3}> {
+  [a1] a1 = MatMul (x, w)
+  [a2] a2 = Tanh (a1)
+  [h1] h1 = MatMul (a2, s)
+  [h2] h2 = Reshape (h1, parts)
+  [h3] h3 = ReduceMean <axes = [1], keepdims = 0> (h2)
+  [h4] h4 = ArgMax <axis = 1, keepdims = 1> (x)
+  [h5] h5 = Gather (v, h4)
+  [h6] h6 = ReduceMean <axes = [1], keepdims = 0> (h5)
+  [h7] z = Add (h3, h6)
+}
+)";
+
 Batch Make(std::mt19937& random, int64_t size) { return {{"x", Random(random, Shape{size, 4})}, {"target", Classes(random, size, 3)}}; }
 
-void ExpectGathers(const std::function<void(CompileOptions&)>& change) {
-  const Model model = ModelOf(kNet);
+void ExpectGathers(const std::function<void(CompileOptions&)>& change, const std::string& net = kNet) {
+  const Model model = ModelOf(net);
   std::mt19937 random(3);
   const std::vector<int64_t> sizes = {9, 9, 5, 1};
   std::vector<Batch> batches;
@@ -75,6 +94,10 @@ TEST(GatherTail, ClippedAndAccumulated) {
     options.recipe.accumulate = 2;
     options.recipe.fetch_gradients = false;
   });
+}
+
+TEST(GatherTail, MeansOfTheWholeBatch) {
+  ExpectGathers([](CompileOptions&) {}, kMeans);
 }
 
 TEST(GatherTail, TheTailsWeightsAreOnOneDevice) {
