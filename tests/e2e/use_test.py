@@ -209,6 +209,18 @@ class UseTest(unittest.TestCase):
             for part in ("'w1'", "int32", "other.safetensors"):
                 self.assertIn(part, error)
 
+    def test_another_run_takes_weights_alone(self):
+        """Not what the optimizer kept, which updates that count from 1 would correct as if it had begun with them."""
+        with open("runs/main/checkpoints/LATEST") as file:
+            checkpoint = "runs/main/checkpoints/" + file.read().strip()
+        self.run_command(["export", "runs/main", "-o", "weights.safetensors"])
+        states = []
+        for i, start in enumerate(("weights.safetensors", "runs/main/state.safetensors", checkpoint)):
+            self.run_command([*TRAIN, "--init-weights", start, "--name", f"begins{i}"])
+            with open(f"runs/begins{i}/state.safetensors", "rb") as file:
+                states.append(file.read())
+        self.assertTrue(states[0] == states[1] == states[2])
+
     def test_errors_of_passes_name_the_file(self):
         words = [*TRAIN, "--name", "nowhere"]
         words[words.index("--loss") + 1] = "cross_entropy(logits, label, class_axis=7)"

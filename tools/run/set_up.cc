@@ -349,7 +349,11 @@ void LoadWeights(Session& session, const std::string& path, std::vector<std::str
   const StoredTensors stored(path);
   int64_t loaded = 0;
   for (const auto& [name, type] : stored.types()) {
-    if (session.plan().FindState(name) < 0) continue;
+    const int index = session.plan().FindState(name);
+    if (index < 0) continue;
+    // A new run counts its updates from 0: moments that are not of its own would be corrected as if they had been summed up since then.
+    const StateKind kind = session.plan().state[static_cast<size_t>(index)].kind;
+    if (kind != StateKind::kParameter && kind != StateKind::kStatistic) continue;
     try {
       session.Set(name, stored.Read(name).view());
     } catch (const Error& error) {

@@ -56,8 +56,9 @@ std::map<std::string, ClassRange> ClassesOf(const Recipe& recipe, const Graph& g
 // Empty where rows will do. With several losses that divide differently rows are taken.
 std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe);
 
-// The values of a safetensors file, or of a checkpoint's folder, by the names of the session's state, in place of those it has. Names of
-// the file that the session lacks are named in a note; Error(kCheckpoint) where it has none of them.
+// Parameters and running statistics of a safetensors file, or of a checkpoint's folder, in place of those that the session has; optimizer
+// state, accumulated gradients and the loss scale of the file are left aside. Names that the session lacks are named in a note;
+// Error(kCheckpoint) where the file has no weight of it.
 void LoadWeights(Session& session, const std::string& path, std::vector<std::string>& notes);
 
 }  // namespace gradloom
