@@ -123,8 +123,8 @@ class Session {
   // Counts a batch without training on it. Where it is the last one of an update, that is made of the others.
   StepResult SkipBatch();
 
-  // The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity; "" where there is
-  // none. Where processes of a job hold parts of the state each, all call it together and get the same.
+  // The name of the first parameter, optimizer state or accumulated gradient (but for a scaled loss) with NaN or
+  // infinity; "" where there is none. Where processes of a job hold parts of the state each, all call it together and get the same.
   std::string NonFiniteState() const;
 
   // The scale of the losses that gradients are made of, and the updates left out because of it; nothing where losses are not scaled, or

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/layout.h"
+#include "runtime/plan/loss_scale_state.h"
 
 namespace gradloom {
 
@@ -44,8 +45,10 @@ bool AllFinite(const Tensor& value) {
 }  // namespace
 
 std::string NonFiniteState(const SavedState& saved) {
+  const bool scaled = saved.plan->FindState(std::string(kLossScaleState)) >= 0;
   for (const StateTensor* state : saved.tensors) {
     if (state->kind == StateKind::kStatistic || !IsFloating(state->dtype)) continue;
+    if (state->kind == StateKind::kAccumulator && scaled) continue;
     const Tensor value = saved.get(*state);
     if (!AllFinite(value)) return state->name;
   }

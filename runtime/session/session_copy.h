@@ -25,6 +25,8 @@ struct SavedState {
 SavedState SavedStateOf(const Session& session);
 
 // The name of the first parameter, optimizer state or accumulated gradient with NaN or infinity among `tensors`; "" where there is none.
+// Of a plan that scales the loss accumulated gradients are not looked at: the update leaves itself out where they are too large, and the
+// scale becomes smaller by that.
 std::string NonFiniteState(const SavedState& state);
 
 // All state, the position and the learning rate, between sessions of one plan. Tensor by tensor: where others write the parameters of

@@ -338,6 +338,35 @@ class NotFiniteTest(unittest.TestCase):
             self.assertTrue(np.isfinite(report["train_loss"]))
             self.assertRegex(done.stderr, r"warning batch \d+ is left out: its loss is -?nan")
 
+    def test_a_scaled_loss_looks_after_its_gradients(self):
+        """Sums of them that are too large leave out their update: no batch is left out for them, and no save, resumed ones included, fails."""
+        with tempfile.TemporaryDirectory() as out:
+            rng = np.random.default_rng(0)
+            features = rng.standard_normal((48, 13)).astype("float32")
+            np.savez(os.path.join(out, "rows.npz"), features=features, target=features[:, :1] * 300)
+            words = ["train", "models/housing_mlp.onnx", "--data", os.path.join(out, "rows.npz"), "--loss", "mse(value, target)", "--batch",
+                     "16", "--accumulate", "4", "--precision", "fp16", "--loss-scale", "16777216", "--epochs", "4", "--out", out, "--progress",
+                     "none", "--report", "json"]
+            reports = {}
+            for name in ("stop", "skip"):
+                done = subprocess.run([GRADLOOM, *words, "--on-nan", name, "--name", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      text=True, timeout=60)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, r"left out \d updates whose gradients were not finite")
+                reports[name] = {key: value for key, value in json.loads(done.stdout).items() if key in ("steps", "train_loss")}
+                self.assertEqual(json.loads(done.stdout).get("batches_left_out", 0), 0)
+            self.assertEqual(reports["stop"], reports["skip"])
+            # After the first epoch three of four batches have been summed.
+            run = os.path.join(out, "stop")
+            first = min(name for name in os.listdir(os.path.join(run, "checkpoints")) if name.startswith("step-"))
+            with open(os.path.join(run, "state.safetensors"), "rb") as file:
+                unbroken = file.read()
+            done = subprocess.run([GRADLOOM, "resume", run, "--from", first], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(run, "state.safetensors"), "rb") as file:
+                self.assertTrue(file.read() == unbroken)
+
 
 if __name__ == "__main__":
     unittest.main()
