@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/session/schedule.h"
 #include "runtime/session/shared_batches.h"
 
 namespace gradloom {
@@ -50,20 +51,23 @@ Watch Watch::Parse(const std::string& text) {
   return {name, direction.empty() ? LargerIsBetter(name) : direction == "max"};
 }
 
-Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer)
-    : session_(session), train_(train), eval_(eval), options_(std::move(options)), observer_(observer) {
-  if (train.rows() < 1) throw Error(ErrorCode::kData, "there are no rows to train on");
-  if (options_.batch < 1) throw Error(ErrorCode::kConfig, "the batch size must be at least 1");
-  if (options_.evaluate.unit == Interval::Unit::kSeconds)
+void CheckTrainerOptions(const TrainerOptions& options, const Schedule& schedule) {
+  if (options.batch < 1) throw Error(ErrorCode::kConfig, "the batch size must be at least 1");
+  if (options.evaluate.unit == Interval::Unit::kSeconds)
     throw Error(ErrorCode::kConfig, "evaluation goes by epochs or updates, so that a run can be repeated", "", "--eval-every 1ep");
-  for (const MetricSpec& spec : options_.metrics) Metric::Make(spec);
-  if (!options_.plateau) return;
-  const Schedule& schedule = session.plan().schedule;
-  if (schedule.kind != "constant" || schedule.attributes.has("warmup_steps")) {
+  for (const MetricSpec& spec : options.metrics) Metric::Make(spec);
+  CheckSchedule(schedule);
+  if (options.plateau && (schedule.kind != "constant" || schedule.attributes.has("warmup_steps"))) {
     throw Error(ErrorCode::kConfig, "a learning rate that is reduced on a plateau cannot follow a schedule as well", "",
                 "leave out --schedule and --warmup, or --plateau-patience");
   }
-  plateau_.emplace(*options_.plateau, session.learning_rate());
+}
+
+Trainer::Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer)
+    : session_(session), train_(train), eval_(eval), options_(std::move(options)), observer_(observer) {
+  if (train.rows() < 1) throw Error(ErrorCode::kData, "there are no rows to train on");
+  CheckTrainerOptions(options_, session.plan().schedule);
+  if (options_.plateau) plateau_.emplace(*options_.plateau, session.learning_rate());
 }
 
 // Nothing is made ahead for a trainer that is gone.

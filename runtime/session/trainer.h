@@ -112,11 +112,14 @@ class TrainerObserver {
   virtual void OnSave(SaveReason) {}
 };
 
+// Throws Error(kConfig) for options that cannot be, together or with the schedule of a plan.
+void CheckTrainerOptions(const TrainerOptions& options, const Schedule& schedule);
+
 // Which rows the batches of an epoch have and in which order is a function of the seed and the epoch, and the place in
 // it of session.batch(): a trainer over a session that was set to a position goes on from there.
 class Trainer {
  public:
-  // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) for options that cannot be.
+  // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) as CheckTrainerOptions does.
   Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer);
   ~Trainer();
 

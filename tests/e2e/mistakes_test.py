@@ -20,6 +20,8 @@ import sample_files  # noqa: E402
 INTERNALS = re.compile(r"std::|gradloom::|basic_string|terminate|[Aa]ssert|\.cc:\d|\.h:\d|0x[0-9a-f]{6}|core dumped|Traceback|_ZN|Sanitizer")
 EXIT_CODES = {"E-UNSUPPORTED": 3, "E-VERSION": 3, "E-CONFIG": 4, "E-DATA": 5, "E-PLAN": 6, "E-CHECKPOINT": 7, "E-DEVICE": 9, "E-LIMIT": 8,
               "E-RESOURCE": 8, "E-DIVERGED": 10}
+# A picture, a loss and a disk, which are met after the start.
+MET_IN_TRAINING = ("--data broken", "--lr 1e30", "--name full")
 
 
 def rows():
@@ -86,6 +88,9 @@ class MistakesTest(unittest.TestCase):
         self.folder = os.path.join(self.base, str(MistakesTest.count))
         shutil.copytree(self.files, self.folder)
 
+    def runs(self, folder):
+        return sorted(os.listdir(os.path.join(folder, "runs")))
+
     def check(self, row):
         words = words_of(row["command"])
         limited = re.match(r"ulimit=(\d+) ", row["command"])
@@ -101,6 +106,9 @@ class MistakesTest(unittest.TestCase):
         code = re.match(r"error\[(E-[A-Z]+)\]", said[0])[1]
         self.assertEqual(done.returncode, EXIT_CODES.get(code, 2))
         self.assertEqual(said[-1], f"gradloom: stopped with 1 error (exit {done.returncode})")
+        # What is refused before the first step leaves no folder, whose name would be taken.
+        if words[:1] == ["train"] and not any(met in row["command"] for met in MET_IN_TRAINING):
+            self.assertEqual(self.runs(self.folder), self.runs(self.files), "a folder of a run is left")
         self.check_json(words, code, limited, said)
         help_text = next(line for line in said if line.startswith("  help: "))[len("  help: "):]
         self.check_help(help_text, words, row["repair"])

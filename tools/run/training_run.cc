@@ -170,6 +170,8 @@ class TrainingRun {
       options.executor.parameters = shared_->parameters();
     }
     session_.emplace(set_up_.plan, options);
+    // Whatever is refused is so before the run has a folder.
+    CheckTrainerOptions(set_up_.options, set_up_.plan->schedule);
     if (configuration_.has_value("train.chaos"))
       session_->executor().SetChaos(static_cast<uint64_t>(configuration_.Integer("train.chaos")));
     const std::string& weights = configuration_.Text("model.init_weights");
