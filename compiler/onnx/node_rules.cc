@@ -87,6 +87,49 @@ class Rules {
       Fail(ErrorCode::kShape, "a bias of " + shape(bias).ToString() + " does not fit " + std::to_string(outputs) + " output channels");
   }
 
+  // One number for each channel, axis 1.
+  void Channels() const {
+    for (const size_t i : {1, 2}) {
+      if (has(i) && shape(0).rank() >= 2 && shape(i) != Shape{shape(0)[1]})
+        Fail(ErrorCode::kShape, std::string(i == 1 ? "a scale of " : "a bias of ") + shape(i).ToString() + " does not fit " +
+                                    std::to_string(shape(0)[1]) + " channels");
+    }
+  }
+
+  // The axes that are normalized, from attribute `axis` on.
+  Shape normalized() const {
+    const auto axis = NormalAxis(node_.attributes.Int("axis", -1), shape(0).rank());
+    if (!axis)
+      Fail(ErrorCode::kAttr,
+           "attribute 'axis' is " + std::to_string(node_.attributes.Int("axis", -1)) + ", " + shape(0).ToString() + " has no such axis");
+    return Shape(std::vector<int64_t>(shape(0).begin() + *axis, shape(0).end()));
+  }
+
+  static bool Repeats(const Shape& from, const Shape& to) {
+    bool fits = from.rank() <= to.rank();
+    for (int i = 0; fits && i < from.rank(); ++i) fits = from[i] == 1 || from[i] == to[i + to.rank() - from.rank()];
+    return fits;
+  }
+
+  // An operand that is repeated to a shape, and repeats nothing itself.
+  void Repeated(size_t input, const char* what, const Shape& to) const {
+    if (has(input) && !Repeats(shape(input), to))
+      Fail(ErrorCode::kShape, std::string(what) + " of " + shape(input).ToString() + " does not fit " + to.ToString());
+  }
+
+  // Scale and bias are repeated to what is normalized; axes of one in front of that change nothing.
+  void EachNormalized() const {
+    const Shape to = normalized();
+    for (const size_t i : {1, 2}) {
+      if (!has(i)) continue;
+      auto first = shape(i).begin();
+      while (shape(i).end() - first > to.rank() && *first == 1) ++first;
+      if (!Repeats(Shape(std::vector<int64_t>(first, shape(i).end())), to))
+        Fail(ErrorCode::kShape, std::string(i == 1 ? "a scale of " : "a bias of ") + shape(i).ToString() +
+                                    " does not fit what is normalized, " + to.ToString());
+    }
+  }
+
   void Loss() const {
     const std::string reduction = node_.attributes.String("reduction", "mean");
     if (reduction != "none" && reduction != "sum" && reduction != "mean")
@@ -227,6 +270,9 @@ class Rules {
       Fail(ErrorCode::kAttr, "attributes 'batch_axis' and 'time_axis' are " + std::to_string(batch) + " and " + std::to_string(time) +
                                  ", they must be 0 and 1 or 1 and 0");
     if (shape(0).rank() < 2) return;
+    const int64_t sequences = shape(0)[static_cast<int>(batch)];
+    if (has(1) && shape(1) != Shape{sequences})
+      Fail(ErrorCode::kShape, "lengths of " + shape(1).ToString() + " do not fit " + std::to_string(sequences) + " sequences");
     const auto steps = static_cast<double>(shape(0)[static_cast<int>(time)]);
     EachElement(
         1, "length of a sequence", [&](double length) { return length >= 0 && length <= steps; }, "there are " + Number(steps) + " steps");
@@ -253,9 +299,7 @@ class Rules {
   void Addend(const std::vector<ValueType>& types) const {
     if (!has(2)) return;
     const Shape &c = shape(2), &y = types[0].shape;
-    bool fits = c.rank() <= y.rank();
-    for (int i = 0; fits && i < c.rank(); ++i) fits = c[i] == 1 || c[i] == y[i + y.rank() - c.rank()];
-    if (!fits) Fail(ErrorCode::kShape, "C " + c.ToString() + " does not fit a product of " + y.ToString());
+    if (!Repeats(c, y)) Fail(ErrorCode::kShape, "C " + c.ToString() + " does not fit a product of " + y.ToString());
   }
 
   static std::string List(const std::vector<int64_t>& numbers) {
@@ -287,11 +331,15 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"Gather", [](const Rules& r) { r.Indices("axis"); }},
       {"GatherElements", [](const Rules& r) { r.Elements(); }},
       {"GatherND", [](const Rules& r) { r.TupleIndices(); }},
+      {"InstanceNormalization", [](const Rules& r) { r.Channels(); }},
+      {"LayerNormalization", [](const Rules& r) { r.EachNormalized(); }},
       {"LpPool", [](const Rules& r) { r.Window(); }},
       {"MaxPool", [](const Rules& r) { r.Window(); }},
       {"NegativeLogLikelihoodLoss", [](const Rules& r) { r.Loss(); }},
       {"OneHot", [](const Rules& r) { r.Depth(); }},
+      {"PRelu", [](const Rules& r) { r.Repeated(1, "a slope", r.shape(0)); }},
       {"QLinearConv", [](const Rules& r) { r.Convolution(3, false); }},
+      {"RMSNormalization", [](const Rules& r) { r.Repeated(1, "a scale", r.normalized()); }},
       {"Resize", [](const Rules& r) { r.Scales(); }},
       {"ReverseSequence", [](const Rules& r) { r.Reversed(); }},
       {"ScatterElements", [](const Rules& r) { r.Elements(); }},

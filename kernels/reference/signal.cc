@@ -37,6 +37,7 @@ Complex Transformed(const std::vector<Complex>& x, const std::vector<Complex>& r
 void Dft(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape &from = call.inputs[0].shape, &to = call.outputs[0].shape;
   const int rank = from.rank(), axis = AxisOf(call, InputInts(call, in, 2, {-2})[0], rank);
+  if (axis == rank - 1) throw Error(ErrorCode::kData, call.op + ": axis " + std::to_string(axis) + " holds real and imaginary parts");
   const bool inverse = call.attributes.Int("inverse", 0) != 0, onesided = call.attributes.Int("onesided", 0) != 0;
   const bool to_real = inverse && onesided;
   const std::vector<int64_t> given = InputInts(call, in, 1);

@@ -104,6 +104,28 @@ TEST_F(TypeRulesTest, Shapes) {
   EXPECT_EQ(Fails("Add", {Input({2, 3}), Input({4, 5})}), ErrorCode::kShape);
 }
 
+// Kernels read as many elements as the first operand has channels, places or sequences. onnx's type inference does not count them.
+TEST_F(TypeRulesTest, OperandsThatAreReadBesideTheFirst) {
+  const ValueId x = Input({4, 5, 6});
+  EXPECT_EQ(Fails("InstanceNormalization", {x, Input({2}), Input({5})}), ErrorCode::kShape);
+  EXPECT_NE(error_.find("a scale of [2] does not fit 5 channels"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("InstanceNormalization", {x, Input({5}), Input({5, 1})}), ErrorCode::kShape);
+  EXPECT_EQ(Fails("LayerNormalization", {x, Input({2})}), ErrorCode::kShape);
+  EXPECT_NE(error_.find("a scale of [2] does not fit what is normalized, [6]"), std::string::npos) << error_;
+  EXPECT_EQ(Fails("LayerNormalization", {x, Input({5, 6}), Input({5})}, {{"axis", int64_t{1}}}), ErrorCode::kShape);
+  EXPECT_EQ(Infer("LayerNormalization", {x, Input({5, 6}), Input({1, 5, 6})}, {{"axis", int64_t{1}}}).shape, (Shape{4, 5, 6}));
+  EXPECT_EQ(Infer("LayerNormalization", {x, Input({1, 6}), Input({})}, {{"axis", int64_t{1}}}).shape, (Shape{4, 5, 6}));
+  EXPECT_EQ(Fails("RMSNormalization", {x, Input({2})}), ErrorCode::kShape);
+  EXPECT_EQ(Fails("RMSNormalization", {x, Input({5, 6})}), ErrorCode::kShape);
+  EXPECT_EQ(Infer("RMSNormalization", {x, Input({1})}).shape, (Shape{4, 5, 6}));
+  EXPECT_EQ(Fails("PRelu", {x, Input({3, 4, 5, 6})}), ErrorCode::kShape);
+  EXPECT_EQ(Fails("PRelu", {x, Input({2})}), ErrorCode::kShape);
+  EXPECT_NE(error_.find("a slope of [2] does not fit [4,5,6]"), std::string::npos) << error_;
+  EXPECT_EQ(Infer("PRelu", {x, Input({5, 1})}).shape, (Shape{4, 5, 6}));
+  EXPECT_EQ(Fails("ReverseSequence", {x, Input({4}, DType::kInt64)}), ErrorCode::kShape);
+  EXPECT_NE(error_.find("lengths of [4] do not fit 5 sequences"), std::string::npos) << error_;
+}
+
 TEST_F(TypeRulesTest, ShapesThatDependOnData) {
   EXPECT_EQ(Fails("Reshape", {Input({2, 3}), Input({2}, DType::kInt64)}), ErrorCode::kUnsupported);
   EXPECT_EQ(Fails("NonZero", {Input({2, 3})}), ErrorCode::kUnsupported);
