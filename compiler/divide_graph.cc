@@ -24,9 +24,23 @@ std::vector<ImportOptions> Readings(const ImportOptions& options) {
   return readings;
 }
 
+std::vector<Shape> Fed(const ImportedBatch& made) {
+  std::vector<Shape> shapes;
+  for (const Value& value : made.context.graph.values()) {
+    if (value.role == Role::kInput) shapes.push_back(value.shape);
+  }
+  return shapes;
+}
+
+// `fed`: what one device is fed, where it can train at that batch.
 DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, const PassControl& control, int64_t batch,
-                    int64_t other_batch, int copies, const ImportOptions& reading) {
-  DividedBatch made{import_at(batch, reading), import_at(other_batch, reading), nullptr, {}};
+                    int64_t other_batch, int copies, const ImportOptions& reading, std::optional<std::vector<Shape>>& fed) {
+  DividedBatch made{import_at(batch, reading), nullptr, nullptr, {}};
+  // Another reading divides the same data otherwise. Where it makes others of them, samples would be what no data set has.
+  if (!reading.batch_elsewhere) fed = Fed(*made.whole);
+  if (fed && *fed != Fed(*made.whole))
+    throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: it would be along another axis");
+  made.other = import_at(other_batch, reading);
   // Vectors have none along a second axis; what samples have nothing of would divide all the same.
   if (made.whole->imported.batch == 0)
     throw Error(ErrorCode::kUnsupported, "the batch cannot be divided over devices: no input has it along that axis");
@@ -54,13 +68,14 @@ DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& option
   PassControl waits = options.control;
   waits.disabled.insert(waits.disabled.end(), {"simplify_forward", "simplify"});
   std::optional<Error> first;
+  std::optional<std::vector<Shape>> fed;
   bool other_form = false;
   for (const PassControl& control : {options.control, waits}) {
     for (const ImportOptions& reading : Readings(options.import)) {
       for (int64_t other : {batch + 1, 2 * batch, batch - 1}) {
         if (other < 2) continue;
         try {
-          return Divide(import_at, options, control, batch, other, copies, reading);
+          return Divide(import_at, options, control, batch, other, copies, reading, fed);
         } catch (const Error& error) {
           if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kShape) throw;
           other_form |= dynamic_cast<const OtherForm*>(&error) != nullptr;

@@ -455,6 +455,16 @@ TEST(ReplicateData, OperatorsThatChooseAmongNumbersAreRefused) {
   EXPECT_NE(error.message().find("takes samples of the batch by number"), std::string::npos) << error.message();
 }
 
+// Nor is it sought where one device is fed otherwise: the elements of a sample can be divided, and data have as many as they have.
+TEST(ReplicateData, TheBatchIsTheSameOnOneDevice) {
+  const Error error = Refused(
+      "g (float[3, 6] x) => (float[3, 3] z) <float[1, 1] w = {2}, float[1, 1] v = {0.5}> "
+      "{ k = Mul (x, w) h = Add (k, v) t = Transpose <perm = [1, 0]> (h) z = MatMul (h, t) }",
+      {{.type = "output", .output = "z"}});
+  EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(error.message().find("each sample beside each other one"), std::string::npos) << error.message();
+}
+
 // As torch.chunk.
 TEST(DivideBatch, IsThatOfChunk) {
   const auto lengths = [](int64_t batch, int devices) {
