@@ -60,7 +60,26 @@ class Finder {
     return graph_.type(id) == graph_.type(node.outputs[0]) ? match_.Made(id, op) : nullptr;
   }
   bool Cancels(ValueId one, ValueId other, ValueId step) const {
-    return match_.Plain(one) == match_.Plain(other) && learned_[At(one)] && match_.Producer(match_.Plain(step)) >= 0 && !learned_[At(step)];
+    return match_.Plain(one) == match_.Plain(other) && learned_[At(one)] && match_.Producer(match_.Plain(step)) >= 0 &&
+           (!learned_[At(step)] || IsScaledBack(match_.Plain(step)));
+  }
+  // Whether it is a step times scales and plus offsets that are learned, but fewer than its elements: what was divided by the largest of a
+  // row, rounded, and multiplied again. As it is written, only the scales would learn.
+  bool IsScaledBack(ValueId id, int most_nodes = 8) const {
+    const int producer = match_.Producer(id);
+    if (producer < 0 || most_nodes == 0) return false;
+    const Node& node = graph_.nodes[static_cast<size_t>(producer)];
+    const Op* op = FindOp(node.domain, node.op);
+    if (op != nullptr && op->has(kNoGradient) && op->has(kPointwise)) return learned_[At(node.inputs[0])];
+    const bool commutes = node.op == "Mul" || node.op == "Add";
+    if (!commutes && node.op != "Div" && node.op != "Sub" && node.op != "Clip") return false;
+    for (size_t i = 0; i < (commutes ? 2 : 1); ++i) {
+      const ValueId step = node.inputs[i], other = commutes || node.inputs.size() == 2 ? node.inputs[1 - i] : kNoValue;
+      const bool few =
+          other == kNoValue || !learned_[At(other)] || graph_.value(other).shape.elements() < graph_.value(id).shape.elements();
+      if (few && graph_.value(step).shape == graph_.value(id).shape && IsScaledBack(match_.Plain(step), most_nodes - 1)) return true;
+    }
+    return false;
   }
   // Whether both are the same multiple of `whole`.
   bool Scales(ValueId one, ValueId other, ValueId whole) const {

@@ -148,6 +148,25 @@ g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}> { h = Mul (x, w)
   }
 }
 
+// Rounded by the largest of a row, as activations of few bits are, where nothing is said of a detach(): the scale, which has a gradient, is
+// of the step.
+TEST(StraightThrough, AStepThatIsScaledBackGetsNone) {
+  for (const char* scaled : {"s = Mul (r, m)", "s = Div (r, n)", "l = Clip (r, low, high) s = Mul (m, l)"}) {
+    SCOPED_TRACE(scaled);
+    Session session(PlanOf(
+        R"(g (float[N, 2] x) => (float[N, 2] y) <float[2] w = {0.3, 1.75}, float low = {-1}, float high = {1}>
+{ h = Mul (x, w) a = Abs (h) m = ReduceMax <axes = [1], keepdims = 1> (a) n = Reciprocal (m) q = Div (h, m) r = Round (q) )" +
+            std::string(scaled) + " d = Sub (s, h) y = Add (h, d) }",
+        1));
+    const Tensor x = Tensor::From<float>({1, 2}, Shape{1, 2});
+    EXPECT_NEAR(session.Predict({{"x", x.view()}}).at("y").as<float>()[0], 0, 1e-6);
+    EXPECT_NEAR(session.Predict({{"x", x.view()}}).at("y").as<float>()[1], 3.5, 1e-6);
+    session.Step({{"x", x.view()}});
+    EXPECT_NEAR(session.Get("w").as<float>()[0], 0.3f - static_cast<float>(kRate) / 2, 1e-6);
+    EXPECT_NEAR(session.Get("w").as<float>()[1], 1.75f - static_cast<float>(kRate), 1e-6);
+  }
+}
+
 // As trained steps of quantisation are written: (h - h / 4).detach() + h / 4 is h with a quarter of its gradient.
 TEST(StraightThrough, AMultipleOfAValueScalesItsGradient) {
   for (const char* form : {"q = Mul (h, c) d = Sub (h, q) y = Add (d, q)", "q = Mul (c, h) d = Sub (h, q) p = Mul (h, c) y = Add (p, d)",
