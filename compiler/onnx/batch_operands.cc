@@ -67,10 +67,10 @@ std::optional<int> AxisBehind(const Graph& graph, const Node& node, size_t i, in
   return -1;
 }
 
-// Whether a value that is not known is an Expand along the axis, so that all places are the same.
+// Whether a value that is not known is an Expand along the axis, or a Tile of one place, so that all places are the same.
 bool ExpandsAlong(const Emitter& emitter, ValueId id, int axis) {
   const Node* node = emitter.Producer(id);
-  if (node == nullptr || !IsOneOf(*node, {"Expand"})) return false;
+  if (node == nullptr || !IsOneOf(*node, {"Expand", "Tile"})) return false;
   const Shape& from = emitter.graph().value(node->inputs[0]).shape;
   const int aligned = axis - (emitter.graph().value(id).shape.rank() - from.rank());
   return aligned < 0 || from[aligned] == 1;

@@ -37,7 +37,9 @@ bool IsSumOfSquares(const Graph& graph, ValueId id) {
     if (node->op == "ReduceSum" || node->op == "ReduceMean") return IsPower(graph, node->inputs[0]);
     if (node->op == "Mul" || node->op == "Div") {
       const bool first = UniformConstant(graph, node->inputs[1]).has_value();
-      if (!first && (node->op == "Div" || !UniformConstant(graph, node->inputs[0]))) return false;
+      const bool scaled = first || (node->op == "Mul" && UniformConstant(graph, node->inputs[0]));
+      // The norms of two vectors at once, as a cosine is divided by.
+      if (!scaled && (node->op == "Div" || !IsSumOfSquares(graph, node->inputs[0]))) return false;
       id = node->inputs[first ? 0 : 1];
     } else if (op != nullptr && op->has(kView)) {
       id = node->inputs[0];
