@@ -18,6 +18,44 @@ bool IsZeros(const Tensor* data) {
   return std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 0; });
 }
 
+// Of known numbers the one at `i`, or the only one; else what is given.
+std::optional<int64_t> KnownNumber(Emitter& emitter, ValueId id, size_t i, std::optional<int64_t> otherwise) {
+  if (id == kNoValue) return otherwise;
+  const Tensor* data = emitter.Constant(emitter.Computed(id));
+  if (data == nullptr || !IsInteger(data->dtype())) return std::nullopt;
+  const std::vector<int64_t> values = IntValues(data->view());
+  return i < values.size() ? std::optional(values[i]) : otherwise;
+}
+
+// Which column of its data, along the last axis, a Slice or a Gather has in its column `at` (-1: in its only one), as boxes have the number
+// of their image in front.
+std::optional<int> ColumnBehind(Emitter& emitter, const Node& node, int at) {
+  const Shape& data = emitter.graph().value(node.inputs[0]).shape;
+  const int last = data.rank() - 1;
+  if (last < 0) return std::nullopt;
+  const auto input = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : kNoValue; };
+  std::optional<int64_t> start;
+  if (IsOneOf(node, {"Gather"})) {
+    if (at >= 0 || NormalAxis(node.attributes.Int("axis", 0), data.rank()) != last) return std::nullopt;
+    if (emitter.graph().value(node.inputs[1]).shape.elements() == 1) start = KnownNumber(emitter, node.inputs[1], 0, std::nullopt);
+  } else {
+    const int64_t sliced = emitter.graph().value(node.inputs[1]).shape.elements();
+    int64_t position = 0;
+    while (position < sliced) {
+      const auto axis = KnownNumber(emitter, input(3), static_cast<size_t>(position), position);
+      if (!axis) return std::nullopt;
+      if (NormalAxis(*axis, data.rank()) == last) break;
+      ++position;
+    }
+    if (position == sliced) return at;
+    if (KnownNumber(emitter, input(4), static_cast<size_t>(position), 1) != 1) return std::nullopt;
+    start = KnownNumber(emitter, node.inputs[1], static_cast<size_t>(position), std::nullopt);
+  }
+  if (!start) return std::nullopt;
+  const int64_t column = (*start < 0 ? *start + data[last] : *start) + std::max(at, 0);
+  return column >= 0 && column < data[last] ? std::optional(static_cast<int>(column)) : std::nullopt;
+}
+
 }  // namespace
 
 // A Gather, GatherND, GatherElements, ScatterND or ScatterElements: along which axes of its data indices choose.
@@ -144,7 +182,11 @@ void BatchWatch::ProveRegions(Emitter& emitter, const Node& node, const Emitted&
   const Graph& graph = emitter.graph();
   const int named = node.op == "RoiAlign" ? 2 : 1;
   const ValueId numbers = node.inputs[static_cast<size_t>(named)];
-  if (graph.value(node.inputs[0]).shape == was.inputs[0] || graph.value(numbers).shape != was.inputs[static_cast<size_t>(named)]) return;
+  if (graph.value(node.inputs[0]).shape == was.inputs[0]) return;
+  if (graph.value(numbers).shape != was.inputs[static_cast<size_t>(named)]) {
+    if (found_.declared == 1) CountOnlySample(emitter, numbers, named == 2 ? -1 : 0, 1);
+    return;
+  }
   const Tensor* data = emitter.Constant(emitter.Computed(numbers));
   if (data == nullptr) return;
   const std::vector<int64_t> wanted = named == 2 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 0, 0, 0, 0};
@@ -222,6 +264,8 @@ bool BatchWatch::CountOnlySample(Emitter& emitter, ValueId indices, int column, 
       }
     } else if (IsOneOf(node, {"Unsqueeze", "Squeeze", "Reshape", "Cast", "Identity", "Transpose", "Tile"})) {
       open.emplace_back(node.inputs[0], at);
+    } else if (IsOneOf(node, {"Slice", "Gather"})) {
+      if (const auto column = ColumnBehind(emitter, node, at)) open.emplace_back(node.inputs[0], *column);
     } else if (IsOneOf(node, {"Add", "Expand"})) {
       const std::vector<int> grown = BatchAxes(shape, found_.reference[index].outputs[0]);
       for (int i = 0; i < (node.op == "Expand" ? 1 : 2); ++i) {
