@@ -80,11 +80,29 @@ class Rules {
         Fail(ErrorCode::kAttr, "attribute 'dilations' is " + List(dilations) + ": a kernel of " + w.ToString() + " would span more than " +
                                    std::to_string(kMostWindow));
     }
+    if (transposed) Reach(w);
     const size_t bias = weight == 1 ? 2 : 8;
     const int64_t outputs = transposed ? w[1] * group : w[0];
     const bool has_bias = node_.op == "Conv" || node_.op == "ConvTranspose" || node_.op == "QLinearConv";
     if (has_bias && has(bias) && shape(bias) != Shape{outputs})
       Fail(ErrorCode::kShape, "a bias of " + shape(bias).ToString() + " does not fit " + std::to_string(outputs) + " output channels");
+  }
+
+  // A transposed convolution's attribute `output_shape` may ask for less than one step more than there is.
+  void Reach(const Shape& w) const {
+    const auto at = [](const std::vector<int64_t>& numbers, size_t i, int64_t otherwise) {
+      return i < numbers.size() ? numbers[i] : otherwise;
+    };
+    const std::vector<int64_t> asked = ints("output_shape"), strides = ints("strides"), dilations = ints("dilations");
+    for (size_t i = 0; i < asked.size() && static_cast<int>(i) + 2 < w.rank(); ++i) {
+      const int axis = static_cast<int>(i) + 2;
+      const double stride = static_cast<double>(at(strides, i, 1)), dilation = static_cast<double>(at(dilations, i, 1));
+      const double reach = stride * static_cast<double>(shape(0)[axis] - 1) + static_cast<double>(at(ints("output_padding"), i, 0)) +
+                           dilation * static_cast<double>(w[axis] - 1) + 1;
+      if (static_cast<double>(asked[i]) >= reach + std::max(stride, dilation))
+        Fail(ErrorCode::kAttr, "attribute 'output_shape' is " + List(asked) + ", along axis " + std::to_string(axis) + " at most " +
+                                   Number(reach + std::max(stride, dilation) - 1) + " come of " + shape(0).ToString());
+    }
   }
 
   // One number for each channel, axis 1.
