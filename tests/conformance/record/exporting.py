@@ -26,7 +26,7 @@ def export(case: Case, module: nn.Module, batch: Batch, path: pathlib.Path) -> o
     args, was = tuple(batch[i] for i in case.inputs), module.training
     dynamic = {i: dict(case.dynamic_axes.get(i, {})) if case.dynamic_axes else {} for i in case.inputs}
     if case.dynamic_batch:
-        dynamic = {i: {0: "batch", **axes} for i, axes in dynamic.items()}
+        dynamic = {i: ({0: "batch"} if batch[i].shape[:1] == (case.batch_size,) else {}) | axes for i, axes in dynamic.items()}  # not what all samples share
     common = dict(opset_version=case.opset, input_names=list(case.inputs), output_names=list(case.outputs))
     logging.disable(logging.WARNING)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -1,13 +1,15 @@
 """The architectures of other sets as people export them most: for one sample, for two, or for any number, and trained with batches of other sizes. Nothing
-is kept; a module whose objective is in the file is left out, since its file has one number for each batch."""
+is kept. A module whose objective is in the file is exported for any number alone: else its file has one number for each batch."""
 import dataclasses
 
 import torch.nn as nn
 
-from sets import everyday, everyday_data, families, further, further_images, further_series, idioms, objectives, random_mixes, random_nets, rarer, recent_blocks, stray
+from sets import activations, attention, control, convolution, corners, detached, everyday, everyday_data, families, further, further_images, further_series, graphs, idioms
+from sets import library, objectives, practice, practice_scenes, random_mixes, random_nets, rarer, recent_blocks, recurrent, stray
 from zoo import _folded
 
-SETS = (everyday, everyday_data, families, further, further_images, further_series, idioms, objectives, rarer, recent_blocks, stray, random_mixes, random_nets)
+SETS = (everyday, everyday_data, families, further, further_images, further_series, idioms, objectives, rarer, recent_blocks, stray, random_mixes, random_nets,
+        activations, attention, control, convolution, corners, detached, graphs, library, recurrent, practice, practice_scenes)
 
 # exporter, opset, optimize / do_constant_folding, batch of the file (None: any), sizes of the batches
 STYLES = {
@@ -28,14 +30,16 @@ def cases():
         seen = set()
         for case in module.cases():
             name = case.name.split("_dynamo")[0].split("_legacy")[0]
-            if not case.targets or name in seen:
+            if name in seen or case.write or case.dynamic_axes or case.external_data:
                 continue
             seen.add(name)
             if case.steps != 6:
                 case = dataclasses.replace(case, steps=6, grad_accumulation=1, lr_schedule=None)
             norms = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in case.module().modules())
-            as_it_is = case.optimizer["type"] == "lamb" or "groups" in case.optimizer  # they look at the form of tensors, which folding changes
+            as_it_is = case.optimizer["type"] == "lamb" or "groups" in case.optimizer or case.frozen  # they look at the form of tensors, which folding changes
             for style, (exporter, opset, optimize, batch, sizes) in STYLES.items():
+                if (case.script and exporter != "legacy") or (batch and not case.targets):
+                    continue
                 optimize = optimize and not as_it_is
                 yield dataclasses.replace(case, name=f"{name}__{style}", exporter=exporter, opset=opset, optimize=optimize, mode="eval" if norms else case.mode, semantics="as_graph",
-                                          dynamic_batch=batch is None, batch_size=batch or sizes[0], batch_sizes=sizes, as_file=_folded if norms and optimize else None)
+                                          dynamic_batch=batch is None, batch_size=batch or sizes[0], batch_sizes=sizes, as_file=case.as_file or (_folded if norms and optimize else None))
