@@ -87,7 +87,9 @@ class LossGraphBuilder {
     }
     if (unread.size() < outputs) return;
     throw Error(ErrorCode::kConfig, "the loss reads no output of the model: its inputs are " + inputs, where_,
-                "the model's outputs are: " + all + "   name inputs like them, or say INPUT=OUTPUT in parentheses behind the file");
+                "the model's outputs are: " + all +
+                    "   name inputs like them, or say INPUT=OUTPUT in parentheses behind the file: --loss 'loss.onnx(" +
+                    inputs.substr(0, inputs.find(',')) + "=" + all.substr(0, all.find(',')) + ")'");
   }
 
   void CheckOutput(const Graph& graph) const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "runtime/base/thrown.h"
+
 namespace gradloom::api {
 namespace {
 
@@ -36,7 +38,7 @@ GradloomStatus* CurrentStatus() noexcept {
     return &OutOfMemory();
   } catch (const std::exception& error) {
     try {
-      return StatusOf(Error(ErrorCode::kInternal, error.what()));
+      return StatusOf(ErrorFrom(error));
     } catch (...) {
       return &OutOfMemory();
     }

@@ -1,6 +1,7 @@
 // Steps of the C table, and what comes out of them.
 #include "runtime/api/guard.h"
 #include "runtime/api/table.h"
+#include "runtime/base/thrown.h"
 
 namespace gradloom::api {
 namespace {
@@ -33,10 +34,8 @@ void RunAsync(GradloomSession& handle) noexcept {
     result = handle.session.Step(handle.async_feeds);
   } catch (const Error& thrown) {
     error = thrown;
-  } catch (const std::bad_alloc&) {
-    error.emplace(ErrorCode::kResource, "out of memory");
   } catch (const std::exception& thrown) {
-    error.emplace(ErrorCode::kInternal, thrown.what());
+    error = ErrorFrom(thrown);
   }
   const std::lock_guard lock(handle.async);
   handle.async_result = result;

@@ -10,6 +10,7 @@
 #include "runtime/base/checked.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/local_group.h"
+#include "runtime/exec/rethrow.h"
 #include "runtime/exec/spread.h"
 #include "runtime/exec/state_arena.h"
 
@@ -255,7 +256,11 @@ class Preparation {
     Spread(static_cast<int64_t>(launches.size()), std::min(threads, NumCores()), [&](int64_t i) {
       const auto& [prepared, program] = launches[static_cast<size_t>(i)];
       const Instruction& instruction = *prepared->instruction;
-      prepared->kernel = MakeCpuKernel(*FindKernel(instruction.kernel), CallOf(plan_, *program, instruction));
+      try {
+        prepared->kernel = MakeCpuKernel(*FindKernel(instruction.kernel), CallOf(plan_, *program, instruction));
+      } catch (const Error& error) {
+        RethrowUnmade(error, instruction);
+      }
     });
   }
 

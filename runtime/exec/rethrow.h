@@ -41,4 +41,11 @@ inline std::string_view MeetingName(const Instruction& instruction) {
   throw Error(error.code(), error.message(), error.where().empty() ? at : at + ", " + error.where(), error.help());
 }
 
+// Its kernel cannot be made. What a plan says is for whoever compiled it to get right, whatever class the kernel gives it.
+[[noreturn]] inline void RethrowUnmade(const Error& error, const Instruction& launch) {
+  if (ExitCode(error.code()) != ExitCode(ErrorCode::kAttr)) RethrowAt(error, launch);
+  throw Error(ErrorCode::kPlan, "unsound plan: kernel '" + Escaped(launch.kernel) + "' does not take its launch: " + error.message(),
+              NodeOf(launch), "compile the model again; a plan of a fresh compile that is refused is a bug of Gradloom");
+}
+
 }  // namespace gradloom

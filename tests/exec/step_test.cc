@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/exec/host_executor.h"
+#include "runtime/exec/rethrow.h"
 #include "runtime/session/session.h"
 #include "tests/conformance/training_case.h"
 #include "tests/exec/allocations.h"
@@ -192,6 +193,31 @@ TEST_P(StepTest, ASessionKeepsNoWeightsButItsState) {
     ASSERT_EQ(kept.bytes(), initial.bytes());
     EXPECT_EQ(std::memcmp(kept.data(), initial.data(), static_cast<size_t>(kept.bytes())), 0) << plan_->state[i].name;
   }
+}
+
+// What a plan says of a kernel is the plan's, not the model's: a changed file is refused as that, with its place.
+TEST(BadPlan, AnAttributeOfAnotherKindNamesTheLaunch) {
+  const TrainingCase recorded = ReadTrainingCase("tests/conformance/cases/lenet");
+  const auto plan = PlanOf(recorded);
+  const std::vector<TensorView> feeds = FeedsOf(*plan, recorded);
+  int refused = 0;
+  for (size_t i = 0; i < plan->programs[0].instructions.size(); ++i) {
+    const Instruction& launch = plan->programs[0].instructions[i];
+    if (launch.kind != InstructionKind::kLaunch) continue;
+    for (const auto& [name, value] : launch.attributes) {
+      Plan changed = *plan;
+      changed.programs.Mutable(0).instructions[i].attributes.set(name, std::string("x"));
+      try {
+        HostExecutor executor(std::make_shared<const Plan>(std::move(changed)));
+        executor.Run(0, feeds, {.lr = 1e-3F});
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kPlan) << NodeOf(launch) << " " << name << ": " << error.message();
+        EXPECT_NE(error.where().find(NodeOf(launch)), std::string::npos) << error.where();
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 double MedianMicroseconds(const std::function<void()>& run) {
