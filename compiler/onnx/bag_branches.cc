@@ -1,0 +1,104 @@
+// Branches within a loop over bags, and the loop within that keeps some elements of a bag.
+#include <algorithm>
+
+#include "compiler/onnx/bag_loops.h"
+
+namespace gradloom {
+
+Importer::BagLoop::Made Importer::BagLoop::EvalBranch(const onnx::NodeProto& node, const char* name, Body& body) {
+  const onnx::AttributeProto* attribute = i_.FindAttribute(node, name, body.scope);
+  if (attribute == nullptr || !attribute->has_g() || attribute->g().output_size() != 1) return std::nullopt;
+  Body branch{&attribute->g(), &body, i_.Nested(body.scope, body.scope.path), {}};
+  i_.AddInitializers(attribute->g(), branch.scope);
+  return Eval(attribute->g().output(0).name(), branch);
+}
+
+// The branch in these rounds. What it needs of the body around it is known for them alone.
+Importer::BagLoop::Made Importer::BagLoop::EvalWhere(const std::vector<bool>& rounds, const onnx::NodeProto& node, const char* name,
+                                                     Body& body) {
+  if (std::find(rounds.begin(), rounds.end(), true) == rounds.end()) return std::nullopt;
+  if (rounds == active_ || (active_.empty() && std::find(rounds.begin(), rounds.end(), false) == rounds.end()))
+    return EvalBranch(node, name, body);
+  std::vector<std::map<std::string, Made>> lanes;
+  for (const Body* at = &body; at != nullptr; at = at->outer) lanes.push_back(at->lanes);
+  const std::vector<bool> before = std::exchange(active_, rounds);
+  Made made = EvalBranch(node, name, body);
+  active_ = before;
+  size_t k = 0;
+  for (Body* at = &body; at != nullptr; at = at->outer) at->lanes = std::move(lanes[k++]);
+  return made;
+}
+
+Importer::BagLoop::Made Importer::BagLoop::EvalIf(const onnx::NodeProto& node, Body& body) {
+  const Made condition = node.input_size() == 1 && node.output_size() == 1 ? Eval(node.input(0), body) : std::nullopt;
+  if (!condition) return std::nullopt;
+  if (const auto numbers = Numbers(*condition)) {
+    std::vector<bool> then(numbers->size()), other(numbers->size());
+    for (size_t i = 0; i < numbers->size(); ++i) (((*numbers)[i] != 0 ? then : other)[i]) = active(i);
+    // Where both are taken, the last round in another way than the others, they are to make the same.
+    const Made yes = EvalWhere(then, node, "then_branch", body), no = EvalWhere(other, node, "else_branch", body);
+    const auto any = [](const std::vector<bool>& rounds) { return std::find(rounds.begin(), rounds.end(), true) != rounds.end(); };
+    if (!any(then) || !any(other)) return any(then) ? yes : no;
+    return yes && no && *yes == *no ? yes : std::nullopt;
+  }
+  const Made yes = EvalBranch(node, "then_branch", body), no = EvalBranch(node, "else_branch", body);
+  if (!yes || !no) return std::nullopt;
+  if (condition->kind == Kind::kNone) {
+    // What is made of no element is zeros already.
+    const Tensor* zeros = Constant(*yes);
+    if (zeros == nullptr || !IsFloating(zeros->dtype()) || no->kind != Kind::kRow) return std::nullopt;
+    for (int64_t i = 0; i < zeros->elements(); ++i) {
+      if (ElementAsDouble(zeros->view(), i) != 0) return std::nullopt;
+    }
+    return no;
+  }
+  if (condition->kind != Kind::kElement || TypeOf(condition->id) != DType::kBool) return std::nullopt;
+  if (yes->kind == Kind::kElement && no->kind == Kind::kElement)
+    return Lane{.kind = Kind::kElement, .id = Emit("Where", {condition->id, yes->id, no->id})};
+  if (yes->kind == Kind::kPlaceKept && no->kind == Kind::kPlaces) return Lane{.kind = Kind::kKept, .id = condition->id};
+  return std::nullopt;
+}
+
+// The loop within that goes over the elements of a part and keeps the places of some.
+Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node, Body& body) {
+  const onnx::AttributeProto* attribute = i_.FindAttribute(node, "body", body.scope);
+  if (attribute == nullptr || !attribute->has_g() || body.outer != nullptr) return std::nullopt;
+  const onnx::GraphProto& graph = attribute->g();
+  if (node.input_size() != 4 || !node.input(0).empty() || graph.input_size() != 4 || graph.output_size() != 3 || node.output_size() != 2)
+    return std::nullopt;
+  // The place and the list, in any order.
+  Made start = Eval(node.input(2), body), list = Eval(node.input(3), body);
+  const bool list_first = start && Constant(*start) != nullptr && Constant(*start)->elements() == 0;
+  if (list_first) std::swap(start, list);
+  const int place = list_first ? 1 : 0;
+  const Made goes = Eval(node.input(1), body);
+  const auto going = goes ? Numbers(*goes) : std::nullopt, begins = start ? Numbers(*start) : std::nullopt;
+  const Tensor* none = list ? Constant(*list) : nullptr;
+  if (!going || !begins || none == nullptr || none->elements() != 0) return std::nullopt;
+  if (std::find(going->begin(), going->end(), 0) != going->end()) return std::nullopt;
+  // Another round, as long as the next place is before the end of the part.
+  Body within{&graph, &body, i_.Nested(body.scope, body.scope.path), {}};
+  i_.AddInitializers(graph, within.scope);
+  within.lanes[graph.input(0).name()] = std::nullopt;
+  within.lanes[graph.input(1).name()] = std::nullopt;
+  within.lanes[graph.input(2 + place).name()] = Lane{.kind = Kind::kPlace};
+  within.lanes[graph.input(3 - place).name()] = Lane{.kind = Kind::kPlaces};
+  const onnx::NodeProto* less = nullptr;
+  for (std::string name = graph.output(0).name(); less == nullptr;) {
+    const onnx::NodeProto* made = Maker(name, graph);
+    if (made == nullptr || made->output_size() != 1 || !IsPlain(*made)) return std::nullopt;
+    if (made->op_type() != "Less" && made->op_type() != "Identity") return std::nullopt;
+    if (made->op_type() == "Less") less = made;
+    name = made->input(0);
+  }
+  const Made next = Eval(graph.output(1 + place).name(), within), until = Eval(less->input(0), within), end = Eval(less->input(1), within);
+  const auto ends = end ? Numbers(*end) : std::nullopt;
+  if (!next || next->kind != Kind::kNext || !until || until->kind != Kind::kNext || !ends) return std::nullopt;
+  // What is gathered at the places must end with the last part, too.
+  if (!TakesParts(*begins, *ends, ends->back())) return std::nullopt;
+  const Made kept = Eval(graph.output(2 - place).name(), within);
+  body.lanes[node.output(place)] = std::nullopt;
+  return kept && kept->kind == Kind::kKept ? kept : std::nullopt;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,163 @@
+// What a loop over bags computes, for all rounds at once: numbers, parts, rows.
+#include <algorithm>
+#include <set>
+
+#include "compiler/onnx/bag_loops.h"
+
+namespace gradloom {
+
+Importer::BagLoop::Made Importer::BagLoop::EvalBinary(const onnx::NodeProto& node, const Lane& a, const Lane& b) {
+  const std::string& op = node.op_type();
+  const auto x = Numbers(a), y = Numbers(b);
+  if (x && y) {
+    Lane made{.kind = Kind::kNumbers};
+    for (size_t i = 0; i < x->size(); ++i) {
+      const int64_t p = (*x)[i], q = (*y)[i];
+      if (op != "Add" && op != "Sub" && op != "Less" && op != "Equal" && op != "Greater") return std::nullopt;
+      made.numbers.push_back(op == "Add" ? p + q : op == "Sub" ? p - q : op == "Less" ? p < q : op == "Equal" ? p == q : p > q);
+    }
+    return made;
+  }
+  const auto all = [&](int64_t number) { return y && std::all_of(y->begin(), y->end(), [&](int64_t n) { return n == number; }); };
+  if (op == "Equal" && a.kind == Kind::kCount && all(0)) return Lane{.kind = Kind::kNone, .id = a.id};
+  if (op == "Add" && a.kind == Kind::kPlace && all(1)) return Lane{.kind = Kind::kNext};
+  if ((op == "Less" || op == "Equal" || op == "Add") && a.kind == Kind::kElement && y && all(y->at(0)))
+    return Lane{.kind = Kind::kElement, .id = Emit(op, {a.id, NumberAs(y->at(0), TypeOf(a.id))})};
+  if (op == "Div" && a.kind == Kind::kRow && a.by == "ReduceSum" && a.kept == kNoValue && y) {
+    for (size_t i = 0; i < y->size(); ++i) {
+      if (active(i) && (*y)[i] != length_) return std::nullopt;
+    }
+    return Lane{.kind = Kind::kRow, .id = a.id, .by = "ReduceMean", .single = a.single};
+  }
+  // Parts of as many axes lie on each other as in each round.
+  const Graph& graph = i_.emitter().graph();
+  if (op == "Mul" && a.kind == Kind::kPart && b.kind == Kind::kPart && a.kept == b.kept &&
+      graph.value(a.id).shape.rank() == graph.value(b.id).shape.rank())
+    return Lane{.kind = Kind::kPart, .id = Emit("Mul", {a.id, b.id}), .kept = a.kept};
+  return std::nullopt;
+}
+
+Importer::BagLoop::Made Importer::BagLoop::EvalGather(const onnx::NodeProto&, const Lane& data, const Lane& indices) {
+  if (data.kind != Kind::kSame) return std::nullopt;
+  if (const auto numbers = Numbers(indices)) {
+    std::vector<int64_t> behind = *numbers;
+    for (int64_t& at : behind) ++at;
+    return NumbersAt(data, *numbers, behind);
+  }
+  if (indices.kind == Kind::kPart && indices.kept == kNoValue)
+    return Lane{.kind = Kind::kPart, .id = Emit("Gather", {data.id, indices.id}, {{"axis", int64_t{0}}})};
+  if (indices.kind != Kind::kPlace && indices.kind != Kind::kKept) return std::nullopt;
+  if (ExtentOf(data.id) != rounds_ * length_) return std::nullopt;
+  if (indices.kind == Kind::kKept) return Lane{.kind = Kind::kPart, .id = Parts(data.id), .kept = indices.id};
+  if (i_.emitter().graph().value(data.id).shape.rank() != 1) return std::nullopt;
+  return Lane{.kind = Kind::kElement, .id = Parts(data.id)};
+}
+
+// One element of a list in each round, from `begins` to `ends`.
+Importer::BagLoop::Made Importer::BagLoop::NumbersAt(const Lane& list, const std::vector<int64_t>& begins,
+                                                     const std::vector<int64_t>& ends) {
+  const Tensor* known = Constant(list);
+  if (known == nullptr || known->shape().rank() != 1 || !IsInteger(known->dtype())) return std::nullopt;
+  Lane made{.kind = Kind::kNumbers};
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const int64_t at = begins[i];
+    const bool one = at >= 0 && at < known->shape()[0] && ends[i] == at + 1;
+    if (!one && active(i)) return std::nullopt;
+    made.numbers.push_back(one ? ElementAsInt(known->view(), at) : 0);
+  }
+  return made;
+}
+
+// The i-th part in round i. The first one says how long they are.
+bool Importer::BagLoop::TakesParts(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t extent) {
+  for (size_t i = 0; i < ends.size() && length_ == 0; ++i) {
+    if (active(i)) length_ = ends[i] - begins[i];
+  }
+  if (length_ <= 0 || rounds_ * length_ != extent) return false;
+  for (int64_t i = 0; i < rounds_; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (active(at) && (begins[at] != i * length_ || std::min(ends[at], extent) != (i + 1) * length_)) return false;
+  }
+  return true;
+}
+
+ValueId Importer::BagLoop::Parts(ValueId data) {
+  ValueId& parts = taken_.try_emplace(data, kNoValue).first->second;
+  if (parts != kNoValue) return parts;
+  const Shape& shape = i_.emitter().graph().value(data).shape;
+  std::vector<int64_t> target{rounds_, length_};
+  for (int axis = 1; axis < shape.rank(); ++axis) target.push_back(shape[axis]);
+  return parts = Emit("Reshape", {data, Ints(target)});
+}
+
+Importer::BagLoop::Made Importer::BagLoop::EvalSlice(const onnx::NodeProto& node, Body& body, const Lane& data) {
+  if (node.input_size() < 3 || node.input_size() > 4 || data.kind != Kind::kSame) return std::nullopt;
+  const Made begin = Eval(node.input(1), body), end = Eval(node.input(2), body);
+  const auto begins = begin ? Numbers(*begin) : std::nullopt, ends = end ? Numbers(*end) : std::nullopt;
+  if (!begins || !ends) return std::nullopt;
+  if (node.input_size() == 4 && Axes(node, 3, body) != std::vector<int64_t>{0}) return std::nullopt;
+  if (Made numbers = NumbersAt(data, *begins, *ends)) return numbers;
+  if (!TakesParts(*begins, *ends, ExtentOf(data.id))) return std::nullopt;
+  return Lane{.kind = Kind::kPart, .id = Parts(data.id)};
+}
+
+std::optional<std::vector<int64_t>> Importer::BagLoop::Axes(const onnx::NodeProto& node, int input, Body& body) {
+  if (const auto* axes = i_.FindAttribute(node, "axes", body.scope)) return std::vector<int64_t>(axes->ints().begin(), axes->ints().end());
+  const Made lane = node.input_size() > input ? Eval(node.input(input), body) : std::nullopt;
+  const Tensor* data = lane ? Constant(*lane) : nullptr;
+  return data != nullptr && data->dtype() == DType::kInt64 ? std::optional(IntValues(data->view())) : std::nullopt;
+}
+
+Importer::BagLoop::Made Importer::BagLoop::EvalReduced(const onnx::NodeProto& node, Body& body, const Lane& part) {
+  const std::string& op = node.op_type();
+  if ((op != "ReduceSum" && op != "ReduceMean" && op != "ReduceMax") || part.kind != Kind::kPart) return std::nullopt;
+  if (Axes(node, 1, body) != std::vector<int64_t>{0} || !IsFloating(TypeOf(part.id))) return std::nullopt;
+  const auto* keeps = i_.FindAttribute(node, "keepdims", body.scope);
+  return Lane{.kind = Kind::kRow, .id = part.id, .kept = part.kept, .by = op, .single = keeps == nullptr || keeps->i() != 0};
+}
+
+// The rows of all rounds, of all of each part or of what is kept of it; zeros where that is nothing.
+ValueId Importer::BagLoop::Reduced(const Lane& row) {
+  const ValueId axis = Ints({1});
+  const auto reduced = [&](const std::string& by, ValueId id) { return Emit(by, {id, axis}, {{"keepdims", int64_t{0}}}); };
+  if (row.kept == kNoValue) return reduced(row.by, row.id);
+  const int rank = i_.emitter().graph().value(row.id).shape.rank();
+  const DType dtype = TypeOf(row.id);
+  // A value by part, or by element of one, beside rows or parts.
+  const auto spread = [&](ValueId id, int from) {
+    std::vector<int64_t> axes;
+    for (int i = 2; i < rank; ++i) axes.push_back(i + from - 2);
+    return axes.empty() ? id : Emit("Unsqueeze", {id, Ints(axes)});
+  };
+  const ValueId zero = NumberAs(0, dtype), kept = spread(row.kept, 2);
+  const ValueId count = reduced("ReduceSum", Emit("Cast", {row.kept}, {{"to", static_cast<int64_t>(dtype)}}));
+  if (row.by == "ReduceMax") {
+    const double least = -(dtype == DType::kFloat16 ? 65504.0 : 3e38);
+    const ValueId lowest = i_.emitter().AddConstant(origin_ + "/lowest", Converted(Tensor::Scalar<double>(least).view(), dtype));
+    const ValueId most = reduced("ReduceMax", Emit("Where", {kept, row.id, lowest}));
+    return Emit("Where", {spread(Emit("Greater", {count, zero}), 1), most, zero});
+  }
+  const ValueId sum = reduced("ReduceSum", Emit("Where", {kept, row.id, zero}));
+  return row.by == "ReduceSum" ? sum : Emit("Div", {sum, spread(Emit("Max", {count, NumberAs(1, dtype)}), 1)});
+}
+
+// What is computed of what is known, and the same in each round.
+Importer::BagLoop::Made Importer::BagLoop::EvalConstant(const onnx::NodeProto& node, Body& body) {
+  static const std::set<std::string> kOps = {"Shape",   "Size",  "Concat",         "Expand", "Cast", "CastLike", "Reshape", "Unsqueeze",
+                                             "Squeeze", "Slice", "Gather",         "Add",    "Sub",  "Mul",      "Equal",   "Less",
+                                             "Range",   "Where", "ConstantOfShape"};
+  if (!kOps.contains(node.op_type()) || node.output_size() != 1) return std::nullopt;
+  std::vector<std::pair<std::string, ValueId>> operands;
+  for (const std::string& input : node.input()) {
+    const Made lane = input.empty() ? Made() : Eval(input, body);
+    if (!lane || lane->kind != Kind::kSame) return std::nullopt;
+    if (node.op_type() != "Shape" && node.op_type() != "Size" && Constant(*lane) == nullptr) return std::nullopt;
+    operands.emplace_back(input, lane->id);
+  }
+  for (const auto& [name, id] : operands) body.scope.names.try_emplace(name, Binding{id, nullptr});
+  i_.RunNode(node, body.scope);
+  const Binding& made = body.scope.names.at(node.output(0));
+  return made.tensor == kNoValue ? Made() : Lane{.kind = Kind::kSame, .id = made.tensor};
+}
+
+}  // namespace gradloom
