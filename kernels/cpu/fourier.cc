@@ -16,10 +16,10 @@ int64_t NextParts(int64_t n) {
   return n;
 }
 
-void AddTurn(std::vector<float>& to, int64_t k, int64_t n, int sign) {
+void AddTurn(std::vector<double>& to, int64_t k, int64_t n, int sign) {
   const double angle = sign * 2 * std::numbers::pi * static_cast<double>(k % n) / static_cast<double>(n);
-  to.push_back(static_cast<float>(std::cos(angle)));
-  to.push_back(static_cast<float>(std::sin(angle)));
+  to.push_back(std::cos(angle));
+  to.push_back(std::sin(angle));
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ Fourier::Fourier(int64_t length, bool inverse) : length_(length) {
   const int sign = inverse ? 1 : -1;
   for (int64_t done = 1; done < length;) {
     const int64_t left = length / done, parts = NextParts(left), rest = left / parts;
-    Pass pass{.args = {.parts = parts, .done = done, .rest = rest, .sign = static_cast<float>(sign)}, .turns = {}, .roots = {}};
+    Pass pass{.args = {.parts = parts, .done = done, .rest = rest, .sign = static_cast<double>(sign)}, .turns = {}, .roots = {}};
     for (int64_t p = 0; p < rest; ++p) {
       for (int64_t k = 0; k < parts; ++k) AddTurn(pass.turns, p * k, left, sign);
     }
@@ -38,7 +38,7 @@ Fourier::Fourier(int64_t length, bool inverse) : length_(length) {
   }
 }
 
-float* Fourier::Run(const Loops& loops, float* lines, float* work) const {
+double* Fourier::Run(const Loops& loops, double* lines, double* work) const {
   for (const Pass& pass : passes_) {
     FourierPassArgs args = pass.args;
     args.turns = pass.turns.data();

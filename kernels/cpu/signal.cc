@@ -31,7 +31,7 @@ int64_t LongestOf(const KernelCall& call) {
 }
 
 int64_t Scratch(const KernelCall& call) {
-  return std::max(call.threads, 1) * 2 * Fourier::Floats(LongestOf(call)) * static_cast<int64_t>(sizeof(float));
+  return std::max(call.threads, 1) * 2 * Fourier::Numbers(LongestOf(call)) * static_cast<int64_t>(sizeof(double));
 }
 
 int64_t IntOf(const KernelCall& call, const void* const* inputs, size_t i, int64_t absent) {
@@ -60,18 +60,18 @@ class Transform : public Kernel {
   // For each group of lines: fill(first, count, elements) writes them, take(first, count, elements) reads what they become.
   template <typename Fill, typename Take>
   void ForLines(int64_t lines, void* scratch, const Fill& fill, const Take& take) const {
-    const int64_t floats = Fourier::Floats(longest_);
+    const int64_t numbers = Fourier::Numbers(longest_);
     ParallelFor(CeilDiv(lines, kFourierLines), threads_, [&](int64_t group) {
-      float* const memory = static_cast<float*>(scratch) + ThreadPlace() * 2 * floats;
+      double* const memory = static_cast<double*>(scratch) + ThreadPlace() * 2 * numbers;
       const int64_t first = group * kFourierLines, count = std::min<int64_t>(kFourierLines, lines - first);
-      std::fill(memory, memory + Fourier::Floats(fourier_->length()), 0.0f);
+      std::fill(memory, memory + Fourier::Numbers(fourier_->length()), 0.0);
       fill(first, count, memory);
-      take(first, count, fourier_->Run(loops_, memory, memory + floats));
+      take(first, count, fourier_->Run(loops_, memory, memory + numbers));
     });
   }
 
-  static float& Real(float* elements, int64_t t, int64_t line) { return elements[2 * kFourierLines * t + line]; }
-  static float& Imaginary(float* elements, int64_t t, int64_t line) { return elements[2 * kFourierLines * t + kFourierLines + line]; }
+  static double& Real(double* elements, int64_t t, int64_t line) { return elements[2 * kFourierLines * t + line]; }
+  static double& Imaginary(double* elements, int64_t t, int64_t line) { return elements[2 * kFourierLines * t + kFourierLines + line]; }
 
   KernelCall call_;
   int64_t longest_;
@@ -96,7 +96,7 @@ class Dft : public Transform {
     Prepare(length, to[axis]);
     const int64_t inner = Product(from, axis + 1, rank - 1), parts = from[rank - 1], out_parts = to[rank - 1];
     const int64_t half = length / 2 + 1, used = std::min(from[axis], to_real ? half : length);
-    const float scale = IsInverse(call_) ? 1.0f / static_cast<float>(length) : 1.0f;
+    const double scale = IsInverse(call_) ? 1.0 / static_cast<double>(length) : 1.0;
     const float* const x = static_cast<const float*>(inputs[0]);
     float* const y = static_cast<float*>(outputs[0]);
     // Where a line's first element is in a tensor with `extent` along the axis.
@@ -110,7 +110,7 @@ class Dft : public Transform {
     };
     ForLines(
         Product(from, 0, axis) * inner, scratch,
-        [&](int64_t first, int64_t count, float* elements) {
+        [&](int64_t first, int64_t count, double* elements) {
           const Places at = places(first, count, from[axis], parts);
           for (int64_t t = 0; t < used; ++t) {
             const float* const row = x + t * inner * parts;
@@ -125,12 +125,13 @@ class Dft : public Transform {
             }
           }
         },
-        [&](int64_t first, int64_t count, float* elements) {
+        [&](int64_t first, int64_t count, double* elements) {
           const Places at = places(first, count, to[axis], out_parts);
           for (int64_t k = 0; k < to[axis]; ++k) {
             float* const row = y + k * inner * out_parts;
-            for (int64_t l = 0; l < count; ++l) row[at[static_cast<size_t>(l)]] = Real(elements, k, l) * scale;
-            for (int64_t l = 0; out_parts > 1 && l < count; ++l) row[at[static_cast<size_t>(l)] + 1] = Imaginary(elements, k, l) * scale;
+            for (int64_t l = 0; l < count; ++l) row[at[static_cast<size_t>(l)]] = static_cast<float>(Real(elements, k, l) * scale);
+            for (int64_t l = 0; out_parts > 1 && l < count; ++l)
+              row[at[static_cast<size_t>(l)] + 1] = static_cast<float>(Imaginary(elements, k, l) * scale);
           }
         });
   }
@@ -155,20 +156,21 @@ class Stft : public Transform {
     float* const y = static_cast<float*>(outputs[0]);
     ForLines(
         to[0] * to[1], scratch,
-        [&](int64_t first, int64_t count, float* elements) {
+        [&](int64_t first, int64_t count, double* elements) {
           for (int64_t l = 0; l < count; ++l) {
             const float* const frame = x + ((first + l) / to[1] * samples + (first + l) % to[1] * step) * parts;
             for (int64_t t = 0; t < length; ++t) {
-              const float weight = window != nullptr ? window[t] : 1.0f;
+              const double weight = window != nullptr ? window[t] : 1.0;
               Real(elements, t, l) = frame[t * parts] * weight;
               if (parts > 1) Imaginary(elements, t, l) = frame[t * parts + 1] * weight;
             }
           }
         },
-        [&](int64_t first, int64_t count, float* elements) {
+        [&](int64_t first, int64_t count, double* elements) {
           for (int64_t l = 0; l < count; ++l) {
             float* const row = y + (first + l) * to[2] * 2;
-            for (int64_t k = 0; k < to[2]; ++k) row[2 * k] = Real(elements, k, l), row[2 * k + 1] = Imaginary(elements, k, l);
+            for (int64_t k = 0; k < to[2]; ++k)
+              row[2 * k] = static_cast<float>(Real(elements, k, l)), row[2 * k + 1] = static_cast<float>(Imaginary(elements, k, l));
           }
         });
   }

@@ -15,8 +15,8 @@ namespace {
 const int64_t kLengths[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 30, 49, 60, 64, 97, 100, 128, 210, 256, 441};
 
 // The integers among the operands: by input.
-Comparison With(std::vector<int64_t> ints, double low = -2) {
-  return {.absolute = 0, .relative = 6e-7, .scale = 1, .low = low, .fill = [ints](int input, Tensor& tensor, std::mt19937_64&) {
+Comparison With(std::vector<int64_t> ints) {
+  return {.absolute = 0, .relative = 1.2e-7, .scale = 1e-3, .fill = [ints](int input, Tensor& tensor, std::mt19937_64&) {
             if (tensor.dtype() != DType::kInt64) return false;
             tensor.as<int64_t>()[0] = ints[static_cast<size_t>(input)];
             return true;

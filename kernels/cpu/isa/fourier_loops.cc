@@ -4,10 +4,10 @@
 namespace gradloom::GRADLOOM_ISA {
 namespace {
 
-constexpr Index kComplex = 2 * kFourierLines;  // floats of an element: the real parts of all lines, then the imaginary ones
+constexpr Index kComplex = 2 * kFourierLines;  // numbers of an element: the real parts of all lines, then the imaginary ones
 
 // What an output of a butterfly becomes: (re + i im) times a turn, both rows of kFourierLines.
-GRADLOOM_INLINE void Turned(float* y, Index lane, float re, float im, const float* turn) {
+GRADLOOM_INLINE void Turned(double* y, Index lane, double re, double im, const double* turn) {
   y[lane] = re * turn[0] - im * turn[1];
   y[lane + kFourierLines] = re * turn[1] + im * turn[0];
 }
@@ -15,13 +15,13 @@ GRADLOOM_INLINE void Turned(float* y, Index lane, float re, float im, const floa
 void Halves(const FourierPassArgs& args) {
   const Index half = args.rest * args.done * kComplex, row = args.done * kComplex;
   for (Index p = 0; p < args.rest; ++p) {
-    const float* turn = args.turns + p * 4;
+    const double* turn = args.turns + p * 4;
     for (Index q = 0; q < args.done; ++q) {
-      const float *a = args.x + p * row + q * kComplex, *b = a + half;
-      float* y = args.y + 2 * p * row + q * kComplex;
+      const double *a = args.x + p * row + q * kComplex, *b = a + half;
+      double* y = args.y + 2 * p * row + q * kComplex;
 #pragma omp simd
       for (Index i = 0; i < kFourierLines; ++i) {
-        const float ar = a[i], ai = a[i + kFourierLines], br = b[i], bi = b[i + kFourierLines];
+        const double ar = a[i], ai = a[i + kFourierLines], br = b[i], bi = b[i + kFourierLines];
         y[i] = ar + br;
         y[i + kFourierLines] = ai + bi;
         Turned(y + row, i, ar - br, ai - bi, turn + 2);
@@ -32,19 +32,19 @@ void Halves(const FourierPassArgs& args) {
 
 void Quarters(const FourierPassArgs& args) {
   const Index quarter = args.rest * args.done * kComplex, row = args.done * kComplex;
-  const float sign = args.sign;
+  const double sign = args.sign;
   for (Index p = 0; p < args.rest; ++p) {
-    const float* turn = args.turns + p * 8;
+    const double* turn = args.turns + p * 8;
     for (Index q = 0; q < args.done; ++q) {
-      const float *a = args.x + p * row + q * kComplex, *b = a + quarter, *c = b + quarter, *d = c + quarter;
-      float* y = args.y + 4 * p * row + q * kComplex;
+      const double *a = args.x + p * row + q * kComplex, *b = a + quarter, *c = b + quarter, *d = c + quarter;
+      double* y = args.y + 4 * p * row + q * kComplex;
 #pragma omp simd
       for (Index i = 0; i < kFourierLines; ++i) {
         const Index j = i + kFourierLines;
-        const float sr = a[i] + c[i], si = a[j] + c[j], dr = a[i] - c[i], di = a[j] - c[j];
-        const float tr = b[i] + d[i], ti = b[j] + d[j];
+        const double sr = a[i] + c[i], si = a[j] + c[j], dr = a[i] - c[i], di = a[j] - c[j];
+        const double tr = b[i] + d[i], ti = b[j] + d[j];
         // A quarter of a turn.
-        const float qr = -sign * (b[j] - d[j]), qi = sign * (b[i] - d[i]);
+        const double qr = -sign * (b[j] - d[j]), qi = sign * (b[i] - d[i]);
         y[i] = sr + tr;
         y[j] = si + ti;
         Turned(y + row, i, dr + qr, di + qi, turn + 2);
@@ -59,14 +59,14 @@ void Quarters(const FourierPassArgs& args) {
 void Parts(const FourierPassArgs& args) {
   const Index parts = args.parts, part = args.rest * args.done * kComplex, row = args.done * kComplex;
   for (Index p = 0; p < args.rest; ++p) {
-    const float* turn = args.turns + p * 2 * parts;
+    const double* turn = args.turns + p * 2 * parts;
     for (Index q = 0; q < args.done; ++q) {
-      const float* x = args.x + p * row + q * kComplex;
+      const double* x = args.x + p * row + q * kComplex;
       for (Index k = 0; k < parts; ++k) {
-        alignas(64) float re[kFourierLines] = {}, im[kFourierLines] = {};
+        alignas(64) double re[kFourierLines] = {}, im[kFourierLines] = {};
         Index root = 0;
         for (Index j = 0; j < parts; ++j) {
-          const float *from = x + j * part, wr = args.roots[2 * root], wi = args.roots[2 * root + 1];
+          const double *from = x + j * part, wr = args.roots[2 * root], wi = args.roots[2 * root + 1];
 #pragma omp simd
           for (Index i = 0; i < kFourierLines; ++i) {
             re[i] += from[i] * wr - from[i + kFourierLines] * wi;
@@ -74,7 +74,7 @@ void Parts(const FourierPassArgs& args) {
           }
           root = root + k < parts ? root + k : root + k - parts;
         }
-        float* y = args.y + (parts * p + k) * row + q * kComplex;
+        double* y = args.y + (parts * p + k) * row + q * kComplex;
 #pragma omp simd
         for (Index i = 0; i < kFourierLines; ++i) Turned(y, i, re[i], im[i], turn + 2 * k);
       }

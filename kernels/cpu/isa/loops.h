@@ -111,14 +111,14 @@ struct ResponseArgs {
 // with x' and y' of [n] such elements,
 //   y'[q + done (parts p + k)] = turn^(p k) sum over j < parts of x'[q + done (p + rest j)] root^(j k),
 // turn = e^(sign 2 pi i / (parts rest)), root = e^(sign 2 pi i / parts).
-inline constexpr Index kFourierLines = 16;
+inline constexpr Index kFourierLines = 8;
 struct FourierPassArgs {
   Index parts, done, rest;
-  float sign;          // -1 forwards, 1 backwards
-  const float* turns;  // [rest, parts], each a real and an imaginary part
-  const float* roots;  // [parts], likewise
-  const float* x;
-  float* y;  // not x
+  double sign;          // -1 forwards, 1 backwards
+  const double* turns;  // [rest, parts], each a real and an imaginary part
+  const double* roots;  // [parts], likewise
+  const double* x;
+  double* y;  // not x
 };
 
 // Rows of n elements that are normalised; bias may be null.
