@@ -11,6 +11,7 @@
 #include "compiler/passes/assign_layouts.h"
 #include "compiler/passes/assign_streams.h"
 #include "compiler/passes/choose_kernels.h"
+#include "compiler/passes/concat_gradients.h"
 #include "compiler/passes/differentiate.h"
 #include "compiler/passes/emit_program.h"
 #include "compiler/passes/events.h"
