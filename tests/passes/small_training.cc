@@ -113,6 +113,20 @@ void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<st
   }
 }
 
+void ExpectSameWithout(const std::string& pass, const Model& model, const std::vector<Batch>& batches, double tolerance,
+                       const std::function<void(const CompileOptions&)>& look, const std::vector<std::string>& disabled) {
+  const int64_t size = batches.front().at("target").shape()[0];
+  for (int devices : {1, 2}) {
+    CompileOptions options = OptionsFor({{.type = "cross_entropy", .output = "z", .target = "target"}}, devices, {size});
+    options.recipe.optimizer.type = "sgd";
+    options.control.disabled = disabled;
+    if (devices == 1) look(options);
+    const auto with = Train(model, options, batches);
+    options.control.disabled.push_back(pass);
+    ExpectNear(Train(model, options, batches), with, tolerance);
+  }
+}
+
 void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses, const std::vector<int64_t>& sizes,
                    const std::function<Batch(std::mt19937&, int64_t)>& make, const std::function<void(CompileOptions&)>& change) {
   std::mt19937 random(7);

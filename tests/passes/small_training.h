@@ -41,6 +41,12 @@ std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& op
 void ExpectNear(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got, double tolerance);
 void ExpectSameBits(const std::map<std::string, Tensor>& want, const std::map<std::string, Tensor>& got);
 
+// A pass changes no number: training by SGD (Adam would turn the rounding of a gradient that is nearly 0 into a step) to the classes
+// `target` of output `z` gives the same with it and without, on one device and on two. `look` is shown the options of one device, with the
+// pass; `disabled`: other passes that are left out.
+void ExpectSameWithout(const std::string& pass, const Model& model, const std::vector<Batch>& batches, double tolerance,
+                       const std::function<void(const CompileOptions&)>& look, const std::vector<std::string>& disabled = {});
+
 // One device and several give the same, on batches of these sizes, and several give the same bits again, whatever the timing.
 void ExpectDivides(const std::string& graph, const std::vector<LossTerm>& losses, const std::vector<int64_t>& sizes,
                    const std::function<Batch(std::mt19937&, int64_t)>& make, const std::function<void(CompileOptions&)>& change = {});
