@@ -2,9 +2,12 @@
 // collide. Private to this room.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "runtime/base/hash.h"
 
 namespace gradloom {
 
@@ -21,18 +24,21 @@ class ContentHash {
   void Add(std::string_view text) { Add(text.data(), text.size()); }
 
   // A piece that comes in parts, wherever it is cut.
-  void Append(const void* data, size_t bytes);
-  void EndPiece();
+  void Append(const void* data, size_t bytes) {
+    hash_.Add(data, static_cast<int64_t>(bytes));
+    length_ += bytes;
+  }
+  void EndPiece() {
+    hash_.Add(&length_, sizeof length_);
+    length_ = 0;
+  }
 
   // 32 hexadecimal digits of all that was added.
-  std::string Hex() const;
+  std::string Hex() const { return hash_.text(); }
 
  private:
-  void Mix(uint64_t word);
-
-  uint64_t a_ = 0x243F6A8885A308D3, b_ = 0x13198A2E03707344;  // the digits of pi
-  uint64_t length_ = 0;                                       // of the piece so far
-  unsigned char rest_[8] = {};                                // its last bytes, fewer than a word
+  WideHash hash_;
+  uint64_t length_ = 0;  // of the piece so far
 };
 
 }  // namespace gradloom

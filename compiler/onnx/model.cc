@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <new>
 #include <set>
@@ -18,6 +19,7 @@
 #include "onnx/defs/parser.h"
 #include "runtime/base/background.h"
 #include "runtime/base/file.h"
+#include "runtime/base/spread.h"
 
 namespace gradloom {
 namespace {
@@ -56,16 +58,18 @@ void ParseText(std::string_view text, const std::string& where, const ModelLimit
   }
 }
 
-// By blocks: a loop that can end at every element is not made into vectors.
+// By all cores, and without an end before the last: a loop that can end at every element is not made into vectors.
 bool HasNan(std::span<const float> values) {
-  constexpr size_t kBlock = 1024;
-  size_t at = 0;
-  for (; at + kBlock <= values.size(); at += kBlock) {
-    unsigned found = 0;
-    for (size_t i = at; i < at + kBlock; ++i) found |= static_cast<unsigned>(values[i] != values[i]);
-    if (found != 0) return true;
-  }
-  return std::any_of(values.begin() + static_cast<std::ptrdiff_t>(at), values.end(), [](float v) { return v != v; });
+  constexpr size_t kPart = size_t{1} << 20;
+  const size_t parts = (values.size() + kPart - 1) / kPart;
+  std::atomic<bool> found{false};
+  Spread(static_cast<int64_t>(parts), NumCores(), [&](int64_t part) {
+    const std::span<const float> some = values.subspan(static_cast<size_t>(part) * kPart);
+    unsigned nan = 0;
+    for (const float value : some.first(std::min(kPart, some.size()))) nan |= static_cast<unsigned>(value != value);
+    if (nan != 0) found = true;
+  });
+  return found;
 }
 
 // Moves the elements of every tensor out of the messages. `raw`: those that never were in them.
@@ -146,7 +150,7 @@ Parsed ParseText(std::string_view text, const std::string& path, const LoadOptio
 
 void Check(ModelFile& file) { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); }
 
-std::shared_ptr<const ModelFile> Finished(Parsed parsed, ContentHash hash) {
+std::shared_ptr<const ModelFile> Finished(Parsed parsed, ContentHash& hash) {
   Check(*parsed.file);
   TakeTensors(*parsed.file, std::move(parsed.raw), hash);
   parsed.file->hash = hash.Hex();

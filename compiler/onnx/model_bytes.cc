@@ -1,14 +1,20 @@
 #include "compiler/onnx/model_bytes.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "runtime/base/pages.h"
+#include "runtime/base/spread.h"
 
 namespace gradloom {
 namespace {
 
 constexpr int64_t kBufferBytes = 256 << 10;
 constexpr int64_t kBeginningBytes = 1024;
-// Hashing begins when so much is read.
+// Read at once, and hashed then.
 constexpr int64_t kReadBytes = 2 << 20;
 
 }  // namespace
@@ -30,13 +36,36 @@ void ModelBytes::Read(int64_t count, char* to) {
     std::memcpy(to, window_.data() + (at_ - window_begin_), static_cast<size_t>(held));
     at_ += held;
   }
-  int64_t left = count - std::max<int64_t>(held, 0);
-  for (char* place = to + (count - left); left > 0;) {
-    const int64_t bytes = left < 2 * kReadBytes ? left : kReadBytes;
-    file_->ReadAt(at_, place, bytes);
-    Hash(place, bytes);
-    at_ += bytes, place += bytes, left -= bytes;
+  const int64_t left = count - std::max<int64_t>(held, 0);
+  if (left > 0) ReadOn(left, to + (count - left));
+}
+
+void ModelBytes::ReadOn(int64_t count, char* to) {
+  const int64_t pieces = std::max<int64_t>(count / kReadBytes, 1);  // the last is what is left
+  const auto bytes_of = [&](int64_t piece) { return piece + 1 < pieces ? kReadBytes : count - piece * kReadBytes; };
+  if (pieces == 1) {
+    file_->ReadAt(at_, to, count);
+    at_ += count;
+    return Hash(to, count);
   }
+  // Whoever has read a piece hashes all that follow what is hashed so far, unless another does so.
+  Finish();
+  std::vector<std::atomic<bool>> read(static_cast<size_t>(pieces));
+  std::mutex hashing;
+  int64_t hashed = 0;  // under the mutex
+  Spread(pieces, NumCores(), [&](int64_t i) {
+    char* const piece = to + i * kReadBytes;
+    PopulatePages(piece, bytes_of(i));
+    file_->ReadAt(at_ + i * kReadBytes, piece, bytes_of(i));
+    read[static_cast<size_t>(i)] = true;
+    const std::unique_lock lock(hashing, std::try_to_lock);
+    while (lock.owns_lock() && hashed < pieces && read[static_cast<size_t>(hashed)]) {
+      AddToHash(to + hashed * kReadBytes, bytes_of(hashed));
+      ++hashed;
+    }
+  });
+  at_ += count;
+  Hash(to + hashed * kReadBytes, hashed < pieces ? count - hashed * kReadBytes : 0);
 }
 
 void ModelBytes::Append(int64_t count, std::string& to) {
@@ -61,12 +90,15 @@ void ModelBytes::Refill() {
 }
 
 void ModelBytes::Hash(const char* bytes, int64_t count) {
+  if (hash_ == nullptr || count == 0) return;
+  hashing_.StartOrDo(count >= kBytesWorthAThread, [this, bytes, count] { AddToHash(bytes, count); });
+}
+
+void ModelBytes::AddToHash(const char* bytes, int64_t count) {
   if (hash_ == nullptr) return;
-  hashing_.StartOrDo(count >= kBytesWorthAThread, [this, bytes, count] {
-    hash_->Append(bytes, static_cast<size_t>(count));
-    hashed_ += count;
-    if (hashed_ == size_) hash_->EndPiece();
-  });
+  hash_->Append(bytes, static_cast<size_t>(count));
+  hashed_ += count;
+  if (hashed_ == size_) hash_->EndPiece();
 }
 
 }  // namespace gradloom

@@ -40,8 +40,11 @@ class ModelBytes {
 
  private:
   void Refill();
+  // What the window does not hold.
+  void ReadOn(int64_t count, char* to);
   // Many bytes on a thread of their own, in time for Finish.
   void Hash(const char* bytes, int64_t count);
+  void AddToHash(const char* bytes, int64_t count);
 
   const InputFile* file_ = nullptr;
   int64_t size_;

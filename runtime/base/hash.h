@@ -1,4 +1,4 @@
-// The hash that files carry: XXH3 with 64 bits. It finds damage, not forgery.
+// The hashes that files carry: XXH3 with 64 and with 128 bits. They find damage, not forgery.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,23 @@ class Hash {
   uint64_t value() const;
 
  private:
+  friend class WideHash;
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// The same with 128 bits, for what is told apart by its hash alone.
+class WideHash {
+ public:
+  WideHash();
+  ~WideHash();
+
+  void Add(const void* data, int64_t bytes);
+  // 32 hexadecimal digits.
+  std::string text() const;
+
+ private:
+  std::unique_ptr<Hash::State> state_;
 };
 
 uint64_t HashOf(std::string_view bytes);

@@ -53,6 +53,7 @@ PreparedEntry& HostExecutor::Prepared(int entry) {
   if (!memory_.has_transient()) memory_.TakeTransient();
   auto& slot = prepared_[static_cast<size_t>(entry)];
   if (slot == nullptr) {
+    memory_.Populate(*plan_, entry);
     slot = std::make_unique<PreparedEntry>(Prepare(*plan_, entry, memory_, communicator_.get()));
     SeedLanes(*slot, chaos_seed_);
   } else if (slot->memory_version != memory_.version()) {

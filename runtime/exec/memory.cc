@@ -14,8 +14,9 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/base/pages.h"
+#include "runtime/base/spread.h"
 #include "runtime/base/tensor.h"
-#include "runtime/exec/spread.h"
 
 namespace gradloom {
 namespace {
@@ -95,12 +96,8 @@ void HostArena::Grow(int64_t bytes, const char* what) {
   if (bytes >= kHugePageBytes) AskForHugePages(data_, mapped_);
 }
 
-// Moments of an optimizer are read before they are first written. A page that is read first is mapped to zeros, and mapped again at the
-// write, for which all threads of the process are interrupted: where this was measured that took longer than finding the memory.
-void HostArena::Populate() {
-  OnAllCores(bytes_, kPageBytes, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; at += kPageBytes) *static_cast<volatile std::byte*>(data_ + at) = {};
-  });
+void HostArena::Populate(int64_t bytes) {
+  OnAllCores(std::min(bytes, bytes_), kPageBytes, [&](int64_t begin, int64_t end) { PopulatePages(data_ + begin, end - begin); });
 }
 
 std::byte* HostArena::Nowhere() {

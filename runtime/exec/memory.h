@@ -24,8 +24,10 @@ class HostArena {
   // then nothing has changed.
   void Grow(int64_t bytes, const char* what);
 
-  // Has the system find memory for all of it now, on as many threads as there are cores, before anything is written there.
-  void Populate();
+  // Has the system find memory for the first bytes now, on as many threads as there are cores; what is written there stays. Moments of an
+  // optimizer are read before they are first written: a page that is read first is mapped to zeros, and mapped again at the write, for
+  // which all threads of the process are interrupted; where this was measured that took longer than finding the memory.
+  void Populate(int64_t bytes);
 
  private:
   // Of what has no bytes.

@@ -8,22 +8,26 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/checked.h"
+#include "runtime/base/spread.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/local_group.h"
 #include "runtime/exec/rethrow.h"
-#include "runtime/exec/spread.h"
 #include "runtime/exec/state_arena.h"
 
 namespace gradloom {
 
 namespace {
 
+// Of a transient arena. One that is larger may be so for data that decide extents, and have much that is never touched.
+constexpr int64_t kMostPopulated = int64_t{1} << 30;
+
 class HostArenaMemory : public ArenaMemory {
  public:
-  explicit HostArenaMemory(int64_t bytes) : memory_(bytes, "state") { memory_.Populate(); }
+  explicit HostArenaMemory(int64_t bytes) : memory_(bytes, "state") {}
   std::byte* at(int64_t offset) const override { return memory_.at(offset); }
   int64_t bytes() const override { return memory_.bytes(); }
   bool own_host_memory() const override { return true; }
+  void Populate() override { memory_.Populate(memory_.bytes()); }
   void Read(int64_t offset, int64_t bytes, void* to) const override {
     if (bytes > 0) std::memcpy(to, memory_.at(offset), static_cast<size_t>(bytes));
   }
@@ -92,6 +96,16 @@ void Memory::TakeTransient() {
   transient_ = std::move(taken);
   inputs_ = std::move(inputs);
   ++version_;
+}
+
+void Memory::Populate(const Plan& plan, int entry) {
+  if (!std::exchange(state_populated_, true)) state_->Populate();
+  const std::vector<RankBinding>& bindings = plan.entries[static_cast<size_t>(entry)].ranks;
+  for (int rank = own_.first; rank < own_.last; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    const int64_t bytes = plan.programs[static_cast<size_t>(bindings[r].program)].transient_bytes;
+    transient_[r].Populate(std::min(bytes, kMostPopulated));
+  }
 }
 
 void Memory::Extend(const Plan& plan, const Plan& before) {

@@ -42,6 +42,8 @@ class Memory {
   // Throws Error(kResource).
   void TakeTransient();
   void ReleaseTransient() { transient_.clear(), inputs_.clear(); }
+  // Has the system find the state's memory, once, and what an entry of the plan uses of the transient arenas, which are taken.
+  void Populate(const Plan& plan, int entry);
   // Goes on for `plan`, which extends `before`, the plan so far. Throws Error(kResource), and serves that plan as before.
   void Extend(const Plan& plan, const Plan& before);
 
@@ -72,6 +74,7 @@ class Memory {
   std::shared_ptr<StateArena> state_;
   std::vector<int> places_;  // by rank
   Sizes sizes_;
+  bool state_populated_ = false;
   int64_t version_ = 0;
   int64_t step_bytes_;                                 // of a rank
   std::vector<std::vector<ConstantsPart>> constants_;  // by place, ascending

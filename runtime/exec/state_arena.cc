@@ -5,9 +5,16 @@
 #include <string>
 #include <utility>
 
-#include "runtime/exec/spread.h"
+#include "runtime/base/pages.h"
+#include "runtime/base/spread.h"
 
 namespace gradloom {
+namespace {
+
+// Worth a call of the system.
+constexpr int64_t kPopulatedBytes = 64 << 10;
+
+}  // namespace
 
 StateArena::StateArena(const Plan& plan, const TakeArena& take, RankRange own) {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
@@ -35,6 +42,7 @@ void StateArena::SetInitial(const Plan& plan) {
     for (size_t rank = 0; rank < ranks(); ++rank) {
       if (!holds(rank) || !state.in_place(places_[rank])) continue;
       std::byte* const to = memory_[rank]->at(state.offset);
+      if (state.bytes >= kPopulatedBytes) PopulatePages(to, state.bytes);
       if (first == nullptr) {
         ToLayout(state.layout, state.shape, DTypeBytes(state.dtype), state.initial.data(), to);
         first = to;
@@ -43,6 +51,12 @@ void StateArena::SetInitial(const Plan& plan) {
       }
     }
   });
+}
+
+void StateArena::Populate() const {
+  for (const auto& arena : memory_) {
+    if (arena != nullptr) arena->Populate();
+  }
 }
 
 size_t StateArena::HolderOf(const StateTensor& state) const {

@@ -21,6 +21,8 @@ class ArenaMemory {
   virtual int64_t bytes() const = 0;
   // Whether at() is memory of this process alone, in which several threads may write at once.
   virtual bool own_host_memory() const { return false; }
+  // Has the system find all of it now, where that is a choice (HostArena::Populate).
+  virtual void Populate() {}
   // To and from host memory; they return when that is done.
   virtual void Read(int64_t offset, int64_t bytes, void* to) const = 0;
   virtual void Write(int64_t offset, int64_t bytes, const void* from) = 0;
@@ -47,6 +49,9 @@ class StateArena {
   // Whether a rank of this process holds the tensor.
   bool holds(const StateTensor& state) const { return HolderOf(state) < ranks(); }
   int64_t bytes(size_t rank) const { return memory_[rank]->bytes(); }
+  // Has the system find all memory of this process's ranks now: later than the initial values are in place, so that what held them
+  // meanwhile can be had again.
+  void Populate() const;
 
  private:
   void SetInitial(const Plan& plan);

@@ -94,10 +94,11 @@ FeedShapes ShapesOf(const Plan& plan, EntryKind kind, const Feeds& feeds) {
 
 }  // namespace
 
-Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : options_(std::move(options)) { Load(*plan); }
+Session::Session(std::shared_ptr<const Plan> plan, SessionOptions options) : options_(std::move(options)) { Load(std::move(plan)); }
 
-void Session::Load(const Plan& plan) {
-  const auto own = std::make_shared<Plan>(plan);  // shares programs and tensors
+void Session::Load(std::shared_ptr<const Plan> plan) {
+  const auto own = std::make_shared<Plan>(*plan);  // shares programs and tensors
+  plan.reset();                                    // what nobody else holds goes as soon as the state has it
   if (executor_ == nullptr) {
     executor_ = Executor::Make(own, options_.executor);
   } else if (!executor_->Extend(own)) {
@@ -114,7 +115,7 @@ int Session::FindEntry(EntryKind kind, const Feeds& feeds) {
     const FeedShapes shapes = ShapesOf(*plan_, kind, feeds);
     const std::shared_ptr<const Plan> extended = shapes.empty() ? nullptr : options_.source->Extend(*plan_, kind, shapes);
     if (extended != nullptr) {
-      Load(*extended);
+      Load(extended);
       entry = FittingEntry(*plan_, kind, feeds);
     }
   }

@@ -159,7 +159,7 @@ class Session {
   };
 
   // Makes the executor, of fresh state or of what there is, and keeps the plan.
-  void Load(const Plan& plan);
+  void Load(std::shared_ptr<const Plan> plan);
   int FindEntry(EntryKind kind, const Feeds& feeds);
   [[noreturn]] void ThrowUnfit(EntryKind kind, const Feeds& feeds) const;
   void CheckApart() const;

@@ -1,4 +1,4 @@
-#include "runtime/exec/spread.h"
+#include "runtime/base/spread.h"
 
 #include <gtest/gtest.h>
 
