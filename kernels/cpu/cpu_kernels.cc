@@ -54,6 +54,7 @@ constexpr Rows kFamilies[] = {
     CpuAveragePoolKernels,
     CpuResizeKernels,
     CpuGridSampleKernels,
+    CpuRoiAlignKernels,
     CpuPadKernels,
     CpuSignalKernels,
     CpuWidenedKernels,

@@ -40,7 +40,9 @@ std::span<const CpuKernel> CpuMaxPoolKernels() { return {}; }
 std::span<const CpuKernel> CpuAveragePoolKernels() { return {}; }
 std::span<const CpuKernel> CpuResizeKernels() { return {}; }
 std::span<const CpuKernel> CpuGridSampleKernels() { return {}; }
+std::span<const CpuKernel> CpuRoiAlignKernels() { return {}; }
 std::span<const CpuKernel> CpuPadKernels() { return {}; }
+std::span<const CpuKernel> CpuSignalKernels() { return {}; }
 std::span<const CpuKernel> CpuWidenedKernels() { return {}; }
 std::span<const CpuKernel> CpuSlowBfloat16Kernels() { return {}; }
 

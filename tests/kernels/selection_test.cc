@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/error.h"
@@ -192,6 +194,50 @@ TEST(GridSample, EveryModeAndItsGradient) {
         }
       }
     }
+  }
+}
+
+// Boxes within their images and across the border, turned around, of no extent, far outside and with corners that are no numbers.
+TEST(RoiAlign, MeansAndTheirGradient) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 80; ++round) {
+    const Shape x{1 + Below(random, 3), 1 + Below(random, 9), 1 + Below(random, 30), 1 + Below(random, 30)};
+    const int64_t count = 1 + Below(random, 12);
+    const Shape y{count, x[1], 1 + Below(random, 8), 1 + Below(random, 8)};
+    Attributes attributes = {{"sampling_ratio", Below(random, 4)}, {"spatial_scale", round % 2 == 0 ? 1.0f : 0.25f}};
+    if (round % 3 == 0) attributes.set("coordinate_transformation_mode", std::string("output_half_pixel"));
+    Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 1};
+    how.fill = [&](int input, Tensor& tensor, std::mt19937_64& draw) {
+      if (input == 2) {
+        for (int64_t& image : tensor.as<int64_t>()) image = Below(draw, x[0]);
+      } else if (input == 1) {
+        for (float& corner : tensor.as<float>()) corner = static_cast<float>(Below(draw, 1600)) / (round % 2 == 0 ? 32.0f : 8.0f) - 8;
+        tensor.as<float>()[0] = round % 8 == 0 ? std::numeric_limits<float>::quiet_NaN() : round % 8 == 1 ? 1e30f : 2;
+      }
+      return input == 1 || input == 2;
+    };
+    const std::vector<OperandType> operands{Float(x), Float({count, 4}), Int64({count})};
+    ExpectSameAsReference(Call("RoiAlign", "", operands, {Float(y)}, attributes), random, how, "cpu.RoiAlign");
+    std::vector<OperandType> with_gradient = operands;
+    with_gradient.push_back(Float(y));
+    ExpectSameAsReference(Call("RoiAlignGrad", "gradloom", with_gradient, {Float(x)}, attributes), random, how, "cpu.RoiAlignGrad");
+  }
+}
+
+TEST(RoiAlign, AnImageThatIsNotThereIsTold) {
+  const KernelCall call = Call("RoiAlign", "", {Float({2, 1, 4, 4}), Float({1, 4}), Int64({1})}, {Float({1, 1, 2, 2})});
+  const KernelRow& row = *FindKernel("cpu.RoiAlign");
+  const Tensor x(DType::kFloat32, {2, 1, 4, 4}), boxes(DType::kFloat32, {1, 4}), images = Tensor::From<int64_t>({2}, {1});
+  Tensor y(DType::kFloat32, {1, 1, 2, 2});
+  std::vector<std::byte> scratch(static_cast<size_t>(row.scratch_bytes(call)));
+  const void* inputs[] = {x.data(), boxes.data(), images.data()};
+  void* outputs[] = {y.data()};
+  try {
+    MakeCpuKernel(row, call)->Run(inputs, outputs, scratch.data(), nullptr);
+    FAIL() << "image 2 of 2 was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kData);
+    EXPECT_NE(error.message().find("image 2 of a batch of 2"), std::string::npos) << error.message();
   }
 }
 
