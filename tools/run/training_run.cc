@@ -16,10 +16,12 @@
 #include "runtime/session/shared_training.h"
 #include "tools/run/deterministic.h"
 #include "tools/run/environment.h"
+#include "tools/run/hparams.h"
 #include "tools/run/job.h"
 #include "tools/run/outputs.h"
 #include "tools/run/recipe.h"
 #include "tools/run/run_checkpoints.h"
+#include "tools/run/run_ending.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_instruments.h"
 #include "tools/run/run_observers.h"
@@ -38,35 +40,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// What runs of a sweep differ in, by the names of the keys. `batch`: the one that was chosen where none was given.
-std::map<std::string, Hparam> Hparams(const Configuration& configuration, int64_t batch) {
-  constexpr std::string_view kOthers[] = {"data.batch",       "loss.name",       "model.freeze", "train.epochs", "train.steps",
-                                          "train.accumulate", "train.precision", "train.seed",   "devices.use"};
-  std::map<std::string, Hparam> hparams;
-  for (const Key& key : Keys()) {
-    const bool wanted = key.section() == "optimizer" || key.section() == "schedule" ||
-                        std::find(std::begin(kOthers), std::end(kOthers), key.name) != std::end(kOthers);
-    if (!wanted || !configuration.has_value(key.name)) continue;
-    if (key.section() == "schedule" && !configuration.is_given(key.name) && std::string_view(key.name) != "schedule.name") continue;
-    const KeyValue& value = configuration.value(key.name);
-    if (const auto* on = std::get_if<bool>(&value)) {
-      hparams[key.name] = *on;
-    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
-      hparams[key.name] = static_cast<double>(*integer);
-    } else if (const auto* number = std::get_if<double>(&value)) {
-      hparams[key.name] = *number;
-    } else if (const auto* text = std::get_if<std::string>(&value)) {
-      hparams[key.name] = *text;
-    } else if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
-      std::string list;
-      for (const std::string& part : *texts) list += (list.empty() ? "" : " + ") + part;
-      hparams[key.name] = list;
-    }
-  }
-  hparams["data.batch"] = static_cast<double>(batch);
-  return hparams;
-}
 
 // What the environment tells NCCL, which takes it from there.
 std::string NcclVariables() {
@@ -241,7 +214,7 @@ class TrainingRun {
     try {
       job_->leads() ? TrainAll() : TrainAlong();
       // Those that hold parts of the model give them while rank 0 writes; the others need not wait for it.
-      const bool complete = stopped_ != StopReason::kRequested;
+      const bool complete = ending_.stopped != StopReason::kRequested;
       job_->set_phase(JobPhase::kEnd);
       if (complete && parts_->needed()) job_->leads() ? Save() : parts_->Give(*session_);
       job_->Leave();
@@ -254,10 +227,14 @@ class TrainingRun {
       log_.Record(explained.Describe());
       throw explained;
     }
-    if (!job_->leads()) return stopped_ == StopReason::kRequested ? StopSignals::ExitCodeOf(signal_) : 0;
-    if (stopped_ == StopReason::kRequested) return PrintStopped();
-    PrintEnd();
-    return 0;
+    const bool stopped = ending_.stopped == StopReason::kRequested;
+    if (job_->leads()) {
+      if (!stopped) screen_->PrintTable();
+      const RunEnding ending = Ending();
+      PrintEnding(log_, ending, set_up_, *session_);
+      if (json_) std::printf("%s\n", JsonLine(ReportOf(ending, set_up_, *session_)).c_str());
+    }
+    return stopped ? StopSignals::ExitCodeOf(ending_.signal) : 0;
   }
 
   // Beside what rank 0 writes, where this host sees the run's folder: false where it does not.
@@ -289,9 +266,9 @@ class TrainingRun {
     LetGoOfStart();
     Trainer trainer(*session_, set_up_.data.train, set_up_.data.eval, Options(), observers);
     if (!trainer_state_.empty()) trainer.set_state(trainer_state_);
-    stopped_ = trainer.Run();
+    ending_.stopped = trainer.Run();
     if (trace) trace->Finish();
-    if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
+    if (shared_ != nullptr && ending_.stopped == StopReason::kRequested) ending_.signal = shared_->stop();
   }
 
   // The plan holds the weights as they were at the start, which the state has by now, and the disk.
@@ -309,8 +286,8 @@ class TrainingRun {
         if (job_->leads()) shared_->set_saved_step(SavedStep());
         return shared_->stop() != 0;
       }
-      signal_ = job_->StopSignal(StopSignals::received(), SavedStep(), parts_->AsksToSave());
-      return signal_ != 0;
+      ending_.signal = job_->StopSignal(StopSignals::received(), SavedStep(), parts_->AsksToSave());
+      return ending_.signal != 0;
     };
     if (parts_->needed()) options.save_is_due = [this] { return parts_->IsDue(job_->save_agreed()); };
     return options;
@@ -319,7 +296,7 @@ class TrainingRun {
   void TrainAll() {
     RecordOptions records{.every = configuration_.Integer("log.every"),
                           .tensorboard = configuration_.Switch("log.tensorboard"),
-                          .hparams = Hparams(configuration_, set_up_.options.batch)};
+                          .hparams = HparamsOf(configuration_, set_up_.options.batch)};
     if (set_up_.data.eval.rows() > 0) {
       records.eval_columns.emplace_back("loss");
       for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.name);
@@ -354,14 +331,14 @@ class TrainingRun {
       log_.Line(std::string("the run is complete; to go on give it more ") + (set_up_.options.updates > 0 ? "--steps" : "--epochs") +
                 " than it had");
     parts_->StartClock();
-    stopped_ = trainer.Run();
-    if (shared_ != nullptr && stopped_ == StopReason::kRequested) signal_ = shared_->stop();
+    ending_.stopped = trainer.Run();
+    if (shared_ != nullptr && ending_.stopped == StopReason::kRequested) ending_.signal = shared_->stop();
     screen_->Clear();
     instruments_->Finish();
-    if (trainer.has_best()) best_ = {trainer.best(), trainer.best_step()};
-    waited_seconds_ = trainer.waited_seconds();
-    skipped_ = trainer.skipped();
-    train_seconds_ += screen_->seconds();
+    if (trainer.has_best()) ending_.best = {trainer.best(), trainer.best_step()};
+    ending_.waited_seconds = trainer.waited_seconds();
+    ending_.batches_left_out = trainer.skipped();
+    ending_.train_seconds = screen_->seconds();
   }
 
   // What a run that has ended leaves behind.
@@ -384,92 +361,20 @@ class TrainingRun {
     save_seconds_ = SecondsSince(start);
   }
 
-  // What was asked for from outside; the exit code.
-  int PrintStopped() {
-    log_.Line(std::string("stopped by ") + StopSignals::NameOf(signal_) + " after step " + std::to_string(session_->step()) + "   saved " +
-              Escaped(checkpoints_->last_path(), 4096));
-    log_.Line("go on   gradloom resume " + Escaped(folder_->path(), 4096));
-    if (json_) std::printf("%s\n", JsonLine(Report()).c_str());
-    return StopSignals::ExitCodeOf(signal_);
-  }
-
-  void PrintEnd() {
-    screen_->PrintTable();
-    const std::string watched = "eval/" + set_up_.options.watch.name;
-    std::string line = "done in " + Duration(SecondsSince(start_)) + " (compile " + Duration(set_up_.compile_seconds) + ", train " +
-                       Duration(train_seconds_) + ", save " + Duration(save_seconds_ + checkpoints_->seconds()) + ", waited " +
-                       Short(100 * waited_seconds_ / std::max(train_seconds_, 1e-9)) + "% for data)";
-    if (best_) line += "   best " + watched + " " + Short(best_->first) + " @ step " + std::to_string(best_->second);
-    log_.Line(line);
-    if (skipped_ > 0) log_.Line("left out " + WithCommas(skipped_) + " batches whose loss was not finite");
-    if (const auto scale = session_->loss_scale(); scale && scale->skipped > 0) {
-      log_.Line("left out " + WithCommas(scale->skipped) + " updates whose gradients were not finite; the loss scale is " +
-                Short(scale->scale));
-    }
-    if (stopped_ == StopReason::kNoBetter) {
-      log_.Line("stopped early: " + watched + " has not become better for " + std::to_string(set_up_.options.patience) + " evaluations");
-    }
-    if (shared_ != nullptr) log_.Line("hogwild " + SharedLine(shared_->counts()));
-    const DeviceMemory memory = session_->device_memory().front();
-    log_.Line("memory  " + Bytes(memory.allocated) + " allocated, " + Bytes(memory.cached) + " cached, " + Bytes(memory.free) + " free");
-    log_.Line("model   " + Escaped(folder_->ExportPath(), 4096) + "   all of the run: " + Escaped(folder_->path(), 4096));
-    if (json_) std::printf("%s\n", JsonLine(Report()).c_str());
-  }
-
-  static double PerUpdate(const SharedCounts& counts) {
-    return static_cast<double>(counts.overtaken) / std::max(static_cast<double>(counts.updates), 1.0);
-  }
-
-  std::string SharedLine(const SharedCounts& counts) const {
-    return std::to_string(shared_->processes()) + " processes, " + WithCommas(counts.updates) +
-           " updates; while one was made, others made " + Short(PerUpdate(counts)) + " (mean); of " + WithCommas(counts.marks) +
-           " marks made the same way " + WithCommas(counts.marks_lost) + " were lost";
-  }
-
-  // The last line for whoever runs many: one JSON object.
-  nlohmann::json Report() const {
-    const int64_t per_epoch = (set_up_.data.train.rows() + set_up_.options.batch - 1) / set_up_.options.batch;
-    nlohmann::json line{{"run", folder_->path()},
-                        {"epochs", (session_->batch() + per_epoch - 1) / per_epoch},
-                        {"steps", session_->step()},
-                        {"compile_s", set_up_.compile_seconds},
-                        {"train_s", train_seconds_},
-                        {"waited_s", waited_seconds_},
-                        {"planned_bytes", session_->planned_bytes()},
-                        {"memory", ToJson(session_->device_memory())["devices"]},
-                        {"resident_bytes", ThisProcess().resident_bytes},
-                        {"peak_bytes", ThisProcess().peak_bytes},
-                        {"stopped_early", stopped_ == StopReason::kNoBetter},
-                        {"checkpoint", checkpoints_->last_path()}};
-    if (stopped_ == StopReason::kRequested) {
-      line["stopped_by"] = StopSignals::NameOf(signal_);
-    } else {
-      line["model"] = folder_->ExportPath();
-    }
-    if (skipped_ > 0) line["batches_left_out"] = skipped_;
+  // How it went, with all that is known by now.
+  RunEnding Ending() const {
+    RunEnding ending = ending_;
+    ending.seconds = SecondsSince(start_);
+    ending.save_seconds = save_seconds_ + checkpoints_->seconds();
+    ending.run = folder_->path();
+    ending.checkpoint = checkpoints_->last_path();
+    ending.model = folder_->ExportPath();
+    if (screen_->last_epoch() != nullptr) ending.last_epoch = *screen_->last_epoch();
     if (shared_ != nullptr) {
-      const SharedCounts counts = shared_->counts();
-      line["hogwild"] = {{"processes", shared_->processes()},
-                         {"updates", counts.updates},
-                         {"updates_meanwhile", PerUpdate(counts)},
-                         {"marks", counts.marks},
-                         {"marks_lost", counts.marks_lost}};
+      ending.processes = shared_->processes();
+      ending.shared = shared_->counts();
     }
-    if (const auto scale = session_->loss_scale()) {
-      line["loss_scale"] = scale->scale;
-      line["updates_left_out"] = scale->skipped;
-    }
-    // None where a resume found nothing to do.
-    if (screen_->last_epoch() != nullptr) {
-      const EpochReport& last = *screen_->last_epoch();
-      line["train_loss"] = last.train_loss;
-      for (const auto& [name, value] : last.eval) line["eval_" + name] = value;
-    }
-    if (best_) {
-      line["best"] = best_->first;
-      line["best_step"] = best_->second;
-    }
-    return line;
+    return ending;
   }
 
   Configuration configuration_;
@@ -489,11 +394,8 @@ class TrainingRun {
   bool resumed_ = false;
   std::optional<RunParts> parts_;
   std::string trainer_state_, run_path_;
-  int signal_ = 0;  // that stopped the run
-  int64_t skipped_ = 0;
-  StopReason stopped_ = StopReason::kDone;
-  std::optional<std::pair<double, int64_t>> best_;
-  double train_seconds_ = 0, save_seconds_ = 0, waited_seconds_ = 0;
+  RunEnding ending_;  // as far as the trainer tells it
+  double save_seconds_ = 0;
 };
 
 }  // namespace
