@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks that pages name what exists: tests, files, links, classes of errors.
+"""Looks that pages name what exists: tests, files, links, headings, classes of errors; and code the sections of pages.
 
 Argument: WORKSPACE, by whose real place the source tree is read.
 """
@@ -7,8 +7,13 @@ import pathlib
 import re
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from pages import names_target  # noqa: E402
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
+from include_direction_test import source_files  # noqa: E402
+from pages import names_target, pages  # noqa: E402
+
+
+FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
 def missing_tests(root, text):
@@ -19,9 +24,31 @@ def missing_tests(root, text):
 
 
 def missing_links(page, text):
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", FENCED.sub("", text)):
         if "://" not in target and not (page.parent / target).exists():
             yield target
+
+
+def anchors(text):
+    """What a link may name within a page: its headings, as they are shown by those who show Markdown."""
+    headings = re.findall(r"^#+ +(.+?) *$", FENCED.sub("", text), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def missing_anchors(page, text):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", FENCED.sub("", text)):
+        if "://" in target:
+            continue
+        named = page.parent / target if target else page
+        if named.exists() and anchor not in anchors(named.read_text() if target else text):
+            yield f"{target}#{anchor}"
+
+
+def missing_sections(root, text):
+    """Of pages that code refers to: `docs/PAGE.md, "HEADING"`."""
+    for page, heading in re.findall(r'\b(docs/[\w-]+\.md), "([^"\n]+)"', text):
+        if not (root / page).exists() or not re.search(rf"^#+ {re.escape(heading)}$", (root / page).read_text(), re.M):
+            yield f'{page}, "{heading}"'
 
 
 def missing_files(root, text):
@@ -33,12 +60,15 @@ def missing_files(root, text):
 
 
 def faults(root):
-    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    for page in pages:
+    for page in map(root.joinpath, pages(root)):
         text = page.read_text()
-        for what, names in (("test", missing_tests(root, text)), ("link", missing_links(page, text)), ("file", missing_files(root, text))):
+        for what, names in (("test", missing_tests(root, text)), ("link", missing_links(page, text)), ("heading", missing_anchors(page, text)),
+                            ("file", missing_files(root, text))):
             for name in names:
                 yield f"{page.relative_to(root)}: there is no {what} {name}"
+    for path, text in source_files(root).items():
+        for name in missing_sections(root, text):
+            yield f"{path}: there is no section {name}"
     classes = set(re.findall(r'"(E-[A-Z-]+)"', (root / "runtime/base/error.cc").read_text()))
     for name in ("errors.md", "troubleshooting.md"):
         table = "\n".join(line for line in (root / "docs" / name).read_text().splitlines() if line.startswith("| E-"))
@@ -56,6 +86,9 @@ def main():
     root = pathlib.Path(sys.argv[1]).resolve().parent
     assert list(missing_tests(root, "`tests/style:no_such_test`")) == ["tests/style:no_such_test"]
     assert list(missing_links(root / "README.md", "[x](docs/no_such.md)")) == ["docs/no_such.md"]
+    planted = "## One, and two\n[x](#one-and-two) [y](#three) [z](docs/data.md#no-such)"
+    assert list(missing_anchors(root / "README.md", planted)) == ["#three", "docs/data.md#no-such"]
+    assert list(missing_sections(root, '// (docs/benchmarks.md, "No such").')) == ['docs/benchmarks.md, "No such"']
     assert list(missing_files(root, "`runtime/base/no_such.h`")) == ["runtime/base/no_such.h"]
     found = list(faults(root))
     print("\n".join(found) or "all that the pages name is there")
