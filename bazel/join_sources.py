@@ -45,4 +45,5 @@ def main():
         sys.stdout.write(f'#line 1 "{path}"\n{TOKEN.sub(mine, text)}')
 
 
-main()
+if __name__ == "__main__":
+    main()

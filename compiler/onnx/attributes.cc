@@ -1,4 +1,6 @@
 // Attributes of nodes: from protobuf to the graph's, with references of functions resolved.
+#include <type_traits>
+
 #include "compiler/onnx/attribute_form.h"
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"

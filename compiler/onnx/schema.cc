@@ -1,6 +1,7 @@
 #include "compiler/onnx/schema.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <unordered_map>

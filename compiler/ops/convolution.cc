@@ -4,6 +4,8 @@
 //   gradloom.ConvGradWeight(x, dy) {the same} -> dw of `shape`
 //
 // A transposed convolution is ConvGradInput with a bias, so the gradients of both are each other's operators.
+#include <algorithm>
+
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"

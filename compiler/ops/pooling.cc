@@ -4,6 +4,8 @@
 //     index tensor is kept from the forward phase)
 //   gradloom.AveragePoolGrad(dy) {shape, count_include_pad} -> dx of `shape`
 //   gradloom.LpPoolGrad(x, y, dy) {p} -> dx
+#include <algorithm>
+
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"

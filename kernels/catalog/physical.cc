@@ -1,6 +1,7 @@
 #include "kernels/catalog/physical.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 

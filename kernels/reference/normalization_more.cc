@@ -1,5 +1,6 @@
 // Normalisations over groups of channels, root mean squares, neighbouring channels, axes and norms. Sums
 // are gathered in double.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // Random tensors: an element comes from the counter of its place in the whole batch alone, so that a part of a tensor has
 // the numbers that the whole one has there.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>

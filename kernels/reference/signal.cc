@@ -1,4 +1,5 @@
 // Fourier transforms as sums: DFT, STFT, and the weights that turn spectra to mel bins.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numbers>

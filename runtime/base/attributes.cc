@@ -1,6 +1,7 @@
 #include "runtime/base/attributes.h"
 
 #include <charconv>
+#include <type_traits>
 
 namespace gradloom {
 namespace {

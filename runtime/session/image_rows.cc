@@ -1,6 +1,7 @@
 #include "runtime/session/image_rows.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <filesystem>

@@ -3,6 +3,7 @@
 #include <gradloom/gradloom.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>

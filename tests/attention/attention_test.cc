@@ -1,4 +1,5 @@
 // Attention: values of ONNX's reference implementation, gradients against finite differences in float64.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>

@@ -1,6 +1,8 @@
 // Groups of ranks in several real processes give the bits of as many ranks in one, whatever the sizes and the timing.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "compiler/compile.h"
 #include "gtest/gtest.h"

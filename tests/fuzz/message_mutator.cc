@@ -1,7 +1,9 @@
 #include "tests/fuzz/message_mutator.h"
 
 #include <cmath>
+#include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace gradloom {

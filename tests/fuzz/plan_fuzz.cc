@@ -1,6 +1,8 @@
 // Plan files: what is read is proved or refused, and shown in every way there is.
 #include <google/protobuf/message.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 

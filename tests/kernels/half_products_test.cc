@@ -2,6 +2,7 @@
 // machine is, and with its bfloat16 instructions hidden from oneDNN.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>

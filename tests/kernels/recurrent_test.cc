@@ -1,6 +1,7 @@
 // LSTM, GRU and RNN over products against the reference kernels.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 

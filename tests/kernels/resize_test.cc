@@ -1,6 +1,7 @@
 // Resize and its gradient against the reference kernels.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/cpu/cpu_kernels.h"

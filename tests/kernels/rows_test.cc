@@ -1,6 +1,7 @@
 // Reductions, softmax, normalisations, losses, optimizers and moves against the reference kernels.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 

@@ -1,6 +1,7 @@
 // Models that were exported with the batch as a number, at other batches.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>

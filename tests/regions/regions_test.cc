@@ -1,5 +1,6 @@
 // Branches and loops that are decided during a step: forward values and gradients of the plan against the model as the oracle runs it in
 // float64, by finite differences. On the CPU, and built once more with ON_CUDA on emulated GPUs (tests/cuda/BUILD).
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>

@@ -1,5 +1,6 @@
 // gradloom bench: how fast a model trains here.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>

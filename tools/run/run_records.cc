@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <ios>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
