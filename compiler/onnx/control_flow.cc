@@ -214,39 +214,62 @@ void Importer::RunLoop(const onnx::NodeProto& proto, Scope& scope) {
   BindOutputs(proto, RunRounds(proto, parts, origin, scope), scope);
 }
 
-void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
+struct ScanForm {
+  const onnx::GraphProto& body;
+  int carried = 0, scanned = 0;  // inputs: states first
+  size_t gathered = 0;           // outputs behind the states
+  std::vector<int64_t> in_axes, out_axes, in_directions, out_directions;
+
+  // A list that ends before `i` says 0.
+  static int64_t At(const std::vector<int64_t>& list, size_t i) { return i < list.size() ? list[i] : 0; }
+  int64_t in_axis(size_t i) const { return At(in_axes, i); }
+  int64_t out_axis(size_t i) const { return At(out_axes, i); }
+  bool reads_backwards(size_t i) const { return At(in_directions, i) == 1; }
+  bool gathers_backwards(size_t i) const { return At(out_directions, i) == 1; }
+};
+
+ScanForm Importer::FormOfScan(const onnx::NodeProto& proto, const Scope& scope) const {
   const std::string where = WhereOf(proto, scope);
-  const onnx::GraphProto& graph = GraphOf(FindAttribute(proto, "body", scope), "body", where);
+  ScanForm form{.body = GraphOf(FindAttribute(proto, "body", scope), "body", where)};
   if (const auto version = scope.opsets->find(""); version != scope.opsets->end() && version->second < 9)
     throw Error(ErrorCode::kUnsupported, "a Scan of opset 8, which scans batches of sequences", where,
                 "export the model for opset 9 or newer");
-  const auto ints = [&](const char* name) {
-    const auto* attribute = FindAttribute(proto, name, scope);
-    return attribute == nullptr ? std::vector<int64_t>{} : std::vector<int64_t>(attribute->ints().begin(), attribute->ints().end());
-  };
   const auto* count = FindAttribute(proto, "num_scan_inputs", scope);
   const int64_t scanned = count == nullptr ? 0 : count->i();
-  const int64_t carried = proto.input_size() - scanned;
-  if (scanned <= 0 || carried < 0)
+  if (scanned <= 0 || scanned > proto.input_size())
     throw Error(ErrorCode::kAttr, "num_scan_inputs " + std::to_string(scanned) + " of " + std::to_string(proto.input_size()) + " inputs",
                 where);
-  const int64_t gathered = graph.output_size() - carried;
-  if (graph.input_size() != proto.input_size() || gathered < 0 || proto.output_size() > graph.output_size()) {
+  form.scanned = static_cast<int>(scanned);
+  form.carried = proto.input_size() - form.scanned;
+  if (form.body.input_size() != proto.input_size() || form.body.output_size() < form.carried ||
+      proto.output_size() > form.body.output_size()) {
     throw Error(ErrorCode::kArity, "the inputs and outputs of a Scan are not those of its body", where);
   }
-  const std::vector<int64_t> in_axes = ints("scan_input_axes"), out_axes = ints("scan_output_axes");
-  const std::vector<int64_t> in_directions = ints("scan_input_directions"), out_directions = ints("scan_output_directions");
-  const auto at = [](const std::vector<int64_t>& list, size_t i) { return i < list.size() ? list[i] : 0; };
+  form.gathered = static_cast<size_t>(form.body.output_size() - form.carried);
+  const auto read = [&](const char* name, std::vector<int64_t>& to) {
+    if (const auto* attribute = FindAttribute(proto, name, scope)) to.assign(attribute->ints().begin(), attribute->ints().end());
+  };
+  read("scan_input_axes", form.in_axes);
+  read("scan_output_axes", form.out_axes);
+  read("scan_input_directions", form.in_directions);
+  read("scan_output_directions", form.out_directions);
+  return form;
+}
+
+void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
+  const std::string where = WhereOf(proto, scope);
+  const ScanForm form = FormOfScan(proto, scope);
+  const onnx::GraphProto& graph = form.body;
   LoopParts parts{.graph = graph};
-  for (int64_t i = 0; i < carried; ++i) parts.states.push_back(Lookup(proto.input(static_cast<int>(i)), proto, scope));
+  for (int i = 0; i < form.carried; ++i) parts.states.push_back(Lookup(proto.input(i), proto, scope));
   std::vector<Binding> inputs;
   std::vector<int> axes;
   Size length;
-  for (int64_t i = 0; i < scanned; ++i) {
-    const ValueId id = NeededTensorOf(proto.input(static_cast<int>(carried + i)), proto, scope);
+  for (int i = 0; i < form.scanned; ++i) {
+    const ValueId id = NeededTensorOf(proto.input(form.carried + i), proto, scope);
     inputs.push_back({id, nullptr});
     const Shape& shape = emitter().graph().value(id).shape;
-    const int64_t wanted = at(in_axes, static_cast<size_t>(i));
+    const int64_t wanted = form.in_axis(static_cast<size_t>(i));
     const auto axis = NormalAxis(wanted, shape.rank());
     if (!axis) throw Error(ErrorCode::kAttr, "scan_input_axes names axis " + std::to_string(wanted) + " of " + shape.ToString(), where);
     axes.push_back(*axis);
@@ -275,20 +298,20 @@ void Importer::RunScan(const onnx::NodeProto& proto, Scope& scope) {
     for (size_t i = 0; i < states.size(); ++i) body.names[graph.input(static_cast<int>(i)).name()] = states[i];
     for (size_t i = 0; i < inputs.size(); ++i) {
       const ValueId whole = Inner(inputs[i].tensor, scope.depth);
-      const ValueId place = directed(trip, at(in_directions, i) == 1);
+      const ValueId place = directed(trip, form.reads_backwards(i));
       const ValueId row = EmitOp("Gather", {whole, place}, {{"axis", int64_t{axes[i]}}}, origin, "");
-      body.names[graph.input(static_cast<int>(static_cast<size_t>(carried) + i)).name()] = {row, nullptr};
+      body.names[graph.input(form.carried + static_cast<int>(i)).name()] = {row, nullptr};
     }
   };
-  parts.place = [&](ValueId trip, size_t output) { return directed(trip, at(out_directions, output) == 1); };
+  parts.place = [&](ValueId trip, size_t output) { return directed(trip, form.gathers_backwards(output)); };
   std::vector<Binding> results = RunRounds(proto, parts, origin, scope);
-  for (size_t i = 0; i < static_cast<size_t>(gathered) && static_cast<size_t>(carried) + i < results.size(); ++i) {
-    Binding& rows = results[static_cast<size_t>(carried) + i];
-    if (rows.tensor == kNoValue || at(out_axes, i) == 0) continue;
+  for (size_t i = 0; i < form.gathered && static_cast<size_t>(form.carried) + i < results.size(); ++i) {
+    Binding& rows = results[static_cast<size_t>(form.carried) + i];
+    if (rows.tensor == kNoValue || form.out_axis(i) == 0) continue;
     const int rank = emitter().graph().value(rows.tensor).shape.rank();
-    const auto axis = NormalAxis(at(out_axes, i), rank);
+    const auto axis = NormalAxis(form.out_axis(i), rank);
     if (!axis)
-      throw Error(ErrorCode::kAttr, "scan_output_axes names axis " + std::to_string(at(out_axes, i)) + " of rank " + std::to_string(rank),
+      throw Error(ErrorCode::kAttr, "scan_output_axes names axis " + std::to_string(form.out_axis(i)) + " of rank " + std::to_string(rank),
                   where);
     std::vector<int64_t> perm;
     for (int k = 1; k < rank; ++k) perm.push_back(k);

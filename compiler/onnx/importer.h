@@ -53,6 +53,9 @@ struct RegionFrame {
   bool Outside(const Size& size, Size& outside) const;
 };
 
+// What a Scan says of its inputs and outputs.
+struct ScanForm;
+
 // A Loop or a Scan.
 struct LoopParts {
   const onnx::GraphProto& graph;
@@ -174,6 +177,7 @@ class Importer {
   // One that is written out; false: whether it goes on is not known before the run.
   bool UnrollLoop(const LoopParts& parts, const std::string& origin, const Scope& scope, std::vector<Binding>& results);
   void RunScan(const onnx::NodeProto& proto, Scope& scope);
+  ScanForm FormOfScan(const onnx::NodeProto& proto, const Scope& scope) const;
   std::vector<Binding> RunRounds(const onnx::NodeProto& proto, LoopParts& parts, const std::string& origin, const Scope& scope);
   // Whether so many rounds of so many nodes may be written out.
   bool MayUnroll(int64_t trips, int64_t nodes) const;
