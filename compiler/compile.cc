@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "compiler/batch_importer.h"
-#include "compiler/cost/cost_model.h"
 #include "compiler/device_passes.h"
 #include "compiler/divide_graph.h"
 #include "compiler/entry_form.h"

@@ -17,7 +17,6 @@
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/standard_form.h"
-#include "compiler/passes/step_params.h"
 #include "compiler/passes/traced.h"
 #include "compiler/passes/training_view.h"
 #include "runtime/plan/schedule_formula.h"

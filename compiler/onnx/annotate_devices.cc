@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "compiler/onnx/node_names.h"
-#include "compiler/onnx/operator_support.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {

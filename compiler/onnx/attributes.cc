@@ -3,7 +3,6 @@
 
 #include "compiler/onnx/attribute_form.h"
 #include "compiler/onnx/importer.h"
-#include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/onnx/tensor_data.h"
 

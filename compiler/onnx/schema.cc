@@ -6,7 +6,6 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "compiler/onnx/proto_convert.h"
 #include "runtime/base/nearest.h"
 
 namespace gradloom {

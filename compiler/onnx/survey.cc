@@ -10,7 +10,6 @@
 #include "compiler/onnx/model_file.h"
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
-#include "compiler/onnx/schema.h"
 
 namespace gradloom {
 namespace {

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "compiler/onnx/operator_support.h"
-#include "compiler/onnx/proto_convert.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {

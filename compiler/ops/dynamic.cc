@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "compiler/ops/families.h"
-#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 
 namespace gradloom {

@@ -4,7 +4,6 @@
 //   gradloom.RmsNormGrad(dy, x, scale) {axis, epsilon} -> (dx, dscale of the normalised shape)
 //   gradloom.LrnGrad(dy, x) {size, alpha, beta, bias} -> dx
 #include "compiler/ops/families.h"
-#include "compiler/ops/gradients.h"
 #include "compiler/ops/own_types.h"
 #include "compiler/ops/sharding.h"
 

@@ -1,6 +1,5 @@
 // Numbers as small integers or floats times a scale.
 #include "compiler/ops/families.h"
-#include "compiler/ops/gradients.h"
 #include "compiler/ops/sharding.h"
 
 namespace gradloom {

@@ -1,7 +1,6 @@
 // Resize. It is linear in X: the gradient is the transposed map, an operator of ours.
 #include "compiler/ops/families.h"
 #include "compiler/ops/own_types.h"
-#include "compiler/ops/sharding.h"
 
 namespace gradloom {
 namespace {

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/ops/op.h"
 #include "compiler/passes/graph_match.h"
 #include "compiler/passes/node_order.h"
 

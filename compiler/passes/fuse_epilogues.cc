@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "compiler/graph/constants.h"
-#include "compiler/ops/op.h"
 #include "compiler/passes/fuse_gelu.h"
 #include "compiler/passes/graph_match.h"
 #include "compiler/passes/node_order.h"

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/graph/constants.h"
 #include "compiler/passes/graph_match.h"
 #include "compiler/passes/slice_part.h"
 

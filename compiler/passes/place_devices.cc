@@ -4,7 +4,6 @@
 #include <set>
 #include <utility>
 
-#include "compiler/ops/op.h"
 #include "compiler/passes/add_loss.h"
 #include "compiler/passes/place_state.h"
 #include "runtime/base/error.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "compiler/passes/loss_scale.h"
-#include "compiler/passes/node_order.h"
 #include "runtime/base/checked.h"
 
 namespace gradloom {

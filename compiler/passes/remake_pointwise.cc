@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/ops/op.h"
 #include "compiler/passes/fuse_pointwise.h"
 #include "compiler/passes/node_order.h"
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/catalog/convolution.h"
-#include "kernels/catalog/physical.h"
 #include "kernels/catalog/pointwise.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/convolution_desc.h"

@@ -8,7 +8,6 @@
 
 #include "kernels/catalog/physical.h"
 #include "kernels/cpu/convert.h"
-#include "kernels/cpu/families.h"
 #include "kernels/cpu/parallel.h"
 #include "runtime/base/error.h"
 

@@ -9,7 +9,6 @@
 #include "kernels/reference/families.h"
 #include "kernels/reference/numbers.h"
 #include "kernels/reference/operands.h"
-#include "kernels/reference/wanted.h"
 
 namespace gradloom {
 namespace {

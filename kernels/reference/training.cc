@@ -3,7 +3,6 @@
 
 #include "kernels/reference/families.h"
 #include "kernels/reference/numbers.h"
-#include "kernels/reference/operands.h"
 
 namespace gradloom {
 namespace {

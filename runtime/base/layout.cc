@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "runtime/comm/communicator.h"
 #include "runtime/exec/check_machine.h"
 #include "runtime/exec/device_executor.h"
 #include "runtime/exec/host_executor.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "runtime/base/checked.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/verify_scope.h"
 

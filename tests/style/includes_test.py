@@ -145,6 +145,8 @@ MORE = {
 # What begins its line belongs to a namespace; the last pattern is one of constants anywhere.
 AT_THE_MARGIN = DECLARED[:-1]
 FORWARD = re.compile(r"^ *(?:friend )?(?:class|struct|enum class) (\w+)(?: : [\w:]+)?;$", re.M)
+# Of a std::function that a function gives.
+SIGNATURE = re.compile(r"(?<=function)<[^<>()\n]*\([^()\n]*\)>")
 MACRO = re.compile(r"^#define (\w+)", re.M)
 WORDS = ("alignas", "__attribute__", "static_assert", "decltype", "noexcept")
 # What a name is declared by within a class, a function or a template: behind a type a variable, a member or a parameter, ...
@@ -192,7 +194,7 @@ class Sources:
         return seen
 
     def declarations(self, code):
-        code = FORWARD.sub("", code)
+        code = SIGNATURE.sub("", FORWARD.sub("", code))
         return set(MACRO.findall(code)).union(*(pattern.findall(code) for pattern in AT_THE_MARGIN)).difference(WORDS)
 
 

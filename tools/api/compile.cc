@@ -10,7 +10,6 @@
 #include "tools/api/default_devices.h"
 #include "tools/api/handles.h"
 #include "tools/run/compile_model.h"
-#include "tools/run/memory_limit.h"
 #include "tools/run/obstacles.h"
 
 namespace gradloom::api {

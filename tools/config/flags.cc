@@ -3,8 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "runtime/base/error.h"
-
 namespace gradloom {
 namespace {
 

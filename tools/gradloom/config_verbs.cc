@@ -14,7 +14,6 @@
 #include "tools/run/initial_configuration.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/json_line.h"
-#include "tools/screen/screen.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {

@@ -23,7 +23,6 @@
 #include "runtime/base/version.h"
 #include "tools/config/keys.h"
 #include "tools/gradloom/verbs.h"
-#include "tools/run/environment.h"
 #include "tools/run/obstacles.h"
 #include "tools/screen/error_file.h"
 #include "tools/screen/screen.h"

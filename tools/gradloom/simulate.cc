@@ -19,10 +19,8 @@
 #include "tools/report/schedule.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/environment.h"
-#include "tools/run/run_folder.h"
 #include "tools/run/run_profile.h"
 #include "tools/run/sound_plan.h"
-#include "tools/run/trained_model.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {

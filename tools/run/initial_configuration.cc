@@ -6,7 +6,6 @@
 #include "compiler/compile.h"
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
-#include "tools/run/recipe.h"
 #include "tools/run/set_up.h"
 
 namespace gradloom {

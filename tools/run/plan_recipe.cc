@@ -6,10 +6,8 @@
 #include "compiler/onnx/export.h"
 #include "runtime/base/error.h"
 #include "runtime/plan/memory_report.h"
-#include "runtime/plan/plan_file.h"
 #include "tools/run/recipe.h"
 #include "tools/run/sound_plan.h"
-#include "tools/run/trained_model.h"
 #include "tools/run/training_job.h"
 
 namespace gradloom {

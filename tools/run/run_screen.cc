@@ -7,7 +7,6 @@
 #include "runtime/plan/memory_report.h"
 #include "runtime/plan/plan_file.h"
 #include "tools/run/compile_model.h"
-#include "tools/run/environment.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
