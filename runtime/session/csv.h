@@ -1,5 +1,6 @@
 // Tables of numbers in comma-separated text, plain or gzipped (RFC 4180: quotes, doubled quotes, line breaks
-// within quotes; a byte order mark and blank lines are passed over).
+// within quotes; a byte order mark and blank lines are passed over). Beyond it, as other readers have it: a quote that does not begin its
+// field is text, and where the first line ends with a carriage return alone, the others do as well.
 #pragma once
 
 #include <cstdint>

@@ -23,6 +23,7 @@ CsvRecords::CsvRecords(const std::string& path, const CsvOptions& options)
   if (end_ >= 2 && (std::memcmp(buffer_.data(), "\xFF\xFE", 2) == 0 || std::memcmp(buffer_.data(), "\xFE\xFF", 2) == 0)) {
     throw Error(ErrorCode::kData, "this is UTF-16 text", Escaped(path, 4096), "save it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW");
   }
+  FindLineBreak();
 }
 
 std::string CsvRecords::Place(size_t field) const {
@@ -48,28 +49,57 @@ bool CsvRecords::Fill() {
   return got > 0;
 }
 
+// What the first line ends with: a carriage return alone as the first Macintoshes wrote it, and spreadsheets still do when they are asked
+// to.
+void CsvRecords::FindLineBreak() {
+  const std::string_view text(buffer_.data(), end_);
+  At at = At::kField;
+  for (size_t from = begin_, found; (found = text.find_first_of("\r\n", from)) != std::string_view::npos; from = found + 1) {
+    at = Behind(at, text.data() + from, text.data() + found);
+    if (at == At::kQuotes) continue;
+    if (text[found] == '\r' && found + 1 < text.size() && text[found + 1] != '\n') line_break_ = '\r';
+    return;
+  }
+}
+
+// Behind the bytes [from, to) of a record. A quote that does not begin its field is text (5" pipe), and one that is doubled within quotes
+// does not end them.
+CsvRecords::At CsvRecords::Behind(At at, const char* from, const char* to) {
+  while (from < to) {
+    const void* const found = std::memchr(from, '"', static_cast<size_t>(to - from));
+    if (found == nullptr) return at == At::kQuotes ? at : to[-1] == options_.delimiter ? At::kField : At::kText;
+    const char* const quote = static_cast<const char*>(found);
+    if (at == At::kQuotes) {
+      at = At::kQuote;
+    } else if (quote == from ? at == At::kField || at == At::kQuote : quote[-1] == options_.delimiter) {
+      at = At::kQuotes;
+      quoted_ = true;
+    } else {
+      at = At::kText;
+    }
+    from = quote + 1;
+  }
+  return at;
+}
+
 // Sets record_end_, next_ and quoted_ for the record at begin_; false where nothing is left.
 bool CsvRecords::FindEnd() {
   line_ = next_line_;
   quoted_ = false;
-  bool inside = false;  // of quotes
+  At at = At::kField;
   size_t searched = 0;  // bytes behind begin_
   int64_t breaks = 0;
   while (true) {
     while (begin_ + searched < end_) {
       const char* from = buffer_.data() + begin_ + searched;
       const size_t left = end_ - begin_ - searched;
-      const void* line_break = std::memchr(from, '\n', left);
+      const void* line_break = std::memchr(from, line_break_, left);
       const size_t piece = line_break ? static_cast<size_t>(static_cast<const char*>(line_break) - from) : left;
-      // An odd number of quotes leaves the record open at the line break; a doubled quote changes nothing.
-      for (const char* at = from; (at = static_cast<const char*>(std::memchr(at, '"', static_cast<size_t>(from + piece - at)))); ++at) {
-        inside = !inside;
-        quoted_ = true;
-      }
+      at = Behind(at, from, from + piece);
       searched += piece;
       if (!line_break) break;
       ++breaks;
-      if (!inside) {
+      if (at != At::kQuotes) {
         record_end_ = begin_ + searched;
         next_ = record_end_ + 1;
         next_line_ += breaks;
@@ -78,7 +108,7 @@ bool CsvRecords::FindEnd() {
       ++searched;
     }
     if (Fill()) continue;
-    if (inside) throw Error(ErrorCode::kData, "a quote is never closed", Place(0));
+    if (at == At::kQuotes) throw Error(ErrorCode::kData, "a quote is never closed", Place(0));
     if (begin_ == end_) return false;
     record_end_ = next_ = end_;
     next_line_ += breaks;

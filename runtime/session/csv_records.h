@@ -26,8 +26,13 @@ class CsvRecords {
   std::string Place(size_t field) const;
 
  private:
+  // Where a record is read up to: before a field, within one without quotes, within quotes, behind a quote that may end them.
+  enum class At { kField, kText, kQuotes, kQuote };
+
   bool Fill();
+  void FindLineBreak();
   bool FindEnd();
+  At Behind(At at, const char* from, const char* to);
   void Split(std::vector<std::string_view>& fields);
   char* Unquote(char* quote, char* end, std::vector<std::string_view>& fields);
   void Add(std::string_view field, std::vector<std::string_view>& fields) const;
@@ -39,7 +44,8 @@ class CsvRecords {
   size_t record_end_ = 0;       // of the record at begin_, its line break excluded
   size_t next_ = 0;             // the start of the record after it
   int64_t line_ = 0, next_line_ = 1;
-  bool quoted_ = false;  // the record at begin_ holds a quote
+  bool quoted_ = false;  // the record at begin_ has a field in quotes
+  char line_break_ = '\n';
 };
 
 }  // namespace gradloom

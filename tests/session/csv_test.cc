@@ -110,6 +110,26 @@ TEST_F(CsvTest, QuotesAndLineEnds) {
   EXPECT_EQ(Floats("a;b\n1;2\n", "b", {.delimiter = ';'}), (Values{2}));
 }
 
+// As Python's csv and spreadsheets have it: two rows were one, and its fields in other columns, where each of them had such a quote.
+TEST_F(CsvTest, QuotesWithinTextAreText) {
+  const std::string text = "1,2,3,5\" pipe,0\n4,5,6,7\" pipe,1\n";
+  EXPECT_EQ(Floats(text, "0..2"), (Values{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(Ints(text, "-1"), (Integers{0, 1}));
+  EXPECT_EQ(Floats("a,b,c\nsay \"hi\",1,\"x\n\"\"y\"\n'\"',2,\"\"\n", "b"), (Values{1, 2}));
+  // Wherever a piece of the file ends that is read at once.
+  for (size_t filled = (64 << 10) - 8; filled < (64 << 10) + 8; ++filled) {
+    const std::string header = "n" + std::string(filled - 8, 'o') + ",v\n";
+    EXPECT_EQ(Floats(header + "5\" p,1\n\"a \"\"b\"\"\n\",2\n", "v", {.max_field_bytes = 1 << 20}), (Values{1, 2}));
+  }
+}
+
+TEST_F(CsvTest, CarriageReturnsAloneEndLines) {
+  EXPECT_EQ(Floats("1,2\r3,4\r5,6\r", "0"), (Values{1, 3, 5}));
+  EXPECT_EQ(Floats("\"a\nb\",c\r1,\"2\"\r\r3,4", "c"), (Values{2, 4}));
+  EXPECT_EQ(Floats("a\r\n1\r\n", "a"), (Values{1}));
+  Refused("a,b\r1,2\r3,x\r", ":3:2");
+}
+
 TEST_F(CsvTest, Numbers) {
   EXPECT_EQ(Floats("1e3\n+2.5\n-.5\n1e-60\n3.4028235e38\n0.1\n", "0"), (Values{1000, 2.5f, -0.5f, 0, 3.4028235e38f, 0.1f}));
   EXPECT_EQ(Floats("1e-40\n", "0")[0], 1e-40f);  // subnormal
