@@ -13,6 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
 constexpr int32_t kMagic = 20240520;
+constexpr int32_t kWideMagic = 20240801;  // of llm.c's files for larger vocabularies: 32 bits a token
 constexpr int32_t kVersion = 1;
 constexpr int64_t kHeaderWords = 256;
 constexpr int64_t kHeaderBytes = kHeaderWords * 4;
@@ -27,6 +28,10 @@ Place FindTokens(const InputFile& file) {
   int64_t start = 0, bytes = file.bytes();
   int32_t head[3] = {};
   if (bytes >= kHeaderBytes) file.ReadAt(0, head, sizeof head);
+  if (head[0] == kWideMagic) {
+    throw Error(ErrorCode::kData, "tokens of 32 bits, as llm.c has them for Llama 3; those of 16 bits are read", where,
+                "write them as int64 windows into an .npz, with the next ones beside them");
+  }
   if (head[0] == kMagic) {
     if (head[1] != kVersion) {
       throw Error(ErrorCode::kData, "version " + std::to_string(head[1]) + " of llm.c's token files; version 1 is read", where);

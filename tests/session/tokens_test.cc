@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/session/temporary_folder.h"
 
 namespace gradloom {
@@ -39,6 +41,11 @@ TEST(Tokens, RefusesWhatIsDamaged) {
   EXPECT_NE(message("abc").find("no whole number"), std::string::npos);
   text[4] = 9;
   EXPECT_NE(message(text).find("version 9"), std::string::npos);
+  // Tokens of 32 bits were read as twice as many of 16, the header among them.
+  const int32_t wide[] = {20240801, 7, 4};
+  text.resize(1024 + 16);
+  std::memcpy(text.data(), wide, sizeof wide);
+  EXPECT_NE(message(text).find("tokens of 32 bits"), std::string::npos);
 }
 
 TEST(Tokens, WindowsAreFollowedByTheNextToken) {
