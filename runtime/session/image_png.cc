@@ -1,12 +1,47 @@
 // PNG through libpng's simplified interface, which keeps its error handling to itself.
 #include <png.h>
 
+#include <string_view>
+
 #include "runtime/base/error.h"
 #include "runtime/session/image_formats.h"
 
 namespace gradloom {
+namespace {
+
+// Luma as JPEG and Pillow have it (ITU-R BT.601), of the samples as they are: libpng would mix light, and a picture would have other greys
+// as a PNG than as a JPEG.
+Image Grey(const Image& image) {
+  Image grey{image.height, image.width, 1, std::vector<uint8_t>(image.samples.size() / 3)};
+  const uint8_t* rgb = image.samples.data();
+  for (uint8_t& sample : grey.samples) {
+    sample = static_cast<uint8_t>((19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 32768) >> 16);
+    rgb += 3;
+  }
+  return grey;
+}
+
+// The file without what it says of light (gAMA and its like), which other readers leave alone, too: samples are what they are, and would be
+// computed anew by it. Damage is libpng's to find.
+std::string WithoutLight(const std::string& bytes) {
+  constexpr size_t kSignatureBytes = 8, kFrameBytes = 12;  // of a chunk: length, name and checksum
+  std::string kept = bytes.substr(0, kSignatureBytes);
+  size_t at = kSignatureBytes;
+  while (at + kFrameBytes <= bytes.size()) {
+    size_t length = 0;
+    for (size_t i = 0; i < 4; ++i) length = length << 8 | static_cast<unsigned char>(bytes[at + i]);
+    const std::string_view name(bytes.data() + at + 4, 4);
+    if (name == "IDAT" || length > bytes.size() - at - kFrameBytes) break;
+    if (name != "gAMA" && name != "cHRM" && name != "sRGB" && name != "iCCP") kept.append(bytes, at, length + kFrameBytes);
+    at += length + kFrameBytes;
+  }
+  return kept.append(bytes, at);
+}
+
+}  // namespace
 
 Image DecodePng(const std::string& bytes, int channels, const std::string& where) {
+  const std::string plain = WithoutLight(bytes);
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   const auto fail = [&] {
@@ -14,19 +49,21 @@ Image DecodePng(const std::string& bytes, int channels, const std::string& where
     png_image_free(&png);
     throw Error(ErrorCode::kData, "a damaged PNG image: " + Escaped(reason), where, "fetch or copy it again, or take it out of the data");
   };
-  if (png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()) == 0) fail();
+  if (png_image_begin_read_from_memory(&png, plain.data(), plain.size()) == 0) fail();
   try {
     CheckImageSize(png.height, png.width, where);
   } catch (...) {
     png_image_free(&png);
     throw;
   }
-  png.format = channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
-  Image image{png.height, png.width, channels, {}};
+  png.format = PNG_FORMAT_RGB;
+  // Samples of 16 bits are not of another kind than those of 8: without this they are taken for linear light.
+  png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
+  Image image{png.height, png.width, 3, {}};
   image.samples.resize(PNG_IMAGE_SIZE(png));
   const png_color black{0, 0, 0};
   if (png_image_finish_read(&png, &black, image.samples.data(), 0, nullptr) == 0) fail();
-  return image;
+  return channels == 1 ? Grey(image) : image;
 }
 
 }  // namespace gradloom

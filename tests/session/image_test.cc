@@ -47,7 +47,27 @@ TEST(Image, GreyAndColourGiveEachOther) {
   const Image colour = DecodeImage(PngOf(Picture(4, 4, 1)), 3, "test");
   EXPECT_EQ(colour.at(1, 2)[0], Picture(4, 4, 1).at(1, 2)[0]);
   EXPECT_EQ(colour.at(1, 2)[2], Picture(4, 4, 1).at(1, 2)[0]);
-  EXPECT_EQ(DecodeImage(PngOf(Picture(4, 4, 3)), 1, "test").samples.size(), 16U);
+}
+
+// A PNG's greys were those of mixed light, (255, 0, 0) 127 and not 76.
+TEST(Image, GreysArePillowsAndTheSameOfPngAndJpeg) {
+  Image colours{2, 2, 3, {255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30}};
+  EXPECT_EQ(DecodeImage(PngOf(colours), 1, "test").samples, (std::vector<uint8_t>{76, 150, 29, 18}));
+  Image red{16, 16, 3, {}};
+  for (int i = 0; i < 256; ++i) red.samples.insert(red.samples.end(), {255, 0, 0});
+  EXPECT_NEAR(DecodeImage(JpegOf(red, 100), 1, "test").at(8, 8)[0], 76, 1);
+}
+
+// 16 bits a sample, as scientific pictures have them: 32896 of 65535 is 128 of 255.
+TEST(Image, SamplesOf16BitsKeepTheirShareOfTheWhole) {
+  png_image png{.version = PNG_IMAGE_VERSION, .width = 2, .height = 1, .format = PNG_FORMAT_LINEAR_Y};
+  // libpng says in a chunk gAMA that they are of linear light, which other readers, too, leave alone.
+  const uint16_t samples[] = {32896, 257};
+  png_alloc_size_t bytes = 0;
+  ASSERT_NE(png_image_write_to_memory(&png, nullptr, &bytes, 0, samples, 0, nullptr), 0);
+  std::string file(bytes, '\0');
+  ASSERT_NE(png_image_write_to_memory(&png, file.data(), &bytes, 0, samples, 0, nullptr), 0);
+  EXPECT_EQ(DecodeImage(file, 1, "test").samples, (std::vector<uint8_t>{128, 1}));
 }
 
 TEST(Image, RefusesWhatIsDamaged) {
