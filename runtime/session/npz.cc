@@ -251,6 +251,8 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
   Archive archive(zip_fdopen(fd, ZIP_CHECKCONS, &code));
   if (!archive) {
     ::close(fd);
+    if (code == ZIP_ER_EXISTS)
+      throw Error(ErrorCode::kData, "two entries of one name", where, "write the file again with numpy.savez, each array once");
     throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where,
                 "it may be cut off: copy it again, or write it again with numpy.savez");
   }

@@ -212,7 +212,7 @@ def rows(tools):
         arrays("X07", "an entry above the folder", "the entry's name leaves the folder", r"entry '\.\./x\.npy'", **{"../x.npy": good}),
         arrays("X07", "an entry above the folder, Windows' way", "leaves the folder", "d.npz", **{"a\\..\\..\\x.npy": good}),
         Row("X07", "two entries of one name", lambda: write("d.npz", archive(**{"x.npy": good, "y.npy": good}).replace(b"y.npy", b"x.npy")), ARRAYS,
-            "E-DATA", "already exists", "d.npz"),
+            "E-DATA", "two entries of one name", "d.npz"),
         arrays("X08", "bzip2", "compressed by method 12", "entry 'x.npy'", **{"x.npy": (good, zipfile.ZIP_BZIP2)}),
         arrays("X08", "LZMA", "compressed by method 14", "entry 'x.npy'", **{"x.npy": (good, zipfile.ZIP_LZMA)}),
         Row("X08", "a damaged entry", lambda: write("d.npz", archive(**entry(good)).replace(x.tobytes()[:40], bytes(40))), ARRAYS, "E-DATA",
