@@ -207,6 +207,7 @@ TEST_F(ConfigurationTest, WhatIsWrittenReadsBackTheSame) {
   c.SetFlag(*FindFlag("--loss"), {"mse(a, b)", "l1(c, \"d\")"});
   c.SetFlag(*FindFlag("--name"), {"quote\" \\ tab\t del\x7f ü"});
   c.SetFlag(*FindFlag("--data"), {"random:64"});
+  c.SetFlag(*FindFlag("--shape"), {"T=007"});
   const std::string toml = c.ToToml(true);
   const Configuration back = [&] {
     const TemporaryFolder elsewhere;
@@ -217,6 +218,7 @@ TEST_F(ConfigurationTest, WhatIsWrittenReadsBackTheSame) {
   }();
   // Its default is relative to where the command runs.
   c.SetFlag(*FindFlag("--out"), {back.Text("run.out")});
+  EXPECT_NE(toml.find("shape = { N = 4, T = 7 }"), std::string::npos) << toml;
   for (const Key& key : Keys()) EXPECT_EQ(c.value(key.name), back.value(key.name)) << key.name << "\n" << toml;
   EXPECT_EQ(back.ToToml(false), c.ToToml(false));
 }

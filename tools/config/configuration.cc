@@ -41,7 +41,10 @@ NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, con
     if (!values.empty() && key.type != KeyType::kNamedLists) {
       Refuse(key, "is given twice for '" + Escaped(word.substr(0, equals)) + "'", where);
     }
-    values.push_back(word.substr(equals + 1));
+    std::string value = word.substr(equals + 1);
+    // 007 is no number in TOML, as which it is kept.
+    if (key.type == KeyType::kNamedCounts) value = std::to_string(Parsed<int64_t>(key, value, "a whole number for each name", where));
+    values.push_back(std::move(value));
   }
   return named;
 }
