@@ -185,16 +185,20 @@ std::string Serialized(const onnx::ModelProto& model, const std::string& where) 
 void Write(onnx::ModelProto model, const std::string& path, const ExportOptions& options,
            std::unique_ptr<ExternalFile> external = nullptr) {
   if (options.placement != nullptr) AnnotateDevices(*options.placement, model);
-  // The data first: a model that is there is complete.
   if (external == nullptr && model.ByteSizeLong() > static_cast<size_t>(options.inline_bytes))
     external = std::make_unique<ExternalFile>(path);
   if (external != nullptr) {
     ForEachTensor(model, [&](const TensorSite& site) {
       if (site.dense != nullptr && site.dense->has_raw_data()) external->Move(site.dense);
     });
-    external->Commit();
   }
-  WriteFileAtomically(path, Serialized(model, path));
+  AtomicFile file(path);
+  file.Write(Serialized(model, path));
+  file.Finish();
+  // Both are on the disk by now: new data beside a model that was there would change what it says. The data first: a model that is there is
+  // complete.
+  if (external != nullptr) external->Commit();
+  file.Commit();
 }
 
 }  // namespace

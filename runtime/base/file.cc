@@ -158,9 +158,15 @@ AtomicFile::~AtomicFile() {
   if (!committed_) calls_.Unlink(file_->path().c_str());
 }
 
+void AtomicFile::Finish() {
+  GRADLOOM_CHECK(!finished_);
+  file_->Finish();
+  finished_ = true;
+}
+
 void AtomicFile::Commit() {
   GRADLOOM_CHECK(!committed_);
-  file_->Finish();
+  if (!finished_) Finish();
   if (calls_.Rename(file_->path().c_str(), path_.c_str()) != 0) throw WriteError("cannot write the file", path_, errno);
   committed_ = true;
   SyncFolder(FolderOf(path_), calls_);

@@ -90,14 +90,17 @@ class AtomicFile {
   // Where the next Write goes, in bytes from the start.
   void Seek(int64_t offset) { file_->Seek(offset); }
 
-  // At most once, after the last Write. The file has mode 0666 less the process's umask.
+  // At most once, after the last Write: the bytes are on the disk, and Commit has only a name to give. For files that belong together.
+  void Finish();
+
+  // At most once, after the last Write, or after Finish. The file has mode 0666 less the process's umask.
   void Commit();
 
  private:
   std::string path_;
   FileCalls& calls_;
   std::optional<OutputFile> file_;  // under the temporary name
-  bool committed_ = false;
+  bool finished_ = false, committed_ = false;
 };
 
 // AtomicFile with one piece.

@@ -132,6 +132,16 @@ class ExportTest(unittest.TestCase):
             onnx.checker.check_model(out + "/lenet.onnx", full_check=True)
             for output, error in compare(self, out + "/lenet").items():
                 self.assertLessEqual(error, TOLERANCE, output)
+            # Data of another training beside the model that was there would be other weights of it.
+            os.remove(out + "/lenet.onnx")
+            os.mkdir(out + "/lenet.onnx")
+            with open(out + "/lenet.onnx.data", "w") as file:
+                file.write("of the model that was there")
+            done = subprocess.run([EXPORT_CASES, "--inline-bytes", "10000", out, case], stdout=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 11)
+            self.assertIn("something else has that name", done.stdout)
+            self.assertEqual(os.path.getsize(out + "/lenet.onnx.data"), len("of the model that was there"))
+            self.assertEqual(sorted(os.listdir(out)), ["lenet.npz", "lenet.onnx", "lenet.onnx.data"])
 
 
 def compare(test, stem):
