@@ -197,6 +197,7 @@ class HogwildTest(unittest.TestCase):
     def test_refusals(self):
         for flags, message in (({"devices": "cpu:2"}, "with hogwild each process has one device"),
                                ({"accumulate": "2"}, "with hogwild each process updates after each of its batches"),
+                               ({"micro_batch": "25"}, "with hogwild each process updates after each of its batches"),
                                ({"on_nan": "skip"}, "with hogwild an update cannot be taken back")):
             said = self.ended(Job(GRADLOOM, 2, self.train("refused", **flags)), [3, 3])
             self.assertIn("error[E-UNSUPPORTED]: " + message, said[0])

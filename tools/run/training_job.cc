@@ -157,6 +157,9 @@ std::optional<Error> HogwildObstacle(const Configuration& configuration, const J
                     "start it on one host");
   if (configuration.Integer("train.accumulate") > 1)
     return obstacle("with hogwild each process updates after each of its batches", "train.accumulate", "leave out --accumulate");
+  // Of a micro batch that is smaller than the batch an update is made of several, once the plan is set up.
+  if (const int64_t micro = configuration.Integer("data.micro_batch"); micro > 0 && micro < configuration.Integer("data.batch"))
+    return obstacle("with hogwild each process updates after each of its batches", "data.micro_batch", "leave out --micro-batch");
   if (configuration.Text("train.on_nan") == "skip")
     return obstacle("with hogwild an update cannot be taken back, as others build on it", "train.on_nan", "leave out --on-nan");
   return std::nullopt;
