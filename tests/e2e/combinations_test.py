@@ -1,11 +1,13 @@
 """Random combinations of flags over random small nets, held against what has to be the same whatever they are.
 
 GRADLOOM_SEED=N walks from another seed, GRADLOOM_WALK_SECONDS=N for so long. What fails is printed with the seed of its own walk."""
+import gzip
 import json
 import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ import unittest
 import numpy as np
 import onnx
 import onnxruntime
+import PIL.Image
 
 GRADLOOM = os.path.abspath(sys.argv.pop(1))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -32,6 +35,12 @@ COMPILED = ("--optimizer", "--weight-decay", "--clip-norm", "--batch", "--micro-
 ROUNDING = {"fp32": 2e-5, "bf16": 5e-2, "fp16": 1e-2}
 
 
+def write_idx(path, array):
+    code, kind = (0x0D, ">f4") if array.dtype.kind == "f" else (0x0C, ">i4")
+    with (gzip.open if path.endswith(".gz") else open)(path, "wb") as file:
+        file.write(bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(kind).tobytes())
+
+
 def as_words(flags):
     return [word for name, value in flags.items() if value not in (None, False) for word in ([name] if value is True else [name, str(value)])]
 
@@ -46,7 +55,8 @@ class Combination:
         self.model = small_nets.make(self.family, numbers, rng.choice([0, 0, 0.3]), self.norm)
         self.train = small_nets.samples(self.model, numbers, rng.randint(17, 75))
         self.other = small_nets.samples(self.model, numbers, rng.randint(5, 40))
-        self.loss = ["--loss", "cross_entropy(logits, label)"] + (["--loss", "mse(value, t)"] if "t" in self.train else [])
+        options = ", class_axis=-1" if small_nets.is_language(self.model) else ""
+        self.loss = ["--loss", f"cross_entropy(logits, label{options})"] + (["--loss", "mse(value, t)"] if "t" in self.train else [])
         self.devices = rng.choice([1, 1, 1, 2, 2, 3, 4])
         self.flags = {**self.arithmetic(), **self.placing(), **self.watching()}
 
@@ -120,29 +130,34 @@ class Walk:
         self.made += 1
         return f"run{self.made}"
 
-    def run(self, changes=(), before=(), codes=(0,), **options):
+    def run(self, changes=(), before=(), codes=(0,), more=(), **options):
         name = self.name()
-        self.last = self.command([*before, "train", *self.drawn.words(changes, **options), "--name", name, "--report", "json"], codes)
+        self.last = self.command([*before, "train", *self.drawn.words(changes, **options), *more, "--name", name, "--report", "json"], codes)
         return f"runs/{name}"
 
     def begin(self):
         """Whether there is a run: what cannot be is refused before there is a folder, with a remedy."""
         self.base = self.run(codes=(0, 4, 10))
-        if self.last.returncode == 4:
-            self.test.assertRegex(self.last.stderr, r"(?s)error\[E-CONFIG\].*\n  help: ")
-            self.test.assertFalse(os.path.exists(self.base))
-        if self.last.returncode != 0:
+        if not self.may_be(self.base):
             return False
         self.report = json.loads(self.last.stdout)
         return True
 
-    def same(self, other, rows=True):
-        assert_same_run(self.test, self.base, other)
+    def may_be(self, run):
+        """Whether the last command made this run. What cannot be is refused before there is a folder, with a remedy."""
+        if self.last.returncode in (3, 4):
+            self.test.assertRegex(self.last.stderr, r"(?s)error\[E-(CONFIG|UNSUPPORTED)\].*\n  help: ")
+            self.test.assertFalse(os.path.exists(run))
+        return self.last.returncode == 0
+
+    def same(self, other, rows=True, base=None):
+        base = base or self.base
+        assert_same_run(self.test, base, other)
         if rows:
-            self.test.assertEqual(*(self.table(run) for run in (self.base, other)))
+            self.test.assertEqual(*(self.table(run) for run in (base, other)))
             for name in ("BEST", "LATEST"):
                 # A second save after the same step has a name of its own.
-                ours, theirs = (self.pointer(run, name) for run in (self.base, other))
+                ours, theirs = (self.pointer(run, name) for run in (base, other))
                 self.test.assertEqual(ours, theirs)
 
     def pointer(self, run, name):
@@ -214,6 +229,75 @@ class Walk:
         self.command(["train", *self.drawn.words(data="train.csv"), *maps, "--name", name])
         self.same(f"runs/{name}")
 
+    def other_files(self):
+        """The same rows as IDX files, in several files by a pattern, and under a name that does not say what they are."""
+        arrays, kind = self.drawn.train, self.rng.choice(["idx", "parts", "unnamed"])
+        if kind == "unnamed":
+            os.symlink("train.npz", "train")
+            return self.same(self.run(data="train", more=["--data-format", "npz"]))
+        if kind == "idx":
+            # What is trained on is said of both, if at all.
+            maps = [word for name in arrays for word in ("--map", f"{name}={name}")]
+            for name, array in arrays.items():
+                write_idx(f"set-{name}-idx{array.ndim}-any{self.rng.choice(['', '.gz'])}", array)
+            return self.same(self.run(data="set", more=maps))
+        rows = len(arrays["label"])
+        cuts = sorted({0, rows, *self.rng.sample(range(1, rows), 2)})
+        for i, (first, last) in enumerate(zip(cuts, cuts[1:])):
+            np.savez(f"part-{i}.npz", **{name: array[first:last] for name, array in arrays.items()})
+        return self.same(self.run(data=self.rng.choice(["part-*.npz", "part-[0-9].npz", "part-{0,1,2}.npz"])))
+
+    def a_file_of_tokens(self):
+        if not small_nets.is_language(self.drawn.model):
+            return False
+        stream = np.append(self.drawn.train["x"].ravel(), self.drawn.train["label"][-1, -1]).astype("<u2")
+        head = struct.pack("<3i", 20240520, 1, len(stream)) + bytes(1012) if self.rng.random() < 0.5 else b""
+        with open("tokens.bin", "wb") as file:
+            file.write(head + stream.tobytes())
+        return self.same(self.run(data="tokens.bin"))
+
+    def a_folder_of_images(self):
+        if not small_nets.is_picture(self.drawn.model):
+            return False
+        arrays = self.drawn.train
+        order = np.argsort(arrays["label"], kind="stable")
+        np.savez("sorted.npz", **{name: array[order] for name, array in arrays.items()})
+        for label in range(3):
+            os.makedirs(f"images/class{label}")
+        for i in order:
+            pixels = arrays["x"][i].transpose(1, 2, 0).astype("uint8")
+            PIL.Image.fromarray(pixels).save(f"images/class{arrays['label'][i]}/{i:04}.png")
+        changed = {"--transform": f"x={self.rng.choice(['scale 1/2', 'normalize 0.5 2', 'resize'])}"} if self.rng.random() < 0.5 else {}
+        base = self.run({name: value for name, value in changed.items() if "resize" not in value}, data="sorted.npz")
+        return self.same(self.run(changed, data="images"), base=base)
+
+    def without_locks(self):
+        """Losses are finite, all updates are made, and what comes out can be used; its numbers are no two times the same."""
+        if self.drawn.devices > 1:
+            return False
+        other = self.run({"--sync": "hogwild"}, ["launch", "--nproc-per-node", 2, "--standalone", "--"], codes=(0, 3, 4, 10))
+        if not self.may_be(other):
+            return False
+        self.test.assertGreater(json.loads(self.last.stdout)["steps"], 0)
+        self.test.assertTrue(all(loss is None or np.isfinite(loss) for _, _, loss in self.losses(other)))
+        return self.used_elsewhere(other)
+
+    def cut_by_itself(self):
+        """`--place auto`: parts that fit a limit which the whole does not."""
+        flags = self.drawn.flags
+        if self.drawn.devices > 1 or flags["--precision"] != "fp32" or self.drawn.stops_by_value():
+            return False
+        limit = int(self.report["planned_bytes"] * self.rng.choice([0.7, 0.85, 0.95, 2]))
+        other = self.run({"--devices": f"cpu:{self.rng.choice([2, 3])}", "--place": "auto", "--memory-limit": limit}, codes=(0, 4, 8))
+        if self.last.returncode == 8:
+            self.test.assertIn("error[E-LIMIT]", self.last.stderr)
+            self.test.assertFalse(os.path.exists(other))
+            return True
+        if not self.may_be(other):
+            return False
+        self.test.assertLessEqual(json.loads(self.last.stdout)["planned_bytes"], limit)
+        return self.near(other)
+
     def other_devices(self):
         flags = self.drawn.flags
         if self.drawn.norm or flags["--precision"] != "fp32" or "--micro-batch" in flags or self.drawn.stops_by_value():
@@ -258,8 +342,19 @@ class Walk:
         found = self.checkpoints(self.base)
         other = f"runs/{self.name()}"
         shutil.copytree(self.base, other)
-        self.command(["resume", other, "--from", self.rng.choice([*found, "start"]), *as_words(self.drawn.maybe(0.5, "--streams", 2))])
-        self.same(other)
+        every = {"--streams": self.rng.randint(1, 3), "--chaos": 7, "--recompute": self.rng.choice(["full", "none"]), "--keep": 4, "--save-every": 3,
+                 "--report-every": 1, "--metrics-port": 0, "--memory-limit": "1GiB"}
+        flags = {name: value for name, value in every.items() if self.rng.random() < 0.25}
+        self.command(["resume", other, "--from", self.rng.choice([*found, "start"]), *as_words(flags)])
+        self.same(other, rows="--save-every" not in flags)
+
+    def goes_back_otherwise(self):
+        """From the start, by other flags: a run by these."""
+        other = f"runs/{self.name()}"
+        shutil.copytree(self.base, other)
+        flags = {**self.drawn.maybe(0.7, "--lr", "0.007"), **self.drawn.maybe(0.3, "--clip-norm", "0.7"), **self.drawn.maybe(0.3, "--schedule", "step")}
+        self.command(["resume", other, "--from", "start", *as_words(flags)])
+        self.same(other, base=self.run(flags))
 
     def more_epochs(self):
         flags = self.drawn.flags
@@ -272,11 +367,13 @@ class Walk:
         self.command(["resume", other, "--epochs", flags["--epochs"]])
         self.same(other)
 
-    def used_elsewhere(self):
+    def used_elsewhere(self, run=None):
         """What `predict` and onnxruntime compute, and that what was not trained has its bits."""
-        self.command(["predict", self.base, "--data", "inputs.npz", "-o", "outputs.npz",
-                      *self.rng.choice([[], ["--devices", "cpu:2"], ["--batch", "3"], ["--streams", "2"]])])
-        self.command(["export", self.base, "-o", "exported.onnx"])
+        run = run or self.base
+        predict = ["predict", run, "--data", "inputs.npz", *self.rng.choice([[], ["--devices", "cpu:2"], ["--batch", "3"], ["--streams", "2"]])]
+        self.command([*predict, "-o", "outputs.npz"])
+        self.predicted_as_text(predict)
+        self.command(["export", run, "-o", "exported.onnx"])
         model = onnx.load("exported.onnx")
         onnx.checker.check_model(model, full_check=True)
         session = onnxruntime.InferenceSession("exported.onnx", providers=["CPUExecutionProvider"])
@@ -289,6 +386,16 @@ class Walk:
         before, after = ({w.name: w.raw_data for w in m.graph.initializer if w.name.startswith(frozen)} for m in (self.drawn.model, model))
         self.test.assertEqual(before, after)
 
+    def predicted_as_text(self, predict):
+        self.command([*predict, "-o", "outputs.json"])
+        self.command([*predict, "-o", "outputs.csv"])
+        with np.load("outputs.npz") as arrays, open("outputs.json") as texts:
+            listed = json.load(texts)
+            for name in arrays:
+                np.testing.assert_array_equal(arrays[name], np.array(listed[name], "float32"))
+            table = np.genfromtxt("outputs.csv", "float32", delimiter=",", skip_header=1, ndmin=2)
+            np.testing.assert_array_equal(np.concatenate([arrays[name].reshape(len(table), -1) for name in sorted(arrays)], 1), table)
+
     def evaluated(self):
         if not self.drawn.evaluates:
             return False
@@ -298,6 +405,9 @@ class Walk:
         found = self.json(["eval", self.base])
         self.test.assertEqual({name: found[name] for name in ("loss", "accuracy") if name in last},
                               {name: last[name] for name in ("loss", "accuracy") if name in last})
+        # By whole batches, or as a step is: either way numbers of one process.
+        several = self.command(["launch", "--nproc-per-node", 2, "--standalone", "--", "eval", self.base, "--json"])
+        self.test.assertEqual(json.loads(several.stdout), found)
         other = self.json(["eval", self.base, *self.rng.choice([["--batch", "7"], ["--devices", "cpu:2"], ["--streams", "2"]])])
         self.test.assertAlmostEqual(other["loss"], found["loss"], delta=ROUNDING[self.drawn.flags["--precision"]] * max(1, found["loss"]))
 
@@ -327,7 +437,7 @@ class Walk:
 
 
 TRIED = [Walk.again, Walk.what_changes_no_bit, Walk.other_saves, Walk.its_own_configuration, Walk.a_plan_from_a_file, Walk.a_table,
-         Walk.other_devices, Walk.a_job, Walk.micro_batches, Walk.stops, Walk.goes_back, Walk.more_epochs, Walk.used_elsewhere, Walk.evaluated,
+         Walk.other_files, Walk.a_file_of_tokens, Walk.a_folder_of_images, Walk.without_locks, Walk.cut_by_itself, Walk.goes_back_otherwise, Walk.other_devices, Walk.a_job, Walk.micro_batches, Walk.stops, Walk.goes_back, Walk.more_epochs, Walk.used_elsewhere, Walk.evaluated,
          Walk.memory, Walk.begun_with_its_weights]
 
 

@@ -92,6 +92,22 @@ def embedding(net, ratio, norm):
     net.output(net.linear(net.dropout(net.norm(x, 6, "bn") if norm else x, ratio), 6, 3, "head"), "logits", 3)
 
 
+def language(net, ratio, norm):
+    """Scores of the next token for each token."""
+    x = net.node("Gather", net.weight("table.weight", 9, 6), net.input("x", 5, dtype=TensorProto.INT64), name="table")
+    x = net.node("MatMul", x, net.weight("mix.weight", 6, 8), name="mix")
+    x = net.dropout(net.node("Tanh", x), ratio)
+    net.output(net.node("MatMul", x, net.weight("head.weight", 8, 9), name="head"), "logits", 5, 9)
+
+
+def picture(net, ratio, norm):
+    """Of pixels as they are in files, 0 to 255."""
+    x = net.node("Mul", net.input("x", 3, 8, 8), net.constant(np.float32(1 / 255)))
+    x = net.node("Conv", x, net.weight("conv.weight", 4, 3, 3, 3), net.weight("conv.bias", 4), strides=[2, 2], name="conv")
+    x = net.dropout(net.node("Relu", net.norm(x, 4, "bn") if norm else x), ratio)
+    net.output(net.linear(net.node("Flatten", x), 36, 3, "head"), "logits", 3)
+
+
 def two_inputs(net, ratio, norm):
     x = net.node("Concat", net.linear(net.input("x", 6), 6, 5, "left"), net.linear(net.input("y", 3), 3, 4, "right"), axis=1)
     x = net.dropout(net.node("Tanh", net.norm(x, 9, "bn") if norm else x), ratio)
@@ -105,7 +121,15 @@ def layers(model):
     return [name for name in names if not name.startswith("bn")]
 
 
-FAMILIES = {f.__name__: f for f in (dense, conv, lstm, attention, embedding, two_inputs)}
+def is_language(model):
+    return len(model.graph.output[0].type.tensor_type.shape.dim) == 3
+
+
+def is_picture(model):
+    return [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:]] == [3, 8, 8]
+
+
+FAMILIES = {f.__name__: f for f in (dense, conv, lstm, attention, embedding, language, picture, two_inputs)}
 
 
 def make(family, rng, ratio, norm):
@@ -122,6 +146,11 @@ def samples(model, rng, rows):
         whole = value.type.tensor_type.elem_type == TensorProto.INT64
         arrays[value.name] = rng.integers(0, 9, shape) if whole else rng.standard_normal(shape).astype("float32")
     arrays["label"] = rng.integers(0, 3, rows)
+    if is_language(model):
+        stream = rng.integers(0, 9, rows * 5 + 1)
+        arrays["x"], arrays["label"] = (stream[first:first + rows * 5].reshape(rows, 5) for first in (0, 1))
+    if is_picture(model):
+        arrays["x"] = rng.integers(0, 256, (rows, 3, 8, 8)).astype("float32")
     if len(model.graph.output) > 1:
         arrays["t"] = rng.standard_normal((rows, 2)).astype("float32")
     return arrays
