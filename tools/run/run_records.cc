@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <ios>
@@ -23,7 +24,7 @@ std::string CsvNumber(double value) { return std::isfinite(value) ? nlohmann::js
 
 std::ofstream OpenToAppend(const std::string& path) {
   std::ofstream file(path, std::ios::app);
-  if (!file) throw Error(ErrorCode::kResource, "cannot open the file", Escaped(path, 4096));
+  if (!file) throw WriteError("cannot open the file", path, errno);
   return file;
 }
 
@@ -33,7 +34,7 @@ void CutOff(const std::string& path, uint64_t bytes) {
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error || size <= bytes) return;
   std::filesystem::resize_file(path, bytes, error);
-  if (error) throw Error(ErrorCode::kResource, "cannot shorten the file: " + error.message(), Escaped(path, 4096));
+  if (error) throw WriteError("cannot shorten the file", path, error.value());
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ void RunRecords::Open(int64_t next_step) {
 }
 
 void RunRecords::WriteJsonLine(const std::string& line) {
-  if (!(json_ << line << "\n").flush()) throw Error(ErrorCode::kResource, "cannot write", Escaped(folder_ + "/metrics.jsonl", 4096));
+  if (!(json_ << line << "\n").flush()) throw WriteError("cannot write the file", folder_ + "/metrics.jsonl", errno);
 }
 
 void RunRecords::OnStep(const StepReport& step) {
@@ -139,7 +140,7 @@ void RunRecords::OnEpoch(const EpochReport& epoch) {
     const auto found = epoch.eval.find(name);
     csv_ << "," << (found == epoch.eval.end() ? "" : CsvNumber(found->second));
   }
-  if (!(csv_ << "\n").flush()) throw Error(ErrorCode::kResource, "cannot write", Escaped(folder_ + "/results.csv", 4096));
+  if (!(csv_ << "\n").flush()) throw WriteError("cannot write the file", folder_ + "/results.csv", errno);
   nlohmann::json memory = ToJson(epoch.memory);
   memory["process"] = getpid();
   memory["step"] = epoch.step;

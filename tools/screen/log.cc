@@ -1,9 +1,8 @@
 #include "tools/screen/log.h"
 
 #include <cerrno>
-#include <cstring>
 
-#include "runtime/base/error.h"
+#include "runtime/base/file.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -28,7 +27,7 @@ void Log::Record(const std::string& text) {
 
 void Log::KeepIn(const std::string& path) {
   file_ = std::fopen(path.c_str(), "ae");
-  if (file_ == nullptr) throw Error(ErrorCode::kResource, std::string("cannot open the log: ") + std::strerror(errno), Escaped(path, 4096));
+  if (file_ == nullptr) throw WriteError("cannot open the log", path, errno);
   std::fputs(before_.c_str(), file_);
   before_.clear();
 }
