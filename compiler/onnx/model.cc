@@ -11,6 +11,7 @@
 #include "compiler/onnx/external_data.h"
 #include "compiler/onnx/import.h"
 #include "compiler/onnx/model_file.h"
+#include "compiler/onnx/node_order.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/tensor_data.h"
 #include "compiler/onnx/wire_reader.h"
@@ -148,7 +149,17 @@ Parsed ParseText(std::string_view text, const std::string& path, const LoadOptio
   return parsed;
 }
 
-void Check(ModelFile& file) { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); }
+// Sorted files, nearly all, are not looked through for their order.
+void Check(ModelFile& file) {
+  const auto check = [&] { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); };
+  try {
+    return check();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGraph || !SortNodes(file.proto)) throw;
+  }
+  file.warnings = {"nodes stand before those that make their inputs, which ONNX forbids: they are sorted"};
+  check();
+}
 
 std::shared_ptr<const ModelFile> Finished(Parsed parsed, ContentHash& hash) {
   Check(*parsed.file);

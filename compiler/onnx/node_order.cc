@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <queue>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -51,6 +52,23 @@ class Order {
     return made == maker_.end() ? -1 : made->second;
   }
 
+  // All nodes, each after those that it needs and else in the order that they have; fewer where some form a cycle.
+  std::vector<int> Sorted() {
+    std::vector<int> sorted;
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    for (int i = 0; i < nodes_.size(); ++i) {
+      if (open_[static_cast<size_t>(i)] == 0) ready.push(i);
+    }
+    while (!ready.empty()) {
+      sorted.push_back(ready.top());
+      ready.pop();
+      for (int next : needed_by_[static_cast<size_t>(sorted.back())]) {
+        if (--open_[static_cast<size_t>(next)] == 0) ready.push(next);
+      }
+    }
+    return sorted;
+  }
+
   // Nodes of which each needs the next, and the last the first; none where the nodes can be sorted.
   std::vector<int> Cycle() {
     std::vector<int> ready;
@@ -88,7 +106,40 @@ class Order {
   std::vector<int> open_;  // needs that are not met yet
 };
 
+bool SortNodes(Nodes& nodes);
+
+// Those of the graphs within a node.
+bool SortWithin(onnx::NodeProto& node) {
+  bool moved = false;
+  for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+    if (attribute.has_g()) moved |= SortNodes(*attribute.mutable_g()->mutable_node());
+    for (onnx::GraphProto& graph : *attribute.mutable_graphs()) moved |= SortNodes(*graph.mutable_node());
+  }
+  return moved;
+}
+
+bool SortNodes(Nodes& nodes) {
+  bool moved = false;
+  for (onnx::NodeProto& node : nodes) moved |= SortWithin(node);
+  const std::vector<int> sorted = Order(nodes).Sorted();
+  if (static_cast<int>(sorted.size()) < nodes.size() || std::is_sorted(sorted.begin(), sorted.end())) return moved;
+  std::vector<onnx::NodeProto*> taken(sorted.size());
+  for (size_t i = sorted.size(); i-- > 0;) taken[i] = nodes.ReleaseLast();
+  for (int i : sorted) nodes.AddAllocated(taken[static_cast<size_t>(i)]);
+  return true;
+}
+
 }  // namespace
+
+bool SortNodes(onnx::ModelProto& model) {
+  bool moved = SortNodes(*model.mutable_graph()->mutable_node());
+  for (onnx::FunctionProto& function : *model.mutable_functions()) moved |= SortNodes(*function.mutable_node());
+  for (onnx::TrainingInfoProto& training : *model.mutable_training_info()) {
+    if (training.has_initialization()) moved |= SortNodes(*training.mutable_initialization()->mutable_node());
+    if (training.has_algorithm()) moved |= SortNodes(*training.mutable_algorithm()->mutable_node());
+  }
+  return moved;
+}
 
 std::string OrderFault(const Nodes& nodes, const onnx::NodeProto& reader, const std::string& name) {
   Order order(nodes);

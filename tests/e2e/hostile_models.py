@@ -140,7 +140,7 @@ ROWS = {
     "C03": ("an input that names no value", lambda: gemm(lambda m: m.graph.node[1].input.__setitem__(0, "hh")), "E-GRAPH", ["'hh'", "'act'", "did you mean 'h'?"]),
     "C04": ("two nodes that make one value", lambda: gemm(lambda m: m.graph.node.append(node("Relu", ["h"], ["y"], "again"))), "E-GRAPH", ["'y'", "'act'", "'again'"]),
     "C05": ("an output that nobody makes", lambda: gemm(lambda m: m.graph.output.append(info("z"))), "E-GRAPH", ["output 'z'"]),
-    "C06": ("nodes out of order", lambda: gemm(lambda m: (m.graph.node.append(m.graph.node[0]), m.graph.node.pop(0))), "E-GRAPH", ["'h'", "'act'", "'fc'", "order"]),
+    "C06": ("nodes out of order", lambda: gemm(lambda m: (m.graph.node.append(m.graph.node[0]), m.graph.node.pop(0))), OK, ["warning", "they are sorted"]),
     "C07": ("an initializer twice", lambda: gemm(lambda m: m.graph.initializer.append(m.graph.initializer[0])), "E-GRAPH", ["initializer", "'w'"]),
     "C08": ("an initializer without a name", lambda: gemm(lambda m: m.graph.initializer.append(tensor("", (2,)))), "E-GRAPH", ["initializer 2", "no name"]),
     "C09": ("a graph input twice", lambda: gemm(lambda m: m.graph.input.append(info("x"))), "E-GRAPH", ["input 'x'"]),

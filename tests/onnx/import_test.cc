@@ -211,6 +211,24 @@ TEST(Import, TraditionalOperatorsSayWhatHelps) {
   EXPECT_NE(message.find("MLPRegressor"), std::string::npos) << message;
 }
 
+// Converters to half precision append their casts; onnxruntime sorts what it reads.
+TEST(Import, NodesOutOfOrderAreSorted) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+g (float[2, 3] x) => (float[2, 3] y) <bool on = {1}> {
+  y = own.late (k)
+  k = If (on) <then_branch = t () => (float[2, 3] p) { p = Neg (q) q = Exp (h) }, else_branch = e () => (float[2, 3] r) { r = Identity (h) }>
+  h = Relu (x) }
+<domain: "own", opset_import: ["" : 18]> late (a) => (b) { b = Sin (c) c = Cos (a) }
+)";
+  const Model model = Model::FromText(text);
+  ASSERT_EQ(model.warnings().size(), 1u);
+  EXPECT_NE(model.warnings()[0].find("sorted"), std::string::npos);
+  EXPECT_EQ(Operators(*Import(model).graph), "Relu Exp Neg Cos Sin");
+  std::string message;
+  EXPECT_EQ(FailureOf(Onnx("g (float[2] x) => (float[2] y) { y = Add (x, b) b = Neg (a) a = Exp (b) }"), {}, &message), ErrorCode::kGraph);
+  EXPECT_NE(message.find("cycle"), std::string::npos) << message;
+}
+
 TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
   const ImportedGraph imported =
       ImportText(Onnx("g (float[2] x) => (float[2] y, float[2] z, float[2] w) { a = Identity(x) b = Relu(a) y = Identity(b) z = "
