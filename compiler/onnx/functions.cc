@@ -148,7 +148,11 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
     *body = *fixed;
   } else {
     const BuildContext context(emitter().graph(), node, attributes, output_names);
-    if (!schema->BuildContextDependentFunction(context, *body, newest)) return false;
+    try {
+      if (!schema->BuildContextDependentFunction(context, *body, newest)) return false;
+    } catch (const Error& error) {
+      throw Error(error.code(), error.message(), Describe(node), error.help());
+    }
   }
   // Bodies of operators of other domains use ONNX's own, and need not say of which version.
   if (!VersionsOf(*body).contains("")) body->add_opset_import()->set_version(kOpset);

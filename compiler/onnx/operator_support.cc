@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "compiler/onnx/contrib_operators.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "runtime/base/nearest.h"
@@ -124,6 +125,8 @@ std::string HelpForUnknown(const std::string& op, const onnx::ModelProto& model)
     return "ONNX has it from opset " + since + " on, and the file declares " + std::to_string(declared) +
            ": export with opset_version=" + since;
   }
+  const size_t dot = op.rfind('.');
+  if (dot != std::string::npos) return HelpOfContrib(std::string_view(op).substr(0, dot));
   const std::string near = Nearest(op, AllOperatorNames());
   return near.empty() ? "" : "did you mean '" + near + "'?";
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "compiler/onnx/contrib_operators.h"
 #include "runtime/base/nearest.h"
 
 namespace gradloom {
@@ -198,7 +199,10 @@ int NewestOpset(const std::string& domain) {
 
 const OpSchema* FindSchema(std::string_view domain, const std::string& op, int opset) {
   const std::string key(domain == "ai.onnx" ? "" : domain);
-  return onnx::OpSchemaRegistry::Schema(op, opset, key);
+  if (const OpSchema* schema = onnx::OpSchemaRegistry::Schema(op, opset, key)) return schema;
+  // onnxruntime has it in every opset, and its optimizer writes it into older files, too.
+  if (key.empty() && op == "LayerNormalization") return onnx::OpSchemaRegistry::Schema(op, kOpset, key);
+  return FindContribSchema(key, op);
 }
 
 const OpSchema* FindSchema(std::string_view domain, const std::string& op) {
@@ -237,7 +241,10 @@ void ThrowUnknownOperator(const Node& node) {
   const std::string near = node.domain.empty() ? Nearest(node.op, AllOperatorNames()) : "";
   throw Error(ErrorCode::kUnsupported,
               "unknown operator '" + Escaped(node.op) + "'" + (node.domain.empty() ? "" : " of domain '" + Escaped(node.domain) + "'"),
-              Describe(node), near.empty() ? HelpOfTraditional(node) : "did you mean '" + near + "'?");
+              Describe(node),
+              !near.empty()                        ? "did you mean '" + near + "'?"
+              : HelpOfContrib(node.domain).empty() ? HelpOfTraditional(node)
+                                                   : HelpOfContrib(node.domain));
 }
 
 }  // namespace gradloom

@@ -229,6 +229,28 @@ g (float[2, 3] x) => (float[2, 3] y) <bool on = {1}> {
   EXPECT_NE(message.find("cycle"), std::string::npos) << message;
 }
 
+// What of onnxruntime's operators is taken is in tests/conformance:contrib_operators_test.
+TEST(Import, FormsOfOnnxruntimesOperatorsThatAreNotTaken) {
+  std::string message;
+  const auto refused = [&](const std::string& inputs, const std::string& node, const char* why) {
+    const std::string head =
+        "<ir_version: 10, opset_import: [\"\" : 17, \"com.microsoft\" : 1, \"com.microsoft.nchwc\" : 1]>\ng (" + inputs;
+    EXPECT_EQ(FailureOf(head + ") => (float[2, 3, 4] y) { [here] y = " + node + " }", {}, &message), ErrorCode::kUnsupported);
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+    EXPECT_NE(message.find("here"), std::string::npos) << message;
+    EXPECT_NE(message.find("help: "), std::string::npos) << message;
+  };
+  const std::string heads =
+      "float[2, 3, 4] q, float[2, 5, 4] k, float[2, 2, 5, 2] h, float[4, 12] w, float[2, 2, 2, 5, 2] past, int32[4] m";
+  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , , past)", "of the past");
+  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , m)", "begin and end");
+  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, k)", "as many queries as keys");
+  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , h, h)", "of the past");
+  refused("float[2, 3, 4] x", "com.microsoft.MatMulNBits (x)", "before onnxruntime's optimizer or quantizer");
+  refused("float[2, 3, 4] x", "com.microsoft.nchwc.ReorderOutput (x)", "ORT_ENABLE_EXTENDED");
+  refused("float[2, 3, 4] x, float[4, 4] w", "com.microsoft.FusedGemm <activation = \"Elu\"> (x, w)", "'Elu'");
+}
+
 TEST(Import, AliasesOfValuesGoAndOutputsKeepTheirNames) {
   const ImportedGraph imported =
       ImportText(Onnx("g (float[2] x) => (float[2] y, float[2] z, float[2] w) { a = Identity(x) b = Relu(a) y = Identity(b) z = "

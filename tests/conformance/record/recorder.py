@@ -48,7 +48,8 @@ def _record(case: Case, folder: pathlib.Path) -> dict:
     torch.manual_seed(case.seed + 2)
     declared = [b for b, n in zip(batches, case.sizes) if n == case.batch_size]
     model = exporting.export(case, copy.deepcopy(module), declared[0], folder / "model.onnx")
-    onnx.checker.check_model(str(folder / "model.onnx"))
+    if "onnxruntime" not in case.exporter:  # it writes operators of its own into ONNX's domain
+        onnx.checker.check_model(str(folder / "model.onnx"))
     trained = case.as_file(copy.deepcopy(module)) if case.as_file else copy.deepcopy(module)
     exporting.take_statistics(trained, model)
     for m in trained.modules():

@@ -1,0 +1,197 @@
+"""Operators of onnxruntime's own (compiler/onnx/contrib_operators.h), in every form that is taken, beside onnxruntime.
+
+    contrib_operators_test.py RUNNER
+
+Writes one node a test in the layout of ONNX's own tests, with the outputs that onnxruntime gives, and has the runner of those tests compare them."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+RUNNER = sys.argv.pop(1)
+SAMPLES, STEPS, KEYS, WIDTH, HEADS = 2, 5, 7, 8, 2
+MICROSOFT = "com.microsoft"
+onnxruntime.disable_telemetry_events()
+
+
+class Node:
+    """One node. Absent inputs are None, absent outputs "". `beside`: (op, inputs, attributes) of a node with the same outputs where onnxruntime's CPU lacks this form."""
+
+    def __init__(self, name, op, inputs, outputs=("y",), domain=MICROSOFT, opset=17, beside=None, **attributes):
+        self.name, self.op, self.inputs, self.outputs, self.domain, self.opset, self.beside, self.attributes = name, op, inputs, outputs, domain, opset, beside, attributes
+
+    def model(self, op, inputs, attributes):
+        names = [f"x{k}" if a is not None else "" for k, a in enumerate(inputs)]
+        node = helper.make_node(op, names, self.outputs, domain=self.domain, **attributes)
+        given = {n: a for n, a in zip(names, inputs) if n}
+        typed = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in given.items()]
+        graph = helper.make_graph([node], "g", typed, [helper.make_empty_tensor_value_info(o) for o in self.outputs if o])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)], ir_version=8), given
+
+    def write(self, folder):
+        model, given = self.model(self.op, self.inputs, self.attributes)
+        other, fed = self.model(*self.beside) if self.beside else (model, given)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level, options.log_severity_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL, 3
+        results = onnxruntime.InferenceSession(other.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, fed)
+        del model.graph.output[:]
+        names = [o for o in self.outputs if o]
+        model.graph.output.extend(helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(r.dtype), r.shape) for n, r in zip(names, results))
+        root = os.path.join(folder, f"test_{self.name}")
+        os.makedirs(f"{root}/test_data_set_0")
+        onnx.save(model, f"{root}/model.onnx")
+        for kind, tensors in (("input", given.items()), ("output", zip(names, results))):
+            for k, (name, value) in enumerate(tensors):
+                with open(f"{root}/test_data_set_0/{kind}_{k}.pb", "wb") as file:
+                    file.write(numpy_helper.from_array(value, name).SerializeToString())
+
+
+random = np.random.default_rng(1)
+fl = lambda *shape: (random.standard_normal(shape) * 0.7).astype(np.float32)
+i32 = lambda values: np.array(values, np.int32)
+some = lambda *shape: i32((random.random(shape) < 0.5) | (np.arange(shape[-1]) == 0))  # a mask that leaves something everywhere
+
+
+def activations():
+    yield Node("gelu", "Gelu", [fl(3, 4)])
+    yield Node("bias_gelu", "BiasGelu", [fl(2, 3, 4), fl(4)])
+    yield Node("fast_gelu", "FastGelu", [fl(2, 3, 4)])
+    yield Node("fast_gelu_bias", "FastGelu", [fl(2, 3, 4), fl(4)])
+    yield Node("quick_gelu", "QuickGelu", [fl(2, 3, 4)])
+    yield Node("quick_gelu_alpha", "QuickGelu", [fl(2, 3, 4)], alpha=1.3)
+
+
+def products():
+    for bits in range(16):
+        ta, tb, ba, bb = (bits >> k & 1 for k in range(4))
+        shape = lambda turned, batch, rows, columns: (lambda last: (last[0], 2, 3, last[1]) if batch else (2, 3, *last))((columns, rows) if turned else (rows, columns))
+        yield Node(f"matmul_{ta}{tb}{ba}{bb}", "FusedMatMul", [fl(*shape(ta, ba, 4, 5)), fl(*shape(tb, bb, 5, 6))], transA=ta, transB=tb, transBatchA=ba, transBatchB=bb, alpha=0.5)
+    yield Node("matmul_matrices", "FusedMatMul", [fl(5, 4), fl(5, 6)], transA=1)
+    yield Node("matmul_vector", "FusedMatMul", [fl(5), fl(5, 6)], transA=1)
+    yield Node("matmul_shared", "FusedMatMul", [fl(2, 3, 5), fl(4, 5)], transB=1, alpha=2.0)
+    yield Node("matmul_rotated", "FusedMatMul", [fl(4, 3, 5), fl(3, 5, 6)], transBatchA=1)
+    yield Node("matmul_old", "TransposeMatMul", [fl(5, 4), fl(6, 5)], transA=1, transB=1, alpha=0.3)
+    for name, options in (("Relu", {}), ("LeakyRelu", dict(activation_alpha=0.2)), ("HardSigmoid", dict(activation_alpha=0.3, activation_beta=0.4)), ("Tanh", {}), ("Sigmoid", {})):
+        yield Node(f"gemm_{name}", "FusedGemm", [fl(3, 5), fl(4, 5), fl(4)], transB=1, alpha=0.5, beta=2.0, activation=name, **options)
+    yield Node("gemm_no_bias", "FusedGemm", [fl(3, 5), fl(5, 4)], activation="Relu")
+    for name, numbers in (("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.5]), ("HardSigmoid", [0.3, 0.4])):
+        options = dict(activation_params=numbers) if numbers else {}
+        yield Node(f"conv_{name}", "FusedConv", [fl(2, 3, 6, 6), fl(4, 3, 3, 3), fl(4)], pads=[1, 1, 1, 1], strides=[2, 1], activation=name, **options)
+    added = [fl(2, 4, 6, 6), fl(4, 2, 3, 3), fl(4), fl(2, 4, 6, 6)]
+    yield Node("conv_sum", "FusedConv", added, pads=[1, 1, 1, 1], group=2, activation="Relu")
+    yield Node("conv_sum_no_bias", "FusedConv", [*added[:2], None, added[3]], auto_pad="SAME_UPPER", group=2, activation="Relu")
+    yield Node("distances", "CDist", [fl(3, 4), fl(5, 4)], metric="sqeuclidean")
+    yield Node("distances_root", "CDist", [fl(3, 4), fl(5, 4)], metric="euclidean")
+
+
+def normalizations():
+    x, skip, g, b = fl(SAMPLES, STEPS, WIDTH), fl(SAMPLES, STEPS, WIDTH), fl(WIDTH), fl(WIDTH)
+    both = ("y", "", "", "sum")
+    yield Node("skip", "SkipLayerNormalization", [x, skip, g, b], epsilon=1e-5)
+    yield Node("skip_bias", "SkipLayerNormalization", [x, skip, g, b, fl(WIDTH)], both)
+    yield Node("skip_no_shift", "SkipLayerNormalization", [x, skip, g, None, fl(WIDTH)], both)
+    yield Node("skip_shared", "SkipLayerNormalization", [x, skip[:1], g, b], both)
+    yield Node("skip_shared_matrix", "SkipLayerNormalization", [x, skip[0], g, b])
+    yield Node("skip_rms", "SkipSimplifiedLayerNormalization", [x, skip, g], both)
+    yield Node("skip_rms_bias", "SkipSimplifiedLayerNormalization", [x, skip, g, b], epsilon=1e-6)
+    yield Node("rms", "SimplifiedLayerNormalization", [x, g], domain="", axis=-1, epsilon=1e-6)
+    yield Node("rms_of_two", "SimplifiedLayerNormalization", [x, fl(STEPS, WIDTH)], domain="", axis=1, opset=14)
+    yield Node("layer_norm_of_twelve", "LayerNormalization", [x, g, b], domain="", axis=-1, epsilon=1e-6, opset=12)
+    yield Node("layer_norm_of_nine", "LayerNormalization", [x, g], domain="", opset=9)
+
+
+def embeddings():
+    tokens, kinds, mask = i32(random.integers(0, 11, (SAMPLES, STEPS))), i32(random.integers(0, 2, (SAMPLES, STEPS))), i32([[1, 1, 1, 0, 0], [1] * 5])
+    tables, scale = [fl(11, WIDTH), fl(9, WIDTH), fl(2, WIDTH)], [fl(WIDTH), fl(WIDTH)]
+    counted = ("y", "lengths")
+    yield Node("embed", "EmbedLayerNormalization", [tokens, kinds, *tables, *scale, mask], counted)
+    yield Node("embed_sum", "EmbedLayerNormalization", [tokens, kinds, *tables, *scale, mask], (*counted, "sum"), epsilon=1e-5)
+    yield Node("embed_one_kind", "EmbedLayerNormalization", [tokens, None, *tables[:2], None, *scale], counted)
+    yield Node("embed_places", "EmbedLayerNormalization", [tokens, kinds, *tables, *scale, mask, i32([[4, 3, 2, 1, 0]])], counted)
+    yield Node("embed_places_each", "EmbedLayerNormalization", [tokens, kinds, *tables, *scale, None, i32(random.integers(0, 9, (SAMPLES, STEPS)))], counted)
+    angles = random.random((9, 2)).astype(np.float32) * 3
+    places, tables = random.integers(0, 9, (SAMPLES, STEPS)), [np.cos(angles), np.sin(angles)]
+    of = lambda name, x, at, **options: Node(f"rotary_{name}", "RotaryEmbedding", [x, np.array(at, np.int64), *tables], **options)
+    yield of("places", fl(SAMPLES, STEPS, WIDTH), places)
+    yield of("first", fl(SAMPLES, STEPS, WIDTH), [2])
+    yield of("interleaved", fl(SAMPLES, STEPS, WIDTH), places, interleaved=1)
+    yield of("heads", fl(SAMPLES, HEADS, STEPS, 4), places)
+    yield of("heads_first", fl(SAMPLES, HEADS, STEPS, 4), [0], interleaved=1)
+    yield of("part", fl(SAMPLES, STEPS, 16), places, num_heads=2, rotary_embedding_dim=4)
+    yield of("heads_part", fl(SAMPLES, HEADS, STEPS, 8), places, num_heads=2, rotary_embedding_dim=4)
+
+
+def attention():
+    x, w, b = fl(SAMPLES, STEPS, WIDTH), fl(WIDTH, 3 * WIDTH), fl(3 * WIDTH)
+    mask, square = i32([[1, 1, 1, 0, 0], [1] * 5]), some(SAMPLES, STEPS, STEPS)
+    of = lambda name, *inputs, outputs=("y",), **options: Node(f"attention_{name}", "Attention", list(inputs), outputs, **{"num_heads": HEADS, **options})
+    yield of("plain", x, w, b)
+    yield of("no_bias", x, w, beside=("Attention", [x, w, np.zeros_like(b)], dict(num_heads=HEADS)))  # onnxruntime 1.31 ends the process
+    yield of("causal", x, w, b, unidirectional=1)
+    yield of("scale", x, w, b, scale=0.2)
+    yield of("mask", x, w, b, mask)
+    yield of("mask_filter", x, w, b, mask, mask_filter_value=-3.4e38)
+    yield of("mask_causal", x, w, b, mask, unidirectional=1)
+    yield of("lengths", x, w, b, i32([3, 5]))
+    yield of("lengths_causal", x, w, b, i32([3, 5]), unidirectional=1)
+    yield of("mask_of_pairs", x, w, b, square)
+    larger = np.zeros((SAMPLES, 1, 9, 9), np.int32)
+    larger[:, 0, :STEPS, :STEPS] = square
+    yield of("mask_larger", x, w, b, larger, beside=("Attention", [x, w, b, square], dict(num_heads=HEADS)))
+    yield of("added", x, w, b, None, None, fl(1, HEADS, STEPS, STEPS))
+    yield of("added_masked", x, w, b, mask, None, fl(SAMPLES, HEADS, STEPS, STEPS))
+    yield of("present", x, w, b, outputs=("y", "present"), unidirectional=1)
+    yield of("sizes", x, fl(WIDTH, 14), fl(14), qkv_hidden_sizes=[4, 4, 6])
+    yield of("narrow_input", fl(SAMPLES, STEPS, 6), fl(6, 24), b)
+
+    q, k, v = fl(SAMPLES, STEPS, WIDTH), fl(SAMPLES, KEYS, WIDTH), fl(SAMPLES, KEYS, WIDTH)
+    of = lambda name, *inputs, outputs=("y",), **options: Node(f"heads_{name}", "MultiHeadAttention", list(inputs), outputs, **{"num_heads": HEADS, **options})
+    yield of("plain", q, k, v)
+    yield of("bias", q, k, v, fl(3 * WIDTH))
+    yield of("narrow_values", q, k, fl(SAMPLES, KEYS, 6), fl(2 * WIDTH + 6))
+    yield of("lengths", q, k, v, None, i32([3, 7]))
+    yield of("mask", q, k, v, None, some(SAMPLES, KEYS))
+    yield of("mask_of_pairs", q, k, v, None, some(SAMPLES, STEPS, KEYS))
+    yield of("added", q, k, v, None, None, fl(1, HEADS, STEPS, KEYS))
+    yield of("added_shared", q, k, v, None, None, fl(SAMPLES, 1, STEPS, KEYS), scale=0.3)
+    yield of("causal", q, q, q, unidirectional=1)
+    yield of("present", q, k, v, outputs=("y", "keys", "values"))
+    parted = lambda t: np.ascontiguousarray(t.reshape(SAMPLES, -1, HEADS, WIDTH // HEADS))
+    plain = lambda *inputs: ("MultiHeadAttention", list(inputs), dict(num_heads=HEADS))
+    yield of("parted", q, parted(k).transpose(0, 2, 1, 3).copy(), parted(v).transpose(0, 2, 1, 3).copy())
+    yield of("pairs", q, np.stack([parted(k), parted(v)], 3), beside=plain(q, k, v))
+    yield of("packed", np.stack([parted(k), parted(v), parted(k + v)], 3), beside=plain(k, v, k + v))
+
+
+def others():
+    yield Node("trilu", "Trilu", [fl(3, 4, 4)])
+    yield Node("trilu_below", "Trilu", [fl(4, 5), np.array(1, np.int64)], upper=0)
+    yield Node("expand_first", "ExpandDims", [fl(3, 4), i32(1)])
+    yield Node("expand_last", "ExpandDims", [fl(3, 4), i32(-1)])
+    for mode, padding, corners in (("bilinear", "zeros", 0), ("nearest", "border", 1), ("bicubic", "reflection", 0)):
+        yield Node(f"grid_{mode}", "GridSample", [fl(1, 2, 4, 4), fl(1, 3, 3, 2)], mode=mode, padding_mode=padding, align_corners=corners)
+    yield Node("quantize", "QuantizeLinear", [fl(3, 4), np.array(0.05, np.float32), np.array(9, np.uint16)])
+    yield Node("quantize_columns", "QuantizeLinear", [fl(3, 4), np.abs(fl(4)) + 0.1, np.arange(4, dtype=np.uint8)], axis=1)
+    yield Node("dequantize", "DequantizeLinear", [random.integers(0, 60000, (3, 4)).astype(np.uint16), np.array(0.05, np.float32), np.array(9, np.uint16)])
+    yield Node("dequantize_rows", "DequantizeLinear", [random.integers(-9, 9, (3, 4)).astype(np.int8), np.abs(fl(3)) + 0.1], axis=0)
+
+
+class ContribOperatorsTest(unittest.TestCase):
+    def test_beside_onnxruntime(self):
+        for family in (activations, products, normalizations, embeddings, attention, others):
+            with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
+                nodes = list(family())
+                for node in nodes:
+                    node.write(folder)
+                done = subprocess.run([RUNNER, folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                self.assertEqual(done.stdout.strip().splitlines()[-1:], [f"{len(nodes)} passed, 0 failed, 0 skipped"], done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
