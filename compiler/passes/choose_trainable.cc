@@ -124,6 +124,10 @@ class Chooser {
       const Node& node = graph_.nodes[static_cast<size_t>(position)];
       const Op* op = FindOp(node.domain, node.op);
       if (op != nullptr && op->has(kNoGradient)) continue;
+      if ((node.op == "DequantizeLinear" || node.op == "QuantizeLinear") && node.inputs[1] == id) {
+        why = "a scale of " + Describe(node);
+        continue;
+      }
       const bool fixed = std::all_of(node.outputs.begin(), node.outputs.end(),
                                      [&](ValueId out) { return out == kNoValue || constant_[static_cast<size_t>(out)]; });
       if (fixed && (node.op == "Sin" || node.op == "Cos")) {

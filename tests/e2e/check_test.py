@@ -249,6 +249,24 @@ class CheckTest(unittest.TestCase):
         next(t for t in varied.graph.initializer if t.name == "queue").CopyFrom(numpy_helper.from_array(np.arange(4, dtype="float32"), "queue"))
         self.assertIn("frozen   queue   (no parameter", self.check(varied, "--loss", "mse").stdout)
 
+    def test_quantized_weights(self):
+        """What a quantizer has made whole numbers of is not trained, nor are their scales."""
+        whole = [numpy_helper.from_array(np.arange(8, dtype="int8").reshape(4, 2), "w"), weight("w_scale", 4), numpy_helper.from_array(np.array(0.2, "float32"), "x_scale")]
+        nodes = [
+            helper.make_node("QuantizeLinear", ["x", "x_scale"], ["xq"]),
+            helper.make_node("DequantizeLinear", ["xq", "x_scale"], ["xd"]),
+            helper.make_node("DequantizeLinear", ["w", "w_scale"], ["wd"], axis=0),
+            helper.make_node("MatMul", ["xd", "wd"], ["h"], name="fc"),
+            helper.make_node("Add", ["h", "b"], ["y"]),
+        ]
+        values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", k]) for n, k in (("x", 4), ("y", 2))]
+        model = helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:], [*whole, weight("b", 2)]), opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        done = self.check(model, "--loss", "mse")
+        self.assertIn("trained  b   ", done.stdout)
+        self.assertIn("frozen   w_scale   (a scale of DequantizeLinear", done.stdout)
+        self.assertIn("warning 1 tensor is quantized to whole numbers", done.stdout + done.stderr)
+        self.assertIn("trained  w_scale   (named", self.check(model, "--loss", "mse", "--trainable", "w_scale").stdout)
+
     def test_gradients_alone(self):
         model = detector()
         for node in model.graph.node:

@@ -1,5 +1,7 @@
 #include "tools/run/mode_notes.h"
 
+#include <map>
+#include <set>
 #include <string_view>
 
 #include "compiler/onnx/import.h"
@@ -23,6 +25,22 @@ Folding FoldingOf(const Graph& graph, const Node& node) {
   return Folding::kNone;
 }
 
+// Tensors of the file that a quantizer left whole numbers of.
+int64_t CountQuantized(const Graph& graph) {
+  static const std::map<std::string, std::vector<size_t>> operands = {
+      {"ConvInteger", {0, 1}}, {"DequantizeLinear", {0}}, {"MatMulInteger", {0, 1}}, {"QLinearConv", {0, 3, 8}}, {"QLinearMatMul", {0, 3}}};
+  std::set<ValueId> found;
+  for (const Node& node : graph.nodes) {
+    const auto places = operands.find(node.op);
+    if (!node.domain.empty() || places == operands.end()) continue;
+    for (size_t i : places->second) {
+      if (i < node.inputs.size() && node.inputs[i] != kNoValue && graph.value(node.inputs[i]).role == Role::kConst)
+        found.insert(node.inputs[i]);
+    }
+  }
+  return static_cast<int64_t>(found.size());
+}
+
 }  // namespace
 
 std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
@@ -42,6 +60,10 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
   }
   if (named > 0)
     notes.push_back("detach  " + Counted(named, "value") + (named == 1 ? " gets" : " get") + " no gradient: named by --detach");
+  if (const int64_t quantized = CountQuantized(graph); quantized > 0) {
+    notes.push_back("warning " + Counted(quantized, "tensor") + (quantized == 1 ? " is" : " are") +
+                    " quantized to whole numbers, which are not trained: train the file as it was before it was quantized");
+  }
   if (mode == GraphMode::kGraph) {
     if (inference > 0)
       notes.push_back("mode    graph   [" + Counted(inference, "BatchNormalization") + " use and keep stored statistics, as written]");
