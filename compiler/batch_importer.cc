@@ -6,6 +6,7 @@
 #include "compiler/initial_values.h"
 #include "compiler/passes/fake_quantize.h"
 #include "compiler/passes/straight_through.h"
+#include "compiler/passes/widen_parameters.h"
 #include "runtime/base/name_pattern.h"
 
 namespace gradloom {
@@ -64,6 +65,14 @@ std::unique_ptr<ImportedBatch> BatchImporter::Import(const EntryRequest& request
           std::to_string(count) + (count == 1 ? " value is" : " values are") +
           " added to a step (what is rounded, compared or chosen), or to what a multiple of it leaves, and taken away again: gradients go "
           "straight through, as with a detach() that the exporter did not write; --no-detach trains as written");
+    }
+  }
+  if (!options_.recipe.TrainsByFile()) {
+    GraphBuilder builder(*made->imported.graph, rules_);
+    if (const int64_t count = WidenParameters(builder, choice.parameters); count > 0) {
+      made->imported.warnings.push_back(std::to_string(count) + (count == 1 ? " parameter is" : " parameters are") +
+                                        " of 16 bits in the file: kept in float32 while the model trains, and written as they were; "
+                                        "gradients pass in 16 bits, as the file computes (--loss-scale dynamic is for float16)");
     }
   }
   ReportTrained(made->imported, choice);
