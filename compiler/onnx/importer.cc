@@ -269,11 +269,18 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   UpgradeNode(emitter(), node, schema->since_version(), num_outputs);
   names.resize(num_outputs);
   node.outputs.assign(num_outputs, kNoValue);
+  // Old classifiers name the mask, and hardly ever read it.
+  const bool mask_of_data = node.op == "Dropout" && node.domain.empty() && schema->since_version() < 10 && num_outputs > 1;
+  const std::string origin = node.origin;
   std::vector<ValueId> results;
   if (CastsToItself(node)) {
     results = {node.inputs[0]};
   } else if (!ExpandBySchema(node, proto, scope, names, results)) {
     results = emitter().Emit(std::move(node), names);
+  }
+  if (mask_of_data) {
+    const DType dtype = emitter().graph().value(results[0]).dtype;
+    results[1] = EmitOp("Cast", {results[1]}, {{"to", static_cast<int64_t>(dtype)}}, origin, "");
   }
   for (size_t i = 0; i < results.size(); ++i) {
     if (!names[i].empty()) scope.names.insert_or_assign(proto.output(static_cast<int>(i)), Binding{results[i], nullptr});

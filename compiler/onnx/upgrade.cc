@@ -106,7 +106,6 @@ void FlatSoftmax(Upgrade& u) {
 }
 
 void Dropout(Upgrade& u) {
-  if (u.num_outputs > 1 && u.since < 10) u.Unsupported("its mask has another type than today's");
   const double ratio = u.node.attributes.Float("ratio", 0.5);
   u.node.attributes.erase("ratio");
   u.SetInput(1, u.Number("ratio", ratio, DType::kFloat32));

@@ -497,6 +497,9 @@ TEST(Upgrade, NearestOfTensorFlow) {
 TEST(Upgrade, Dropout) {
   const Graph graph = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { y = Dropout<ratio = 0.25>(x) }", 10);
   EXPECT_EQ(graph.data(graph.nodes[0].inputs[1])->as<float>()[0], 0.25f);
+  // AlexNet, VGG and their kin name a mask that nobody reads; it was of its data's type.
+  const Graph named = UpgradedGraph("g (float[2,3] x) => (float[2,3] y) { d, mask = Dropout<ratio = 0.25>(x) y = Add (d, mask) }", 7);
+  EXPECT_EQ(Operators(named), "Dropout Cast Add");
 }
 
 }  // namespace
