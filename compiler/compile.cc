@@ -61,6 +61,7 @@ class Compiler {
       std::string& text = plan_.properties["loss"];
       text += (text.empty() ? "" : " + ") + term.ToString();
     }
+    plan_.properties.emplace(kFailedSteps, kChangeNothing);
     plan_.accumulate = std::max<int64_t>(options_.recipe.accumulate, 1);
     for (const EntryRequest& request : Expanded(options_)) AddEntry(request);
     plan_.model = model_.info(ReplacedAtExport());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/ops/op.h"
+#include "compiler/passes/refusals.h"
 
 namespace gradloom {
 
@@ -16,7 +17,37 @@ bool IsMeeting(const Node& node) {
   return op != nullptr && op->has(kMeeting);
 }
 
+namespace {
+
+// Of an update, and of a meeting, by which devices know that none has refused the batch: the nodes that may refuse it, and for an update
+// the first meeting behind them.
+class AfterRefusals {
+ public:
+  explicit AfterRefusals(const Graph& graph) : graph_(graph), refusing_(RefusingNodes(graph)) {
+    if (refusing_.empty()) return;
+    for (size_t i = static_cast<size_t>(refusing_.back()) + 1; i < graph.nodes.size() && meeting_ < 0; ++i) {
+      if (IsMeeting(graph.nodes[i])) meeting_ = static_cast<int>(i);
+    }
+  }
+
+  void AddTo(std::vector<int>& dependencies, int i) const {
+    const Node& node = graph_.nodes[static_cast<size_t>(i)];
+    const bool updates = node.phase == Phase::kUpdate && WritesState(graph_, node);
+    if (refusing_.empty() || !(updates || IsMeeting(node))) return;
+    dependencies.insert(dependencies.end(), refusing_.begin(), std::lower_bound(refusing_.begin(), refusing_.end(), i));
+    if (updates && meeting_ >= 0 && meeting_ < i) dependencies.push_back(meeting_);
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<int> refusing_;
+  int meeting_ = -1;
+};
+
+}  // namespace
+
 std::vector<std::vector<int>> DependenciesOf(const Graph& graph) {
+  const AfterRefusals after_refusals(graph);
   // By value id: who makes its bytes, and who reads them so far; a view's value stands for what it shows.
   const auto values = static_cast<size_t>(graph.num_values());
   std::vector<ValueId> shown(values);
@@ -43,6 +74,7 @@ std::vector<std::vector<int>> DependenciesOf(const Graph& graph) {
     for (ValueId id : node.outputs) {
       if (id != kNoValue) producer[static_cast<size_t>(id)] = static_cast<int>(i);
     }
+    after_refusals.AddTo(mine, static_cast<int>(i));
     std::sort(mine.begin(), mine.end());
     mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
   }

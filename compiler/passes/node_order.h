@@ -18,8 +18,8 @@ bool IsMeeting(const Node& node);
 inline bool IsInputCopy(const Node& node) { return node.phase == Phase::kCopy; }
 
 // By node: the nodes that must have ended when it begins, in ascending order, each once: who makes what it reads, views
-// looked through, and for the next value of a state who reads the old one and comes before it in the list. Empty for a
-// view.
+// looked through, and for the next value of a state who reads the old one and comes before it in the list; for an update who may refuse the
+// batch (refusals.h), here and, by the next meeting, on other devices. Empty for a view.
 std::vector<std::vector<int>> DependenciesOf(const Graph& graph);
 
 // How far into each stream something reaches: by stream the place, from 1, of its last use there.

@@ -9,6 +9,7 @@
 #include "compiler/cost/cost_model.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/node_order.h"
+#include "compiler/passes/refusals.h"
 
 namespace gradloom {
 namespace {
@@ -67,12 +68,23 @@ std::vector<int> Deadlines(const Graph& graph) {
   return of_node;
 }
 
+// The position after which nothing refuses the batch, here or, as the next meeting tells, on another device; -1: nothing does.
+int LastRefusal(const Graph& graph, const std::map<int, int>& ends) {
+  const std::vector<int> refusing = RefusingNodes(graph);
+  if (refusing.empty()) return -1;
+  for (int i = refusing.back() + 1; i < static_cast<int>(graph.nodes.size()); ++i) {
+    if (IsMeeting(graph.nodes[static_cast<size_t>(i)])) return ends.at(i);
+  }
+  return refusing.back();
+}
+
 }  // namespace
 
 void OrderNodes(Graph& graph, DeviceKind device, int threads) {
   const std::vector<int> last_read = LastFixedRead(graph);
   const std::map<int, int> ends = EndsOfMeetings(graph, device, threads);
   const std::vector<int> deadlines = Deadlines(graph);
+  const int last_refusal = LastRefusal(graph, ends);
   // The position after which each value is there; inputs and data are there before the first node.
   std::vector<int> ready(static_cast<size_t>(graph.num_values()), -1);
   std::vector<std::pair<int, size_t>> keys;  // (position to run after, original position)
@@ -80,7 +92,7 @@ void OrderNodes(Graph& graph, DeviceKind device, int threads) {
     const Node& node = graph.nodes[i];
     int after = static_cast<int>(i);
     if (Moves(node)) {
-      after = -1;
+      after = WritesState(graph, node) ? last_refusal : -1;
       ForEachUse(node, [&](ValueId id) { after = std::max(after, ready[static_cast<size_t>(id)]); });
       for (ValueId id : node.outputs) {
         if (id != kNoValue && graph.value(id).next_of != kNoValue)

@@ -10,6 +10,7 @@
 
 #include "compiler/passes/node_order.h"
 #include "compiler/passes/pack_intervals.h"
+#include "compiler/passes/refusals.h"
 #include "runtime/base/checked.h"
 
 namespace gradloom {
@@ -29,6 +30,7 @@ class Planner {
   // `whole`: null for a body.
   Planner(const Graph& graph, const Plan* whole, ProgramPlan& plan)
       : graph_(graph), whole_(whole), plan_(plan), order_(graph, plan), storage_of_(static_cast<size_t>(graph.num_values()), -1) {
+    if (whole_ != nullptr) FindRefusals();
     FindReads();
     PlaceGiven();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) PlaceOutputs(static_cast<int>(i));
@@ -212,13 +214,32 @@ class Planner {
   }
 
   // A next value goes straight into its state's place if every read of the old value has ended before, or is
-  // by this very node through an operand that the output may lie on.
+  // by this very node through an operand that the output may lie on, and nothing can make the step fail from there on.
   bool PlaceInState(ValueId id, int i) {
     const ValueId old = graph_.value(id).next_of;
     if (old == kNoValue || storage_of(old) < 0 || BytesOf(old) != BytesOf(id)) return false;
+    if (!IsPastRefusals(i)) return false;
     if (!order_.AllBefore(reads(old), i, true) || (last_read(old) == i && !MayLieOn(id, old, i))) return false;
     Join(id, storage_of(old), i);
     return true;
+  }
+
+  // A body's nodes write in places that its instruction is given, which is what may refuse.
+  void FindRefusals() {
+    refusing_ = RefusingNodes(graph_, &order_);
+    for (int i = 0; i < static_cast<int>(graph_.nodes.size()); ++i) {
+      if (!IsMeeting(graph_.nodes[static_cast<size_t>(i)])) continue;
+      meets_ = true;
+      if (told_ < 0 && !refusing_.empty() && i > refusing_.back()) told_ = i;
+    }
+  }
+
+  // Whether nothing can make the step fail from node i on. Other devices may refuse what this one has not, and tell by the next meeting;
+  // an update has come after that with its gradient.
+  bool IsPastRefusals(int i) const {
+    if (meets_ && graph_.nodes[static_cast<size_t>(i)].phase != Phase::kUpdate) return false;
+    if (told_ >= 0 && !order_.Before(told_, i)) return false;
+    return std::all_of(refusing_.begin(), refusing_.end(), [&](int node) { return node != i && order_.Before(node, i); });
   }
 
   // An input that dies here can carry the output.
@@ -282,6 +303,9 @@ class Planner {
   const Plan* whole_;
   ProgramPlan& plan_;
   const NodeOrder order_;
+  std::vector<int> refusing_;    // nodes that may make the step fail; of a body none
+  bool meets_ = false;           // with other devices
+  int told_ = -1;                // the first meeting behind all that refuses here
   std::vector<int> storage_of_;  // by value id; -1: no place yet
   std::vector<int> last_read_;   // by value id; -1: never
   std::vector<Reach> reads_;     // by value id

@@ -11,8 +11,8 @@ namespace gradloom {
 //
 // Values share bytes where one is dead before the other is born, in every order that streams and waits permit; the output of a view lies on
 // its input, and an output lies on an input that dies at its node where the kernel permits it. A next value is written straight into its
-// state's place if nothing can read the old one afterwards. Bodies of branches and loops are placed first: what they use on the way is
-// scratch of their node.
+// state's place if nothing can read the old one afterwards and no node can refuse the batch any more (refusals.h). Bodies of branches and
+// loops are placed first: what they use on the way is scratch of their node.
 void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan);
 
 }  // namespace gradloom

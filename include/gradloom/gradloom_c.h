@@ -345,7 +345,8 @@ typedef struct GradloomApi {
   /* One batch of training: forward, backward and update as one program. `inputs` are borrowed, not copied. `names` null: inputs come in the
    * plan's order; with names, others than the plan's are left aside, so that a batch of a data set can be given to every function below.
    * The batch size is that of the inputs. `result` may be null. Where it fails for what is in the inputs (a label that is no class),
-   * parameters, optimizer state and position are as before; running statistics may have taken the batch in. */
+   * all that lives between steps is as before, on any number of CPU devices: parameters, optimizer state, running statistics, gradients
+   * that wait, loss scale, position. On a GPU, which cannot be stopped within a step, the position alone is. */
   GradloomStatus* (*Step)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
                           GradloomStepResult* result);
   /* The same on a thread of the session's. The inputs are borrowed until Wait returns; other calls on the session wait for it; one step may

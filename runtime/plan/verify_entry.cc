@@ -1,6 +1,7 @@
-// ranks: an entry over its programs. Shards, feeds, fetches, what the entry's kind may change, and the
-// meeting of ranks in collectives and transfers.
+// ranks: an entry over its programs. Shards, feeds, fetches, what the entry's kind may change, the
+// meeting of ranks in collectives and transfers, and what they know of each other's refusals by it.
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -331,6 +332,10 @@ class EntryCheck {
     next_.assign(entry_.ranks.size(), 0);
     arrived_.assign(plan_.groups.size(), 0);
     waits_.assign(entry_.ranks.size(), false);
+    std::vector<const ProgramFacts*> by_rank;
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) by_rank.push_back(&facts(r));
+    const bool may_refuse = std::any_of(by_rank.begin(), by_rank.end(), [](const ProgramFacts* rank) { return rank->may_refuse; });
+    if (may_refuse && by_rank.size() > 1) heard_.emplace(by_rank);
     std::vector<size_t> moved(entry_.ranks.size());
     for (size_t r = 0; r < moved.size(); ++r) moved[r] = r;
     while (!moved.empty() && !faults_.full()) {
@@ -339,6 +344,7 @@ class EntryCheck {
       if (next_[rank] == facts(rank).communication.size()) continue;
       const Instruction& i = At(rank, next_[rank]);
       std::vector<size_t> together = i.kind == InstructionKind::kCollective ? ArriveAtCollective(rank, i) : ArriveAtTransfer(rank, i);
+      if (heard_) TellOfRefusals(together);
       for (size_t member : together) {
         ++next_[member];
         moved.push_back(member);
@@ -346,6 +352,36 @@ class EntryCheck {
     }
     for (size_t r = 0; r < next_.size(); ++r) {
       if (next_[r] < facts(r).communication.size()) return ReportStuck(r);
+    }
+    if (heard_) CheckRefusals();
+  }
+
+  // What the ranks tell each other by a meeting: in a collective all do, but for a broadcast; a receiver tells nothing, and a sender hears
+  // nothing.
+  void TellOfRefusals(const std::vector<size_t>& together) {
+    std::vector<HeardOfRefusals::Arrival> arrivals;
+    for (size_t member : together) {
+      const Instruction& i = At(member, next_[member]);
+      bool tells = i.kind != InstructionKind::kRecv;
+      if (i.kind == InstructionKind::kCollective && i.collective == Collective::kBroadcast)
+        tells = GroupOf(member, i).ranks[static_cast<size_t>(i.root)] == static_cast<int>(member);
+      arrivals.push_back({member, next_[member], tells, i.kind != InstructionKind::kSend});
+    }
+    heard_->Meet(arrivals);
+  }
+
+  // Copies of the same part of the model change what they keep when all are known to take the batch, where they ever know. One that has
+  // no samples refuses nothing, and goes by its gradients.
+  void CheckRefusals() {
+    for (size_t s = 0; s < entry_.ranks.size(); ++s) {
+      if (facts(s).state_writes.empty() || entry_.ranks[s].shard_length == 0) continue;
+      for (size_t r = 0; r < entry_.ranks.size(); ++r) {
+        if (r == s || program(r).place != program(s).place || !heard_->TooLate(s, r)) continue;
+        faults_.Add("ranks", Rank(s),
+                    "changes state before it has met rank " + std::to_string(r) +
+                        ", which may refuse the batch until then: the step would fail and have changed it");
+        return;
+      }
     }
   }
 
@@ -413,10 +449,11 @@ class EntryCheck {
   const std::string name_;
   const std::vector<ProgramFacts>& facts_;
   FaultList& faults_;
-  std::vector<size_t> next_;            // by rank: its next meeting
-  std::vector<size_t> arrived_;         // by group: members that have come
-  std::vector<bool> waits_;             // by rank: it has come to its next meeting
-  std::vector<std::set<int>> members_;  // by group
+  std::vector<size_t> next_;              // by rank: its next meeting
+  std::vector<size_t> arrived_;           // by group: members that have come
+  std::vector<bool> waits_;               // by rank: it has come to its next meeting
+  std::vector<std::set<int>> members_;    // by group
+  std::optional<HeardOfRefusals> heard_;  // none where there is nothing to hear
 };
 
 }  // namespace

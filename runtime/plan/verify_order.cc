@@ -14,6 +14,9 @@
 //   * So all orders that streams and events permit give a byte the same writes and reads in the same
 //     order as the list does, and what a read finds is what it finds here. It must be the write of the
 //     buffer (or of a part of the same whole), or for a given buffer the value from before the step.
+//
+// Refusals. A kernel that finds a label that is no class makes the step fail. Where the plan says that a failed step changes nothing, what
+// lives between steps is written after every instruction that may do that.
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -201,7 +204,7 @@ class Sweep {
       if (steps_ > kMaxSegmentSteps) return faults_.Add("order", scope_.name, "shares memory in more pieces than can be checked");
     }
     for (int buffer : fetched) Read(kEnd, buffer);
-    if (scope_.owner != nullptr) CheckResults();
+    scope_.owner != nullptr ? CheckResults() : CheckRefusals(facts);
   }
 
  private:
@@ -300,6 +303,38 @@ class Sweep {
                       ": ranks could meet in another order: " + clocks_.OrderWithout(facts.communication.back(), index));
     }
     facts.communication.push_back(index);
+  }
+
+  // A failed step changes nothing; what other ranks may refuse is the entry's matter.
+  void CheckRefusals(ProgramFacts& facts) {
+    const auto said = scope_.plan.properties.find(kFailedSteps);
+    if (said == scope_.plan.properties.end() || said->second != kChangeNothing) return;
+    const auto before = [&](int a, int b) { return a != b && clocks_.Before(a, b); };
+    std::vector<int> refusing;
+    try {
+      refusing = Refusals(scope_.plan, program_, before);
+    } catch (const Error& error) {
+      return faults_.Add("names", scope_.name, error.message());
+    }
+    for (const auto& [state, write] : facts.state_writes) {
+      const auto late = std::find_if(refusing.begin(), refusing.end(), [&](int i) { return !before(i, write); });
+      if (late == refusing.end()) continue;
+      faults_.Add("order", At(write),
+                  "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) + "', and nothing makes it wait for " +
+                      Describe(program_, *late) + ", which may refuse the batch: the step would fail and have changed it");
+    }
+    const std::vector<int>& meetings = facts.communication;
+    facts.may_refuse = !refusing.empty();
+    facts.told_at = facts.changes_after = meetings.size();
+    const auto begins_after_all = [&](int meeting) {
+      return std::all_of(refusing.begin(), refusing.end(), [&](int i) { return before(i, meeting); });
+    };
+    facts.told_at = static_cast<size_t>(std::find_if(meetings.begin(), meetings.end(), begins_after_all) - meetings.begin());
+    for (const auto& [state, write] : facts.state_writes) {
+      const auto ended = [&, at = write](int meeting) { return before(meeting, at); };
+      const auto first_open = std::partition_point(meetings.begin(), meetings.end(), ended);
+      facts.changes_after = std::min(facts.changes_after, static_cast<size_t>(first_open - meetings.begin()));
+    }
   }
 
   // Every way through a body leaves what its instruction is to write.

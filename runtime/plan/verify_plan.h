@@ -11,13 +11,15 @@
 //              overlap only where its kernel permits it
 //   order      every two accesses to the same bytes, one of them a write, are ordered by streams and events;
 //              every wait has a record before it, so that no program can wait for itself
+//              Where the plan says that failed steps change nothing (kFailedSteps), what lives between steps is written after all that may
+//              refuse a batch by its numbers, a label that is no class for one
 //   values     every read gets the bytes of the one instruction that wrote that buffer: memory is reused
 //              only after the last read, nothing uninitialised is read, no update comes too early
 // and for every entry:
 //   ranks      shards cover the batch; feeds and fetches fit; all that hold a state change it together; all members of a group meet in the
 //   same
 //              collectives in the same order with equal sizes, every send meets its receive, none waits
-//              for ever
+//              for ever; and where failed steps change nothing, copies of a part of the model know of each other before they change it
 // Entries follow each other in any order: all streams join at the end of a step, state has one place and
 // one layout, and no entry reads transient bytes that it has not written. What alone goes beyond its step is a copy stream: it
 // writes the slot that the step before does not use, and is checked to do nothing else. So no pair needs a proof of its own.
@@ -33,6 +35,10 @@
 #include "runtime/plan/plan.h"
 
 namespace gradloom {
+
+// The property by which a plan says what a step does that fails by what it is fed. Plans of releases before this promise lack it.
+inline constexpr char kFailedSteps[] = "failed_steps";
+inline constexpr char kChangeNothing[] = "change nothing";
 
 struct PlanFault {
   std::string_view check;  // one of the words above: "names", "bounds" ...

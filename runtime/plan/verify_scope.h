@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -58,6 +59,9 @@ struct ProgramFacts {
   bool sound = false;
   std::vector<int> communication;                 // collectives, sends and receives in the order in which they happen
   std::vector<std::pair<int, int>> state_writes;  // {state tensor, instruction}
+  bool may_refuse = false;                        // a batch, by its numbers
+  size_t told_at = 0;                             // the first of `communication` that begins when nothing can refuse any more, or its end
+  size_t changes_after = 0;                       // so many of `communication` have ended before any state is written
 };
 
 // "#12 launch onednn.conv on stream 1 ('/conv1/Conv')"
@@ -86,6 +90,30 @@ std::vector<int> Writers(const Program& program);
 void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
 // One instruction's operands and kernel; ids are in range and buffers have been checked.
 void CheckInstruction(const Scope& scope, int index, FaultList& faults);
+// Instructions that may be the first to refuse what they find in a batch (kernels/catalog/data_checks.h), ascending. before(a, b): whether
+// a has ended when b begins. Throws Error for an attribute of another kind than its operator has.
+std::vector<int> Refusals(const Plan& plan, const Program& program, const std::function<bool(int, int)>& before);
+// What ranks know of each other, meeting by meeting: which of them refuse nothing any more.
+class HeardOfRefusals {
+ public:
+  // By rank, borrowed.
+  explicit HeardOfRefusals(std::vector<const ProgramFacts*> facts);
+
+  // A rank that has come to a meeting; `meeting`: how many it had before.
+  struct Arrival {
+    size_t rank, meeting;
+    bool tells, hears;
+  };
+  void Meet(const std::vector<Arrival>& together);
+
+  // Whether rank `s` changes a state before it knows that `r` refuses nothing any more, though it gets to know.
+  bool TooLate(size_t s, size_t r) const;
+
+ private:
+  std::vector<const ProgramFacts*> facts_;
+  std::vector<std::vector<bool>> now_, before_change_;  // by rank, and by rank that it knows of
+};
+
 // order and values within a program whose ids and bounds are sound.
 void CheckOrder(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
 // tables of the plan: targets, state, constants, step, groups.

@@ -36,6 +36,11 @@ std::string RejectsTest(const KernelCall& call) {
   return !wrong.empty() || call.outputs[0].dtype == DType::kBool ? wrong : "dtype";
 }
 
+std::string RejectsGather(const KernelCall& call) {
+  std::string wrong = Arity(call, 2, 2);
+  return !wrong.empty() || call.inputs[1].dtype == DType::kInt64 ? wrong : "dtype";
+}
+
 constexpr Aliasing kOnFirst[] = {{0, 0}};
 
 const KernelRow kRows[] = {
@@ -57,6 +62,7 @@ const KernelRow kRows[] = {
      .rejects = [](const KernelCall& call) { return Equal(call, 1, 1); },
      .scratch_bytes = [](const KernelCall& call) { return 2 * call.outputs[0].bytes(); }},
     {.name = "test.Test", .op = "Test", .domain = "test", .rejects = RejectsTest},
+    {.name = "test.Gather", .op = "Gather", .domain = "", .rejects = RejectsGather},
 };
 
 }  // namespace
@@ -153,6 +159,12 @@ int ProgramBuilder::Launch(const std::string& op, std::initializer_list<int> rea
   launch.domain = "test";
   launch.origin = "/" + op + std::to_string(program_.instructions.size());
   return Add(launch, reads, writes, scratch);
+}
+
+int ProgramBuilder::Gather(int table, int indices, int to, int stream) {
+  const int launch = Launch("Gather", {table, indices}, {to}, stream);
+  program_.instructions.back().domain.clear();
+  return launch;
 }
 
 int ProgramBuilder::Copy(int from, int to, int stream) {

@@ -12,13 +12,14 @@
 
 namespace gradloom {
 
-// The made-up kernels, all of domain "test" and on float32 operands of equal bytes:
+// The made-up kernels, all but one of domain "test" and on float32 operands of equal bytes:
 //   test.Fill       no input, one output; its attribute "value" must be finite
 //   test.Map        one or more inputs, one output, which may lie on the first input
 //   test.Mix        two inputs, one output, which may lie on none
 //   test.Update     a state and its gradient: the next state, which may lie on the state
 //   test.Work       one input, one output, scratch of twice its bytes
 //   test.Test       one input, a bool scalar as output
+//   test.Gather     ONNX's, of a float32 table and int64 indices
 const KernelRow* FindTestKernel(std::string_view name);
 
 class ProgramBuilder {
@@ -38,6 +39,7 @@ class ProgramBuilder {
 
   // Instructions; each returns its index.
   int Launch(const std::string& op, std::initializer_list<int> reads, std::initializer_list<int> writes, int stream = 0, int scratch = -1);
+  int Gather(int table, int indices, int to, int stream = 0);
   int Copy(int from, int to, int stream = 0);
   // An event recorded on `stream` and waited for on `waiting`, in the next two instructions.
   void Order(int stream, int waiting);

@@ -161,6 +161,73 @@ TEST(VerifyPlan, FindsUpdatesThatComeTooEarly) {
   ExpectFault(plan, "values", {"#0 launch test.Update", "reads 'g1 sum'", "before"});
 }
 
+// Rows of a table by indices of the batch, and an update of another weight, on streams of their own; the two wait as it is said.
+enum class Waits { kNo, kUpdate, kRows };
+Plan RowsAndUpdate(Waits waits, int64_t table = kN) {
+  Plan plan = EmptyPlan();
+  plan.properties.emplace(kFailedSteps, kChangeNothing);
+  const int w = AddState(plan, "w", kN);
+  AddConstant(plan, "table", kN);
+  AddConstant(plan, "other table", table);
+  ProgramBuilder b(plan, 2);
+  const int indices = b.Feed(0, kN, DType::kInt64), x = b.Feed(1, kN), before = b.State(w);
+  const int rows = b.Value("rows", kN), again = b.Value("again", kN), next = b.State(w, "'");
+  b.Gather(b.Constant(0), indices, rows, 0);
+  if (waits == Waits::kUpdate) b.Order(0, 1);
+  b.Launch("Update", {before, x}, {next}, 1);
+  if (waits == Waits::kRows) b.Order(1, 0);
+  // By the same indices, once they have been looked at.
+  b.Gather(b.Constant(1), indices, again, 0);
+  plan.programs.push_back(b.Take());
+  Entry& entry = AddEntry(plan, EntryKind::kStep, kN, {0});
+  entry.feeds.push_back({"indices", DType::kInt64, {kN}, 0});
+  entry.feeds.push_back({"x", DType::kFloat32, {kN}, 0});
+  entry.fetches.push_back({"rows", rows, 0});
+  entry.fetches.push_back({"again", again, 0});
+  return plan;
+}
+
+TEST(VerifyPlan, LetsAStepThatFailsChangeNothing) {
+  EXPECT_EQ(Text(Verify(RowsAndUpdate(Waits::kUpdate), FindTestKernel)), "");
+  const auto refused = [](const Plan& plan, std::string_view by) {
+    ExpectFault(plan, "order", {"launch test.Update on stream 1", "changes state 'w'", by, "which may refuse the batch"});
+  };
+  refused(RowsAndUpdate(Waits::kNo), "#0 launch test.Gather on stream 0");
+  // A table with fewer rows has a question of its own.
+  refused(RowsAndUpdate(Waits::kUpdate, kN - 1), "#4 launch test.Gather on stream 0");
+  // An update before all that may refuse is as wrong.
+  refused(RowsAndUpdate(Waits::kRows), "#0 launch test.Gather on stream 0");
+  // Plans of before promise nothing.
+  Plan before = RowsAndUpdate(Waits::kNo);
+  before.properties.clear();
+  EXPECT_EQ(Text(Verify(before, FindTestKernel)), "");
+}
+
+// Two copies of a model, each of which looks at its indices, meets the other and updates, in this order or another.
+Plan CopiesThatRefuse(bool updates_first) {
+  Plan plan = EmptyPlan();
+  plan.properties.emplace(kFailedSteps, kChangeNothing);
+  const int w = AddState(plan, "w", kN);
+  AddConstant(plan, "table", kN);
+  ProgramBuilder b(plan);
+  const int indices = b.Feed(0, kN, DType::kInt64), before = b.State(w), table = b.Constant(0);
+  const int rows = b.Value("rows", kN), sum = b.Value("sum", kN), next = b.State(w, "'");
+  b.Gather(table, indices, rows);
+  if (updates_first) b.Launch("Update", {before, rows}, {next});
+  b.Collective(Collective::kAllReduceSum, rows, sum);
+  if (!updates_first) b.Launch("Update", {before, sum}, {next});
+  plan.programs.push_back(b.Take());
+  Entry& entry = AddEntry(plan, EntryKind::kStep, 2 * kN, {0, 0});
+  entry.feeds.push_back({"indices", DType::kInt64, {2 * kN}, 0});
+  if (updates_first) entry.fetches.push_back({"sum", sum, 0});
+  return plan;
+}
+
+TEST(VerifyPlan, LetsAStepThatFailsElsewhereChangeNothing) {
+  EXPECT_EQ(Text(Verify(CopiesThatRefuse(false), FindTestKernel)), "");
+  ExpectFault(CopiesThatRefuse(true), "ranks", {"rank 0", "changes state before it has met rank 1", "which may refuse the batch"});
+}
+
 TEST(VerifyPlan, RefusesWhatIsNeverWritten) {
   Plan plan = Sample("training");
   plan.programs.Mutable(0).instructions.erase(plan.programs.Mutable(0).instructions.begin());

@@ -1,0 +1,109 @@
+#include "compiler/passes/refusals.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/passes/choose_kernels.h"
+#include "kernels/catalog/data_checks.h"
+
+namespace gradloom {
+namespace {
+
+// What lies under views, and who makes it.
+class Origins {
+ public:
+  explicit Origins(const Graph& graph)
+      : graph_(graph), shown_(static_cast<size_t>(graph.num_values())), producer_(static_cast<size_t>(graph.num_values()), nullptr) {
+    std::iota(shown_.begin(), shown_.end(), 0);
+    for (const Node& node : graph.nodes) {
+      if (IsView(node)) {
+        shown_[static_cast<size_t>(node.outputs[0])] = of(node.inputs[0]);
+        continue;
+      }
+      for (ValueId id : node.outputs) {
+        if (id != kNoValue) producer_[static_cast<size_t>(id)] = &node;
+      }
+    }
+  }
+
+  ValueId of(ValueId id) const { return shown_[static_cast<size_t>(id)]; }
+
+  // Whether the elements pass whatever the batch is. A constant that does not has no batch to blame.
+  bool Passes(const DataCheck& check, ValueId origin) const {
+    if (graph_.value(origin).role == Role::kConst) return true;
+    const Node* const maker = producer_[static_cast<size_t>(origin)];
+    if (maker == nullptr || !maker->regions.empty()) return false;
+    const auto output = std::find(maker->outputs.begin(), maker->outputs.end(), origin) - maker->outputs.begin();
+    return check.TakesIndicesBelow(IndicesBelow(CallOf(graph_, *maker, {}), static_cast<size_t>(output)));
+  }
+
+  // f(check, origin) for each look of a node that has no bodies.
+  template <typename F>
+  void ForEachLook(const Node& node, F&& f) const {
+    if (!node.regions.empty() || !MayRefuseData(node.domain, node.op)) return;
+    for (const DataCheck& check : DataChecksOf(CallOf(graph_, node, {}))) {
+      if (check.input >= node.inputs.size() || node.inputs[check.input] == kNoValue) continue;
+      const ValueId origin = of(node.inputs[check.input]);
+      if (!Passes(check, origin)) f(check, origin);
+    }
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<ValueId> shown_;
+  std::vector<const Node*> producer_;  // by value id; null: given
+};
+
+bool BodyMayRefuse(const Graph& body);
+
+// Of a branch or a loop: in a body, or by going round too often.
+bool DecisionMayRefuse(const Graph& graph, const Node& node) {
+  if (node.op == "Loop") {
+    const ValueId trips = node.inputs[0];
+    if (node.attributes.Int("conditional", 0) != 0 || (trips != kNoValue && graph.value(trips).role != Role::kConst)) return true;
+  }
+  return std::any_of(node.regions.begin(), node.regions.end(), [](const Region& region) { return BodyMayRefuse(*region.body); });
+}
+
+bool BodyMayRefuse(const Graph& body) {
+  const Origins origins(body);
+  return std::any_of(body.nodes.begin(), body.nodes.end(), [&](const Node& node) {
+    bool refuses = !node.regions.empty() && DecisionMayRefuse(body, node);
+    origins.ForEachLook(node, [&](const DataCheck&, ValueId) { refuses = true; });
+    return refuses;
+  });
+}
+
+}  // namespace
+
+bool WritesState(const Graph& graph, const Node& node) {
+  return std::any_of(node.outputs.begin(), node.outputs.end(),
+                     [&](ValueId id) { return id != kNoValue && graph.value(id).next_of != kNoValue; });
+}
+
+std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order) {
+  struct Look {
+    ValueId origin;
+    DataCheck check;
+    int node;
+  };
+  const Origins origins(graph);
+  std::vector<Look> first;
+  std::vector<int> refusing;
+  for (int i = 0; i < static_cast<int>(graph.nodes.size()); ++i) {
+    const Node& node = graph.nodes[static_cast<size_t>(i)];
+    bool refuses = !node.regions.empty() && DecisionMayRefuse(graph, node);
+    origins.ForEachLook(node, [&](const DataCheck& check, ValueId origin) {
+      const bool known = std::any_of(first.begin(), first.end(), [&](const Look& look) {
+        return look.origin == origin && check.ImpliedBy(look.check) && (order == nullptr || order->Before(look.node, i));
+      });
+      if (known) return;
+      first.push_back({origin, check, i});
+      refuses = true;
+    });
+    if (refuses) refusing.push_back(i);
+  }
+  return refusing;
+}
+
+}  // namespace gradloom

@@ -1,0 +1,124 @@
+// order: what may make a step fail by what is in its feeds. By what catalog rows say of their operators, and by the operands of the plan.
+#include <algorithm>
+#include <utility>
+
+#include "kernels/catalog/data_checks.h"
+#include "runtime/plan/verify_scope.h"
+
+namespace gradloom::verify {
+namespace {
+
+// What lies under a buffer, and who writes it.
+struct Origin {
+  int buffer = -1;
+  int writer = -1;
+};
+
+class Looks {
+ public:
+  Looks(const Plan& plan, const Program& program) : plan_(plan), program_(program), writers_(Writers(program)) {}
+
+  // f(check, origin) for each look of a launch at what is no constant of the plan, and not known to pass.
+  template <typename F>
+  void ForEach(const Instruction& launch, F&& f) const {
+    if (launch.kind != InstructionKind::kLaunch || !MayRefuseData(launch.domain, launch.op)) return;
+    for (const DataCheck& check : DataChecksOf(CallOf(plan_, program_, launch))) {
+      // Inputs come first.
+      if (check.input >= launch.uses.size() || launch.uses[check.input].access != Access::kRead) continue;
+      const int buffer = launch.uses[check.input].buffer;
+      if (buffer < 0 || at(buffer).arena == Arena::kConstants) continue;
+      const Origin origin = OriginOf(buffer);
+      if (!Passes(check, origin)) f(check, origin.buffer);
+    }
+  }
+
+  // Of a branch or a loop: in a body, or by going round too often.
+  bool DecisionMayRefuse(const Instruction& decision) const {
+    if (decision.kind == InstructionKind::kLoop) {
+      const int trips = decision.uses.at(0).buffer, condition = decision.uses.at(1).buffer;
+      if (condition >= 0 || (trips >= 0 && at(trips).arena != Arena::kConstants)) return true;
+    }
+    return std::any_of(decision.bodies.begin(), decision.bodies.end(), [&](const Program& body) {
+      const Looks inside(plan_, body);
+      return std::any_of(body.instructions.begin(), body.instructions.end(), [&](const Instruction& instruction) {
+        bool refuses = !instruction.bodies.empty() && inside.DecisionMayRefuse(instruction);
+        inside.ForEach(instruction, [&](const DataCheck&, int) { refuses = true; });
+        return refuses;
+      });
+    });
+  }
+
+ private:
+  const Buffer& at(int buffer) const { return program_.buffers[static_cast<size_t>(buffer)]; }
+
+  Origin OriginOf(int buffer) const {
+    const int whole = at(buffer).whole < 0 ? buffer : at(buffer).whole;
+    return {whole, writers_[static_cast<size_t>(whole)]};
+  }
+
+  bool Passes(const DataCheck& check, const Origin& origin) const {
+    if (origin.writer < 0) return false;
+    const Instruction& maker = program_.instructions[static_cast<size_t>(origin.writer)];
+    if (maker.kind != InstructionKind::kLaunch) return false;
+    size_t output = 0;
+    for (const Use& use : maker.uses) {
+      if (use.access != Access::kWrite) continue;
+      if (use.buffer == origin.buffer) break;
+      ++output;
+    }
+    return check.TakesIndicesBelow(IndicesBelow(CallOf(plan_, program_, maker), output));
+  }
+
+  const Plan& plan_;
+  const Program& program_;
+  const std::vector<int> writers_;
+};
+
+}  // namespace
+
+std::vector<int> Refusals(const Plan& plan, const Program& program, const std::function<bool(int, int)>& before) {
+  struct Look {
+    int origin;
+    DataCheck check;
+    int instruction;
+  };
+  const Looks looks(plan, program);
+  std::vector<Look> first;
+  std::vector<int> refusing;
+  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
+    const Instruction& instruction = program.instructions[static_cast<size_t>(i)];
+    bool refuses = !instruction.bodies.empty() && looks.DecisionMayRefuse(instruction);
+    looks.ForEach(instruction, [&](const DataCheck& check, int origin) {
+      const bool known = std::any_of(first.begin(), first.end(), [&](const Look& look) {
+        return look.origin == origin && check.ImpliedBy(look.check) && before(look.instruction, i);
+      });
+      if (known) return;
+      first.push_back({origin, check, i});
+      refuses = true;
+    });
+    if (refuses) refusing.push_back(i);
+  }
+  return refusing;
+}
+
+HeardOfRefusals::HeardOfRefusals(std::vector<const ProgramFacts*> facts)
+    : facts_(std::move(facts)), now_(facts_.size(), std::vector<bool>(facts_.size())), before_change_(now_) {}
+
+void HeardOfRefusals::Meet(const std::vector<Arrival>& together) {
+  std::vector<bool> news(facts_.size());
+  for (const Arrival& arrival : together) {
+    std::vector<bool>& known = now_[arrival.rank];
+    // Who has come to a meeting has done what is before it.
+    if (arrival.meeting >= facts_[arrival.rank]->told_at) known[arrival.rank] = true;
+    for (size_t r = 0; arrival.tells && r < news.size(); ++r) news[r] = news[r] || known[r];
+  }
+  for (const Arrival& arrival : together) {
+    std::vector<bool>& known = now_[arrival.rank];
+    for (size_t r = 0; arrival.hears && r < news.size(); ++r) known[r] = known[r] || news[r];
+    if (arrival.meeting + 1 == facts_[arrival.rank]->changes_after) before_change_[arrival.rank] = known;
+  }
+}
+
+bool HeardOfRefusals::TooLate(size_t s, size_t r) const { return facts_[r]->may_refuse && now_[s][r] && !before_change_[s][r]; }
+
+}  // namespace gradloom::verify
