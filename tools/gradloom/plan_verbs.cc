@@ -19,7 +19,9 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/report/stream_tables.h"
 #include "tools/run/comparison.h"
+#include "tools/run/half_files.h"
 #include "tools/run/inspection.h"
+#include "tools/run/outputs.h"
 #include "tools/run/placed_model.h"
 #include "tools/run/plan_pages.h"
 #include "tools/run/run_folder.h"
@@ -172,6 +174,8 @@ int Export(const ExportFlags& flags) {
   const auto& [source, out, training, placement, json] = flags;
   const Plan plan = ReadPlan(PlanPathOf(source.path));
   const std::string weights = WeightsPathOf(source);
+  CheckCanWrite(out);
+  if (out.ends_with(".onnx")) RemoveHalfFileOnSignal(out + ".data");
   std::vector<std::string> notes;
   const std::map<std::string, Tensor> values = WeightsOf(plan, weights, notes);
   ExportOptions options;

@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "tools/run/half_files.h"
 #include "tools/run/run_folder.h"
 #include "tools/run/run_trace.h"
 
@@ -12,6 +13,7 @@ namespace gradloom {
 void CheckCanWrite(const std::string& path) {
   // It is removed where it is not committed.
   const AtomicFile probe(path);
+  RemoveHalfFileOnSignal(path);
 }
 
 namespace {

@@ -7,7 +7,8 @@
 
 namespace gradloom {
 
-// Throws Error(kResource), as the write itself would at the end, where a file of this name cannot be written. Leaves nothing behind.
+// Throws Error(kResource), as the write itself would at the end, where a file of this name cannot be written. Leaves nothing behind, nor
+// does a signal that ends the process from here on (RemoveHalfFileOnSignal).
 void CheckCanWrite(const std::string& path);
 
 // All that a training run writes beside its folder, and where the folder of a new run is to be. Throws Error(kResource, kConfig).

@@ -46,8 +46,11 @@ std::unique_ptr<RunTrace> RunTrace::Make(Session& session, const Configuration& 
                   std::to_string(session.batch() + 1) + ":" + std::to_string(session.batch() + 3) + ")");
     return nullptr;
   }
-  if (rank > 0) path.replace_filename(path.stem().string() + ".rank-" + std::to_string(rank) + path.extension().string());
-  CheckCanWrite(path.string());
+  if (rank > 0) {
+    path.replace_filename(path.stem().string() + ".rank-" + std::to_string(rank) + path.extension().string());
+    // That of rank 0 was looked at before there was a run.
+    CheckCanWrite(path.string());
+  }
   const TraceFormat format = configuration.Text("log.trace_format") == "perfetto" ? TraceFormat::kPerfetto : TraceFormat::kChromeJson;
   return std::make_unique<RunTrace>(session, path.string(), steps, format, rank);
 }

@@ -1,0 +1,102 @@
+#include "tools/run/half_files.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "runtime/base/descriptor.h"
+
+namespace gradloom {
+namespace {
+
+constexpr int kMostPaths = 8;
+// Of a path; a process writes it once, and looks before whether it can.
+constexpr int kMostNames = 64;
+// Behind "path.tmp.PID.".
+constexpr size_t kNumberBytes = 3;
+
+// "path.tmp.PID.", with room for a number. Never freed, as a handler may read it.
+std::array<std::atomic<char*>, kMostPaths> beginnings{};
+static_assert(std::atomic<char*>::is_always_lock_free);
+
+// By calls that a handler may make alone.
+void RemoveAll() {
+  for (const std::atomic<char*>& place : beginnings) {
+    char* const path = place.load();
+    if (path == nullptr) continue;
+    char* const number = path + std::strlen(path);
+    for (int i = 0; i < kMostNames; ++i) {
+      char* at = number;
+      if (i >= 10) *at++ = static_cast<char>('0' + i / 10);
+      *at++ = static_cast<char>('0' + i % 10);
+      *at = '\0';
+      ::unlink(path);
+    }
+    *number = '\0';
+  }
+}
+
+// Ends the process as it would have, so that whoever waits for it sees the signal.
+void OnSignal(int signal) {
+  RemoveAll();
+  raise(signal);
+}
+
+// What is asked for, by a run that saves, or ignored, by nohup, stays so.
+void HandleSignals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGXCPU}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = OnSignal;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+// "NAME.tmp.4711.0" -> 4711; 0 for all other names.
+int WriterOf(const std::string& name, const std::string& file) {
+  int process = 0, count = 0, end = 0;
+  if (!name.starts_with(file + ".tmp.")) return 0;
+  const char* const numbers = name.c_str() + file.size();
+  return std::sscanf(numbers, ".tmp.%9d.%9d%n", &process, &count, &end) == 2 && numbers[end] == '\0' ? process : 0;
+}
+
+// Those whose process is not of this host, or is gone, and which nobody holds (OutputFile locks what it writes, whatever host it is on).
+void RemoveStale(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::directory_iterator it(path.has_parent_path() ? path.parent_path() : ".", error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const int process = WriterOf(it->path().filename().string(), path.filename().string());
+    if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH) continue;
+    const Descriptor file(::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
+  }
+}
+
+}  // namespace
+
+void RemoveHalfFileOnSignal(const std::string& path) {
+  RemoveStale(path);
+  const std::string beginning = path + ".tmp." + std::to_string(::getpid()) + ".";
+  for (std::atomic<char*>& place : beginnings) {
+    if (const char* const known = place.load(); known != nullptr && beginning == known) break;
+    if (place.load() != nullptr) continue;
+    char* const text = new char[beginning.size() + kNumberBytes]();
+    beginning.copy(text, beginning.size());
+    place.store(text);
+    break;
+  }
+  HandleSignals();
+}
+
+}  // namespace gradloom
