@@ -103,6 +103,19 @@ class CommandTest(unittest.TestCase):
         with open("export.log") as file:
             self.assertIn("-> logged.onnx", file.read())
 
+    def test_a_log_waits_for_no_reader(self):
+        os.mkfifo("log.fifo")
+        exported = ["export", "runs/main", "-o", "piped.onnx", "--log-file", "log.fifo"]
+        self.assertIn("nobody reads this FIFO", self.run_command(exported, 8).stderr)
+        self.assertIn("nobody reads this FIFO", self.train_with("piped", "--log-file", "log.fifo", code=8).stderr)
+        self.assertFalse(os.path.exists("runs/piped"))
+        reader = os.open("log.fifo", os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.run_command(exported)
+        self.assertIn(b"-> piped.onnx", os.read(reader, 1 << 16))
+        # A FIFO is nothing that a result could take the place of.
+        self.assertIn("something else has that name", self.run_command(["export", "runs/main", "-o", "log.fifo"], 8).stderr)
+
     # Streams.
 
     def test_results_that_cannot_be_written_are_an_error(self):

@@ -1,8 +1,6 @@
 #include "tools/screen/log.h"
 
-#include <cerrno>
-
-#include "runtime/base/file.h"
+#include "tools/screen/log_file.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -26,8 +24,7 @@ void Log::Record(const std::string& text) {
 }
 
 void Log::KeepIn(const std::string& path) {
-  file_ = std::fopen(path.c_str(), "ae");
-  if (file_ == nullptr) throw WriteError("cannot open the log", path, errno);
+  file_ = OpenLogFile(path);
   std::fputs(before_.c_str(), file_);
   before_.clear();
 }

@@ -2,15 +2,13 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/error.h"
-#include "runtime/base/file.h"
+#include "tools/screen/log_file.h"
 #include "tools/screen/screen.h"
 
 namespace gradloom {
@@ -78,8 +76,8 @@ void SetStderrLines(bool json, const std::string& path) {
   const std::lock_guard lock(lines.mutex);
   lines.json = json;
   if (lines.file != nullptr) std::fclose(lines.file);
-  lines.file = path.empty() ? nullptr : std::fopen(path.c_str(), "ae");
-  if (lines.file == nullptr && !path.empty()) throw WriteError("cannot open the log", path, errno);
+  lines.file = nullptr;
+  if (!path.empty()) lines.file = OpenLogFile(path);
 }
 
 bool StderrLinesAreJson() {
