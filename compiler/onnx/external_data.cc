@@ -103,9 +103,10 @@ ExternalData::ExternalData(const std::string& model_path, const LoadOptions& opt
   const std::string folder = !options.external_dir.empty() ? options.external_dir : model_path.empty() ? "" : FolderOf(model_path);
   if (folder.empty()) return;
   folder_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  real_folders_ = {RealPath(folder)};
   if (!options.external_dir.empty() || model_path.empty()) return;
-  const std::string real = FolderOf(RealPath(model_path));
-  if (real != RealPath(folder)) real_folder_ = real;
+  // A model in a cache of links (Hugging Face's snapshots/) keeps model and data as files of one folder of blobs.
+  real_folders_.push_back(FolderOf(RealPath(model_path)));
 }
 
 ExternalData::~ExternalData() {
@@ -135,15 +136,13 @@ ExternalData::Range ExternalData::Parse(const onnx::TensorProto& tensor, const s
   return range;
 }
 
-int ExternalData::OpenBesideRealModel(const std::string& location) const {
-  // A model in a cache of links (Hugging Face's snapshots/) keeps model and data as files of one folder of blobs:
-  // the link beside the model may lead into the folder that the model's own link leads to, and nowhere else.
-  if (real_folder_.empty()) return -1;
+int ExternalData::OpenThroughLinks(const std::string& location) const {
   const Descriptor path(openat(folder_, location.c_str(), O_PATH | O_CLOEXEC));
   if (path.get() < 0) return -1;
   const std::string self = "/proc/self/fd/" + std::to_string(path.get());
   const std::string target = RealPath(self);
-  if (!target.starts_with(real_folder_ + "/")) return -1;
+  const auto within = [&](const std::string& folder) { return !folder.empty() && folder != "." && target.starts_with(folder + "/"); };
+  if (std::none_of(real_folders_.begin(), real_folders_.end(), within)) return -1;
   return open(self.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
@@ -153,7 +152,8 @@ int ExternalData::OpenBeneath(const std::string& location, const std::string& wh
   if (fd >= 0) return fd;
   const int error = errno;
   if (error == EXDEV || error == ELOOP) {
-    fd = OpenBesideRealModel(location);
+    // An absolute link is one that leaves the folder to the system, wherever it leads.
+    fd = OpenThroughLinks(location);
     if (fd >= 0) return fd;
     FailPath("external data leaves the model's folder through a link", location, where);
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "compiler/onnx/import.h"
 #include "onnx/onnx_pb.h"
@@ -35,11 +36,11 @@ class ExternalData {
   Range Parse(const onnx::TensorProto& tensor, const std::string& where) const;
   int Open(const Range& range, const std::string& where, int64_t bytes);
   int OpenBeneath(const std::string& location, const std::string& where);
-  int OpenBesideRealModel(const std::string& location) const;
+  int OpenThroughLinks(const std::string& location) const;
 
   const LoadOptions& options_;
-  int folder_ = -1;          // the folder that the user named
-  std::string real_folder_;  // of the file that a linked model leads to; empty where it is no link
+  int folder_ = -1;                        // the folder that the user named
+  std::vector<std::string> real_folders_;  // where links may lead: the folder by its real name, and that of the file that a linked model is
   std::set<std::string> seen_;
 };
 
