@@ -20,6 +20,7 @@ struct DataOptions {
   std::string eval_path{};   // evaluation data of the same form
   std::string eval_split{};  // or a share to hold back: "20%", "tail:20%"
   int64_t seed = 0;          // of that split
+  std::string format{};      // of all files: csv, tsv, npz, npy, idx, tokens, images; empty: by their names
 };
 
 struct BatchOptions {
@@ -53,6 +54,7 @@ struct DatasetState {
     given.eval_path = options.eval_path.empty() ? nullptr : options.eval_path.c_str();
     given.eval_split = options.eval_split.empty() ? nullptr : options.eval_split.c_str();
     given.seed = options.seed;
+    given.format = options.format.empty() ? nullptr : options.format.c_str();
     GradloomDataset *made = nullptr, *held_back = nullptr;
     Check(Api().LoadDataset(path.c_str(), plan.c(), &given, &made, &held_back));
     train = Shared(made, Api().ReleaseDataset);

@@ -227,6 +227,7 @@ typedef struct GradloomDataOptions {
   const char* eval_path;  /* evaluation data of the same form; null: none */
   const char* eval_split; /* a share to hold back for evaluation: "20%", "tail:20%"; null: none */
   int64_t seed;           /* of that split */
+  const char* format;     /* of all files, where their names do not say it: csv, tsv, npz, npy, idx, tokens, images; null: by their names */
 } GradloomDataOptions;
 
 typedef struct GradloomBatchOptions {
@@ -421,7 +422,7 @@ typedef struct GradloomApi {
 
   /* ---- Data ------------------------------------------------------------------------------------------------------------------------- */
   /* Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images into columns as the plan wants them; docs/data.md.
-   * `options` may be null; `eval` too, where nothing is held back. */
+   * A path with *, ?, [ or { is a pattern of files that are read one after the other. `options` may be null; `eval` too, where nothing is held back. */
   GradloomStatus* (*LoadDataset)(const char* path, const GradloomPlan* plan, const GradloomDataOptions* options, GradloomDataset** train,
                                  GradloomDataset** eval);
   /* Of tensors, which are copied: the first axis is the sample. */

@@ -22,7 +22,8 @@ def _pairs(mapping: Mapping[str, str | Sequence[str]] | None) -> list[tuple[str,
 class Dataset(Owner):
     """A table of samples in memory, by columns; constant.
 
-    Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images as `plan` wants them (docs/data.md).
+    Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images as `plan` wants them (docs/data.md). A path with
+    *, ?, [ or { is a pattern of files that are read one after the other.
 
     Args:
         columns: model input or target -> array or columns of the file: {"features": "CRIM..LSTAT"}. None: guessed.
@@ -30,6 +31,7 @@ class Dataset(Owner):
         eval_path: evaluation data of the same form; they are `held_back`.
         eval_split: or a share to hold back: "20%", "tail:20%".
         seed: of that split.
+        format: of all files, where their names do not say it: csv, tsv, npz, npy, idx, tokens or images.
     """
 
     held_back: Dataset | None
@@ -37,14 +39,15 @@ class Dataset(Owner):
 
     def __init__(self, path: str | os.PathLike[str], plan: Plan, *, columns: Mapping[str, str | Sequence[str]] | None = None,
                  transforms: Mapping[str, str | Sequence[str]] | None = None, eval_path: str | os.PathLike[str] | None = None,
-                 eval_split: str | None = None, seed: int = 0):
+                 eval_split: str | None = None, seed: int = 0, format: str | None = None):
         lib = library()
         column_array, kept_columns = settings_array(_pairs(columns))
         transform_array, kept_transforms = settings_array(_pairs(transforms))
         options = lib.struct("GradloomDataOptions", columns=ctypes.addressof(column_array), num_columns=len(kept_columns),
                              transforms=ctypes.addressof(transform_array), num_transforms=len(kept_transforms),
                              eval_path=None if eval_path is None else path_bytes(eval_path),
-                             eval_split=None if eval_split is None else eval_split.encode(), seed=seed)
+                             eval_split=None if eval_split is None else eval_split.encode(), seed=seed,
+                             format=None if format is None else format.encode())
         train, held_back = ctypes.c_void_p(), ctypes.c_void_p()
         lib.LoadDataset(path_bytes(path), plan._handle, ctypes.byref(options), ctypes.byref(train), ctypes.byref(held_back))
         self._own(train, lib.ReleaseDataset)

@@ -22,6 +22,7 @@ DataOptions OptionsFor(const GradloomDataOptions& given, const GradloomPlan& pla
   }
   if (given.eval_path != nullptr) options.eval = given.eval_path;
   if (given.eval_split != nullptr) options.eval_split = given.eval_split;
+  if (given.format != nullptr) options.format = given.format;
   const std::vector<TensorFacts>& known = plan.inputs[GRADLOOM_PREDICT];
   for (const TensorFacts& feed : plan.inputs[GRADLOOM_TRAIN]) {
     const bool is_input = std::any_of(known.begin(), known.end(), [&](const TensorFacts& input) { return input.name == feed.name; });

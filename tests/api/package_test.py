@@ -185,6 +185,18 @@ class SessionTest(unittest.TestCase):
         with self.assertRaisesRegex(self.gradloom.Error, "'label' is float64, the model wants int64"):
             digits.step(image=image, label=[3.5, 1])  # 3 would be another class
 
+    def test_reads_files_of_a_pattern_in_a_format_that_is_said(self):
+        with tempfile.TemporaryDirectory() as folder, open(f"{FOLDER}/boston.csv") as table:
+            header, *lines = table.read().splitlines(keepends=True)
+            for name, part in (("part-0", lines[:200]), ("part-1", lines[200:])):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.writelines([header, *part])
+            columns = {"features": "CRIM..LSTAT", "target": "MEDV"}
+            data = self.gradloom.Dataset(f"{folder}/part-*", self.plan, columns=columns, format="csv")
+            self.assertEqual(len(data), 506)
+            with self.assertRaisesRegex(self.gradloom.Error, "data have no format 'xls'"):
+                self.gradloom.Dataset(f"{folder}/part-*", self.plan, columns=columns, format="xls")
+
     def test_is_neither_copied_nor_pickled(self):
         """The copy would have the same handle."""
         data = self.gradloom.Dataset.from_arrays(features=self.x)

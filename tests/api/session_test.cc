@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -420,6 +421,46 @@ TEST(Checkpoint, OfASessionThatCompiledOtherBatchesFitsItsPlan) {
   session.Step(samples.feeds());
   resumed.Step(samples.feeds());
   EXPECT_EQ(session.FlatParameters(), resumed.FlatParameters());
+}
+
+TEST(Dataset, MayBeSeveralFilesWhoseNamesDoNotSayWhatTheyAre) {
+  std::ifstream table("models/data/boston.csv");
+  const std::string folder = ::testing::TempDir() + "shards";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::string header;
+  std::getline(table, header);
+  for (const char* name : {"/part-0", "/part-1"}) {
+    std::ofstream part(folder + name);
+    part << header << "\n";
+    std::string line;
+    for (int row = 0; row < 253 && std::getline(table, line); ++row) part << line << "\n";
+  }
+  const gradloom::Settings columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}};
+  const gradloom::Dataset whole("models/data/boston.csv", Plain(), {.columns = columns});
+  const gradloom::Dataset parts(folder + "/part-?", Plain(), {.columns = columns, .format = "csv"});
+  EXPECT_EQ(parts.rows(), 506);
+  const auto target = [](const gradloom::Dataset& data) {
+    std::vector<float> values;
+    for (const gradloom::Batch& batch : data.Batches({.size = 506, .in_order = true})) {
+      const auto span = batch["target"].as<float>();
+      values.insert(values.end(), span.begin(), span.end());
+    }
+    return values;
+  };
+  EXPECT_EQ(target(parts), target(whole));
+  const auto refusal = [&](const std::string& path, const std::string& format) {
+    try {
+      gradloom::Dataset(path, Plain(), {.columns = columns, .format = format});
+    } catch (const gradloom::Error& error) {
+      return error.name() + ": " + error.message();
+    }
+    return std::string("it was read");
+  };
+  // What they are has to be said, and to be something.
+  EXPECT_EQ(refusal(folder + "/part-?", "").substr(0, 7), "E-DATA:");
+  EXPECT_EQ(refusal(folder + "/part-?", "xls"), "E-CONFIG: data have no format 'xls'");
+  EXPECT_EQ(refusal(folder + "/other-*", "csv").substr(0, 7), "E-DATA:");
 }
 
 TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
