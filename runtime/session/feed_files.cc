@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/session/image_data.h"
 #include "runtime/session/joined_data.h"
+#include "runtime/session/kept_files.h"
 #include "runtime/session/stored_rows.h"
 #include "runtime/session/tokens.h"
 
@@ -226,6 +227,7 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
   each.large_bytes = std::max<int64_t>(reading.large_bytes / std::ssize(files), 1);
   std::vector<DataPart> parts;
   ArrayTypes first_types;
+  const KeptFiles kept;
   for (const DataFile& file : files) {
     if (&file != &first && KindOfDataFile(file) != KindOfDataFile(first)) {
       throw Error(ErrorCode::kData, "another kind of file than '" + Escaped(first.path, 4096) + "' of the same data",
@@ -234,7 +236,10 @@ Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& f
     if (&file != &first && !table.empty()) CheckSameColumns(file, CsvSelectors(file.path, TableOptions(file)), first, table);
     ArrayTypes types;
     parts.push_back({file.path, ReadFile(file, feeds, used, each, names, types, notes)});
-    if (&file == &first) first_types = types;
+    if (&file == &first) {
+      first_types = types;
+      if (reading.on_demand) kept.CheckAfterFirst(file.path, std::ssize(files));
+    }
     CheckSameTypes(file, types, first, first_types);
     if (counts != nullptr) counts->push_back({std::filesystem::path(file.path).filename().string(), parts.back().rows.rows()});
   }

@@ -246,13 +246,21 @@ CheckedArchive OpenArchive(const std::string& path, int64_t limit_bytes) {
   const InputFile file(path, limit_bytes);
   const std::string where = Escaped(path, 4096);
   const int fd = ::fcntl(file.fd(), F_DUPFD_CLOEXEC, 0);
-  if (fd < 0) throw Error(ErrorCode::kIo, std::string("cannot open the file: ") + std::strerror(errno), where);
+  const auto shortage = [&](int error) {
+    return Error(ErrorCode::kResource, std::string("cannot open the file: ") + std::strerror(error), where,
+                 "see what the process's limits are: ulimit -a");
+  };
+  if (fd < 0) throw shortage(errno);
   int code = 0;
+  errno = 0;
   Archive archive(zip_fdopen(fd, ZIP_CHECKCONS, &code));
   if (!archive) {
+    const int error = errno;
     ::close(fd);
     if (code == ZIP_ER_EXISTS)
       throw Error(ErrorCode::kData, "two entries of one name", where, "write the file again with numpy.savez, each array once");
+    // It opens the file once more.
+    if (error == EMFILE || error == ENFILE) throw shortage(error);
     throw Error(ErrorCode::kData, "not a .npz file: " + ErrorText(code), where,
                 "it may be cut off: copy it again, or write it again with numpy.savez");
   }

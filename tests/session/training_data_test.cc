@@ -1,6 +1,8 @@
 #include "runtime/session/training_data.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <bit>
@@ -130,6 +132,37 @@ TEST_F(TrainingDataTest, FilesOfAPatternMayStayOnDisk) {
   const Error error = ErrorOf([&] { y.source->Read(9, {}, &label); });
   EXPECT_NE(error.where().find("2.npz"), std::string::npos) << error.Describe();
   EXPECT_NE(error.message().find("row 0 "), std::string::npos) << error.message();
+}
+
+TEST_F(TrainingDataTest, MoreFilesThanAProcessMayOpenAreToldBeforehand) {
+  constexpr rlim_t kAllowed = 128;
+  constexpr int64_t kFiles = 150;
+  for (int64_t file = 0; file < kFiles; ++file) {
+    WriteNpz(folder_ / (std::to_string(file) + ".npz"),
+             std::map<std::string, Tensor>{{"x", Tensor(DType::kFloat32, {2, 2})}, {"y", Tensor(DType::kInt64, {2})}});
+  }
+  const DataOptions stay_open{.train = folder_ / "*.npz", .on_demand = true, .large_bytes = 1};
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_GT(before.rlim_max, 2 * kAllowed);
+  const rlimit few{kAllowed, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  // As far as the system permits it, a process takes more.
+  EXPECT_EQ(LoadTrainingData(stay_open, kFeeds, 1).train.rows(), 2 * kFiles);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto limited = [&] {
+    const rlimit hard{kAllowed, kAllowed};
+    if (::setrlimit(RLIMIT_NOFILE, &hard) != 0) ::_exit(1);
+    // Those that are read at once are closed again.
+    DataOptions at_once = stay_open;
+    at_once.on_demand = false;
+    if (LoadTrainingData(at_once, kFeeds, 1).train.rows() != 2 * kFiles) ::_exit(1);
+    const Error error = ErrorOf([&] { LoadTrainingData(stay_open, kFeeds, 1); });
+    std::fprintf(stderr, "%s\n", error.Describe().c_str());
+    ::_exit(ExitCode(error.code()));
+  };
+  EXPECT_EXIT(limited(), ::testing::ExitedWithCode(ExitCode(ErrorCode::kResource)),
+              "150 files of data stay open .* and a process may have 128\n  --> .*/0.npz");
 }
 
 TEST_F(TrainingDataTest, WindowsOfTokensEndWithTheirFile) {

@@ -1,0 +1,45 @@
+#include "runtime/session/kept_files.h"
+
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "runtime/base/error.h"
+
+namespace gradloom {
+namespace {
+
+// For connections, checkpoints and whatever else the process opens later.
+constexpr int64_t kSpare = 64;
+
+// 0 where the system does not tell.
+int64_t CountOpen() {
+  std::error_code error;
+  int64_t count = 0;
+  std::filesystem::directory_iterator it("/proc/self/fd", error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) ++count;
+  return count;
+}
+
+}  // namespace
+
+KeptFiles::KeptFiles() : before_(CountOpen()) {}
+
+void KeptFiles::CheckAfterFirst(const std::string& path, int64_t files) const {
+  const int64_t each = CountOpen() - before_;
+  rlimit limit{};
+  if (each <= 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const int64_t needed = before_ + kSpare + each * files, allowed = static_cast<int64_t>(limit.rlim_cur);
+  if (needed <= allowed) return;
+  // What a process takes by itself is often far less than it may.
+  rlimit more = limit;
+  more.rlim_cur = static_cast<rlim_t>(needed);
+  if ((limit.rlim_max == RLIM_INFINITY || more.rlim_cur <= limit.rlim_max) && setrlimit(RLIMIT_NOFILE, &more) == 0) return;
+  throw Error(ErrorCode::kResource,
+              std::to_string(files) + " files of data stay open while each process reads its rows of them, " + std::to_string(needed) +
+                  " descriptors in all, and a process may have " + std::to_string(limit.rlim_max),
+              Escaped(path, 4096), "ulimit -n " + std::to_string(needed) + "   or fewer and larger files");
+}
+
+}  // namespace gradloom
