@@ -8,9 +8,11 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/control_group.h"
+
 namespace gradloom {
 
-int NumCores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+int NumCores() { return AllowedCores(); }
 
 void Spread(int64_t n, int threads, const std::function<void(int64_t)>& f) {
   std::atomic<int64_t> next{0};

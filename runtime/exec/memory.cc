@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/base/checked.h"
+#include "runtime/base/control_group.h"
 #include "runtime/base/error.h"
 #include "runtime/base/pages.h"
 #include "runtime/base/spread.h"
@@ -118,13 +119,22 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
   return *this;
 }
 
-int64_t FreeHostBytes() {
+namespace {
+
+int64_t FreeBytesOfMachine() {
   constexpr char kKey[] = "MemAvailable:";
   std::ifstream in("/proc/meminfo");
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with(kKey)) return std::strtoll(line.c_str() + sizeof kKey - 1, nullptr, 10) * 1024;
   }
   return sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace
+
+int64_t FreeHostBytes() {
+  const int64_t free = FreeBytesOfMachine(), of_group = LimitsOfThisGroup().free_bytes;
+  return of_group < 0 ? free : std::min(free, of_group);
 }
 
 }  // namespace gradloom

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "compiler/compile.h"
+#include "runtime/base/control_group.h"
 #include "runtime/base/nearest.h"
 #include "runtime/device/choose_devices.h"
 #include "runtime/session/session.h"
@@ -102,18 +103,8 @@ Finding CheckThreads(const CpuDevice& cpu) {
   return {Verdict::kFine, "cpu", cpu.name + ", " + cores + ", OMP_NUM_THREADS=" + std::to_string(threads)};
 }
 
-// The limit of the control group that the process is in, or -1.
-int64_t GroupMemoryLimit() {
-  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(file);
-    int64_t limit = 0;
-    if (in >> limit) return limit;
-  }
-  return -1;
-}
-
 Finding CheckMemory(const CpuDevice& cpu) {
-  const int64_t limit = GroupMemoryLimit();
+  const int64_t limit = LimitsOfThisGroup().memory_bytes;
   std::string text = Bytes(cpu.free_bytes) + " free of " + Bytes(cpu.total_bytes);
   if (limit > 0 && limit < cpu.total_bytes) text += ", limited to " + Bytes(limit) + " by the control group";
   return {cpu.free_bytes < (int64_t{512} << 20) ? Verdict::kWarning : Verdict::kFine, "memory", text};

@@ -1,6 +1,5 @@
 #include "tools/run/environment.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/control_group.h"
 #include "runtime/base/version.h"
 #include "runtime/exec/memory.h"
 
@@ -42,8 +42,7 @@ CpuDevice ThisCpu() {
   CpuDevice cpu;
   const std::string name = ProcValue("/proc/cpuinfo", "model name");
   if (!name.empty()) cpu.name = name;
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) cpu.cores = CPU_COUNT(&allowed);
+  cpu.cores = AllowedCores();
   const int64_t page = sysconf(_SC_PAGESIZE);
   cpu.total_bytes = sysconf(_SC_PHYS_PAGES) * page;
   cpu.free_bytes = FreeHostBytes();

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
-#include <thread>
 
 #include "compiler/onnx/device_annotations.h"
 #include "compiler/onnx_loss.h"
 #include "compiler/passes/place_devices.h"
 #include "runtime/base/call_text.h"
+#include "runtime/base/control_group.h"
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
 #include "runtime/device/choose_devices.h"
@@ -235,7 +235,7 @@ bool IsArchitecture(const std::string& text) {
 int ThreadsOfProcess(int processes) {
   const char* text = std::getenv("OMP_NUM_THREADS");
   const int wanted = text == nullptr ? 0 : std::atoi(text);
-  return wanted > 0 ? std::min(wanted, kMostThreads) : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / processes);
+  return wanted > 0 ? std::min(wanted, kMostThreads) : std::max(1, AllowedCores() / processes);
 }
 
 NamedDevices DevicesOf(const Configuration& configuration, std::vector<std::string>& notes) {

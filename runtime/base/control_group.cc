@@ -1,0 +1,99 @@
+#include "runtime/base/control_group.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string_view>
+#include <thread>
+
+namespace gradloom {
+namespace {
+
+// "No limit" of the first form is the largest number of whole pages.
+constexpr int64_t kUnlimited = int64_t{1} << 60;
+
+int64_t NumberIn(const std::string& file) {
+  std::ifstream in(file);
+  int64_t number = -1;
+  return in >> number ? number : -1;
+}
+
+// The number behind a word that begins a line.
+int64_t NumberBehind(const std::string& file, const std::string& word) {
+  std::ifstream in(file);
+  std::string key;
+  for (int64_t number = 0; in >> key >> number;) {
+    if (key == word) return number;
+  }
+  return 0;
+}
+
+void LimitCores(double quota, double period, GroupLimits& limits) {
+  if (quota <= 0 || period <= 0) return;
+  limits.cores = limits.cores > 0 ? std::min(limits.cores, quota / period) : quota / period;
+}
+
+void LimitMemory(int64_t limit, int64_t used, int64_t cached, GroupLimits& limits) {
+  if (limit < 0 || limit >= kUnlimited) return;
+  const int64_t free = std::max<int64_t>(limit - std::max<int64_t>(used - cached, 0), 0);
+  limits.memory_bytes = limits.memory_bytes < 0 ? limit : std::min(limits.memory_bytes, limit);
+  limits.free_bytes = limits.free_bytes < 0 ? free : std::min(limits.free_bytes, free);
+}
+
+// The second form: one tree.
+void ReadUnified(const std::string& folder, GroupLimits& limits) {
+  std::ifstream in(folder + "/cpu.max");
+  double quota = 0, period = 0;
+  // "max" is no number.
+  if (in >> quota >> period) LimitCores(quota, period, limits);
+  LimitMemory(NumberIn(folder + "/memory.max"), NumberIn(folder + "/memory.current"),
+              NumberBehind(folder + "/memory.stat", "inactive_file"), limits);
+}
+
+// The first form: a tree for each controller.
+void ReadCpu(const std::string& folder, GroupLimits& limits) {
+  LimitCores(static_cast<double>(NumberIn(folder + "/cpu.cfs_quota_us")), static_cast<double>(NumberIn(folder + "/cpu.cfs_period_us")),
+             limits);
+}
+void ReadMemory(const std::string& folder, GroupLimits& limits) {
+  LimitMemory(NumberIn(folder + "/memory.limit_in_bytes"), NumberIn(folder + "/memory.usage_in_bytes"),
+              NumberBehind(folder + "/memory.stat", "total_inactive_file"), limits);
+}
+
+// Of the group and of all around it. Within a container the names may be those of the host, and what is mounted the container's own: there
+// only the outermost folder is one.
+void ForEachAround(const std::string& tree, std::string group, void (*read)(const std::string& folder, GroupLimits& limits),
+                   GroupLimits& limits) {
+  while (!group.empty() && group != "/") {
+    read(tree + group, limits);
+    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+  }
+  read(tree, limits);
+}
+
+}  // namespace
+
+GroupLimits LimitsOfThisGroup(const std::string& root, const std::string& groups) {
+  GroupLimits limits;
+  std::ifstream in(groups);
+  // "0::/a/b", or "4:cpu,cpuacct:/a/b".
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find(':'), second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
+    if (controllers.empty()) ForEachAround(root, group, ReadUnified, limits);
+    if (controllers == "memory") ForEachAround(root + "/memory", group, ReadMemory, limits);
+    // Also where it has a folder with another: both names lead there.
+    if (("," + controllers + ",").find(",cpu,") != std::string::npos) ForEachAround(root + "/cpu", group, ReadCpu, limits);
+  }
+  return limits;
+}
+
+int AllowedCores() {
+  // Those that the process may run on.
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const double share = LimitsOfThisGroup().cores;
+  return share > 0 ? std::clamp(static_cast<int>(std::ceil(share)), 1, cores) : cores;
+}
+
+}  // namespace gradloom
