@@ -44,8 +44,8 @@ class UseTest(unittest.TestCase):
         table = np.loadtxt("train.csv", delimiter=",", skiprows=1)
         cls.x, cls.label = table[:, :4].astype("float32"), table[:, 4].astype(int)
 
-    def run_command(self, words, code=0):
-        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    def run_command(self, words, code=0, environment=None):
+        done = subprocess.run([GRADLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, env=environment)
         if done.returncode != code:
             raise AssertionError(f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
         return done
@@ -431,6 +431,14 @@ class UseTest(unittest.TestCase):
         self.assertFalse(os.path.exists("runs/never"))
         self.run_command([*TRAIN, "--memory-limit", "1KiB", "--name", "never"], 8)
         self.assertFalse(os.path.exists("runs/never"))
+
+    def test_bench_is_of_one_process(self):
+        words = ["bench", "model.onnx", "--loss", "cross_entropy(logits, label)", "--batch", "16", "--steps", "1", "--repeats", "1"]
+        refused = self.run_command(["launch", "--standalone", "--nproc-per-node", "2", "--", *words], 3).stderr
+        self.assertIn("bench measures one process, and the 2 of this job would be in each other's way", refused)
+        alone = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GRADLOOM_WORLD_SIZE": "1",
+                 "GRADLOOM_RANK": "0"}
+        self.run_command(words, environment=alone)
 
     def test_bench(self):
         words = ["bench", "model.onnx", "--loss", "cross_entropy(logits, label)", "--batch", "16", "--steps", "20", "--repeats", "3"]

@@ -11,6 +11,7 @@
 #include "tools/gradloom/verbs.h"
 #include "tools/run/benchmark.h"
 #include "tools/run/environment.h"
+#include "tools/run/job.h"
 #include "tools/run/outputs.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/json_line.h"
@@ -99,6 +100,13 @@ int Bench(const Configuration& configuration, const BenchFlags& flags) {
   if (flags.options.steps < 1 || flags.options.repeats < 1 || flags.options.warmup < 1) {
     throw Error(ErrorCode::kConfig, "there must be at least one step, one repeat and one step before them", "",
                 "--steps 50 --repeats 5 --before 5");
+  }
+  if (const JobTopology topology = TopologyOf(configuration); topology.world > 1) {
+    throw Error(ErrorCode::kUnsupported,
+                "bench measures one process, and the " + std::to_string(topology.world) + " of this job would be in each other's way",
+                "topology " + Escaped(ToString(topology), 1000),
+                "several devices in one process: --devices cpu:4; of a job, train says samples a second; GRADLOOM_WORLD_SIZE=1 and "
+                "GRADLOOM_RANK=0 measure this process alone");
   }
   if (!flags.out.empty()) CheckCanWrite(flags.out);
   SayGiven(configuration);
