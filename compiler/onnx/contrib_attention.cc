@@ -159,7 +159,11 @@ void ContribRotaryEmbedding(ContribBody& body) {
   const int rank = body.Rank("input");
   const int64_t turned = body.Int("rotary_embedding_dim");
   int64_t count = body.Int("num_heads");
-  if (rank == 3 && count == 0) count = body.Extent("input", 2) / (2 * body.Extent("cos_cache", 1));
+  if (rank == 3 && count == 0) {
+    const int64_t half = body.Extent("cos_cache", 1);
+    if (half <= 0) throw Error(ErrorCode::kShape, "operator 'RotaryEmbedding' has a cos_cache without columns");
+    count = body.Extent("input", 2) / (2 * half);
+  }
   std::string attributes = "interleaved = " + std::to_string(body.Int("interleaved"));
   if (rank == 3) attributes += ", num_heads = " + std::to_string(count);
   if (turned != 0) attributes += ", rotary_embedding_dim = " + std::to_string(turned);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/reference/grid_taps.h"
@@ -15,8 +16,8 @@
 namespace gradloom {
 namespace {
 
-constexpr int64_t kPoints = 64;          // of a block
-constexpr int64_t kBlocksTogether = 64;  // whose taps a gradient keeps at a time
+constexpr int64_t kPoints = kGridPoints;  // of a block
+constexpr int64_t kBlocksTogether = 64;   // whose taps a gradient keeps at a time
 constexpr int64_t kTapsPerThread = 1 << 13;
 constexpr int kMostTaps = 64;  // cubic over three dimensions
 
@@ -27,6 +28,8 @@ struct Geometry {
   std::array<int64_t, 3> extent{1, 1, 1};
   int taps = 1;                                         // of a point
   std::array<std::array<uint8_t, 3>, kMostTaps> own{};  // by tap of a point: which tap along each dimension
+  bool plain = false;                                   // planes, bilinear, no reflection: `axes` says what the loops want to know
+  GridArgs axes{};
 
   Geometry(const KernelCall& call, const GridSampler& sampler) {
     const Shape &x = call.inputs[0].shape, &grid = call.inputs[1].shape;
@@ -39,6 +42,15 @@ struct Geometry {
       int rest = tap;
       for (auto d = static_cast<size_t>(dims); d-- > 0; rest /= sampler.num_taps())
         own[static_cast<size_t>(tap)][d] = static_cast<uint8_t>(rest % sampler.num_taps());
+    }
+    const std::string padding = call.attributes.String("padding_mode", "zeros");
+    plain = dims == 2 && call.attributes.String("mode", "linear") == "linear" && padding != "reflection";
+    axes.border = padding == "border";
+    const bool ends = call.attributes.Int("align_corners", 0) != 0;
+    for (int i = 0; i < 2; ++i) {
+      const double length = static_cast<double>(extent[static_cast<size_t>(i)]);
+      (i == 0 ? axes.height : axes.width) = ends ? GridAxis{extent[static_cast<size_t>(i)], (length - 1) / 2, 0, 0, length - 1}
+                                                 : GridAxis{extent[static_cast<size_t>(i)], length / 2, 0.5, -0.5, length - 0.5};
     }
   }
   int64_t blocks() const { return (points + kPoints - 1) / kPoints; }
@@ -61,6 +73,11 @@ struct Block {
 
   // Of n points whose coordinates are in `grid`, the innermost dimension's first. Whether no tap lies beyond the border.
   bool Fill(const Geometry& g, const GridSampler& sampler, const float* grid, int64_t n) const {
+    if (g.plain) {
+      GridArgs args = g.axes;
+      args.grid = grid, args.n = n, args.at = at, args.weight = weight, args.slope = slope;
+      return BestLoops().grid_points(args);
+    }
     bool inside = true;
     for (int64_t p = 0; p < n; ++p) {
       std::array<GridTaps, 3> of;
@@ -120,7 +137,13 @@ class GridSample : public Kernel {
       for (int64_t c = image * g_.channels; c < (image + 1) * g_.channels; ++c) {
         const float* const x = all_x + c * g_.inputs;
         float* const y = all_y + c * g_.points + first;
-        !inside ? Sample<false>(block, x, n, y) : g_.taps == 4 ? SampleFour(block, x, n, y) : Sample<true>(block, x, n, y);
+        if (!inside) {
+          Sample<false>(block, x, n, y);
+        } else if (g_.taps == 4) {
+          BestLoops().grid_samples(block.at, block.weight, x, n, y);  // nearly all points of nearly all nets
+        } else {
+          Sample<true>(block, x, n, y);
+        }
       }
     });
   }
@@ -135,16 +158,6 @@ class GridSample : public Kernel {
       for (int64_t p = 0; p < n; ++p) sums[p] += !kInside && at[p] < 0 ? 0.0f : weight[p] * x[at[p]];
     }
     std::copy_n(sums, n, y);
-  }
-
-  // Bilinear, within the border: nearly all points of nearly all nets.
-  static void SampleFour(const Block& block, const float* x, int64_t n, float* y) {
-    const int32_t* const at = block.at;
-    const float* const weight = block.weight;
-    for (int64_t p = 0; p < n; ++p) {
-      y[p] = weight[p] * x[at[p]] + weight[kPoints + p] * x[at[kPoints + p]] + weight[2 * kPoints + p] * x[at[2 * kPoints + p]] +
-             weight[3 * kPoints + p] * x[at[3 * kPoints + p]];
-    }
   }
 
   GridSampler sampler_;

@@ -12,6 +12,7 @@ def isa_library(name, flags):
         srcs = [
             "convert_loops.cc",
             "fourier_loops.cc",
+            "grid_loops.cc",
             "local_response_loops.cc",
             "matrix_loops.cc",
             "normalization_loops.cc",

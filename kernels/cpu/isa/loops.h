@@ -121,6 +121,24 @@ struct FourierPassArgs {
   double* y;  // not x
 };
 
+// The four elements of a plane [height, width] that each of n points draws from, with their weights, at most kGridPoints together. Along
+// an axis the place of a coordinate g is (g + 1) * half - before; outside [low, high] it is at the border, and does not move, or a zero.
+inline constexpr Index kGridPoints = 64;
+struct GridAxis {
+  Index extent;
+  double half, before, low, high;
+};
+struct GridArgs {
+  const float* grid;  // [n, 2]: along the width, along the height
+  Index n;
+  GridAxis height, width;
+  bool border;
+  // [2 * 2, kGridPoints], that of the height first.
+  int* at;  // -1: a zero beyond the border
+  float* weight;
+  float* slope;  // [2, 2 * 2, kGridPoints]: of the weights, along the height and along the width; or null
+};
+
 // Rows of n elements that are normalised; bias may be null.
 struct LayerNormArgs {
   Index n;
@@ -255,6 +273,10 @@ struct Loops {
                               float* dx);
 
   void (*fourier_pass)(const FourierPassArgs& args);
+
+  // Whether none of them is a zero beyond the border; and y[p] = the sum of their weights times x, where none is.
+  bool (*grid_points)(const GridArgs& args);
+  void (*grid_samples)(const int* at, const float* weight, const float* x, Index n, float* y);
 
   const UpdateFunction* updates;  // by UpdateLoop
 

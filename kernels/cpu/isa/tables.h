@@ -49,6 +49,8 @@ void LocalResponse(const ResponseArgs& args, const float* x, float* bases, float
 void LocalResponseGrad(const ResponseArgs& args, const float* dy, const float* x, const float* bases, const float* powers, float* dx);
 
 void FourierPass(const FourierPassArgs& args);
+bool GridPoints(const GridArgs& args);
+void GridSamples(const int* at, const float* weight, const float* x, Index n, float* y);
 
 extern const UpdateFunction kUpdates[];
 
