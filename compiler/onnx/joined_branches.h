@@ -21,9 +21,6 @@ class JoinedBranches {
   // Changes what the branches give; results of other types or ranks stay as they are.
   void Run();
 
-  // int64 scalars behind the results.
-  size_t num_counts() const { return counts_.size(); }
-
   // Says of the values that an If of these branches gives, counts included, what is known of their extents and elements.
   void Declare(Emitter& outer, const std::vector<ValueId>& made) const;
 

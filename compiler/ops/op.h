@@ -105,9 +105,6 @@ class GradientContext {
   // The gradient of output i; kNoValue stands for zero. At least one output has one.
   ValueId grad(int i) const { return i < num_outputs() ? output_gradients_[static_cast<size_t>(i)] : kNoValue; }
 
-  // The same, with zeros made where there is none.
-  ValueId grad_or_zeros(int i) { return grad(i) != kNoValue ? grad(i) : b.Zeros(b.graph().type(out(i))); }
-
   // Whether anyone wants the gradient of input i; computing others is wasted work.
   bool needs(int i) const { return i < num_inputs() && needed_[static_cast<size_t>(i)]; }
 

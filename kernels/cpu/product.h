@@ -23,7 +23,6 @@ class ProductPlan {
  public:
   ProductPlan(const ProductShape& shape, int threads);
 
-  int64_t packed_bytes() const { return packed_bytes_; }    // 0 where b is not packed
   int64_t scratch_bytes() const { return scratch_bytes_; }  // beside the packed b
 
  private:
@@ -32,8 +31,9 @@ class ProductPlan {
 
   dnnl::memory::desc a_, b_, c_;
   dnnl::matmul::primitive_desc desc_;
-  PaddedOperand padded_;  // never b where b is packed
-  int64_t packed_bytes_ = 0, scratch_bytes_ = 0;
+  PaddedOperand padded_;      // never b where b is packed
+  int64_t packed_bytes_ = 0;  // 0 where b is not packed
+  int64_t scratch_bytes_ = 0;
   int threads_;
 };
 

@@ -325,12 +325,6 @@ void AdvanceStreams() {
   Advance([] { return false; });
 }
 
-int64_t AllocatedBytes() {
-  int64_t bytes = 0;
-  for (const auto& [at, block] : TheWorld().memory) bytes += block.second >= 0 ? static_cast<int64_t>(block.first) : 0;
-  return bytes;
-}
-
 }  // namespace gradloom::emulated
 
 namespace gradloom::cuda {

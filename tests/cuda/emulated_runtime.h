@@ -65,7 +65,4 @@ std::set<int> BlasRan();
 // Which device may read the memory of which other one, by the calls since the last Reset.
 std::set<std::pair<int, int>> EnabledPeers();
 
-// Bytes that are allocated now, over all devices.
-int64_t AllocatedBytes();
-
 }  // namespace gradloom::emulated

@@ -18,7 +18,6 @@ using PointwiseLoop = void (*)(const PointwiseArgs&);
 
 // The last is log(sum(exp(x))), by way of the maximum.
 enum class Reduction : int { kSum, kSumSquare, kSumAbs, kMax, kMin, kProd, kLogSumExp };
-inline constexpr int kNumReductions = 7;
 
 enum class SmallInteger : int { kUint8, kInt8, kUint16, kInt16 };
 // y = x / scale rounded to even, plus zero, within what the integer holds; and x = (y - zero) scale. `zero` is one of the integers.
