@@ -21,8 +21,8 @@ def joined_source(name, srcs):
 def joined(name, srcs, parts = 1):
     """What a rule has as its sources: these, or where sources are joined (--define=sources=joined, as in CI) as many files made of them.
 
-    A joined file hides that one of its files needs what another one includes. Builds without the define, those under sanitizers among them,
-    see it.
+    A joined file hides that one of its files needs what another one includes. tests/style:includes_test sees nearly all of it, builds
+    without the define see the rest.
 
     Args:
       name: of the rule.
