@@ -60,12 +60,11 @@ Tensor RandomColumn(const Feed& feed, int64_t rows, int64_t bound, PhiloxKey key
 // Throws Error(kData) where the first line has no commas and what others put in their place.
 void CheckDelimiter(const std::string& path, const std::vector<std::string>& first) {
   if (first.size() != 1) return;
-  constexpr std::pair<char, const char*> kOthers[] = {
-      {';', "semicolons"}, {'\t', "tabs, which a .tsv file has"}, {'\r', "line ends of carriage returns alone"}};
+  constexpr std::pair<char, const char*> kOthers[] = {{';', "semicolons"}, {'\t', "tabs, which a .tsv file has"}};
   for (const auto& [other, name] : kOthers) {
     if (first[0].find(other) == std::string::npos) continue;
     throw Error(ErrorCode::kData, std::string("the first line is one field, with ") + name + " in it", Escaped(path, 4096) + ":1",
-                "fields are separated by commas, in a .tsv file by tabs, and lines by line feeds");
+                "fields are separated by commas, in a .tsv file by tabs");
   }
 }
 
