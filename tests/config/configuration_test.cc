@@ -154,6 +154,13 @@ TEST_F(ConfigurationTest, BadFilesAreRefusedWithTheirPlace) {
   EXPECT_EQ(ErrorOf([&] { Configuration().ReadFile(folder_ / "large.toml"); }).code(), ErrorCode::kLimit);
 }
 
+TEST_F(ConfigurationTest, NothingIsAWordOnlyWhereItIsTheDefault) {
+  EXPECT_EQ(Read("[log]\nreport = \"\"\n").Text("log.report"), "");
+  const Error error = ErrorOf([&] { Read("[train]\nprecision = \"\"\n"); });
+  EXPECT_EQ(error.code(), ErrorCode::kConfig);
+  EXPECT_EQ(error.message(), "train.precision cannot be ''");
+}
+
 TEST_F(ConfigurationTest, FlagsWinOverSetOverFileOverDefault) {
   Configuration c = Read("[optimizer]\nlr = 1\nmomentum = 0.5\nbeta1 = 0.1\n[data.map]\nx = \"a\"\ny = \"b\"\n");
   c.SetAssignment("optimizer.lr=2");

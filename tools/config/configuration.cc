@@ -51,7 +51,10 @@ NamedTexts ParseNamed(const Key& key, const std::vector<std::string>& words, con
 
 void CheckText(const Key& key, const std::string& text, const std::string& where) {
   const std::vector<std::string> words = WordsOf(key);
-  if (!words.empty() && !text.empty() && std::find(words.begin(), words.end(), text) == words.end()) {
+  // Nothing is a value where it is what there is without the key. Else the file of a run could not keep it, and the run would go on with
+  // the default.
+  const bool may_be_nothing = text.empty() && *key.fallback == '\0';
+  if (!words.empty() && !may_be_nothing && std::find(words.begin(), words.end(), text) == words.end()) {
     std::string all;
     for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
     const std::string near = Nearest(text, words);
