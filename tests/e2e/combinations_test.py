@@ -403,8 +403,10 @@ class Walk:
             last = [line for line in map(json.loads, file) if line["split"] == "eval"][-1]
         self.test.assertEqual(last["step"], self.report["steps"])
         found = self.json(["eval", self.base])
-        self.test.assertEqual({name: found[name] for name in ("loss", "accuracy") if name in last},
-                              {name: last[name] for name in ("loss", "accuracy") if name in last})
+        for name in {"loss", "accuracy"} & set(last):
+            # It may have other threads than the run, which change no bit of fp32 alone.
+            within = 0 if self.drawn.flags["--precision"] == "fp32" else ROUNDING[self.drawn.flags["--precision"]]
+            self.test.assertAlmostEqual(found[name], last[name], delta=within * max(1, abs(last[name])), msg=name)
         # By whole batches, or as a step is: either way numbers of one process.
         several = self.command(["launch", "--nproc-per-node", 2, "--standalone", "--", "eval", self.base, "--json"])
         self.test.assertEqual(json.loads(several.stdout), found)
