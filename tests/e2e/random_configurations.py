@@ -4,7 +4,7 @@ import re
 import tomllib
 
 # What is right to TOML, but not of the key, by what the command says.
-LEFT_OUT = re.compile("|".join(["must be at (least|most)", "cannot be '", "are not expanded here", "not representable in 64 bits"]))
+LEFT_OUT = re.compile("|".join(["must be at (least|most)", "cannot be '", "are not expanded here", "not representable in 64 bits", "numeric value too long"]))
 NAMES = ["x", "label", "a-b", "ünï", "a.b", "", " ", "0", "\"", "a b", "x" * 80]
 TEXTS = ["", "model.onnx", "a b", "ünï", "\t", "\n", "\"", "\\", "\x7f", "#", "[a]", "=", "true", "1", "'", "'''", "*", "x/*", "\U0001f600", "~", "$HOME", "\x00", "."]
 INTEGERS = [0, 1, 2, 7, 10, 64, 1000, -1, -7, 2**31, 2**53 + 1, 2**63 - 1, -2**63]
@@ -109,14 +109,14 @@ class Drawn:
         return forms[key["type"]]() if rng.random() < 0.93 else rng.choice(odd)()
 
 
-def read(data):
-    """{key: value} as tomllib reads it. Throws ValueError."""
+def read(data, sections):
+    """The version, and {key: value}, as tomllib reads it. Throws ValueError."""
     # A mark at the start is TOML's to pass over since version 1.1, and is passed over.
     parsed = tomllib.loads(data.removeprefix(b"\xef\xbb\xbf").decode("utf-8").replace("\r\n", "\n"))
     version = parsed.pop("version", 1)
     found = {}
     for section, table in parsed.items():
-        if not isinstance(table, dict):
+        if section not in sections or not isinstance(table, dict):
             raise ValueError(f"{section} is no section")
         found.update({f"{section}.{name}": value for name, value in table.items()})
     return version, found

@@ -17,7 +17,7 @@ import PIL.Image
 
 # What others read and the command does not, by what it says: of these there is no more than this.
 LEFT_OUT = re.compile("|".join([
-    r"needs \d+ bytes, the file has", "inconsistent", "compressed by method", "its name does not end in .npy", "leaves the folder", "repeated key", "two entries of one name", "a damaged (PNG|JPEG) image"]))
+    r"needs \d+ bytes, the file has", "inconsistent", "compressed by method", "its name does not end in .npy", "leaves the folder", "the .npy header is damaged", "the array's dtype", "the gzip data are damaged", "two entries of one name", "a damaged (PNG|JPEG) image"]))
 
 
 class Refused(Exception):
@@ -131,7 +131,7 @@ class Tables:
             lines.insert(rng.randrange(len(lines) + 1), "")
         text = end.join(lines) + rng.choice([end, end, "", end + end])
         if rng.random() < 0.05:
-            text = text.replace(end, rng.choice(["\n", "\r\n", "\n\r", "\r\r\n"]), rng.randint(1, 3))
+            text = text.replace(end, end if end == "\r" else rng.choice(["\n", "\r\n"]), rng.randint(1, 3))
         data = rng.choice([b"", b"", b"", b"\xef\xbb\xbf"]) + text.encode("utf-8", "replace")
         if rng.random() < 0.03:
             data = text.encode(rng.choice(["utf-16", "latin-1", "utf-16-le"]), "replace")
@@ -236,7 +236,7 @@ class Arrays:
                 "descr": ["'f4'", "'=f4'", "'<f4 '", "'|O'", "'O8'", "'<M8[ns]'", "'<c8'", "'<U4'", "'|S4'", "'<f16'", "[('a', '<f4')]", "b'<f4'", "'<f\\x34'", "\"<f4\"",
                           "'float32'", "'<V4'", "None", "'<f8'", "'>f4'"],
                 "fortran_order": ["True", "False", "0", "1", "true", "None", "not True"],
-                "shape": ["(3,)", "(3L, 4L)", "[3, 4]", "(3, 4,)", "(3, -4)", "(3, 4.0)", "3", "()", "(0x3, 4)", "(3 , 4)", "(+3, 4)", "(1_0, 4)", "(03, 4)", "(2**40, 4)",
+                "shape": ["(3,)", "(3L, 4L)", "[3, 4]", "(3, 4,)", "(3, -4)", "(3, 4.0)", "3", "()", "(0x3, 4)", "(3 , 4)", "(+3, 4)", "(1_0, 4)", "(2**40, 4)",
                           "(4611686018427387904, 4)", "(9223372036854775808, 4)", "(0, 9223372036854775807)"]}[key])
         keys = list(parts)
         if rng.random() < 0.1:
@@ -309,16 +309,15 @@ def npy_bytes(array):
 
 def as_rows(array, dtype, row):
     """An array as a model's input has it, and why it cannot be one."""
-    if array.ndim > len(row) + 1 and array.shape[len(row) + 1:] == (1,) * (array.ndim - len(row) - 1):
-        array = array.reshape(array.shape[:len(row) + 1])  # extents of 1 at the end say nothing
-    if array.shape[1:] != row or array.ndim == 0 or array.shape[0] == 0:
+    # Extents of 1 say nothing.
+    if array.ndim == 0 or array.shape[0] == 0 or [e for e in array.shape[1:] if e != 1] != [e for e in row if e != 1]:
         return None, f"shape {array.shape}"
     if array.dtype.kind not in "fiub":
         return None, f"dtype {array.dtype}"
-    native = array.astype(array.dtype.newbyteorder("="))
+    native = array.reshape(-1, *row).astype(array.dtype.newbyteorder("="))
     if dtype == "int64" and array.dtype.kind == "f":
-        whole = np.isfinite(native) & (native == np.floor(native)) & (np.abs(native) <= 2**53)
-        return (native.astype("int64"), "") if whole.all() else (None, "no whole numbers")
+        whole = np.isfinite(native) & (native == np.floor(native)) & (np.abs(native.astype("float64")) <= 2**53)
+        return (native.astype("float64").astype("int64"), "") if whole.all() else (None, "no whole numbers")
     if dtype == "int64":
         return (native.astype("int64"), "") if native.dtype != "uint64" or (native < 2**63).all() else (None, "past int64")
     with np.errstate(over="ignore"):

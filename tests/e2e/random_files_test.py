@@ -179,7 +179,7 @@ class RandomFilesTest(unittest.TestCase):
                 self.sound(done)
                 self.assertEqual(os.listdir(folder), ["f.toml"])
                 try:
-                    version, wanted = random_configurations.read(drawn.data)
+                    version, wanted = random_configurations.read(drawn.data, {name.split(".")[0] for name in by_name})
                     wanted = {name: random_configurations.as_held(value, by_name[name]) for name, value in wanted.items()}
                     if version != 1:
                         raise ValueError("version")
@@ -208,7 +208,8 @@ class RandomFilesTest(unittest.TestCase):
                 self.assertEqual(again["code"], 0, again["said"])
                 back = {name: entry["value"] for name, entry in json.loads(again["said"]).items()}
                 for name, value in told.items():
-                    if by_name[name]["type"] not in ("path", "text or list"):
+                    # A path is absolute by then, a list of one a text. Nothing for a text that has a default is refused by what reads it.
+                    if by_name[name]["type"] not in ("path", "text or list") and (value is not None or not by_name[name]["default"]):
                         self.assertEqual(back[name], value, name)
                 ends["read"] += 1
         print(f"configurations: {dict(ends)}", flush=True)
