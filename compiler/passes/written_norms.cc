@@ -11,6 +11,8 @@ namespace {
 
 constexpr char kRunning[] = "a running statistic of a normalization that is written out";
 constexpr char kData[] = "a mean or a deviation of the data, in front of the first layer";
+constexpr char kPixels[] = "a mean of pixels, subtracted from an input";
+constexpr double kLeastPixel = 16;  // of 255; no weight begins or ends so large in all its elements
 
 bool IsMove(const Node& node) {
   static const std::set<std::string> moves = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
@@ -42,7 +44,10 @@ class Finder {
     for (const Value& value : graph_.values()) {
       if (IsTensor(value) && !found.contains(value.id) && IsMean(value.id)) found[value.id] = kRunning;
     }
-    for (const Node& node : graph_.nodes) MarkData(node, found);
+    for (const Node& node : graph_.nodes) {
+      MarkData(node, found);
+      MarkPixels(node, found);
+    }
     return found;
   }
 
@@ -143,7 +148,8 @@ class Finder {
       if (producer < 0) return graph_.value(id).role == Role::kInput;
       const Node& node = graph_.nodes[static_cast<size_t>(producer)];
       const bool number = (IsSum(node) || IsProduct(node)) && Fixed(node.inputs[1]) && Elements(node.inputs[1]) == 1;
-      if (!number && node.op != "Cast" && node.op != "Identity" && node.op != "Transpose") return false;
+      const bool chosen = node.op == "Gather" && Fixed(node.inputs[1]);  // channels in another order
+      if (!number && !chosen && node.op != "Cast" && node.op != "Identity" && node.op != "Transpose") return false;
       id = node.inputs[0];
     }
   }
@@ -161,6 +167,22 @@ class Finder {
     if (!Fixed(scale) || Elements(scale) != elements) return;
     MarkConstants(node.inputs[1], found);
     MarkConstants(scale, found);
+  }
+
+  // input - mean, where nothing is scaled: the means of 8-bit pixels, by channel or a whole image of them, as Caffe's models subtract them.
+  void MarkPixels(const Node& node, std::map<ValueId, std::string>& found) const {
+    if (!IsSum(node)) return;
+    for (const size_t i : {1u, 0u}) {
+      const ValueId id = node.inputs[i], other = node.inputs[1 - i];
+      const Value& value = graph_.value(id);
+      const Tensor* data = IsTensor(value) && !found.contains(id) ? graph_.data(id) : nullptr;
+      if (data == nullptr || (node.op == "Sub" && i == 0) || !IsInput(other)) continue;
+      if (graph_.value(node.outputs[0]).shape != graph_.value(other).shape || UsesOf(id).size() != 1) continue;
+      const double sign = node.op == "Sub" ? 1 : -1;
+      bool all = true;
+      for (int64_t k = 0; k < data->elements(); ++k) all = all && sign * ElementAsDouble(data->view(), k) >= kLeastPixel;
+      if (all) found.emplace(id, kPixels);
+    }
   }
 
   void MarkConstants(ValueId id, std::map<ValueId, std::string>& found) const {

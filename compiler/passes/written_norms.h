@@ -14,7 +14,8 @@ namespace gradloom {
 // - running variances: a small number is added, then comes a root;
 // - running means: subtracted from a value that is then scaled by what is computed of a running variance, or scaled so themselves and
 //   then subtracted; where the exporter has folded the variance into a scale, subtracted in front of a scale and a bias of the same size;
-// - mean and deviation of the data: subtracted from an input of the graph, which is then scaled.
+// - mean and deviation of the data: subtracted from an input of the graph, which is then scaled;
+// - the mean of pixels of 8 bits: subtracted from an input, and large in all its elements.
 // `computed_from_constants` says it of each value.
 std::map<ValueId, std::string> WrittenStatistics(const Graph& graph, const Uses& uses, const std::vector<bool>& computed_from_constants);
 

@@ -159,6 +159,23 @@ TEST(FixedTensorsTest, StatisticsOfNormalizationsThatAreWrittenOut) {
             "v");
 }
 
+// Caffe's models and their kin take pixels from 0 to 255, less the mean of each channel or of each place; a learned shift is small.
+TEST(FixedTensorsTest, MeansOfPixels) {
+  const auto trained = [](const std::string& mean, const std::string& nodes, const std::string& rest = "") {
+    return Trained("g (float[N, 3, 2, 2] x) => (float[N, 3, 2, 2] y) <float[3, 1, 1] m = {" + mean +
+                   "}, float[3, 1, 1] s = {1, 2, 3}, int64[3] r = {2, 1, 0}" + rest + "> {" + nodes + "}");
+  };
+  EXPECT_EQ(trained("103.9, 116.8, 123.7", "c = Sub (x, m) y = Mul (c, s)"), "");  // mean and deviation, as before
+  EXPECT_EQ(trained("103.9, 116.8, 123.7", "c = Sub (x, m) t = Tanh (c) y = Mul (t, s)"), "s");
+  EXPECT_EQ(trained("-103.9, -116.8, -123.7", "c = Add (m, x) t = Tanh (c) y = Mul (t, s)"), "s");
+  EXPECT_EQ(trained("103.9, 116.8, 123.7", "k = Gather <axis = 1> (x, r) c = Sub (k, m) t = Tanh (c) y = Mul (t, s)"), "s");
+  EXPECT_EQ(trained("0.3, 116.8, 123.7", "c = Sub (x, m) t = Tanh (c) y = Mul (t, s)"), "m s");
+  EXPECT_EQ(trained("103.9, 116.8, 123.7", "c = Add (x, m) t = Tanh (c) y = Mul (t, s)"), "m s");
+  EXPECT_EQ(trained("103.9, 116.8, 123.7", "h = Tanh (x) c = Sub (h, m) t = Tanh (c) y = Mul (t, s)"), "m s");
+  // Added again behind the layer, as sparse autoencoders do.
+  EXPECT_EQ(trained("103.9, 116.8, 123.7", "c = Sub (x, m) t = Tanh (c) z = Mul (t, s) y = Add (z, m)"), "m s");
+}
+
 TEST(FixedTensorsTest, CountsNormalizationsThatAreWrittenOut) {
   const std::string graph = "g (float[N, 2] x) => (float[N, 2] y) " + std::string(kNorm) + R"(
   centred = Sub (x, c)
