@@ -98,11 +98,16 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
     return Error(ErrorCode::kConfig, "unknown flag '" + Escaped(flag) + "'" + (used.empty() ? "" : " of gradloom " + verb.get_name()), "",
                  (near.empty() ? "" : "did you mean '" + near + "'?   ") + (unmarked ? "-- goes before what is launched   " : "") + see);
   }
-  if (const std::vector<std::string> left = app.remaining(true);
-      dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
+  std::vector<std::string> left = app.remaining(true);
+  // What ends the flags is a word to nobody.
+  std::erase(left, "--");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
+    const std::string& word = left.front();
     // A pattern without quotes, most often, which the shell has made words of.
-    return Error(ErrorCode::kConfig, "nothing takes the word '" + Escaped(left.front(), 4096) + "'", "",
-                 "a flag takes one word: several files are a pattern in quotes, --data 'train/*.csv'   " + see);
+    const std::string help = word.starts_with("-")
+                                 ? "a file of this name is ./" + Escaped(word, 4096) + "; behind -- there are no flags   "
+                                 : "a flag takes one word: several files are a pattern in quotes, --data 'train/*.csv'   ";
+    return Error(ErrorCode::kConfig, "nothing takes the word '" + Escaped(word, 4096) + "'", "", help + see);
   }
   const auto example = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& one) { return one.name == verb.get_name(); });
   const bool lacks = error.get_name() == "RequiredError" && example != std::end(kVerbs);
