@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "runtime/base/checked.h"
 
 namespace gradloom {
 namespace {

@@ -65,7 +65,7 @@ STANDARD = {
     "ios": "dec fixed hex ios ios_base scientific streambuf streamoff streampos streamsize",
     "iostream": "cerr cin clog cout endl",
     "istream": "istream ws",
-    "iterator": "advance back_inserter begin cbegin cend crbegin data distance empty end forward_iterator_tag front_inserter"
+    "iterator": "advance back_inserter begin cbegin cend crbegin data distance empty end forward_iterator_tag front_inserter istream_iterator"
     " input_iterator_tag inserter istreambuf_iterator iterator_traits make_move_iterator make_reverse_iterator next ostream_iterator prev"
     " random_access_iterator_tag rbegin rend reverse_iterator size ssize",
     "latch": "latch",
