@@ -12,7 +12,10 @@
 
 namespace gradloom {
 
-int NumCores() { return AllowedCores(); }
+int NumCores() {
+  static const int cores = AllowedCores();  // reads files
+  return cores;
+}
 
 void Spread(int64_t n, int threads, const std::function<void(int64_t)>& f) {
   std::atomic<int64_t> next{0};

@@ -6,7 +6,7 @@
 
 namespace gradloom {
 
-// Threads that this process's cores can run at once, at least 1.
+// Threads that this process's cores can run at once, at least 1; as it is when first asked.
 int NumCores();
 
 // f(i) for every i in [0, n), each once, on up to `threads` threads and in any order; returns when all have ended. Where the system has no
