@@ -23,12 +23,8 @@ namespace {
 // the first meeting behind them.
 class AfterRefusals {
  public:
-  explicit AfterRefusals(const Graph& graph) : graph_(graph), refusing_(RefusingNodes(graph)) {
-    if (refusing_.empty()) return;
-    for (size_t i = static_cast<size_t>(refusing_.back()) + 1; i < graph.nodes.size() && meeting_ < 0; ++i) {
-      if (IsMeeting(graph.nodes[i])) meeting_ = static_cast<int>(i);
-    }
-  }
+  explicit AfterRefusals(const Graph& graph)
+      : graph_(graph), refusing_(RefusingNodes(graph)), meeting_(FirstMeetingBehind(graph, refusing_)) {}
 
   void AddTo(std::vector<int>& dependencies, int i) const {
     const Node& node = graph_.nodes[static_cast<size_t>(i)];
@@ -41,7 +37,7 @@ class AfterRefusals {
  private:
   const Graph& graph_;
   const std::vector<int> refusing_;
-  int meeting_ = -1;
+  const int meeting_;
 };
 
 }  // namespace

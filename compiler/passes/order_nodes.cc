@@ -71,11 +71,8 @@ std::vector<int> Deadlines(const Graph& graph) {
 // The position after which nothing refuses the batch, here or, as the next meeting tells, on another device; -1: nothing does.
 int LastRefusal(const Graph& graph, const std::map<int, int>& ends) {
   const std::vector<int> refusing = RefusingNodes(graph);
-  if (refusing.empty()) return -1;
-  for (int i = refusing.back() + 1; i < static_cast<int>(graph.nodes.size()); ++i) {
-    if (IsMeeting(graph.nodes[static_cast<size_t>(i)])) return ends.at(i);
-  }
-  return refusing.back();
+  if (const int meeting = FirstMeetingBehind(graph, refusing); meeting >= 0) return ends.at(meeting);
+  return refusing.empty() ? -1 : refusing.back();
 }
 
 }  // namespace

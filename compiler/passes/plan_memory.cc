@@ -227,11 +227,8 @@ class Planner {
   // A body's nodes write in places that its instruction is given, which is what may refuse.
   void FindRefusals() {
     refusing_ = RefusingNodes(graph_, &order_);
-    for (int i = 0; i < static_cast<int>(graph_.nodes.size()); ++i) {
-      if (!IsMeeting(graph_.nodes[static_cast<size_t>(i)])) continue;
-      meets_ = true;
-      if (told_ < 0 && !refusing_.empty() && i > refusing_.back()) told_ = i;
-    }
+    meets_ = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), IsMeeting);
+    told_ = FirstMeetingBehind(graph_, refusing_);
   }
 
   // Whether nothing can make the step fail from node i on. Other devices may refuse what this one has not, and tell by the next meeting;

@@ -106,4 +106,11 @@ std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order) {
   return refusing;
 }
 
+int FirstMeetingBehind(const Graph& graph, const std::vector<int>& refusing) {
+  if (refusing.empty()) return -1;
+  const auto first = graph.nodes.begin() + refusing.back() + 1;
+  const auto meeting = std::find_if(first, graph.nodes.end(), IsMeeting);
+  return meeting == graph.nodes.end() ? -1 : static_cast<int>(meeting - graph.nodes.begin());
+}
+
 }  // namespace gradloom

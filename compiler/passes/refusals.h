@@ -15,4 +15,8 @@ bool WritesState(const Graph& graph, const Node& node);
 // same, as the gradient of a Gather does. `order`: which are behind; null: by the list.
 std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order = nullptr);
 
+// The position of the first meeting of devices behind all of `refusing`, by which each device knows whether another refuses the batch; -1:
+// there is none, or nothing refuses.
+int FirstMeetingBehind(const Graph& graph, const std::vector<int>& refusing);
+
 }  // namespace gradloom
