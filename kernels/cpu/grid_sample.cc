@@ -1,6 +1,7 @@
 // GridSample and its gradient: what a point draws from and how much is found once for all channels, for blocks of points.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <climits>
 #include <cstddef>
 #include <cstring>
@@ -17,7 +18,6 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kPoints = kGridPoints;  // of a block
-constexpr int64_t kBlocksTogether = 64;   // whose taps a gradient keeps at a time
 constexpr int64_t kTapsPerThread = 1 << 13;
 constexpr int kMostTaps = 64;  // cubic over three dimensions
 
@@ -28,7 +28,8 @@ struct Geometry {
   std::array<int64_t, 3> extent{1, 1, 1};
   int taps = 1;                                         // of a point
   std::array<std::array<uint8_t, 3>, kMostTaps> own{};  // by tap of a point: which tap along each dimension
-  bool plain = false;                                   // planes, bilinear, no reflection: `axes` says what the loops want to know
+  bool nearest;                                         // moves nothing: the gradient of the grid is 0
+  bool plain = false;                                   // planes, bilinear or nearest: `axes` says what the loops want to know
   GridArgs axes{};
 
   Geometry(const KernelCall& call, const GridSampler& sampler) {
@@ -43,9 +44,11 @@ struct Geometry {
       for (auto d = static_cast<size_t>(dims); d-- > 0; rest /= sampler.num_taps())
         own[static_cast<size_t>(tap)][d] = static_cast<uint8_t>(rest % sampler.num_taps());
     }
-    const std::string padding = call.attributes.String("padding_mode", "zeros");
-    plain = dims == 2 && call.attributes.String("mode", "linear") == "linear" && padding != "reflection";
-    axes.border = padding == "border";
+    const std::string mode = call.attributes.String("mode", "linear"), padding = call.attributes.String("padding_mode", "zeros");
+    nearest = mode == "nearest";
+    plain = dims == 2 && (nearest || mode == "linear");
+    axes.nearest = nearest;
+    axes.padding = padding == "zeros" ? GridPadding::kZeros : padding == "border" ? GridPadding::kBorder : GridPadding::kReflection;
     const bool ends = call.attributes.Int("align_corners", 0) != 0;
     for (int i = 0; i < 2; ++i) {
       const double length = static_cast<double>(extent[static_cast<size_t>(i)]);
@@ -141,6 +144,8 @@ class GridSample : public Kernel {
           Sample<false>(block, x, n, y);
         } else if (g_.taps == 4) {
           BestLoops().grid_samples(block.at, block.weight, x, n, y);  // nearly all points of nearly all nets
+        } else if (g_.nearest) {
+          for (int64_t p = 0; p < n; ++p) y[p] = x[block.at[p]];
         } else {
           Sample<true>(block, x, n, y);
         }
@@ -165,87 +170,119 @@ class GridSample : public Kernel {
   int threads_;
 };
 
-// gradloom.GridSampleGrad(x, grid, grad): what the same element gets is summed in the order of the points, what the same point gets in that
-// of the channels.
+// gradloom.GridSampleGrad(x, grid, grad): groups of channels of an image, each laid next to each other first, so that a tap is one vector.
+// What the same element gets is summed in the order of the points, what the same point gets in that of the groups.
 class GridSampleGrad : public Kernel {
  public:
   explicit GridSampleGrad(const KernelCall& call)
-      : sampler_(call),
-        g_(call, sampler_),
-        dx_(PlaceOfGradient(call, 0)),
-        dgrid_(PlaceOfGradient(call, 1)),
-        threads_(GridSample::ThreadsOf(call, g_)) {}
+      : sampler_(call), g_(call, sampler_), dx_(PlaceOfGradient(call, 0)), dgrid_(PlaceOfGradient(call, 1)), parts_(call, g_) {}
 
   static int64_t Scratch(const KernelCall& call) {
     const Geometry g(call, GridSampler(call));
-    return std::min(kBlocksTogether, g.blocks()) * Block::Bytes(g, true);
+    const Parts parts(call, g);
+    return parts.threads * parts.ThreadBytes(g) + parts.SumsBytes(g);
   }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
-    for (int64_t image = 0; image < g_.batch; ++image) {
-      const float* const x = static_cast<const float*>(inputs[0]) + image * g_.channels * g_.inputs;
-      const float* const grid = static_cast<const float*>(inputs[1]) + image * g_.points * g_.dims;
-      const float* const dy = static_cast<const float*>(inputs[2]) + image * g_.channels * g_.points;
-      float* const dx = dx_ < 0 ? nullptr : static_cast<float*>(outputs[dx_]) + image * g_.channels * g_.inputs;
-      float* const dgrid = dgrid_ < 0 ? nullptr : static_cast<float*>(outputs[dgrid_]) + image * g_.points * g_.dims;
-      if (dx != nullptr) {
-        ParallelFor(g_.channels, threads_, [&](int64_t c) { std::fill_n(dx + c * g_.inputs, g_.inputs, 0.0f); });
-      }
-      for (int64_t first = 0; first < g_.blocks(); first += kBlocksTogether) {
-        const int64_t count = std::min(kBlocksTogether, g_.blocks() - first);
-        const auto block_of = [&](int64_t b) { return Block(g_, true, static_cast<std::byte*>(scratch) + b * Block::Bytes(g_, true)); };
-        const auto points_of = [&](int64_t b) { return std::min(kPoints, g_.points - (first + b) * kPoints); };
-        ParallelFor(count, threads_, [&](int64_t b) {
-          const int64_t point = (first + b) * kPoints;
-          block_of(b).Fill(g_, sampler_, grid + point * g_.dims, points_of(b));
-          if (dgrid != nullptr) ToGrid(block_of(b), x, dy + point, points_of(b), dgrid + point * g_.dims);
-        });
-        if (dx == nullptr) continue;
-        ParallelFor(g_.channels, threads_, [&](int64_t c) {
-          for (int64_t b = 0; b < count; ++b)
-            ToInput(block_of(b), dy + c * g_.points + (first + b) * kPoints, points_of(b), dx + c * g_.inputs);
-        });
-      }
+    auto* const memory = static_cast<std::byte*>(scratch);
+    auto* const sums = reinterpret_cast<double*>(memory + parts_.threads * parts_.ThreadBytes(g_));
+    ParallelFor(g_.batch * parts_.groups, parts_.threads, [&](int64_t part) {
+      const int64_t image = part / parts_.groups, channel = part % parts_.groups * parts_.channels;
+      Group group{.count = std::min(parts_.channels, g_.channels - channel),
+                  .grid = static_cast<const float*>(inputs[1]) + image * g_.points * g_.dims,
+                  .dy = static_cast<const float*>(inputs[2]) + (image * g_.channels + channel) * g_.points};
+      const int64_t at = (image * g_.channels + channel) * g_.inputs;
+      if (parts_.through_grid) group.x = static_cast<const float*>(inputs[0]) + at, group.dgrid = sums + part * g_.points * g_.dims;
+      if (dx_ >= 0) group.dx = static_cast<float*>(outputs[dx_]) + at;
+      RunGroup(group, memory + ThreadPlace() * parts_.ThreadBytes(g_));
+    });
+    if (dgrid_ < 0) return;
+    const int64_t of_image = g_.points * g_.dims;
+    if (g_.nearest) {
+      std::fill_n(static_cast<float*>(outputs[dgrid_]), g_.batch * of_image, 0.0f);
+      return;
     }
+    ParallelRanges(g_.batch * of_image, 1, parts_.threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const double* const terms = sums + i / of_image * parts_.groups * of_image + i % of_image;
+        double sum = 0;
+        for (int64_t group = 0; group < parts_.groups; ++group) sum += terms[group * of_image];
+        static_cast<float*>(outputs[dgrid_])[i] = static_cast<float>(sum);
+      }
+    });
   }
 
  private:
-  void ToInput(const Block& block, const float* dy, int64_t n, float* dx) const {
-    for (int64_t p = 0; p < n; ++p) {
-      for (int tap = 0; tap < g_.taps; ++tap) {
-        const int32_t at = block.at[tap * kPoints + p];
-        if (at >= 0) dx[at] += block.weight[tap * kPoints + p] * dy[p];
-      }
-    }
-  }
+  // How channels are divided, and what there is to do for each group.
+  struct Parts {
+    int64_t channels, groups;  // of a group; the last one may have fewer
+    int threads;
+    bool to_x, through_grid;
 
-  void ToGrid(const Block& block, const float* x, const float* dy, int64_t n, float* dgrid) const {
-    double through[kMostTaps * kPoints] = {};
-    for (int64_t c = 0; c < g_.channels; ++c) {
-      for (int tap = 0; tap < g_.taps; ++tap) {
-        const int32_t* const at = block.at + tap * kPoints;
-        double* const sums = through + tap * kPoints;
-        for (int64_t p = 0; p < n; ++p) {
-          if (at[p] >= 0) sums[p] += static_cast<double>(dy[c * g_.points + p]) * static_cast<double>(x[c * g_.inputs + at[p]]);
-        }
-      }
+    Parts(const KernelCall& call, const Geometry& g)
+        : channels(std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(g.channels))), 4, 16)),
+          groups(CeilDiv(g.channels, channels)),
+          threads(static_cast<int>(std::min<int64_t>(g.batch * groups, GridSample::ThreadsOf(call, g)))),
+          to_x(PlaceOfGradient(call, 0) >= 0),
+          through_grid(PlaceOfGradient(call, 1) >= 0 && !g.nearest) {}
+
+    // Of a thread: taps of a block, gradients of its points, and what is wanted of x and its gradient, [inputs, channels].
+    int64_t ThreadBytes(const Geometry& g) const {
+      return Block::Bytes(g, through_grid) + 4 * channels * (kPoints + g.inputs * ((to_x ? 1 : 0) + (through_grid ? 1 : 0)));
     }
-    for (int64_t p = 0; p < n; ++p) {
-      for (int d = 0; d < g_.dims; ++d) {
-        double sum = 0;
-        for (int tap = 0; tap < g_.taps; ++tap) {
-          const int64_t place = tap * kPoints + p;
-          if (block.at[place] >= 0) sum += through[place] * static_cast<double>(block.slope[d * g_.taps * kPoints + place]);
-        }
-        dgrid[p * g_.dims + g_.dims - 1 - d] = static_cast<float>(sum);
-      }
+    // By image and group the gradients of the grid, float64.
+    int64_t SumsBytes(const Geometry& g) const { return through_grid ? 8 * g.batch * groups * g.points * g.dims : 0; }
+  };
+
+  // A group's channels of one image, each channel by itself.
+  struct Group {
+    int64_t count;
+    const float *grid, *dy;
+    const float* x = nullptr;  // null, as dgrid, where that is not wanted
+    float* dx = nullptr;       // or null
+    double* dgrid = nullptr;
+  };
+
+  void RunGroup(const Group& group, std::byte* memory) const {
+    const Loops& loops = BestLoops();
+    const int64_t lanes = parts_.channels;
+    const Block block(g_, parts_.through_grid, memory);
+    auto* const dy = reinterpret_cast<float*>(memory + Block::Bytes(g_, parts_.through_grid));
+    float *next = dy + lanes * kPoints, *x = nullptr, *dx = nullptr;
+    // Lanes without a channel are zeros.
+    if (group.count < lanes) std::fill_n(dy, lanes * kPoints, 0.0f);
+    if (group.dx != nullptr) {
+      dx = next, next += lanes * g_.inputs;
+      std::fill_n(dx, lanes * g_.inputs, 0.0f);
     }
+    if (group.x != nullptr) {
+      x = next;
+      if (group.count < lanes) std::fill_n(x, lanes * g_.inputs, 0.0f);
+      loops.transpose(group.x, g_.inputs, x, lanes, g_.inputs, group.count);
+    }
+    for (int64_t first = 0; first < g_.points; first += kPoints) {
+      const int64_t n = std::min(kPoints, g_.points - first);
+      block.Fill(g_, sampler_, group.grid + first * g_.dims, n);
+      loops.transpose(group.dy + first, g_.points, dy, lanes, n, group.count);
+      loops.grid_gradients({.n = n,
+                            .taps = g_.taps,
+                            .dims = g_.dims,
+                            .channels = lanes,
+                            .at = block.at,
+                            .weight = block.weight,
+                            .slope = block.slope,
+                            .dy = dy,
+                            .dx = dx,
+                            .x = x,
+                            .dgrid = group.dgrid == nullptr ? nullptr : group.dgrid + first * g_.dims});
+    }
+    if (dx != nullptr) loops.transpose(dx, lanes, group.dx, g_.inputs, group.count, g_.inputs);
   }
 
   GridSampler sampler_;
   Geometry g_;
   int64_t dx_, dgrid_;  // outputs, or -1
-  int threads_;
+  Parts parts_;
 };
 
 std::string Rejects(const KernelCall& call) {

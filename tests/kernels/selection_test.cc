@@ -171,7 +171,7 @@ TEST(GridSample, EveryModeAndItsGradient) {
     for (const char* padding : {"zeros", "border", "reflection"}) {
       for (int round = 0; round < 6; ++round) {
         const int dims = 1 + round % 3;
-        Shape x{1 + Below(random, 2), 1 + Below(random, 5)}, grid{x[0]}, y{x[0], x[1]};
+        Shape x{1 + Below(random, 2), 1 + Below(random, round < 3 ? 5 : 40)}, grid{x[0]}, y{x[0], x[1]};
         for (int d = 0; d < dims; ++d) {
           x.push_back(2 + Below(random, 7));
           y.push_back(1 + Below(random, dims == 1 ? 9000 : dims == 2 ? 100 : 12));
@@ -192,6 +192,32 @@ TEST(GridSample, EveryModeAndItsGradient) {
           ExpectSameAsReference(Call("GridSampleGrad", "gradloom", {Float(x), Float(grid), Float(y)}, outputs, gradient), random, how,
                                 "cpu.GridSampleGrad");
         }
+      }
+    }
+  }
+}
+
+// On samples, on the border and on its corners, at infinity and where there is no number.
+TEST(GridSample, CoordinatesAtTheEdges) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kEdges[] = {-1, 1, 0, -0.75f, 0.75f, 0.5f, -3, 3, 5, -5, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()};
+  std::mt19937_64 random(TestSeed());
+  for (const char* mode : {"linear", "nearest"}) {
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      for (int round = 0; round < 8; ++round) {
+        const Shape x{1, 3, 1 + Below(random, 5), 1 + Below(random, 5)}, grid{1, 9, 13, 2}, y{1, 3, 9, 13};
+        Attributes attributes = {
+            {"mode", std::string(mode)}, {"padding_mode", std::string(padding)}, {"align_corners", int64_t{round % 2}}};
+        Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 1};
+        how.fill = [&](int input, Tensor& tensor, std::mt19937_64& draw) {
+          if (input != 1) return false;
+          for (float& coordinate : tensor.as<float>()) coordinate = kEdges[draw() % std::size(kEdges)];
+          return true;
+        };
+        ExpectSameAsReference(Call("GridSample", "", {Float(x), Float(grid)}, {Float(y)}, attributes), random, how, "cpu.GridSample");
+        attributes.set("wanted", std::vector<int64_t>{0, 1});
+        ExpectSameAsReference(Call("GridSampleGrad", "gradloom", {Float(x), Float(grid), Float(y)}, {Float(x), Float(grid)}, attributes),
+                              random, how, "cpu.GridSampleGrad");
       }
     }
   }

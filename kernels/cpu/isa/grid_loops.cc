@@ -1,9 +1,62 @@
-// Where points of a grid draw from in a plane, bilinearly. As kernels/reference/grid_taps.cc has it, operation for operation, in float64.
+// Where points of a grid draw from in a plane, bilinearly or from the nearest sample. As kernels/reference/grid_taps.cc has it, operation
+// for operation, in float64.
 #include "kernels/cpu/isa/tables.h"
 #include "kernels/cpu/isa/vector.h"
 
 namespace gradloom::GRADLOOM_ISA {
 namespace {
+
+constexpr GridPadding kZeros = GridPadding::kZeros, kBorder = GridPadding::kBorder;
+
+// Where a coordinate lies along an axis, and how fast it moves.
+struct Place {
+  double x, slope;
+};
+
+// x outside [low, high] comes back by reflection at both ends, and moves the other way after an odd number of them.
+GRADLOOM_INLINE Place Reflected(double x, const GridAxis& axis) {
+  const double range = axis.high - axis.low, finite = x - x == 0 ? x : 0;
+  const bool below = finite < axis.low, outside = below || finite > axis.high;
+  const double distance = below ? axis.low - finite : finite - axis.high;
+  const double turns = range > 0 ? __builtin_floor(distance / range) : 0;
+  const double rest = distance - turns * range, half = turns * 0.5;
+  const bool odd = __builtin_floor(half) == half;  // turns are those behind the first reflection
+  const double turned = range > 0 ? (below == odd ? axis.low + rest : axis.high - rest) : axis.low;
+  const double slope = range > 0 ? (odd ? -axis.half : axis.half) : 0;
+  return {outside ? turned : finite, outside ? slope : axis.half};
+}
+
+// `kNearest`: a whole number.
+template <GridPadding kPadding, bool kNearest>
+GRADLOOM_INLINE Place PlaceOf(double g, const GridAxis& axis) {
+  const double last = static_cast<double>(axis.extent - 1);
+  double x = (g + 1) * axis.half - axis.before;
+  if (kNearest) x = __builtin_nearbyint(x);
+  if (kPadding == kZeros) {
+    // Beyond every tap is where infinities and NaN are, too.
+    x = x >= -10.0 ? x : -10.0;
+    return {x <= last + 11.0 ? x : last + 11.0, axis.half};
+  }
+  if (kPadding == kBorder) {
+    const bool above = x > axis.high, within = x >= axis.low && x <= axis.high;
+    return {within ? x : above ? last : 0, within ? axis.half : 0};  // 0: NaN, too
+  }
+  Place place = Reflected(x, axis);
+  // Where so many turns are that numbers have no fractions, the place is any within.
+  place.x = place.x >= -1.0 ? place.x : -1.0;
+  place.x = place.x <= last + 1.0 ? place.x : last + 1.0;
+  return place;
+}
+
+// The sample `at`, or the one within the axis that stands for it; with zeros outside it stays there.
+template <GridPadding kPadding>
+GRADLOOM_INLINE int Within(int at, const GridAxis& axis) {
+  const int last = static_cast<int>(axis.extent) - 1;
+  if (kPadding == kZeros) return at;
+  // Reflected at the last sample itself, the one behind it is the one before it.
+  const int beyond = kPadding == kBorder || axis.before != 0 || last == 0 ? last : last - 1;
+  return at < 0 ? 0 : at > last ? beyond : at;
+}
 
 // The two samples along an axis.
 struct Pair {
@@ -12,42 +65,27 @@ struct Pair {
   double slope;
 };
 
-template <bool kBorder>
+template <GridPadding kPadding>
 GRADLOOM_INLINE Pair PairOf(double g, const GridAxis& axis) {
-  const double last = static_cast<double>(axis.extent - 1);
-  double x = (g + 1) * axis.half - axis.before, slope = axis.half;
-  if (kBorder) {
-    const bool above = x > axis.high, within = x >= axis.low && x <= axis.high;
-    x = within ? x : above ? last : 0;  // 0: NaN, too
-    slope = within ? slope : 0;
-  } else {
-    // Beyond every tap is where infinities and NaN are, too.
-    x = x >= -10.0 ? x : -10.0;
-    x = x <= last + 11.0 ? x : last + 11.0;
-  }
-  const double floor = __builtin_floor(x), t = x - floor;
-  const int first = static_cast<int>(floor), end = static_cast<int>(axis.extent);
-  Pair pair{{first, first + 1}, {1 - t, t}, slope};
-  if (kBorder) {
-    pair.at[0] = first < 0 ? 0 : first;
-    pair.at[1] = first + 1 < end ? first + 1 : end - 1;
-  }
-  return pair;
+  const Place place = PlaceOf<kPadding, false>(g, axis);
+  const double floor = __builtin_floor(place.x), t = place.x - floor;
+  const int first = static_cast<int>(floor);
+  return {{Within<kPadding>(first, axis), Within<kPadding>(first + 1, axis)}, {1 - t, t}, place.slope};
 }
 
-template <bool kBorder, bool kSlopes>
+template <GridPadding kPadding, bool kSlopes>
 bool Points(const GridArgs& args) {
   const int height = static_cast<int>(args.height.extent), width = static_cast<int>(args.width.extent);
   int outside = 0;
 #pragma omp simd reduction(| : outside)
   for (Index p = 0; p < args.n; ++p) {
-    const Pair x = PairOf<kBorder>(static_cast<double>(args.grid[2 * p]), args.width);
-    const Pair y = PairOf<kBorder>(static_cast<double>(args.grid[2 * p + 1]), args.height);
+    const Pair x = PairOf<kPadding>(static_cast<double>(args.grid[2 * p]), args.width);
+    const Pair y = PairOf<kPadding>(static_cast<double>(args.grid[2 * p + 1]), args.height);
     for (int dy = 0; dy < 2; ++dy) {
       for (int dx = 0; dx < 2; ++dx) {
         const Index place = (2 * dy + dx) * kGridPoints + p;
-        const bool there = kBorder || (static_cast<unsigned>(y.at[dy]) < static_cast<unsigned>(height) &&
-                                       static_cast<unsigned>(x.at[dx]) < static_cast<unsigned>(width));
+        const bool there = kPadding != kZeros || (static_cast<unsigned>(y.at[dy]) < static_cast<unsigned>(height) &&
+                                                  static_cast<unsigned>(x.at[dx]) < static_cast<unsigned>(width));
         args.at[place] = there ? y.at[dy] * width + x.at[dx] : -1;
         outside |= there ? 0 : 1;
         args.weight[place] = static_cast<float>(y.weight[dy] * x.weight[dx]);
@@ -61,11 +99,93 @@ bool Points(const GridArgs& args) {
   return outside == 0;
 }
 
+template <GridPadding kPadding>
+bool NearestPoints(const GridArgs& args) {
+  const int height = static_cast<int>(args.height.extent), width = static_cast<int>(args.width.extent);
+  int outside = 0;
+#pragma omp simd reduction(| : outside)
+  for (Index p = 0; p < args.n; ++p) {
+    const double along = static_cast<double>(args.grid[2 * p]), down = static_cast<double>(args.grid[2 * p + 1]);
+    const int x = Within<kPadding>(static_cast<int>(PlaceOf<kPadding, true>(along, args.width).x), args.width);
+    const int y = Within<kPadding>(static_cast<int>(PlaceOf<kPadding, true>(down, args.height).x), args.height);
+    const bool there = kPadding != kZeros || (static_cast<unsigned>(y) < static_cast<unsigned>(height) &&
+                                              static_cast<unsigned>(x) < static_cast<unsigned>(width));
+    args.at[p] = there ? y * width + x : -1;
+    outside |= there ? 0 : 1;
+    args.weight[p] = 1;
+  }
+  return outside == 0;
+}
+
+template <GridPadding kPadding>
+bool PointsOf(const GridArgs& args) {
+  if (args.nearest) return NearestPoints<kPadding>(args);
+  return args.slope == nullptr ? Points<kPadding, false>(args) : Points<kPadding, true>(args);
+}
+
+// Vectors of so many channels that lie next to each other, and in memory. By reference alone: without AVX-512 functions cannot return them.
+template <int kChannels>
+struct Channels {
+  typedef float Own __attribute__((vector_size(kChannels * 4)));
+  typedef float InMemory __attribute__((vector_size(kChannels * 4), aligned(4), may_alias));
+};
+
+// By halves.
+template <int kChannels>
+GRADLOOM_INLINE float SumOf(const typename Channels<kChannels>::Own& v) {
+  if constexpr (kChannels == 2) {
+    return v[0] + v[1];
+  } else {
+    typename Channels<kChannels / 2>::Own half;
+    for (int i = 0; i < kChannels / 2; ++i) half[i] = v[i] + v[kChannels / 2 + i];
+    return SumOf<kChannels / 2>(half);
+  }
+}
+
+template <int kChannels, int kDims>
+void Gradients(const GridGradientArgs& args) {
+  using Vec = typename Channels<kChannels>::Own;
+  using InMemory = typename Channels<kChannels>::InMemory;
+  for (Index p = 0; p < args.n; ++p) {
+    const Vec g = *reinterpret_cast<const InMemory*>(args.dy + p * kChannels);
+    Vec along[kDims] = {};
+    for (Index tap = 0; tap < args.taps; ++tap) {
+      const Index place = tap * kGridPoints + p;
+      const Index at = args.at[place];
+      if (at < 0) continue;
+      if (args.dx != nullptr) *reinterpret_cast<InMemory*>(args.dx + at * kChannels) += args.weight[place] * g;
+      if (args.x != nullptr) {
+        const Vec x = *reinterpret_cast<const InMemory*>(args.x + at * kChannels);
+        for (int d = 0; d < kDims; ++d) along[d] += args.slope[d * args.taps * kGridPoints + place] * x;
+      }
+    }
+    if (args.x == nullptr) continue;
+    for (int d = 0; d < kDims; ++d) args.dgrid[p * kDims + kDims - 1 - d] = static_cast<double>(SumOf<kChannels>(along[d] * g));
+  }
+}
+
+template <int kChannels>
+void GradientsOf(const GridGradientArgs& args) {
+  if (args.dims == 1) return Gradients<kChannels, 1>(args);
+  if (args.dims == 2) return Gradients<kChannels, 2>(args);
+  Gradients<kChannels, 3>(args);
+}
+
 }  // namespace
 
+void GridGradients(const GridGradientArgs& args) {
+  if (args.channels == 4) return GradientsOf<4>(args);
+  if (args.channels == 8) return GradientsOf<8>(args);
+  GradientsOf<16>(args);
+}
+
 bool GridPoints(const GridArgs& args) {
-  if (args.border) return args.slope == nullptr ? Points<true, false>(args) : Points<true, true>(args);
-  return args.slope == nullptr ? Points<false, false>(args) : Points<false, true>(args);
+  switch (args.padding) {
+    case GridPadding::kZeros: return PointsOf<GridPadding::kZeros>(args);
+    case GridPadding::kBorder: return PointsOf<GridPadding::kBorder>(args);
+    case GridPadding::kReflection: break;
+  }
+  return PointsOf<GridPadding::kReflection>(args);
 }
 
 void GridSamples(const int* at, const float* weight, const float* x, Index n, float* y) {

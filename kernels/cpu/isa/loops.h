@@ -120,22 +120,37 @@ struct FourierPassArgs {
   double* y;  // not x
 };
 
-// The four elements of a plane [height, width] that each of n points draws from, with their weights, at most kGridPoints together. Along
-// an axis the place of a coordinate g is (g + 1) * half - before; outside [low, high] it is at the border, and does not move, or a zero.
+// The elements of a plane [height, width] that each of n points draws from, four or the nearest one, with their weights, at most
+// kGridPoints together. Along an axis the place of a coordinate g is (g + 1) * half - before; outside [low, high] is a zero, or it is at
+// the border and does not move, or it is reflected.
 inline constexpr Index kGridPoints = 64;
 struct GridAxis {
   Index extent;
   double half, before, low, high;
 };
+enum class GridPadding : int { kZeros, kBorder, kReflection };
 struct GridArgs {
   const float* grid;  // [n, 2]: along the width, along the height
   Index n;
   GridAxis height, width;
-  bool border;
-  // [2 * 2, kGridPoints], that of the height first.
+  GridPadding padding;
+  bool nearest;
+  // [2 * 2, kGridPoints], that of the height first; or [kGridPoints].
   int* at;  // -1: a zero beyond the border
   float* weight;
-  float* slope;  // [2, 2 * 2, kGridPoints]: of the weights, along the height and along the width; or null
+  float* slope;  // [2, 2 * 2, kGridPoints]: of the weights, along the height and along the width; or null. The nearest one has none
+};
+
+// Gradients through n such points, or points of more taps and dimensions, of `channels` (4, 8 or 16) that lie next to each other.
+struct GridGradientArgs {
+  Index n, taps, dims, channels;
+  // [taps, kGridPoints] and [dims, taps, kGridPoints], as above.
+  const int* at;
+  const float *weight, *slope;
+  const float* dy;  // [n, channels]
+  float* dx;        // [inputs, channels], is added to; or null
+  const float* x;   // [inputs, channels]; null where dgrid is not wanted
+  double* dgrid;    // [n, dims], the innermost dimension first: sums over these channels
 };
 
 // Rows of n elements that are normalised; bias may be null.
@@ -273,9 +288,10 @@ struct Loops {
 
   void (*fourier_pass)(const FourierPassArgs& args);
 
-  // Whether none of them is a zero beyond the border; and y[p] = the sum of their weights times x, where none is.
+  // Whether none of them is a zero beyond the border; and y[p] = the sum of four weights times x, where none is.
   bool (*grid_points)(const GridArgs& args);
   void (*grid_samples)(const int* at, const float* weight, const float* x, Index n, float* y);
+  void (*grid_gradients)(const GridGradientArgs& args);
 
   const UpdateFunction* updates;  // by UpdateLoop
 

@@ -46,6 +46,7 @@ const Loops kLoops = {
     .fourier_pass = FourierPass,
     .grid_points = GridPoints,
     .grid_samples = GridSamples,
+    .grid_gradients = GridGradients,
     .updates = kUpdates,
     .matrix = Matrix,
     .matrix_panel = kMatrixPanel,
