@@ -1,4 +1,5 @@
 // Rows by index, and the sums that go back to them: what embeddings are made of.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -32,76 +33,156 @@ int64_t IndexAt(DType dtype, const void* indices, int64_t i) {
   return dtype == DType::kInt64 ? static_cast<const int64_t*>(indices)[i] : static_cast<const int32_t*>(indices)[i];
 }
 
+// The rows that indices choose of each of the outer ones, where there are several of these: runs of rows that follow each other, which are
+// moved at once (windows over an axis, a flip's halves, channels). In memory that is given.
+class RowRuns {
+ public:
+  struct Run {
+    int64_t from, to, rows;  // of the table; of what is chosen
+  };
+
+  static int64_t Bytes(const Table& table, int64_t count) { return table.outer > 1 ? count * static_cast<int64_t>(sizeof(Run)) : 0; }
+
+  // Throws Error(kData) where an index is out of range.
+  RowRuns(const KernelCall& call, const Table& table, DType dtype, const void* indices, int64_t count, void* memory)
+      : first_(static_cast<Run*>(memory)) {
+    Run* last = first_ - 1;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t index = IndexAt(dtype, indices, i);
+      if (index < -table.extent || index >= table.extent) RefuseIndex(call, index, table.extent);
+      if (index < 0) index += table.extent;
+      if (last >= first_ && last->from + last->rows == index) {
+        ++last->rows;
+      } else {
+        *++last = {index, i, 1};
+      }
+    }
+    count_ = last + 1 - first_;
+  }
+
+  int64_t size() const { return count_; }
+
+  // f(outer, run) for every run of the outer rows [begin / size(), end / size()), which need not be whole.
+  template <typename F>
+  void ForEach(int64_t begin, int64_t end, F&& f) const {
+    int64_t outer = begin / count_, run = begin % count_;
+    for (int64_t i = begin; i < end; ++i) {
+      f(outer, first_[run]);
+      if (++run == count_) run = 0, ++outer;
+    }
+  }
+
+ private:
+  Run* first_;
+  int64_t count_;
+};
+
 class Gather : public Kernel {
  public:
   explicit Gather(const KernelCall& call)
       : call_(call),
-        table_(call.inputs[0].shape, call.attributes.Int("axis", 0)),
+        table_(TableOf(call)),
         count_(call.inputs[1].shape.elements()),
-        row_bytes_(static_cast<size_t>(table_.inner * DTypeBytes(call.inputs[0].dtype))),
+        row_bytes_(table_.inner * DTypeBytes(call.inputs[0].dtype)),
         threads_(ThreadsFor(call.outputs[0].bytes(), kBytesPerThread, call.threads)) {}
 
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    const char* from = static_cast<const char*>(inputs[0]);
-    char* to = static_cast<char*>(outputs[0]);
-    const DType dtype = call_.inputs[1].dtype;
-    std::atomic<int64_t> bad{-1};
-    ParallelFor(table_.outer * count_, threads_, [&](int64_t i) {
-      int64_t index = IndexAt(dtype, inputs[1], i % count_);
-      if (index < 0) index += table_.extent;
-      if (index < 0 || index >= table_.extent) {
-        bad.store(i % count_, std::memory_order_relaxed);
-        return;
-      }
-      const auto row = static_cast<size_t>(i / count_ * table_.extent + index);
-      if (row_bytes_ > 0) std::memcpy(to + static_cast<size_t>(i) * row_bytes_, from + row * row_bytes_, row_bytes_);
+  static int64_t Scratch(const KernelCall& call) { return RowRuns::Bytes(TableOf(call), call.inputs[1].shape.elements()); }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const char* const from = static_cast<const char*>(inputs[0]);
+    char* const to = static_cast<char*>(outputs[0]);
+    if (row_bytes_ == 0 || count_ == 0 || table_.outer == 0) return;
+    if (table_.outer == 1) return Rows(from, inputs[1], to);
+    const RowRuns runs(call_, table_, call_.inputs[1].dtype, inputs[1], count_, scratch);
+    ParallelRanges(table_.outer * runs.size(), 1, threads_, [&](int64_t begin, int64_t end) {
+      runs.ForEach(begin, end, [&](int64_t outer, const RowRuns::Run& run) {
+        const char* const a = from + (outer * table_.extent + run.from) * row_bytes_;
+        char* const b = to + (outer * count_ + run.to) * row_bytes_;
+        const int64_t bytes = run.rows * row_bytes_;
+        if (bytes == 4) {
+          std::memcpy(b, a, 4);  // one move, where a call would take longer
+        } else {
+          std::memcpy(b, a, static_cast<size_t>(bytes));
+        }
+      });
     });
-    if (const int64_t i = bad.load(std::memory_order_relaxed); i >= 0) RefuseIndex(call_, IndexAt(dtype, inputs[1], i), table_.extent);
   }
 
  private:
+  static Table TableOf(const KernelCall& call) { return Table(call.inputs[0].shape, call.attributes.Int("axis", 0)); }
+
+  void Rows(const char* from, const void* indices, char* to) const {
+    const DType dtype = call_.inputs[1].dtype;
+    std::atomic<int64_t> bad{-1};
+    ParallelFor(count_, threads_, [&](int64_t i) {
+      int64_t index = IndexAt(dtype, indices, i);
+      if (index < 0) index += table_.extent;
+      if (index < 0 || index >= table_.extent) {
+        bad.store(i, std::memory_order_relaxed);
+        return;
+      }
+      std::memcpy(to + i * row_bytes_, from + index * row_bytes_, static_cast<size_t>(row_bytes_));
+    });
+    if (const int64_t i = bad.load(std::memory_order_relaxed); i >= 0) RefuseIndex(call_, IndexAt(dtype, indices, i), table_.extent);
+  }
+
   KernelCall call_;
   Table table_;
-  int64_t count_;
-  size_t row_bytes_;
+  int64_t count_, row_bytes_;
   int threads_;
 };
 
-// gradloom.GatherGrad(indices, grad) {axis, shape}. Threads share the columns of the rows, so that each sum
+// gradloom.GatherGrad(indices, grad) {axis, shape}. Threads share the outer rows, or the columns of the only one, so that each sum
 // runs in the order of the indices.
 class GatherGrad : public Kernel {
  public:
   explicit GatherGrad(const KernelCall& call)
       : call_(call),
-        table_(call.outputs[0].shape, call.attributes.Int("axis", 0)),
+        table_(TableOf(call)),
         count_(call.inputs[0].shape.elements()),
         threads_(ThreadsFor(call.inputs[1].bytes() + call.outputs[0].bytes(), kBytesPerThread, call.threads)) {}
 
-  void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
-    const DType dtype = call_.inputs[0].dtype;
-    for (int64_t i = 0; i < count_; ++i) {
-      const int64_t index = IndexAt(dtype, inputs[0], i);
-      if (index < -table_.extent || index >= table_.extent) RefuseIndex(call_, index, table_.extent);
-    }
-    const float* from = static_cast<const float*>(inputs[1]);
-    float* to = static_cast<float*>(outputs[0]);
-    ParallelRanges(table_.outer * table_.extent * table_.inner, 16, threads_,
-                   [&](int64_t begin, int64_t end) { std::memset(to + begin, 0, static_cast<size_t>(end - begin) * sizeof(float)); });
-    const int64_t inner = table_.inner;
-    ParallelRanges(inner, 16, threads_, [&](int64_t begin, int64_t end) {
-      for (int64_t o = 0; o < table_.outer; ++o) {
-        for (int64_t i = 0; i < count_; ++i) {
-          int64_t index = IndexAt(dtype, inputs[0], i);
-          if (index < 0) index += table_.extent;
-          const float* a = from + (o * count_ + i) * inner;
-          float* b = to + (o * table_.extent + index) * inner;
-          for (int64_t j = begin; j < end; ++j) b[j] += a[j];
-        }
-      }
+  static int64_t Scratch(const KernelCall& call) { return RowRuns::Bytes(TableOf(call), call.inputs[0].shape.elements()); }
+
+  void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
+    const float* const from = static_cast<const float*>(inputs[1]);
+    float* const to = static_cast<float*>(outputs[0]);
+    const int64_t inner = table_.inner, plane = table_.extent * inner;
+    if (table_.outer == 1) return Columns(inputs[0], from, to);
+    const RowRuns runs(call_, table_, call_.inputs[0].dtype, inputs[0], count_, scratch);
+    ParallelRanges(table_.outer, 1, threads_, [&](int64_t begin, int64_t end) {
+      std::fill_n(to + begin * plane, (end - begin) * plane, 0.0f);
+      if (runs.size() == 0) return;
+      runs.ForEach(begin * runs.size(), end * runs.size(), [&](int64_t outer, const RowRuns::Run& run) {
+        const float* const a = from + (outer * count_ + run.to) * inner;
+        float* const b = to + outer * plane + run.from * inner;
+        for (int64_t j = 0; j < run.rows * inner; ++j) b[j] += a[j];
+      });
     });
   }
 
  private:
+  static Table TableOf(const KernelCall& call) { return Table(call.outputs[0].shape, call.attributes.Int("axis", 0)); }
+
+  void Columns(const void* indices, const float* from, float* to) const {
+    const DType dtype = call_.inputs[0].dtype;
+    for (int64_t i = 0; i < count_; ++i) {
+      const int64_t index = IndexAt(dtype, indices, i);
+      if (index < -table_.extent || index >= table_.extent) RefuseIndex(call_, index, table_.extent);
+    }
+    const int64_t inner = table_.inner;
+    ParallelRanges(table_.extent * inner, 16, threads_, [&](int64_t begin, int64_t end) { std::fill(to + begin, to + end, 0.0f); });
+    ParallelRanges(inner, 16, threads_, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < count_; ++i) {
+        int64_t index = IndexAt(dtype, indices, i);
+        if (index < 0) index += table_.extent;
+        const float* a = from + i * inner;
+        float* b = to + index * inner;
+        for (int64_t j = begin; j < end; ++j) b[j] += a[j];
+      }
+    });
+  }
+
   KernelCall call_;
   Table table_;
   int64_t count_;
@@ -154,8 +235,13 @@ std::string RejectsGatherGrad(const KernelCall& call) {
 }
 
 constexpr CpuKernel kKernels[] = {
-    {.row = {.name = "cpu.Gather", .op = "Gather", .domain = "", .rejects = RejectsGather}, .make = MakeKernel<Gather>},
-    {.row = {.name = "cpu.GatherGrad", .op = "GatherGrad", .domain = "gradloom", .rejects = RejectsGatherGrad},
+    {.row = {.name = "cpu.Gather", .op = "Gather", .domain = "", .rejects = RejectsGather, .scratch_bytes = Gather::Scratch},
+     .make = MakeKernel<Gather>},
+    {.row = {.name = "cpu.GatherGrad",
+             .op = "GatherGrad",
+             .domain = "gradloom",
+             .rejects = RejectsGatherGrad,
+             .scratch_bytes = GatherGrad::Scratch},
      .make = MakeKernel<GatherGrad>},
     {.row = {.name = "cpu.SetRow", .op = "SetRow", .domain = "gradloom", .rejects = RejectsSetRow, .may_alias = kRowInPlace},
      .make = MakeKernel<SetRow>},
