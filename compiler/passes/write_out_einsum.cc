@@ -1,8 +1,11 @@
 #include "compiler/passes/write_out_einsum.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <initializer_list>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -39,6 +42,76 @@ struct Operand {
   Term term;
 };
 
+// Which two of `terms` to multiply next, so that the fewest operations and bytes are spent until one is left: all orders are tried where
+// that is quick, else the cheapest pair is taken. Of equal ones the leftmost.
+class ContractionOrder {
+ public:
+  ContractionOrder(std::map<int, int64_t> extents, const Term& output)
+      : extents_(std::move(extents)), output_(output.begin(), output.end()) {}
+
+  std::pair<size_t, size_t> Next(const std::vector<Term>& terms) const {
+    std::pair<size_t, size_t> best{0, 1};
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < terms.size(); ++i) {
+      for (size_t j = i + 1; j < terms.size(); ++j) {
+        double cost = CostOfPair(terms, i, j);
+        if (terms.size() <= kAllOrders) cost += CostOfRest(After(terms, i, j));
+        if (cost < least) least = cost, best = {i, j};
+      }
+    }
+    return best;
+  }
+
+ private:
+  static constexpr size_t kAllOrders = 5;  // 180 orders
+  // What it takes to write an element and to read it again, in multiply-adds of a product.
+  static constexpr double kElement = 32;
+
+  double CostOfRest(const std::vector<Term>& terms) const {
+    if (terms.size() < 2) return 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < terms.size(); ++i) {
+      for (size_t j = i + 1; j < terms.size(); ++j) least = std::min(least, CostOfPair(terms, i, j) + CostOfRest(After(terms, i, j)));
+    }
+    return least;
+  }
+
+  double CostOfPair(const std::vector<Term>& terms, size_t i, size_t j) const {
+    std::set<int> both(terms[i].begin(), terms[i].end());
+    both.insert(terms[j].begin(), terms[j].end());
+    return Combinations(both) + kElement * Combinations(Kept(terms, i, j));
+  }
+
+  // The indices of the product of two that the others or the output need.
+  std::set<int> Kept(const std::vector<Term>& terms, size_t i, size_t j) const {
+    std::set<int> needed = output_, kept;
+    for (size_t k = 0; k < terms.size(); ++k) {
+      if (k != i && k != j) needed.insert(terms[k].begin(), terms[k].end());
+    }
+    for (const Term* term : {&terms[i], &terms[j]}) {
+      std::copy_if(term->begin(), term->end(), std::inserter(kept, kept.end()), [&](int index) { return needed.contains(index); });
+    }
+    return kept;
+  }
+
+  std::vector<Term> After(const std::vector<Term>& terms, size_t i, size_t j) const {
+    std::vector<Term> after = terms;
+    const std::set<int> kept = Kept(terms, i, j);
+    after[i].assign(kept.begin(), kept.end());
+    after.erase(after.begin() + static_cast<std::ptrdiff_t>(j));
+    return after;
+  }
+
+  double Combinations(const std::set<int>& indices) const {
+    double n = 1;
+    for (int index : indices) n *= static_cast<double>(extents_.at(index));
+    return n;
+  }
+
+  std::map<int, int64_t> extents_;
+  std::set<int> output_;
+};
+
 class Writer {
  public:
   Writer(GraphBuilder& builder, const EinsumEquation& equation) : b_(builder), equation_(equation) {}
@@ -46,13 +119,19 @@ class Writer {
   ValueId Write(const std::vector<ValueId>& inputs) {
     std::vector<Operand> operands;
     for (size_t i = 0; i < inputs.size(); ++i) operands.push_back(WithoutRepeats({inputs[i], equation_.inputs[i]}));
-    Operand result = operands[0];
-    for (size_t i = 1; i < operands.size(); ++i) {
+    const ContractionOrder order(equation_.extents, equation_.output);
+    while (operands.size() > 1) {
+      std::vector<Term> terms;
+      for (const Operand& operand : operands) terms.push_back(operand.term);
+      const auto [i, j] = order.Next(terms);
       std::set<int> needed(equation_.output.begin(), equation_.output.end());
-      for (size_t j = i + 1; j < operands.size(); ++j) needed.insert(operands[j].term.begin(), operands[j].term.end());
-      result = Product(result, operands[i], needed);
+      for (size_t k = 0; k < operands.size(); ++k) {
+        if (k != i && k != j) needed.insert(terms[k].begin(), terms[k].end());
+      }
+      operands[i] = Product(operands[i], operands[j], needed);
+      operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(j));
     }
-    result = Summed(result, {equation_.output.begin(), equation_.output.end()});
+    const Operand result = Summed(operands[0], {equation_.output.begin(), equation_.output.end()});
     return Arranged(result, equation_.output);
   }
 

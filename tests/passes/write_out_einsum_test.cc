@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compiler/compile.h"
+#include "runtime/plan/memory_report.h"
 #include "tests/passes/small_training.h"
 #include "tests/seed/test_seed.h"
 
@@ -121,6 +122,19 @@ TEST(WriteOutEinsum, RandomEquations) {
                     " z = ReduceMean <keepdims = 0, axes = [1]> (f)\n}\n",
                 x, random, 0, -1);
   }
+}
+
+// A mixture of experts as it is written in one equation: from the left to the right there would be 16 x 64 numbers a sample on the way.
+TEST(WriteOutEinsum, TheOrderIsTheOneThatMovesLeast) {
+  std::mt19937 random(3);
+  const Model model =
+      ModelOf("g (float[N, 16] x) => (float[N, 64] z)\n<" + Weights(random, "g", {16, 8}) + ",\n" + Weights(random, "w", {8, 16, 64}) +
+              ">\n{\n gates = MatMul (x, g)\n z = Einsum <equation = \"bh,hde,bd->be\"> (gates, w, x)\n}\n");
+  CompileOptions options = OptionsFor({{.type = "mse", .output = "z", .target = "target"}}, 1, {6});
+  options.entries = {{EntryKind::kPredict, 6}};
+  const Plan plan = Compile(model, options);
+  EXPECT_EQ(Count(plan, "MatMul"), 2);
+  EXPECT_LT(ReportMemory(plan).programs.at(0).activations, 6 * 16 * 64 * 4);
 }
 
 }  // namespace
