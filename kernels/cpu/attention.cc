@@ -138,6 +138,7 @@ class AttentionGrad : public AttentionKernel {
   void AddToMask(const float* ds, int64_t b, int64_t h, int64_t i, Range range, float* gradient) const {
     float* const to = gradient + b * n_.mask_strides[0] + h * n_.mask_strides[1] + i * n_.mask_strides[2];
     const int64_t step = n_.mask_strides[3], end = std::min(range.end, n_.mask_keys);
+    if (step == 1) return AddRow(ds + range.begin, end - range.begin, to + range.begin);
     for (int64_t j = range.begin; j < end; ++j) to[j * step] += ds[j];
   }
 

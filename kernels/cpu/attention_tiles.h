@@ -228,6 +228,10 @@ class AttentionKernel : public Kernel {
     loops_.multiply_packed(args, packed);
   }
 
+  void AddRow(const float* from, int64_t n, float* to) const {
+    loops_.pointwise[static_cast<size_t>(PointwiseOp::kAdd)]({to, from, to, to, n});
+  }
+
   // From the scaled scores of a tile its probabilities, zero where nothing is seen. With a soft cap the slopes go to `slopes`.
   void Probabilities(const void* const* inputs, int64_t b, int64_t h, int64_t i, int64_t rows, Range keys, float* scores,
                      float* slopes) const {
@@ -242,7 +246,7 @@ class AttentionKernel : public Kernel {
       if (n_.softcap > 0) Cap(s, slopes == nullptr ? nullptr : slopes + r * row() + seen.begin, count);
       if (!n_.mask_strides.empty()) {
         AddMask(inputs[kMask], b, h, i + r, seen, s);
-        if (loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](s, count) == kHidden) {
+        if (s[0] == kHidden && loops_.reduce_row[static_cast<size_t>(Reduction::kMax)](s, count) == kHidden) {
           std::fill_n(s, count, 0.0f);
           continue;
         }
@@ -298,7 +302,13 @@ class AttentionKernel : public Kernel {
     switch (n_.mask_dtype) {
       case DType::kFloat16: add(static_cast<const Half*>(mask)); break;
       case DType::kBfloat16: add(static_cast<const Bfloat16*>(mask)); break;
-      case DType::kFloat32: add(static_cast<const float*>(mask)); break;
+      case DType::kFloat32:
+        if (step == 1) {
+          AddRow(static_cast<const float*>(mask) + at + seen.begin, end - seen.begin, s);
+        } else {
+          add(static_cast<const float*>(mask));
+        }
+        break;
       default: {
         const bool* m = static_cast<const bool*>(mask) + at;
         for (int64_t j = seen.begin; j < end; ++j) s[j - seen.begin] = m[j * step] ? s[j - seen.begin] : kHidden;

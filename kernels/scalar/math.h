@@ -188,8 +188,8 @@ GRADLOOM_MATH float GeluTanh(float x) { return 0.5f * x * (1.0f + Tanh(0.7978845
 GRADLOOM_MATH float Clamp01(float x) { return x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x; }
 GRADLOOM_MATH float SignOf(float x) { return x != x ? x : x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f; }
 // The one that is larger (smaller); NaN where either is.
-GRADLOOM_MATH float Larger(float a, float b) { return a != a ? a : (b != b || b > a) ? b : a; }
-GRADLOOM_MATH float Smaller(float a, float b) { return a != a ? a : (b != b || b < a) ? b : a; }
+GRADLOOM_MATH float Larger(float a, float b) { return b != b ? b : b > a ? b : a; }
+GRADLOOM_MATH float Smaller(float a, float b) { return b != b ? b : b < a ? b : a; }
 // fmod with the sign of b.
 GRADLOOM_MATH float FloorMod(float a, float b) {
   const float r = GRADLOOM_LIBM(fmodf)(a, b);

@@ -44,6 +44,19 @@ struct ProdOf {
 constexpr Index kWide = 4 * kLanes;
 constexpr Index kFew = 4;  // columns that are worth a vector of their own
 
+// By halves, whose lengths the compiler knows.
+template <typename R, Index kLength>
+GRADLOOM_INLINE float JoinHalves(float* acc) {
+  if constexpr (kLength == 1) {
+    return acc[0];
+  } else {
+    constexpr Index kHalf = kLength / 2;
+#pragma omp simd
+    for (Index j = 0; j < kHalf; ++j) acc[j] = R::join(acc[j], acc[j + kHalf]);
+    return JoinHalves<R, kHalf>(acc);
+  }
+}
+
 template <typename R>
 float ReduceBlock(const float* x, Index n) {
   Index i = 0;
@@ -55,10 +68,7 @@ float ReduceBlock(const float* x, Index n) {
 #pragma omp simd
       for (Index j = 0; j < kWide; ++j) acc[j] = R::take(acc[j], x[i + j]);
     }
-    for (Index half = kWide / 2; half > 0; half /= 2) {
-      for (Index j = 0; j < half; ++j) acc[j] = R::join(acc[j], acc[j + half]);
-    }
-    total = acc[0];
+    total = JoinHalves<R, kWide>(acc);
   }
   for (; i < n; ++i) total = R::take(total, x[i]);
   return total;
