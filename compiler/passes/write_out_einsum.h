@@ -7,7 +7,8 @@ namespace gradloom {
 
 // Replaces every Einsum of floating elements, two operands at a time, in the order that computes and moves least: each operand loses the
 // indices that nothing else has (a sum), each pair becomes one MatMul where it shares an index that is summed, and a product of elements
-// where it does not. One that reads a diagonal (an index twice in an operand) stays. Results differ by the rounding of sums in another order.
+// where it does not. One that reads a diagonal (an index twice in an operand) stays. Results differ by the rounding of sums in another
+// order.
 void WriteOutEinsum(GraphBuilder& builder);
 
 }  // namespace gradloom

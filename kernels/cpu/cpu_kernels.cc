@@ -53,6 +53,7 @@ constexpr Rows kFamilies[] = {
     CpuMaxPoolKernels,
     CpuAveragePoolKernels,
     CpuResizeKernels,
+    CpuDeformConvKernels,
     CpuGridSampleKernels,
     CpuRoiAlignKernels,
     CpuPadKernels,

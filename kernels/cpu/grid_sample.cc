@@ -1,7 +1,6 @@
 // GridSample and its gradient: what a point draws from and how much is found once for all channels, for blocks of points.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <climits>
 #include <cstddef>
 #include <cstring>
@@ -140,10 +139,10 @@ class GridSample : public Kernel {
       for (int64_t c = image * g_.channels; c < (image + 1) * g_.channels; ++c) {
         const float* const x = all_x + c * g_.inputs;
         float* const y = all_y + c * g_.points + first;
-        if (!inside) {
+        if (g_.taps == 4) {
+          BestLoops().grid_samples(block.at, block.weight, x, n, inside, y);  // nearly all nets
+        } else if (!inside) {
           Sample<false>(block, x, n, y);
-        } else if (g_.taps == 4) {
-          BestLoops().grid_samples(block.at, block.weight, x, n, y);  // nearly all points of nearly all nets
         } else if (g_.nearest) {
           for (int64_t p = 0; p < n; ++p) y[p] = x[block.at[p]];
         } else {
@@ -220,7 +219,7 @@ class GridSampleGrad : public Kernel {
     bool to_x, through_grid;
 
     Parts(const KernelCall& call, const Geometry& g)
-        : channels(std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(g.channels))), 4, 16)),
+        : channels(GridLanes(g.channels)),
           groups(CeilDiv(g.channels, channels)),
           threads(static_cast<int>(std::min<int64_t>(g.batch * groups, GridSample::ThreadsOf(call, g)))),
           to_x(PlaceOfGradient(call, 0) >= 0),

@@ -171,7 +171,7 @@ TEST(GridSample, EveryModeAndItsGradient) {
     for (const char* padding : {"zeros", "border", "reflection"}) {
       for (int round = 0; round < 6; ++round) {
         const int dims = 1 + round % 3;
-        Shape x{1 + Below(random, 2), 1 + Below(random, round < 3 ? 5 : 40)}, grid{x[0]}, y{x[0], x[1]};
+        Shape x{1 + Below(random, 2), 1 + Below(random, dims == 1 || round < 3 ? 5 : 20)}, grid{x[0]}, y{x[0], x[1]};
         for (int d = 0; d < dims; ++d) {
           x.push_back(2 + Below(random, 7));
           y.push_back(1 + Below(random, dims == 1 ? 9000 : dims == 2 ? 100 : 12));
@@ -220,6 +220,41 @@ TEST(GridSample, CoordinatesAtTheEdges) {
                               random, how, "cpu.GridSampleGrad");
       }
     }
+  }
+}
+
+// Groups of channels and of offsets in every relation, taps within the planes, across their border and far outside.
+TEST(DeformConv, SamplesAndEveryGradient) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 24; ++round) {
+    const int64_t groups = 1 + Below(random, 3), offset_groups = 1 + Below(random, 3);
+    const int64_t channels = groups * offset_groups * (1 + Below(random, round % 4 == 0 ? 12 : 3)),
+                  filters = groups * (1 + Below(random, 5));
+    const int64_t kh = 1 + Below(random, 3), kw = 1 + Below(random, 3);
+    const Shape x{1 + Below(random, 3), channels, 1 + Below(random, 9), 1 + Below(random, 9)}, w{filters, channels / groups, kh, kw};
+    const Shape y{x[0], filters, 1 + Below(random, 11), 1 + Below(random, 11)};
+    const Attributes attributes = {{"group", groups},
+                                   {"offset_group", offset_groups},
+                                   {"pads", std::vector<int64_t>{Below(random, 2), Below(random, 2), 0, 0}},
+                                   {"strides", std::vector<int64_t>{1 + Below(random, 2), 1 + Below(random, 2)}},
+                                   {"dilations", std::vector<int64_t>{1 + Below(random, 2), 1 + Below(random, 2)}}};
+    std::vector<OperandType> operands{Float(x), Float(w), Float({x[0], offset_groups * kh * kw * 2, y[2], y[3]})};
+    operands.push_back(round % 3 == 0 ? OperandType{} : Float({filters}));
+    operands.push_back(round % 2 == 0 ? OperandType{} : Float({x[0], offset_groups * kh * kw, y[2], y[3]}));
+    const Comparison how{.absolute = 1e-5, .relative = 1e-5, .scale = 1};
+    ExpectSameAsReference(Call("DeformConv", "", operands, {Float(y)}, attributes), random, how, "cpu.DeformConv");
+    operands.push_back(Float(y));
+    Attributes gradient = attributes;
+    std::vector<int64_t> wanted;
+    std::vector<OperandType> outputs;
+    for (int64_t i = 0; i < 5; ++i) {
+      if (!operands[static_cast<size_t>(i)].present() || (round > 4 && Below(random, 3) == 0)) continue;
+      wanted.push_back(i);
+      outputs.push_back(operands[static_cast<size_t>(i)]);
+    }
+    if (wanted.empty()) continue;
+    gradient.set("wanted", wanted);
+    ExpectSameAsReference(Call("DeformConvGrad", "gradloom", operands, outputs, gradient), random, how, "cpu.DeformConvGrad");
   }
 }
 

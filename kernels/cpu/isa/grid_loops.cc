@@ -164,6 +164,21 @@ void Gradients(const GridGradientArgs& args) {
   }
 }
 
+template <bool kInside>
+void Samples(const int* at, const float* weight, const float* x, Index n, float* y) {
+#pragma omp simd
+  for (Index p = 0; p < n; ++p) {
+    float sum = 0;
+    for (Index tap = 0; tap < 4; ++tap) {
+      const int place = at[tap * kGridPoints + p];
+      // What lies beyond the border is 0 whatever x[0] is.
+      const float term = weight[tap * kGridPoints + p] * x[kInside || place >= 0 ? place : 0];
+      sum += kInside || place >= 0 ? term : 0.0f;
+    }
+    y[p] = sum;
+  }
+}
+
 template <int kChannels>
 void GradientsOf(const GridGradientArgs& args) {
   if (args.dims == 1) return Gradients<kChannels, 1>(args);
@@ -188,12 +203,9 @@ bool GridPoints(const GridArgs& args) {
   return PointsOf<GridPadding::kReflection>(args);
 }
 
-void GridSamples(const int* at, const float* weight, const float* x, Index n, float* y) {
-#pragma omp simd
-  for (Index p = 0; p < n; ++p) {
-    y[p] = weight[p] * x[at[p]] + weight[kGridPoints + p] * x[at[kGridPoints + p]] +
-           weight[2 * kGridPoints + p] * x[at[2 * kGridPoints + p]] + weight[3 * kGridPoints + p] * x[at[3 * kGridPoints + p]];
-  }
+void GridSamples(const int* at, const float* weight, const float* x, Index n, bool inside, float* y) {
+  if (inside) return Samples<true>(at, weight, x, n, y);
+  Samples<false>(at, weight, x, n, y);
 }
 
 }  // namespace gradloom::GRADLOOM_ISA

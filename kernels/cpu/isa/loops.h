@@ -141,6 +141,9 @@ struct GridArgs {
   float* slope;  // [2, 2 * 2, kGridPoints]: of the weights, along the height and along the width; or null. The nearest one has none
 };
 
+// How many channels lie next to each other where there are so many: 4, 8 or 16.
+constexpr Index GridLanes(Index channels) { return channels <= 4 ? 4 : channels <= 8 ? 8 : 16; }
+
 // Gradients through n such points, or points of more taps and dimensions, of `channels` (4, 8 or 16) that lie next to each other.
 struct GridGradientArgs {
   Index n, taps, dims, channels;
@@ -288,9 +291,9 @@ struct Loops {
 
   void (*fourier_pass)(const FourierPassArgs& args);
 
-  // Whether none of them is a zero beyond the border; and y[p] = the sum of four weights times x, where none is.
+  // Whether none of them is a zero beyond the border; and y[p] = the sum of four weights times x. `inside`: what the first said.
   bool (*grid_points)(const GridArgs& args);
-  void (*grid_samples)(const int* at, const float* weight, const float* x, Index n, float* y);
+  void (*grid_samples)(const int* at, const float* weight, const float* x, Index n, bool inside, float* y);
   void (*grid_gradients)(const GridGradientArgs& args);
 
   const UpdateFunction* updates;  // by UpdateLoop

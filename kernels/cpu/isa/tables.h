@@ -50,7 +50,7 @@ void LocalResponseGrad(const ResponseArgs& args, const float* dy, const float* x
 
 void FourierPass(const FourierPassArgs& args);
 bool GridPoints(const GridArgs& args);
-void GridSamples(const int* at, const float* weight, const float* x, Index n, float* y);
+void GridSamples(const int* at, const float* weight, const float* x, Index n, bool inside, float* y);
 void GridGradients(const GridGradientArgs& args);
 
 extern const UpdateFunction kUpdates[];
