@@ -26,7 +26,7 @@ struct Groups {
         channels(x.shape[1]),
         groups(call.op == "InstanceNormalization" ? channels : call.attributes.Int("num_groups", 1)),
         points(Product(x.shape, 2, x.shape.rank())),
-        innermost(points > 1 && channels > 1 && !x.layout.plain()) {}
+        innermost(channels > 1 && (points == 1 || !x.layout.plain())) {}
 
   int64_t per_group() const { return channels / groups; }
   int64_t size() const { return per_group() * points; }  // elements that are normalised together
