@@ -53,6 +53,7 @@ constexpr Rows kFamilies[] = {
     CpuMaxPoolKernels,
     CpuAveragePoolKernels,
     CpuResizeKernels,
+    CpuColumnsKernels,
     CpuDeformConvKernels,
     CpuGridSampleKernels,
     CpuRoiAlignKernels,

@@ -44,6 +44,7 @@ std::span<const CpuKernel> CpuFastBfloat16Kernels();     // convolution.cc: wher
 std::span<const CpuKernel> CpuMaxPoolKernels();          // max_pool.cc
 std::span<const CpuKernel> CpuAveragePoolKernels();      // average_pool.cc
 std::span<const CpuKernel> CpuResizeKernels();           // resize.cc
+std::span<const CpuKernel> CpuColumnsKernels();          // columns.cc
 std::span<const CpuKernel> CpuDeformConvKernels();       // deform_conv.cc
 std::span<const CpuKernel> CpuGridSampleKernels();       // grid_sample.cc
 std::span<const CpuKernel> CpuRoiAlignKernels();         // roi_align.cc

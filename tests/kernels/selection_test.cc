@@ -223,6 +223,41 @@ TEST(GridSample, CoordinatesAtTheEdges) {
   }
 }
 
+// Windows with gaps, padding and strides, of rows and of planes.
+TEST(Columns, OfImagesAndBack) {
+  std::mt19937_64 random(TestSeed());
+  for (int round = 0; round < 40; ++round) {
+    const int rank = 1 + round % 2;
+    Shape image{1 + Below(random, 3), 1 + Below(random, 4)};
+    std::vector<int64_t> extents, block, strides, dilations, pads(static_cast<size_t>(2 * rank));
+    int64_t taps = 1, windows = 1;
+    for (int64_t& pad : pads) pad = Below(random, 3);
+    for (int d = 0; d < rank; ++d) {
+      block.push_back(1 + Below(random, 4));
+      strides.push_back(1 + Below(random, 3));
+      dilations.push_back(1 + Below(random, 2));
+      const int64_t reach = dilations.back() * (block.back() - 1);
+      extents.push_back(reach + 1 + Below(random, 30));
+      image.push_back(extents.back());
+      taps *= block.back();
+      windows *= (extents.back() + pads[static_cast<size_t>(d)] + pads[static_cast<size_t>(rank + d)] - reach - 1) / strides.back() + 1;
+    }
+    const Shape columns{image[0], image[1] * taps, windows};
+    Attributes attributes = {{"strides", strides}, {"dilations", dilations}, {"pads", pads}};
+    Comparison how;
+    how.scale = 1;
+    how.fill = [&](int input, Tensor& tensor, std::mt19937_64&) {
+      if (input > 0) std::copy_n(input == 1 ? extents.begin() : block.begin(), rank, tensor.as<int64_t>().begin());
+      return input > 0;
+    };
+    ExpectSameAsReference(Call("Col2Im", "", {Float(columns), Int64({rank}), Int64({rank})}, {Float(image)}, attributes), random, how,
+                          "cpu.Col2Im");
+    attributes.set("block", block);
+    attributes.set("shape", std::vector<int64_t>(columns.begin(), columns.end()));
+    ExpectSameAsReference(Call("Im2Col", "gradloom", {Float(image)}, {Float(columns)}, attributes), random, how, "cpu.Im2Col");
+  }
+}
+
 // Groups of channels and of offsets in every relation, taps within the planes, across their border and far outside.
 TEST(DeformConv, SamplesAndEveryGradient) {
   std::mt19937_64 random(TestSeed());
