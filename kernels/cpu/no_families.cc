@@ -39,6 +39,8 @@ std::span<const CpuKernel> CpuFastBfloat16Kernels() { return {}; }
 std::span<const CpuKernel> CpuMaxPoolKernels() { return {}; }
 std::span<const CpuKernel> CpuAveragePoolKernels() { return {}; }
 std::span<const CpuKernel> CpuResizeKernels() { return {}; }
+std::span<const CpuKernel> CpuColumnsKernels() { return {}; }
+std::span<const CpuKernel> CpuDeformConvKernels() { return {}; }
 std::span<const CpuKernel> CpuGridSampleKernels() { return {}; }
 std::span<const CpuKernel> CpuRoiAlignKernels() { return {}; }
 std::span<const CpuKernel> CpuPadKernels() { return {}; }
