@@ -252,6 +252,29 @@ bool Importer::CastsToItself(Node& node) const {
   return node.attributes.Int("to", 0) == static_cast<int64_t>(graph.value(node.inputs[0]).dtype);
 }
 
+// PyTorch writes a root mean square without weights with a scale of ones that has all of the input's extents, the batch of the file among
+// them, where ONNX's has those that are normalised alone. A number that all elements have becomes the scale. Any other scale is taken out
+// of the node: the result is multiplied by what is given back. Otherwise kNoValue.
+ValueId Importer::TakeWholeScale(Node& node) {
+  if (node.op != "RMSNormalization" || !node.domain.empty() || node.inputs.size() != 2 || node.inputs[1] == kNoValue) return kNoValue;
+  const Value &x = emitter().graph().value(node.inputs[0]), &scale = emitter().graph().value(node.inputs[1]);
+  const int rank = x.shape.rank(), more = scale.shape.rank() - rank + NormalAxis(node.attributes.Int("axis", -1), rank).value_or(rank);
+  if (more <= 0 || scale.shape.rank() > rank || scale.dtype != x.dtype || !IsFloating(x.dtype)) return kNoValue;
+  const Shape row(std::vector<int64_t>(scale.shape.begin() + more, scale.shape.end()));
+  const Tensor* numbers = emitter().Constant(scale.id);
+  if (numbers != nullptr && numbers->elements() > 0 && Broadcast(row, x.shape) == x.shape) {
+    const auto* bytes = static_cast<const std::byte*>(numbers->data());
+    const auto each = static_cast<size_t>(DTypeBytes(x.dtype));
+    if (std::equal(bytes + each, bytes + numbers->bytes(), bytes)) {
+      node.inputs[1] = emitter().AddConstant(node.origin + "/scale", Tensor::Copy({x.dtype, {1}, bytes}));
+      return kNoValue;
+    }
+  }
+  if (Broadcast(scale.shape, x.shape) != x.shape) return kNoValue;
+  Tensor one = Converted(Tensor::Scalar(1.0F).view(), x.dtype).Reshaped({1});
+  return std::exchange(node.inputs[1], emitter().AddConstant(node.origin + "/one", std::move(one)));
+}
+
 void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   Node node = MakeNode(proto, scope);
   const auto version = scope.opsets->find(node.domain);
@@ -260,6 +283,7 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   }
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op, version->second);
   if (schema == nullptr) ThrowUnknownOperator(node);
+  const ValueId scale = TakeWholeScale(node);
   std::vector<std::string> names;
   for (const std::string& output : proto.output()) names.push_back(output.empty() ? "" : NameOf(output, scope));
   while (!names.empty() && names.back().empty()) names.pop_back();
@@ -276,8 +300,9 @@ void Importer::RunOperator(const onnx::NodeProto& proto, Scope& scope) {
   if (CastsToItself(node)) {
     results = {node.inputs[0]};
   } else if (!ExpandBySchema(node, proto, scope, names, results)) {
-    results = emitter().Emit(std::move(node), names);
+    results = emitter().Emit(std::move(node), scale == kNoValue ? names : std::vector<std::string>{origin + "/normalized"});
   }
+  if (scale != kNoValue) results[0] = EmitOp("Mul", {results[0], scale}, {}, origin, names[0]);
   if (mask_of_data) {
     const DType dtype = emitter().graph().value(results[0]).dtype;
     results[1] = EmitOp("Cast", {results[1]}, {{"to", static_cast<int64_t>(dtype)}}, origin, "");

@@ -122,6 +122,7 @@ class Importer {
   void RunNode(const onnx::NodeProto& proto, Scope& scope);
   void RunAsWritten(const onnx::NodeProto& proto, Scope& scope);
   bool CastsToItself(Node& node) const;
+  ValueId TakeWholeScale(Node& node);
   void RunOperator(const onnx::NodeProto& proto, Scope& scope);
   bool RunSpecial(const onnx::NodeProto& proto, Scope& scope);
   void RunConstant(const onnx::NodeProto& proto, Scope& scope);

@@ -479,6 +479,21 @@ TEST(Upgrade, OldSamplersThatGrowAndShrink) {
   EXPECT_EQ(graph.value(graph.outputs[0]).shape, (Shape{1, 1, 4, 2}));
 }
 
+// PyTorch's scale of ones for a norm without weights.
+TEST(Import, ScalesOfAllExtents) {
+  const auto text = [](const std::string& scale) {
+    return Onnx("g (float[2,3,4] x) => (float[2,3,4] y) <float[3,1] s = {1,2,3}> { " + scale + "y = RMSNormalization<axis = -1>(x, t) }");
+  };
+  const ImportedGraph ones = ImportText(text("e = Shape(x) t = ConstantOfShape<value = float[1] {1}>(e) "));
+  EXPECT_EQ(Operators(*ones.graph), "RMSNormalization");
+  EXPECT_EQ(ones.graph->value(ones.graph->nodes[0].inputs[1]).shape, (Shape{1}));
+  // Made for four samples, and read with two.
+  const std::string folded = "g (float[N,3] x) => (float[N,3] y) <float[4,3] t = {1,1,1,1,1,1,1,1,1,1,1,1}> { y = RMSNormalization(x, t) }";
+  EXPECT_EQ(ImportText(Onnx(folded), {.batch = 2}).graph->nodes[0].op, "RMSNormalization");
+  EXPECT_EQ(Operators(*ImportText(text("t = Exp(s) ")).graph), "Exp RMSNormalization Mul");
+  EXPECT_EQ(FailureOf(Onnx("g (float[2,3,4] x, float[3,2] t) => (float[2,3,4] y) { y = RMSNormalization(x, t) }"), {}), ErrorCode::kShape);
+}
+
 TEST(Upgrade, NearestOfTensorFlow) {
   const auto upgraded = [](const std::string& attributes) {
     return UpgradedGraph(
