@@ -173,8 +173,27 @@ Cost AttentionCost(const Graph& graph, const Node& node) {
   return cost;
 }
 
-// Seeds and the first sample are behind the gradients.
-void ShardAttentionGrad(ShardQuery& query) { ShardWantedGradients(query, "000?000", "000..."); }
+// Whether samples lie where heads do: in a file for one sample and one head either axis may be the one of samples.
+bool HeadsAreSamples(const ShardQuery& query) {
+  const auto along_heads = [&](int i) { return query.shape(i).rank() == 4 && query.given(i).split() && query.given(i).axis == 1; };
+  return along_heads(kQ) && along_heads(kK) && along_heads(kV) && query.shape(kQ)[1] == query.shape(kK)[1];
+}
+
+// The letters of q, k, v and the mask, whose axes are the scores' last ones, where heads are samples.
+std::string HeadLetters(const ShardQuery& query) {
+  const int rank = query.has(kMask) ? query.shape(kMask).rank() : 0;
+  return std::string("111") + (rank == 4 ? '1' : rank == 3 ? '0' : '.') + "...";
+}
+
+void ShardAttention(ShardQuery& query) { ShardSamples(query, HeadsAreSamples(query) ? HeadLetters(query) + ">1" : "000?000>0"); }
+
+void ShardAttentionGrad(ShardQuery& query) {
+  if (HeadsAreSamples(query)) return ShardWantedGradients(query, HeadLetters(query), "1..");
+  ShardWantedGradients(query, "000?000", "000");
+}
+
+// What is drawn goes by samples along the first axis. Seeds and the first sample are behind the gradients.
+void ShardAttentionDropoutGrad(ShardQuery& query) { ShardWantedGradients(query, "000?000", "000..."); }
 
 Shape ScoresOf(const Graph& graph, const Node& node) {
   const Sizes s = SizesOf(graph, node);
@@ -188,7 +207,7 @@ constexpr Op kOps[] = {
      .gradient = AttentionGradient,
      .infer = AttentionTypes,
      .cost = AttentionCost<2>,
-     .samples = "000?000>0"},
+     .shard = ShardAttention},
     {.name = "AttentionGrad",
      .domain = kGradloomDomain,
      .traits = kProduct,
@@ -209,7 +228,7 @@ constexpr Op kOps[] = {
      .infer = AttentionDropoutGradTypes,
      .drawn = ScoresOf,
      .cost = AttentionCost<5>,
-     .shard = ShardAttentionGrad},
+     .shard = ShardAttentionDropoutGrad},
 };
 
 }  // namespace

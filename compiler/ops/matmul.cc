@@ -186,7 +186,7 @@ void ShardMatrices(ShardQuery& query) {
 
 const Op kOps[] = {
     {.name = "Det", .domain = "", .since_version = 22, .gradient = DetGradient, .shard = ShardMatrices},
-    {.name = "DetGrad", .domain = kGradloomDomain, .infer = InferDetGrad},
+    {.name = "DetGrad", .domain = kGradloomDomain, .infer = InferDetGrad, .shard = ShardMatrices},
     {.name = "Gemm",
      .domain = "",
      .since_version = 13,
