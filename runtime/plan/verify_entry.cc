@@ -371,12 +371,12 @@ class EntryCheck {
   }
 
   // Copies of the same part of the model change what they keep when all are known to take the batch, where they ever know. One that has
-  // no samples refuses nothing, and goes by its gradients.
+  // no samples looks at nothing but what all of them look at, weights, and goes by its gradients.
   void CheckRefusals() {
     for (size_t s = 0; s < entry_.ranks.size(); ++s) {
       if (facts(s).state_writes.empty() || entry_.ranks[s].shard_length == 0) continue;
       for (size_t r = 0; r < entry_.ranks.size(); ++r) {
-        if (r == s || program(r).place != program(s).place || !heard_->TooLate(s, r)) continue;
+        if (r == s || entry_.ranks[r].shard_length == 0 || program(r).place != program(s).place || !heard_->TooLate(s, r)) continue;
         faults_.Add("ranks", Rank(s),
                     "changes state before it has met rank " + std::to_string(r) +
                         ", which may refuse the batch until then: the step would fail and have changed it");
