@@ -137,6 +137,8 @@ inline Slope SlopeOf(double sum, double product, double count, float scale, floa
 inline std::string RejectsChannels(const KernelCall& call, size_t x, bool half = false) {
   const OperandType& whole = call.inputs[x];
   if (whole.shape.rank() < 2) return "rank below 2";
+  // Sums are float64 whatever is summed, and of two samples all of it has their shape.
+  if (whole.dtype == DType::kFloat64) return std::string(DTypeName(whole.dtype));
   const bool is_half = whole.dtype == DType::kFloat16 || whole.dtype == DType::kBfloat16;
   if (is_half && !(half && Channels(whole).innermost)) return std::string(DTypeName(whole.dtype));
   const Layout last = ChannelsLast(whole.shape.rank());
