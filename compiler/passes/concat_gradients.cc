@@ -45,9 +45,9 @@ class Joiner {
   }
 
  private:
-  // Of operands of one type, none of them repeated.
+  // Of two operands of one type, neither of which is broadcast. What is added to itself is one term that counts twice, whatever it is.
   bool IsSum(const Node& node) const {
-    if (node.op != "Add" || !node.domain.empty()) return false;
+    if (node.op != "Add" || !node.domain.empty() || node.inputs[0] == node.inputs[1]) return false;
     const ValueType type = graph_.type(node.outputs[0]);
     return graph_.type(node.inputs[0]) == type && graph_.type(node.inputs[1]) == type;
   }

@@ -23,6 +23,10 @@ const Case kCases[] = {
     {"the steps of a sequence",
      " a = Gather <axis = 1> (h, i0)\n b = Gather <axis = 1> (h, i1)\n c = Gather <axis = 1> (h, i_last)\n"
      " ab = Mul (a, b)\n r = Mul (ab, c)\n"},
+    {"parts of what is added to itself",
+     " d = Add (h, h)\n a = Slice (d, at0, at2, at2)\n b = Slice (d, at2, at_end, at2)\n n = Neg (b)\n t = Concat <axis = 2> (n, a)\n"
+     " r = ReduceMean <keepdims = 0, axes = [1]> (t)\n",
+     0, 0, 2},
     {"halves, and all of it",
      " a = Slice (h, at0, at2, at2)\n b = Slice (h, at2, at_end, at2)\n n = Neg (b)\n t = Concat <axis = 2> (n, a)\n"
      " s = Mul (t, h)\n r = ReduceMean <keepdims = 0, axes = [1]> (s)\n",
