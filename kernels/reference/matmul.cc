@@ -2,6 +2,10 @@
 // beyond the last bit.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "kernels/reference/batched_product.h"
 #include "kernels/reference/families.h"
@@ -216,24 +220,96 @@ void Det(const KernelCall& call, const void* const* in, void* const* out) {
   });
 }
 
-// gradloom.DetGrad(x, g): g times each cofactor, by the minors themselves: right for singular matrices too.
+// The adjugate of an n x n matrix, transposed: its cofactors. By elimination with complete pivoting, P A Q = L U, so that a matrix without
+// full rank is no exception. With U = [V w; 0 d], V without its last row and column, adj(U) = det(V) [d V^-1, -V^-1 w; 0, 1], which divides
+// by no d, and adj(A) = det(P) det(Q) Q adj(U) L^-1 P. Where V has no full rank, A lacks two, and every cofactor is 0.
+class Cofactors {
+ public:
+  explicit Cofactors(size_t n) : n_(n), u_(n * n), of_(n * n), rows_(n), columns_(n) {}
+
+  std::vector<double>& matrix() { return u_; }  // is destroyed
+
+  const std::vector<double>& Compute() {
+    std::fill(of_.begin(), of_.end(), 0.0);
+    if (n_ == 0 || !Eliminate()) return of_;
+    // adj(U) L^-1: first d L^-1 - w (the last row of L^-1) above, then V^-1 of it.
+    const size_t last = n_ - 1;
+    std::vector<double>& b = inverse_;  // L^-1
+    b.assign(n_ * n_, 0.0);
+    for (size_t i = 0; i < n_; ++i) {
+      b[i * n_ + i] = 1;
+      for (size_t k = 0; k < i; ++k) Subtract(u_[i * n_ + k], &b[k * n_], &b[i * n_]);
+    }
+    double det = sign_;
+    for (size_t i = 0; i < last; ++i) {
+      det *= u_[i * n_ + i];
+      for (size_t j = 0; j < n_; ++j) b[i * n_ + j] = u_[last * n_ + last] * b[i * n_ + j] - u_[i * n_ + last] * b[last * n_ + j];
+    }
+    for (size_t i = last; i-- > 0;) {
+      for (size_t k = i + 1; k < last; ++k) Subtract(u_[i * n_ + k], &b[k * n_], &b[i * n_]);
+      for (size_t j = 0; j < n_; ++j) b[i * n_ + j] /= u_[i * n_ + i];
+    }
+    for (size_t i = 0; i < n_; ++i) {
+      for (size_t j = 0; j < n_; ++j) of_[rows_[j] * n_ + columns_[i]] = det * b[i * n_ + j];
+    }
+    return of_;
+  }
+
+ private:
+  void Subtract(double factor, const double* from, double* to) const {
+    for (size_t j = 0; j < n_; ++j) to[j] -= factor * from[j];
+  }
+
+  // L below the diagonal, U from it on. False where two pivots are 0.
+  bool Eliminate() {
+    std::iota(rows_.begin(), rows_.end(), size_t{0});
+    std::iota(columns_.begin(), columns_.end(), size_t{0});
+    sign_ = 1;
+    for (size_t c = 0; c < n_; ++c) {
+      size_t row = c, column = c;
+      for (size_t i = c; i < n_; ++i) {
+        for (size_t j = c; j < n_; ++j) {
+          if (!(std::fabs(u_[i * n_ + j]) <= std::fabs(u_[row * n_ + column]))) row = i, column = j;  // NaN, too
+        }
+      }
+      if (row != c) {
+        std::swap_ranges(&u_[c * n_], &u_[c * n_] + n_, &u_[row * n_]);
+        std::swap(rows_[c], rows_[row]);
+        sign_ = -sign_;
+      }
+      if (column != c) {
+        for (size_t i = 0; i < n_; ++i) std::swap(u_[i * n_ + c], u_[i * n_ + column]);
+        std::swap(columns_[c], columns_[column]);
+        sign_ = -sign_;
+      }
+      const double p = u_[c * n_ + c];
+      if (p == 0) return c + 1 == n_;
+      for (size_t r = c + 1; r < n_; ++r) {
+        const double f = u_[r * n_ + c] /= p;
+        for (size_t j = c + 1; j < n_; ++j) u_[r * n_ + j] -= f * u_[c * n_ + j];
+      }
+    }
+    return true;
+  }
+
+  size_t n_;
+  double sign_ = 1;
+  std::vector<double> u_, inverse_, of_;
+  std::vector<size_t> rows_, columns_;
+};
+
+// gradloom.DetGrad(x, g): g times each cofactor.
 void DetGrad(const KernelCall& call, const void* const* in, void* const* out) {
   const Shape& shape = call.inputs[0].shape;
   const int64_t n = shape[shape.rank() - 1], count = call.inputs[1].shape.elements();
   WithFloating(call.inputs[0].dtype, [&]<typename T>(std::type_identity<T>) {
-    std::vector<double> minor;
+    Cofactors cofactors(static_cast<size_t>(n));
     for (int64_t s = 0; s < count; ++s) {
       const T* x = In<T>(in, 0) + s * n * n;
-      for (int64_t row = 0; row < n; ++row) {
-        for (int64_t column = 0; column < n; ++column) {
-          minor.clear();
-          for (int64_t i = 0; i < n * n; ++i) {
-            if (i / n != row && i % n != column) minor.push_back(static_cast<double>(x[i]));
-          }
-          const double cofactor = Determinant(minor, static_cast<size_t>(n - 1)) * ((row + column) % 2 == 0 ? 1 : -1);
-          Out<T>(out, 0)[s * n * n + row * n + column] = Rounded<T>(cofactor * static_cast<double>(In<T>(in, 1)[s]));
-        }
-      }
+      std::transform(x, x + n * n, cofactors.matrix().begin(), [](T value) { return static_cast<double>(value); });
+      const std::vector<double>& made = cofactors.Compute();
+      for (int64_t i = 0; i < n * n; ++i)
+        Out<T>(out, 0)[s * n * n + i] = Rounded<T>(made[static_cast<size_t>(i)] * static_cast<double>(In<T>(in, 1)[s]));
     }
   });
 }

@@ -88,6 +88,9 @@ std::vector<OpCase> MatMulCases() {
   cases.push_back({"Det", {In({2, 1, 4, 4})}});
   cases.push_back({"Det", {In({1, 1})}});
   cases.push_back({"Det", {Fed({1, 2, 2, 4}, {2, 2})}, {}, "", 1, "singular"});
+  cases.push_back({"Det", {In({2, 7, 7})}});
+  cases.push_back({"Det", {Fed({1, 2, 3, 2, 4, 6, 1, 0, 1}, {3, 3})}, {}, "", 1, "rank 2 of 3"});
+  cases.push_back({"Det", {Fed({1, 2, 3, 2, 4, 6, 3, 6, 9}, {3, 3})}, {}, "", 1, "rank 1 of 3"});
   for (OpCase& op_case : cases) {
     // The rounding of an input moves a determinant by far more than a rounding of it.
     if (op_case.op == "Det") op_case.half = false;
