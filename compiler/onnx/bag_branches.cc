@@ -43,7 +43,12 @@ Importer::BagLoop::Made Importer::BagLoop::EvalIf(const onnx::NodeProto& node, B
   }
   const Made yes = EvalBranch(node, "then_branch", body), no = EvalBranch(node, "else_branch", body);
   if (!yes || !no) return std::nullopt;
-  if (condition->kind == Kind::kNone) {
+  // What a sum of no element would be divided by.
+  if (condition->kind == Kind::kFilled) {
+    const bool same = yes->kind == Kind::kRow && no->kind == Kind::kRow && yes->id == no->id && yes->kept == no->kept;
+    return same && yes->by == "ReduceMean" && no->by == "ReduceSum" && yes->single == no->single ? yes : std::nullopt;
+  }
+  if (condition->kind == Kind::kNone || condition->kind == Kind::kEmpty) {
     // What is made of no element is zeros already.
     const Tensor* zeros = Constant(*yes);
     if (zeros == nullptr || !IsFloating(zeros->dtype()) || no->kind != Kind::kRow) return std::nullopt;
@@ -72,10 +77,12 @@ Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node,
   if (list_first) std::swap(start, list);
   const int place = list_first ? 1 : 0;
   const Made goes = Eval(node.input(1), body);
-  const auto going = goes ? Numbers(*goes) : std::nullopt, begins = start ? Numbers(*start) : std::nullopt;
   const Tensor* none = list ? Constant(*list) : nullptr;
-  if (!going || !begins || none == nullptr || none->elements() != 0) return std::nullopt;
-  if (std::find(going->begin(), going->end(), 0) != going->end()) return std::nullopt;
+  if (!goes || !start || none == nullptr || none->elements() != 0) return std::nullopt;
+  const bool by_data = start->kind == Kind::kAt;
+  if (by_data && goes->kind != Kind::kFilled) return std::nullopt;
+  const auto going = by_data ? std::vector<int64_t>() : Numbers(*goes), begins = by_data ? std::vector<int64_t>() : Numbers(*start);
+  if (!going || !begins || std::find(going->begin(), going->end(), 0) != going->end()) return std::nullopt;
   // Another round, as long as the next place is before the end of the part.
   Body within{&graph, &body, i_.Nested(body.scope, body.scope.path), {}};
   i_.AddInitializers(graph, within.scope);
@@ -92,10 +99,14 @@ Importer::BagLoop::Made Importer::BagLoop::EvalKept(const onnx::NodeProto& node,
     name = made->input(0);
   }
   const Made next = Eval(graph.output(1 + place).name(), within), until = Eval(less->input(0), within), end = Eval(less->input(1), within);
-  const auto ends = end ? Numbers(*end) : std::nullopt;
-  if (!next || next->kind != Kind::kNext || !until || until->kind != Kind::kNext || !ends) return std::nullopt;
-  // What is gathered at the places must end with the last part, too.
-  if (!TakesParts(*begins, *ends, ends->back())) return std::nullopt;
+  if (!next || next->kind != Kind::kNext || !until || until->kind != Kind::kNext || !end) return std::nullopt;
+  if (by_data) {
+    if (!TakesBags(*start, *end)) return std::nullopt;
+  } else {
+    // What is gathered at the places must end with the last part, too.
+    const auto ends = Numbers(*end);
+    if (!ends || !TakesParts(*begins, *ends, ends->back())) return std::nullopt;
+  }
   const Made kept = Eval(graph.output(2 - place).name(), within);
   body.lanes[node.output(place)] = std::nullopt;
   return kept && kept->kind == Kind::kKept ? kept : std::nullopt;

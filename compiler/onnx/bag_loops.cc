@@ -167,11 +167,11 @@ Importer::BagLoop::Made Importer::BagLoop::EvalNode(const onnx::NodeProto& node,
   if (op == "Cast" || op == "CastLike" || op == "Reshape" || op == "Unsqueeze" || op == "Squeeze") {
     // A single number is one in whatever shape and of whatever type.
     if (const auto numbers = Numbers(*first)) return Lane{.kind = Kind::kNumbers, .numbers = *numbers};
-    if (is(Kind::kPlace) && op == "Reshape") return first;
+    if (IsPlaceInData(*first) || (is(Kind::kPlace) && op == "Reshape")) return first;
     if (op == "Unsqueeze" && is(Kind::kPart)) {
       auto axes = Axes(node, 1, body);
       if (!axes || axes->size() != 1 || axes->at(0) < 1 || first->kept != kNoValue) return std::nullopt;
-      return Lane{.kind = Kind::kPart, .id = Emit("Unsqueeze", {first->id, Ints({axes->at(0) + 1})})};
+      return Lane{.kind = Kind::kPart, .id = Emit("Unsqueeze", {first->id, Ints({axes->at(0) + (cuts_ == kNoValue ? 1 : 0)})})};
     }
     return std::nullopt;
   }

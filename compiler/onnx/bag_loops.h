@@ -1,6 +1,7 @@
-// A loop over bags, as exporters write nn.EmbeddingBag: round i takes the i-th of equal parts of a tensor, and makes one row of it by
-// a sum, a mean or a maximum. Written out as a loop it has a node for each sample; here all rounds are computed at once, with the parts
-// beside each other, [rounds, length, ...], so that a batch can be any, and be divided.
+// A loop over bags, as exporters write nn.EmbeddingBag: round i takes the i-th part of a tensor, and makes one row of it by a sum, a mean
+// or a maximum. Written out as a loop it has a node for each sample; here all rounds are computed at once. Equal parts are put beside each
+// other, [rounds, length, ...], so that a batch can be any, and be divided. Parts that begin where the data of a step say (bag_cuts.cc)
+// stay one behind the other, [words, ...], and are summed by the number of their bag.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,9 @@ class Importer::BagLoop {
       kNumbers,    // an integer or a truth in each round, known
       kGathered,   // the sequence of the rows of the rounds before
       kAppended,   // the same with this round's
-      kPart,       // [rounds, length, ...] of a [length, ...] in each round
+      kAt,         // one element of a list in each round, which the data of a step decide: where in it
+      kBehind,     // `whole` less that
+      kPart,       // [rounds, length, ...] of a [length, ...] in each round, or [words, ...] of all rounds
       kRow,        // what `by` makes of a part along its length in each round
       kPlace,      // where a loop within, over the elements of a part, is
       kNext,       // the place behind that
@@ -50,13 +53,16 @@ class Importer::BagLoop {
       kKept,       // those that it keeps: where `id` is true
       kCount,      // how many
       kNone,       // whether there are none
+      kEmpty,      // whether a bag that the data decide has no element
+      kFilled,     // whether it has one
     };
     Kind kind = Kind::kSame;
     ValueId id = kNoValue;
     std::vector<int64_t> numbers = {};  // by round
-    ValueId kept = kNoValue;            // of a part: [rounds, length], what of it is there; kNoValue: all
+    ValueId kept = kNoValue;            // of a part: [rounds, length] or [words], what of it is there; kNoValue: all
     std::string by = {};                // of a row: ReduceSum, ReduceMean or ReduceMax
     bool single = false;                // of a row: it is [1, ...] in each round
+    int64_t whole = 0;                  // of kBehind
     bool operator==(const Lane&) const = default;
   };
   using Made = std::optional<Lane>;
@@ -86,6 +92,23 @@ class Importer::BagLoop {
   Made EvalConstant(const onnx::NodeProto& node, Body& body);
   Made EvalWhere(const std::vector<bool>& rounds, const onnx::NodeProto& node, const char* name, Body& body);
   ValueId Reduced(const Lane& row);
+
+  // bag_cuts.cc
+  // What a list is made of: element i is element i + shift of `list` or, behind its last one, `end`.
+  struct Cuts {
+    ValueId list = kNoValue;
+    int64_t shift = 0;
+    std::optional<int64_t> end = {};
+  };
+  static bool IsPlaceInData(const Lane& lane) { return lane.kind == Kind::kAt || lane.kind == Kind::kBehind; }
+  Cuts CutsOf(ValueId id);
+  bool AreBounds(const Lane& begin, const Lane& end);
+  bool IsLast() const;
+  bool TakesBags(const Lane& begin, const Lane& end);
+  bool TakesWords(int64_t extent);
+  bool OfList(const Lane& data);
+  ValueId BagOfWord(int64_t words, bool open);
+  ValueId Collected(const Lane& row);
 
   // Data that is known, or null.
   const Tensor* Constant(const Lane& lane) { return lane.kind == Kind::kSame ? Constant(lane.id) : nullptr; }
@@ -119,6 +142,14 @@ class Importer::BagLoop {
   int depth_ = 0;      // values that are being made
   int64_t length_ = 0;
   int64_t rounds_ = 0;
+  // Where the data of a step decide where bags begin: [rounds] or, where the last one `ends_` there too, [rounds + 1]; how many words all
+  // of them have (0: not known yet).
+  ValueId cuts_ = kNoValue;
+  bool ends_ = false;
+  int64_t words_ = 0;
+  // Whether the last bag takes all words from its first one on, or at least is divided by their number, as PyTorch does.
+  bool open_ = false, counts_on_ = false;
+  std::map<bool, ValueId> bag_of_word_;       // by whether the last one is open
   std::vector<bool> active_;                  // the rounds in which the branch at hand is taken; empty: all
   std::map<ValueId, ValueId> taken_;          // the parts of a value
   std::vector<std::vector<int64_t>> states_;  // of integers that the loop carries, by round and behind the last one; empty: of others

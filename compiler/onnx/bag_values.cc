@@ -19,6 +19,16 @@ Importer::BagLoop::Made Importer::BagLoop::EvalBinary(const onnx::NodeProto& nod
     return made;
   }
   const auto all = [&](int64_t number) { return y && std::all_of(y->begin(), y->end(), [&](int64_t n) { return n == number; }); };
+  if (b.kind == Kind::kAt && x && op == "Sub" && std::all_of(x->begin(), x->end(), [&](int64_t n) { return n == x->at(0); }))
+    return Lane{.kind = Kind::kBehind, .id = b.id, .numbers = b.numbers, .whole = x->at(0)};
+  if ((op == "Equal" || op == "Less") && AreBounds(a, b)) return Lane{.kind = op == "Equal" ? Kind::kEmpty : Kind::kFilled};
+  if (op == "Greater" && a.kind == Kind::kBehind && all(0)) return Lane{.kind = Kind::kFilled};
+  if (op == "Div" && a.kind == Kind::kRow && a.by == "ReduceSum" && b.kind == Kind::kBehind) {
+    // Of the last one.
+    if (cuts_ == kNoValue || b.whole != words_ || !IsLast() || CutsOf(b.id).list != cuts_) return std::nullopt;
+    counts_on_ = true;
+    return Lane{.kind = Kind::kRow, .id = a.id, .kept = a.kept, .by = "ReduceMean", .single = a.single};
+  }
   if (op == "Equal" && a.kind == Kind::kCount && all(0)) return Lane{.kind = Kind::kNone, .id = a.id};
   if (op == "Add" && a.kind == Kind::kPlace && all(1)) return Lane{.kind = Kind::kNext};
   if ((op == "Less" || op == "Equal" || op == "Add") && a.kind == Kind::kElement && y && all(y->at(0)))
@@ -42,15 +52,23 @@ Importer::BagLoop::Made Importer::BagLoop::EvalGather(const onnx::NodeProto&, co
   if (const auto numbers = Numbers(indices)) {
     std::vector<int64_t> behind = *numbers;
     for (int64_t& at : behind) ++at;
-    return NumbersAt(data, *numbers, behind);
+    if (Made known = NumbersAt(data, *numbers, behind)) return known;
+    return OfList(data) ? Lane{.kind = Kind::kAt, .id = data.id, .numbers = *numbers} : Made();
   }
   if (indices.kind == Kind::kPart && indices.kept == kNoValue)
     return Lane{.kind = Kind::kPart, .id = Emit("Gather", {data.id, indices.id}, {{"axis", int64_t{0}}})};
   if (indices.kind != Kind::kPlace && indices.kind != Kind::kKept) return std::nullopt;
-  if (ExtentOf(data.id) != rounds_ * length_) return std::nullopt;
+  const int64_t extent = ExtentOf(data.id);
+  if (cuts_ == kNoValue ? extent != rounds_ * length_ : !TakesWords(extent)) return std::nullopt;
   if (indices.kind == Kind::kKept) return Lane{.kind = Kind::kPart, .id = Parts(data.id), .kept = indices.id};
   if (i_.emitter().graph().value(data.id).shape.rank() != 1) return std::nullopt;
   return Lane{.kind = Kind::kElement, .id = Parts(data.id)};
+}
+
+// Whether it is a list of integers that the data of a step decide.
+bool Importer::BagLoop::OfList(const Lane& data) {
+  const Value& value = i_.emitter().graph().value(data.id);
+  return data.kind == Kind::kSame && Constant(data) == nullptr && value.shape.rank() == 1 && IsInteger(value.dtype);
 }
 
 // One element of a list in each round, from `begins` to `ends`.
@@ -70,18 +88,22 @@ Importer::BagLoop::Made Importer::BagLoop::NumbersAt(const Lane& list, const std
 
 // The i-th part in round i. The first one says how long they are.
 bool Importer::BagLoop::TakesParts(const std::vector<int64_t>& begins, const std::vector<int64_t>& ends, int64_t extent) {
-  for (size_t i = 0; i < ends.size() && length_ == 0; ++i) {
-    if (active(i)) length_ = ends[i] - begins[i];
+  if (cuts_ != kNoValue) return false;
+  int64_t length = length_;
+  for (size_t i = 0; i < ends.size() && length == 0; ++i) {
+    if (active(i)) length = ends[i] - begins[i];
   }
-  if (length_ <= 0 || rounds_ * length_ != extent) return false;
+  if (length <= 0 || rounds_ * length != extent) return false;
   for (int64_t i = 0; i < rounds_; ++i) {
     const auto at = static_cast<size_t>(i);
-    if (active(at) && (begins[at] != i * length_ || std::min(ends[at], extent) != (i + 1) * length_)) return false;
+    if (active(at) && (begins[at] != i * length || std::min(ends[at], extent) != (i + 1) * length)) return false;
   }
+  length_ = length;
   return true;
 }
 
 ValueId Importer::BagLoop::Parts(ValueId data) {
+  if (cuts_ != kNoValue) return data;
   ValueId& parts = taken_.try_emplace(data, kNoValue).first->second;
   if (parts != kNoValue) return parts;
   const Shape& shape = i_.emitter().graph().value(data).shape;
@@ -93,11 +115,21 @@ ValueId Importer::BagLoop::Parts(ValueId data) {
 Importer::BagLoop::Made Importer::BagLoop::EvalSlice(const onnx::NodeProto& node, Body& body, const Lane& data) {
   if (node.input_size() < 3 || node.input_size() > 4 || data.kind != Kind::kSame) return std::nullopt;
   const Made begin = Eval(node.input(1), body), end = Eval(node.input(2), body);
-  const auto begins = begin ? Numbers(*begin) : std::nullopt, ends = end ? Numbers(*end) : std::nullopt;
-  if (!begins || !ends) return std::nullopt;
+  if (!begin || !end) return std::nullopt;
   if (node.input_size() == 4 && Axes(node, 3, body) != std::vector<int64_t>{0}) return std::nullopt;
+  if (begin->kind == Kind::kAt) {
+    if (!TakesBags(*begin, *end) || !TakesWords(ExtentOf(data.id))) return std::nullopt;
+    return Lane{.kind = Kind::kPart, .id = data.id};
+  }
+  const auto begins = Numbers(*begin), ends = Numbers(*end);
+  if (!begins || !ends) return std::nullopt;
   if (Made numbers = NumbersAt(data, *begins, *ends)) return numbers;
-  if (!TakesParts(*begins, *ends, ExtentOf(data.id))) return std::nullopt;
+  if (!TakesParts(*begins, *ends, ExtentOf(data.id))) {
+    for (size_t i = 0; i < begins->size(); ++i) {
+      if (active(i) && (*ends)[i] != (*begins)[i] + 1) return std::nullopt;
+    }
+    return OfList(data) ? Lane{.kind = Kind::kAt, .id = data.id, .numbers = *begins} : Made();
+  }
   return Lane{.kind = Kind::kPart, .id = Parts(data.id)};
 }
 
@@ -118,6 +150,7 @@ Importer::BagLoop::Made Importer::BagLoop::EvalReduced(const onnx::NodeProto& no
 
 // The rows of all rounds, of all of each part or of what is kept of it; zeros where that is nothing.
 ValueId Importer::BagLoop::Reduced(const Lane& row) {
+  if (cuts_ != kNoValue) return Collected(row);
   const ValueId axis = Ints({1});
   const auto reduced = [&](const std::string& by, ValueId id) { return Emit(by, {id, axis}, {{"keepdims", int64_t{0}}}); };
   if (row.kept == kNoValue) return reduced(row.by, row.id);

@@ -83,11 +83,12 @@ std::vector<float> Computed(const Graph& graph, const Tensor& x) {
   return {values.begin(), values.end()};
 }
 
+constexpr float kTable[4][2] = {{0.5, -1}, {2, 3}, {-4, 0.25}, {7, -2}};
+
 enum class By { kSum, kMean, kMax };
 
 // By hand.
 std::vector<float> Expected(const Tensor& x, By by, bool padded) {
-  constexpr float kTable[4][2] = {{0.5, -1}, {2, 3}, {-4, 0.25}, {7, -2}};
   std::vector<float> rows;
   for (int64_t bag = 0; bag < x.shape()[0]; ++bag) {
     for (size_t column = 0; column < 2; ++column) {
@@ -100,6 +101,28 @@ std::vector<float> Expected(const Tensor& x, By by, bool padded) {
         made = by != By::kMax ? made + value : count == 0 ? value : std::max(made, value);
         ++count;
       }
+      rows.push_back(by == By::kMean && count > 0 ? made / static_cast<float>(count) : made);
+    }
+  }
+  return rows;
+}
+
+// The rows of bags that begin where `cuts` say, without a word beside padding: zeros. `ends`: of the last bag, and what it is divided by.
+std::vector<float> Expected(const Tensor& x, By by, bool padded, const std::vector<int64_t>& cuts, int64_t end, int64_t divided_to) {
+  std::vector<float> rows;
+  for (size_t bag = 0; bag < cuts.size(); ++bag) {
+    const bool last = bag + 1 == cuts.size();
+    for (size_t column = 0; column < 2; ++column) {
+      float made = 0;
+      int64_t count = 0;
+      for (int64_t k = cuts[bag]; k < (last ? end : cuts[bag + 1]); ++k) {
+        const int64_t word = (x.as<int64_t>()[static_cast<size_t>(k)] + 4) % 4;
+        if (padded && word == 0) continue;
+        const float value = kTable[word][column];
+        made = by != By::kMax ? made + value : count == 0 ? value : std::max(made, value);
+        ++count;
+      }
+      if (last && by == By::kMean && !padded) count = divided_to - cuts[bag];
       rows.push_back(by == By::kMean && count > 0 ? made / static_cast<float>(count) : made);
     }
   }
@@ -178,7 +201,6 @@ TEST(BagLoops, AreOnlyThoseThatTakeEqualPartsAndMakeTheSameOfEach) {
   const std::vector<float> made = Computed(*Import(Model::FromText(cut)).graph, x);
   // Words 0 | 0 -1 2 | 1 0 by their rows.
   std::vector<float> expected(6, 0);
-  constexpr float kTable[4][2] = {{0.5, -1}, {2, 3}, {-4, 0.25}, {7, -2}};
   for (int64_t i = 0; i < 6; ++i) {
     const size_t bag = i < 1 ? 0 : i < 4 ? 1 : 2, word = static_cast<size_t>((x.as<int64_t>()[static_cast<size_t>(i)] + 4) % 4);
     for (size_t column = 0; column < 2; ++column) expected[bag * 2 + column] += kTable[word][column];
@@ -191,6 +213,73 @@ TEST(BagLoops, AreOnlyThoseThatTakeEqualPartsAndMakeTheSameOfEach) {
   const std::vector<float> largest = Expected(x, By::kMax, false);
   std::copy(largest.begin() + 4, largest.end(), mixed.begin() + 4);
   EXPECT_EQ(Computed(*Import(Model::FromText(other)).graph, x), mixed);
+}
+
+// The text of a form with bags that the data decide: `cuts` is fed, or made of where each of them begins.
+std::string ByData(std::string text, bool ends) {
+  const auto replace = [&](const std::string& was, const std::string& now) {
+    ASSERT_NE(text.find(was), std::string::npos) << was;
+    text.replace(text.find(was), was.size(), now);
+  };
+  replace("int64[4] cuts = {0, 2, 4, 6}, ", "");
+  replace("int64[3, 2] x", ends ? "int64[n, 2] x, int64[4] cuts" : "int64[n, 2] x, int64[3] begins");
+  if (!ends)
+    replace("i = Reshape (x, all) ",
+            "i = Reshape (x, all) count = Size (i) counted = Reshape (count, all) cuts = Concat <axis = 0> (begins, counted) ");
+  return text;
+}
+
+struct Bounds {
+  std::vector<int64_t> begins;
+  int64_t end;  // of the last one
+};
+
+// With any number of words, bags without a word, and words in front of the first bag and behind the last one.
+TEST(BagLoops, AreComputedAtOnceWhereTheDataSayWhereBagsBegin) {
+  for (const Form& form : Forms()) {
+    for (const bool ends : {true, false}) {
+      SCOPED_TRACE(std::string(form.what) + (ends ? ", with an end" : ""));
+      const bool to_end = std::string(form.what).find("up to the end") != std::string::npos;
+      const bool divides = std::string(form.what).find("by a division") != std::string::npos;
+      for (const int64_t rows : {3, 5}) {
+        const int64_t all = rows * kLength;
+        const ImportedGraph imported = Import(Model::FromText(ByData(form.text, ends)), {.batch = rows});
+        for (const Node& node : imported.graph->nodes) EXPECT_NE(node.op, "Loop");
+        const Tensor x = Words(rows);
+        for (const Bounds& bags : std::vector<Bounds>{{{0, 2, 4}, all}, {{0, 1, 1}, all}, {{1, 3, 3}, all - 1}, {{0, 0, all}, all}}) {
+          std::vector<int64_t> fed = bags.begins;
+          if (ends) fed.push_back(bags.end);
+          const int64_t end = ends && !to_end ? bags.end : all;
+          if (divides && bags.begins.back() == all) continue;  // 0 / 0, as the form is written here
+          const Tensor cuts = Tensor::From<int64_t>(fed, Shape{static_cast<int64_t>(fed.size())});
+          const std::vector<Tensor> made = Interpret(
+              *imported.graph, {{imported.graph->inputs.at(0), x}, {imported.graph->inputs.at(1), cuts}}, imported.graph->outputs);
+          const auto values = made.at(0).as<float>();
+          const std::vector<float> expected = Expected(x, form.by, form.padded, bags.begins, end, divides ? all : end);
+          ASSERT_EQ(values.size(), expected.size());
+          for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-6) << i;
+        }
+      }
+    }
+  }
+}
+
+// Bounds that are not those of one bag behind the other are read as they are.
+TEST(BagLoops, ByDataAreOnlyThoseThatEndWhereTheNextOneBegins) {
+  std::string text = ByData(Legacy("row = ReduceSum <keepdims = 0> (v, first)"), true);
+  const std::string was = "e = Gather (ends, t)";
+  text.replace(text.find(was), was.size(), "e = Gather (cuts, three)");
+  const ImportedGraph imported = Import(Model::FromText(text), {.batch = 3});
+  const Tensor x = Words(3), cuts = Tensor::From<int64_t>({0, 2, 3, 5}, Shape{4});
+  const std::vector<Tensor> made =
+      Interpret(*imported.graph, {{imported.graph->inputs.at(0), x}, {imported.graph->inputs.at(1), cuts}}, imported.graph->outputs);
+  std::vector<float> expected;
+  for (const int64_t begin : {0, 2, 3}) {
+    const std::vector<float> row = Expected(x, By::kSum, false, {begin}, 5, 5);
+    expected.insert(expected.end(), row.begin(), row.end());
+  }
+  const auto values = made.at(0).as<float>();
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()), expected);
 }
 
 // A body of any depth is read on a stack of any size.

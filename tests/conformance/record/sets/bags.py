@@ -1,5 +1,5 @@
 """`nn.EmbeddingBag` in all its forms, whose loop over the bags the exporters write out: files for one sample, for two and for any number, as in `batches`.
-Bags of any lengths, which begin where the data say, are for the batch of the file."""
+Bags of any lengths, which begin where the data say, are for the batch of the file, and for any number of bags and of words."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -96,8 +96,8 @@ def ragged_weights(s, x, starts, w):
 
 
 def cuts(b, last=False, empty=False):
-    """b bags of four words in the mean, none of them empty unless asked for."""
-    n = 4 * b
+    """b bags of four words and a bit in the mean, none of them empty unless asked for."""
+    n = 4 * b + b % 2
     at = torch.randperm(n - 1)[: b - 1].sort()[0] + 1
     starts = torch.cat([torch.zeros(1, dtype=torch.long), at, *([torch.tensor([n])] if last else [])])
     if empty and b > 2:
@@ -111,7 +111,7 @@ RAGGED = {
     "greatest": (lambda: Net(ragged, bag=bag("max"), head=lin(4, 3)), cuts),
     "empty": (lambda: Net(ragged, bag=bag("mean"), head=lin(4, 3)), lambda b: cuts(b, empty=True)),
     "last_offset": (lambda: Net(ragged, bag=bag("mean", include_last_offset=True), head=lin(4, 3)), lambda b: cuts(b, last=True)),
-    "weighted": (lambda: Net(ragged_weights, bag=bag("sum"), head=lin(4, 3)), lambda b: cuts(b) | {"w": torch.rand(4 * b)}),
+    "weighted": (lambda: Net(ragged_weights, bag=bag("sum"), head=lin(4, 3)), lambda b: cuts(b) | {"w": torch.rand(4 * b + b % 2)}),
     "padded": (lambda: Net(ragged, bag=bag("sum", padding_idx=0), head=lin(4, 3)), cuts),
 }
 
@@ -129,3 +129,8 @@ def cases():
         for style in ("legacy", "dynamo", "plain"):
             yield Case(f"bags_ragged_{name}__{style}", module, lambda b, inputs=inputs: inputs(b) | {"y": classes(3, b)}, CE, {"type": "sgd", "lr": 0.1}, inputs=tuple(inputs(2)), exporter="legacy" if style == "legacy" else "dynamo", opset=18,
                        optimize=style != "plain", batch_size=6, may_rest=True)
+        # Of words there are others than of bags.
+        open_axes = {"x": {0: "words"}} | ({"w": {0: "words"}} if name == "weighted" else {}) | ({"starts": {0: "cuts"}} if name == "last_offset" else {})
+        for style in ("legacy", "dynamo", "plain"):
+            yield Case(f"bags_ragged_{name}__any_{style}", module, lambda b, inputs=inputs: inputs(b) | {"y": classes(3, b)}, CE, {"type": "adam", "lr": 0.02}, inputs=tuple(inputs(2)), exporter="legacy" if style == "legacy" else "dynamo", opset=18,
+                       optimize=style != "plain", dynamic_batch=True, dynamic_axes=open_axes, batch_size=6, batch_sizes=[6, 3, 9, 4, 3, 6], may_rest=True)
