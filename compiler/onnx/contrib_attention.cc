@@ -13,7 +13,8 @@ struct Heads {
   int64_t width = 0;        // D
   int64_t value_width = 0;  // Dv
   int64_t length = 0;       // S
-  int64_t keys = 0;         // L
+  int64_t keys = 0;         // L, those of the past among them
+  int64_t past = 0;         // of them in front of the first query
 };
 
 // (B, L, N * D) as (B, N, L, D).
@@ -25,6 +26,11 @@ int64_t WidthOf(int64_t hidden, int64_t heads) {
   if (heads <= 0 || hidden % heads != 0)
     throw Error(ErrorCode::kAttr, "num_heads " + std::to_string(heads) + " does not divide " + std::to_string(hidden) + " features");
   return hidden / heads;
+}
+
+// The keys or values of the past, (B, N, P, D), in front of those of now.
+std::string Behind(ContribBody& body, const std::string& past, const std::string& now) {
+  return body.Op("Concat", {past, now}, "axis = 2");
 }
 
 // True where a key may be seen, for all heads: from a mask of the keys (B, L), of queries and keys (B, S, L), (B, 1, M, M) with M at
@@ -57,8 +63,9 @@ void Attend(ContribBody& body, const Heads& heads, const std::string& mask, cons
     scores = body.Op("Add", {scores, body.Op("Where", {SeenKeys(body, mask, sample, heads), zero, hidden})});
   }
   if (body.Int("unidirectional") != 0) {
-    if (heads.length != heads.keys) body.Refuse("unidirectional is taken with as many queries as keys alone");
-    const std::string now = body.Op("Unsqueeze", {body.Counted(body.Length(heads.q, 2)), body.List({1})});
+    if (heads.past + heads.length != heads.keys) body.Refuse("unidirectional is taken with as many queries as keys alone");
+    std::string now = body.Op("Unsqueeze", {body.Counted(body.Length(heads.q, 2)), body.List({1})});
+    if (heads.past > 0) now = body.Op("Add", {now, body.List({heads.past})});
     const std::string seen = body.Op("LessOrEqual", {body.Counted(body.Length(heads.k, 2)), now});
     scores = body.Op("Where", {seen, scores, body.Number(-3.4e38, scores)});
   }
@@ -83,7 +90,7 @@ std::string Packed(ContribBody& body, const std::string& input, int64_t place) {
 }  // namespace
 
 void ContribAttention(ContribBody& body) {
-  if (body.Has("past") || body.Has("past_sequence_length")) body.Refuse("keys and values of the past are not taken");
+  if (body.Has("past_sequence_length")) body.Refuse("a buffer that past and present share is not taken");
   if (body.Int("do_rotary") != 0) body.Refuse("do_rotary is not taken");
   if (body.Rank("input") != 3 || body.Rank("weights") != 2)
     throw Error(ErrorCode::kShape, "operator 'Attention' wants (batch, length, features) and a matrix");
@@ -102,6 +109,16 @@ void ContribAttention(ContribBody& body) {
   heads.q = Parted(body, parts[0], count, heads.width);
   heads.k = Parted(body, parts[1], count, heads.width);
   heads.v = Parted(body, parts[2], count, heads.value_width);
+  if (body.Has("past")) {  // (2, B, N, P, D)
+    if (body.Rank("past") != 5) throw Error(ErrorCode::kShape, "operator 'Attention' wants a past of five axes");
+    heads.past = body.Extent("past", 3);
+    heads.keys += heads.past;
+    const auto part = [&](const char* place) {
+      return body.Op("Gather", {"past", body.Op("Constant", {}, std::string("value_int = ") + place)}, "axis = 0");
+    };
+    heads.k = Behind(body, part("0"), heads.k);
+    heads.v = Behind(body, part("1"), heads.v);
+  }
   if (body.Wants("present")) {
     const std::string first = body.List({0});
     body.Op("Concat", {body.Op("Unsqueeze", {heads.k, first}), body.Op("Unsqueeze", {heads.v, first})}, "axis = 0", "present");
@@ -110,9 +127,11 @@ void ContribAttention(ContribBody& body) {
 }
 
 void ContribMultiHeadAttention(ContribBody& body) {
-  for (const char* past : {"past_key", "past_value", "past_sequence_length", "cache_indirection"}) {
-    if (body.Has(past)) body.Refuse("keys and values of the past are not taken");
+  for (const char* shared : {"past_sequence_length", "cache_indirection"}) {
+    if (body.Has(shared)) body.Refuse("a buffer that past and present share is not taken");
   }
+  if (body.Has("past_key") != body.Has("past_value"))
+    throw Error(ErrorCode::kArity, "operator 'MultiHeadAttention' has one of past_key and past_value");
   if (body.Wants("qk")) body.Refuse("its output 'qk' is not made");
   const int64_t count = body.Int("num_heads");
   const bool all_packed = body.Rank("query") == 5, pairs = !all_packed && body.Has("key") && body.Rank("key") == 5;
@@ -148,6 +167,12 @@ void ContribMultiHeadAttention(ContribBody& body) {
       heads.value_width = body.Rank("value") == 4 ? body.Extent("value", -1) : WidthOf(body.Extent("value", -1), count);
       heads.v = body.Rank("value") == 4 ? value : Parted(body, value, count, heads.value_width);
     }
+  }
+  if (body.Has("past_key")) {
+    heads.past = body.Extent("past_key", 2);
+    heads.keys += heads.past;
+    heads.k = Behind(body, "past_key", heads.k);
+    heads.v = Behind(body, "past_value", heads.v);
   }
   if (body.Wants("present_key")) body.Op("Identity", {heads.k}, "", "present_key");
   if (body.Wants("present_value")) body.Op("Identity", {heads.v}, "", "present_value");

@@ -68,4 +68,7 @@ void ContribMultiHeadAttention(ContribBody& body);
 void ContribRotaryEmbedding(ContribBody& body);
 void ContribEmbedLayerNormalization(ContribBody& body);
 
+// contrib_group_query.cc
+void ContribGroupQueryAttention(ContribBody& body);
+
 }  // namespace gradloom

@@ -160,6 +160,13 @@ const Row kRows[] = {
     {kMicrosoft, "FusedMatMul", "A:T B:T", "Y", "alpha:float transA:int transB:int transBatchA:int transBatchB:int", FusedMatMul},
     {kMicrosoft, "Gelu", "X:T", "Y", "", [](ContribBody& body) { body.Op("Gelu", {"X"}, "", "Y"); }},
     {kMicrosoft, "GridSample", "X:T Grid:T", "Y", "align_corners:int mode:string padding_mode:string", GridSample},
+    {kMicrosoft, "GroupQueryAttention",
+     "query:T key?:T value?:T past_key?:T past_value?:T seqlens_k:I total_sequence_length:I cos_cache?:T sin_cache?:T position_ids?:I "
+     "attention_bias?:T head_sink?:T",
+     "output present_key? present_value? output_qk?",
+     "num_heads!:int kv_num_heads!:int scale:float softcap:float local_window_size:int do_rotary:int rotary_interleaved:int "
+     "smooth_softmax:int qk_output:int",
+     ContribGroupQueryAttention},
     {kMicrosoft, "MultiHeadAttention",
      "query:T key?:T value?:T bias?:T key_padding_mask?:I attention_bias?:T past_key?:T past_value?:T past_sequence_length?:I "
      "cache_indirection?:I",

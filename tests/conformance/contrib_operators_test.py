@@ -147,11 +147,20 @@ def attention():
     yield of("added", x, w, b, None, None, fl(1, HEADS, STEPS, STEPS))
     yield of("added_masked", x, w, b, mask, None, fl(SAMPLES, HEADS, STEPS, STEPS))
     yield of("present", x, w, b, outputs=("y", "present"), unidirectional=1)
+    past = fl(2, SAMPLES, HEADS, 3, WIDTH // HEADS)
+    yield of("past", x, w, b, None, past, outputs=("y", "present"))
+    yield of("past_causal", x, w, b, None, past, outputs=("y", "present"), unidirectional=1)
+    yield of("past_mask", x, w, b, i32([[1, 1, 0, 1, 1, 1, 0, 0], [1] * 8]), past, outputs=("y", "present"), unidirectional=1)
     yield of("sizes", x, fl(WIDTH, 14), fl(14), qkv_hidden_sizes=[4, 4, 6])
     yield of("narrow_input", fl(SAMPLES, STEPS, 6), fl(6, 24), b)
 
     q, k, v = fl(SAMPLES, STEPS, WIDTH), fl(SAMPLES, KEYS, WIDTH), fl(SAMPLES, KEYS, WIDTH)
     of = lambda name, *inputs, outputs=("y",), **options: Node(f"heads_{name}", "MultiHeadAttention", list(inputs), outputs, **{"num_heads": HEADS, **options})
+    past = lambda: [fl(SAMPLES, HEADS, 3, WIDTH // HEADS) for _ in "kv"]
+    yield of("past", q, q, q, None, None, None, *past(), outputs=("y", "keys", "values"))
+    yield of("past_causal", q, q, q, fl(3 * WIDTH), None, None, *past(), outputs=("y", "keys", "values"), unidirectional=1)
+    yield of("past_mask", q, q, q, None, some(SAMPLES, STEPS + 3), None, *past(), outputs=("y", "keys", "values"))
+    yield of("past_empty", q, q, q, None, None, None, *[fl(SAMPLES, HEADS, 0, WIDTH // HEADS)] * 2, outputs=("y", "keys", "values"), unidirectional=1)
     yield of("plain", q, k, v)
     yield of("bias", q, k, v, fl(3 * WIDTH))
     yield of("narrow_values", q, k, fl(SAMPLES, KEYS, 6), fl(2 * WIDTH + 6))
@@ -169,6 +178,53 @@ def attention():
     yield of("packed", np.stack([parted(k), parted(v), parted(k + v)], 3), beside=plain(k, v, k + v))
 
 
+def grouped():
+    """Llama's attention: four heads of queries over two of keys. onnxruntime takes features by 16, and a past of one sample or one token alone."""
+    heads, groups, width, room = 4, 2, 16, 16
+    parts = lambda samples, steps, width=width: [fl(samples, steps, n * width) for n in (heads, groups, groups)]
+    some, (token_q, token_k, token_v), single = parts(SAMPLES, STEPS), parts(SAMPLES, 1), parts(1, STEPS)
+    packed = np.concatenate(some, 2)
+    angles = random.random((room, width // 2)).astype(np.float32) * 3
+    tables = [np.cos(angles), np.sin(angles)]
+
+    def of(name, parts, rest=(), past=None, lengths=None, **options):
+        samples, steps = parts[0].shape[:2]
+        wide = parts[0].shape[2] // (heads if len(parts) == 3 else heads + 2 * groups)
+        before = [None, None] if past is None else [fl(samples, groups, past, wide) for _ in "kv"]
+        total = steps + (past or 0)
+        ends = i32([total - 1] * samples if lengths is None else lengths)
+        inputs = [*parts, *[None] * (3 - len(parts)), *before, ends, np.array(total, np.int32), *rest]
+        return Node(f"grouped_{name}", "GroupQueryAttention", inputs, ("y", "keys", "values"), num_heads=heads, kv_num_heads=groups, **options)
+
+    yield of("plain", some)
+    yield of("packed", [packed])
+    yield of("empty_past", some, past=0)
+    yield of("scale", some, scale=0.3)
+    yield of("cap", some, softcap=0.5)
+    yield of("window", some, local_window_size=2)
+    yield of("window_cap", some, local_window_size=1, softcap=2.0)
+    yield of("rotary", some, tables, do_rotary=1)
+    yield of("rotary_packed", [packed], tables, do_rotary=1)
+    yield of("rotary_interleaved", some, tables, do_rotary=1, rotary_interleaved=1)
+    yield of("rotary_part", parts(SAMPLES, STEPS, 32), tables, do_rotary=1)
+    # onnxruntime 1.32 takes the first place of the first sample for all of them, and counts on from there.
+    yield of("rotary_places", some, [*tables, np.array([[3, 4, 5, 6, 7]] * SAMPLES, np.int64)], do_rotary=1)
+    yield of("bias", some, [None, None, None, fl(1, heads, STEPS, STEPS)])
+    yield of("bias_cap", some, [None, None, None, fl(SAMPLES, 1, STEPS, STEPS)], softcap=0.7)
+    yield of("smooth", some, smooth_softmax=1)
+    yield of("sink", some, [None, None, None, None, fl(heads)])
+    yield of("past", single, past=3)
+    yield of("past_rotary", single, tables, past=3, do_rotary=1)
+    yield of("past_window", single, past=4, local_window_size=3)
+    yield of("past_cap_sink", single, [None, None, None, None, fl(heads)], past=2, softcap=1.0)
+    token = [token_q, token_k, token_v]
+    yield of("past_of_samples", token, past=4)
+    yield of("past_of_lengths", token, past=4, lengths=[2, 4])
+    yield of("past_of_lengths_rotary", token, tables, past=4, lengths=[3, 4], do_rotary=1)
+    yield of("past_of_lengths_window", token, past=5, lengths=[2, 5], local_window_size=2)
+    yield of("past_of_lengths_packed", [np.concatenate(token, 2)], tables, past=4, lengths=[1, 4], do_rotary=1)
+
+
 def others():
     yield Node("trilu", "Trilu", [fl(3, 4, 4)])
     yield Node("trilu_below", "Trilu", [fl(4, 5), np.array(1, np.int64)], upper=0)
@@ -184,7 +240,7 @@ def others():
 
 class ContribOperatorsTest(unittest.TestCase):
     def test_beside_onnxruntime(self):
-        for family in (activations, products, normalizations, embeddings, attention, others):
+        for family in (activations, products, normalizations, embeddings, attention, grouped, others):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:

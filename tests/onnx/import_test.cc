@@ -242,10 +242,11 @@ TEST(Import, FormsOfOnnxruntimesOperatorsThatAreNotTaken) {
   };
   const std::string heads =
       "float[2, 3, 4] q, float[2, 5, 4] k, float[2, 2, 5, 2] h, float[4, 12] w, float[2, 2, 2, 5, 2] past, int32[4] m";
-  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , , past)", "of the past");
+  refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , , past, , m)", "past and present share");
   refused(heads, "com.microsoft.Attention <num_heads = 2> (q, w, , m)", "begin and end");
   refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, k)", "as many queries as keys");
-  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , h, h)", "of the past");
+  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, k, , , , h, h)", "as many queries as keys");
+  refused(heads, "com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, k, , , , h, h, m)", "past and present share");
   refused("float[2, 3, 4] x", "com.microsoft.MatMulNBits (x)", "before onnxruntime's optimizer or quantizer");
   refused("float[2, 3, 4] x", "com.microsoft.nchwc.ReorderOutput (x)", "ORT_ENABLE_EXTENDED");
   refused("float[2, 3, 4] x, float[4, 4] w", "com.microsoft.FusedGemm <activation = \"Elu\"> (x, w)", "'Elu'");

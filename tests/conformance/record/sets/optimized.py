@@ -17,6 +17,7 @@ from case import Case, classes, pixels, term
 from optimizers import optimizer
 from sets.after_export import by_onnxruntime
 from sets.families import Net, conv, lin, weight
+from sets.hand_written import text
 
 
 def residual_convs(s, x):
@@ -108,6 +109,87 @@ def for_transformers(model):
         return onnx.load(f"{folder}/n.onnx")
 
 
+def rotated(x, angles):
+    """(batch, heads, length, width), the two halves of the width as onnxruntime and Llama pair them."""
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+
+def grouped(q, k, v, cap=0.0, window=0, sink=None):
+    """Two heads of queries over one of keys, each query over what is not behind it."""
+    s = q @ k.transpose(-1, -2) / math.sqrt(q.size(-1))
+    s = cap * torch.tanh(s / cap) if cap else s
+    far = torch.arange(q.size(2))[:, None] - torch.arange(k.size(2))
+    s = s.masked_fill((far < 0) | ((far >= window) if window else False), -math.inf)
+    if sink is not None:
+        s = torch.cat([s, sink.view(1, -1, 1, 1).expand(*s.shape[:3], 1)], -1)
+    return (s.softmax(-1)[..., : k.size(2)] @ v).transpose(1, 2).flatten(2)
+
+
+ANGLES = torch.arange(8)[:, None] * 0.5 ** torch.arange(8)
+heads = lambda x, n: x.view(x.size(0), x.size(1), n, -1).transpose(1, 2)
+rms = lambda x, scale: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * scale
+
+
+def llama(s, x, mask):
+    h = s.words[x]
+    y = rms(h, s.n1)
+    q, k, v = heads(y @ s.q, 2), heads(y @ s.k, 1), heads(y @ s.v, 1)
+    angles = ANGLES[: x.size(1)]
+    h = h + grouped(rotated(q, angles), rotated(k, angles), v) @ s.o
+    y = rms(h, s.n2)
+    return (h + (F.silu(y @ s.gate) * (y @ s.up)) @ s.down).transpose(1, 2).mean(2) @ s.head
+
+
+def packed(s, x):
+    q, k, v = (x @ s.w).split([32, 16, 16], -1)
+    return (grouped(heads(q, 2), heads(k, 1), heads(v, 1), cap=1.5, window=2, sink=s.sink) @ s.o).mean(1)
+
+
+def prefix(s, x):
+    """Keys and values in front of all others that are trained (prefix tuning)."""
+    b = x.size(0)
+    k, v = (torch.cat([p.expand(b, -1, -1, -1), heads(x @ w, 2)], 2) for p, w in ((s.keys, s.k), (s.values, s.v)))
+    return (torch.softmax(heads(x @ s.q, 2) @ k.transpose(-1, -2) / 2.0, -1) @ v).transpose(1, 2).flatten(2).mean(1) @ s.o
+
+
+def write_llama(module, batch, path):
+    """As onnxruntime-genai and optimum write it: lengths by the mask, and a past that is absent."""
+    write_text(LLAMA)(module, batch, path)
+    model = onnx.load(path)
+    for name, of in (("cos", torch.cos), ("sin", torch.sin)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(of(ANGLES).numpy(), f"{name}_cache"))
+    onnx.save(model, path)
+
+
+one = lambda n: nn.Parameter(1 + torch.randn(n) * 0.2)
+write_text = lambda body: text(8, {"ai.onnx": 17, "com.microsoft": 1}, body)
+LLAMA = """g (int64[N, T] x, int64[N, T] mask) => (float[N, 3] out) <int64[1] last = {1}, int64 one = {1}> {
+  shape = Shape (mask) total_long = Gather <axis = 0> (shape, one) total = Cast <to = 6> (total_long)
+  counted = ReduceSum <keepdims = 0> (mask, last) ends_long = Sub (counted, last) ends = Cast <to = 6> (ends_long)
+  h = Gather (words, x) y = SimplifiedLayerNormalization <axis = -1, epsilon = 1.0e-6> (h, n1)
+  a = MatMul (y, q) b = MatMul (y, k) c = MatMul (y, v)
+  d, keys, values = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1, do_rotary = 1, rotary_interleaved = 0, local_window_size = -1> (a, b, c, , , ends, total, cos_cache, sin_cache)
+  e = MatMul (d, o) f, , , sum = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 1.0e-6> (h, e, n2)
+  g1 = MatMul (f, gate) g2 = Sigmoid (g1) g3 = Mul (g1, g2) g4 = MatMul (f, up) g5 = Mul (g3, g4) g6 = MatMul (g5, down)
+  z = Add (sum, g6) pooled = ReduceMean <axes = [1], keepdims = 0> (z) out = MatMul (pooled, head) }"""
+PACKED = """g (float[N, T, 5] x, int32[N] ends, int32 total) => (float[N, 3] out) {
+  y = MatMul (x, w)
+  d = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1, softcap = 1.5, local_window_size = 2> (y, , , , , ends, total, , , , , sink)
+  e = MatMul (d, o) out = ReduceMean <axes = [1], keepdims = 0> (e) }"""
+PREFIX = """g (float[N, T, 5] x) => (float[N, 3] out) <int64[3] rest = {2, 3, 4}> {
+  n = Shape <start = 0, end = 1> (x) s = Concat <axis = 0> (n, rest) pk = Expand (keys, s) pv = Expand (values, s)
+  a = MatMul (x, q) b = MatMul (x, k) c = MatMul (x, v)
+  d, keys_now, values_now = com.microsoft.MultiHeadAttention <num_heads = 2> (a, b, c, , , , pk, pv) e = ReduceMean <axes = [1], keepdims = 0> (d) out = MatMul (e, o) }"""
+# name: module, inputs, writer
+PAST = {
+    "llama": (lambda: Net(llama, words=weight(13, 32), n1=one(32), q=weight(32, 32), k=weight(32, 16), v=weight(32, 16), o=weight(32, 32), n2=one(32), gate=weight(32, 12), up=weight(32, 12), down=weight(12, 32), head=weight(32, 3)),
+              lambda b: {"x": classes(13, b, 6), "mask": torch.ones(b, 6, dtype=torch.long)}, write_llama),
+    "packed": (lambda: Net(lambda s, x, ends, total: packed(s, x), w=weight(5, 64), o=weight(32, 3), sink=weight(2)), lambda b: steps(b) | {"ends": torch.full((b,), 5, dtype=torch.int32), "total": torch.tensor(6, dtype=torch.int32)}, write_text(PACKED)),
+    "prefix": (lambda: Net(prefix, q=weight(5, 8), k=weight(5, 8), v=weight(5, 8), keys=weight(1, 2, 3, 4), values=weight(1, 2, 3, 4), o=weight(8, 3)), steps, write_text(PREFIX)),
+}
+
+
 TOOLS = {"extended": by_onnxruntime(onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED), "transformers": for_transformers}
 # exporter, opset, mode, dynamic batch
 STYLES = [("legacy", 17, "eval", True), ("legacy", 12, "eval", False), ("legacy", 14, "train", True), ("dynamo", 18, "eval", True)]
@@ -139,3 +221,6 @@ def cases():
                 rule = optimizer("adam", lr=0.005) if (len(name) + opset) % 2 else optimizer("momentum", lr=0.02)
                 yield Case(f"optimized_{tool}_{name}_{exporter}{opset}", module, lambda b, inputs=inputs, y=y: inputs(b) | {"y": y(b)}, terms, rule, inputs=tuple(inputs(1)), exporter=f"{exporter}, onnxruntime", opset=opset, mode=mode,
                            optimize=mode == "eval", dynamic_batch=dynamic, batch_size=4, batch_sizes=[4, 4, 3, 5, 4] if dynamic else None, steps=5, may_rest=True, write=writer(tool, exporter, opset, mode, dynamic, tuple(inputs(1))))
+    for name, (module, inputs, write) in PAST.items():
+        yield Case(f"optimized_grouped_{name}", module, lambda b, inputs=inputs: inputs(b) | {"y": classes(3, b)}, [term("cross_entropy")], optimizer("adam", lr=0.01), inputs=tuple(inputs(1)), exporter="by hand, onnxruntime", opset=17, dynamic_batch=True, batch_size=4,
+                   batch_sizes=[4, 4, 3, 5, 4], steps=5, write=write)
