@@ -29,6 +29,7 @@ bool KeepsCondition(const onnx::GraphProto& body) {
 std::vector<Binding> Importer::RunGraph(const onnx::GraphProto& graph, Scope& scope) {
   AddInitializers(graph, scope);
   RunNodes(graph.node(), scope);
+  CheckInner(graph, scope);
   std::vector<Binding> results;
   for (const auto& output : graph.output()) {
     const Binding* made = Find(output.name(), scope);

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/node_rules.h"
 #include "compiler/onnx/operator_support.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
@@ -133,6 +134,7 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   if (schema == nullptr || (!schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
   CheckNode(emitter().graph(), node, *schema);
+  CheckOperands(emitter().graph(), node);
   std::unordered_map<std::string, onnx::AttributeProto> attributes;
   for (const auto& [name, value] : node.attributes) SetAttribute(name, value, &attributes[name]);
   for (const auto& written : proto.attribute()) {

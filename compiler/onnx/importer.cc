@@ -47,7 +47,10 @@ ImportedGraph Importer::Run() {
   }
   stops_.Check();
   AddBindings(scope);
-  for (const onnx::GraphProto* graph : graphs) AddOutputs(*graph, scope);
+  for (const onnx::GraphProto* graph : graphs) {
+    CheckInner(*graph, scope);
+    AddOutputs(*graph, scope);
+  }
   return std::move(result_);
 }
 
@@ -80,7 +83,7 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
     // Next values are kept, and nobody fetches them.
     const auto is_it = [&](const auto& update) { return binding->tensor == emitter().Producer(update.second)->inputs[0]; };
     if (&graph != &file_.proto.graph() && std::any_of(result_.updates.begin(), result_.updates.end(), is_it)) continue;
-    CheckDeclared(info, *binding, where);
+    CheckDeclared(info, *binding, "a graph output", where);
     if (binding->sequence != nullptr) {
       for (size_t i = 0; i < binding->sequence->size(); ++i) AddOutput(info.name() + "/" + std::to_string(i), (*binding->sequence)[i]);
     } else if (binding->tensor != kNoValue) {
@@ -89,16 +92,6 @@ void Importer::AddOutputs(const onnx::GraphProto& graph, const Scope& scope) {
       throw Error(ErrorCode::kUnsupported, "a graph output that is no tensor", where);
     }
   }
-}
-
-void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const {
-  const int32_t declared = info.type().tensor_type().elem_type();
-  if (!info.type().has_tensor_type() || declared == onnx::TensorProto::UNDEFINED || made.tensor == kNoValue) return;
-  const DType dtype = result_.graph->value(made.tensor).dtype;
-  if (DTypeFromProto(declared) == dtype) return;
-  throw Error(ErrorCode::kType,
-              "a graph output is declared as " + ProtoTypeName(declared) + " and made as " + std::string(DTypeName(dtype)), where,
-              "change its type in the file, or cast the value");
 }
 
 // What counts of an output is an output, too.

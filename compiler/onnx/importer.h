@@ -111,11 +111,16 @@ class Importer {
   Binding BindingOf(const std::string& name, const KnownInput& known);
   void AddCounts(const Scope& scope);
 
+  // declared_types.cc
+  // Throws Error(kType) where the file declares another element type, or a sequence for a tensor, than nodes make.
+  void CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& what, const std::string& where) const;
+  // The same of the values within a graph; a number of axes that is another one is a warning.
+  void CheckInner(const onnx::GraphProto& graph, const Scope& scope);
+
   // importer.cc
   bool KeepsAll() const;  // whether all outputs are computed
   void AddInitializers(const onnx::GraphProto& graph, Scope& scope);
   void AddOutputs(const onnx::GraphProto& graph, const Scope& scope);
-  void CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& where) const;
   ValueId AddOutput(const std::string& name, ValueId id);
   void AddExtents(const std::string& name, ValueId value, ValueId output);
   void RunNodes(const NodeList& nodes, Scope& scope);
@@ -243,6 +248,7 @@ class Importer {
   std::set<const void*> updated_;                        // tensors of the file that an algorithm updates
   std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins
   int64_t unrolled_nodes_ = 0;
+  int64_t misdeclared_ = 0;  // values with another number of axes than declared: the first one is a warning
 };
 
 }  // namespace gradloom

@@ -320,6 +320,32 @@ class Rules {
     if (!Repeats(c, y)) Fail(ErrorCode::kShape, "C " + c.ToString() + " does not fit a product of " + y.ToString());
   }
 
+  // Cosines and sines, one for each pair of features that is turned. A single sample's may be those of all.
+  void Turned() const {
+    if (!has(1) || !has(2) || (shape(0).rank() != 3 && shape(0).rank() != 4)) return;
+    const bool parted = shape(0).rank() == 4, chosen = has(3);
+    const int64_t heads = node_.attributes.Int("num_heads", 0);
+    if (!parted && (heads <= 0 || shape(0)[2] % heads != 0)) return;
+    const int64_t width = parted ? shape(0)[3] : shape(0)[2] / heads, part = node_.attributes.Int("rotary_embedding_dim", 0);
+    const int64_t pairs = (part > 0 ? part : width) / 2, length = shape(0)[parted ? 2 : 1];
+    const Shape& cos = shape(1);
+    if (cos != shape(2)) Fail(ErrorCode::kShape, "the caches of cosines and sines are of different shapes");
+    if (cos.rank() != (chosen ? 2 : 3) || cos[cos.rank() - 1] != pairs || (!chosen && cos[1] != length)) {
+      Fail(ErrorCode::kShape, "caches of " + cos.ToString() + " do not fit " + std::to_string(pairs) + " pairs of features" +
+                                  (chosen ? "" : " at " + std::to_string(length) + " places"));
+    }
+  }
+
+  // Numbers with a real and maybe an imaginary part along the last axis.
+  void Transform() const {
+    const Shape& x = shape(0);
+    if (x.rank() > 0 && x[x.rank() - 1] != 1 && x[x.rank() - 1] != 2)
+      Fail(ErrorCode::kShape,
+           "the last axis of the signal has real and imaginary parts, one or two, and not " + std::to_string(x[x.rank() - 1]));
+    EachElement(
+        1, "dft_length", [](double length) { return length >= 1; }, "it must be 1 or more");
+  }
+
   static std::string List(const std::vector<int64_t>& numbers) {
     std::string text;
     for (size_t i = 0; i < std::min<size_t>(numbers.size(), 16); ++i) text += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
@@ -345,6 +371,7 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"ConvInteger", [](const Rules& r) { r.Convolution(1, false); }},
       {"ConvTranspose", [](const Rules& r) { r.Convolution(1, true); }},
       {"CumSum", [](const Rules& r) { r.AxisOperand(); }},
+      {"DFT", [](const Rules& r) { r.Transform(); }},
       {"Dropout", [](const Rules& r) { r.Ratio(); }},
       {"Gather", [](const Rules& r) { r.Indices("axis"); }},
       {"GatherElements", [](const Rules& r) { r.Elements(); }},
@@ -360,6 +387,7 @@ const std::unordered_map<std::string_view, Rule>& OperandRules() {
       {"RMSNormalization", [](const Rules& r) { r.Repeated(1, "a scale", r.normalized()); }},
       {"Resize", [](const Rules& r) { r.Scales(); }},
       {"ReverseSequence", [](const Rules& r) { r.Reversed(); }},
+      {"RotaryEmbedding", [](const Rules& r) { r.Turned(); }},
       {"ScatterElements", [](const Rules& r) { r.Elements(); }},
       {"ScatterND", [](const Rules& r) { r.Tuples(); }},
       {"Slice", [](const Rules& r) { r.Slices(); }},

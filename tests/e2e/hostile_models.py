@@ -25,6 +25,15 @@ def attribute(**fields):
     return lambda: gemm(lambda m: m.graph.node[0].attribute.append(AttributeProto(**fields)))
 
 
+def within(declared):
+    """A file that says this of h[2,3] = Gemm(x, w, b)."""
+    def made():
+        model = after("[r] y = Relu (h)")()
+        model.graph.value_info.append(declared)
+        return model
+    return made
+
+
 def conv(flags="", w=(4, 3, 3, 3), x="float[2,3,8,8]"):
     return lambda: graph(f"({x} x) => (float[N,M,P,Q] y) {{ [conv] y = Conv {flags} (x, w) }}", w=w)
 
@@ -165,6 +174,10 @@ ROWS = {
     "D06": ("a scalar into Gemm", input_dims(), "E-SHAPE", ["Gemm 'fc'", "'x' float32[]"]),
     "D07": ("Gemm of 7 and 4", input_dims(2, 7), "E-SHAPE", ["Gemm 'fc'", "float32[2,7]", "float32[4,3]"]),
     "D08": ("an output of another type than is made", lambda: gemm(lambda m: m.graph.output[0].CopyFrom(info("y", (2, 3), TensorProto.INT64))), "E-TYPE", ["output 'y'", "int64", "float32"]),
+    "D08b": ("a value within of another type than is made", within(info("h", (2, 3), TensorProto.INT64)), "E-TYPE", ["'h'", "int64", "float32", "Gemm 'fc'"]),
+    "D08c": ("a value within that is declared as a sequence", within(helper.make_tensor_sequence_value_info("h", TensorProto.FLOAT, [2, 3])), "E-TYPE", ["'h'", "sequence", "Gemm 'fc'"]),
+    "D08d": ("a value within of element type 9999", within(info("h", (2, 3), 9999)), "E-TYPE", ["'h'", "9999", "Gemm 'fc'"]),
+    "D08e": ("a value within with another number of axes", within(info("h", (2, 3, 1))), OK, ["warning", "'h'", "3 axes", ",3]", "Gemm 'fc'"]),
     "D09": ("a sequence into Gemm", from_sequence, "E-TYPE", ["'x'", "sequence", "Gemm 'fc'"]),
     "D09b": ("a sequence made in the graph into Gemm", after("s = SequenceConstruct (h, h)  [seq] y = Gemm (s, v)", v=(3, 3)), "E-TYPE", ["'s'", "sequence", "Gemm 'seq'"]),
     "D10": ("an input of rank 1,000", input_dims(*[1] * 1000), ("E-SHAPE", "E-LIMIT"), ["input 'x'", "rank 1000"]),
@@ -228,6 +241,12 @@ ROWS = {
     # Words, numbers and axes that ONNX's schemas leave to text.
     "F01b": ("Conv: a padding that there is not", after('[r] y = Conv <auto_pad = "NOPE"> (i, k)', i=(1, 1, 4, 4), k=(1, 1, 3, 3)),
              "E-ATTR", ["Conv 'r'", "auto_pad", "NOPE", "SAME_UPPER"]),
+    "F05b": ("RotaryEmbedding: caches of one pair for two", after("[r] y = RotaryEmbedding (i, k, k, s)", 23, "float[A,B,C,D]", i=(1, 2, 3, 4), k=(5, 1), s=[[0, 1, 2]]),
+             "E-SHAPE", ["RotaryEmbedding 'r'", "[5,1]", "2 pairs"]),
+    "F05c": ("RotaryEmbedding: caches for one place of three", after("[r] y = RotaryEmbedding (i, k, k)", 23, "float[A,B,C,D]", i=(1, 2, 3, 4), k=(1, 1, 2)),
+             "E-SHAPE", ["RotaryEmbedding 'r'", "[1,1,2]", "3 places"]),
+    "F05d": ("DFT: numbers of three parts", after("[r] y = DFT (i, , s)", 20, "float[A,B,C]", i=(1, 4, 3), s=np.int64(1)), "E-SHAPE", ["DFT 'r'", "last axis", "3"]),
+    "F05e": ("DFT: of length 0", after("[r] y = DFT (i, l, s)", 20, "float[A,B,C]", i=(1, 4, 1), l=np.int64(0), s=np.int64(1)), "E-VALUE", ["DFT 'r'", "dft_length", "0"]),
     "F08b": ("LRN of no channels", after("[r] y = LRN <size = 0> (i)", i=(1, 1, 4, 4)), "E-ATTR", ["LRN 'r'", "size", "0"]),
     "F08c": ("LpPool: p 0", after("[r] y = LpPool <kernel_shape = [2,2], p = 0> (i)", i=(1, 1, 4, 4)), "E-ATTR", ["LpPool 'r'", "'p'"]),
     "F12b": ("SpaceToDepth: blocks of 3 in 4", after("[r] y = SpaceToDepth <blocksize = 3> (i)", i=(1, 1, 4, 4)), "E-SHAPE", ["SpaceToDepth 'r'", "blocks of 3"]),

@@ -1,0 +1,63 @@
+// What a file says of the types of its values, beside what its nodes make. Element types that contradict each other are refused, as onnx's
+// checker and onnxruntime do. Shapes are those that follow from the nodes: files whose declared ones are out of date are common, and
+// onnxruntime loads them, too.
+#include <algorithm>
+
+#include "compiler/onnx/importer.h"
+#include "compiler/onnx/proto_convert.h"
+
+namespace gradloom {
+namespace {
+
+const onnx::NodeProto* MakerOf(const onnx::GraphProto& graph, const std::string& name) {
+  const auto makes = [&](const onnx::NodeProto& node) {
+    return std::find(node.output().begin(), node.output().end(), name) != node.output().end();
+  };
+  const auto found = std::find_if(graph.node().begin(), graph.node().end(), makes);
+  return found == graph.node().end() ? nullptr : &*found;
+}
+
+// The mask of a Dropout was of the type of its input in old opsets, and is a bool since.
+bool IsMask(const onnx::NodeProto& node, const std::string& name) { return node.op_type() == "Dropout" && node.output(0) != name; }
+
+}  // namespace
+
+void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& made, const std::string& what,
+                             const std::string& where) const {
+  const int32_t declared = info.type().tensor_type().elem_type();
+  const char* help = "change its type in the file, or cast the value";
+  if (made.tensor != kNoValue && info.type().has_sequence_type())
+    throw Error(ErrorCode::kType, what + " is declared as a sequence and made as a tensor", where, help);
+  if (!info.type().has_tensor_type()) return;
+  if (made.sequence != nullptr || made.rows != kNoValue)
+    throw Error(ErrorCode::kType, what + " is declared as a tensor and made as a sequence", where, help);
+  if (declared == onnx::TensorProto::UNDEFINED || made.tensor == kNoValue) return;
+  const DType dtype = emitter().graph().value(made.tensor).dtype;
+  if (DTypeFromProto(declared) == dtype) return;
+  throw Error(ErrorCode::kType, what + " is declared as " + ProtoTypeName(declared) + " and made as " + std::string(DTypeName(dtype)),
+              where, help);
+}
+
+void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
+  for (const auto& info : graph.value_info()) {
+    const auto found = scope.names.find(info.name());
+    if (found == scope.names.end()) continue;
+    try {
+      CheckDeclared(info, found->second, "'" + Escaped(info.name()) + "'", "");
+    } catch (const Error& error) {
+      const onnx::NodeProto* maker = MakerOf(graph, info.name());
+      if (maker == nullptr || IsMask(*maker, info.name())) continue;
+      throw Error(error.code(), error.message(), WhereOf(*maker, scope), error.help());
+    }
+    if (!info.type().tensor_type().has_shape() || found->second.tensor == kNoValue) continue;
+    const int declared = info.type().tensor_type().shape().dim_size();
+    const Shape& shape = emitter().graph().value(found->second.tensor).shape;
+    if (declared == shape.rank()) continue;
+    const onnx::NodeProto* maker = MakerOf(graph, info.name());
+    if (maker == nullptr || ++misdeclared_ > 1) continue;
+    result_.warnings.push_back("the file declares '" + Escaped(info.name()) + "' with " + std::to_string(declared) + " axes and " +
+                               WhereOf(*maker, scope) + " makes " + shape.ToString() + ": what is made counts");
+  }
+}
+
+}  // namespace gradloom
