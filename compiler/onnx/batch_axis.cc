@@ -11,6 +11,7 @@ namespace gradloom {
 namespace {
 
 constexpr int64_t kMaxNumbers = 64;
+constexpr const char* kMadeFor = "the file was made for a batch of ";
 
 // Of a short list of integers that constants decide, even where a floating one that might be trained is among them.
 std::vector<int64_t> NumbersOf(Emitter& emitter, ValueId id) {
@@ -54,9 +55,9 @@ bool IsOneOf(const Node& node, std::initializer_list<const char*> ops) {
   return node.domain.empty() && std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.op == op; });
 }
 
-Error BatchWatch::Refusal(const Node& node, const std::string& why) const {
+Error BatchWatch::RefusalAt(const std::string& where, const std::string& why) const {
   const std::string declared = std::to_string(found_.declared);
-  return {ErrorCode::kShape, "the file was made for a batch of " + declared + " and has it baked in here: " + why, Describe(node),
+  return {ErrorCode::kShape, kMadeFor + declared + " and has it baked in here: " + why, where,
           "export the model with a dynamic batch (torch.onnx.export: dynamic_shapes or dynamic_axes for axis 0 of its inputs), or use "
           "--batch " +
               declared + " with data that it divides"};
@@ -78,6 +79,23 @@ BagNumbers* BatchWatch::NextLoop() {
   if (loop_ >= found_.loops.size()) return nullptr;
   BagNumbers& loop = found_.loops[loop_++];
   return loop.bags ? &loop : nullptr;
+}
+
+void BatchWatch::Join(const Node& node, const std::vector<ValueType>& then_branch, const std::vector<ValueType>& else_branch) {
+  const bool alike = then_branch == else_branch;
+  if (mode_ == Mode::kRecord) return found_.alike.push_back(alike);
+  const size_t at = join_++;
+  if (alike || at >= found_.alike.size() || !found_.alike[at]) return;
+  for (size_t i = 0; i < then_branch.size() && i < else_branch.size(); ++i) {
+    if (then_branch[i] == else_branch[i]) continue;
+    Refuse(node, "at another batch output " + std::to_string(i) + " of one branch grows with it, and that of the other does not");
+  }
+}
+
+Error BatchWatch::InBody(const Error& error) const {
+  if (mode_ == Mode::kRecord || error.code() != ErrorCode::kShape || error.message().starts_with(kMadeFor)) return error;
+  // Without the operands, which have a batch that nobody gave.
+  return RefusalAt(error.where().substr(0, error.where().find("  inputs ")), error.message() + " within a branch or a loop");
 }
 
 void BatchWatch::Before(Emitter& emitter, Node& node) {

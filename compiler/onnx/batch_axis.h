@@ -70,6 +70,8 @@ struct BatchChanges {
   std::optional<Error> ambiguous;  // where there is no such way: of the first of them
 
   std::vector<BagNumbers> loops;  // of each loop, in the order in which they come
+  // Of each If that the data of a step decides, in that order: whether both branches give the same shapes.
+  std::vector<bool> alike;
 
   bool doubts = false;  // whether the evident ones are gone through, too
   int tries = 0;
@@ -97,6 +99,12 @@ class BatchWatch {
 
   // Of the next loop; null: it is none over bags at the declared batch, or the loops are no longer those of that batch.
   BagNumbers* NextLoop();
+
+  // What both branches of an If give that the data of a step decides. Refuses branches that give the same at the declared batch and not at
+  // this one: they would be taken for ones that give other extents.
+  void Join(const Node& node, const std::vector<ValueType>& then_branch, const std::vector<ValueType>& else_branch);
+  // What went wrong in a body, whose nodes are not watched, as an error of the file's batch; at the declared one as it is.
+  Error InBody(const Error& error) const;
 
   // Before the node gets its types: may replace operands.
   void Before(Emitter& emitter, Node& node);
@@ -150,7 +158,8 @@ class BatchWatch {
   int64_t PeriodAlong(Emitter& emitter, ValueId id, int axis) const;
   // The axes that have grown with the batch. Of a shape of another rank: none.
   std::vector<int> BatchAxes(const Shape& now, const Shape& was) const;
-  Error Refusal(const Node& node, const std::string& why) const;
+  Error Refusal(const Node& node, const std::string& why) const { return RefusalAt(Describe(node), why); }
+  Error RefusalAt(const std::string& where, const std::string& why) const;
   [[noreturn]] void Refuse(const Node& node, const std::string& why) const;
 
   BatchChanges& found_;
@@ -158,6 +167,7 @@ class BatchWatch {
   const int64_t batch_;
   size_t index_ = 0;     // of the next node
   size_t loop_ = 0;      // the next loop
+  size_t join_ = 0;      // the next If
   bool inside_ = false;  // while nodes of our own are emitted
   bool lost_ = false;    // the nodes are no longer those of the reference
   // Of values whose batch axis is the batch and more: how many whole batches it holds one after the other (T of a

@@ -41,7 +41,8 @@ bool LieApart(const Graph& graph, const std::vector<Shape>& single) {
 
 // What of the file has its batch in it, and is not declared so.
 BatchChanges FindBatchChanges(const ModelFile& file, const ImportOptions& options, int64_t declared) {
-  BatchChanges found{.declared = declared, .reference = {}, .changes = {}, .counted = {}, .merges = {}, .ambiguous = {}, .loops = {}};
+  BatchChanges found{
+      .declared = declared, .reference = {}, .changes = {}, .counted = {}, .merges = {}, .ambiguous = {}, .loops = {}, .alike = {}};
   std::vector<Shape> declared_outputs;
   for (const BatchWatch::Mode mode : {BatchWatch::Mode::kRecord, BatchWatch::Mode::kProve}) {
     // A batch that is past the limits is refused before there is another one beside it.

@@ -207,6 +207,8 @@ class Importer {
   ValueId Capture(RegionFrame& frame, size_t depth, ValueId id);
   void BeginRegion();
   RegionFrame EndRegion(const std::vector<ValueId>& results);
+  // RunGraph; what goes wrong at a batch that is not the file's is said to be of the file's.
+  std::vector<Binding> RunRegion(const onnx::GraphProto& graph, Scope& scope);
   std::vector<ValueId> Tensors(const std::vector<Binding>& bindings, const std::string& where) const;
   void RunIfRegion(const onnx::NodeProto& proto, ValueId condition, const onnx::GraphProto& then_branch,
                    const onnx::GraphProto& else_branch, Scope& scope);

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "compiler/onnx/batch_axis.h"
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/joined_branches.h"
 
@@ -88,6 +89,15 @@ std::vector<ValueId> Importer::Tensors(const std::vector<Binding>& bindings, con
   return tensors;
 }
 
+std::vector<Binding> Importer::RunRegion(const onnx::GraphProto& graph, Scope& scope) {
+  try {
+    return RunGraph(graph, scope);
+  } catch (const Error& error) {
+    if (emitter_.batch_watch() == nullptr) throw;
+    throw emitter_.batch_watch()->InBody(error);
+  }
+}
+
 void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, const onnx::GraphProto& then_branch,
                            const onnx::GraphProto& else_branch, Scope& scope) {
   Node node{.op = "If", .domain = std::string(kGradloomDomain), .inputs = {condition}};
@@ -98,8 +108,10 @@ void Importer::RunIfRegion(const onnx::NodeProto& proto, ValueId condition, cons
     BeginRegion();
     Scope body = Nested(scope, node.origin + "/" + name + "/");
     body.depth = frames_.size();
-    made.push_back(EndRegion(Tensors(RunGraph(*branch, body), where)));
+    made.push_back(EndRegion(Tensors(RunRegion(*branch, body), where)));
   }
+  if (BatchWatch* watch = emitter_.batch_watch())
+    watch->Join(node, TypesOf(*made[0].graph, made[0].graph->outputs), TypesOf(*made[1].graph, made[1].graph->outputs));
   JoinedBranches joined(made[0], made[1], node.origin);
   joined.Run();
   const std::vector<ValueType> types = TypesOf(*made[0].graph, made[0].graph->outputs);
@@ -192,7 +204,7 @@ class Importer::LoopRegion {
                                          [&](ValueId scalar) { return i_.Inner(scalar, scope.depth); });
     }
     parts_.enter(body, trip, states);
-    std::vector<ValueId> made = i_.Tensors(i_.RunGraph(parts_.graph, body), Describe(node_));
+    std::vector<ValueId> made = i_.Tensors(i_.RunRegion(parts_.graph, body), Describe(node_));
     const ValueId going = parts_.gives_condition ? made[0] : kNoValue;
     if (going != kNoValue) made.erase(made.begin());
     FindCondition(going);

@@ -492,5 +492,33 @@ TEST(BakedBatchGraphs, WhatCannotBeProvenNamesTheNode) {
   }
 }
 
+// Bodies are not made for another batch. Of two branches of which one has the file's batch the results would be padded to the larger one,
+// and the loss be that of a part of the samples.
+TEST(BakedBatch, OfABranchThatTheDataDecidesIsRefused) {
+  const auto message_of = [](const std::string& taken, int64_t batch) {
+    const std::string graph =
+        "g (float[4, 6] x, bool on) => (float[4, 5] z) <float[5] c = {1, 2, 3, 4, 5}, int64[2] big = {4, 5}, int64[2] first = {0, 0}, "
+        "int64[2] five = {9223372036854775807, 5}> { h = Slice (x, first, five) [pick] z = If (on) <then_branch = t () => (float[4, 5] "
+        "y) { e = Expand (c, big) " +
+        taken + " }, else_branch = f () => (float[4, 5] y2) { y2 = Relu (h) }> }";
+    try {
+      At(graph, batch);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kShape);
+      return error.Describe();
+    }
+    return std::string();
+  };
+  for (const char* taken : {"y = Identity (e)", "y = Add (h, e)"}) {
+    SCOPED_TRACE(taken);
+    EXPECT_EQ(message_of(taken, 4), "");
+    const std::string message = message_of(taken, 8);
+    EXPECT_NE(message.find("a batch of 4"), std::string::npos) << message;
+    EXPECT_NE(message.find("pick"), std::string::npos) << message;
+    EXPECT_EQ(message.find("float32["), std::string::npos) << message;  // of a batch that nobody gave
+  }
+  EXPECT_EQ(message_of("y = Mul (h, c)", 8), "");
+}
+
 }  // namespace
 }  // namespace gradloom
