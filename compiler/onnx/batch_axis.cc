@@ -175,6 +175,7 @@ void BatchWatch::After(const Emitter& emitter, const Node& node, const std::vect
 void BatchWatch::Apply(Emitter& emitter, Node& node, const BatchChange& change) {
   if (change.groups > 0) {
     node.attributes.set("group", change.groups * batch_);
+    if (change.beside) PutBeside(emitter, node);
     return;
   }
   const size_t k = static_cast<size_t>(change.operand);
@@ -361,14 +362,6 @@ void BatchWatch::ProveResize(Emitter& emitter, const Node& node, const Emitted& 
     }
   }
   if (differs) changes.push_back(std::move(change));
-}
-
-// Samples that lie beside each other as groups of channels, each with filters of its own.
-void BatchWatch::ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
-  const int64_t groups = node.attributes.Int("group", 1);
-  const auto grown = [&](size_t i) { return BatchAxes(emitter.graph().value(node.inputs[i]).shape, was.inputs[i]); };
-  if (groups % found_.declared != 0 || grown(0) != std::vector<int>{1} || grown(1) != std::vector<int>{0}) return;
-  changes.push_back({.operand = -1, .groups = groups / found_.declared, .entries = {}});
 }
 
 // What took all of the batch goes on to take all.

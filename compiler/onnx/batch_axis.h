@@ -22,6 +22,9 @@ struct BatchChange {
   int operand = 0;
   // Not 0: of no operand, but the attribute `group` of a convolution with filters for each sample, which becomes this times the batch.
   int64_t groups = 0;
+  // Of such a convolution in a file for a single sample, which has no reshapes around it: samples are put beside each other before it, and
+  // one behind the other again.
+  bool beside = false;
   // Of a value that is the same for each sample along this axis: what it has for one, repeated for the batch.
   int axis = -1;
   // Places along the axis that are repeated: 1, or what the axis has for one sample where it is the batch and more.
@@ -124,6 +127,7 @@ class BatchWatch {
 
   void AsReference(Emitter& emitter, Node& node, const Emitted& was) const;
   void Apply(Emitter& emitter, Node& node, const BatchChange& change);
+  void PutBeside(Emitter& emitter, Node& node);
   std::vector<BatchChange> Prove(Emitter& emitter, const Node& node, const Emitted& was);
   void ProveReshape(Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes);
   void FollowView(const Graph& graph, ValueId in, ValueId out, const Emitted& was);

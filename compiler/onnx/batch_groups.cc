@@ -1,0 +1,52 @@
+// Convolutions whose filters each sample has of its own (StyleGAN, CondConv): the batch is their number of groups.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/onnx/batch_axis.h"
+
+namespace gradloom {
+
+// Samples that lie beside each other as groups of channels, each with filters of its own.
+void BatchWatch::ProveGroups(const Emitter& emitter, const Node& node, const Emitted& was, std::vector<BatchChange>& changes) const {
+  const int64_t groups = node.attributes.Int("group", 1);
+  const auto grown = [&](size_t i) { return BatchAxes(emitter.graph().value(node.inputs[i]).shape, was.inputs[i]); };
+  // An exporter drops reshapes that change nothing for the one sample; each with the filters of all would have two axes of samples.
+  const bool beside = found_.declared == 1 && node.op == "Conv" && grown(0) == std::vector<int>{0} && grown(1) == std::vector<int>{0} &&
+                      (node.inputs.size() < 3 || node.inputs[2] == kNoValue || grown(2) == std::vector<int>{0});
+  if (beside) return changes.push_back({.operand = -1, .groups = groups, .beside = true, .entries = {}});
+  if (groups % found_.declared != 0 || grown(0) != std::vector<int>{1} || grown(1) != std::vector<int>{0}) return;
+  changes.push_back({.operand = -1, .groups = groups / found_.declared, .entries = {}});
+}
+
+// The node becomes the Reshape behind the convolution that it was.
+void BatchWatch::PutBeside(Emitter& emitter, Node& node) {
+  inside_ = true;
+  const std::string name = node.origin + "/batch";
+  const auto reshaped = [&](ValueId id, const std::vector<int64_t>& to) {
+    const ValueId target = emitter.AddConstant(name, Tensor::From<int64_t>(to, Shape{static_cast<int64_t>(to.size())}));
+    Node reshape{.op = "Reshape", .domain = "", .inputs = {id, target}};
+    reshape.origin = node.origin;
+    return reshape;
+  };
+  const auto merged = [&](ValueId id, int64_t samples, int64_t channels) {
+    std::vector<int64_t> to = emitter.graph().value(id).shape.dims();
+    to[0] = samples;
+    to[1] = channels;
+    return reshaped(id, to);
+  };
+  const int64_t channels = emitter.graph().value(node.inputs[0]).shape[1];
+  Node convolution = node;
+  convolution.outputs.clear();
+  convolution.inputs[0] = emitter.Emit(merged(node.inputs[0], 1, batch_ * channels), {name})[0];
+  const ValueId made = emitter.Emit(std::move(convolution), {name})[0];
+  const int64_t filters = emitter.graph().value(made).shape[1] / batch_;
+  shards_[{&emitter.graph(), made}] = Shard::Split(1, filters);
+  Node behind = merged(made, batch_, filters);
+  behind.outputs = node.outputs;
+  node = std::move(behind);
+  inside_ = false;
+}
+
+}  // namespace gradloom
