@@ -8,6 +8,7 @@
 
 #include "runtime/base/checked.h"
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 
 namespace gradloom {
 namespace {
@@ -173,11 +174,8 @@ class HeaderEvents : public nlohmann::json_sax<Json> {
 
 // A JSON string with its quotes.
 std::string Quoted(const std::string& text) {
-  try {
-    return Json(text).dump();
-  } catch (const Json::exception&) {
-    throw Error(ErrorCode::kCheckpoint, "the name '" + Escaped(text) + "' is not UTF-8");
-  }
+  if (!IsUtf8(text)) throw Error(ErrorCode::kCheckpoint, "the name '" + Escaped(text) + "' is not UTF-8");
+  return Json(text).dump();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/utf8.h"
 
 namespace gradloom {
 namespace {
@@ -260,12 +261,7 @@ namespace {
 // TOML is UTF-8. A path with other bytes would be another one in the file that a run is resumed by.
 void RequireUtf8(const Key& key, const KeyValue& value, const Origin& origin) {
   const auto check = [&](const std::string& text) {
-    try {
-      static_cast<void>(nlohmann::json(text).dump());
-      return;
-    } catch (const nlohmann::json::type_error&) {
-      // Said below.
-    }
+    if (IsUtf8(text)) return;
     throw Error(ErrorCode::kConfig,
                 std::string(key.name) + " '" + Escaped(text, 4096) + "' is not UTF-8, so that no configuration can keep it",
                 Escaped(origin.ToString(), 4096), "give the file or folder another name, or a link to it");

@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "runtime/base/philox.h"
+#include "runtime/base/utf8.h"
 #include "tools/run/trained_model.h"
 
 namespace gradloom {
@@ -13,21 +14,6 @@ namespace {
 
 // The random numbers of sampling, apart from all others.
 constexpr uint64_t kSampleStream = 0x73616D706C65;
-
-// The bytes of the UTF-8 character that begins there; 0 where none does.
-size_t CharacterBytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text.front());
-  const size_t bytes = first < 0x80                    ? 1
-                       : first >= 0xC2 && first < 0xE0 ? 2
-                       : first >= 0xE0 && first < 0xF0 ? 3
-                       : first >= 0xF0 && first < 0xF5 ? 4
-                                                       : 0;
-  if (bytes == 0 || bytes > text.size()) return 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  }
-  return bytes;
-}
 
 double Uniform(PhiloxKey key, int64_t index) {
   const PhiloxBlock block = Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0}, key);
@@ -55,7 +41,7 @@ Alphabet Alphabet::Default(int64_t tokens) {
 Alphabet Alphabet::Parse(std::string_view text, int64_t tokens, const std::string& where) {
   Alphabet alphabet;
   for (std::string_view rest = text; !rest.empty();) {
-    const size_t bytes = CharacterBytes(rest);
+    const size_t bytes = Utf8Length(rest);
     if (bytes == 0) throw Error(ErrorCode::kConfig, "byte " + std::to_string(text.size() - rest.size()) + " is not UTF-8", where);
     const std::string symbol(rest.substr(0, bytes));
     if (std::find(alphabet.symbols_.begin(), alphabet.symbols_.end(), symbol) != alphabet.symbols_.end()) {
@@ -78,7 +64,7 @@ std::vector<int64_t> Alphabet::Encode(std::string_view text) const {
     // Bytes as they are, characters whole.
     const auto found = std::find_if(symbols_.begin(), symbols_.end(), [&](const std::string& symbol) { return text.starts_with(symbol); });
     if (found == symbols_.end()) {
-      const size_t bytes = std::max<size_t>(1, CharacterBytes(text));
+      const size_t bytes = std::max<size_t>(1, Utf8Length(text));
       throw Error(ErrorCode::kConfig, "'" + Escaped(text.substr(0, bytes)) + "' of the prompt is no token of the model", "--prompt",
                   "leave it out, or name the model's characters with --alphabet FILE");
     }
