@@ -218,7 +218,7 @@ class Planner {
   bool PlaceInState(ValueId id, int i) {
     const ValueId old = graph_.value(id).next_of;
     if (old == kNoValue || storage_of(old) < 0 || BytesOf(old) != BytesOf(id)) return false;
-    if (!IsPastRefusals(i)) return false;
+    if (!IsPastRefusals(i) || !MayKeepState(i)) return false;
     if (!order_.AllBefore(reads(old), i, true) || (last_read(old) == i && !MayLieOn(id, old, i))) return false;
     Join(id, storage_of(old), i);
     return true;
@@ -237,6 +237,14 @@ class Planner {
     if (meets_ && graph_.nodes[static_cast<size_t>(i)].phase != Phase::kUpdate) return false;
     if (told_ >= 0 && !order_.Before(told_, i)) return false;
     return std::all_of(refusing_.begin(), refusing_.end(), [&](int node) { return node != i && order_.Before(node, i); });
+  }
+
+  // A device goes on behind a kernel that has refused the batch: there only what looks whether one has may write over the state, and the
+  // copies at the end of a program do.
+  bool MayKeepState(int i) const {
+    if (plan_.device == DeviceKind::kCpu || (refusing_.empty() && !meets_)) return true;
+    const KernelRow* const row = plan_.kernels[static_cast<size_t>(i)].row;
+    return row != nullptr && row->keeps_state;
   }
 
   // An input that dies here can carry the output.

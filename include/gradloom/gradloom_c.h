@@ -346,8 +346,8 @@ typedef struct GradloomApi {
   /* One batch of training: forward, backward and update as one program. `inputs` are borrowed, not copied. `names` null: inputs come in the
    * plan's order; with names, others than the plan's are left aside, so that a batch of a data set can be given to every function below.
    * The batch size is that of the inputs. `result` may be null. Where it fails for what is in the inputs (a label that is no class),
-   * all that lives between steps is as before, on any number of CPU devices: parameters, optimizer state, running statistics, gradients
-   * that wait, loss scale, position. On a GPU, which cannot be stopped within a step, the position alone is. */
+   * all that lives between steps is as before, on any number of CPU devices, and of GPUs where one process has them all: parameters,
+   * optimizer state, running statistics, gradients that wait, loss scale, position. */
   GradloomStatus* (*Step)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
                           GradloomStepResult* result);
   /* The same on a thread of the session's. The inputs are borrowed until Wait returns; other calls on the session wait for it; one step may
@@ -422,7 +422,8 @@ typedef struct GradloomApi {
 
   /* ---- Data ------------------------------------------------------------------------------------------------------------------------- */
   /* Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images into columns as the plan wants them; docs/data.md.
-   * A path with *, ?, [ or { is a pattern of files that are read one after the other. `options` may be null; `eval` too, where nothing is held back. */
+   * A path with *, ?, [ or { is a pattern of files that are read one after the other. `options` may be null; `eval` too, where nothing is
+   * held back. */
   GradloomStatus* (*LoadDataset)(const char* path, const GradloomPlan* plan, const GradloomDataOptions* options, GradloomDataset** train,
                                  GradloomDataset** eval);
   /* Of tensors, which are copied: the first axis is the sample. */

@@ -80,6 +80,10 @@ struct KernelRow {
 
   // Bytes of scratch memory, aligned to kAlignmentBytes; null: none.
   int64_t (*scratch_bytes)(const KernelCall& call) = nullptr;
+
+  // On a device where a step goes on behind a kernel that has refused its data: whether outputs that are the next values of what lives
+  // between steps, each in its place, stay as they are then. Other rows' are copied there by what does.
+  bool keeps_state = false;
 };
 
 // Why `row` cannot serve the call, or "" where it can. The operator is the caller's to compare.

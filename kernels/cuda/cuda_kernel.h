@@ -18,6 +18,10 @@ struct DataFault {
   int32_t site = -1;  // of the kernel that found it; -1: none has
   int32_t kind = 0;   // FaultKind
   int64_t value = 0, limit = 0;
+  // Not 0: the step has been refused, here or by another device that shares it, and what lives between steps stays as it is.
+  int32_t refused = 0;
+  int32_t num_told = 0;
+  int32_t* const* told = nullptr;  // the words of those others, or one in memory of the host that all of them read
 };
 
 // What `value` and `limit` say.
@@ -39,6 +43,9 @@ struct KernelSite {
   int id = 0;                      // stands in the DataFault of what it finds
   DataFault* fault = nullptr;      // memory of the device
   Libraries* libraries = nullptr;  // of the device; the kernel may keep it
+  // Where it is not 0, outputs are left as they are, which are or may be what lives between steps. Null: there are none, or they change
+  // whatever is found. All that refuses a step has ended before such a kernel begins.
+  const int32_t* refused = nullptr;
 };
 
 struct CudaKernel {

@@ -137,6 +137,18 @@ struct Largest {
   }
 };
 
+// Lets this device and those that share the step leave what lives between steps as it is.
+GRADLOOM_DEVICE void Refuse(DataFault* fault) {
+  fault->refused = 1;
+  for (int32_t i = 0; i < fault->num_told; ++i) *static_cast<volatile int32_t*>(fault->told[i]) = 1;
+#ifdef __CUDA_ARCH__
+  __threadfence_system();
+#endif
+}
+
+// Whether that has been said; `refused` of a KernelSite.
+GRADLOOM_DEVICE bool IsRefused(const int32_t* refused) { return refused != nullptr && *refused != 0; }
+
 // Notes what is wrong, where nobody has before.
 GRADLOOM_DEVICE void Report(DataFault* fault, int site, FaultKind kind, int64_t value, int64_t limit) {
 #ifdef __CUDA_ARCH__
@@ -148,6 +160,7 @@ GRADLOOM_DEVICE void Report(DataFault* fault, int site, FaultKind kind, int64_t 
   fault->kind = kind;
   fault->value = value;
   fault->limit = limit;
+  Refuse(fault);
 }
 
 }  // namespace gradloom::cuda

@@ -99,6 +99,9 @@ struct Scalars {
   FloatOperand lr, clip;
   const int64_t* step;
   const bool* apply;
+  const int32_t* refused;  // of the kernel's site
+
+  GRADLOOM_DEVICE bool Applies() const { return (apply == nullptr || *apply) && !IsRefused(refused); }
 };
 
 // The coefficients of a step.
@@ -146,7 +149,7 @@ struct Coefficients {
     Prepared<Rule, T>* const shared = Shared<0, Prepared<Rule, T>, 1>();
     if (block.thread() == 0) {
       const T clip = scalars.clip.data == nullptr ? T(1) : static_cast<T>(scalars.clip[0]);
-      *shared = {scalar::MakeStep<T>(options, scalars.lr[0] * lr_scale, *scalars.step), clip, scalars.apply == nullptr || *scalars.apply};
+      *shared = {scalar::MakeStep<T>(options, scalars.lr[0] * lr_scale, *scalars.step), clip, scalars.Applies()};
     }
     block.Sync();
     return *shared;
@@ -206,7 +209,8 @@ std::unique_ptr<Kernel> WithRule(const KernelCall& call, const F& f) {
   throw Error(ErrorCode::kPlan, "no optimizer '" + Escaped(call.op) + "'");
 }
 
-std::unique_ptr<Kernel> MakeUpdate(const KernelCall& call, const KernelSite&) {
+std::unique_ptr<Kernel> MakeUpdate(const KernelCall& call, const KernelSite& site) {
+  const int32_t* const refused = site.refused;
   return WithRule(call, [&]<typename Rule>(Rule, const typename Rule::Options& options) {
     const OperandType& parameter = call.inputs[kUpdateParameter];
     const int64_t n = parameter.layout.elements(parameter.shape);
@@ -215,7 +219,7 @@ std::unique_ptr<Kernel> MakeUpdate(const KernelCall& call, const KernelSite&) {
     return WithFloat(parameter.dtype, [&]<typename T>(std::type_identity<T>) {
       return Runs([=](const Launch& l) {
         const Scalars scalars{
-            {l.inputs[kUpdateLr], lr}, {l.inputs[kUpdateClip], clip}, l.In<int64_t>(kUpdateStep), l.In<bool>(kUpdateApply)};
+            {l.inputs[kUpdateLr], lr}, {l.inputs[kUpdateClip], clip}, l.In<int64_t>(kUpdateStep), l.In<bool>(kUpdateApply), refused};
         UpdateTiles<Rule, T> update{
             n, Blocks(n), {options, lr_scale, scalars}, {l.In<T>(kUpdateGradient), {l.In<T>(kUpdateParameter)}, {l.Out<T>(0)}}};
         for (int k = 1; k <= Rule::kStates; ++k) {
@@ -228,7 +232,8 @@ std::unique_ptr<Kernel> MakeUpdate(const KernelCall& call, const KernelSite&) {
   });
 }
 
-std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite&) {
+std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite& site) {
+  const int32_t* const refused = site.refused;
   const int count = TensorsOf(call);
   std::vector<int64_t> elements;
   for (int tensor = 0; tensor < count; ++tensor) {
@@ -246,7 +251,8 @@ std::unique_ptr<Kernel> MakeMultiTensor(const KernelCall& call, const KernelSite
                                {{l.inputs[kMultiTensorLr], lr},
                                 {l.inputs[kMultiTensorClip], clip},
                                 l.In<int64_t>(kMultiTensorStep),
-                                l.In<bool>(kMultiTensorApply)}};
+                                l.In<bool>(kMultiTensorApply),
+                                refused}};
         int64_t blocks = 0;
         constexpr size_t kArrays = Arrays<Rule, T>::kArrays;
         for (size_t i = 0; i < elements.size(); ++i) {
@@ -275,11 +281,12 @@ struct LambTile {
   FloatOperand lr;
   const T *parameter_squares, *direction_squares;
   const bool* apply;
+  const int32_t* refused;
   const T *parameter, *direction;
   T* next;
 
   GRADLOOM_DEVICE void operator()(const Block& block, int64_t tile) const {
-    const bool applies = apply == nullptr || *apply;
+    const bool applies = (apply == nullptr || *apply) && !IsRefused(refused);
     const T rate = static_cast<T>(lr[0] * lr_scale) * scalar::TrustRatio(*parameter_squares, *direction_squares);
     const int64_t begin = tile * kTile, end = n - begin < kTile ? n : begin + kTile;
     for (int64_t i = begin + block.thread(); i < end; i += block.threads()) {
@@ -288,7 +295,8 @@ struct LambTile {
   }
 };
 
-std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite&) {
+std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite& site) {
+  const int32_t* const refused = site.refused;
   const int64_t n = call.inputs[kLambParameter].shape.elements();
   const double lr_scale = LrScale(call.attributes);
   const DType lr = call.inputs[kLambLr].dtype;
@@ -301,6 +309,7 @@ std::unique_ptr<Kernel> MakeLambApply(const KernelCall& call, const KernelSite&)
                              l.In<T>(kLambParameterSquares),
                              l.In<T>(kLambDirectionSquares),
                              operands.In<bool>(l, kLambApply),
+                             refused,
                              l.In<T>(kLambParameter),
                              l.In<T>(kLambDirection),
                              l.Out<T>(0)};

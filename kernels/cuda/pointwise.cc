@@ -17,16 +17,18 @@ std::unique_ptr<Kernel> Make(const KernelCall& call, const KernelSite& site) {
   const PhysicalCall physical = *PhysicalOf(call);
   const PointwiseProgram program = *PointwiseProgramOf(physical.call);
   if (physical.call.outputs[0].shape.elements() == 0) return Runs([](const Launch&) {});
-  const PointwiseSource source = WritePointwiseSource(physical.call, program);
+  const int32_t* const refused = site.refused;
+  const PointwiseSource source = WritePointwiseSource(physical.call, program, refused != nullptr);
   const std::shared_ptr<RuntimeFunction> function = site.libraries->Function(source.text, kPointwiseName);
   // Enough blocks to fill any device several times over; what is left goes round.
   const int64_t blocks = std::min<int64_t>((source.threads + kThreads - 1) / kThreads, 16384);
   const size_t inputs = call.inputs.size(), outputs = call.outputs.size();
   return Runs([=](const Launch& l) {
-    const void* addresses[PointwiseProgram::kMaxInputs + PointwiseProgram::kMaxOutputs];
+    const void* addresses[PointwiseProgram::kMaxInputs + PointwiseProgram::kMaxOutputs + 1];
     std::copy_n(l.inputs, inputs, addresses);
     std::copy_n(l.outputs, outputs, addresses + inputs);
-    function->Launch(blocks, kThreads, addresses, (inputs + outputs) * sizeof(void*), l.stream);
+    addresses[inputs + outputs] = refused;
+    function->Launch(blocks, kThreads, addresses, (inputs + outputs + (refused == nullptr ? 0 : 1)) * sizeof(void*), l.stream);
   });
 }
 

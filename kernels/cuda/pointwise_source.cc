@@ -86,8 +86,8 @@ int WidthOf(const Axes& axes) {
 
 class Writer {
  public:
-  Writer(const KernelCall& call, const PointwiseProgram& program)
-      : call_(call), program_(program), axes_(MergedAxes(call)), width_(WidthOf(axes_)) {}
+  Writer(const KernelCall& call, const PointwiseProgram& program, bool keeps_state)
+      : call_(call), program_(program), keeps_state_(keeps_state), axes_(MergedAxes(call)), width_(WidthOf(axes_)) {}
 
   PointwiseSource Write() {
     const int64_t elements = call_.outputs[0].shape.elements();
@@ -95,6 +95,8 @@ class Writer {
     text_ = ScalarText();
     Arguments();
     text_ += "extern \"C\" __global__ void " + std::string(kPointwiseName) + "(const Arguments a) {\n";
+    // What else it would give is of no use in a step that has been refused.
+    if (keeps_state_) text_ += "  if (*a.refused != 0) return;\n";
     // 32 bits wide where that will do: divisions by constants are multiplications then.
     index_ = elements < (int64_t{1} << 31) ? "unsigned" : "long long";
     text_ += "  const long long step = (long long)gridDim.x * blockDim.x;\n";
@@ -119,6 +121,7 @@ class Writer {
     }
     for (size_t k = 0; k < call_.outputs.size(); ++k)
       text_ += "  " + std::string(TypeText(call_.outputs[k].dtype)) + "* out" + Number(Id(k)) + ";\n";
+    if (keeps_state_) text_ += "  const int* refused;\n";
     text_ += "};\n";
   }
 
@@ -200,6 +203,7 @@ class Writer {
 
   const KernelCall& call_;
   const PointwiseProgram& program_;
+  const bool keeps_state_;
   Axes axes_;
   int width_;
   std::string index_;
@@ -208,6 +212,8 @@ class Writer {
 
 }  // namespace
 
-PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program) { return Writer(call, program).Write(); }
+PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool keeps_state) {
+  return Writer(call, program, keeps_state).Write();
+}
 
 }  // namespace gradloom::cuda

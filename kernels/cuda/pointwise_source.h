@@ -17,8 +17,9 @@ struct PointwiseSource {
 
 inline constexpr char kPointwiseName[] = "gradloom_pointwise";
 
-// `call` has plain operands (see PhysicalOf). Arguments are the addresses of the inputs, then of the outputs. Shapes and strides stand in
-// the text as numbers, constants as their bits; nothing else of the plan does.
-PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program);
+// `call` has plain operands (see PhysicalOf). Arguments are the addresses of the inputs, then of the outputs, then, with
+// `keeps_state`, `refused` of a KernelSite. Shapes and strides stand in the text as numbers, constants as their bits; nothing else of the
+// plan does.
+PointwiseSource WritePointwiseSource(const KernelCall& call, const PointwiseProgram& program, bool keeps_state);
 
 }  // namespace gradloom::cuda

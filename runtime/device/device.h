@@ -116,9 +116,14 @@ class Device {
   // What a person should know of the kernels that have been made since the last call: where a slower one stands in for one of a library.
   virtual std::vector<std::string> TakeNotes() { return {}; }
 
-  // `site` comes back in a FoundFault.
-  virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) = 0;
-  // The first fault that a kernel has found since the last call. Waits for the device.
+  // `site` comes back in a FoundFault. `keeps_state`: outputs of the kernel are what lives between steps, which it leaves as it is in a
+  // step that has been refused; for rows that can (KernelRow::keeps_state).
+  virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool keeps_state) = 0;
+  // Copy within this device's memory that is not done in a step that has been refused.
+  virtual void CopyState(void* to, const void* from, int64_t bytes, void* stream) = 0;
+  // Refuses the step, as a kernel does that finds a fault, but there is none to be taken.
+  virtual void Refuse(void* stream) = 0;
+  // The first fault that a kernel has found since the last call. Waits for the device. From here on nothing is refused.
   virtual std::optional<FoundFault> TakeFault() = 0;
 };
 
@@ -184,6 +189,8 @@ class DevicePlatform {
   virtual std::unique_ptr<Device> Open(int ordinal) = 0;
   // Copies between these devices go directly from now on, where they can read each other's memory.
   virtual void ConnectPeers(std::span<Device* const>) {}
+  // These devices share each step: what one of them refuses, all do, where events or a group have put their work behind it.
+  virtual void ShareRefusals(std::span<Device* const> members) = 0;
   // `members` outlive it.
   virtual std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) = 0;
   // Returns when the other processes have come to it, too. No two members of the group are on one physical device.

@@ -22,7 +22,7 @@ void* OpenPlugin(const PluginLibrary& library, std::string& why);
 
 // The one symbol by which the library of the CUDA device is entered. Library and program are of one build: the version changes with every
 // change of device.h or kernel.h.
-inline constexpr int kPluginVersion = 3;
+inline constexpr int kPluginVersion = 4;
 inline constexpr char kCudaPlatformEntry[] = "gradloom_cuda_platform";
 
 extern "C" {

@@ -63,6 +63,7 @@ std::vector<DeviceInstruction>* DeviceIssuer::NextBody(Lane& lane) {
   if (frame.round < instruction.trip_bound) return &front.bodies[0];
   // The step goes on to its end, as behind a kernel that has found an index out of range: nobody waits for ever for what is left of it.
   if (endless_ == nullptr) endless_ = &instruction;
+  memories_.rank(lane.rank).device->Refuse(lane.stream);
   return nullptr;
 }
 

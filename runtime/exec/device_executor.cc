@@ -265,15 +265,20 @@ void DeviceExecutor::DropGraphs() {
 }
 
 void DeviceExecutor::CheckFault() {
+  // All are taken, or the next step would find what is left.
+  std::optional<FoundFault> first;
   for (size_t r = memories_.first(); r < memories_.last(); ++r) {
-    const std::optional<FoundFault> fault = memories_.rank(r).device->TakeFault();
-    if (!fault) continue;
-    const Instruction& at = *places_[static_cast<size_t>(fault->site)].instruction;
+    std::optional<FoundFault> fault = memories_.rank(r).device->TakeFault();
+    if (!first) first = std::move(fault);
+  }
+  const Instruction* const loop = issuer_.TakeEndless();
+  if (first) {
+    const Instruction& at = *places_[static_cast<size_t>(first->site)].instruction;
     // Names of our own operators say nothing to people.
-    throw Error(ErrorCode::kData, (at.domain == "gradloom" ? "" : at.op + ": ") + fault->what, NodeOf(at));
+    throw Error(ErrorCode::kData, (at.domain == "gradloom" ? "" : at.op + ": ") + first->what, NodeOf(at));
   }
   // Where a kernel has found something wrong, that may be why a loop went on.
-  if (const Instruction* const loop = issuer_.TakeEndless(); loop != nullptr) ThrowEndless(*loop);
+  if (loop != nullptr) ThrowEndless(*loop);
 }
 
 // Of several devices the one that waits least is what the others are waiting for.

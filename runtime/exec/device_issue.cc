@@ -207,7 +207,12 @@ void DeviceIssuer::Enqueue(Lane& lane) {
 void DeviceIssuer::EnqueueWork(const DeviceInstruction& prepared, const Lane& lane) {
   const auto s = static_cast<size_t>(options_.slot);
   if (prepared.instruction->kind == InstructionKind::kCopy) {
-    memories_.rank(lane.rank).device->Copy(prepared.outputs[s][0], prepared.inputs[s][0], prepared.bytes, lane.stream);
+    Device& device = *memories_.rank(lane.rank).device;
+    if (prepared.keeps_state) {
+      device.CopyState(prepared.outputs[s][0], prepared.inputs[s][0], prepared.bytes, lane.stream);
+    } else {
+      device.Copy(prepared.outputs[s][0], prepared.inputs[s][0], prepared.bytes, lane.stream);
+    }
   } else {
     prepared.kernel->Run(prepared.inputs[s].data(), prepared.outputs[s].data(), prepared.scratch, lane.stream);
   }

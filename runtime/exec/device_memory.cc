@@ -133,6 +133,7 @@ DeviceMemories::DeviceMemories(const Plan& plan, const ExecutorOptions& options,
   for (size_t r = first(); r < last(); ++r) devices.push_back(ranks_[r].device.get());
   // What parts of a model send each other is copied.
   if (devices.size() > 1) platform.ConnectPeers(devices);
+  if (devices.size() > 1 && keeps_state()) platform.ShareRefusals(devices);
   for (const Program& program : plan.programs) {
     for (size_t r = first(); r < last(); ++r) {
       if (plan.PlaceOf(r) != program.place) continue;

@@ -75,6 +75,9 @@ class DeviceMemories {
   // Those of this process, which has no memory of others.
   size_t first() const { return static_cast<size_t>(own_.first); }
   size_t last() const { return static_cast<size_t>(own_.last); }  // behind them
+  // Whether a step that is refused changes nothing: with ranks in other processes, which are not told before the step has ended, all do go
+  // on alike, and the job ends.
+  bool keeps_state() const { return first() == 0 && last() == ranks(); }
   // Of the first of them.
   Device& device() const { return *ranks_[first()].device; }
   RankMemory& rank(size_t rank) { return ranks_[rank]; }

@@ -1,5 +1,6 @@
 #include "runtime/exec/device_prepare.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,13 @@ int64_t CountDecisions(const Program& program) {
     for (const Program& body : instruction.bodies) count += CountDecisions(body);
   }
   return count;
+}
+
+// Whether it writes what lives between steps.
+bool WritesState(const Program& program, const Instruction& instruction) {
+  return std::any_of(instruction.uses.begin(), instruction.uses.end(), [&](const Use& use) {
+    return use.access == Access::kWrite && use.buffer >= 0 && program.buffers[static_cast<size_t>(use.buffer)].arena == Arena::kState;
+  });
 }
 
 // Runs of launches and copies, here and in bodies.
@@ -174,11 +182,12 @@ class DevicePreparation {
         const KernelRow* const row = FindKernel(instruction.kernel);
         if (row == nullptr) throw Error(ErrorCode::kPlan, "no kernel '" + Escaped(instruction.kernel) + "' in this build");
         places_.push_back({&instruction});
-        prepared.kernel =
-            memories_.rank(rank).device->NewKernel(*row, CallOf(plan_, program, instruction), static_cast<int>(places_.size()) - 1);
+        const bool keeps_state = row->keeps_state && memories_.keeps_state() && WritesState(program, instruction);
+        prepared.kernel = memories_.rank(rank).device->NewKernel(*row, CallOf(plan_, program, instruction),
+                                                                 static_cast<int>(places_.size()) - 1, keeps_state);
         return;
       }
-      case InstructionKind::kCopy:
+      case InstructionKind::kCopy: prepared.keeps_state = memories_.keeps_state() && WritesState(program, instruction); return;
       case InstructionKind::kRecord:
       case InstructionKind::kWait:
       case InstructionKind::kIf:

@@ -73,6 +73,7 @@ struct DeviceInstruction {
   int peer = -1;                                              // of a transfer: rank
   std::array<std::vector<DeviceGroup::Operand>, 2> operands;  // of a collective, by input slot
   std::vector<std::vector<DeviceInstruction>> bodies;         // of an if: then, else; of a loop one
+  bool keeps_state = false;                                   // of a copy: it goes to what lives between steps, unless that is refused
   DecisionOperands* decision = nullptr;                       // of an if or a loop: where its operands are copied to
   bool apart = false;                                         // whether it is done together with devices of other processes
   DeviceEvent begin, end;                                     // where it is timed

@@ -324,6 +324,7 @@ class Sweep {
                       Describe(program_, *late) + ", which may refuse the batch: the step would fail and have changed it");
     }
     const std::vector<int>& meetings = facts.communication;
+    if (!refusing.empty() || !meetings.empty()) CheckKeepsState(facts);
     facts.may_refuse = !refusing.empty();
     facts.told_at = facts.changes_after = meetings.size();
     const auto begins_after_all = [&](int meeting) {
@@ -334,6 +335,20 @@ class Sweep {
       const auto ended = [&, at = write](int meeting) { return before(meeting, at); };
       const auto first_open = std::partition_point(meetings.begin(), meetings.end(), ended);
       facts.changes_after = std::min(facts.changes_after, static_cast<size_t>(first_open - meetings.begin()));
+    }
+  }
+
+  // Behind a kernel that refuses the batch a device goes on, and the CPU stops.
+  void CheckKeepsState(const ProgramFacts& facts) {
+    for (const auto& [state, write] : facts.state_writes) {
+      const Instruction& instruction = program_.instructions[static_cast<size_t>(write)];
+      const int device = program_.streams[static_cast<size_t>(instruction.stream)].device;
+      if (scope_.plan.targets[static_cast<size_t>(device)].device == DeviceKind::kCpu) continue;
+      const KernelRow* const row = instruction.kind == InstructionKind::kLaunch ? scope_.find(instruction.kernel) : nullptr;
+      if (instruction.kind == InstructionKind::kCopy || (row != nullptr && row->keeps_state)) continue;
+      faults_.Add("order", At(write),
+                  "changes state '" + Escaped(scope_.plan.state[static_cast<size_t>(state)].name) +
+                      "', and does not look whether the batch has been refused: the step would fail and have changed it");
     }
   }
 

@@ -12,7 +12,8 @@
 //   order      every two accesses to the same bytes, one of them a write, are ordered by streams and events;
 //              every wait has a record before it, so that no program can wait for itself
 //              Where the plan says that failed steps change nothing (kFailedSteps), what lives between steps is written after all that may
-//              refuse a batch by its numbers, a label that is no class for one
+//              refuse a batch by its numbers, a label that is no class for one, and on a device, which goes on behind that, by
+//              what looks whether the batch has been refused (KernelRow::keeps_state)
 //   values     every read gets the bytes of the one instruction that wrote that buffer: memory is reused
 //              only after the last read, nothing uninitialised is read, no update comes too early
 // and for every entry:

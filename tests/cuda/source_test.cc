@@ -18,7 +18,7 @@ TEST(RuntimeSources, CompileForEveryArchitecture) {
     const OperandType wide{DType::kFloat32, {2, 8}, {}}, row{DType::kFloat32, {8}, {}}, truth{DType::kBool, {2, 1}, {}};
     const KernelCall call{
         .op = "Fused", .domain = "gradloom", .attributes = program.ToAttributes(), .inputs = {wide, row, truth}, .outputs = {wide}};
-    const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program);
+    const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program, true);
     EXPECT_EQ(source.width, 4);
     try {
       EXPECT_FALSE(cuda::CompileForDevice(source.text, "sm_90").empty());
@@ -39,7 +39,7 @@ TEST(RuntimeSources, ShapesDecideTheWidth) {
                           .attributes = program.ToAttributes(),
                           .inputs = {{dtype, a, {}}, {dtype, b, {}}},
                           .outputs = {{dtype, out, {}}}};
-    const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program);
+    const cuda::PointwiseSource source = cuda::WritePointwiseSource(call, program, false);
     EXPECT_FALSE(cuda::CompileForDevice(source.text, "sm_80").empty());
     return source.width;
   };

@@ -54,12 +54,14 @@ class Queue {
 // Kernels of plans may write where they read, those of the reference may not: inputs are copied first.
 class PlainKernel : public Kernel {
  public:
-  PlainKernel(KernelCall call, Queue& queue) : call_(std::move(call)), queue_(queue) {}
+  // `keeps`: where it is true, outputs stay as they are.
+  PlainKernel(KernelCall call, Queue& queue, const bool* keeps) : call_(std::move(call)), queue_(queue), keeps_(keeps) {}
 
   void Run(const void* const* inputs, void* const* outputs, void*, void*) override {
     std::vector<const void*> from(inputs, inputs + call_.inputs.size());
     std::vector<void*> to(outputs, outputs + call_.outputs.size());
     queue_.Do([this, from = std::move(from), to = std::move(to)] {
+      if (keeps_ != nullptr && *keeps_) return;
       std::vector<Tensor> tensors;
       for (size_t i = 0; i < from.size(); ++i) {
         const OperandType& type = call_.inputs[i];
@@ -75,6 +77,7 @@ class PlainKernel : public Kernel {
  private:
   const KernelCall call_;
   Queue& queue_;
+  const bool* const keeps_;
 };
 
 // What memory the device has given out.
@@ -137,20 +140,33 @@ class PlainDevice : public Device {
   void BeginRange(const std::string&) override {}
   void EndRange() noexcept override {}
 
-  std::unique_ptr<Kernel> NewKernel(const KernelRow&, const KernelCall& call, int) override {
+  std::unique_ptr<Kernel> NewKernel(const KernelRow&, const KernelCall& call, int, bool keeps_state) override {
     for (const auto* operands : {&call.inputs, &call.outputs}) {
       for (const OperandType& operand : *operands) {
         if (!operand.layout.plain()) throw Error(ErrorCode::kUnsupported, call.op + " in the layout " + operand.layout.ToString());
       }
     }
-    return std::make_unique<PlainKernel>(call, queue_);
+    return std::make_unique<PlainKernel>(call, queue_, keeps_state ? &refused_ : nullptr);
   }
-  // The reference says at once, as an error, what is wrong with its data.
-  std::optional<FoundFault> TakeFault() override { return std::nullopt; }
+  void CopyState(void* to, const void* from, int64_t bytes, void*) override {
+    if (bytes == 0) return;
+    queue_.Do([=, this] {
+      if (!refused_) std::memcpy(to, from, static_cast<size_t>(bytes));
+    });
+  }
+  void Refuse(void*) override {
+    queue_.Do([this] { refused_ = true; });
+  }
+  // The reference says at once, as an error, what is wrong with its data, and nothing behind it is done.
+  std::optional<FoundFault> TakeFault() override {
+    refused_ = false;
+    return std::nullopt;
+  }
 
  private:
   Blocks& blocks_;
   Queue queue_;
+  bool refused_ = false;  // the present step
 };
 
 class Platform : public DevicePlatform {
@@ -172,6 +188,7 @@ class Platform : public DevicePlatform {
     if (ordinal != 0) throw Error(ErrorCode::kDevice, "there is one device, cuda:0");
     return std::make_unique<PlainDevice>(blocks_);
   }
+  void ShareRefusals(std::span<Device* const>) override {}
   std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const>) override { return NoGroups(); }
   std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const>, const DeviceMeeting&) override { return NoGroups(); }
   std::string NewMeeting() override { return ""; }

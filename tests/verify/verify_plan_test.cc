@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <map>
 
 #include "gtest/gtest.h"
 #include "runtime/base/error.h"
@@ -201,6 +202,31 @@ TEST(VerifyPlan, LetsAStepThatFailsChangeNothing) {
   Plan before = RowsAndUpdate(Waits::kNo);
   before.properties.clear();
   EXPECT_EQ(Text(Verify(before, FindTestKernel)), "");
+}
+
+// The test kernels as a device's, whose steps go on behind a refusal; the update is of a row that looks whether there was one, or of
+// another.
+template <bool kKeepsState>
+const KernelRow* FindDeviceKernel(std::string_view name) {
+  static std::map<std::string_view, KernelRow> rows;
+  const KernelRow* const row = FindTestKernel(name);
+  if (row == nullptr) return nullptr;
+  KernelRow& of_device = rows.emplace(row->name, *row).first->second;
+  of_device.device = DeviceKind::kCuda;
+  of_device.keeps_state = kKeepsState;
+  return &of_device;
+}
+
+TEST(VerifyPlan, LetsADeviceKeepStateInAStepThatFails) {
+  Plan plan = RowsAndUpdate(Waits::kUpdate);
+  plan.targets.front().device = DeviceKind::kCuda;
+  EXPECT_EQ(Text(Verify(plan, FindDeviceKernel<true>)), "");
+  const std::string refused = Text(Verify(plan, FindDeviceKernel<false>));
+  EXPECT_NE(refused.find("changes state 'w', and does not look whether the batch has been refused"), std::string::npos) << refused;
+  // Where nothing refuses, nothing has to be kept.
+  Plan taken = Sample("training");
+  taken.targets.front().device = DeviceKind::kCuda;
+  EXPECT_EQ(Text(Verify(taken, FindDeviceKernel<false>)), "");
 }
 
 // Two copies of a model, each of which looks at its indices, meets the other and updates, in this order or another.

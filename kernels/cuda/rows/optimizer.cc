@@ -81,11 +81,18 @@ constexpr KernelRow MultiTensorRow(std::string_view name, std::span<const Aliasi
           .domain = "gradloom",
           .device = DeviceKind::kCuda,
           .rejects = RejectsMultiTensor<kNumStates>,
-          .may_alias = may_alias};
+          .may_alias = may_alias,
+          .keeps_state = true};
 }
 
 constexpr KernelRow Row(std::string_view name, std::string_view op, std::span<const Aliasing> may_alias) {
-  return {.name = name, .op = op, .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = RejectsUpdate, .may_alias = may_alias};
+  return {.name = name,
+          .op = op,
+          .domain = "gradloom",
+          .device = DeviceKind::kCuda,
+          .rejects = RejectsUpdate,
+          .may_alias = may_alias,
+          .keeps_state = true};
 }
 
 constexpr KernelRow kRows[] = {
@@ -101,7 +108,8 @@ constexpr KernelRow kRows[] = {
      .domain = "gradloom",
      .device = DeviceKind::kCuda,
      .rejects = RejectsLambApply,
-     .may_alias = kApplyInPlace},
+     .may_alias = kApplyInPlace,
+     .keeps_state = true},
     MultiTensorRow<0>("cuda.gradloom.MultiTensorUpdate0", kInPlace0),
     MultiTensorRow<1>("cuda.gradloom.MultiTensorUpdate1", kInPlace1),
     MultiTensorRow<2>("cuda.gradloom.MultiTensorUpdate2", kInPlace2),

@@ -44,7 +44,13 @@ struct Table {
 
   void Add(std::string_view op, std::string_view domain, std::span<const Aliasing> alias) {
     names.push_back("cuda.pointwise." + std::string(op));
-    rows.push_back({.name = names.back(), .op = op, .domain = domain, .device = DeviceKind::kCuda, .rejects = Rejects, .may_alias = alias});
+    rows.push_back({.name = names.back(),
+                    .op = op,
+                    .domain = domain,
+                    .device = DeviceKind::kCuda,
+                    .rejects = Rejects,
+                    .may_alias = alias,
+                    .keeps_state = true});
   }
 
   void AddFused() {
@@ -53,9 +59,14 @@ struct Table {
                     .domain = "gradloom",
                     .device = DeviceKind::kCuda,
                     .rejects = RejectsMixed,
-                    .may_alias = any});
-    rows.push_back(
-        {.name = "cuda.pointwise.FusedMixed", .op = "Fused", .domain = "gradloom", .device = DeviceKind::kCuda, .rejects = Rejects});
+                    .may_alias = any,
+                    .keeps_state = true});
+    rows.push_back({.name = "cuda.pointwise.FusedMixed",
+                    .op = "Fused",
+                    .domain = "gradloom",
+                    .device = DeviceKind::kCuda,
+                    .rejects = Rejects,
+                    .keeps_state = true});
   }
 
   Table() {

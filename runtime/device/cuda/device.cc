@@ -12,6 +12,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_kernel.h"
 #include "kernels/cuda/delay.h"
+#include "kernels/cuda/kept_state.h"
 #include "kernels/cuda/libraries.h"
 #include "runtime/device/cuda/versions.h"
 
@@ -91,7 +92,7 @@ class CudaDevice : public Device {
     Use();
     libraries_ = std::make_unique<Libraries>(ordinal);
     libraries_->algorithms().SetEnvironment(EnvironmentOf(ordinal));
-    fault_.reset(reinterpret_cast<DataFault*>(Allocate(sizeof(DataFault))));
+    fault_.reset(Allocate(sizeof(DataFault)));
     ForgetFault();
   }
 
@@ -236,36 +237,92 @@ class CudaDevice : public Device {
   std::string algorithms() const override { return libraries_->algorithms().text(); }
   std::vector<std::string> TakeNotes() override { return libraries_->TakeNotes(); }
 
-  std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site) override {
+  std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool keeps_state) override {
     Use();
-    return std::make_unique<KernelOnDevice>(ordinal_, MakeCudaKernel(row, call, {site, fault_.get(), libraries_.get()}));
+    const int32_t* const word = keeps_state ? refused() : nullptr;
+    return std::make_unique<KernelOnDevice>(ordinal_, MakeCudaKernel(row, call, {site, fault(), libraries_.get(), word}));
+  }
+  void CopyState(void* to, const void* from, int64_t bytes, void* stream) override {
+    Use();
+    EnqueueStateCopy(to, from, bytes, refused(), Stream(stream));
+  }
+  void Refuse(void* stream) override {
+    Use();
+    EnqueueRefusal(fault(), Stream(stream));
   }
   std::optional<FoundFault> TakeFault() override {
     Use();
     DataFault found;
-    GRADLOOM_CUDA(cudaMemcpy(&found, fault_.get(), sizeof found, cudaMemcpyDefault));
-    if (found.site < 0) return std::nullopt;
+    GRADLOOM_CUDA(cudaMemcpy(&found, fault(), sizeof found, cudaMemcpyDefault));
+    if (shared_ != nullptr) *shared_ = 0;
+    if (found.site < 0 && found.refused == 0) return std::nullopt;
     ForgetFault();
+    if (found.site < 0) return std::nullopt;
     return FoundFault{found.site, TextOf(found)};
   }
 
+  // The words of others, or one of the host's memory that is read by all.
+  void TellRefusals(const std::vector<int32_t*>& words) {
+    Use();
+    told_.reset(Allocate(static_cast<int64_t>(words.size() * sizeof(int32_t*))));
+    GRADLOOM_CUDA(cudaMemcpy(told_.get(), words.data(), words.size() * sizeof(int32_t*), cudaMemcpyDefault));
+    num_told_ = static_cast<int32_t>(words.size());
+    ForgetFault();
+  }
+  int32_t* refused() const { return shared_ != nullptr ? shared_.get() : &fault()->refused; }
+  void ReadRefusals(std::shared_ptr<int32_t> shared) { shared_ = std::move(shared); }
+
  private:
   void Use() { GRADLOOM_CUDA(cudaSetDevice(ordinal_)); }
+  DataFault* fault() const { return reinterpret_cast<DataFault*>(fault_.get()); }
   void ForgetFault() {
-    const DataFault none;
-    GRADLOOM_CUDA(cudaMemcpy(fault_.get(), &none, sizeof none, cudaMemcpyDefault));
+    DataFault none;
+    none.num_told = num_told_;
+    none.told = reinterpret_cast<int32_t* const*>(told_.get());
+    GRADLOOM_CUDA(cudaMemcpy(fault(), &none, sizeof none, cudaMemcpyDefault));
   }
 
   struct FreeMemory {
-    void operator()(DataFault* memory) const { cudaFree(memory); }
+    void operator()(std::byte* memory) const { cudaFree(memory); }
   };
+  using OwnMemory = std::unique_ptr<std::byte, FreeMemory>;  // of the device
 
   int ordinal_;
   std::unique_ptr<Libraries> libraries_;
-  std::unique_ptr<DataFault, FreeMemory> fault_;  // memory of the device
+  OwnMemory fault_, told_;  // a DataFault, and what it points to
+  int32_t num_told_ = 0;
+  std::shared_ptr<int32_t> shared_;  // the word of all devices of a step, of which one cannot read another's memory; null: the fault's own
 };
 
 }  // namespace
+
+void ShareRefusals(std::span<Device* const> members, bool readable) {
+  std::vector<CudaDevice*> devices;
+  for (Device* const member : members) devices.push_back(static_cast<CudaDevice*>(member));
+  if (readable) {
+    for (CudaDevice* const device : devices) {
+      std::vector<int32_t*> others;
+      for (CudaDevice* const other : devices) {
+        if (other != device) others.push_back(other->refused());
+      }
+      device->TellRefusals(others);
+    }
+    return;
+  }
+  auto* const word = reinterpret_cast<int32_t*>(devices[0]->AllocatePinned(sizeof(int32_t)));
+  if (word == nullptr) {
+    throw Error(
+        ErrorCode::kResource,
+        "the system refuses 4 bytes of pinned memory, by which GPUs that cannot read each other's memory tell that a batch is refused", "",
+        "a higher limit of locked memory (ulimit -l)");
+  }
+  *word = 0;
+  const std::shared_ptr<int32_t> shared(word, [](int32_t* memory) { cudaFreeHost(memory); });
+  for (CudaDevice* const device : devices) {
+    device->TellRefusals({word});
+    device->ReadRefusals(shared);
+  }
+}
 
 std::unique_ptr<Device> OpenDevice(int ordinal) {
   int count = 0;

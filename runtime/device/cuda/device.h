@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "runtime/device/device.h"
 
@@ -9,6 +10,9 @@ namespace gradloom::cuda {
 
 // Opens a logical device. Throws Error(kDevice).
 std::unique_ptr<Device> OpenDevice(int ordinal);
+
+// As DevicePlatform::ShareRefusals; `readable`: all of them read each other's memory.
+void ShareRefusals(std::span<Device* const> members, bool readable);
 
 // Collectives by kernels of ours: members on one GPU, or on several that read each other's memory. Sums are made as a binary tree over the
 // members, ((0 + 1) + (2 + 3)) + ..., as on the CPU.

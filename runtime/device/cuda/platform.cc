@@ -75,16 +75,16 @@ class CudaDevicePlatform : public DevicePlatform {
     }
   }
 
+  void ShareRefusals(std::span<Device* const> members) override {
+    if (members.size() > 1) cuda::ShareRefusals(members, LetReadAll(members));
+  }
+
   std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) override {
-    bool apart = true, readable = true;
+    bool apart = true;
     for (size_t a = 0; a < members.size(); ++a) {
-      for (size_t b = 0; b < members.size(); ++b) {
-        if (a == b) continue;
-        const bool same = members[a]->ordinal() == members[b]->ordinal();
-        apart = apart && !same;
-        readable = readable && (same || LetRead(members[a]->ordinal(), members[b]->ordinal()));
-      }
+      for (size_t b = 0; b < a; ++b) apart = apart && members[a]->ordinal() != members[b]->ordinal();
     }
+    const bool readable = LetReadAll(members);
     // NCCL wants a GPU for each member, and is the faster there.
     if (apart && members.size() > 1) return NewNcclGroup(members);
     if (readable) return NewLocalGroup(members);
@@ -98,6 +98,17 @@ class CudaDevicePlatform : public DevicePlatform {
   std::string NewMeeting() override { return NewNcclMeeting(); }
 
  private:
+  // Whether all of them read each other's memory from now on.
+  static bool LetReadAll(std::span<Device* const> members) {
+    bool all = true;
+    for (const Device* reader : members) {
+      for (const Device* other : members) {
+        if (reader->ordinal() != other->ordinal()) all = all && LetRead(reader->ordinal(), other->ordinal());
+      }
+    }
+    return all;
+  }
+
   static bool LetRead(int reader, int other) {
     int can = 0;
     GRADLOOM_CUDA(cudaDeviceCanAccessPeer(&can, reader, other));
