@@ -118,6 +118,26 @@ class HeardOfRefusals {
 void CheckOrder(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
 // tables of the plan: targets, state, constants, step, groups.
 void CheckTables(const Plan& plan, FaultList& faults);
+// An entry, for the checks of its ranks.
+class EntryRanks {
+ public:
+  // All borrowed; `facts` by program.
+  EntryRanks(const Plan& plan, int entry, const std::vector<ProgramFacts>& facts, FaultList& faults);
+
+ protected:
+  const Program& program(size_t rank) const { return plan_.programs[static_cast<size_t>(entry_.ranks[rank].program)]; }
+  const ProgramFacts& facts(size_t rank) const { return facts_[static_cast<size_t>(entry_.ranks[rank].program)]; }
+  std::string Rank(size_t rank) const { return name_ + ", rank " + std::to_string(rank); }
+
+  const Plan& plan_;
+  const Entry& entry_;
+  const std::string name_;
+  const std::vector<ProgramFacts>& facts_;
+  FaultList& faults_;
+};
+
+// ranks: all come to the same meetings. The ranks' programs have been found sound.
+void CheckMeetings(const EntryRanks& ranks);
 // ranks: entries over programs.
 void CheckEntry(const Plan& plan, int entry, const std::vector<ProgramFacts>& facts, FaultList& faults);
 

@@ -1,0 +1,218 @@
+// ranks: how those of an entry meet in collectives and transfers, and what they know of each other's refusals by it.
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/checked.h"
+#include "runtime/plan/verify_scope.h"
+
+namespace gradloom::verify {
+namespace {
+
+constexpr size_t kMaxMeetings = size_t{1} << 26;
+
+class MeetingCheck : EntryRanks {
+ public:
+  explicit MeetingCheck(const EntryRanks& ranks) : EntryRanks(ranks) {
+    for (const Group& group : plan_.groups) members_.emplace_back(group.ranks.begin(), group.ranks.end());
+  }
+
+  void Run() {
+    if (CheckBindings()) Meet();
+  }
+
+ private:
+  const Instruction& At(size_t rank, size_t meeting) const {
+    return program(rank).instructions[static_cast<size_t>(facts(rank).communication[meeting])];
+  }
+  const Group& GroupOf(size_t rank, const Instruction& i) const {
+    return plan_.groups[static_cast<size_t>(entry_.ranks[rank].groups[static_cast<size_t>(i.group)])];
+  }
+  int64_t Bytes(size_t rank, const Instruction& i, size_t use) const {
+    return program(rank).buffers[static_cast<size_t>(i.uses[use].buffer)].bytes;
+  }
+  DType Type(size_t rank, const Instruction& i) const { return program(rank).buffers[static_cast<size_t>(i.uses[0].buffer)].dtype; }
+
+  // Slots lead to groups of which the rank is a member and to other ranks.
+  bool CheckBindings() {
+    size_t meetings = 0;
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) {
+      meetings += facts(r).communication.size();
+      if (meetings > kMaxMeetings) {
+        faults_.Add("ranks", name_, "has more communication than can be checked");
+        return false;
+      }
+      for (size_t k = 0; k < facts(r).communication.size(); ++k) {
+        const std::string wrong = BindingFault(r, At(r, k));
+        if (wrong.empty()) continue;
+        faults_.Add("ranks", Where(r, k), wrong);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::string BindingFault(size_t r, const Instruction& i) const {
+    const RankBinding& rank = entry_.ranks[r];
+    if (i.kind != InstructionKind::kCollective) {
+      const size_t slot = static_cast<size_t>(i.peer);
+      const bool bound = slot < rank.peers.size() && rank.peers[slot] >= 0 && rank.peers[slot] < static_cast<int>(entry_.ranks.size());
+      return bound && rank.peers[slot] != static_cast<int>(r) ? "" : "peer slot " + std::to_string(i.peer) + " leads to no other rank";
+    }
+    const size_t slot = static_cast<size_t>(i.group);
+    const int group = slot < rank.groups.size() ? rank.groups[slot] : -1;
+    if (group < 0 || group >= static_cast<int>(plan_.groups.size())) return "group slot " + std::to_string(i.group) + " leads to no group";
+    const std::vector<int>& members = plan_.groups[static_cast<size_t>(group)].ranks;
+    if (!IsMember(group, static_cast<int>(r))) return "the rank is no member of group " + std::to_string(group);
+    if (i.root >= static_cast<int>(members.size()))
+      return "root " + std::to_string(i.root) + " is out of range: the group has " + std::to_string(members.size()) + " members";
+    const int64_t small = i.collective == Collective::kReduceScatterSum ? Bytes(r, i, 1) : Bytes(r, i, 0);
+    const int64_t large = i.collective == Collective::kReduceScatterSum ? Bytes(r, i, 0) : Bytes(r, i, 1);
+    const bool scattered = i.collective == Collective::kReduceScatterSum || i.collective == Collective::kAllGather;
+    if (scattered && CheckedMul(small, static_cast<int64_t>(members.size())) != large) {
+      return std::to_string(large) + " bytes are not those of " + std::to_string(members.size()) + " members with " +
+             std::to_string(small) + " each";
+    }
+    return "";
+  }
+
+  bool IsMember(int group, int rank) const { return members_[static_cast<size_t>(group)].contains(rank); }
+
+  std::string Where(size_t rank, size_t meeting) const {
+    return Rank(rank) + (meeting < facts(rank).communication.size() ? ", " + Describe(program(rank), facts(rank).communication[meeting])
+                                                                    : ", at its end");
+  }
+
+  // On each rank communication is one chain, and what lies between always gets done. So the ranks can be
+  // followed from meeting to meeting: one takes place when all its ranks have come to it, whatever else
+  // happens; if all ranks reach their ends this way no order of events can keep them from it.
+  void Meet() {
+    next_.assign(entry_.ranks.size(), 0);
+    arrived_.assign(plan_.groups.size(), 0);
+    waits_.assign(entry_.ranks.size(), false);
+    std::vector<const ProgramFacts*> by_rank;
+    for (size_t r = 0; r < entry_.ranks.size(); ++r) by_rank.push_back(&facts(r));
+    const bool may_refuse = std::any_of(by_rank.begin(), by_rank.end(), [](const ProgramFacts* rank) { return rank->may_refuse; });
+    if (may_refuse && by_rank.size() > 1) heard_.emplace(by_rank);
+    std::vector<size_t> moved(entry_.ranks.size());
+    for (size_t r = 0; r < moved.size(); ++r) moved[r] = r;
+    while (!moved.empty() && !faults_.full()) {
+      const size_t rank = moved.back();
+      moved.pop_back();
+      if (next_[rank] == facts(rank).communication.size()) continue;
+      const Instruction& i = At(rank, next_[rank]);
+      std::vector<size_t> together = i.kind == InstructionKind::kCollective ? ArriveAtCollective(rank, i) : ArriveAtTransfer(rank, i);
+      if (heard_) TellOfRefusals(together);
+      for (size_t member : together) {
+        ++next_[member];
+        moved.push_back(member);
+      }
+    }
+    for (size_t r = 0; r < next_.size(); ++r) {
+      if (next_[r] < facts(r).communication.size()) return ReportStuck(r);
+    }
+    if (heard_) CheckRefusals();
+  }
+
+  // What the ranks tell each other by a meeting: in a collective all do, but for a broadcast; a receiver tells nothing, and a sender hears
+  // nothing.
+  void TellOfRefusals(const std::vector<size_t>& together) {
+    std::vector<HeardOfRefusals::Arrival> arrivals;
+    for (size_t member : together) {
+      const Instruction& i = At(member, next_[member]);
+      bool tells = i.kind != InstructionKind::kRecv;
+      if (i.kind == InstructionKind::kCollective && i.collective == Collective::kBroadcast)
+        tells = GroupOf(member, i).ranks[static_cast<size_t>(i.root)] == static_cast<int>(member);
+      arrivals.push_back({member, next_[member], tells, i.kind != InstructionKind::kSend});
+    }
+    heard_->Meet(arrivals);
+  }
+
+  // Copies of the same part of the model change what they keep when all are known to take the batch, where they ever know. One that has
+  // no samples looks at nothing but what all of them look at, weights, and goes by its gradients.
+  void CheckRefusals() {
+    for (size_t s = 0; s < entry_.ranks.size(); ++s) {
+      if (facts(s).state_writes.empty() || entry_.ranks[s].shard_length == 0) continue;
+      for (size_t r = 0; r < entry_.ranks.size(); ++r) {
+        if (r == s || entry_.ranks[r].shard_length == 0 || program(r).place != program(s).place || !heard_->TooLate(s, r)) continue;
+        faults_.Add("ranks", Rank(s),
+                    "changes state before it has met rank " + std::to_string(r) +
+                        ", which may refuse the batch until then: the step would fail and have changed it");
+        return;
+      }
+    }
+  }
+
+  // The ranks that meet now that `rank` has come: all of the group, or none.
+  std::vector<size_t> ArriveAtCollective(size_t rank, const Instruction& i) {
+    const size_t group = static_cast<size_t>(entry_.ranks[rank].groups[static_cast<size_t>(i.group)]);
+    const std::vector<int>& members = plan_.groups[group].ranks;
+    // A rank can be looked at again before the others have come.
+    if (waits_[rank]) return {};
+    waits_[rank] = true;
+    if (++arrived_[group] < members.size()) return {};
+    arrived_[group] = 0;
+    for (int member : members) waits_[static_cast<size_t>(member)] = false;
+    for (int member : members) CompareCollective(rank, static_cast<size_t>(member));
+    return {members.begin(), members.end()};
+  }
+
+  void CompareCollective(size_t a, size_t b) {
+    const Instruction& x = At(a, next_[a]);
+    const Instruction& y = At(b, next_[b]);
+    const auto same = [&](size_t k) {
+      const Buffer &one = program(a).buffers[static_cast<size_t>(x.uses[k].buffer)],
+                   &two = program(b).buffers[static_cast<size_t>(y.uses[k].buffer)];
+      return one.dtype == two.dtype && one.bytes == two.bytes && one.layout == two.layout;
+    };
+    bool equal = x.collective == y.collective && x.root == y.root && x.tag == y.tag && x.uses.size() == y.uses.size();
+    for (size_t k = 0; equal && k < x.uses.size() / 2; ++k) equal = same(k);
+    if (equal) return;
+    faults_.Add("ranks", Where(b, next_[b]),
+                "meets " + Where(a, next_[a]) + " with another collective, tag, type, root, layout or size (" +
+                    std::to_string(Bytes(b, y, 0)) + " and " + std::to_string(Bytes(a, x, 0)) + " bytes)");
+  }
+
+  std::vector<size_t> ArriveAtTransfer(size_t rank, const Instruction& i) {
+    const size_t peer = static_cast<size_t>(entry_.ranks[rank].peers[static_cast<size_t>(i.peer)]);
+    if (next_[peer] == facts(peer).communication.size()) return {};
+    const Instruction& other = At(peer, next_[peer]);
+    if (other.kind == InstructionKind::kCollective || other.kind == i.kind) return {};
+    if (entry_.ranks[peer].peers[static_cast<size_t>(other.peer)] != static_cast<int>(rank)) return {};
+    if (i.tag != other.tag || Type(rank, i) != Type(peer, other) || Bytes(rank, i, 0) != Bytes(peer, other, 0)) {
+      faults_.Add("ranks", Where(rank, next_[rank]), "meets " + Where(peer, next_[peer]) + " with another tag, type or size");
+    }
+    return {rank, peer};
+  }
+
+  void ReportStuck(size_t rank) {
+    const Instruction& i = At(rank, next_[rank]);
+    size_t missing = rank;
+    if (i.kind != InstructionKind::kCollective) {
+      missing = static_cast<size_t>(entry_.ranks[rank].peers[static_cast<size_t>(i.peer)]);
+    } else {
+      const int group = entry_.ranks[rank].groups[static_cast<size_t>(i.group)];
+      for (int member : GroupOf(rank, i).ranks) {
+        const size_t m = static_cast<size_t>(member);
+        const bool here = next_[m] < facts(m).communication.size() && At(m, next_[m]).kind == InstructionKind::kCollective &&
+                          entry_.ranks[m].groups[static_cast<size_t>(At(m, next_[m]).group)] == group;
+        if (!here) missing = m;
+      }
+    }
+    faults_.Add("ranks", Where(rank, next_[rank]), "waits for ever: " + Where(missing, next_[missing]) + ", does not come to it");
+  }
+
+  std::vector<size_t> next_;              // by rank: its next meeting
+  std::vector<size_t> arrived_;           // by group: members that have come
+  std::vector<bool> waits_;               // by rank: it has come to its next meeting
+  std::vector<std::set<int>> members_;    // by group
+  std::optional<HeardOfRefusals> heard_;  // none where there is nothing to hear
+};
+
+}  // namespace
+
+void CheckMeetings(const EntryRanks& ranks) { MeetingCheck(ranks).Run(); }
+
+}  // namespace gradloom::verify
