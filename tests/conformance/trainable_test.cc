@@ -32,6 +32,7 @@ const std::map<std::string, Names>& Mistaken() {
       {"matrix_factorisation", {"mean"}},
       {"scalar_parameters", {"gain", "power", "shift"}},
       {"detach_trained_steps_legacy", {"sh", "sx"}},
+      {"everyday_many_streams_dynamo25_plain", {"small"}},
   };
   return cases;
 }
