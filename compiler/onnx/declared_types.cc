@@ -52,9 +52,10 @@ void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
     if (!info.type().tensor_type().has_shape() || found->second.tensor == kNoValue) continue;
     const int declared = info.type().tensor_type().shape().dim_size();
     const Shape& shape = emitter().graph().value(found->second.tensor).shape;
-    if (declared == shape.rank()) continue;
+    if (declared == shape.rank() || misdeclared_) continue;  // the first is named
     const onnx::NodeProto* maker = MakerOf(graph, info.name());
-    if (maker == nullptr || ++misdeclared_ > 1) continue;
+    if (maker == nullptr) continue;
+    misdeclared_ = true;
     result_.warnings.push_back("the file declares '" + Escaped(info.name()) + "' with " + std::to_string(declared) + " axes and " +
                                WhereOf(*maker, scope) + " makes " + shape.ToString() + ": what is made counts");
   }

@@ -250,7 +250,7 @@ class Importer {
   std::set<const void*> updated_;                        // tensors of the file that an algorithm updates
   std::unordered_map<std::string, int> origin_numbers_;  // the last ones given to equal origins
   int64_t unrolled_nodes_ = 0;
-  int64_t misdeclared_ = 0;  // values with another number of axes than declared: the first one is a warning
+  bool misdeclared_ = false;  // a value has another number of axes than declared, and a warning says so
 };
 
 }  // namespace gradloom
