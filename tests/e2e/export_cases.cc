@@ -77,7 +77,10 @@ void ExportCase(const TrainingCase& recorded, const std::string& stem, const Exp
   for (const Feed& feed : plan->entries[static_cast<size_t>(plan->FindEntry(EntryKind::kPredict, options.entries.back().batch))].feeds) {
     const auto found = first.find(feed.name);
     if (found == first.end()) throw Error(ErrorCode::kData, "the case feeds no '" + Escaped(feed.name) + "'");
-    Tensor& input = inputs[feed.name] = WithExtent(found->second, feed.batch_axis, feed.batch_axis < 0 ? 0 : feed.shape[feed.batch_axis]);
+    // Another batch than the case's has the file's extents; else they are those of the case, which may have an axis of its own beside the
+    // batch (all words of some bags).
+    const int axis = options.entries.back().batch == recorded.batch_sizes.front() ? -1 : feed.batch_axis;
+    Tensor& input = inputs[feed.name] = WithExtent(found->second, axis, axis < 0 ? 0 : feed.shape[axis]);
     feeds.emplace(feed.name, input.view());
     arrays.emplace("input/" + feed.name, input);
   }

@@ -25,6 +25,8 @@ onnxruntime.disable_telemetry_events()
 
 # Of the largest output.
 TOLERANCE = 1e-5
+# Operators of onnxruntime's in ONNX's own domain, which its checker does not know.
+UNKNOWN = {"SimplifiedLayerNormalization"}
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
@@ -86,7 +88,15 @@ class ExportTest(unittest.TestCase):
     def test_full_check(self):
         for folder in self.folders:
             with self.subTest(os.path.basename(folder)):
-                onnx.checker.check_model(self.exported(folder) + ".onnx", full_check=True)
+                if UNKNOWN.isdisjoint(n.op_type for n in original(folder).graph.node):
+                    onnx.checker.check_model(self.exported(folder) + ".onnx", full_check=True)
+                else:
+                    self.assertIn("No Op registered", str(self.refusal(folder)))
+
+    def refusal(self, folder):
+        with self.assertRaises(onnx.checker.ValidationError) as refused:
+            onnx.checker.check_model(self.exported(folder) + ".onnx", full_check=True)
+        return refused.exception
 
     def test_the_graph_is_the_original(self):
         for folder in self.folders:
