@@ -5,11 +5,12 @@ import dataclasses
 import torch.nn as nn
 
 from sets import activations, attention, control, convolution, corners, detached, everyday, everyday_data, families, further, further_images, further_series, graphs, idioms
-from sets import library, objectives, practice, practice_scenes, random_graphs, random_mixes, random_nets, random_options, rarer, recent_blocks, recurrent, stray, unheard
+from sets import library, objectives, practice, practice_scenes, random_graphs, random_mixes, random_nets, random_options, rarer, recent_blocks, recurrent, stray
+from sets import unheard, unheard_signals, unheard_tables
 from zoo import _folded
 
 SETS = (everyday, everyday_data, families, further, further_images, further_series, idioms, objectives, rarer, recent_blocks, stray, random_mixes, random_nets,
-        activations, attention, control, convolution, corners, detached, graphs, library, recurrent, practice, practice_scenes, unheard, random_options, random_graphs)
+        activations, attention, control, convolution, corners, detached, graphs, library, recurrent, practice, practice_scenes, unheard, unheard_signals, unheard_tables, random_options, random_graphs)
 
 # exporter, opset, optimize / do_constant_folding, batch of the file (None: any), sizes of the batches
 STYLES = {
