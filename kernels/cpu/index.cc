@@ -43,15 +43,16 @@ class RowRuns {
 
   static int64_t Bytes(const Table& table, int64_t count) { return table.outer > 1 ? count * static_cast<int64_t>(sizeof(Run)) : 0; }
 
-  // Throws Error(kData) where an index is out of range.
-  RowRuns(const KernelCall& call, const Table& table, DType dtype, const void* indices, int64_t count, void* memory)
+  // Runs of at most kBytesPerThread or a row, so that threads share a long one. Throws Error(kData) where an index is out of range.
+  RowRuns(const KernelCall& call, const Table& table, int64_t row_bytes, DType dtype, const void* indices, int64_t count, void* memory)
       : first_(static_cast<Run*>(memory)) {
+    const int64_t most_rows = kBytesPerThread / std::max<int64_t>(row_bytes, 1);
     Run* last = first_ - 1;
     for (int64_t i = 0; i < count; ++i) {
       int64_t index = IndexAt(dtype, indices, i);
       if (index < -table.extent || index >= table.extent) RefuseIndex(call, index, table.extent);
       if (index < 0) index += table.extent;
-      if (last >= first_ && last->from + last->rows == index) {
+      if (last >= first_ && last->from + last->rows == index && last->rows < most_rows) {
         ++last->rows;
       } else {
         *++last = {index, i, 1};
@@ -93,7 +94,7 @@ class Gather : public Kernel {
     char* const to = static_cast<char*>(outputs[0]);
     if (row_bytes_ == 0 || count_ == 0 || table_.outer == 0) return;
     if (table_.outer == 1) return Rows(from, inputs[1], to);
-    const RowRuns runs(call_, table_, call_.inputs[1].dtype, inputs[1], count_, scratch);
+    const RowRuns runs(call_, table_, row_bytes_, call_.inputs[1].dtype, inputs[1], count_, scratch);
     ParallelRanges(table_.outer * runs.size(), 1, threads_, [&](int64_t begin, int64_t end) {
       runs.ForEach(begin, end, [&](int64_t outer, const RowRuns::Run& run) {
         const char* const a = from + (outer * table_.extent + run.from) * row_bytes_;
@@ -149,7 +150,7 @@ class GatherGrad : public Kernel {
     float* const to = static_cast<float*>(outputs[0]);
     const int64_t inner = table_.inner, plane = table_.extent * inner;
     if (table_.outer == 1) return Columns(inputs[0], from, to);
-    const RowRuns runs(call_, table_, call_.inputs[0].dtype, inputs[0], count_, scratch);
+    const RowRuns runs(call_, table_, inner * static_cast<int64_t>(sizeof(float)), call_.inputs[0].dtype, inputs[0], count_, scratch);
     ParallelRanges(table_.outer, 1, threads_, [&](int64_t begin, int64_t end) {
       std::fill_n(to + begin * plane, (end - begin) * plane, 0.0f);
       if (runs.size() == 0) return;
