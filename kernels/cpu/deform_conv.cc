@@ -1,5 +1,7 @@
 // Convolution of planes whose taps are moved by offsets and weighted by a mask, and its gradients. Columns of samples, [channel and tap,
 // point], are made for blocks of points alone and multiplied by the weights while they are in the cache; the gradients make them again.
+#include "kernels/catalog/deform_conv.h"
+
 #include <algorithm>
 #include <climits>
 #include <cstddef>
@@ -23,30 +25,20 @@ constexpr int64_t kParts = 3;             // what moves a tap's sample: its plac
 constexpr int64_t kColumnChannels = 8;    // whose weights' gradients a thread sums at once
 constexpr int64_t kSamplesPerThread = 1 << 13;
 
-enum Operand : size_t { kX, kW, kOffset, kBias, kMask, kGradY };
-
-// X [batch, channels, height, width], W [filters, channels / groups, taps], offsets [batch, offset groups * taps * 2 (down, along),
-// points], mask [batch, offset groups * taps, points], Y [batch, filters, points].
-struct Geometry {
-  int64_t batch, channels, height, width, filters, kw, taps, oh, ow, groups, offset_groups;
+struct Geometry : DeformSizes {
   std::vector<int64_t> pads, strides, dilations;
 
-  explicit Geometry(const KernelCall& call) {
-    const Shape &x = call.inputs[kX].shape, &w = call.inputs[kW].shape;
-    const Shape& y = call.op == "DeformConv" ? call.outputs[0].shape : call.inputs[kGradY].shape;
-    batch = x[0], channels = x[1], height = x[2], width = x[3], filters = w[0], kw = w[3], taps = w[2] * w[3], oh = y[2], ow = y[3];
-    groups = call.attributes.Int("group", 1), offset_groups = call.attributes.Int("offset_group", 1);
-    pads = call.attributes.Ints("pads", std::vector<int64_t>(4, 0)), strides = call.attributes.Ints("strides", std::vector<int64_t>(2, 1)),
-    dilations = call.attributes.Ints("dilations", std::vector<int64_t>(2, 1));
-  }
-  int64_t points() const { return oh * ow; }
-  int64_t pixels() const { return height * width; }
+  explicit Geometry(const KernelCall& call)
+      : DeformSizes(call),
+        pads(call.attributes.Ints("pads", {0, 0, 0, 0})),
+        strides(call.attributes.Ints("strides", {1, 1})),
+        dilations(call.attributes.Ints("dilations", {1, 1})) {}
+
   int64_t blocks() const { return CeilDiv(points(), kPoints); }
-  int64_t depth() const { return channels / groups * taps; }  // rows of columns that a filter reads
-  int64_t group_filters() const { return filters / groups; }
+  int64_t depth() const { return group_channels() * taps(); }  // rows of columns that a filter reads
   int64_t offset_channels() const { return channels / offset_groups; }
   int threads(int64_t parts, int most) const {
-    return static_cast<int>(std::min<int64_t>(parts, ThreadsFor(batch * channels * taps * points(), kSamplesPerThread, most)));
+    return static_cast<int>(std::min<int64_t>(parts, ThreadsFor(planes() * taps() * points(), kSamplesPerThread, most)));
   }
 };
 
@@ -60,10 +52,10 @@ struct Samples {
   bool* inside;   // [taps]: whether all corners are pixels
 
   static int64_t Bytes(const Geometry& g, bool slopes) {
-    return AlignUp(4 * kPoints * (g.taps * kCorners * (2 + (slopes ? kParts : 0)) + 2) + g.taps, kAlignmentBytes);
+    return AlignUp(4 * kPoints * (g.taps() * kCorners * (2 + (slopes ? kParts : 0)) + 2) + g.taps(), kAlignmentBytes);
   }
   Samples(const Geometry& g, bool slopes, std::byte* memory) : at(reinterpret_cast<int32_t*>(memory)) {
-    const int64_t corners = g.taps * kCorners * kPoints;
+    const int64_t corners = g.taps() * kCorners * kPoints;
     weight = reinterpret_cast<float*>(at + corners);
     slope = slopes ? weight + corners : nullptr;
     places = weight + corners * (slopes ? 1 + kParts : 1);
@@ -72,14 +64,14 @@ struct Samples {
 
   // Of the points [first, first + n) of an image and an offset group; `mask` may be null.
   void Fill(const Geometry& g, const float* offset, const float* mask, int64_t image, int64_t group, int64_t first, int64_t n) const {
-    for (int64_t tap = 0; tap < g.taps; ++tap) {
-      const int64_t row = (image * g.offset_groups + group) * g.taps + tap;
+    for (int64_t tap = 0; tap < g.taps(); ++tap) {
+      const int64_t row = (image * g.offset_groups + group) * g.taps() + tap;
       const float* const down = offset + row * 2 * g.points() + first;
       const float* const along = down + g.points();
       for (int64_t p = 0; p < n; ++p) {
-        const int64_t y = (first + p) / g.ow, x = (first + p) % g.ow;
-        places[2 * p] = static_cast<float>(x * g.strides[1] - g.pads[1] + tap % g.kw * g.dilations[1]) + along[p];
-        places[2 * p + 1] = static_cast<float>(y * g.strides[0] - g.pads[0] + tap / g.kw * g.dilations[0]) + down[p];
+        const int64_t y = (first + p) / g.out[1], x = (first + p) % g.out[1];
+        places[2 * p] = static_cast<float>(x * g.strides[1] - g.pads[1] + tap % g.kernel[1] * g.dilations[1]) + along[p];
+        places[2 * p + 1] = static_cast<float>(y * g.strides[0] - g.pads[0] + tap / g.kernel[1] * g.dilations[0]) + down[p];
       }
       GridArgs args{};
       args.grid = places, args.n = n;
@@ -102,7 +94,7 @@ struct Samples {
   // Rows [channel - first, tap] of kPoints of a plane each, for the channels [first, end) of x, one image's planes.
   void Columns(const Geometry& g, const float* x, int64_t first, int64_t end, int64_t n, float* columns) const {
     for (int64_t c = first; c < end; ++c) {
-      for (int64_t tap = 0; tap < g.taps; ++tap) {
+      for (int64_t tap = 0; tap < g.taps(); ++tap) {
         const int64_t corner = tap * kCorners * kPoints;
         BestLoops().grid_samples(at + corner, weight + corner, x + c * g.pixels(), n, inside[tap], columns);
         columns += kPoints;
@@ -122,27 +114,27 @@ const float* Floats(const KernelCall& call, const void* const* inputs, size_t i)
 
 class DeformConv : public Kernel {
  public:
-  explicit DeformConv(const KernelCall& call) : call_(call), g_(call), threads_(g_.threads(g_.batch * g_.blocks(), call.threads)) {}
+  explicit DeformConv(const KernelCall& call) : call_(call), g_(call), threads_(g_.threads(g_.images * g_.blocks(), call.threads)) {}
 
   static int64_t Scratch(const KernelCall& call) {
     const Geometry g(call);
-    return g.threads(g.batch * g.blocks(), call.threads) * ThreadBytes(g);
+    return g.threads(g.images * g.blocks(), call.threads) * ThreadBytes(g);
   }
 
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
-    const auto *x = Floats(call_, inputs, kX), *w = Floats(call_, inputs, kW), *bias = Floats(call_, inputs, kBias);
+    const auto *x = Floats(call_, inputs, kDeformX), *w = Floats(call_, inputs, kDeformW), *bias = Floats(call_, inputs, kDeformBias);
     auto* const y = static_cast<float*>(outputs[0]);
-    ParallelFor(g_.batch * g_.blocks(), threads_, [&](int64_t task) {
+    ParallelFor(g_.images * g_.blocks(), threads_, [&](int64_t task) {
       std::byte* const memory = static_cast<std::byte*>(scratch) + ThreadPlace() * ThreadBytes(g_);
       const Samples samples(g_, false, memory);
       auto* const columns = reinterpret_cast<float*>(memory + Samples::Bytes(g_, false));
-      float* const pack = columns + g_.channels * g_.taps * kPoints;
+      float* const pack = columns + g_.channels * g_.taps() * kPoints;
       const int64_t image = task / g_.blocks(), first = task % g_.blocks() * kPoints, n = std::min(kPoints, g_.points() - first);
       const int64_t each = g_.offset_channels();
       for (int64_t group = 0; group < g_.offset_groups; ++group) {
-        samples.Fill(g_, Floats(call_, inputs, kOffset), Floats(call_, inputs, kMask), image, group, first, n);
+        samples.Fill(g_, Floats(call_, inputs, kDeformOffset), Floats(call_, inputs, kDeformMask), image, group, first, n);
         samples.Columns(g_, x + image * g_.channels * g_.pixels(), group * each, (group + 1) * each, n,
-                        columns + group * each * g_.taps * kPoints);
+                        columns + group * each * g_.taps() * kPoints);
       }
       for (int64_t group = 0; group < g_.groups; ++group) {
         const int64_t filter = group * g_.group_filters();
@@ -160,7 +152,8 @@ class DeformConv : public Kernel {
 
  private:
   static int64_t ThreadBytes(const Geometry& g) {
-    return Samples::Bytes(g, false) + AlignUp(4 * (g.channels * g.taps * kPoints + MatrixPackFloats(g.depth(), kPoints)), kAlignmentBytes);
+    return Samples::Bytes(g, false) +
+           AlignUp(4 * (g.channels * g.taps() * kPoints + MatrixPackFloats(g.depth(), kPoints)), kAlignmentBytes);
   }
 
   KernelCall call_;
@@ -183,19 +176,19 @@ class DeformConvGrad : public Kernel {
   void Run(const void* const* inputs, void* const* outputs, void* scratch, void*) override {
     auto* const memory = static_cast<std::byte*>(scratch);
     if (parts_.moves || parts_.to_x) {
-      ParallelFor(g_.batch * g_.offset_groups, parts_.sample_threads, [&](int64_t task) {
+      ParallelFor(g_.images * g_.offset_groups, parts_.sample_threads, [&](int64_t task) {
         ThroughSamples(inputs, outputs, task / g_.offset_groups, task % g_.offset_groups, memory + ThreadPlace() * parts_.SampleBytes(g_));
       });
     }
-    if (GradientOf(call_, outputs, kW) != nullptr) {
+    if (GradientOf(call_, outputs, kDeformW) != nullptr) {
       ParallelFor(parts_.weight_tasks(g_), parts_.weight_threads,
                   [&](int64_t task) { OfWeights(inputs, outputs, task, memory + ThreadPlace() * parts_.WeightBytes(g_)); });
     }
-    if (auto* const dbias = static_cast<float*>(GradientOf(call_, outputs, kBias)); dbias != nullptr) {
-      const auto* const dy = static_cast<const float*>(inputs[kGradY]);
+    if (auto* const dbias = static_cast<float*>(GradientOf(call_, outputs, kDeformBias)); dbias != nullptr) {
+      const auto* const dy = static_cast<const float*>(inputs[kDeformInputs]);
       ParallelFor(g_.filters, parts_.weight_threads, [&](int64_t m) {
         double sum = 0;
-        for (int64_t image = 0; image < g_.batch; ++image)
+        for (int64_t image = 0; image < g_.images; ++image)
           sum += static_cast<double>(
               BestLoops().reduce_row[static_cast<size_t>(Reduction::kSum)](dy + (image * g_.filters + m) * g_.points(), g_.points()));
         dbias[m] = static_cast<float>(sum);
@@ -210,17 +203,17 @@ class DeformConvGrad : public Kernel {
     int sample_threads, weight_threads;
 
     Parts(const KernelCall& call, const Geometry& g)
-        : to_x(PlaceOfGradient(call, kX) >= 0),
-          moves(PlaceOfGradient(call, kOffset) >= 0 || PlaceOfGradient(call, kMask) >= 0),
+        : to_x(PlaceOfGradient(call, kDeformX) >= 0),
+          moves(PlaceOfGradient(call, kDeformOffset) >= 0 || PlaceOfGradient(call, kDeformMask) >= 0),
           lanes(GridLanes(g.offset_channels())),
-          sample_threads(g.threads(g.batch * g.offset_groups, call.threads)),
+          sample_threads(g.threads(g.images * g.offset_groups, call.threads)),
           weight_threads(g.threads(weight_tasks(g), call.threads)) {}
 
     int64_t tiles(const Geometry& g) const { return CeilDiv(g.offset_channels(), lanes); }
     // Channels of one group and one offset group, at most kColumnChannels.
     static int64_t ColumnChannels(const Geometry& g) {
-      int64_t channels = std::min({kColumnChannels, g.offset_channels(), g.channels / g.groups});
-      while (g.offset_channels() % channels != 0 || g.channels / g.groups % channels != 0) --channels;
+      int64_t channels = std::min({kColumnChannels, g.offset_channels(), g.group_channels()});
+      while (g.offset_channels() % channels != 0 || g.group_channels() % channels != 0) --channels;
       return channels;
     }
     static int64_t weight_tasks(const Geometry& g) { return g.channels / ColumnChannels(g); }
@@ -229,13 +222,13 @@ class DeformConvGrad : public Kernel {
     // the same of a tap, [kPoints, lanes]; and sums by tap and point of what moves, float64.
     int64_t SampleBytes(const Geometry& g) const {
       const int64_t planes = tiles(g) * g.pixels() * lanes;
-      return Samples::Bytes(g, true) + AlignUp(8 * (g.taps + 1) * kPoints * kParts + 4 * (2 * planes + lanes * (g.taps + 1) * kPoints +
-                                                                                          MatrixPackFloats(g.group_filters(), kPoints)),
+      return Samples::Bytes(g, true) + AlignUp(8 * (g.taps() + 1) * kPoints * kParts + 4 * (2 * planes + lanes * (g.taps() + 1) * kPoints +
+                                                                                            MatrixPackFloats(g.group_filters(), kPoints)),
                                                kAlignmentBytes);
     }
     // Samples; columns of a block, and room to pack them.
     int64_t WeightBytes(const Geometry& g) const {
-      const int64_t rows = ColumnChannels(g) * g.taps;
+      const int64_t rows = ColumnChannels(g) * g.taps();
       return Samples::Bytes(g, false) + AlignUp(4 * (rows * kPoints + MatrixPackFloats(kPoints, rows)), kAlignmentBytes);
     }
   };
@@ -245,25 +238,25 @@ class DeformConvGrad : public Kernel {
     const int64_t lanes = parts_.lanes, each = g_.offset_channels(), plane = g_.pixels() * lanes, points = g_.points();
     const Samples samples(g_, true, memory);
     auto* const sums = reinterpret_cast<double*>(memory + Samples::Bytes(g_, true));
-    double* const of_tap = sums + g_.taps * kPoints * kParts;
+    double* const of_tap = sums + g_.taps() * kPoints * kParts;
     auto* const all_x = reinterpret_cast<float*>(of_tap + kPoints * kParts);
     float *const all_dx = all_x + parts_.tiles(g_) * plane, *const columns = all_dx + parts_.tiles(g_) * plane;
-    float *const tap_columns = columns + lanes * g_.taps * kPoints, *const pack = tap_columns + lanes * kPoints;
-    const auto* const x = static_cast<const float*>(inputs[kX]) + (image * g_.channels + group * each) * g_.pixels();
+    float *const tap_columns = columns + lanes * g_.taps() * kPoints, *const pack = tap_columns + lanes * kPoints;
+    const auto* const x = static_cast<const float*>(inputs[kDeformX]) + (image * g_.channels + group * each) * g_.pixels();
     std::fill_n(all_x, 2 * parts_.tiles(g_) * plane, 0.0f);  // of lanes without a channel, too
     for (int64_t first = 0; first < each; first += lanes)
       loops.transpose(x + first * g_.pixels(), g_.pixels(), all_x + first * g_.pixels(), lanes, g_.pixels(), std::min(lanes, each - first));
     for (int64_t first = 0; first < points; first += kPoints) {
       const int64_t n = std::min(kPoints, points - first);
-      samples.Fill(g_, Floats(call_, inputs, kOffset), Floats(call_, inputs, kMask), image, group, first, n);
-      std::fill_n(sums, g_.taps * kPoints * kParts, 0.0);
+      samples.Fill(g_, Floats(call_, inputs, kDeformOffset), Floats(call_, inputs, kDeformMask), image, group, first, n);
+      std::fill_n(sums, g_.taps() * kPoints * kParts, 0.0);
       for (int64_t channel = 0; channel < each; channel += lanes) {
         const int64_t count = std::min(lanes, each - channel);
         ToColumns(inputs, image, group * each + channel, count, first, n, columns, pack);
         std::fill_n(tap_columns, lanes * kPoints, 0.0f);
-        for (int64_t tap = 0; tap < g_.taps; ++tap) {
+        for (int64_t tap = 0; tap < g_.taps(); ++tap) {
           const int64_t corner = tap * kCorners * kPoints;
-          loops.transpose(columns + tap * kPoints, g_.taps * kPoints, tap_columns, lanes, n, count);
+          loops.transpose(columns + tap * kPoints, g_.taps() * kPoints, tap_columns, lanes, n, count);
           loops.grid_gradients({.n = n,
                                 .taps = kCorners,
                                 .dims = kParts,
@@ -281,7 +274,7 @@ class DeformConvGrad : public Kernel {
       }
       if (parts_.moves) StoreMoves(outputs, image, group, first, n, sums);
     }
-    auto* const dx = static_cast<float*>(GradientOf(call_, outputs, kX));
+    auto* const dx = static_cast<float*>(GradientOf(call_, outputs, kDeformX));
     for (int64_t channel = 0; dx != nullptr && channel < each; channel += lanes) {
       loops.transpose(all_dx + channel * g_.pixels(), lanes, dx + (image * g_.channels + group * each + channel) * g_.pixels(), g_.pixels(),
                       std::min(lanes, each - channel), g_.pixels());
@@ -291,16 +284,16 @@ class DeformConvGrad : public Kernel {
   // The gradients of the columns of `count` channels, [count, taps, kPoints].
   void ToColumns(const void* const* inputs, int64_t image, int64_t channel, int64_t count, int64_t first, int64_t n, float* columns,
                  float* pack) const {
-    const int64_t in = g_.channels / g_.groups, out = g_.group_filters();
+    const int64_t in = g_.group_channels(), out = g_.group_filters();
     for (int64_t begin = channel; begin < channel + count;) {
       const int64_t group = begin / in, end = std::min(channel + count, (group + 1) * in);
       MatrixArgs args{};
-      args.m = (end - begin) * g_.taps, args.n = n, args.k = out;
-      args.a = static_cast<const float*>(inputs[kW]) + group * out * g_.depth() + begin % in * g_.taps, args.a_row = 1,
+      args.m = (end - begin) * g_.taps(), args.n = n, args.k = out;
+      args.a = static_cast<const float*>(inputs[kDeformW]) + group * out * g_.depth() + begin % in * g_.taps(), args.a_row = 1,
       args.a_col = g_.depth();
-      args.b = static_cast<const float*>(inputs[kGradY]) + (image * g_.filters + group * out) * g_.points() + first;
+      args.b = static_cast<const float*>(inputs[kDeformInputs]) + (image * g_.filters + group * out) * g_.points() + first;
       args.b_row = g_.points(), args.b_col = 1;
-      args.c = columns + (begin - channel) * g_.taps * kPoints, args.c_row = kPoints, args.alpha = 1;
+      args.c = columns + (begin - channel) * g_.taps() * kPoints, args.c_row = kPoints, args.alpha = 1;
       BestLoops().matrix(args, pack);
       begin = end;
     }
@@ -308,10 +301,10 @@ class DeformConvGrad : public Kernel {
 
   // From [taps, n, (mask, along, down)].
   void StoreMoves(void* const* outputs, int64_t image, int64_t group, int64_t first, int64_t n, const double* sums) const {
-    auto *const doffset = static_cast<float*>(GradientOf(call_, outputs, kOffset)), *const dmask = static_cast<float*>(
-                                                                                        GradientOf(call_, outputs, kMask));
-    for (int64_t tap = 0; tap < g_.taps; ++tap, sums += kPoints * kParts) {
-      const int64_t row = (image * g_.offset_groups + group) * g_.taps + tap, points = g_.points();
+    auto *const doffset = static_cast<float*>(GradientOf(call_, outputs, kDeformOffset)), *const dmask = static_cast<float*>(
+                                                                                              GradientOf(call_, outputs, kDeformMask));
+    for (int64_t tap = 0; tap < g_.taps(); ++tap, sums += kPoints * kParts) {
+      const int64_t row = (image * g_.offset_groups + group) * g_.taps() + tap, points = g_.points();
       for (int64_t p = 0; p < n; ++p) {
         if (dmask != nullptr) dmask[row * points + first + p] = static_cast<float>(sums[p * kParts]);
         if (doffset == nullptr) continue;
@@ -322,8 +315,8 @@ class DeformConvGrad : public Kernel {
   }
 
   void OfWeights(const void* const* inputs, void* const* outputs, int64_t task, std::byte* memory) const {
-    const int64_t count = parts_.ColumnChannels(g_), channel = task * count, rows = count * g_.taps;
-    const int64_t in = g_.channels / g_.groups, group = channel / in, filter = group * g_.group_filters();
+    const int64_t count = parts_.ColumnChannels(g_), channel = task * count, rows = count * g_.taps();
+    const int64_t in = g_.group_channels(), group = channel / in, filter = group * g_.group_filters();
     const Samples samples(g_, false, memory);
     auto* const columns = reinterpret_cast<float*>(memory + Samples::Bytes(g_, false));
     float* const pack = columns + rows * kPoints;
@@ -331,16 +324,17 @@ class DeformConvGrad : public Kernel {
     args.m = g_.group_filters(), args.n = rows;
     args.a_row = g_.points(), args.a_col = 1;
     args.b = columns, args.b_row = 1, args.b_col = kPoints;
-    args.c = static_cast<float*>(GradientOf(call_, outputs, kW)) + filter * g_.depth() + channel % in * g_.taps, args.c_row = g_.depth();
+    args.c = static_cast<float*>(GradientOf(call_, outputs, kDeformW)) + filter * g_.depth() + channel % in * g_.taps(),
+    args.c_row = g_.depth();
     args.alpha = 1;
-    for (int64_t image = 0; image < g_.batch; ++image) {
+    for (int64_t image = 0; image < g_.images; ++image) {
       for (int64_t first = 0; first < g_.points(); first += kPoints) {
         args.k = std::min(kPoints, g_.points() - first);
-        samples.Fill(g_, Floats(call_, inputs, kOffset), Floats(call_, inputs, kMask), image, channel / g_.offset_channels(), first,
-                     args.k);
-        samples.Columns(g_, static_cast<const float*>(inputs[kX]) + image * g_.channels * g_.pixels(), channel, channel + count, args.k,
-                        columns);
-        args.a = static_cast<const float*>(inputs[kGradY]) + (image * g_.filters + filter) * g_.points() + first;
+        samples.Fill(g_, Floats(call_, inputs, kDeformOffset), Floats(call_, inputs, kDeformMask), image, channel / g_.offset_channels(),
+                     first, args.k);
+        samples.Columns(g_, static_cast<const float*>(inputs[kDeformX]) + image * g_.channels * g_.pixels(), channel, channel + count,
+                        args.k, columns);
+        args.a = static_cast<const float*>(inputs[kDeformInputs]) + (image * g_.filters + filter) * g_.points() + first;
         BestLoops().matrix(args, pack);
         args.adds = true;
       }
@@ -355,20 +349,14 @@ class DeformConvGrad : public Kernel {
 // The reference kernel says what does not fit.
 std::string Rejects(const KernelCall& call) {
   if (std::string why = RejectsAllBut(call, DType::kFloat32); !why.empty()) return why;
-  const bool gradient = call.op == "DeformConvGrad";
-  if (call.inputs.size() < (gradient ? 6 : 3) || call.outputs.empty()) return "operands are missing";
-  const Shape &x = call.inputs[kX].shape, &w = call.inputs[kW].shape;
-  const Shape& y = gradient ? call.inputs[kGradY].shape : call.outputs[0].shape;
+  if (call.inputs.size() < (call.op == "DeformConvGrad" ? kDeformInputs + 1 : 3) || call.outputs.empty()) return "operands are missing";
+  const Shape &x = call.inputs[kDeformX].shape, &w = call.inputs[kDeformW].shape, &y = DeformOutputShape(call);
   if (x.rank() != 4 || w.rank() != 4 || y.rank() != 4) return "no planes";
   if (x.elements() == 0 || w.elements() == 0 || y.elements() == 0) return "nothing to compute";
-  const Geometry g(call);
-  if (g.pads.size() != 4 || g.strides.size() != 2 || g.dilations.size() != 2 || g.groups < 1 || g.offset_groups < 1) return "attributes";
-  const bool fits = g.channels % g.offset_groups == 0 && g.filters % g.groups == 0 && w[1] * g.groups == g.channels && y[0] == g.batch &&
-                    y[1] == g.filters && call.inputs[kOffset].shape == Shape{g.batch, g.offset_groups * g.taps * 2, g.oh, g.ow} &&
-                    (!HasInput(call, kBias) || call.inputs[kBias].shape == Shape{g.filters}) &&
-                    (!HasInput(call, kMask) || call.inputs[kMask].shape == Shape{g.batch, g.offset_groups * g.taps, g.oh, g.ow});
+  if (!DeformFits(call)) return "operands that do not fit";
+  const bool fits = y[0] == x[0] && y[1] == w[0] && (!HasInput(call, kDeformBias) || call.inputs[kDeformBias].shape == Shape{w[0]});
   if (!fits) return "operands that do not fit";
-  return g.pixels() > INT_MAX ? "more pixels than an int counts" : "";
+  return x[2] * x[3] > INT_MAX ? "more pixels than an int counts" : "";
 }
 
 constexpr CpuKernel kKernels[] = {

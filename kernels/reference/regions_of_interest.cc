@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/catalog/deform_conv.h"
 #include "kernels/reference/families.h"
 #include "kernels/reference/numbers.h"
 #include "kernels/reference/operands.h"
@@ -128,8 +129,6 @@ Corners CornersAt(double y, double x, int64_t height, int64_t width) {
   return corners;
 }
 
-enum DeformOperand { kX, kW, kOffset, kBias, kMask, kDeformOperands };
-
 // Convolution of planes whose taps are moved by offsets and weighted by a mask.
 struct Deform {
   const KernelCall& call;
@@ -139,19 +138,16 @@ struct Deform {
 
   // `like_y`: of the output or its gradient.
   Deform(const KernelCall& c, const void* const* in, const Shape& like_y) : call(c) {
-    const Shape &xs = c.inputs[kX].shape, &ws = c.inputs[kW].shape;
+    const Shape &xs = c.inputs[kDeformX].shape, &ws = c.inputs[kDeformW].shape;
     if (xs.rank() != 4) throw Error(ErrorCode::kUnsupported, c.op + ": a tensor " + xs.ToString() + "; planes alone are supported");
     batch = xs[0], channels = xs[1], height = xs[2], width = xs[3], filters = ws[0], kh = ws[2], kw = ws[3], oh = like_y[2], ow = like_y[3];
     groups = c.attributes.Int("group", 1), offset_groups = c.attributes.Int("offset_group", 1);
     pads = c.attributes.Ints("pads", std::vector<int64_t>(4, 0)), strides = c.attributes.Ints("strides", std::vector<int64_t>(2, 1)),
     dilations = c.attributes.Ints("dilations", std::vector<int64_t>(2, 1));
-    const bool fits = pads.size() == 4 && strides.size() == 2 && dilations.size() == 2 && groups > 0 && offset_groups > 0 &&
-                      channels % offset_groups == 0 && filters % groups == 0 && ws[1] * groups == channels &&
-                      c.inputs[kOffset].shape == Shape{batch, offset_groups * kh * kw * 2, oh, ow} &&
-                      (!Has(c.inputs, kMask) || c.inputs[kMask].shape == Shape{batch, offset_groups * kh * kw, oh, ow});
-    if (!fits) throw Error(ErrorCode::kShape, c.op + ": operands that do not fit a tensor " + xs.ToString());
-    x = NumbersOf(c, in, kX), w = NumbersOf(c, in, kW), offset = NumbersOf(c, in, kOffset);
-    mask = Has(c.inputs, kMask) ? NumbersOf(c, in, kMask) : Numbers(static_cast<size_t>(batch * offset_groups * kh * kw * oh * ow), 1.0);
+    if (!DeformFits(c)) throw Error(ErrorCode::kShape, c.op + ": operands that do not fit a tensor " + xs.ToString());
+    x = NumbersOf(c, in, kDeformX), w = NumbersOf(c, in, kDeformW), offset = NumbersOf(c, in, kDeformOffset);
+    mask = Has(c.inputs, kDeformMask) ? NumbersOf(c, in, kDeformMask)
+                                      : Numbers(static_cast<size_t>(batch * offset_groups * kh * kw * oh * ow), 1.0);
   }
 
   // f(image n, offset group, tap, point of the output, place in the mask, place of the y offset) for each sampled point.
@@ -181,8 +177,8 @@ void DeformConv(const KernelCall& call, const void* const* in, void* const* out)
   const Shape& shape = call.outputs[0].shape;
   const Deform d(call, in, shape);
   Numbers y(static_cast<size_t>(shape.elements()), 0.0);
-  if (Has(call.inputs, kBias)) {
-    const Numbers bias = NumbersOf(call, in, kBias);
+  if (Has(call.inputs, kDeformBias)) {
+    const Numbers bias = NumbersOf(call, in, kDeformBias);
     for (size_t i = 0; i < y.size(); ++i) y[i] = bias.at(i / static_cast<size_t>(d.oh * d.ow) % static_cast<size_t>(d.filters));
   }
   const int64_t each = d.channels / d.offset_groups;
@@ -201,8 +197,8 @@ void DeformConv(const KernelCall& call, const void* const* in, void* const* out)
 
 // gradloom.DeformConvGrad(the five of DeformConv, dy) {wanted}.
 void DeformConvGrad(const KernelCall& call, const void* const* in, void* const* out) {
-  const Deform d(call, in, call.inputs[kDeformOperands].shape);
-  const Numbers dy = NumbersOf(call, in, kDeformOperands);
+  const Deform d(call, in, call.inputs[kDeformInputs].shape);
+  const Numbers dy = NumbersOf(call, in, kDeformInputs);
   Numbers dx(d.x.size()), dw(d.w.size()), doffset(d.offset.size()), dmask(d.mask.size()), dbias(static_cast<size_t>(d.filters));
   const int64_t each = d.channels / d.offset_groups, points = d.oh * d.ow;
   for (size_t i = 0; i < dy.size(); ++i) dbias[i / static_cast<size_t>(points) % static_cast<size_t>(d.filters)] += dy[i];
@@ -227,7 +223,7 @@ void DeformConvGrad(const KernelCall& call, const void* const* in, void* const* 
       }
     }
   });
-  const Numbers* gradients[kDeformOperands] = {&dx, &dw, &doffset, &dbias, &dmask};
+  const Numbers* gradients[kDeformInputs] = {&dx, &dw, &doffset, &dbias, &dmask};
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (call.outputs[i].present()) StoreNumbers(call, i, *gradients[wanted[i]], out);

@@ -10,27 +10,14 @@ namespace {
 
 using namespace cuda_rows;  // NOLINT: the reasons below are its
 
-const Shape& OutputShape(const KernelCall& call) {
-  return call.op == "DeformConvGrad" ? call.inputs[kDeformInputs].shape : call.outputs[0].shape;
-}
-
-bool IsThere(const KernelCall& call, size_t input) { return input < call.inputs.size() && call.inputs[input].present(); }
-
 std::string Rejects(const KernelCall& call) {
   if (std::string why = FirstOf({Layouts(call), NotFloating(call)}); !why.empty()) return why;
   const Shape &x = call.inputs[kDeformX].shape, &w = call.inputs[kDeformW].shape;
-  if (x.rank() != 4 || w.rank() != 4 || OutputShape(call).rank() != 4) return "other than planes";
+  if (x.rank() != 4 || w.rank() != 4 || DeformOutputShape(call).rank() != 4) return "other than planes";
   for (const OperandType& input : call.inputs) {
     if (input.present() && input.dtype != call.inputs[kDeformX].dtype) return "operands of several types";
   }
-  const DeformSizes s(call);
-  const auto two = [&](const char* name) { return call.attributes.Ints(name, {1, 1}).size() == 2; };
-  const bool fits =
-      two("strides") && two("dilations") && call.attributes.Ints("pads", {0, 0, 0, 0}).size() == 4 && s.groups > 0 && s.offset_groups > 0 &&
-      s.channels % s.offset_groups == 0 && s.filters % s.groups == 0 && w[1] * s.groups == s.channels &&
-      call.inputs[kDeformOffset].shape == Shape{s.images, s.offset_groups * s.taps() * 2, s.out[0], s.out[1]} &&
-      (!IsThere(call, kDeformMask) || call.inputs[kDeformMask].shape == Shape{s.images, s.offset_groups * s.taps(), s.out[0], s.out[1]});
-  return fits ? "" : "operands that do not fit each other";
+  return DeformFits(call) ? "" : "operands that do not fit each other";
 }
 
 int64_t GradientBytes(const KernelCall& call) { return DeformScratch(call).bytes(); }
@@ -46,13 +33,6 @@ constexpr KernelRow kRows[] = {
 };
 
 }  // namespace
-
-cuda_rows::DeformSizes::DeformSizes(const KernelCall& call) {
-  const Shape &x = call.inputs[kDeformX].shape, &w = call.inputs[kDeformW].shape, &y = OutputShape(call);
-  images = x[0], channels = x[1], height = x[2], width = x[3];
-  filters = w[0], groups = call.attributes.Int("group", 1), offset_groups = call.attributes.Int("offset_group", 1);
-  kernel[0] = w[2], kernel[1] = w[3], out[0] = y[2], out[1] = y[3];
-}
 
 cuda_rows::DeformScratch::DeformScratch(const KernelCall& call) {
   const std::vector<int64_t> wanted = call.attributes.Ints("wanted");
