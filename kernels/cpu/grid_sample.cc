@@ -27,7 +27,6 @@ struct Geometry {
   std::array<int64_t, 3> extent{1, 1, 1};
   int taps = 1;                                         // of a point
   std::array<std::array<uint8_t, 3>, kMostTaps> own{};  // by tap of a point: which tap along each dimension
-  bool nearest;                                         // moves nothing: the gradient of the grid is 0
   bool plain = false;                                   // planes, bilinear or nearest: `axes` says what the loops want to know
   GridArgs axes{};
 
@@ -44,9 +43,8 @@ struct Geometry {
         own[static_cast<size_t>(tap)][d] = static_cast<uint8_t>(rest % sampler.num_taps());
     }
     const std::string mode = call.attributes.String("mode", "linear"), padding = call.attributes.String("padding_mode", "zeros");
-    nearest = mode == "nearest";
-    plain = dims == 2 && (nearest || mode == "linear");
-    axes.nearest = nearest;
+    axes.nearest = mode == "nearest";
+    plain = dims == 2 && (axes.nearest || mode == "linear");
     axes.padding = padding == "zeros" ? GridPadding::kZeros : padding == "border" ? GridPadding::kBorder : GridPadding::kReflection;
     const bool ends = call.attributes.Int("align_corners", 0) != 0;
     for (int i = 0; i < 2; ++i) {
@@ -55,7 +53,8 @@ struct Geometry {
                                                  : GridAxis{extent[static_cast<size_t>(i)], length / 2, 0.5, -0.5, length - 0.5};
     }
   }
-  int64_t blocks() const { return (points + kPoints - 1) / kPoints; }
+  int64_t blocks() const { return CeilDiv(points, kPoints); }
+  bool nearest() const { return axes.nearest; }  // moves nothing: the gradient of the grid is 0
 };
 
 // The taps of a block of points, by tap and point: which element of a channel (-1: a zero beyond the border), its weight, and the weight's
@@ -143,7 +142,7 @@ class GridSample : public Kernel {
           BestLoops().grid_samples(block.at, block.weight, x, n, inside, y);  // nearly all nets
         } else if (!inside) {
           Sample<false>(block, x, n, y);
-        } else if (g_.nearest) {
+        } else if (g_.nearest()) {
           for (int64_t p = 0; p < n; ++p) y[p] = x[block.at[p]];
         } else {
           Sample<true>(block, x, n, y);
@@ -197,7 +196,7 @@ class GridSampleGrad : public Kernel {
     });
     if (dgrid_ < 0) return;
     const int64_t of_image = g_.points * g_.dims;
-    if (g_.nearest) {
+    if (g_.nearest()) {
       std::fill_n(static_cast<float*>(outputs[dgrid_]), g_.batch * of_image, 0.0f);
       return;
     }
@@ -223,7 +222,7 @@ class GridSampleGrad : public Kernel {
           groups(CeilDiv(g.channels, channels)),
           threads(static_cast<int>(std::min<int64_t>(g.batch * groups, GridSample::ThreadsOf(call, g)))),
           to_x(PlaceOfGradient(call, 0) >= 0),
-          through_grid(PlaceOfGradient(call, 1) >= 0 && !g.nearest) {}
+          through_grid(PlaceOfGradient(call, 1) >= 0 && !g.nearest()) {}
 
     // Of a thread: taps of a block, gradients of its points, and what is wanted of x and its gradient, [inputs, channels].
     int64_t ThreadBytes(const Geometry& g) const {
