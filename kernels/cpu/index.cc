@@ -133,7 +133,7 @@ class Gather : public Kernel {
   int threads_;
 };
 
-// gradloom.GatherGrad(indices, grad) {axis, shape}. Threads share the outer rows, or the columns of the only one, so that each sum
+// gradloom.GatherGrad(indices, grad) {axis, shape}. Threads share the outer rows, or the columns where those are few, so that each sum
 // runs in the order of the indices.
 class GatherGrad : public Kernel {
  public:
@@ -149,7 +149,7 @@ class GatherGrad : public Kernel {
     const float* const from = static_cast<const float*>(inputs[1]);
     float* const to = static_cast<float*>(outputs[0]);
     const int64_t inner = table_.inner, plane = table_.extent * inner;
-    if (table_.outer == 1) return Columns(inputs[0], from, to);
+    if (table_.outer == 1 || (table_.outer < threads_ && inner >= 16 * threads_)) return Columns(inputs[0], from, to);
     const RowRuns runs(call_, table_, inner * static_cast<int64_t>(sizeof(float)), call_.inputs[0].dtype, inputs[0], count_, scratch);
     ParallelRanges(table_.outer, 1, threads_, [&](int64_t begin, int64_t end) {
       std::fill_n(to + begin * plane, (end - begin) * plane, 0.0f);
@@ -172,14 +172,17 @@ class GatherGrad : public Kernel {
       if (index < -table_.extent || index >= table_.extent) RefuseIndex(call_, index, table_.extent);
     }
     const int64_t inner = table_.inner;
-    ParallelRanges(table_.extent * inner, 16, threads_, [&](int64_t begin, int64_t end) { std::fill(to + begin, to + end, 0.0f); });
+    ParallelRanges(table_.outer * table_.extent * inner, 16, threads_,
+                   [&](int64_t begin, int64_t end) { std::fill(to + begin, to + end, 0.0f); });
     ParallelRanges(inner, 16, threads_, [&](int64_t begin, int64_t end) {
-      for (int64_t i = 0; i < count_; ++i) {
-        int64_t index = IndexAt(dtype, indices, i);
-        if (index < 0) index += table_.extent;
-        const float* a = from + i * inner;
-        float* b = to + index * inner;
-        for (int64_t j = begin; j < end; ++j) b[j] += a[j];
+      for (int64_t o = 0; o < table_.outer; ++o) {
+        for (int64_t i = 0; i < count_; ++i) {
+          int64_t index = IndexAt(dtype, indices, i);
+          if (index < 0) index += table_.extent;
+          const float* a = from + (o * count_ + i) * inner;
+          float* b = to + (o * table_.extent + index) * inner;
+          for (int64_t j = begin; j < end; ++j) b[j] += a[j];
+        }
       }
     });
   }
