@@ -5,14 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/cost/cost_model.h"
 #include "compiler/passes/batch_dependence.h"
 #include "runtime/base/error.h"
 
 namespace gradloom {
 namespace {
-
-int64_t BucketOf(const Recipe& recipe) { return recipe.bucket_bytes > 0 ? recipe.bucket_bytes : BucketBytes(DefaultCosts(recipe.device)); }
 
 // Where a file's batch is, as far as it does not say so itself; the convention first.
 std::vector<ImportOptions> Readings(const ImportOptions& options) {
@@ -51,7 +48,7 @@ DividedBatch Divide(const ImportAt& import_at, const CompileOptions& options, co
   silent.log = nullptr;
   RunStage(other, silent, PassStage::kBatch);
   made.replication = std::make_unique<Replication>(whole.graph, batch, other.graph, other_batch, copies, whole.rules, whole.gradients,
-                                                   BucketOf(options.recipe), options.recipe.gather_to >= 0);
+                                                   BucketBytesOf(options.recipe), options.recipe.gather_to >= 0);
   // Whether copies with so many samples can be made shows here, while another reading can be tried.
   for (const BatchShard& shard : DivideBatch(batch, copies)) {
     if (!made.graphs.contains(shard.length)) made.graphs.emplace(shard.length, made.replication->ForDevice(shard.length));

@@ -48,6 +48,7 @@ struct Value {
   Role role = Role::kActivation;
   ValueId next_of = kNoValue;  // this value replaces that parameter or state after the step
   bool derived = false;        // a constant that was computed: no tensor of the file, so nothing to train
+  bool partial = false;        // a state of which each device that shares the batch has a part: it is the sum of those
 };
 
 // kCopy: an input that is copied before the step, while the one before it runs.

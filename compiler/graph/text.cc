@@ -92,7 +92,7 @@ std::string ToText(const Graph& graph) {
     const bool output = std::find(graph.outputs.begin(), graph.outputs.end(), value.id) != graph.outputs.end();
     if (value.role == Role::kConst && !output && uses.consumers[static_cast<size_t>(value.id)].empty()) continue;
     text += value.role == Role::kParam ? "param " : value.role == Role::kState ? "state " : "const ";
-    text += Declaration(graph, value.id);
+    text += Declaration(graph, value.id) + (value.partial ? " partial" : "");
     if (value.role == Role::kConst && data->elements() <= kMostElementsShown) text += " = " + ElementsOf(*data);
     text += "\n";
   }

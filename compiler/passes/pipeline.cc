@@ -36,6 +36,7 @@
 #include "compiler/passes/plan_memory.h"
 #include "compiler/passes/region_bodies.h"
 #include "compiler/passes/remake_pointwise.h"
+#include "compiler/passes/replicate_data.h"
 #include "compiler/passes/seed_random.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_batch_norm.h"
@@ -177,15 +178,28 @@ void RunAllowTf32(PassContext& c) {
   if (c.recipe.precision == Precision::kTf32) AllowTf32(c.graph);
 }
 
+int CopiesOfModel(const PassContext& c) { return c.recipe.devices / (c.stages == nullptr ? 1 : c.stages->count); }
+
+// Whether devices keep what they have accumulated themselves, until the update sums it. Where gradients are fetched of each batch they are
+// summed anyway, and so they are for callers who read what waits (recipes that do not count the batches of an update); a tail that gathers
+// samples is on one device.
+bool KeepsParts(const PassContext& c) {
+  return c.recipe.accumulate > 1 && c.recipe.gather_to < 0 && !c.recipe.fetch_gradients && CopiesOfModel(c) > 1;
+}
+
+void Accumulate(PassContext& c, GraphBuilder& builder) {
+  const bool partial = KeepsParts(c);
+  // A batch that is not divided is every device's.
+  const int64_t alike = partial && !c.divided ? CopiesOfModel(c) : 1;
+  AddAccumulation(builder, c.gradients, 1.0 / static_cast<double>(c.recipe.accumulate * alike), partial);
+}
+
 void RunAddOptimizer(PassContext& c) {
   if (c.kind == EntryKind::kEval || c.kind == EntryKind::kPredict || c.recipe.TrainsByFile()) return;
   GraphBuilder builder(c.graph, c.rules);
   builder.set_phase(Phase::kUpdate);
-  if (c.kind == EntryKind::kAccumulate) {
-    AddAccumulation(builder, c.gradients, c.recipe.accumulate);
-    return;
-  }
-  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters);
+  if (c.kind == EntryKind::kAccumulate) return Accumulate(c, builder);
+  if (c.kind == EntryKind::kUpdate) c.gradients = TakeAccumulated(builder, c.parameters, KeepsParts(c));
   const ValueId norm = AddOptimizer(builder, c.recipe.optimizer, c.gradients, c.recipe.loss_scale);
   if (norm == kNoValue) return;
   c.graph.outputs.push_back(norm);
@@ -230,6 +244,10 @@ void RunFoldPads(PassContext& c) {
 
 void RunSimplifyDevice(PassContext& c) {
   if (c.divided) Simplify(c.graph);
+}
+
+void RunSumPartialStates(PassContext& c) {
+  if (c.kind == EntryKind::kUpdate) SumPartialStates(c.graph, BucketBytesOf(c.recipe));
 }
 
 void RunConcatGradients(PassContext& c) {
@@ -364,6 +382,8 @@ constexpr Pass kPasses[] = {
     // Here the batch is divided (replicate_data) and the stages are cut apart, where there are several devices; compile.cc does it,
     // as it makes several graphs of one. What was kept apart for its sake is brought together then.
     {"simplify_device", RunSimplifyDevice, true},
+    // Where each device has the states of its own part of the model alone; before anything is ordered or laid out.
+    {"sum_partial_states", RunSumPartialStates},
     // By device, where parts of samples are like any others; before what looks at pointwise operators, which would take the sums.
     {"concat_gradients", RunConcatGradients, true},
     // By device, and before recompute, which may undo it where memory is short.

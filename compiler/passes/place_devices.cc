@@ -217,6 +217,7 @@ class Splitter {
   void Transfer(ValueId id, int stage, const Node& cause) {
     if (received_.contains({id, stage})) return;
     const Value& value = graph_.value(id);
+    GRADLOOM_CHECK(!value.partial);
     // A parameter is a parameter where it is kept alone; what another stage has of it is a copy.
     Graph& to = *made_[static_cast<size_t>(stage)];
     const ValueId copy = IsKept(value) ? to.AddValue(value.name + "/received", value.dtype, value.shape, Role::kActivation) : id;

@@ -54,7 +54,7 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
   const int known = plan.FindState(value.name);
   if (known >= 0) {
     const StateTensor& state = plan.state[static_cast<size_t>(known)];
-    GRADLOOM_CHECK(state.dtype == value.dtype && state.shape == value.shape && state.layout == layout);
+    GRADLOOM_CHECK(state.dtype == value.dtype && state.shape == value.shape && state.layout == layout && state.partial == value.partial);
     return;
   }
   StateTensor state;
@@ -63,6 +63,7 @@ void PlaceState(const Graph& graph, const Value& value, const Layout& layout, co
   state.dtype = value.dtype;
   state.shape = value.shape;
   state.layout = layout;
+  state.partial = value.partial;
   state.bytes = layout.elements(value.shape) * DTypeBytes(value.dtype);
   state.places = places;
   for (size_t i = 0; i < plan.places.size(); ++i) {

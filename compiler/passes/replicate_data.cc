@@ -6,8 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "compiler/cost/cost_model.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/program_plan.h"
+#include "compiler/passes/refusals.h"
 #include "compiler/passes/step_params.h"
 #include "runtime/base/error.h"
 
@@ -16,8 +18,10 @@ namespace {
 
 size_t At(ValueId id) { return static_cast<size_t>(id); }
 
+}  // namespace
+
 // A device's graph, node by node from the whole one's.
-class DeviceGraph {
+class Replication::DeviceGraph {
  public:
   DeviceGraph(const Graph& whole, int64_t batch, int64_t samples, const TypeRules& rules)
       : graph_(whole.Clone()), builder_(*graph_, rules), nodes_(std::exchange(graph_->nodes, {})), batch_(batch), samples_(samples) {}
@@ -56,6 +60,19 @@ class DeviceGraph {
     meeting.attributes.set("tag", int64_t{tag});
     graph_->AddNode(std::move(meeting));
     open_.erase(stage);
+  }
+
+  // What a device adds to its part of a state, behind a meeting of its stage that sums zeros: who has come to it knows of the others that
+  // they have, too, and that none of them has refused the batch.
+  ValueId BehindMeeting(ValueId added, int stage) {
+    const auto [known, fresh] = one_.emplace(stage, kNoValue);
+    if (fresh) {
+      const ValueId zero = graph_->AddValue("accepted", DType::kFloat32, Shape{}, Role::kActivation);
+      Bring(zero, builder_.Scalar(0, DType::kFloat32), "", "", stage);
+      Meet(stage);
+      known->second = builder_.Add(builder_.Scalar(1, DType::kFloat32), zero);
+    }
+    return builder_.Mul(added, builder_.Cast(known->second, builder_.dtype(added)));
   }
 
   // A value like `id`, for what a device has of it.
@@ -116,10 +133,9 @@ class DeviceGraph {
     std::vector<std::string> states;
     ValueId tag = kNoValue;
   };
-  std::map<int, Open> open_;  // by stage
+  std::map<int, Open> open_;    // by stage
+  std::map<int, ValueId> one_;  // by stage: 1, made by a meeting
 };
-
-}  // namespace
 
 std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
   const int64_t each = (batch + devices - 1) / devices;
@@ -129,6 +145,10 @@ std::vector<BatchShard> DivideBatch(int64_t batch, int devices) {
     shards.push_back({start, std::min(each, batch - start)});
   }
   return shards;
+}
+
+int64_t BucketBytesOf(const Recipe& recipe) {
+  return recipe.bucket_bytes > 0 ? recipe.bucket_bytes : BucketBytes(DefaultCosts(recipe.device));
 }
 
 Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, int64_t other_batch, int devices, const TypeRules& rules,
@@ -160,6 +180,7 @@ Replication::Replication(const Graph& graph, int64_t batch, const Graph& other, 
     try {
       Propagate(apart);
       FillBuckets(bucket_bytes);
+      tells_last_ = TellsTooEarly();
       return;
     } catch (const Error& error) {
       if (first) throw *first;
@@ -196,6 +217,11 @@ void Replication::Propagate(bool apart) {
       const Node& node = graph_.nodes[i];
       std::vector<Shard> inputs;
       std::vector<int> growing;
+      if (AddsToPart(node)) {
+        // The sum that is kept is nobody's to bring together here.
+        if (const Shard& added = shards_[At(AddedToPart(node))]; added.local() || added.split()) again |= Want(AddedToPart(node));
+        continue;
+      }
       for (ValueId id : node.inputs) inputs.push_back(id == kNoValue ? Shard::Whole() : shards_[At(id)]);
       // What a tail makes is of the whole batch, though it grows with it.
       for (ValueId id : node.outputs) growing.push_back(id == kNoValue || InTail(node) ? -1 : growing_[At(id)]);
@@ -233,6 +259,32 @@ void Replication::Propagate(bool apart) {
       }
     }
   }
+}
+
+// Whether the node makes the next value of a partial state: of the state, and of what this batch adds to it (accumulate.cc).
+bool Replication::AddsToPart(const Node& node) const {
+  if (node.outputs.size() != 1 || node.outputs[0] == kNoValue) return false;
+  const ValueId state = graph_.value(node.outputs[0]).next_of;
+  return state != kNoValue && graph_.value(state).partial;
+}
+
+ValueId Replication::AddedToPart(const Node& node) const {
+  const ValueId state = graph_.value(node.outputs[0]).next_of;
+  GRADLOOM_CHECK(node.op == "Add" && (node.inputs[0] == state) != (node.inputs[1] == state));
+  return node.inputs[0] == state ? node.inputs[1] : node.inputs[0];
+}
+
+// Whether something may refuse the batch behind the last meeting, and what the devices keep would be written without their knowing of it.
+// Gradients that are summed have their meetings behind it.
+bool Replication::TellsTooEarly() const {
+  if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) { return AddsToPart(node); })) return false;
+  const std::vector<int> refusing = RefusingNodes(graph_);
+  if (refusing.empty()) return false;
+  // Each part of the model has its meetings to itself.
+  if (graph_.nodes[static_cast<size_t>(refusing.back())].device >= 0) return true;
+  return std::none_of(graph_.nodes.begin() + refusing.back(), graph_.nodes.end(), [&](const Node& node) {
+    return std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return last_in_bucket_.contains(id); });
+  });
 }
 
 bool Replication::Want(ValueId id) {
@@ -301,6 +353,19 @@ Node Replication::Boundary(Node node, int64_t samples) const {
   return node;
 }
 
+// `node` of a device's graph. A device without samples has nothing to add, and comes to the meeting that the others have before it.
+void Replication::AddToPart(DeviceGraph& device, Node node, int64_t samples) const {
+  const ValueId added = AddedToPart(node);
+  ValueId own = added;
+  if (samples == 0) own = device.builder().Zeros(device.graph().type(added));
+  // What no sample has a part in is every device's, and counts once.
+  else if (shard(added).whole())
+    own = device.Weighted(added);
+  if (tells_last_) own = device.BehindMeeting(own, node.device);
+  std::replace(node.inputs.begin(), node.inputs.end(), added, own);
+  device.Add(std::move(node), false);
+}
+
 std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
   DeviceGraph device(graph_, batch_, samples, rules_);
   Graph& graph = device.graph();
@@ -333,6 +398,8 @@ std::unique_ptr<Graph> Replication::ForDevice(int64_t samples) const {
       device.Add(Boundary(std::move(node), samples), false);
     } else if (InTail(node)) {
       device.Add(std::move(node), false);
+    } else if (AddsToPart(graph_.nodes[i])) {
+      AddToPart(device, std::move(node), samples);
     } else if (samples > 0) {
       node.attributes = dependence_.AttributesAt(i, samples);
       if (const auto bodies = bodies_.find(i); bodies != bodies_.end()) bodies->second.ToDevice(node, device.builder(), samples);

@@ -11,6 +11,7 @@
 #include "compiler/ops/sharding.h"
 #include "compiler/passes/batch_dependence.h"
 #include "compiler/passes/place_devices.h"
+#include "compiler/passes/recipe.h"
 #include "compiler/passes/replicate_bodies.h"
 
 namespace gradloom {
@@ -21,14 +22,17 @@ struct BatchShard {
 };
 std::vector<BatchShard> DivideBatch(int64_t batch, int devices);
 
+// The most bytes that devices sum in one meeting, but for a single larger tensor.
+int64_t BucketBytesOf(const Recipe& recipe);
+
 // How every value of a graph over the whole batch lies on the devices.
 //
 // What is fed is divided by samples, parameters and states are whole, and each operator's row says what becomes of that. A sum
 // over samples is partial on a device; it stays so through linear operators and is summed over the devices (AllReduce) where
-// something needs it whole: a nonlinear use, a fetch, the next value of a state. The largest or the product of what the samples have
-// is made of what that is on each device. Branches and loops run on each device over its samples, where all take them alike. Statistics of
-// one device's samples that become a state's next value are averaged by sample count. So k devices compute what one computes on the whole
-// batch, but for local batch statistics.
+// something needs it whole: a nonlinear use, a fetch, the next value of a state that is not partial. The largest or the product of what the
+// samples have is made of what that is on each device. Branches and loops run on each device over its samples, where all take them alike.
+// Statistics of one device's samples that become a state's next value are averaged by sample count. So k devices compute what one computes
+// on the whole batch, but for local batch statistics.
 class Replication {
  public:
   // `graph` is the model's with loss, gradients and updates at `batch` samples, at least 2; `other` at another batch. Both must
@@ -46,8 +50,14 @@ class Replication {
   std::unique_ptr<Graph> ForDevice(int64_t samples) const;
 
  private:
+  class DeviceGraph;
+
   void Propagate(bool apart);
   bool Want(ValueId id);
+  bool AddsToPart(const Node& node) const;
+  ValueId AddedToPart(const Node& node) const;
+  bool TellsTooEarly() const;
+  void AddToPart(DeviceGraph& device, Node node, int64_t samples) const;
   bool Meets(ValueId id) const {
     const auto at = static_cast<size_t>(id);
     return id != kNoValue && (summed_[at] || averaged_[at] || combined_[at]);
@@ -71,6 +81,7 @@ class Replication {
   std::vector<bool> combined_;                  // by value id: made of what it is on each device, by its operator once more
   std::set<ValueId> last_in_bucket_;            // with these the meeting takes place
   std::vector<bool> means_;                     // by position in graph.nodes: a mean over samples
+  bool tells_last_ = false;                     // a meeting before partial states are added to, by which devices know of refusals
   std::map<size_t, ReplicatedBodies> bodies_;   // by position in graph.nodes
   bool gathers_;
   std::vector<bool> of_tail_;  // by value id: made by the tail, or read by it alone

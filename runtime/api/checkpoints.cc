@@ -46,6 +46,7 @@ void ReleaseCheckpoint(GradloomCheckpoint* checkpoint) { delete checkpoint; }
 
 void Write(const Call& call, bool with_optimizer, const WriteBytes& write) {
   if (!with_optimizer) return WriteWeightsFile(write, *call);
+  call->JoinParts();
   Manifest manifest = ManifestOf(SavedStateOf(*call), call.handle().identity);
   if (const auto scale = call->loss_scale()) manifest.loss_scale = scale->scale;
   PutProperties(call.handle(), manifest);

@@ -16,6 +16,18 @@ constexpr int64_t kPopulatedBytes = 64 << 10;
 
 }  // namespace
 
+void AddTo(Tensor& sum, const TensorView& part) {
+  GRADLOOM_CHECK(sum.dtype() == part.dtype && sum.shape() == part.shape);
+  const auto add = [&](auto elements) {
+    using T = typename decltype(elements)::value_type;
+    const T* const from = static_cast<const T*>(part.data);
+    for (size_t i = 0; i < elements.size(); ++i) elements[i] += from[i];
+  };
+  if (sum.dtype() == DType::kFloat64) return add(sum.as<double>());
+  GRADLOOM_CHECK(sum.dtype() == DType::kFloat32);
+  add(sum.as<float>());
+}
+
 StateArena::StateArena(const Plan& plan, const TakeArena& take, RankRange own) {
   for (size_t rank = 0; rank < plan.num_ranks(); ++rank) {
     places_.push_back(plan.PlaceOf(rank));
@@ -40,7 +52,7 @@ void StateArena::SetInitial(const Plan& plan) {
     const StateTensor& state = *given[static_cast<size_t>(i)];
     const std::byte* first = nullptr;
     for (size_t rank = 0; rank < ranks(); ++rank) {
-      if (!holds(rank) || !state.in_place(places_[rank])) continue;
+      if (!holds(rank, state)) continue;
       std::byte* const to = memory_[rank]->at(state.offset);
       if (state.bytes >= kPopulatedBytes) PopulatePages(to, state.bytes);
       if (first == nullptr) {
@@ -61,14 +73,23 @@ void StateArena::Populate() const {
 
 size_t StateArena::HolderOf(const StateTensor& state) const {
   size_t holder = 0;
-  while (holder < ranks() && !(holds(holder) && state.in_place(places_[holder]))) ++holder;
+  while (holder < ranks() && !holds(holder, state)) ++holder;
   return holder;
 }
 
 Tensor StateArena::Get(const StateTensor& state) const {
   const size_t holder = HolderOf(state);
   if (holder == ranks()) throw Error(ErrorCode::kPlan, "no device of this process holds '" + Escaped(state.name) + "'");
-  const ArenaMemory& memory = *memory_[holder];
+  Tensor value = GetOf(holder, state);
+  // In the order of the ranks, so that it does not matter which processes they are in.
+  for (size_t rank = holder + 1; state.partial && rank < ranks(); ++rank) {
+    if (holds(rank, state)) AddTo(value, GetOf(rank, state).view());
+  }
+  return value;
+}
+
+Tensor StateArena::GetOf(size_t rank, const StateTensor& state) const {
+  const ArenaMemory& memory = *memory_[rank];
   Tensor value(state.dtype, state.shape);
   if (state.layout.plain()) {
     memory.Read(state.offset, value.bytes(), value.data());
@@ -90,13 +111,14 @@ void StateArena::Set(const StateTensor& state, const TensorView& value) {
     stored.resize(static_cast<size_t>(state.bytes));
     ToLayout(state.layout, state.shape, DTypeBytes(state.dtype), value.data, stored.data());
   }
+  const void* const from = stored.empty() ? value.data : stored.data();
+  const auto bytes = stored.empty() ? value.bytes() : state.bytes;
+  std::vector<std::byte> zeros(state.partial ? static_cast<size_t>(bytes) : 0);
+  bool first = true;  // of the plan's ranks, wherever they are
   for (size_t rank = 0; rank < ranks(); ++rank) {
-    if (!holds(rank) || !state.in_place(places_[rank])) continue;
-    if (stored.empty()) {
-      memory_[rank]->Write(state.offset, value.bytes(), value.data);
-    } else {
-      memory_[rank]->Write(state.offset, state.bytes, stored.data());
-    }
+    if (!state.in_place(places_[rank])) continue;
+    if (holds(rank)) memory_[rank]->Write(state.offset, bytes, state.partial && !first ? zeros.data() : from);
+    first = false;
   }
 }
 

@@ -28,6 +28,9 @@ class ArenaMemory {
   virtual void Write(int64_t offset, int64_t bytes, const void* from) = 0;
 };
 
+// Adds a tensor of the same type and shape, float32 or float64.
+void AddTo(Tensor& sum, const TensorView& part);
+
 // Takes zeroed memory for a rank. Throws Error(kResource).
 using TakeArena = std::function<std::unique_ptr<ArenaMemory>(size_t rank, int64_t bytes)>;
 
@@ -38,9 +41,13 @@ class StateArena {
   // Of the ranks `own`, with every tensor at its initial value.
   StateArena(const Plan& plan, const TakeArena& take, RankRange own);
 
-  // A copy in logical order, from the first of these ranks that holds it. Throws Error(kPlan) where none does.
+  // A copy in logical order, from the first of these ranks that holds it; of a partial state the sum of these ranks' parts. Throws
+  // Error(kPlan) where none of them holds it.
   Tensor Get(const StateTensor& state) const;
-  // On all ranks that hold it. Throws Error(kShape) where dtype or shape differ.
+  // A copy in logical order of what one of these ranks holds.
+  Tensor GetOf(size_t rank, const StateTensor& state) const;
+  // On all ranks that hold it; of a partial state on the first rank of the plan that does, and zeros on the others. Throws Error(kShape)
+  // where dtype or shape differ.
   void Set(const StateTensor& state, const TensorView& value);
 
   std::byte* at(int rank, int64_t offset) const { return memory_[static_cast<size_t>(rank)]->at(offset); }
@@ -55,6 +62,7 @@ class StateArena {
 
  private:
   void SetInitial(const Plan& plan);
+  bool holds(size_t rank, const StateTensor& state) const { return holds(rank) && state.in_place(places_[rank]); }
   // The first rank of this process that holds it; ranks() where none does.
   size_t HolderOf(const StateTensor& state) const;
 

@@ -176,6 +176,8 @@ struct StateTensor {
   int parameter = -1;       // kOptimizer, kAccumulator: index of the parameter it belongs to
   std::vector<int> places;  // that hold it, ascending; empty: all
   Tensor initial;           // logical order; undefined: zeros
+  // kAccumulator: each rank that holds it has a part of its own, and the tensor is their sum; else all hold the same.
+  bool partial = false;
 
   bool in_place(int place) const;
 };
@@ -285,7 +287,7 @@ struct ModelInfo {
 };
 
 struct Plan {
-  static constexpr int kFormatVersion = 2;
+  static constexpr int kFormatVersion = 3;
 
   std::vector<Target> targets;
   ModelInfo model;

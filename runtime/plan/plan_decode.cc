@@ -203,6 +203,7 @@ class Decoder {
     state.bytes = from.bytes();
     state.parameter = from.parameter();
     state.places = {from.places().begin(), from.places().end()};
+    state.partial = from.partial();
     if (from.has_initial()) state.initial = Decode(from.initial());
     return state;
   }

@@ -109,6 +109,7 @@ class Encoder {
     to.set_bytes(state.bytes);
     to.set_parameter(state.parameter);
     to.mutable_places()->Add(state.places.begin(), state.places.end());
+    to.set_partial(state.partial);
     if (state.initial.defined()) Encode(state.initial, *to.mutable_initial());
   }
 

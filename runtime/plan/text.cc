@@ -143,7 +143,8 @@ std::string StateText(const Plan& plan) {
     text += "  " + Escaped(state.name) + ": " + NameOf(kStates, state.kind);
     if (state.parameter >= 0) text += " of " + Number(state.parameter);
     text += " " + Type(state.dtype, state.shape, state.layout) + ", bytes " + Range(state.offset, state.bytes) +
-            (state.initial.defined() ? "" : ", zero at first") + InPlaces(state.places) + "\n";
+            (state.initial.defined() ? "" : ", zero at first") + (state.partial ? ", a part on each rank" : "") + InPlaces(state.places) +
+            "\n";
   }
   text += "constants: " + constants + each;
   for (const Constant& constant : plan.constants) {

@@ -21,6 +21,7 @@ class EntryCheck : EntryRanks {
     CheckFeedsAndFetches();
     CheckStateWrites();
     CheckHolders();
+    CheckPartialReads();
     CheckMeetings(*this);
   }
 
@@ -234,6 +235,18 @@ class EntryCheck : EntryRanks {
         faults_.Add("ranks", Rank(r), "holds state '" + Escaped(tensor.name) + "' and does not change it, as others do");
         break;
       }
+    }
+  }
+
+  // What a rank has accumulated is no gradient before all ranks have added theirs.
+  void CheckPartialReads() {
+    if (entry_.kind == EntryKind::kAccumulate) return;
+    std::set<int> seen;
+    for (size_t r = 0; r < entry_.ranks.size() && !faults_.full(); ++r) {
+      if (!seen.insert(entry_.ranks[r].program).second || facts(r).partial_reads.empty()) continue;
+      const auto& [state, instruction] = facts(r).partial_reads.front();
+      faults_.Add("ranks", Rank(r) + ", " + Describe(program(r), instruction),
+                  "reads state '" + Escaped(plan_.state[static_cast<size_t>(state)].name) + "', of which each rank has a part alone");
     }
   }
 

@@ -195,7 +195,9 @@ class Sweep {
       const Instruction& instruction = program_.instructions[i];
       const int index = static_cast<int>(i);
       for (const Use& use : instruction.uses) {
-        if (use.access == Access::kRead && use.buffer >= 0) Read(index, use.buffer);
+        if (use.access != Access::kRead || use.buffer < 0) continue;
+        Read(index, use.buffer);
+        NotePart(index, use.buffer, facts);
       }
       for (const Use& use : instruction.uses) {
         if (use.access != Access::kRead && use.buffer >= 0) Write(index, use.buffer, facts);
@@ -237,6 +239,18 @@ class Sweep {
                                      [&](int r) { return program_.instructions[static_cast<size_t>(r)].stream == stream; });
       mine == readers.end() ? readers.push_back(index) : void(*mine = index);
     }
+  }
+
+  // A rank's part of a sum is of use to what brings the parts together, in another layout or not. What bodies read their instruction reads.
+  void NotePart(int index, int buffer, ProgramFacts& facts) {
+    const Buffer& read = program_.buffers[static_cast<size_t>(buffer)];
+    if (read.arena != Arena::kState || read.bytes == 0 || scope_.outer != nullptr) return;
+    const int state = scope_.tables.state.at(read.offset);
+    if (!scope_.plan.state[static_cast<size_t>(state)].partial) return;
+    const Instruction& instruction = program_.instructions[static_cast<size_t>(index)];
+    const bool sums = instruction.kind == InstructionKind::kCollective && instruction.collective == Collective::kAllReduceSum;
+    const bool moves = instruction.kind == InstructionKind::kLaunch && instruction.domain == "gradloom" && instruction.op == "Reorder";
+    if (!sums && !moves) facts.partial_reads.push_back({state, index});
   }
 
   // Whether a read of `buffer` at `index` gets its value from this segment.

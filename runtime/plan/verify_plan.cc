@@ -81,6 +81,10 @@ void CheckState(const Plan& plan, FaultList& faults) {
     if (BytesOf(state.dtype, state.shape, state.layout) != state.bytes) {
       faults.Add("bounds", what, std::to_string(state.bytes) + " bytes are not those of its type, shape and layout");
     }
+    const bool summed = state.kind == StateKind::kAccumulator && (state.dtype == DType::kFloat32 || state.dtype == DType::kFloat64);
+    if (state.partial && (!summed || state.initial.defined() || plan.accumulate < 2)) {
+      faults.Add("names", what, "has a part on each rank, as alone the sums have of gradients that the plan counts the batches of");
+    }
     if (state.initial.defined() && (state.initial.dtype() != state.dtype || state.initial.shape() != state.shape)) {
       faults.Add("bounds", what, "its initial value has another type or shape");
     }

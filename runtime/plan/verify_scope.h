@@ -57,11 +57,12 @@ struct Scope {
 // What the entries need to know about a program that was found sound.
 struct ProgramFacts {
   bool sound = false;
-  std::vector<int> communication;                 // collectives, sends and receives in the order in which they happen
-  std::vector<std::pair<int, int>> state_writes;  // {state tensor, instruction}
-  bool may_refuse = false;                        // a batch, by its numbers
-  size_t told_at = 0;                             // the first of `communication` that begins when nothing can refuse any more, or its end
-  size_t changes_after = 0;                       // so many of `communication` have ended before any state is written
+  std::vector<int> communication;                  // collectives, sends and receives in the order in which they happen
+  std::vector<std::pair<int, int>> state_writes;   // {state tensor, instruction}
+  std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it and does not bring its parts together}
+  bool may_refuse = false;                         // a batch, by its numbers
+  size_t told_at = 0;                              // the first of `communication` that begins when nothing can refuse any more, or its end
+  size_t changes_after = 0;                        // so many of `communication` have ended before any state is written
 };
 
 // "#12 launch onednn.conv on stream 1 ('/conv1/Conv')"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -52,6 +53,28 @@ bool EachHoldsAll(const Plan& plan, const Communicator* communicator) {
 
 bool FirstHoldsAll(const Plan& plan, const Communicator* communicator) {
   return communicator == nullptr || HoldsAll(plan, RanksOf(0, plan, *communicator));
+}
+
+void JoinPartsOf(const StateTensor& state, const Plan& plan, Communicator* communicator, StateArena& arena) {
+  if (communicator == nullptr) return arena.Set(state, arena.Get(state).view());
+  const int me = communicator->process();
+  const std::vector<int> holders = HoldersOf(state, plan, *communicator);
+  std::optional<Tensor> sum;
+  for (const int holder : holders) {
+    const RankRange ranks = RanksOf(holder, plan, *communicator);
+    for (int rank = ranks.first; rank < ranks.last; ++rank) {
+      if (!state.in_place(plan.PlaceOf(static_cast<size_t>(rank)))) continue;
+      Tensor part = holder == me ? arena.GetOf(static_cast<size_t>(rank), state) : Tensor(state.dtype, state.shape);
+      if (me != holders.front()) {
+        if (holder == me) communicator->Send(holders.front(), kTag, part.data(), part.bytes());
+        continue;
+      }
+      if (holder != me) communicator->Receive(holder, kTag, part.data(), part.bytes());
+      sum ? AddTo(*sum, part.view()) : void(sum = std::move(part));
+    }
+  }
+  if (std::find(holders.begin(), holders.end(), me) == holders.end()) return;
+  arena.Set(state, sum ? sum->view() : Tensor(state.dtype, state.shape).view());
 }
 
 void SpreadState(Session& session, Communicator& communicator, const ReadState& given) {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/tensor.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/exec/state_arena.h"
 #include "runtime/plan/plan.h"
 #include "runtime/session/session.h"
 
@@ -20,6 +21,9 @@ bool EachHoldsAll(const Plan& plan, const Communicator* communicator);
 bool FirstHoldsAll(const Plan& plan, const Communicator* communicator);
 
 // All processes of a job call these together, with sessions of one plan.
+
+// Makes a partial state whole on the first rank that has a part, in the order of the ranks, and zero on the others. Null: one process.
+void JoinPartsOf(const StateTensor& state, const Plan& plan, Communicator* communicator, StateArena& arena);
 
 // A tensor of the state by its name, read when it is asked for.
 using ReadState = std::function<Tensor(const std::string& name)>;

@@ -150,12 +150,11 @@ void Session::ThrowUnfit(EntryKind kind, const Feeds& feeds) const {
 }
 
 std::pair<int64_t, int64_t> Session::RowsRead(EntryKind kind, int64_t batch) const {
-  const Communicator* communicator = options_.executor.communicator.get();
   const int entry = plan_->FindEntry(kind, batch);
   // Where parts of a model are on devices of their own, one may read what another has the samples of.
-  if (communicator == nullptr || entry < 0 || plan_->places.size() > 1) return {0, batch};
+  if (communicator() == nullptr || entry < 0 || plan_->places.size() > 1) return {0, batch};
   int64_t first = batch, last = 0;
-  const RankRange own = communicator->OwnRanks(plan_->num_ranks());
+  const RankRange own = communicator()->OwnRanks(plan_->num_ranks());
   for (int rank = own.first; rank < own.last; ++rank) {
     const RankBinding& binding = plan_->entries[static_cast<size_t>(entry)].ranks[static_cast<size_t>(rank)];
     if (binding.shard_length == 0) continue;
@@ -220,11 +219,13 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
   result.loss = loss();
+  parts_apart_ = accumulates && HasPartialState();
   result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
   const bool updates_apart = result.updated && accumulates;
   if (updates_apart) {
     KeepFetches();
     Run(FindEntry(EntryKind::kUpdate, {}), {});
+    parts_apart_ = false;
   }
   if (result.updated && HasFetch(kGradNorm)) {
     result.grad_norm = ElementAsDouble(Fetched(kGradNorm), 0);
@@ -285,11 +286,10 @@ void Session::DropGradients() {
 
 void Session::KeepState() {
   const StateArena& arena = executor_->state();
-  // Ranks of one place have the same.
-  kept_.state.resize(plan_->places.size());
+  kept_.state.resize(arena.ranks());
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
-    if (!arena.holds(rank)) continue;
-    std::vector<std::byte>& kept = kept_.state[static_cast<size_t>(plan_->PlaceOf(rank))];
+    if (!arena.holds(rank) || KeptBy(rank) != rank) continue;
+    std::vector<std::byte>& kept = kept_.state[rank];
     kept.resize(static_cast<size_t>(arena.bytes(rank)));
     if (!kept.empty()) std::memcpy(kept.data(), arena.at(static_cast<int>(rank), 0), kept.size());
   }
@@ -297,11 +297,19 @@ void Session::KeepState() {
   kept_.batch = batch_;
 }
 
+// Ranks of one place have the same, but for parts of sums.
+size_t Session::KeptBy(size_t rank) const {
+  const StateArena& arena = executor_->state();
+  size_t first = HasPartialState() ? rank : 0;
+  while (!arena.holds(first) || plan_->PlaceOf(first) != plan_->PlaceOf(rank)) ++first;
+  return first;
+}
+
 void Session::UndoStep() {
   const StateArena& arena = executor_->state();
   for (size_t rank = 0; rank < arena.ranks(); ++rank) {
     if (!arena.holds(rank)) continue;
-    const std::vector<std::byte>& kept = kept_.state.at(static_cast<size_t>(plan_->PlaceOf(rank)));
+    const std::vector<std::byte>& kept = kept_.state.at(KeptBy(rank));
     GRADLOOM_CHECK(static_cast<int64_t>(kept.size()) == arena.bytes(rank));
     if (!kept.empty()) std::memcpy(arena.at(static_cast<int>(rank), 0), kept.data(), kept.size());
   }
@@ -313,6 +321,7 @@ StepResult Session::SkipBatch() {
   result.updated = plan_->accumulate > 1 && (batch_ + 1) % plan_->accumulate == 0;
   if (result.updated) {
     Run(FindEntry(EntryKind::kUpdate, {}), {});
+    parts_apart_ = false;
     ++step_;
   }
   result.step = step_;
@@ -321,10 +330,11 @@ StepResult Session::SkipBatch() {
 }
 
 std::string Session::NonFiniteState() const {
-  std::string found = gradloom::NonFiniteState(SavedStateOf(*this));
-  Communicator* const communicator = options_.executor.communicator.get();
-  if (EachHoldsAll(*plan_, communicator)) return found;
-  const std::vector<std::string> all = communicator->AllGather(found);
+  SavedState saved = SavedStateOf(*this);
+  saved.get = [this](const StateTensor& state) { return executor_->state().Get(state); };
+  std::string found = gradloom::NonFiniteState(saved);
+  if (communicator() == nullptr || (EachHoldsAll(*plan_, communicator()) && !HasPartialState())) return found;
+  const std::vector<std::string> all = communicator()->AllGather(found);
   for (const StateTensor& state : plan_->state) {
     if (std::find(all.begin(), all.end(), state.name) != all.end()) return state.name;
   }
@@ -405,9 +415,27 @@ std::optional<DeviceTensor> Session::FetchedOnDevice(std::string_view name) cons
   return executor_->FetchedOnDevice(last_entry_, index);
 }
 
+bool Session::HasPartialState() const {
+  return std::any_of(plan_->state.begin(), plan_->state.end(), [](const StateTensor& state) { return state.partial; });
+}
+
+bool Session::PartsWait() const { return parts_apart_; }
+
+void Session::JoinParts() {
+  if (!parts_apart_) return;
+  for (const StateTensor& state : plan_->state) {
+    if (state.partial) JoinPartsOf(state, *plan_, communicator(), executor_->state());
+  }
+  parts_apart_ = false;
+}
+
 Tensor Session::Get(std::string_view state) const {
   const int index = plan_->FindState(std::string(state));
   if (index < 0) throw Error(ErrorCode::kConfig, "the plan has no state '" + Escaped(state) + "'", "", "the verb inspect lists them");
+  if (parts_apart_ && communicator() != nullptr && plan_->state[static_cast<size_t>(index)].partial) {
+    throw Error(ErrorCode::kPlan, "each process has a part of '" + Escaped(state) + "', which waits for an update", "",
+                "read it, or save, when the update has been made");
+  }
   return executor_->state().Get(plan_->state[static_cast<size_t>(index)]);
 }
 

@@ -95,9 +95,15 @@ class Session {
   std::optional<DeviceTensor> FetchedOnDevice(std::string_view name) const;
   bool HasFetch(std::string_view name) const;
 
+  // Where each device keeps its part of the gradients that wait for an update (StateTensor::partial): whether some wait now.
+  bool PartsWait() const;
+  // Brings those parts together on the first device that has them, so that the state can be kept and gone on with to the same bits. All
+  // processes of a job call it together. Without parts that wait it does nothing.
+  void JoinParts();
+
   // Parameters, statistics and optimizer state by name, in logical order. Throw Error(kConfig) for an
   // unknown name, Error(kShape) for another dtype or shape. Of a job whose processes hold parts of the state each, Get throws Error(kPlan)
-  // for what others hold alone, and Set leaves that as it is.
+  // for what others hold alone or have parts of, and Set leaves that as it is.
   Tensor Get(std::string_view state) const;
   void Set(std::string_view state, const TensorView& value);
   // Whether this process holds a state tensor of the plan.
@@ -154,7 +160,7 @@ class Session {
 
  private:
   struct Kept {
-    std::vector<std::vector<std::byte>> state;  // by place
+    std::vector<std::vector<std::byte>> state;  // by rank; empty where another of its place has the same
     int64_t step = 0, batch = 0;
   };
 
@@ -163,6 +169,9 @@ class Session {
   int FindEntry(EntryKind kind, const Feeds& feeds);
   [[noreturn]] void ThrowUnfit(EntryKind kind, const Feeds& feeds) const;
   void CheckApart() const;
+  bool HasPartialState() const;
+  size_t KeptBy(size_t rank) const;
+  Communicator* communicator() const { return options_.executor.communicator.get(); }
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});
   std::map<std::string, Tensor> FetchAll() const;
@@ -180,6 +189,7 @@ class Session {
   int64_t step_ = 0;
   int64_t batch_ = 0;
   int64_t accumulated_ = 0;
+  bool parts_apart_ = false;  // since a batch was added to them
   double fixed_lr_ = -1;
   Kept kept_;
 };

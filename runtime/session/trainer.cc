@@ -93,6 +93,10 @@ StopReason Trainer::Run() {
     observer_.OnStep(step);
     const bool epoch_ended = session_.batch() % batches_per_epoch() == 0;
     const bool last = Finished();
+    // Where the gradients of an update lie apart on devices, the state is kept at an update or the end of an epoch, at which they are
+    // brought together whether it is kept or not: so a run that goes on from there has the bits of one that was not stopped.
+    if (epoch_ended) session_.JoinParts();
+    const bool whole = !session_.PartsWait();
     bool better = false;
     if (eval_.rows() > 0 && (Due(options_.evaluate, step) || (last && options_.evaluate.unit != Interval::Unit::kNever))) {
       better = EvaluateAndCompare(step.epoch);
@@ -100,17 +104,18 @@ StopReason Trainer::Run() {
     if (epoch_ended || last) EndEpoch(step.epoch);
     if (better) observer_.OnSave(SaveReason::kBest);
     const bool enough = Enough();
-    const bool stop = options_.stop_requested && options_.stop_requested();
+    stop_ |= options_.stop_requested && options_.stop_requested();
     if (last || enough) {
       Save(SaveReason::kEnd);
       return last ? StopReason::kDone : StopReason::kNoBetter;
     }
-    if (stop) {
+    if (stop_ && whole) {
       Save(SaveReason::kStopRequested);
       return StopReason::kRequested;
     }
-    if (options_.save.unit == Interval::Unit::kSeconds && options_.save_is_due ? options_.save_is_due() : Due(options_.save, step))
-      Save(SaveReason::kInterval);
+    const bool agreed = options_.save.unit == Interval::Unit::kSeconds && options_.save_is_due;
+    save_is_due_ |= agreed ? options_.save_is_due() : Due(options_.save, step);
+    if (save_is_due_ && whole) Save(SaveReason::kInterval);
   }
   return StopReason::kDone;
 }
@@ -302,6 +307,7 @@ std::pair<double, double> Trainer::EpochLoss() const {
 
 void Trainer::Save(SaveReason reason) {
   saved_at_ = Now();
+  save_is_due_ = false;
   observer_.OnSave(reason);
 }
 

@@ -198,6 +198,8 @@ class Trainer {
   int64_t best_step_ = -1;
   int64_t not_better_ = 0;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
+  // What waits for a moment at which the state can be kept.
+  bool stop_ = false, save_is_due_ = false;
   std::optional<Plateau> plateau_;
 
   // Of shared parameters.

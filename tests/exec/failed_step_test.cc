@@ -5,6 +5,11 @@
 namespace gradloom {
 namespace {
 
+void KeepParts(CompileOptions& options) {
+  options.recipe.accumulate = 2;
+  options.recipe.fetch_gradients = false;
+}
+
 const FailedStepCase kCases[] = {
     {.name = "one device"},
     {.name = "four streams", .streams = 4},
@@ -26,6 +31,18 @@ const FailedStepCase kCases[] = {
            o.recipe.accumulate = 2;
            for (EntryRequest& entry : o.entries) entry.kind = EntryKind::kAccumulate;
            o.entries.push_back({EntryKind::kUpdate, 0});
+         }},
+    // Each device keeps its own part of the gradients: the loss is all by which they meet.
+    {.name = "parts of two batches", .devices = 2, .change = KeepParts},
+    {.name = "parts of two batches, three devices, two streams", .devices = 3, .streams = 2, .change = KeepParts},
+    // Something may refuse the batch behind the loss.
+    {.name = "parts of two batches behind a branch and a loop", .devices = 2, .change = KeepParts, .decides = true},
+    {.name = "parts of two batches, two copies in two parts each",
+     .devices = 4,
+     .change =
+         [](CompileOptions& o) {
+           KeepParts(o);
+           o.recipe.place = {{.pattern = "v", .stage = 1}, {.pattern = "late", .stage = 1}};
          }},
     {.name = "a branch and a loop", .decides = true},
     {.name = "a branch and a loop on three streams", .streams = 3, .decides = true}};

@@ -17,7 +17,7 @@ struct FailedStepCase {
   int streams = 0;
   int64_t samples = 8;  // fewer than devices: some have none
   std::function<void(CompileOptions&)> change = [](CompileOptions&) {};
-  bool decides = false;  // a net with a branch and a loop, on one device
+  bool decides = false;  // a net with a branch and a loop
 };
 
 // Trains by good batches, with bad ones between them, each of another kind, and compares with a training by the good ones alone. `options`

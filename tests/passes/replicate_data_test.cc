@@ -63,6 +63,66 @@ TEST(ReplicateData, ClippingAndAccumulation) {
                 });
 }
 
+// Elements that devices sum together in an entry of the kind.
+int64_t ElementsSummed(const Plan& plan, EntryKind kind) {
+  const Entry& entry = *std::find_if(plan.entries.begin(), plan.entries.end(), [&](const Entry& e) { return e.kind == kind; });
+  const Program& program = plan.programs[static_cast<size_t>(entry.ranks[0].program)];
+  int64_t elements = 0;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.kind != InstructionKind::kCollective) continue;
+    for (const Use& use : instruction.uses) {
+      if (use.access == Access::kRead) elements += program.buffers[static_cast<size_t>(use.buffer)].shape.elements();
+    }
+  }
+  return elements;
+}
+
+// Each device adds up its own gradients, and all of them are summed before the update. The last batch of the run waits for one that does
+// not come; one sample is trained by all devices, each of which takes its share; the gradient of `u` is of no sample and is not counted
+// once for each device.
+TEST(ReplicateData, AccumulatedGradientsAreSummedOncePerUpdate) {
+  const std::string graph = R"(
+g (float[N, 4] x, float scale) => (float[N, 3] z, float p)
+<float[4, 3] w = {1, -2, 0.5, 1, 0.3, 2, -1, 0.1, 0.7, -0.4, 0.2, 0.9}, float[3] b = {0.1, -0.2, 0.3}, float[5] u = {1, -2, 3, 0.5, 0.2}>
+{
+  h = MatMul (x, w)
+  s = Add (h, b)
+  z = Tanh (s)
+  v = Mul (u, scale)
+  p = ReduceSumSquare <keepdims = 0> (v)
+}
+)";
+  const std::vector<LossTerm> losses = {{.type = "cross_entropy", .output = "z", .target = "y"}, {.type = "output", .output = "p"}};
+  const auto accumulates = [](CompileOptions& options) {
+    options.recipe.accumulate = 3;
+    options.recipe.optimizer.clip_norm = 0.5;
+    options.recipe.fetch_gradients = false;
+    options.recipe.fetch_outputs = false;
+  };
+  const auto batch = [](std::mt19937& random, int64_t size) {
+    Batch made = ClassifierBatch(random, size);
+    made.emplace("scale", Tensor::Scalar<float>(0.3F));
+    return made;
+  };
+  ExpectDivides(graph, losses, {7, 3, 1, 1, 7, 3, 2}, batch, accumulates);
+  CompileOptions options = OptionsFor(losses, 4, {7});
+  accumulates(options);
+  const Plan plan = Compile(ModelOf(graph), options);
+  EXPECT_LE(ElementsSummed(plan, EntryKind::kAccumulate), 2);  // of the loss
+  EXPECT_EQ(ElementsSummed(plan, EntryKind::kUpdate), 12 + 3 + 5);
+  for (const StateTensor& state : plan.state) EXPECT_EQ(state.partial, state.kind == StateKind::kAccumulator) << state.name;
+}
+
+// The same in float16, where the update finds out whether a gradient of any device has been too large.
+TEST(ReplicateData, AccumulatedGradientsOfAScaledLoss) {
+  ExpectDivides(kClassifier, {{.type = "cross_entropy", .output = "z", .target = "y"}}, {6, 6, 4, 4}, ClassifierBatch,
+                [](CompileOptions& options) {
+                  options.recipe.accumulate = 2;
+                  options.recipe.fetch_gradients = false;
+                  options.recipe.loss_scale = {.initial = 1024, .growth_interval = 1};
+                });
+}
+
 // At a batch of 2 the mean over samples, times 2, is a sum; at no other size is it.
 TEST(ReplicateData, SizesThatSimplifyAsNoOtherDoes) {
   ExpectDivides(kClassifier, {{.type = "mse", .output = "z", .target = "y", .weight = 6}}, {2, 2}, [](std::mt19937& random, int64_t size) {

@@ -77,6 +77,7 @@ std::map<std::string, Tensor> Train(const Model& model, const CompileOptions& op
   const StateArena& state = session.executor().state();
   for (const StateTensor& tensor : plan.state) {
     results.emplace(tensor.name, session.Get(tensor.name));
+    if (tensor.partial) continue;
     const std::byte* first = nullptr;
     for (size_t rank = 0; rank < state.ranks(); ++rank) {
       if (!tensor.in_place(plan.PlaceOf(rank))) continue;

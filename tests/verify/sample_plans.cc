@@ -232,6 +232,32 @@ Plan Accumulation() {
   return plan;
 }
 
+// Two ranks each add to a sum of their own, and an update brings both together.
+Plan Parts() {
+  Plan plan = EmptyPlan();
+  plan.accumulate = 2;
+  const int w = AddState(plan, "w", kN), sum = AddState(plan, "w/grad_sum", kN, StateKind::kAccumulator, 0);
+  plan.state[static_cast<size_t>(sum)].partial = true;
+  {
+    ProgramBuilder b(plan);
+    const int x = b.Feed(0, kN), s = b.State(w), old = b.State(sum), g = b.Value("g", kN), next = b.State(sum, "'");
+    b.Launch("Mix", {x, s}, {g});
+    b.Launch("Map", {old, g}, {next});
+    AddProgram(plan, b);
+    AddEntry(plan, EntryKind::kAccumulate, 2 * kN, {0, 0}).feeds.push_back({"x", DType::kFloat32, {2 * kN}, 0});
+  }
+  ProgramBuilder b(plan);
+  const int s = b.State(w), part = b.State(sum), whole = b.Value("whole", kN), zeros = b.Value("zeros", kN), next = b.State(w, "'"),
+            clear = b.State(sum, "'");
+  b.Collective(Collective::kAllReduceSum, part, whole);
+  b.Launch("Fill", {}, {zeros});
+  b.Launch("Update", {s, whole}, {next});
+  b.Copy(zeros, clear);
+  AddProgram(plan, b);
+  AddEntry(plan, EntryKind::kUpdate, 2 * kN, {1, 1});
+  return plan;
+}
+
 // An if whose branches use memory of their own, and a loop that carries a value and its condition.
 Plan Control() {
   Plan plan = EmptyPlan();
@@ -310,7 +336,7 @@ Plan Ring() {
 std::vector<std::pair<std::string, Plan>> SamplePlans() {
   return {{"training", Training()}, {"branches", Branches()}, {"replicas", Replicas()},         {"uneven replicas", UnevenReplicas()},
           {"stages", Stages()},     {"sharded", Sharded()},   {"accumulation", Accumulation()}, {"control", Control()},
-          {"ring", Ring()}};
+          {"ring", Ring()},         {"parts", Parts()}};
 }
 
 }  // namespace gradloom

@@ -378,6 +378,29 @@ TEST(VerifyPlan, RefusesCollectivesOfDifferentSizes) {
   ExpectFault(plan, "ranks", {"another collective, tag, type, root, layout or size (32 and 64 bytes)", "rank 3"});
 }
 
+// A part of a sum is no gradient, and nothing but a sum has parts.
+TEST(VerifyPlan, RefusesPartsThatAreNotBroughtTogether) {
+  Plan plan = Sample("parts");
+  for (Instruction& i : plan.programs.Mutable(1).instructions) {
+    if (i.op == "Update") i.uses[1].buffer = 1;
+  }
+  ExpectFault(plan, "ranks", {"Update", "reads state 'w/grad_sum', of which each rank has a part alone"});
+  plan = Sample("parts");
+  plan.entries[1].kind = EntryKind::kStep;
+  plan.entries[0].kind = EntryKind::kStep;
+  ExpectFault(plan, "ranks", {"test.Map", "reads state 'w/grad_sum', of which each rank has a part alone"});
+  plan = Sample("parts");
+  plan.programs.Mutable(1).instructions[0].collective = Collective::kBroadcast;
+  plan.programs.Mutable(1).instructions[0].root = 0;
+  ExpectFault(plan, "ranks", {"reads state 'w/grad_sum', of which each rank has a part alone"});
+  plan = Sample("parts");
+  plan.accumulate = 1;
+  ExpectFault(plan, "names", {"'w/grad_sum'", "has a part on each rank"});
+  plan = Sample("parts");
+  plan.state[0].partial = true;
+  ExpectFault(plan, "names", {"'w'", "has a part on each rank"});
+}
+
 TEST(VerifyPlan, RefusesUnorderedCommunication) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 2);
