@@ -7,28 +7,43 @@
 namespace gradloom::cuda {
 namespace {
 
-// A row and the magnitude of its element in a column.
+// The place of an element in a matrix, row by row, and its magnitude.
 struct Pivot {
   double magnitude;
-  int64_t row;
+  int64_t place;
 };
 
 struct Larger {
   GRADLOOM_DEVICE Pivot operator()(const Pivot& a, const Pivot& b) const {
     if (a.magnitude > b.magnitude) return a;
     if (b.magnitude > a.magnitude) return b;
-    return a.row < b.row ? a : b;
+    return a.place < b.place ? a : b;
   }
 };
 
+// The largest element from row and column c on, of the first `columns` of them; NaN is larger than all.
 template <typename Threads>
-GRADLOOM_DEVICE int64_t PivotOf(const Threads& block, const double* m, int64_t n, int64_t c) {
-  Pivot best{-1, c};
-  for (int64_t r = c + block.thread(); r < n; r += block.threads()) {
-    const double magnitude = ::fabs(m[r * n + c]);
-    if (magnitude > best.magnitude) best = {magnitude, r};
+GRADLOOM_DEVICE int64_t PivotOf(const Threads& block, const double* m, int64_t n, int64_t c, int64_t columns) {
+  Pivot best{-1, c * n + c};
+  for (int64_t i = block.thread(); i < (n - c) * columns; i += block.threads()) {
+    const Quotient at = Divide(i, columns);
+    const int64_t place = (c + at.quotient) * n + c + at.rest;
+    double magnitude = ::fabs(m[place]);
+    if (magnitude != magnitude) magnitude = INFINITY;
+    if (magnitude > best.magnitude) best = {magnitude, place};
   }
-  return block.Reduce(best, Larger()).row;
+  return block.Reduce(best, Larger()).place;
+}
+
+GRADLOOM_DEVICE void Exchange(double& a, double& b) {
+  const double moved = a;
+  a = b;
+  b = moved;
+}
+
+template <typename Threads>
+GRADLOOM_DEVICE void ExchangeRows(const Threads& block, double* m, int64_t n, int64_t a, int64_t b, int64_t from) {
+  for (int64_t j = from + block.thread(); j < n; j += block.threads()) Exchange(m[a * n + j], m[b * n + j]);
 }
 
 // The determinant of an n x n matrix, which the threads of `block` have written and which is destroyed: elimination with partial
@@ -38,13 +53,9 @@ GRADLOOM_DEVICE double Determinant(const Threads& block, double* m, int64_t n) {
   double det = 1;
   for (int64_t c = 0; c < n; ++c) {
     block.Sync();
-    const int64_t pivot = PivotOf(block, m, n, c);
+    const int64_t pivot = PivotOf(block, m, n, c, 1) / n;
     if (pivot != c) {
-      for (int64_t j = c + block.thread(); j < n; j += block.threads()) {
-        const double moved = m[c * n + j];
-        m[c * n + j] = m[pivot * n + j];
-        m[pivot * n + j] = moved;
-      }
+      ExchangeRows(block, m, n, c, pivot, c);
       block.Sync();
       det = -det;
     }
@@ -62,50 +73,111 @@ GRADLOOM_DEVICE double Determinant(const Threads& block, double* m, int64_t n) {
   return det;
 }
 
-// store(i, determinant i) for each: element e of matrix i is at(i, e). A worker takes one after another.
-template <typename At, typename Store>
-void FindDeterminants(const Determinants& d, double* scratch, cudaStream_t stream, const At& at, const Store& store) {
-  const int64_t count = d.count, n = d.n, size = d.size(), workers = d.workers();
+// P A Q = L U by complete pivoting, L below the diagonal of `u`: which row and column of A each one is, and det(P) det(Q). 0 where two
+// pivots are.
+template <typename Threads>
+GRADLOOM_DEVICE double Eliminate(const Threads& block, double* u, double* rows, double* columns, int64_t n) {
+  double sign = 1;
+  for (int64_t i = block.thread(); i < n; i += block.threads()) rows[i] = columns[i] = static_cast<double>(i);
+  for (int64_t c = 0; c < n; ++c) {
+    block.Sync();
+    const Quotient pivot = Divide(PivotOf(block, u, n, c, n - c), n);
+    if (pivot.quotient != c) {
+      ExchangeRows(block, u, n, c, pivot.quotient, 0);
+      if (block.thread() == 0) Exchange(rows[c], rows[pivot.quotient]);
+      sign = -sign;
+    }
+    block.Sync();
+    if (pivot.rest != c) {
+      for (int64_t i = block.thread(); i < n; i += block.threads()) Exchange(u[i * n + c], u[i * n + pivot.rest]);
+      if (block.thread() == 0) Exchange(columns[c], columns[pivot.rest]);
+      sign = -sign;
+    }
+    block.Sync();
+    const double divisor = u[c * n + c];
+    if (divisor == 0) return c + 1 == n ? sign : 0;
+    for (int64_t r = c + 1 + block.thread(); r < n; r += block.threads()) u[r * n + c] /= divisor;
+    block.Sync();
+    const int64_t left = n - c - 1;
+    for (int64_t i = block.thread(); i < left * left; i += block.threads()) {
+      const Quotient at = Divide(i, left);
+      const int64_t r = c + 1 + at.quotient, j = c + 1 + at.rest;
+      u[r * n + j] -= u[r * n + c] * u[c * n + j];
+    }
+  }
+  block.Sync();
+  return sign;
+}
+
+// With U = [V w; 0 d], V without its last row and column, adj(U) = det(V) [d V^-1, -V^-1 w; 0, 1], and adj(A) = det(P) det(Q) Q adj(U) L^-1
+// P, whose transpose the cofactors are (kernels/reference/matmul.cc): column `j` of adj(U) L^-1 / det(V), which is by itself.
+GRADLOOM_DEVICE void SolveColumn(const double* u, double* b, int64_t n, int64_t j) {
+  const int64_t last = n - 1;
+  for (int64_t i = 0; i < n; ++i) {
+    double sum = i == j ? 1 : 0;
+    for (int64_t k = j; k < i; ++k) sum -= u[i * n + k] * b[k * n + j];
+    b[i * n + j] = sum;
+  }
+  for (int64_t i = 0; i < last; ++i) b[i * n + j] = u[last * n + last] * b[i * n + j] - u[i * n + last] * b[last * n + j];
+  for (int64_t i = last; i-- > 0;) {
+    double sum = b[i * n + j];
+    for (int64_t k = i + 1; k < last; ++k) sum -= u[i * n + k] * b[k * n + j];
+    b[i * n + j] = sum / u[i * n + i];
+  }
+}
+
+// run(block, memory, i) for matrix i. A worker takes one after another.
+template <typename Run>
+void ForEachMatrix(const Determinants& d, void* scratch, cudaStream_t stream, const Run& run) {
+  const int64_t count = d.count, size = d.size(), workers = d.workers();
+  double* const memory = static_cast<double*>(scratch);
   ForEachRowOf(
-      workers, size, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t worker) {
-        double* const m = scratch + worker * size;
-        for (int64_t i = worker; i < count; i += workers) {
-          for (int64_t e = block.thread(); e < size; e += block.threads()) m[e] = at(i, e);
-          const double determinant = Determinant(block, m, n);
-          if (block.thread() == 0) store(i, determinant);
-        }
+      workers, d.n * d.n, 1, stream, GRADLOOM_ON_DEVICE(const auto& block, int64_t worker) {
+        for (int64_t i = worker; i < count; i += workers) run(block, memory + worker * size, i);
       });
+}
+
+template <typename T, typename Threads>
+GRADLOOM_DEVICE void Load(const Threads& block, const T* x, int64_t elements, double* to) {
+  for (int64_t e = block.thread(); e < elements; e += block.threads()) to[e] = static_cast<double>(static_cast<Arithmetic<T>>(x[e]));
 }
 
 template <typename T>
 void Det(const Determinants& d, const Launch& l) {
   const T* const x = l.In<T>(0);
   T* const y = l.Out<T>(0);
-  const int64_t size = d.size();
-  const auto at = GRADLOOM_ON_DEVICE(int64_t i, int64_t e) { return static_cast<double>(static_cast<Arithmetic<T>>(x[i * size + e])); };
-  FindDeterminants(
-      d, static_cast<double*>(l.scratch), l.stream, at,
-      GRADLOOM_ON_DEVICE(int64_t i, double determinant) { y[i] = static_cast<T>(static_cast<Arithmetic<T>>(determinant)); });
+  const int64_t n = d.n;
+  ForEachMatrix(
+      d, l.scratch, l.stream, GRADLOOM_ON_DEVICE(const auto& block, double* m, int64_t i) {
+        Load(block, x + i * n * n, n * n, m);
+        const double determinant = Determinant(block, m, n);
+        if (block.thread() == 0) y[i] = static_cast<T>(static_cast<Arithmetic<T>>(determinant));
+      });
 }
 
-// gradloom.DetGrad(x, g): g times each cofactor, by the minors themselves: right for singular matrices too.
+// gradloom.DetGrad(x, g): g times each cofactor, of singular matrices too.
 template <typename T>
 void DetGrad(const Determinants& d, const Launch& l) {
   using R = Arithmetic<T>;
   const T *const x = l.In<T>(0), *const g = l.In<T>(1);
   T* const dx = l.Out<T>(0);
-  const int64_t n = d.n + 1;
-  // The minor of element i leaves out its row and its column.
-  const auto at = GRADLOOM_ON_DEVICE(int64_t i, int64_t e) {
-    const Quotient place = Divide(i, n), own = Divide(place.quotient, n), minor = Divide(e, n - 1);
-    const int64_t row = minor.quotient + (minor.quotient >= own.rest ? 1 : 0), column = minor.rest + (minor.rest >= place.rest ? 1 : 0);
-    return static_cast<double>(static_cast<R>(x[(own.quotient * n + row) * n + column]));
-  };
-  FindDeterminants(
-      d, static_cast<double*>(l.scratch), l.stream, at, GRADLOOM_ON_DEVICE(int64_t i, double determinant) {
-        const Quotient place = Divide(i, n), own = Divide(place.quotient, n);
-        const double cofactor = (place.rest + own.rest) % 2 == 0 ? determinant : -determinant;
-        dx[i] = static_cast<T>(static_cast<R>(cofactor * static_cast<double>(static_cast<R>(g[own.quotient]))));
+  const int64_t n = d.n;
+  ForEachMatrix(
+      d, l.scratch, l.stream, GRADLOOM_ON_DEVICE(const auto& block, double* u, int64_t i) {
+        double *const b = u + n * n, *const rows = b + n * n, *const columns = rows + n;
+        Load(block, x + i * n * n, n * n, u);
+        const double sign = Eliminate(block, u, rows, columns, n);
+        const bool none = sign == 0;
+        double det = sign * static_cast<double>(static_cast<R>(g[i]));
+        for (int64_t c = 0; c + 1 < n; ++c) det *= u[c * n + c];
+        for (int64_t j = block.thread(); !none && j < n; j += block.threads()) SolveColumn(u, b, n, j);
+        block.Sync();
+        for (int64_t e = block.thread(); e < n * n; e += block.threads()) {
+          const Quotient at = Divide(e, n);
+          const int64_t to = static_cast<int64_t>(rows[at.rest]) * n + static_cast<int64_t>(columns[at.quotient]);
+          dx[i * n * n + to] = static_cast<T>(static_cast<R>(none ? 0 : det * b[e]));
+        }
+        block.Sync();
       });
 }
 
