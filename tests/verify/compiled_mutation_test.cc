@@ -25,10 +25,11 @@ namespace {
 constexpr int kOrders = 3;  // random orders in which a survivor runs
 
 // The last ones have branches and loops that are decided during a step, and run on one device.
-const char* const kCases[] = {"cases/housing_mlp",     "cases/linear_5_2",        "cases/lenet",
-                              "cases/lstm_classifier", "cases/recommender",       "cases/unet_small",
-                              "cases/tiny_gpt",        "cases/convnet_bn_frozen", "cases/mobilenet_v2_tiny",
-                              "cases/resnet_cifar",    "recorded/control_until",  "recorded/control_branches"};
+const char* const kCases[] = {"cases/housing_mlp",        "cases/linear_5_2",         "cases/lenet",
+                              "cases/lstm_classifier",    "cases/recommender",        "cases/unet_small",
+                              "cases/tiny_gpt",           "cases/convnet_bn_frozen",  "cases/mobilenet_v2_tiny",
+                              "cases/resnet_cifar",       "recorded/clip_accumulate", "recorded/control_until",
+                              "recorded/control_branches"};
 
 bool IsDecided(std::string_view name) { return name.starts_with("recorded/control_"); }
 
@@ -58,7 +59,7 @@ Plan PlanOf(const TrainingCase& recorded, const Parallel& parallel) {
   return plan;
 }
 
-// The bytes of all fetches of two steps, and of the state after them.
+// The bytes of all fetches of two steps, with the update where that is an entry of its own, and of the state after them.
 std::string Outcome(const std::shared_ptr<const Plan>& plan, const TrainingCase& recorded, uint64_t chaos) {
   HostExecutor executor(plan);
   executor.SetChaos(chaos);
@@ -70,6 +71,10 @@ std::string Outcome(const std::shared_ptr<const Plan>& plan, const TrainingCase&
     executor.Run(0, feeds, {.lr = 0.01F, .step = step + 1, .batch = step, .seed = 7});
     for (size_t f = 0; f < plan->entries[0].fetches.size(); ++f) keep(executor.Fetched(0, static_cast<int>(f)));
   }
+  for (const StateTensor& state : plan->state) keep(executor.state().Get(state).view());
+  if (plan->entries.size() == 1) return bytes;
+  executor.Run(1, {}, {.lr = 0.01F, .step = 1, .batch = 1, .seed = 7});
+  for (size_t f = 0; f < plan->entries[1].fetches.size(); ++f) keep(executor.Fetched(1, static_cast<int>(f)));
   for (const StateTensor& state : plan->state) keep(executor.state().Get(state).view());
   return bytes;
 }
