@@ -1,0 +1,100 @@
+// The C++ interface as programs use it: models, what is compiled of them, and what a plan tells of itself.
+#include <gradloom/gradloom.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/api/housing.h"
+
+namespace {
+
+TEST(Model, IsReadFromAFileAndFromMemory) {
+  std::ifstream file("models/housing_mlp.onnx", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const auto model = gradloom::Model::FromBytes(std::as_bytes(std::span(bytes)), "mine");
+  EXPECT_EQ(model.InputNames(), std::vector<std::string>{"features"});
+  EXPECT_EQ(model.InputNames(), gradloom::Model("models/housing_mlp.onnx").InputNames());
+  try {
+    gradloom::Model::FromBytes(std::as_bytes(std::span(bytes)).first(100), "half of mine");
+    FAIL() << "a model that is cut off was taken";
+  } catch (const gradloom::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("half of mine"), std::string::npos) << error.what();
+    EXPECT_FALSE(error.name().empty());
+  }
+}
+
+TEST(Compile, TakesSettingsAndRefusesWhatIsNone) {
+  const auto plan = CompileHousing({.settings = {{"train.precision", "bf16"}}});
+  EXPECT_NE(plan.Text().find("bfloat16"), std::string::npos);
+  try {
+    CompileHousing({.settings = {{"optimizer.learning_rate", "1"}}});
+    FAIL() << "an unknown key was taken";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.code(), GRADLOOM_E_CONFIG);
+    EXPECT_NE(error.help().find("optimizer.lr"), std::string::npos) << error.what();
+  }
+  // A configuration in memory, over which what is said beside it wins.
+  const auto from_text = CompileHousing({.config_text = "version = 1\n[train]\nprecision = 'bf16'\n[optimizer]\nname = 'lamb'\n"});
+  EXPECT_NE(from_text.Text().find("bfloat16"), std::string::npos);
+  EXPECT_EQ(from_text.Text().find("Lamb"), std::string::npos);
+  try {
+    CompileHousing({.config_text = "version = 1\n[train]\nprecision = 16\n"});
+    FAIL() << "a number was taken for a text";
+  } catch (const gradloom::Error& error) {
+    EXPECT_EQ(error.code(), GRADLOOM_E_CONFIG);
+    EXPECT_NE(error.where().find("config_text:3"), std::string::npos) << error.what();
+  }
+  // Two terms with weights are one loss.
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "target") * 0.5 + gradloom::Loss::L1("value", "target") * 0.25;
+  options.batch = kBatch;
+  const auto both = gradloom::Compile(gradloom::Model("models/housing_mlp.onnx"), options);
+  EXPECT_EQ(both.Property("loss"), "mse(value, target)*0.5 + l1(value, target)*0.25");
+  EXPECT_EQ(both.Property("no such thing"), "");
+}
+
+TEST(Compile, RefusesABatchOfFewerThanOneSample) {
+  const gradloom::Model model("models/housing_mlp.onnx");
+  EXPECT_THROW(gradloom::Compile(model, {.loss = gradloom::Loss::Mse("value", "target"), .batch = -3}), gradloom::Error);
+}
+
+TEST(Plan, TellsWhatItTakesAndGives) {
+  const auto inputs = WithGradients().Inputs(gradloom::EntryKind::kTrain);
+  ASSERT_EQ(inputs.size(), 2u);
+  EXPECT_EQ(inputs[0].name, "features");
+  EXPECT_EQ(inputs[0].shape, (std::vector<int64_t>{kBatch, 13}));
+  EXPECT_EQ(inputs[1].name, "target");
+  EXPECT_EQ(inputs[1].batch_axis, 0);
+  std::set<std::string> outputs;
+  for (const auto& info : WithGradients().Outputs(gradloom::EntryKind::kTrain)) outputs.insert(info.name);
+  EXPECT_EQ(outputs, (std::set<std::string>{"loss", "value"}));
+  EXPECT_EQ(WithGradients().device_count(), 1u);
+  EXPECT_NE(Plain().MemoryJson().find("\"accumulator_bytes\":0"), std::string::npos) << Plain().MemoryJson();
+  EXPECT_EQ(WithGradients().MemoryJson().find("\"accumulator_bytes\":0"), std::string::npos);
+}
+
+TEST(Plan, OnFourDevicesTellsOfTheWholeBatch) {
+  const auto plan = CompileHousing({.devices = "cpu:4"});
+  EXPECT_EQ(plan.device_count(), 4u);
+  const auto outputs = plan.Outputs(gradloom::EntryKind::kPredict);
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs[0].shape, (std::vector<int64_t>{kBatch, 1}));
+  gradloom::Session session(plan);
+  const Samples samples(1);
+  session.Step(samples.feeds());
+  session.Predict({samples.feeds()[0]});
+  EXPECT_EQ(session.Output("value").shape(), outputs[0].shape);
+  EXPECT_EQ(session.OutputLocation("value").num_devices, 0);
+  const auto place = session.ParameterLocation("layer1.weight");
+  EXPECT_EQ(place.num_devices, 4);
+  EXPECT_NE(place.address, nullptr);
+  EXPECT_NO_THROW(session.Memory(3));
+  EXPECT_THROW(session.Memory(4), gradloom::Error);
+}
+
+}  // namespace

@@ -1,0 +1,220 @@
+// The C++ interface as programs use it: data sets, a trainer with callbacks, DLPack, devices, the exported model.
+#include <gradloom/gradloom.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/api/housing.h"
+
+// As dlpack.h has it.
+struct DLManagedTensor {
+  struct {
+    void* data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+  } dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensor*);
+};
+
+namespace {
+
+TEST(Dataset, MayBeSeveralFilesWhoseNamesDoNotSayWhatTheyAre) {
+  std::ifstream table("models/data/boston.csv");
+  const std::string folder = ::testing::TempDir() + "shards";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::string header;
+  std::getline(table, header);
+  for (const char* name : {"/part-0", "/part-1"}) {
+    std::ofstream part(folder + name);
+    part << header << "\n";
+    std::string line;
+    for (int row = 0; row < 253 && std::getline(table, line); ++row) part << line << "\n";
+  }
+  const gradloom::Settings columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}};
+  const gradloom::Dataset whole("models/data/boston.csv", Plain(), {.columns = columns});
+  const gradloom::Dataset parts(folder + "/part-?", Plain(), {.columns = columns, .format = "csv"});
+  EXPECT_EQ(parts.rows(), 506);
+  const auto target = [](const gradloom::Dataset& data) {
+    std::vector<float> values;
+    for (const gradloom::Batch& batch : data.Batches({.size = 506, .in_order = true})) {
+      const auto span = batch["target"].as<float>();
+      values.insert(values.end(), span.begin(), span.end());
+    }
+    return values;
+  };
+  EXPECT_EQ(target(parts), target(whole));
+  const auto refusal = [&](const std::string& path, const std::string& format) {
+    try {
+      gradloom::Dataset(path, Plain(), {.columns = columns, .format = format});
+    } catch (const gradloom::Error& error) {
+      return error.name() + ": " + error.message();
+    }
+    return std::string("it was read");
+  };
+  // What they are has to be said, and to be something.
+  EXPECT_EQ(refusal(folder + "/part-?", "").substr(0, 7), "E-DATA:");
+  EXPECT_EQ(refusal(folder + "/part-?", "xls"), "E-CONFIG: data have no format 'xls'");
+  EXPECT_EQ(refusal(folder + "/other-*", "csv").substr(0, 7), "E-DATA:");
+}
+
+TEST(Trainer, TellsItsCallbacksAndStopsForThem) {
+  const gradloom::Dataset data(
+      "models/data/boston.csv",
+      {.columns = {{"features", "CRIM..LSTAT"}, {"target", "MEDV"}}, .transforms = {{"features", "standardize"}}, .eval_split = "20%"});
+  data.Read(Plain());
+  EXPECT_EQ(data.rows() + data.Eval().rows(), 506);
+  gradloom::Trainer trainer(Plain(), {.train = data, .eval = data.Eval(), .epochs = 5, .seed = 1, .metrics = {"rmse(value, target)"}});
+  int steps = 0, evaluations = 0;
+  std::vector<double> losses;
+  const auto result = trainer.Fit({
+      .on_step = [&](const gradloom::StepResult& r) { return r.step == ++steps; },
+      .on_evaluation =
+          [&](const gradloom::Evaluation& e) {
+            ++evaluations;
+            EXPECT_NEAR(std::sqrt(e.values.at("loss")), e.values.at("rmse"), 1e-3 * e.values.at("rmse"));
+            return true;
+          },
+      .on_epoch =
+          [&](const gradloom::Epoch& e) {
+            losses.push_back(e.train_loss);
+            // The session may be read between steps, not stepped.
+            EXPECT_EQ(trainer.session().step(), e.step);
+            EXPECT_THROW(trainer.session().Step(Samples(1).feeds()), gradloom::Error);
+            return true;
+          },
+  });
+  EXPECT_EQ(evaluations, 5);
+  ASSERT_EQ(losses.size(), 5u);
+  EXPECT_LT(losses.back(), losses.front());
+  EXPECT_EQ(result.train_loss, losses.back());
+  EXPECT_EQ(result.step, steps);
+  EXPECT_FALSE(result.stopped_by_callback);
+
+  gradloom::Trainer stopped(Plain(), {.train = data, .epochs = 5});
+  EXPECT_TRUE(stopped.Fit({.on_step = [](const gradloom::StepResult& r) { return r.step < 3; }}).stopped_by_callback);
+  EXPECT_EQ(stopped.session().step(), 3);
+  gradloom::Trainer throws(Plain(), {.train = data});
+  EXPECT_THROW(throws.Fit({.on_step = [](const gradloom::StepResult&) -> bool { throw std::out_of_range("mine"); }}), std::out_of_range);
+}
+
+TEST(Dataset, GivesBatchesOfOwnTensors) {
+  std::vector<float> features(10 * 13), target(10);
+  for (size_t i = 0; i < target.size(); ++i) target[i] = static_cast<float>(i);
+  const gradloom::Dataset data(
+      gradloom::Feeds{{"features", TensorView(features.data(), {10, 13})}, {"target", TensorView(target.data(), {10, 1})}});
+  std::fill(target.begin(), target.end(), -1.0f);  // it has a copy
+  EXPECT_EQ(data.rows(), 10);
+  std::vector<float> in_order, shuffled;
+  for (const bool sorted : {true, false}) {
+    std::vector<float>& seen = sorted ? in_order : shuffled;
+    for (const gradloom::Batch& batch : data.Batches({.size = 4, .epoch = 2, .in_order = sorted})) {
+      const TensorView column = batch["target"];
+      EXPECT_EQ(column.shape()[0], batch.index() < 2 ? 4 : 2);
+      for (const float value : column.as<float>()) seen.push_back(value);
+      EXPECT_THROW(batch["no such thing"], gradloom::Error);
+    }
+  }
+  std::vector<float> expected(10);
+  std::iota(expected.begin(), expected.end(), 0.0f);
+  EXPECT_EQ(in_order, expected);
+  EXPECT_NE(shuffled, expected);
+  std::sort(shuffled.begin(), shuffled.end());
+  EXPECT_EQ(shuffled, expected);
+  // Nothing says how a file is read.
+  EXPECT_THROW(gradloom::Dataset("models/data/boston.csv").rows(), gradloom::Error);
+}
+
+TEST(DLPack, GoesThereAndBack) {
+  std::vector<int64_t> values{1, 2, 3, 4, 5, 6};
+  DLManagedTensor* const managed = gradloom::ToDLPack(TensorView(values.data(), {2, 3}));
+  values.assign(6, 0);  // it is a copy
+  const TensorView view = gradloom::FromDLPack(managed);
+  EXPECT_EQ(view.shape(), (std::vector<int64_t>{2, 3}));
+  const auto elements = view.as<int64_t>();
+  EXPECT_EQ(std::vector<int64_t>(elements.begin(), elements.end()), (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  managed->deleter(managed);
+  EXPECT_THROW(gradloom::ToDLPack(TensorView(values.data(), {-1})), gradloom::Error);
+}
+
+TEST(DLPack, CopiesWhatASessionHas) {
+  gradloom::CompileOptions options;
+  options.gradients = true;
+  gradloom::Session session(CompileHousing(options));
+  const Samples samples(3);
+  session.Evaluate(samples.feeds());
+  const TensorView value = session.Output("value");
+  const std::vector<float> expected(value.as<float>().begin(), value.as<float>().end());
+  DLManagedTensor* const output = session.OutputToDLPack("value");
+  session.Backward(samples.feeds());
+  DLManagedTensor* const gradient = session.GradientToDLPack("layer1.bias");
+  const gradloom::Tensor sum = session.Gradient("layer1.bias");
+  DLManagedTensor* const parameter = session.ParameterToDLPack("layer1.bias");
+  const gradloom::Tensor start = session.Parameter("layer1.bias");
+  session.Update();
+  const auto same = [](DLManagedTensor* managed, std::span<const float> elements) {
+    const TensorView view = gradloom::FromDLPack(managed);
+    EXPECT_EQ(managed->dl_tensor.device_type, 1);
+    EXPECT_TRUE(std::equal(elements.begin(), elements.end(), view.as<float>().begin(), view.as<float>().end()));
+    managed->deleter(managed);
+  };
+  same(output, expected);
+  same(gradient, sum.as<float>());
+  same(parameter, start.as<float>());
+  EXPECT_THROW(session.OutputToDLPack("no such thing"), gradloom::Error);
+  EXPECT_THROW(gradloom::Session(Plain()).GradientToDLPack("layer1.bias"), gradloom::Error);
+}
+
+TEST(Devices, AreCountedDescribedAndTakenWhereNothingNamesThem) {
+  ASSERT_GE(gradloom::DeviceCount(), 1u);
+  const gradloom::DeviceInfo cpu = gradloom::GetDeviceInfo(0);
+  EXPECT_EQ(cpu.device, "cpu");
+  EXPECT_GT(cpu.units, 0);
+  EXPECT_GT(cpu.memory_total_bytes, cpu.memory_free_bytes);
+  EXPECT_NE(gradloom::DevicesJson().find(cpu.name), std::string::npos);
+  EXPECT_THROW(gradloom::GetDeviceInfo(gradloom::DeviceCount()), gradloom::Error);
+
+  EXPECT_EQ(gradloom::DefaultDevices(), "");
+  EXPECT_THROW(gradloom::SetDefaultDevices("abacus"), gradloom::Error);
+  gradloom::SetDefaultDevices("cpu:2");
+  EXPECT_EQ(gradloom::DefaultDevices(), "cpu:2");
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "target");
+  options.batch = kBatch;
+  const gradloom::Model model("models/housing_mlp.onnx");
+  gradloom::Session two(gradloom::Compile(model, options));
+  EXPECT_EQ(two.Devices(), (std::vector<std::string>{"cpu:0", "cpu:1"}));
+  EXPECT_EQ(two.DefaultDevice(), "cpu:0");
+  options.devices = "cpu";
+  EXPECT_EQ(gradloom::Session(gradloom::Compile(model, options)).Devices().size(), 1u);
+  gradloom::SetDefaultDevices("");
+  options.devices.clear();
+  EXPECT_EQ(gradloom::Session(gradloom::Compile(model, options)).Devices().size(), 1u);
+}
+
+TEST(Export, WritesTheModelWithTheWeightsOfTheSession) {
+  const Samples samples(8);
+  gradloom::Session session(Plain());
+  for (int i = 0; i < 3; ++i) session.Step(samples.feeds());
+  session.ExportOnnx(TemporaryFile("trained.onnx"), {"value"});
+  EXPECT_THROW(session.ExportOnnx(TemporaryFile("trained.onnx"), {"no such thing"}), gradloom::Error);
+  gradloom::CompileOptions options;
+  options.loss = gradloom::Loss::Mse("value", "target");
+  options.batch = kBatch;
+  gradloom::Session again(gradloom::Compile(gradloom::Model(TemporaryFile("trained.onnx")), options));
+  EXPECT_EQ(again.FlatParameters(), session.FlatParameters());
+}
+
+}  // namespace
