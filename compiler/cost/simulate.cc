@@ -384,6 +384,25 @@ Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int dev
   return Simulator(plan, plan.entries[static_cast<size_t>(entry)], cluster, devices, profile).Run();
 }
 
+SimulatedUpdate SimulateUpdate(const Plan& plan, int entry, const Cluster& cluster, int devices, const Profile* profile) {
+  SimulatedUpdate made{.batch = Simulate(plan, entry, cluster, devices, profile), .update = std::nullopt};
+  if (plan.entries[static_cast<size_t>(entry)].kind != EntryKind::kAccumulate || plan.accumulate < 2) return made;
+  const auto update =
+      std::find_if(plan.entries.begin(), plan.entries.end(), [](const Entry& other) { return other.kind == EntryKind::kUpdate; });
+  if (update == plan.entries.end()) return made;
+  made.batches = plan.accumulate;
+  made.update = Simulate(plan, static_cast<int>(update - plan.entries.begin()), cluster, devices, profile);
+  return made;
+}
+
+double SimulatedUpdate::communication() const {
+  return static_cast<double>(batches) * batch.programs.front().communication + (update ? update->programs.front().communication : 0);
+}
+
+double SimulatedUpdate::exposed() const {
+  return static_cast<double>(batches) * batch.programs.front().exposed + (update ? update->programs.front().exposed : 0);
+}
+
 Cost CostOfLaunch(const Program& program, const Instruction& launch) {
   Graph graph;
   Node node{.op = launch.op, .domain = launch.domain};

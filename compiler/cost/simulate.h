@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,22 @@ using Profile = std::vector<std::vector<double>>;
 // transfers with do. Throws Error(kPlan) for an entry that is not there, Error(kConfig) where the devices do not make whole
 // groups; a plan that has been verified comes to its end.
 Simulation Simulate(const Plan& plan, int entry, const Cluster& cluster, int devices = 0, const Profile* profile = nullptr);
+
+// An update with the batches that it is made of.
+struct SimulatedUpdate {
+  Simulation batch;                  // each of them; where it is the only one, with what updates
+  std::optional<Simulation> update;  // where the plan accumulates, the entry that updates
+  int64_t batches = 1;
+
+  double seconds() const { return static_cast<double>(batches) * batch.seconds + (update ? update->seconds : 0); }
+  int64_t samples() const { return batches * batch.samples; }
+  // Of the first program, seconds in which a meeting or a transfer goes on, and those of them in which no stream computes.
+  double communication() const;
+  double exposed() const;
+};
+
+// The same of a training entry, with the update of a plan that counts the batches of one.
+SimulatedUpdate SimulateUpdate(const Plan& plan, int entry, const Cluster& cluster, int devices = 0, const Profile* profile = nullptr);
 
 // What a launch computes and moves, by the row of its operator, as the compiler counts a node.
 Cost CostOfLaunch(const Program& program, const Instruction& launch);

@@ -34,9 +34,9 @@ def export(name, folder):
     w.write(name, folder)
 
 
-def compiled(model, optimizer, batch, plan, devices=8, loss="cross_entropy", precision="bf16"):
+def compiled(model, optimizer, batch, plan, devices=8, loss="cross_entropy", precision="bf16", accumulate=1):
     command = [GRADLOOM, "compile", model, "--loss", loss, "--optimizer", optimizer, "--lr", "0.001", "--batch", str(devices * batch), "--devices",
-               "cuda:" + ",".join(map(str, range(devices))), "--target", "sm_90", "--precision", precision, "-o", plan]
+               "cuda:" + ",".join(map(str, range(devices))), "--target", "sm_90", "--precision", precision, "--accumulate", str(accumulate), "-o", plan]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return plan
 
@@ -98,6 +98,7 @@ def main():
             variants[name] = {
                 "twice the samples a device": simulated(compiled(model, optimizer, 2 * batch, folder / "twice.plan"), arguments.topology),
                 "half the samples a device": simulated(compiled(model, optimizer, batch // 2, folder / "half.plan"), arguments.topology),
+                "four batches an update": simulated(compiled(model, optimizer, batch, folder / "four.plan", accumulate=4), arguments.topology),
                 "a network of twice the bandwidth": simulated(plan, changed(arguments.topology, folder, "network.bytes_per_second", 2)),
                 "a network of half the delay": simulated(plan, changed(arguments.topology, folder, "network.seconds", 0.5)),
             }

@@ -216,6 +216,14 @@ class ScheduleTest(unittest.TestCase):
         for run in runs:
             self.assertLessEqual(run["exposed_ms"], run["communication_ms"] + 1e-9)
             self.assertLess(run["simulated_in_ms"], 5000)
+        # A step of three batches sums its gradients once.
+        three = self.compile(LENET, "cross_entropy", "--devices", "cpu:4", "--accumulate", "3")
+        sums = json.loads(gradloom("simulate", three, "--topology", TOPOLOGY, "--devices", "1,8,64,4096", "--json").stdout)["simulations"]
+        for once, thrice in zip(runs, sums):
+            self.assertEqual((once["batches"], thrice["batches"], thrice["samples"]), (1, 3, 3 * once["samples"]))
+            self.assertGreater(thrice["step_ms"], once["step_ms"])
+        said = gradloom("simulate", three, "--topology", TOPOLOGY).stdout
+        self.assertRegex(said, r"\n3 batches of [0-9.]+ .s each, the update [0-9.]+ .s, of which communication [0-9.]+ .s; of a batch:\n")
         with open(self.path("wrong.toml"), "w") as file:
             file.write("[node]\ndevice = 8\n")
         wrong = gradloom("simulate", plan, "--topology", self.path("wrong.toml"), code=4)

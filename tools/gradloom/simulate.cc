@@ -32,16 +32,25 @@ struct Flags {
   bool json = false;
 };
 
-nlohmann::ordered_json JsonOf(const Simulation& simulation, int64_t samples, double took_ms) {
-  const SimulatedProgram& first = simulation.programs.front();
-  return {{"devices", simulation.devices},
-          {"step_ms", simulation.seconds * 1e3},
-          {"samples", samples},
-          {"samples_per_second", static_cast<double>(samples) / simulation.seconds},
-          {"communication_ms", first.communication * 1e3},
-          {"exposed_ms", first.exposed * 1e3},
-          {"critical_instructions", simulation.critical.size()},
+nlohmann::ordered_json JsonOf(const SimulatedUpdate& simulated, double took_ms) {
+  return {{"devices", simulated.batch.devices},
+          {"step_ms", simulated.seconds() * 1e3},
+          {"batches", simulated.batches},
+          {"samples", simulated.samples()},
+          {"samples_per_second", static_cast<double>(simulated.samples()) / simulated.seconds()},
+          {"communication_ms", simulated.communication() * 1e3},
+          {"exposed_ms", simulated.exposed() * 1e3},
+          {"critical_instructions", static_cast<size_t>(simulated.batches) * simulated.batch.critical.size() +
+                                        (simulated.update ? simulated.update->critical.size() : 0)},
           {"simulated_in_ms", took_ms}};
+}
+
+// What the batches and the update of a step take.
+std::string PartsOf(const SimulatedUpdate& simulated) {
+  if (!simulated.update) return "";
+  return std::to_string(simulated.batches) + " batches of " + Milliseconds(simulated.batch.seconds) + " each, the update " +
+         Milliseconds(simulated.update->seconds) + ", of which communication " +
+         Milliseconds(simulated.update->programs.front().communication) + "; of a batch:\n";
 }
 
 int Simulate(const Flags& flags) {
@@ -57,26 +66,25 @@ int Simulate(const Flags& flags) {
     // The plan as it is, then each wanted count.
     const int devices = i == 0 ? 0 : flags.devices[i - 1];
     const auto start = std::chrono::steady_clock::now();
-    const Simulation simulation = gradloom::Simulate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);
+    const SimulatedUpdate simulated = SimulateUpdate(plan, index, cluster, devices, flags.profile.empty() ? nullptr : &profile);
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    const int64_t samples = simulation.samples;
-    lines.push_back(JsonOf(simulation, samples, ms));
+    lines.push_back(JsonOf(simulated, ms));
     if (flags.json) continue;
-    const double rate = static_cast<double>(samples) / simulation.seconds;
+    const int on = simulated.batch.devices;
+    const double rate = static_cast<double>(simulated.samples()) / simulated.seconds();
     if (i == 0) {
-      std::printf("%s on %d %s: step %s, %s samples/s (predicted)\n%s", EntryName(entry).c_str(), simulation.devices,
-                  simulation.devices == 1 ? "device" : "devices", Milliseconds(simulation.seconds).c_str(),
-                  WithCommas(static_cast<int64_t>(rate)).c_str(), SimulationSummary(plan, simulation).c_str());
+      std::printf("%s on %d %s: step %s, %s samples/s (predicted)\n%s%s", EntryName(entry).c_str(), on, on == 1 ? "device" : "devices",
+                  Milliseconds(simulated.seconds()).c_str(), WithCommas(static_cast<int64_t>(rate)).c_str(), PartsOf(simulated).c_str(),
+                  SimulationSummary(plan, simulated.batch).c_str());
       if (!flags.devices.empty()) {
         std::printf("%lld samples %s:\n%8s %14s %16s %12s %12s\n", static_cast<long long>(entry.ranks[0].shard_length),
                     plan.places.size() == 1 ? "a device" : "a copy of the model", "devices", "step", "samples/s", "exposed", "efficiency");
       }
       continue;
     }
-    if (one == 0) one = rate / simulation.devices;
-    std::printf("%8d %14s %16s %12s %10.1f %%\n", simulation.devices, Milliseconds(simulation.seconds).c_str(),
-                WithCommas(static_cast<int64_t>(rate)).c_str(), Milliseconds(simulation.programs.front().exposed).c_str(),
-                100 * rate / simulation.devices / one);
+    if (one == 0) one = rate / on;
+    std::printf("%8d %14s %16s %12s %10.1f %%\n", on, Milliseconds(simulated.seconds()).c_str(),
+                WithCommas(static_cast<int64_t>(rate)).c_str(), Milliseconds(simulated.exposed()).c_str(), 100 * rate / on / one);
   }
   if (flags.json) {
     std::printf("%s\n",

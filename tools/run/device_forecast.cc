@@ -73,9 +73,9 @@ DeviceForecast ForecastDevices(const Model& model, const CompileOptions& options
     fewer.recipe.threads = std::max(1, options.recipe.threads * devices / count);
     if (cluster.shared_cores > 0) fewer.recipe.threads = std::min(fewer.recipe.threads, cluster.shared_cores);
     fewer.entries = {{EntryKind::kStep, plan.entries[static_cast<size_t>(entry)].batch}};
-    forecast.step_seconds.emplace_back(count, Simulate(Compile(model, fewer), 0, cluster).seconds);
+    forecast.step_seconds.emplace_back(count, SimulateUpdate(Compile(model, fewer), 0, cluster).seconds());
   }
-  forecast.step_seconds.emplace_back(devices, Simulate(plan, entry, cluster).seconds);
+  forecast.step_seconds.emplace_back(devices, SimulateUpdate(plan, entry, cluster).seconds());
   return forecast;
 }
 
