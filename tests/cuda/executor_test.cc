@@ -98,6 +98,16 @@ TEST_F(OnEmulatedGpus, SeveralDevicesShareABatch) {
   }
 }
 
+// Each adds up its own gradients, and the update, a graph of its own, sums them.
+TEST_F(OnEmulatedGpus, SeveralDevicesShareTheBatchesOfAnUpdate) {
+  for (const char* name : {"clip_accumulate", "batches_accumulate_uneven"}) {
+    const TrainingCase recorded = ReadTrainingCase(kRecorded + std::string(name));
+    EXPECT_EQ(Failures(recorded, {.streams = 2, .devices = "cuda:0,0,1"}), "") << name;
+    EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1", .graph = false}), "") << name;
+    EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1,0,1", .stages = 2, .place_seed = 2}), "") << name;
+  }
+}
+
 TEST_F(OnEmulatedGpus, PartsOfAModelAreOnDevicesOfTheirOwn) {
   const TrainingCase recorded = Case("lenet");
   EXPECT_EQ(Failures(recorded, {.devices = "cuda:0,1", .stages = 2, .place_seed = 3}), "");

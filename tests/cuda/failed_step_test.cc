@@ -65,5 +65,14 @@ TEST(FailedStepOnGpus, ChangesNothingOnAnyOfSeveral) {
   });
 }
 
+TEST(FailedStepOnGpus, ChangesNothingOfWhatEachHasAccumulated) {
+  const auto parts = [](CompileOptions& o) {
+    o.recipe.accumulate = 2;
+    o.recipe.fetch_gradients = false;
+  };
+  ExpectUnchanged({.name = "parts of two batches", .streams = 2}, {0, 0, 1}, parts);
+  ExpectUnchanged({.name = "parts of two batches behind a branch and a loop", .decides = true}, {0, 1}, parts);
+}
+
 }  // namespace
 }  // namespace gradloom
