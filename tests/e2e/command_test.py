@@ -293,6 +293,15 @@ class CommandTest(unittest.TestCase):
         self.assertEqual([line["step"] for line in lines if line.get("split") == "eval"][:2], [3, 6])
         self.assertEqual(lines[-1]["run"], "runs/reports")
 
+    def test_lines_of_json_have_null_for_what_is_no_number(self):
+        rows = sample_files.read("train.csv").decode().splitlines()
+        sample_files.write("holes.csv", "\n".join([*rows[:9], re.sub("^[^,]*", "nan", rows[9]), *rows[10:]]) + "\n")
+        words = [word.replace("train.csv", "holes.csv") for word in BARE]
+        done = self.run_command([*words, "--batch", "6", "--on-nan", "skip", "--log-every", "1", "--log-format", "json"])
+        steps = [line for line in map(json.loads, done.stderr.splitlines()) if line.get("split") == "train"]
+        self.assertEqual([line["loss"] for line in steps].count(None), 1)
+        self.assertEqual(len(steps), 10)
+
     def test_trace_for_chrome(self):
         self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")
         with open("t.json") as file:

@@ -23,6 +23,9 @@ std::string Format(const char* format, Args... args) {
   return text;
 }
 
+// JSON has neither NaN nor infinity: what a batch that is left out has for a loss, and an update of a scaled loss for a norm.
+std::string JsonNumber(const char* format, double value) { return std::isfinite(value) ? Format(format, value) : "null"; }
+
 bool TerminalCanRedraw() {
   const char* term = std::getenv("TERM");
   const bool dumb = term == nullptr || std::strcmp(term, "dumb") == 0;
@@ -170,10 +173,11 @@ void Progress::Update(const State& state) {
   log_.Record(PlainLine(state));
   if (mode_ == ProgressMode::kBar) KeepStderrLine("info", PlainLine(state));
   if (mode_ != ProgressMode::kJson) return;
-  const std::string norm = state.grad_norm < 0 ? "" : Format(",\"gnorm\":%.6g", state.grad_norm);
-  WriteStderrObject(Format(
-      "{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%.9g,\"lr\":%.9g%s,\"samples_per_s\":%.1f}",
-      Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, state.loss, state.lr, norm.c_str(), state.samples_per_s));
+  const std::string norm = state.grad_norm < 0 ? "" : ",\"gnorm\":" + JsonNumber("%.6g", state.grad_norm);
+  WriteStderrObject(
+      Format("{\"t\":\"%s\",\"step\":%lld,\"epoch\":%.4f,\"split\":\"train\",\"loss\":%s,\"lr\":%.9g%s,\"samples_per_s\":%.1f}",
+             Timestamp().c_str(), static_cast<long long>(state.step), state.epoch, JsonNumber("%.9g", state.loss).c_str(), state.lr,
+             norm.c_str(), state.samples_per_s));
 }
 
 std::string Progress::PlainLine(const State& state) const {
