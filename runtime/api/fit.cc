@@ -28,6 +28,7 @@ TrainerOptions OptionsFor(const GradloomFitOptions& given, int64_t rows) {
     }
     options.metrics.push_back(std::move(spec));
   }
+  TellApart(options.metrics);
   if (given.watch != nullptr) options.watch = Watch::Parse(given.watch);
   return options;
 }

@@ -88,7 +88,11 @@ std::map<std::string, double> EvaluateShared(Session& session, const Dataset& da
   });
   if (communicator != nullptr && communicator->process() != 0) return {};
   std::map<std::string, double> values{{"loss", loss / weights}};
-  for (const auto& metric : metrics) values.merge(metric->Values());
+  for (size_t m = 0; m < metrics.size(); ++m) {
+    const MetricSpec& spec = options.metrics[m];
+    // The first name is the metric's own, and those of its parts begin with it.
+    for (const auto& [name, value] : metrics[m]->Values()) values[spec.shown() + name.substr(spec.name.size())] = value;
+  }
   return values;
 }
 

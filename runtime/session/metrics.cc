@@ -1,8 +1,10 @@
 #include "runtime/session/metrics.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "runtime/base/call_text.h"
 #include "runtime/base/error.h"
@@ -199,6 +201,24 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
 }
 
 std::vector<std::string> MetricNames() { return {"accuracy", "top5", "f1", "auroc", "perplexity", "mse", "rmse", "mae"}; }
+void TellApart(std::vector<MetricSpec>& specs) {
+  std::vector<MetricSpec> kept;
+  for (MetricSpec& spec : specs) {
+    const auto is_same = [&](const MetricSpec& other) {
+      return other.name == spec.name && other.output == spec.output && other.target == spec.target;
+    };
+    if (std::none_of(kept.begin(), kept.end(), is_same)) kept.push_back(std::move(spec));
+  }
+  const auto count = [&](const auto& is_alike) { return std::count_if(kept.begin(), kept.end(), is_alike); };
+  for (MetricSpec& spec : kept) {
+    if (count([&](const MetricSpec& other) { return other.name == spec.name; }) == 1) continue;
+    spec.label = spec.name + "/" + spec.output;
+    if (count([&](const MetricSpec& other) { return other.name == spec.name && other.output == spec.output; }) > 1)
+      spec.label += "/" + spec.target;
+  }
+  specs = std::move(kept);
+}
+
 
 bool LargerIsBetter(std::string_view metric) {
   const std::string_view kind = metric.substr(0, metric.find('/'));

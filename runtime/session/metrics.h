@@ -20,6 +20,10 @@ struct MetricSpec {
   int64_t class_axis = 1;               // of outputs whose targets are classes; -1: the last
   std::optional<int64_t> ignore_index;  // such targets count for nothing
   double threshold = 0;                 // scores above it mean yes: 0 for logits, 0.5 for probabilities
+  bool probabilities = false;           // of classes: the output has these, not scores of which the softmax has to be taken
+  std::string label;                    // what its values are named by; empty: the name
+
+  const std::string& shown() const { return label.empty() ? name : label; }
 
   // "accuracy" or "auroc(logits, label)"; whether there is such a metric is another question. Throws Error(kConfig).
   static MetricSpec Parse(const std::string& text);
@@ -52,6 +56,10 @@ class Metric {
   // Throws Error(kConfig) for another name, with the nearest.
   static std::unique_ptr<Metric> Make(const MetricSpec& spec);
 };
+
+// Labels those that have a name in common, as of a model with several outputs: "rmse/a" and "rmse/b" by their outputs, "rmse/a/t" by their
+// targets, too, where the output is the same. Of those that look at the same, the first stays. Outputs and targets are named.
+void TellApart(std::vector<MetricSpec>& specs);
 
 // The names that Make knows; top5 stands for all of its kind.
 std::vector<std::string> MetricNames();

@@ -40,7 +40,7 @@ Interval Interval::Parse(const std::string& text, const std::string& what) {
 
 Watch Watch::Parse(const std::string& text) {
   std::string name = text.starts_with("eval/") ? text.substr(5) : text;
-  const size_t colon = name.find(':');
+  const size_t colon = name.rfind(':');  // outputs have colons in their names, too
   const std::string direction = colon == std::string::npos ? "" : name.substr(colon + 1);
   name = name.substr(0, colon);
   if (name.empty() || (!direction.empty() && direction != "min" && direction != "max") ||

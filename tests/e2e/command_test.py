@@ -302,6 +302,35 @@ class CommandTest(unittest.TestCase):
         self.assertEqual([line["loss"] for line in steps].count(None), 1)
         self.assertEqual(len(steps), 10)
 
+    def test_metrics_that_are_the_same_but_for_what_they_look_at(self):
+        text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 1] a, float[N, 1] b)
+            <float[4, 1] v = {1, 2, 3, 4}, float[4, 1] w = {4, 3, 2, 1}> { a = MatMul (x, v)  b = MatMul (x, w) }"""
+        onnx.save(onnx.parser.parse_model(text), "heads.onnx")
+        words = ["train", "heads.onnx", "--data", "train.csv", "--map", "x=a..d", "--map", "t=label", "--map", "u=a", "--loss", "mse(a, t)", "--loss", "mse(b, u)",
+                 "--eval-split", "20%", "--epochs", "2", "--name", "heads"]
+        metrics = ["--metric", "rmse(a, t)", "--metric", "rmse(b, u)", "--metric", "rmse(a, t)", "--metric", "mae(a, t)"]
+        self.run_command([*words, *metrics])
+        names = ["loss", "rmse/a", "rmse/b", "mae"]
+        header, *rows = sample_files.read("runs/heads/results.csv").decode().splitlines()
+        self.assertTrue(header.endswith("," + ",".join(f"eval/{name}" for name in names)), header)
+        a, b = (float(rows[-1].split(",")[header.split(",").index(f"eval/rmse/{name}")]) for name in "ab")
+        loss = float(rows[-1].split(",")[header.split(",").index("eval/loss")])
+        self.assertAlmostEqual(a * a + b * b, loss, delta=1e-4 * loss)
+        self.assertEqual(set(json.loads(self.run_command(["eval", "runs/heads", "--json"]).stdout)) & {*names, "rmse"}, set(names))
+        # The first tells the best where nothing else is said, and any of them can.
+        self.assertIn("best eval/rmse/a ", self.run_command(["resume", "runs/heads", "--epochs", "3"]).stderr)
+        self.assertIn("best eval/rmse/b ", self.run_command([*words[:-1], "by_b", *metrics, "--best", "eval/rmse/b:min"]).stderr)
+        self.assertIn("eval/rmse/a, eval/rmse/b", self.run_command([*words[:-1], "by_none", *metrics, "--best", "eval/rmse:min"], 4).stderr)
+        # Names of outputs have colons where TensorFlow has written them.
+        model = onnx.load("heads.onnx")
+        model.graph.node[1].output[0] = "b:0"
+        model.graph.output[1].name = "b:0"
+        onnx.save(model, "colon.onnx")
+        words = [word.replace("heads", "colon").replace("mse(b,", "mse(b:0,") for word in words]
+        metrics = [word.replace("(b,", "(b:0,") for word in metrics]
+        self.assertIn("best eval/rmse/b:0 ", self.run_command([*words, *metrics[2:], "--best", "eval/rmse/b:0:min"]).stderr)
+        self.assertIn("best eval/rmse/b:0 ", self.run_command([*words[:-1], "first", *metrics[2:6]]).stderr)
+
     def test_trace_for_chrome(self):
         self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")
         with open("t.json") as file:

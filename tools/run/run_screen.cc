@@ -102,7 +102,7 @@ RunScreen::RunScreen(Log& log, const Configuration& configuration, const Trainin
       accumulate_(set_up.plan->accumulate) {
   if (set_up.data.eval.rows() == 0 || set_up.options.evaluate.unit == Interval::Unit::kNever) return;
   columns_.emplace_back("loss");
-  for (const MetricSpec& spec : set_up.options.metrics) columns_.push_back(spec.name);
+  for (const MetricSpec& spec : set_up.options.metrics) columns_.push_back(spec.shown());
 }
 
 void RunScreen::OnStep(const StepReport& step) {

@@ -83,7 +83,8 @@ TrainerOptions TrainerOptionsOf(const Configuration& configuration, const Recipe
   options.save = Interval::Parse(configuration.Text("checkpoint.every"), "checkpoint.every");
   options.skip_non_finite = configuration.Text("train.on_nan") == "skip";
   const std::string& best = configuration.Text("eval.best");
-  options.watch = Watch::Parse(!best.empty() ? best : options.metrics.empty() ? "eval/loss" : "eval/" + options.metrics.front().name);
+  const std::string first = options.metrics.empty() ? "loss" : options.metrics.front().shown();
+  options.watch = best.empty() ? Watch{first, LargerIsBetter(first)} : Watch::Parse(best);
   options.loss_weight = LossWeightOf(recipe);
   if (configuration.has_value("schedule.plateau_patience")) {
     options.plateau = PlateauOptions{.larger = options.watch.larger,
@@ -114,9 +115,9 @@ void CheckMetrics(const TrainerOptions& options, const Graph& graph, const std::
     const std::string where = "metric " + Escaped(spec.name);
     CheckName(spec.output, outputs, "the model has no output '" + Escaped(spec.output) + "'", where);
     CheckName(spec.target, inputs, "the model has no input or target '" + Escaped(spec.target) + "'", where);
-    measured.push_back("eval/" + spec.name);
+    measured.push_back("eval/" + spec.shown());
     // One of its parts, which only values tell.
-    if (options.watch.name.starts_with(spec.name + "/")) measured.push_back("eval/" + options.watch.name);
+    if (options.watch.name.starts_with(spec.shown() + "/")) measured.push_back("eval/" + options.watch.name);
   }
   CheckName("eval/" + options.watch.name, measured, "'" + Escaped(options.watch.name) + "' is not measured, so it cannot tell the best",
             "eval.best");
@@ -224,6 +225,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
 std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe) {
   const LossTerm& term = recipe.losses.front();
   if (recipe.losses.size() != 1 || !TargetIsClass(term) || term.reduction != "mean") return {};
+  TellApart(metrics);
   if (!term.ignore_index && term.class_weight.empty()) return {};
   return [term](const Feeds& feeds) {
     const TensorView& target = feeds.find(TargetOf(term))->second;

@@ -299,7 +299,7 @@ class TrainingRun {
                           .hparams = HparamsOf(configuration_, set_up_.options.batch)};
     if (set_up_.data.eval.rows() > 0) {
       records.eval_columns.emplace_back("loss");
-      for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.name);
+      for (const MetricSpec& spec : set_up_.options.metrics) records.eval_columns.push_back(spec.shown());
     }
     const std::string& kept = checkpoints_->records_state();
     std::optional<RunRecords> recorder;
