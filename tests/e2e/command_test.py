@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -330,6 +331,21 @@ class CommandTest(unittest.TestCase):
         metrics = [word.replace("(b,", "(b:0,") for word in metrics]
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words, *metrics[2:], "--best", "eval/rmse/b:0:min"]).stderr)
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words[:-1], "first", *metrics[2:6]]).stderr)
+
+    def test_commands_that_are_shown_can_be_pasted(self):
+        def paste(command):
+            path = {"PATH": os.path.dirname(GRADLOOM) + os.pathsep + os.environ["PATH"]}
+            done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, env={**os.environ, **path})
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+
+        name = "Anna's (first) $run"
+        said = self.run_command(["init", "model.onnx", "--data", "train.csv", "--map", "x=a..d", *LOSS, "--epochs", "1", "-o", f"{name}.toml"]).stderr
+        self.assertIn("# gradloom train -c 'Anna'\\''s (first) $run.toml'\n", sample_files.read(f"{name}.toml").decode())
+        paste(said.split("next: ")[1].strip() + " --progress none --name 'a b'")
+        os.remove("runs/a b/state.safetensors")
+        shutil.rmtree("runs/a b/checkpoints")
+        said = self.run_command(["export", "runs/a b", "-o", "t.onnx"], 7).stderr
+        paste(re.search(r"help: (gradloom .*?)   goes on", said)[1])
 
     def test_trace_for_chrome(self):
         self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")

@@ -14,6 +14,7 @@
 #include "tools/run/initial_configuration.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/json_line.h"
+#include "tools/screen/shell_word.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -27,8 +28,7 @@ int Init(const Configuration& configuration, const std::string& out, bool json) 
   }
   const std::string& model = ModelPathOf(configuration);
   WriteFileAtomically(out, InitialConfiguration(configuration, out));
-  const std::string written = Escaped(out, 4096);
-  SayOnStderr(written + " written   next: gradloom train -c " + written);
+  SayOnStderr(Escaped(out, 4096) + " written   next: gradloom train -c " + ShellWord(out));
   if (json) std::printf("%s\n", JsonLine({{"output", out}, {"model", model}}).c_str());
   return 0;
 }

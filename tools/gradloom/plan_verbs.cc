@@ -30,6 +30,7 @@
 #include "tools/run/training_export.h"
 #include "tools/screen/json_line.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/shell_word.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -109,7 +110,7 @@ int InspectSchedule(const InspectFlags& flags, const Plan& plan) {
 int InspectOther(const InspectFlags& flags, const Inspection& inspection) {
   if (flags.graph || flags.memory || flags.streams || !flags.pages.empty()) {
     throw Error(ErrorCode::kConfig, "--graph, --memory, --streams, --html, --onnx and --dot are of plans", Escaped(flags.path, 4096),
-                "gradloom inspect " + Escaped(flags.path, 4096) + "   shows what is in it; compile makes plans");
+                "gradloom inspect " + ShellWord(flags.path) + "   shows what is in it; compile makes plans");
   }
   const std::string json = inspection.json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   std::printf("%s", flags.json ? json.c_str() : inspection.Text().c_str());

@@ -16,6 +16,7 @@
 #include "tools/config/configuration.h"
 #include "tools/run/run_folder.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 namespace {
@@ -132,7 +133,7 @@ void CompareRuns(const std::string& a, const std::string& b, std::vector<std::st
   std::vector<std::string> plans;
   ComparePlans(left.PlanPath(), right.PlanPath(), plans);
   if (!plans.empty())
-    out.push_back(plans.front() + "   (gradloom diff " + Escaped(left.PlanPath(), 4096) + " " + Escaped(right.PlanPath(), 4096) + ")");
+    out.push_back(plans.front() + "   (gradloom diff " + ShellWord(left.PlanPath()) + " " + ShellWord(right.PlanPath()) + ")");
   CompareWeights(left.StatePath(), right.StatePath(), out);
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
 #include "tools/run/set_up.h"
+#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 namespace {
@@ -50,7 +51,7 @@ std::string Complete(Configuration& configuration) {
 std::string InitialConfiguration(Configuration configuration, const std::string& path) {
   const std::string folder = FolderOf(path);
   const std::string feeds = Complete(configuration);
-  std::string text = "# gradloom train -c " + Escaped(fs::path(path).filename().string()) +
+  std::string text = "# gradloom train -c " + ShellWord(fs::path(path).filename().string()) +
                      "\n# Flags and --set SECTION.KEY=VALUE win over what is here.\n\nversion = 1\n";
   std::string section;
   for (const Key& key : Keys()) {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/file.h"
+#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 namespace {
@@ -29,7 +30,7 @@ int64_t LimitFor(const Plan& plan) { return 4 * StateBytes(plan) + (int64_t{1} <
 CheckpointOptions OptionsOf(const Configuration& configuration) { return {.keep = configuration.Integer("checkpoint.keep")}; }
 
 // The folder of the run whose checkpoints lie there, as a word of a command.
-std::string RunOf(const std::string& checkpoints) { return Escaped(std::filesystem::path(checkpoints).parent_path().string(), 4096); }
+std::string RunOf(const std::string& checkpoints) { return ShellWord(std::filesystem::path(checkpoints).parent_path().string()); }
 
 std::string CallbackOf(const Manifest& manifest, const std::string& name) {
   const auto found = manifest.callbacks.find(name);

@@ -17,6 +17,7 @@
 #include "tools/run/recipe.h"
 #include "tools/run/stored_tensors.h"
 #include "tools/run/trained_model.h"
+#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 namespace {
@@ -312,7 +313,7 @@ TrainingSetUp SetUp(const Configuration& configuration, const std::optional<Reci
   made.compile_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (made.report.trained_elements == 0) {
     throw Error(ErrorCode::kConfig, "there is nothing to train: every weight of the model is frozen", Escaped(made.model_path, 4096),
-                "gradloom check " + Escaped(made.model_path, 4096) + "   says of each why");
+                "gradloom check " + ShellWord(made.model_path) + "   says of each why");
   }
   return made;
 }

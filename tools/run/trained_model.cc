@@ -20,6 +20,7 @@
 #include "tools/run/run_folder.h"
 #include "tools/run/set_up.h"
 #include "tools/run/training_job.h"
+#include "tools/screen/shell_word.h"
 
 namespace gradloom {
 namespace {
@@ -159,7 +160,7 @@ std::string WeightsPathOf(const TrainedSource& source) {
   if (found.checkpoint && found.checkpoint->manifest().batch > at_end) return WeightsIn(*found.checkpoint);
   if (at_end >= 0) return run.StatePath();
   throw Error(ErrorCode::kCheckpoint, "the run has saved nothing that loads", Escaped(source.path, 4096),
-              "gradloom resume " + Escaped(source.path, 4096) + "   goes on with it");
+              "gradloom resume " + ShellWord(source.path) + "   goes on with it");
 }
 
 TrainedModel::TrainedModel(const TrainedSource& source, Configuration configuration) : configuration_(std::move(configuration)) {

@@ -31,6 +31,7 @@
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
 
+#include "tools/screen/shell_word.h"
 namespace gradloom {
 namespace {
 
@@ -424,7 +425,7 @@ Error TrainingJob::Explained(const Error& error, int64_t step, const std::string
       saved_step < 0 ? "there is no checkpoint yet" : "last checkpoint: step " + WithCommas(saved_step) + " (complete)";
   const std::string when = phase_ == JobPhase::kSteps ? ", at step " + WithCommas(step + 1) : ", after step " + WithCommas(step);
   return {error.code(), error.message() + when, "rank " + std::to_string(topology_.rank) + " " + Doing(error) + "; " + checkpoint,
-          saved_step < 0 ? "start the job again" : "gradloom resume " + Escaped(run, 4096)};
+          saved_step < 0 ? "start the job again" : "gradloom resume " + ShellWord(run)};
 }
 
 void TrainingJob::Leave() const {
