@@ -191,6 +191,13 @@ class LaunchTest(unittest.TestCase):
         self.assertIn("rank 1 (host", said)
         self.assertIn("was killed by signal 11 (SIGSEGV), the first of 2 that failed", said)
 
+    def test_a_process_that_ends_the_job_says_why_before_it_is_asked_to_end(self):
+        # Rank 0 alone looks whether there is a run of this name, and the other is gone as soon as it is told.
+        self.run_command([*TRAIN, "--name", "taken"])
+        for _ in range(8):
+            done = self.run_command(["launch", "--nproc-per-node", "2", "--standalone", "--", *TRAIN, "--name", "taken"], 4)
+            self.assertRegex(done.stderr, r"failed  rank 0 \(.* ended with exit 4(.*\n)*error\[E-CONFIG\]: there is a run")
+
     def test_who_does_not_end_is_ended(self):
         started = time.monotonic()
         self.launch(["--nproc-per-node", "2", "--shutdown-timeout", "1"],

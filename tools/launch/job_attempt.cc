@@ -158,7 +158,9 @@ void JobAttempt::OnEnd(Running& rank, int status) {
   rank.ended = true;
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   const int exit_code = signal > 0 ? 128 + signal : WEXITSTATUS(status);
-  const bool as_asked = signal == SIGTERM || signal == end_.stop_signal || exit_code == StopSignals::ExitCodeOf(SIGTERM) ||
+  // One that fails meanwhile has no signal, either.
+  const bool by_signal = signal != 0 && (signal == SIGTERM || signal == end_.stop_signal);
+  const bool as_asked = by_signal || exit_code == 128 + SIGTERM || exit_code == StopSignals::ExitCodeOf(SIGTERM) ||
                         exit_code == StopSignals::ExitCodeOf(SIGINT);
   end_.ends.push_back({.rank = options_.RankOf(rank.local_rank),
                        .local_rank = rank.local_rank,

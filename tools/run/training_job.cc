@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -97,6 +98,8 @@ void TrainingJob::Refuse(const Error& error) const {
 
 void TrainingJob::AbortFor(const std::exception_ptr& failure) const {
   if (alone()) return;
+  // A launcher that sees one of the others end, which may be at once, asks all to end: this process ends by itself, when it has said why.
+  std::signal(SIGTERM, SIG_IGN);
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
