@@ -1,11 +1,16 @@
 #include "compiler/passes/add_loss.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "compiler/ops/loss_rows.h"
 
 namespace gradloom {
 namespace {
+
+// cross_entropy of an output that is a softmax already.
+constexpr std::string_view kOfProbabilities = "cross_entropy_of_probabilities";
 
 class LossBuilder {
  public:
@@ -24,7 +29,7 @@ class LossBuilder {
 
   ValueId Build() {
     const std::string& type = term_.type;
-    if (type == "cross_entropy") return CrossEntropy();
+    if (type == "cross_entropy" || type == kOfProbabilities) return CrossEntropy();
     if (type == "nll") return Nll();
     if (type == "mse") return Reduce(Square(b_.Sub(output_, Target())));
     if (type == "l1") return Reduce(b_.Op("Abs", {b_.Sub(output_, Target())}));
@@ -94,6 +99,21 @@ class LossBuilder {
     return *axis;
   }
 
+  // What a softmax along the axis makes the output of, where that holds probabilities: what it was made of, or their logarithms, no smaller
+  // than -100 as those of bce.
+  ValueId Scores(int axis) {
+    if (term_.type != kOfProbabilities) return output_;
+    const Graph& graph = b_.graph();
+    const auto made = [&](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), output_) != node.outputs.end(); };
+    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), made);
+    const int rank = b_.shape(output_).rank();
+    if (node != graph.nodes.end() && node->op == "Softmax" && node->domain.empty() &&
+        NormalAxis(node->attributes.Int("axis", -1), rank) == axis) {
+      return node->inputs[0];
+    }
+    return b_.Op("Log", {b_.Op("Max", {output_, Scalar(std::exp(-100.0))})});
+  }
+
   // Scores and targets as rows, and the class weights.
   LossRows Rows() {
     const int axis = ClassAxis();
@@ -102,7 +122,7 @@ class LossBuilder {
     for (int i = 0; i < shape.rank(); ++i) {
       if (i != axis) target_shape.push_back(shape[i]);
     }
-    LossRows rows{.scores = FlattenClasses(b_, output_, axis), .axis = axis};
+    LossRows rows{.scores = FlattenClasses(b_, Scores(axis), axis), .axis = axis};
     rows.ignore_index = term_.ignore_index.value_or(-100);
     std::map<int, ValueId> extents;  // of the target
     for (const auto& [at, count] : operands_.Extents(output_)) {
@@ -220,7 +240,18 @@ class LossBuilder {
 }  // namespace
 
 std::vector<std::string> LossTypes() {
-  return {"cross_entropy", "nll", "mse", "l1", "smooth_l1", "huber", "bce", "bce_with_logits", "kl_div", "output", "algorithm"};
+  return {"cross_entropy",
+          std::string(kOfProbabilities),
+          "nll",
+          "mse",
+          "l1",
+          "smooth_l1",
+          "huber",
+          "bce",
+          "bce_with_logits",
+          "kl_div",
+          "output",
+          "algorithm"};
 }
 
 std::string LossTerm::ToString() const {

@@ -40,7 +40,8 @@ int64_t ClassScores::Class(int64_t place) const {
 }
 
 double ClassScores::Score(int64_t place, int64_t c) const {
-  return ElementAsDouble(output_, (place / inner_ * classes_ + c) * inner_ + place % inner_);
+  const double value = ElementAsDouble(output_, (place / inner_ * classes_ + c) * inner_ + place % inner_);
+  return spec_.probabilities ? std::log(value) : value;
 }
 
 double ClassScores::LogSum(int64_t place) const {

@@ -347,6 +347,36 @@ class CommandTest(unittest.TestCase):
         said = self.run_command(["export", "runs/a b", "-o", "t.onnx"], 7).stderr
         paste(re.search(r"help: (gradloom .*?)   goes on", said)[1])
 
+    def test_a_model_that_ends_with_a_softmax(self):
+        def save(name, last):
+            text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w = {{{", ".join(["0.1", "-0.2"] * 6)}}}>
+                {{ z = MatMul (x, w)  y = {last} (z) }}"""
+            onnx.save(onnx.parser.parse_model(text), name)
+
+        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "target=label", "--eval-split", "20%", "--epochs", "3", "--lr", "0.05"]
+        metrics = [word for name in ("accuracy", "top2", "f1", "auroc", "perplexity") for word in ("--metric", name)]
+        results = {}
+        for last in ("Identity", "Softmax"):
+            save(f"{last}.onnx", last)
+            done = self.run_command(["train", f"{last}.onnx", *data, *metrics, "--name", last, "--report", "json"])
+            self.assertEqual("cross_entropy_of_probabilities(y, target)   [guessed from the output [32,3], a softmax:" in done.stderr, last == "Softmax")
+            self.assertNotIn("warning", done.stderr)
+            results[last] = {name: value for name, value in json.loads(done.stdout).items() if name == "train_loss" or name.startswith("eval_")}
+        self.assertGreater(len(results["Softmax"]), 8)
+        for name, value in results["Identity"].items():
+            self.assertAlmostEqual(results["Softmax"][name], value, delta=2e-6, msg=name)
+        evaluated = json.loads(self.run_command(["eval", "runs/Softmax", "--json"]).stdout)
+        self.assertAlmostEqual(evaluated["loss"], results["Identity"]["eval_loss"], delta=2e-6)
+        # Who asks for the softmax of a softmax gets it, and is told.
+        self.assertIn("warning cross_entropy takes scores, and the output 'y' is a softmax",
+                      self.run_command(["train", "Softmax.onnx", *data, "--loss", "cross_entropy"]).stderr)
+        save("Sigmoid.onnx", "Sigmoid")
+        # A column of yes or no for each output.
+        data = [word.replace("target=label", "target=label,label,label") for word in data]
+        sample_files.write("yes.csv", "\n".join(re.sub(r"[12]$", "1", line) for line in sample_files.read("train.csv").decode().splitlines()) + "\n")
+        done = self.run_command(["train", "Sigmoid.onnx", *[word.replace("train.csv", "yes.csv") for word in data]])
+        self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
+
     def test_trace_for_chrome(self):
         self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")
         with open("t.json") as file:

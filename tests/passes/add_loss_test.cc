@@ -5,6 +5,8 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "compiler/compile.h"
@@ -148,6 +150,41 @@ TEST(AddLoss, ClassProbabilitiesAgreeWithClasses) {
   EXPECT_NEAR(losses[0], losses[1], 1e-6);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(gradients[i][0], gradients[i + 3][0], 1e-6);
   EXPECT_GT(std::abs(gradients[0][0]), 1e-3);
+}
+
+// Of a softmax, and of what is none but adds up to one, with a class that has no chance at all.
+TEST(AddLoss, CrossEntropyOfProbabilities) {
+  const std::string text = R"(
+g (float[N, 3] x) => (float[N, 3] z, float[N, 3] p, float[N, 3] q) <float[3] w = {1, -2, 0.5}, int64[1] axis = {1}>
+{
+  z = Mul (x, w)
+  p = Softmax (z)
+  e = Exp (z)
+  sum = ReduceSum (e, axis)
+  q = Div (e, sum)
+})";
+  const Tensor x = Tensor::From<float>({1, 2, -1, 0.5f, 3, -200}, Shape{2, 3}), y = Tensor::From<int64_t>({1, 0}, Shape{2});
+  std::vector<double> losses;
+  std::vector<std::vector<double>> gradients;
+  for (const auto& [type, output] : {std::pair("cross_entropy", "z"), std::pair("cross_entropy_of_probabilities", "p"),
+                                     std::pair("cross_entropy_of_probabilities", "q")}) {
+    Session session = SessionOf(text, {{.type = type, .output = output, .target = "y", .label_smoothing = 0}}, 2);
+    losses.push_back(session.Step({{"x", x.view()}, {"y", y.view()}}).loss);
+    const auto gradient = session.Fetched("grad/w");
+    for (int64_t i = 0; i < 3; ++i) gradients.emplace_back().push_back(ElementAsDouble(gradient, i));
+  }
+  for (size_t i = 1; i < 3; ++i) {
+    EXPECT_NEAR(losses[i], losses[0], 1e-6);
+    for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(gradients[3 * i + k][0], gradients[k][0], 1e-5);
+  }
+  // The class that is right has a probability of zero in float32.
+  const Tensor wrong = Tensor::From<int64_t>({1, 2}, Shape{2});
+  for (const auto& [output, least, most] : {std::tuple("p", 49.0, 200.0), std::tuple("q", 49.0, 53.0)}) {
+    Session session = SessionOf(text, {{.type = "cross_entropy_of_probabilities", .output = output, .target = "y"}}, 2);
+    const double loss = session.Step({{"x", x.view()}, {"y", wrong.view()}}).loss;
+    EXPECT_TRUE(loss > least && loss < most) << loss;
+    EXPECT_EQ(session.NonFiniteState(), "");
+  }
 }
 
 // Between the classes: -(0.25 log p0 + 0.75 log p1), each times its weight, over two rows.

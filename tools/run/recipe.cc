@@ -16,6 +16,7 @@
 #include "runtime/device/choose_devices.h"
 #include "runtime/plan/device_spec.h"
 #include "tools/config/topology.h"
+#include "tools/run/loss_guess.h"
 #include "tools/run/memory_limit.h"
 #include "tools/run/mode_notes.h"
 #include "tools/screen/stderr_lines.h"
@@ -88,24 +89,6 @@ void Reading(const Configuration& configuration, const char* key, Read read) {
     throw Error(error.code(), error.message(), Escaped(place.empty() ? key : place, 4096), error.help());
   }
 }
-
-// A loss that suits the shape of the first output.
-LossTerm GuessLoss(const Graph& graph, std::vector<std::string>& notes) {
-  if (graph.outputs.empty()) throw Error(ErrorCode::kGraph, "the model has no output to train");
-  const Value& output = graph.value(graph.outputs.front());
-  LossTerm term;
-  term.output = output.name;
-  term.target = "target";
-  const bool classes = output.shape.rank() == 2 && output.shape[1] > 1;
-  term.type = classes ? "cross_entropy" : "mse";
-  notes.push_back("loss    " + term.type + "(" + Escaped(output.name) + ", target)   [guessed from the output " + output.shape.ToString() +
-                  ": set --loss to change]");
-  return term;
-}
-
-}  // namespace
-
-namespace {
 
 LossTerm FileTerm(const CallText& call, const std::map<std::string, int64_t>& shapes) {
   LossTerm term{.type = "graph"};
@@ -376,6 +359,7 @@ Recipe RecipeOf(const Configuration& configuration, const Model& model, const Gr
     recipe.losses.push_back(FileTerm({.name = file, .output = "", .target = "", .options = {}}, shapes));
   }
   if (recipe.losses.empty()) recipe.losses.push_back(LossByModel(configuration, model, graph, notes));
+  WarnOfSecondFunction(recipe.losses, graph, notes);
   CheckOwnAlgorithm(configuration, recipe);
   recipe.optimizer = OptimizerOf(configuration);
   recipe.accumulate = configuration.Integer("train.accumulate");

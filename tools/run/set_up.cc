@@ -26,7 +26,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kDefaultBatch = 32;
 
-bool TargetIsClass(const LossTerm& term) { return (term.type == "cross_entropy" && !term.probabilities) || term.type == "nll"; }
+bool TakesProbabilities(const LossTerm& term) { return term.type == "cross_entropy_of_probabilities"; }
+
+bool TargetIsClass(const LossTerm& term) {
+  return ((term.type == "cross_entropy" || TakesProbabilities(term)) && !term.probabilities) || term.type == "nll";
+}
 
 std::string TargetOf(const LossTerm& term) { return term.target.empty() ? "target" : term.target; }
 
@@ -218,6 +222,7 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     spec.class_axis = about->class_axis;
     spec.ignore_index = TargetIsClass(*about) ? about->ignore_index : std::nullopt;
     spec.threshold = about->type == "bce" ? 0.5 : 0;
+    spec.probabilities = TakesProbabilities(*about);
     metrics.push_back(std::move(spec));
   }
   return metrics;
