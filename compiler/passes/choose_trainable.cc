@@ -300,7 +300,7 @@ TrainableChoice ChooseTrainable(Graph& graph, const TrainableOptions& options) {
     if (options.only) {
       decision.trained = decision.asked = only.contains(value.name);
       decision.why = decision.trained ? "named" : "not named";
-    } else if (FitsAnyPattern(options.freeze, value.name)) {
+    } else if (!FitsAnyPattern(options.trainable, value.name) && FitsAnyPattern(options.freeze, value.name)) {
       decision.why = "frozen by --freeze";
     } else {
       decision.trained = chooser.Trained(id, decision.why);

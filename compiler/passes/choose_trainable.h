@@ -12,8 +12,8 @@
 namespace gradloom {
 
 struct TrainableOptions {
-  std::vector<std::string> trainable;            // patterns: trained also where the analysis would not
-  std::vector<std::string> freeze;               // patterns: not trained; they win
+  std::vector<std::string> trainable;            // patterns: trained also where the analysis would not; they win
+  std::vector<std::string> freeze;               // patterns: not trained
   std::optional<std::vector<std::string>> only;  // exactly these names; the analysis is not asked
   // Tensors that nodes of the file hold. They are not trained where an initializer is: the exporter then kept the weights there.
   std::set<std::string> node_constants;

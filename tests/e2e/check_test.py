@@ -227,6 +227,10 @@ class CheckTest(unittest.TestCase):
         said = self.check(model(), "--loss", "mse", "--freeze", "scale", "--trainable", "queue").stdout
         self.assertIn("frozen   scale   (frozen by --freeze)", said)
         self.assertIn("trained  queue", said)
+        # All but some.
+        said = self.check(model(), "--loss", "mse", "--freeze", "*", "--trainable", "layer*").stdout
+        self.assertIn("trained  layer.weight", said)
+        self.assertIn("frozen   scale   (frozen by --freeze)", said)
         # Of a file that lacks one of the parameters, a buffer with equal elements may be that one as well, but for one that was computed from.
         lacks = model("gone")
         said = self.check(lacks, "--loss", "mse").stdout

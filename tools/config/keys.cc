@@ -26,7 +26,7 @@ constexpr Key kKeys[] = {
      {},
      "shapes dims"},
     {"model.freeze", "--freeze", kTexts, kAll, "", "patterns of initializers that are not trained", "", {}, "frozen"},
-    {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers that are trained although the analysis would not"},
+    {"model.trainable", "--trainable", kTexts, kAll, "", "patterns of initializers to train against the analysis and --freeze"},
     {"model.mode", "--mode", kText, kAll, "train", "train restores batch statistics and dropout; graph trains the file as it is written",
      "train|graph"},
     {"model.outputs", "--outputs", kTexts, kAll, "", "outputs of the model that are computed, and so what they need; default: all"},
