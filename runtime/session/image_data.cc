@@ -61,7 +61,7 @@ Dataset OfFolder(const std::string& path, const std::vector<Feed>& feeds, const 
     const auto mapped = columns.find(feeds[i].name);
     const std::string array = mapped != columns.end() ? mapped->second : i == 0 ? "images" : "labels";
     if (array == "images") {
-      data.set_source(feeds[i].name, MakeImageRows(images.paths, RowShape(feeds[i])));
+      data.set_source(feeds[i].name, MakeImageRows(images.paths, RowShape(feeds[i]), Escaped(path, 4096)));
     } else if (array == "labels") {
       if (class_names.empty()) class_names = images.classes;
       const std::vector<int64_t> labels = LabelsBy(class_names, images, path);
@@ -99,7 +99,7 @@ Dataset OfTable(const DataFile& file, const std::vector<Feed>& feeds, const Colu
   for (const auto& [feed, column] : images) {
     std::vector<std::string> paths;
     for (const std::string& name : ReadCsvText(file.path, column, TableOptions(file))) paths.push_back((folder / name).string());
-    data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed)));
+    data.set_source(feed->name, MakeImageRows(std::move(paths), RowShape(*feed), Escaped(file.path, 4096)));
   }
   return data;
 }

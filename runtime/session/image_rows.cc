@@ -45,21 +45,26 @@ Image ResizedAndCropped(const Image& image, int64_t height, int64_t width, const
 
 class ImageRows : public RowSource {
  public:
-  ImageRows(std::vector<std::string> paths, const Shape& shape) : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))) {
-    if (shape.rank() != 3 || (shape[0] != 1 && shape[0] != 3) || shape[1] < 1 || shape[2] < 1) {
-      throw Error(ErrorCode::kConfig, "images cannot fill rows of shape " + shape.ToString(), "",
-                  "an input of images is [batch, 1 or 3 channels, height, width]");
+  ImageRows(std::vector<std::string> paths, const Shape& shape, const std::string& where)
+      : paths_(std::make_shared<std::vector<std::string>>(std::move(paths))) {
+    const auto are_channels = [](int64_t extent) { return extent == 1 || extent == 3; };
+    channels_last_ = shape.rank() == 3 && !are_channels(shape[0]) && are_channels(shape[2]);
+    if (shape.rank() != 3 || !(are_channels(shape[0]) || channels_last_) || shape.elements() < 1) {
+      throw Error(ErrorCode::kConfig, "images cannot fill rows of shape " + shape.ToString(), where,
+                  "an input of images is [batch, 1 or 3 channels, height, width], or has the channels last");
     }
-    channels_ = static_cast<int>(shape[0]);
-    height_ = shape[1];
-    width_ = shape[2];
+    const int first = channels_last_ ? 0 : 1;
+    channels_ = static_cast<int>(shape[channels_last_ ? 2 : 0]);
+    height_ = shape[first];
+    width_ = shape[first + 1];
   }
 
   int64_t rows() const override { return static_cast<int64_t>(paths_->size()); }
-  Shape row_shape() const override { return {channels_, height_, width_}; }
+  Shape row_shape() const override { return channels_last_ ? Shape{height_, width_, channels_} : Shape{channels_, height_, width_}; }
 
   void Read(int64_t row, PhiloxKey draw, void* to) const override {
-    auto* const out = static_cast<float*>(to);
+    std::vector<float> planes(channels_last_ ? static_cast<size_t>(row_shape().elements()) : 0);
+    float* const out = channels_last_ ? planes.data() : static_cast<float*>(to);
     const std::string& path = (*paths_)[static_cast<size_t>(row)];
     Image image = ReadImage(path, channels_);
     uint32_t number = 0;
@@ -77,6 +82,10 @@ class ImageRows : public RowSource {
         const auto at = static_cast<size_t>(i);
         out[i] = (out[i] - t.shift[at % t.shift.size()]) * t.scale[at % t.scale.size()];
       }
+    }
+    if (!channels_last_) return;
+    for (int64_t i = 0; i < plane; ++i) {
+      for (int c = 0; c < channels_; ++c) static_cast<float*>(to)[i * channels_ + c] = out[c * plane + i];
     }
   }
 
@@ -136,6 +145,7 @@ class ImageRows : public RowSource {
 
   std::shared_ptr<const std::vector<std::string>> paths_;
   int channels_ = 3;
+  bool channels_last_ = false;
   int64_t height_ = 0, width_ = 0;
   std::vector<Geometric> steps_;
   std::vector<Transform> numeric_;
@@ -187,7 +197,9 @@ ImageFolder ListImages(const std::string& folder) {
   std::vector<fs::path> classes;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (entry.is_directory() && !IsHidden(entry.path())) classes.push_back(entry.path());
+      // A link that leads nowhere is no folder.
+      std::error_code error;
+      if (entry.is_directory(error) && !IsHidden(entry.path())) classes.push_back(entry.path());
     }
     std::sort(classes.begin(), classes.end());
     for (const fs::path& one : classes) {
@@ -208,8 +220,8 @@ ImageFolder ListImages(const std::string& folder) {
   return images;
 }
 
-std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape) {
-  return std::make_shared<ImageRows>(std::move(paths), row_shape);
+std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where) {
+  return std::make_shared<ImageRows>(std::move(paths), row_shape, where);
 }
 
 }  // namespace gradloom

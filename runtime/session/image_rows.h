@@ -26,8 +26,9 @@ ImageFolder ListImages(const std::string& folder);
 // Whether a path is a folder with at least one sub-folder: what ListImages is for.
 bool IsImageFolder(const std::string& path);
 
-// The rows of a data set: [channels, height, width] in float32, values 0 to 255 before transforms. `row_shape` is the
-// model's; 1 channel is grey, 3 are RGB. An image of another size is stretched to it unless a transform does otherwise.
+// The rows of a data set: [channels, height, width] in float32, or [height, width, channels] where the first extent is none of 1 and 3;
+// values 0 to 255 before transforms. `row_shape` is the model's; 1 channel is grey, 3 are RGB. An image of another size is stretched to it
+// unless a transform does otherwise.
 //
 // Transforms, in the order in which they are given:
 //   resize               stretch to the model's size
@@ -35,7 +36,7 @@ bool IsImageFolder(const std::string& path);
 //   random_crop PAD      a random window of the model's size, of the image with PAD zeros around it
 //   random_flip          left and right exchanged for one image in two
 //   scale, normalize     as Transform has them
-// Throws Error(kConfig) for a row shape that is no image.
-std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape);
+// Throws Error(kConfig) for a row shape that is no image. `where`: the data, for that message.
+std::shared_ptr<const RowSource> MakeImageRows(std::vector<std::string> paths, const Shape& row_shape, const std::string& where = "");
 
 }  // namespace gradloom

@@ -286,6 +286,35 @@ TEST(ImageRows, LongImagesAreRefusedBeforeTheyAreScaled) {
   EXPECT_NE(where.find("cats/0.png"), std::string::npos);
 }
 
+// As Keras' models have them.
+TEST(ImageRows, ChannelsMayBeLast) {
+  const Pictures pictures;
+  const std::vector<Feed> first = {{"x", DType::kFloat32, {2, 3, 8, 6}, 0}, kFeeds[1]},
+                          last = {{"x", DType::kFloat32, {2, 8, 6, 3}, 0}, kFeeds[1]};
+  const auto read = [&](const std::vector<Feed>& feeds) {
+    const TrainingData data =
+        LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {"random_flip", "normalize 10,20,30 1,2,3"}}}}, feeds, 1);
+    std::vector<int64_t> order(static_cast<size_t>(data.train.rows()));
+    std::iota(order.begin(), order.end(), int64_t{0});
+    Batches batches(data.train, order, std::ssize(order));
+    return Tensor::Copy(batches.Get(0).at("x"));
+  };
+  const Tensor planes = read(first), pixels = read(last);
+  EXPECT_EQ(pixels.shape(), (Shape{planes.shape()[0], 8, 6, 3}));
+  for (int64_t i = 0; i < pixels.elements(); ++i) {
+    const int64_t channel = i % 3, at = i / 3 % 48, row = i / 144;
+    ASSERT_EQ(pixels.as<float>()[static_cast<size_t>(i)], planes.as<float>()[static_cast<size_t>((row * 3 + channel) * 48 + at)]) << i;
+  }
+}
+
+// One of the folder's entries was a link to itself, and nothing else was said of it.
+TEST(ImageRows, LinksThatLeadNowhereAreNoClasses) {
+  const Pictures pictures;
+  std::filesystem::create_symlink("loop", std::filesystem::path(pictures.root()) / "loop");
+  std::filesystem::create_symlink("gone", std::filesystem::path(pictures.root()) / "dangling");
+  EXPECT_EQ(ListImages(pictures.root()).classes, ListImages(Pictures().root()).classes);
+}
+
 TEST(ImageRows, RefusesOtherTransformsAndShapes) {
   const Pictures pictures;
   EXPECT_EQ(CodeOf([&] { LoadTrainingData({.train = pictures.root(), .transforms = {{"x", {"blur"}}}}, kFeeds, 1); }), ErrorCode::kConfig);
