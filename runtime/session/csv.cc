@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/utf8.h"
 #include "runtime/session/csv_records.h"
 #include "runtime/session/spill_buffer.h"
 
@@ -81,9 +82,24 @@ bool HasHeader(const std::vector<std::string_view>& first, const CsvOptions& opt
   return options.header == CsvOptions::Header::kPresent;
 }
 
+// Latin-1 as UTF-8, which every text of it can become, and no two the same.
+std::string FromLatin1(std::string_view text) {
+  std::string utf8;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) utf8 += static_cast<char>(0xC0 | (byte >> 6));
+    utf8 += byte >= 0x80 ? static_cast<char>(0x80 | (byte & 0x3F)) : c;
+  }
+  return utf8;
+}
+
+// What a run keeps of names, and what people write at --map, is UTF-8.
 std::vector<std::string> Names(const std::vector<std::string_view>& fields) {
   std::vector<std::string> names;
-  for (const std::string_view field : fields) names.emplace_back(Trimmed(field));
+  for (const std::string_view field : fields) {
+    const std::string_view name = Trimmed(field);
+    names.push_back(IsUtf8(name) ? std::string(name) : FromLatin1(name));
+  }
   return names;
 }
 

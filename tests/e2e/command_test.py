@@ -377,6 +377,16 @@ class CommandTest(unittest.TestCase):
         done = self.run_command(["train", "Sigmoid.onnx", *[word.replace("train.csv", "yes.csv") for word in data]])
         self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
 
+    def test_a_table_with_names_in_latin_1(self):
+        table = sample_files.read("train.csv").replace(b"a,b,c,d,label", b"gr\xf6\xdfe,b,c,\xe4,label")
+        sample_files.write("latin1.csv", table)
+        words = ["train", "model.onnx", "--data", "latin1.csv", "--map", "x=größe..ä", "--map", "label=label", *LOSS, "--epochs", "1", "--eval-split", "20%"]
+        self.run_command([*words, "--name", "latin1"])
+        self.run_command(["resume", "runs/latin1", "--epochs", "2"])
+        sample_files.write("utf8.csv", table.decode("latin-1"))
+        losses = {json.loads(self.run_command(["eval", "runs/latin1", "--data", f"{name}.csv", "--json"]).stdout)["loss"] for name in ("latin1", "utf8")}
+        self.assertEqual(len(losses), 1)
+
     def test_trace_for_chrome(self):
         self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")
         with open("t.json") as file:

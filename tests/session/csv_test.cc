@@ -99,6 +99,16 @@ TEST_F(CsvTest, HeaderIsGuessed) {
   EXPECT_EQ(ErrorOf([&] { CsvSelectors(path_); }).message(), "the table has no rows");
 }
 
+// As spreadsheets write it that know of no UTF-8. A run keeps names as UTF-8.
+TEST_F(CsvTest, NamesOfLatin1) {
+  const std::string text =
+      "gr\xF6\xDF"
+      "e,\xC3\xB6,\xFF\n1,2,3\n";
+  WriteQuickly(path_, text);
+  EXPECT_EQ(CsvSelectors(path_), (std::vector<std::string>{"größe", "ö", "ÿ"}));
+  EXPECT_EQ(Floats(text, "größe..ÿ"), (Values{1, 2, 3}));
+}
+
 TEST_F(CsvTest, QuotesAndLineEnds) {
   EXPECT_EQ(Floats("\"a\"\"b\",c\r\n\"1\",2\r\n\r\n3,\"4\"", "a\"b"), (Values{1, 3}));
   EXPECT_EQ(Floats("a,b\n1, 2 \n\n\n3,\t4\n\n", "b"), (Values{2, 4}));
