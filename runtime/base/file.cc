@@ -76,7 +76,8 @@ InputFile::InputFile(std::string path, int64_t limit_bytes) : path_(std::move(pa
   if (!S_ISREG(status.st_mode)) {
     ::close(fd_);
     throw Error(ErrorCode::kIo, S_ISDIR(status.st_mode) ? "this is a folder, not a file" : "not a regular file", Escaped(path_, 4096),
-                "name the file itself");
+                S_ISFIFO(status.st_mode) ? "files are read more than once: write what comes through the pipe to a file first"
+                                         : "name the file itself");
   }
   bytes_ = status.st_size;
   if (bytes_ > limit_bytes) {
@@ -211,6 +212,8 @@ Error WriteError(const std::string& what, const std::string& path, int error) {
       message += " (" + std::to_string(static_cast<uint64_t>(space.f_bavail) * space.f_frsize) + " bytes free)";
     }
     help = "free some space, or write to another disk";
+  } else if (IsShortage(error)) {
+    help = "see what the process's limits are: ulimit -a";
   } else if (error == EFBIG) {
     help = "the file system or 'ulimit -f' limits the size of files";
   } else if (error == ENOENT || error == ENOTDIR) {

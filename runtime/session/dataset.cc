@@ -176,10 +176,10 @@ void Dataset::Fit(const std::string& name, DType dtype, const Shape& row_shape, 
   Shape shape{rows_};
   for (int64_t dim : row_shape) shape.push_back(dim);
   if (reshaping == Reshaping::kFlatRows && have.rank() <= 1 && have.elements() != row_shape.elements()) {
-    throw Error(
-        ErrorCode::kData,
-        "column '" + Escaped(name) + "' has " + std::to_string(have.elements()) + " values a row, the model wants " + row_shape.ToString(),
-        "", "choose other columns: --map " + Escaped(name) + "=COLUMNS");
+    throw Error(ErrorCode::kData,
+                "column '" + Escaped(name) + "' has " + std::to_string(have.elements()) + (have.elements() == 1 ? " value" : " values") +
+                    " a row, the model wants " + row_shape.ToString(),
+                "", "choose other columns: --map " + Escaped(name) + "=COLUMNS");
   }
   if (!RowsFit(have, row_shape, reshaping)) {
     throw Error(ErrorCode::kShape,

@@ -201,7 +201,6 @@ std::unique_ptr<Metric> Metric::Make(const MetricSpec& spec) {
               (near.empty() ? "" : "did you mean '" + near + "'?   ") + ("there are: " + all));
 }
 
-std::vector<std::string> MetricNames() { return {"accuracy", "top5", "f1", "auroc", "perplexity", "mse", "rmse", "mae"}; }
 void TellApart(std::vector<MetricSpec>& specs) {
   std::vector<MetricSpec> kept;
   for (MetricSpec& spec : specs) {
@@ -220,6 +219,7 @@ void TellApart(std::vector<MetricSpec>& specs) {
   specs = std::move(kept);
 }
 
+std::vector<std::string> MetricNames() { return {"accuracy", "top5", "f1", "auroc", "perplexity", "mse", "rmse", "mae"}; }
 
 bool LargerIsBetter(std::string_view metric) {
   const std::string_view kind = metric.substr(0, metric.find('/'));

@@ -294,6 +294,69 @@ class CommandTest(unittest.TestCase):
         self.assertEqual([line["step"] for line in lines if line.get("split") == "eval"][:2], [3, 6])
         self.assertEqual(lines[-1]["run"], "runs/reports")
 
+    def test_commands_that_are_shown_can_be_pasted(self):
+        def paste(command):
+            path = {"PATH": os.path.dirname(GRADLOOM) + os.pathsep + os.environ["PATH"]}
+            done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, env={**os.environ, **path})
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+
+        name = "Anna's (first) $run"
+        said = self.run_command(["init", "model.onnx", "--data", "train.csv", "--map", "x=a..d", *LOSS, "--epochs", "1", "-o", f"{name}.toml"]).stderr
+        self.assertIn("# gradloom train -c 'Anna'\\''s (first) $run.toml'\n", sample_files.read(f"{name}.toml").decode())
+        paste(said.split("next: ")[1].strip() + " --progress none --name 'a b'")
+        os.remove("runs/a b/state.safetensors")
+        shutil.rmtree("runs/a b/checkpoints")
+        said = self.run_command(["export", "runs/a b", "-o", "t.onnx"], 7).stderr
+        paste(re.search(r"help: (gradloom .*?)   goes on", said)[1])
+
+    def test_a_table_with_names_in_latin_1(self):
+        table = sample_files.read("train.csv").replace(b"a,b,c,d,label", b"gr\xf6\xdfe,b,c,\xe4,label")
+        sample_files.write("latin1.csv", table)
+        words = ["train", "model.onnx", "--data", "latin1.csv", "--map", "x=größe..ä", "--map", "label=label", *LOSS, "--epochs", "1", "--eval-split", "20%"]
+        self.run_command([*words, "--name", "latin1"])
+        self.run_command(["resume", "runs/latin1", "--epochs", "2"])
+        sample_files.write("utf8.csv", table.decode("latin-1"))
+        losses = {json.loads(self.run_command(["eval", "runs/latin1", "--data", f"{name}.csv", "--json"]).stdout)["loss"] for name in ("latin1", "utf8")}
+        self.assertEqual(len(losses), 1)
+
+    def test_a_model_that_ends_with_a_softmax(self):
+        def save(name, last):
+            text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w = {{{", ".join(["0.1", "-0.2"] * 6)}}}>
+                {{ z = MatMul (x, w)  y = {last} (z) }}"""
+            onnx.save(onnx.parser.parse_model(text), name)
+
+        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "target=label", "--eval-split", "20%", "--epochs", "3", "--lr", "0.05"]
+        metrics = [word for name in ("accuracy", "top2", "f1", "auroc", "perplexity") for word in ("--metric", name)]
+        results = {}
+        for last in ("Identity", "Softmax"):
+            save(f"{last}.onnx", last)
+            done = self.run_command(["train", f"{last}.onnx", *data, *metrics, "--name", last, "--report", "json"])
+            self.assertEqual("cross_entropy_of_probabilities(y, target)   [guessed from the output [32,3], a softmax:" in done.stderr, last == "Softmax")
+            self.assertNotIn("warning", done.stderr)
+            results[last] = {name: value for name, value in json.loads(done.stdout).items() if name == "train_loss" or name.startswith("eval_")}
+        self.assertGreater(len(results["Softmax"]), 8)
+        for name, value in results["Identity"].items():
+            self.assertAlmostEqual(results["Softmax"][name], value, delta=2e-6, msg=name)
+        evaluated = json.loads(self.run_command(["eval", "runs/Softmax", "--json"]).stdout)
+        self.assertAlmostEqual(evaluated["loss"], results["Identity"]["eval_loss"], delta=2e-6)
+        # Who asks for the softmax of a softmax gets it, and is told.
+        self.assertIn("warning cross_entropy takes scores, and the output 'y' is a softmax",
+                      self.run_command(["train", "Softmax.onnx", *data, "--loss", "cross_entropy"]).stderr)
+        save("Sigmoid.onnx", "Sigmoid")
+        # A column of yes or no for each output.
+        data = [word.replace("target=label", "target=label,label,label") for word in data]
+        sample_files.write("yes.csv", "\n".join(re.sub(r"[12]$", "1", line) for line in sample_files.read("train.csv").decode().splitlines()) + "\n")
+        done = self.run_command(["train", "Sigmoid.onnx", *[word.replace("train.csv", "yes.csv") for word in data]])
+        self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
+
+    def test_what_comes_of_a_flag_without_a_value(self):
+        self.assertIn("error[E-CONFIG]: --epochs wants a value behind it\n  help: see: gradloom train --help", self.run_command([*TRAIN, "--epochs"], 4).stderr)
+
+    def test_what_comes_through_a_pipe_is_no_file(self):
+        os.mkfifo("pipe.csv")
+        for words in (["train", "model.onnx", "--data", "pipe.csv"], ["check", "model.onnx", "--data", "pipe.csv"]):
+            self.assertIn("write what comes through the pipe to a file first", self.run_command(words, 2).stderr)
+
     def test_lines_of_json_have_null_for_what_is_no_number(self):
         rows = sample_files.read("train.csv").decode().splitlines()
         sample_files.write("holes.csv", "\n".join([*rows[:9], re.sub("^[^,]*", "nan", rows[9]), *rows[10:]]) + "\n")
@@ -331,61 +394,6 @@ class CommandTest(unittest.TestCase):
         metrics = [word.replace("(b,", "(b:0,") for word in metrics]
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words, *metrics[2:], "--best", "eval/rmse/b:0:min"]).stderr)
         self.assertIn("best eval/rmse/b:0 ", self.run_command([*words[:-1], "first", *metrics[2:6]]).stderr)
-
-    def test_commands_that_are_shown_can_be_pasted(self):
-        def paste(command):
-            path = {"PATH": os.path.dirname(GRADLOOM) + os.pathsep + os.environ["PATH"]}
-            done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, env={**os.environ, **path})
-            self.assertEqual(done.returncode, 0, (command, done.stderr))
-
-        name = "Anna's (first) $run"
-        said = self.run_command(["init", "model.onnx", "--data", "train.csv", "--map", "x=a..d", *LOSS, "--epochs", "1", "-o", f"{name}.toml"]).stderr
-        self.assertIn("# gradloom train -c 'Anna'\\''s (first) $run.toml'\n", sample_files.read(f"{name}.toml").decode())
-        paste(said.split("next: ")[1].strip() + " --progress none --name 'a b'")
-        os.remove("runs/a b/state.safetensors")
-        shutil.rmtree("runs/a b/checkpoints")
-        said = self.run_command(["export", "runs/a b", "-o", "t.onnx"], 7).stderr
-        paste(re.search(r"help: (gradloom .*?)   goes on", said)[1])
-
-    def test_a_model_that_ends_with_a_softmax(self):
-        def save(name, last):
-            text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w = {{{", ".join(["0.1", "-0.2"] * 6)}}}>
-                {{ z = MatMul (x, w)  y = {last} (z) }}"""
-            onnx.save(onnx.parser.parse_model(text), name)
-
-        data = ["--data", "train.csv", "--map", "x=a..d", "--map", "target=label", "--eval-split", "20%", "--epochs", "3", "--lr", "0.05"]
-        metrics = [word for name in ("accuracy", "top2", "f1", "auroc", "perplexity") for word in ("--metric", name)]
-        results = {}
-        for last in ("Identity", "Softmax"):
-            save(f"{last}.onnx", last)
-            done = self.run_command(["train", f"{last}.onnx", *data, *metrics, "--name", last, "--report", "json"])
-            self.assertEqual("cross_entropy_of_probabilities(y, target)   [guessed from the output [32,3], a softmax:" in done.stderr, last == "Softmax")
-            self.assertNotIn("warning", done.stderr)
-            results[last] = {name: value for name, value in json.loads(done.stdout).items() if name == "train_loss" or name.startswith("eval_")}
-        self.assertGreater(len(results["Softmax"]), 8)
-        for name, value in results["Identity"].items():
-            self.assertAlmostEqual(results["Softmax"][name], value, delta=2e-6, msg=name)
-        evaluated = json.loads(self.run_command(["eval", "runs/Softmax", "--json"]).stdout)
-        self.assertAlmostEqual(evaluated["loss"], results["Identity"]["eval_loss"], delta=2e-6)
-        # Who asks for the softmax of a softmax gets it, and is told.
-        self.assertIn("warning cross_entropy takes scores, and the output 'y' is a softmax",
-                      self.run_command(["train", "Softmax.onnx", *data, "--loss", "cross_entropy"]).stderr)
-        save("Sigmoid.onnx", "Sigmoid")
-        # A column of yes or no for each output.
-        data = [word.replace("target=label", "target=label,label,label") for word in data]
-        sample_files.write("yes.csv", "\n".join(re.sub(r"[12]$", "1", line) for line in sample_files.read("train.csv").decode().splitlines()) + "\n")
-        done = self.run_command(["train", "Sigmoid.onnx", *[word.replace("train.csv", "yes.csv") for word in data]])
-        self.assertIn("bce(y, target)   [guessed from the output [32,3], a sigmoid:", done.stderr)
-
-    def test_a_table_with_names_in_latin_1(self):
-        table = sample_files.read("train.csv").replace(b"a,b,c,d,label", b"gr\xf6\xdfe,b,c,\xe4,label")
-        sample_files.write("latin1.csv", table)
-        words = ["train", "model.onnx", "--data", "latin1.csv", "--map", "x=größe..ä", "--map", "label=label", *LOSS, "--epochs", "1", "--eval-split", "20%"]
-        self.run_command([*words, "--name", "latin1"])
-        self.run_command(["resume", "runs/latin1", "--epochs", "2"])
-        sample_files.write("utf8.csv", table.decode("latin-1"))
-        losses = {json.loads(self.run_command(["eval", "runs/latin1", "--data", f"{name}.csv", "--json"]).stdout)["loss"] for name in ("latin1", "utf8")}
-        self.assertEqual(len(losses), 1)
 
     def test_trace_for_chrome(self):
         self.train_with("traced", "--devices", "cpu:2", "--streams", "2", "--batch", "8", "--trace", "t.json", "--trace-format", "chrome-json")
@@ -464,6 +472,14 @@ class CommandTest(unittest.TestCase):
         np.savez("arrays.npz", x=np.zeros((5, 2), "float16"), label=np.arange(5))
         found, _ = self.inspect("arrays.npz")
         self.assertEqual({array["name"]: array["dtype"] for array in found["arrays"]}, {"x": "float16", "label": "int64"})
+        sample_files.write("names.csv", "größe,b\n1,2\n")
+        lines = self.inspect("names.csv")[1].splitlines()
+        self.assertEqual(len({len(line) for line in lines[1:]}), 1, lines)
+        sample_files.images(np.random.default_rng(0))
+        self.assertIn("6 images, 2 classes\n", self.inspect("images")[1])
+        # What is not there is no folder of a run, and nothing else either.
+        self.assertIn("did you mean 'names.csv'?", self.run_command(["inspect", "name.csv"], 2).stderr)
+        self.assertIn("error[E-IO]: cannot open the file: No such file", self.run_command(["inspect", "runs/nobody"], 2).stderr)
 
 
 if __name__ == "__main__":

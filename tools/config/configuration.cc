@@ -25,6 +25,9 @@ template <typename T>
 T Parsed(const Key& key, const std::string& word, const char* what, const std::string& where) {
   T number{};
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error == std::errc::result_out_of_range && end == word.data() + word.size()) {
+    Refuse(key, "cannot be '" + Escaped(word) + "', which is out of range", where);
+  }
   if (error != std::errc() || end != word.data() + word.size()) {
     Refuse(key, std::string("is ") + what + ", not '" + Escaped(word) + "'", where);
   }

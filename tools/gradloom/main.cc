@@ -26,6 +26,7 @@
 #include "tools/run/obstacles.h"
 #include "tools/screen/error_file.h"
 #include "tools/screen/screen.h"
+#include "tools/screen/shell_word.h"
 #include "tools/screen/stderr_lines.h"
 
 namespace gradloom {
@@ -103,11 +104,20 @@ Error UsageError(const CLI::ParseError& error, const CLI::App& app, const std::v
   std::erase(left, "--");
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
     const std::string& word = left.front();
+    const bool lacks_data = std::find(flags.begin(), flags.end(), "--data") != flags.end() &&
+                            std::none_of(words.begin(), words.end(), [](const std::string& one) { return one.starts_with("--data"); });
+    if (lacks_data && !word.starts_with("-")) {
+      return Error(ErrorCode::kConfig, "nothing takes the word '" + Escaped(word, 4096) + "'", "",
+                   "data go behind --data: --data " + ShellWord(word) + "   " + see);
+    }
     // A pattern without quotes, most often, which the shell has made words of.
     const std::string help = word.starts_with("-")
                                  ? "a file of this name is ./" + Escaped(word, 4096) + "; behind -- there are no flags   "
                                  : "a flag takes one word: several files are a pattern in quotes, --data 'train/*.csv'   ";
     return Error(ErrorCode::kConfig, "nothing takes the word '" + Escaped(word, 4096) + "'", "", help + see);
+  }
+  if (const std::string said = error.what(); error.get_name() == "ArgumentMismatch" && said.starts_with("-")) {
+    return Error(ErrorCode::kConfig, Escaped(said.substr(0, said.find(':'))) + " wants a value behind it", "", see);
   }
   const auto example = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& one) { return one.name == verb.get_name(); });
   const bool lacks = error.get_name() == "RequiredError" && example != std::end(kVerbs);

@@ -108,7 +108,7 @@ void AddImages(const std::string& path, Inspection& made) {
   std::vector<int64_t> counts(folder.classes.size());
   for (const int64_t label : folder.labels) ++counts[static_cast<size_t>(label)];
   made.lines.push_back("a folder of images: " + Counted(std::ssize(folder.paths), "image") + ", " +
-                       Counted(std::ssize(folder.classes), "class").append(folder.classes.size() == 1 ? "" : "es"));
+                       (folder.classes.size() == 1 ? "1 class" : WithCommas(std::ssize(folder.classes)) + " classes"));
   made.table.push_back({"label", "class", "images"});
   Json list = Json::array();
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -151,7 +151,9 @@ InspectedKind KindOfInspected(const std::string& path) {
   try {
     KindOfDataFile(path);
     return InspectedKind::kData;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    // There is nothing of this name.
+    if (error.code() == ErrorCode::kIo) throw;
     return InspectedKind::kPlan;
   }
 }

@@ -81,8 +81,9 @@ std::vector<std::string> ModeNotes(const Graph& graph, GraphMode mode) {
     const char* flag =
         dynamo > 0 ? "torch.onnx.export(..., optimize=False)" : "torch.onnx.export(..., training=torch.onnx.TrainingMode.TRAINING)";
     notes.push_back("warning " + Counted(dynamo + legacy, "layer") +
-                    " seem to hold a BatchNormalization that the exporter folded in, and train without batch statistics; " + flag +
-                    " keeps it");
+                    (dynamo + legacy == 1 ? " seems to hold a BatchNormalization that the exporter folded in, and trains"
+                                          : " seem to hold a BatchNormalization that the exporter folded in, and train") +
+                    " without batch statistics; " + flag + " keeps it");
   }
   return notes;
 }

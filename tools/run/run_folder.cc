@@ -74,6 +74,7 @@ void RunFolder::CheckCanMake(const std::string& out, const std::string& name, bo
     throw Error(ErrorCode::kConfig, "the name of a run cannot be '" + Escaped(name) + "'", "",
                 "where it lies is --out; its name is one word");
   }
+  if (out.empty()) throw Error(ErrorCode::kConfig, "no folder is named that runs go to", "--out", "--out runs");
   std::error_code error;
   const fs::path path = fs::path(out) / name;
   if (!name.empty() && fs::exists(path, error) && !(begin_again && IsUnbegun(path.string()))) RefuseName(path);

@@ -225,13 +225,13 @@ std::vector<MetricSpec> MetricsOf(const Configuration& configuration, const Reci
     spec.probabilities = TakesProbabilities(*about);
     metrics.push_back(std::move(spec));
   }
+  TellApart(metrics);
   return metrics;
 }
 
 std::function<double(const Feeds&)> LossWeightOf(const Recipe& recipe) {
   const LossTerm& term = recipe.losses.front();
   if (recipe.losses.size() != 1 || !TargetIsClass(term) || term.reduction != "mean") return {};
-  TellApart(metrics);
   if (!term.ignore_index && term.class_weight.empty()) return {};
   return [term](const Feeds& feeds) {
     const TensorView& target = feeds.find(TargetOf(term))->second;

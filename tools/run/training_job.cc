@@ -31,8 +31,8 @@
 #include "tools/run/job_devices.h"
 #include "tools/run/recipe.h"
 #include "tools/screen/screen.h"
-
 #include "tools/screen/shell_word.h"
+
 namespace gradloom {
 namespace {
 
