@@ -154,17 +154,19 @@ std::string StateText(const Plan& plan) {
   return text;
 }
 
+// Whether the samples of `next` come behind those of `rank`, and all else of the two is the same.
+bool GoesOn(const RankBinding& rank, const RankBinding& next) {
+  return next.program == rank.program && next.groups == rank.groups && next.peers == rank.peers && next.shard_length == rank.shard_length &&
+         CheckedAdd(rank.shard_start, rank.shard_length) == next.shard_start;
+}
+
 // Ranks that differ in their samples alone are one line.
 std::string RanksText(const Entry& entry) {
   std::string text;
   for (size_t i = 0, end; i < entry.ranks.size(); i = end) {
     const RankBinding& first = entry.ranks[i];
     end = i + 1;
-    while (end < entry.ranks.size() && entry.ranks[end].program == first.program && entry.ranks[end].groups == first.groups &&
-           entry.ranks[end].peers == first.peers && entry.ranks[end].shard_length == first.shard_length &&
-           entry.ranks[end].shard_start == first.shard_start + static_cast<int64_t>(end - i) * first.shard_length) {
-      ++end;
-    }
+    while (end < entry.ranks.size() && GoesOn(entry.ranks[end - 1], entry.ranks[end])) ++end;
     text += end == i + 1 ? "  rank " + Number(static_cast<int64_t>(i))
                          : "  ranks " + Number(static_cast<int64_t>(i)) + " to " + Number(static_cast<int64_t>(end) - 1);
     text += ": program " + Number(first.program) + ", " + Number(first.shard_length) + " samples" + (end == i + 1 ? "" : " each") +

@@ -42,6 +42,17 @@ TEST(PlanText, ShowsPlacesThatNoMemoryHas) {
   EXPECT_NE(PlanText(plan).find("w: parameter float32[8], bytes 64 to 64 + 9223372036854775807, "), std::string::npos) << PlanText(plan);
 }
 
+// Numbers of a file that was made to deceive: an overflow for UndefinedBehaviorSanitizer.
+TEST(PlanText, SamplesOfRanksMayBeAnyNumbers) {
+  Plan plan = EmptyPlan();
+  ProgramBuilder b(plan);
+  plan.programs.push_back(b.Take());
+  Entry& entry = AddEntry(plan, EntryKind::kEval, 7, {0, 0});
+  for (RankBinding& rank : entry.ranks) rank.shard_start = INT64_MAX;
+  EXPECT_NE(PlanText(plan).find("rank 0: program 0, 3 samples from 9223372036854775807, groups 0\n  rank 1: "), std::string::npos)
+      << PlanText(plan);
+}
+
 TEST(PlanText, ShowsTheTables) {
   Plan plan = EmptyPlan();
   const int w = AddState(plan, "w", 8);
