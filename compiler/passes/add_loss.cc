@@ -1,6 +1,5 @@
 #include "compiler/passes/add_loss.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -99,19 +98,10 @@ class LossBuilder {
     return *axis;
   }
 
-  // What a softmax along the axis makes the output of, where that holds probabilities: what it was made of, or their logarithms, no smaller
-  // than -100 as those of bce.
-  ValueId Scores(int axis) {
+  // Of probabilities their logarithms, of which they are the softmax. The least is one whose inverse, in the gradient, is a number.
+  ValueId Scores() {
     if (term_.type != kOfProbabilities) return output_;
-    const Graph& graph = b_.graph();
-    const auto made = [&](const Node& node) { return std::find(node.outputs.begin(), node.outputs.end(), output_) != node.outputs.end(); };
-    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), made);
-    const int rank = b_.shape(output_).rank();
-    if (node != graph.nodes.end() && node->op == "Softmax" && node->domain.empty() &&
-        NormalAxis(node->attributes.Int("axis", -1), rank) == axis) {
-      return node->inputs[0];
-    }
-    return b_.Op("Log", {b_.Op("Max", {output_, Scalar(std::exp(-100.0))})});
+    return b_.Op("Log", {b_.Op("Max", {output_, Scalar(1e-30)})});
   }
 
   // Scores and targets as rows, and the class weights.
@@ -122,7 +112,7 @@ class LossBuilder {
     for (int i = 0; i < shape.rank(); ++i) {
       if (i != axis) target_shape.push_back(shape[i]);
     }
-    LossRows rows{.scores = FlattenClasses(b_, Scores(axis), axis), .axis = axis};
+    LossRows rows{.scores = FlattenClasses(b_, Scores(), axis), .axis = axis};
     rows.ignore_index = term_.ignore_index.value_or(-100);
     std::map<int, ValueId> extents;  // of the target
     for (const auto& [at, count] : operands_.Extents(output_)) {

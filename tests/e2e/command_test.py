@@ -339,6 +339,8 @@ class CommandTest(unittest.TestCase):
             self.assertAlmostEqual(results["Softmax"][name], value, delta=2e-6, msg=name)
         evaluated = json.loads(self.run_command(["eval", "runs/Softmax", "--json"]).stdout)
         self.assertAlmostEqual(evaluated["loss"], results["Identity"]["eval_loss"], delta=2e-6)
+        self.run_command(["export", "runs/Softmax", "--training", "-o", "again.onnx"])
+        self.run_command(["train", "again.onnx", *data[:-2], "--name", "again"])
         # Who asks for the softmax of a softmax gets it, and is told.
         self.assertIn("warning cross_entropy takes scores, and the output 'y' is a softmax",
                       self.run_command(["train", "Softmax.onnx", *data, "--loss", "cross_entropy"]).stderr)

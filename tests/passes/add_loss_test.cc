@@ -5,7 +5,6 @@
 #include <cmath>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -179,10 +178,10 @@ g (float[N, 3] x) => (float[N, 3] z, float[N, 3] p, float[N, 3] q) <float[3] w =
   }
   // The class that is right has a probability of zero in float32.
   const Tensor wrong = Tensor::From<int64_t>({1, 2}, Shape{2});
-  for (const auto& [output, least, most] : {std::tuple("p", 49.0, 200.0), std::tuple("q", 49.0, 53.0)}) {
+  for (const char* const output : {"p", "q"}) {
     Session session = SessionOf(text, {{.type = "cross_entropy_of_probabilities", .output = output, .target = "y"}}, 2);
     const double loss = session.Step({{"x", x.view()}, {"y", wrong.view()}}).loss;
-    EXPECT_TRUE(loss > least && loss < most) << loss;
+    EXPECT_NEAR(loss, (5.2077 - std::log(1e-30)) / 2, 0.01);
     EXPECT_EQ(session.NonFiniteState(), "");
   }
 }
