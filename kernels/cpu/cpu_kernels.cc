@@ -43,6 +43,7 @@ constexpr Rows kFamilies[] = {
     CpuGruKernels,
     CpuAttentionKernels,
     CpuMatMulKernels,
+    CpuLongConvolutionKernels,
     CpuConvolutionRowKernels,
     CpuDepthwiseKernels,
     CpuWinogradKernels,

@@ -29,6 +29,7 @@ std::span<const CpuKernel> CpuLstmKernels() { return {}; }
 std::span<const CpuKernel> CpuGruKernels() { return {}; }
 std::span<const CpuKernel> CpuAttentionKernels() { return {}; }
 std::span<const CpuKernel> CpuMatMulKernels() { return {}; }
+std::span<const CpuKernel> CpuLongConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionRowKernels() { return {}; }
 std::span<const CpuKernel> CpuDepthwiseKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradKernels() { return {}; }

@@ -25,6 +25,7 @@ def isa_library(name, flags):
             "random_loops.cc",
             "recurrent_loops.cc",
             "reduce_loops.cc",
+            "ring_loops.cc",
             "softmax_loops.cc",
             "table.cc",
             "tables.h",

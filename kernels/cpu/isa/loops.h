@@ -120,6 +120,37 @@ struct FourierPassArgs {
   double* y;  // not x
 };
 
+// Polynomials with real coefficients a[j], j < 2 M, modulo z^(2 M) + 1 (kernels/cpu/ring.h), those of as many lines as a vector has lanes
+// next to each other: element j < M is the a[j] of all lines, then their a[j + M], which is a[j] + i a[j + M] modulo z^M - i. A pass takes
+// it from its remainders modulo z^(parts span) - d^parts, a block each, to those modulo z^span - d root for each root of root^parts = 1.
+struct RingPass {
+  Index parts, blocks, span;  // 2, 3 or 4 parts; parts * blocks * span = M
+  const float* turns;         // [blocks, parts - 1]: d, d^2, ..., each a real and an imaginary part
+};
+inline constexpr Index kRingTerms = 4;
+// c[row] = the sum over terms of conj(v[term]) s[row], pointwise, or that is added, where `adds`: s is lane `term` of its elements, one
+// number for all lanes of v. `v_step`, `s_row` and `c_row` are floats.
+struct RingProductArgs {
+  Index elements, terms, rows;  // at most kRingTerms terms
+  const float* v;
+  Index v_step;
+  const float* s;
+  Index s_row;
+  float* c;
+  Index c_row;
+  bool adds;
+};
+// c[column] = the sum over rows of conj(v[row]) s[row], where s is lane `column` of its elements.
+struct RingSumArgs {
+  Index elements, columns, rows;  // at most kRingTerms columns
+  const float* v;
+  Index v_row;
+  const float* s;
+  Index s_row;
+  float* c;
+  Index c_step;
+};
+
 // The elements of a plane [height, width] that each of n points draws from, four or the nearest one, with their weights, at most
 // kGridPoints together. Along an axis the place of a coordinate g is (g + 1) * half - before; outside [low, high] is a zero, or it is at
 // the border and does not move, or it is reflected.
@@ -290,6 +321,13 @@ struct Loops {
                               float* dx);
 
   void (*fourier_pass)(const FourierPassArgs& args);
+
+  Index ring_lines;  // lanes of a vector
+  // In place: the values at the roots of z^M = i, in an order of their own; and back, times `scale`, 1 / M for what was there before.
+  void (*ring_forward)(const RingPass* passes, Index count, float* data);
+  void (*ring_backward)(const RingPass* passes, Index count, float scale, float* data);
+  void (*ring_products)(const RingProductArgs& args);
+  void (*ring_sums)(const RingSumArgs& args);
 
   // Whether none of them is a zero beyond the border; and y[p] = the sum of four weights times x. `inside`: what the first said.
   bool (*grid_points)(const GridArgs& args);

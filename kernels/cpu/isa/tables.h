@@ -49,6 +49,10 @@ void LocalResponse(const ResponseArgs& args, const float* x, float* bases, float
 void LocalResponseGrad(const ResponseArgs& args, const float* dy, const float* x, const float* bases, const float* powers, float* dx);
 
 void FourierPass(const FourierPassArgs& args);
+void RingForward(const RingPass* passes, Index count, float* data);
+void RingBackward(const RingPass* passes, Index count, float scale, float* data);
+void RingProducts(const RingProductArgs& args);
+void RingSums(const RingSumArgs& args);
 bool GridPoints(const GridArgs& args);
 void GridSamples(const int* at, const float* weight, const float* x, Index n, bool inside, float* y);
 void GridGradients(const GridGradientArgs& args);

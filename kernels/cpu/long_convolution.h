@@ -1,0 +1,51 @@
+// Convolutions along one axis with long windows, by polynomials (ring.h): their number of products hardly depends on the windows' length.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/catalog/kernel.h"
+
+namespace gradloom {
+
+// y[n, o, t] = sum over channels i of the group and taps k of x[n, i, t + k - before] w[o, i, k]. For the gradient of an input x and y are
+// dy and dx, and the taps go backwards; that of the weights has dy for w.
+struct LongConvolution {
+  int64_t images, groups, x_channels, y_channels;  // channels of a group
+  int64_t x_length, y_length, taps, before;
+  bool input_gradient;
+  // w, x and y lie as [O, I, taps], O of all groups: what is between two of x's channels and two of y's.
+  int64_t w_x_step, w_y_step;
+  // y's points are taken in blocks, all but the last of `block`, each in a ring of `half` (ring.h).
+  int64_t block, blocks, half;
+
+  // Of a Conv, ConvGradInput or ConvGradWeight of x and y of rank 3.
+  explicit LongConvolution(const KernelCall& call);
+
+  int64_t rows() const { return images * blocks; }  // blocks of all images
+  int64_t rows_at_once() const;
+  // Of a group: as many channels as a vector has lanes, the last of fewer.
+  int64_t x_tuples() const;
+  int64_t y_tuples() const;
+
+  // Where block `i` of y begins and what of x is under its windows: points [x_begin, x_end), the first of which is the window's point
+  // `place` of the block's first point.
+  struct Block {
+    int64_t begin, end, x_begin, x_end, place;
+  };
+  Block BlockAt(int64_t i) const { return BlockOf(i, block); }
+
+  // Vector instructions of a step by the ring, and as the convolution is written.
+  double RingWork() const { return RingWork(blocks, half); }
+  double PlainWork() const;
+
+ private:
+  Block BlockOf(int64_t i, int64_t of) const;
+  int64_t HalfOf(int64_t of) const;  // of blocks of so many points
+  double RingWork(int64_t of_blocks, int64_t of_half) const;
+};
+
+// "" where the operands are plain float32 and the ring takes less than a library does.
+std::string RejectsLongConvolution(const KernelCall& call);
+
+}  // namespace gradloom
