@@ -17,6 +17,7 @@
 #include "kernels/cpu/dense_weights.h"
 #include "kernels/cpu/depthwise.h"
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/grouped_convolution.h"
 #include "kernels/cpu/isa/loops.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/operands.h"
@@ -120,7 +121,7 @@ std::optional<Layout> ForwardWeightLayout(const KernelCall& gradient) {
 
 // Whether a plain call is faster with channels innermost: where the library, or we, have more than its plain loops for it.
 bool Prefers(KernelCall& call) {
-  if (PrefersWinograd(call)) return true;
+  if (PrefersWinograd(call) || PrefersGroupedConvolution(call)) return true;
   const ConvolutionOperands operands = ConvolutionOperandsOf(call);
   const Layout last = ChannelsLast(operands.x->shape.rank());
   std::optional<Layout> weights;

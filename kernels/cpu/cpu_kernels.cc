@@ -49,6 +49,7 @@ constexpr Rows kFamilies[] = {
     CpuWinogradKernels,
     CpuWinogradWeightKernels,
     CpuDenseWeightKernels,
+    CpuGroupedConvolutionKernels,
     CpuConvolutionKernels,
     CpuFastBfloat16Kernels,
     CpuMaxPoolKernels,

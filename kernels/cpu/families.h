@@ -8,51 +8,52 @@
 
 namespace gradloom {
 
-std::span<const CpuKernel> CpuCopyKernels();             // copy.cc
-std::span<const CpuKernel> CpuReorderKernels();          // reorder.cc
-std::span<const CpuKernel> CpuPointwiseKernels();        // pointwise_rows.cc
-std::span<const CpuKernel> CpuReduceKernels();           // reduce.cc
-std::span<const CpuKernel> CpuRunningKernels();          // running.cc
-std::span<const CpuKernel> CpuArgExtremeKernels();       // arg_extreme.cc
-std::span<const CpuKernel> CpuTopKKernels();             // top_k.cc
-std::span<const CpuKernel> CpuSoftmaxKernels();          // softmax.cc
-std::span<const CpuKernel> CpuBatchNormKernels();        // batch_norm.cc
-std::span<const CpuKernel> CpuSharedBatchNormKernels();  // batch_norm_shared.cc
-std::span<const CpuKernel> CpuNormalizationKernels();    // normalization.cc
-std::span<const CpuKernel> CpuGroupNormKernels();        // group_norm.cc
-std::span<const CpuKernel> CpuLocalResponseKernels();    // local_response.cc
-std::span<const CpuKernel> CpuQuantizeKernels();         // quantize.cc
-std::span<const CpuKernel> CpuRandomKernels();           // random.cc
-std::span<const CpuKernel> CpuLossKernels();             // loss.cc
-std::span<const CpuKernel> CpuOptimizerKernels();        // optimizer.cc
-std::span<const CpuKernel> CpuMoveKernels();             // move_rows.cc
-std::span<const CpuKernel> CpuSpaceDepthKernels();       // space_depth.cc
-std::span<const CpuKernel> CpuIndexKernels();            // index.cc
-std::span<const CpuKernel> CpuElementIndexKernels();     // index_elements.cc
-std::span<const CpuKernel> CpuTupleIndexKernels();       // index_tuples.cc
-std::span<const CpuKernel> CpuLstmKernels();             // lstm.cc
-std::span<const CpuKernel> CpuGruKernels();              // gru.cc
-std::span<const CpuKernel> CpuAttentionKernels();        // attention.cc
-std::span<const CpuKernel> CpuMatMulKernels();           // matmul.cc
-std::span<const CpuKernel> CpuLongConvolutionKernels();  // long_convolution.cc
-std::span<const CpuKernel> CpuConvolutionRowKernels();   // convolution_rows.cc
-std::span<const CpuKernel> CpuDepthwiseKernels();        // depthwise.cc
-std::span<const CpuKernel> CpuWinogradKernels();         // winograd.cc
-std::span<const CpuKernel> CpuWinogradWeightKernels();   // winograd_weights.cc
-std::span<const CpuKernel> CpuDenseWeightKernels();      // dense_weights.cc
-std::span<const CpuKernel> CpuConvolutionKernels();      // convolution.cc
-std::span<const CpuKernel> CpuFastBfloat16Kernels();     // convolution.cc: where they are ahead of widened ones
-std::span<const CpuKernel> CpuMaxPoolKernels();          // max_pool.cc
-std::span<const CpuKernel> CpuAveragePoolKernels();      // average_pool.cc
-std::span<const CpuKernel> CpuResizeKernels();           // resize.cc
-std::span<const CpuKernel> CpuColumnsKernels();          // columns.cc
-std::span<const CpuKernel> CpuDeformConvKernels();       // deform_conv.cc
-std::span<const CpuKernel> CpuGridSampleKernels();       // grid_sample.cc
-std::span<const CpuKernel> CpuRoiAlignKernels();         // roi_align.cc
-std::span<const CpuKernel> CpuPadKernels();              // pad.cc
-std::span<const CpuKernel> CpuSignalKernels();           // signal.cc
-std::span<const CpuKernel> CpuWidenedKernels();          // widened.cc
-std::span<const CpuKernel> CpuSlowBfloat16Kernels();     // convolution.cc: the same elsewhere, for plans of other machines
+std::span<const CpuKernel> CpuCopyKernels();                // copy.cc
+std::span<const CpuKernel> CpuReorderKernels();             // reorder.cc
+std::span<const CpuKernel> CpuPointwiseKernels();           // pointwise_rows.cc
+std::span<const CpuKernel> CpuReduceKernels();              // reduce.cc
+std::span<const CpuKernel> CpuRunningKernels();             // running.cc
+std::span<const CpuKernel> CpuArgExtremeKernels();          // arg_extreme.cc
+std::span<const CpuKernel> CpuTopKKernels();                // top_k.cc
+std::span<const CpuKernel> CpuSoftmaxKernels();             // softmax.cc
+std::span<const CpuKernel> CpuBatchNormKernels();           // batch_norm.cc
+std::span<const CpuKernel> CpuSharedBatchNormKernels();     // batch_norm_shared.cc
+std::span<const CpuKernel> CpuNormalizationKernels();       // normalization.cc
+std::span<const CpuKernel> CpuGroupNormKernels();           // group_norm.cc
+std::span<const CpuKernel> CpuLocalResponseKernels();       // local_response.cc
+std::span<const CpuKernel> CpuQuantizeKernels();            // quantize.cc
+std::span<const CpuKernel> CpuRandomKernels();              // random.cc
+std::span<const CpuKernel> CpuLossKernels();                // loss.cc
+std::span<const CpuKernel> CpuOptimizerKernels();           // optimizer.cc
+std::span<const CpuKernel> CpuMoveKernels();                // move_rows.cc
+std::span<const CpuKernel> CpuSpaceDepthKernels();          // space_depth.cc
+std::span<const CpuKernel> CpuIndexKernels();               // index.cc
+std::span<const CpuKernel> CpuElementIndexKernels();        // index_elements.cc
+std::span<const CpuKernel> CpuTupleIndexKernels();          // index_tuples.cc
+std::span<const CpuKernel> CpuLstmKernels();                // lstm.cc
+std::span<const CpuKernel> CpuGruKernels();                 // gru.cc
+std::span<const CpuKernel> CpuAttentionKernels();           // attention.cc
+std::span<const CpuKernel> CpuMatMulKernels();              // matmul.cc
+std::span<const CpuKernel> CpuLongConvolutionKernels();     // long_convolution.cc
+std::span<const CpuKernel> CpuConvolutionRowKernels();      // convolution_rows.cc
+std::span<const CpuKernel> CpuDepthwiseKernels();           // depthwise.cc
+std::span<const CpuKernel> CpuWinogradKernels();            // winograd.cc
+std::span<const CpuKernel> CpuWinogradWeightKernels();      // winograd_weights.cc
+std::span<const CpuKernel> CpuDenseWeightKernels();         // dense_weights.cc
+std::span<const CpuKernel> CpuGroupedConvolutionKernels();  // grouped_convolution.cc
+std::span<const CpuKernel> CpuConvolutionKernels();         // convolution.cc
+std::span<const CpuKernel> CpuFastBfloat16Kernels();        // convolution.cc: where they are ahead of widened ones
+std::span<const CpuKernel> CpuMaxPoolKernels();             // max_pool.cc
+std::span<const CpuKernel> CpuAveragePoolKernels();         // average_pool.cc
+std::span<const CpuKernel> CpuResizeKernels();              // resize.cc
+std::span<const CpuKernel> CpuColumnsKernels();             // columns.cc
+std::span<const CpuKernel> CpuDeformConvKernels();          // deform_conv.cc
+std::span<const CpuKernel> CpuGridSampleKernels();          // grid_sample.cc
+std::span<const CpuKernel> CpuRoiAlignKernels();            // roi_align.cc
+std::span<const CpuKernel> CpuPadKernels();                 // pad.cc
+std::span<const CpuKernel> CpuSignalKernels();              // signal.cc
+std::span<const CpuKernel> CpuWidenedKernels();             // widened.cc
+std::span<const CpuKernel> CpuSlowBfloat16Kernels();        // convolution.cc: the same elsewhere, for plans of other machines
 
 // The `make` of a kernel whose constructor takes the call.
 template <typename T>

@@ -35,6 +35,7 @@ std::span<const CpuKernel> CpuDepthwiseKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradKernels() { return {}; }
 std::span<const CpuKernel> CpuWinogradWeightKernels() { return {}; }
 std::span<const CpuKernel> CpuDenseWeightKernels() { return {}; }
+std::span<const CpuKernel> CpuGroupedConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuConvolutionKernels() { return {}; }
 std::span<const CpuKernel> CpuFastBfloat16Kernels() { return {}; }
 std::span<const CpuKernel> CpuMaxPoolKernels() { return {}; }
