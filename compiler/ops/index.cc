@@ -129,6 +129,18 @@ void TopK(GradientContext& c) {
   c.set(0, b.Op("ScatterElements", {b.Zeros(b.graph().type(c.in(0))), indices, c.grad(0)}, {{"axis", c.attributes().Int("axis", -1)}}));
 }
 
+// Of the two values, off and on: what all elements have of the gradient that are one or the other.
+void OneHot(GradientContext& c) {
+  if (!c.needs(2)) return;
+  B& b = c.b;
+  const DType dtype = b.dtype(c.in(2));
+  const auto pair = [&](int64_t off, int64_t on) { return b.Cast(b.Ints({off, on}), dtype); };
+  const ValueId hot = b.Op("OneHot", {c.in(0), c.in(1), pair(0, 1)}, {{"axis", c.attributes().Int("axis", -1)}});
+  const ValueId all = b.Op("ReduceSum", {c.grad(0)}, {{"keepdims", int64_t{0}}});
+  const ValueId on = b.Op("ReduceSum", {b.Mul(c.grad(0), hot)}, {{"keepdims", int64_t{0}}});
+  c.set(2, b.Add(b.Mul(all, pair(1, 0)), b.Mul(on, pair(-1, 1))));
+}
+
 // Samples along the indices, or along an axis that is not gathered from.
 void ShardGather(ShardQuery& query) {
   const int axis = query.AxisAttribute("axis", 0, query.shape(0).rank());
@@ -261,7 +273,7 @@ const Op kOps[] = {
      .gradient = GatherNdGradGradient,
      .infer = InferFromShapeAttribute<1>,
      .shard = ShardGatherNdGrad},
-    {.name = "OneHot", .domain = "", .since_version = 28, .traits = kNoGradient, .shard = ShardOneHot},
+    {.name = "OneHot", .domain = "", .since_version = 28, .gradient = OneHot, .shard = ShardOneHot},
     {.name = "ScatterElements", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardElements},
     {.name = "ScatterND", .domain = "", .since_version = 18, .gradient = Scatter, .shard = ShardScatterNd},
     {.name = "TopK", .domain = "", .since_version = 24, .gradient = TopK, .shard = ShardTopK},

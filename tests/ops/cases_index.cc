@@ -95,8 +95,8 @@ std::vector<OpCase> IndexCases() {
   AddExtents(cases);
   cases.push_back({"TopK", {Distinct({3, 6}), Ints({2})}, {}, "", 2});
   cases.push_back({"TopK", {Distinct({4, 3}), Ints({3})}, {{"axis", kZero}, {"largest", kZero}}, "", 2});
-  cases.push_back({.op = "OneHot", .operands = {Indices({2, 3}, -4, 4), Int(4), In({2})}, .gradient = false});
-  cases.push_back({.op = "OneHot", .operands = {Indices({3}, 0, 9), Int(4), In({2})}, .attributes = {{"axis", kZero}}, .gradient = false});
+  cases.push_back({"OneHot", {Indices({2, 3}, -4, 4), Int(4), In({2})}});
+  cases.push_back({"OneHot", {Indices({3}, 0, 9), Int(4), In({2})}, {{"axis", kZero}}});
   const OpOperand keep = Known({true, false, true, true});
   cases.push_back({"Compress", {In({4, 3}), keep}, {{"axis", kZero}}});
   cases.push_back({"Compress", {In({2, 5, 2}), keep}, {{"axis", int64_t{-2}}}});
