@@ -47,6 +47,7 @@ class Counted {
     if (op == "ScatterND") return ScatterNd();
     if (op == "RoiAlign") return Regions(2);
     if (op == "MaxRoiPool") return Regions(1);
+    if (op == "MaxUnpool") return Unpooled();
     AsNumbers();
   }
 
@@ -250,6 +251,14 @@ class Counted {
     if (regions.axis != 0) Across();
     const bool gradient = query_.node().domain == kGradloomDomain;
     query_.set(0, gradient ? Shard::Split(0, 1) : regions);
+  }
+
+  // Elements and the places of the maxima that they are of, as MaxPool counts them over all samples. Those of a larger result are others.
+  void Unpooled() {
+    if (!steps(0).empty() || query_.shape(0) != query_.shape(1) || query_.num_inputs() > 2) query_.Refuse(kOthers);
+    ExpectOwn(1, query_.out_shape(0).elements() / query_.batch());
+    query_.set(0, Joined(query_, query_.in(0), query_.in(1)));
+    if (query_.outputs()[0].axis != 0) Across();
   }
 
   ShardQuery& query_;
