@@ -5,10 +5,12 @@
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/node_rules.h"
 #include "compiler/onnx/operator_support.h"
+#include "compiler/onnx/own_bodies.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "kernels/reference/reference.h"
+#include "onnx/defs/function.h"
 
 namespace gradloom {
 namespace {
@@ -42,6 +44,15 @@ class BuildContext : public onnx::FunctionBodyBuildContext {
   const std::vector<std::string>& output_names_;
   std::vector<onnx::TypeProto> types_;
 };
+
+// Whether it is an attention whose scores someone reads, too: no kernel has their gradient, and they are all kept anyhow.
+bool GivesScores(const Graph& graph, const Node& node, const std::vector<std::string>& output_names) {
+  if (!node.domain.empty() || node.op != "Attention" || output_names.size() < 4 || output_names[3].empty() || node.inputs.empty() ||
+      node.inputs[0] == kNoValue)
+    return false;
+  const DType dtype = graph.value(node.inputs[0]).dtype;
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
 
 }  // namespace
 
@@ -130,9 +141,12 @@ void Importer::RestoreTensors(const onnx::GraphProto& graph, onnx::GraphProto& c
 bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, const Scope& scope,
                               const std::vector<std::string>& output_names, std::vector<ValueId>& results) {
   // An operator that we have both a row and a kernel for stays whole.
-  if (FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr) return false;
+  const bool known = FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr;
+  const Graph& graph = emitter().graph();
+  if (known && !HasOwnBody(graph, node) && !GivesScores(graph, node, output_names)) return false;
   const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
-  if (schema == nullptr || (!schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
+  const bool own = HasOwnBody(graph, node);
+  if (schema == nullptr || (!own && !schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
   CheckNode(emitter().graph(), node, *schema);
   CheckOperands(emitter().graph(), node);
   std::unordered_map<std::string, onnx::AttributeProto> attributes;
@@ -146,7 +160,14 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
   }
   auto body = std::make_unique<onnx::FunctionProto>();
   const int newest = node.domain.empty() ? kOpset : schema->since_version();
-  if (const onnx::FunctionProto* fixed = schema->GetFunction(newest)) {
+  if (own) {
+    try {
+      onnx::FunctionBuilder(*body).Add(OwnBody(emitter().graph(), node).c_str()).AddOpset("", kOpset);
+    } catch (const Error& error) {
+      throw Error(error.code(), error.message(), Describe(node), error.help());
+    }
+    schema->BuildFunction(*body);
+  } else if (const onnx::FunctionProto* fixed = schema->GetFunction(newest)) {
     *body = *fixed;
   } else {
     const BuildContext context(emitter().graph(), node, attributes, output_names);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "compiler/onnx/contrib_operators.h"
+#include "compiler/onnx/own_bodies.h"
 #include "compiler/onnx/schema.h"
 #include "compiler/ops/op.h"
 #include "runtime/base/nearest.h"
@@ -138,6 +139,7 @@ Support SupportOf(const onnx::NodeProto& node) {
   if (const Op* op = FindOp(domain, node.op_type())) {
     return op->gradient != nullptr || op->has(kNoGradient) ? Support::kFull : Support::kNoGradient;
   }
+  if (MayHaveOwnBody(domain, node.op_type())) return Support::kFull;
   const onnx::OpSchema* schema = FindSchema(domain, node.op_type());
   return schema != nullptr && (schema->HasFunction() || schema->HasContextDependentFunction()) ? Support::kFull : Support::kNone;
 }

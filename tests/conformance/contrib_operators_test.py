@@ -1,4 +1,5 @@
-"""Operators of onnxruntime's own (compiler/onnx/contrib_operators.h), in every form that is taken, beside onnxruntime.
+"""Operators of onnxruntime's own (compiler/onnx/contrib_operators.h), in every form that is taken, and those of scikit-learn's preprocessing
+(compiler/onnx/own_bodies.h), beside onnxruntime.
 
     contrib_operators_test.py RUNNER
 
@@ -16,7 +17,7 @@ from onnx import helper, numpy_helper
 
 RUNNER = sys.argv.pop(1)
 SAMPLES, STEPS, KEYS, WIDTH, HEADS = 2, 5, 7, 8, 2
-MICROSOFT = "com.microsoft"
+MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"
 onnxruntime.disable_telemetry_events()
 
 
@@ -32,7 +33,7 @@ class Node:
         given = {n: a for n, a in zip(names, inputs) if n}
         typed = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in given.items()]
         graph = helper.make_graph([node], "g", typed, [helper.make_empty_tensor_value_info(o) for o in self.outputs if o])
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)], ir_version=8), given
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid(ML, 3)], ir_version=8), given
 
     def write(self, folder):
         model, given = self.model(self.op, self.inputs, self.attributes)
@@ -238,9 +239,26 @@ def others():
     yield Node("dequantize_rows", "DequantizeLinear", [random.integers(-9, 9, (3, 4)).astype(np.int8), np.abs(fl(3)) + 0.1], axis=0)
 
 
+def preprocessing():
+    some, holes = fl(4, 3), fl(4, 3)
+    holes[1, 2] = holes[3, 0] = np.nan
+    some[2] = 0
+    numbers = [0.5, -1.0, 2.0]
+    yield Node("scaler", "Scaler", [some], domain=ML, offset=numbers, scale=[2.0, 0.1, 1.5])
+    yield Node("scaler_one", "Scaler", [some], domain=ML, offset=[0.3], scale=[2.0])
+    yield Node("scaler_integers", "Scaler", [random.integers(-9, 9, (4, 3))], domain=ML, offset=numbers, scale=numbers)
+    for norm in ("MAX", "L1", "L2"):
+        yield Node(f"normalizer_{norm}", "Normalizer", [np.abs(some) if norm == "MAX" else some], domain=ML, norm=norm)
+    yield Node("imputer", "Imputer", [holes], domain=ML, imputed_value_floats=numbers, replaced_value_float=float("nan"))
+    yield Node("imputer_one", "Imputer", [some], domain=ML, imputed_value_floats=[7.0], replaced_value_float=0.0)
+    yield Node("imputer_integers", "Imputer", [random.integers(-2, 2, (4, 3))], domain=ML, imputed_value_int64s=[5, 6, 7], replaced_value_int64=-1)
+    yield Node("one_hot", "OneHotEncoder", [random.integers(0, 5, (6,))], domain=ML, cats_int64s=[1, 4, 2], zeros=1)
+    yield Node("one_hot_matrix", "OneHotEncoder", [random.integers(0, 3, (4, 2))], domain=ML, cats_int64s=[0, 1, 2], zeros=1)
+
+
 class ContribOperatorsTest(unittest.TestCase):
     def test_beside_onnxruntime(self):
-        for family in (activations, products, normalizations, embeddings, attention, grouped, others):
+        for family in (activations, products, normalizations, embeddings, attention, grouped, others, preprocessing):
             with self.subTest(family.__name__), tempfile.TemporaryDirectory() as folder:
                 nodes = list(family())
                 for node in nodes:

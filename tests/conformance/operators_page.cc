@@ -3,6 +3,7 @@
 #include <set>
 
 #include "compiler/onnx/operator_support.h"
+#include "compiler/onnx/own_bodies.h"
 #include "compiler/ops/op.h"
 #include "kernels/catalog/kernel.h"
 #include "kernels/reference/reference.h"
@@ -29,7 +30,9 @@ std::map<std::string, Operator> AllOperators() {
   return all;
 }
 
-bool HasBody(const Operator& op) { return op.schema->HasFunction() || op.schema->HasContextDependentFunction(); }
+bool HasBody(const Operator& op) {
+  return op.schema->HasFunction() || op.schema->HasContextDependentFunction() || MayHaveOwnBody(op.domain, op.name);
+}
 
 std::string Forward(const Operator& op) {
   if (FindOp(op.domain, op.name) != nullptr && FindReference(op.domain, op.name) != nullptr) return "kernel";

@@ -33,6 +33,8 @@ const std::map<std::string, Names>& Mistaken() {
       {"scalar_parameters", {"gain", "power", "shift"}},
       {"detach_trained_steps_legacy", {"sh", "sx"}},
       {"everyday_many_streams_dynamo25_plain", {"small"}},
+      {"operator_trained_hot", {"u"}},
+      {"operator_warped", {"eye"}},
   };
   return cases;
 }

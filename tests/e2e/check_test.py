@@ -30,7 +30,7 @@ def detector():
         helper.make_node("Mul", ["regions", "scale"], ["scaled"], name="/head/mul"),
         helper.make_node("ReduceMean", ["scaled"], ["score"], name="/head/mean", keepdims=0),
         # Before any weight, and behind one that leads to no output: neither needs a gradient.
-        helper.make_node("Normalizer", ["features"], ["unused"], name="/other/norm", domain="ai.onnx.ml"),
+        helper.make_node("SVMRegressor", ["features"], ["unused"], name="/other/norm", domain="ai.onnx.ml"),
     ]
     inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 8, 8])]
     initializers = [weight("stem.weight", 4, 3, 3, 3), helper.make_tensor("scale8", TensorProto.COMPLEX64, [1], b"\0" * 8, raw=True)]
@@ -60,7 +60,7 @@ class CheckTest(unittest.TestCase):
             ["no such operator: 'Rellu' (2 nodes)", "'/stem/rellu', '/stem/rellu_1'", "help: did you mean 'Relu'?"],
             ["elements of type COMPLEX64", "'scale8'", "help: convert the model"],
             ["no gradient for operator 'ai.onnx.ml.LabelEncoder' (1 node)", "'/head/pool'", "needed because 'stem.weight' is trained", "help: "],
-            ["'ai.onnx.ml.Normalizer' (1 node)", "'/other/norm'", "help: "],
+            ["'ai.onnx.ml.SVMRegressor' (1 node)", "'/other/norm'", "help: "],
         ]):  # fmt: skip
             for word in words:
                 self.assertIn(word, block)
