@@ -17,6 +17,24 @@ const onnx::NodeProto* MakerOf(const onnx::GraphProto& graph, const std::string&
   return found == graph.node().end() ? nullptr : &*found;
 }
 
+// Whether an extent that the file has as a number is another one. 0 is what some tools write for one that they do not know.
+bool Contradicts(const onnx::TensorShapeProto& declared, const Shape& made) {
+  for (int axis = 0; axis < made.rank(); ++axis) {
+    if (declared.dim(axis).has_dim_value() && declared.dim(axis).dim_value() > 0 && declared.dim(axis).dim_value() != made[axis])
+      return true;
+  }
+  return false;
+}
+
+std::string ExtentsText(const onnx::TensorShapeProto& shape) {
+  std::string text;
+  for (const auto& dim : shape.dim()) {
+    const std::string extent = dim.has_dim_value() ? std::to_string(dim.dim_value()) : dim.has_dim_param() ? Escaped(dim.dim_param()) : "?";
+    text += (text.empty() ? "" : ",") + extent;
+  }
+  return "[" + text + "]";
+}
+
 // The mask of a Dropout was of the type of its input in old opsets, and is a bool since.
 bool IsMask(const onnx::NodeProto& node, const std::string& name) { return node.op_type() == "Dropout" && node.output(0) != name; }
 
@@ -39,6 +57,9 @@ void Importer::CheckDeclared(const onnx::ValueInfoProto& info, const Binding& ma
 }
 
 void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
+  // At another batch than the file's own its numbers are others.
+  const BatchNumbers batch = graph.value_info().empty() ? BatchNumbers() : BatchNumbersOf(file_, options_);
+  const bool as_made = batch.actual == batch.declared;
   for (const auto& info : graph.value_info()) {
     const auto found = scope.names.find(info.name());
     if (found == scope.names.end()) continue;
@@ -49,14 +70,16 @@ void Importer::CheckInner(const onnx::GraphProto& graph, const Scope& scope) {
       if (maker == nullptr || IsMask(*maker, info.name())) continue;
       throw Error(error.code(), error.message(), WhereOf(*maker, scope), error.help());
     }
-    if (!info.type().tensor_type().has_shape() || found->second.tensor == kNoValue) continue;
-    const int declared = info.type().tensor_type().shape().dim_size();
+    if (!info.type().tensor_type().has_shape() || found->second.tensor == kNoValue || misdeclared_) continue;  // the first is named
+    const onnx::TensorShapeProto& declared = info.type().tensor_type().shape();
     const Shape& shape = emitter().graph().value(found->second.tensor).shape;
-    if (declared == shape.rank() || misdeclared_) continue;  // the first is named
+    const bool axes = declared.dim_size() != shape.rank();
+    if (!axes && (!as_made || !emitter().extents().Of(found->second.tensor).empty() || !Contradicts(declared, shape))) continue;
     const onnx::NodeProto* maker = MakerOf(graph, info.name());
     if (maker == nullptr) continue;
     misdeclared_ = true;
-    result_.warnings.push_back("the file declares '" + Escaped(info.name()) + "' with " + std::to_string(declared) + " axes and " +
+    result_.warnings.push_back("the file declares '" + Escaped(info.name()) + "' " +
+                               (axes ? "with " + std::to_string(declared.dim_size()) + " axes" : "as " + ExtentsText(declared)) + " and " +
                                WhereOf(*maker, scope) + " makes " + shape.ToString() + ": what is made counts");
   }
 }
