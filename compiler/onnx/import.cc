@@ -248,10 +248,75 @@ ImportedGraph ImportAtBatch(const ModelFile& file, const ImportOptions& options,
   return imported;
 }
 
+// --- a batch that is open by name alone ----------------------------------------------------------
+
+// Whether outputs have the batch where the file says so.
+bool OutputsHaveBatch(const ModelFile& file, const ImportedGraph& imported, const BatchNumbers& batch) {
+  for (ValueId id : imported.graph->outputs) {
+    const auto renamed = imported.output_names.find(id);
+    const std::string& name = renamed == imported.output_names.end() ? imported.graph->value(id).name : renamed->second;
+    const Shape& shape = imported.graph->value(id).shape;
+    for (const auto& info : file.proto.graph().output()) {
+      const auto& declared = info.type().tensor_type().shape();
+      if (info.name() != name || declared.dim_size() != shape.rank()) continue;
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        if (declared.dim(axis).dim_param() == batch.symbol && shape[axis] != batch.actual) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// The file as it is at its batch, where it fits that.
+std::optional<ImportedGraph> ImportOpen(const ModelFile& file, const ImportOptions& options, const BatchNumbers& batch,
+                                        std::optional<Error>& wrong) {
+  try {
+    ImportedGraph imported = ImportAtBatch(file, options, {});
+    if (OutputsHaveBatch(file, imported, batch)) return imported;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kShape) throw;
+    wrong = error;
+  }
+  return std::nullopt;
+}
+
+// A file that was exported for one sample and whose inputs were given an open batch afterwards, as many people do, has the one sample in
+// its shapes still. It says so by not fitting another batch.
+ImportedGraph ImportForOne(const ModelFile& file, const ImportOptions& options, const ImportOptions& for_one, const BatchNumbers& batch) {
+  const auto as_it_is = [&] { return ImportAtBatch(file, options, {}); };
+  // One sample fits, and is looked at beside others where batches are divided.
+  const bool beside = batch.actual == 1 && options.any_batch;
+  if (batch.actual <= 1 && !beside) return as_it_is();
+  std::optional<Error> wrong;
+  if (beside) {
+    ImportOptions two = WithBatch(file, for_one, 1, 2);
+    two.open_batch = 0;
+    if (ImportOpen(file, two, {1, 2, batch.symbol}, wrong)) return as_it_is();
+  } else if (std::optional<ImportedGraph> open = ImportOpen(file, options, batch, wrong)) {
+    return std::move(*open);
+  }
+  try {
+    ImportedGraph imported = ImportAtBatch(file, for_one, batch);
+    if (wrong || OutputsHaveBatch(file, imported, batch)) {
+      imported.declared_batch = 1;
+      imported.warnings.emplace_back("the file leaves its batch open ('" + Escaped(batch.symbol) +
+                                     "') and fits one sample alone: it is read as an export for one");
+      return imported;
+    }
+  } catch (const Error&) {
+    if (wrong && !beside) throw *wrong;
+  }
+  return as_it_is();
+}
+
 ImportedGraph ImportFile(const Model& model, const ImportOptions& options) {
-  const BatchNumbers batch = BatchNumbersOf(model.file(), options);
-  ImportedGraph imported = ImportAtBatch(model.file(), options, batch);
-  imported.declared_batch = batch.declared;
+  BatchNumbers batch = BatchNumbersOf(model.file(), options);
+  ImportOptions for_one = options;
+  for_one.open_batch = 1;
+  const BatchNumbers open = batch.declared == 0 ? BatchNumbersOf(model.file(), for_one) : BatchNumbers();
+  ImportedGraph imported =
+      open.symbol.empty() ? ImportAtBatch(model.file(), options, batch) : ImportForOne(model.file(), options, for_one, open);
+  if (batch.declared != 0) imported.declared_batch = batch.declared;
   imported.warnings.insert(imported.warnings.begin(), model.warnings().begin(), model.warnings().end());
   return imported;
 }

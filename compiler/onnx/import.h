@@ -96,6 +96,8 @@ struct ImportOptions {
   // another extent there and the batch's along one of its first two axes has it along that.
   int batch_axis = 0;
   bool batch_elsewhere = false;
+  // Not 0: a file that leaves its batch open is read as one that was made for so many samples.
+  int64_t open_batch = 0;
   // Has what a file with a declared batch has of it in its shapes made for any batch, for the declared one too.
   bool any_batch = false;
   // Extents of symbolic dimensions by name; a dimension without a name is called "input[axis]". Of one that the file has as a number, by
@@ -165,7 +167,7 @@ struct ImportedGraph {
   std::map<std::string, bool> module_parameters;
   // The exporter calls parameters and buffers as the module does, and keeps numbers in the code in Constant nodes.
   bool names_attributes = false;
-  int64_t declared_batch = 0;  // as a number; 0: none
+  int64_t declared_batch = 0;  // as a number, or 1 where the file leaves it open and was made for one sample; 0: none
   // With training_info: what is kept between steps (role kState) with its next value, and what its first Gradient differentiates.
   std::vector<std::pair<ValueId, ValueId>> updates;
   ValueId loss = kNoValue;
@@ -180,9 +182,10 @@ struct ImportedGraph {
 // led to it. Functions are inlined; branches and sequences that are known, and what can be computed from shapes and
 // integer constants, are gone. What depends on a floating tensor stays computed, because that tensor may be trained.
 // A batch that the file declares as a number and has in constant shapes is rewritten to the one asked for where the
-// graph says which of them it is, Error(kShape) naming the node otherwise. A floating tensor of which such a file holds a copy for each
-// sample, as exporters make them that fold an Expand, is the one weight that it was: of the extent along that axis what one sample has is
-// left. At another batch than the file's own that is so where nothing reads it otherwise.
+// graph says which of them it is, Error(kShape) naming the node otherwise. So is the one sample of a file that leaves its batch open and
+// does not fit any other, since its inputs were renamed behind the exporter: a warning says so. A floating tensor of which such a file
+// holds a copy for each sample, as exporters make them that fold an Expand, is the one weight that it was: of the extent along that axis
+// what one sample has is left. At another batch than the file's own that is so where nothing reads it otherwise.
 // Whether the model's exporter writes nothing of what a module detaches: PyTorch's older one, tf2onnx.
 bool LosesDetached(const Model& model);
 

@@ -80,9 +80,11 @@ struct Call {
   std::vector<std::string> output_names;  // empty where an output is not wanted
 };
 
-// The batch that a file declares as a number, and the one that it is to have; both 0 where it declares none.
+// The batch that a file declares as a number, or is read with (ImportOptions::open_batch), and the one that it is to have; both 0 where
+// there is none. `symbol`: what the file has in its place.
 struct BatchNumbers {
   int64_t declared = 0, actual = 0;
+  std::string symbol = {};
 };
 BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options);
 

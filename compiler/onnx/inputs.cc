@@ -1,35 +1,15 @@
 // Graph inputs: their symbolic dimensions fixed, their batch axis found.
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
+#include "compiler/onnx/find_batch.h"
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/proto_convert.h"
 #include "compiler/onnx/training_info.h"
 
 namespace gradloom {
 namespace {
-
-// A dimension by its place.
-std::string PlaceOf(const std::string& input, int axis) { return input + "[" + std::to_string(axis) + "]"; }
-
-// A dimension as the file declares it.
-std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::string& input, int axis) {
-  return dim.has_dim_param() && !dim.dim_param().empty() ? dim.dim_param() : PlaceOf(input, axis);
-}
-
-// Whether the options say of a dimension that the file has as a number that it is no batch.
-bool StaysAsDeclared(const onnx::ValueInfoProto& info, int axis, const ImportOptions& options) {
-  return info.type().tensor_type().shape().dim(axis).has_dim_value() && options.shapes.contains(PlaceOf(info.name(), axis));
-}
-
-// Whether an exporter made up the name of a dimension, or there is none: unk__12 (tf2onnx), x_dynamic_axes_1 (PyTorch). It then says
-// nothing of which dimensions are equal.
-bool IsMadeUp(const onnx::TensorShapeProto::Dimension& dim, const std::string& input) {
-  const std::string& symbol = dim.dim_param();
-  return !dim.has_dim_value() && (symbol.empty() || symbol.starts_with("unk__") || symbol.starts_with(input + "_dynamic_axes_"));
-}
 
 std::string WhereOf(const onnx::ValueInfoProto& info) { return "input '" + Escaped(info.name()) + "'"; }
 
@@ -43,66 +23,6 @@ const onnx::TypeProto::Tensor& TensorTypeOf(const onnx::ValueInfoProto& info) {
   return info.type().tensor_type();
 }
 
-struct BatchAxis {
-  std::string symbol;    // of the symbolic dimension that is the batch; empty: a declared one
-  int64_t declared = 0;  // 0: none
-};
-
-// Whether whoever named the dimension says that it is the batch.
-bool IsCalledBatch(const onnx::TensorShapeProto::Dimension& dim) {
-  if (!dim.has_dim_param()) return false;
-  std::string name = dim.dim_param();
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name.starts_with("batch");
-}
-
-// Axis 0 is the batch by convention: the symbol that most inputs have there, but where time comes first and the next axis is the one that
-// is called so; without symbols the extent of the first input that has the axis.
-BatchAxis FindBatch(const std::vector<const onnx::ValueInfoProto*>& infos, const ImportOptions& options) {
-  const int axis = options.batch_axis;
-  std::map<std::string, int> votes;
-  BatchAxis batch;
-  int most = 0;
-  for (const auto* info : infos) {
-    const auto& shape = info->type().tensor_type().shape();
-    if (shape.dim_size() == 0) continue;
-    if (shape.dim(0).has_dim_value()) {
-      if (batch.declared == 0 && shape.dim_size() > axis && !StaysAsDeclared(*info, axis, options))
-        batch.declared = shape.dim(axis).dim_value();
-      continue;
-    }
-    const std::string symbol = SymbolOf(shape.dim(0), info->name(), 0);
-    if (++votes[symbol] > most) {
-      most = votes[symbol];
-      batch.symbol = symbol;
-    }
-  }
-  bool first = false;
-  std::string next;
-  for (const auto* info : infos) {
-    const auto& shape = info->type().tensor_type().shape();
-    first = first || (shape.dim_size() > 0 && IsCalledBatch(shape.dim(0)));
-    if (next.empty() && shape.dim_size() > 1 && IsCalledBatch(shape.dim(1))) next = shape.dim(1).dim_param();
-  }
-  if (!first && !next.empty()) batch.symbol = next;
-  if (!batch.symbol.empty()) batch.declared = 0;
-  return batch;
-}
-
-// The axis of an input that has the batch, where files have it as a number; -1: none.
-int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options) {
-  const auto& shape = info.type().tensor_type().shape();
-  const auto has = [&](int axis) {
-    return axis < shape.dim_size() && shape.dim(axis).has_dim_value() && shape.dim(axis).dim_value() == declared &&
-           !StaysAsDeclared(info, axis, options);
-  };
-  if (has(options.batch_axis)) return options.batch_axis;
-  for (int axis = 0; options.batch_elsewhere && axis < 2; ++axis) {
-    if (has(axis)) return axis;
-  }
-  return -1;
-}
-
 // An extent that was given under a name that no input has is most likely meant.
 std::string ExtentHelp(const std::string& symbol, const std::map<std::string, int64_t>& unused) {
   const int64_t extent = unused.size() == 1 ? unused.begin()->second : 16;
@@ -112,8 +32,9 @@ std::string ExtentHelp(const std::string& symbol, const std::map<std::string, in
 
 // The options with a note of each input that is given as the file declares it while others have another batch: it has none. Which axis is
 // the batch is then said by those others, too.
-ImportOptions WithFixedInputs(const std::vector<const onnx::ValueInfoProto*>& infos, ImportOptions options) {
-  if (options.inputs.empty() || !FindBatch(infos, options).symbol.empty()) return options;
+ImportOptions WithFixedInputs(const FedInputs& fed, ImportOptions options) {
+  const std::vector<const onnx::ValueInfoProto*>& infos = fed.infos;
+  if (options.inputs.empty() || !FindBatch(fed, options).symbol.empty()) return options;
   const auto is_batch = [&](int axis) { return axis == options.batch_axis || (options.batch_elsewhere && axis < 2); };
   std::vector<std::pair<std::string, int64_t>> same;  // places that may be the batch, given as declared
   std::set<int64_t> declared;                         // of those that are not
@@ -138,7 +59,7 @@ ImportOptions WithFixedInputs(const std::vector<const onnx::ValueInfoProto*>& in
     for (const auto& [place, extent] : same) {
       if (extent == number) options.shapes.emplace(place, extent);
     }
-    next = FindBatch(infos, options).declared;
+    next = FindBatch(fed, options).declared;
     if (next == batch || next == number || next == 0) return options;
   }
 }
@@ -146,11 +67,9 @@ ImportOptions WithFixedInputs(const std::vector<const onnx::ValueInfoProto*>& in
 // What the symbols of the inputs stand for.
 class Extents {
  public:
-  Extents(const std::vector<const onnx::ValueInfoProto*>& infos, const ImportOptions& options)
-      : options_(WithFixedInputs(infos, options)),
-        batch_(FindBatch(infos, options_)),
-        batch_extent_(options.batch),
-        unused_(options.shapes) {
+  Extents(const FedInputs& fed, const ImportOptions& options)
+      : options_(WithFixedInputs(fed, options)), batch_(FindBatch(fed, options_)), batch_extent_(options.batch), unused_(options.shapes) {
+    const std::vector<const onnx::ValueInfoProto*>& infos = fed.infos;
     for (const auto* info : infos) CheckFixed(*info);
     for (const auto* info : infos) {
       const auto known = options.inputs.find(info->name());
@@ -184,9 +103,17 @@ class Extents {
   // The symbol of a dimension; of all that are the batch the same one.
   std::string Named(const std::string& symbol) const { return joined_.contains(symbol) ? batch_.symbol : symbol; }
 
-  // The batch that the file declares as a number (0: none), and the one that it gets.
+  // The batch that the file declares as a number (0: none), or is read with (ImportOptions::open_batch), and the one that it gets.
   int64_t declared_batch() const { return batch_.declared; }
-  int64_t batch() const { return batch_extent_ > 0 ? batch_extent_ : batch_.declared; }
+  int64_t batch() const {
+    const auto learned = learned_.find(batch_.symbol);
+    if (!batch_.symbol.empty() && learned != learned_.end()) return learned->second;
+    const auto given = options_.shapes.find(batch_.symbol);
+    if (!batch_.symbol.empty() && batch_extent_ == 0 && given != options_.shapes.end()) return given->second;
+    return batch_extent_ > 0 ? batch_extent_ : batch_.declared;
+  }
+  // Empty: it is a number, or there is none.
+  const std::string& batch_symbol() const { return batch_.symbol; }
 
   // --shape of symbols that no input has.
   const std::map<std::string, int64_t>& unused() const { return unused_; }
@@ -307,30 +234,37 @@ bool IsGivenWhole(const onnx::ValueInfoProto& info, const ImportOptions& options
 }
 
 // Before IR version 4 every initializer was listed as an input, too.
-std::vector<const onnx::ValueInfoProto*> FedInputs(const ModelFile& file, const ImportOptions& options) {
+FedInputs InputsOf(const ModelFile& file, const ImportOptions& options) {
   const std::vector<const onnx::GraphProto*> graphs = GraphsOf(file, options);
   std::set<std::string> initializers;
   for (const onnx::GraphProto* graph : graphs) {
     for (const auto& tensor : graph->initializer()) initializers.insert(tensor.name());
     for (const auto& tensor : graph->sparse_initializer()) initializers.insert(tensor.values().name());
   }
-  std::vector<const onnx::ValueInfoProto*> infos;
+  FedInputs fed;
   for (const onnx::GraphProto* graph : graphs) {
     for (const auto& info : graph->input()) {
       if (initializers.contains(info.name()) || IsGivenWhole(info, options)) continue;
       TensorTypeOf(info);
-      infos.push_back(&info);
+      fed.infos.push_back(&info);
+    }
+    for (const auto& info : graph->output()) {
+      const auto& shape = info.type().tensor_type().shape();
+      if (shape.dim_size() > 0) fed.first_of_outputs.insert(shape.dim(0).dim_param());
+      for (const auto& dim : shape.dim()) {
+        if (!dim.dim_param().empty()) fed.of_outputs.insert(dim.dim_param());
+      }
     }
   }
-  return infos;
+  return fed;
 }
 
 }  // namespace
 
 BatchNumbers BatchNumbersOf(const ModelFile& file, const ImportOptions& options) {
-  const Extents extents(FedInputs(file, options), options);
+  const Extents extents(InputsOf(file, options), options);
   if (extents.declared_batch() == 0) return {};
-  return {extents.declared_batch(), extents.batch()};
+  return {extents.declared_batch(), extents.batch(), extents.batch_symbol()};
 }
 
 ImportOptions OpenExtent::At(ImportOptions options, int64_t other) const {
@@ -340,9 +274,9 @@ ImportOptions OpenExtent::At(ImportOptions options, int64_t other) const {
 
 std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& options) {
   std::vector<OpenExtent> open;
-  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(model.file(), options);
-  Extents extents(infos, options);
-  for (const auto* info : infos) {
+  const FedInputs fed = InputsOf(model.file(), options);
+  Extents extents(fed, options);
+  for (const auto* info : fed.infos) {
     for (int axis = 0; axis < info->type().tensor_type().shape().dim_size(); ++axis) {
       const auto& dim = info->type().tensor_type().shape().dim(axis);
       const bool is_batch = extents.IsBatch(*info, axis), fixed = extents.IsFixed(*info, axis);
@@ -357,13 +291,19 @@ std::vector<OpenExtent> OpenExtents(const Model& model, const ImportOptions& opt
 }
 
 ImportOptions WithBatch(const ModelFile& file, ImportOptions options, int64_t declared, int64_t batch) {
-  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file, options);
-  options = WithFixedInputs(infos, std::move(options));
+  const FedInputs fed = InputsOf(file, options);
+  const Extents extents(fed, options);
+  options = WithFixedInputs(fed, std::move(options));
   options.batch = batch;
-  for (const auto* info : infos) {
+  options.shapes.erase(extents.batch_symbol());
+  for (const auto* info : fed.infos) {
     const auto& shape = info->type().tensor_type().shape();
     const auto known = options.inputs.find(info->name());
     if (known == options.inputs.end() || known->second.rank() == 0 || shape.dim_size() == 0) continue;
+    for (int open = 0; open < std::min(shape.dim_size(), known->second.rank()); ++open) {
+      if (!shape.dim(open).has_dim_value() && extents.IsBatch(*info, open)) known->second[open] = batch;
+    }
+    if (!extents.batch_symbol().empty()) continue;
     const int axis = DeclaredBatchAxis(*info, declared, options);
     if (axis >= 0 && axis < known->second.rank()) known->second[axis] = batch;
   }
@@ -384,9 +324,9 @@ void Importer::AddInputs(Scope& scope) {
       if (IsGivenWhole(info, options_)) scope.names[info.name()] = BindingOf(info.name(), options_.values.at(info.name()));
     }
   }
-  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_, options_);
-  Extents extents(infos, options_);
-  for (const auto* info : infos) {
+  const FedInputs fed = InputsOf(file_, options_);
+  Extents extents(fed, options_);
+  for (const auto* info : fed.infos) {
     const DType dtype = InputDType(*info);
     CheckDeclaredShape(*info);
     Shape shape;
@@ -420,7 +360,7 @@ void Importer::AddInputs(Scope& scope) {
 // One scalar for all axes that have the extent.
 void Importer::AddCounts(const Scope& scope) {
   if (counted_.empty()) return;
-  const std::vector<const onnx::ValueInfoProto*> infos = FedInputs(file_, options_);
+  const std::vector<const onnx::ValueInfoProto*> infos = InputsOf(file_, options_).infos;
   std::map<std::string, int64_t> of_symbol;
   for (const auto* info : infos) {
     const auto found = counted_.find(info->name());

@@ -149,8 +149,21 @@ Parsed ParseText(std::string_view text, const std::string& path, const LoadOptio
   return parsed;
 }
 
+// An extent of -1 is one that is not known, as older exporters write it, where ONNX leaves it out.
+void OpenUnknownExtents(onnx::GraphProto& graph) {
+  for (auto* infos : {graph.mutable_input(), graph.mutable_output(), graph.mutable_value_info()}) {
+    for (auto& info : *infos) {
+      if (!info.type().has_tensor_type() || !info.type().tensor_type().has_shape()) continue;
+      for (auto& dim : *info.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+        if (dim.has_dim_value() && dim.dim_value() == -1) dim.clear_value();
+      }
+    }
+  }
+}
+
 // Sorted files, nearly all, are not looked through for their order.
 void Check(ModelFile& file) {
+  if (file.proto.has_graph()) OpenUnknownExtents(*file.proto.mutable_graph());
   const auto check = [&] { CheckModel(file.proto, Escaped(file.path, 1000), file.options.limits, file.warnings); };
   try {
     return check();

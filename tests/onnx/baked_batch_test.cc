@@ -252,6 +252,58 @@ struct Rewritten {
   Shape at3, at1;
 };
 
+// Exported for one sample, its inputs given an open batch behind the exporter's back.
+std::string OpenFile(const std::string& shape, const std::string& out = "N, 2, 3") {
+  return "g (float[N, 6] x) => (float[" + out +
+         "] z) <float[6, 6] w = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, -0.1, -0.2, -0.3, "
+         "0.4, 0.5, 0.6, 0.7, -0.8, 0.9, 1, -1.1, 1.2, 0.3, 0.1, 0.2, 0.5, -0.4, 0.6, 0.7, 0.2, 0.1, -0.3, 0.8, 0.9}, int64[3] s = {" +
+         shape +
+         "}> { h = MatMul (x, w) r = Reshape (h, s) t = Transpose <perm = [0, 2, 1]> (r) p = Softmax (t) q = MatMul (r, p) z = MatMul (q, "
+         "r) }";
+}
+
+TEST(OpenBatch, OfAFileForOneSampleIsFound) {
+  for (const char* shape : {"1, 2, 3", "1, -1, 3", "1, 2, -1"}) {
+    for (const int64_t batch : {1, 3, 4}) {
+      const ImportedGraph imported = At(OpenFile(shape), batch);
+      EXPECT_EQ(imported.graph->value(imported.graph->outputs[0]).shape, (Shape{batch, 2, 3})) << shape;
+      EXPECT_EQ(imported.declared_batch, batch == 1 ? 0 : 1);
+      EXPECT_EQ(imported.warnings.size(), batch == 1 ? 0u : 1u);
+      for (const std::string& warning : imported.warnings) {
+        EXPECT_NE(warning.find("read as an export for one"), std::string::npos) << warning;
+      }
+    }
+  }
+}
+
+TEST(OpenBatch, OfAFileThatFitsIsAsItIs) {
+  const ImportedGraph imported = At(OpenFile("-1, 2, 3"), 4);
+  EXPECT_EQ(imported.declared_batch, 0);
+  EXPECT_TRUE(imported.warnings.empty());
+  // Made for two.
+  try {
+    At(OpenFile("2, 2, 3"), 4);
+    ADD_FAILURE() << "it is taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kShape);
+    EXPECT_NE(error.where().find("Reshape"), std::string::npos) << error.Describe();
+  }
+}
+
+TEST(OpenBatch, OfAFileForOneSampleTrainsAsAnyOther) {
+  const auto model = [](const std::string& shape) {
+    return Model::FromText("<ir_version: 10, opset_import: [\"\" : 17]>\n" + OpenFile(shape));
+  };
+  const std::vector<int64_t> sizes = {3, 5, 1};
+  const Trained open = Train(model("-1, 2, 3"), sizes);
+  for (const int devices : {1, 2}) {
+    for (const char* shape : {"1, 2, 3", "1, -1, 3"}) {
+      const Trained one = Train(model(shape), sizes, devices);
+      for (size_t i = 0; i < sizes.size(); ++i) EXPECT_NEAR(one.losses[i], open.losses[i], 1e-5 * open.losses[i]) << "step " << i;
+    }
+  }
+}
+
 // Extents of 4 that are the batch and extents of 4 that are not.
 const Rewritten kRewritten[] = {
     {"a target with the rest open",

@@ -88,6 +88,7 @@ TEST(Import, FirstDimensionsWithoutAMeaningAreTheBatch) {
   EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}}), both);
   EXPECT_EQ(axes("float[x_dynamic_axes_1, 2] x, float[z_dynamic_axes_1, 3] z", {.batch = 4, .shapes = {}}), both);
   EXPECT_EQ(axes("float[N, 2] x, float[?, 3] z", {.batch = 4, .shapes = {}}), both);
+  EXPECT_EQ(axes("float[s0, 2] x, float[s77, 3] z", {.batch = 4, .shapes = {}}), both);
   EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {{"unk__2", 5}}}), first);
   const std::map<std::string, Shape> equal = {{"x", Shape{4, 2}}, {"z", Shape{4, 3}}}, unequal = {{"x", Shape{4, 2}}, {"z", Shape{5, 3}}};
   EXPECT_EQ(axes("float[unk__1, 2] x, float[unk__2, 3] z", {.batch = 4, .shapes = {}, .inputs = equal}), both);
@@ -106,6 +107,62 @@ TEST(Import, TheBatchMayBeTheSecondDimension) {
   EXPECT_EQ(axes("time, batch_size, 3", {.batch = 4, .shapes = {{"time", 7}}}), std::vector<int>{1});
   EXPECT_EQ(axes("batch, batch_of_words, 3", {.batch = 4, .shapes = {{"batch_of_words", 7}}}), std::vector<int>{0});
   EXPECT_EQ(axes("time, N, 3", {.batch = 4, .shapes = {{"N", 7}}}), std::vector<int>{0});
+}
+
+// A number of steps, then samples: outputs begin with what all inputs have next. Of a single first place nobody can tell.
+TEST(Import, TheBatchIsWhatOutputsBeginWith) {
+  const auto axes = [](const std::string& inputs, const std::string& outputs, const ImportOptions& options) {
+    return ImportText(Onnx("g (" + inputs + ") => (" + outputs + ") { y = Identity(x) }"), options).batch_axes;
+  };
+  const ImportOptions batch{.batch = 4}, length{.batch = 2, .shapes = {{"N", 4}}};
+  EXPECT_EQ(axes("float[5, N, 3] x", "float[N, 2] y", batch), std::vector<int>{1});
+  EXPECT_EQ(axes("float[5, N, 3] x, float[7, N] z", "float[N, 2] y", batch), (std::vector<int>{1, 1}));
+  EXPECT_EQ(axes("float[T, N, 3] x, int64[N] lengths", "float[N, 2] y", {.batch = 4, .shapes = {{"T", 6}}}), (std::vector<int>{1, 0}));
+  EXPECT_EQ(axes("float[N, T, 3] x, int64[N] lengths", "float[N, 2] y", {.batch = 4, .shapes = {{"T", 6}}}), (std::vector<int>{0, 0}));
+  // Turned for a loss that wants time first.
+  EXPECT_EQ(axes("float[N, T, 3] x", "float[T, N, 3] y", {.batch = 4, .shapes = {{"T", 6}}}), std::vector<int>{0});
+  EXPECT_EQ(axes("float[1, N, 3] x", "float[N, 2] y", length), std::vector<int>{0});
+  EXPECT_EQ(axes("float[5, N, 3] x", "float[5, N, 3] y", length), std::vector<int>{0});
+  EXPECT_EQ(axes("float[5, N, 3] x, float[7, M] z", "float[N, 2] y", {.batch = 2, .shapes = {{"N", 4}, {"M", 3}}}),
+            (std::vector<int>{0, -1}));
+}
+
+// Older exporters write -1 for an extent that they do not know.
+TEST(Import, AnExtentOfMinusOneIsOpen) {
+  onnx::ModelProto proto;
+  ASSERT_TRUE(onnx::OnnxParser(Onnx("g (float[N, 2] x) => (float[N, 2] y) { y = Relu(x) }").c_str()).Parse(proto).IsOK());
+  for (auto* info : {proto.mutable_graph()->mutable_input(0), proto.mutable_graph()->mutable_output(0)}) {
+    info->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_value(-1);
+  }
+  const Model model = Model::FromBytes(proto.SerializeAsString(), "open");
+  const ImportedGraph imported = Import(model, {.batch = 3});
+  EXPECT_EQ(imported.batch_axes, std::vector<int>{0});
+  EXPECT_EQ(imported.graph->value(imported.graph->outputs[0]).shape, (Shape{3, 2}));
+  EXPECT_TRUE(imported.warnings.empty());
+}
+
+// ONNX's body of the operator squeezes the sample away where there is one.
+TEST(Import, AGridForOneSample) {
+  const std::string text = Onnx(R"(g (float[N, 2, 3] theta) => (float[N, 4, 5, 2] grid) <int64[3] rest = {1, 4, 5}>
+{ n = Shape <start = 0, end = 1> (theta)  size = Concat <axis = 0> (n, rest)  grid = AffineGrid (theta, size) })");
+  for (const int64_t batch : {1, 3}) {
+    const ImportedGraph imported = ImportText(text, {.batch = batch});
+    EXPECT_EQ(imported.graph->value(imported.graph->outputs[0]).shape, (Shape{batch, 4, 5, 2}));
+  }
+}
+
+// What a file says of a shape within it and is not so: what is made counts, and the first such value is named.
+TEST(Import, DeclaredExtentsThatContradictAreNamed) {
+  const auto warnings = [](const std::string& declared, const ImportOptions& options) {
+    return ImportText(Onnx("g (float[2, 3] x) => (float[2, 3] y) <float" + declared + " h> { h = Relu(x) y = Tanh(h) }"), options).warnings;
+  };
+  const std::vector<std::string> wrong = warnings("[2, 7]", {});
+  ASSERT_EQ(wrong.size(), 1u);
+  EXPECT_NE(wrong[0].find("declares 'h' as [2,7]"), std::string::npos) << wrong[0];
+  EXPECT_NE(wrong[0].find("makes [2,3]"), std::string::npos) << wrong[0];
+  for (const char* right : {"[2, 3]", "[N, 3]", "[?, 3]", "[0, 3]"}) EXPECT_TRUE(warnings(right, {}).empty()) << right;
+  // The file's own batch.
+  EXPECT_TRUE(warnings("[2, 3]", {.batch = 5}).empty());
 }
 
 // An input whose first extent happens to be the batch that the file was exported with, and that all samples share.
@@ -207,8 +264,21 @@ TEST(Import, TraditionalOperatorsSayWhatHelps) {
       "<ir_version: 10, opset_import: [\"\" : 17, \"ai.onnx.ml\" : 1]>\ng (float[2, 3] x) => (float[2, 3] y) { y = ai.onnx.ml.";
   EXPECT_EQ(FailureOf(head + "ZipMap <classlabels_int64s = [0, 1, 2]> (x) }", {}, &message), ErrorCode::kUnsupported);
   EXPECT_NE(message.find("'zipmap': False"), std::string::npos) << message;
-  EXPECT_EQ(FailureOf(head + "Scaler <offset = [1.0], scale = [1.0]> (x) }", {}, &message), ErrorCode::kUnsupported);
+  EXPECT_EQ(FailureOf(head + "SVMRegressor (x) }", {}, &message), ErrorCode::kUnsupported);
   EXPECT_NE(message.find("MLPRegressor"), std::string::npos) << message;
+}
+
+// Steps in front of a net are its preprocessing; their numbers are no weights.
+TEST(Import, StepsOfAPipelineAreWrittenOut) {
+  const auto import = [](const std::string& node) {
+    return ImportText(
+        "<ir_version: 10, opset_import: [\"\" : 17, \"ai.onnx.ml\" : 1]>\ng (float[2, 3] x) => (float[2, 3] y) { y = ai.onnx.ml." + node +
+        " (x) }");
+  };
+  EXPECT_EQ(Operators(*import("Scaler <offset = [1.0], scale = [2.0, 3.0, 0.5]>").graph), "Sub Mul");
+  EXPECT_EQ(Operators(*import("Normalizer <norm = \"L2\">").graph), "ReduceL2 Equal Where Div");
+  EXPECT_EQ(Operators(*import("Imputer <imputed_value_floats = [1.0, 2.0, 3.0], replaced_value_float = 5.0>").graph), "Equal Where");
+  EXPECT_THROW(import("Normalizer <norm = \"L3\">"), Error);
 }
 
 // Converters to half precision append their casts; onnxruntime sorts what it reads.

@@ -1,0 +1,106 @@
+#include "compiler/onnx/find_batch.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+namespace gradloom {
+namespace {
+
+// "s0", "s77": what torch.export calls an extent that nobody has named.
+bool IsNumbered(const std::string& symbol) {
+  return symbol.size() > 1 && symbol[0] == 's' &&
+         std::all_of(symbol.begin() + 1, symbol.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Whether whoever named the dimension says that it is the batch.
+bool IsCalledBatch(const onnx::TensorShapeProto::Dimension& dim) {
+  if (!dim.has_dim_param()) return false;
+  std::string name = dim.dim_param();
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name.starts_with("batch");
+}
+
+// Steps first and samples next, where nothing says so but the outputs: they begin with what inputs have as their second dimension, and have
+// nothing of the first. Of a single first place it is more likely the sample, and the next a length. Empty: there is no such symbol.
+std::string SecondOfInputs(const FedInputs& fed) {
+  if (fed.first_of_outputs.size() != 1) return "";
+  const std::string& symbol = *fed.first_of_outputs.begin();
+  bool second = false;
+  for (const auto* info : fed.infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    if (shape.dim_size() == 0 || symbol.empty()) return "";
+    const bool single = shape.dim(0).has_dim_value() && shape.dim(0).dim_value() < 2;
+    if (shape.dim(0).dim_param() == symbol) continue;
+    if (single || fed.of_outputs.contains(shape.dim(0).dim_param())) return "";
+    if (shape.dim_size() < 2 || shape.dim(1).dim_param() != symbol) return "";
+    second = true;
+  }
+  return second ? symbol : "";
+}
+
+}  // namespace
+
+std::string PlaceOf(const std::string& input, int axis) { return input + "[" + std::to_string(axis) + "]"; }
+
+std::string SymbolOf(const onnx::TensorShapeProto::Dimension& dim, const std::string& input, int axis) {
+  return dim.has_dim_param() && !dim.dim_param().empty() ? dim.dim_param() : PlaceOf(input, axis);
+}
+
+bool StaysAsDeclared(const onnx::ValueInfoProto& info, int axis, const ImportOptions& options) {
+  return info.type().tensor_type().shape().dim(axis).has_dim_value() && options.shapes.contains(PlaceOf(info.name(), axis));
+}
+
+bool IsMadeUp(const onnx::TensorShapeProto::Dimension& dim, const std::string& input) {
+  const std::string& symbol = dim.dim_param();
+  return !dim.has_dim_value() && (symbol.empty() || IsNumbered(symbol) || symbol.starts_with("unk__") ||
+                                  symbol.starts_with("DynamicDimension.") || symbol.starts_with(input + "_dynamic_axes_"));
+}
+
+BatchAxis FindBatch(const FedInputs& fed, const ImportOptions& options) {
+  const std::vector<const onnx::ValueInfoProto*>& infos = fed.infos;
+  const int axis = options.batch_axis;
+  std::map<std::string, int> votes;
+  BatchAxis batch;
+  int most = 0;
+  for (const auto* info : infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    if (shape.dim_size() == 0) continue;
+    if (shape.dim(0).has_dim_value()) {
+      if (batch.declared == 0 && shape.dim_size() > axis && !StaysAsDeclared(*info, axis, options))
+        batch.declared = shape.dim(axis).dim_value();
+      continue;
+    }
+    const std::string symbol = SymbolOf(shape.dim(0), info->name(), 0);
+    if (++votes[symbol] > most) {
+      most = votes[symbol];
+      batch.symbol = symbol;
+    }
+  }
+  bool first = false;
+  std::string next;
+  for (const auto* info : infos) {
+    const auto& shape = info->type().tensor_type().shape();
+    first = first || (shape.dim_size() > 0 && IsCalledBatch(shape.dim(0)));
+    if (next.empty() && shape.dim_size() > 1 && IsCalledBatch(shape.dim(1))) next = shape.dim(1).dim_param();
+  }
+  if (!first && !next.empty()) batch.symbol = next;
+  if (const std::string second = SecondOfInputs(fed); !first && next.empty() && !second.empty()) batch.symbol = second;
+  if (!batch.symbol.empty()) batch.declared = options.open_batch;
+  return batch;
+}
+
+int DeclaredBatchAxis(const onnx::ValueInfoProto& info, int64_t declared, const ImportOptions& options) {
+  const auto& shape = info.type().tensor_type().shape();
+  const auto has = [&](int axis) {
+    return axis < shape.dim_size() && shape.dim(axis).has_dim_value() && shape.dim(axis).dim_value() == declared &&
+           !StaysAsDeclared(info, axis, options);
+  };
+  if (has(options.batch_axis)) return options.batch_axis;
+  for (int axis = 0; options.batch_elsewhere && axis < 2; ++axis) {
+    if (has(axis)) return axis;
+  }
+  return -1;
+}
+
+}  // namespace gradloom
