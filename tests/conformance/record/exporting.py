@@ -129,7 +129,7 @@ def places(case: Case, module: nn.Module, model: onnx.ModelProto, batch: Batch, 
             found[name] = Place(starts[name] + np.arange(value.size).reshape(value.shape), name, True)
     missing = set(params) - {p.parameter for p in found.values()}
     if missing:
-        rest = {k: v for k, v in have.items() if k not in found and v.dtype == np.float32}
+        rest = {k: v for k, v in have.items() if k not in found and v.dtype in (np.float32, np.float64)}
         found |= _by_value(rest, {k: params[k] for k in missing}, starts)
         missing -= {p.parameter for p in found.values()}
     if missing:
@@ -171,7 +171,7 @@ def _by_tags(case: Case, module: nn.Module, batch: Batch, rest: dict[str, np.nda
     numbers = {}
     for name, p in tagged.named_parameters():
         numbers[name] = at
-        p.data = (torch.arange(at, at + p.numel()) * scale).view(p.shape)
+        p.data = (torch.arange(at, at + p.numel()) * scale).view(p.shape).to(p.dtype)
         at += p.numel()
     if at >= 2**24 or list(numbers) != list(params):
         raise Unmatched(f"{case.name}: cannot number the parameters")
@@ -180,7 +180,7 @@ def _by_tags(case: Case, module: nn.Module, batch: Batch, rest: dict[str, np.nda
     found, names = {}, list(params)
     begins = np.array([starts[n] for n in names])
     for k, v in initializers(model).items():
-        if k in rest and v.dtype == np.float32 and rest[k].shape == v.shape:
+        if k in rest and v.dtype in (np.float32, np.float64) and rest[k].shape == v.shape:
             number = v / scale
             if np.all(number == np.round(number)) and number.min() >= 1 and number.max() < at:
                 index = np.asarray(number, np.int64) - 1
