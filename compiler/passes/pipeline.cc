@@ -49,11 +49,24 @@ namespace {
 
 bool Trains(EntryKind kind) { return kind == EntryKind::kStep || kind == EntryKind::kAccumulate; }
 
+// What the file's own algorithm keeps gets its next values.
+void BindFileUpdates(PassContext& c) {
+  std::map<ValueId, ValueId> next_of;
+  for (const auto& [state, next] : c.file_updates) next_of.emplace(state, next);
+  // A statistic that is bound is not also kept by the node that makes it.
+  for (const Value& value : c.graph.values()) {
+    if (next_of.contains(value.next_of)) c.graph.value(value.id).next_of = kNoValue;
+  }
+  for (const auto& [state, next] : next_of) c.graph.value(next).next_of = state;
+}
+
 void RunTrainingView(PassContext& c) {
   GraphBuilder builder(c.graph, c.rules);
   // The file's own algorithm says itself what training does.
   const bool restores = c.recipe.mode == GraphMode::kTrain && !c.recipe.TrainsByFile();
   ApplyTrainingView(builder, Trains(c.kind) ? (restores ? ModelView::kTrain : ModelView::kAsWritten) : ModelView::kInference);
+  // Before anything removes what nobody reads; derivatives make further nodes that keep statistics, so once more with the loss.
+  if (c.recipe.TrainsByFile() && Trains(c.kind)) BindFileUpdates(c);
 }
 
 void RunSeedRandom(PassContext& c) {
@@ -111,21 +124,14 @@ void RunFuseMoves(PassContext& c) {
   FuseMoves(builder);
 }
 
-// The loss of the file's own algorithm is there; what it keeps gets its next values.
+// The loss of the file's own algorithm is there.
 void TakeFileLoss(PassContext& c) {
   c.loss = c.file_loss;
   if (c.graph.value(c.loss).shape.elements() != 1) {
     throw Error(ErrorCode::kShape, "the file's algorithm differentiates '" + Escaped(c.graph.value(c.loss).name) + "' " +
                                        c.graph.type(c.loss).ToString() + ", which is no single number that could be shown as loss");
   }
-  if (!Trains(c.kind)) return;
-  std::map<ValueId, ValueId> next_of;
-  for (const auto& [state, next] : c.file_updates) next_of.emplace(state, next);
-  // A statistic that is bound is not also kept by the node that makes it.
-  for (const Value& value : c.graph.values()) {
-    if (next_of.contains(value.next_of)) c.graph.value(value.id).next_of = kNoValue;
-  }
-  for (const auto& [state, next] : next_of) c.graph.value(next).next_of = state;
+  if (Trains(c.kind)) BindFileUpdates(c);
 }
 
 void RunAddLoss(PassContext& c) {

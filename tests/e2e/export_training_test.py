@@ -263,6 +263,29 @@ class ExportTrainingTest(unittest.TestCase):
         for name in ("mean", "variance", "scale", "w2"):
             np.testing.assert_allclose(trained[name], kept[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
+    def test_layers_that_are_fused(self):
+        """MatMul and Add, as TensorFlow's converter writes a dense layer, become one operator; the updates are nobody's operand meanwhile."""
+        rng = np.random.default_rng(5)
+        draw = lambda *shape: (rng.standard_normal(shape) * 0.4).astype(np.float32)
+        node = helper.make_node
+        width = int(np.load(self.path("data.npz"))["x"].shape[1])
+        nodes = [
+            node("MatMul", ["x", "w1"], ["p"], name="first"), node("Add", ["p", "b1"], ["h"], name="first_bias"), node("Relu", ["h"], ["a"], name="relu"),
+            node("MatMul", ["a", "w2"], ["q"], name="second"), node("Add", ["q", "b2"], ["scores"], name="second_bias"),
+        ]
+        dense = make_model(nodes, [("x", TensorProto.FLOAT, ["N", width])], [("scores", TensorProto.FLOAT, ["N", 3])],
+                           {"w1": draw(width, 5), "b1": draw(5), "w2": draw(5, 3), "b2": draw(3)})
+        onnx.save(dense, self.path("dense.onnx"))
+        self.save_weights("dense.onnx", "dense.safetensors")
+        self.train("dense.onnx", "dense", "--loss", LOSSES["classes"], "--optimizer", "adam", "--lr", "0.02")
+        self.run_command("export", "runs/dense", "--training", "--weights", "dense.safetensors", "-o", "dense_again.onnx")
+        self.train("dense_again.onnx", "dense_again")
+        self.expect_same("dense", "dense_again")
+        kept, again, first = self.weights("dense"), self.weights("dense_again"), {i.name: numpy_helper.to_array(i) for i in dense.graph.initializer}
+        for name, value in kept.items():
+            np.testing.assert_allclose(again[name], value, rtol=1e-4, atol=2e-6, err_msg=name)
+            self.assertFalse(np.array_equal(value, first[name]), name)
+
     def test_dropout(self):
         model = normalized()
         for node in model.graph.node:
