@@ -51,7 +51,7 @@ namespace {
 // But for the initial value, which is not needed once the state has it.
 bool SameState(const StateTensor& a, const StateTensor& b) {
   return a.name == b.name && a.kind == b.kind && a.dtype == b.dtype && a.shape == b.shape && a.layout == b.layout && a.offset == b.offset &&
-         a.bytes == b.bytes && a.parameter == b.parameter && a.places == b.places;
+         a.bytes == b.bytes && a.parameter == b.parameter && a.places == b.places && a.partial == b.partial;
 }
 
 bool SameConstant(const Constant& a, const Constant& b) {

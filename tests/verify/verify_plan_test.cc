@@ -401,6 +401,15 @@ TEST(VerifyPlan, RefusesPartsThatAreNotBroughtTogether) {
   ExpectFault(plan, "names", {"'w'", "has a part on each rank"});
 }
 
+// A plan with the same tensors, of which ranks hold the same in place of parts, is another one.
+TEST(VerifyPlan, ExtendsPlansWithTheSameParts) {
+  const Plan base = Sample("parts");
+  Plan other = base;
+  EXPECT_TRUE(Extends(other, base));
+  other.state[1].partial = false;
+  EXPECT_FALSE(Extends(other, base));
+}
+
 TEST(VerifyPlan, RefusesUnorderedCommunication) {
   Plan plan = EmptyPlan();
   ProgramBuilder b(plan, 2);
