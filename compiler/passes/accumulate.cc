@@ -1,11 +1,11 @@
 #include "compiler/passes/accumulate.h"
 
-#include <algorithm>
-#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "compiler/passes/rewrite_nodes.h"
 
 namespace gradloom {
 namespace {
@@ -15,15 +15,6 @@ ValueId SumState(GraphBuilder& b, ValueId parameter, bool partial) {
   const ValueId sum = b.graph().AddValue(value.name + "/grad_sum", value.dtype, value.shape, Role::kState);
   b.graph().value(sum).partial = partial;
   return sum;
-}
-
-// Of a graph's own nodes, what they read from now on in place of the keys.
-void Replace(const std::map<ValueId, ValueId>& replaced, Graph& graph) {
-  for (Node& node : graph.nodes) {
-    for (ValueId& id : node.inputs) {
-      if (const auto found = replaced.find(id); found != replaced.end()) id = found->second;
-    }
-  }
 }
 
 }  // namespace
@@ -85,10 +76,12 @@ void SumPartialStates(Graph& graph, int64_t bucket_bytes) {
     meetings.back().outputs.push_back(whole.at(id));
   }
   close();
-  Replace(whole, graph);
   std::vector<Node> nodes = std::exchange(graph.nodes, {});
   for (Node& meeting : meetings) graph.AddNode(std::move(meeting));
-  std::move(nodes.begin(), nodes.end(), std::back_inserter(graph.nodes));
+  for (Node& node : nodes) {
+    ReplaceIds(whole, node.inputs);
+    graph.nodes.push_back(std::move(node));
+  }
 }
 
 }  // namespace gradloom

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/passes/place_state.h"
+#include "compiler/passes/rewrite_nodes.h"
 
 namespace gradloom {
 
@@ -21,9 +22,7 @@ void CopyInputs(Graph& graph, const InputCopies& copies) {
     copied.emplace(id, copy);
   }
   for (Node& node : nodes) {
-    for (ValueId& id : node.inputs) {
-      if (const auto found = copied.find(id); found != copied.end()) id = found->second;
-    }
+    ReplaceIds(copied, node.inputs);
     graph.nodes.push_back(std::move(node));
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/passes/differentiate.h"
+#include "compiler/passes/rewrite_nodes.h"
 
 namespace gradloom {
 namespace {
@@ -73,9 +74,7 @@ class Expansion {
         return id != kNoValue && static_cast<size_t>(id) < reaches.size() && reaches[static_cast<size_t>(id)] && !moved.contains(id);
       });
       if (!depends || !leads) continue;
-      for (ValueId& id : copy.inputs) {
-        if (const auto found = moved.find(id); found != moved.end()) id = found->second;
-      }
+      ReplaceIds(moved, copy.inputs);
       for (ValueId& id : copy.outputs) {
         if (id == kNoValue) continue;
         const Value value = graph_.value(id);

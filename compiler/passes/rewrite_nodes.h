@@ -1,12 +1,20 @@
-// A pass that replaces nodes one by one.
+// Passes that put other nodes or values in the place of those there are.
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "compiler/graph/builder.h"
 
 namespace gradloom {
+
+// Each of `ids` that `replaced` has becomes what that has for it.
+inline void ReplaceIds(const std::map<ValueId, ValueId>& replaced, std::vector<ValueId>& ids) {
+  for (ValueId& id : ids) {
+    if (const auto found = replaced.find(id); found != replaced.end()) id = found->second;
+  }
+}
 
 // Runs rewrite(node) on every node, in whose place goes what it appends; false: the node stays. What is appended has the node's origin,
 // phase and device.

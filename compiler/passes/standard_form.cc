@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/passes/rewrite_nodes.h"
 #include "compiler/passes/standard_update.h"
 
 namespace gradloom {
@@ -19,9 +20,7 @@ class StandardForm {
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     std::map<std::string, std::string> left;  // operators of ours, by the first node of each
     for (Node& node : nodes) {
-      for (ValueId& id : node.inputs) {
-        if (const auto found = moved_.find(id); found != moved_.end()) id = found->second;
-      }
+      ReplaceIds(moved_, node.inputs);
       if (node.id < first_ || node.domain != kGradloomDomain) {
         if (!moved_.contains(node.outputs[0])) graph_.nodes.push_back(std::move(node));
         continue;
@@ -33,9 +32,7 @@ class StandardForm {
       for (size_t i = 0; i < made.size(); ++i) Move(node.outputs[i], made[i]);
     }
     b_.set_origin("");
-    for (ValueId& id : graph_.outputs) {
-      if (const auto found = moved_.find(id); found != moved_.end()) id = found->second;
-    }
+    ReplaceIds(moved_, graph_.outputs);
     if (!left.empty()) Refuse(left);
   }
 

@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "compiler/passes/rewrite_nodes.h"
+
 namespace gradloom {
 
 int64_t WidenParameters(GraphBuilder& builder, const std::vector<ValueId>& parameters) {
@@ -18,16 +20,11 @@ int64_t WidenParameters(GraphBuilder& builder, const std::vector<ValueId>& param
     narrow.emplace(id, builder.Cast(id, dtype));
   }
   builder.set_origin("");
-  const auto replace = [&](std::vector<ValueId>& ids) {
-    for (ValueId& id : ids) {
-      if (const auto found = narrow.find(id); found != narrow.end()) id = found->second;
-    }
-  };
   for (Node& node : nodes) {
-    replace(node.inputs);
+    ReplaceIds(narrow, node.inputs);
     graph.nodes.push_back(std::move(node));
   }
-  replace(graph.outputs);
+  ReplaceIds(narrow, graph.outputs);
   return static_cast<int64_t>(narrow.size());
 }
 
