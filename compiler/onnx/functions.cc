@@ -143,9 +143,9 @@ bool Importer::ExpandBySchema(const Node& node, const onnx::NodeProto& proto, co
   // An operator that we have both a row and a kernel for stays whole.
   const bool known = FindOp(node.domain, node.op) != nullptr && FindReference(node.domain, node.op) != nullptr;
   const Graph& graph = emitter().graph();
-  if (known && !HasOwnBody(graph, node) && !GivesScores(graph, node, output_names)) return false;
-  const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   const bool own = HasOwnBody(graph, node);
+  if (known && !own && !GivesScores(graph, node, output_names)) return false;
+  const onnx::OpSchema* schema = FindSchema(node.domain, node.op);
   if (schema == nullptr || (!own && !schema->HasFunction() && !schema->HasContextDependentFunction())) return false;
   CheckNode(emitter().graph(), node, *schema);
   CheckOperands(emitter().graph(), node);

@@ -28,16 +28,16 @@ std::string AffineGrid(const Graph& graph, const Node& node) {
   std::string columns;
   for (int k = 0; k < axes; ++k) {
     const std::string id = std::to_string(k), at = "at" + id + "_";
-    std::string others;
+    std::vector<int64_t> others;
     for (int other = 0; other < axes; ++other) {
-      if (other != k) others += (others.empty() ? "" : ", ") + std::to_string(other);
+      if (other != k) others.push_back(other);
     }
     text += at + "k = Constant <value_int = " + id + "> () " + at + "n = Gather (extents, " + at + "k) ";
     text += at + "i = Range (first_number, " + at + "n, step) " + at + "d = Mul (" + at + "i, two) ";
     text += at + "less = Sub (" + at + "n, step) " + at + "centred = Sub (" + at + "d, " + at + "less) ";
     text += at + "parts = " + (corners ? "Max (" + at + "less, step) " : "Identity (" + at + "n) ");
     text += at + "c = CastLike (" + at + "centred, theta) " + at + "p = CastLike (" + at + "parts, theta) ";
-    text += at + "x = Div (" + at + "c, " + at + "p) " + at + "others = Constant <value_ints = [" + others + "]> () ";
+    text += at + "x = Div (" + at + "c, " + at + "p) " + at + "others = Constant <value_ints = " + Spelled(others) + "> () ";
     text += at + "u = Unsqueeze (" + at + "x, " + at + "others) " + at + "e = Expand (" + at + "u, extents) ";
     text += at + "column = Unsqueeze (" + at + "e, last)\n";
     columns = at + "column, " + columns;
@@ -56,10 +56,8 @@ std::string AffineGrid(const Graph& graph, const Node& node) {
 
 // Over samples, which may be on several devices: sums know how to meet, a kernel for the whole does not.
 std::string MeanVariance(const std::vector<int64_t>& axes) {
-  std::string list;
-  for (int64_t axis : axes) list += (list.empty() ? "" : ", ") + std::to_string(axis);
-  return "axes = Constant <value_ints = [" + list +
-         "]> () mean = ReduceMean (X, axes) centred = Sub (X, mean) squares = Mul (centred, centred) variance = ReduceMean (squares, axes) "
+  return "axes = Constant <value_ints = " + Spelled(axes) +
+         "> () mean = ReduceMean (X, axes) centred = Sub (X, mean) squares = Mul (centred, centred) variance = ReduceMean (squares, axes) "
          "deviation = Sqrt (variance) least = Constant <value_float = 1e-9> () like = CastLike (least, X) divisor = Add (deviation, like) "
          "Y = Div (centred, divisor)";
 }
@@ -92,10 +90,9 @@ std::string Normalizer(const Graph& graph, const Node& node) {
 
 std::string Imputer(const Graph& graph, const Node& node) {
   if (!IsFloating(graph.value(node.inputs[0]).dtype)) {
-    std::string list;
-    for (const int64_t number : node.attributes.Ints("imputed_value_int64s")) list += (list.empty() ? "" : ", ") + std::to_string(number);
     return "gone = Constant <value_int = " + std::to_string(node.attributes.Int("replaced_value_int64", 0)) +
-           "> () missing = Equal (X, gone) numbers = Constant <value_ints = [" + list + "]> () Y = Where (missing, numbers, X)";
+           "> () missing = Equal (X, gone) numbers = Constant <value_ints = " + Spelled(node.attributes.Ints("imputed_value_int64s")) +
+           "> () Y = Where (missing, numbers, X)";
   }
   const double gone = node.attributes.Float("replaced_value_float", 0);
   const std::string missing = std::isnan(gone) ? "IsNaN (X)" : "Equal (X, gone)";
@@ -105,11 +102,10 @@ std::string Imputer(const Graph& graph, const Node& node) {
 }
 
 std::string OneHotEncoder(const Graph& /*graph*/, const Node& node) {
-  std::string list;
-  for (const int64_t number : node.attributes.Ints("cats_int64s")) list += (list.empty() ? "" : ", ") + std::to_string(number);
-  if (list.empty()) throw Error(ErrorCode::kUnsupported, "OneHotEncoder over strings");
-  return "x = Cast <to = 7> (X) last = Constant <value_ints = [-1]> () each = Unsqueeze (x, last) kinds = Constant <value_ints = [" + list +
-         "]> () same = Equal (each, kinds) Y = Cast <to = 1> (same)";
+  const std::vector<int64_t> kinds = node.attributes.Ints("cats_int64s");
+  if (kinds.empty()) throw Error(ErrorCode::kUnsupported, "OneHotEncoder over strings");
+  return "x = Cast <to = 7> (X) last = Constant <value_ints = [-1]> () each = Unsqueeze (x, last) kinds = Constant <value_ints = " +
+         Spelled(kinds) + "> () same = Equal (each, kinds) Y = Cast <to = 1> (same)";
 }
 
 constexpr std::string_view kMl = "ai.onnx.ml";
