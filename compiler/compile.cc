@@ -151,7 +151,7 @@ class Compiler {
     const std::vector<BatchShard> shards(static_cast<size_t>(copies()), {0, entry.batch});
     BindRanks(request, context, {{entry.batch, &context.graph}}, shards, false, entry);
     // Of the copies that have each part of the model, which sum what they have accumulated by themselves.
-    for (size_t r = 0; request.kind == EntryKind::kUpdate && SumsPartialStates() && r < entry.ranks.size(); ++r)
+    for (size_t r = 0; request.kind == EntryKind::kUpdate && plan_.HasPartialState() && r < entry.ranks.size(); ++r)
       entry.ranks[r].groups = {GroupOf(static_cast<int>(r) % stages_.count)};
     report_.passes_ms += MsSince(start);
     plan_.entries.push_back(std::move(entry));
@@ -286,10 +286,6 @@ class Compiler {
       rank.fetches = fetches;
     }
     entry.ranks.push_back(std::move(rank));
-  }
-
-  bool SumsPartialStates() const {
-    return std::any_of(plan_.state.begin(), plan_.state.end(), [](const StateTensor& state) { return state.partial; });
   }
 
   // The group of the devices that have a stage, one a copy of the model.

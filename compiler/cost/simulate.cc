@@ -395,12 +395,8 @@ SimulatedUpdate SimulateUpdate(const Plan& plan, int entry, const Cluster& clust
   return made;
 }
 
-double SimulatedUpdate::communication() const {
-  return static_cast<double>(batches) * batch.programs.front().communication + (update ? update->programs.front().communication : 0);
-}
-
-double SimulatedUpdate::exposed() const {
-  return static_cast<double>(batches) * batch.programs.front().exposed + (update ? update->programs.front().exposed : 0);
+double SimulatedUpdate::OfFirst(double SimulatedProgram::*what) const {
+  return static_cast<double>(batches) * batch.programs.front().*what + (update ? update->programs.front().*what : 0);
 }
 
 Cost CostOfLaunch(const Program& program, const Instruction& launch) {

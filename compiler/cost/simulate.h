@@ -52,8 +52,11 @@ struct SimulatedUpdate {
   double seconds() const { return static_cast<double>(batches) * batch.seconds + (update ? update->seconds : 0); }
   int64_t samples() const { return batches * batch.samples; }
   // Of the first program, seconds in which a meeting or a transfer goes on, and those of them in which no stream computes.
-  double communication() const;
-  double exposed() const;
+  double communication() const { return OfFirst(&SimulatedProgram::communication); }
+  double exposed() const { return OfFirst(&SimulatedProgram::exposed); }
+
+ private:
+  double OfFirst(double SimulatedProgram::*what) const;
 };
 
 // The same of a training entry, with the update of a plan that counts the batches of one.

@@ -46,6 +46,10 @@ int Plan::FindState(const std::string& name) const {
   return -1;
 }
 
+bool Plan::HasPartialState() const {
+  return std::any_of(state.begin(), state.end(), [](const StateTensor& tensor) { return tensor.partial; });
+}
+
 namespace {
 
 // But for the initial value, which is not needed once the state has it.

@@ -310,6 +310,8 @@ struct Plan {
   int FindEntry(EntryKind kind, int64_t batch) const;
   // The state tensor of this name, or -1.
   int FindState(const std::string& name) const;
+  // Whether there is a state of which each rank has a part.
+  bool HasPartialState() const;
 };
 
 // Whether `plan` is `base` with more behind it: targets, step parameters, places, groups, states, constants and entries of `base` are as

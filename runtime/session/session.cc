@@ -219,7 +219,7 @@ StepResult Session::Step(const Feeds& feeds, const std::function<const Feeds*()>
   Run(found, feeds, std::move(ahead));
   const int trained = last_entry_;
   result.loss = loss();
-  parts_apart_ = accumulates && HasPartialState();
+  parts_apart_ = accumulates && plan_->HasPartialState();
   result.updated = !accumulates || (batch_ + 1) % plan_->accumulate == 0;
   const bool updates_apart = result.updated && accumulates;
   if (updates_apart) {
@@ -300,7 +300,7 @@ void Session::KeepState() {
 // Ranks of one place have the same, but for parts of sums.
 size_t Session::KeptBy(size_t rank) const {
   const StateArena& arena = executor_->state();
-  size_t first = HasPartialState() ? rank : 0;
+  size_t first = plan_->HasPartialState() ? rank : 0;
   while (!arena.holds(first) || plan_->PlaceOf(first) != plan_->PlaceOf(rank)) ++first;
   return first;
 }
@@ -333,7 +333,7 @@ std::string Session::NonFiniteState() const {
   SavedState saved = SavedStateOf(*this);
   saved.get = [this](const StateTensor& state) { return executor_->state().Get(state); };
   std::string found = gradloom::NonFiniteState(saved);
-  if (communicator() == nullptr || (EachHoldsAll(*plan_, communicator()) && !HasPartialState())) return found;
+  if (communicator() == nullptr || (EachHoldsAll(*plan_, communicator()) && !plan_->HasPartialState())) return found;
   const std::vector<std::string> all = communicator()->AllGather(found);
   for (const StateTensor& state : plan_->state) {
     if (std::find(all.begin(), all.end(), state.name) != all.end()) return state.name;
@@ -413,10 +413,6 @@ std::optional<DeviceTensor> Session::FetchedOnDevice(std::string_view name) cons
   const Fetch& fetch = plan_->entries[static_cast<size_t>(last_entry_)].fetches[static_cast<size_t>(index)];
   if (overrun_ || !fetch.extents.empty()) return std::nullopt;
   return executor_->FetchedOnDevice(last_entry_, index);
-}
-
-bool Session::HasPartialState() const {
-  return std::any_of(plan_->state.begin(), plan_->state.end(), [](const StateTensor& state) { return state.partial; });
 }
 
 bool Session::PartsWait() const { return parts_apart_; }

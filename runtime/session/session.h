@@ -169,7 +169,6 @@ class Session {
   int FindEntry(EntryKind kind, const Feeds& feeds);
   [[noreturn]] void ThrowUnfit(EntryKind kind, const Feeds& feeds) const;
   void CheckApart() const;
-  bool HasPartialState() const;
   size_t KeptBy(size_t rank) const;
   Communicator* communicator() const { return options_.executor.communicator.get(); }
   void KeepFetches();
