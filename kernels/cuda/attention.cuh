@@ -336,11 +336,11 @@ GRADLOOM_DEVICE void AttentionData<T>::MakeStatistics(const Block& block, int64_
       if (dy != nullptr) weighted.at[r] += term * Dropped(b, h, queries.first + r, j, slopes.at[r]);
     }
   }
-  for (int r = 0; r < kTile<A>; ++r) {
+  for (int r = 0; r < kTile<A> && queries.first + r < queries.last; ++r) {
     const A top = block.Reduce(highest.at[r], Largest());
     const A factor = top == kNone ? A(0) : ::exp(highest.at[r] - top);
     const A all = block.Reduce(sum.at[r] * factor, Sum()), mean = block.Reduce(weighted.at[r] * factor, Sum());
-    if (block.thread() != 0 || queries.first + r >= queries.last) continue;
+    if (block.thread() != 0) continue;
     StatisticsOf(b, h, queries.first + r) = top == kNone ? RowStatistics<A>{0, 0, 0} : RowStatistics<A>{top, 1 / all, mean / all};
   }
 }

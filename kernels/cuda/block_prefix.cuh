@@ -7,12 +7,12 @@ namespace gradloom::cuda {
 
 // The sum of the values of all threads before this one; `total` gets that of all. All threads of the block call it.
 GRADLOOM_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* total) {
-#ifdef __CUDACC__
-  __shared__ int64_t sums[32];  // of warps
+  GRADLOOM_SHARED(memory, 32 * sizeof(int64_t));
+  int64_t* const sums = reinterpret_cast<int64_t*>(memory);  // of warps
   const int lane = block.thread() % 32, warp = block.thread() / 32;
   int64_t sum = value;
   for (int step = 1; step < 32; step *= 2) {
-    const int64_t before = __shfl_up_sync(0xFFFFFFFFu, sum, step);
+    const int64_t before = ShuffleUp(sum, step);
     if (lane >= step) sum += before;
   }
   if (lane == 31) sums[warp] = sum;
@@ -25,11 +25,6 @@ GRADLOOM_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* to
   }
   block.Sync();
   return before;
-#else
-  (void)block;
-  *total = value;
-  return 0;
-#endif
 }
 
 // The numbers become the sums of those in front of each, for one block; returns the sum of all.

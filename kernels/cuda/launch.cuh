@@ -1,12 +1,17 @@
 // How device code of ours begins: a function for each element, or one for each row with a block of threads.
 //
-// The same source is compiled twice: by nvcc for the device, and by the host's compiler for tests, where a grid is a loop and a block has
-// one thread. So arithmetic and indices are tested on machines without a GPU; what is left to a GPU is in this file.
+// The same source is compiled twice: by nvcc for the device, and by the host's compiler for tests, where the threads of a block take turns
+// (emulated_launch.h). So arithmetic, indices and what the threads of a block do together are tested on machines without a GPU; what is
+// left to a GPU is in this file.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
+#ifndef __CUDACC__
+#include <source_location>
+#endif
 #include <type_traits>
 #include <utility>
 
@@ -31,40 +36,90 @@ inline constexpr int kThreads = 256;  // of a block
 
 #ifdef __CUDACC__
 
-// The value of the thread of this warp whose number differs in the bits of `mask`. All threads of the warp call it together.
-template <typename T>
-GRADLOOM_DEVICE T ShuffleXor(const T& value, int mask) {
+GRADLOOM_DEVICE int ThreadOfBlock() { return static_cast<int>(threadIdx.x); }
+GRADLOOM_DEVICE void SyncBlock() { __syncthreads(); }
+GRADLOOM_DEVICE void SyncWarp() { __syncwarp(); }
+#define GRADLOOM_SHARED(memory, bytes) __shared__ alignas(16) unsigned char memory[bytes]
+
+#else
+
+// A meeting says where it is written, so that emulation can tell whether all threads come to the same one.
+using Place = std::source_location;
+inline int ThreadOfBlock() { return EmulatedThread(); }
+inline void SyncBlock(const Place& where = Place::current()) { EmulatedSync(where); }
+inline void SyncWarp(const Place& where = Place::current()) { EmulatedSyncWarp(where); }
+#define GRADLOOM_SHARED(memory, bytes) \
+  static const char memory##_name = 0; \
+  auto* const memory = static_cast<unsigned char*>(EmulatedShared(&memory##_name, bytes))
+
+#endif
+
+// What moves a value among the threads of a warp, which call it together: word by word on a device.
+template <typename T, typename Move>
+GRADLOOM_DEVICE T MovedByWords(const T& value, Move move) {
+  static_assert(std::is_trivially_copyable_v<T>);
   constexpr int kWords = (sizeof(T) + 3) / 4;
   union {
     T value;
     unsigned words[kWords];
   } all{value};
-  for (int k = 0; k < kWords; ++k) all.words[k] = __shfl_xor_sync(0xFFFFFFFFu, all.words[k], mask);
+  for (int k = 0; k < kWords; ++k) all.words[k] = move(all.words[k]);
   return all.value;
 }
 
-// The threads that share a row. All of them call the same members in the same order.
+// The value of the thread whose number in the warp differs in the bits of `mask`.
+template <typename T>
+GRADLOOM_DEVICE T ShuffleXor(const T& value, int mask) {
+  return MovedByWords(value, [mask](unsigned word) {
+#ifdef __CUDACC__
+    return __shfl_xor_sync(0xFFFFFFFFu, word, mask);
+#else
+    return EmulatedShuffle(word, (EmulatedThread() % 32) ^ mask);
+#endif
+  });
+}
+
+// The value of the thread whose number in the warp is `step` less; its own where there is none.
+template <typename T>
+GRADLOOM_DEVICE T ShuffleUp(const T& value, int step) {
+  return MovedByWords(value, [step](unsigned word) {
+#ifdef __CUDACC__
+    return __shfl_up_sync(0xFFFFFFFFu, word, step);
+#else
+    const int lane = EmulatedThread() % 32;
+    return EmulatedShuffle(word, lane < step ? lane : lane - step);
+#endif
+  });
+}
+
+// The kThreads threads that share a row. All of them call the same members in the same order.
 struct Block {
-  GRADLOOM_DEVICE int thread() const { return static_cast<int>(threadIdx.x); }
-  GRADLOOM_DEVICE int threads() const { return static_cast<int>(blockDim.x); }
-  GRADLOOM_DEVICE void Sync() const { __syncthreads(); }
+  GRADLOOM_DEVICE int thread() const { return ThreadOfBlock(); }
+  GRADLOOM_DEVICE int threads() const { return kThreads; }
+#ifdef __CUDACC__
+  GRADLOOM_DEVICE void Sync() const { SyncBlock(); }
+#else
+  void Sync(const Place& where = Place::current()) const { SyncBlock(where); }
+#endif
 
   // combine(a, b) over the values of all threads, in one order whatever the timing; every thread gets it. `combine` is associative up to
   // rounding; T has at most 16 bytes.
   template <typename T, typename Combine>
   GRADLOOM_DEVICE T Reduce(T value, Combine combine) const {
-    __shared__ alignas(16) unsigned char memory[32 * 16];
     static_assert(sizeof(T) <= 16 && std::is_trivially_copyable_v<T>);
+    GRADLOOM_SHARED(memory, 32 * 16);
     T* const shared = reinterpret_cast<T*>(memory);
     for (int step = 16; step > 0; step >>= 1) value = combine(value, ShuffleXor(value, step));
     if (thread() % 32 == 0) shared[thread() / 32] = value;
-    __syncthreads();
+    Sync();
     value = shared[0];
     for (int warp = 1; warp < threads() / 32; ++warp) value = combine(value, shared[warp]);
-    __syncthreads();
+    Sync();
     return value;
   }
 };
+
+#ifdef __CUDACC__
 
 template <typename F>
 __global__ void __launch_bounds__(kThreads) ElementsKernel(int64_t n, const F f) {
@@ -86,7 +141,7 @@ void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   GRADLOOM_CUDA(cudaGetLastError());
 }
 
-// f(block, row) for all rows in [0, rows), in no order, each with a block of kThreads threads.
+// f(block, row) for all rows in [0, rows), in no order, each with a block of kThreads threads, which may have had another row before.
 template <typename F>
 void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
@@ -96,29 +151,24 @@ void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
 
 #else
 
-struct Block {
-  int thread() const { return 0; }
-  int threads() const { return 1; }
-  void Sync() const {}
-  template <typename T, typename Combine>
-  T Reduce(T value, Combine) const {
-    return value;
-  }
-};
-
+// In a few warps.
 template <typename F>
 void ForEachElement(int64_t n, cudaStream_t stream, const F& f) {
   if (n <= 0) return;
-  EmulatedLaunch(stream, [n, f] {
-    for (int64_t i = 0; i < n; ++i) f(i);
+  constexpr int64_t kLanes = 32, kFew = 4;
+  const int64_t blocks = std::min((n + kLanes - 1) / kLanes, kFew);
+  EmulatedGrid(stream, blocks, kLanes, [n, blocks, f](int64_t block) {
+    for (int64_t i = block * kLanes + ThreadOfBlock(); i < n; i += blocks * kLanes) f(i);
   });
 }
 
+// Half as many blocks as rows, so that a block goes from row to row, as in a large launch.
 template <typename F>
 void ForEachRow(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
-  EmulatedLaunch(stream, [rows, f] {
-    for (int64_t row = 0; row < rows; ++row) f(Block{}, row);
+  const int64_t blocks = (rows + 1) / 2;
+  EmulatedGrid(stream, blocks, kThreads, [rows, blocks, f](int64_t block) {
+    for (int64_t row = block; row < rows; row += blocks) f(Block{}, row);
   });
 }
 
@@ -154,8 +204,8 @@ GRADLOOM_DEVICE void Report(DataFault* fault, int site, FaultKind kind, int64_t 
 #ifdef __CUDA_ARCH__
   if (atomicCAS(&fault->site, -1, site) != -1) return;
 #else
-  if (fault->site != -1) return;
-  fault->site = site;
+  int none = -1;
+  if (!__atomic_compare_exchange_n(&fault->site, &none, site, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
 #endif
   fault->kind = kind;
   fault->value = value;

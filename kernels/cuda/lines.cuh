@@ -19,24 +19,28 @@ struct Alone {
   }
 };
 
-#ifdef __CUDACC__
-
 // The 32 threads of a warp, with the members of Block. `combine` is commutative, so that all of them get the same bits.
 struct Warp {
-  GRADLOOM_DEVICE int thread() const { return static_cast<int>(threadIdx.x % 32); }
+  GRADLOOM_DEVICE int thread() const { return ThreadOfBlock() % 32; }
   GRADLOOM_DEVICE int threads() const { return 32; }
-  GRADLOOM_DEVICE void Sync() const { __syncwarp(); }
+#ifdef __CUDACC__
+  GRADLOOM_DEVICE void Sync() const { SyncWarp(); }
+#else
+  void Sync(const Place& where = Place::current()) const { SyncWarp(where); }
+#endif
   template <typename T, typename Combine>
   GRADLOOM_DEVICE T Reduce(T value, Combine combine) const {
-    static_assert(std::is_trivially_copyable_v<T>);
     for (int step = 16; step > 0; step >>= 1) value = combine(value, ShuffleXor(value, step));
     return value;
   }
 };
 
+inline constexpr int kWarps = kThreads / 32;  // of a block
+
+#ifdef __CUDACC__
+
 template <typename F>
 __global__ void __launch_bounds__(kThreads) WarpRowsKernel(int64_t rows, const F f) {
-  constexpr int kWarps = kThreads / 32;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; row < rows; row += step) f(Warp{}, row);
 }
@@ -45,20 +49,20 @@ __global__ void __launch_bounds__(kThreads) WarpRowsKernel(int64_t rows, const F
 template <typename F>
 void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
-  const int64_t blocks = (rows + kThreads / 32 - 1) / (kThreads / 32);
+  const int64_t blocks = (rows + kWarps - 1) / kWarps;
   WarpRowsKernel<<<static_cast<unsigned>(blocks < 65536 ? blocks : 65536), kThreads, 0, stream>>>(rows, f);
   GRADLOOM_CUDA(cudaGetLastError());
 }
 
 #else
 
-using Warp = Alone;
-
+// Half as many warps as rows, as in ForEachRow.
 template <typename F>
 void ForEachRowByWarp(int64_t rows, cudaStream_t stream, const F& f) {
   if (rows <= 0) return;
-  EmulatedLaunch(stream, [rows, f] {
-    for (int64_t row = 0; row < rows; ++row) f(Warp{}, row);
+  const int64_t blocks = (rows + 2 * kWarps - 1) / (2 * kWarps);
+  EmulatedGrid(stream, blocks, kThreads, [rows, blocks, f](int64_t block) {
+    for (int64_t row = block * kWarps + ThreadOfBlock() / 32; row < rows; row += blocks * kWarps) f(Warp{}, row);
   });
 }
 

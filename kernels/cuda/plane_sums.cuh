@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "kernels/cuda/atomics.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace gradloom::cuda {
@@ -37,12 +38,7 @@ struct PlaneSums {
     double rest = term * unit;
     for (int word = 0; word < kWords; ++word) {
       const int64_t whole = ::llrint(rest);
-      int64_t* const to = sums + (plane * elements + element) * kWords + word;
-#ifdef __CUDA_ARCH__
-      atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(whole));
-#else
-      *to += whole;
-#endif
+      AtomicAdd(sums + (plane * elements + element) * kWords + word, whole);
       rest = (rest - static_cast<double>(whole)) * finer;
     }
   }

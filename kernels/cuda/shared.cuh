@@ -8,11 +8,7 @@ namespace gradloom::cuda {
 // Array `kArray` of a kernel: kCount elements, whose values are undefined at first. The same arguments give the same memory.
 template <int kArray, typename T, int kCount>
 GRADLOOM_DEVICE T* Shared() {
-#ifdef __CUDACC__
-  __shared__ alignas(16) unsigned char memory[sizeof(T) * kCount];
-#else
-  alignas(16) static thread_local unsigned char memory[sizeof(T) * kCount];
-#endif
+  GRADLOOM_SHARED(memory, sizeof(T) * kCount);
   return reinterpret_cast<T*>(memory);
 }
 

@@ -1,4 +1,5 @@
 // Images and their columns, and maxima put back where they were.
+#include "kernels/cuda/atomics.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/rows/unfold.h"
 
@@ -97,14 +98,6 @@ std::unique_ptr<Kernel> MakeIm2Col(const KernelCall& call, const KernelSite&) {
   });
 }
 
-GRADLOOM_DEVICE void RaiseAtomically(int64_t* to, int64_t value) {
-#ifdef __CUDA_ARCH__
-  atomicMax(reinterpret_cast<long long*>(to), static_cast<long long>(value));
-#else
-  *to = *to < value ? value : *to;
-#endif
-}
-
 // Which element comes to which place, then the elements: where several have one place the last has it, in whatever order they come.
 void FindSources(int64_t n, const Indices& places, const Places& plain, int64_t points, const AxisNumbers& steps, int64_t outputs,
                  int64_t* sources, const IndexFault& fault, cudaStream_t stream) {
@@ -117,7 +110,7 @@ void FindSources(int64_t n, const Indices& places, const Places& plain, int64_t 
         int64_t index[kMaxRank], to = 0;
         plain(place, index);
         for (int axis = 0; axis < plain.rank; ++axis) to += index[axis] * steps[axis];
-        RaiseAtomically(sources + to, i);
+        AtomicMax(sources + to, i);
       });
 }
 

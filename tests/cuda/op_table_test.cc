@@ -8,8 +8,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iomanip>
 #include <map>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -54,15 +56,21 @@ double LargestOf(const std::vector<Tensor>& tensors) {
   return largest;
 }
 
-// "" or where they differ. Sums are made in another order, and functions are other approximations: some roundings of the largest element,
-// or of operands that cancel.
-std::string Difference(const Tensor& got, const Tensor& wanted, double operands) {
-  const double largest = std::max({LargestOf({wanted}), operands / 20, 1e-3});
-  const double allowed = IsFloating(wanted.dtype()) ? 40 * Epsilon(wanted.dtype()) * largest : 0;
+// "" or where they differ. Functions are other approximations: some roundings of the largest element, or of operands that cancel. Sums are
+// made in another order, of as many operands as there are for an element, in float32 at least.
+std::string Difference(const Tensor& got, const Tensor& wanted, const std::vector<Tensor>& inputs) {
+  const double operands = LargestOf(inputs), largest = std::max({LargestOf({wanted}), operands / 20, 1e-3});
+  int64_t elements = 0;
+  for (const Tensor& input : inputs) elements = std::max(elements, input.defined() ? input.elements() : 0);
+  const double sum = operands * static_cast<double>(elements / std::max<int64_t>(wanted.elements(), 1));
+  const double roundings = 40 * Epsilon(wanted.dtype()) * largest + std::min(Epsilon(wanted.dtype()), Epsilon(DType::kFloat32)) * sum;
+  const double allowed = IsFloating(wanted.dtype()) ? roundings : 0;
   for (int64_t i = 0; i < wanted.elements(); ++i) {
     const double g = ElementAsDouble(got.view(), i), w = ElementAsDouble(wanted.view(), i);
     if (g == w || (std::isnan(g) && std::isnan(w)) || std::fabs(g - w) <= allowed) continue;
-    return "[" + std::to_string(i) + "]: " + std::to_string(g) + " instead of " + std::to_string(w);
+    std::ostringstream text;
+    text << std::setprecision(17) << "[" << i << "]: " << g << " instead of " << w;
+    return text.str();
   }
   return "";
 }
@@ -98,7 +106,7 @@ void CompareRow(const KernelRow& row, const KernelCall& call, const std::vector<
       const std::vector<Tensor> got = RunKernel(row, call, inputs, alias);
       for (size_t k = 0; k < got.size(); ++k) {
         if (!got[k].defined()) continue;
-        EXPECT_EQ(Difference(got[k], wanted[k], LargestOf(inputs)), "")
+        EXPECT_EQ(Difference(got[k], wanted[k], inputs), "")
             << Describe(call) << " output " << k << " by " << row.name << (alias == nullptr ? "" : " in place");
       }
     } catch (const Error& error) {
