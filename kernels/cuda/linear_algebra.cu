@@ -32,7 +32,9 @@ GRADLOOM_DEVICE int64_t PivotOf(const Threads& block, const double* m, int64_t n
     if (magnitude != magnitude) magnitude = INFINITY;
     if (magnitude > best.magnitude) best = {magnitude, place};
   }
-  return block.Reduce(best, Larger()).place;
+  const int64_t place = block.Reduce(best, Larger()).place;
+  block.Sync();  // all have read: rows may be exchanged
+  return place;
 }
 
 GRADLOOM_DEVICE void Exchange(double& a, double& b) {

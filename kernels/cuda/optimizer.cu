@@ -152,7 +152,9 @@ struct Coefficients {
       *shared = {scalar::MakeStep<T>(options, scalars.lr[0] * lr_scale, *scalars.step), clip, scalars.Applies()};
     }
     block.Sync();
-    return *shared;
+    const Prepared<Rule, T> prepared = *shared;
+    block.Sync();  // the block's next row is prepared in the same place
+    return prepared;
   }
 };
 

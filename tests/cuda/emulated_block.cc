@@ -17,7 +17,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <source_location>
 #include <utility>
 
@@ -65,14 +64,14 @@ class Runner {
     body_ = &body;
     threads_ = threads;
     warps_ = threads / kLanes;
-    Tell(this);
-    const bool backwards = random_() % 2 == 0;
+    const bool backwards = Drawn(2) == 0;
     for (int64_t k = 0; k < blocks; ++k) {
       block_ = backwards ? blocks - 1 - k : k;
       for (int w = 0; w < warps_; ++w) ready_[w] = ~0u, at_warp_[w] = at_block_[w] = 0;
       gone_ = 0;
       shared_used_ = num_shared_ = 0;
       Forget();
+      Tell(this);
       Draw();
       SwitchTo(Next());
     }
@@ -87,14 +86,15 @@ class Runner {
     At(where, at_all_ == 0, &block_place_);
     ready_[w] &= ~(1u << now_ % kLanes);
     at_block_[w] |= 1u << now_ % kLanes;
-    Tell(&at_all_);
+    void* const meeting = &meetings_[0][block_turns_[now_] ^= 1];
+    Tell(meeting);
     if (++at_all_ == threads_) {
       at_all_ = 0;
-      for (int k = 0; k < warps_; ++k) ready_[k] = std::exchange(at_block_[k], 0);
+      for (int k = 0; k < warps_; ++k) ready_[k] = at_block_[k], at_block_[k] = 0;
       Draw();
     }
     SwitchTo(Next());
-    Hear(&at_all_);
+    Hear(meeting);
   }
 
   GRADLOOM_UNWATCHED void MeetWarp(const Place& where, bool orders_memory) {
@@ -102,10 +102,11 @@ class Runner {
     At(where, at_warp_[w] == 0, &warp_place_[w]);
     ready_[w] &= ~(1u << now_ % kLanes);
     at_warp_[w] |= 1u << now_ % kLanes;
-    if (orders_memory) Tell(&at_warp_[w]);
-    if (at_warp_[w] == ~0u) ready_[w] = std::exchange(at_warp_[w], 0);
+    void* const meeting = &meetings_[1 + w][warp_turns_[now_] ^= 1];
+    if (orders_memory) Tell(meeting);
+    if (at_warp_[w] == ~0u) ready_[w] = ~0u, at_warp_[w] = 0;
     SwitchTo(Next());
-    if (orders_memory) Hear(&at_warp_[w]);
+    if (orders_memory) Hear(meeting);
   }
 
   // Words lie in two places in turns: who writes the one again has met the others since they read it.
@@ -207,12 +208,20 @@ class Runner {
     }
   }
 
+  // A number in [0, n), by xorshift.
+  GRADLOOM_UNWATCHED int Drawn(int n) {
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    return static_cast<int>(random_ % static_cast<uint64_t>(n));
+  }
+
   // The order in which threads go on.
-  void Draw() {
-    turn_ = static_cast<int>(random_() % kLanes);
-    warp_turn_ = static_cast<int>(random_() % static_cast<unsigned>(warps_));
-    upwards_ = random_() % 2 == 0;
-    together_ = random_() % 2 == 0;
+  GRADLOOM_UNWATCHED void Draw() {
+    turn_ = Drawn(kLanes);
+    warp_turn_ = Drawn(warps_);
+    upwards_ = Drawn(2) == 0;
+    together_ = Drawn(2) == 0;
   }
 
   // A thread that can go on. Warps go on as far as they can, one after the other, or a step each, as drawn.
@@ -246,7 +255,8 @@ class Runner {
   }
 
   [[noreturn]] GRADLOOM_UNWATCHED __attribute__((noinline)) void Leave(Stack& mine, Stack& other) {
-    const bool begins = &other != &main_ && !std::exchange(other.begun, true);
+    const bool begins = &other != &main_ && !other.begun;
+    other.begun = true;
 #if defined(__SANITIZE_ADDRESS__)
     const bool main = &other == &main_;
     __sanitizer_start_switch_fiber(&mine.fiber, main ? main_.from : other.memory, main ? main_.from_bytes : kStackBytes);
@@ -298,12 +308,16 @@ class Runner {
   Place block_place_, warp_place_[kMostWarps];
   int turn_ = 0, warp_turn_ = 0;
   bool upwards_ = true, together_ = false;
-  std::minstd_rand random_{1};
+  uint64_t random_ = 0x9E3779B97F4A7C15;
   std::unique_ptr<Stack[]> stacks_;
   Stack main_;
   Stack* left_ = nullptr;
   unsigned exchanged_[2][kMostThreads] = {};
   uint8_t turns_[kMostThreads] = {};
+  // Names of the meetings of the block and of each warp for ThreadSanitizer, two in turns: a thread may come to the next one before another
+  // has gone on from this.
+  char meetings_[1 + kMostWarps][2] = {};
+  uint8_t block_turns_[kMostThreads] = {}, warp_turns_[kMostThreads] = {};
   unsigned char* shared_ = nullptr;
   size_t shared_used_ = 0;
   int num_shared_ = 0;
