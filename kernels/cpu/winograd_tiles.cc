@@ -68,7 +68,7 @@ std::string RejectsWinogradShapes(const KernelCall& call) {
   const WinogradExtents n = WinogradExtents::Of(call);
   const WinogradExtents computed = call.op == "ConvGradInput" ? n.Transposed() : n;
   // Transforming a filter takes as long as so many tiles' products with it, and the transforms of tiles a fifth of what is saved at the
-  // most (docs/benchmarks.md, "Fewer products").
+  // most (docs/benchmarks.md, "Winograd convolutions").
   constexpr int64_t kTilesOfFilters = 40, kFewestChannels = 32, kMostFilters = 1 << 20;
   if (std::min(n.x_channels, n.y_channels) < kFewestChannels) return "few channels";
   // Their planes would be 64 MiB and more.
