@@ -1,4 +1,4 @@
-// Data sets and their batches.
+// Data sets, and their batches.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ namespace gradloom {
 inline namespace v1 {
 
 struct DataOptions {
-  Settings columns{};        // model input or target -> array or columns of the file: {"features", "CRIM..LSTAT"}; none: guessed
+  Settings columns{};  // model input or target -> array or columns of the file: {"features", "CRIM..LSTAT"}; none: chosen by docs/data.md
   Settings transforms{};     // input or target -> transform, in order: {"features", "standardize"}
-  std::string eval_path{};   // evaluation data of the same form
+  std::string eval_path{};   // evaluation data of the same format
   std::string eval_split{};  // or a share to hold back: "20%", "tail:20%"
   int64_t seed = 0;          // of that split
   std::string format{};      // of all files: csv, tsv, npz, npy, idx, tokens, images; empty: by their names
 };
 
 struct BatchOptions {
-  int64_t size = 32;      // samples of a batch; the last one of an epoch has what is left
+  int64_t size = 32;      // samples per batch; the last one of an epoch has the rest
   int64_t epoch = 0;      // from 0
-  int64_t seed = 0;       // with the epoch it says the order
-  bool in_order = false;  // as the file has them
+  int64_t seed = 0;       // decides the order, together with the epoch
+  bool in_order = false;  // in the order of the file
 };
 
 namespace internal {
 
-// What a data set is once it is read. A plan says what is read: so it may be read when the first batch of it is wanted.
+// A data set once it is read. How to read it depends on a plan, so it may be read only when its first batch is used.
 struct DatasetState {
   std::string path;
   DataOptions options;
@@ -69,7 +69,7 @@ struct DatasetState {
   }
 };
 
-// The batches of an epoch; made when the first is wanted.
+// The batches of an epoch, made when the first is used.
 struct BatchesState {
   std::shared_ptr<DatasetState> data;
   BatchOptions options;
@@ -103,7 +103,7 @@ struct BatchArrays {
 
 }  // namespace internal
 
-// One batch of an epoch, there until the next one is wanted.
+// One batch of an epoch, valid until the next one is used.
 class Batch {
  public:
   int64_t index() const { return index_; }
@@ -146,7 +146,7 @@ class BatchRange {
       ++index_;
       return *this;
     }
-    // Against the end alone. A data set has a row at least, so it need not be read to know that it has a first batch.
+    // Compares with the end only. A data set has at least one row, so it need not be read to know that it has a first batch.
     bool operator!=(const Iterator&) const { return index_ == 0 || index_ < state_->Count(); }
 
    private:
@@ -169,14 +169,14 @@ class BatchRange {
 // A table of samples. Copies share it.
 class Dataset {
  public:
-  // Read when a session steps on the first batch of it, as that session's plan wants it.
+  // Read when a session steps on its first batch, for that session's plan.
   explicit Dataset(const std::string& path, DataOptions options = {}) : state_(std::make_shared<internal::DatasetState>()) {
     state_->path = path;
     state_->options = std::move(options);
   }
   // Read now.
   Dataset(const std::string& path, const Plan& plan, DataOptions options = {}) : Dataset(path, std::move(options)) { state_->Read(plan); }
-  // Of tensors whose first axis is the sample. Copies them.
+  // Copies tensors whose first axis is the sample.
   explicit Dataset(const Feeds& columns) : state_(std::make_shared<internal::DatasetState>()) {
     const internal::FeedArrays arrays(columns);
     GradloomDataset* made = nullptr;
@@ -189,7 +189,7 @@ class Dataset {
     internal::Check(internal::Api().GetDatasetRows(c(), &rows));
     return rows;
   }
-  // What was held back or given for evaluation. Throws Error where there is nothing.
+  // The data held back or given for evaluation. Throws Error if there is none.
   Dataset Eval() const {
     c();
     if (state_->eval == nullptr) throw Error(GRADLOOM_E_CONFIG, "E-CONFIG", "nothing was held back for evaluation", state_->path);
@@ -202,7 +202,7 @@ class Dataset {
     return BatchRange(std::make_shared<internal::BatchesState>(internal::BatchesState{state_, options, nullptr}));
   }
 
-  // Reads it as the plan wants it, if it was not read before.
+  // Reads it for the plan, unless it was read before.
   void Read(const Plan& plan) const { state_->Read(plan); }
   GradloomDataset* c() const { return state_->Handle(); }
 

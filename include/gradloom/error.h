@@ -10,7 +10,7 @@
 namespace gradloom {
 inline namespace v1 {
 
-// What went wrong, where, and what to do about it.
+// An error: what is wrong, where, and what to do about it.
 class Error : public std::exception {
  public:
   Error(GradloomErrorCode code, std::string name, std::string message, std::string where = {}, std::string help = {})
@@ -26,7 +26,7 @@ class Error : public std::exception {
   const std::string& where() const { return where_; }  // file, ONNX node, shapes; may be empty
   const std::string& help() const { return help_; }    // may be empty
 
-  // All of it.
+  // The whole text.
   const char* what() const noexcept override { return all_.c_str(); }
 
  private:
@@ -36,14 +36,14 @@ class Error : public std::exception {
 
 namespace internal {
 
-// The table. Throws Error where the library is another version's.
+// The table. Throws Error if the library has another version.
 inline const GradloomApi& Api() {
   static const GradloomApi* const api = GradloomGetApi(GRADLOOM_API_VERSION);
   if (api == nullptr) throw Error(GRADLOOM_E_VERSION, "E-VERSION", "the library has no such version of the interface");
   return *api;
 }
 
-// Throws what the status says, and releases it.
+// Throws the error of the status, if any, and releases it.
 inline void Check(GradloomStatus* status) {
   if (status == nullptr) return;
   const GradloomApi& api = Api();
@@ -52,19 +52,19 @@ inline void Check(GradloomStatus* status) {
               api.GetErrorHelp(status));
 }
 
-// A handle that several may hold.
+// A shared handle.
 template <typename T>
 std::shared_ptr<T> Shared(T* handle, void (*release)(T*)) {
   return std::shared_ptr<T>(handle, release);
 }
 
-// The text of a handle, which is released.
+// The text of a handle; releases the handle.
 inline std::string Take(GradloomText* text) {
   const std::unique_ptr<GradloomText, void (*)(GradloomText*)> owner(text, Api().ReleaseText);
   return std::string(Api().GetTextData(text), Api().GetTextBytes(text));
 }
 
-// A struct of the C table that knows its size.
+// A struct of the C table with its size set.
 template <typename T>
 T Sized() {
   T made{};
@@ -79,15 +79,15 @@ inline std::string LibraryVersion() { return internal::Api().GetLibraryVersion()
 
 struct DeviceInfo {
   std::string device;  // as Compile and locations name it: "cpu", "cuda:0"
-  std::string name;    // the maker's
-  std::string isa;     // what kernels are chosen by: "avx512", "sm_90"
+  std::string name;    // the vendor's name for it
+  std::string isa;     // decides which kernels are chosen: "avx512", "sm_90"
   std::string uuid;    // of a GPU
-  int64_t units = 0;   // cores; multiprocessors
+  int64_t units = 0;   // cores, or multiprocessors
   int64_t memory_total_bytes = 0;
   int64_t memory_free_bytes = 0;  // now
 };
 
-// Of this machine: the CPU first, then the GPUs.
+// The devices of this machine: the CPU first, then the GPUs.
 inline size_t DeviceCount() {
   size_t count = 0;
   internal::Check(internal::Api().GetDeviceCount(&count));
@@ -99,8 +99,8 @@ inline DeviceInfo GetDeviceInfo(size_t index) {
   return {info.device, info.name, info.isa, info.uuid, info.units, info.memory_total_bytes, info.memory_free_bytes};
 }
 
-// What Compile takes, from now on and in all of the process, where nothing that it is given names devices ("cuda:0"); "": what the
-// configuration has by itself, again.
+// Sets the devices that Compile uses in this process from now on if its options name none ("cuda:0"); "": the configuration's default
+// again.
 inline void SetDefaultDevices(const std::string& devices) { internal::Check(internal::Api().SetDefaultDevices(devices.c_str())); }
 inline std::string DefaultDevices() {
   GradloomText* text = nullptr;
@@ -108,7 +108,7 @@ inline std::string DefaultDevices() {
   return internal::Take(text);
 }
 
-// All that is known of them, and of the drivers, as one JSON object.
+// Everything known about the devices and the drivers, as one JSON object.
 inline std::string DevicesJson() {
   GradloomText* text = nullptr;
   internal::Check(internal::Api().GetDevices(&text));

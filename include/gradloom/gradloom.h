@@ -1,4 +1,4 @@
-// Gradloom from C++20: header-only over the C table of gradloom_c.h, so that there is one ABI. Link libgradloom.so.
+// The C++20 interface of Gradloom: header-only over the C table of gradloom_c.h, so there is one ABI. Link libgradloom.so.
 //
 //   gradloom::Model model("mnist_cnn.onnx");
 //   gradloom::CompileOptions options;
@@ -7,9 +7,9 @@
 //   gradloom::Plan plan = gradloom::Compile(model, options);
 //   gradloom::Session session(plan, {.seed = 1234});
 //
-// docs/embedding.md shows whole programs. What goes wrong is thrown as gradloom::Error. Handles are released by themselves; models, plans,
-// checkpoints and data sets are constant and cheap to copy, sessions can be moved. Each function says whether it borrows, copies or takes;
-// the threads rule is that of gradloom_c.h.
+// docs/embedding.md has complete programs. Errors are thrown as gradloom::Error. Handles are released automatically. Models, plans,
+// checkpoints and data sets are constant and cheap to copy; sessions can be moved. Each function says whether it borrows, copies or takes
+// ownership. The rules for threads are those of gradloom_c.h.
 #pragma once
 
 #include "gradloom/dataset.h"  // IWYU pragma: export

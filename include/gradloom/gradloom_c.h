@@ -2,24 +2,27 @@
  *
  *   const GradloomApi* api = GradloomGetApi(GRADLOOM_API_VERSION);
  *
- * docs/embedding.md shows whole programs. The rules, for every function of the table:
+ * docs/embedding.md has complete programs. These rules hold for every function of the table:
  *
- * Errors: a function that can fail returns a GradloomStatus*, null where all is well, else a description that the caller releases. What it
- * would have given out is then null or unchanged. No exception passes the table. Null where a pointer is needed, a number that is no such
- * constant, a call at the wrong time: a status, never a crash. A handle must be one that the table gave and that has not been released.
+ * Errors: a function that can fail returns a GradloomStatus*: null on success, else a description of the error, which the caller releases.
+ * After an error, its output handles are null and other outputs are unchanged. No exception crosses the table. Null where a pointer is
+ * required, an invalid constant, and a call at the wrong time give a status, never a crash. A handle must have come from the table and must
+ * not have been released.
  *
- * Handles: whoever gets one releases it, in any order; what one handle needs of another it holds itself. Releasing null does nothing.
+ * Handles: the caller releases every handle that it gets, in any order. A handle keeps alive what it needs of other handles. Releasing null
+ * does nothing.
  *
- * Strings are UTF-8, ending in a zero byte. What a function gives out is borrowed from the handle that it was asked for; it is there as
- * long as that handle is, where nothing else is said. What is given to a function is copied.
+ * Strings are UTF-8 and end in a zero byte. Strings and arrays that a function returns are borrowed from the handle that was asked, and
+ * valid as long as that handle unless stated otherwise. Strings and arrays that are passed to a function are copied unless stated
+ * otherwise.
  *
- * Structs that begin with `size` are to have sizeof of themselves there, set by the caller: so later versions can have more fields. All
- * other bytes zero is the default of everything.
+ * The caller sets the field `size` of a struct to sizeof the struct, so that later versions can add fields. Zero in all other bytes means
+ * the default for every field.
  *
- * Threads: functions may be called from any thread, and handles of any kind used by several at once; calls on one session happen one after
- * the other. What a session gives out by reference (GetOutput) is there until its next run, whichever thread asks for that.
+ * Threads: any thread may call any function, and several threads may use any handle at once. Calls on one session run one after the other.
+ * What a session returns by reference (GetOutput) is valid until its next run, whichever thread starts that run.
  *
- * Versions: new functions come at the end of the table, new fields at the end of structs; what is there never changes.
+ * Versions: new functions are added at the end of the table, and new fields at the end of structs. What exists never changes.
  */
 #ifndef GRADLOOM_GRADLOOM_C_H_
 #define GRADLOOM_GRADLOOM_C_H_
@@ -33,21 +36,21 @@ extern "C" {
 
 #define GRADLOOM_API_VERSION 1
 
-typedef struct GradloomStatus GradloomStatus;         /* what went wrong */
-typedef struct GradloomText GradloomText;             /* text or bytes, owned by whoever has the handle */
+typedef struct GradloomStatus GradloomStatus;         /* an error */
+typedef struct GradloomText GradloomText;             /* text or bytes, owned by the holder of the handle */
 typedef struct GradloomModel GradloomModel;           /* an ONNX model in memory; constant */
 typedef struct GradloomPlan GradloomPlan;             /* a verified plan; constant */
 typedef struct GradloomCheckpoint GradloomCheckpoint; /* a checkpoint in memory; constant */
 typedef struct GradloomSession GradloomSession;       /* a plan with its state, on its devices */
 typedef struct GradloomDataset GradloomDataset;       /* a table of samples in memory; constant */
 typedef struct GradloomBatches GradloomBatches;       /* the batches of an epoch */
-typedef struct GradloomAttached GradloomAttached;     /* the parameters of a session in another process; constant but for their elements */
+typedef struct GradloomAttached GradloomAttached;     /* parameters that a session shares; constant except for their elements */
 
-/* The class of an error; docs/errors.md has them all. The numbers are those of this table for ever. */
+/* The class of an error; docs/errors.md lists all. These numbers never change. */
 typedef int32_t GradloomErrorCode;
 enum {
   GRADLOOM_OK = 0,
-  GRADLOOM_E_INTERNAL = 1, /* a bug of Gradloom's */
+  GRADLOOM_E_INTERNAL = 1, /* a bug in Gradloom */
   GRADLOOM_E_PARSE = 2,
   GRADLOOM_E_SCHEMA = 3,
   GRADLOOM_E_NAME = 4,
@@ -61,9 +64,9 @@ enum {
   GRADLOOM_E_PATH = 12,
   GRADLOOM_E_IO = 13,
   GRADLOOM_E_VERSION = 14,
-  GRADLOOM_E_UNSUPPORTED = 15, /* also what this build of the library does not have */
+  GRADLOOM_E_UNSUPPORTED = 15, /* also for what this build of the library lacks */
   GRADLOOM_E_LIMIT = 16,
-  GRADLOOM_E_CONFIG = 17, /* also null, constants that are none, and calls at the wrong time */
+  GRADLOOM_E_CONFIG = 17, /* also for null, invalid constants, and calls at the wrong time */
   GRADLOOM_E_DATA = 18,
   GRADLOOM_E_RESOURCE = 19,
   GRADLOOM_E_PLAN = 20,
@@ -84,7 +87,7 @@ enum {
   GRADLOOM_INT16 = 5,
   GRADLOOM_INT32 = 6,
   GRADLOOM_INT64 = 7,
-  GRADLOOM_BOOL = 9, /* one byte an element, 0 or 1 */
+  GRADLOOM_BOOL = 9, /* one byte per element, 0 or 1 */
   GRADLOOM_FLOAT16 = 10,
   GRADLOOM_FLOAT64 = 11,
   GRADLOOM_UINT32 = 12,
@@ -92,8 +95,8 @@ enum {
   GRADLOOM_BFLOAT16 = 16
 };
 
-/* A tensor in host memory that somebody else owns: row-major elements, `data` aligned to the size of one. As an input it is read and never
- * written, and has to stay until the call returns (StepAsync: until Wait has). */
+/* A tensor in host memory that the table does not own: row-major elements, `data` aligned to the size of an element. An input is read and
+ * never written, and must stay valid until the call returns (StepAsync: until Wait returns). */
 typedef struct GradloomTensor {
   void* data;
   const int64_t* shape; /* `rank` extents; may be null where rank is 0 */
@@ -101,7 +104,7 @@ typedef struct GradloomTensor {
   GradloomDType dtype;
 } GradloomTensor;
 
-/* What is known of a tensor before it is there. */
+/* The type and shape of a tensor. */
 typedef struct GradloomTensorInfo {
   size_t size;
   const char* name;
@@ -112,7 +115,7 @@ typedef struct GradloomTensorInfo {
   int32_t reserved;
 } GradloomTensorInfo;
 
-/* Which of a plan's programs is meant. */
+/* Which kind of a plan's entries. */
 typedef int32_t GradloomEntry;
 enum {
   GRADLOOM_TRAIN = 0,  /* a training step: inputs are the model's and the targets of the loss */
@@ -120,7 +123,7 @@ enum {
   GRADLOOM_PREDICT = 2 /* outputs alone; no targets */
 };
 
-/* A key of the configuration and its value as `--set KEY=VALUE` has it: {"optimizer.lr", "1e-3"}. */
+/* A key of the configuration and its value, as in `--set KEY=VALUE`: {"optimizer.lr", "1e-3"}. */
 typedef struct GradloomSetting {
   const char* key;
   const char* value;
@@ -129,47 +132,47 @@ typedef struct GradloomSetting {
 typedef struct GradloomLoadOptions {
   size_t size;
   const char* name;         /* of a model from a buffer, for messages; null: "model" */
-  const char* external_dir; /* where external data lies; null: beside the file, of a buffer nowhere */
+  const char* external_dir; /* folder of external data; null: the folder of the file; for a buffer, no external data */
 } GradloomLoadOptions;
 
-/* What a plan is to have besides the fused training step, by which a bit is set. */
+/* What a plan contains besides the fused training step. Each is a bit. */
 enum {
   GRADLOOM_WITH_EVAL = 1,         /* EvalStep */
   GRADLOOM_WITH_PREDICT = 2,      /* Predict */
-  GRADLOOM_WITH_GRADIENTS = 4,    /* TrainStep, OptimizerStep and GetGradient; takes memory for a sum of gradients by parameter */
-  GRADLOOM_WITH_OUTPUTS = 8,      /* training steps give the model's outputs, too */
-  GRADLOOM_WITH_NOTHING_ELSE = 16 /* alone: training steps and no more; beside others it means nothing */
+  GRADLOOM_WITH_GRADIENTS = 4,    /* TrainStep, OptimizerStep and GetGradient; takes memory for an accumulated gradient of each parameter */
+  GRADLOOM_WITH_OUTPUTS = 8,      /* training steps return the model's outputs, too */
+  GRADLOOM_WITH_NOTHING_ELSE = 16 /* by itself: training steps only; ignored together with others */
 };
 
 typedef struct GradloomCompileOptions {
   size_t size;
   const char* config_path;         /* a TOML file of the configuration; null: none */
-  const GradloomSetting* settings; /* these win over the file; GetSettings lists all keys with their defaults */
+  const GradloomSetting* settings; /* these override the file; GetSettings lists all keys with their defaults */
   size_t num_settings;
-  /* Batch sizes that the plan is made for at once; none: that of `data.batch`, or what the model's file says, or 32. A session compiles
-   * others when they come, where its plan was compiled in this process. */
+  /* Batch sizes that the plan is compiled for at once; none: `data.batch`, or else the size in the model's file, or 32. A session compiles
+   * other sizes when they first occur, if its plan was compiled in this process. */
   const int64_t* batches;
   size_t num_batches;
   uint32_t with; /* bits of GRADLOOM_WITH_; 0: GRADLOOM_WITH_EVAL | GRADLOOM_WITH_PREDICT */
   uint32_t reserved;
-  const char* config_text; /* what such a file would hold, read after config_path; null: none */
+  const char* config_text; /* the text of such a file, read after config_path; null: none */
 } GradloomCompileOptions;
 
-/* What DescribePlan writes. */
+/* What DescribePlan describes. */
 typedef int32_t GradloomDescription;
 enum {
   GRADLOOM_PLAN_TEXT = 0,        /* the whole plan, as `gradloom inspect` prints it */
   GRADLOOM_PLAN_MEMORY_JSON = 1, /* bytes by kind and by program, as `gradloom inspect --json` */
-  GRADLOOM_PLAN_NOTES = 2        /* what compiling it guessed and warned of, one line each; of a plan from a file nothing */
+  GRADLOOM_PLAN_NOTES = 2        /* what the compiler guessed and warned of, one per line; empty for a plan from a file */
 };
 
 typedef struct GradloomSessionOptions {
   size_t size;
-  int64_t seed;            /* of all that is random; of a checkpoint with a position, the checkpoint's counts */
+  int64_t seed;            /* of everything random; a checkpoint with a position uses its own */
   const int32_t* ordinals; /* CUDA devices by rank; null: 0, 1, 2 ... */
   size_t num_ordinals;
-  int32_t any_plan; /* 1: a checkpoint of a plan with other options is taken, too (the same model and state); it goes on, not to the same
-                       bits */
+  int32_t any_plan; /* 1: also accept a checkpoint of a plan with other options (same model and state); the session continues, but not to
+                       the same bits */
   int32_t reserved;
 } GradloomSessionOptions;
 
@@ -177,7 +180,7 @@ typedef struct GradloomStepResult {
   size_t size;
   double loss;      /* of this batch, before the update */
   double lr;        /* of this update */
-  double grad_norm; /* before clipping; -1 where the plan does not compute it */
+  double grad_norm; /* before clipping; -1 if the plan does not compute it */
   int64_t step;     /* updates done so far */
   int64_t batch;    /* batches trained on so far */
   int32_t updated;  /* 0 while gradients are being accumulated */
@@ -187,33 +190,33 @@ typedef struct GradloomStepResult {
 /* Where a tensor lives. */
 typedef struct GradloomLocation {
   size_t size;
-  char device[32];     /* of the first device that has it: "cpu", "cpu:1", "cuda:0" */
-  int32_t num_devices; /* that hold a copy; 0: parts of it lie on several */
-  int32_t row_major;   /* 1: its elements lie there in the order of GetParameter; 0: in the order that its kernels want */
-  const void* address; /* of that device, valid as long as the session; null for what is in no fixed place */
-  int64_t bytes;       /* there, padding included */
+  char device[32];     /* the first device that has it: "cpu", "cpu:1", "cuda:0" */
+  int32_t num_devices; /* number of devices with a copy; 0: several devices have parts of it */
+  int32_t row_major;   /* 1: its elements are in the order of GetParameter; 0: in the layout of its kernels */
+  const void* address; /* on that device, valid as long as the session; null if it has no fixed address */
+  int64_t bytes;       /* on that device, including padding */
 } GradloomLocation;
 
-/* What is asked for. */
+/* A kind of tensor. */
 typedef int32_t GradloomTensorKind;
 enum { GRADLOOM_STATE = 0, GRADLOOM_GRADIENT = 1, GRADLOOM_OUTPUT = 2 };
 
 typedef struct GradloomDeviceMemory {
   size_t size;
   char device[32];
-  int64_t allocated_bytes; /* must be kept: state, constants */
-  int64_t cached_bytes;    /* for steps; ReleaseMemory gives it back */
-  int64_t free_bytes;      /* of the device, for anybody */
+  int64_t allocated_bytes; /* kept between steps: state, constants */
+  int64_t cached_bytes;    /* memory of steps; ReleaseMemory frees it */
+  int64_t free_bytes;      /* free on the device, for any program */
 } GradloomDeviceMemory;
 
-/* What a device is. GetDevices says more, as text. */
+/* A device. GetDevices gives more details, as text. */
 typedef struct GradloomDeviceInfo {
   size_t size;
   char device[32]; /* as Compile and locations name it: "cpu", "cuda:0" */
-  char name[128];  /* the maker's */
-  char isa[32];    /* what kernels are chosen by: "avx512", "sm_90" */
+  char name[128];  /* the vendor's name for it */
+  char isa[32];    /* decides which kernels are chosen: "avx512", "sm_90" */
   char uuid[64];   /* of a GPU; else "" */
-  int64_t units;   /* cores; multiprocessors */
+  int64_t units;   /* cores, or multiprocessors */
   int64_t memory_total_bytes;
   int64_t memory_free_bytes; /* now */
 } GradloomDeviceInfo;
@@ -224,23 +227,23 @@ typedef struct GradloomDataOptions {
   size_t num_columns;
   const GradloomSetting* transforms; /* input or target -> transform, in order, fitted on the training part: {"features", "standardize"} */
   size_t num_transforms;
-  const char* eval_path;  /* evaluation data of the same form; null: none */
+  const char* eval_path;  /* evaluation data of the same format; null: none */
   const char* eval_split; /* a share to hold back for evaluation: "20%", "tail:20%"; null: none */
   int64_t seed;           /* of that split */
-  const char* format;     /* of all files, where their names do not say it: csv, tsv, npz, npy, idx, tokens, images; null: by their names */
+  const char* format;     /* of all files: csv, tsv, npz, npy, idx, tokens, images; null: by their names */
 } GradloomDataOptions;
 
 typedef struct GradloomBatchOptions {
   size_t size;
-  int64_t batch; /* samples of a batch; the last one of an epoch has what is left */
+  int64_t batch; /* samples per batch; the last one of an epoch has the rest */
   int64_t epoch; /* from 0 */
   int64_t seed;
-  int32_t in_order; /* 1: as the file has them; 0: in an order that follows from seed and epoch */
+  int32_t in_order; /* 1: in the order of the file; 0: in an order that depends on seed and epoch */
   int32_t reserved;
 } GradloomBatchOptions;
 
 typedef struct GradloomEvaluation {
-  const char* const* names; /* "loss", and the metrics; the arrays are there for the call */
+  const char* const* names; /* "loss", and the metrics; the arrays are valid during the call */
   const double* values;
   size_t count;
   int64_t step, epoch;
@@ -251,15 +254,15 @@ typedef struct GradloomEvaluation {
 typedef struct GradloomEpoch {
   int64_t epoch; /* from 1 */
   int64_t step;
-  double train_loss; /* the mean over its samples */
+  double train_loss; /* mean over its samples */
   double lr, seconds, samples_per_second;
 } GradloomEpoch;
 
-/* Called on the thread that called Fit, between two steps; each may be null. What is not 0 stops the run after this step. The session may
- * be read and written in one, and checkpoints saved. */
+/* Called on the thread that called Fit, between two steps; each may be null. A result other than 0 stops the run after this step. A
+ * callback may read and write the session, and save checkpoints. */
 typedef struct GradloomCallbacks {
   size_t size;
-  void* user; /* handed to each */
+  void* user; /* passed to each */
   int32_t (*on_step)(void* user, const GradloomStepResult* result);
   int32_t (*on_evaluation)(void* user, const GradloomEvaluation* evaluation);
   int32_t (*on_epoch)(void* user, const GradloomEpoch* epoch);
@@ -267,27 +270,27 @@ typedef struct GradloomCallbacks {
 
 typedef struct GradloomFitOptions {
   size_t size;
-  int64_t epochs;             /* passes over the data, those included that the session's position says were made; 0: 1 */
-  int64_t updates;            /* above 0: so many updates in all, however many epochs that is */
+  int64_t epochs;             /* passes over the data, including those that the session's position says are done; 0: 1 */
+  int64_t updates;            /* above 0: total number of updates, whatever the number of epochs */
   int64_t batch;              /* 0: 32 */
   const char* evaluate_every; /* "1ep", "500"; null: "1ep" */
-  const char* const* metrics; /* "accuracy(logits, label)"; output and target are named */
+  const char* const* metrics; /* "accuracy(logits, label)", with output and target */
   size_t num_metrics;
-  const char* watch; /* what tells the better model: "eval/loss:min"; null: the loss */
-  int64_t patience;  /* above 0: stop after so many evaluations in a row that were not better */
+  const char* watch; /* the value that selects the best model: "eval/loss:min"; null: the loss */
+  int64_t patience;  /* above 0: stop after this many evaluations in a row without improvement */
 } GradloomFitOptions;
 
 typedef struct GradloomFitResult {
   size_t size;
   double train_loss; /* of the last epoch */
-  double best;       /* the watched value; NaN where nothing was evaluated */
-  int64_t best_step; /* -1 where nothing was evaluated */
+  double best;       /* the watched value; NaN if nothing was evaluated */
+  int64_t best_step; /* -1 if nothing was evaluated */
   int64_t step;
-  int32_t stopped; /* 0: done; 1: by a callback; 2: no better for `patience` evaluations */
+  int32_t stopped; /* 0: finished; 1: by a callback; 2: no improvement for `patience` evaluations */
   int32_t reserved;
 } GradloomFitResult;
 
-/* DLPack's DLManagedTensor (unversioned), for those who have its header. */
+/* DLPack's DLManagedTensor (unversioned), declared here so that its header is not needed. */
 struct DLManagedTensor;
 
 typedef struct GradloomApi {
@@ -296,17 +299,17 @@ typedef struct GradloomApi {
 
   /* ---- Statuses, texts, types ------------------------------------------------------------------------------------------------------ */
   GradloomErrorCode (*GetErrorCode)(const GradloomStatus* status); /* GRADLOOM_OK for null */
-  const char* (*GetErrorName)(const GradloomStatus* status);       /* "E-SHAPE"; "" for null, as the next three */
+  const char* (*GetErrorName)(const GradloomStatus* status);       /* "E-SHAPE"; "" for null, like the next three */
   const char* (*GetErrorMessage)(const GradloomStatus* status);    /* what */
   const char* (*GetErrorWhere)(const GradloomStatus* status);      /* file, ONNX node, shapes; may be "" */
-  const char* (*GetErrorHelp)(const GradloomStatus* status);       /* what to do; may be "" */
+  const char* (*GetErrorHelp)(const GradloomStatus* status);       /* what to do about it; may be "" */
   void (*ReleaseStatus)(GradloomStatus* status);
   const char* (*GetTextData)(const GradloomText* text); /* a zero byte follows; "" for null */
   size_t (*GetTextBytes)(const GradloomText* text);     /* without that zero */
   void (*ReleaseText)(GradloomText* text);
   const char* (*GetLibraryVersion)(void);           /* "0.1.0" */
-  const char* (*GetDTypeName)(GradloomDType dtype); /* "float32"; "undefined" for what is none */
-  size_t (*GetDTypeBytes)(GradloomDType dtype);     /* of an element; 0 for what is none */
+  const char* (*GetDTypeName)(GradloomDType dtype); /* "float32"; "undefined" for an invalid type */
+  size_t (*GetDTypeBytes)(GradloomDType dtype);     /* of one element; 0 for an invalid type */
 
   /* ---- Models and compiling --------------------------------------------------------------------------------------------------------- */
   /* `options` may be null. */
@@ -323,164 +326,165 @@ typedef struct GradloomApi {
   GradloomStatus* (*Compile)(const GradloomModel* model, const GradloomCompileOptions* options, GradloomPlan** out);
 
   /* ---- Plans ------------------------------------------------------------------------------------------------------------------------ */
-  /* A plan may come from anyone: it is proved sound before it is given out. */
+  /* A plan may come from an untrusted source: it is proved sound before it is returned. */
   GradloomStatus* (*LoadPlan)(const char* path, GradloomPlan** out);
   GradloomStatus* (*LoadPlanFromBuffer)(const void* bytes, size_t num_bytes, GradloomPlan** out);
   GradloomStatus* (*SavePlan)(const GradloomPlan* plan, const char* path);
   void (*ReleasePlan)(GradloomPlan* plan);
   GradloomStatus* (*DescribePlan)(const GradloomPlan* plan, GradloomDescription what, GradloomText** out);
-  GradloomStatus* (*GetPlanProperty)(const GradloomPlan* plan, const char* key, const char** out); /* null where it has none */
+  GradloomStatus* (*GetPlanProperty)(const GradloomPlan* plan, const char* key, const char** out); /* null if there is none */
   GradloomStatus* (*GetPlanDeviceCount)(const GradloomPlan* plan, size_t* out);
-  /* Inputs come in the order in which Step takes them; the extents are those of the first batch size. */
+  /* Inputs are in the order in which Step takes them. Extents are those of the first batch size. */
   GradloomStatus* (*GetInputCount)(const GradloomPlan* plan, GradloomEntry entry, size_t* out);
   GradloomStatus* (*GetInputInfo)(const GradloomPlan* plan, GradloomEntry entry, size_t index, GradloomTensorInfo* out);
   GradloomStatus* (*GetOutputCount)(const GradloomPlan* plan, GradloomEntry entry, size_t* out);
   GradloomStatus* (*GetOutputInfo)(const GradloomPlan* plan, GradloomEntry entry, size_t index, GradloomTensorInfo* out);
 
   /* ---- Sessions --------------------------------------------------------------------------------------------------------------------- */
-  /* `options` may be null. `checkpoint` null: initial weights are the model's. One that holds weights alone replaces those it has. */
+  /* `options` may be null. If `checkpoint` is null, the initial weights are the model's. A checkpoint with weights alone replaces the
+   * weights that it has. */
   GradloomStatus* (*CreateTrainingSession)(const GradloomPlan* plan, const GradloomSessionOptions* options,
                                            const GradloomCheckpoint* checkpoint, GradloomSession** out);
-  /* Waits for a step that is under way. */
+  /* Waits for a running step. */
   void (*ReleaseTrainingSession)(GradloomSession* session);
-  /* One batch of training: forward, backward and update as one program. `inputs` are borrowed, not copied. `names` null: inputs come in the
-   * plan's order; with names, others than the plan's are left aside, so that a batch of a data set can be given to every function below.
-   * The batch size is that of the inputs. `result` may be null. Where it fails for what is in the inputs (a label that is no class),
-   * all that lives between steps is as before, on any number of CPU devices, and of GPUs where one process has them all: parameters,
-   * optimizer state, running statistics, gradients that wait, loss scale, position. */
+  /* Trains on one batch: forward, backward and update as one program. `inputs` are borrowed, not copied. With `names` null, inputs are in
+   * the plan's order. With names, inputs that the plan does not have are ignored, so that a batch of a data set can be passed to every
+   * function below. The batch size is that of the inputs. `result` may be null. If the step fails because of its inputs (such as an invalid
+   * label), all state between steps is unchanged, on any number of CPU devices, and on GPUs if one process has them all: parameters,
+   * optimizer state, running statistics, accumulated gradients, loss scale, position. */
   GradloomStatus* (*Step)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
                           GradloomStepResult* result);
-  /* The same on a thread of the session's. The inputs are borrowed until Wait returns; other calls on the session wait for it; one step may
-   * be under way. */
+  /* The same on a thread of the session. The inputs are borrowed until Wait returns. Other calls on the session wait for it. Only one step
+   * may be running. */
   GradloomStatus* (*StepAsync)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs);
-  /* Returns when the step has ended, with its status and result. */
+  /* Waits for the step, and returns its status and result. */
   GradloomStatus* (*Wait)(GradloomSession* session, GradloomStepResult* result);
-  /* Forward and backward: the gradients are added to those that wait. Any number of batches may come before the update. The plan needs
+  /* Forward and backward: adds the gradients to the accumulated ones. Any number of batches may precede the update. The plan needs
    * GRADLOOM_WITH_GRADIENTS. */
   GradloomStatus* (*TrainStep)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
                                GradloomStepResult* result);
-  /* The update with the sum of the gradients that wait, which are zero after it. E-CONFIG where none wait. */
+  /* Updates with the accumulated gradients, and sets them to zero. E-CONFIG if there are none. */
   GradloomStatus* (*OptimizerStep)(GradloomSession* session, GradloomStepResult* result);
-  /* Sets the gradients that wait to zero. After an OptimizerStep they are, and this changes nothing. */
+  /* Sets the accumulated gradients to zero. Does nothing after an OptimizerStep, which has done so. */
   GradloomStatus* (*LazyResetGrad)(GradloomSession* session);
   GradloomStatus* (*EvalStep)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs,
                               GradloomStepResult* result);
   GradloomStatus* (*Predict)(GradloomSession* session, const char* const* names, const GradloomTensor* inputs, size_t num_inputs);
-  /* An output of the run before, "loss" among them. Borrows: data and shape are there until the session's next run. */
+  /* An output of the last run, including "loss". Borrowed: data and shape are valid until the session's next run. */
   GradloomStatus* (*GetOutput)(GradloomSession* session, const char* name, GradloomTensor* out);
   /* Copies it; `num_bytes` must be its size. */
   GradloomStatus* (*CopyOutput)(GradloomSession* session, const char* name, void* buffer, size_t num_bytes);
-  /* Updates done and batches trained on. */
+  /* Number of updates done and of batches trained on. */
   GradloomStatus* (*GetPosition)(GradloomSession* session, int64_t* step, int64_t* batch);
   GradloomStatus* (*SetSeed)(GradloomSession* session, int64_t seed);
   GradloomStatus* (*GetDeviceMemory)(GradloomSession* session, size_t device, GradloomDeviceMemory* out);
-  /* Gives back what only a running step needs; the next one takes it again. Outputs are gone. */
+  /* Frees memory that only a running step needs; the next step allocates it again. Outputs become invalid. */
   GradloomStatus* (*ReleaseMemory)(GradloomSession* session);
 
   /* ---- The learning rate ------------------------------------------------------------------------------------------------------------ */
-  /* From the next update on, in place of the plan's schedule; below 0: the schedule again. */
+  /* From the next update on, replaces the plan's schedule; below 0: back to the schedule. */
   GradloomStatus* (*SetLearningRate)(GradloomSession* session, double lr);
   GradloomStatus* (*GetLearningRate)(GradloomSession* session, double* out); /* of the next update */
-  /* From initial_lr * step / warmup up to initial_lr, then down to 0 at total_steps, by updates from now on. Set at once, and again by each
-   * SchedulerStep. The plan's own schedules (schedule.name) need neither. */
+  /* From initial_lr * step / warmup up to initial_lr, then down to 0 at total_steps, counted in updates from now on. Sets the rate at once,
+   * and again at each SchedulerStep. The plan's own schedules (schedule.name) need neither function. */
   GradloomStatus* (*RegisterLinearLRScheduler)(GradloomSession* session, int64_t warmup_steps, int64_t total_steps, double initial_lr);
   GradloomStatus* (*SchedulerStep)(GradloomSession* session);
 
   /* ---- Parameters and gradients: all calls copy, in row-major order ------------------------------------------------------------------ */
-  /* State tensors: trained parameters first; without `trainable_only` the running statistics behind them. */
+  /* State tensors: trained parameters first; without `trainable_only` the running statistics follow. */
   GradloomStatus* (*GetParameterCount)(GradloomSession* session, int32_t trainable_only, size_t* out);
   GradloomStatus* (*GetParameterName)(GradloomSession* session, size_t index, const char** out);
   GradloomStatus* (*GetParameterTypeAndShape)(GradloomSession* session, const char* name, GradloomTensorInfo* out);
   GradloomStatus* (*GetParameter)(GradloomSession* session, const char* name, void* buffer, size_t num_bytes);
   GradloomStatus* (*UpdateParameter)(GradloomSession* session, const char* name, const GradloomTensor* value);
-  /* Elements of all of them together, and all of them as one vector of float32 in the order of GetParameterName. E-TYPE where one has
+  /* The number of elements of all parameters, and all of them as one vector of float32 in the order of GetParameterName. E-TYPE if one has
    * another type. */
   GradloomStatus* (*GetParametersSize)(GradloomSession* session, int32_t trainable_only, size_t* out);
   GradloomStatus* (*CopyParametersToBuffer)(GradloomSession* session, int32_t trainable_only, float* buffer, size_t num_elements);
   GradloomStatus* (*CopyBufferToParameters)(GradloomSession* session, int32_t trainable_only, const float* buffer, size_t num_elements);
-  /* The sum that waits for an update; needs GRADLOOM_WITH_GRADIENTS. */
+  /* The accumulated gradient; needs GRADLOOM_WITH_GRADIENTS. */
   GradloomStatus* (*GetGradient)(GradloomSession* session, const char* parameter, void* buffer, size_t num_bytes);
-  /* Where a state tensor, the gradient of a parameter, or an output of the run before lives. */
+  /* Where a state tensor, the gradient of a parameter, or an output of the last run lives. */
   GradloomStatus* (*GetLocation)(GradloomSession* session, GradloomTensorKind kind, const char* name, GradloomLocation* out);
 
   /* ---- Checkpoints, properties, export ---------------------------------------------------------------------------------------------- */
-  /* What SaveCheckpoint wrote; a safetensors file of weights; the folder of a checkpoint, or of the checkpoints of a run (the newest). */
+  /* Loads a file that SaveCheckpoint wrote, a safetensors file of weights, the folder of a checkpoint, or the folder of a run's checkpoints
+   * (its newest one). */
   GradloomStatus* (*LoadCheckpoint)(const char* path, GradloomCheckpoint** out);
   /* Copies the bytes of such a file. */
   GradloomStatus* (*LoadCheckpointFromBuffer)(const void* bytes, size_t num_bytes, GradloomCheckpoint** out);
   void (*ReleaseCheckpoint)(GradloomCheckpoint* checkpoint);
-  /* One safetensors file that appears complete or not at all. With the optimizer's state a session goes on from it to the same bits;
-   * without it the file has parameters and running statistics alone. */
+  /* Writes one safetensors file, complete or not at all. With the optimizer's state, a session continues from it to the same bits. Without
+   * it the file has only parameters and running statistics. */
   GradloomStatus* (*SaveCheckpoint)(GradloomSession* session, const char* path, int32_t include_optimizer_state);
   GradloomStatus* (*SaveCheckpointToBuffer)(GradloomSession* session, int32_t include_optimizer_state, GradloomText** out);
-  /* Texts of the caller's that go with the checkpoints of a session. `out`: null where there is none; borrowed until it is added again. */
+  /* Texts of the caller that are stored in the checkpoints of a session. `out`: null if there is none; borrowed until the property is added
+   * again. */
   GradloomStatus* (*AddProperty)(GradloomSession* session, const char* name, const char* value);
   GradloomStatus* (*GetProperty)(GradloomSession* session, const char* name, const char** out);
-  /* The model's own file with the trained weights, for inference. `outputs`: which of the model's to keep, with what they need; none: all.
+  /* The model's own file with the trained weights, for inference. `outputs`: the outputs to keep, with what they need; none: all.
    */
   GradloomStatus* (*ExportModelForInferencing)(GradloomSession* session, const char* path, const char* const* outputs, size_t num_outputs);
 
   /* ---- Data ------------------------------------------------------------------------------------------------------------------------- */
-  /* Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images into columns as the plan wants them; docs/data.md.
-   * A path with *, ?, [ or { is a pattern of files that are read one after the other. `options` may be null; `eval` too, where nothing is
+  /* Reads .npz, .npy, IDX, tables (.csv, .tsv, .gz), tokens (.bin) or a folder of images into columns for the plan's inputs; docs/data.md.
+   * A path with *, ?, [ or { is a pattern of files that are read one after the other. `options` may be null; so may `eval` if nothing is
    * held back. */
   GradloomStatus* (*LoadDataset)(const char* path, const GradloomPlan* plan, const GradloomDataOptions* options, GradloomDataset** train,
                                  GradloomDataset** eval);
-  /* Of tensors, which are copied: the first axis is the sample. */
+  /* Makes a data set of tensors, which are copied; the first axis is the sample. */
   GradloomStatus* (*CreateDataset)(const char* const* names, const GradloomTensor* columns, size_t num_columns, GradloomDataset** out);
   GradloomStatus* (*GetDatasetRows)(const GradloomDataset* dataset, int64_t* out);
   void (*ReleaseDataset)(GradloomDataset* dataset);
   GradloomStatus* (*CreateBatches)(const GradloomDataset* dataset, const GradloomBatchOptions* options, GradloomBatches** out);
   GradloomStatus* (*GetBatchCount)(const GradloomBatches* batches, int64_t* out);
-  /* Batch `index` by columns, to be handed to Step as it is. Borrows: all of it is there until the next GetBatch, which no other thread may
-   * call meanwhile. */
+  /* Batch `index` by columns, ready for Step. Borrowed: valid until the next GetBatch, which no other thread may call meanwhile. */
   GradloomStatus* (*GetBatch)(GradloomBatches* batches, int64_t index, const char* const** names, const GradloomTensor** columns,
                               size_t* count);
   void (*ReleaseBatches)(GradloomBatches* batches);
-  /* A whole training, which goes on from the session's position: epochs over `train`, evaluation over `eval` (null: none). `callbacks` and
+  /* A whole training run, which starts at the session's position: epochs over `train`, evaluation over `eval` (null: none). `callbacks` and
    * `result` may be null. A loss that is not finite is E-DIVERGED. */
   GradloomStatus* (*Fit)(GradloomSession* session, const GradloomDataset* train, const GradloomDataset* eval,
                          const GradloomFitOptions* options, const GradloomCallbacks* callbacks, GradloomFitResult* result);
 
   /* ---- DLPack ----------------------------------------------------------------------------------------------------------------------- */
-  /* Borrows the elements and the shape of a tensor in host memory (kDLCPU, kDLCUDAHost), or in that of a GPU (kDLCUDA), which must be
-   * row-major. A GPU's is an input for sessions on that GPU alone: it is copied there, without the host, behind what the default stream of
-   * the GPU has been given by the call that reads it. Elsewhere it is refused (E-DEVICE). */
+  /* Borrows the elements and the shape of a row-major tensor in host memory (kDLCPU, kDLCUDAHost) or on a GPU (kDLCUDA). A GPU tensor is an
+   * input only for sessions on that GPU, which copy it there without the host, after the work that the GPU's default stream has before the
+   * call that reads it. Other sessions refuse it (E-DEVICE). */
   GradloomStatus* (*FromDLPack)(const struct DLManagedTensor* managed, GradloomTensor* out);
-  /* A copy of the tensor that its `deleter` frees. */
+  /* A copy of the tensor; its `deleter` frees it. */
   GradloomStatus* (*ToDLPack)(const GradloomTensor* tensor, struct DLManagedTensor** out);
 
   /* ---- Parameters in other processes ------------------------------------------------------------------------------------------------ */
-  /* From now on, until the session ends or another name is given (null: none), other processes of this user on this host can attach the
+  /* From now on, until the session ends or gets another name (null: none), other processes of this user on this host can attach the
    * session's parameters and running statistics under `name` (letters, digits, '.', '_', '-', at most 64) and see them change as it trains.
-   * Sessions of one CPU device; the outputs of the run before stay valid. E-CONFIG where the name is taken. */
+   * For sessions of one CPU device; the outputs of the last run stay valid. E-CONFIG if the name is taken. */
   GradloomStatus* (*ShareParameters)(GradloomSession* session, const char* name);
-  /* The parameters that a session of this or another process shares: no copy, and read-only. They stay as long as the handle, whatever
-   * becomes of the session; whether it still trains is not said. E-CONFIG where nobody shares under this name, E-DATA where what is shared
-   * is no parameters. */
+  /* The parameters that a session of this or another process shares: not copied, and read-only. They stay valid as long as the handle, even
+   * after the session has ended; the handle does not tell whether the session still trains. E-CONFIG if nobody shares under this name,
+   * E-DATA if what is shared is not parameters. */
   GradloomStatus* (*AttachParameters)(const char* name, GradloomAttached** out);
   void (*ReleaseAttached)(GradloomAttached* attached);
   GradloomStatus* (*GetAttachedCount)(const GradloomAttached* attached, size_t* out);
-  /* Borrows all of it as long as the handle. `data` is null where the elements lie in the order that kernels want: CopyAttached has them.
-   * Reads while the session writes see each element before or after its update, and others as they come. */
+  /* Borrowed, valid as long as the handle. `data` is null if the elements are in a kernel's layout; CopyAttached reads those. A read while
+   * the session writes sees each element before or after its update, independently of the others. */
   GradloomStatus* (*GetAttached)(const GradloomAttached* attached, size_t index, const char** name, GradloomTensor* out);
   /* A copy in row-major order; `num_bytes` must be its size. */
   GradloomStatus* (*CopyAttached)(const GradloomAttached* attached, size_t index, void* buffer, size_t num_bytes);
 
   /* ---- Later additions --------------------------------------------------------------------------------------------------------------- */
-  /* A property of a checkpoint before a session is made of it; null where it has none. */
+  /* A property of a checkpoint that is not yet in a session; null if there is none. */
   GradloomStatus* (*GetCheckpointProperty)(const GradloomCheckpoint* checkpoint, const char* name, const char** out);
-  /* A copy of a state tensor, of a gradient that waits or of an output of the run before, on the device where it lies (kDLCPU, kDLCUDA): it
-   * is complete when the call returns, and its `deleter` frees it, whatever becomes of the session. From a GPU nothing goes through host
-   * memory: E-DEVICE where several have parts of it, E-UNSUPPORTED where its elements are there in the order that kernels want, where data
-   * have decided how many there are, and for gradients of a loss that is scaled. GetParameter, GetGradient and GetOutput bring those to the
-   * host. */
+  /* A copy of a state tensor, an accumulated gradient or an output of the last run, on the device where it lies (kDLCPU, kDLCUDA). It is
+   * complete when the call returns. Its `deleter` frees it, even after the session has ended. From a GPU nothing goes through host memory:
+   * E-DEVICE if several devices have parts of it, and E-UNSUPPORTED if its elements are in a kernel's layout, if data decides how many
+   * there are, and for gradients of a scaled loss. GetParameter, GetGradient and GetOutput bring those to the host. */
   GradloomStatus* (*CopyToDLPack)(GradloomSession* session, GradloomTensorKind kind, const char* name, struct DLManagedTensor** out);
-  /* The devices that Compile takes, from now on and in all of the process, where nothing that it is given names any ("cuda:0", "cpu:4");
-   * "": those of the configuration's default again. And which these are; "" where none are set. */
+  /* Sets the devices that Compile uses in this process from now on if its options name none ("cuda:0", "cpu:4"); "": the configuration's
+   * default again. GetDefaultDevices returns them; "" if none are set. */
   GradloomStatus* (*SetDefaultDevices)(const char* devices);
   GradloomStatus* (*GetDefaultDevices)(GradloomText** out);
-  /* The devices of this machine: the CPU is device 0, and the GPUs come behind it. */
+  /* The devices of this machine: device 0 is the CPU, and the GPUs follow. */
   GradloomStatus* (*GetDeviceCount)(size_t* out);
   GradloomStatus* (*GetDeviceInfo)(size_t index, GradloomDeviceInfo* out);
 } GradloomApi;
@@ -491,7 +495,7 @@ typedef struct GradloomApi {
 #define GRADLOOM_EXPORT __attribute__((visibility("default")))
 #endif
 
-/* The table of this version; null for a version that the library does not have. The table is constant and there as long as the library. */
+/* The table of this version; null if the library does not have it. The table is constant and valid as long as the library is loaded. */
 GRADLOOM_EXPORT const GradloomApi* GradloomGetApi(uint32_t version);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-/* What a training program needs of onnxruntime's OrtApi (onnxruntime_c_api.h): environments, options, statuses, allocators and tensors, by
- * their names there. C99 and C++, header-only; include gradloom_ort_compat.h, which takes this one.
+/* The part of onnxruntime's OrtApi (onnxruntime_c_api.h) that a training program needs: environments, options, statuses, allocators and
+ * tensors, under their names. C99 and C++, header-only. Include gradloom_ort_compat.h, which includes this file.
  *
- * The table has these functions and no others: a program that uses another one does not compile. Tensors lie in host memory.
+ * The table has only these functions: a program that uses another one does not compile. Tensors are in host memory.
  */
 #ifndef GRADLOOM_GRADLOOM_ORT_API_C_H_
 #define GRADLOOM_GRADLOOM_ORT_API_C_H_
@@ -16,7 +16,7 @@
 #define ORTCHAR_T char
 #define ORT_TSTR(text) text
 
-/* In C++ the same function in all source files; in C each has its own. */
+/* In C++ all source files share one function; in C each has its own. */
 #ifdef __cplusplus
 #define GRADLOOM_ORT_INLINE inline
 #else
@@ -65,11 +65,11 @@ typedef enum ONNXTensorElementDataType {
 
 typedef struct OrtStatus {
   OrtErrorCode code;
-  const char* message; /* lies behind the struct */
+  const char* message; /* stored after the struct */
 } OrtStatus;
 typedef OrtStatus* OrtStatusPtr;
 
-/* Of these only that they were made is known. */
+/* These have no content. */
 typedef struct OrtEnv {
   int made;
 } OrtEnv;
@@ -81,10 +81,10 @@ typedef struct OrtRunOptions {
 } OrtRunOptions;
 
 typedef struct OrtSessionOptions {
-  int intra_op_threads; /* 0: what the configuration or the plan says */
+  int intra_op_threads; /* 0: from the configuration or the plan */
 } OrtSessionOptions;
 
-/* A program may have its own, whose struct begins like this. */
+/* A program may have its own allocator, whose struct begins like this. */
 typedef struct OrtAllocator {
   uint32_t version;
   void* (*Alloc)(struct OrtAllocator* allocator, size_t bytes);
@@ -92,7 +92,7 @@ typedef struct OrtAllocator {
   const OrtMemoryInfo* (*Info)(const struct OrtAllocator* allocator);
 } OrtAllocator;
 
-/* A tensor: of the caller's buffer, or with its own. */
+/* A tensor over the caller's buffer, or over its own. */
 typedef struct OrtValue {
   GradloomTensor tensor;
   void* owned;
@@ -101,13 +101,13 @@ typedef struct OrtValue {
 typedef struct OrtTensorTypeAndShapeInfo {
   ONNXTensorElementDataType type;
   size_t rank;
-  int64_t* shape; /* lies behind the struct */
+  int64_t* shape; /* stored after the struct */
 } OrtTensorTypeAndShapeInfo;
 
 GRADLOOM_ORT_INLINE const GradloomApi* GradloomOrtTable(void) { return GradloomGetApi(GRADLOOM_API_VERSION); }
 
 /* ---- Statuses ---- */
-/* The one for want of memory for another; nobody frees it. */
+/* The status for running out of memory for a status; never freed. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtNoMemory(void) {
   static OrtStatus status = {ORT_FAIL, "no memory is left"};
   return &status;
@@ -127,7 +127,7 @@ GRADLOOM_ORT_INLINE void GradloomOrtReleaseStatus(OrtStatus* status) {
 GRADLOOM_ORT_INLINE OrtErrorCode GradloomOrtGetErrorCode(const OrtStatus* status) { return status == NULL ? ORT_OK : status->code; }
 GRADLOOM_ORT_INLINE const char* GradloomOrtGetErrorMessage(const OrtStatus* status) { return status == NULL ? "" : status->message; }
 
-/* Of Gradloom's classes of errors, the nearest one. A file that cannot be written is one that is not there. */
+/* The code nearest to Gradloom's error class. A file that cannot be written counts as one that does not exist. */
 GRADLOOM_ORT_INLINE OrtErrorCode GradloomOrtCodeOf(GradloomErrorCode code) {
   switch (code) {
     case GRADLOOM_E_PATH:
@@ -147,7 +147,7 @@ GRADLOOM_ORT_INLINE OrtErrorCode GradloomOrtCodeOf(GradloomErrorCode code) {
     default: return ORT_FAIL;
   }
 }
-/* Takes what a function of Gradloom's table gave: with class, place and help in the text. */
+/* Takes ownership of a status of Gradloom's table; the text has class, place and help. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtTake(GradloomStatus* given) {
   const GradloomApi* api = GradloomOrtTable();
   const char *where, *help;
@@ -238,7 +238,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtAllocatorFree(OrtAllocator* allocator,
   if (memory != NULL) allocator->Free(allocator, memory);
   return NULL;
 }
-/* Bytes that the caller frees with the allocator. */
+/* Memory that the caller frees with the allocator. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCopyOf(OrtAllocator* allocator, const void* from, size_t bytes, void** out) {
   OrtStatus* status = GradloomOrtAllocatorAlloc(allocator, bytes, out);
   if (status == NULL) memcpy(*out, from, bytes);
@@ -252,7 +252,7 @@ GRADLOOM_ORT_INLINE void GradloomOrtReleaseValue(OrtValue* value) {
   free(value->owned);
   free(value);
 }
-/* What these elements take; 0 in `ok` where they are no tensor of ours. */
+/* Bytes of these elements; `ok` is 0 if the type or shape is not supported. */
 GRADLOOM_ORT_INLINE size_t GradloomOrtBytes(const int64_t* shape, size_t rank, ONNXTensorElementDataType type, int* ok) {
   size_t bytes = GradloomOrtTable()->GetDTypeBytes((GradloomDType)type), i;
   *ok = bytes > 0 && rank <= 32 && (shape != NULL || rank == 0);
@@ -262,7 +262,7 @@ GRADLOOM_ORT_INLINE size_t GradloomOrtBytes(const int64_t* shape, size_t rank, O
   }
   return bytes;
 }
-/* Of these elements; `data` null: zeros of its own. */
+/* Makes a tensor over these elements; `data` null: zeros of its own. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtNewValue(void* data, const int64_t* shape, size_t rank, ONNXTensorElementDataType type,
                                                    size_t bytes, OrtValue** out) {
   OrtValue* value = (OrtValue*)calloc(1, sizeof(OrtValue));

@@ -1,23 +1,24 @@
-// The names of onnxruntime's on-device training (onnxruntime_training_c_api.h and onnxruntime_training_cxx_api.h, which ended at 1.19) on
-// top of Gradloom: a simple program moves by including this header in place of those and linking libgradloom.so. C has all functions of
-// OrtTrainingApi and what a training program needs of OrtApi; C++ has the classes below, over those. docs/embedding.md has an example.
+// The names of onnxruntime's on-device training (onnxruntime_training_c_api.h and onnxruntime_training_cxx_api.h, last in 1.19) on top of
+// Gradloom. A simple program moves by including this header in place of those and linking libgradloom.so. C has all functions of
+// OrtTrainingApi and the functions of OrtApi that a training program needs; C++ has the classes below, over those. docs/embedding.md has an
+// example.
 //
-// What stands for the four artifacts that onnxruntime-training made ahead of time with Python:
+// These replace the four artifacts that onnxruntime-training made ahead of time with Python:
 //
-// - training model: the ONNX model itself, as its exporter wrote it; or a plan that was compiled before (*.plan, `gradloom compile
-//   --gradients`), which needs no compiling at the start.
-// - eval model: nothing, as the plan evaluates, too. Any path may stand there, and is not looked at.
-// - optimizer model: a configuration (*.toml) with loss, optimizer and batch: what generate_artifacts was told. A plan needs none.
-// - checkpoint: what CheckpointState::SaveCheckpoint wrote, or a safetensors file of weights; or a path that ends in .onnx or .plan, which
-//   stands for the weights that the model begins with.
+// - training model: the ONNX model itself, as its exporter wrote it; or a plan that was compiled before (*.plan,
+//   `gradloom compile --gradients`), which starts without compiling.
+// - eval model: nothing, since the plan also evaluates. The path is ignored.
+// - optimizer model: a configuration (*.toml) with loss, optimizer and batch, which generate_artifacts was told. A plan needs none.
+// - checkpoint: a file that CheckpointState::SaveCheckpoint wrote, or a safetensors file of weights; or a path that ends in .onnx or .plan,
+//   which means the weights in that file.
 //
 // From buffers: the bytes of the same files.
 //
-// What differs: OptimizerStep takes the gradients with it, so that LazyResetGrad behind it changes nothing, and without it gradients do not
-// add up over updates. A state has its parameters, and can be saved, from when a session was made of it; its properties it has before. Of
-// two sessions that are made of one state, each begins with what the checkpoint had, and the state is the last one's. Properties are kept
-// with their type as text. Values are tensors in host memory. Of session options the number of threads of an operator counts, where a model
-// is compiled.
+// Differences: OptimizerStep consumes the gradients, so LazyResetGrad after it changes nothing, and without it gradients do not accumulate
+// over updates. A state has its parameters, and can be saved, once a session was made from it; its properties it has before. If two
+// sessions are made from one state, each begins with what the checkpoint had, and the state is that of the last one. Properties are stored
+// as text, with their type. Values are tensors in host memory. Of the session options, only the number of threads of an operator counts,
+// where a model is compiled.
 #pragma once
 
 #include "gradloom/gradloom_ort_compat_c.h"
@@ -41,7 +42,7 @@ class Exception : public std::exception {
  public:
   Exception(std::string&& text, OrtErrorCode code) : text_(std::move(text)), code_(code) {}
   OrtErrorCode GetOrtErrorCode() const { return code_; }
-  // Class, message, place and help.
+  // Class, message, place and help of the error.
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:
@@ -74,7 +75,7 @@ inline void Release(OrtTensorTypeAndShapeInfo* handle) { GetApi().ReleaseTensorT
 inline void Release(OrtTrainingSession* handle) { GetTrainingApi().ReleaseTrainingSession(handle); }
 inline void Release(OrtCheckpointState* handle) { GetTrainingApi().ReleaseCheckpointState(handle); }
 
-// Owns a handle, and is one to the functions of C.
+// Owns a handle, and converts to it for the functions of C.
 template <typename T>
 class Base {
  public:
@@ -178,7 +179,7 @@ struct TensorTypeAndShapeInfo : detail::Base<OrtTensorTypeAndShapeInfo> {
   }
 };
 
-// A tensor: borrowed from the caller where it is made of a buffer of his, else its own.
+// A tensor: borrowed if it is made of a buffer of the caller, else its own.
 struct Value : detail::Base<OrtValue> {
   explicit Value(std::nullptr_t) {}
   explicit Value(OrtValue* value) : Base(value) {}
@@ -204,7 +205,7 @@ struct Value : detail::Base<OrtValue> {
   }
 
   bool IsTensor() const { return p_ != nullptr; }
-  // Throws Exception for elements of another type.
+  // Throws Exception if the elements have another type.
   template <typename T>
   T* GetTensorMutableData() {
     return static_cast<T*>(Data(detail::TypeToTensorType<T>::value));
@@ -231,7 +232,7 @@ struct Value : detail::Base<OrtValue> {
 
 using Property = std::variant<int64_t, float, std::string>;
 
-// Of the sessions that are made from here on.
+// The seed of sessions that are made from now on.
 inline void SetSeed(const int64_t seed) { ThrowOnError(GetTrainingApi().SetSeed(seed)); }
 
 class CheckpointState : public detail::Base<OrtCheckpointState> {
@@ -278,7 +279,7 @@ class CheckpointState : public detail::Base<OrtCheckpointState> {
 
  private:
   CheckpointState() = default;
-  // The table takes what it only reads without const.
+  // The table takes inputs without const, but only reads them.
   void Add(const std::string& name, OrtPropertyType type, const void* value) {
     ThrowOnError(GetTrainingApi().AddProperty(p_, name.c_str(), type, const_cast<void*>(value)));
   }
@@ -300,14 +301,14 @@ class TrainingSession : public detail::Base<OrtTrainingSession> {
                                                                   optim_model_data.size(), &p_));
   }
 
-  // The loss, and what else the plan's training gives. Gradients add up until OptimizerStep.
+  // Returns the loss, and the other outputs of the plan's training entry. Gradients accumulate until OptimizerStep.
   std::vector<Value> TrainStep(const std::vector<Value>& inputs) {
     std::vector<OrtValue*> outputs(Count(GetTrainingApi().TrainingSessionGetTrainingModelOutputCount));
     const std::vector<const OrtValue*> given = Handles(inputs);
     ThrowOnError(GetTrainingApi().TrainStep(p_, nullptr, given.size(), given.data(), outputs.size(), outputs.data()));
     return Owned(outputs);
   }
-  // The loss and the model's outputs.
+  // Returns the loss and the model's outputs.
   std::vector<Value> EvalStep(const std::vector<Value>& inputs) {
     std::vector<OrtValue*> outputs(Count(GetTrainingApi().TrainingSessionGetEvalModelOutputCount));
     const std::vector<const OrtValue*> given = Handles(inputs);
@@ -345,14 +346,14 @@ class TrainingSession : public detail::Base<OrtTrainingSession> {
                     : Names(api.TrainingSessionGetEvalModelOutputCount, api.TrainingSessionGetEvalModelOutputName);
   }
 
-  // All parameters as one vector, with the running statistics behind them where not only what is trained is asked for.
+  // All parameters as one vector; unless only trained ones are wanted, the running statistics follow.
   Value ToBuffer(const bool only_trainable) {
     const auto count = static_cast<int64_t>(ParametersSize(only_trainable));
     Value buffer = Value::CreateTensor<float>(AllocatorWithDefaultOptions(), &count, 1);
     ThrowOnError(GetTrainingApi().CopyParametersToBuffer(p_, buffer, only_trainable));
     return buffer;
   }
-  // Either of what ToBuffer gives, which its size tells.
+  // Takes either form that ToBuffer returns; the size tells which.
   void FromBuffer(Value& buffer) {
     const bool all = buffer.GetTensorTypeAndShapeInfo().GetElementCount() == ParametersSize(false);
     ThrowOnError(GetTrainingApi().CopyBufferToParameters(p_, buffer, !all));

@@ -1,6 +1,6 @@
-/* onnxruntime's C API for on-device training (OrtTrainingApi of onnxruntime_training_c_api.h, which ended at 1.19) on top of Gradloom: all
- * of its functions by their names, with the meaning of the four artifact paths that gradloom_ort_compat.h gives. C99 and C++, header-only;
- * include gradloom_ort_compat.h, which takes this one. Functions may be called from any thread, a handle from one at a time.
+/* onnxruntime's C API for on-device training (OrtTrainingApi of onnxruntime_training_c_api.h, last in 1.19) on top of Gradloom: all of its
+ * functions under their names. gradloom_ort_compat.h says what the four artifact paths mean. C99 and C++, header-only. Include
+ * gradloom_ort_compat.h, which includes this file. Any thread may call functions; only one thread may use a handle at a time.
  */
 #ifndef GRADLOOM_GRADLOOM_ORT_COMPAT_C_H_
 #define GRADLOOM_GRADLOOM_ORT_COMPAT_C_H_
@@ -89,7 +89,7 @@ typedef struct OrtApi {
 } OrtApi;
 
 typedef struct OrtApiBase {
-  const OrtApi* (*GetApi)(uint32_t version); /* null for a version behind 1.19's */
+  const OrtApi* (*GetApi)(uint32_t version); /* null for a version after 1.19's */
   const char* (*GetVersionString)(void);     /* Gradloom's */
 } OrtApiBase;
 

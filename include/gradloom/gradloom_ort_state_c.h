@@ -1,4 +1,4 @@
-/* What a checkpoint's state is asked for in gradloom_ort_compat_c.h, which takes this file: parameters by name, and properties. */
+/* Parameters and properties of a checkpoint's state, for gradloom_ort_compat_c.h, which includes this file. */
 #ifndef GRADLOOM_GRADLOOM_ORT_STATE_C_H_
 #define GRADLOOM_GRADLOOM_ORT_STATE_C_H_
 
@@ -85,7 +85,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtAddProperty(OrtCheckpointState* state,
     case OrtIntProperty: snprintf(number, sizeof number, "int64:%lld", (long long)*(const int64_t*)value); break;
     case OrtFloatProperty:
       snprintf(number, sizeof number, "float:%.9g", (double)*(const float*)value);
-      /* Whatever the locale puts between the digits. */
+      /* Accepts any decimal separator of the locale. */
       at = strstr(number, localeconv()->decimal_point);
       if (at != NULL && strlen(localeconv()->decimal_point) == 1) *at = '.';
       break;
@@ -104,7 +104,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtAddProperty(OrtCheckpointState* state,
   free(text);
   return status;
 }
-/* Borrowed; null: there is none. */
+/* Borrowed; null if there is none. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtFindProperty(const OrtCheckpointState* state, const char* name, const char** out) {
   const GradloomApi* api = GradloomOrtTable();
   const GradloomOrtProperty* property = state->properties;
@@ -143,7 +143,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtGetProperty(const OrtCheckpointState* 
     number = GradloomOrtFloat(text + 6);
     return GradloomOrtCopyOf(allocator, &number, sizeof number, value);
   }
-  /* A text without a type is one that another interface has added. */
+  /* A text without a type was added by another interface. */
   *type = OrtStringProperty;
   if (strncmp(text, "string:", 7) == 0) text += 7;
   return GradloomOrtCopyOf(allocator, text, strlen(text) + 1, value);

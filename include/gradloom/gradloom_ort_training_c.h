@@ -1,4 +1,4 @@
-/* Training sessions of gradloom_ort_compat_c.h, which takes this file: how they are made, their inputs and outputs, and their steps. */
+/* Training sessions of gradloom_ort_compat_c.h, which includes this file: creation, inputs and outputs, and steps. */
 #ifndef GRADLOOM_GRADLOOM_ORT_TRAINING_C_H_
 #define GRADLOOM_GRADLOOM_ORT_TRAINING_C_H_
 
@@ -6,7 +6,7 @@
 
 #include "gradloom/gradloom_ort_api_c.h"
 
-/* A session, and the state that it was made of: what a state is asked for is the session's. Freed with the last of the two. */
+/* A session and the state that it was made from. Queries of a state go to the session. Freed with the last of the two. */
 typedef struct OrtTrainingSession {
   GradloomPlan* plan;
   GradloomSession* session;
@@ -15,13 +15,13 @@ typedef struct OrtTrainingSession {
 
 typedef struct GradloomOrtProperty {
   struct GradloomOrtProperty* next;
-  const char *name, *text; /* lie behind the struct */
+  const char *name, *text; /* stored after the struct */
 } GradloomOrtProperty;
 
 typedef struct OrtCheckpointState {
-  GradloomCheckpoint* checkpoint;  /* null: the weights that the model begins with */
-  OrtTrainingSession* training;    /* the last one that was made of it; null: none was */
-  GradloomOrtProperty* properties; /* added before there was one */
+  GradloomCheckpoint* checkpoint;  /* null: the model's initial weights */
+  OrtTrainingSession* training;    /* the last session that was made from it; null: none */
+  GradloomOrtProperty* properties; /* properties added before there was a session */
 } OrtCheckpointState;
 
 GRADLOOM_ORT_INLINE int GradloomOrtEndsWith(const char* text, const char* end) {
@@ -77,14 +77,14 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtLoadCheckpointFromBuffer(const void* b
   return status;
 }
 
-/* Of the sessions that are made from here on; one for the program. */
+/* The seed of sessions that are made from now on; one for the program. */
 __attribute__((weak)) int64_t gradloom_ort_seed = 0;
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtSetSeed(const int64_t seed) {
   gradloom_ort_seed = seed;
   return NULL;
 }
 
-/* Takes the plan. */
+/* Takes ownership of the plan. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtBegin(GradloomPlan* plan, OrtCheckpointState* state, OrtTrainingSession** out) {
   const GradloomApi* api = GradloomOrtTable();
   GradloomSessionOptions options;
@@ -100,7 +100,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtBegin(GradloomPlan* plan, OrtCheckpoin
   memset(&options, 0, sizeof options);
   options.size = sizeof options;
   options.seed = gradloom_ort_seed;
-  options.any_plan = 1; /* as there: another number of threads, or another learning rate */
+  options.any_plan = 1; /* as in onnxruntime: another number of threads, or another learning rate */
   status = api->CreateTrainingSession(plan, &options, state->checkpoint, &made->session);
   for (property = state->properties; property != NULL && status == NULL; property = property->next)
     status = api->AddProperty(made->session, property->name, property->text);
@@ -114,7 +114,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtBegin(GradloomPlan* plan, OrtCheckpoin
   *out = made;
   return NULL;
 }
-/* Takes the model; the configuration is a path, or a text in memory, or neither. */
+/* Takes ownership of the model. The configuration is a path, or a text in memory, or neither. */
 GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCompile(GradloomModel* model, const OrtSessionOptions* session_options, const char* config_path,
                                                   const char* config_text, GradloomPlan** out) {
   GradloomCompileOptions options;
@@ -160,7 +160,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtCreateSessionFromBuffer(const OrtEnv* 
                                                                   OrtCheckpointState* state, const void* train_data, size_t train_bytes,
                                                                   const void* eval_data, size_t eval_bytes, const void* optimizer_data,
                                                                   size_t optimizer_bytes, OrtTrainingSession** out) {
-  /* What the file of a plan begins with (docs/plan-format.md); no ONNX model does. */
+  /* The beginning of a plan file (docs/plan-format.md); no ONNX model begins so. */
   static const char kPlan[] = "\x8bGLP\r\n\x1a\n";
   GradloomModel* model = NULL;
   GradloomPlan* plan = NULL;
@@ -238,7 +238,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtEvalOutputName(const OrtTrainingSessio
 }
 
 /* ---- Steps ---- */
-/* Null for null, which the table refuses. */
+/* Returns null for null, which the table refuses. */
 GRADLOOM_ORT_INLINE GradloomSession* GradloomOrtHandle(const OrtTrainingSession* session) {
   return session == NULL ? NULL : session->session;
 }
@@ -259,7 +259,7 @@ GRADLOOM_ORT_INLINE OrtStatus* GradloomOrtRun(const OrtTrainingSession* session,
   tensors = (GradloomTensor*)calloc(inputs_len + 1, sizeof(GradloomTensor));
   if (tensors == NULL) return GradloomOrtNoMemory();
   for (i = 0; i < inputs_len; ++i) {
-    if (inputs[i] != NULL) tensors[i] = inputs[i]->tensor; /* else a tensor of no type, which is refused */
+    if (inputs[i] != NULL) tensors[i] = inputs[i]->tensor; /* otherwise a tensor without a type, which is refused */
   }
   status = GradloomOrtTake(entry == GRADLOOM_TRAIN ? api->TrainStep(session->session, NULL, tensors, inputs_len, NULL)
                                                    : api->EvalStep(session->session, NULL, tensors, inputs_len, NULL));

@@ -1,4 +1,4 @@
-// Models, what they are compiled with, and plans.
+// Models, compile options and plans.
 #pragma once
 
 #include <charconv>
@@ -26,7 +26,7 @@ inline std::string TextOf(double value) {
   return std::string(text, end);
 }
 
-// A list of texts as TOML writes it.
+// A list of texts in TOML.
 inline std::string ListOf(const std::vector<std::string>& texts) {
   std::string list = "[";
   for (const std::string& text : texts) list += (list.size() > 1 ? ", '''" : "'''") + text + "'''";
@@ -38,14 +38,14 @@ inline std::string ListOf(const std::vector<std::string>& texts) {
 // An ONNX model in memory.
 class Model {
  public:
-  // Reads a file, with its external data from the folder it lies in.
+  // Reads a file, with external data from the same folder.
   explicit Model(const std::string& path) {
     GradloomModel* handle = nullptr;
     internal::Check(internal::Api().LoadModel(path.c_str(), nullptr, &handle));
     handle_ = internal::Shared(handle, internal::Api().ReleaseModel);
   }
 
-  // Copies the bytes of such a file; `name` is for messages.
+  // Copies the bytes of such a file. `name` is used in messages.
   static Model FromBytes(std::span<const std::byte> bytes, const std::string& name = "model") {
     auto options = internal::Sized<GradloomLoadOptions>();
     options.name = name.c_str();
@@ -73,10 +73,10 @@ class Model {
   std::shared_ptr<GradloomModel> handle_;
 };
 
-// One or several terms of a loss, each as `--loss` reads it: docs/losses.md. Formulas are those of PyTorch's functions.
+// One or several terms of a loss, each in the syntax of `--loss` (docs/losses.md). Formulas are those of PyTorch's functions.
 class Loss {
  public:
-  Loss() = default;  // guessed from the model's first output
+  Loss() = default;  // chosen by the model's first output
   explicit Loss(std::string term) : terms_{std::move(term)} {}
 
   static Loss CrossEntropy(const std::string& logits, const std::string& label) { return Of("cross_entropy", logits, label); }
@@ -90,7 +90,7 @@ class Loss {
   static Loss KlDiv(const std::string& log_probabilities, const std::string& target) { return Of("kl_div", log_probabilities, target); }
   // The mean of an output of the model.
   static Loss Output(const std::string& output) { return Loss("output(" + output + ")"); }
-  // An ONNX graph of outputs and targets.
+  // An ONNX graph over outputs and targets.
   static Loss Graph(const std::string& path) { return Loss(path); }
 
   // The sum of both.
@@ -99,7 +99,7 @@ class Loss {
     sum.terms_.insert(sum.terms_.end(), other.terms_.begin(), other.terms_.end());
     return sum;
   }
-  // Every term times the weight; once.
+  // Multiplies every term by the weight. Only once per term.
   Loss operator*(double weight) const {
     Loss scaled = *this;
     for (std::string& term : scaled.terms_) term += "*" + internal::TextOf(weight);
@@ -133,7 +133,7 @@ struct RmsProp {
 class Optimizer {
  public:
   Optimizer() = default;  // the configuration's
-  // Any of the configuration's, with settings of the section optimizer by their short names: Optimizer("lamb", {{"lr", "1e-3"}}).
+  // Any optimizer of the configuration, with keys of the section [optimizer] by their short names: Optimizer("lamb", {{"lr", "1e-3"}}).
   Optimizer(const std::string& name, const Settings& options) {
     settings_.emplace_back("optimizer.name", name);
     for (const auto& [key, value] : options) settings_.emplace_back("optimizer." + key, value);
@@ -173,28 +173,28 @@ class Optimizer {
 struct CompileOptions {
   Loss loss{};
   Optimizer optimizer{};
-  int64_t batch = 0;               // of all devices together; 0: what the model's file says, or 32
-  std::vector<int64_t> batches{};  // more sizes to compile at once; a session compiles others when they come
+  int64_t batch = 0;               // over all devices; 0: the size in the model's file, or 32
+  std::vector<int64_t> batches{};  // further sizes to compile at once; a session compiles others when they first occur
   std::string devices{};           // "cpu", "cpu:4", "cuda:0,1"; empty: the configuration's default
   bool eval = true;                // Session::Evaluate
   bool predict = true;             // Session::Predict
   bool gradients = false;          // Session::Backward, Update and Gradient; takes memory for a gradient of each parameter
-  bool outputs = false;            // training steps give the model's outputs, too
-  std::string config{};            // a TOML file; what is said here wins over it
-  std::string config_text{};       // what such a file would hold
-  Settings settings{};             // any other keys; these win over all
+  bool outputs = false;            // training steps return the model's outputs, too
+  std::string config{};            // a TOML file; the other options override it
+  std::string config_text{};       // the text of such a file
+  Settings settings{};             // any other keys; these override everything else
 };
 
-// What a training step, an evaluation or a prediction takes and gives.
+// The kinds of entries of a plan.
 enum class EntryKind : int32_t { kTrain = GRADLOOM_TRAIN, kEval = GRADLOOM_EVAL, kPredict = GRADLOOM_PREDICT };
 
-// A verified plan: all that will happen, decided before step 0.
+// A verified plan: everything that will happen, decided before step 0.
 class Plan {
  public:
-  // Takes a handle of the C table.
+  // Takes ownership of a handle of the C table.
   explicit Plan(GradloomPlan* handle) : handle_(internal::Shared(handle, internal::Api().ReleasePlan)) {}
 
-  // A plan may come from anyone: it is proved sound.
+  // A plan may come from an untrusted source: it is proved sound.
   static Plan Load(const std::string& path) {
     GradloomPlan* handle = nullptr;
     internal::Check(internal::Api().LoadPlan(path.c_str(), &handle));
@@ -209,9 +209,9 @@ class Plan {
 
   std::string Text() const { return Describe(GRADLOOM_PLAN_TEXT); }
   std::string MemoryJson() const { return Describe(GRADLOOM_PLAN_MEMORY_JSON); }
-  std::string Notes() const { return Describe(GRADLOOM_PLAN_NOTES); }  // of compiling it: what was guessed, what is odd
+  std::string Notes() const { return Describe(GRADLOOM_PLAN_NOTES); }  // the compiler's guesses and warnings
 
-  // "" where it has none.
+  // "" if there is none.
   std::string Property(const std::string& key) const {
     const char* value = nullptr;
     internal::Check(internal::Api().GetPlanProperty(c(), key.c_str(), &value));
@@ -250,7 +250,7 @@ class Plan {
   std::shared_ptr<GradloomPlan> handle_;
 };
 
-// Compiles and verifies. The plan borrows nothing of the options.
+// Compiles and verifies. The plan borrows nothing from the options.
 inline Plan Compile(const Model& model, const CompileOptions& options) {
   Settings settings = options.optimizer.settings();
   if (!options.loss.terms().empty()) settings.emplace_back("loss.name", internal::ListOf(options.loss.terms()));

@@ -18,15 +18,15 @@ namespace gradloom {
 inline namespace v1 {
 
 struct SessionOptions {
-  int64_t seed = 0;                 // of all that is random; a checkpoint with a position has its own
+  int64_t seed = 0;                 // of everything random; a checkpoint with a position uses its own
   std::vector<int32_t> ordinals{};  // CUDA devices by rank; empty: 0, 1, 2 ...
-  bool any_plan = false;            // take a checkpoint of a plan with other options, too
+  bool any_plan = false;            // also accept a checkpoint of a plan with other options
 };
 
 struct StepResult {
   double loss = 0;        // of this batch, before the update
   double lr = 0;          // of this update
-  double grad_norm = -1;  // before clipping; -1 where the plan does not compute it
+  double grad_norm = -1;  // before clipping; -1 if the plan does not compute it
   int64_t step = 0;       // updates done so far
   int64_t batch = 0;      // batches trained on so far
   bool updated = false;
@@ -34,10 +34,10 @@ struct StepResult {
 
 // Where a tensor lives.
 struct Location {
-  std::string device;             // of the first device that has it: "cpu", "cpu:1", "cuda:0"
-  int num_devices = 0;            // that hold a copy; 0: parts of it lie on several
-  bool row_major = false;         // else its elements lie in the order that kernels want
-  const void* address = nullptr;  // of that device; null for what is in no fixed place
+  std::string device;             // the first device that has it: "cpu", "cpu:1", "cuda:0"
+  int num_devices = 0;            // number of devices with a copy; 0: several devices have parts of it
+  bool row_major = false;         // otherwise its elements are in a kernel's layout
+  const void* address = nullptr;  // on that device; null if it has no fixed address
   int64_t bytes = 0;
 };
 
@@ -49,7 +49,7 @@ struct DeviceMemory {
 // A checkpoint in memory.
 class Checkpoint {
  public:
-  // What SaveCheckpoint wrote, a safetensors file of weights, or the folder of a run.
+  // A file that SaveCheckpoint wrote, a safetensors file of weights, or the folder of a run.
   static Checkpoint Load(const std::string& path) {
     GradloomCheckpoint* handle = nullptr;
     internal::Check(internal::Api().LoadCheckpoint(path.c_str(), &handle));
@@ -61,7 +61,7 @@ class Checkpoint {
     internal::Check(internal::Api().LoadCheckpointFromBuffer(bytes.data(), bytes.size(), &handle));
     return Checkpoint(handle);
   }
-  // One that a session added; nothing where there is none.
+  // A property that a session added; nullopt if there is none.
   std::optional<std::string> Property(const std::string& name) const {
     const char* value = nullptr;
     internal::Check(internal::Api().GetCheckpointProperty(c(), name.c_str(), &value));
@@ -80,13 +80,13 @@ inline StepResult ResultOf(const GradloomStepResult& r) { return {r.loss, r.lr, 
 
 }  // namespace internal
 
-// Any number of sessions may live in a process. Calls on one happen one after the other, from whichever threads.
+// A process may have any number of sessions. Calls on one session run one after the other, from any threads.
 class Session {
  public:
   explicit Session(const Plan& plan, const SessionOptions& options = {}) : Session(plan, options, nullptr) {}
   Session(const Plan& plan, const Checkpoint& checkpoint, const SessionOptions& options = {}) : Session(plan, options, checkpoint.c()) {}
 
-  // Borrows the tensor for the next Step, Backward, Evaluate or Predict without feeds of its own.
+  // Borrows the tensor for the next Step, Backward, Evaluate or Predict that is called without feeds.
   void Feed(const std::string& name, TensorView view) {
     for (auto& [known, fed] : fed_) {
       if (known == name) return void(fed = std::move(view));
@@ -94,12 +94,12 @@ class Session {
     fed_.emplace_back(name, std::move(view));
   }
 
-  // Forward, backward and update of one batch as one program. Borrows the feeds until it returns, and alters none.
+  // Trains on one batch: forward, backward and update as one program. Borrows the feeds until it returns, and does not alter them.
   StepResult Step(const Feeds& feeds) { return Run(internal::Api().Step, feeds); }
   StepResult Step(const Batch& batch) { return Run(internal::Api().Step, batch); }
   StepResult Step() { return Run(internal::Api().Step, fed_); }
 
-  // The same on a thread of the session's: the feeds are borrowed until Wait returns.
+  // The same on a thread of the session. The feeds are borrowed until Wait returns.
   void StepAsync(const Feeds& feeds) {
     const internal::FeedArrays arrays(feeds);
     internal::Check(internal::Api().StepAsync(c(), arrays.names.data(), arrays.tensors.data(), arrays.names.size()));
@@ -110,11 +110,11 @@ class Session {
     return internal::ResultOf(result);
   }
 
-  // Forward and backward: the gradients are added to those that wait for Update. Borrows the feeds. The plan needs `gradients`.
+  // Forward and backward: adds the gradients to those accumulated for Update. Borrows the feeds. The plan needs `gradients`.
   StepResult Backward(const Feeds& feeds) { return Run(internal::Api().TrainStep, feeds); }
   StepResult Backward(const Batch& batch) { return Run(internal::Api().TrainStep, batch); }
   StepResult Backward() { return Run(internal::Api().TrainStep, fed_); }
-  // The update with the sum of the gradients, which are zero after it.
+  // Updates with the accumulated gradients, and sets them to zero.
   StepResult Update() {
     auto result = internal::Sized<GradloomStepResult>();
     internal::Check(internal::Api().OptimizerStep(c(), &result));
@@ -126,21 +126,21 @@ class Session {
   StepResult Evaluate(const Feeds& feeds) { return Run(internal::Api().EvalStep, feeds); }
   StepResult Evaluate(const Batch& batch) { return Run(internal::Api().EvalStep, batch); }
   StepResult Evaluate() { return Run(internal::Api().EvalStep, fed_); }
-  // Outputs alone. Borrows the feeds.
+  // Computes outputs only. Borrows the feeds.
   void Predict(const Feeds& feeds) {
     const internal::FeedArrays arrays(feeds);
     internal::Check(internal::Api().Predict(c(), arrays.names.data(), arrays.tensors.data(), arrays.names.size()));
   }
   void Predict() { Predict(fed_); }
 
-  // An output of the run before, "loss" among them. Borrows: it is there until the next run.
+  // An output of the last run, including "loss". Borrowed: valid until the next run.
   TensorView Output(const std::string& name) const {
     GradloomTensor tensor{};
     internal::Check(internal::Api().GetOutput(c(), name.c_str(), &tensor));
     return TensorView(tensor);
   }
 
-  // What is trained, and without `trainable_only` the running statistics, too.
+  // The trained parameters; without `trainable_only` also the running statistics.
   std::vector<TensorInfo> Parameters(bool trainable_only = true) const {
     size_t count = 0;
     internal::Check(internal::Api().GetParameterCount(c(), trainable_only ? 1 : 0, &count));
@@ -163,13 +163,13 @@ class Session {
     const GradloomTensor tensor = value.c();
     internal::Check(internal::Api().UpdateParameter(c(), name.c_str(), &tensor));
   }
-  // Copies the sum that waits for Update.
+  // Copies the accumulated gradient.
   Tensor Gradient(const std::string& parameter) const {
     Tensor tensor = Like(Info(parameter));
     internal::Check(internal::Api().GetGradient(c(), parameter.c_str(), tensor.data(), static_cast<size_t>(tensor.bytes())));
     return tensor;
   }
-  // All parameters as one vector, in the order of Parameters(). Copies.
+  // Copies all parameters as one vector, in the order of Parameters().
   std::vector<float> FlatParameters(bool trainable_only = true) const {
     size_t count = 0;
     internal::Check(internal::Api().GetParametersSize(c(), trainable_only ? 1 : 0, &count));
@@ -185,14 +185,14 @@ class Session {
   Location GradientLocation(const std::string& parameter) const { return Where(GRADLOOM_GRADIENT, parameter); }
   Location OutputLocation(const std::string& name) const { return Where(GRADLOOM_OUTPUT, name); }
 
-  // Copies on the device where it lies, without the host, that their deleters free: of a GPU whole tensors that lie there as they are
-  // known.
+  // Copies on the device where the tensor lies, without the host; their deleters free them. On a GPU this works for whole tensors in
+  // row-major order.
   DLManagedTensor* ParameterToDLPack(const std::string& name) const { return ToDLPack(GRADLOOM_STATE, name); }
   DLManagedTensor* GradientToDLPack(const std::string& parameter) const { return ToDLPack(GRADLOOM_GRADIENT, parameter); }
   DLManagedTensor* OutputToDLPack(const std::string& name) const { return ToDLPack(GRADLOOM_OUTPUT, name); }
 
-  // The plan's devices by rank ("cuda:0", "cuda:1"). The first is what DLPack's inputs of a session on one GPU are expected on, and what
-  // outputs that all have are copied from.
+  // The plan's devices by rank ("cuda:0", "cuda:1"). On the first one, DLPack inputs of a session on one GPU are expected, and outputs that
+  // all devices have are copied from it.
   std::vector<std::string> Devices() const {
     std::vector<std::string> names;
     for (size_t i = 0; i < plan_.device_count(); ++i) names.push_back(Memory(i).device);
@@ -205,7 +205,7 @@ class Session {
     internal::Check(internal::Api().GetLearningRate(c(), &lr));
     return lr;
   }
-  // In place of the plan's schedule; below 0: the schedule again.
+  // Replaces the plan's schedule; below 0: back to the schedule.
   void set_learning_rate(double lr) { internal::Check(internal::Api().SetLearningRate(c(), lr)); }
   void set_seed(int64_t seed) { internal::Check(internal::Api().SetSeed(c(), seed)); }
   int64_t step() const { return Position().first; }
@@ -215,10 +215,10 @@ class Session {
     internal::Check(internal::Api().GetDeviceMemory(c(), device, &memory));
     return {memory.device, memory.allocated_bytes, memory.cached_bytes, memory.free_bytes};
   }
-  // Gives back what only a running step needs.
+  // Frees memory that only a running step needs.
   void ReleaseMemory() { internal::Check(internal::Api().ReleaseMemory(c())); }
 
-  // One safetensors file, complete or not at all. Without the optimizer's state: weights alone.
+  // Writes one safetensors file, complete or not at all. Without the optimizer's state it has only weights.
   void SaveCheckpoint(const std::string& path, bool with_optimizer = true) const {
     internal::Check(internal::Api().SaveCheckpoint(c(), path.c_str(), with_optimizer ? 1 : 0));
   }
@@ -227,7 +227,7 @@ class Session {
     internal::Check(internal::Api().SaveCheckpointToBuffer(c(), with_optimizer ? 1 : 0, &text));
     return internal::Take(text);
   }
-  // Texts that go with the checkpoints; nothing where there is none.
+  // Texts that are stored in checkpoints. Property returns nullopt if there is none.
   void AddProperty(const std::string& name, const std::string& value) {
     internal::Check(internal::Api().AddProperty(c(), name.c_str(), value.c_str()));
   }
@@ -236,15 +236,15 @@ class Session {
     internal::Check(internal::Api().GetProperty(c(), name.c_str(), &value));
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   }
-  // The model's own file with the trained weights, for inference; `outputs`: those to keep, none: all.
+  // Writes the model's own file with the trained weights, for inference. `outputs`: those to keep; none: all.
   void ExportOnnx(const std::string& path, const std::vector<std::string>& outputs = {}) const {
     std::vector<const char*> names;
     for (const std::string& output : outputs) names.push_back(output.c_str());
     internal::Check(internal::Api().ExportModelForInferencing(c(), path.c_str(), names.data(), names.size()));
   }
 
-  // Until the session ends or another name is given, other processes of this user on this host can attach its parameters under `name`
-  // (AttachedParameters) and see them change. Of one CPU device.
+  // Until the session ends or gets another name, other processes of this user on this host can attach its parameters under `name`
+  // (AttachedParameters) and see them change. For sessions of one CPU device.
   void ShareParameters(const std::string& name) { internal::Check(internal::Api().ShareParameters(c(), name.c_str())); }
   void StopSharing() { internal::Check(internal::Api().ShareParameters(c(), nullptr)); }
 
@@ -305,8 +305,8 @@ class Session {
   Feeds fed_;
 };
 
-// Parameters and running statistics of a session that shares them, in this or another process: read-only, without a copy, and there as
-// long as this object, whatever becomes of the session.
+// Parameters and running statistics of a session that shares them, in this or another process. Read-only, not copied, and valid as long as
+// this object, even after the session has ended.
 class AttachedParameters {
  public:
   explicit AttachedParameters(const std::string& name) {
@@ -323,10 +323,10 @@ class AttachedParameters {
     }
   }
 
-  // By name, in the session's order. The elements change as the session trains; data() is null where they lie in the order that kernels
-  // want, and Copy has them.
+  // By name, in the session's order. The elements change as the session trains. data() is null if they are in a kernel's layout; Copy reads
+  // those.
   const std::vector<std::pair<std::string, TensorView>>& views() const { return views_; }
-  // A copy of one in row-major order. Throws Error where there is none of this name.
+  // A copy of one in row-major order. Throws Error if there is none of this name.
   Tensor Copy(const std::string& name) const {
     for (size_t i = 0; i < views_.size(); ++i) {
       if (views_[i].first != name) continue;

@@ -51,7 +51,7 @@ struct TypeOf<bool> : std::integral_constant<DType, kBool> {};
 
 }  // namespace internal
 
-// Row-major elements in host memory that somebody else owns and nobody here writes. Borrows them; the shape is its own.
+// Row-major elements in host memory. Borrows them and does not write them; the shape is its own.
 class TensorView {
  public:
   TensorView() = default;
@@ -71,7 +71,7 @@ class TensorView {
   }
   int64_t bytes() const { return elements() * static_cast<int64_t>(internal::Api().GetDTypeBytes(dtype_)); }
 
-  // Throws Error for elements of another type.
+  // Throws Error if the elements have another type.
   template <typename T>
   std::span<const T> as() const {
     if (dtype_ != internal::TypeOf<T>::value)
@@ -79,7 +79,7 @@ class TensorView {
     return {static_cast<const T*>(data_), static_cast<size_t>(elements())};
   }
 
-  // For the C table; it borrows the shape of this view. What is an input is not written.
+  // For the C table. Borrows the shape of this view. Inputs are not written.
   GradloomTensor c() const { return {const_cast<void*>(data_), shape_.data(), static_cast<int32_t>(shape_.size()), dtype_}; }
 
  private:
@@ -92,7 +92,7 @@ class TensorView {
 class Tensor {
  public:
   Tensor() = default;
-  // Elements that are not set.
+  // Uninitialized elements.
   Tensor(std::vector<int64_t> shape, DType dtype) : view_(nullptr, std::move(shape), dtype) {
     data_ = std::shared_ptr<std::byte[]>(new std::byte[static_cast<size_t>(view_.bytes()) + 1]);
     view_ = TensorView(data_.get(), view_.shape(), dtype);
@@ -115,7 +115,7 @@ class Tensor {
   std::shared_ptr<std::byte[]> data_;
 };
 
-// What is known of a tensor before it is there.
+// The type and shape of a tensor.
 struct TensorInfo {
   std::string name;
   std::vector<int64_t> shape;
@@ -147,14 +147,14 @@ struct FeedArrays {
 
 }  // namespace internal
 
-// Borrows a DLPack tensor in host memory, or in that of a GPU on which a session takes it as input; it must be row-major.
+// Borrows a row-major DLPack tensor in host memory, or on a GPU for a session that takes it there as input.
 inline TensorView FromDLPack(const DLManagedTensor* managed) {
   GradloomTensor tensor{};
   internal::Check(internal::Api().FromDLPack(managed, &tensor));
   return TensorView(tensor);
 }
 
-// A copy that its deleter frees.
+// A copy; its deleter frees it.
 inline DLManagedTensor* ToDLPack(const TensorView& view) {
   DLManagedTensor* managed = nullptr;
   const GradloomTensor tensor = view.c();

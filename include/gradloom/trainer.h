@@ -1,4 +1,4 @@
-// A whole training in one call.
+// A whole training run in one call.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct TrainerConfig {
   Dataset train;
   std::optional<Dataset> eval{};
   int64_t epochs = 1;
-  int64_t updates = 0;  // above 0: so many updates in all, however many epochs that is
+  int64_t updates = 0;  // above 0: total number of updates, whatever the number of epochs
   int64_t batch = 32;
   int64_t seed = 0;
   std::string evaluate_every = "1ep";  // or "500" updates
   std::vector<std::string> metrics{};  // "accuracy(logits, label)"
-  std::string watch{};                 // what tells the better model: "eval/loss:min"; empty: the loss
-  int64_t patience = 0;                // above 0: stop after so many evaluations in a row that were not better
+  std::string watch{};                 // the value that selects the best model: "eval/loss:min"; empty: the loss
+  int64_t patience = 0;                // above 0: stop after this many evaluations in a row without improvement
 };
 
 struct Evaluation {
@@ -40,8 +40,8 @@ struct Epoch {
   double train_loss = 0, lr = 0, seconds = 0, samples_per_second = 0;
 };
 
-// Each may be empty. Called between two steps on the thread that called Fit; false ends the run after this step. What one throws ends the
-// run, and Fit throws it.
+// Each may be empty. Called between two steps on the thread that called Fit; false ends the run after this step. An exception ends the run,
+// and Fit rethrows it.
 struct Callbacks {
   std::function<bool(const StepResult&)> on_step{};
   std::function<bool(const Evaluation&)> on_evaluation{};
@@ -50,8 +50,8 @@ struct Callbacks {
 
 struct FitResult {
   double train_loss = 0;   // of the last epoch
-  double best = 0;         // the watched value; NaN where nothing was evaluated
-  int64_t best_step = -1;  // -1 where nothing was evaluated
+  double best = 0;         // the watched value; NaN if nothing was evaluated
+  int64_t best_step = -1;  // -1 if nothing was evaluated
   int64_t step = 0;
   bool stopped_by_callback = false, stopped_early = false;
 };
@@ -108,7 +108,7 @@ class Trainer {
   }
 
  private:
-  // No exception may pass the table.
+  // No exception may cross the table.
   struct Listener {
     const Callbacks& callbacks;
     std::exception_ptr thrown;
