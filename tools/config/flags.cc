@@ -43,7 +43,7 @@ void ConfigurationFlags::Declare(CLI::App& app, uint8_t uses, bool model_word) {
     app.add_option(names, words, HelpOf(key))->allow_extra_args(false)->type_name("")->group(GroupOf(key));
   }
   app.add_option("-c,--config", words_->files, "a TOML file with keys (gradloom init writes one)")->allow_extra_args(false)->type_name("");
-  app.add_option("--set", words_->assignments, "SECTION.KEY=VALUE over what the file says")->allow_extra_args(false)->type_name("");
+  app.add_option("--set", words_->assignments, "SECTION.KEY=VALUE: override the file")->allow_extra_args(false)->type_name("");
 }
 
 Configuration ConfigurationFlags::Resolve(const std::string& base) const {

@@ -58,7 +58,7 @@ Json SchemaOf(const Key& key) {
 }  // namespace
 
 Json ConfigurationSchema() {
-  Json sections{{"version", Json{{"const", 1}, {"description", "of this form of file"}}}};
+  Json sections{{"version", Json{{"const", 1}, {"description", "version of the file format"}}}};
   for (const Key& key : Keys()) {
     Json& section = sections[std::string(key.section())];
     if (section.is_null()) section = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};

@@ -128,11 +128,11 @@ Action DeclareBench(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   flags->options.start = kStart;
   keys.Declare(app, kUseRecipe | kUseData);
-  app.add_option("--steps", flags->options.steps, "of a repeat")->capture_default_str();
-  app.add_option("--repeats", flags->options.repeats, "how often")->capture_default_str();
-  app.add_option("--before", flags->options.warmup, "steps to warm up, not counted")->capture_default_str();
-  app.add_option("--seconds", flags->options.seconds, "no more repeats after so long")->capture_default_str();
-  app.add_option("-o,--output", flags->out, "write the JSON object to this file, too");
+  app.add_option("--steps", flags->options.steps, "steps per repeat")->capture_default_str();
+  app.add_option("--repeats", flags->options.repeats, "number of repeats")->capture_default_str();
+  app.add_option("--before", flags->options.warmup, "warm-up steps, not counted")->capture_default_str();
+  app.add_option("--seconds", flags->options.seconds, "start no more repeats after this time")->capture_default_str();
+  app.add_option("-o,--output", flags->out, "also write the JSON object to this file");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [keys, flags] { return Bench(keys.Resolve(), *flags); };
 }

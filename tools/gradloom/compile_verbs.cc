@@ -149,11 +149,11 @@ Action DeclareCompile(CLI::App& app) {
   auto wanted = std::make_shared<CompileFlags>();
   flags.Declare(app, kUseRecipe | kUsePlan);
   app.add_option("-o,--output", wanted->out, "the plan file to write")->required();
-  app.add_option("--emit-onnx", wanted->pages.onnx, "write the schedule as an ONNX file for Netron, too, as inspect --onnx does");
-  app.add_option("--emit-dot", wanted->pages.dot, "write the first device's program for Graphviz, too, as inspect --dot does");
-  app.add_option("--emit-html", wanted->pages.html, "write the page of the plan, too, as inspect --html does");
+  app.add_option("--emit-onnx", wanted->pages.onnx, "also write the schedule as an ONNX file for Netron, like inspect --onnx");
+  app.add_option("--emit-dot", wanted->pages.dot, "also write the first device's program for Graphviz, like inspect --dot");
+  app.add_option("--emit-html", wanted->pages.html, "also write the page of the plan, like inspect --html");
   app.add_flag("--gradients", wanted->gradients,
-               "gradients and update apart, too: what TrainStep and OptimizerStep of the C interface run");
+               "also compile gradients and update separately, for TrainStep and OptimizerStep of the C interface");
   app.add_flag("--json", wanted->json, "print one JSON object");
   return [flags, wanted] { return CompileToFile(flags.Resolve(), *wanted); };
 }

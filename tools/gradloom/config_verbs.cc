@@ -102,7 +102,7 @@ Action DeclareConfig(CLI::App& app) {
   auto section = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   flags.Declare(app, kAllUses | kUseJob);
-  CLI::Option* keys = app.add_option("--keys", *section, "list the keys, all or those of a section")->expected(0, 1);
+  CLI::Option* keys = app.add_option("--keys", *section, "list all keys, or those of a section")->expected(0, 1);
   auto schema = std::make_shared<bool>(false);
   app.add_flag("--schema", *schema, "print the JSON schema of the file, for editors");
   app.add_flag("--json", *json, "print JSON");

@@ -81,7 +81,7 @@ int Devices(bool json) {
 Action DeclareDevices(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   auto run = std::make_shared<std::string>();
-  app.add_option("run", *run, "the folder of a run: what it holds of each device's memory, as of its last epoch");
+  app.add_option("run", *run, "the folder of a run: show its memory on each device, as of its last epoch");
   app.add_flag("--json", *json, "print one JSON object");
   return [json, run] { return run->empty() ? Devices(*json) : DevicesOf(*run, *json); };
 }

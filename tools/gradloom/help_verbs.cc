@@ -173,7 +173,7 @@ int Doctor(bool json) {
 Action DeclareExplain(CLI::App& app) {
   auto word = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  app.add_option("class", *word, "as messages have it: E-SHAPE; without one all are listed");
+  app.add_option("class", *word, "a class, such as E-SHAPE, or an exit code; default: list all");
   app.add_flag("--json", *json, "print JSON");
   return [word, json] { return Explain(*word, *json); };
 }

@@ -98,24 +98,25 @@ Action DeclareLaunch(CLI::App& app) {
   const auto add = [&](const char* flag, auto& value, const std::string& help, const char* short_name = "") {
     declared->Add(app, flag, value, help, short_name);
   };
-  add("--nproc-per-node", flags.nproc_per_node, "processes on this host: a number, cpu (one a core), gpu, or auto  [1]");
-  add("--nnodes", flags.nnodes, "hosts of the job, each with a launcher of its own  [1]");
-  add("--node-rank", flags.node_rank, "which of the hosts this is, counted from 0");
-  add("--rdzv-endpoint", flags.rdzv_endpoint, "HOST:PORT where rank 0 listens; the port is 29500 where none is given");
-  add("--rdzv-backend", flags.rdzv_backend, "static or c10d, which are the same here: ranks meet at the endpoint");
-  add("--rdzv-id", flags.rdzv_id, "the name of the job, of its log folder and in TORCHELASTIC_RUN_ID");
-  add("--master-addr", flags.master_addr, "the host of --rdzv-endpoint by itself");
-  add("--master-port", flags.master_port, "its port by itself  [29500]");
-  add("--standalone", flags.standalone, "a job of this host alone, at a port that is free");
-  add("--max-restarts", flags.max_restarts, "how often all are started again after one has ended with a code of 128 or more  [0]");
-  add("--log-dir", flags.log_dir, "where files of ranks go and stay; default: a temporary folder, which stays where the job fails");
+  add("--nproc-per-node", flags.nproc_per_node, "processes on this host: a number, cpu (one per core), gpu, or auto  [1]");
+  add("--nnodes", flags.nnodes, "number of hosts in the job, each with its own launcher  [1]");
+  add("--node-rank", flags.node_rank, "number of this host, from 0");
+  add("--rdzv-endpoint", flags.rdzv_endpoint, "HOST:PORT where rank 0 listens; the default port is 29500");
+  add("--rdzv-backend", flags.rdzv_backend, "static or c10d; both mean that ranks meet at the endpoint");
+  add("--rdzv-id", flags.rdzv_id, "name of the job, of its log folder and in TORCHELASTIC_RUN_ID");
+  add("--master-addr", flags.master_addr, "the host of --rdzv-endpoint alone");
+  add("--master-port", flags.master_port, "the port of --rdzv-endpoint alone  [29500]");
+  add("--standalone", flags.standalone, "a job on this host only, at a free port");
+  add("--max-restarts", flags.max_restarts, "how often to restart all processes after one ended with a code of 128 or more  [0]");
+  add("--log-dir", flags.log_dir, "folder for the files of ranks; default: a temporary folder, which is kept if the job fails");
   add("--redirects", flags.redirects,
-      "streams to files: 3 (both), 1 (stdout), 2 (stderr), 0, or by local rank 0:3,1:2; default: all but local rank 0", "-r");
-  add("--tee", flags.tee, "streams to files and to the terminal, in the same form", "-t");
-  add("--shutdown-timeout", flags.shutdown_timeout, "seconds from the request to stop to SIGKILL, where a rank has failed  [30]");
-  app.add_flag("--no-python,--no_python", declared->no_python, "as torchrun has it; what is launched is a program in any case");
+      "output to files: 3 (both), 1 (stdout), 2 (stderr), 0 (none), or by local rank 0:3,1:2; default: all but local rank 0", "-r");
+  add("--tee", flags.tee, "output to files and to the terminal, in the same form", "-t");
+  add("--shutdown-timeout", flags.shutdown_timeout, "seconds from SIGTERM to SIGKILL after a rank has failed  [30]");
+  app.add_flag("--no-python,--no_python", declared->no_python,
+               "accepted as by torchrun, without effect: a program is launched in any case");
   app.add_flag("--json", declared->json, "print one JSON object at the end");
-  app.add_option("command", flags.command, "behind --: a verb of gradloom with its flags, or another program")->type_name("");
+  app.add_option("command", flags.command, "after --: a verb of gradloom with its flags, or another program")->type_name("");
   return [declared] { return Start(*declared); };
 }
 

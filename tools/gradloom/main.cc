@@ -41,27 +41,28 @@ struct Verb {
 
 constexpr Verb kVerbs[] = {
     {"init", "write a commented configuration for a model", "gradloom init --model model.onnx --data train.csv", DeclareInit},
-    {"check", "import and compile in memory; list everything that stands in the way", "gradloom check model.onnx --data train.csv",
+    {"check", "import and compile in memory; list everything that prevents training", "gradloom check model.onnx --data train.csv",
      DeclareCheck},
-    {"compile", "model -> plan", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan", DeclareCompile},
-    {"inspect", "show what is in a plan, a checkpoint, a model or data", "gradloom inspect model.plan", DeclareInspect},
-    {"verify", "prove a plan free of races and out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
+    {"compile", "compile a model to a plan file", "gradloom compile model.onnx --loss cross_entropy --batch 64 -o model.plan",
+     DeclareCompile},
+    {"inspect", "show the contents of a plan, a checkpoint, a model or data", "gradloom inspect model.plan", DeclareInspect},
+    {"verify", "prove that a plan has no races and no out-of-bounds accesses", "gradloom verify model.plan", DeclareVerify},
     {"train", "compile a model and train it", "gradloom train model.onnx --data train.csv --loss mse --epochs 10", DeclareTrain},
-    {"resume", "go on with a run, to the same bits as if it had not stopped", "gradloom resume runs/exp1", DeclareResume},
-    {"eval", "loss and metrics of a trained model", "gradloom eval runs/exp1 --data test.csv --metric accuracy", DeclareEval},
-    {"predict", "outputs of a trained model", "gradloom predict runs/exp1 --data x.npz -o y.npz", DeclarePredict},
-    {"export", "trained weights -> inference ONNX", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},
-    {"bench", "how fast a model trains here", "gradloom bench model.onnx --batch 64", DeclareBench},
-    {"simulate", "a plan as discrete events, here or on a described cluster",
+    {"resume", "continue a run, to the same bits as if it had not stopped", "gradloom resume runs/exp1", DeclareResume},
+    {"eval", "compute loss and metrics of a trained model", "gradloom eval runs/exp1 --data test.csv --metric accuracy", DeclareEval},
+    {"predict", "compute outputs of a trained model", "gradloom predict runs/exp1 --data x.npz -o y.npz", DeclarePredict},
+    {"export", "write a trained model as ONNX for inference, or its weights", "gradloom export runs/exp1 -o trained.onnx", DeclareExport},
+    {"bench", "measure how fast a model trains on this machine", "gradloom bench model.onnx --batch 64", DeclareBench},
+    {"simulate", "simulate a plan, on this machine or on a described cluster",
      "gradloom simulate model.plan --topology cluster.toml --devices 8,64,4096", DeclareSimulate},
-    {"launch", "start the processes of a job, here and on other hosts (torchrun's flags)", "gradloom launch --nproc-per-node 2 -- doctor",
-     DeclareLaunch},
-    {"diff", "what differs between two runs, plans or files of weights; exit 11 where something does", "gradloom diff runs/exp1 runs/exp2",
+    {"launch", "start the processes of a job on this and other hosts (with torchrun's flags)",
+     "gradloom launch --nproc-per-node 2 -- doctor", DeclareLaunch},
+    {"diff", "show the differences of two runs, plans or weights files; exit 11 if there are any", "gradloom diff runs/exp1 runs/exp2",
      DeclareDiff},
-    {"devices", "what this machine offers", "gradloom devices --json", DeclareDevices},
-    {"doctor", "is this machine fit, and does training work on it", "gradloom doctor", DeclareDoctor},
-    {"explain", "what a class of errors means, and what to do", "gradloom explain E-SHAPE", DeclareExplain},
-    {"config", "the resolved configuration and where each value is from; the keys there are",
+    {"devices", "list the devices of this machine", "gradloom devices --json", DeclareDevices},
+    {"doctor", "check this machine, and whether training works on it", "gradloom doctor", DeclareDoctor},
+    {"explain", "explain a class of errors and what to do about it", "gradloom explain E-SHAPE", DeclareExplain},
+    {"config", "print the resolved configuration and where each value came from; list the keys",
      "gradloom config -c gradloom.toml --set optimizer.lr=1e-4", DeclareConfig},
 };
 
@@ -135,12 +136,13 @@ struct CommonFlags {
 
 void DeclareCommon(CLI::App& verb, CommonFlags& flags) {
   CLI::Option* verbose =
-      verb.add_flag("-v,--verbose", flags.verbose, "say more on stderr: each value that was given, and where it is from");
-  verb.add_flag("-q,--quiet", flags.quiet, "say nothing on stderr but warnings and errors")->excludes(verbose);
-  verb.add_option("--color", flags.color, "of stderr: auto (a terminal, unless NO_COLOR is set), always or never")->capture_default_str();
+      verb.add_flag("-v,--verbose", flags.verbose, "print more on stderr: each value that you gave and where it came from");
+  verb.add_flag("-q,--quiet", flags.quiet, "print only warnings and errors on stderr")->excludes(verbose);
+  verb.add_option("--color", flags.color, "colour stderr: auto (on a terminal, unless NO_COLOR is set), always or never")
+      ->capture_default_str();
   // Of some verbs it is a key of the configuration.
   if (verb.get_option_no_throw("--log-file") == nullptr)
-    verb.add_option("--log-file", flags.log_file, "append the lines of stderr to this file, too");
+    verb.add_option("--log-file", flags.log_file, "also append the lines of stderr to this file");
 }
 
 // What is said before a command line is read goes by it, too.

@@ -228,15 +228,16 @@ int Diff(const std::string& a, const std::string& b, bool json) {
 
 Action DeclareInspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
-  app.add_option("path", flags->path, "a plan, the folder of a run, a checkpoint, a file of weights, an ONNX model, or data")->required();
-  app.add_flag("--graph", flags->graph, "the plan as text, as without a flag");
-  app.add_flag("--memory", flags->memory, "planned bytes by role, and the largest buffers with their nodes");
-  app.add_flag("--streams", flags->streams, "a table a stream: instructions with predicted times, operands and events; the critical path");
-  app.add_option("--html", flags->pages.html, "write one page with the graph, the time line and the memory map");
+  app.add_option("path", flags->path, "a plan, the folder of a run, a checkpoint, a weights file, an ONNX model, or data")->required();
+  app.add_flag("--graph", flags->graph, "print the plan as text (the default)");
+  app.add_flag("--memory", flags->memory, "print planned bytes by role, and the largest buffers with their nodes");
+  app.add_flag("--streams", flags->streams,
+               "print a table per stream: instructions with predicted times, operands and events; and the critical path");
+  app.add_option("--html", flags->pages.html, "write an HTML page with the graph, the time line and the memory map");
   app.add_option("--onnx", flags->pages.onnx,
                  "write the schedule as an ONNX file for Netron: device, stream and events in the nodes' metadata");
   app.add_option("--dot", flags->pages.dot, "write the first device's program for Graphviz");
-  app.add_flag("--json", flags->json, "one JSON object: of a plan its memory");
+  app.add_flag("--json", flags->json, "print one JSON object; for a plan, its memory");
   return [flags] { return Inspect(*flags); };
 }
 
@@ -251,11 +252,12 @@ Action DeclareVerify(CLI::App& app) {
 Action DeclareExport(CLI::App& app) {
   auto flags = std::make_shared<ExportFlags>();
   app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
-  app.add_option("--weights", flags->source.weights, "a safetensors file, or a checkpoint's folder, in place of the run's own weights");
-  app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
-  app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for the weights alone")->required();
-  app.add_flag("--training", flags->training, "with loss, gradients, updates and their states as ONNX's training_info, to go on from");
-  app.add_flag("--placement", flags->placement, "with the run's devices as ONNX's multi-device annotations");
+  app.add_option("--weights", flags->source.weights, "a safetensors file or a checkpoint's folder, instead of the run's own weights");
+  app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state");
+  app.add_option("-o,--output", flags->out, "the file to write: .onnx, or .safetensors for weights only")->required();
+  app.add_flag("--training", flags->training,
+               "include loss, gradients, updates and their states as ONNX's training_info, to continue training from");
+  app.add_flag("--placement", flags->placement, "include the run's devices as ONNX's multi-device annotations");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] { return Export(*flags); };
 }

@@ -98,11 +98,12 @@ int Simulate(const Flags& flags) {
 Action DeclareSimulate(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("plan", flags->plan, "a plan file or the folder of a run")->required();
-  app.add_option("--topology", flags->topology, "a TOML file that describes a cluster; default: devices of this machine");
-  app.add_option("--devices", flags->devices, "also on so many devices, each with what a device of the plan has: 8,64,4096")
+  app.add_option("--topology", flags->topology, "a TOML file that describes a cluster; default: this machine's devices");
+  app.add_option("--devices", flags->devices,
+                 "also simulate these numbers of devices, each with the work of a device of the plan: 8,64,4096")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--profile", flags->profile, "what launches took in a run (gradloom train --profile FILE); default: by the cost model");
+  app.add_option("--profile", flags->profile, "launch times measured by a run (gradloom train --profile FILE); default: the cost model's");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] { return Simulate(*flags); };
 }

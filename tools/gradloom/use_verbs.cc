@@ -47,8 +47,8 @@ struct UseFlags {
 std::shared_ptr<UseFlags> Declare(CLI::App& app, uint8_t uses) {
   auto flags = std::make_shared<UseFlags>();
   app.add_option("run", flags->source.path, "the folder of a run, or a plan")->required();
-  app.add_option("--weights", flags->source.weights, "a safetensors file, or a checkpoint's folder, in place of the run's own weights");
-  app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state there is");
+  app.add_option("--weights", flags->source.weights, "a safetensors file or a checkpoint's folder, instead of the run's own weights");
+  app.add_option("--from", flags->source.from, "a checkpoint of the run (step-000500), or best; default: the newest state");
   flags->keys.Declare(app, uses, false);
   return flags;
 }
@@ -227,7 +227,7 @@ int Predict(const UseFlags& flags) {
 
 Action DeclareEval(CLI::App& app) {
   const auto flags = Declare(app, kUseEval | kUseJob);
-  app.add_option("--data", flags->data, "the data to judge it with; default: the evaluation data of the run");
+  app.add_option("--data", flags->data, "the data to evaluate on; default: the run's evaluation data");
   app.add_flag("--json", flags->json, "print one JSON object");
   return [flags] {
     return InJob(*flags, JobPhase::kEvaluation, [&](const TrainedModel& model, const TrainingJob& job) { Evaluate(*flags, model, job); });
@@ -236,16 +236,17 @@ Action DeclareEval(CLI::App& app) {
 
 Action DeclarePredict(CLI::App& app) {
   const auto flags = Declare(app, kUseEval | kUseJob);
-  app.add_option("--data", flags->data, "the inputs; columns of targets are not needed");
+  app.add_option("--data", flags->data, "the input data; target columns are not needed");
   auto generation = std::make_shared<GenerationOptions>();
-  CLI::Option* generate = app.add_option("--generate", generation->count, "instead, so many tokens of text by a language model");
-  app.add_option("--prompt", generation->prompt, "the text that it goes on with");
-  app.add_option("--temperature", generation->temperature, "below 1: more of the likely; 0: only the most likely")->capture_default_str();
-  app.add_option("--seed", generation->seed, "of the tokens drawn")->capture_default_str();
+  CLI::Option* generate =
+      app.add_option("--generate", generation->count, "generate this many tokens of text with a language model instead");
+  app.add_option("--prompt", generation->prompt, "the text to continue");
+  app.add_option("--temperature", generation->temperature, "below 1: prefer likely tokens; 0: always the likeliest")->capture_default_str();
+  app.add_option("--seed", generation->seed, "seed of the tokens")->capture_default_str();
   app.add_option("--alphabet", generation->alphabet,
-                 "a file with the characters of the tokens, in order; known for 96 (ASCII) and 256 (bytes)");
+                 "a file with the characters of the tokens, in order; not needed for 96 (ASCII) and 256 (bytes)");
   app.add_option("-o,--output", flags->out, "the file to write, .npz, .csv or .json; default: JSON on stdout");
-  app.add_flag("--json", flags->json, "JSON on stdout, as without -o");
+  app.add_flag("--json", flags->json, "print JSON on stdout, as without -o");
   return [flags, generation, generate] { return generate->count() > 0 ? Generate(*flags, *generation) : Predict(*flags); };
 }
 

@@ -52,13 +52,13 @@ std::string InitialConfiguration(Configuration configuration, const std::string&
   const std::string folder = FolderOf(path);
   const std::string feeds = Complete(configuration);
   std::string text = "# gradloom train -c " + ShellWord(fs::path(path).filename().string()) +
-                     "\n# Flags and --set SECTION.KEY=VALUE win over what is here.\n\nversion = 1\n";
+                     "\n# Flags and --set SECTION.KEY=VALUE override this file.\n\nversion = 1\n";
   std::string section;
   for (const Key& key : Keys()) {
     if (section != key.section()) {
       section = key.section();
       text += "\n[" + section + "]\n";
-      if (section == "data") text += "# A step of the model takes, by name:\n" + feeds;
+      if (section == "data") text += "# Inputs and targets of a training step:\n" + feeds;
     }
     text += "# " + std::string(key.help) + (*key.words == '\0' ? "" : ": " + std::string(key.words)) + "\n";
     KeyValue value = configuration.value(key.name);
