@@ -1,4 +1,4 @@
-// What people call the entries and programs of a plan.
+// Names of entries and programs for messages.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gradloom {
 // "step of 64", "eval of 32", "update".
 std::string EntryName(const Entry& entry);
 
-// The entries that run a program: "step of 64, eval of 64"; "program 3" where none does.
+// The entries that run a program: "step of 64, eval of 64"; "program 3" if none does.
 std::string EntryTitle(const Plan& plan, size_t program);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What a plan takes of memory, for programs.
+// The memory use of a plan as JSON.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace gradloom {
 
-// One JSON object: bytes of the fullest device by kind, of each device where they differ, and by program with its largest buffers. `hash`:
-// the plan's.
+// One JSON object: bytes by kind for the device that uses most, for each device if they differ, and by program with its largest buffers.
+// `hash`: the plan's.
 std::string MemoryJson(const Plan& plan, const std::string& hash);
 
 }  // namespace gradloom

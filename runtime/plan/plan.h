@@ -1,10 +1,9 @@
-// The plan: everything that will happen, decided before step 0. It is data, never code. Plain structs
-// with integer ids; plan.proto is their form on disk.
+// The plan: everything that will happen, decided before step 0. It is data, never code: plain structs with integer ids. plan.proto is their
+// form on disk, docs/plan-format.md describes what they mean.
 //
-// A plan has a state arena (parameters, optimizer state, statistics: fixed offsets, shared by all entries)
-// and a constants arena. Each entry (a training step at one batch size, an evaluation ...) names one
-// program per rank; a program has streams, buffers in arenas, events and instructions. All streams are
-// joined at the end of a step.
+// A plan has a state arena (parameters, optimizer state, statistics: fixed offsets, shared by all entries) and a constants arena. Each
+// entry (for example a training step at one batch size, or an evaluation) names one program per rank. A program has streams, buffers in
+// arenas, events and instructions. All streams join at the end of a step.
 #pragma once
 
 #include <cstddef>
@@ -25,19 +24,18 @@
 
 namespace gradloom {
 
-// The memory that a buffer lies in. A rank has one of each on its device.
+// The block of memory that a buffer lies in. A rank has one of each on its device.
 enum class Arena : uint8_t {
   kState,      // survives the step; offsets are those of Plan::state
   kConstants,  // read-only; the bytes are Plan::constants
-  kTransient,  // of the running entry alone; nothing in it survives the step but what is fetched
-  kStep,       // the step parameters: written by the host before the step, read-only within it
-  kFeed,       // memory of the caller, bound at each step: buffer.offset is 0, buffer.feed says which
-  kInput,      // two slots, which steps use in turn: a copy stream fills one while the step before runs on the other
+  kTransient,  // of the running entry only; nothing in it survives the step except what is fetched
+  kStep,       // the step parameters: written by the host before the step, read-only during it
+  kFeed,       // memory of the caller, bound at each step: buffer.offset is 0, buffer.feed says which feed
+  kInput,      // two slots that steps use in turn: a copy stream fills one while the previous step runs on the other
 };
 
-// A buffer is one value: one instruction writes it (or none: it is given), and every read of it means the
-// bytes of that write. Values share bytes, never a buffer: the next value of a state tensor, and an output
-// that overwrites its input, are buffers of their own at the same place.
+// A buffer is one value. One instruction writes it (or none: it is given), and every read of it means the bytes of that write. Values share
+// bytes, never a buffer: the next value of a state tensor, and an output that overwrites its input, are separate buffers at the same place.
 struct Buffer {
   std::string name;  // of the graph's value
   Arena arena = Arena::kTransient;
@@ -47,8 +45,8 @@ struct Buffer {
   Shape shape;
   Layout layout;
   int feed = -1;   // index into Entry::feeds, for kFeed
-  int whole = -1;  // a part or a view: the buffer that this one is a range of (which is no part itself).
-                   // Every byte of a whole is written once, by way of the whole or of one of its parts.
+  int whole = -1;  // a part or a view: the buffer that this one is a range of (which itself is not a part).
+                   // Every byte of a whole is written once, through the whole or one of its parts.
 
   OperandType operand() const { return {dtype, shape, layout}; }
 };
@@ -62,14 +60,14 @@ struct Use {
   bool operator==(const Use&) const = default;
 };
 
-// A copy stream copies feeds into the input slot, and does nothing else: it waits for no other stream, so that it may run ahead, while
-// the step before is computed.
+// A copy stream copies feeds into the input slot and does nothing else. It waits for no other stream, so it may run ahead, during the
+// previous step.
 enum class StreamKind : uint8_t { kCompute, kComm, kCopy };
 
 struct Stream {
   StreamKind kind = StreamKind::kCompute;
-  int device = 0;   // index into Plan::targets: the kind of device; the same for all streams of a program
-  int threads = 1;  // of the intra-op team on the CPU
+  int device = 0;   // index into Plan::targets, the kind of device; the same for all streams of a program
+  int threads = 1;  // threads of one operator on the CPU
 };
 
 enum class InstructionKind : uint8_t { kLaunch, kCopy, kRecord, kWait, kCollective, kSend, kRecv, kIf, kLoop };
@@ -81,27 +79,27 @@ struct Program;
 struct Instruction {
   InstructionKind kind = InstructionKind::kLaunch;
   int stream = 0;
-  // kLaunch: the catalog row's name and the operator it computes. Uses are the inputs in order, then
-  // the outputs, then the scratch buffer if the row asks for one.
+  // kLaunch: the name of the catalog row, and the operator that it computes. Uses are the inputs in order, then the outputs, then the
+  // scratch buffer if the row asks for one.
   std::string kernel;
   std::string op;
   std::string domain;
   Attributes attributes;
-  // kCopy: one read, one write, of equal bytes and layout. kSend: one read. kRecv: one write. kCollective:
-  // one read, one write; a reduce-scatter's read and an all-gather's write has a part per member of the
-  // group, in the group's order; an all-reduce may have several reads, then as many writes, for one meeting. kIf: the condition (bool),
-  // what the bodies read, what both bodies write, and as scratch what they use on the way. kLoop: the trip count (int64) or -1, the
-  // condition (bool) or -1, what the body reads, what it carries: each write has a read of the same range, the value before.
+  // kCopy: one read, one write, of equal bytes and layout. kSend: one read. kRecv: one write. kCollective: one read, one write; the read of
+  // a reduce-scatter and the write of an all-gather have a part for each member of the group, in the group's order; an all-reduce may have
+  // several reads, then as many writes. kIf: the condition (bool), what the bodies read, what both bodies write, and as scratch their
+  // intermediate values. kLoop: the trip count (int64) or -1, the condition (bool) or -1, what the body reads, what it carries: each write
+  // has a read of the same range, the value before.
   std::vector<Use> uses;
   int event = -1;  // kRecord, kWait
   Collective collective = Collective::kAllReduceSum;
   int root = 0;                 // kBroadcast: index into the group's ranks
-  int group = -1;               // kCollective: slot of the group, bound per rank by the entry
+  int group = -1;               // kCollective: slot of the group, which the entry binds for each rank
   int peer = -1;                // kSend, kRecv: slot of the peer
-  int tag = 0;                  // kCollective, kSend, kRecv: the same on all that come together, so that none is taken for another
-  std::vector<Program> bodies;  // kIf: then, else; kLoop: body. They lie in the arenas of the program
-                                // around them, at the same offsets, and touch what `uses` names alone
-  int64_t trip_bound = 0;       // kLoop: the most iterations there can be
+  int tag = 0;                  // kCollective, kSend, kRecv: the same for all members, so that none is mistaken for another
+  std::vector<Program> bodies;  // kIf: then, else; kLoop: body. They use the arenas of the enclosing program
+                                // at the same offsets, and access only what `uses` names
+  int64_t trip_bound = 0;       // kLoop: the largest possible number of iterations
   std::string origin;           // the ONNX node, for messages and traces
 };
 
@@ -112,10 +110,10 @@ struct Program {
   std::vector<Instruction> instructions;  // in the order in which the host issues them
   int64_t transient_bytes = 0;            // size of the transient arena; 0 for a body
   int64_t input_bytes = 0;                // size of an input slot; 0 for a body
-  int place = 0;                          // index into Plan::places: of the ranks that run it; a body's is that of the program around it
+  int place = 0;  // index into Plan::places: the place of the ranks that run it; a body's is that of the enclosing program
 };
 
-// The programs of a plan. Copies of the list share them, so that a plan with one entry more costs that entry.
+// The programs of a plan. Copies of the list share the programs, so a plan with one more entry costs only that entry.
 class ProgramList {
  public:
   size_t size() const { return programs_.size(); }
@@ -124,7 +122,7 @@ class ProgramList {
   const Program& at(size_t i) const { return *programs_.at(i); }
   const Program& front() const { return *programs_.front(); }
   const Program& back() const { return *programs_.back(); }
-  // For a change: one that other lists have as well is copied first.
+  // A program to change. It is copied first if other lists share it.
   Program& Mutable(size_t i);
 
   void push_back(Program program) { programs_.push_back(std::make_shared<Program>(std::move(program))); }
@@ -156,15 +154,15 @@ class ProgramList {
   std::vector<std::shared_ptr<Program>> programs_;
 };
 
-// What a rank's device holds between steps. Ranks of one place hold the same states and constants at the same offsets; there are
-// several places where parts of the model are on devices of their own.
+// The tensors that a rank's device holds between steps. Ranks of one place hold the same states and constants at the same offsets. There
+// are several places if parts of the model are on devices of their own.
 struct Place {
   int64_t state_bytes = 0, constants_bytes = 0;  // sizes of the two arenas
 };
 
 enum class StateKind : uint8_t { kParameter, kOptimizer, kStatistic, kAccumulator, kLossScale };
 
-// A tensor that lives between steps: one place and one layout over all entries.
+// A tensor that persists between steps, with one offset and one layout in all entries.
 struct StateTensor {
   std::string name;  // parameters and statistics: the ONNX initializer's name
   StateKind kind = StateKind::kParameter;
@@ -172,11 +170,11 @@ struct StateTensor {
   Shape shape;
   Layout layout;
   int64_t offset = 0;       // in the state arena of each place that holds it
-  int64_t bytes = 0;        // layout's padding included
+  int64_t bytes = 0;        // including padding of the layout
   int parameter = -1;       // kOptimizer, kAccumulator: index of the parameter it belongs to
   std::vector<int> places;  // that hold it, ascending; empty: all
   Tensor initial;           // logical order; undefined: zeros
-  // kAccumulator: each rank that holds it has a part of its own, and the tensor is their sum; else all hold the same.
+  // kAccumulator: each rank that holds it has its own part, and the tensor is their sum; otherwise all hold the same.
   bool partial = false;
 
   bool in_place(int place) const;
@@ -191,20 +189,20 @@ struct Constant {
   bool in_place(int place) const;
 };
 
-// A tensor that the caller gives or gets, by its ONNX name.
+// An input that the caller gives, by its ONNX name.
 struct Feed {
   std::string name;
   DType dtype = DType::kUndefined;
   Shape shape;
-  int batch_axis = -1;  // the axis that the batch runs along; -1: none
-  // Neighbouring places of that axis that a sample has: sample s has the places (o * batch + s) * inner + i for all o. 0: all
-  // it has, extent / batch.
+  int batch_axis = -1;  // the axis of the batch; -1: none
+  // Number of adjacent positions on that axis that belong to one sample: sample s has the positions (o * batch + s) * inner + i for all o.
+  // 0: all that it has, extent / batch.
   int64_t batch_inner = 0;
 
   bool operator==(const Feed&) const = default;
 };
-// An extent that the data of a step decides: of what a buffer has room for along the axis, as many elements count, from the front, as
-// another fetch of the entry says (int64, rank 0).
+// An extent that the data of a step decides. The buffer has room for the largest possible extent; the first elements along the axis are
+// valid, and another fetch of the entry says how many (int64, rank 0).
 struct FetchExtent {
   int axis = 0;
   int fetch = -1;
@@ -213,11 +211,11 @@ struct FetchExtent {
 };
 struct Fetch {
   std::string name;
-  int buffer = -1;  // in the program of rank 0; -1: other ranks have it, by their bindings
-  // As of a feed: the whole is gathered from the ranks that have it. -1: the first rank that has it has all of it.
+  int buffer = -1;  // in the program of rank 0; -1: other ranks have it, see RankBinding::fetches
+  // As for a feed. The whole is gathered from the ranks that have a part. -1: the first rank that has it has all of it.
   int batch_axis = -1;
   int64_t batch_inner = 0;
-  std::vector<FetchExtent> extents = {};  // axes ascending; the caller gets what counts alone
+  std::vector<FetchExtent> extents = {};  // axes ascending; the caller gets only the valid part
 
   bool operator==(const Fetch&) const = default;
 };
@@ -230,7 +228,7 @@ struct RankBinding {
   std::vector<int> peers;   // peer slot -> rank
   int64_t shard_start = 0;  // of the batch
   int64_t shard_length = 0;
-  std::vector<int> fetches;  // by fetch: the buffer in this rank's program, or -1; empty: as rank 0's
+  std::vector<int> fetches;  // by fetch: the buffer in this rank's program, or -1; empty: the same as rank 0
 
   bool operator==(const RankBinding&) const = default;
 };
@@ -245,18 +243,18 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
-// A set of ranks that communicate: one communicator, used by this group alone.
+// A set of ranks that communicate through one communicator, used by this group only.
 struct Group {
   std::vector<int> ranks;
 
   bool operator==(const Group&) const = default;
 };
 
-// What the plan was made for. Another kind of machine refuses it.
+// The kind of machine that the plan was made for. Another kind refuses it.
 struct Target {
   DeviceKind device = DeviceKind::kCpu;
-  std::string isa;  // "x86-64-v3", "sm_90"; "any" where only portable kernels are named
-  int threads = 1;  // of the intra-op team of a device
+  std::string isa;  // "x86-64-v3", "sm_90"; "any" if it names portable kernels only
+  int threads = 1;  // threads of one operator on a device
 
   bool operator==(const Target&) const = default;
 };
@@ -268,13 +266,13 @@ struct Schedule {
   Attributes attributes;
 };
 
-// Where the step parameters lie in the step arena; -1: the plan does not read it.
+// Offsets of the step parameters in the step arena; -1: the plan does not read that one.
 struct StepLayout {
   int64_t lr = -1;     // float32: the learning rate of this step
   int64_t step = -1;   // int64: the number of this update, from 1
-  int64_t batch = -1;  // int64: batches seen before this one, accumulated ones too
+  int64_t batch = -1;  // int64: batches before this one, including accumulated ones
   int64_t seed = -1;   // int64
-  int64_t first = -1;  // int64: the rank's shard_start; the one step parameter that differs between ranks
+  int64_t first = -1;  // int64: the rank's shard_start; the only step parameter that differs between ranks
   int64_t bytes = 0;
 
   bool operator==(const StepLayout&) const = default;
@@ -300,9 +298,9 @@ struct Plan {
   ProgramList programs;
   std::vector<Entry> entries;
   std::vector<Group> groups;
-  std::map<std::string, std::string> properties;  // for people: options it was compiled with, versions
+  std::map<std::string, std::string> properties;  // texts for users: options that it was compiled with, versions
 
-  // The devices that an entry runs on: as many in each.
+  // The number of devices, the same for every entry.
   size_t num_ranks() const { return entries.empty() ? 1 : entries.front().ranks.size(); }
   // The place of a rank, the same in every entry of a sound plan.
   int PlaceOf(size_t rank) const;
@@ -310,38 +308,37 @@ struct Plan {
   int FindEntry(EntryKind kind, int64_t batch) const;
   // The state tensor of this name, or -1.
   int FindState(const std::string& name) const;
-  // Whether there is a state of which each rank has a part.
+  // Whether some state is partial (StateTensor::partial).
   bool HasPartialState() const;
 };
 
-// Whether `plan` is `base` with more behind it: targets, step parameters, places, groups, states, constants and entries of `base` are as
-// they were (but for the sizes of arenas, which may have grown), its programs are the same objects, and further constants lie behind its
-// own.
+// Whether `plan` is `base` with additions at the end. Targets, step parameters, places, groups, states, constants and entries of `base` are
+// unchanged (except for sizes of arenas, which may have grown), its programs are the same objects, and new constants have offsets after the
+// old ones.
 bool Extends(const Plan& plan, const Plan& base);
 
-// Whether a fetch is there to say an extent of another one, and nothing that the model gives.
+// Whether a fetch exists only as the extent of another one, and is not an output of the model.
 bool SaysExtent(const Entry& entry, size_t fetch);
 
-// The buffer of a fetch in the program of a rank; -1 where the rank does not have it, or does not say.
+// The buffer of a fetch in the program of a rank; -1 if the rank does not have it.
 int FetchedBuffer(const Entry& entry, size_t rank, size_t fetch);
 
-// How samples lie in a tensor of a feed or a fetch: for each o < outer, those of sample s are the `together` elements from
-// (o * samples + s) * together on.
+// How samples are arranged in the tensor of a feed or a fetch: for each o < outer, sample s has the `together` elements from (o * samples +
+// s) * together on.
 struct SampleStride {
   int64_t outer = 1, together = 1;
 };
-// Of a tensor that has `samples` samples along the axis. Empty where the axis cannot be divided so.
+// The stride of a tensor with `samples` samples along the axis. Empty if the axis cannot be divided in this way.
 std::optional<SampleStride> SamplesIn(const Shape& shape, int axis, int64_t inner, int64_t samples);
 
-// The ranks in groups that have nothing to do with each other in any entry: no meeting, no transfer, no state that ranks of two groups
-// hold. In a plan that the verifier has found sound, what one group does is what it would do alone.
+// Groups of ranks that are independent in every entry: no collective, no transfer and no state connects two groups. In a plan that the
+// verifier has found sound, each group does what it would do alone.
 std::vector<std::vector<int>> IndependentRanks(const Plan& plan);
 
-// Whether ranks come together for it.
+// Whether it is a collective or a transfer.
 bool Communicates(const Instruction& instruction);
 
-// The call that a launch instruction makes, from its buffers; it borrows values of the plan's constants. Throws Error(kPlan) for ids out
-// of range.
+// The kernel call of a launch instruction. Borrows values of the plan's constants. Throws Error(kPlan) for ids out of range.
 KernelCall CallOf(const Plan& plan, const Program& program, const Instruction& instruction);
 
 }  // namespace gradloom

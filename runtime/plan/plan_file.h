@@ -1,4 +1,4 @@
-// Plans on disk: docs/plan-format.md has the bytes.
+// Plans on disk. docs/plan-format.md describes the format.
 #pragma once
 
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace gradloom {
 
-// Writes the plan under `path`, complete or not at all. Throws Error(kResource) where that fails,
-// Error(kLimit) where the plan without its tensors passes the format's limit.
+// Writes the plan to `path`, complete or not at all. Throws Error(kResource) if that fails, Error(kLimit) if the plan without its tensors
+// exceeds the format's limit.
 void WritePlan(const Plan& plan, const std::string& path);
 
-// Reads what WritePlan wrote. The file may come from anyone: Error(kPlan) says what is damaged or too new
-// (and where), Error(kIo) that it cannot be read; memory is bounded by the file's size. What the plan
-// *does* is not looked at: VerifyOrThrow comes before running it.
+// Reads a file that WritePlan wrote. The file may come from an untrusted source: Error(kPlan) says what is damaged or too new, and where;
+// Error(kIo) that it cannot be read. Memory use is bounded by the file's size. What the plan *does* is not checked: call VerifyOrThrow
+// before running it.
 Plan ReadPlan(const std::string& path);
 
-// The same of such a file's bytes in memory; `name` is for messages.
+// The same for the bytes of such a file in memory. `name` is used in messages.
 Plan ReadPlanFrom(std::string_view bytes, const std::string& name);
 
-// 16 hexadecimal digits that change with any byte that WritePlan would write; screens show the first 8.
+// 16 hexadecimal digits that depend on every byte that WritePlan would write. Messages show the first 8.
 std::string PlanHash(const Plan& plan);
 
 }  // namespace gradloom

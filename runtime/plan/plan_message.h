@@ -1,4 +1,4 @@
-// Between plans and their messages, for plan_file.cc.
+// Converts plans to protobuf messages and back, for plan_file.cc.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace gradloom {
 
-// A plan in two parts: its serialized message, and pieces that follow each other in the data section, each
-// at a multiple of kAlignmentBytes. They point into the plan that was encoded.
+// A plan in two parts: its serialized message, and the pieces of the data section in order, each at a multiple of kAlignmentBytes. They
+// point into the plan that was encoded.
 struct EncodedPlan {
   struct Piece {
     const void* data;
@@ -23,7 +23,7 @@ struct EncodedPlan {
   int64_t data_bytes = 0;
 };
 
-// Throws Error(kLimit) where the message is longer than kMaxMessageBytes.
+// Throws Error(kLimit) if the message is longer than kMaxMessageBytes.
 EncodedPlan EncodePlan(const Plan& plan);
 
 inline constexpr int64_t kMaxMessageBytes = int64_t{128} << 20;
@@ -31,7 +31,7 @@ inline constexpr int64_t kMaxMessageBytes = int64_t{128} << 20;
 // Reads `bytes` bytes of the data section from `offset`, both in range.
 using ReadData = std::function<void(int64_t offset, void* out, int64_t bytes)>;
 
-// The inverse. Throws Error(kPlan) for a message that no plan encodes to.
+// The inverse of EncodePlan. Throws Error(kPlan) for a message that no plan encodes to.
 Plan DecodePlan(const std::string& message, int64_t data_bytes, const ReadData& read);
 
 }  // namespace gradloom

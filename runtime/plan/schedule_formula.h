@@ -1,5 +1,5 @@
-// Learning-rate schedules as formulas over the number of updates: on numbers for the host (runtime/session/schedule.h), on numbers that
-// write themselves down for files that say themselves how they are trained (compiler/passes/traced.h).
+// Learning-rate schedules as formulas over the number of updates. They are templates: the host runs them on numbers
+// (runtime/session/schedule.h), and export runs them on numbers that record ONNX operators (compiler/passes/traced.h).
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ D OneCycle(const Schedule& s, N step) {
   return Select(at <= top, up, down);
 }
 
-// The factor of kind step after t steps.
+// The factor of the schedule "step" after t steps.
 template <typename D, typename N>
 D Decays(const Schedule& s, N t) {
   using std::pow;
@@ -75,7 +75,7 @@ D AfterWarmup(const Schedule& s, N step, int64_t warmup) {
   return CosineBetween(lr, a.Float("min_lr", 0), share);
 }
 
-// The learning rate of the update after `step` (at least 0) of them, of a schedule that CheckSchedule accepts.
+// The learning rate of the update that follows `step` (at least 0) updates. The schedule must pass CheckSchedule.
 template <typename D, typename N>
 D Rate(const Schedule& s, N step) {
   if (s.kind == "one_cycle") return OneCycle<D>(s, step);

@@ -1,7 +1,7 @@
-// The proof that a plan is sound, made after every compile and at every load. It shares no code with the
-// passes that make plans: it believes nothing but the instructions, the buffers and the catalog of kernels.
+// Proves that a plan is sound, after every compile and at every load. The verifier shares no code with the passes that make plans. It
+// trusts only the instructions, the buffers and the catalog of kernels.
 //
-// What is proved, for every program of the plan:
+// For every program of the plan it proves:
 //   names      ids are in range; kernels exist, compute the operator named, accept the operands' number,
 //              dtypes, shapes and layouts, and get the scratch memory that they ask for
 //   bounds     every buffer lies in its arena and has exactly the bytes of its dtype, shape and layout;
@@ -10,23 +10,24 @@
 //              once a step, whole, and only by entries of a kind that may; operands of one instruction
 //              overlap only where its kernel permits it
 //   order      every two accesses to the same bytes, one of them a write, are ordered by streams and events;
-//              every wait has a record before it, so that no program can wait for itself
-//              Where the plan says that failed steps change nothing (kFailedSteps), what lives between steps is written after all that may
-//              refuse a batch by its numbers, a label that is no class for one, and on a device, which goes on behind that, by
-//              what looks whether the batch has been refused (KernelRow::keeps_state)
+//              every wait has a record before it, so no program can wait for itself. If the plan says that
+//              failed steps change nothing (kFailedSteps), state is written after everything that may
+//              refuse a batch because of its data, such as an invalid label. A device continues after a
+//              refusal; there, state is written by instructions that check whether the batch has been
+//              refused (KernelRow::keeps_state)
 //   values     every read gets the bytes of the one instruction that wrote that buffer: memory is reused
-//              only after the last read, nothing uninitialised is read, no update comes too early
-// and for every entry:
-//   ranks      shards cover the batch; feeds and fetches fit; all that hold a state change it together; all members of a group meet in the
-//   same
-//              collectives in the same order with equal sizes, every send meets its receive, none waits
-//              for ever; and where failed steps change nothing, copies of a part of the model know of each other before they change it
-// Entries follow each other in any order: all streams join at the end of a step, state has one place and
-// one layout, and no entry reads transient bytes that it has not written. What alone goes beyond its step is a copy stream: it
-// writes the slot that the step before does not use, and is checked to do nothing else. So no pair needs a proof of its own.
+//              only after the last read, nothing uninitialized is read, no update comes too early
+// And for every entry:
+//   ranks      shards cover the batch; feeds and fetches fit; all ranks that hold a state change it together;
+//              all members of a group take part in the same collectives in the same order with equal sizes;
+//              every send meets its receive; no rank waits for ever; if failed steps change nothing, copies
+//              of a part of the model know of each other's refusals before they change state
+// Entries may follow each other in any order: all streams join at the end of a step, state has one place and one layout, and no entry reads
+// transient bytes that it has not written. Only a copy stream extends beyond its step. It writes the slot that the previous step does not
+// use, and the verifier checks that it does nothing else. So pairs of entries need no proof of their own.
 //
-// What it cannot know is whether the plan computes what the model means: an instruction with another
-// attribute, or with another operand of the same type, is another sound plan.
+// It cannot know whether the plan computes what the model means: with another attribute, or another operand of the same type, an
+// instruction makes another sound plan.
 #pragma once
 
 #include <string>
@@ -37,21 +38,21 @@
 
 namespace gradloom {
 
-// The property by which a plan says what a step does that fails by what it is fed. Plans of releases before this promise lack it.
+// The property that says what a step changes if it fails because of its inputs. Plans of releases before this guarantee lack it.
 inline constexpr char kFailedSteps[] = "failed_steps";
 inline constexpr char kChangeNothing[] = "change nothing";
 
 struct PlanFault {
-  std::string_view check;  // one of the words above: "names", "bounds" ...
-  std::string message;     // names the instructions and, for an order, one in which it goes wrong
+  std::string_view check;  // one of the topics above: "names", "bounds" ...
+  std::string message;     // names the instructions and, for "order", an order that goes wrong
   std::string where;       // "program 0, #12 launch onednn.conv on stream 1 ('/conv1/Conv')"
 };
 
-// Finds a kernel's row by its name, or gives null.
+// Finds a kernel's row by its name, or returns null.
 using KernelLookup = const KernelRow* (*)(std::string_view name);
 
-// All faults found, up to 100. Empty: the plan is sound. Time is near linear in the size of the plan. `proved`: a sound plan, or null.
-// Where `plan` extends it (Extends), what rests on what has not changed is not proved once more, and time is that of what is new.
+// Returns the faults found, up to 100. Empty: the plan is sound. The time is nearly linear in the size of the plan. `proved`: a sound plan,
+// or null. If `plan` extends it (Extends), what has not changed is not proved again, and the time is that of the new part.
 std::vector<PlanFault> Verify(const Plan& plan, KernelLookup find = FindKernel, const Plan* proved = nullptr);
 
 // Throws Error(kPlan) with the first fault and the number of others.

@@ -1,4 +1,4 @@
-// What the steps of the verifier hand to each other. For verify_*.cc alone.
+// Data that the steps of the verifier share. For verify_*.cc only.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace gradloom::verify {
 
 inline constexpr size_t kMaxFaults = 100;
 inline constexpr size_t kMaxStreams = 256;
-inline constexpr int kMaxDepth = 16;                         // of bodies in bodies
-inline constexpr int64_t kMaxArenaBytes = int64_t{1} << 47;  // what a process can address: sums of a few cannot overflow
+inline constexpr int kMaxDepth = 16;                         // nesting of bodies
+inline constexpr int64_t kMaxArenaBytes = int64_t{1} << 47;  // the address space of a process; sums of a few of these cannot overflow
 
 class FaultList {
  public:
   void Add(std::string_view check, std::string where, std::string message);
-  // Enough are known: the rest of the work would only repeat them.
+  // Whether enough faults are known; further work would mostly repeat them.
   bool full() const { return faults_.size() >= kMaxFaults; }
   size_t size() const { return faults_.size(); }
   std::vector<PlanFault> Take() { return std::move(faults_); }
@@ -31,7 +31,7 @@ class FaultList {
   std::vector<PlanFault> faults_;
 };
 
-// What lies where in the arenas of one place, for agreement with buffers. Tensors of no bytes are left out.
+// What the plan's tables place at which offset of one place's arenas, to compare with buffers. Tensors without bytes are left out.
 struct Tables {
   Tables(const Plan& plan, int place);
   std::map<int64_t, int> state;      // offset -> index
@@ -39,7 +39,7 @@ struct Tables {
   std::map<int64_t, DType> step;     // offset -> dtype
 };
 
-// A program, or a body of an if or loop with what surrounds it.
+// A program, or a body of an if or loop, with its surroundings.
 struct Scope {
   const Plan& plan;
   const Tables& tables;
@@ -54,15 +54,15 @@ struct Scope {
   int depth = 0;
 };
 
-// What the entries need to know about a program that was found sound.
+// Facts about a sound program that the checks of entries use.
 struct ProgramFacts {
   bool sound = false;
-  std::vector<int> communication;                  // collectives, sends and receives in the order in which they happen
+  std::vector<int> communication;                  // collectives, sends and receives in their order
   std::vector<std::pair<int, int>> state_writes;   // {state tensor, instruction}
-  std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it and does not bring its parts together}
-  bool may_refuse = false;                         // a batch, by its numbers
-  size_t told_at = 0;                              // the first of `communication` that begins when nothing can refuse any more, or its end
-  size_t changes_after = 0;                        // so many of `communication` have ended before any state is written
+  std::vector<std::pair<int, int>> partial_reads;  // {partial state, instruction that reads it and does not sum its parts}
+  bool may_refuse = false;                         // whether it may refuse a batch because of its data
+  size_t told_at = 0;        // index of the first of `communication` that begins when nothing can refuse any more, or its size
+  size_t changes_after = 0;  // number of `communication` that have ended before any state is written
 };
 
 // "#12 launch onednn.conv on stream 1 ('/conv1/Conv')"
@@ -71,7 +71,7 @@ std::string Describe(const Program& program, int instruction);
 std::string Describe(const Buffer& buffer);
 std::string Where(const Scope& scope, int instruction);
 
-// Bytes of dtype, shape and layout in checked arithmetic; nullopt where any of them makes no sense.
+// Bytes of dtype, shape and layout in checked arithmetic; nullopt if any of them is invalid.
 std::optional<int64_t> BytesOf(DType dtype, const Shape& shape, const Layout& layout);
 
 inline bool Overlap(const Buffer& a, const Buffer& b) {
@@ -81,33 +81,33 @@ inline bool Overlap(const Buffer& a, const Buffer& b) {
 inline bool SameRange(const Buffer& a, const Buffer& b) {
   return a.arena == b.arena && a.feed == b.feed && a.offset == b.offset && a.bytes == b.bytes;
 }
-// Whether `a` shows the same value type at the same place as `b`.
+// Whether `a` has the same value type at the same place as `b`.
 inline bool SamePlace(const Buffer& a, const Buffer& b) { return SameRange(a, b) && a.operand() == b.operand(); }
 
-// By buffer: the instruction that writes it as a value (scratch is none), or -1.
+// By buffer: the instruction that writes it as a value (not as scratch), or -1.
 std::vector<int> Writers(const Program& program);
 
-// names, bounds, writes within a program and its bodies. `fetched`: buffers read after its end.
+// Checks names, bounds and writes in a program and its bodies. `fetched`: buffers read after its end.
 void CheckProgram(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
-// One instruction's operands and kernel; ids are in range and buffers have been checked.
+// Checks the operands and kernel of one instruction. Ids must be in range and buffers checked.
 void CheckInstruction(const Scope& scope, int index, FaultList& faults);
-// Instructions that may be the first to refuse what they find in a batch (kernels/catalog/data_checks.h), ascending. before(a, b): whether
-// a has ended when b begins. Throws Error for an attribute of another kind than its operator has.
+// Instructions that may be the first to refuse the data of a batch (kernels/catalog/data_checks.h), ascending. before(a, b): whether a has
+// ended when b begins. Throws Error for an attribute whose type differs from its operator's.
 std::vector<int> Refusals(const Plan& plan, const Program& program, const std::function<bool(int, int)>& before);
-// What ranks know of each other, meeting by meeting: which of them refuse nothing any more.
+// Tracks, from collective to collective, which ranks know of each other that they refuse nothing any more.
 class HeardOfRefusals {
  public:
   // By rank, borrowed.
   explicit HeardOfRefusals(std::vector<const ProgramFacts*> facts);
 
-  // A rank that has come to a meeting; `meeting`: how many it had before.
+  // A rank that takes part in a collective. `meeting`: how many it had before.
   struct Arrival {
     size_t rank, meeting;
     bool tells, hears;
   };
   void Meet(const std::vector<Arrival>& together);
 
-  // Whether rank `s` changes a state before it knows that `r` refuses nothing any more, though it gets to know.
+  // Whether rank `s` changes a state before it knows that `r` refuses nothing any more, although it learns so later.
   bool TooLate(size_t s, size_t r) const;
 
  private:
@@ -115,9 +115,9 @@ class HeardOfRefusals {
   std::vector<std::vector<bool>> now_, before_change_;  // by rank, and by rank that it knows of
 };
 
-// order and values within a program whose ids and bounds are sound.
+// Checks order and values in a program whose ids and bounds are sound.
 void CheckOrder(const Scope& scope, const std::vector<int>& fetched, FaultList& faults, ProgramFacts& facts);
-// tables of the plan: targets, state, constants, step, groups.
+// Checks the tables of the plan: targets, state, constants, step, groups.
 void CheckTables(const Plan& plan, FaultList& faults);
 // An entry, for the checks of its ranks.
 class EntryRanks {
@@ -137,9 +137,9 @@ class EntryRanks {
   FaultList& faults_;
 };
 
-// ranks: all come to the same meetings. The ranks' programs have been found sound.
+// Checks "ranks": all take part in the same collectives. The ranks' programs must be sound.
 void CheckMeetings(const EntryRanks& ranks);
-// ranks: entries over programs.
+// Checks "ranks": an entry over its programs.
 void CheckEntry(const Plan& plan, int entry, const std::vector<ProgramFacts>& facts, FaultList& faults);
 
 }  // namespace gradloom::verify
