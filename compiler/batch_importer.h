@@ -1,4 +1,4 @@
-// From a model to the graph that the passes of an entry begin with.
+// Imports a model as the graph with which the passes of an entry begin.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 
 namespace gradloom {
 
-// The model at request.batch samples (0: as the file says) and request.shapes, read in this way, with all weights as constants. `rules` and
-// `plan` are those of the context, and outlive it, as the recipe does. Throws what Import throws.
+// Imports the model at request.batch samples (0: as in the file) and request.shapes, with the import options `reading`, and all weights as
+// constants. The context keeps references to `rules`, `plan` and the recipe, which must outlive it. Throws what Import throws.
 ImportedBatch ReadBatch(const Model& model, const Recipe& recipe, const EntryRequest& request, ImportOptions reading,
                         const TypeRules& rules, Plan& plan);
 
-// For the entries of one plan.
+// Imports the model for each entry of one plan.
 class BatchImporter {
  public:
-  // All outlive the importer and what it imports. `plan`: what the entries before have made. `report`: what is trained, by the first
-  // import.
+  // All arguments must outlive the importer and what it imports. `plan`: the result of the previous entries. `report`: the first import
+  // writes what is trained.
   BatchImporter(const Model& model, const CompileOptions& options, Plan& plan, CompileReport& report)
       : model_(model), options_(options), plan_(plan), report_(report) {}
 
-  // What ReadBatch gives, with the parameters chosen and all state as it is before the first step. An update reads accumulated gradients:
-  // of the model itself nothing runs. Throws what Import throws, and Error(kShape, kType) where weights do not fit.
+  // The result of ReadBatch, with the parameters chosen and all state as before the first step. An update reads accumulated gradients and
+  // runs nothing of the model itself. Throws what Import throws, and Error(kShape, kType) if weights do not fit.
   std::unique_ptr<ImportedBatch> Import(const EntryRequest& request, const ImportOptions& reading);
 
   const OnnxTypeRules& rules() const { return rules_; }
@@ -44,7 +44,7 @@ class BatchImporter {
   Plan& plan_;
   CompileReport& report_;
   OnnxTypeRules rules_;
-  std::vector<std::pair<std::string, Tensor>> initial_;  // by the file's own initialization
+  std::vector<std::pair<std::string, Tensor>> initial_;  // from the file's own initialization
 };
 
 }  // namespace gradloom

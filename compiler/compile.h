@@ -1,4 +1,4 @@
-// From a model and a recipe to a verified plan.
+// Compiles a model and a recipe to a verified plan.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@
 
 namespace gradloom {
 
-// A kind of entry at a global batch size. A training step of a recipe that accumulates becomes an
-// accumulate entry per batch size and one update entry.
+// A kind of entry at a global batch size. A training step of a recipe that accumulates becomes an accumulate entry for each batch size and
+// one update entry.
 struct EntryRequest {
   EntryKind kind = EntryKind::kStep;  // kStep, kEval or kPredict
   int64_t batch = 0;                  // 0: the batch that the file declares
-  // Extents of symbolic dimensions by name; others are those of CompileOptions::import.
+  // Extents of symbolic dimensions by name; others come from CompileOptions::import.
   std::map<std::string, int64_t> shapes = {};
   bool operator==(const EntryRequest&) const = default;
 };
 
 struct CompileOptions {
   Recipe recipe;
-  // The first is compiled first and fixes the state table; if any is a kStep, put one of those first.
+  // The first one fixes the state table; if any is a kStep, put one of those first.
   std::vector<EntryRequest> entries;
   ImportOptions import;  // its batch is set per entry
   PassControl control;
 };
 
-// What the compiler found out, for the screen.
+// What the compiler found out, to show to the user.
 struct CompileReport {
   struct Reason {
     std::string name;    // of the initializer
@@ -44,29 +44,29 @@ struct CompileReport {
   int64_t trained_elements = 0;
   int64_t initializer_elements = 0;
   double step_flops = 0;               // of the first entry
-  int64_t transient_bytes = 0;         // planned, the most over entries
-  int64_t waits = 0, waits_bound = 0;  // for events, in the first entry, and no choice that keeps its order has fewer
-  int64_t live_bytes_bound = 0;        // no placement of that entry's values needs less
-  int stages = 1;                      // devices that hold one copy of the model
-  std::map<std::string, int> placed;   // where there are several: the stage of each node
-  Recomputed recomputed;               // by the program that makes the most again, to fit the memory limit
+  int64_t transient_bytes = 0;         // planned; the largest over all entries
+  int64_t waits = 0, waits_bound = 0;  // waits for events in the first entry, and the fewest that keep its order
+  int64_t live_bytes_bound = 0;        // lower bound for any placement of that entry's values
+  int stages = 1;                      // number of devices that hold one copy of the model
+  std::map<std::string, int> placed;   // if there are several: the stage of each node
+  Recomputed recomputed;               // of the program that recomputes most to fit the memory limit
   std::vector<std::string> warnings;   // one line each
   double import_ms = 0, passes_ms = 0, verify_ms = 0;
 };
 
-// What an entry must be fed, without compiling it: the model's inputs and the targets of the losses.
+// The inputs of an entry, without compiling it: the model's inputs and the targets of the losses.
 std::vector<Feed> FeedsOfEntry(const Model& model, const CompileOptions& options, const EntryRequest& request);
 
-// Throws Error of any class that names a bad model or option; the plan has passed VerifyOrThrow.
+// Throws Error of any class for a bad model or option. The plan has passed VerifyOrThrow.
 Plan Compile(const Model& model, const CompileOptions& options, CompileReport* report = nullptr);
 
-// What an entry that is fed such shapes, by name, is asked for with; nothing where the model cannot be fed them. Throws what FeedsOfEntry
-// throws: the model's inputs may have these shapes, and something within does not fit.
+// The request for an entry that is fed these shapes, by name; nullopt if the model cannot be fed them. Throws what FeedsOfEntry throws, if
+// the model's inputs may have these shapes but something inside does not fit.
 std::optional<EntryRequest> RequestFor(const Model& model, const CompileOptions& options, EntryKind kind,
                                        const std::map<std::string, Shape, std::less<>>& feeds);
 
-// The plan with one entry more. It is one that Compile made of this model with these options (values of its state may be missing), and was
-// not placed automatically. The kind is one that the plan has, or kEval or kPredict. Throws as Compile.
+// The plan with one more entry. Compile must have made `plan` from this model with these options (values of its state may be missing),
+// without automatic placement. The kind must be one that the plan has, or kEval or kPredict. Throws like Compile.
 Plan AddEntry(const Model& model, const CompileOptions& options, const Plan& plan, const EntryRequest& request);
 
 }  // namespace gradloom

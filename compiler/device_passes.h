@@ -1,12 +1,12 @@
-// The second half of the passes, which makes a device's program. Private to this room.
+// The second half of the passes, which makes a device's program. Private to this directory.
 #pragma once
 
 #include "compiler/passes/pipeline.h"
 
 namespace gradloom {
 
-// Runs the passes of a device; again with more activations made anew, until the program fits the recipe's memory limit or nothing more can
-// go. The smallest program is kept. Whether it fits is judged by who set the limit.
+// Runs the passes of a device. If the program exceeds the recipe's memory limit, runs them again with more recomputed activations, until it
+// fits or recomputing more does not help. Keeps the smallest program. The caller decides whether it fits.
 void RunDevicePasses(PassContext& context, const PassControl& control);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// From a model at a batch to the division of that batch over copies of the model.
+// Divides the batch of a model over copies of the model.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace gradloom {
 
-// A model at a batch, with what the passes know of it.
+// A model imported at a batch size, with the context of its passes.
 struct ImportedBatch {
   ImportedGraph imported;
   PassContext context;
 };
 
-// A batch that copies of the model share.
+// A batch that is divided over copies of the model.
 struct DividedBatch {
   std::unique_ptr<ImportedBatch> whole, other;
   std::unique_ptr<Replication> replication;
-  std::map<int64_t, std::unique_ptr<Graph>> graphs;  // by the samples that a copy has
+  std::map<int64_t, std::unique_ptr<Graph>> graphs;  // by the number of samples of a copy
 };
 
-// Imports the model at so many samples, read in this way.
+// Imports the model at this number of samples, with these import options.
 using ImportAt = std::function<std::unique_ptr<ImportedBatch>(int64_t batch, const ImportOptions& reading)>;
 
-// What depends on the batch shows beside another size. Runs the passes before the division on both. Throws Error(kUnsupported) naming
-// what mixes samples.
+// Compares the model with another batch size to see what depends on the batch. Runs the passes before the division on both. Throws
+// Error(kUnsupported) naming the node that mixes samples.
 DividedBatch DivideGraph(const ImportAt& import_at, const CompileOptions& options, int64_t batch, int copies);
 
 }  // namespace gradloom

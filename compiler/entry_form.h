@@ -1,4 +1,4 @@
-// An entry of a plan as its callers see it: what it is fed, and what can be fetched. Private to this room.
+// An entry of a plan as its callers see it: its feeds and fetches. Private to this directory.
 #pragma once
 
 #include <set>
@@ -8,16 +8,16 @@
 
 namespace gradloom {
 
-// The model's inputs, in the order of the import, and what the passes have added (targets), with the axes along which samples lie.
+// The model's inputs, in the order of the import, and the inputs that passes have added (targets), with the axes of their samples.
 std::vector<Feed> FeedList(const PassContext& context, const ImportedGraph& imported);
 
-// The entry without its ranks and without the buffers of what is fetched.
+// The entry without its ranks and without the buffers of its fetches.
 Entry EntryOf(const EntryRequest& request, const ImportedGraph& imported, const PassContext& context);
 
-// Notes where samples lie in an entry whose batch is divided; `whole` is the graph over all of it.
+// Records in an entry whose batch is divided where samples lie. `whole`: the graph over the whole batch.
 void DivideEntry(const Replication& replication, const Graph& whole, Entry& entry);
 
-// The feeds of a divided entry of which a device's samples do not lie together.
+// The feeds of a divided entry in which a device's samples are not contiguous.
 std::set<ValueId> FeedsApart(const Graph& whole, const Entry& entry);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What a file's own initialization (training_info) gives its initializers.
+// The values that a file's own initialization (training_info) gives its initializers.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// By initializer, computed once, before any step. Random numbers are those of seed 0: they are keyed by the nodes that draw them. Throws
-// what Import throws, and Error(kConfig) where the initialization has inputs.
+// Values by initializer, computed once, before any step. Random numbers are those of seed 0, keyed by the nodes that draw them. Throws what
+// Import throws, and Error(kConfig) if the initialization has inputs.
 std::vector<std::pair<std::string, Tensor>> InitialValues(const Model& model, int training_info);
 
 }  // namespace gradloom

@@ -12,7 +12,7 @@ namespace gradloom {
 
 class OnnxLoss : public LossGraph {
  public:
-  // `shapes`: extents of its symbolic dimensions that neither the model's outputs nor the batch say.
+  // `shapes`: extents of symbolic dimensions that follow neither from the model's outputs nor from the batch.
   explicit OnnxLoss(Model model, std::map<std::string, int64_t> shapes = {});
 
   const std::string& name() const override { return model_.path(); }

@@ -1,4 +1,4 @@
-// Extents that a model leaves open, in an algorithm that is made at one value of each.
+// Makes an algorithm that was built at one value of each open extent valid for all values.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace gradloom {
 
-// The same algorithm where one extent has another value.
+// The same algorithm built with another value of one extent.
 struct OtherExtent {
   OpenExtent extent;
   int64_t there = 0;
   std::shared_ptr<const Algorithm> algorithm;
 };
 
-// Has constants of the algorithm that an extent changes (numbers of elements, shapes) computed from that extent of the model's inputs,
-// and names the extents of its targets. What changes is a product of extents and a constant, or that constant divided by one. Throws
-// Error(kUnsupported) naming a node for what depends on them in another way.
+// Makes constants of the algorithm that depend on an extent (element counts, shapes) computed from that extent of the model's inputs, and
+// names the extents of its targets. A constant may be a product of extents and a number, or that number divided by an extent. Throws
+// Error(kUnsupported) naming a node that depends on them in another way.
 void ReadExtents(Algorithm& algorithm, const std::vector<OtherExtent>& others);
 
 }  // namespace gradloom

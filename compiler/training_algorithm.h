@@ -1,4 +1,4 @@
-// A recipe as an algorithm that an ONNX file can hold: loss, gradients to be taken, and updates, in operators of ONNX.
+// Writes a recipe as an algorithm for an ONNX file: loss, gradients and updates in ONNX's operators.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace gradloom {
 
-// The algorithm behind the model's graph, made of what the passes add_loss and add_optimizer make. `parameters`: names of those that are
-// trained. The number of updates becomes a state of its own, of which the learning rate is a formula; extents that the model leaves open
-// are read off its inputs. Throws Error(kUnsupported) for what no operators of ONNX say, with what to do.
+// The algorithm that follows the model's graph, made from the results of the passes add_loss and add_optimizer. `parameters`: names of the
+// trained ones. The number of updates becomes a state; the learning rate is a formula of it. Extents that the model leaves open are read
+// from its inputs. Throws Error(kUnsupported), with a remedy, for what ONNX's operators cannot express.
 Algorithm MakeAlgorithm(const Model& model, const Recipe& recipe, const ImportOptions& import, const std::vector<std::string>& parameters,
                         int64_t updates);
 

@@ -1,4 +1,4 @@
-// Appends nodes to a graph, with their types inferred at once.
+// Appends nodes to a graph and infers their types.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace gradloom {
 
-// The dtypes and shapes of a node's outputs from those (and, where constant, the data) of its inputs.
-// Implemented in compiler/onnx over the ONNX schemas and the rows of compiler/ops.
+// Infers the dtypes and shapes of a node's outputs from those (and, if constant, the data) of its inputs. Implemented in compiler/onnx with
+// the ONNX schemas and the rows of compiler/ops.
 class TypeRules {
  public:
   virtual ~TypeRules() = default;
 
-  // One type per entry of node.outputs; those of kNoValue entries are ignored by callers. Throws
-  // Error(kShape, kType, kAttr, kArity ...) naming the node where the operands do not fit.
+  // One type per entry of node.outputs; callers ignore those of kNoValue entries. Throws Error(kShape, kType, kAttr, kArity ...) naming the
+  // node if the operands do not fit.
   virtual std::vector<ValueType> Infer(const Graph& graph, const Node& node) const = 0;
 };
 
@@ -27,7 +27,7 @@ class GraphBuilder {
   Graph& graph() { return graph_; }
   const TypeRules& rules() const { return rules_; }
 
-  // What the nodes appended from now on carry. An empty name prefix leaves names to the operator.
+  // Phase and origin of the nodes that are appended from now on. Names of their outputs begin with the origin, unless it is empty.
   void set_phase(Phase phase) { phase_ = phase; }
   void set_origin(std::string origin) { origin_ = std::move(origin); }
   Phase phase() const { return phase_; }
@@ -39,7 +39,7 @@ class GraphBuilder {
   std::vector<ValueId> Ops(const std::string& op, std::string_view domain, std::vector<ValueId> inputs, int num_outputs,
                            Attributes attributes = {});
 
-  // An operator of ours with one output.
+  // One of Gradloom's own operators, with one output.
   ValueId Own(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {});
 
   ValueId Constant(Tensor data, const std::string& name = "const");
@@ -48,7 +48,7 @@ class GraphBuilder {
   ValueId Zeros(const ValueType& type);
   ValueId Fill(const ValueType& type, double value);
 
-  // Shorthands. Binary operators broadcast as ONNX's do. Those that change nothing return their input.
+  // Shorthands. Binary operators broadcast like ONNX's. Operations that would change nothing return their input.
   ValueId Add(ValueId a, ValueId b) { return Op("Add", {a, b}); }
   ValueId Sub(ValueId a, ValueId b) { return Op("Sub", {a, b}); }
   ValueId Mul(ValueId a, ValueId b) { return Op("Mul", {a, b}); }
@@ -58,17 +58,17 @@ class GraphBuilder {
   ValueId MatMul(ValueId a, ValueId b) { return Op("MatMul", {a, b}); }
   ValueId Where(ValueId condition, ValueId a, ValueId b) { return Op("Where", {condition, a, b}); }
   ValueId Cast(ValueId a, DType dtype);
-  // Shapes by value: one that belongs to a value of the graph moves when a node is appended.
+  // Shapes are passed by value: a reference to the shape of a value in the graph becomes invalid when a node is appended.
   ValueId Reshape(ValueId a, Shape shape);
   ValueId Transpose(ValueId a, const std::vector<int64_t>& perm);
   ValueId Expand(ValueId a, Shape shape);
-  // axes may be negative; all axes where `axes` is empty.
+  // Axes may be negative; empty: all axes.
   ValueId ReduceSum(ValueId a, std::vector<int64_t> axes, bool keepdims);
 
   // Sums a gradient of a broadcast operand back to the operand's shape: the adjoint of Expand.
   ValueId ReduceTo(ValueId a, Shape shape);
 
-  // By value: a reference into the graph moves when a node is appended.
+  // By value: a reference into the graph becomes invalid when a node is appended.
   Shape shape(ValueId id) const { return graph_.value(id).shape; }
   DType dtype(ValueId id) const { return graph_.value(id).dtype; }
 

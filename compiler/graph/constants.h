@@ -1,4 +1,4 @@
-// What is known of a graph's constants.
+// Queries about a graph's constants.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace gradloom {
 
-// The data of a constant; null: it is another value, or none.
+// The data of a constant; null if the value is not a constant or absent.
 const Tensor* ConstantData(const Graph& graph, ValueId id);
 
-// The elements of a node's operand that is a constant of integers; nullopt: there is no such operand, or it is something else.
+// The elements of a node's operand if it is an integer constant; otherwise nullopt.
 std::optional<std::vector<int64_t>> ConstantInts(const Graph& graph, const Node& node, size_t input);
 
-// The number that all elements of a constant are; nullopt: they differ, there are none, or it is no constant.
+// The number that all elements of a constant equal; nullopt if they differ, there are none, or the value is not a constant.
 std::optional<double> UniformConstant(const Graph& graph, ValueId id);
 
-// What the parts of a tensor, `count` of them one after the other along the axis, are more than the one before: by place along the last
-// axis, or one number for all. Empty: they are more by something else, or there are fewer than two.
+// The tensor consists of `count` parts along the axis. Returns how much each part exceeds the previous one: per position along the last
+// axis, or one number for all. Empty if the differences vary, or there are fewer than two parts.
 std::vector<int64_t> StepsAlong(const Tensor& data, int axis, int64_t count);
 
-// A tensor of which `count` parts are along the axis, each by these steps more than the one before, the first as that of `data`, which has
-// `parts`.
+// A tensor with `count` parts along the axis. The first part is that of `data`, which has `parts` parts; each further part exceeds the
+// previous one by `steps`.
 Tensor CountedAlong(const Tensor& data, int axis, int64_t parts, const std::vector<int64_t>& steps, int64_t count);
 
 }  // namespace gradloom

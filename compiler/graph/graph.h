@@ -1,9 +1,8 @@
 // The compiler's program: a pure graph of operators over tensors with known shapes.
 //
-// Pure means that no node writes what another reads: there are no views and nothing is done in place. An
-// update of a parameter is a new value marked `next_of` the old one; that both may share bytes is decided
-// by plan_memory alone. Every stage of a graph is ONNX at opset kOpset: standard operators keep their
-// ONNX meaning, ours live in the domain "gradloom".
+// Pure means that no node writes what another reads: there are no views and nothing happens in place. An updated parameter is a new value
+// marked `next_of` the old one; only plan_memory decides that both may share bytes. Every stage of a graph is ONNX at opset kOpset:
+// standard operators keep their ONNX meaning, our own are in the domain "gradloom".
 #pragma once
 
 #include <cstdint>
@@ -23,12 +22,12 @@ namespace gradloom {
 
 // Standard operators in a Graph have the meaning of this opset of the default ONNX domain.
 inline constexpr int kOpset = 28;
-// The domain of operators of our own: gradients that are no composition, fused kernels, optimizers.
+// The domain of our own operators: gradients that are not compositions, fused kernels, optimizers.
 inline constexpr std::string_view kGradloomDomain = "gradloom";
 
 using ValueId = int32_t;
 using NodeId = int32_t;
-// An optional operand that is not there.
+// An absent optional operand.
 inline constexpr ValueId kNoValue = -1;
 
 enum class Role : uint8_t {
@@ -37,7 +36,7 @@ enum class Role : uint8_t {
   kConst,       // known at compile time; has data
   kActivation,  // computed
   kGradient,    // computed by the backward phase
-  kState,       // kept between steps and no parameter: optimizer state, running statistics, accumulators
+  kState,       // kept between steps, but not a parameter: optimizer state, running statistics, accumulators
 };
 
 struct Value {
@@ -47,16 +46,16 @@ struct Value {
   Shape shape;
   Role role = Role::kActivation;
   ValueId next_of = kNoValue;  // this value replaces that parameter or state after the step
-  bool derived = false;        // a constant that was computed: no tensor of the file, so nothing to train
-  bool partial = false;        // a state of which each device that shares the batch has a part: it is the sum of those
+  bool derived = false;        // a constant that was computed, not a tensor of the file, so it is not trained
+  bool partial = false;        // a state of which each device that shares the batch has a part; the state is their sum
 };
 
-// kCopy: an input that is copied before the step, while the one before it runs.
+// kCopy: copies an input before the step, while the previous step runs.
 enum class Phase : uint8_t { kForward, kBackward, kUpdate, kComm, kCopy };
 
 class Graph;
 
-// A body of a branch or a loop (compiler/ops/control_flow.cc). It sees its own inputs alone, which the node's operands are.
+// A body of a branch or a loop (compiler/ops/control_flow.cc). It sees only its own inputs, which are the node's operands.
 struct Region {
   std::string attribute;  // "then_branch", "body" ...
   std::shared_ptr<Graph> body;
@@ -66,14 +65,14 @@ struct Node {
   NodeId id = -1;
   std::string op;
   std::string domain;            // "" is ONNX's own
-  std::vector<ValueId> inputs;   // kNoValue where an optional input is absent
-  std::vector<ValueId> outputs;  // kNoValue where an optional output is not wanted
+  std::vector<ValueId> inputs;   // kNoValue for an absent optional input
+  std::vector<ValueId> outputs;  // kNoValue for an optional output that is not needed
   Attributes attributes;
   std::vector<Region> regions;
   Phase phase = Phase::kForward;
   int device = -1;     // set by place_devices
   int stream = -1;     // set by assign_streams
-  std::string origin;  // the ONNX node this comes from, with its call path; for messages and random keys
+  std::string origin;  // the ONNX node that this comes from, with its call path; for messages and random keys
 };
 
 // The dtype and shape of a value.
@@ -88,10 +87,10 @@ class Graph {
  public:
   std::string name;
   std::vector<ValueId> inputs;   // values of role kInput, in feeding order
-  std::vector<ValueId> outputs;  // what the caller may fetch
+  std::vector<ValueId> outputs;  // values that the caller may fetch
   std::vector<Node> nodes;       // in an order in which they can run
 
-  // Adds a value with this name, made unique by a suffix where it is taken, and returns its id.
+  // Adds a value with this name, made unique by a suffix if it is taken, and returns its id.
   ValueId AddValue(std::string name, DType dtype, Shape shape, Role role);
 
   // Adds a constant (or parameter, state) with its bytes.
@@ -109,12 +108,12 @@ class Graph {
   // The value of this name, or kNoValue.
   ValueId Find(std::string_view name) const;
 
-  // The bytes of a constant, or the initial ones of a parameter or state; null where there are none.
+  // The bytes of a constant, or the initial bytes of a parameter or state; null if there are none.
   const Tensor* data(ValueId id) const;
   void set_data(ValueId id, Tensor data) { data_.insert_or_assign(id, std::move(data)); }
   void drop_data(ValueId id) { data_.erase(id); }
 
-  // A copy that shares tensor bytes but no region.
+  // A copy that shares the bytes of tensors but not regions.
   std::unique_ptr<Graph> Clone() const;
 
   NodeId next_node_id() const { return next_node_id_; }
@@ -126,10 +125,10 @@ class Graph {
   NodeId next_node_id_ = 0;
 };
 
-// Calls `f` on every value that the node reads, absent ones left out.
+// Calls `f` for every value that the node reads, except absent ones.
 void ForEachUse(const Node& node, const std::function<void(ValueId)>& f);
 
-// Who makes and who reads each value, by positions in graph.nodes. Stale once the nodes change.
+// The producer and the readers of each value, as positions in graph.nodes. Invalid once the nodes change.
 struct Uses {
   explicit Uses(const Graph& graph);
   std::vector<int> producer;                // -1: an input, constant, parameter or state

@@ -1,4 +1,4 @@
-// A graph as text: for dumps between passes and for golden tests.
+// A graph as text, for dumps between passes and golden tests.
 #pragma once
 
 #include <string>
@@ -17,8 +17,7 @@ namespace gradloom {
 //   w' float32[5,2] next_of w = gradloom.Sgd(w, g, lr) {momentum=0.9} update
 //   output h
 //
-// Nodes say their phase (where it is not forward) and, once set, device and stream. Constants of up to
-// eight elements show them.
+// Nodes show their phase (unless forward) and, once set, device and stream. Constants of up to eight elements are shown.
 std::string ToText(const Graph& graph);
 
 }  // namespace gradloom
