@@ -16,47 +16,46 @@ namespace gradloom {
 
 // One term. Formulas and defaults are those of PyTorch's functions of the same name.
 struct LossTerm {
-  // cross_entropy, nll, mse, l1, smooth_l1, huber, bce, bce_with_logits, kl_div, output: the mean of a model output,
-  // which has no target; graph: a graph of its own, of which the other options mean nothing but for `weight`; or algorithm: the file's own
-  // (training_info), which has a loss, gradients and updates, and stands alone.
+  // cross_entropy, nll, mse, l1, smooth_l1, huber, bce, bce_with_logits, kl_div; output: the mean of a model output, without a target;
+  // graph: a graph of its own, for which only `weight` of the other options applies; or algorithm: the file's own (training_info), which
+  // has loss, gradients and updates, and must be the only term.
   std::string type;
   std::string output;  // name of a graph output; empty: the first
   std::string target;  // name of the target, made an input of the graph; empty: "target"
   double weight = 1;
-  std::string reduction = "mean";  // or sum; kl_div also knows batchmean
+  std::string reduction = "mean";  // or sum; for kl_div also batchmean
 
   // cross_entropy and nll: the axis of the classes; -1 is the last one, with all others as batch.
   int64_t class_axis = 1;
   std::optional<int64_t> ignore_index;  // PyTorch's default is -100
   double label_smoothing = 0;           // cross_entropy
-  bool probabilities = false;           // cross_entropy: the target is a probability for each class, of the output's shape
+  bool probabilities = false;           // cross_entropy: the target has a probability for each class, in the output's shape
   std::vector<double> class_weight;     // one per class; empty: none
 
   double beta = 1;                 // smooth_l1
   double delta = 1;                // huber
   std::vector<double> pos_weight;  // bce_with_logits: broadcast against the output; empty: none
 
-  int training_info = 0;  // algorithm: which of the file's
+  int training_info = 0;  // algorithm: index of the file's training_info
 
-  std::shared_ptr<const LossGraph> graph;       // of type graph
-  std::map<std::string, std::string> bindings;  // graph: its inputs that stand for something of another name
+  std::shared_ptr<const LossGraph> graph;       // graph: the graph
+  std::map<std::string, std::string> bindings;  // graph: its inputs that are bound to a value of another name
 
-  // "mse(logits, y)*0.5": for people, and for telling one recipe from another.
+  // "mse(logits, y)*0.5": for messages, and to compare recipes.
   std::string ToString() const;
 };
 
-// The names of the loss types, but for graph.
+// The names of the loss types, except graph.
 std::vector<std::string> LossTypes();
 
-// The origin of the nodes that add up several terms.
+// The origin of the nodes that sum several terms.
 inline constexpr char kLossSum[] = "losses";
 
-// Appends the weighted sum of the terms and returns it, a scalar. A mean is a sum divided by an explicit
-// denominator, so that parts of a batch add up. Targets become inputs of the graph: int64 classes for
-// cross_entropy and nll, of the output's type and shape otherwise; a target that several terms name is one input.
-// Throws Error(kConfig) for an unknown type or output, Error(kShape, kType) for an output that a term cannot use
-// and for a target that two terms want in different ways (LossOperands::Target).
-// `batch`: of the model, for graphs (AddLossGraph).
+// Appends the weighted sum of the terms and returns it, a scalar. A mean is a sum divided by an explicit denominator, so parts of a batch
+// add up. Targets become inputs of the graph: int64 classes for cross_entropy and nll, otherwise of the output's type and shape. A target
+// that several terms name is one input. Throws Error(kConfig) for an unknown type or output, Error(kShape, kType) for an output that a term
+// cannot use, and for a target that two terms need in different forms (LossOperands::Target). `batch`: of the model, for graphs
+// (AddLossGraph).
 ValueId AddLoss(GraphBuilder& builder, std::span<const LossTerm> terms, int64_t batch, LossOperands& operands);
 
 }  // namespace gradloom

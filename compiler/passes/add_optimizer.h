@@ -10,14 +10,14 @@
 
 namespace gradloom {
 
-// Options of parameters whose names fit a pattern; the first group that fits wins.
+// Options of parameters whose names match a pattern; the first group that matches applies.
 struct ParameterGroup {
   std::string pattern;
   double lr_scale = 1;
   double weight_decay = -1;  // below 0: the optimizer's
 };
 
-// The keys are torch.optim's, with its defaults.
+// The fields are torch.optim's arguments, with its defaults.
 struct OptimizerOptions {
   std::string type = "sgd";  // sgd, momentum, nesterov, adam, adamw, rmsprop, adagrad, adadelta, adamax, lamb
   double lr = 1e-3;
@@ -40,11 +40,10 @@ struct OptimizerOptions {
 // The names of the types.
 std::vector<std::string> OptimizerTypes();
 
-// Appends one update per parameter (parameter -> gradient), in phase kUpdate: next values of the parameter
-// and of its states, which are made here as "<parameter>/exp_avg" and so on. With clipping, gradients are
-// scaled by min(1, clip_norm / (norm + 1e-6)); then the norm before clipping is returned, else kNoValue.
-// `scale`: of the loss that the gradients were made of; they are divided by it, and nothing is updated where
-// one of them is not finite. Throws Error(kConfig) for an unknown type or an option out of its range.
+// Appends one update for each parameter (`gradients`: parameter -> gradient), in phase kUpdate: next values of the parameter and of its
+// states, which are created here as "<parameter>/exp_avg" and so on. With clipping, gradients are scaled by min(1, clip_norm / (norm +
+// 1e-6)), and the norm before clipping is returned; otherwise kNoValue. `scale`: the scale of the loss whose gradients these are. They are
+// divided by it, and nothing is updated if one of them is not finite. Throws Error(kConfig) for an unknown type or an option out of range.
 ValueId AddOptimizer(GraphBuilder& builder, const OptimizerOptions& options, const std::map<ValueId, ValueId>& gradients,
                      const LossScale& scale = {});
 

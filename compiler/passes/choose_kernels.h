@@ -1,15 +1,15 @@
-// Gives each node the kernel that will run it.
+// Chooses the kernel of each node.
 #pragma once
 
 #include "compiler/passes/program_plan.h"
 
 namespace gradloom {
 
-// The call that a node makes, in the layouts that the plan gives its values.
+// The kernel call of a node, in the layouts that the plan gives its values.
 KernelCall CallOf(const Graph& graph, const Node& node, const ProgramPlan& plan);
 
-// Fills plan.kernels with the first catalog row that serves each node on plan.device; views and meetings get none.
-// Throws Error(kUnsupported) naming every node that no row serves, with the reasons.
+// Fills plan.kernels with the first catalog row that serves each node on plan.device; views and collectives get none. Throws
+// Error(kUnsupported) naming every node that no row serves, with the reasons.
 void ChooseKernels(const Graph& graph, ProgramPlan& plan);
 
 }  // namespace gradloom

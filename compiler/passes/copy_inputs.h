@@ -1,4 +1,4 @@
-// Inputs that are copied to the device before the step that reads them.
+// Copies inputs to the device before the step that reads them.
 #pragma once
 
 #include <set>
@@ -7,14 +7,14 @@
 
 namespace gradloom {
 
-// Which feeds are copied into an input slot: those named, or all.
+// The feeds to copy into an input slot: those named, or all.
 struct InputCopies {
   bool all = false;
   std::set<ValueId> feeds;
 };
 
-// Puts a copy before the first node for each of them that a node reads; what read the feed reads the copy. The runtime can make copies
-// while the step before is computed.
+// For each of them that a node reads, puts a copy before the first node; readers of the feed read the copy instead. The runtime can run the
+// copies during the previous step.
 void CopyInputs(Graph& graph, const InputCopies& copies);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Where to cut a model for devices of which none can hold all of it.
+// Cuts a model into stages for devices that cannot hold all of it.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace gradloom {
 
-// What a placement needs by the cost model: an estimate, made before memory is planned.
+// The cost of a placement by the cost model, estimated before memory is planned.
 struct PlacementEstimate {
-  double seconds = 0;    // of a step: of its slowest device, with transfers and all-reduces
-  int64_t bytes = 0;     // of the fullest device: states, constants and what is live at once
-  int64_t too_much = 0;  // bytes above the limit, of the device where it is most
+  double seconds = 0;    // time of a step: of its slowest device, with transfers and all-reduces
+  int64_t bytes = 0;     // memory of the device that uses most: states, constants and the values live at once
+  int64_t too_much = 0;  // bytes above the limit, of the device that exceeds it most
   bool better_than(const PlacementEstimate& other) const;
 };
 
-// Of a graph over the whole batch, with loss, gradients and updates, whose nodes are placed on `stages` devices; `copies` of the model
-// share the batch. `limit`: bytes of a device; 0: any.
+// Estimates the placement of a graph over the whole batch, with loss, gradients and updates, whose nodes are placed on `stages` devices;
+// `copies` of the model share the batch. `limit`: bytes of a device; 0: any.
 PlacementEstimate EstimatePlacement(const Graph& graph, const Stages& stages, int copies, const Recipe& recipe, int64_t limit);
 
-// Cuts the forward pass, in the order of its nodes, into contiguous parts for the recipe's devices: as many parts as divide the
-// number of devices and fit the limit, or else come nearest, in the least time; further devices hold copies. Sets
-// `device` of the nodes to the last placement that was looked at.
+// Cuts the forward pass, in the order of its nodes, into contiguous parts for the recipe's devices. The number of parts divides the number
+// of devices, and the parts fit the limit, or else come nearest, in the least time; the remaining devices hold copies. Sets `device` of the
+// nodes to the last placement that was tried.
 Stages CutStages(Graph& graph, const Recipe& recipe, int64_t limit);
 
 }  // namespace gradloom

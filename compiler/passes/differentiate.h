@@ -1,4 +1,4 @@
-// Reverse-mode differentiation of a graph, by the gradient of each operator's row.
+// Reverse-mode differentiation of a graph, with the gradient of each operator's row.
 #pragma once
 
 #include <map>
@@ -8,18 +8,17 @@
 
 namespace gradloom {
 
-// Appends to the builder's graph, in phase kBackward, the nodes that compute d loss / d value for every
-// `wanted` value, and returns the gradients by wanted value. A value that the loss does not depend on
-// differentiably is left out. `loss` is a floating scalar. Contributions are added in the order in which
-// the backward phase makes them, so the sum is the same at every run.
+// Appends to the builder's graph, in phase kBackward, the nodes that compute d loss / d value for every `wanted` value, and returns the
+// gradients by wanted value. A value on which the loss does not depend differentiably is left out. `loss` is a floating-point scalar.
+// Contributions are added in the order in which the backward phase makes them, so the sum is the same in every run.
 //
-// Throws Error(kUnsupported) naming every operator without a gradient at once, each with a node and a
-// wanted value that needs it; Error(kShape, kType) where `loss` is no floating scalar.
+// Throws Error(kUnsupported) naming every operator without a gradient at once, each with a node and a wanted value that needs it;
+// Error(kShape, kType) if `loss` is not a floating-point scalar.
 //
-// `scale`, a scalar: the gradients are of `scale` times the loss.
+// `scale`, a scalar: differentiates `scale` times the loss.
 std::map<ValueId, ValueId> Differentiate(GraphBuilder& builder, ValueId loss, std::span<const ValueId> wanted, ValueId scale = kNoValue);
 
-// Makes an Identity of every StopGradient, in bodies too: for what comes behind differentiation.
+// Replaces every StopGradient by an Identity, in bodies too. Run it after differentiation.
 void DropStops(Graph& graph);
 
 }  // namespace gradloom

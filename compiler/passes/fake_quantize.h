@@ -1,14 +1,14 @@
-// Quantisation-aware training: what a model quantises and dequantises at once.
+// Quantization-aware training: gradients of values that are quantized and dequantized at once.
 #pragma once
 
 #include "compiler/graph/builder.h"
 
 namespace gradloom {
 
-// Lets gradients straight through each QuantizeLinear behind which a DequantizeLinear has the same numbers, with or without a Clip between
-// them, as PyTorch's fake_quantize does, which exporters write so: that of an element whose integer is in range is as if nothing had been
-// rounded, that of any other is zero. Values stay as they are. What is taken over in other ways, by blocks or into floats of 8 bits, stays
-// a step without a gradient.
+// Lets gradients pass straight through each QuantizeLinear that is followed by a DequantizeLinear with the same parameters, with or without
+// a Clip between them. This is how exporters write PyTorch's fake_quantize, and the gradient is PyTorch's: that of an element whose integer
+// is in range is as if nothing had been rounded, that of any other is zero. Values do not change. Other forms of quantization, by blocks or
+// into 8-bit floats, remain steps without a gradient.
 void PassThroughFakeQuantize(GraphBuilder& builder);
 
 }  // namespace gradloom

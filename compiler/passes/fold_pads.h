@@ -1,12 +1,12 @@
-// Zeros that a file puts around what a convolution reads belong to the convolution.
+// Folds the zeros of a Pad into the convolutions after it.
 #pragma once
 
 #include "compiler/graph/graph.h"
 
 namespace gradloom {
 
-// Gives the zeros of a Pad along spatial axes to the convolutions behind it, as TensorFlow's "same" padding needs them with strides: its
-// pads differ by side. The Pad stays for what else reads it, and goes with the dead nodes where nothing does. Results are the same bits.
+// Makes the zeros of a Pad along spatial axes pads of the convolutions after it. TensorFlow's "same" padding with strides needs this, since
+// its pads differ at both sides. The Pad stays for its other readers, and is removed as dead if there are none. Results have the same bits.
 void FoldPads(Graph& graph);
 
 }  // namespace gradloom

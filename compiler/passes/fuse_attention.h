@@ -1,4 +1,4 @@
-// Makes one Attention of the operators that exporters write for it.
+// Fuses the operators that exporters write for attention into one Attention.
 #pragma once
 
 #include <vector>
@@ -8,19 +8,19 @@
 namespace gradloom {
 
 struct AttentionOptions {
-  // A Dropout of the probabilities becomes part of it, an AttentionDropout that draws the same numbers.
+  // Include a Dropout of the probabilities, as an AttentionDropout that draws the same numbers.
   bool dropout = false;
-  // Masks that depend on a parameter are fused, too, where each head has its own: a bias by the keys' distance.
+  // Also fuse masks that depend on a parameter, if each head has its own: a bias by the distance of keys.
   bool trained_masks = false;
 };
 
 // Replaces Softmax(scale * Q K^T + mask) V over float32 operands of rank 4, [batch, heads, length, size], by one Attention, whose kernels
-// never hold all scores: a chain of scalings and transpositions before the products, an added or selected mask, and the guard that
-// turns rows of NaN into zeros are part of it. Where Q, K, V and the result are made from and into [batch, length, heads * size], the
-// Attention takes them so. A mask that hides what comes later becomes is_causal. `parameters`: what is trained.
+// never hold all scores. The fused part includes a chain of scalings and transpositions before the products, an added or selected mask, and
+// the guard that turns rows of NaN into zeros. If Q, K, V and the result are reshaped from and to [batch, length, heads * size], the
+// Attention takes them in that form. A mask that hides later positions becomes is_causal. `parameters`: the trained ones.
 //
-// Left alone: probabilities that anything else reads (attention that is an output), and what the options leave. Rows whose keys are all
-// hidden by -inf give 0, as ONNX's Attention says, and not NaN; with cuDNN some mean of the values.
+// Not fused: probabilities with another reader (attention that is an output), and what the options exclude. Rows whose keys are all hidden
+// by -inf give 0, as ONNX's Attention says, and not NaN; with cuDNN some mean of the values.
 void FuseAttention(GraphBuilder& builder, const std::vector<ValueId>& parameters, const AttentionOptions& options);
 
 }  // namespace gradloom

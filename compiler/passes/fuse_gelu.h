@@ -1,4 +1,4 @@
-// Finds GELU by its tanh form, and its derivative, however they are written.
+// Finds GELU in its tanh form, and its derivative, however they are written.
 #pragma once
 
 #include <optional>
@@ -8,17 +8,17 @@
 
 namespace gradloom {
 
-// Makes the operators that exporters write for it one Gelu. What a graph computes of one value, element by element, is known by the numbers
-// that it gives for many: two expressions that agree there to five digits are one function, and GELU's forms differ in the fourth.
+// Replaces the operators that exporters write for it by one Gelu. An elementwise expression of one value is recognized by its results for
+// many numbers: two expressions that agree there to five digits are the same function, and GELU's forms differ in the fourth.
 void FuseGelu(Graph& graph);
 
 struct GeluGradient {
   ValueId value = kNoValue;  // gradient times the derivative of GELU
-  std::set<int> nodes;       // positions of those that make it of the gradient
+  std::set<int> nodes;       // positions of the nodes that compute it from the gradient
 };
 
-// What multiplies `gradient` by the derivative at `x`, both as long as each other: operators of 16 bits give two digits of it. Nothing
-// where something else reads the gradient, or what was made of it on the way.
+// Finds the expression that multiplies `gradient` by the derivative at `x`, which have the same number of elements; operators of 16 bits
+// give only two digits of it. nullopt if something else reads the gradient, or an intermediate value.
 std::optional<GeluGradient> FindGeluGradient(const Graph& graph, const Uses& uses, ValueId x, ValueId gradient);
 
 }  // namespace gradloom

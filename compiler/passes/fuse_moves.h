@@ -1,16 +1,15 @@
-// Makes less data movement of what exporters write.
+// Removes data movement that exporters write.
 #pragma once
 
 #include "compiler/graph/builder.h"
 
 namespace gradloom {
 
-// - Concat of slices of one tensor that are the whole of it in another order, as the gates of a recurrent layer's weights are: one Gather
-//   of blocks, whose gradient is another one.
-// - Transpose(Gather(x, places)) where axes of the places alone change: Gather(x, Transpose(places)).
-// - Gather(Transpose(x), places): a Gather along the axis where it is in x; the result is transposed if its axes still are in another
-//   order.
-// Where what lies between has other readers nothing is gained, and all stays.
+// - A Concat of slices of one tensor that make up the whole tensor in another order, like the gates of a recurrent layer's weights, becomes
+//   one Gather of blocks, whose gradient is another one.
+// - Transpose(Gather(x, places)), if only axes of the places change, becomes Gather(x, Transpose(places)).
+// - Gather(Transpose(x), places) becomes a Gather along the axis in x; the result is transposed if its axes are still in another order.
+// If the intermediate value has other readers, nothing would be gained, and nothing changes.
 void FuseMoves(GraphBuilder& builder);
 
 }  // namespace gradloom

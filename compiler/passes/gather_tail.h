@@ -1,5 +1,5 @@
-// A replicated trunk whose tail is on one device: each device has its samples up to there, and one of them gathers what they made,
-// computes the rest for the whole batch, and gives each its part of the gradient.
+// Splits a model into a replicated trunk and a tail on one device. Each device computes the trunk for its samples. One device gathers the
+// results, computes the rest for the whole batch, and returns to each its part of the gradient.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,13 @@
 
 namespace gradloom {
 
-// Puts gradloom.GatherSamples where the tail reads what the trunk makes or what is fed, and gradloom.ScatterSamples where the trunk reads
-// what the tail makes or keeps: next to what makes it, or before its first reader. Nodes must be placed.
+// Inserts gradloom.GatherSamples where the tail reads a result of the trunk or a feed, and gradloom.ScatterSamples where the trunk reads a
+// result or state of the tail: after the producer, or before the first reader. Nodes must be placed.
 void MarkTail(Graph& graph, const Stages& stages);
 
-// What device `me` runs of a device graph that was made from a marked one and has shards[me].length samples, or the whole batch where it
-// is not divided; device `tail` has the tail. Peers: that device's are all devices by their numbers, any other has it as its first.
+// The part that device `me` runs of a device graph that was made from a marked graph and has shards[me].length samples, or the whole batch
+// if it is not divided. Device `tail` has the tail. Peer slots: that device has all devices by their numbers; every other device has the
+// tail as its first.
 std::unique_ptr<Graph> TailPart(const Graph& graph, const TypeRules& rules, const std::vector<BatchShard>& shards, size_t me, size_t tail);
 
 }  // namespace gradloom

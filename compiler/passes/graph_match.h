@@ -1,4 +1,4 @@
-// What a pass asks of a graph when it looks for a few operators that hang together. Stale once the nodes change.
+// Queries with which passes look for patterns of a few connected operators. Invalid once the nodes change.
 #pragma once
 
 #include <functional>
@@ -15,16 +15,16 @@ class GraphMatch {
  public:
   explicit GraphMatch(const Graph& graph);
 
-  // The position of the node that makes a value; -1: none does.
+  // The position of the node that makes a value; -1 if none does.
   int Producer(ValueId id) const { return id == kNoValue ? -1 : uses_.producer[static_cast<size_t>(id)]; }
-  // A value without what changes nothing: Identity, and casts, expansions and reshapes to the type that is there.
+  // The value behind nodes that change nothing: Identity, and casts, expansions and reshapes to the same type.
   ValueId Plain(ValueId id) const;
-  // The node that makes a value, apart from what changes nothing, if it is this operator (domain "": of ONNX's); else null.
+  // The node that makes a value, looking through nodes that change nothing, if it is this operator (domain "": ONNX's); otherwise null.
   const Node* Made(ValueId id, std::string_view op, std::string_view domain = {}) const;
-  // Whether a value is fetched or kept: it must be there whatever reads it.
+  // Whether a value is fetched or kept: it must exist whatever reads it.
   bool IsKept(ValueId id) const { return kept_[static_cast<size_t>(id)]; }
   size_t num_readers(ValueId id) const { return uses_.consumers[static_cast<size_t>(id)].size(); }
-  // The one node that reads a value which is not kept; null where there is none, or several.
+  // The only node that reads a value which is not kept; null if there is none, or several.
   const Node* OnlyReader(ValueId id) const;
 
  private:
@@ -33,11 +33,10 @@ class GraphMatch {
   std::vector<bool> kept_;  // by value
 };
 
-// For each position calls what appends, in place of the node there, nodes that make the same values; then removes what nothing reads any
-// more.
+// Replaces the node at each position: calls the function, which appends nodes that make the same values. Then removes dead nodes.
 void ReplaceNodes(Graph& graph, const std::map<int, std::function<void()>>& by_position);
 
-// The same for what `find(node)` recognises: a std::optional of a match, whose `result` is the value that `emit(match)` makes by other
+// The same for each match that `find(node)` returns, as a std::optional. `result` of a match is the value that `emit(match)` makes by other
 // nodes, in place of the node that made it.
 template <typename Find, typename Emit>
 void ReplaceMatches(Graph& graph, const GraphMatch& uses, const Find& find, const Emit& emit) {

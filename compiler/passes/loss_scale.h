@@ -1,4 +1,5 @@
-// The loss scale: gradients are made of a multiple of the loss, so that small ones survive 16 bits, and divided again before the update.
+// The loss scale: a multiple of the loss is differentiated, so that small gradients survive 16 bits, and the gradients are divided by it
+// before the update.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace gradloom {
 
-// As torch.amp.GradScaler. A dynamic scale is halved where a gradient is infinite or NaN, and doubled after `growth_interval` good updates
-// in a row. With any scale such an update is left out: parameters and states stay as they are, and its number is not counted.
+// Works like torch.amp.GradScaler. A dynamic scale is halved if a gradient is infinite or NaN, and doubled after `growth_interval` good
+// updates in a row. With any scale such an update is skipped: parameters and states stay as they are, and its number is not counted.
 struct LossScale {
   double initial = 0;  // 0: gradients are not scaled
   bool dynamic = false;
@@ -19,10 +20,10 @@ struct LossScale {
 // float32 [], the scale of this step.
 ValueId LossScaleValue(GraphBuilder& builder, const LossScale& options);
 
-// The scale and its two counters after an update, which is good where `good` (bool []) is true.
+// Appends the next values of the scale and its two counters after an update, which is good if `good` (bool []) is true.
 void AddLossScaleUpdate(GraphBuilder& builder, const LossScale& options, ValueId good);
 
-// int64 [], the updates left out so far.
+// int64 [], the number of skipped updates so far.
 ValueId SkippedUpdates(GraphBuilder& builder);
 
 }  // namespace gradloom

@@ -1,12 +1,12 @@
-// Updates that read gradients of 16 bits.
+// Lets updates read 16-bit gradients.
 #pragma once
 
 #include "compiler/graph/graph.h"
 
 namespace gradloom {
 
-// Takes the cast to float32 away from a 16-bit gradient that updates alone read: they widen it element by element, to the same bits, and no
-// float32 gradient is stored. For devices whose update kernels do that (the CPU's).
+// Removes the cast to float32 of a 16-bit gradient that only updates read. They widen it element by element, to the same bits, and no
+// float32 gradient is stored. For devices whose update kernels support this (the CPU's).
 void NarrowGradients(Graph& graph);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// In which order nodes happen: on streams and by events, not by their place in the list.
+// The order in which nodes run: by streams and events, not by their position in the list.
 #pragma once
 
 #include <limits>
@@ -8,26 +8,26 @@
 
 namespace gradloom {
 
-// Whether the node launches nothing: its output lies on its input.
+// Whether the node launches nothing because its output shares the memory of its input.
 bool IsView(const Node& node);
 
-// Whether all devices do it together.
+// Whether it is a collective.
 bool IsMeeting(const Node& node);
 
 // Whether it copies an input before the step.
 inline bool IsInputCopy(const Node& node) { return node.phase == Phase::kCopy; }
 
-// By node: the nodes that must have ended when it begins, in ascending order, each once: who makes what it reads, views
-// looked through, and for the next value of a state who reads the old one and comes before it in the list; for an update who may refuse the
-// batch (refusals.h), here and, by the next meeting, on other devices. Empty for a view.
+// By node: the nodes that must have ended when it begins, ascending, each once. These are the producers of its operands (looking through
+// views); for the next value of a state, the readers of the old value that precede it in the list; and for an update, the nodes that may
+// refuse the batch (refusals.h), here and, through the next collective, on other devices. Empty for a view.
 std::vector<std::vector<int>> DependenciesOf(const Graph& graph);
 
-// How far into each stream something reaches: by stream the place, from 1, of its last use there.
+// The extent of a use on each stream: by stream the position, from 1, of its last use there.
 using Reach = std::vector<int>;
 inline constexpr int kForever = std::numeric_limits<int>::max();
 
-// Streams run their nodes in the order of the list; a wait puts a node of one behind a node of another. By vector
-// clocks: for each node how many of each stream's are before it.
+// Streams run their nodes in the order of the list; a wait orders a node of one stream behind a node of another. Uses vector clocks: for
+// each node, how many nodes of each stream precede it.
 class NodeOrder {
  public:
   // Uses plan.stream and plan.waits.
@@ -40,21 +40,21 @@ class NodeOrder {
 
   // Whether node a has ended when b begins.
   bool Before(int a, int b) const { return place(a) <= Seen(b, stream(a)); }
-  // Whether all that `reach` covers has ended when the node begins; `or_is_it`: or is the node itself.
+  // Whether everything that `reach` covers has ended when the node begins; with `or_is_it`, or is the node itself.
   bool AllBefore(const Reach& reach, int node, bool or_is_it) const;
 
-  // Lets `reach` cover a node.
+  // Extends `reach` to cover a node.
   void Extend(Reach& reach, int node) const;
 
  private:
-  // How many nodes of the stream have ended when b begins.
+  // Number of nodes of the stream that have ended when b begins.
   int Seen(int b, int stream) const {
     return clocks_[static_cast<size_t>(b) * static_cast<size_t>(streams_) + static_cast<size_t>(stream)];
   }
 
   int streams_;
   std::vector<int> stream_, place_;
-  std::vector<int> clocks_;  // streams_ numbers a node
+  std::vector<int> clocks_;  // streams_ numbers per node
 };
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// The fewest chains that a partial order falls into.
+// Covers a partial order by the fewest chains.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,13 @@
 
 namespace gradloom {
 
-// Leaves out each dependency that the others imply. dependencies[i]: nodes before i, in ascending order, all below i.
-// Above kMaxReduced nodes, where the table of all ancestors would be too large, only repeats by way of one node go.
+// Removes each dependency that the others imply. dependencies[i]: nodes before i, ascending, all below i. Above kMaxReduced nodes, where
+// the table of all ancestors would be too large, removes only those implied through a single node.
 std::vector<std::vector<int>> TransitiveReduction(const std::vector<std::vector<int>>& dependencies);
 inline constexpr size_t kMaxReduced = 1 << 15;
 
-// A minimum path cover: by node its predecessor on its path, or -1 where it begins one. No two nodes have the same
-// predecessor. By a largest matching (Hopcroft and Karp 1973) of nodes with successors.
+// A minimum path cover: by node its predecessor on its path, or -1 if it begins a path. No two nodes have the same predecessor. Uses a
+// maximum matching (Hopcroft and Karp 1973) of nodes with successors.
 std::vector<int> MinimumPathCover(const std::vector<std::vector<int>>& dependencies);
 
 }  // namespace gradloom

@@ -1,5 +1,4 @@
-// The passes from an imported graph to a program, and the runner that verifies, times and dumps around
-// each of them.
+// The passes from an imported graph to a program, and the runner that verifies, times and dumps around each of them.
 #pragma once
 
 #include <iosfwd>
@@ -17,19 +16,19 @@
 
 namespace gradloom {
 
-// What the developer's flags ask of the runner.
+// Developer options of the runner.
 struct PassControl {
-  std::string dump_after;             // a pass's name, or "all": print the graph after it if it changed
+  std::string dump_after;             // the name of a pass, or "all": print the graph after it if it changed
   std::string stop_after;             // run no pass after this one
-  std::vector<std::string> disabled;  // passes that are left out (only those that may be)
+  std::vector<std::string> disabled;  // optional passes to leave out
   bool time_passes = false;
-  std::ostream* log = nullptr;  // where dumps and times go; null: nowhere
+  std::ostream* log = nullptr;  // for dumps and times; null: none
 };
 
-// The passes before replicate_data see the whole batch, those behind it what a device has of it.
+// Passes before replicate_data see the whole batch; those after it see a device's part.
 enum class PassStage : uint8_t { kBatch, kDevice };
 
-// One graph on its way to becoming an entry's program.
+// A graph on its way to becoming an entry's program, and what the passes share about it.
 struct PassContext {
   Graph& graph;
   const TypeRules& rules;
@@ -38,15 +37,15 @@ struct PassContext {
   Plan& plan;                // state, constants and step layout are shared by all entries
   int64_t batch = 0;         // of the imported graph; 0: it has none
   bool divided = false;      // the batch will be divided over devices
-  Stages* stages = nullptr;  // where parts of the model are placed on devices of their own
+  Stages* stages = nullptr;  // if parts of the model are placed on devices of their own
   int place = 0;             // of the ranks that will run the program
   const StateHolders* holders = nullptr;
   InputCopies copies;
-  int64_t recompute_bytes = 0;  // of activations, to be made again instead of kept
+  int64_t recompute_bytes = 0;  // bytes of activations to recompute instead of keeping them
   Recomputed recomputed;
 
-  ValueId file_loss = kNoValue;                           // of the file's own algorithm
-  std::vector<std::pair<ValueId, ValueId>> file_updates;  // and what it keeps, with the next values
+  ValueId file_loss = kNoValue;                           // loss of the file's own algorithm
+  std::vector<std::pair<ValueId, ValueId>> file_updates;  // the states of that algorithm, with their next values
   NodeId first_loss_node = -1;                            // the model's nodes come before it
   ValueId loss = kNoValue;
   std::vector<ValueId> parameters;       // in the order of the state table
@@ -54,18 +53,18 @@ struct PassContext {
   ProgramPlan scheduled;
   Program program;
   std::vector<int> output_buffers;  // by position in graph.outputs
-  // The names under which outputs are fetched where they are not the values': "loss", "grad_norm".
+  // The names under which outputs are fetched, if not the values' names: "loss", "grad_norm".
   std::map<ValueId, std::string> fetch_names;
-  // Extents of the model's outputs that the data of a step decides: by output and axis, which scalar says how much counts.
+  // Extents of the model's outputs that the data of a step decides: by output and axis, the scalar with the number of valid elements.
   OutputExtents extents;
-  // The names under which targets are fed where they are not the values'.
+  // The names under which targets are fed, if not the values' names.
   std::map<ValueId, std::string> feed_names;
 };
 
 // Runs every pass on the context; afterwards context.program is complete. Throws Error from any pass.
 void RunPipeline(PassContext& context, const PassControl& control);
 
-// Runs the passes of one stage; none where the control ends them in an earlier one.
+// Runs the passes of one stage; none if the control stops in an earlier one.
 void RunStage(PassContext& context, const PassControl& control, PassStage stage);
 
 // The names of the passes, in order.

@@ -5,14 +5,14 @@
 
 namespace gradloom {
 
-// Fills placement, scratch_offset, copies and transient_bytes for a graph whose nodes run on streams with waits between
-// them. `plan` has these and its kernels; `whole` has the state tensors, constants and step layout that the
-// graph's values of those roles are found in by name.
+// Fills placement, scratch_offset, copies and transient_bytes for a graph whose nodes run on streams with waits between them. `plan` has
+// these and its kernels. `whole` has the state tensors, constants and step layout, in which the graph's values of those roles are found by
+// name.
 //
-// Values share bytes where one is dead before the other is born, in every order that streams and waits permit; the output of a view lies on
-// its input, and an output lies on an input that dies at its node where the kernel permits it. A next value is written straight into its
-// state's place if nothing can read the old one afterwards and no node can refuse the batch any more (refusals.h). Bodies of branches and
-// loops are placed first: what they use on the way is scratch of their node.
+// Values share bytes if one is dead before the other is made, in every order that streams and waits permit. The output of a view shares its
+// input's bytes, and so does an output with an input that dies at its node, if the kernel permits it. A next value is written directly into
+// its state's place if nothing can read the old one afterwards and no node can refuse the batch any more (refusals.h). Bodies of branches
+// and loops are placed first; their intermediate values are scratch memory of their node.
 void PlanMemory(const Graph& graph, const Plan& whole, ProgramPlan& plan);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What to do with a model: how it is trained, for which batches, on what.
+// The recipe: how a model is trained, and on which devices.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace gradloom {
 
-// kGraph trains the file as it is written; kTrain restores training: batch statistics, Dropout.
+// kGraph trains the file as it is written; kTrain restores training behaviour: batch statistics and Dropout.
 enum class GraphMode : uint8_t { kGraph, kTrain };
 
-// What products compute in: float32, float32 whose operands are rounded to TensorFloat-32, or mixed precision (lower_precision.h).
+// The precision of products: float32, float32 with operands rounded to TensorFloat-32, or mixed precision (lower_precision.h).
 enum class Precision : uint8_t { kFloat32, kTf32, kBfloat16, kFloat16 };
 
-// Which activations are made again in the backward pass: as many as the memory limit asks for, none, or as many as make the arena smaller.
+// Which activations are recomputed in the backward pass: as many as the memory limit requires, none, or as many as make the arena smaller.
 enum class RecomputeMode : uint8_t { kAuto, kNone, kFull };
 
-// Where nodes go whose names, or those of weights that they read, fit the pattern ('*' and '?').
+// The stage of nodes whose names, or those of weights that they read, match the pattern ('*' and '?').
 struct PlaceRule {
   std::string pattern;
-  int stage = 0;  // the device, of those that hold one copy of the model
+  int stage = 0;  // index of the device among those that hold one copy of the model
 };
 
 struct Recipe {
@@ -43,33 +43,33 @@ struct Recipe {
   std::vector<std::string> freeze;
   std::optional<std::vector<std::string>> only;
 
-  bool fetch_gradients = false;  // each step also gives "grad/<parameter>", before clipping
-  bool fetch_outputs = false;    // training entries also give the model's outputs
+  bool fetch_gradients = false;  // each step also returns "grad/<parameter>", before clipping
+  bool fetch_outputs = false;    // training entries also return the model's outputs
 
   DeviceKind device = DeviceKind::kCpu;
   std::string isa = "any";            // of the devices: "sm_90"
-  int devices = 1;                    // copies of the model on them share each batch
-  std::vector<PlaceRule> place;       // parts of the model on devices of their own; the first rule that fits
-  std::map<std::string, int> placed;  // the file's own annotations, in place of rules: stages by names of nodes
-  int placed_stages = 0;              // of them; 0: there are none
-  int gather_to = -1;                 // the device that gathers the samples for the loss and the nodes that `place` puts there; -1: none
-  bool place_auto = false;            // as many parts as the memory limit asks for and the cost model likes
-  int64_t bucket_bytes = 0;           // of gradients that devices sum together; 0: as the cost model says
-  bool copy_inputs = false;           // all of them, ahead of their step; else those alone that a device cannot read where they are
-  bool sync_bn = false;               // batch statistics are of the whole batch, not of each device's samples
-  int threads = 1;                    // of a device: its streams share them
-  int64_t memory_limit = 0;           // bytes of a device that a plan may need; to fit, activations are made again; 0: any
+  int devices = 1;                    // copies of the model on these devices share each batch
+  std::vector<PlaceRule> place;       // parts of the model on devices of their own; the first rule that matches
+  std::map<std::string, int> placed;  // the file's own annotations, instead of rules: stages by names of nodes
+  int placed_stages = 0;              // number of stages in `placed`; 0: none
+  int gather_to = -1;        // the device that gathers the samples for the loss and for the nodes that `place` puts there; -1: none
+  bool place_auto = false;   // cut the model into as many parts as the memory limit requires, by the cost model
+  int64_t bucket_bytes = 0;  // bytes of gradients that devices sum in one all-reduce; 0: the cost model decides
+  bool copy_inputs = false;  // copy all inputs ahead of their step; otherwise only those that a device cannot read in place
+  bool sync_bn = false;      // batch statistics of the whole batch, not of each device's samples
+  int threads = 1;           // threads of a device, which its streams share
+  int64_t memory_limit = 0;  // bytes of a device that a plan may need; activations are recomputed to fit; 0: no limit
   RecomputeMode recompute = RecomputeMode::kAuto;
-  int streams = 1;  // of a device; 0: as many as the cost model says
+  int streams = 1;  // streams of a device; 0: the cost model decides
 
-  // The whole model on one device.
+  // Puts the whole model on one device.
   void PlaceTogether() {
     place.clear();
     placed.clear();
     placed_stages = 0;
   }
 
-  // Whether loss, gradients and updates are those of the file's own algorithm, and which of its training_info that is.
+  // Whether loss, gradients and updates are those of the file's own algorithm, and the index of its training_info.
   bool TrainsByFile() const { return losses.size() == 1 && losses[0].type == "algorithm"; }
   int training_info() const { return TrainsByFile() ? losses[0].training_info : -1; }
 };

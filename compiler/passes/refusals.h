@@ -1,5 +1,5 @@
-// Nodes that look at the numbers of a batch and may find what they refuse: an index outside an axis, a label that is no class. The step
-// fails then, and what lives between steps has to be as it was: it is written behind them.
+// Nodes that check the data of a batch and may refuse it: an index outside an axis, an invalid label. The step then fails and must leave
+// all state unchanged, so state is written after these nodes.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace gradloom {
 
-// Whether the node makes the next value of what lives between steps.
+// Whether the node makes the next value of a state.
 bool WritesState(const Graph& graph, const Node& node);
 
-// The positions of those that may be the first to find it, ascending: what one has passed passes every node behind it that looks for the
-// same, as the gradient of a Gather does. `order`: which are behind; null: by the list.
+// The positions of nodes that may be the first to refuse, ascending. Data that has passed one check passes every later node with the same
+// check, as in the gradient of a Gather. `order`: decides which nodes are later; null: the list.
 std::vector<int> RefusingNodes(const Graph& graph, const NodeOrder* order = nullptr);
 
-// The position of the first meeting of devices behind all of `refusing`, by which each device knows whether another refuses the batch; -1:
-// there is none, or nothing refuses.
+// The position of the first collective after all of `refusing`, from which each device learns whether another refuses the batch; -1: there
+// is none, or nothing refuses.
 int FirstMeetingBehind(const Graph& graph, const std::vector<int>& refusing);
 
 }  // namespace gradloom

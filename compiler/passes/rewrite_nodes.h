@@ -1,4 +1,4 @@
-// Passes that put other nodes or values in the place of those there are.
+// Functions for passes that replace nodes or values.
 #pragma once
 
 #include <map>
@@ -9,15 +9,15 @@
 
 namespace gradloom {
 
-// Each of `ids` that `replaced` has becomes what that has for it.
+// Replaces each of `ids` that is a key of `replaced` by its value.
 inline void ReplaceIds(const std::map<ValueId, ValueId>& replaced, std::vector<ValueId>& ids) {
   for (ValueId& id : ids) {
     if (const auto found = replaced.find(id); found != replaced.end()) id = found->second;
   }
 }
 
-// Runs rewrite(node) on every node, in whose place goes what it appends; false: the node stays. What is appended has the node's origin,
-// phase and device.
+// Calls rewrite(node) for every node; the nodes that it appends replace the node. If it returns false, the node stays. Appended nodes get
+// the node's origin, phase and device.
 template <typename Rewrite>
 void RewriteNodes(GraphBuilder& b, Rewrite rewrite) {
   Graph& graph = b.graph();

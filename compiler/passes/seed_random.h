@@ -15,12 +15,12 @@ void SeedRandom(GraphBuilder& builder);
 
 using NodePredicate = std::function<bool(const Node&)>;
 
-// Gives the bodies of a branch or a loop the seed and the batch number (StepParam finds them there) where one of them has a node that
-// draws; bodies within them have to get theirs after it. A loop carries the seed, so that each round has another one. `node` is being taken
-// out of the builder's graph; `loops`: how many loops are around it.
+// Passes the seed and the batch number to the bodies of a branch or a loop (StepParam finds them there) if one of them has a node that
+// draws. Inner bodies must be handled later. A loop carries the seed, so each iteration has another one. `node` is being removed from the
+// builder's graph; `loops`: the number of enclosing loops.
 void SeedBodies(GraphBuilder& builder, Node& node, const NodePredicate& draws, int loops);
 
-// What a node's origin adds to the key of its random numbers: the same on every machine.
+// The part of the key of a node's random numbers that comes from its origin: the same on every machine.
 int64_t OriginKey(const std::string& origin);
 
 }  // namespace gradloom

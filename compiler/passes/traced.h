@@ -1,5 +1,5 @@
-// Numbers that write down what is done to them: a formula that is a template over its number type (kernels/scalar/optimizers.h,
-// runtime/plan/schedule_formula.h) runs on them as on floats, and nodes of a graph come out.
+// Numbers that record the operations on them. A formula that is a template over its number type (kernels/scalar/optimizers.h,
+// runtime/plan/schedule_formula.h) runs on them as on floats, and produces nodes of a graph.
 #pragma once
 
 #include <cmath>
@@ -10,14 +10,14 @@
 
 namespace gradloom {
 
-// True or false where that is known, or a bool tensor of a graph.
+// A known truth value, or a bool tensor of a graph.
 class TracedTruth {
  public:
   TracedTruth(bool known) : known_(known) {}
   TracedTruth(GraphBuilder& builder, ValueId id) : b_(&builder), id_(id) {}
 
   bool is_known() const { return b_ == nullptr; }
-  // A formula branches on what is known alone, and selects by everything else.
+  // A formula branches only on known values, and uses Select for everything else.
   explicit operator bool() const {
     GRADLOOM_CHECK(is_known());
     return known_;
@@ -37,7 +37,7 @@ class TracedTruth {
   ValueId id_ = kNoValue;
 };
 
-// A constant, rounded to T as the formula's own would be, or a tensor of a graph with elements of T. Operands broadcast.
+// A constant, rounded to T like the formula's own, or a tensor of a graph with elements of T. Operands broadcast.
 template <typename T>
 class Traced {
  public:
@@ -46,7 +46,7 @@ class Traced {
   template <typename From>
   explicit Traced(const Traced<From>& from) : constant_(static_cast<T>(from.constant())), b_(from.builder()) {
     if (b_ == nullptr) return;
-    // A float that was widened alone is narrowed by taking it back.
+    // A value that was only widened is narrowed by using its original.
     const bool back = from.narrow() != kNoValue && b_->dtype(from.narrow()) == DTypeOf<T>::value;
     id_ = back ? from.narrow() : b_->Cast(from.id(), DTypeOf<T>::value);
     if (sizeof(T) > sizeof(From)) narrow_ = from.id();
@@ -58,7 +58,7 @@ class Traced {
   ValueId id() const { return id_; }
   ValueId narrow() const { return narrow_; }
 
-  // The value in the graph, made a constant of it where it is one.
+  // The value in the graph; a constant is added to the graph.
   ValueId In(GraphBuilder& builder) const { return is_known() ? builder.Scalar(static_cast<double>(constant_), DTypeOf<T>::value) : id_; }
 
   Traced operator-() const { return is_known() ? Traced(static_cast<double>(-constant_)) : Traced(*b_, b_->Neg(id_)); }
@@ -87,7 +87,7 @@ class Traced {
   friend TracedTruth operator>(const Traced& a, const Traced& b) {
     return Compare("Greater", a, b, [](T x, T y) { return x > y; });
   }
-  // By Less, which is older than LessOrEqual: no number that is compared so is NaN.
+  // Uses Less, which is older than LessOrEqual; the numbers compared here are never NaN.
   friend TracedTruth operator<=(const Traced& a, const Traced& b) {
     const TracedTruth more = b < a;
     return more.is_known() ? TracedTruth(!static_cast<bool>(more)) : TracedTruth(more.builder(), more.builder().Op("Not", {more.id()}));
@@ -138,7 +138,7 @@ class Traced {
   T constant_ = 0;
   GraphBuilder* b_ = nullptr;
   ValueId id_ = kNoValue;
-  ValueId narrow_ = kNoValue;  // what this was cast from, of fewer bytes
+  ValueId narrow_ = kNoValue;  // the value that this was cast from, if that has fewer bytes
 };
 
 }  // namespace gradloom

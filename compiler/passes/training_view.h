@@ -1,4 +1,4 @@
-// Gives the operators that behave differently in training the behaviour that an entry wants.
+// Gives operators that behave differently in training the behaviour that an entry needs.
 #pragma once
 
 #include "compiler/graph/builder.h"
@@ -11,11 +11,10 @@ enum class ModelView : uint8_t {
   kInference,  // running statistics, no dropout
 };
 
-// Rewrites BatchNormalization and Dropout. With batch statistics a BatchNormalization becomes
-// gradloom.BatchNormTrain, and its running statistics become states with a next value by ONNX's rule,
-// running = momentum * running + (1 - momentum) * batch, with the biased variance; nodes that share statistics
-// update them one after the other. Active dropout becomes
-// gradloom.Dropout, inactive dropout an Identity.
+// Rewrites BatchNormalization and Dropout. With batch statistics, a BatchNormalization becomes gradloom.BatchNormTrain, and its running
+// statistics become states with a next value by ONNX's rule, running = momentum * running + (1 - momentum) * batch, with the biased
+// variance. Nodes that share statistics update them one after the other. Active dropout becomes gradloom.Dropout, inactive dropout an
+// Identity.
 void ApplyTrainingView(GraphBuilder& builder, ModelView view);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Weights of files in half precision.
+// Widens weights of files in half precision.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace gradloom {
 
-// Parameters that the file has in float16 or bfloat16 become float32, exactly, with a Cast to what they were in front of all that reads
-// them: an update is mostly smaller than what 11 or 8 bits of a weight can show, and optimizers' moments are smaller still. What is
-// computed of them is as written. Export writes them in the file's type again. Returns how many there were.
+// Parameters that the file has in float16 or bfloat16 become float32, exactly, with a Cast to their type in front of all readers. An update
+// is mostly smaller than the resolution of 11 or 8 bits, and optimizers' moments are smaller still. Computation on them stays as written.
+// Export writes them in the file's type again. Returns the number of such parameters.
 int64_t WidenParameters(GraphBuilder& builder, const std::vector<ValueId>& parameters);
 
 }  // namespace gradloom
