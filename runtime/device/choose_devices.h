@@ -1,4 +1,4 @@
-// From the devices that a person names to those of a machine.
+// Chooses devices of this machine for the devices that a user names.
 #pragma once
 
 #include <span>
@@ -9,30 +9,30 @@
 
 namespace gradloom {
 
-// What a machine has of CUDA.
+// The CUDA devices of a machine.
 struct CudaDevices {
   std::vector<DeviceProperties> devices;
   std::string problem;  // why there is none
   std::string visible;  // CUDA_VISIBLE_DEVICES, which renumbers them; empty: not set
 };
 
-// Of this process.
+// The CUDA devices that this process sees.
 CudaDevices ThisMachinesCuda();
 
-// The specification with kind, count and ordinals that are there. `note` gets a line where another choice was made than somebody might
-// expect: the CPU instead of a GPU. Throws Error(kDevice) for devices that are not there, naming those that are.
+// Returns the specification with kind, count and ordinals that exist. `note` gets a line if the choice may surprise: the CPU instead of a
+// GPU. Throws Error(kDevice) for devices that do not exist, naming those that do.
 DeviceSpec ChooseDevices(const DeviceSpec& wanted, const CudaDevices& machine, std::string* note);
 
-// What the chosen GPUs are: "sm_90". Throws Error(kConfig) for several kinds.
+// The architecture of the chosen GPUs: "sm_90". Throws Error(kConfig) for several kinds.
 std::string ArchitectureOf(const DeviceSpec& devices, const CudaDevices& machine);
 
-// For the process `local_rank` of those of a host, which all see the same GPUs and are to have one each: `wanted`, with the GPU of that
-// number. As it is where GPUs are named, where all are wanted, and where this process sees one or none, as launchers may have it. Throws
-// Error(kDevice) where there are fewer GPUs than processes.
+// For process `local_rank` of the processes on a host, which all see the same GPUs and get one each: returns `wanted` with the GPU of that
+// number. Returns it unchanged if GPUs are named, if all are wanted, and if this process sees one or none, as some launchers arrange it.
+// Throws Error(kDevice) if there are fewer GPUs than processes.
 DeviceSpec DeviceOfLocalRank(const DeviceSpec& wanted, int local_rank, const CudaDevices& machine);
 
-// One line for a process that is alone and takes one of several GPUs of which the others have nothing to do either; "" where there is
-// nothing to say, as where the GPU was named.
+// A note for a single process that uses one of several GPUs, naming the idle ones; "" if there is nothing to say, for example if the GPU
+// was named.
 std::string FreeDevicesNote(const DeviceSpec& wanted, const DeviceSpec& chosen, const CudaDevices& machine);
 
 }  // namespace gradloom

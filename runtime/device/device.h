@@ -1,7 +1,7 @@
-// A device with a memory of its own, as the executor sees it: memory, streams, events, graphs, kernels. The CPU is none: its executor works
-// on threads and host memory directly.
+// The interface of a device with its own memory: memory, streams, events, graphs, kernels. The CPU does not implement it: its executor
+// works directly on threads and host memory.
 //
-// Nothing here waits for the device but what says so. All calls throw Error(kDevice), Error(kResource) for memory.
+// Functions do not wait for the device unless stated. All calls throw Error(kDevice), and Error(kResource) if memory runs out.
 #pragma once
 
 #include <chrono>
@@ -19,9 +19,9 @@
 
 namespace gradloom {
 
-// What a person wants to know of a device. Negative numbers are not known.
+// Properties of a device, for users. Negative numbers are unknown.
 struct DeviceProperties {
-  int ordinal = 0;  // among those that the process sees
+  int ordinal = 0;  // among the devices that the process sees
   std::string name;
   std::string pci_bus, uuid;
   int compute_major = 0, compute_minor = 0;
@@ -29,11 +29,11 @@ struct DeviceProperties {
   int64_t memory_total_bytes = 0, memory_free_bytes = 0;
   int64_t l2_bytes = 0, shared_bytes_per_block = 0;
   int memory_bus_bits = -1;
-  std::vector<int> peers;  // ordinals of devices whose memory it reads directly
+  std::vector<int> peers;  // ordinals of devices whose memory it can read directly
   int busy_percent = -1, temperature_c = -1, power_w = -1;
 };
 
-// Of the driver and the libraries, as they number themselves; 0: not there.
+// Versions of the driver and the libraries, in their own numbering; 0: not installed.
 struct PlatformVersions {
   int driver = 0, runtime = 0, cublas = 0, cudnn = 0, nccl = 0, nvrtc = 0;
 };
@@ -45,23 +45,23 @@ class DeviceGraph {
   virtual void Launch(void* stream) = 0;
 };
 
-// What a kernel found wrong with its data.
+// A fault that a kernel found in its data.
 struct FoundFault {
   int site = 0;      // as given to NewKernel
   std::string what;  // "index 12 is out of range, there are 10"
 };
 
-// Streams and events are the device's handles; they are deleted by the device that made them.
+// Streams and events are handles of the device; the device that made them deletes them.
 class Device {
  public:
   virtual ~Device() = default;
 
   virtual int ordinal() const = 0;
 
-  // At least 256 bytes aligned. Contents are undefined.
+  // Aligned to at least 256 bytes. Contents are undefined.
   virtual std::byte* Allocate(int64_t bytes) = 0;
   virtual void Free(std::byte* memory) noexcept = 0;
-  // Host memory that copies read and write directly; null where the system refuses.
+  // Pinned host memory, which copies access directly; null if the system refuses.
   virtual std::byte* AllocatePinned(int64_t bytes) = 0;
   virtual void FreePinned(std::byte* memory) noexcept = 0;
   virtual int64_t free_bytes() = 0;
@@ -72,62 +72,62 @@ class Device {
   virtual void DeleteEvent(void* event) noexcept = 0;
 
   virtual void Record(void* event, void* stream) = 0;
-  // The same of a timed event, whose time can be asked for, too, when a graph has run in which this was captured.
+  // The same for a timed event. Its time is also available after a run of a graph in which this was captured.
   virtual void RecordTime(void* event, void* stream) = 0;
-  // The stream goes on when the event's last record has been reached.
+  // The stream waits until the event's last record has been reached.
   virtual void Wait(void* stream, void* event) = 0;
-  // Between and of host memory and the memory of any device.
+  // Copies between any of host memory and the memories of devices.
   virtual void Copy(void* to, const void* from, int64_t bytes, void* stream) = 0;
   virtual void Zero(void* to, int64_t bytes, void* stream) = 0;
-  // Keeps the stream busy for about so long.
+  // Keeps the stream busy for about this time.
   virtual void Delay(int64_t nanoseconds, void* stream) = 0;
 
-  // The stream goes on when what others have enqueued by now in the default stream of device `ordinal` has been done.
+  // The stream waits for the work that others have enqueued by now in the default stream of device `ordinal`.
   virtual void WaitForDefaultStream(void* stream, int ordinal) = 0;
 
-  // Returns when the stream has done all that was enqueued.
+  // Waits until the stream has done all enqueued work.
   virtual void Synchronize(void* stream) = 0;
-  // Whether it has.
+  // Whether the stream has done all enqueued work. Does not wait.
   virtual bool Done(void* stream) = 0;
-  // Of two timed events that have been reached.
+  // The time between two timed events that have been reached.
   virtual double Milliseconds(void* begin, void* end) = 0;
 
-  // What this thread enqueues from now on, on this stream and on those that wait for events of it, is captured and not run. EndCapture
-  // wants all those streams joined again. After an error the capture is over.
+  // From now on, work that this thread enqueues on this stream, and on streams that wait for events of it, is captured and not run.
+  // EndCapture requires that all those streams have joined again. An error ends the capture.
   virtual void BeginCapture(void* stream) = 0;
   virtual std::unique_ptr<DeviceGraph> EndCapture(void* stream) = 0;
   virtual void AbandonCapture(void* stream) noexcept = 0;
 
-  // What profilers show (NVTX): the name of a stream, and ranges of this thread's work, which nest. Where none looks on, nearly nothing.
+  // For profilers (NVTX): the name of a stream, and nested ranges of this thread's work. Nearly free without a profiler.
   virtual void NameStream(void* stream, const std::string& name) = 0;
   virtual void BeginRange(const std::string& name) = 0;
   virtual void EndRange() noexcept = 0;
 
-  // Which of the libraries' algorithms kernels take that are made from now on, of those that keep to the plan's scratch memory and give the
-  // same bits at each run. Devices without libraries have no choice.
+  // Which algorithms of the libraries the kernels use that are made from now on. All of them fit into the plan's scratch memory and give
+  // the same bits in each run. Devices without libraries have no choice.
   enum class Algorithms : uint8_t {
-    kFirst,     // what the libraries' heuristics put first
+    kFirst,     // the first choice of the libraries' heuristics
     kMeasured,  // the fastest: measured once, and kept for the same device, libraries and problem
-    kGiven,     // those of `given`, what algorithms() said of another process's device; the first for others
+    kGiven,     // those of `given`, the algorithms() of another process's device; for others the first
   };
   virtual void SetAlgorithms(Algorithms, const std::string& given = {}) { static_cast<void>(given); }
-  // What was chosen on such a device so far, for SetAlgorithms.
+  // The choices made so far on such a device, for SetAlgorithms.
   virtual std::string algorithms() const { return {}; }
-  // What a person should know of the kernels that have been made since the last call: where a slower one stands in for one of a library.
+  // Notes for the user about the kernels made since the last call: where a slower kernel replaces one of a library.
   virtual std::vector<std::string> TakeNotes() { return {}; }
 
-  // `site` comes back in a FoundFault. `keeps_state`: outputs of the kernel are what lives between steps, which it leaves as it is in a
-  // step that has been refused; for rows that can (KernelRow::keeps_state).
+  // `site` is returned in a FoundFault. `keeps_state`: the kernel's outputs are state, which it must leave unchanged in a refused step;
+  // only for rows that support it (KernelRow::keeps_state).
   virtual std::unique_ptr<Kernel> NewKernel(const KernelRow& row, const KernelCall& call, int site, bool keeps_state) = 0;
-  // Copy within this device's memory that is not done in a step that has been refused.
+  // Copies within this device's memory, unless the step has been refused.
   virtual void CopyState(void* to, const void* from, int64_t bytes, void* stream) = 0;
-  // Refuses the step, as a kernel does that finds a fault, but there is none to be taken.
+  // Refuses the step, like a kernel that finds a fault, but without a fault for TakeFault.
   virtual void Refuse(void* stream) = 0;
-  // The first fault that a kernel has found since the last call. Waits for the device. From here on nothing is refused.
+  // Returns the first fault that a kernel has found since the last call. Waits for the device. Clears the refusal.
   virtual std::optional<FoundFault> TakeFault() = 0;
 };
 
-// A range that profilers show, while the object lives.
+// A range for profilers, as long as the object lives.
 class DeviceRange {
  public:
   DeviceRange(Device& device, const std::string& name) : device_(device) { device.BeginRange(name); }
@@ -139,7 +139,7 @@ class DeviceRange {
   Device& device_;
 };
 
-// Devices that meet in collectives: all of one process, or those that one of several processes has of them.
+// Devices that take part in collectives: all of one process, or this process's members of a group over several processes.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
@@ -147,28 +147,28 @@ class DeviceGroup {
   struct Operand {
     DType dtype = DType::kUndefined;
     const void* read = nullptr;
-    void* write = nullptr;  // the same as read, or apart
+    void* write = nullptr;  // the same as read, or separate
     int64_t read_bytes = 0, write_bytes = 0;
   };
-  // One collective of all members, enqueued on a stream of each of this process. `operands` by member of this process: as many of the same
-  // types and sizes. Every member gets the same bits. `root` counts all members.
+  // One collective of all members, enqueued on a stream of each member of this process. `operands`: by member of this process, with equal
+  // numbers, types and sizes. Every member gets the same bits. `root` is an index over all members.
   virtual void AllReduceSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void Broadcast(int root, std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void ReduceScatterSum(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
   virtual void AllGather(std::span<const std::vector<Operand>> operands, std::span<void* const> streams) = 0;
 
-  // Throws Error(kDevice) where something that was enqueued has failed since; waits for nothing.
+  // Throws Error(kDevice) if enqueued work has failed. Does not wait.
   virtual void Check() {}
-  // Ends what waits for members of other processes; what it was to give is undefined. Nothing else may be asked of the group then.
+  // Ends work that waits for members of other processes; its results are undefined. The group cannot be used afterwards.
   virtual void Abort() noexcept {}
 };
 
 // A group whose members are in several processes.
 struct DeviceMeeting {
-  std::string id;              // what DevicePlatform::NewMeeting gave one of the processes, the same for all of the group
-  int size = 0;                // members of all processes
-  std::vector<int> positions;  // of this process's members among them, ascending
-  // Called again and again while others are waited for, with when that began; throws to give them up.
+  std::string id;              // the result of DevicePlatform::NewMeeting in one of the processes; the same for the whole group
+  int size = 0;                // number of members of all processes
+  std::vector<int> positions;  // positions of this process's members, ascending
+  // Called repeatedly while waiting for others, with the time at which the wait began; throws to give up.
   std::function<void(std::chrono::steady_clock::time_point& since)> waiting;
 };
 
@@ -178,31 +178,31 @@ class DevicePlatform {
   virtual ~DevicePlatform() = default;
 
   virtual const PlatformVersions& versions() const = 0;
-  // As the driver numbers them for this process; empty where there is none, and then `problem` says why.
+  // As the driver numbers them for this process; empty if there is none, and then `problem` says why.
   virtual std::vector<DeviceProperties> devices() = 0;
   virtual std::string problem() const = 0;
 
-  // On which device memory is; -1: it is the host's.
+  // The ordinal of the device whose memory this is; -1: host memory.
   virtual int OrdinalOf(const void* memory) = 0;
 
-  // A logical device: several may be on one ordinal. Throws Error(kDevice) for one that is not there.
+  // Opens a logical device; several may be on one ordinal. Throws Error(kDevice) if it does not exist.
   virtual std::unique_ptr<Device> Open(int ordinal) = 0;
-  // Copies between these devices go directly from now on, where they can read each other's memory.
+  // From now on, copies between these devices are direct if they can read each other's memory.
   virtual void ConnectPeers(std::span<Device* const>) {}
-  // These devices share each step: what one of them refuses, all do, where events or a group have put their work behind it.
+  // These devices share each step: if one of them refuses it, all do whose work comes after that, by events or a group.
   virtual void ShareRefusals(std::span<Device* const> members) = 0;
   // `members` outlive it.
   virtual std::unique_ptr<DeviceGroup> NewGroup(std::span<Device* const> members) = 0;
-  // Returns when the other processes have come to it, too. No two members of the group are on one physical device.
+  // Waits for the other processes to join. No two members of the group are on one physical device.
   virtual std::unique_ptr<DeviceGroup> JoinGroup(std::span<Device* const> members, const DeviceMeeting& meeting) = 0;
-  // An id for one group, of which the other processes are told.
+  // An id for one group, to pass to the other processes.
   virtual std::string NewMeeting() = 0;
 };
 
-// The platform of CUDA devices, from the library that is opened at the first call: libgradloom_cuda.so beside the program, where
-// GRADLOOM_CUDA_LIBRARY says, or where the system looks for libraries. Null where there is none, and then `why`, if given, gets the reason.
+// The platform of CUDA devices, from libgradloom_cuda.so, which is opened at the first call: beside the program, where
+// GRADLOOM_CUDA_LIBRARY says, or in the system's search path. Null if there is none; `why`, if given, gets the reason.
 DevicePlatform* CudaPlatform(std::string* why = nullptr);
-// For tests: what CudaPlatform gives from now on; null: the library again.
+// For tests: the result of CudaPlatform from now on; null: the library again.
 void SetCudaPlatform(DevicePlatform* platform);
 
 }  // namespace gradloom
