@@ -1,4 +1,4 @@
-// Whether the CPU devices of a plan fit the machine that is to run them.
+// Checks whether the CPU devices of a plan fit this machine.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace gradloom {
 
-// Throws Error(kLimit) where the devices of these ranks, which are threads of this process, would be more threads than are sensible, or
-// where several of them need more memory than is free. What a single device cannot have is told when it takes it (HostArena).
+// Throws Error(kLimit) if the devices of these ranks would have too many threads in this process, or if several of them need more memory
+// than is free. A single device that lacks memory is reported when it allocates (HostArena).
 void CheckMachine(const Plan& plan, RankRange own);
 
-// The host memory of the CPU devices of these ranks; of other devices none.
+// The host memory of the CPU devices of these ranks; 0 for other devices.
 int64_t HostBytesOf(const Plan& plan, RankRange own);
 
-// A process of a job that is about to take memory.
+// The memory that a process of a job is about to allocate.
 struct HostClaim {
   std::string host;
   int64_t wanted_bytes = 0;
-  int64_t free_bytes = 0;  // of the host, before any process of the job has taken what it wants
+  int64_t free_bytes = 0;  // of the host, before any process of the job has allocated
 };
 
-// By process. Throws Error(kLimit) for a host whose processes, where they are several, want more together than it has.
+// `claims`: by process. Throws Error(kLimit) for a host on which several processes together want more than it has.
 void CheckHosts(std::span<const HostClaim> claims);
 
 }  // namespace gradloom

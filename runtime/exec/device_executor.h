@@ -1,4 +1,4 @@
-// Runs plans for devices that have a memory of their own.
+// Runs plans on devices that have their own memory.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace gradloom {
 
-// As Executor::Make. All streams of all ranks of the process are fed by the caller's thread; a step is captured into one graph over all of
-// them at the second run of an entry, when everything is loaded. Throws Error(kDevice) where a device is not there.
+// Like Executor::Make. The caller's thread feeds all streams of all ranks of the process. At the second run of an entry, when everything is
+// loaded, a step is captured into one graph over all streams. Throws Error(kDevice) if a device does not exist.
 std::unique_ptr<Executor> MakeDeviceExecutor(std::shared_ptr<const Plan> plan, const ExecutorOptions& options,
                                              std::shared_ptr<StateArena> state);
 

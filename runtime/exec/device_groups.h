@@ -1,4 +1,4 @@
-// The groups of a plan whose ranks are devices, and the pairs that send to each other over processes.
+// The groups of a plan whose ranks are devices, and the pairs of ranks in different processes that send to each other.
 #pragma once
 
 #include <chrono>
@@ -16,24 +16,24 @@ namespace gradloom {
 
 class DeviceGroups {
  public:
-  // `communicator` null: all ranks are here. What is given is kept. With other processes it meets them in each group, in one order
-  // everywhere: those that come to two groups in different orders would wait for each other. `before_abort` destroys the graphs that have
-  // collectives of the groups: those that run now end with them. Throws Error(kDevice, kPeer).
+  // `communicator`: null if all ranks are in this process; it must outlive this. With other processes, joins all groups in the same order
+  // everywhere, since processes that joined two groups in different orders would wait for each other. `before_abort` destroys the graphs
+  // that contain collectives of the groups, which end the running ones. Throws Error(kDevice, kPeer).
   DeviceGroups(const Plan& plan, DeviceMemories& memories, Communicator* communicator, std::function<void()> before_abort);
 
-  // A member is here. Throws Error(kDevice) where it is made now.
+  // The group, which must have a member in this process. Throws Error(kDevice) if making it fails.
   DeviceGroup& Of(int group);
-  // Ranks `from` and `to`, of which one is of another process. What is sent is a broadcast of the first to the second.
+  // The group of ranks `from` and `to`, one of which is in another process. A send is a broadcast from the first to the second.
   DeviceGroup& Between(size_t from, size_t to);
 
-  // Of an error on the way to a step: throws Error(kPeer) instead, where the job says within a moment that a process is gone. NCCL may know
-  // of it first, and knows no name.
+  // For an error while a step is enqueued: throws Error(kPeer) instead if the job reports within a moment that a process is gone. NCCL may
+  // notice this first, and does not know which process.
   void Explain(const Error& error) const;
 
-  // Returns when the stream of a device has done all that was enqueued. With other processes: throws Error(kPeer) as soon as the job has
-  // failed or takes too long, Error(kDevice) as DeviceGroup::Check. What was enqueued is ended then, and nothing can be run any more.
+  // Waits until the stream of a device has done all enqueued work. With other processes: throws Error(kPeer) as soon as the job has failed
+  // or takes too long, and Error(kDevice) like DeviceGroup::Check. Enqueued work is then ended, and nothing can run any more.
   void Await(Device& device, void* stream);
-  // The same of several streams: returns when one of them has.
+  // The same for several streams; returns when one of them is done.
   struct Awaited {
     Device* device = nullptr;
     void* stream = nullptr;
@@ -46,7 +46,7 @@ class DeviceGroups {
 
   void Watch(std::span<const Awaited> streams) const;
   void Abort() noexcept;
-  // Null where no member is here. `id` counts groups, then pairs.
+  // Null if this process has no member. `id` counts groups, then pairs.
   std::unique_ptr<DeviceGroup> Make(const std::vector<int>& ranks, size_t id);
 
   const Plan& plan_;

@@ -14,7 +14,7 @@ namespace gradloom {
 class DeviceArena {
  public:
   DeviceArena() = default;
-  // Zeroed. Throws Error(kResource) naming `what`.
+  // Allocates zeroed memory. Throws Error(kResource) naming `what`.
   DeviceArena(std::shared_ptr<Device> device, int64_t bytes, const char* what);
   ~DeviceArena();
   DeviceArena(DeviceArena&& other) noexcept;
@@ -29,7 +29,7 @@ class DeviceArena {
   int64_t bytes_ = 0;
 };
 
-// Host memory for copies: pinned, or plain where that is not wanted or cannot be had.
+// Host memory for copies: pinned, or plain if pinned memory is not wanted or not available.
 class StagingMemory {
  public:
   StagingMemory() = default;
@@ -47,23 +47,23 @@ class StagingMemory {
   std::byte* data_ = nullptr;
 };
 
-// What a rank has on its device.
+// The memory of a rank on its device.
 struct RankMemory {
   std::shared_ptr<Device> device;
   DeviceArena constants, step;
   DeviceArena transient, inputs;  // only while steps run
   StagingMemory host_step;
   std::array<StagingMemory, 2> host_inputs;     // by slot
-  int64_t transient_bytes = 0, slot_bytes = 0;  // of all entries
+  int64_t transient_bytes = 0, slot_bytes = 0;  // the maximum over all entries
 };
 
 class DeviceMemories {
  public:
-  // Opens the devices of the ranks `own`. Throws Error(kDevice, kResource, kPlan), kDevice too for a device of another kind than the
+  // Opens the devices of the ranks `own`. Throws Error(kDevice, kResource, kPlan), kDevice also if a device has another kind than the
   // plan's.
   DeviceMemories(const Plan& plan, const ExecutorOptions& options, RankRange own, std::shared_ptr<StateArena> state);
 
-  // The address of a buffer for steps of a slot; null for a feed.
+  // The address of a buffer in steps that use this slot; null for a feed.
   std::byte* Address(const Buffer& buffer, size_t rank, int slot) const;
 
   void TakeTransient();
@@ -72,20 +72,20 @@ class DeviceMemories {
 
   size_t ranks() const { return ranks_.size(); }  // of the plan
   bool holds(size_t rank) const { return own_.contains(static_cast<int>(rank)); }
-  // Those of this process, which has no memory of others.
+  // The ranks of this process, which has no memory of others.
   size_t first() const { return static_cast<size_t>(own_.first); }
-  size_t last() const { return static_cast<size_t>(own_.last); }  // behind them
-  // Whether a step that is refused changes nothing: with ranks in other processes, which are not told before the step has ended, all do go
-  // on alike, and the job ends.
+  size_t last() const { return static_cast<size_t>(own_.last); }  // past the last
+  // Whether a refused step changes nothing. This does not hold with ranks in other processes: they are not told before the step has ended,
+  // so all update alike and the job ends.
   bool keeps_state() const { return first() == 0 && last() == ranks(); }
-  // Of the first of them.
+  // The device of the first of them.
   Device& device() const { return *ranks_[first()].device; }
   RankMemory& rank(size_t rank) { return ranks_[rank]; }
   const RankMemory& rank(size_t rank) const { return ranks_[rank]; }
   const std::shared_ptr<StateArena>& state() const { return state_; }
 
  private:
-  // Throws Error(kResource) with what fits, where the plan does not.
+  // Throws Error(kResource), with what would fit, if the plan does not fit.
   void CheckRoom(const Plan& plan) const;
 
   bool pin_;

@@ -12,7 +12,7 @@
 
 namespace gradloom {
 
-// A stream or an event, deleted with the object. Empty ones have none.
+// A stream or an event that is deleted with the object; empty by default.
 class DeviceStream {
  public:
   DeviceStream() = default;
@@ -53,7 +53,7 @@ class DeviceEvent {
   void* event_ = nullptr;
 };
 
-// What the device says of the operands of an If or Loop, in host memory.
+// The operands of an If or Loop, copied from the device to host memory.
 struct DecisionOperands {
   int64_t trips = 0;
   uint8_t condition = 0;
@@ -61,10 +61,10 @@ struct DecisionOperands {
 
 struct DeviceInstruction {
   const Instruction* instruction = nullptr;
-  int index = 0;                   // in the program
+  int index = 0;                   // position in the program
   std::string name;                // for profilers: "#12 MatMul 'dense_1'"
   std::unique_ptr<Kernel> kernel;  // of a launch
-  // By input slot; the same but for operands that lie in one.
+  // By input slot; they differ only for operands in a slot.
   std::array<std::vector<const void*>, 2> inputs;
   std::array<std::vector<void*>, 2> outputs;
   void* scratch = nullptr;
@@ -73,18 +73,18 @@ struct DeviceInstruction {
   int peer = -1;                                              // of a transfer: rank
   std::array<std::vector<DeviceGroup::Operand>, 2> operands;  // of a collective, by input slot
   std::vector<std::vector<DeviceInstruction>> bodies;         // of an if: then, else; of a loop one
-  bool keeps_state = false;                                   // of a copy: it goes to what lives between steps, unless that is refused
+  bool keeps_state = false;                                   // of a copy: it writes state, unless the step is refused
   DecisionOperands* decision = nullptr;                       // of an if or a loop: where its operands are copied to
-  bool apart = false;                                         // whether it is done together with devices of other processes
-  DeviceEvent begin, end;                                     // where it is timed
-  // At the head of a piece: how many launches and copies of its list follow one another, itself included; else 0.
+  bool apart = false;                                         // whether it involves devices of other processes
+  DeviceEvent begin, end;                                     // if it is timed
+  // For the first instruction of a piece: the number of launches and copies in the piece, itself included; otherwise 0.
   size_t piece = 0;
-  bool piece_in_slots = false;                               // whether an operand of the piece lies in an input slot
+  bool piece_in_slots = false;                               // whether an operand of the piece is in an input slot
   bool piece_loaded = false;                                 // whether the piece has run
-  std::array<std::unique_ptr<DeviceGraph>, 2> piece_graphs;  // by slot; the first alone where no operand lies in one
+  std::array<std::unique_ptr<DeviceGraph>, 2> piece_graphs;  // by slot; only the first if no operand is in a slot
 };
 
-// A feed's samples of a rank, into its place of the input slot.
+// Copies a rank's samples of a feed to its place in the input slot.
 struct InputCopy {
   int feed = 0;
   SampleCopy samples;
@@ -92,16 +92,16 @@ struct InputCopy {
 };
 
 struct DeviceRank {
-  std::vector<std::vector<DeviceInstruction>> lanes;  // by stream of the program, copy streams left out (they are empty)
+  std::vector<std::vector<DeviceInstruction>> lanes;  // by stream of the program; copy streams are empty
   std::vector<InputCopy> copies;
   std::vector<DeviceEvent> events;
   std::vector<bool> of_copies;  // by event: recorded by a copy stream
   StagingMemory decisions;      // DecisionOperands, one after another
-  // Of the program, what is done together with devices of other processes.
+  // The instructions of the program that involve devices of other processes.
   std::vector<const DeviceInstruction*> apart;
 };
 
-// A fetch that is small enough to be brought to the host with every step.
+// A fetch that is small enough to be copied to the host in every step.
 struct StagedFetch {
   int fetch = 0;
   size_t rank = 0;
@@ -115,11 +115,11 @@ struct DeviceEntry {
   std::vector<StagedFetch> fetches;
   StagingMemory fetched;
   std::array<std::unique_ptr<DeviceGraph>, 2> graphs;  // by slot
-  bool decides = false;  // whether a rank of this process has an if or a loop: the step is no one graph then, and has pieces that are
+  bool decides = false;  // whether a rank of this process has an if or a loop: then the step is not one graph, but has pieces that are
   int runs = 0;
 };
 
-// Where a kernel stands, for what it finds wrong.
+// The position of a kernel, for its faults.
 struct KernelPlace {
   const Instruction* instruction = nullptr;
 };

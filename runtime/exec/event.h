@@ -1,4 +1,4 @@
-// What orders the streams of a rank within a step.
+// Events, which order the streams of a rank within a step.
 #pragma once
 
 #include <atomic>
@@ -6,14 +6,14 @@
 
 namespace gradloom {
 
-// Recorded once a step. A step is known by its number.
+// Recorded once per step. A step is identified by its number.
 class Event {
  public:
   void Record(uint32_t step) {
     step_.store(step, std::memory_order_release);
     step_.notify_all();
   }
-  // Returns when the event has been recorded in this step, or in the next one by a stream that runs ahead.
+  // Waits until the event has been recorded in this step, or in the next one by a stream that runs ahead.
   void Wait(uint32_t step) const {
     for (uint32_t seen; static_cast<int32_t>((seen = step_.load(std::memory_order_acquire)) - step) < 0;) {
       step_.wait(seen, std::memory_order_acquire);

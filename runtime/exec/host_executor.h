@@ -1,4 +1,4 @@
-// Runs plans for the CPU.
+// Runs plans on the CPU.
 #pragma once
 
 #include <exception>
@@ -13,11 +13,11 @@
 
 namespace gradloom {
 
-// An entry of one rank and one stream runs on the caller's thread, and reads feeds in place; otherwise each stream of each rank has a
-// thread, the first one the caller's.
+// An entry with one rank and one stream runs on the caller's thread and reads feeds in place. Otherwise each stream of each rank has a
+// thread; the first uses the caller's.
 class HostExecutor : public Executor {
  public:
-  // `communicator` as in ExecutorOptions. Throws Error(kConfig) where it has more processes than the plan has ranks.
+  // `communicator`: as in ExecutorOptions. Throws Error(kConfig) if it has more processes than the plan has ranks.
   explicit HostExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr<StateArena> state = nullptr,
                         std::shared_ptr<Communicator> communicator = nullptr);
   ~HostExecutor() override;
@@ -45,19 +45,19 @@ class HostExecutor : public Executor {
   void CopyAhead(const NextRun& next, uint32_t step);
 
   std::shared_ptr<const Plan> plan_;
-  std::shared_ptr<Communicator> communicator_;  // null: all ranks are here
+  std::shared_ptr<Communicator> communicator_;  // null: all ranks are in this process
   Memory memory_;
   StepState step_;
   uint64_t chaos_seed_ = 0;
-  std::vector<const void*> feeds_;                        // of the entry that ran last
+  std::vector<const void*> feeds_;                        // of the last run
   std::vector<std::unique_ptr<PreparedEntry>> prepared_;  // by index into Plan::entries
   std::vector<std::exception_ptr> errors_;                // by lane, of the run
   StreamThreads threads_;
-  // What has been copied for the next step: its entry and feeds. Written by the background thread alone while that works.
+  // The inputs copied for the next step: its entry and feeds. Only the background thread writes them while it works.
   int ahead_entry_ = -1;
   std::vector<const void*> ahead_feeds_;
   StepState ahead_step_;
-  Background background_;  // last: its work uses all of the above
+  Background background_;  // declared last, since its work uses all of the above
 };
 
 }  // namespace gradloom

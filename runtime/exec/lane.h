@@ -1,4 +1,4 @@
-// A stream of a rank, prepared: instructions with their kernels and all addresses.
+// A lane: a prepared stream of a rank, with the kernels and addresses of its instructions.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ namespace gradloom {
 
 class Communicator;
 
-// Where samples of a device go to or come from: `runs` pieces of `bytes` bytes, at steps apart in the whole batch's tensor and
-// in the device's.
+// Copies samples between the tensor of the whole batch and a device's part: `runs` pieces of `bytes` bytes, at different distances in the
+// two.
 struct SampleCopy {
   int64_t runs = 1, bytes = 0;
   int64_t whole_offset = 0, whole_step = 0;
@@ -38,7 +38,7 @@ struct PreparedInstruction {
   std::vector<void*> outputs;
   void* scratch = nullptr;
   int64_t bytes = 0;                         // of a copy or a transfer
-  SampleCopy samples;                        // of a copy of a feed whose samples do not lie together: more than one run
+  SampleCopy samples;                        // of a copy of a feed whose samples are not contiguous: more than one run
   std::vector<RankGroup::Operand> operands;  // of a collective
   Event* event = nullptr;
   RankGroup* group = nullptr;
@@ -49,24 +49,24 @@ struct PreparedInstruction {
   int64_t begin_ns = 0, end_ns = 0;           // of the last one, by the steady clock
 };
 
-// What a step tells its lanes, and what they tell it.
+// The state of a step that its lanes share.
 struct StepState {
   uint32_t number = 0;
   bool timed = false;
   bool chaos = false;
   std::atomic<bool> failed{false};
-  Communicator* communicator = nullptr;  // of several processes: an error ends the job for all
+  Communicator* communicator = nullptr;  // with several processes: an error ends the job for all
 };
 
 class Lane {
  public:
-  // An operand that lies in a feed: filled in at each step.
+  // An operand in a feed; its address is set at each step.
   struct FeedOperand {
     size_t instruction, input;
     int feed;
     int64_t offset;  // of the rank's shard
   };
-  // An operand in the input slot of the step.
+  // An operand in the step's input slot.
   struct SlotOperand {
     size_t instruction, operand;
     bool written;
@@ -79,26 +79,27 @@ class Lane {
   std::vector<PreparedInstruction> instructions;
   std::vector<FeedOperand> feeds;
   std::vector<SlotOperand> slots;
-  std::vector<Lane*> nested;  // the bodies of its instructions, and theirs
+  std::vector<Lane*> nested;  // the bodies of its instructions, and bodies within them
 
-  // Where the step's slot begins.
+  // Sets the address of the step's slot.
   void BindSlot(std::byte* slot);
   void BindFeeds(std::span<const void* const> data);
 
-  // Runs the instructions of a body in order, on the thread of its lane. Throws what the first one throws.
+  // Runs the instructions of a body in order, on the thread of its lane. Throws the first error.
   void RunBody(StepState& step);
 
-  // Runs the instructions in order, with a team of `threads` for those of the calling thread. The first error ends the work,
-  // here and in all other lanes, but no meeting; it is thrown after the last. Whoever threw first: step.failed was not set.
+  // Runs the instructions in order, with a team of `threads` threads. The first error ends the work here and in all other lanes, except for
+  // collectives and transfers, and is thrown after the last instruction. The lane that threw first is the one that found step.failed not
+  // set.
   void Run(StepState& step);
 
-  // Random delays before each instruction from now on, in steps with chaos.
+  // Seeds the random delays before each instruction, in steps with chaos.
   void Seed(uint64_t seed) { random_.seed(seed); }
 
  private:
   template <bool kTimed>
   void RunAll(StepState& step);
-  // As an error of a meeting says where it was.
+  // Adds the place of the collective or transfer to the error.
   [[noreturn]] void RethrowAtMeeting(const Error& error, const PreparedInstruction& prepared) const;
   void RunOne(PreparedInstruction& prepared, StepState& step, bool failed);
   void RunLoop(PreparedInstruction& prepared, StepState& step);

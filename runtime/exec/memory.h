@@ -6,9 +6,9 @@
 
 namespace gradloom {
 
-// Zeroed bytes aligned to a page, with whole pages to themselves, in whose place others may be mapped (ParameterShare); large blocks ask
-// for huge pages. An arena of no bytes has an address, too: kernels tell tensors without elements from absent ones by it. Throws
-// Error(kResource) naming `what` and the size where they cannot be had.
+// Zeroed, page-aligned memory that shares no page with other data, so that other memory may be mapped in its place (ParameterShare). Large
+// blocks ask for huge pages. An arena of no bytes has an address, too, by which kernels tell tensors without elements from absent ones.
+// Throws Error(kResource), naming `what` and the size, if the memory is not available.
 class HostArena {
  public:
   HostArena() = default;
@@ -20,17 +20,17 @@ class HostArena {
   std::byte* at(int64_t offset) const { return data_ + offset; }
   int64_t bytes() const { return bytes_; }
 
-  // Makes it larger. It may move, and what it holds then is undefined; memory that was found for it stays. Throws Error(kResource), and
-  // then nothing has changed.
+  // Enlarges it. It may move, and its content is then undefined; physical memory is kept. Throws Error(kResource), and then nothing has
+  // changed.
   void Grow(int64_t bytes, const char* what);
 
-  // Has the system find memory for the first bytes now, on as many threads as there are cores; what is written there stays. Moments of an
-  // optimizer are read before they are first written: a page that is read first is mapped to zeros, and mapped again at the write, for
-  // which all threads of the process are interrupted; where this was measured that took longer than finding the memory.
+  // Makes the system allocate physical memory for the first `bytes` bytes now, on as many threads as there are cores; the content is kept.
+  // An optimizer's moments are read before they are first written. A page that is read first is mapped to zeros, and mapped again at the
+  // write, which interrupts all threads of the process. Where this was measured, it took longer than allocating the memory.
   void Populate(int64_t bytes);
 
  private:
-  // Of what has no bytes.
+  // The address of an arena without bytes.
   static std::byte* Nowhere();
 
   std::byte* data_ = Nowhere();
@@ -38,7 +38,7 @@ class HostArena {
   int64_t mapped_ = 0;
 };
 
-// Bytes of main memory that could be had now, for anybody.
+// Bytes of main memory that are available now.
 int64_t FreeHostBytes();
 
 }  // namespace gradloom

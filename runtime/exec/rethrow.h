@@ -1,4 +1,4 @@
-// Kernels know numbers; the plan knows the node.
+// Adds the ONNX node to errors of kernels, which know only numbers.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ inline std::string NodeOf(const Instruction& instruction) {
   return op + (instruction.origin.empty() ? "" : " '" + Escaped(instruction.origin) + "'");
 }
 
-// "all-reduce": of an instruction at which ranks come together.
+// "all-reduce": the name of a collective or transfer.
 inline std::string_view MeetingName(const Instruction& instruction) {
   if (instruction.kind == InstructionKind::kSend) return "send";
   if (instruction.kind == InstructionKind::kRecv) return "receive";
@@ -30,7 +30,7 @@ inline std::string_view MeetingName(const Instruction& instruction) {
   return "";
 }
 
-// A loop has more rounds than its plan says.
+// For a loop that runs more iterations than its plan allows.
 [[noreturn]] inline void ThrowEndless(const Instruction& loop) {
   throw Error(ErrorCode::kData, "the loop goes on past the " + std::to_string(loop.trip_bound) + " rounds of its plan",
               Escaped(loop.origin), "--loop-bound N, where it may go on for N rounds");
@@ -41,7 +41,7 @@ inline std::string_view MeetingName(const Instruction& instruction) {
   throw Error(error.code(), error.message(), error.where().empty() ? at : at + ", " + error.where(), error.help());
 }
 
-// Its kernel cannot be made. What a plan says is for whoever compiled it to get right, whatever class the kernel gives it.
+// For a launch whose kernel cannot be made. The plan is then at fault, whatever class of error the kernel throws.
 [[noreturn]] inline void RethrowUnmade(const Error& error, const Instruction& launch) {
   if (ExitCode(error.code()) != ExitCode(ErrorCode::kAttr)) RethrowAt(error, launch);
   throw Error(ErrorCode::kPlan, "unsound plan: kernel '" + Escaped(launch.kernel) + "' does not take its launch: " + error.message(),

@@ -1,4 +1,4 @@
-// State of which a part lies in memory that other processes have too.
+// A state arena that is partly in memory shared with other processes.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace gradloom {
 
-// Whether a tensor is one of those that processes share which train one set of parameters: optimizer state is each one's own.
+// Whether a tensor is shared by processes that train one set of parameters. Optimizer state is not: each process has its own.
 bool IsSharedState(const StateTensor& state);
 
-// The state arena of a CPU plan of one rank. Parameters and running statistics lie at their offsets in `parameters`, which has room for the
-// whole arena (pages that hold none of them are never touched), all else in memory of its own. Every tensor gets its initial value, as in
-// each of the other processes: none of them may train before all have come so far. Throws Error(kUnsupported) for other plans.
+// The state arena of a CPU plan with one rank. Parameters and running statistics are at their offsets in `parameters`, which has room for
+// the whole arena (pages without any of them are never touched); everything else is in private memory. Every tensor gets its initial value,
+// as in each other process, so none may train before all have done this. Throws Error(kUnsupported) for other plans.
 std::shared_ptr<StateArena> MakeSharedStateArena(const Plan& plan, std::shared_ptr<std::byte> parameters);
 
 }  // namespace gradloom
