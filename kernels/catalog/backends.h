@@ -1,4 +1,4 @@
-// Where the rows of each device come from: declared here, defined beside the kernels of that device.
+// The functions that return the kernel rows of each device. They are defined beside the kernels of that device.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace gradloom {
 
-// The CPU's rows but for the reference kernels, in the order in which they are tried: kernels/cpu.
+// The CPU's rows, except the reference kernels, in the order in which they are tried: kernels/cpu.
 std::vector<const KernelRow*> CpuKernelRows();
 
-// The CUDA device's rows, whether this build has a toolkit or not: kernels/cuda/rows.
+// The CUDA device's rows, even in a build without a toolkit: kernels/cuda/rows.
 std::vector<const KernelRow*> CudaKernelRows();
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What a call of the convolution family convolves.
+// The operands and windows of a call of the convolution family.
 #pragma once
 
 #include "kernels/catalog/kernel.h"
@@ -6,13 +6,13 @@
 
 namespace gradloom {
 
-// y = x * w: the operands of Conv, ConvTranspose, ConvGradInput, ConvGradWeight by what they are in the forward convolution.
+// y = x * w: the operands of Conv, ConvTranspose, ConvGradInput, ConvGradWeight by their role in the forward convolution.
 struct ConvolutionOperands {
   const OperandType *x, *w, *y;
 };
 ConvolutionOperands ConvolutionOperandsOf(const KernelCall& call);
 
-// Of the forward convolution. Throws Error(kAttr), Error(kShape).
+// The windows of the forward convolution. Throws Error(kAttr), Error(kShape).
 Windows WindowsOfConvolution(const KernelCall& call);
 
 }  // namespace gradloom

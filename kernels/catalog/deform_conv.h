@@ -1,4 +1,4 @@
-// What calls to DeformConv and its gradient have in common, whoever serves them.
+// The common parts of calls to DeformConv and its gradient, for all kernels.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// Inputs of DeformConv. gradloom.DeformConvGrad has the gradient of the output behind them.
+// Inputs of DeformConv. In gradloom.DeformConvGrad the gradient of the output follows them.
 enum DeformInput : int { kDeformX, kDeformW, kDeformOffset, kDeformBias, kDeformMask, kDeformInputs };
 
 // Planes x [images, channels, height, width], filters w [filters, channels / groups, taps], offsets
@@ -28,7 +28,7 @@ struct DeformSizes {
   constexpr int64_t planes() const { return images * channels; }
 };
 
-// The output's shape, of the gradient's call, too.
+// The output's shape, also for a call of the gradient.
 const Shape& DeformOutputShape(const KernelCall& call);
 
 // Whether attributes, offsets and mask fit x, w and the output, which have four axes.

@@ -1,5 +1,5 @@
-// Every kernel as data: what it computes, on which device, what it may alias, what scratch it needs. The
-// compiler reads these rows on machines that have neither the device nor its libraries.
+// Every kernel as data: what it computes, on which device, what it may alias, and how much scratch memory it needs. The compiler reads
+// these rows on machines that have neither the device nor its libraries.
 #pragma once
 
 #include <cstdint>
@@ -21,72 +21,72 @@ enum class DeviceKind : uint8_t { kCpu, kCuda };
 // "cpu", "cuda".
 std::string_view DeviceKindName(DeviceKind kind);
 
-// One operand of a kernel as the plan states it. An absent optional operand has dtype kUndefined.
+// One operand of a kernel, as in the plan. An absent optional operand has dtype kUndefined.
 struct OperandType {
   DType dtype = DType::kUndefined;
   Shape shape;
   Layout layout;
 
   bool present() const { return dtype != DType::kUndefined; }
-  // Bytes in memory, padding of the layout included; 0 where absent.
+  // Bytes in memory, including padding of the layout; 0 if absent.
   int64_t bytes() const { return present() ? layout.elements(shape) * DTypeBytes(dtype) : 0; }
   bool operator==(const OperandType&) const = default;
 };
 
-// One application of an operator: all that a kernel's choice, scratch and preparation depend on.
+// One call of an operator: everything on which the choice, scratch memory and preparation of a kernel depend.
 struct KernelCall {
   std::string op;
   std::string domain;  // "" or "gradloom"
   Attributes attributes;
   std::vector<OperandType> inputs;
   std::vector<OperandType> outputs;
-  int threads = 1;  // of the stream that runs it
-  // Of integer inputs that are constants of the plan, by input: their values, borrowed; undefined for all others, and past the end.
-  // Filled for devices alone whose memory the host cannot read at a step (CUDA).
+  int threads = 1;  // threads of the stream that runs it
+  // The values of integer inputs that are constants of the plan, by input; borrowed; undefined for all others and beyond the end. Only
+  // filled for devices whose memory the host cannot read at a step (CUDA).
   std::vector<TensorView> values;
 
-  // The integers of constant input i, or `absent` where the operand is. Throws Error(kUnsupported) for one that is data.
+  // The integers of constant input i, or `absent` if the operand is absent. Throws Error(kUnsupported) if it is not a constant.
   std::vector<int64_t> ConstantInts(size_t i, std::vector<int64_t> absent = {}) const;
   // Whether input i is absent or its values are known.
   bool IsKnown(size_t i) const;
 };
 
-// Whether a constant of this type is given to a call: few integers, which are shapes, axes and pads.
+// Whether a constant of this type is passed to calls: few integers, such as shapes, axes and pads.
 bool IsKnownConstant(DType dtype, int64_t elements);
 
-// Output `output` may be given the same address as input `input` (equal bytes): the kernel reads each
-// element before it writes the one in its place.
+// Output `output` may have the same address as input `input` (equal bytes): the kernel reads each element before it writes the one in its
+// place.
 struct Aliasing {
   int output = 0;
   int input = 0;
 };
 
 struct KernelRow {
-  std::string_view name;  // unique: "reference.Conv", "onednn.conv"; this is what a plan names
+  std::string_view name;  // unique: "reference.Conv", "onednn.conv"; plans use this name
   std::string_view op;
   std::string_view domain;
   DeviceKind device = DeviceKind::kCpu;
 
-  // Why this kernel cannot serve the call ("rank 5 filters", "float64"), or "" where it can. Null: it
-  // serves every call of its operator in plain layouts.
+  // Returns why this kernel cannot serve the call ("rank 5 filters", "float64"), or "" if it can. Null: it serves every call of its
+  // operator in plain layouts.
   std::string (*rejects)(const KernelCall& call) = nullptr;
 
-  // Gives the operands of a plain call that the row serves the layouts in which it is fastest on this machine; false:
-  // plain ones. Null: the row has no wish. It must serve the call with these layouts.
+  // Sets the layouts of the operands of a plain call that the row serves to those in which it is fastest on this machine; false: plain
+  // ones. Null: no preference. The row must serve the call with these layouts.
   bool (*prefers)(KernelCall& call) = nullptr;
 
-  // Permitted aliasing. Every listed pair may be used at once.
+  // Permitted aliasing. All listed pairs may be used at once.
   std::span<const Aliasing> may_alias = {};
 
   // Bytes of scratch memory, aligned to kAlignmentBytes; null: none.
   int64_t (*scratch_bytes)(const KernelCall& call) = nullptr;
 
-  // On a device where a step goes on behind a kernel that has refused its data: whether outputs that are the next values of what lives
-  // between steps, each in its place, stay as they are then. Other rows' are copied there by what does.
+  // For devices where a step continues after a kernel has refused its data: whether outputs that are next values of state, each in its
+  // place, then stay unchanged. The outputs of other rows are copied to the state by an operation that checks for refusal.
   bool keeps_state = false;
 };
 
-// Why `row` cannot serve the call, or "" where it can. The operator is the caller's to compare.
+// Why `row` cannot serve the call, or "" if it can. The caller must compare the operators.
 std::string Rejection(const KernelRow& row, const KernelCall& call);
 
 // All rows of a device in the order in which they are tried: the reference kernels come last.
@@ -95,17 +95,17 @@ std::span<const KernelRow* const> KernelRows(DeviceKind device);
 // The row of this name, or null.
 const KernelRow* FindKernel(std::string_view name);
 
-// The first row that serves the call, or null; then `why`, if given, gets every rejection.
+// The first row that serves the call, or null; `why`, if given, then gets every rejection.
 const KernelRow* ChooseKernel(DeviceKind device, const KernelCall& call, std::string* why = nullptr);
 
-// A prepared kernel: made once at load, run at each step. Not shared between threads.
+// A prepared kernel: made once at load, run at each step. Not thread-safe.
 class Kernel {
  public:
   virtual ~Kernel() = default;
 
-  // Addresses in the order of the call's operands, null for absent ones; `scratch` has scratch_bytes
-  // bytes, or is null. `stream` is the device's native stream (null on the CPU). Throws Error(kData)
-  // for an index operand that is out of range; then the outputs are undefined.
+  // Addresses are in the order of the call's operands, null for absent ones. `scratch` has scratch_bytes bytes, or is null. `stream` is the
+  // device's native stream (null on the CPU). Throws Error(kData) for an index operand that is out of range; the outputs are then
+  // undefined.
   virtual void Run(const void* const* inputs, void* const* outputs, void* scratch, void* stream) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Programs over single elements: what a pointwise operator, or a fused group of them, computes. Data that a
-// plan holds in attributes; the kernels of each backend interpret or compile it.
+// Programs over single elements: the computation of a pointwise operator, or of a fused group of them. Plans hold them in attributes; the
+// kernels of each backend interpret or compile them.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ struct PointwiseProgram {
 
   struct Instruction {
     PointwiseOp op = PointwiseOp::kCopy;
-    std::array<int, 3> operands{-1, -1, -1};  // -1 past the function's operands
+    std::array<int, 3> operands{-1, -1, -1};  // -1 beyond the function's operands
     bool operator==(const Instruction&) const = default;
   };
 
@@ -51,27 +51,26 @@ struct PointwiseProgram {
   int first_result() const { return num_inputs + static_cast<int>(constants.size()); }
   bool operator==(const PointwiseProgram&) const = default;
 
-  // Appends and returns the operand number of the result. Constants must all be there before.
+  // Appends an instruction and returns the operand number of its result. All constants must be added before.
   int Emit(PointwiseOp op, int a, int b = -1, int c = -1);
 
   // The attributes of gradloom.Fused: "functions" strings, "operands" ints (three each), "constants"
   // floats, "results" ints.
   Attributes ToAttributes() const;
 
-  // The inverse. Throws Error(kPlan) for what is no program: unknown functions, operands that are not yet
-  // computed, outputs that are no result, sizes past the limits.
+  // The inverse. Throws Error(kPlan) for an invalid program: unknown functions, operands that are not yet computed, outputs that are not
+  // results, sizes beyond the limits.
   static PointwiseProgram FromAttributes(const Attributes& attributes, int num_inputs);
 };
 
-// The program of a call to a standard operator or to gradloom.Fused over float32, float16 or bfloat16 (bool
-// where truth values are meant), or nullopt where it has none; `why`, if given, gets the reason. Numbers are
-// loaded as float32 and rounded when they are stored.
+// The program of a call to a standard operator or to gradloom.Fused over float32, float16 or bfloat16 (bool for truth values), or nullopt
+// if there is none; `why`, if given, gets the reason. Numbers are loaded as float32 and rounded when stored.
 std::optional<PointwiseProgram> PointwiseProgramOf(const KernelCall& call, std::string* why = nullptr);
 
-// Whether a result of this function over numbers that 16 bits hold is such a number: it need not be rounded.
+// Whether 16 bits can represent the result of this function over 16-bit numbers, so that it need not be rounded.
 bool IsExact(PointwiseOp op);
 
-// Whether all operands have elements of as many bytes.
+// Whether the elements of all operands have the same size.
 bool HasOneSize(const KernelCall& call);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What a call of LSTM, GRU or RNN is, of a training form or of a gradient, as kernels of every device read it.
+// Describes a call of LSTM, GRU or RNN, of a training form or of a gradient, for the kernels of every device.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,33 @@
 
 namespace gradloom {
 
-// The extents of a call, which has X, W and R. Rows of X, and of all that is kept for each step, are those of X: row of time t and
-// sequence b is t * time_step() + b * batch_step().
+// The extents of a call, which has X, W and R. Rows of X, and of everything that is kept for each step, are numbered like those of X: time
+// t and sequence b have row t * time_step() + b * batch_step().
 struct RecurrentExtents {
   explicit RecurrentExtents(const KernelCall& call);
 
   int64_t gates;            // blocks of `hidden` in a row of W and R: 4, 3 or 1
-  size_t inputs, outputs;   // of the forward operator; the gradient has both as inputs, then Y and what the training form keeps
+  size_t inputs, outputs;   // of the forward operator; the gradient has both as inputs, then Y and the values that the training form keeps
   bool gradient, training;  // the form of the call
   int64_t steps, batch, input, hidden, directions;
   bool batch_first, has_lengths;
   bool reversed;    // of a single direction
   bool linear;      // GRU: linear_before_reset
-  bool relu;        // RNN: instead of the hyperbolic tangent, where activations are not unusual
-  bool recomputes;  // a gradient that is not given what the forward pass computed
-  int64_t kept;     // blocks that are kept of a row: gates, then LSTM's cell state or a linear GRU's product
+  bool relu;        // RNN: ReLU instead of tanh, if activations are not unusual
+  bool recomputes;  // a gradient that does not get the results of the forward pass
+  int64_t kept;     // kept blocks per row: gates, then LSTM's cell state or a linear GRU's product
 
   // "LSTM", "GRU" or "RNN".
   std::string_view forward_op() const { return gates == 4 ? "LSTM" : gates == 3 ? "GRU" : "RNN"; }
 
-  // Of a gradient: the inputs that are the gradient of an output, Y, and what a training form keeps.
+  // For a gradient: the inputs that hold the gradient of an output, Y, and the values that a training form keeps.
   size_t grad(size_t output) const { return inputs + output; }
   size_t saved_y() const { return inputs + outputs; }
   size_t saved_rows() const { return inputs + outputs + 1; }
 
-  // GRU but for a linear one: the candidate's product waits for the reset gate.
+  // A GRU that is not linear: the candidate's product waits for the reset gate.
   bool resets() const { return gates == 3 && !linear; }
-  // Gates whose rows of R are multiplied with the state itself.
+  // Number of gates whose rows of R are multiplied with the state itself.
   int64_t plain_gates() const { return resets() ? 2 : gates; }
 
   int64_t rows() const { return steps * batch; }
@@ -46,7 +46,7 @@ struct RecurrentExtents {
   int64_t row(int64_t time, int64_t b) const { return time * time_step() + b * batch_step(); }
   bool backwards(int64_t direction) const { return reversed || direction == 1; }
 
-  // Elements of X, Y and a state before those of a step of a sequence.
+  // Offsets, in elements, of a step of a sequence in X, Y and a state.
   int64_t x_at(int64_t time, int64_t b) const { return row(time, b) * input; }
   int64_t y_at(int64_t time, int64_t direction, int64_t b) const {
     return (batch_first ? (b * steps + time) * directions + direction : (time * directions + direction) * batch + b) * hidden;
@@ -56,7 +56,7 @@ struct RecurrentExtents {
   }
 };
 
-// "" where the activations are those that the operator has by itself, or Relu for RNN, and nothing is clipped or joined; or what is else.
+// "" if the activations are the operator's defaults, or Relu for RNN, and nothing is clipped or coupled; otherwise what differs.
 std::string UnusualCells(const KernelCall& call);
 
 }  // namespace gradloom

@@ -1,18 +1,18 @@
-// Random numbers go by the place of an element in the tensor of the whole batch, so that a device which has some of the samples
-// draws for them what one device would draw.
+// Random numbers are drawn by the position of an element in the tensor of the whole batch, so a device with some of the samples draws for
+// them what one device would draw.
 #pragma once
 
 #include "kernels/catalog/kernel.h"
 
 namespace gradloom {
 
-// From the place of an element in a device's part to its place in the whole. The part has samples [first, first + here) of
-// `whole`, each with `together` neighbouring elements, and that over and over where axes lead the samples'.
+// Maps the position of an element in a device's part to its position in the whole. The part has samples [first, first + here) of `whole`,
+// each with `together` adjacent elements; this repeats if axes precede the samples' axis.
 struct SamplePlaces {
-  int64_t whole = 1, here = 1, together = 0;  // together 0: the part is all there is
+  int64_t whole = 1, here = 1, together = 0;  // together 0: the part is the whole
   int64_t first = 0;
 
-  // The attribute "samples" = {whole, here, together}; `first` is the value of the operand that goes with it.
+  // The attribute "samples" = {whole, here, together}; `first` is the value of the operand that belongs to it.
   static SamplePlaces Of(const KernelCall& call, int64_t first) {
     const std::vector<int64_t> samples = call.attributes.Ints("samples");
     if (samples.size() != 3) return {};

@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// Inputs of an update: the states follow. Outputs: the next parameter, then the next states in the same
-// order (gradloom.LambDirection: the direction first; gradloom.LambApply has operands of its own).
+// Inputs of an update; the states follow. Outputs: the next parameter, then the next states in the same order (gradloom.LambDirection: the
+// direction first; gradloom.LambApply has operands of its own).
 enum UpdateInput : int {
   kUpdateParameter,
   kUpdateGradient,
@@ -24,25 +24,25 @@ enum UpdateInput : int {
 // gradloom.LambApply(parameter, direction, lr, sum of squares of the parameter, of the direction, apply).
 enum LambApplyInput : int { kLambParameter, kLambDirection, kLambLr, kLambParameterSquares, kLambDirectionSquares, kLambApply };
 
-// gradloom.MultiTensorUpdate: updates of several parameters by one optimizer, whose operator the attribute "update" names, with the same
-// attributes. Inputs: the four that all share, then of each parameter: itself, its gradient, its states. Outputs: of each the next
-// parameter, the next states.
+// gradloom.MultiTensorUpdate: updates of several parameters by one optimizer with the same attributes; the attribute "update" names its
+// operator. Inputs: the four that all share, then for each parameter the parameter, its gradient, its states. Outputs: for each the next
+// parameter and the next states.
 enum MultiTensorInput : int { kMultiTensorLr, kMultiTensorStep, kMultiTensorClip, kMultiTensorApply, kMultiTensorParameters };
 inline constexpr int kMostTensors = 32;
 
-// How many parameters a MultiTensorUpdate has; -1 where its operands are not as many as they have to be.
+// The number of parameters of a MultiTensorUpdate; -1 if its number of operands does not fit.
 int TensorsOf(const KernelCall& call);
 // The update of one of them by itself.
 KernelCall UpdateOf(const KernelCall& call, int tensor);
-// Where the operands of that one are among the call's: inputs (-1: absent) and outputs.
+// The positions of that update's operands among the call's: inputs (-1: absent) and outputs.
 std::vector<int> UpdateInputs(const KernelCall& call, int tensor);
 std::vector<int> UpdateOutputs(const KernelCall& call, int tensor);
 
-// Why an update cannot go element by element, or "": parameter, gradient, states and what becomes of them must have one type and layout.
-// Padding stays zero, because every update of zeros by a zero gradient is zero; but Adamax adds epsilon to its norm.
+// Why an update cannot be computed element by element, or "": parameter, gradient, states and their next values must have one type and
+// layout. Padding stays zero, because every update of zeros by a zero gradient is zero, except that Adamax adds epsilon to its norm.
 std::string RejectsUnequalOperands(const KernelCall& call);
 
-// The factor of the node's parameter group.
+// The learning-rate factor of the node's parameter group.
 inline double LrScale(const Attributes& attributes) { return attributes.Float("lr_scale", 1); }
 
 // The options of gradloom.Sgd, Adam, RmsProp, Adagrad, Adadelta, Adamax and LambDirection.
