@@ -13,8 +13,7 @@ namespace gradloom {
 
 using Attribute = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>, Tensor>;
 
-// Sorted by name, so that every text and file form is the same for the same attributes. ONNX's float
-// attributes are held as double, exactly.
+// Sorted by name, so that equal attributes have equal text and file forms. ONNX's float attributes are stored as double, exactly.
 class Attributes {
  public:
   Attributes() = default;
@@ -28,15 +27,14 @@ class Attributes {
   auto begin() const { return map_.begin(); }
   auto end() const { return map_.end(); }
 
-  // The attribute's value, or `absent` where there is none. An attribute of another kind throws
-  // Error(kAttr) naming it.
+  // The attribute's value, or `absent` if there is none. Throws Error(kAttr), naming the attribute, if it has another type.
   int64_t Int(const std::string& name, int64_t absent) const;
   double Float(const std::string& name, double absent) const;
   std::string String(const std::string& name, const std::string& absent) const;
   std::vector<int64_t> Ints(const std::string& name, const std::vector<int64_t>& absent = {}) const;
   std::vector<double> Floats(const std::string& name, const std::vector<double>& absent = {}) const;
   std::vector<std::string> Strings(const std::string& name) const;
-  // kUndefined where absent.
+  // kUndefined if absent.
   Tensor TensorOf(const std::string& name) const;
 
   // One attribute in readable form: 3, 0.5, "text", [1,2], tensor(float32[2,3]).

@@ -1,4 +1,4 @@
-// One piece of work at a time on a thread of its own.
+// A thread that runs one piece of work at a time.
 #pragma once
 
 #include <condition_variable>
@@ -15,12 +15,13 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Begins the work, once what was begun before has ended. The thread is started at the first call. `work` must not throw. Throws
+  // Starts the work, after the previous one has ended. The thread is started at the first call. `work` must not throw. Throws
   // Error(kResource).
   void Start(std::function<void()> work);
-  // The same where the work is worth a thread and there is one; else on the caller's, once what was begun before has ended.
+  // The same if the work is worth a thread and one is available; otherwise runs it on the caller's thread, after the previous one has
+  // ended.
   void StartOrDo(bool worthwhile, const std::function<void()>& work);
-  // Returns when what was begun has ended.
+  // Waits until the work has ended.
   void Wait();
 
  private:
@@ -29,7 +30,7 @@ class Background {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> work_;  // empty: there is none
+  std::function<void()> work_;  // empty: no work
   bool stops_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Texts that name something with its operands, as losses and metrics do: "name(output, target, option=value)".
+// Texts that name something with its operands, like losses and metrics: "name(output, target, option=value)".
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ struct CallText {
   std::vector<std::pair<std::string, std::string>> options;
 };
 
-// Operands and options may be left out. Throws Error(kConfig) for a text that is no `what`, which reads as `form`.
+// Operands and options are optional. Throws Error(kConfig) for a text that is not a `what`, whose syntax is `form`.
 CallText ParseCall(const std::string& text, const std::string& what, const std::string& form);
 
 // Without spaces at both ends.
 std::string Trimmed(const std::string& text);
 
-// What lies between the separators, trimmed.
+// The parts between the separators, trimmed.
 std::vector<std::string> Pieces(const std::string& text, char separator);
 
 }  // namespace gradloom

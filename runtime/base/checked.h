@@ -1,4 +1,4 @@
-// Arithmetic on sizes that come from files. An overflow is an answer, never a wrapped number.
+// Checked arithmetic on sizes that come from files: an overflow gives nullopt, never a wrapped number.
 #pragma once
 
 #include <cstdint>

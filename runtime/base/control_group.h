@@ -1,4 +1,4 @@
-// What the system lets a group of processes have, in containers and batch systems: Linux's control groups, in both of their forms.
+// The resource limits of a group of processes, in containers and batch systems: Linux control groups, versions 1 and 2.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,17 @@
 namespace gradloom {
 
 struct GroupLimits {
-  double cores = 0;           // of processor time; 0: no limit
+  double cores = 0;           // of CPU time; 0: no limit
   int64_t memory_bytes = -1;  // -1: no limit
-  int64_t free_bytes = -1;    // of that, what files are cached in counted as free; -1 where there is no limit
+  int64_t free_bytes = -1;    // of the limit, counting the file cache as free; -1: no limit
 };
 
-// Of the group that this process is in, and of those around it. What cannot be read is no limit. `root` and `groups`: where the system
-// tells of them.
+// The limits of this process's group and of the groups that contain it. A limit that cannot be read counts as no limit. `root` and
+// `groups`: where the system describes them.
 GroupLimits LimitsOfThisGroup(const std::string& root = "/sys/fs/cgroup", const std::string& groups = "/proc/self/cgroup");
 
-// The cores that this process may keep busy, at least one: those it may run on, as many as its group's share of time is worth.
+// The number of cores that this process may keep busy, at least one: those that it may run on, but no more than its group's share of CPU
+// time.
 int AllowedCores();
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// One element from one numeric type to another.
+// Converts one element from one numeric type to another.
 #pragma once
 
 #include <cmath>
@@ -9,8 +9,8 @@
 
 namespace gradloom {
 
-// Rounds to nearest even. Floating to integer truncates, saturates where C++ leaves the result
-// undefined, and gives 0 for NaN; to bool it is "not zero".
+// Rounds to nearest even. Floating point to integer truncates, saturates where C++ leaves the result undefined, and gives 0 for NaN. To
+// bool: whether it is not zero.
 template <typename To, typename From>
 To ConvertElement(From from) {
   if constexpr (std::is_same_v<To, From>) {

@@ -1,4 +1,4 @@
-// A file descriptor that is closed by whoever owns it.
+// A file descriptor with an owner that closes it.
 #pragma once
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ class Descriptor {
     return *this;
   }
   int get() const { return fd_; }
-  // The caller's from now on.
+  // Passes ownership to the caller.
   int Release() { return std::exchange(fd_, -1); }
 
  private:

@@ -1,4 +1,4 @@
-// From a dtype known at run time to a C++ type known at compile time.
+// Calls a template with the C++ type of a dtype that is known only at run time.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace gradloom {
 
-// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`, for every fixed-size type but the narrow ones.
+// Calls f(std::type_identity<T>{}) with the C++ type of `dtype`, for every fixed-size type except the narrow ones.
 template <typename F>
 decltype(auto) WithType(DType dtype, F&& f) {
   switch (dtype) {
@@ -33,7 +33,7 @@ decltype(auto) WithType(DType dtype, F&& f) {
   throw Error(ErrorCode::kType, "elements of type " + std::string(DTypeName(dtype)) + " have no numeric value");
 }
 
-// The same for float32 and float64 alone; others throw Error(kType).
+// The same for float32 and float64 only; others throw Error(kType).
 template <typename F>
 decltype(auto) WithFloat(DType dtype, F&& f) {
   switch (dtype) {

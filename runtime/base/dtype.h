@@ -1,4 +1,4 @@
-// Element types of tensors. The numbers are ONNX's TensorProto.DataType, so that files need no table.
+// Element types of tensors. The numbers are those of ONNX's TensorProto.DataType, so files need no table.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ enum class DType : uint8_t {
   kInt32 = 6,
   kInt64 = 7,
   kString = 8,
-  kBool = 9,  // one byte an element, 0 or 1
+  kBool = 9,  // one byte per element, 0 or 1
   kFloat16 = 10,
   kFloat64 = 11,
   kUint32 = 12,
   kUint64 = 13,
   kBfloat16 = 16,
-  // Narrow ones (narrow.h): one byte an element.
+  // Narrow types (narrow.h): one byte per element.
   kFloat8E4M3Fn = 17,
   kFloat8E4M3Fnuz = 18,
   kFloat8E5M2 = 19,
@@ -38,7 +38,7 @@ enum class DType : uint8_t {
   kFloat6E3M2 = 28,
 };
 
-// Past the largest number of a type.
+// One past the largest number of a type.
 inline constexpr int kDTypes = 29;
 
 // "float32", "int64", ... and "undefined".
@@ -50,10 +50,10 @@ std::optional<DType> DTypeFromName(std::string_view name);
 // Bytes of one element; 0 for kUndefined and kString, which have no fixed size.
 int64_t DTypeBytes(DType dtype);
 
-// float16, bfloat16, float32, float64: what is computed in, so no narrow type.
+// float16, bfloat16, float32, float64: the floating-point types for computation, without the narrow ones.
 bool IsFloating(DType dtype);
 
-// The eight integer types of whole bytes; bool is none of them.
+// The eight integer types of whole bytes, without bool.
 bool IsInteger(DType dtype);
 
 // DTypeOf<float>::value == DType::kFloat32, for the C++ types that a tensor's elements can have.

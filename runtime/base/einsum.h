@@ -1,4 +1,4 @@
-// The equation of an Einsum, read against the shapes of its operands.
+// Parses the equation of an Einsum for the shapes of its operands.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct EinsumEquation {
   Term output;
   std::map<int, int64_t> extents;  // an index of extents 1 and n has extent n
 
-  // Without an arrow the output is numpy's: the ellipsis, then the indices that occur once, sorted.
-  // Throws Error(kAttr) for an equation that cannot be read or does not fit the operands.
+  // Without an arrow the output is numpy's: the ellipsis, then the indices that occur once, sorted. Throws Error(kAttr) for an equation
+  // that is malformed or does not fit the operands.
   static EinsumEquation Parse(const std::string& equation, std::span<const Shape> operands);
 
   Shape OutputShape() const;

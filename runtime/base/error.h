@@ -1,4 +1,4 @@
-// The one exception type of Gradloom, its classes, and the exit code of each.
+// The only exception type of Gradloom, its error classes, and the exit code of each.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@ namespace gradloom {
 
 // The class of an error. The order is that of the table in docs/errors.md.
 enum class ErrorCode {
-  kInternal,  // a bug of ours
+  kInternal,  // a bug in Gradloom
   kParse,
   kSchema,
   kName,
@@ -42,8 +42,8 @@ std::string_view ErrorName(ErrorCode code);
 // The exit code of the command for an error of this class (2 for an invalid model, 4 for usage ...).
 int ExitCode(ErrorCode code);
 
-// What went wrong, where, and what to do about it. `where` names a file, an ONNX node and shapes;
-// `help` is a remedy, if possible a command that works as it stands. Either may be empty.
+// An error: what is wrong, where, and what to do about it. `where` names a file, an ONNX node and shapes; `help` is a remedy, if possible a
+// command that works as it stands. Either may be empty.
 class Error : public std::exception {
  public:
   Error(ErrorCode code, std::string message, std::string where = {}, std::string help = {});
@@ -53,7 +53,7 @@ class Error : public std::exception {
   const std::string& where() const { return where_; }
   const std::string& help() const { return help_; }
 
-  // The message alone; Describe() gives the whole block.
+  // Only the message; Describe() returns the whole text.
   const char* what() const noexcept override { return message_.c_str(); }
 
   // error[E-SHAPE]: message
@@ -68,11 +68,11 @@ class Error : public std::exception {
   std::string help_;
 };
 
-// Text of unknown origin made fit for a terminal: control bytes and invalid UTF-8 as \xNN, cut to
-// `limit` bytes with "..." where it is longer.
+// Makes text of unknown origin safe for a terminal: control bytes and invalid UTF-8 become \xNN, and text longer than `limit` bytes is cut
+// with "...".
 std::string Escaped(std::string_view text, size_t limit = 200);
 
-// A condition that only a bug of ours can break. Throws Error(kInternal) with the place.
+// Checks a condition that only a bug in Gradloom can break. Throws Error(kInternal) with the place.
 #define GRADLOOM_CHECK(condition)                                        \
   do {                                                                   \
     if (!(condition)) {                                                  \

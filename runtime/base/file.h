@@ -1,5 +1,5 @@
-// Files as the readers and writers of data, checkpoints and results need them: whole or by range, never
-// mapped (a file that shrinks while mapped kills the process), and replaced in one step or not at all.
+// Files for the readers and writers of data, checkpoints and results. They are read whole or by range, never mapped (a file that shrinks
+// while mapped kills the process), and replaced in one step or not at all.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace gradloom {
 // Files larger than this are refused unless the caller allows more.
 inline constexpr int64_t kFileLimitBytes = int64_t{2} << 30;
 
-// A regular file open for reading. One thread may use an object at a time for Read, any number for ReadAt.
+// A regular file open for reading. Only one thread at a time may call Read; any number may call ReadAt.
 class InputFile {
  public:
-  // Throws Error(kIo) where the file is absent, unreadable, or not a regular file (a FIFO would block), and
-  // Error(kLimit) where it has more than `limit_bytes`.
+  // Throws Error(kIo) if the file is absent, unreadable, or not a regular file (a FIFO would block), and Error(kLimit) if it has more than
+  // `limit_bytes`.
   explicit InputFile(std::string path, int64_t limit_bytes = kFileLimitBytes);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -31,10 +31,10 @@ class InputFile {
   // The size when it was opened.
   int64_t bytes() const { return bytes_; }
 
-  // Exactly `bytes` bytes from `offset`. Throws Error(kIo), also where the file ends before.
+  // Reads exactly `bytes` bytes from `offset`. Throws Error(kIo), also if the file ends before that.
   void ReadAt(int64_t offset, void* out, int64_t bytes) const;
 
-  // The next bytes, at most `bytes`; 0 at the end. Throws Error(kIo).
+  // Reads the next bytes, at most `bytes`; returns their number, 0 at the end. Throws Error(kIo).
   int64_t Read(void* out, int64_t bytes);
 
  private:
@@ -43,15 +43,15 @@ class InputFile {
   int64_t bytes_ = 0;
 };
 
-// The bytes of a whole file; errors as InputFile's.
+// The bytes of a whole file. Throws like InputFile.
 std::string ReadWholeFile(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
-// A new file open for writing. Every failure is WriteError's. Destroyed before Finish, the file stays as far
-// as it was written; whoever made it removes it.
+// A new file open for writing. Every failure throws WriteError. If it is destroyed before Finish, the file stays as far as it was written;
+// its creator must remove it.
 class OutputFile {
  public:
-  // The file must not be there yet (O_EXCL). It has mode 0666 less the process's umask. `name`: the path that
-  // errors show; empty: the file's own.
+  // The file must not exist yet (O_EXCL). It gets mode 0666 less the process's umask. `name`: the path that errors show; empty: the file's
+  // own.
   explicit OutputFile(std::string path, FileCalls& calls = FileCalls::System(), std::string name = {});
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -65,7 +65,7 @@ class OutputFile {
   // Where the next Write goes, in bytes from the start.
   void Seek(int64_t offset);
 
-  // At most once, after the last Write: the bytes are on the disk, the file closed.
+  // At most once, after the last Write: syncs the bytes to disk and closes the file.
   void Finish();
 
  private:
@@ -74,9 +74,8 @@ class OutputFile {
   int fd_ = -1;
 };
 
-// A file that appears under its name complete or not at all: written beside it under a temporary name,
-// synced, renamed, and its folder synced. Without a Commit the destructor removes what was written.
-// Every failure is WriteError's.
+// A file that appears under its name complete or not at all. It is written beside it under a temporary name, synced and renamed, and its
+// folder is synced. Without a Commit, the destructor removes the temporary file. Every failure throws WriteError.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path, FileCalls& calls = FileCalls::System());
@@ -90,7 +89,7 @@ class AtomicFile {
   // Where the next Write goes, in bytes from the start.
   void Seek(int64_t offset) { file_->Seek(offset); }
 
-  // At most once, after the last Write: the bytes are on the disk, and Commit has only a name to give. For files that belong together.
+  // At most once, after the last Write: syncs the bytes to disk, so that Commit only renames. For files that belong together.
   void Finish();
 
   // At most once, after the last Write, or after Finish. The file has mode 0666 less the process's umask.
@@ -103,18 +102,17 @@ class AtomicFile {
   bool finished_ = false, committed_ = false;
 };
 
-// AtomicFile with one piece.
+// Writes an AtomicFile with this content.
 void WriteFileAtomically(const std::string& path, std::string_view content, FileCalls& calls = FileCalls::System());
 
-// Writes all bytes to `fd`, through interruptions and short writes; `path` is for the message of
-// Error(kResource).
+// Writes all bytes to `fd`, despite interruptions and short writes. `path` is for the message of Error(kResource).
 void WriteFully(int fd, const void* data, int64_t bytes, const std::string& path, FileCalls& calls = FileCalls::System());
 
-// Makes what is known of a folder's entries (new, renamed or removed files) survive a crash.
+// Syncs a folder, so that its new, renamed and removed entries survive a crash.
 void SyncFolder(const std::string& folder, FileCalls& calls = FileCalls::System());
 
-// Error(kResource) for a call that failed with `error` (an errno) while `path` was being written: `what`
-// failed, with the system's reason, for a full disk the bytes that are free, and a remedy.
+// Error(kResource) for a call that failed with `error` (an errno) while `path` was being written: `what` failed, with the system's reason,
+// a remedy and, for a full disk, the free bytes.
 Error WriteError(const std::string& what, const std::string& path, int error);
 
 // The folder of a path: "a" of "a/b", "." of "b", "/" of "/b".

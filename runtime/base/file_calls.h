@@ -1,5 +1,4 @@
-// The system calls that change what is on disk, behind one seam: tests let each of them fail, or end the
-// process there.
+// The system calls that change files, behind an interface: tests make each of them fail, or end the process there.
 #pragma once
 
 #include <sys/types.h>
@@ -8,8 +7,7 @@
 
 namespace gradloom {
 
-// Each function is the system call of the manual's section 2: -1 and errno where it fails. This class makes
-// the calls; a test overrides them.
+// Each function is the system call of the same purpose: -1 and errno on failure. This class makes the calls; a test overrides them.
 class FileCalls {
  public:
   virtual ~FileCalls() = default;
@@ -23,7 +21,7 @@ class FileCalls {
   virtual int MakeFolder(const char* path, mode_t mode);
   virtual int RemoveFolder(const char* path);
 
-  // The calls as they are. Lives as long as the process.
+  // The real calls. Lives as long as the process.
   static FileCalls& System();
 };
 

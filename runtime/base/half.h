@@ -1,5 +1,5 @@
-// float16 and bfloat16: storage types with conversions that round to nearest even, in software but on a GPU, where each is one
-// instruction with the same result (but for the payload of a NaN). What is constexpr here and in philox.h is device code too.
+// float16 and bfloat16: storage types with conversions that round to nearest even. They are in software, except on a GPU, where each is one
+// instruction with the same result (except for the payload of a NaN). What is constexpr here and in philox.h is device code, too.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// The hashes that files carry: XXH3 with 64 and with 128 bits. They find damage, not forgery.
+// The hashes in files: XXH3 with 64 and with 128 bits. They detect damage, not forgery.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-// Of bytes that come piece by piece.
+// Hashes bytes piece by piece.
 class Hash {
  public:
   Hash();
@@ -23,7 +23,7 @@ class Hash {
   std::unique_ptr<State> state_;
 };
 
-// The same with 128 bits, for what is told apart by its hash alone.
+// The same with 128 bits, for data that is identified by its hash alone.
 class WideHash {
  public:
   WideHash();

@@ -1,11 +1,11 @@
-// What this host is called.
+// The name of this host.
 #pragma once
 
 #include <string>
 
 namespace gradloom {
 
-// As the system has it, not escaped; "localhost" where it has none.
+// The system's name for it, not escaped; "localhost" if it has none.
 std::string HostName();
 
 }  // namespace gradloom

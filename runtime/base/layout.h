@@ -1,4 +1,4 @@
-// How the elements of a tensor lie in memory.
+// How the elements of a tensor are arranged in memory.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ struct Layout {
   std::vector<int> order;
   std::vector<Block> blocks;
 
-  // Row-major without padding: what files, the C interface and the oracle see.
+  // Row-major without padding: the layout of files, the C interface and the oracle.
   bool plain() const { return order.empty() && blocks.empty(); }
 
   // The extents with padding.
   Shape Padded(const Shape& shape) const;
 
-  // Elements in memory, padding included.
+  // Elements in memory, including padding.
   int64_t elements(const Shape& shape) const { return plain() ? shape.elements() : Padded(shape).elements(); }
 
-  // The place of an element by its logical index, in elements from the start.
+  // The offset, in elements, of the element with this logical index.
   int64_t Offset(const Shape& shape, const std::vector<int64_t>& index) const;
 
   // "plain", "0231", "0123:1x8,0x8".

@@ -1,15 +1,15 @@
-// Patterns by which people name tensors and nodes of a model.
+// Patterns with which users name tensors and nodes of a model.
 #pragma once
 
 #include <string_view>
 
 namespace gradloom {
 
-// Whether `name` fits a pattern of '*' (any text, also none) and '?' (any byte). All else stands for itself: names have brackets, slashes
-// and backslashes.
+// Whether `name` matches a pattern of '*' (any text, or none) and '?' (any byte). All other characters stand for themselves, since names
+// have brackets, slashes and backslashes.
 bool FitsPattern(std::string_view pattern, std::string_view name);
 
-// Whether `name` fits one of the patterns, a range of texts.
+// Whether `name` matches one of the patterns, a range of texts.
 bool FitsAnyPattern(const auto& patterns, std::string_view name) {
   for (const std::string_view pattern : patterns) {
     if (FitsPattern(pattern, name)) return true;
@@ -17,7 +17,7 @@ bool FitsAnyPattern(const auto& patterns, std::string_view name) {
   return false;
 }
 
-// Whether one of the names, a range of texts, fits the pattern.
+// Whether one of the names, a range of texts, matches the pattern.
 bool PatternFitsAny(std::string_view pattern, const auto& names) {
   for (const std::string_view name : names) {
     if (FitsPattern(pattern, name)) return true;

@@ -9,7 +9,7 @@
 
 namespace gradloom {
 
-// Levenshtein's distance; capital letters equal small ones.
+// The Levenshtein distance, ignoring case.
 inline size_t EditDistance(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
   std::vector<size_t> row(b.size() + 1);
@@ -26,8 +26,8 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// The known word nearest to `word`, or "" where none is near: one slip in a word of less than four letters, two in a
-// longer one, a third of the letters in a long one.
+// The known word nearest to `word`, or "" if none is near: at most one edit for a word of less than four letters, two for a longer one, a
+// third of the letters for a long one.
 inline std::string Nearest(std::string_view word, const std::vector<std::string>& known) {
   std::string best;
   const size_t length = std::min<size_t>(word.size(), 64);

@@ -1,4 +1,4 @@
-// Memory that the system finds at the first touch, asked for before.
+// Allocates physical memory before its first use.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace gradloom {
 
-// Has the system find the pages of a range that this process may write, whose content stays: in one call rather than by a fault at each
-// page, which is up to twice as quick. Advice only: where the system cannot, pages are found when they are first touched. Any number of
-// threads may call it at once, and write there meanwhile.
+// Makes the system allocate the pages of a range that this process may write; the content is kept. One call takes up to half the time of a
+// fault at each page. This is advice only: if the system cannot do it, pages are allocated when first touched. Any number of threads may
+// call it at once, and write there meanwhile.
 void PopulatePages(void* begin, int64_t bytes);
 
 }  // namespace gradloom

@@ -25,7 +25,7 @@ constexpr PhiloxBlock Philox(PhiloxBlock counter, PhiloxKey key) {
 // A uniform number in [0, 1) with 24 bits.
 constexpr float UniformFloat(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// The 64 bits of SplitMix64 of `x`: a good hash of small integers (Steele, Lea, Flood, OOPSLA 2014).
+// SplitMix64 of `x`: a good hash of small integers (Steele, Lea, Flood, OOPSLA 2014).
 constexpr uint64_t Mix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -33,8 +33,8 @@ constexpr uint64_t Mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The key of the random numbers of one node in one batch (counted over all batches, accumulated ones
-// too). `origin` is a hash of the node's name at import with its call path.
+// The key of the random numbers of one node in one batch (counted over all batches, including accumulated ones). `origin` is a hash of the
+// node's name at import with its call path.
 constexpr PhiloxKey NodeKey(uint64_t seed, uint64_t batch, uint64_t origin) {
   const uint64_t mixed = Mix64(Mix64(Mix64(seed) ^ batch) ^ origin);
   return {static_cast<uint32_t>(mixed), static_cast<uint32_t>(mixed >> 32)};

@@ -9,7 +9,7 @@
 
 namespace gradloom {
 
-// Ranks up to this are accepted anywhere.
+// The largest rank that is accepted anywhere.
 inline constexpr int kMaxRank = 32;
 
 class Shape {
@@ -26,10 +26,10 @@ class Shape {
   auto end() const { return dims_.end(); }
   void push_back(int64_t dim) { dims_.push_back(dim); }
 
-  // The product of the extents; 1 for a scalar. Throws Error(kShape) where it passes 2^63 - 1.
+  // The product of the extents; 1 for a scalar. Throws Error(kShape) if it exceeds 2^63 - 1.
   int64_t elements() const;
 
-  // The same without a throw.
+  // The same without throwing.
   std::optional<int64_t> checked_elements() const;
 
   // Row-major strides in elements.
@@ -44,7 +44,7 @@ class Shape {
   std::vector<int64_t> dims_;
 };
 
-// Numpy's broadcast of two shapes, or nullopt where they do not fit.
+// Numpy's broadcast of two shapes, or nullopt if they do not fit.
 std::optional<Shape> Broadcast(const Shape& a, const Shape& b);
 
 // `axis` in [-rank, rank) as one in [0, rank), or nullopt.

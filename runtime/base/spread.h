@@ -1,4 +1,4 @@
-// Work before the first step, on as many threads as it is worth.
+// Parallel work before the first step.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 
 namespace gradloom {
 
-// Threads that this process's cores can run at once, at least 1; as it is when first asked.
+// The number of threads that this process's cores can run at once, at least 1, determined at the first call.
 int NumCores();
 
-// f(i) for every i in [0, n), each once, on up to `threads` threads and in any order; returns when all have ended. Where the system has no
-// threads left, the caller's does the rest. Throws what f threw for the smallest i; it is called for all others all the same.
+// Calls f(i) once for every i in [0, n), on up to `threads` threads and in any order; waits for all. If the system has no threads left, the
+// caller's does the rest. Throws what f threw for the smallest i, after calling it for all others.
 void Spread(int64_t n, int threads, const std::function<void(int64_t)>& f);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Tensors in host memory: a view that owns nothing, and one that owns its bytes.
+// Tensors in host memory: a view that borrows its bytes, and a tensor that owns them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace gradloom {
 
-// Every buffer of ours starts at a multiple of this many bytes (a cache line, an AVX-512 register).
+// Every buffer starts at a multiple of this many bytes (a cache line, an AVX-512 register).
 inline constexpr int64_t kAlignmentBytes = 64;
 
 // Borrowed, row-major, read-only elements. The owner must outlive the view.
@@ -37,7 +37,7 @@ class Tensor {
  public:
   Tensor() = default;  // kUndefined, no bytes
 
-  // Zeros. Throws Error(kResource) where the memory cannot be had, Error(kType) for strings.
+  // Zeros. Throws Error(kResource) if the memory is not available, Error(kType) for strings.
   Tensor(DType dtype, Shape shape);
 
   template <typename T>
@@ -66,7 +66,7 @@ class Tensor {
 
   TensorView view() const { return {dtype_, shape_, bytes_.get()}; }
 
-  // The same bytes under another shape of as many elements.
+  // The same bytes with another shape of the same number of elements.
   Tensor Reshaped(Shape shape) const;
 
   // A deep copy.

@@ -1,4 +1,4 @@
-// What the system and the standard library throw or report, as people are told of it.
+// Converts exceptions of the system and the standard library to Gradloom's errors.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@
 
 namespace gradloom {
 
-// Of an exception that is not ours: std::bad_alloc and what the system has no more of are Error(kResource), a path that std::filesystem
-// could not look at is Error(kIo), anything else is a bug, Error(kInternal).
+// Converts an exception of another type: std::bad_alloc and exhausted system resources become Error(kResource), a path that std::filesystem
+// could not access Error(kIo), and anything else is a bug, Error(kInternal).
 Error ErrorFrom(const std::exception& thrown);
 }  // namespace gradloom

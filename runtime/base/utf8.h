@@ -6,8 +6,8 @@
 
 namespace gradloom {
 
-// The bytes of the valid character at the front of `text`, which is not empty; 0: there is none. Overlong forms, surrogates and numbers
-// past U+10FFFF are none.
+// The number of bytes of the valid character at the front of `text`, which is not empty; 0 if it is invalid. Overlong forms, surrogates and
+// numbers beyond U+10FFFF are invalid.
 size_t Utf8Length(std::string_view text);
 
 bool IsUtf8(std::string_view text);

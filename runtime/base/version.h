@@ -1,4 +1,4 @@
-// The version of Gradloom, as screens and files show it.
+// The version of Gradloom.
 #pragma once
 
 namespace gradloom {

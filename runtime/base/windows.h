@@ -1,4 +1,4 @@
-// The geometry of convolutions and poolings: where windows lie over the spatial dimensions of [N, C, D1, D2, ...].
+// The geometry of convolution and pooling: windows over the spatial dimensions of [N, C, D1, D2, ...].
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,20 @@ struct Windows {
 
   int rank() const { return static_cast<int>(kernel.size()); }
 
-  // How many windows an input extent has along a dimension. With `ceil_mode` a last partial window counts
-  // if it starts within the input or the padding before it.
+  // The number of windows of an input extent along a dimension. With `ceil_mode`, a last partial window counts if it starts within the
+  // input or the padding before it.
   int64_t Count(int dim, int64_t input, bool ceil_mode = false) const;
 
   // As ONNX attributes: kernel_shape, strides, dilations, pads.
   Attributes ToAttributes() const;
 };
 
-// From ONNX's attributes (strides, dilations, pads, auto_pad) for an input [N, C, ...] and kernel extents.
-// Throws Error(kAttr) for lists of another length, extents and steps below 1, negative pads; Error(kShape)
-// where a window does not fit.
+// From ONNX's attributes (strides, dilations, pads, auto_pad), for an input [N, C, ...] and kernel extents. Throws Error(kAttr) for lists
+// of another length, extents and steps below 1, negative pads; Error(kShape) if a window does not fit.
 Windows WindowsOf(const Attributes& attributes, const Shape& input, std::vector<int64_t> kernel);
 
-// The same for a transposed convolution from `input` to `output`: the windows of the convolution that goes
-// the other way. ONNX's output_shape and output_padding are resolved.
+// The same for a transposed convolution from `input` to `output`: the windows of the convolution in the opposite direction. ONNX's
+// output_shape and output_padding are resolved.
 Windows TransposedWindowsOf(const Attributes& attributes, const Shape& input, const Shape& output, std::vector<int64_t> kernel);
 
 }  // namespace gradloom
