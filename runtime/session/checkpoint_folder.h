@@ -1,5 +1,5 @@
-// Writing checkpoints: a save is complete or it never was, whenever the process or the machine stops.
-// docs/checkpoints.md describes the protocol and the files.
+// Writes checkpoints. A save is complete or absent, whenever the process or the machine stops. docs/checkpoints.md describes the protocol
+// and the files.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 namespace gradloom {
 
 struct CheckpointOptions {
-  int64_t keep = 3;  // the newest ones, besides the best
+  int64_t keep = 3;  // number of newest checkpoints to keep, besides the best
   FileCalls* calls = &FileCalls::System();
 };
 
-// What a run knows besides its session.
+// The state of a run besides its session.
 struct RunState {
   DataCursor cursor;
   std::map<std::string, std::string> callbacks;
@@ -30,15 +30,15 @@ struct RunState {
 struct SavedCheckpoint {
   std::string path;
   int64_t bytes = 0;
-  std::vector<std::string> warnings;  // what went wrong once it was safe: an old one could not be removed
+  std::vector<std::string> warnings;  // failures after the save was safe: an old checkpoint could not be removed
 };
 
-// A run's folder of checkpoints, for the one process that writes it. Not thread-safe.
+// A run's folder of checkpoints, for the only process that writes it. Not thread-safe.
 class CheckpointFolder {
  public:
-  // Makes the folder where it is absent (in one that is there), and removes what saves of dead processes left.
-  // `plan` is that of the sessions that will be saved. Throws Error(kCheckpoint) where another process has the
-  // folder, Error(kConfig) for keep below 1, Error(kResource) where the folder cannot be written.
+  // Makes the folder if it is absent (its parent must exist), and removes what saves of dead processes left. `plan`: the identity of the
+  // sessions that will be saved. Throws Error(kCheckpoint) if another process has the folder, Error(kConfig) for keep below 1,
+  // Error(kResource) if the folder cannot be written.
   CheckpointFolder(std::string path, PlanIdentity plan, CheckpointOptions options = {});
   ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;
@@ -46,28 +46,27 @@ class CheckpointFolder {
 
   const std::string& path() const { return path_; }
 
-  // What was found and removed: names like step-000600.tmp.4711.
+  // The leftovers that were removed: names like step-000600.tmp.4711.
   const std::vector<std::string>& leftovers() const { return leftovers_; }
 
-  // Saves all of the state and makes it the last checkpoint, with `best` also the best one; then
-  // removes those that are neither among the newest `keep` nor the best. Throws Error(kResource) naming the
-  // path, the bytes needed and those free: then what this save wrote is removed, and no older one was.
-  // `others`: that other processes write what `saved` has not; null: it has all.
+  // Saves all state and makes it the last checkpoint and, with `best`, also the best one. Then removes those that are neither among the
+  // newest `keep` nor the best. Throws Error(kResource) naming the path, the bytes needed and those free; then the files of this save are
+  // removed, and older checkpoints are untouched. `others`: other processes write what `saved` lacks; null: it is complete.
   SavedCheckpoint Save(const SavedState& saved, const RunState& state, bool best = false, OtherParts* others = nullptr);
   SavedCheckpoint Save(const Session& session, const RunState& state, bool best = false) {
     return Save(SavedStateOf(session), state, best);
   }
 
-  // Of the checkpoint that a run goes on from, its newest that loads: does what its save had yet to do if something ended the process after
-  // the folder's rename. LATEST and BEST name what they should, and old ones are removed. Gives warnings as Save does. Throws
-  // Error(kResource) where the folder cannot be written.
+  // For the checkpoint from which a run resumes, its newest that loads: completes its save, if the process ended after the folder was
+  // renamed. LATEST and BEST are updated, and old checkpoints removed. Returns warnings like Save. Throws Error(kResource) if the folder
+  // cannot be written.
   std::vector<std::string> FinishSave(const std::string& name, const Manifest& manifest) const;
 
-  // The best checkpoint's path; "" where there is none.
+  // The best checkpoint's path; "" if there is none.
   std::string BestPath() const;
 
  private:
-  bool Lock();  // false where the file system has no locks
+  bool Lock();  // false if the file system has no locks
   void RemoveLeftovers();
   std::string NewName(int64_t step) const;
   void WriteStep(const std::string& folder, const SavedState& saved, OtherParts* others, Manifest& manifest) const;

@@ -1,5 +1,5 @@
-// A checkpoint whose state lies in several processes of a job: each writes a part, a file of what no process before it holds, and process 0
-// puts the manifest beside them when all are on disk. docs/checkpoints.md describes the protocol.
+// Checkpoints whose state is in several processes of a job. Each process writes a part, a file of the tensors that no process before it
+// holds; process 0 adds the manifest when all are on disk. docs/checkpoints.md describes the protocol.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,29 @@
 
 namespace gradloom {
 
-// Writes `saved.tensors` as the file of part `part` into the folder of a checkpoint. It is on disk when this returns, the folder's entry
-// too. Throws Error(kResource).
+// Writes `saved.tensors` as the file of part `part` into the folder of a checkpoint. When this returns, the file and its folder entry are
+// on disk. Throws Error(kResource).
 CheckpointFile WriteCheckpointPart(const std::string& folder, int64_t part, const SavedState& saved, FileCalls& calls);
 
-// What a save of process 0 has others write.
+// The parts of a save that other processes write, as process 0 sees them.
 class OtherParts {
  public:
   virtual ~OtherParts() = default;
-  // The folder is there: they may write.
+  // The folder exists: the others may write.
   virtual void Begin(const std::string& folder) = 0;
-  // Parts 1 and so on, when all are on disk. Throws the error of a process that has failed, naming it.
+  // Waits until parts 1 and following are on disk, and returns them. Throws the error of a process that has failed, naming it.
   virtual std::vector<CheckpointFile> Finish() = 0;
-  // Where a save has failed: returns when nobody writes into its folder any more. Nothing after Finish, and of a save that has not begun
-  // they are told so.
+  // After a failed save: waits until nobody writes into its folder any more. Does nothing after Finish; if the save has not begun, tells
+  // the others so.
   virtual void Abandon() noexcept = 0;
 };
 
-// Process 0's side: it says of each save whether there is one.
+// Process 0's side. It announces whether there is a save.
 class PartsOfJob : public OtherParts {
  public:
   PartsOfJob(const Plan& plan, std::shared_ptr<Communicator> communicator);
 
-  // Each time that a save could be. After one that is, nothing is announced before Finish or Abandon.
+  // Called each time a save could happen. If it does, Announce must not be called again before Finish or Abandon.
   void Announce(bool saves);
 
   void Begin(const std::string& folder) override;
@@ -50,24 +50,24 @@ class PartsOfJob : public OtherParts {
   CheckpointFile TakePart(int64_t part);
 
   const std::shared_ptr<Communicator> communicator_;
-  std::vector<int> writers_;  // by part: processes, this one first
+  std::vector<int> writers_;  // by part: the process that writes it, this one first
   std::string folder_;
-  int64_t taken_ = 0;  // parts whose writers have answered, this process's included
+  int64_t taken_ = 0;  // number of parts whose writers have answered, including this process
   Phase phase_ = Phase::kNone;
 };
 
 // The side of another process.
 class PartWriter {
  public:
-  // Null where process 0 holds all of what this process holds, or processes before it do.
+  // Null if process 0, or other processes before this one, hold everything that this process holds.
   static std::unique_ptr<PartWriter> Make(const Plan& plan, std::shared_ptr<Communicator> communicator,
                                           FileCalls& calls = FileCalls::System());
 
-  // Waits for what process 0 announces. Throws Error(kPeer).
+  // Waits for process 0's announcement. Throws Error(kPeer).
   bool Announced();
 
-  // After a save was announced: waits for its folder, writes this process's part of `saved` and tells process 0 what came of it. Another
-  // thread may do it. `check`: of that part, throws where it must not be saved. Throws Error(kPeer) alone.
+  // After a save was announced: waits for its folder, writes this process's part of `saved`, and reports the result to process 0. May run
+  // on another thread. `check`: throws if this part must not be saved. Only throws Error(kPeer).
   void Write(SavedState saved, const std::function<void(const SavedState&)>& check = {});
 
  private:

@@ -1,6 +1,6 @@
-// Tables of numbers in comma-separated text, plain or gzipped (RFC 4180: quotes, doubled quotes, line breaks
-// within quotes; a byte order mark and blank lines are passed over). Beyond it, as other readers have it: a quote that does not begin its
-// field is text, and where the first line ends with a carriage return alone, the others do as well.
+// Tables of numbers in comma-separated text, plain or gzipped (RFC 4180: quotes, doubled quotes, line breaks within quotes; a byte order
+// mark and blank lines are skipped). As in other readers, a quote that does not begin its field is text, and if the first line ends with a
+// carriage return alone, so do the others.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,22 @@
 
 namespace gradloom {
 
-// Which columns, and what they become.
+// A selection of columns, and the dtype of their numbers.
 struct CsvSelection {
-  // Comma-separated pieces, each a column or a range with both ends: "label", "p0..p63", "CRIM..LSTAT",
-  // "0..63", "-1", "age,income..zip". A column is a name of the header or else an index from 0; -1 is the
-  // last. A name wins over an index.
+  // Comma-separated pieces, each a column or an inclusive range: "label", "p0..p63", "CRIM..LSTAT", "0..63", "-1", "age,income..zip". A
+  // column is a name in the header or an index from 0; -1 is the last one. A name takes precedence over an index.
   std::string columns;
 
-  // kFloat32, kFloat64 or kInt64. For kInt64 a text like "5.0" is 5, and "5.5" is refused.
+  // kFloat32, kFloat64 or kInt64. For kInt64 the text "5.0" is 5, and "5.5" is refused.
   DType dtype = DType::kFloat32;
 };
 
-// A selection's numbers: [rows] for one column named as such, else [rows, columns].
+// The numbers of a selection: [rows] for a single named column, otherwise [rows, columns].
 struct CsvColumns {
   Tensor values;
-  std::optional<StoredArray> stored;  // the numbers, in place of `values`, where they are too many: CsvOptions::memory_bytes
+  std::optional<StoredArray> stored;  // the numbers, instead of `values`, if they are too many: CsvOptions::memory_bytes
   int64_t nan_count = 0;              // NaN and infinite elements, which are accepted and counted
-  std::string first_nan;              // where the first of them is: "file:line:column"
+  std::string first_nan;              // position of the first of them: "file:line:column"
 };
 
 struct CsvOptions {
@@ -41,31 +40,30 @@ struct CsvOptions {
   char delimiter = ',';
   int64_t max_field_bytes = 64 << 10;
   int64_t max_columns = 1 << 20;
-  // Of the file, and of its text once unpacked.
+  // Limit for the file, and for its unpacked text.
   int64_t limit_bytes = kFileLimitBytes;
-  // Of the numbers of a selection; more of them are not kept in memory (SpillBuffer).
+  // Limit for the numbers of a selection; more are not kept in memory (SpillBuffer).
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// One tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is
-// no number.
-// Error(kData) with file:line:column (both from 1; the column counts fields): a row with more or fewer fields
-// than the first, a field that is no number or does not fit its dtype, a field longer than the limit, a
-// quote without an end; with the file: no rows, no such column, damaged gzip data.
-// Error(kIo), Error(kLimit) as InputFile's; a text that unpacks past the limit is Error(kLimit) too.
+// Reads one tensor per selection, in one pass over the file. Space around a number is ignored; an empty field is not a number. Throws
+// Error(kData) with file:line:column (both from 1; the column counts fields) for a row with more or fewer fields than the first, a field
+// that is not a number or does not fit its dtype, a field longer than the limit, and an unterminated quote; Error(kData) with the file for
+// no rows, an unknown column and damaged gzip data. Throws Error(kIo), Error(kLimit) like InputFile; also Error(kLimit) for a text that
+// unpacks beyond the limit.
 std::vector<CsvColumns> ReadCsv(const std::string& path, const std::vector<CsvSelection>& selections, const CsvOptions& options = {});
 
-// A selection with each range between two of these names written out: so it means the same columns in a table that has them in another
-// order. Ranges over names that no selection can hold, with a comma in them, stay.
+// The selection with each range between two of these names expanded, so that it means the same columns in a table with another order.
+// Ranges over names that a selection cannot express, because they contain a comma, stay.
 std::string CsvWrittenOut(const std::string& selection, const std::vector<std::string>& names);
 
-// One column as text: a name or an index, as in a selection. Errors as ReadCsv's.
+// Reads one column as text; `column` is a name or an index, as in a selection. Throws like ReadCsv.
 std::vector<std::string> ReadCsvText(const std::string& path, const std::string& column, const CsvOptions& options = {});
 
-// The names in the header, or none where the file has no header. Reads the first line alone.
+// The names in the header, or none if the file has no header. Reads only the first line.
 std::vector<std::string> CsvHeader(const std::string& path, const CsvOptions& options = {});
-// What selects each of the columns: the names in the header, or "0", "1" and so on where the file has none. Reads the first line alone.
-// Throws Error(kData) for a file without a line, and as ReadCsv.
+// The selector of each column: the names in the header, or "0", "1" and so on if the file has no header. Reads only the first line. Throws
+// Error(kData) for a file without a line, and like ReadCsv.
 std::vector<std::string> CsvSelectors(const std::string& path, const CsvOptions& options = {});
 
 }  // namespace gradloom

@@ -15,8 +15,8 @@ class CsvRecords {
  public:
   CsvRecords(const std::string& path, const CsvOptions& options);
 
-  // The next record that is no blank line, split and unquoted, or false at the end. The fields are valid
-  // until the next call. Errors as ReadCsv's.
+  // Reads the next record that is not a blank line, split and unquoted; false at the end. The fields are valid until the next call. Throws
+  // like ReadCsv.
   bool Next(std::vector<std::string_view>& fields);
 
   // The line on which the last record started, from 1.
@@ -26,7 +26,7 @@ class CsvRecords {
   std::string Place(size_t field) const;
 
  private:
-  // Where a record is read up to: before a field, within one without quotes, within quotes, behind a quote that may end them.
+  // The state of the scanner: before a field, in an unquoted field, in quotes, after a quote that may end them.
   enum class At { kField, kText, kQuotes, kQuote };
 
   bool Fill();

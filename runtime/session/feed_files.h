@@ -1,4 +1,4 @@
-// Files read into the columns that a model is fed.
+// Reads files into the columns of a model's feeds.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace gradloom {
 
-// What is read of files, and how; as in DataOptions.
+// Options for reading files; as in DataOptions.
 struct FeedReading {
   const std::set<std::string>& targets;
   const std::map<std::string, ClassRange>& classes;
@@ -23,17 +23,17 @@ struct FeedReading {
   std::set<std::string> measured = {};  // feeds with transforms that are measured, which reads all rows
 };
 
-// "random:N" for N samples of random numbers in place of files.
+// "random:N" means N samples of random numbers instead of files.
 inline constexpr std::string_view kRandomData = "random:";
 
 bool IsTable(const DataFile& file);
 
-// Each feed's column in the dtype and the row shape that it is to have. Throws as Dataset::Fit, naming the file.
+// Converts each feed's column to the feed's dtype and row shape. Throws like Dataset::Fit, naming the file.
 void FitToFeeds(Dataset& data, const std::vector<Feed>& feeds, const DataFile& file, const std::set<std::string>& targets);
 
 // The rows of all files, one after the other, in columns of the feeds' names, dtypes and shapes. `names`: those of the training data; empty
-// ones become the first file's. `notes` gets what is odd. `counts` gets the rows of each file. Throws Error(kData) naming two files that
-// differ in their columns or the types of their arrays, file and row of a class that is not among those of the reading; else as LoadData,
+// ones become the first file's. `notes` gets warnings. `counts` gets the number of rows of each file. Throws Error(kData) naming two files
+// whose columns or array types differ, and file and row of a class that is not among those of `reading`; otherwise like LoadData,
 // Dataset::Fit and LoadImageData.
 Dataset ReadFeeds(const std::vector<DataFile>& files, const std::vector<Feed>& feeds, const ColumnMap& columns, const FeedReading& reading,
                   TrainingNames& names, std::vector<std::string>& notes, std::vector<FileRows>* counts = nullptr);

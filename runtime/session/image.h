@@ -17,26 +17,25 @@ struct Image {
   uint8_t* at(int64_t y, int64_t x) { return samples.data() + (y * width + x) * channels; }
 };
 
-// What one image may have: a small file can claim a large picture.
+// Limits for one image, since a small file can claim a large image.
 inline constexpr int64_t kMostPixels = int64_t{1} << 26;
 inline constexpr int64_t kImageFileLimitBytes = int64_t{256} << 20;
 
-// The image of a JPEG or PNG file, whatever its name, as grey or RGB; transparency lies on black, 16-bit samples become
-// 8-bit ones. Throws Error(kData) naming the file for another format and for one that is damaged or cut off,
-// Error(kLimit) past kMostPixels (before memory is taken), Error(kIo) as InputFile.
+// Reads a JPEG or PNG file, whatever its name, as grey or RGB. Transparent pixels lie on black, and 16-bit samples become 8-bit ones.
+// Throws Error(kData) naming the file for another format and for a damaged or truncated file, Error(kLimit) beyond kMostPixels (before
+// memory is allocated), Error(kIo) like InputFile.
 Image ReadImage(const std::string& path, int channels);
 
 // The same from bytes; `where` names them.
 Image DecodeImage(const std::string& bytes, int channels, const std::string& where);
 
-// Scaled with a triangle filter as wide as the scale, so that shrinking averages (Pillow's BILINEAR, torchvision's
-// antialiased one).
+// Scales with a triangle filter as wide as the scale, so that shrinking averages (Pillow's BILINEAR, torchvision's antialiased one).
 Image Resized(const Image& image, int64_t height, int64_t width);
 
-// The window at (top, left), which may begin before the image and end after it: zeros there.
+// The window at (top, left). It may extend beyond the image, where it is zero.
 Image Cropped(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width);
 
-// Left and right exchanged.
+// The mirror image, left to right.
 Image Flipped(const Image& image);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Data sets of images: a folder with a sub-folder for each class, or a table with their paths.
+// Data sets of images: a folder with a subfolder for each class, or a table with paths.
 #pragma once
 
 #include <string>
@@ -10,15 +10,14 @@
 
 namespace gradloom {
 
-// Whether these are a folder of images, or the map takes a column of paths ("images:COLUMN") from a table.
+// Whether the data is a folder of images, or the map uses a column of paths ("images:COLUMN") of a table.
 bool HasImages(const DataFile& file, const ColumnMap& columns);
 
-// The columns for these feeds. Of a folder the arrays are "images" and "labels" (int64, the classes by name); the first
-// feed is the images and the second the labels where no map says it. Of a table "images:COLUMN" are paths, from the
-// table's folder on; other columns are numbers. `notes` gets the classes and what is odd.
-// `class_names`: labels count the names in it, so that other data with fewer classes are labelled as those trained on; where it is empty it
-// becomes the folder's own. Throws Error(kData) for a class with another name, Error(kData, kIo, kConfig) as ListImages, ReadCsv and
-// MakeImageRows.
+// The columns for these feeds. The arrays of a folder are "images" and "labels" (int64, the classes by name); without a map, the first feed
+// gets the images and the second the labels. In a table, "images:COLUMN" are paths, relative to the table's folder; other columns are
+// numbers. `notes` gets the classes and warnings. `class_names`: labels are indices into it, so that other data with fewer classes is
+// labelled like the training data; if it is empty, it becomes the folder's own. Throws Error(kData) for a class with another name, and
+// Error(kData, kIo, kConfig) like ListImages, ReadCsv and MakeImageRows.
 Dataset LoadImageData(const DataFile& file, const std::vector<Feed>& feeds, const ColumnMap& columns, std::vector<std::string>& class_names,
                       std::vector<std::string>& notes);
 

@@ -1,4 +1,4 @@
-// State of a plan that lies in several processes of a job: who holds what, and how it comes to those that need it.
+// State of a plan that is distributed over the processes of a job: which process holds what, and how it is exchanged.
 #pragma once
 
 #include <functional>
@@ -13,32 +13,34 @@
 
 namespace gradloom {
 
-// The processes that hold a state tensor, ascending; at least one. All do where each runs all of the plan by itself.
+// The processes that hold a state tensor, ascending; at least one. All of them if each runs the whole plan.
 std::vector<int> HoldersOf(const StateTensor& state, const Plan& plan, const Communicator& communicator);
 
-// Whether all processes hold all state, and whether process 0 does. Null: one process by itself, which does.
+// Whether all processes hold all state, and whether process 0 does. `communicator` null: a single process, which does.
 bool EachHoldsAll(const Plan& plan, const Communicator* communicator);
 bool FirstHoldsAll(const Plan& plan, const Communicator* communicator);
 
-// All processes of a job call these together, with sessions of one plan.
+// All processes of a job must call the following functions together, with sessions of one plan.
 
-// Makes a partial state whole on the first rank that has a part, in the order of the ranks, and zero on the others. Null: one process.
+// Sums a partial state on the first rank that has a part, in the order of the ranks, and sets it to zero on the others. `communicator`
+// null: one process.
 void JoinPartsOf(const StateTensor& state, const Plan& plan, Communicator* communicator, StateArena& arena);
 
-// A tensor of the state by its name, read when it is asked for.
+// Reads a tensor of the state by name, on demand.
 using ReadState = std::function<Tensor(const std::string& name)>;
 
-// Process 0's state for all that hold it, a tensor at a time. What process 0 holds none of is what `given`, of process 0, reads; empty:
-// from the first process that holds it.
+// Sends process 0's state to all processes that hold it, a tensor at a time. Tensors that process 0 does not hold are read by `given` in
+// process 0; if it is empty, the first process that holds a tensor sends it.
 void SpreadState(Session& session, Communicator& communicator, const ReadState& given);
 
-// Of process 0: all state, a tensor at a time, so that it has memory for its own part and no more. The others are in GiveState until End.
+// For process 0: reads all state, a tensor at a time, so that it needs memory only for its own part and one tensor. The other processes are
+// in GiveState until End.
 class StateOfJob {
  public:
-  // Both are borrowed. Null: of one process by itself.
+  // Both are borrowed. `communicator` null: a single process.
   StateOfJob(const Session& session, Communicator* communicator) : session_(session), communicator_(communicator) {}
 
-  // From the first process that holds it. Throws Error(kConfig) for an unknown name, Error(kPeer).
+  // Reads from the first process that holds it. Throws Error(kConfig) for an unknown name, Error(kPeer).
   Tensor Read(const std::string& name);
   void End();
 
@@ -47,7 +49,7 @@ class StateOfJob {
   Communicator* const communicator_;
 };
 
-// Of the other processes: gives process 0 what it asks for, until it is through. Throws Error(kPeer).
+// For the other processes: sends process 0 the tensors that it requests, until its End. Throws Error(kPeer).
 void GiveState(const Session& session, Communicator& communicator);
 
 }  // namespace gradloom

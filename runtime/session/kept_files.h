@@ -1,4 +1,4 @@
-// How many files a process may keep open, where data lie in many of which each stays open.
+// Checks the limit of open files, for data in many files that stay open.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,14 @@
 
 namespace gradloom {
 
-// Counts what the first of several files keeps open, and tells before the others are read whether there is room for as much of each.
+// Counts the descriptors that the first of several files keeps open, and checks, before the others are read, whether there are enough for
+// all.
 class KeptFiles {
  public:
   KeptFiles();
 
-  // Raises what this process takes of its limit to so many files like the first, `path`. Throws Error(kResource) where the limit is lower.
+  // Raises this process's limit of open files as needed for `files` files like the first, `path`. Throws Error(kResource) if the limit
+  // cannot be high enough.
   void CheckAfterFirst(const std::string& path, int64_t files) const;
 
  private:

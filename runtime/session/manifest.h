@@ -1,5 +1,4 @@
-// The MANIFEST of a checkpoint: what its files must be, and where the run was. docs/checkpoints.md has the
-// bytes.
+// The MANIFEST of a checkpoint: its files, and the position of the run. docs/checkpoints.md describes the format.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +11,8 @@
 
 namespace gradloom {
 
-// Where the run is in its data. With the seed it says which rows come next: ShuffledRows(rows, seed, epoch),
-// from row batch * batch_size on.
+// The position of the run in its data. Together with the seed it determines the next rows: ShuffledRows(rows, seed, epoch), from row batch
+// * batch_size on.
 struct DataCursor {
   int64_t epoch = 0;       // from 0
   int64_t batch = 0;       // batches of this epoch that have been trained
@@ -25,7 +24,7 @@ struct DataCursor {
 struct CheckpointFile {
   std::string name;  // within the checkpoint's folder
   int64_t bytes = 0;
-  uint64_t hash = 0;  // XXH3-64 of all of them
+  uint64_t hash = 0;  // XXH3-64 of the file
   bool operator==(const CheckpointFile&) const = default;
 };
 
@@ -33,24 +32,23 @@ struct Manifest {
   static constexpr uint32_t kFormatVersion = 1;
 
   std::string version;   // of the library that wrote it
-  int64_t sequence = 0;  // of the saves of a run: later ones have larger numbers, also after a run went back
+  int64_t sequence = 0;  // number of the save in its run: later saves have larger numbers, even after the run went back
   PlanIdentity plan;
   int64_t seed = 0;
   int64_t step = 0;                 // updates done
-  int64_t batch = 0;                // batches seen, those being accumulated included
+  int64_t batch = 0;                // batches done, including those being accumulated
   double fixed_learning_rate = -1;  // Session's
   double loss_scale = 1;
-  int64_t world_size = 1;  // files: of processes that held state which those before them had not
+  int64_t world_size = 1;  // number of files: of processes that hold state which those before them lack
   DataCursor cursor;
-  std::map<std::string, std::string> callbacks;  // the state of each, as it writes it
+  std::map<std::string, std::string> callbacks;  // the state of each, in its own form
   std::vector<CheckpointFile> files;
 };
 
 std::string EncodeManifest(const Manifest& manifest);
 
-// The inverse, for bytes from anyone. Throws Error(kCheckpoint) with `where` for bytes that are damaged, that
-// another format version wrote, or that claim what cannot be: negative counts, a cursor beyond the data, a
-// file outside of the folder.
+// The inverse, for untrusted bytes. Throws Error(kCheckpoint) with `where` for bytes that are damaged, of another format version, or with
+// impossible content: negative counts, a cursor beyond the data, a file outside the folder.
 Manifest DecodeManifest(std::string_view bytes, const std::string& where);
 
 // "rank-0.safetensors"

@@ -1,4 +1,4 @@
-// What a run is judged by, gathered batch by batch and exact over a last partial batch.
+// Metrics of a run, accumulated batch by batch, and exact with a last partial batch.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 
 namespace gradloom {
 
-// Which metric of which output and target.
+// A metric of an output and a target.
 struct MetricSpec {
   std::string name;
-  std::string output, target;           // empty: the only one, or the first loss's
-  int64_t class_axis = 1;               // of outputs whose targets are classes; -1: the last
-  std::optional<int64_t> ignore_index;  // such targets count for nothing
+  std::string output, target;           // empty: the only one, or that of the first loss
+  int64_t class_axis = 1;               // for outputs whose targets are classes; -1: the last
+  std::optional<int64_t> ignore_index;  // targets of this class are ignored
   double threshold = 0;                 // scores above it mean yes: 0 for logits, 0.5 for probabilities
-  bool probabilities = false;           // of classes: the output has these, not scores of which the softmax has to be taken
-  std::string label;                    // what its values are named by; empty: the name
+  bool probabilities = false;           // for classes: the output has probabilities, not scores that need a softmax
+  std::string label;                    // name of its values; empty: `name`
 
   const std::string& shown() const { return label.empty() ? name : label; }
 
-  // "accuracy" or "auroc(logits, label)"; whether there is such a metric is another question. Throws Error(kConfig).
+  // Parses "accuracy" or "auroc(logits, label)", without checking whether there is such a metric. Throws Error(kConfig).
   static MetricSpec Parse(const std::string& text);
 };
 
-// A target of an integer type holds the class of each sample (or of each place in it); the output then has scores
-// along the class axis, of which the softmax is the probability (of logits and of their logarithms alike). A floating
-// target has 0 or 1 (above 0.5 is yes) for each element of the output, or a number to come near to.
+// An integer target holds the class of each sample (or of each position in it). The output then has scores along the class axis, whose
+// softmax is the probability (for logits and log-probabilities alike). A floating-point target has 0 or 1 (above 0.5 is yes) for each
+// element of the output, or the number to predict.
 class Metric {
  public:
   virtual ~Metric() = default;
 
-  // One batch. Throws Error(kConfig) where output and target do not suit the metric, Error(kData) for a class that the
-  // output does not have.
+  // Adds one batch. Throws Error(kConfig) if output and target do not suit the metric, Error(kData) for a class that the output does not
+  // have.
   virtual void Add(const TensorView& output, const TensorView& target) = 0;
 
-  // Over everything added, by name; NaN where it says nothing. The first name is the metric's own, others add to it:
-  // "auroc", "auroc/0", "auroc/1" ...
+  // The values over everything added, by name; NaN if undefined. The first name is the metric's own, and others extend it: "auroc",
+  // "auroc/0", "auroc/1" ...
   virtual std::map<std::string, double> Values() const = 0;
 
   //   accuracy    share of samples whose largest score is the target's; of yes or no, share of elements right
@@ -53,18 +53,18 @@ class Metric {
   //               the mean over those that have both kinds of samples
   //   perplexity  exp of the mean of -log probability of the target's class
   //   mse, rmse, mae   over all elements
-  // Throws Error(kConfig) for another name, with the nearest.
+  // Throws Error(kConfig) for an unknown name, with the nearest one.
   static std::unique_ptr<Metric> Make(const MetricSpec& spec);
 };
 
-// Labels those that have a name in common, as of a model with several outputs: "rmse/a" and "rmse/b" by their outputs, "rmse/a/t" by their
-// targets, too, where the output is the same. Of those that look at the same, the first stays. Outputs and targets are named.
+// Labels metrics with the same name, as for a model with several outputs: "rmse/a" and "rmse/b" by their outputs, "rmse/a/t" also by their
+// targets if the output is the same. Of several with the same output and target, the first stays. Outputs and targets must be set.
 void TellApart(std::vector<MetricSpec>& specs);
 
-// The names that Make knows; top5 stands for all of its kind.
+// The names that Make accepts; top5 stands for any number.
 std::vector<std::string> MetricNames();
 
-// By what others call it: "acc" is "accuracy". Other words stay as they are.
+// Resolves an alias: "acc" is "accuracy". Other words stay as they are.
 std::string MetricNameOf(const std::string& word);
 
 // Whether a larger value is better, for "loss" too.

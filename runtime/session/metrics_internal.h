@@ -1,4 +1,4 @@
-// What the files of metrics share.
+// Shared by the implementation files of metrics.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace gradloom::internal {
 
-// An output with scores along one axis, and the classes that are right.
+// An output with scores along one axis, and the correct classes.
 class ClassScores {
  public:
-  // Throws Error(kConfig) where the shapes do not go together.
+  // Throws Error(kConfig) if the shapes do not fit.
   ClassScores(const MetricSpec& spec, const TensorView& output, const TensorView& target);
 
   int64_t classes() const { return classes_; }
   int64_t places() const { return outer_ * inner_; }
 
-  // The class of a place, or -1 where it is to be ignored. Throws Error(kData) for one that the output lacks.
+  // The class at a position, or -1 if it is to be ignored. Throws Error(kData) for one that the output lacks.
   int64_t Class(int64_t place) const;
   double Score(int64_t place, int64_t c) const;
-  // log(sum(exp(scores))) of a place.
+  // log(sum(exp(scores))) at a position.
   double LogSum(int64_t place) const;
 
  private:
@@ -30,10 +30,10 @@ class ClassScores {
   int64_t outer_ = 1, classes_ = 1, inner_ = 1;
 };
 
-// Throws Error(kConfig) where output and target have different numbers of elements.
+// Throws Error(kConfig) if output and target have different numbers of elements.
 void CheckSameElements(const MetricSpec& spec, const TensorView& output, const TensorView& target);
 
-// Elements of a row beyond the samples: the columns of yes or no.
+// The number of elements per sample: the yes-or-no columns.
 int64_t ColumnsOf(const TensorView& output);
 
 std::unique_ptr<Metric> MakeAuroc(const MetricSpec& spec);

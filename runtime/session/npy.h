@@ -12,30 +12,29 @@
 
 namespace gradloom {
 
-// A .npy file as a tensor, in row-major order and in this machine's byte order whatever the file has.
-// Booleans come as 0 or 1, fixed-width text ('<U8') as uint32 code points in one more dimension.
-// Error(kData) names the file: a header that is damaged or does not fit the file's size, Python objects
-// (reading them would run code of the file), and dtypes that have no counterpart here (byte strings, complex,
-// dates, records). Error(kIo) and Error(kLimit) as InputFile.
+// Reads a .npy file as a tensor, in row-major order and this machine's byte order whatever the file has. Booleans become 0 or 1,
+// fixed-width text ('<U8') becomes uint32 code points in one more dimension. Throws Error(kData) naming the file for a header that is
+// damaged or does not fit the file's size, for Python objects (reading them would run code from the file), and for dtypes without a
+// counterpart here (byte strings, complex, dates, records); Error(kIo) and Error(kLimit) like InputFile.
 Tensor ReadNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
-// The array of a file that stays open; nothing where its elements do not lie in row-major order. Errors as ReadNpy's.
+// Opens the array of a file, which stays open; nullopt if its elements are not in row-major order. Throws like ReadNpy.
 std::optional<StoredArray> OpenNpy(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
 
-// Numpy reads it back with the same dtype, shape and bits. bfloat16, which numpy lacks, is Error(kType);
-// Error(kResource) as AtomicFile.
+// Writes a file that numpy reads with the same dtype, shape and bits. Throws Error(kType) for bfloat16, which numpy lacks, and
+// Error(kResource) like AtomicFile.
 void WriteNpy(const std::string& path, const TensorView& tensor);
 
-// The two halves of the above, for arrays inside other files. `read` gives exactly as many bytes as asked or
-// throws; `bytes` is the size of the whole array file; `where` names it in errors.
+// The same for arrays inside other files. `read` returns exactly the requested number of bytes or throws; `bytes` is the size of the whole
+// array file; `where` names it in errors.
 Tensor ReadNpyFrom(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where);
 
-// The array that `read` comes to as above, up to its first element; nothing as OpenNpy. `header_bytes`: of what precedes that. What the
-// caller gets has nothing to read by.
+// The array at `read`, as above, up to its first element; nullopt like OpenNpy. `header_bytes`: the bytes before the first element. The
+// result has no function to read with.
 std::optional<StoredArray> FindNpy(const std::function<void(void* out, int64_t bytes)>& read, int64_t bytes, const std::string& where,
                                    int64_t& header_bytes);
 
-// What precedes the elements; a multiple of 64 bytes long, as numpy writes it.
+// The bytes before the elements; a multiple of 64 long, as numpy writes it.
 std::string NpyHeader(DType dtype, const Shape& shape);
 
 }  // namespace gradloom

@@ -12,23 +12,22 @@
 
 namespace gradloom {
 
-// The arrays by name (without ".npy"), stored or deflated. Nothing is unpacked to disk.
-// Error(kData) names file and entry: no zip file, a wrong checksum, an entry shorter or longer than it claims
-// or encrypted or compressed in another way, two entries of one name, a name with a ".." component, and what
-// ReadNpy refuses. Error(kLimit) where the file, or all arrays unpacked, pass `limit_bytes`: before any is
-// unpacked, and no entry is ever unpacked past its claim.
+// Reads the arrays by name (without ".npy"), stored or deflated. Nothing is unpacked to disk. Throws Error(kData) naming file and entry for
+// a file that is not a zip file, a wrong checksum, an entry that is shorter or longer than it claims, encrypted or compressed in another
+// way, two entries of one name, a name with a ".." component, and what ReadNpy refuses. Throws Error(kLimit) if the file, or all arrays
+// unpacked, exceed `limit_bytes`: before any is unpacked, and no entry is ever unpacked beyond its claim.
 std::map<std::string, Tensor> ReadNpz(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
-// Of these names alone, as far as they are there.
+// Only the arrays of these names that exist.
 std::map<std::string, Tensor> ReadNpz(const std::string& path, const std::set<std::string>& names, int64_t limit_bytes = kFileLimitBytes);
 
-// One array of a file that stays open; nothing where there is none of this name, or as OpenNpy has it. No checksum is compared. One that is
-// compressed is unpacked by this call, and kept as SpillBuffer has it, where it has `unpack_bytes` or more; nothing where it has fewer.
-// Errors as ReadNpz's.
+// Opens one array of a file, which stays open; nullopt if there is none of this name, or like OpenNpy. Checksums are not compared. A
+// compressed array is unpacked by this call into a SpillBuffer if it has `unpack_bytes` or more; nullopt if it has fewer. Throws like
+// ReadNpz.
 std::optional<StoredArray> OpenNpz(const std::string& path, const std::string& name, int64_t unpack_bytes,
                                    int64_t limit_bytes = kFileLimitBytes);
 
-// Arrays stored uncompressed, or deflated with `compress`; the same content gives the same bytes. Errors as
-// WriteNpy and AtomicFile; Error(kData) for a name that ReadNpz would refuse.
+// Writes arrays uncompressed, or deflated with `compress`; the same content gives the same bytes. Throws like WriteNpy and AtomicFile, and
+// Error(kData) for a name that ReadNpz would refuse.
 void WriteNpz(const std::string& path, const std::map<std::string, TensorView>& arrays, bool compress = false);
 void WriteNpz(const std::string& path, const std::map<std::string, Tensor>& arrays, bool compress = false);
 

@@ -1,4 +1,4 @@
-// Parameters of a session that other processes of the same user and host read while it trains, without a copy.
+// Shares the parameters of a session with other processes of the same user and host, which read them while it trains, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,14 @@
 
 namespace gradloom {
 
-// Gives them. The session's state moves, at its addresses, into memory without a name in any file system; whoever attaches gets a
-// descriptor of it over a socket, which has no name in one either. The socket ends with this object or its process, the memory with the
-// last that has it: nothing is left behind, and nobody waits for anybody. A step's updates are seen as they are written.
+// The session's side. Its state moves, without changing its addresses, into memory that has no name in any file system. Attaching processes
+// get a descriptor of it over a socket, which has no name in a file system either. The socket ends with this object or its process, the
+// memory with the last process that has it: nothing is left behind, and nobody waits for anybody. A step's updates are seen as they are
+// written.
 class ParameterShare {
  public:
-  // Letters, digits, '.', '_' and '-', at most 64 of them. Throws Error(kConfig) for other names and for one that is taken on this host,
-  // Error(kUnsupported) where the state is not in this host's memory or is divided among devices, Error(kResource).
+  // `name`: letters, digits, '.', '_' and '-', at most 64. Throws Error(kConfig) for other names and for one that is taken on this host,
+  // Error(kUnsupported) if the state is not in this host's memory or is divided among devices, Error(kResource).
   ParameterShare(Session& session, const std::string& name);
   ~ParameterShare();
   ParameterShare(const ParameterShare&) = delete;
@@ -33,7 +34,7 @@ class ParameterShare {
   std::thread thread_;
 };
 
-// Has them. Threads may read beside each other.
+// The side of an attached process. Several threads may read at once.
 class AttachedParameters {
  public:
   struct Parameter {
@@ -47,7 +48,7 @@ class AttachedParameters {
     Tensor Get() const;
   };
 
-  // Throws Error(kConfig) where nobody shares under this name, or another user does, and Error(kData) where what was given is no
+  // Throws Error(kConfig) if nobody shares under this name, or only another user does, and Error(kData) if what is shared is not
   // parameters.
   explicit AttachedParameters(const std::string& name);
 

@@ -1,4 +1,4 @@
-// What a plan must have in common with another for training to go on to the same bits.
+// The identity of a plan: what must be equal for training to continue to the same bits.
 #pragma once
 
 #include <map>
@@ -12,19 +12,18 @@ namespace gradloom {
 struct PlanIdentity {
   std::string model_name;
   std::string model_hash;
-  // What else decides the bits of a step, each under a name for people: the schedule, the optimizer, the
-  // number of threads, ... Short ones are text, long ones a hash. Entries that do not train, and the values
-  // that state starts with, are no part of it.
+  // Everything else that decides the bits of a step, each under a readable name: the schedule, the optimizer, the number of threads, ...
+  // Short ones are text, long ones a hash. Entries that do not train, and initial values of state, are not included.
   std::map<std::string, std::string> parts;
   std::string hash;  // of all parts: 16 hexadecimal digits
 };
 
-// The name of the part that says how many threads the streams have, as a number where all have as many.
+// The name of the part with the number of threads of the streams; a single number if it is the same for all.
 inline constexpr char kThreadsPart[] = "threads";
 
 PlanIdentity IdentityOf(const Plan& plan);
 
-// The parts that differ, one line each: "threads: 2 there, 4 here". Empty for plans that train alike.
+// The parts that differ, one line each: "threads: 2 there, 4 here". Empty if the plans train alike.
 std::vector<std::string> DifferencesOf(const PlanIdentity& there, const PlanIdentity& here);
 
 }  // namespace gradloom

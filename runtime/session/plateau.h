@@ -1,4 +1,4 @@
-// A learning rate that goes down when the run makes no progress: torch.optim.lr_scheduler.ReduceLROnPlateau.
+// Reduces the learning rate when the run makes no progress, like torch.optim.lr_scheduler.ReduceLROnPlateau.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,27 @@ namespace gradloom {
 struct PlateauOptions {
   bool larger = false;  // whether a larger value is better
   double factor = 0.1;
-  int64_t patience = 10;    // evaluations without progress that are let pass
-  double threshold = 1e-4;  // what counts as progress: a share of the best value, or with `absolute` a difference
+  int64_t patience = 10;    // evaluations without progress that are tolerated
+  double threshold = 1e-4;  // least progress that counts: a share of the best value, or with `absolute` a difference
   bool absolute = false;
-  int64_t cooldown = 0;  // evaluations after a reduction that are not counted
+  int64_t cooldown = 0;  // evaluations after a reduction that do not count
   double min_lr = 0;
-  double eps = 1e-8;  // smaller reductions are not made
+  double eps = 1e-8;  // smaller reductions are skipped
 };
 
-// Throws Error(kConfig) where factor is not within (0, 1).
+// Throws Error(kConfig) if factor is not within (0, 1).
 class Plateau {
  public:
   Plateau(const PlateauOptions& options, double lr);
 
-  // Takes the value of an evaluation; the learning rate from here on. NaN is no progress.
+  // Takes the value of an evaluation, and returns the new learning rate. NaN is not progress.
   double Step(double value);
 
   double lr() const { return lr_; }
 
-  // What has to be kept to go on to the same bits, as one line of text.
+  // The state to save for continuing to the same bits, as one line of text.
   std::string state() const;
-  // Throws Error(kCheckpoint) for a text that is none.
+  // Throws Error(kCheckpoint) for an invalid text.
   void set_state(const std::string& text);
 
  private:
@@ -40,7 +40,7 @@ class Plateau {
   double best_ = 0;
   bool has_best_ = false;
   int64_t bad_ = 0;      // evaluations without progress in a row
-  int64_t cooling_ = 0;  // evaluations that are not counted from here on
+  int64_t cooling_ = 0;  // remaining evaluations that do not count
 };
 
 }  // namespace gradloom

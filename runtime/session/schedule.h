@@ -12,11 +12,11 @@ namespace gradloom {
 // The names of the kinds.
 std::vector<std::string> ScheduleKinds();
 
-// Throws Error(kConfig) for an unknown kind, or an attribute that is missing or out of its range.
+// Throws Error(kConfig) for an unknown kind, or an attribute that is missing or out of range.
 void CheckSchedule(const Schedule& schedule);
 
-// The learning rate of the update after `step` updates. With lr the schedule's, t the steps after the
-// warm-up and T = total_steps - warmup_steps, where t stops at T:
+// The learning rate of the update after `step` updates. With lr the schedule's, t the steps after the warm-up and T = total_steps -
+// warmup_steps, where t is at most T:
 //
 //   constant   lr
 //   linear     lr * (1 - (1 - end_factor) * t / T)                      end_factor 0
@@ -28,10 +28,9 @@ void CheckSchedule(const Schedule& schedule);
 //              lr / div_factor / final_div_factor, both along a cosine
 //              pct_start 0.3 (or warmup_steps / total_steps), div_factor 25, final_div_factor 1e4
 //
-// These are torch.optim.lr_scheduler's LinearLR, CosineAnnealingLR, StepLR, MultiStepLR, LambdaLR and
-// OneCycleLR. The first warmup_steps of the others go linearly from warmup_start * lr (default 0) to lr, as
-// LinearLR in a SequentialLR does. linear, cosine and one_cycle need total_steps, step either that or
-// step_size. Throws as CheckSchedule does.
+// These are torch.optim.lr_scheduler's LinearLR, CosineAnnealingLR, StepLR, MultiStepLR, LambdaLR and OneCycleLR. Except in one_cycle, the
+// first warmup_steps rise linearly from warmup_start * lr (default 0) to lr, like LinearLR in a SequentialLR. linear, cosine and one_cycle
+// need total_steps; step needs that or step_size. Throws like CheckSchedule.
 double LearningRate(const Schedule& schedule, int64_t step);
 
 }  // namespace gradloom

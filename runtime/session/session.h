@@ -1,4 +1,4 @@
-// Trains, evaluates and predicts with a plan: keeps the state, the step count and the learning rate.
+// A session trains, evaluates and predicts with a plan. It holds the state, the step count and the learning rate.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@
 
 namespace gradloom {
 
-// Tensors by name: model inputs and targets going in, outputs coming out. Feeds are borrowed for the call.
+// Tensors by name: model inputs and targets. Borrowed for the call.
 using Feeds = std::map<std::string, TensorView, std::less<>>;
 
 struct StepResult {
   double loss = 0;        // of this batch, before the update
   double lr = 0;          // of this update
-  double grad_norm = -1;  // global L2 norm before clipping; -1 where the plan does not compute it
-  int64_t step = 0;       // updates done so far, this one included
-  int64_t batch = 0;      // batches seen so far, this one included
+  double grad_norm = -1;  // global L2 norm before clipping; -1 if the plan does not compute it
+  int64_t step = 0;       // updates done so far, including this one
+  int64_t batch = 0;      // batches done so far, including this one
   bool updated = false;   // false while gradients are being accumulated
 };
 
-// What an entry is fed, by name.
+// The shapes of an entry's feeds, by name.
 using FeedShapes = std::map<std::string, Shape, std::less<>>;
 
-// Makes entries for shapes that a plan does not have yet. The full library compiles them; a standalone
-// runtime has no source, and then such a shape is an error that lists those there are.
+// Makes entries for shapes that a plan does not have. The full library compiles them. A standalone runtime has no source; such a shape is
+// then an error that lists the available ones.
 class PlanSource {
  public:
   virtual ~PlanSource() = default;
-  // A plan with the same state table as `plan` (and all its entries) plus one of this kind that is fed such shapes: of another batch, or
-  // of another extent along an axis that the model's file leaves open. Null where the model cannot have them. Throws what compiling throws.
+  // A plan with the same state table as `plan`, all its entries, and one of this kind for these feed shapes: for another batch size, or
+  // another extent along an axis that the model's file leaves open. Null if the model cannot have them. Throws what compiling throws.
   virtual std::shared_ptr<const Plan> Extend(const Plan& plan, EntryKind kind, const FeedShapes& feeds) = 0;
 };
 
@@ -47,74 +47,73 @@ struct SessionOptions {
   ExecutorOptions executor;
 };
 
-// Not thread-safe; several sessions may live in one process.
+// Not thread-safe; a process may have several sessions.
 class Session {
  public:
-  // Keeps no weights but its state: where the caller has no use for `plan` and what it was compiled from, and lets go of them, the memory
-  // of the weights that they hold is free for the steps.
+  // Holds no weights besides its state. If the caller releases `plan` and what it was compiled from, the memory of their weights becomes
+  // free for steps.
   explicit Session(std::shared_ptr<const Plan> plan, SessionOptions options = {});
 
-  // One batch of training: forward, backward, and the update once plan.accumulate batches are in. The
-  // batch size is that of the feeds. Throws Error(kData) for missing or misshapen feeds and bad labels,
-  // Error(kConfig) where the plan cannot train.
-  // `next`: where the plan has copy streams, asked on another thread while the step runs for what the next step will be fed, or null;
-  // that is copied ahead, and must stay as it is until that step has ended.
+  // Trains on one batch: forward, backward and, once plan.accumulate batches are done, the update. The batch size is that of the feeds.
+  // Throws Error(kData) for missing or misshapen feeds and bad labels, Error(kConfig) if the plan cannot train. `next`: if the plan has
+  // copy streams, called on another thread during the step for the feeds of the next step, or null. They are copied ahead, and must stay
+  // unchanged until that step has ended.
   StepResult Step(const Feeds& feeds, const std::function<const Feeds*()>& next = {});
-  // The two halves of a step, for callers who decide themselves how many batches an update has. Accumulate runs forward and backward and
-  // adds the gradients to those that wait (states "<parameter>/grad_sum"); Update takes their sum and sets them to zero; DropGradients does
-  // that without an update. Throw Error(kConfig) where the plan has no entries for it, where it counts the batches of an update itself
-  // (plan.accumulate), and for an update that nothing waits for. Step refuses while gradients wait.
+  // The two halves of a step, for callers who decide how many batches make an update. Accumulate runs forward and backward and adds the
+  // gradients to the accumulated ones (states "<parameter>/grad_sum"). Update uses their sum and sets them to zero; DropGradients only sets
+  // them to zero. Throw Error(kConfig) if the plan has no entries for it, if it counts the batches of an update itself (plan.accumulate),
+  // and for an update without accumulated gradients. Step refuses while there are accumulated gradients.
   StepResult Accumulate(const Feeds& feeds);
   StepResult Update();
   void DropGradients();
-  int64_t accumulated() const { return accumulated_; }  // batches whose gradients wait
+  int64_t accumulated() const { return accumulated_; }  // number of accumulated batches
   void set_accumulated(int64_t batches) { accumulated_ = batches; }
 
-  // Of a batch of so many rows, those that devices of this process read of what is fed, [first, last), at least one.
+  // The rows [first, last) that this process's devices read of a batch of `batch` rows; at least one.
   std::pair<int64_t, int64_t> RowsRead(EntryKind kind, int64_t batch) const;
 
-  // Whether asking for the next feeds is of use.
+  // Whether `next` of Step is used.
   bool copies_inputs() const;
-  // Returns when `next` is not being asked, nor anything copied ahead.
+  // Waits until `next` has returned and its feeds are copied.
   void FinishAhead() { executor_->FinishAhead(); }
 
   // The loss and outputs of a batch without training ("loss" and the model's output names).
   std::map<std::string, Tensor> Evaluate(const Feeds& feeds);
   std::map<std::string, Tensor> Predict(const Feeds& feeds);
 
-  // The same without copies: what came out is fetched by name. `kind` is kEval or kPredict.
+  // The same without copying outputs: fetch them by name. `kind` is kEval or kPredict.
   void Forward(EntryKind kind, const Feeds& feeds);
-  // Of the entry that ran last; of one that gives its terms apart, "loss/0" and so on, their sum.
+  // The loss of the entry that ran last; if it returns its terms separately ("loss/0" and so on), their sum.
   double loss() const;
 
-  // A fetch of the last step or evaluation by name ("loss", "grad/fc.weight", an output), borrowed until
-  // the next one. Throws Error(kConfig) naming the fetches there are.
+  // A fetch of the last step or evaluation by name ("loss", "grad/fc.weight", an output), borrowed until the next one. Throws
+  // Error(kConfig) listing the fetches.
   TensorView Fetched(std::string_view name) const;
-  // The same where it lies on a device that is no CPU; none where that is host memory, where several devices have parts of it, or where the
-  // data of the run have decided how many elements count.
+  // The same in the memory of a device other than the CPU; nullopt if it is in host memory, if several devices have parts of it, or if the
+  // data decided how many elements are valid.
   std::optional<DeviceTensor> FetchedOnDevice(std::string_view name) const;
   bool HasFetch(std::string_view name) const;
 
-  // Where each device keeps its part of the gradients that wait for an update (StateTensor::partial): whether some wait now.
+  // Whether accumulated gradients exist of which each device holds a part (StateTensor::partial).
   bool PartsWait() const;
-  // Brings those parts together on the first device that has them, so that the state can be kept and gone on with to the same bits. All
-  // processes of a job call it together. Without parts that wait it does nothing.
+  // Sums those parts on the first device that has them, so that the state can be saved and continued to the same bits. All processes of a
+  // job call it together. Does nothing without such gradients.
   void JoinParts();
 
-  // Parameters, statistics and optimizer state by name, in logical order. Throw Error(kConfig) for an
-  // unknown name, Error(kShape) for another dtype or shape. Of a job whose processes hold parts of the state each, Get throws Error(kPlan)
-  // for what others hold alone or have parts of, and Set leaves that as it is.
+  // Parameters, statistics and optimizer state by name, in logical order. Throw Error(kConfig) for an unknown name, Error(kShape) for
+  // another dtype or shape. In a job whose processes hold parts of the state, Get throws Error(kPlan) for state that only others hold or
+  // have parts of, and Set leaves it unchanged.
   Tensor Get(std::string_view state) const;
   void Set(std::string_view state, const TensorView& value);
   // Whether this process holds a state tensor of the plan.
   bool Holds(const StateTensor& state) const { return executor_->shared_state()->holds(state); }
 
-  // What runs: the plan that was given, and entries that were added, without the values that its state started with.
+  // The given plan with the entries that were added, without the initial values of its state.
   const Plan& plan() const { return *plan_; }
   const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
-  // What runs the plan; replaced where an entry is added.
+  // The executor of the plan; may be replaced when an entry is added.
   Executor& executor() { return *executor_; }
-  // The entry that ran last, of a step that accumulates and updates the one that accumulates; -1: none has.
+  // The entry that ran last; for a step that accumulates and updates, the one that accumulates; -1: none.
   int last_entry() const { return last_entry_; }
   int64_t step() const { return step_; }
   int64_t batch() const { return batch_; }
@@ -122,26 +121,25 @@ class Session {
   // From the next run on.
   void set_seed(int64_t seed) { options_.seed = seed; }
 
-  // Keeps all state and the counters as they are, for UndoStep to bring them back. Takes the state's bytes once more.
+  // Saves all state and the counters, for UndoStep to restore. Takes the state's bytes once more.
   void KeepState();
   void UndoStep();
 
-  // Counts a batch without training on it. Where it is the last one of an update, that is made of the others.
+  // Counts a batch without training on it. If it is the last one of an update, the update uses the others.
   StepResult SkipBatch();
 
-  // The name of the first parameter, optimizer state or accumulated gradient (but for a scaled loss) with NaN or
-  // infinity; "" where there is none. Where processes of a job hold parts of the state each, all call it together and get the same.
+  // The name of the first parameter, optimizer state or accumulated gradient (except with a scaled loss) that has NaN or infinity; "" if
+  // there is none. If processes of a job hold parts of the state, all call it together and get the same result.
   std::string NonFiniteState() const;
 
-  // The scale of the losses that gradients are made of, and the updates left out because of it; nothing where losses are not scaled, or
-  // this process does not hold it.
+  // The loss scale, and the number of updates skipped because of it; nullopt if losses are not scaled, or this process does not hold it.
   struct LossScaleCounts {
     double scale = 0;
     int64_t skipped = 0;
   };
   std::optional<LossScaleCounts> loss_scale() const;
 
-  // Goes on from a checkpoint's counters.
+  // Sets the counters from a checkpoint.
   void set_position(int64_t step, int64_t batch);
 
   // Overrides the schedule until cleared by a negative value.
@@ -150,21 +148,21 @@ class Session {
   // The learning rate of the next update.
   double learning_rate() const;
 
-  // By device: what this session holds of its memory.
+  // By device: the memory that this session holds.
   std::vector<DeviceMemory> device_memory() const { return executor_->memory(); }
-  // Gives back what only a running step needs; the next one takes it again. Changes no state.
+  // Frees memory that only a running step needs; the next step allocates it again. Changes no state.
   void ReleaseMemory();
 
-  // Bytes that the run holds on the device that holds most: state, constants, transient and input arenas.
+  // Bytes on the device that uses most memory: state, constants, transient and input arenas.
   int64_t planned_bytes() const;
 
  private:
   struct Kept {
-    std::vector<std::vector<std::byte>> state;  // by rank; empty where another of its place has the same
+    std::vector<std::vector<std::byte>> state;  // by rank; empty if another rank of its place has the same
     int64_t step = 0, batch = 0;
   };
 
-  // Makes the executor, of fresh state or of what there is, and keeps the plan.
+  // Makes the executor, with fresh or existing state, and keeps the plan.
   void Load(std::shared_ptr<const Plan> plan);
   int FindEntry(EntryKind kind, const Feeds& feeds);
   [[noreturn]] void ThrowUnfit(EntryKind kind, const Feeds& feeds) const;
@@ -174,7 +172,7 @@ class Session {
   void KeepFetches();
   void Run(int entry, const Feeds& feeds, NextRun next = {});
   std::map<std::string, Tensor> FetchAll() const;
-  // Of the entry that ran last. Throws Error(kConfig) naming the fetches there are.
+  // The index of a fetch of the entry that ran last. Throws Error(kConfig) listing the fetches.
   int FetchIndex(std::string_view name) const;
 
   std::shared_ptr<const Plan> plan_;
@@ -182,13 +180,13 @@ class Session {
   std::unique_ptr<Executor> executor_;
   std::vector<TensorView> bound_;  // the feeds of the running entry
   int last_entry_ = -1;
-  // Fetches of that entry where an update ran after it.
+  // Fetches of that entry, if an update ran after it.
   bool overrun_ = false;
   std::vector<Tensor> overrun_fetches_;
   int64_t step_ = 0;
   int64_t batch_ = 0;
   int64_t accumulated_ = 0;
-  bool parts_apart_ = false;  // since a batch was added to them
+  bool parts_apart_ = false;  // whether devices hold parts of accumulated gradients
   double fixed_lr_ = -1;
   Kept kept_;
 };

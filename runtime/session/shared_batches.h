@@ -1,4 +1,4 @@
-// Batches that the processes of a job compute apart, each by itself, where nothing is learnt: evaluation and prediction.
+// Batches that each process of a job computes by itself, for evaluation and prediction.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ class Dataset;
 class Session;
 struct TrainerOptions;
 
-// Batch i is computed by process i modulo their number, as a process by itself would compute it, so that every bit is the same; process 0
-// is told what came out, batch after batch. A process reads the rows of its own batches alone.
+// Process i modulo the number of processes computes batch i as a single process would, so every bit is the same. Process 0 receives the
+// results, batch after batch. A process reads only the rows of its own batches.
 class SharedBatches {
  public:
-  // `communicator` is borrowed; null: all batches are of this process.
+  // `communicator` is borrowed; null: this process computes all batches.
   SharedBatches(int64_t rows, int64_t batch, Communicator* communicator);
 
-  int64_t count() const { return count_; }  // of all processes
+  int64_t count() const { return count_; }  // over all processes
   int64_t size(int64_t index) const;        // rows of one
   // The rows of this process's batches, one batch after the other.
   const std::vector<int64_t>& order() const { return order_; }
 
-  // Of batch `own` among those of this process, what is to be known of it.
+  // Computes batch `own` of this process, and returns its results.
   using Compute = std::function<std::vector<Tensor>(int64_t own)>;
-  // The same of batch `index` among all.
+  // Receives the results of batch `index` among all.
   using Take = std::function<void(int64_t index, std::vector<Tensor> computed)>;
 
-  // All processes call it together; `take` is called in process 0 alone, in the order of batches. A process is ahead of process 0 by few
+  // All processes call it together; `take` is called only in process 0, in the order of batches. A process runs ahead of process 0 by a few
   // batches. Throws what they throw, and Error(kPeer).
   void Run(const Compute& compute, const Take& take);
 
@@ -48,11 +48,11 @@ class SharedBatches {
   std::vector<int64_t> order_;
 };
 
-// By batch size, what devices of this process read of a data set's batches: all of it where something else than devices looks at rows that
-// are made, the loss's weight or, in an evaluation, a metric. Known before any is asked for, as other threads ask.
+// By batch size, the rows of a data set's batches that this process's devices read. All rows if something besides devices uses rows from a
+// source: the loss's weight or, in an evaluation, a metric. Computed before rows are requested, since other threads request them.
 ReadRows RowsReadBy(const Session& session, EntryKind kind, const Dataset& data, const TrainerOptions& options);
 
-// EvaluateOver by all processes of a job, each with a session of its own: process 0 gets the values, the others nothing.
+// EvaluateOver by all processes of a job, each with its own session: process 0 gets the values, the others an empty map.
 std::map<std::string, double> EvaluateShared(Session& session, const Dataset& data, const TrainerOptions& options,
                                              Communicator* communicator);
 

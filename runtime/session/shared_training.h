@@ -1,4 +1,4 @@
-// What the processes of a host share that train one set of parameters without locks.
+// The shared state of processes on one host that train one set of parameters without locks.
 #pragma once
 
 #include <atomic>
@@ -12,48 +12,50 @@
 
 namespace gradloom {
 
-// Of all processes, since the job began.
+// Counts over all processes, since the job began.
 struct SharedCounts {
   int64_t updates = 0, rows = 0;
-  double loss_sum = 0, loss_weight = 0;  // each batch's loss, times its weight
-  // Updates that others ended while a process was between reading parameters and its own update, in all.
+  double loss_sum = 0, loss_weight = 0;  // sum of each batch's loss times its weight
+  // Total number of updates that others finished while a process was between reading parameters and its own update.
   int64_t overtaken = 0;
-  // A sample of the updates that were lost, because another process wrote between the reading and the writing of one: after each step each
-  // process adds 1 to numbers of the size of a parameter in shared memory, without a lock, as the update does.
+  // A sample of lost updates, for which another process wrote between the reading and the writing of one: after each step each process adds
+  // 1 to numbers of the size of a parameter in shared memory, without a lock, like the update does.
   int64_t marks = 0, marks_lost = 0;
 };
 
 // "Hogwild" (Niu, Recht, Re and Wright, 2011): each process reads the parameters while others write them, and writes its updates into them
-// without asking. What another process writes between a process's reading and writing of an element is lost. No element is torn: reads and
-// writes of aligned elements of 2, 4 and 8 bytes are whole on the processors that Gradloom runs on. Batches of the run are taken one by
-// one, by whichever process comes first, so that a slow one delays nobody. The memory has no name and ends with the last process.
+// without synchronization. If another process writes an element between a process's reading and writing of it, that write is lost. No
+// element is torn: reads and writes of aligned elements of 2, 4 and 8 bytes are atomic on the processors that Gradloom runs on. Each
+// process takes the next batch of the run when it is free, so a slow one delays nobody. The memory has no name and ends with the last
+// process.
 class SharedTraining {
  public:
-  // All processes of the job call it, with the same plan, and all must be on one host. Throws Error(kUnsupported) naming a process that
-  // cannot reach the memory of rank 0, and Error(kPeer).
+  // All processes of the job must call it, with the same plan and on one host. Throws Error(kUnsupported) naming a process that cannot
+  // reach the memory of rank 0, and Error(kPeer).
   static std::shared_ptr<SharedTraining> Make(const Plan& plan, std::shared_ptr<Communicator> communicator);
 
-  // For ExecutorOptions::parameters; lives as long as anybody has it.
+  // For ExecutorOptions::parameters; lives as long as it is referenced.
   std::shared_ptr<std::byte> parameters() const { return parameters_; }
   int processes() const { return communicator_->processes(); }
   bool leads() const { return communicator_->process() == 0; }
 
-  // Returns when all processes have come here. Throws Error(kPeer) where one does not.
+  // Waits until all processes have called it. Throws Error(kPeer) if one does not.
   void Meet();
-  // By rank 0 before all meet: the run is so many batches old.
+  // Called by rank 0 before all Meet: sets the number of batches that the run has done.
   void Begin(int64_t batches);
-  // The first of `count` batches of the run that are this process's alone. Beyond the run's last there is no batch.
+  // Takes `count` batches of the run for this process, and returns the index of the first. Beyond the run's last there is no batch.
   int64_t Claim(int64_t count) { return board_->claimed.fetch_add(count); }
-  // Batches that were trained on, those before the job included.
+  // Number of batches trained on, including those before the job.
   int64_t done() const { return board_->done.load(); }
-  // A batch was trained on; `seen` is what done() was when its step began. Gives done(). Throws Error(kPeer) where the job has failed.
+  // Reports that a batch was trained on. `seen`: the value of done() when its step began. Returns done(). Throws Error(kPeer) if the job
+  // has failed.
   int64_t Finish(int64_t rows, double loss_sum, double loss_weight, int64_t seen);
   SharedCounts counts() const;
 
-  // Others are not waited for where they compute or write files, as long as they are alive.
+  // While busy, this process may compute or write files as long as it is alive, without a timeout in the others.
   void SetBusy(bool busy) { communicator_->SetBusy(busy); }
 
-  // Ends the run in all processes after the step under way; the first reason counts. A signal, or kNoBetter.
+  // Ends the run in all processes after the current step; the first reason counts. A signal, or kNoBetter.
   static constexpr int kNoBetter = -1;
   void RequestStop(int why);
   int stop() const { return board_->stop.load(); }
@@ -61,12 +63,12 @@ class SharedTraining {
   // The learning rate from now on; negative: the plan's schedule.
   void set_learning_rate(double lr) { board_->learning_rate.store(lr); }
   double learning_rate() const { return board_->learning_rate.load(); }
-  // What a run begins or goes on with; all processes say the same, whoever is first.
+  // Sets the initial learning rate; all processes pass the same value, and the first call counts.
   void BeginLearningRate(double lr) {
     double schedule = -1;
     board_->learning_rate.compare_exchange_strong(schedule, lr);
   }
-  // Of rank 0's last checkpoint, for messages.
+  // The step of rank 0's last checkpoint, for messages.
   void set_saved_step(int64_t step) { board_->saved_step.store(step); }
   int64_t saved_step() const { return board_->saved_step.load(); }
 
@@ -82,7 +84,7 @@ class SharedTraining {
     std::atomic<int> stop{0};
     alignas(64) std::atomic<uint32_t> marks[kMarks]{};
   };
-  // Of a process, which alone writes it.
+  // The counts of a process; only that process writes them.
   struct alignas(64) Slot {
     std::atomic<int64_t> updates{0}, rows{0}, overtaken{0};
     std::atomic<double> loss_sum{0}, loss_weight{0};

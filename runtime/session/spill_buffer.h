@@ -1,4 +1,4 @@
-// Bytes that may be too many for memory.
+// A buffer for bytes that may be too many for memory.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace gradloom {
 
-// Bytes that are written one after another and read by range: in memory while they are few, in a file without a name from then on, which
-// the system frees whatever ends the process. That file is in $TMPDIR, or in /tmp where that is not set. Bytes stay in memory where the
-// folder is memory itself (tmpfs), or where the file would leave less than 1 GiB free on its disk.
+// Bytes that are appended and read by range. They are in memory while they are few, and then in an unnamed file, which the system frees
+// however the process ends. That file is in $TMPDIR, or in /tmp if that is not set. Bytes stay in memory if the folder is in memory itself
+// (tmpfs), or if the file would leave less than 1 GiB free on its disk.
 class SpillBuffer {
  public:
   // More than `memory_bytes` go to the file.
@@ -25,7 +25,7 @@ class SpillBuffer {
   int64_t bytes() const { return written_ + static_cast<int64_t>(memory_.size()); }
   bool spilled() const { return file_.get() >= 0; }
 
-  // Exactly these bytes, which have been appended. For any number of threads at once where none appends. Throws Error(kIo).
+  // Reads exactly these bytes, which must have been appended. Any number of threads may call it while none appends. Throws Error(kIo).
   void ReadAt(int64_t offset, void* out, int64_t bytes) const;
 
  private:
@@ -34,14 +34,14 @@ class SpillBuffer {
   void ReturnToMemory();
 
   int64_t memory_bytes_;
-  bool stays_ = false;  // in memory, whatever its size: there is no file to be had
+  bool stays_ = false;  // whether it stays in memory whatever its size, since a file is not available
   std::string folder_;
   Descriptor file_;
   int64_t written_ = 0;            // bytes in the file
-  std::vector<std::byte> memory_;  // those behind them
+  std::vector<std::byte> memory_;  // the bytes after those in the file
 };
 
-// So many bytes that `read` gives one after another, at once; what reads them by range (StoredArray::read).
+// Reads all `bytes` bytes with `read` now, and returns a function that reads them by range (StoredArray::read).
 std::function<void(int64_t offset, void* out, int64_t bytes)> Spilled(const std::function<void(void* out, int64_t bytes)>& read,
                                                                       int64_t bytes);
 

@@ -13,8 +13,8 @@ struct StoredArray {
   DType dtype = DType::kUndefined;
   bool big_endian = false;
   Shape shape;  // row-major
-  // Bytes counted from the first element, as the file has them. For any number of threads at once; throws Error(kData, kIo) naming the
-  // file.
+  // Reads bytes as the file has them, counted from the first element. Any number of threads may call it; throws Error(kData, kIo) naming
+  // the file.
   std::function<void(int64_t offset, void* out, int64_t bytes)> read;
 };
 

@@ -12,12 +12,12 @@
 namespace gradloom {
 
 struct StoredRowsOptions {
-  DType dtype = DType::kFloat32;  // wanted of a row, and its shape; see CanBeStored
+  DType dtype = DType::kFloat32;  // dtype and shape of a row as needed; see CanBeStored
   Shape row_shape;
   int64_t rows = 0;
-  // Of row i the elements from first + i * row_shape.elements() on.
+  // Row i has the elements from first + i * row_shape.elements() on.
   int64_t first = 0;
-  // Classes 0 to count-1, and one that stands for none: a row with others is Error(kData), which names the row and `column`.
+  // Classes 0 to count-1, and one that means none. A row with any other is Error(kData), which names the row and `column`.
   struct Classes {
     int64_t count = 0, ignored = -1;
   };
@@ -25,11 +25,11 @@ struct StoredRowsOptions {
   std::string column;
 };
 
-// Whether elements of a file become those wanted without a look at their values: floating ones of all numbers, int64 of whole numbers that
-// cannot be larger.
+// Whether elements of a file can be converted without looking at their values: any numbers to floating point, and integers that cannot be
+// larger to int64.
 bool CanBeStored(DType have, DType wanted);
 
-// The bits of a row are those that a column in memory has of it (Dataset::Fit, Transform::Apply).
+// A row has the same bits as in a column in memory (Dataset::Fit, Transform::Apply).
 std::shared_ptr<const RowSource> MakeStoredRows(StoredArray array, StoredRowsOptions options);
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// The loop of a training run: epochs over a data set, evaluation, and when to save and to stop. It prints nothing and
-// writes nothing; whoever runs it watches.
+// The loop of a training run: epochs over a data set, evaluations, and decisions when to save and stop. It prints nothing and writes
+// nothing; observers do.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace gradloom {
 
-// How often something is done: "1ep" after each epoch, "500" after each 500 updates, "10min", "90s", or "never".
+// An interval: "1ep" is after each epoch, "500" every 500 updates, "10min", "90s", or "never".
 struct Interval {
   enum class Unit : uint8_t { kNever, kEpochs, kUpdates, kSeconds };
   Unit unit = Unit::kNever;
@@ -31,9 +31,9 @@ struct Interval {
   static Interval Parse(const std::string& text, const std::string& what);
 };
 
-// The value that tells a better model: "eval/loss:min", "eval/accuracy:max". The direction may be left out.
+// The value that selects the best model: "eval/loss:min", "eval/accuracy:max". The direction is optional.
 struct Watch {
-  std::string name;  // "loss" or a metric's
+  std::string name;  // "loss" or the name of a metric
   bool larger = false;
 
   static Watch Parse(const std::string& text);
@@ -41,30 +41,31 @@ struct Watch {
 
 struct TrainerOptions {
   int64_t epochs = 1;   // passes over the training data
-  int64_t updates = 0;  // above 0: so many updates in all, however many epochs that is
-  int64_t batch = 32;   // rows of a batch; the last one of an epoch has what is left
+  int64_t updates = 0;  // above 0: total number of updates, whatever the number of epochs
+  int64_t batch = 32;   // rows per batch; the last one of an epoch has the rest
   Interval evaluate{Interval::Unit::kEpochs, 1};
   Interval save;
   std::vector<MetricSpec> metrics;
   Watch watch{"loss", false};
-  int64_t patience = 0;  // above 0: stop after so many evaluations in a row that were not better
-  // Reduces the learning rate where the watched value makes no progress. Only with a constant schedule.
+  int64_t patience = 0;  // above 0: stop after this many evaluations in a row without improvement
+  // Reduces the learning rate if the watched value makes no progress. Only with a constant schedule.
   std::optional<PlateauOptions> plateau;
-  // What a loss or state that is not finite does: end the run with Error(kDiverged), or leave the batch out (state as
-  // before it; costs a copy of all state each step).
+  // What to do if a loss or state is not finite: end the run with Error(kDiverged), or leave the batch out (with the state as before it;
+  // costs a copy of all state per step).
   bool skip_non_finite = false;
-  // The divisor of a batch's mean loss, for a mean over several batches; empty: the batch's rows.
+  // The divisor of a batch's mean loss, for means over several batches; empty: the batch's rows.
   std::function<double(const Feeds&)> loss_weight;
-  // Asked after each step; true ends the run after a save.
+  // Called after each step; true ends the run after a save.
   std::function<bool()> stop_requested;
-  // Asked after that where `save` is in seconds, in place of this process's clock: processes that save together agree. Empty: the clock.
+  // Called after that if `save` is in seconds, instead of using this process's clock, so that processes that save together agree. Empty:
+  // use the clock.
   std::function<bool()> save_is_due;
-  // Several processes train one set of parameters, each batch by one of them; the session's executor has shared->parameters(). Null: a run
-  // by itself. Steps, epochs and intervals then count what all have done, `stop_requested` asks shared->stop() too, and there is neither
-  // accumulation nor skip_non_finite.
+  // If not null, several processes train one set of parameters, each batch by one of them, and the session's executor has
+  // shared->parameters(). Steps, epochs and intervals then count what all have done, the run also checks shared->stop(), and neither
+  // accumulation nor skip_non_finite is allowed.
   SharedTraining* shared = nullptr;
-  // Of the process that leads: what it evaluates and saves, as the parameters change meanwhile. A session of the same plan with memory of
-  // its own, to which all state is copied before each evaluation and save.
+  // For the process that leads: the session that it evaluates and saves, since the parameters change meanwhile. A session of the same plan
+  // with its own memory, to which all state is copied before each evaluation and save.
   Session* snapshot = nullptr;
 };
 
@@ -73,10 +74,10 @@ struct StepReport {
   int64_t epoch = 0;       // from 0
   double epochs_done = 0;  // with a fraction
   int64_t rows = 0;        // of this batch
-  bool skipped = false;    // it was left out
+  bool skipped = false;    // whether it was left out
   int64_t total_batches = 0;
-  double samples_per_s = 0;  // since the epoch, or this run of it, began
-  // By the steady clock, in seconds: when its data were asked for, when they were there, when the step was done.
+  double samples_per_s = 0;  // since the epoch began, or was resumed
+  // In seconds on the steady clock: when its data was requested, when it was available, when the step was done.
   double asked = 0, began = 0, ended = 0;
 };
 
@@ -85,12 +86,12 @@ struct EvaluationReport {
   std::map<std::string, double> values;  // "loss" and the metrics
   double seconds = 0;
   bool best = false;  // better than all before
-  double lr = 0;      // from here on, where it was reduced; 0: it was not
+  double lr = 0;      // the new learning rate, if it was reduced; 0: it was not
 };
 
 struct EpochReport {
   int64_t epoch = 0, step = 0;                                // epoch from 1
-  double train_loss = 0, lr = 0;                              // the mean over the epoch's samples; the last update's
+  double train_loss = 0, lr = 0;                              // mean over the epoch's samples; of the last update
   double seconds = 0, samples_per_s = 0, waited_seconds = 0;  // for data
   std::map<std::string, double> eval;                         // of the evaluation at its end, if there was one
   std::vector<DeviceMemory> memory;                           // by device, at its end
@@ -99,40 +100,40 @@ struct EpochReport {
 enum class StopReason : uint8_t { kDone, kRequested, kNoBetter };
 enum class SaveReason : uint8_t { kInterval, kBest, kEnd, kStopRequested };
 
-// What happens, in order. An observer may throw; the run ends with that error.
+// Called for each event, in order. An observer may throw; the run then ends with that error.
 class TrainerObserver {
  public:
   virtual ~TrainerObserver() = default;
   virtual void OnStep(const StepReport&) {}
-  // One begins, and OnEvaluation says what it gave.
+  // An evaluation begins; OnEvaluation reports its result.
   virtual void OnEvaluationStart() {}
   virtual void OnEvaluation(const EvaluationReport&) {}
   virtual void OnEpoch(const EpochReport&) {}
-  // Session and trainer are between two steps. At the end of a run and for a stop there is always one.
+  // Session and trainer are between two steps. Always called at the end of a run and for a stop.
   virtual void OnSave(SaveReason) {}
 };
 
-// Throws Error(kConfig) for options that cannot be, together or with the schedule of a plan.
+// Throws Error(kConfig) for options that contradict each other or the schedule of a plan.
 void CheckTrainerOptions(const TrainerOptions& options, const Schedule& schedule);
 
-// Which rows the batches of an epoch have and in which order is a function of the seed and the epoch, and the place in
-// it of session.batch(): a trainer over a session that was set to a position goes on from there.
+// The rows and order of an epoch's batches depend only on the seed and the epoch, and the position in it on session.batch(). So a trainer
+// over a session that was set to a position continues from there.
 class Trainer {
  public:
-  // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) as CheckTrainerOptions does.
+  // All are borrowed. `eval` without rows: nothing is evaluated. Throws Error(kConfig) like CheckTrainerOptions.
   Trainer(Session& session, const Dataset& train, const Dataset& eval, TrainerOptions options, TrainerObserver& observer);
   ~Trainer();
 
-  // Throws Error(kDiverged) for a loss that is not finite (or too many batches in a row that were left out for that),
-  // and what steps, metrics and the observer throw.
+  // Throws Error(kDiverged) for a loss that is not finite (or too many such batches in a row that were left out), and what steps, metrics
+  // and the observer throw.
   StopReason Run();
 
   // Loss and metrics over all of the evaluation data.
   std::map<std::string, double> Evaluate();
 
-  // What has to be kept beside the session's state and position to go on to the same bits, as one line of text.
+  // The state to save, besides the session's state and position, for continuing to the same bits; one line of text.
   std::string state() const;
-  // Throws Error(kCheckpoint) for a text that is none.
+  // Throws Error(kCheckpoint) for an invalid text.
   void set_state(const std::string& text);
 
   int64_t batches_per_epoch() const;
@@ -146,7 +147,7 @@ class Trainer {
  private:
   static double Now();  // seconds on the steady clock
   bool Finished() const;
-  bool Enough() const;  // evaluations that were not better
+  bool Enough() const;  // whether there were too many evaluations without improvement
   StepReport Step();
   // The loop of a process that trains shared parameters.
   StopReason RunShared();
@@ -154,18 +155,18 @@ class Trainer {
   void WatchShared(StepReport& step, int64_t seen);
   void EndShared();
   void TakeSnapshot();
-  // The feeds of a batch of the epoch: those that were made ahead, or made now.
+  // The feeds of a batch of the epoch, made ahead or now.
   const Feeds& FeedsOf(int64_t index);
-  // Makes those of the next batch; null where there is none, or it cannot be read, which is told when it is wanted.
+  // Makes those of the next batch; null if there is none, or it cannot be read, which is reported when it is needed.
   const Feeds* MakeAhead();
   void StepOrSkip(const Feeds& feeds, StepReport& report);
   void StartEpoch(int64_t epoch);
-  // Makes batches_ of the epoch from batch `index` on: of all of it, or of those that are this process's.
+  // Makes batches_ of the epoch from batch `index` on: all of it, or this process's part.
   void OpenBatches(int64_t index);
   void StartClock();
-  // Losses and weights of the epoch under way, and what follows of it in what is kept.
+  // The sums of losses and of weights of the current epoch.
   std::pair<double, double> EpochLoss() const;
-  // What is evaluated and saved.
+  // The session that is evaluated and saved.
   Session& judged() const { return options_.snapshot != nullptr ? *options_.snapshot : session_; }
   void EndEpoch(int64_t epoch);
   bool Due(const Interval& interval, const StepReport& step) const;
@@ -178,16 +179,16 @@ class Trainer {
   TrainerOptions options_;
   TrainerObserver& observer_;
 
-  std::vector<int64_t> order_;  // of the epoch that batches_ is of
+  std::vector<int64_t> order_;  // the order of the rows in the epoch of batches_
   std::unique_ptr<Batches> batches_;
   int64_t order_epoch_ = -1;
-  int64_t batches_first_ = 0;  // of the epoch's batches, the first that batches_ has
-  Feeds feeds_, ahead_feeds_;  // of the batch under way, and of the next one, made while that one runs
-  int64_t ahead_ = -1;         // which one that is; -1: none
+  int64_t batches_first_ = 0;  // index in the epoch of the first batch in batches_
+  Feeds feeds_, ahead_feeds_;  // of the current batch, and of the next one, made during the current step
+  int64_t ahead_ = -1;         // index of the next one; -1: none
 
-  // The epoch under way.
+  // The current epoch.
   double loss_sum_ = 0, loss_weight_ = 0;
-  // Of this process alone, in seconds on the steady clock.
+  // Of this process only, in seconds on the steady clock.
   double epoch_started_ = 0, epoch_waited_ = 0, saved_at_ = 0, waited_seconds_ = 0;
   int64_t epoch_rows_ = 0;
   double last_lr_ = 0;
@@ -198,18 +199,18 @@ class Trainer {
   int64_t best_step_ = -1;
   int64_t not_better_ = 0;
   int64_t skipped_ = 0, skipped_in_a_row_ = 0;
-  // What waits for a moment at which the state can be kept.
+  // Requests that wait until the state can be saved.
   bool stop_ = false, save_is_due_ = false;
   std::optional<Plateau> plateau_;
 
-  // Of shared parameters.
-  int64_t own_updates_ = -1;                    // which the optimizer state of this process has had; -1: the run's
-  int64_t claimed_next_ = 0, claimed_end_ = 0;  // batches of the run that are this process's
+  // For shared parameters.
+  int64_t own_updates_ = -1;                    // number of updates of this process's optimizer state; -1: the run's
+  int64_t claimed_next_ = 0, claimed_end_ = 0;  // range of the run's batches that this process has taken
   SharedCounts epoch_base_;                     // when the epoch began
 };
 
-// "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean of
-// those of the batches, each weighted by options.loss_weight.
+// "loss" and the metrics of a session's plan over a data set, in batches of options.batch rows. The loss is the mean over the batches, each
+// weighted by options.loss_weight.
 std::map<std::string, double> EvaluateOver(Session& session, const Dataset& data, const TrainerOptions& options);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// The bytes of a file that may be gzipped.
+// Reads a file that may be gzipped.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace gradloom {
 
-// A file as a stream of bytes, unpacked where it starts as gzip does (whatever its name), several members
-// one after another included. For one thread.
+// A file as a stream of bytes, unpacked if it starts like gzip (whatever its name), including several members one after another. For one
+// thread.
 class UnpackedFile {
  public:
-  // Errors as InputFile's.
+  // Throws like InputFile.
   explicit UnpackedFile(const std::string& path, int64_t limit_bytes = kFileLimitBytes);
   ~UnpackedFile();
 
@@ -24,8 +24,8 @@ class UnpackedFile {
   // Bytes on disk, packed or not.
   int64_t file_bytes() const { return file_.bytes(); }
 
-  // The next bytes, at most `bytes`; fewer only at the end. Throws Error(kData) for damaged or unfinished
-  // gzip data, Error(kLimit) past the limit.
+  // Reads the next bytes, at most `bytes`; fewer only at the end. Throws Error(kData) for damaged or incomplete gzip data, Error(kLimit)
+  // beyond the limit.
   int64_t Read(void* out, int64_t bytes);
 
  private:
@@ -35,7 +35,7 @@ class UnpackedFile {
   InputFile file_;
   int64_t limit_bytes_;
   int64_t unpacked_bytes_ = 0;
-  std::unique_ptr<Inflater> inflater_;  // null where the file is not packed
+  std::unique_ptr<Inflater> inflater_;  // null if the file is not packed
 };
 
 }  // namespace gradloom

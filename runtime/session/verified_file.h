@@ -1,4 +1,4 @@
-// A file of tensors that was read once through all of it, and is not kept in memory.
+// A file of tensors that was verified as a whole, and is not kept in memory.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace gradloom {
 
-// A safetensors file with the size and the hash that a manifest gives it. It stays open, and each tensor has a hash of its own, by which it
-// is known again when it is read. Safe for any number of threads.
+// A safetensors file with the size and hash that a manifest gives. It stays open. Each tensor has its own hash, which is checked again when
+// the tensor is read. Safe for any number of threads.
 class VerifiedFile {
  public:
-  // Reads all of the file. Throws Error(kCheckpoint) naming it where it has another size or hash, or is none of its format, and as
+  // Reads the whole file. Throws Error(kCheckpoint) naming it if it has another size or hash or is not a safetensors file, and like
   // SafetensorsFile.
   VerifiedFile(const std::string& path, const CheckpointFile& described, int64_t limit_bytes, int64_t max_tensors);
 
   const std::map<std::string, SafetensorsFile::Entry>& entries() const { return file_.entries(); }
 
-  // Throws Error(kCheckpoint) where the elements are no longer those that were verified, and as SafetensorsFile's.
+  // Throws Error(kCheckpoint) if the elements have changed since they were verified, and like SafetensorsFile.
   Tensor Read(const std::string& name) const;
 
-  // How many elements of a tensor are NaN or infinite.
+  // The number of elements of a tensor that are NaN or infinite.
   int64_t NonFinite(const std::string& name) const { return found_.at(name).non_finite; }
 
  private:
-  // What a tensor was when it was verified.
+  // Facts about a tensor from its verification.
   struct Found {
     uint64_t hash = 0;
     int64_t non_finite = 0;
