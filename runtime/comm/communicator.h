@@ -1,4 +1,4 @@
-// A process's side of its job: the other processes, and what is done with them.
+// A process's side of its job: communication with the other processes.
 #pragma once
 
 #include <atomic>
@@ -24,45 +24,45 @@ class MpiLibrary;
 class MpiTransport;
 
 struct CommunicatorOptions {
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);           // for what another process has to do next
-  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(300);  // for all processes to be there
-  bool shared_memory = true;                                             // between processes of a host that can have it
-  bool mpi = false;                                                      // all messages by MPI, which has started the processes
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);           // for the next action of another process
+  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(300);  // for all processes to connect
+  bool shared_memory = true;                                             // use it between processes of a host, where possible
+  bool mpi = false;                                                      // send all messages by MPI, which has started the processes
 };
 
-// Where several processes do something together, all of them call it, in one order. Whatever fails, fails for all: each gets Error(kPeer)
-// with the sentence of whoever found it. Thread-safe but for the calls that all processes make together.
+// Functions that several processes do together must be called by all of them, in one order. A failure is a failure of all: each process
+// gets Error(kPeer) with the message of the process that found it. Thread-safe, except for the functions that all processes call together.
 class Communicator {
  public:
-  // Tags of what is no group's or channel's.
+  // Tags that belong to no group or channel.
   static constexpr uint32_t kControlTag = 0, kFetchTag = 1, kScalarsTag = 2, kAddressTag = 3, kSaveTag = 4;
 
-  // Meets the other processes; there is at least one. Where the topology has no address of rank 0, MPI tells it. Errors as MeetProcesses
-  // and MeetByMpi.
+  // Connects to the other processes, of which there is at least one. If the topology has no address of rank 0, MPI provides it. Throws like
+  // MeetProcesses and MeetByMpi.
   static std::shared_ptr<Communicator> Connect(const JobTopology& topology, const CommunicatorOptions& options = {});
   ~Communicator();
 
   int process() const { return process_; }
   int processes() const { return static_cast<int>(names_.size()); }
-  // "rank 2 (host b, pid 4711)": the ranks of messages are those of processes.
+  // "rank 2 (host b, pid 4711)": ranks in messages are those of processes.
   const std::string& name(int process) const { return names_[static_cast<size_t>(process)]; }
 
-  // Those of a plan's ranks that a process drives: as even as can be, in the order of processes.
+  // The ranks of a plan that a process runs: divided as evenly as possible, in the order of processes.
   RankRange RanksOf(int process, size_t ranks) const;
   RankRange OwnRanks(size_t ranks) const { return RanksOf(process_, ranks); }
   int ProcessOf(int rank, size_t ranks) const;
 
-  // Group `id` of a plan with `ranks` ranks, of which this process drives at least one of the group's; id counts the plan's groups.
+  // Group `id` of a plan with `ranks` ranks; this process must run at least one of its members. `id` is the index among the plan's groups.
   std::unique_ptr<RankGroup> MakeGroup(size_t id, const std::vector<int>& members, size_t groups, size_t ranks);
-  // What the process of a group's first member gives, to all that drive members; they ascend, and one is here. For groups that MakeGroup
-  // has not made.
+  // Sends what the process of a group's first member gives to all processes that run members. `members` ascend, and one must be here. For
+  // groups that MakeGroup has not made.
   std::string ShareInGroup(size_t id, const std::vector<int>& members, size_t ranks, const std::string& given);
-  // One of the two ranks is this process's, the other is not.
+  // A channel between two ranks, exactly one of which is this process's.
   std::unique_ptr<RankChannel> MakeChannel(int from, int to, size_t groups, size_t ranks);
 
-  // What each process gives, by process.
+  // Returns what each process gives, by process.
   std::vector<std::string> AllGather(const std::string& given);
-  // What process 0 has, to all.
+  // Sends process 0's data to all.
   void Broadcast(void* data, int64_t bytes);
   std::string Broadcast(const std::string& given);
 
@@ -70,42 +70,43 @@ class Communicator {
   void Receive(int process, uint32_t tag, void* to, int64_t bytes);
   std::vector<std::byte> Take(int process, uint32_t tag);
 
-  // How long threads of this process have waited for messages so far, all together, and what they were told by CountWaited.
+  // The total time that threads of this process have waited for messages, and that CountWaited has reported.
   std::chrono::nanoseconds waited() const { return std::chrono::nanoseconds(waited_.load(std::memory_order_relaxed)); }
 
-  // Of others that were waited for without a message: by GPUs.
+  // Adds time spent waiting for others without a message: by GPUs.
   void CountWaited(std::chrono::nanoseconds time) { waited_.fetch_add(time.count(), std::memory_order_relaxed); }
 
-  // Of a wait for others that no message ends, again and again; `since`: when it began. `what`: "the collective X of the GPUs". Throws
-  // Error(kPeer) where the job has failed, or fails now because it took too long.
+  // Called repeatedly during a wait for others that no message ends. `since`: when it began; `what`: "the collective X of the GPUs". Throws
+  // Error(kPeer) if the job has failed, or fails now because the wait took too long.
   void CheckWait(std::chrono::steady_clock::time_point& since, const std::string& what) { mailbox_->CheckWait(since, what); }
 
-  // How long others are waited for, from now on.
+  // Sets the timeout for other processes, from now on.
   void set_timeout(std::chrono::nanoseconds timeout) { mailbox_->set_timeout(timeout); }
 
-  // Says to all that this process does something meanwhile that takes its time, as writing a file, and when it has ended: they wait as long
-  // as it is alive.
+  // Tells all processes that this one is busy, for example writing a file, and when it is done: meanwhile they wait for it as long as it is
+  // alive.
   void SetBusy(bool busy) { tcp_->SetBusy(busy); }
 
-  // What stands between the name of a process that has ended the job and its error.
+  // The text between the name of a process that has ended the job and its error.
   static constexpr std::string_view kStopped = " stopped: ";
-  // Ends the job for all, because of an error of this process: "rank 1 (host b, pid 7) stopped: ". Nothing where it has failed already.
+  // Ends the job for all, because of an error of this process: "rank 1 (host b, pid 7) stopped: ". Does nothing if the job has failed
+  // already.
   void Abort(const std::string& why);
   // Whether this process has ended the job.
   bool aborted() const { return aborted_.load(std::memory_order_relaxed); }
   bool failed() const { return mailbox_->failed(); }
-  // Those that messages go to through shared memory.
+  // The number of processes that are reached through shared memory.
   int reached_by_memory() const;
-  // "shared memory", "TCP", "MPI (Open MPI v4.1.4)": how messages go.
+  // The transport: "shared memory", "TCP", "MPI (Open MPI v4.1.4)".
   std::string transport() const;
   void ThrowIfFailed() const { mailbox_->ThrowIfFailed(); }
 
-  // The end of the job as it should be: returns when all have come to it. No message is sent after it.
+  // The regular end of the job: waits until all processes have called it. No message may be sent afterwards.
   void Leave();
 
  private:
   Communicator(const JobTopology& topology, const CommunicatorOptions& options, MpiLibrary* mpi);
-  // What lies between being made and being of use: it may end the job.
+  // The second part of construction, which may already end the job.
   void Start(const CommunicatorOptions& options);
   std::vector<std::string> Exchange(uint32_t tag, const std::string& given);
 
@@ -120,14 +121,14 @@ class Communicator {
   std::unique_ptr<MpiTransport> mpi_;              // null: none
 };
 
-// The process that the others of a job wait for.
+// A process for which the others of a job wait.
 struct Straggler {
   int process = 0;
-  double share = 0;  // of the time, that all others lose by it
+  double share = 0;  // share of the time that all others lose by it
 };
 
-// Of processes that have waited for each other so long within `seconds`. All wait for what is under way; one that hardly waits, where the
-// others do, is late. Nothing where none stands out by a tenth of the time, or the time is too short to tell.
+// Finds a straggler among processes that have waited this long for others within `seconds`: one that hardly waits where the others do.
+// nullopt if none differs by a tenth of the time, or the time is too short.
 std::optional<Straggler> FindStraggler(const std::vector<double>& waited_seconds, double seconds);
 
 }  // namespace gradloom

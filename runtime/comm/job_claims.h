@@ -1,4 +1,4 @@
-// What one launcher says of this process: the first half of ResolveJobTopology.
+// What each launcher says about this process: the first half of ResolveJobTopology.
 #pragma once
 
 #include <array>
@@ -12,22 +12,22 @@ namespace gradloom {
 
 enum JobField { kRank, kWorld, kLocalRank, kLocalWorld, kNode, kNodes, kPort, kJobFields };
 
-// A number and who says it: {5, "RANK=5"}.
+// A number and its source: {5, "RANK=5"}.
 struct SaidNumber {
   int64_t value = 0;
   std::string source;
 };
 
-// What one launcher says; what it leaves open is empty.
+// What one launcher says; open fields are empty.
 struct JobClaim {
   std::string launcher;
-  // Set by a person to correct what launchers say: others may differ from it.
+  // Set by the user to override launchers: others may differ from it.
   bool corrects = false;
-  // Ranks find each other without an address.
+  // Whether ranks find each other without an address.
   bool own_transport = false;
   std::array<std::optional<SaidNumber>, kJobFields> fields;
   std::string address;
-  // Why there is a job of which nobody can tell what this process is: an error unless another level tells.
+  // Why the rank of this process in its job is unknown: an error unless another launcher tells it.
   std::string riddle;
   std::vector<std::string> notes;
 
@@ -35,7 +35,7 @@ struct JobClaim {
   int64_t value(JobField field) const { return fields[field]->value; }
 };
 
-// Of all launchers, the one that counts most first.
+// The claims of all launchers, by descending precedence.
 std::vector<JobClaim> ClaimsOf(const JobFlags& flags, const EnvironmentVariables& environment);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Collectives and transfers of ranks in several processes: the bits are those of as many ranks in one.
+// Collectives and transfers of ranks in several processes. The bits are those of the same number of ranks in one process.
 #pragma once
 
 #include <barrier>
@@ -13,12 +13,12 @@ namespace gradloom {
 
 class Communicator;
 
-// The members of a process meet; its first one moves what goes to other processes and comes from them; the others take it from there.
-// A sum over all members is made piece by piece: each process sums a share of the elements, of which the others send it the parts of
-// the tree that their members come to.
+// The members in a process synchronize. The first one exchanges data with the other processes, and the others take it from there. A sum
+// over all members is made piece by piece: each process sums a share of the elements, for which the others send it the partial sums of the
+// tree over their members.
 class JobGroup : public RankGroup {
  public:
-  // `ranks`: of the plan. `members` ascend. Two tags, from `tag` on.
+  // `ranks`: number of ranks of the plan. `members` ascend. Uses two tags, from `tag` on.
   JobGroup(Communicator& communicator, uint32_t tag, const std::vector<int>& members, size_t ranks);
 
   void Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) override;
@@ -26,26 +26,26 @@ class JobGroup : public RankGroup {
  private:
   struct Process {
     int process = 0;
-    int begin = 0, end = 0;  // of its members
+    int begin = 0, end = 0;  // range of its members
     std::vector<TreePart> parts;
   };
-  // Elements of an operand that one process sums, and where it puts them.
+  // Elements of an operand that one process sums, and their destination.
   struct Piece {
     size_t operand = 0;
     int64_t begin = 0, elements = 0;
-    int member = 0;  // whose `write` gets them ...
+    int member = 0;  // the member whose `write` gets them ...
     int64_t to = 0;  // ... from this element on
   };
 
   const std::span<const Operand>& operands(int member) const { return members_[static_cast<size_t>(member - mine_->begin)]; }
   const Operand& leader(size_t operand) const { return members_[0][operand]; }
-  // All but this process.
+  // Calls f for all processes but this one.
   template <typename F>
   void EachOther(F&& f) const;
 
-  // What the first member of a process does with the others.
+  // The first member's exchange with the other processes.
   void Exchange(Collective collective, int root);
-  // What each member takes of that from those of its process.
+  // Copies each member's results from the others of its process.
   void Fetch(int member, Collective collective, int root) const;
 
   void AllReduceSmall();
@@ -54,9 +54,9 @@ class JobGroup : public RankGroup {
   void AllGather();
 
   std::vector<Piece> PiecesOf(const Process& process, bool gather) const;
-  // The sums of this process's parts, one after the other; the bytes.
+  // Writes the sums of this process's parts, one after the other; returns their bytes.
   int64_t SumParts(size_t operand, int64_t begin, int64_t elements, std::byte* to);
-  // Of all processes' parts, those of process i at parts[i].
+  // Sums the parts of all processes; those of process i are at parts[i].
   void SumAll(DType dtype, int64_t elements, std::span<const std::byte* const> parts, void* to);
 
   Communicator& communicator_;
@@ -67,7 +67,7 @@ class JobGroup : public RankGroup {
   std::vector<std::span<const Operand>> members_;  // of this process
   std::barrier<> barrier_;
   bool exchanged_ = false;
-  // Of the first member's thread.
+  // Used by the first member's thread only.
   std::vector<const void*> addends_;
   std::vector<double> scratch_, sent_, received_;
 };
@@ -82,7 +82,7 @@ class JobChannel : public RankChannel {
  private:
   Communicator& communicator_;
   const uint32_t tag_;
-  const int process_;  // the other side's
+  const int process_;  // of the other side
 };
 
 }  // namespace gradloom

@@ -1,7 +1,7 @@
 // Collectives and transfers among threads of one process.
 //
-// A stream goes through all its meetings even where the step has failed, so that no other waits for it for ever; then they are told,
-// and move no data.
+// A stream takes part in all its collectives and transfers even if the step has failed, so that no other stream waits for ever. They are
+// then told so, and move no data.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ class LocalGroup : public RankGroup {
   void Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) override;
 
  private:
-  // Between the meetings, what a member makes for all of operand k, and what it fetches from the others.
+  // Between the barriers: the part of operand k that a member computes for all, and what it copies from the others.
   void Make(size_t member, Collective collective, size_t k);
   void Fetch(size_t member, Collective collective, int root, size_t k);
-  // Elements [begin, end) of all members' operand k, summed into `to`, which has place for them alone.
+  // Sums elements [begin, end) of all members' operand k into `to`, which has room only for these.
   void Sum(size_t member, size_t k, int64_t begin, int64_t end, void* to);
 
   struct Member {
@@ -38,14 +38,14 @@ class LocalGroup : public RankGroup {
 
 class LocalChannel : public RankChannel {
  public:
-  // Returns when the other side has taken the bytes.
+  // Waits until the other side has taken the bytes.
   void Send(const void* data, int64_t bytes, bool failed) override;
   void Receive(void* data, int64_t bytes, bool failed) override;
 
  private:
   const void* data_ = nullptr;
-  uint32_t sends_ = 0, receives_ = 0;         // as each side counts them
-  std::atomic<uint32_t> sent_{0}, taken_{0};  // transfers begun and done
+  uint32_t sends_ = 0, receives_ = 0;         // counted by each side
+  std::atomic<uint32_t> sent_{0}, taken_{0};  // transfers begun and finished
 };
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Where messages of other processes arrive, for the threads that wait for them.
+// Receives messages of other processes for the threads that wait for them.
 #pragma once
 
 #include <atomic>
@@ -23,24 +23,24 @@ class Mailbox {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // A message that is arriving: its bytes go to `to`.
+  // A message that is arriving; its bytes go to `to`.
   struct Delivery {
     std::byte* to = nullptr;
     int64_t bytes = 0;
     int from = 0;
     uint32_t tag = 0;
-    bool posted = false;  // straight to whoever waits for it
+    bool posted = false;  // directly to the memory of a waiting thread
   };
 
   struct Options {
-    std::vector<std::string> names;      // of the processes, for messages
-    std::chrono::nanoseconds timeout{};  // how long a message is waited for, at first
-    // Who seems to be the one that is late, where a process is waited for in vain: it may itself wait for another. Of -1, where nobody says
-    // who is waited for: whoever is not heard of; -1: nobody.
+    std::vector<std::string> names;      // of the processes, for error messages
+    std::chrono::nanoseconds timeout{};  // initial timeout for a message
+    // Returns the process that seems to be late if a process is waited for in vain, since that one may itself wait for another. For -1, if
+    // it is unknown who is waited for: the process that is not heard of; -1: none.
     std::function<int(int)> suspect;
-    // Whether somebody has said that it has other things to do for a while, which excuses all who wait.
+    // Whether some process is busy (Communicator::SetBusy), which excuses all waits.
     std::function<bool()> excused;
-    // Runs once, at the first failure, without a lock held, on the thread that finds it; transports then end all deliveries.
+    // Called once, at the first failure, without a lock held, on the thread that finds it; transports then end all deliveries.
     std::function<void(const std::string&)> on_failure;
   };
 
@@ -49,26 +49,26 @@ class Mailbox {
   std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(timeout_.load(std::memory_order_relaxed)); }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_.store(timeout.count(), std::memory_order_relaxed); }
 
-  // For transports: a message begins to arrive, has arrived, or never will to its end.
+  // For transports: a message begins to arrive, and has arrived whole or not.
   Delivery Begin(int from, uint32_t tag, int64_t bytes);
   void End(const Delivery& delivery, bool whole);
-  // Nothing more will come from a process, which has ended as it should.
+  // A process has ended regularly and will send nothing more.
   void Leave(int from);
 
-  // Waits for the next message, which must have so many bytes. Throws Error(kPeer) when the job has failed, or fails it where nothing
-  // comes in time.
+  // Waits for the next message, which must have this number of bytes. Throws Error(kPeer) if the job has failed, or fails it if nothing
+  // arrives in time.
   void Receive(int from, uint32_t tag, void* to, int64_t bytes);
-  // Of any size.
+  // Waits for the next message, of any size.
   std::vector<std::byte> Take(int from, uint32_t tag);
-  // For whoever waits since `since` for what no message tells: throws Error(kPeer) where the job has failed, and fails it where that is
-  // longer ago than others are waited for. `since` becomes now where somebody is excused.
+  // For a wait since `since` that no message ends: throws Error(kPeer) if the job has failed, and fails the job if the wait exceeds the
+  // timeout. Sets `since` to now if a process is busy.
   void CheckWait(Clock::time_point& since, const std::string& what);
 
-  // The first failure is what all are told. `what` is a whole sentence without its dot.
+  // The first failure is reported to all. `what` is a sentence without its period.
   void Fail(const std::string& what);
   void FailBy(int process, const std::string& how);  // "rank 2 (host b, pid 7) " and how
   bool failed() const;
-  // Throws Error(kPeer) where the job has failed.
+  // Throws Error(kPeer) if the job has failed.
   void ThrowIfFailed() const;
 
  private:
@@ -90,7 +90,7 @@ class Mailbox {
   };
 
   Queue& QueueOf(int from, uint32_t tag);
-  // Returns when `done` says so; false where the job fails first.
+  // Waits until `done` returns true; false if the job fails first.
   template <typename Done>
   bool WaitFor(std::unique_lock<std::mutex>& lock, Queue& queue, int from, Done done);
   std::shared_ptr<Message> TakeFront(std::unique_lock<std::mutex>& lock, Queue& queue, int from);

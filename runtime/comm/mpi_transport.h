@@ -18,29 +18,28 @@
 
 namespace gradloom {
 
-// Starts MPI, once in a process, and learns by it where rank 0 is: returns the topology with an address, where the launcher said none, and
-// with a port that is free. `demanded`: a person has asked for MPI. Throws Error(kUnsupported) where MPI cannot be had, Error(kConfig)
-// where MPI and the environment disagree about which process this is.
+// Starts MPI, once per process, and finds rank 0 with it. Returns the topology with an address, if the launcher gave none, and with a free
+// port. `demanded`: the user has asked for MPI. Throws Error(kUnsupported) if MPI is not available, Error(kConfig) if MPI and the
+// environment disagree about the rank of this process.
 struct MpiMeeting {
   MpiLibrary* mpi = nullptr;
   JobTopology topology;
 };
 MpiMeeting MeetByMpi(const JobTopology& topology, bool demanded);
 
-// A thread of its own looks for what has come, so that messages go on while others compute; senders push what they send themselves. Who
-// is gone, TcpTransport finds.
+// A thread polls for messages, so that they progress while others compute; senders progress their own. TcpTransport detects lost processes.
 class MpiTransport : public Transport {
  public:
-  // What arrives goes to the mailbox, which outlives this object.
+  // Messages go to the mailbox, which must outlive this object.
   MpiTransport(MpiLibrary& mpi, int process, int processes, Mailbox& mailbox);
   ~MpiTransport() override;
 
-  // Begins to look. Throws Error(kResource).
+  // Starts polling. Throws Error(kResource).
   void Start();
 
   void Send(int process, uint32_t tag, const void* data, int64_t bytes) override;
 
-  // As long as there is one, somebody waits for a message: it is looked for with shorter pauses.
+  // While one exists, some thread waits for a message, and polling pauses are shorter.
   class Awaiting {
    public:
     // `transport` may be null.
@@ -56,15 +55,15 @@ class MpiTransport : public Transport {
     MpiTransport* const transport_;
   };
 
-  // Returns when the others have taken what was sent to them, or the job has failed.
+  // Waits until the others have taken what was sent to them, or the job has failed.
   void Flush();
-  // Calls MPI no more, and ends all deliveries and sends, because the job has failed.
+  // Stops calling MPI, and ends all deliveries and sends, because the job has failed.
   void Fail();
-  // Ends looking.
+  // Stops polling.
   void Stop();
 
  private:
-  // What comes from one process, one message after the other.
+  // The messages from one process, one after the other.
   struct Source {
     std::deque<MpiLibrary::Arrival> waiting;
     bool arriving = false;
@@ -73,23 +72,23 @@ class MpiTransport : public Transport {
   };
 
   void Listen();
-  // Whether there was anything.
+  // Whether there was anything to do.
   bool Look();
   bool Go(int from, Source& source);
-  // With the lock.
+  // The caller must hold the lock.
   void SendNote(int process, int tag);
-  // `f` with MPI to itself; false where the job fails, which an error of MPI makes it.
+  // Calls `f` with exclusive use of MPI; false if the job fails. An error of MPI fails the job.
   template <typename F>
   bool Call(int process, F&& f);
 
   MpiLibrary& mpi_;
   const int process_, processes_;
   Mailbox& mailbox_;
-  std::mutex calling_;  // MPI, and all below
+  std::mutex calling_;  // protects MPI, and everything below
   std::vector<Source> sources_;
-  std::vector<MpiLibrary::Request> notes_;  // under way
+  std::vector<MpiLibrary::Request> notes_;  // sends under way
   std::condition_variable taken_changed_;
-  int taken_ = 0;  // processes that have taken all that was sent to them before Flush
+  int taken_ = 0;  // number of processes that have taken everything sent to them before Flush
   std::atomic<int> awaited_{0};
   std::atomic<bool> closing_{false}, failed_{false};
   std::thread thread_;

@@ -1,4 +1,4 @@
-// What ranks do together: collectives and transfers, whether their threads are of one process or of several.
+// Collectives and transfers of ranks, whether their threads are in one process or in several.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace gradloom {
 
-// The members of a group in their collectives: each member of this process calls Run for each collective, in one order.
+// A group of ranks. Each member in this process calls Run for each collective, in one order.
 class RankGroup {
  public:
-  // `read` and `write` have `read_bytes` and `write_bytes` bytes and are the same or apart.
+  // `read` and `write` have `read_bytes` and `write_bytes` bytes, and are the same memory or separate.
   struct Operand {
     DType dtype = DType::kUndefined;
     const void* read = nullptr;
@@ -25,19 +25,19 @@ class RankGroup {
   // Whether collectives can sum this type.
   static bool CanSum(DType dtype);
 
-  // All members bring as many operands of the same types and sizes; they are the caller's until Run returns. Sums are made
-  // element by element over the members as a binary tree, ((0 + 1) + (2 + 3)) + ..., whatever the number of threads and
-  // processes: every member gets the same bits, and gets them again. `member` counts in the whole group. `failed`: the step has
-  // failed here; the member is met, and moves no data. Throws Error(kPeer) where another process is gone or does not answer.
+  // All members pass the same number of operands, with the same types and sizes, which must stay valid until Run returns. Sums are made
+  // element by element over the members as a binary tree, ((0 + 1) + (2 + 3)) + ..., whatever the number of threads and processes, so every
+  // member gets the same bits, every time. `member` is the index in the whole group. `failed`: the step has failed here; the member takes
+  // part without moving data. Throws Error(kPeer) if another process is gone or does not answer.
   virtual void Run(int member, Collective collective, int root, std::span<const Operand> operands, bool failed) = 0;
 };
 
-// From one rank to another, in order.
+// Transfers from one rank to another, in order.
 class RankChannel {
  public:
   virtual ~RankChannel() = default;
 
-  // Returns when the bytes are the caller's again. Both throw Error(kPeer).
+  // Returns when the caller may reuse the bytes. Both throw Error(kPeer).
   virtual void Send(const void* data, int64_t bytes, bool failed) = 0;
   virtual void Receive(void* data, int64_t bytes, bool failed) = 0;
 };

@@ -1,4 +1,4 @@
-// Which of a plan's ranks a process drives.
+// The ranks of a plan that a process runs.
 #pragma once
 
 namespace gradloom {

@@ -1,4 +1,4 @@
-// How the processes of a job find each other.
+// Connects the processes of a job with each other.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gradloom {
 
-// A process of the job, as others name it.
+// A process of the job, as named in messages.
 struct JobProcess {
   std::string host;
   int pid = 0;
@@ -20,9 +20,9 @@ struct JobConnections {
   std::vector<Socket> sockets;        // by rank, to each other process; closed for this one
 };
 
-// Rank 0 listens at the master's address; the others go there, learn of each other, and connect with each other. Where the port is taken
-// (torchrun keeps a store of its own at it), rank 0 takes one of the next ones, and the others look there. Throws
-// Error(kPeer) where processes have not come by the deadline, Error(kConfig) where they disagree about who they are.
+// Rank 0 listens at the master's address. The others connect to it, get the addresses of all, and connect with each other. If the port is
+// taken (torchrun keeps a store of its own there), rank 0 takes one of the next ports, and the others look there. Throws Error(kPeer) if
+// processes do not come by the deadline, Error(kConfig) if they disagree about their ranks.
 JobConnections MeetProcesses(const JobTopology& topology, Deadline deadline);
 
 }  // namespace gradloom

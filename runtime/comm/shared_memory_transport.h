@@ -1,4 +1,4 @@
-// Messages between processes of one host through memory that both have mapped.
+// Messages between processes of one host through shared memory.
 #pragma once
 
 #include <atomic>
@@ -16,29 +16,29 @@
 
 namespace gradloom {
 
-// Each process has memory with a ring for each other one, which that one writes and a thread of this one reads. Who is gone,
-// TcpTransport finds.
+// Each process has memory with a ring for each other process, which that process writes and a thread of this one reads. TcpTransport
+// detects lost processes.
 class SharedMemoryTransport : public Transport {
  public:
-  // Null where the system gives no such memory. What arrives goes to the mailbox, which outlives this object.
+  // Null if the system has no such memory. Messages go to the mailbox, which must outlive this object.
   static std::unique_ptr<SharedMemoryTransport> Make(int process, int processes, Mailbox& mailbox);
   ~SharedMemoryTransport() override;
 
-  // By which other processes find the memory, one line.
+  // The address, one line, with which other processes open the memory.
   const std::string& address() const { return own_->address(); }
-  // Maps the memory of those of the others, by process, that are of this host and can be reached.
+  // Maps the memory of other processes, by process, as far as they are on this host and accessible.
   void Open(const std::vector<std::string>& addresses);
   bool reaches(int process) const { return peers_[static_cast<size_t>(process)].ring != nullptr; }
-  // Begins to read. Throws Error(kResource).
+  // Starts reading. Throws Error(kResource).
   void Start();
 
   void Send(int process, uint32_t tag, const void* data, int64_t bytes) override;
 
-  // Returns when the others have taken what was sent to them, or the job has failed.
+  // Waits until the others have taken what was sent to them, or the job has failed.
   void Flush();
   // Ends all deliveries and sends, because the job has failed.
   void Fail();
-  // Ends reading.
+  // Stops reading.
   void Stop();
 
  private:
@@ -55,7 +55,7 @@ class SharedMemoryTransport : public Transport {
     Ring* ring = nullptr;
     std::unique_ptr<std::mutex> sending = std::make_unique<std::mutex>();
   };
-  // How far this process is in reading one of its own rings.
+  // The progress in reading one of this process's rings.
   struct Arrival {
     Header header;
     int64_t read = 0;  // of the header, then of the body
@@ -73,12 +73,12 @@ class SharedMemoryTransport : public Transport {
   static Segment* SegmentOf(const SharedMemory& memory);
   static Ring* RingOf(const SharedMemory& memory, int from);
 
-  // False where the job has failed, or nothing is taken in time.
+  // False if the job has failed, or nothing is taken in time.
   bool Write(Peer& peer, const void* data, int64_t bytes);
   void Listen();
-  // Whether there was anything.
+  // Whether there was anything to read.
   bool ReadSome(int from);
-  // A whole header or body; false where it is none.
+  // Reads a whole header or body; false if it is incomplete.
   bool TakePart(int from, Arrival& arrival);
 
   const int process_, processes_;

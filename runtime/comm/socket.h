@@ -26,7 +26,7 @@ struct SocketAddress {
   bool loopback() const;
 };
 
-// What a name stands for now; empty where it stands for nothing. `port` 0 to 65535.
+// The current addresses of a host name; empty if there are none. `port`: 0 to 65535.
 std::vector<SocketAddress> Resolve(const std::string& host, int port);
 
 class Socket {
@@ -40,14 +40,14 @@ class Socket {
     return *this;
   }
 
-  // Empty where it cannot be bound.
+  // nullopt if it cannot be bound.
   static std::optional<Socket> Listen(const SocketAddress& address);
-  // Empty where nobody takes the connection by then.
+  // nullopt if nobody accepts the connection by then.
   static std::optional<Socket> Connect(const SocketAddress& address, Deadline deadline);
-  // Empty where nobody has come by then.
+  // nullopt if nobody connects by then.
   std::optional<Socket> Accept(Deadline deadline) const;
 
-  // All of it; false where the connection ends, or the time.
+  // Transfers all bytes; false if the connection ends first, or the deadline passes.
   bool Read(void* data, size_t bytes, Deadline deadline) const;
   bool Write(const void* data, size_t bytes, Deadline deadline) const;
 
@@ -57,13 +57,13 @@ class Socket {
   SocketAddress peer() const;
 
  private:
-  int fd_ = -1;  // does not block
+  int fd_ = -1;  // non-blocking
 };
 
-// A port of this address of the host that nobody listens at now; empty where none can be had.
+// A port of this address of the host at which nobody listens now; nullopt if there is none.
 std::optional<int> FreePort(const std::string& host);
 
-// Whether `events` of poll(2) come by the deadline.
+// Whether `events` of poll(2) occur by the deadline.
 bool WaitFor(int fd, short events, Deadline deadline);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// Messages over TCP: a socket to each other process, and one thread that reads them all.
+// Messages over TCP: a socket to each other process, and one thread that reads all of them.
 #pragma once
 
 #include <atomic>
@@ -19,28 +19,28 @@ namespace gradloom {
 
 class TcpTransport : public Transport {
  public:
-  // `sockets`: by process, closed for this one. What arrives goes to the mailbox, which outlives this object and says how long
-  // is waited for others.
+  // `sockets`: by process, closed for this one. Messages go to the mailbox, which must outlive this object and defines the timeout for
+  // others.
   TcpTransport(std::vector<Socket> sockets, int process, Mailbox& mailbox);
   ~TcpTransport() override;
 
-  // Begins to read. Throws Error(kResource).
+  // Starts reading. Throws Error(kResource).
   void Start();
 
   void Send(int process, uint32_t tag, const void* data, int64_t bytes) override;
 
   // Ends all deliveries and tells all others that the job has failed, and why. Returns soon, whatever they do.
   void Abort(const std::string& what);
-  // Ends reading.
+  // Stops reading.
   void Stop();
-  // Tells all others whether this process has something to do that takes its time.
+  // Tells all others whether this process is busy.
   void SetBusy(bool busy);
-  // Whether another process has said so, and is still heard of.
+  // Whether another process is busy, and still alive.
   bool any_busy() const;
-  // Tells all others that no more will come, and waits until they have said so too, or the job fails.
+  // Tells all others that no more messages will come, and waits until they have done the same, or the job fails.
   void Leave();
 
-  // When something was heard of a process last; each says something once a second.
+  // When a process was last heard of; each sends something once a second.
   std::chrono::steady_clock::time_point last_heard(int process) const;
 
  private:
@@ -54,26 +54,26 @@ class TcpTransport : public Transport {
 
   void Listen();
   void Ping();
-  // False at the end of what there is to read now; throws nothing.
+  // False if there is nothing more to read now; does not throw.
   bool ReadSome(int process);
   void TakeHeader(int process);
   void TakeBody(int process);
-  // For the reading thread: the connection has ended.
+  // Called by the reading thread: the connection has ended.
   void Lost(int process, const std::string& how);
   void EndDelivery(Peer& peer, bool whole);
   void Wake() const;
-  // Header and data as one message; false where the connection ends or the time.
+  // Writes header and data as one message; false if the connection ends or the deadline passes.
   bool Write(Peer& peer, const Header& header, const void* data, Deadline deadline);
 
   const int process_;
   Mailbox& mailbox_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::atomic<bool> closing_{false};
-  std::atomic<bool> failed_{false};  // what still comes is read and left
-  int wake_ = -1;                    // an eventfd: the thread looks at both
+  std::atomic<bool> failed_{false};  // further data is read and discarded
+  int wake_ = -1;                    // an eventfd, which wakes the thread
   std::mutex leaving_mutex_;
   std::condition_variable left_changed_;
-  int left_ = 0;  // processes that have said that no more will come
+  int left_ = 0;  // number of processes that will send no more
   std::thread thread_;
 };
 

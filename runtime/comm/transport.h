@@ -1,4 +1,4 @@
-// What carries messages between the processes of a job.
+// The interface for sending messages between the processes of a job.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Returns when the bytes are the caller's again, which does not wait for the other side to ask for them. Messages of one tag arrive in
-  // order. Thread-safe. Throws Error(kPeer).
+  // Returns when the caller may reuse the bytes, without waiting for the other side to receive them. Messages of one tag arrive in order.
+  // Thread-safe. Throws Error(kPeer).
   virtual void Send(int process, uint32_t tag, const void* data, int64_t bytes) = 0;
 };
 
