@@ -1,4 +1,4 @@
-// Shorthands that gradient functions of several families share.
+// Functions that gradients of several families share.
 #pragma once
 
 #include <vector>
@@ -11,26 +11,25 @@ namespace gradloom {
 // A scalar constant of the dtype of `like`.
 inline ValueId ScalarLike(GraphBuilder& b, double value, ValueId like) { return b.Scalar(value, b.dtype(like)); }
 
-// The integers of constant operand i, or `absent` where it is not given. Throws Error(kUnsupported)
-// where its value is not known at compile time.
+// The integers of constant operand i, or `absent` if it is absent. Throws Error(kUnsupported) if its value is not known at compile time.
 std::vector<int64_t> ConstantInts(const GradientContext& c, int i, const std::vector<int64_t>& absent = {});
 
-// The gradient of a function of one operand: that of the output times derivative(b, x, y).
+// The gradient of a function of one operand: the gradient of the output times derivative(b, x, y).
 template <auto derivative>
 void UnaryGradient(GradientContext& c) {
   if (c.needs(0)) c.set(0, c.b.Mul(c.grad(0), derivative(c.b, c.in(0), c.out(0))));
 }
 
-// The gradient of an operator that passes elements on in another shape.
+// The gradient of an operator that only changes the shape.
 void ReshapeGradient(GradientContext& c);
 
 // The gradient of a copy.
 void IdentityGradient(GradientContext& c);
 
-// The cost of a node that does so many flops and moves each operand once.
+// The cost of a node with this number of flops that moves each operand once.
 Cost CostWithFlops(const Graph& graph, const Node& node, double flops);
 
-// The type of output 0 of an operator of ours: the dtype of input `i` and the attribute "shape".
+// The type of output 0 of one of our own operators: the dtype of input `i` and the attribute "shape".
 template <int i>
 std::vector<ValueType> InferFromShapeAttribute(const Graph& graph, const Node& node) {
   return {{InputType(graph, node, i).dtype, Shape(node.attributes.Ints("shape"))}};

@@ -1,4 +1,4 @@
-// Class scores [N, C, d1, ...] as the rows [M, C] that our losses work on.
+// Converts class scores [N, C, d1, ...] to the rows [M, C] on which our losses work.
 #pragma once
 
 #include "compiler/graph/builder.h"
@@ -14,9 +14,9 @@ struct LossRows {
   ValueId target = kNoValue;        // int64[M]
   ValueId class_weight = kNoValue;  // [C], optional
   int64_t ignore_index = -100;
-  int axis = 1;  // the place of the classes in the original shape
+  int axis = 1;  // the axis of the classes in the original shape
 
-  // A gradient of the rows, back in the shape of the original scores.
+  // Reshapes a gradient of the rows to the shape of the original scores.
   ValueId Restore(GraphBuilder& b, ValueId gradient, const Shape& shape) const;
 };
 

@@ -1,5 +1,5 @@
-// What the compiler knows of an operator: its row. An operator is in one place: the file of its family
-// holds the row and the gradient, written as a graph of other operators wherever that is possible.
+// An operator's row: everything that the compiler knows about it. An operator is in one place: the file of its family has the row and the
+// gradient, written as a graph of other operators wherever possible.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ namespace gradloom {
 
 // Facts that passes use instead of lists of names.
 enum Trait : uint32_t {
-  kPointwise = 1u << 0,    // output element i depends on element i of the broadcast inputs alone
+  kPointwise = 1u << 0,    // output element i depends only on element i of the broadcast inputs
   kView = 1u << 1,         // output 0 has input 0's elements in the same row-major order (Reshape, Flatten ...)
   kNoGradient = 1u << 2,   // outputs are integers or piecewise constant: the gradient is zero everywhere
   kRandom = 1u << 3,       // the result depends on the seed, the batch number and the node's origin
   kCommutative = 1u << 4,  // the first two inputs may be swapped
   kUpdate = 1u << 5,       // an optimizer: output i is the next value of a parameter or state input
-  kMeeting = 1u << 6,      // all devices do it together: never folded, merged or left out on one of them
-  kProduct = 1u << 7,      // sums of products of its operands: what the matrix units of a device compute
+  kMeeting = 1u << 6,      // a collective: never folded, merged or left out on one device
+  kProduct = 1u << 7,      // sums of products of its operands, as matrix units compute them
 };
 
 class GradientContext;
 class ShardQuery;
 
-// What matrix units are given: nothing, float32 that is rounded to TensorFloat-32, 16-bit elements.
+// The elements that matrix units get: none, float32 rounded to TensorFloat-32, or 16-bit elements.
 enum class MatrixWork : uint8_t { kNone, kTf32, kHalf };
 
-// Bytes are those that a kernel must move at least once each; flops count a multiply-add as two.
+// Bytes are those that a kernel must move at least; flops count a multiply-add as two.
 struct Cost {
   double flops = 0;
   double bytes = 0;
@@ -41,35 +41,35 @@ struct Cost {
 struct Op {
   std::string_view name;
   std::string_view domain;  // "" or kGradloomDomain
-  int since_version = 1;    // the first opset whose meaning this row has, up to kOpset
+  int since_version = 1;    // the first opset with this row's meaning, which holds up to kOpset
   uint32_t traits = 0;
 
-  // Appends the nodes that compute gradients of the inputs from those of the outputs; null where there
-  // is none: with kNoGradient nothing flows, without it training through the operator is an error.
+  // Appends the nodes that compute gradients of the inputs from those of the outputs. Null if there is none: with kNoGradient nothing
+  // flows; without it, training through the operator is an error.
   void (*gradient)(GradientContext& context) = nullptr;
 
-  // Types of the outputs; null: ONNX's schema decides. Gives one type per entry of node.outputs and
-  // throws Error(kShape, kType, kAttr, kArity) where operands do not fit.
+  // Types of the outputs; null: ONNX's schema decides. Returns one type per entry of node.outputs and throws Error(kShape, kType, kAttr,
+  // kArity) if operands do not fit.
   std::vector<ValueType> (*infer)(const Graph& graph, const Node& node) = nullptr;
 
-  // kRandom: the shape of the tensor for whose elements numbers are drawn, the samples' axis that of output 0. Null: output 0 itself.
+  // kRandom: the shape of the tensor for whose elements numbers are drawn, with samples along the axis of output 0. Null: output 0 itself.
   Shape (*drawn)(const Graph& graph, const Node& node) = nullptr;
 
-  // Null: bytes of all operands, one flop an output element.
+  // Null: bytes of all operands, one flop per output element.
   Cost (*cost)(const Graph& graph, const Node& node) = nullptr;
 
-  // What becomes of operands that are divided over devices by samples (compiler/ops/sharding.h). `samples` says it for an
-  // operator that treats each sample by itself: a letter an input, '>', a letter an output, the last of each for all that
-  // follow. A digit: the axis of the samples; '.': the same for all samples; '?': either, along axis 0; '+': a sum over
-  // samples; 'l': a statistic of the samples that a device has. `shard` is asked first. Neither: views and pointwise
-  // operators explain themselves, any other takes nothing that is divided.
+  // The sharding rule: what becomes of operands that are divided over devices by samples (compiler/ops/sharding.h). `samples` states it for
+  // an operator that treats each sample separately: a letter per input, '>', a letter per output; the last letter of each applies to all
+  // that follow. A digit: the axis of the samples. '.': the same for all samples. '?': either of these, along axis 0. '+': a sum over
+  // samples. 'l': a statistic of a device's samples. `shard` takes precedence. With neither, views and pointwise operators have a default
+  // rule, and any other operator accepts nothing that is divided.
   std::string_view samples = {};
   void (*shard)(ShardQuery& query) = nullptr;
 
   bool has(Trait trait) const { return (traits & trait) != 0; }
 };
 
-// The row of an operator, or null where we know none. `domain` may also be "ai.onnx", ONNX's long name.
+// The row of an operator, or null if there is none. `domain` may also be "ai.onnx", ONNX's long name.
 const Op* FindOp(std::string_view domain, std::string_view name);
 
 // Every row, family by family.
@@ -78,8 +78,8 @@ std::span<const Op* const> AllOps();
 // The cost of a node by its row.
 Cost CostOf(const Graph& graph, const Node& node);
 
-// What a gradient function sees: the node, its operands, the gradients of its outputs, and a builder
-// whose nodes go to the backward phase.
+// The arguments of a gradient function: the node, its operands, the gradients of its outputs, and a builder whose nodes belong to the
+// backward phase.
 class GradientContext {
  public:
   GradientContext(GraphBuilder& builder, const Node& node, std::vector<ValueId> output_gradients, std::vector<bool> needed)
@@ -91,27 +91,27 @@ class GradientContext {
 
   GraphBuilder& b;
 
-  // A copy: appending to the graph moves its nodes.
+  // A copy, since appending to the graph invalidates references to its nodes.
   const Node& node() const { return node_; }
   const Attributes& attributes() const { return node_.attributes; }
 
   int num_inputs() const { return static_cast<int>(node_.inputs.size()); }
   int num_outputs() const { return static_cast<int>(node_.outputs.size()); }
 
-  // Operand i, or kNoValue where it is absent or past the end.
+  // Operand i, or kNoValue if it is absent or beyond the end.
   ValueId in(int i) const { return i < num_inputs() ? node_.inputs[static_cast<size_t>(i)] : kNoValue; }
   ValueId out(int i) const { return i < num_outputs() ? node_.outputs[static_cast<size_t>(i)] : kNoValue; }
 
-  // The gradient of output i; kNoValue stands for zero. At least one output has one.
+  // The gradient of output i; kNoValue means zero. At least one output has one.
   ValueId grad(int i) const { return i < num_outputs() ? output_gradients_[static_cast<size_t>(i)] : kNoValue; }
 
-  // Whether anyone wants the gradient of input i; computing others is wasted work.
+  // Whether the gradient of input i is needed; computing others is wasted work.
   bool needs(int i) const { return i < num_inputs() && needed_[static_cast<size_t>(i)]; }
 
-  // States the gradient of input i: of the input's shape and dtype. Not called: zero.
+  // Sets the gradient of input i, with the input's shape and dtype. If it is not called, the gradient is zero.
   void set(int i, ValueId gradient) { input_gradients_[static_cast<size_t>(i)] = gradient; }
 
-  // The same with a sum over broadcast dimensions first.
+  // The same, after summing over broadcast dimensions.
   void set_reduced(int i, ValueId gradient) { set(i, b.ReduceTo(gradient, b.shape(in(i)))); }
 
   const std::vector<ValueId>& input_gradients() const { return input_gradients_; }

@@ -1,4 +1,4 @@
-// What the type rules of our own operators share: checks of operands with messages that name the node.
+// Checks of operands for the type rules of our own operators, with messages that name the node.
 #pragma once
 
 #include <string>
@@ -13,28 +13,28 @@ inline bool HasInput(const Node& node, int i) {
   return i < static_cast<int>(node.inputs.size()) && node.inputs[static_cast<size_t>(i)] != kNoValue;
 }
 
-// The type of input i; Error(kArity) where it is absent.
+// The type of input i. Throws Error(kArity) if it is absent.
 ValueType InputType(const Graph& graph, const Node& node, int i);
 
-// Throws Error(kArity) where the node has fewer than `least` or more than `most` inputs, or more outputs than `outputs`.
+// Throws Error(kArity) if the node has fewer than `least` or more than `most` inputs, or more outputs than `outputs`.
 void ExpectArity(const Node& node, int least, int most, int outputs);
 
-// Throws Error(kType or kShape) where input i is not of this type.
+// Throws Error(kType or kShape) if input i does not have this type.
 void ExpectInput(const Graph& graph, const Node& node, int i, const ValueType& type);
 
-// Throws Error(kType) where input i is not floating.
+// Throws Error(kType) if input i is not floating point.
 void ExpectFloating(const Graph& graph, const Node& node, int i);
 
-// Throws Error(kShape) where input i has another rank.
+// Throws Error(kShape) if input i has another rank.
 void ExpectRank(const Graph& graph, const Node& node, int i, int rank);
 
-// Throws where inputs i and i + 1, seed and batch number, or i + 2, where it is there, the first of a device's samples, are not int64[].
+// Throws if inputs i and i + 1 (seed and batch number), or i + 2 if present (the first of a device's samples), are not int64[].
 void ExpectSeeds(const Graph& graph, const Node& node, int i);
 
-// Throws Error(kValue) where the attribute `ratio`, of what dropout leaves out, is not in [0, 1).
+// Throws Error(kValue) if the attribute `ratio`, the share that dropout leaves out, is not in [0, 1).
 void ExpectRatio(const Node& node);
 
-// The types of the first node.outputs.size() entries: outputs past those of the node are dropped.
+// The first node.outputs.size() types; further ones are dropped.
 std::vector<ValueType> OutputTypes(const Node& node, std::vector<ValueType> types);
 
 }  // namespace gradloom

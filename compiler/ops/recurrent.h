@@ -1,4 +1,4 @@
-// What tells LSTM, GRU and RNN apart.
+// The differences between LSTM, GRU and RNN.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace gradloom {
 struct RecurrentKind {
   std::string_view op;
   std::string_view gradient;  // takes the operator's inputs, the gradients of its outputs and, if they are kept, Y and the steps
-  std::string_view training;  // the form with one more output, what is kept of each step; "" where the gradient needs no more than Y
+  std::string_view training;  // the form with one more output, the values kept of each step; "" if the gradient needs only Y
   int64_t gates;
   int inputs;
   int outputs;
-  int activations;  // a direction
+  int activations;  // per direction
 };
 
 inline constexpr RecurrentKind kLstm{"LSTM", "LstmGrad", "LstmTraining", 4, 8, 3, 3};

@@ -1,11 +1,11 @@
-// How often costs take the body of a loop to run.
+// The number of iterations of a loop that cost estimates assume.
 #pragma once
 
 #include <cstdint>
 
 namespace gradloom {
 
-// As often as it may, where the file says that; once where the bound is only there to end the loop some day.
+// The bound, if the file gives it; 1 if the bound only serves to end the loop eventually.
 inline double CountedRounds(int64_t trip_bound) {
   constexpr int64_t kMost = 1 << 20;
   return trip_bound > kMost ? 1 : static_cast<double>(trip_bound);
