@@ -1,4 +1,4 @@
-// Machines that a plan may run on, as numbers.
+// Performance figures of the machines that a plan may run on.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gradloom {
 
-// What a message takes: seconds to begin, then bytes at a rate.
+// The time of a message: a fixed latency in seconds, plus its bytes at a constant rate.
 struct Link {
   double seconds = 0;
   double bytes_per_second = 1;
@@ -16,31 +16,31 @@ struct Link {
 
 enum class AllReduceAlgorithm : uint8_t { kFastest, kRing, kTree };
 
-// Nodes with as many devices each; devices of a node are joined by one kind of link, nodes by another, of which every device
-// has its share.
+// Nodes with the same number of devices each. The devices of a node are connected by one kind of link. The nodes are connected by another
+// kind, which the devices of a node share equally.
 struct Cluster {
   DeviceCosts device;
   int devices_per_node = 1;
   Link inside, between;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest;
-  // Cores that the devices of a node share, where these are CPU devices; 0: each device has what it says.
+  // For CPU devices: the number of cores that the devices of a node share. 0: each device has its own, as `device` says.
   int shared_cores = 0;
 };
 
-// The devices of one process: of the CPU on a machine with so many cores, or GPUs of one node.
+// The devices of one process: CPU devices on a machine with `cores` cores, or the GPUs of one node.
 Cluster LocalCluster(DeviceKind device, int cores);
 
-// Bytes that take ten times as long to move as an all-reduce of so many devices takes to begin; 0: there is nothing to move.
+// The size of a message that takes ten times as long to transfer as an all-reduce between that many devices takes to start. 0: nothing is
+// transferred.
 int64_t BucketBytes(const Cluster& cluster, int devices);
 
-// Seconds of a transfer between two devices of a node.
+// The seconds that a transfer between two devices of a node takes.
 double TransferSeconds(int64_t bytes, const Cluster& cluster);
 
-// Seconds of an all-reduce of so many bytes over `devices`. Within a node a reduce-scatter and an all-gather around a ring;
-// between nodes each device's part around a ring or along a tree, whichever the cluster says or is faster.
-// Rabenseifner, "Optimization of Collective Reduction Operations", 2004; Thakur, Rabenseifner and Gropp, "Optimization of
-// Collective Communication Operations in MPICH", 2005: a ring over n takes 2 (n - 1) messages of bytes / n, a tree 2 log2 n of
-// all bytes.
+// The seconds that an all-reduce of `bytes` over `devices` takes. Within a node: a reduce-scatter and an all-gather around a ring. Between
+// nodes: each device's part around a ring or along a tree, whichever the cluster prescribes or is faster. A ring over n devices takes 2 (n
+// - 1) messages of bytes / n, a tree 2 log2 n messages of all bytes. See Rabenseifner, "Optimization of Collective Reduction Operations",
+// 2004; Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
 double AllReduceSeconds(int64_t bytes, int devices, const Cluster& cluster);
 
 }  // namespace gradloom

@@ -1,4 +1,4 @@
-// What a device takes for the work of an operator: the plan is made with it.
+// The time that a device needs for an operator. The compiler makes its decisions with it.
 #pragma once
 
 #include "compiler/ops/op.h"
@@ -6,27 +6,27 @@
 
 namespace gradloom {
 
-// A device as a roofline: what it computes and moves at best, and what it takes to begin.
+// A roofline model of a device: its peak rates of computing and of moving data, and its fixed costs.
 struct DeviceCosts {
-  double flops_per_second = 0;  // of a thread on the CPU
-  // Of products by matrix units; 0: the same.
+  double flops_per_second = 0;  // per thread on the CPU
+  // For matrix products on matrix units; 0: as flops_per_second.
   double tf32_flops_per_second = 0, half_flops_per_second = 0;
-  double bytes_per_second = 0;  // of a thread, up to `bandwidth_threads` of them
+  double bytes_per_second = 0;  // per thread, up to `bandwidth_threads` threads
   int bandwidth_threads = 1;
   double launch_seconds = 0;
-  // Of a meeting of devices, besides moving what is summed, and how fast that moves between neighbours.
+  // The fixed cost of a collective operation, and the rate at which its data moves between neighbors.
   double meeting_seconds = 0;
   double link_bytes_per_second = 0;
-  double wake_seconds = 0;   // of a step with several streams: to wake them and to join them
-  double event_seconds = 0;  // from the end of one stream's instruction to the begin of another's that waits for it
+  double wake_seconds = 0;   // per step with several streams: to wake and to join them
+  double event_seconds = 0;  // from the end of an instruction to the start of one that waits for it on another stream
 };
 
 DeviceCosts DefaultCosts(DeviceKind device);
 
-// Bytes that make the fixed costs of a meeting small beside those of moving them.
+// The number of bytes from which on the fixed costs of a collective operation are small compared with the transfer.
 int64_t BucketBytes(const DeviceCosts& device);
 
-// Seconds of an operator with a team of `threads`.
+// The seconds that an operator takes with `threads` threads.
 double SecondsOf(const Cost& cost, int threads, const DeviceCosts& device);
 
 }  // namespace gradloom

@@ -1,5 +1,5 @@
-// The oracle: walks a graph with reference kernels, one fresh tensor per value. No plan, no streams, no
-// reuse of memory: what every pass and every plan must agree with.
+// The oracle: evaluates a graph with reference kernels and a new tensor for each value, without a plan, streams or reuse of memory. The
+// results of every pass and every plan are compared with it.
 #pragma once
 
 #include <map>
@@ -10,13 +10,13 @@
 
 namespace gradloom {
 
-// The values `wanted` of a graph whose inputs are `feeds`. Parameters, states and constants start from
-// the graph's data unless they are fed too. Throws Error(kUnsupported) where an operator has no reference
-// kernel, Error(kInternal) where an input is missing or a kernel's call does not fit its types.
+// Computes the values `wanted` of a graph with the inputs `feeds`. Parameters, states and constants have the graph's data unless they are
+// fed too. Throws Error(kUnsupported) if an operator has no reference kernel, and Error(kInternal) if an input is missing or a kernel's
+// call does not match its types.
 std::vector<Tensor> Interpret(const Graph& graph, const std::map<ValueId, Tensor>& feeds, std::span<const ValueId> wanted);
 
-// The same graph with float64 in place of float32 everywhere: values, data, Cast targets and dtype
-// attributes. Interpreting both tells how far rounding alone moves a result.
+// The same graph with float64 instead of float32 everywhere: values, data, targets of Cast and dtype attributes. The difference between the
+// results of both graphs shows how far rounding alone changes a result.
 std::unique_ptr<Graph> InDouble(const Graph& graph);
 
 }  // namespace gradloom
