@@ -1,4 +1,4 @@
-// The structs of DLPack's C interface before versions, as dlpack.h 0.x has them: an exchange of tensors in memory.
+// The structs of DLPack's unversioned C interface, as in dlpack.h 0.x. It exchanges tensors in memory.
 #pragma once
 
 #include <cstdint>

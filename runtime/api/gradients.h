@@ -1,4 +1,4 @@
-// State by name, and the gradients that wait for an update.
+// State by name, and the gradients accumulated for the next update.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace gradloom::api {
 
-// Where the sum for a parameter is kept. Throws Error(kConfig).
+// The state tensor that holds the accumulated gradient of a parameter. Throws Error(kConfig).
 const StateTensor& GradientState(const Plan& plan, const std::string& parameter);
 
-// The sum itself, in host memory; that of a loss that is scaled is the loss's own. Throws Error(kConfig).
+// The accumulated gradient itself, in host memory. If the loss is scaled, it is the gradient of the unscaled loss. Throws Error(kConfig).
 Tensor GradientOf(const Call& call, const std::string& parameter);
 // Throws Error(kConfig).
 const StateTensor& StateOf(const Plan& plan, const std::string& name);
-// Throws Error(kConfig) for what is no kind of tensor.
+// Throws Error(kConfig) if `kind` is not a kind of tensor.
 void CheckKind(GradloomTensorKind kind);
 
 }  // namespace gradloom::api

@@ -1,4 +1,4 @@
-// What every function of the C table is made with: no exception passes it, and what callers may get wrong is an error.
+// Helpers for the functions of the C table: no exception leaves such a function, and mistakes of the caller become errors.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace gradloom::api {
 
-// Where no memory is left even for that, a constant one is given.
+// Returns a constant status if there is not enough memory for a new one.
 GradloomStatus* StatusOf(const Error& error) noexcept;
-// Of the exception that is being handled.
+// The status of the exception that is being handled.
 GradloomStatus* CurrentStatus() noexcept;
-// Whether it is that one, which nobody frees.
+// Whether it is the constant status, which is never freed.
 bool IsConstant(const GradloomStatus* status);
 
-// Runs the body of a function of the table.
+// Runs the body of a function of the table, and turns an exception into a status.
 template <typename Body>
 GradloomStatus* Guarded(Body&& body) noexcept {
   try {
@@ -31,14 +31,14 @@ GradloomStatus* Guarded(Body&& body) noexcept {
   }
 }
 
-// Throws Error(kConfig) for null.
+// Throws Error(kConfig) if the pointer is null.
 template <typename T>
 T& Given(T* pointer, const char* what) {
   if (pointer == nullptr) throw Error(ErrorCode::kConfig, std::string(what) + " is null", "", "see gradloom_c.h");
   return *pointer;
 }
 
-// A result that is given out by handle: null until it is there.
+// The place for a result that is returned as a handle. It is null until the result exists.
 template <typename T>
 T*& Out(T** out) {
   Given(out, "the place for the result");
@@ -46,29 +46,30 @@ T*& Out(T** out) {
   return *out;
 }
 
-// A text that must be there.
+// A text that must not be null.
 inline std::string TextOf(const char* text, const char* what) { return std::string(&Given(text, what)); }
 
-// An array of `count` that may be null where it is empty.
+// An array of `count` elements. It may be null if it is empty.
 template <typename T>
 const T* Array(const T* array, size_t count, const char* what) {
   if (count > 0) Given(array, what);
   return array;
 }
 
-// The fields that the caller's struct has, and zeros for those it does not know. Null is the default of everything.
+// The fields of the caller's struct, and zeros for the fields that the caller's version of the struct does not have. Null stands for the
+// default of every field.
 template <typename Options>
 Options OptionsOf(const Options* given) {
   Options options{};
   if (given == nullptr) return options;
-  // A size that is no struct's is memory that was never set.
+  // A size that no struct has: the caller did not initialize the memory.
   if (given->size < sizeof(size_t) || given->size > 4096)
     throw Error(ErrorCode::kConfig, "the size of a struct is " + std::to_string(given->size), "", "set its first field to its sizeof");
   std::memcpy(&options, given, std::min(given->size, sizeof options));
   return options;
 }
 
-// The other way: what the caller's struct has room for. Null takes nothing.
+// The opposite direction: copies the fields that the caller's struct has. Does nothing if `out` is null.
 template <typename Result>
 void Give(Result made, Result* out) {
   if (out == nullptr) return;
@@ -77,10 +78,10 @@ void Give(Result made, Result* out) {
   std::memcpy(out, &made, std::min(size, sizeof made));
 }
 
-// The index of an entry kind in the arrays of GradloomPlan. Throws Error(kConfig).
+// The index of a kind of entry in the arrays of GradloomPlan. Throws Error(kConfig).
 size_t EntryIndex(GradloomEntry entry);
 
-// One call at a time on a session; waits for a step that is under way.
+// Allows one call at a time on a session. Waits for a step that is running.
 class Call {
  public:
   explicit Call(GradloomSession* session);
@@ -88,7 +89,7 @@ class Call {
   Session* operator->() const { return &handle_.session; }
   GradloomSession& handle() const { return handle_; }
 
-  // Throws Error(kConfig) within a callback of Fit: for what would train beside it.
+  // Throws Error(kConfig) within a callback of Fit. For functions that would train at the same time.
   void CheckNotFitting() const;
 
  private:
@@ -98,21 +99,21 @@ class Call {
 
 // ---- Tensors ------------------------------------------------------------------------------------------------------
 
-// Throws Error(kConfig, kType, kShape) for a struct that describes no tensor of ours; `what` names it. Error(kDevice) for one in a GPU's
-// memory where DLPack has brought such tensors, unless that may be.
+// Throws Error(kConfig, kType, kShape) if the struct does not describe a tensor that Gradloom supports; `what` names it. If tensors in GPU
+// memory have been received by DLPack, throws Error(kDevice) for such a tensor unless `on_device` is set.
 TensorView ViewOf(const GradloomTensor& tensor, const std::string& what, bool on_device = false);
-// From now on tensors of GPUs are looked for. Throws Error(kDevice) where this process has no CUDA.
+// Makes ViewOf check from now on whether tensors are in GPU memory. Throws Error(kDevice) if this process has no CUDA.
 void ExpectDeviceTensors();
-// `shape` must stay.
+// `shape` must outlive the result.
 GradloomTensor TensorOf(const TensorView& view, const Shape& shape);
 GradloomTensorInfo InfoOf(const TensorFacts& facts);
 // By name, or in the plan's order.
 Feeds FeedsOf(const Call& call, GradloomEntry entry, const char* const* names, const GradloomTensor* inputs, size_t count);
-// Throws Error(kConfig) for a buffer of another size.
+// Throws Error(kConfig) if the buffer has another size.
 void CopyOut(const TensorView& view, void* buffer, size_t bytes);
 GradloomStepResult ResultOf(const StepResult& result);
 
-// The handle of a plan, with its inputs and outputs.
+// The handle of a plan, including its inputs and outputs.
 std::unique_ptr<GradloomPlan> PlanHandle(std::shared_ptr<const Plan> plan);
 
 }  // namespace gradloom::api

@@ -1,4 +1,4 @@
-// What the handles of the C table are.
+// The handle types of the C table.
 #pragma once
 
 #include <condition_variable>
@@ -31,7 +31,7 @@ struct GradloomText {
 
 namespace gradloom {
 
-// An input or output of a plan, as the table tells of it.
+// An input or output of a plan, as the table describes it.
 struct TensorFacts {
   std::string name;
   DType dtype = DType::kUndefined;
@@ -41,11 +41,11 @@ struct TensorFacts {
 
 }  // namespace gradloom
 
-// Constant once it is made, but for what the source does within its own lock.
+// Constant after its construction, except for the source, which has its own lock.
 struct GradloomPlan {
   std::shared_ptr<const gradloom::Plan> plan;
-  std::shared_ptr<gradloom::PlanSource> source;              // null: no other batch sizes
-  std::string notes;                                         // of compiling it
+  std::shared_ptr<gradloom::PlanSource> source;              // null: other batch sizes are not possible
+  std::string notes;                                         // from the compilation
   std::vector<gradloom::TensorFacts> inputs[3], outputs[3];  // by GradloomEntry
 };
 
@@ -60,8 +60,8 @@ struct GradloomDataset {
 struct GradloomBatches {
   std::shared_ptr<const gradloom::Dataset> data;
   std::vector<int64_t> order;
-  std::unique_ptr<gradloom::Batches> batches;  // of the two above
-  // The batch that was asked for last, as C sees it.
+  std::unique_ptr<gradloom::Batches> batches;  // made from the two fields above
+  // The batch that was requested last, in the form of the C interface.
   gradloom::Feeds feeds;
   std::vector<const char*> names;
   std::vector<GradloomTensor> columns;
@@ -72,29 +72,29 @@ struct GradloomAttached {
 };
 
 struct GradloomSession {
-  // Held by each call; by one thread several times where a callback of Fit calls the table.
+  // Held during each call. A thread can hold it several times, because callbacks of Fit may call the table.
   std::recursive_mutex calls;
   gradloom::Session session;
-  gradloom::PlanIdentity identity;               // of the plan as it was given: entries that are compiled later are no other plan
-  std::vector<gradloom::TensorFacts> inputs[3];  // the plan's
+  gradloom::PlanIdentity identity;               // of the original plan: entries that are compiled later do not change it
+  std::vector<gradloom::TensorFacts> inputs[3];  // of the plan
   std::vector<gradloom::TensorFacts> states;     // parameters, then statistics
   size_t num_parameters = 0;
   std::map<std::string, std::string> properties;
-  std::map<std::string, gradloom::Shape, std::less<>> shapes;  // of outputs that were asked for since the last run
-  std::optional<gradloom::Schedule> schedule;                  // of RegisterLinearLRScheduler, from this update on:
+  std::map<std::string, gradloom::Shape, std::less<>> shapes;  // of the outputs that were requested since the last run
+  std::optional<gradloom::Schedule> schedule;                  // from RegisterLinearLRScheduler, starting at this update:
   int64_t schedule_start = 0;
   bool fitting = false;
-  std::unique_ptr<gradloom::ParameterShare> share;  // null: nobody can attach the parameters
+  std::unique_ptr<gradloom::ParameterShare> share;  // null: other processes cannot attach the parameters
 
   // The step of StepAsync.
   std::mutex async;
   std::condition_variable ended;
   bool running = false;
-  bool waited_for = false;  // begun, and its result not asked for
+  bool waited_for = false;  // started, and its result not yet requested
   gradloom::Feeds async_feeds;
   gradloom::StepResult async_result;
   std::optional<gradloom::Error> async_error;
-  gradloom::Background background;  // last: its thread ends before what it works on
+  gradloom::Background background;  // last, so that its thread ends before the data that it uses is destroyed
 
   explicit GradloomSession(gradloom::Session made) : session(std::move(made)) {}
 };

@@ -1,4 +1,4 @@
-// Plans from anyone: how they are proved sound depends on what the library has.
+// Plans from untrusted sources. How a plan is proved safe depends on which parts the library contains.
 #pragma once
 
 #include "include/gradloom/gradloom_c.h"

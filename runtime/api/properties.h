@@ -1,4 +1,4 @@
-// What a checkpoint keeps of a session of the C table besides its state: the caller's properties, and the table's own counts.
+// The data that a checkpoint stores for a session of the C table besides its state: the caller's properties, and the table's own counters.
 #pragma once
 
 #include "runtime/api/handles.h"

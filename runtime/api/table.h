@@ -1,15 +1,16 @@
-// The C table in two halves: what needs no compiler, and what does. A library is one of `GradloomGetApi`, which puts them together: the
-// full one (tools/api) or the runtime alone (runtime_library.cc). No half registers itself.
+// The C table has two halves: the functions that need no compiler, and those that do. A library contains one definition of
+// `GradloomGetApi`, which combines them: the full library (tools/api) or the runtime alone (runtime_library.cc). Neither half registers
+// itself.
 #pragma once
 
 #include "include/gradloom/gradloom_c.h"
 
 namespace gradloom::api {
 
-// All functions; those that need the compiler answer E-UNSUPPORTED.
+// All functions. Those that need the compiler fail with E-UNSUPPORTED.
 GradloomApi RuntimeTable();
 
-// By file.
+// One function for each file.
 void AddStatus(GradloomApi& api);
 void AddPlans(GradloomApi& api);
 void AddSessions(GradloomApi& api);
